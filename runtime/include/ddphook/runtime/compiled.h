@@ -1,0 +1,122 @@
+/*===- compiled.h - the calls that compiled code makes -------------*- C -*-===*
+ *
+ * Part of the ddphook project, under the Apache License v2.0 with LLVM
+ * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+ *
+ * The contract between `convert-ddp-to-runtime` and the runtime: what a
+ * compiled module exports, and the functions that its code calls. Hosts do not
+ * call these functions; they use runtime.h.
+ *
+ * Errors. The functions called from inside a step return nothing: the first
+ * failure is latched in the module, later calls of that step return at once
+ * without touching memory, and ddphook_rt_leave() gives the status back.
+ *
+ * Threads. One thread runs a step at a time per module.
+ *
+ *===----------------------------------------------------------------------===*/
+#ifndef DDPHOOK_RUNTIME_COMPILED_H
+#define DDPHOOK_RUNTIME_COMPILED_H
+
+#include "ddphook/runtime/status.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised whenever a struct or a call below changes its meaning. */
+#define DDPHOOK_ABI_VERSION 1
+
+/* Element types; values are part of the ABI and of the plan. */
+typedef enum ddphook_dtype {
+  DDPHOOK_F16 = 0,
+  DDPHOOK_BF16 = 1,
+  DDPHOOK_F32 = 2,
+  DDPHOOK_F64 = 3
+} ddphook_dtype_t;
+
+typedef struct ddphook_module ddphook_module_t;
+
+/* One entry point of a compiled module. `buffers` holds one data pointer per
+ * argument and then one per result, in the order of the plan's entry; arrays
+ * are contiguous and row-major. Arguments that the plan marks "inout" are
+ * written, all others only read; every result is written whole. */
+typedef struct ddphook_compiled_entry {
+  const char *name;
+  ddphook_status_t (*invoke)(void *const *buffers);
+} ddphook_compiled_entry_t;
+
+/* What a compiled module exports (`ddphook_compiled_module` in a shared object
+ * made by `ddphook-cc --shared`, `<name>_module` in an object file). Constant
+ * but for *handle, which ddphook_module_load() writes. */
+typedef struct ddphook_compiled_module {
+  uint32_t struct_size; /* sizeof(ddphook_compiled_module_t) */
+  uint32_t abi_version; /* DDPHOOK_ABI_VERSION of the compiler */
+  const char *plan;     /* JSON text, see docs/plan.md; not null-terminated */
+  uint64_t plan_size;   /* bytes */
+  uint64_t plan_hash;   /* XXH3-64 of those bytes */
+  ddphook_module_t **handle;
+  uint64_t entry_count;
+  const ddphook_compiled_entry_t *entries;
+} ddphook_compiled_module_t;
+
+/* Begins a step: entry point number `entry` of the plan. INVALID: `module` is
+ * null when no module was loaded; that is FAILED_PRECONDITION, not a crash. */
+DDPHOOK_API ddphook_status_t ddphook_rt_enter(ddphook_module_t *module,
+                                              int32_t entry);
+
+/* Ends the step, waits for what it started, returns the first error. */
+DDPHOOK_API ddphook_status_t ddphook_rt_leave(ddphook_module_t *module);
+
+/* Base address of the module's scratch arena (plan: arena.bytes, aligned to
+ * arena.alignment), allocated and touched by ddphook_module_load(). */
+DDPHOOK_API void *ddphook_rt_arena(ddphook_module_t *module);
+
+/* Number `state` of the plan's states: its memory. */
+DDPHOOK_API void *ddphook_rt_state(ddphook_module_t *module, int32_t state);
+
+/* All-reduces collective number `collective` of the plan, which gives process
+ * group, count, dtype, wire dtype and scaling. Per element, W the group's size:
+ *   no wire dtype:  out = sum over ranks of s(in),  s(x) = x or x / W
+ *   wire dtype w:   out = cast(sum_w over ranks of s(cast_w(in)))
+ * with every intermediate rounded to the wire dtype (round to nearest even) and
+ * partial sums rounded at every hop, in the ring order of docs/parity.md: all
+ * ranks get the same bits. `in` may equal `out`, else they must not overlap. */
+DDPHOOK_API void ddphook_rt_all_reduce(ddphook_module_t *module,
+                                       int32_t collective, const void *in,
+                                       void *out);
+
+/* The same, started on the communication thread: neither buffer may be touched
+ * until ddphook_rt_wait() on the ticket returned. Collectives run in the order
+ * in which they are started. */
+DDPHOOK_API int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
+                                                int32_t collective,
+                                                const void *in, void *out);
+DDPHOOK_API void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket);
+
+/* out[i] = in[i] rounded to nearest even in `out_dtype`. From f64 to a 16-bit
+ * type through f32, as PyTorch does. `in` may equal `out` only if the types
+ * have the same size. */
+DDPHOOK_API void ddphook_rt_cast(ddphook_module_t *module, const void *in,
+                                 int32_t in_dtype, void *out, int32_t out_dtype,
+                                 int64_t count);
+
+/* out[i] = in[i] / W, W the size of process group number `group` of the plan;
+ * 16-bit types are divided in f32 and rounded once. `in` may equal `out`. */
+DDPHOOK_API void ddphook_rt_divide_by_world(ddphook_module_t *module,
+                                            int32_t group, const void *in,
+                                            void *out, int64_t count,
+                                            int32_t dtype);
+
+/* out[i] = in[i] * factor, the factor rounded to f32 (f64 for f64) first;
+ * 16-bit types are multiplied in f32 and rounded once. */
+DDPHOOK_API void ddphook_rt_scale(ddphook_module_t *module, double factor,
+                                  const void *in, void *out, int64_t count,
+                                  int32_t dtype);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DDPHOOK_RUNTIME_COMPILED_H */

@@ -1,0 +1,110 @@
+/*===- runtime.h - what a host program calls -----------------------*- C -*-===*
+ *
+ * Part of the ddphook project, under the Apache License v2.0 with LLVM
+ * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+ *
+ * The life of a training program:
+ *
+ *   ddphook_context_t *context;
+ *   ddphook_context_create(NULL, &context);        // joins the job
+ *   ddphook_module_load(context, &step_module);    // plans compared by all ranks
+ *   for (…) step_step(…);                          // the compiled entry point
+ *   ddphook_module_unload(&step_module);
+ *   ddphook_context_destroy(context);
+ *
+ * Threads: a context and its modules belong to one thread at a time.
+ *
+ *===----------------------------------------------------------------------===*/
+#ifndef DDPHOOK_RUNTIME_RUNTIME_H
+#define DDPHOOK_RUNTIME_RUNTIME_H
+
+#include "ddphook/runtime/compiled.h"
+#include "ddphook/runtime/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddphook_context ddphook_context_t;
+
+/* Zero-initialise, set struct_size, then change what you want; a null pointer
+ * or a zero field means "from the environment, else the default". */
+typedef struct ddphook_options {
+  size_t struct_size; /* sizeof(ddphook_options_t) */
+  /* "host" (default) or the name of another backend. DDPHOOK_BACKEND. */
+  const char *backend;
+  /* "auto" (default): shared memory when all ranks of a group run on one
+   * machine, else Gloo over TCP; "shm" or "gloo" insist. DDPHOOK_TRANSPORT. */
+  const char *transport;
+  /* Deadline of every operation that waits for a peer, in seconds; default 300.
+   * DDPHOOK_TIMEOUT_S. */
+  double timeout_s;
+  /* Place in the job. world_size 0 means: from the launch variables of
+   * torchrun, Open MPI, PMI or Slurm; a world of one when there are none. */
+  int32_t rank;
+  int32_t world_size;
+  int32_t local_rank;
+  const char *master_addr;
+  int32_t master_port;
+} ddphook_options_t;
+
+/* Joins the job: finds its place, connects to the store of rank 0, waits until
+ * all ranks came. BAD_ENVIRONMENT when launch variables contradict each other;
+ * DEADLINE_EXCEEDED when a rank never comes. `options` may be null. */
+DDPHOOK_API ddphook_status_t ddphook_context_create(
+    const ddphook_options_t *options, ddphook_context_t **context);
+
+/* Leaves the job; frees everything. Modules still loaded are unloaded. Null is
+ * accepted. */
+DDPHOOK_API void ddphook_context_destroy(ddphook_context_t *context);
+
+DDPHOOK_API int32_t ddphook_context_rank(const ddphook_context_t *context);
+DDPHOOK_API int32_t
+ddphook_context_world_size(const ddphook_context_t *context);
+
+/* Waits until all ranks called it. */
+DDPHOOK_API ddphook_status_t ddphook_barrier(ddphook_context_t *context);
+
+/* Copies `bytes` bytes at `data` from rank `root` to all ranks (initial
+ * parameters, say). Not meant for speed. */
+DDPHOOK_API ddphook_status_t ddphook_broadcast(ddphook_context_t *context,
+                                               void *data, size_t bytes,
+                                               int32_t root);
+
+/* Loads a compiled module: checks its ABI version and the hash of its plan,
+ * compares the plan with all other ranks (PLAN_MISMATCH names the first
+ * difference on every rank), creates the process groups, allocates states and
+ * arena, and sets *module->handle. Collective: all ranks load the same modules
+ * in the same order. A module can be loaded once at a time per process. */
+DDPHOOK_API ddphook_status_t
+ddphook_module_load(ddphook_context_t *context,
+                    const ddphook_compiled_module_t *module);
+
+/* Undoes ddphook_module_load(). */
+DDPHOOK_API ddphook_status_t
+ddphook_module_unload(const ddphook_compiled_module_t *module);
+
+/* Counters of a loaded module since it was loaded, for this rank. */
+typedef struct ddphook_stats {
+  size_t struct_size; /* set by the caller */
+  uint64_t steps;     /* entry point calls that ended well */
+  uint64_t collectives;
+  /* Bytes that this rank put into collectives, as they travel (after the cast
+   * to the wire dtype), and the same bytes in the gradients' own dtype. */
+  uint64_t wire_bytes;
+  uint64_t gradient_bytes;
+  uint64_t arena_bytes; /* scratch */
+  uint64_t state_bytes;
+} ddphook_stats_t;
+
+DDPHOOK_API ddphook_status_t ddphook_module_stats(
+    const ddphook_compiled_module_t *module, ddphook_stats_t *stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DDPHOOK_RUNTIME_RUNTIME_H */

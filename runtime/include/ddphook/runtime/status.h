@@ -1,0 +1,74 @@
+/*===- status.h - status codes of the ddphook runtime --------------*- C -*-===*
+ *
+ * Part of the ddphook project, under the Apache License v2.0 with LLVM
+ * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+ *
+ * Every public function of the runtime returns one of these. A status says
+ * what the caller can do next; the text that names the cause comes from
+ * ddphook_last_error(). Nothing in the runtime exits, aborts or throws across
+ * the C ABI.
+ *
+ *===----------------------------------------------------------------------===*/
+#ifndef DDPHOOK_RUNTIME_STATUS_H
+#define DDPHOOK_RUNTIME_STATUS_H
+
+#if defined(_WIN32)
+#error "the ddphook runtime supports Linux only"
+#endif
+
+#if defined(DDPHOOK_RT_BUILDING)
+#define DDPHOOK_API __attribute__((visibility("default")))
+#else
+#define DDPHOOK_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Values are part of the ABI: they are only ever added. */
+typedef enum ddphook_status {
+  DDPHOOK_OK = 0,
+  /* The call itself is wrong (null pointer, unknown dtype, bad option). Fix the
+   * caller; the context is unharmed. */
+  DDPHOOK_INVALID_ARGUMENT = 1,
+  /* Called in a state that does not allow it (no module loaded, module loaded
+   * twice, step not begun). The context is unharmed. */
+  DDPHOOK_FAILED_PRECONDITION = 2,
+  /* Built without it, or this ABI version is unknown here. */
+  DDPHOOK_UNSUPPORTED = 3,
+  /* Memory, shared memory, file descriptors or disk are used up. */
+  DDPHOOK_RESOURCE_EXHAUSTED = 4,
+  /* A file or a message is malformed or truncated, or its checksum is wrong. */
+  DDPHOOK_DATA_LOSS = 5,
+  /* The operating system refused an operation (open, bind, connect …). */
+  DDPHOOK_IO_ERROR = 6,
+  /* Launch variables contradict each other or lack a value. */
+  DDPHOOK_BAD_ENVIRONMENT = 7,
+  /* The ranks were compiled differently; no collective has run. Recompile. */
+  DDPHOOK_PLAN_MISMATCH = 8,
+  /* A peer died or closed its connection. The context can only be destroyed;
+   * restart the job from the last checkpoint. */
+  DDPHOOK_PEER_LOST = 9,
+  /* A deadline passed: a peer never came, or stopped. As PEER_LOST. */
+  DDPHOOK_DEADLINE_EXCEEDED = 10,
+  /* Another rank failed first; its message is in ddphook_last_error(). As
+   * PEER_LOST. */
+  DDPHOOK_ABORTED = 11,
+  /* A bug in ddphook. */
+  DDPHOOK_INTERNAL = 12
+} ddphook_status_t;
+
+/* The name of a status without its prefix ("PEER_LOST"); never null, static. */
+DDPHOOK_API const char *ddphook_status_name(ddphook_status_t status);
+
+/* One line that says why the last call that failed on this thread failed. Owned
+ * by the runtime and valid until the next failing call on this thread; the
+ * empty string when none failed yet. */
+DDPHOOK_API const char *ddphook_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DDPHOOK_RUNTIME_STATUS_H */
