@@ -1,0 +1,37 @@
+//===- all_reduce_desc.h - what one all-reduce does -------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The description of one collective that every transport of the host backend
+// takes. All transports give the same bits: see docs/parity.md.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ALL_REDUCE_DESC_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_ALL_REDUCE_DESC_H
+
+#include "dtype.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace ddphook::host {
+
+struct AllReduceDesc {
+  /// Elements; 0 is legal.
+  int64_t count = 0;
+  /// Type of the elements in memory, before and after.
+  Dtype dtype = Dtype::F32;
+  /// Type in which elements travel and are added; nothing: `dtype`.
+  std::optional<Dtype> wire;
+  /// Divide by the group's size, after the cast and before the addition.
+  bool divide = false;
+
+  Dtype wireType() const { return wire.value_or(dtype); }
+  int64_t memoryBytes() const { return count * dtypeSize(dtype); }
+  int64_t wireBytes() const { return count * dtypeSize(wireType()); }
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_ALL_REDUCE_DESC_H
