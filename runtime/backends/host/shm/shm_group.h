@@ -1,0 +1,71 @@
+//===- shm_group.h - all-reduce through shared memory -----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The transport for ranks of one machine. It computes what every other
+// transport computes, bit for bit (docs/parity.md); which ranks of a job may
+// use it is decided elsewhere.
+//
+// An all-reduce runs chunk by chunk through a small ring of slots per rank in
+// one shared segment: a rank casts and divides a chunk straight into its slot,
+// the ranks add up each other's slots, and the sums are converted straight
+// into the destination. No bucket-sized temporary exists.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
+
+#include "../all_reduce_desc.h"
+#include "status.h"
+#include "store.h"
+
+#include <memory>
+#include <string>
+
+namespace ddphook::host {
+
+class ShmGroup {
+public:
+  /// Meets the `size` ranks that use the same `key` of the same store, each
+  /// with its own `rank` in 0 … size - 1, as processes or as threads. Collective;
+  /// ends within `timeoutSeconds`, which also bounds every later call. `key`
+  /// must not have been used before in this store.
+  ///
+  /// RESOURCE_EXHAUSTED: no memory for the segment, no file descriptors.
+  /// UNSUPPORTED: the ranks do not see each other's processes (other machine,
+  /// other PID namespace) or the kernel is too old (Linux 5.3 is needed).
+  /// When one rank fails, all do.
+  static Status create(Store &store, const std::string &key, int rank, int size,
+                       double timeoutSeconds, std::unique_ptr<ShmGroup> *out);
+
+  /// Leaves the group. Peers that still wait for this rank get PEER_LOST.
+  ~ShmGroup();
+
+  /// Collective; all ranks pass the same description (PLAN_MISMATCH when a
+  /// difference is noticed). `in` may equal `out`, else they must not overlap.
+  /// One thread of a rank calls it at a time.
+  ///
+  /// After a failure every later call fails at once; `out` then holds
+  /// unspecified values. PEER_LOST names the rank that died or left;
+  /// DEADLINE_EXCEEDED the one that did not come in time; ABORTED passes on the
+  /// failure of another rank, which also stops a rank that was suspended and
+  /// resumes after the others have given up.
+  Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
+
+  /// Makes the call under way and all later ones fail, here and on all other
+  /// ranks. May be called from any thread, any number of times.
+  void abort();
+
+  ShmGroup(const ShmGroup &) = delete;
+  ShmGroup &operator=(const ShmGroup &) = delete;
+
+private:
+  class Impl;
+  explicit ShmGroup(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
