@@ -1,0 +1,118 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""An independent model of the hooks' numerics, in numpy.
+
+Written from docs/parity.md, not from PyTorch's source or ddphook's: what the
+hooks compute for each element, in which order Gloo's ring adds the ranks, and
+where 16-bit values are rounded. test_oracle.py proves it against the real hooks
+on real process groups; it then serves as a second witness and as the oracle for
+world sizes that no test wants to start processes for.
+"""
+
+import numpy as np
+
+from tensors import Tensor, itemsize
+
+
+def _to_f32(tensor):
+    if tensor.dtype == "bf16":
+        return (tensor.data.astype(np.uint32) << 16).view(np.float32)
+    return tensor.data.astype(np.float32)
+
+
+def _round(values, dtype):
+    """f32 values rounded to nearest even in a 16-bit type, or as they are."""
+    if dtype == "f32":
+        return Tensor(dtype, values)
+    if dtype == "f16":
+        return Tensor(dtype, values.astype(np.float16))
+    bits = values.view(np.uint32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return Tensor(dtype, np.where(np.isnan(values), np.uint16(0x7FC0), rounded))
+
+
+def cast(tensor, dtype):
+    """From f64 to a 16-bit type through f32: two roundings, as in PyTorch."""
+    if tensor.dtype == dtype:
+        return tensor
+    with np.errstate(all="ignore"):
+        values = tensor.data if tensor.dtype == "f64" else _to_f32(tensor)
+        if dtype == "f64":
+            return Tensor(dtype, values.astype(np.float64))
+        return _round(values.astype(np.float32), dtype)
+
+
+def divide(tensor, divisor):
+    """A true division; 16-bit types are divided in f32 and rounded once."""
+    with np.errstate(all="ignore"):
+        if tensor.dtype in ("f32", "f64"):
+            divisor = tensor.data.dtype.type(divisor)
+            return Tensor(tensor.dtype, np.asarray(tensor.data / divisor))
+        return _round(_to_f32(tensor) / np.float32(divisor), tensor.dtype)
+
+
+def _add(a, b):
+    with np.errstate(all="ignore"):
+        if a.dtype in ("f32", "f64"):
+            return Tensor(a.dtype, a.data + b.data)
+        return _round(_to_f32(a) + _to_f32(b), a.dtype)
+
+
+def ring_chunks(count, size, world):
+    """The element ranges that Gloo's ring reduces each in its own rank order:
+    W chunks of `count` elements of `size` bytes (some may be empty)."""
+    if count == 0:
+        return [(0, 0)] * world
+    total = count * size
+    largest = size * (2**20 // size)
+    segments = max(-(-total // largest), 2 * world)
+    segments = -(-segments // world) * world
+    segment = -(-(-(-total // segments)) // size)
+    width = segment * (segments // world)
+    return [
+        (min(c * width, count), min((c + 1) * width, count))
+        for c in range(world)
+    ]
+
+
+def ring_sum(tensors):
+    """What an all-reduce gives on every rank, for flat tensors."""
+    world = len(tensors)
+    first = tensors[0]
+    out = np.empty_like(first.data)
+    chunks = ring_chunks(out.size, itemsize(first.dtype), world)
+    for chunk, (begin, end) in enumerate(chunks):
+        parts = [
+            Tensor(t.dtype, t.data[begin:end])
+            for t in (tensors[(chunk - 1 - i) % world] for i in range(world))
+        ]
+        total = parts[0]
+        for part in parts[1:]:
+            total = _add(part, total)
+        out[begin:end] = total.data
+    return Tensor(first.dtype, out)
+
+
+WIRE = {"fp16": "f16", "bf16": "bf16"}
+
+
+def run_hook(hook, tensors, mean):
+    """One bucket through a hook: rank r's flat gradient in, its result out.
+
+    `hook` is ("allreduce",), ("fp16",), ("bf16",), ("noop",) or
+    ("wrap", element type, inner hook). `mean` False: without the division.
+
+    A wrapper casts on the way in only: what the innermost hook returns, in the
+    type it was given, is cast to the bucket's type at once. A wrapper around a
+    wrapper so leaves no trace on the way back."""
+    dtype = tensors[0].dtype
+    while hook[0] == "wrap":
+        tensors = [cast(tensor, hook[1]) for tensor in tensors]
+        hook = hook[2]
+    world, inner = len(tensors), tensors[0].dtype
+    if hook[0] != "noop":
+        tensors = [cast(tensor, WIRE.get(hook[0], inner)) for tensor in tensors]
+        if mean:
+            tensors = [divide(tensor, world) for tensor in tensors]
+        tensors = [ring_sum(tensors)] * world
+    return [cast(cast(tensor, inner), dtype) for tensor in tensors]

@@ -1,0 +1,278 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What PyTorch's communication hooks give: the real ones, on real processes.
+
+Four worker processes form a Gloo world once per test session; a case with W
+ranks runs on a process group of the first W of them. A worker calls the hooks
+that ship with PyTorch, once per bucket, with an object that has the methods of
+torch.distributed.GradBucket (which Python cannot construct); test_oracle.py
+shows that this gives the bits of DistributedDataParallel itself.
+
+PyTorch's hooks always divide by the group's size. A `sum` therefore runs the
+same hooks on a group that says its size is one: x / 1 is x, and everything else
+stays the real thing.
+
+This module imports torch in the workers only, so that collecting tests is fast.
+"""
+
+import multiprocessing
+import os
+import socket
+import traceback
+
+import numpy as np
+
+from tensors import DTYPES, Tensor
+
+WORLD = 4
+TIMEOUT_S = 120
+
+
+class Pool:
+    """The worker processes. One job at a time; a worker that fails fails the
+    job with its traceback."""
+
+    def __init__(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        # A fork server imports torch once for all four.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch.distributed"])
+        self.workers = []
+        for rank in range(WORLD):
+            here, there = context.Pipe()
+            process = context.Process(
+                target=_serve, args=(rank, port, there), daemon=True
+            )
+            process.start()
+            there.close()
+            self.workers.append((process, here))
+
+    def call(self, function, arguments, ranks=range(WORLD)):
+        """function(*arguments[rank]) on each of `ranks`; their results."""
+        ranks = list(ranks)
+        for rank in ranks:
+            self.workers[rank][1].send((function, arguments[rank]))
+        results, failures = [], []
+        for rank in ranks:
+            pipe = self.workers[rank][1]
+            if not pipe.poll(TIMEOUT_S):
+                raise TimeoutError(f"oracle rank {rank} gave no answer")
+            done, value = pipe.recv()
+            (results if done else failures).append(value)
+        if failures:
+            raise RuntimeError("the oracle failed:\n" + "\n".join(failures))
+        return results
+
+    def close(self):
+        for process, pipe in self.workers:
+            pipe.close()
+        for process, _ in self.workers:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+
+    def run_buckets(self, world, jobs):
+        """Runs hooks on ranks 0 … world−1. jobs: a list of (hook, mean, bucket
+        tensors by rank). Returns the list of results by rank."""
+        return self.run_groups(world, [(None, *job) for job in jobs])
+
+    def run_groups(self, world, jobs):
+        """As run_buckets, each job with the partition of the ranks into process
+        groups in front; None is one group of all."""
+        whole = (tuple(range(world)),)
+        partitions = {job[0] or whole for job in jobs}
+        everyone = sorted({group for parts in partitions for group in parts})
+        self.call("make_groups", [(everyone,)] * WORLD)
+        arguments = []
+        for rank in range(world):
+            mine = []
+            for partition, hook, mean, tensors in jobs:
+                (group,) = [g for g in partition or whole if rank in g]
+                tensor = tensors[rank]
+                mine.append((group, hook, mean, tensor.dtype, tensor.data))
+            arguments.append((mine,))
+        results = self.call("run_jobs", arguments, range(world))
+        return [
+            [Tensor(job[3][0].dtype, results[r][i]) for r in range(world)]
+            for i, job in enumerate(jobs)
+        ]
+
+
+def _serve(rank, port, pipe):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    # Peers are processes of this machine; the name of the host need not resolve.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
+    worker = _Worker(rank)
+    while True:
+        try:
+            function, arguments = pipe.recv()
+        except EOFError:
+            os._exit(0)
+        try:
+            pipe.send((True, getattr(worker, function)(*arguments)))
+        except Exception:
+            pipe.send((False, f"rank {rank}: {traceback.format_exc()}"))
+
+
+class _SizeOne:
+    """A process group that says it has one member."""
+
+    def __init__(self, group):
+        self._group = group
+
+    def size(self):
+        return 1
+
+    def __getattr__(self, name):
+        return getattr(self._group, name)
+
+
+class _Bucket:
+    """The methods of torch.distributed.GradBucket that hooks call."""
+
+    def __init__(self, buffer):
+        self._buffer = buffer
+
+    def buffer(self):
+        return self._buffer
+
+    def set_buffer(self, buffer):
+        self._buffer = buffer
+
+
+class _Worker:
+    """What a worker process can be asked to do; runs where torch is."""
+
+    def __init__(self, rank):
+        self.rank = rank
+        self.groups = {}
+
+    def make_groups(self, members):
+        import torch.distributed as dist
+
+        for ranks in members:
+            if ranks not in self.groups:
+                self.groups[ranks] = dist.new_group(list(ranks))
+
+    def run_jobs(self, jobs):
+        results = []
+        for group, hook, mean, dtype, data in jobs:
+            group = self.groups[group]
+            state = group if mean else _SizeOne(group)
+            buffer = _to_torch(dtype, data)
+            bucket = _Bucket(buffer.clone())
+            out = _find_hook(hook)(state, bucket).wait()
+            results.append(_to_numpy(out.to(buffer.dtype)))
+        return results
+
+    def run_ddp(self, group, hook, dtype, grads, cap_mb, steps):
+        """Real DistributedDataParallel over a module whose gradients are given.
+        grads[step][i] belongs to parameter i. Per step: the gradients that DDP
+        left, and per bucket in order of communication the numbers of its
+        parameters, the flat gradient it started with and what the hook gave."""
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+
+        class Linear(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                zeros = [torch.zeros_like(_to_torch(dtype, g)) for g in grads[0]]
+                self.weights = torch.nn.ParameterList(zeros)
+
+            def forward(self, coefficients):
+                # The derivative of sum(w · c) by w is c, whatever its value.
+                parts = zip(self.weights, coefficients)
+                return sum((w * c).sum() for w, c in parts)
+
+        module = Linear()
+        numbers = {id(w): i for i, w in enumerate(module.weights)}
+        caps = {} if cap_mb is None else {"bucket_cap_mb": cap_mb}
+        ddp = DistributedDataParallel(
+            module, process_group=self.groups[group], **caps
+        )
+        real, log = _find_hook(hook), []
+
+        def recorder(state, bucket):
+            members = [numbers[id(p)] for p in bucket.parameters()]
+            before = _to_numpy(bucket.buffer().clone())
+            future = real(state, bucket)
+            # Wait here: DDP on Gloo may start chained collectives in different
+            # orders on different ranks.
+            out = future.wait()
+            log.append((members, before, _to_numpy(out.to(bucket_type))))
+            done = torch.futures.Future()
+            done.set_result(out)
+            return done
+
+        bucket_type = _to_torch(dtype, grads[0][0]).dtype
+        recorder.__annotations__.clear()
+        ddp.register_comm_hook(self.groups[group], recorder)
+        results = []
+        for step in range(steps):
+            log.clear()
+            ddp.zero_grad()
+            ddp([_to_torch(dtype, g) for g in grads[step]]).backward()
+            left = [_to_numpy(w.grad.clone()) for w in module.weights]
+            results.append((left, list(log)))
+        return results
+
+    def assign_buckets(self, tensors, limits):
+        """DDP's own bucket assignment: lists of tensor numbers."""
+        import torch
+        import torch.distributed as dist
+
+        tensors = [_to_torch(dtype, data) for dtype, data in tensors]
+        return dist._compute_bucket_assignment_by_size(
+            tensors, limits, [False] * len(tensors)
+        )[0]
+
+    def load_official(self, path, names):
+        """Reads a file with the safetensors library and returns its tensors."""
+        from safetensors.torch import load_file
+
+        tensors = load_file(path)
+        return {name: _to_numpy(tensors[name]) for name in names}
+
+
+def _find_hook(hook):
+    from torch.distributed.algorithms.ddp_comm_hooks import (
+        debugging_hooks,
+        default_hooks,
+    )
+
+    if hook[0] == "wrap":
+        wrappers = {
+            "f16": default_hooks.fp16_compress_wrapper,
+            "bf16": default_hooks.bf16_compress_wrapper,
+        }
+        return wrappers[hook[1]](_find_hook(hook[2]))
+    return {
+        "allreduce": default_hooks.allreduce_hook,
+        "fp16": default_hooks.fp16_compress_hook,
+        "bf16": default_hooks.bf16_compress_hook,
+        "noop": debugging_hooks.noop_hook,
+    }[hook[0]]
+
+
+def _to_torch(dtype, data):
+    import torch
+
+    tensor = torch.from_numpy(np.array(data, order="C"))
+    return tensor.view(torch.bfloat16) if dtype == "bf16" else tensor
+
+
+def _to_numpy(tensor):
+    import torch
+
+    tensor = tensor.detach().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.view(torch.int16)
+        return tensor.numpy().view(DTYPES["bf16"][0])
+    return tensor.numpy()

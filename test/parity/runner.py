@@ -1,0 +1,149 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Drives ddphook-run as a user would: files in, command line, files out.
+
+Environment: DDPHOOK_RUN names the tool (default: build/bin/ddphook-run of this
+checkout), DDPHOOK_TEST_SEED the seed of all random inputs. No expectations here.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+from dataclasses import dataclass
+
+import tensors
+
+SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20261"))
+# A run that takes longer hangs; the slowest healthy one takes a few seconds.
+HANG_S = 120
+# Variables that place a process in a job, from whatever launched the tests.
+_LAUNCH = (
+    "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
+).split()
+_LAUNCH_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "DDPHOOK_")
+
+
+def tool():
+    """The path of ddphook-run; it need not exist, then every run fails."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    default = root / "build" / "bin" / "ddphook-run"
+    return os.environ.get("DDPHOOK_RUN", str(default))
+
+
+def environment(changes):
+    """This process's environment without launch variables, with `changes`."""
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _LAUNCH and not name.startswith(_LAUNCH_PREFIXES)
+    }
+    return {**clean, **{name: str(value) for name, value in changes.items()}}
+
+
+@dataclass
+class Result:
+    code: int
+    stdout: str
+    stderr: str
+
+
+def start(arguments, env=None):
+    """Starts the tool in a process group of its own."""
+    if not os.access(tool(), os.X_OK):
+        raise FileNotFoundError(
+            f"expected ddphook-run at {tool()}; build it or set DDPHOOK_RUN"
+        )
+    return subprocess.Popen(
+        [tool(), *map(str, arguments)],
+        env=environment(env or {}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process, timeout=HANG_S):
+    """Waits for a started tool; one that hangs is killed with its children."""
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+        raise AssertionError(
+            f"ddphook-run hung for {timeout} s; stderr:\n{stderr}"
+        ) from None
+    return Result(process.returncode, stdout, stderr)
+
+
+class Directory:
+    """Files of one or more runs: the module, the inputs and the outputs."""
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.module = self.path / "module.mlir"
+        self.inputs = self.path / "in.{rank}.{step}.safetensors"
+        self.outputs = self.path / "out.{rank}.{step}.safetensors"
+
+    def write_module(self, text):
+        self.module.write_text(text)
+
+    def write_inputs(self, inputs):
+        for rank, steps in enumerate(inputs):
+            for step, values in enumerate(steps):
+                tensors.save(
+                    str(self.inputs).format(rank=rank, step=step),
+                    {f"arg{i}": value for i, value in enumerate(values)},
+                )
+
+    def arguments(self, entry, ranks=None, steps=None, pipeline=""):
+        flags = [f"--inputs={self.inputs}", f"--outputs={self.outputs}"]
+        if ranks is not None:
+            flags.append(f"--ranks={ranks}")
+        if steps is not None:
+            flags.append(f"--steps={steps}")
+        if pipeline:
+            flags.append(f"--ddp-pipeline={pipeline}")
+        return [self.module, f"--entry={entry}", *flags]
+
+    def read_outputs(self, ranks, steps):
+        """[rank][step][number]; the names must be result0, result1, …"""
+        out = []
+        for rank in range(ranks):
+            out.append([])
+            for step in range(steps):
+                path = str(self.outputs).format(rank=rank, step=step)
+                named = tensors.load(path)
+                names = [f"result{i}" for i in range(len(named))]
+                if set(names) != set(named):
+                    raise AssertionError(f"{path} holds {sorted(named)}")
+                out[-1].append([named[name] for name in names])
+        return out
+
+    def clear_outputs(self):
+        """A later run must not find an earlier one's results."""
+        for path in self.path.glob("out.*"):
+            path.unlink()
+
+    def output_files(self):
+        """Every file a run left behind, temporary ones included."""
+        inputs = {self.module.name}
+        return sorted(
+            path.name
+            for path in self.path.iterdir()
+            if path.name not in inputs and not path.name.startswith("in.")
+        )
+
+
+def run(directory, entry, ranks, steps, pipeline="", env=None):
+    """Runs the tool, expects success, and returns its outputs."""
+    directory.clear_outputs()
+    arguments = directory.arguments(entry, ranks, steps, pipeline)
+    result = finish(start(arguments, env))
+    if result.code != 0:
+        raise AssertionError(
+            f"ddphook-run exited with {result.code}; stderr:\n{result.stderr}"
+        )
+    return directory.read_outputs(ranks, steps)
