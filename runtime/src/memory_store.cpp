@@ -24,11 +24,7 @@ Status MemoryStore::get(const std::string &key, const Deadline &deadline,
                         std::string *value) {
   std::unique_lock<std::mutex> lock(mutex);
   auto ready = [&] { return !failure.isOk() || values.count(key) != 0; };
-  // Waiting on the system clock: ThreadSanitizer does not know the call that
-  // waits on the steady one. A loop makes up for a clock that is set.
-  while (!ready() && !deadline.expired())
-    changed.wait_for(lock, std::chrono::duration<double>(
-                               std::min(deadline.remaining(), 0.1)));
+  changed.wait_until(lock, deadline.time(), ready);
   auto found = values.find(key);
   if (found != values.end()) {
     *value = found->second;

@@ -1,0 +1,188 @@
+/*===- backend.h - what a device backend provides ------------------*- C -*-===*
+ *
+ * Part of the ddphook project, under the Apache License v2.0 with LLVM
+ * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+ *
+ * The table of functions behind which a kind of device lives: its memory, its
+ * element-wise kernels and its collectives. The runtime has the host backend
+ * built in. Any other NAME (ddphook_options_t.backend or DDPHOOK_BACKEND) makes
+ * it load libddphook_backend_NAME.so and call ddphook_backend_get() there.
+ *
+ * Host programs and compiled code never call any of this.
+ *
+ * Errors. A function that fails returns its status and, where it has an `error`
+ * parameter, writes one line there: lower case, no final period. Nothing exits,
+ * aborts or throws.
+ *
+ * Threads. One thread at a time calls a device and its communicators, with one
+ * exception: abort() may come from any thread at any time.
+ *
+ *===----------------------------------------------------------------------===*/
+#ifndef DDPHOOK_RUNTIME_BACKEND_H
+#define DDPHOOK_RUNTIME_BACKEND_H
+
+#include "ddphook/runtime/compiled.h"
+#include "ddphook/runtime/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised whenever a struct or a function below changes its meaning. A backend
+ * and a runtime of different versions do not work together. */
+#define DDPHOOK_BACKEND_ABI_VERSION 1
+
+/* A process's use of one device; made by the backend. */
+typedef struct ddphook_device ddphook_device_t;
+
+/* A rank's end of one process group; made by the backend. */
+typedef struct ddphook_communicator ddphook_communicator_t;
+
+/* Where a failing function writes why: a null-terminated line. */
+typedef struct ddphook_backend_error {
+  char message[1024];
+} ddphook_backend_error_t;
+
+/* The job's key-value store, lent by the runtime: ranks that create a
+ * communicator exchange addresses through it. Keys are texts, values bytes. */
+typedef struct ddphook_backend_store {
+  size_t struct_size;
+  void *self;
+  /* Sets `key`. */
+  ddphook_status_t (*set)(void *self, const char *key, const void *value,
+                          size_t size, ddphook_backend_error_t *error);
+  /* Waits at most `timeout_s` seconds until `key` is set, and gives a copy of
+   * its value, to be given back with release(). An empty value may be null. */
+  ddphook_status_t (*get)(void *self, const char *key, double timeout_s,
+                          void **value, size_t *size,
+                          ddphook_backend_error_t *error);
+  void (*release)(void *self, void *value);
+  /* Adds to a counter that begins at 0, and gives its new value. */
+  ddphook_status_t (*add)(void *self, const char *key, int64_t delta,
+                          int64_t *result, ddphook_backend_error_t *error);
+  /* Forgets `key`. */
+  ddphook_status_t (*erase)(void *self, const char *key,
+                            ddphook_backend_error_t *error);
+} ddphook_backend_store_t;
+
+typedef struct ddphook_device_config {
+  size_t struct_size;
+  /* This process's place on its machine: which device to take. */
+  int32_t local_rank;
+  /* "auto", "shm", "gloo", or a word that only this backend knows. */
+  const char *transport;
+  /* Address of this machine by which other ranks reach it, as a text; empty in
+   * a world of one. */
+  const char *local_address;
+  /* Deadline of every operation that waits for a peer, in seconds; above 0. */
+  double timeout_s;
+} ddphook_device_config_t;
+
+typedef struct ddphook_communicator_config {
+  size_t struct_size;
+  /* Number of ranks, at least 1, and this one's index among them. */
+  int32_t size;
+  int32_t rank;
+  /* The same ranks as numbers of the whole job: for messages. `size` entries;
+   * valid during the call. */
+  const int32_t *world_ranks;
+  /* Not zero: all of them run on one machine and see each other's processes and
+   * shared memory. */
+  int32_t one_machine;
+  /* Largest number of bytes that one collective puts on the wire. */
+  uint64_t max_wire_bytes;
+  /* The store and a prefix of keys that this communicator alone uses. The store
+   * stays valid until the communicator is destroyed. */
+  const ddphook_backend_store_t *store;
+  const char *key;
+} ddphook_communicator_config_t;
+
+/* One all-reduce; the arithmetic is ddphook_rt_all_reduce()'s in compiled.h. */
+typedef struct ddphook_all_reduce {
+  int64_t count;      /* elements, at least 0 */
+  int32_t dtype;      /* ddphook_dtype_t in memory */
+  int32_t wire_dtype; /* ddphook_dtype_t on the wire, or -1: the same */
+  int32_t divide;     /* not zero: divide by the group's size before adding */
+} ddphook_all_reduce_t;
+
+typedef struct ddphook_backend {
+  size_t struct_size;   /* sizeof(ddphook_backend_t) */
+  uint32_t abi_version; /* DDPHOOK_BACKEND_ABI_VERSION */
+  const char *name;     /* static */
+
+  /* Opens a device. */
+  ddphook_status_t (*device_create)(const ddphook_device_config_t *config,
+                                    ddphook_device_t **device,
+                                    ddphook_backend_error_t *error);
+  /* Closes it; its communicators and memory are gone already. */
+  void (*device_destroy)(ddphook_device_t *device);
+
+  /* Memory that compiled code and collectives work on: zeroed, resident (the
+   * first step must not fault pages in), `alignment` a power of two of at most
+   * 2 MiB. `bytes` 0 gives an address that must not be read or written. */
+  ddphook_status_t (*memory_alloc)(ddphook_device_t *device, uint64_t bytes,
+                                   uint64_t alignment, void **memory,
+                                   ddphook_backend_error_t *error);
+  void (*memory_free)(ddphook_device_t *device, void *memory, uint64_t bytes);
+
+  /* Joins a process group. Collective: all its ranks call it. A size of one
+   * needs no transport. */
+  ddphook_status_t (*communicator_create)(
+      ddphook_device_t *device, const ddphook_communicator_config_t *config,
+      ddphook_communicator_t **communicator, ddphook_backend_error_t *error);
+  /* Leaves it. Not collective; nothing that was started is still running. */
+  void (*communicator_destroy)(ddphook_device_t *device,
+                               ddphook_communicator_t *communicator);
+
+  /* Element-wise kernels, as ddphook_rt_cast(), ddphook_rt_divide_by_world()
+   * and ddphook_rt_scale() define them. Types and counts were checked. */
+  ddphook_status_t (*cast)(ddphook_device_t *device, const void *in,
+                           int32_t in_dtype, void *out, int32_t out_dtype,
+                           int64_t count, ddphook_backend_error_t *error);
+  ddphook_status_t (*divide)(ddphook_device_t *device, const void *in,
+                             void *out, int32_t dtype, int64_t count,
+                             int64_t divisor, ddphook_backend_error_t *error);
+  ddphook_status_t (*scale)(ddphook_device_t *device, double factor,
+                            const void *in, void *out, int32_t dtype,
+                            int64_t count, ddphook_backend_error_t *error);
+
+  /* Runs one all-reduce, after all that were started before. `in` may equal
+   * `out`, else they do not overlap. After the first failure every later call
+   * on the device fails at once with the same status. */
+  ddphook_status_t (*all_reduce)(ddphook_device_t *device,
+                                 ddphook_communicator_t *communicator,
+                                 const ddphook_all_reduce_t *operation,
+                                 const void *in, void *out,
+                                 ddphook_backend_error_t *error);
+  /* Starts one; collectives run in the order in which they are started. Tickets
+   * are positive and grow. */
+  ddphook_status_t (*all_reduce_start)(ddphook_device_t *device,
+                                       ddphook_communicator_t *communicator,
+                                       const ddphook_all_reduce_t *operation,
+                                       const void *in, void *out,
+                                       int64_t *ticket,
+                                       ddphook_backend_error_t *error);
+  /* Waits until `ticket`, and with it all earlier ones, has ended. Ends by
+   * itself when a deadline passes. Waiting twice is fine. */
+  ddphook_status_t (*wait)(ddphook_device_t *device, int64_t ticket,
+                           ddphook_backend_error_t *error);
+
+  /* The job failed elsewhere: whatever waits for a peer should give up, and all
+   * later collectives fail with this status and message. Returns at once. */
+  void (*abort)(ddphook_device_t *device, ddphook_status_t status,
+                const char *message);
+} ddphook_backend_t;
+
+/* The one symbol that libddphook_backend_NAME.so exports, of this type and
+ * under this name. It never returns null; the table is constant. */
+typedef const ddphook_backend_t *(*ddphook_backend_get_t)(void);
+#define DDPHOOK_BACKEND_GET_SYMBOL "ddphook_backend_get"
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DDPHOOK_RUNTIME_BACKEND_H */
