@@ -9,6 +9,7 @@ from W = 3 on the rank order of a sum depends on an element's place in its
 bucket, so the buckets are part of the numbers.
 """
 
+import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -40,9 +41,15 @@ class Grad:
 
 @dataclass
 class Function:
+    """`body`: "plain" reduces the arguments in their order. "produced" reduces
+    the negated arguments, negated in `ready` order but reduced in their own.
+    "consumed" negates every result before the next argument is reduced."""
+
     name: str
     grads: list
     hook: tuple = None
+    body: str = "plain"
+    ready: list = None
 
 
 @dataclass
@@ -86,15 +93,38 @@ def _function_text(function):
     arguments = ", ".join(f"%g{i}: {g.type}" for i, g in enumerate(grads))
     attributes = f" attributes {_attribute(function.hook)}" if function.hook else ""
     yield f"  func.func @{function.name}({arguments}) -> ({types}){attributes} {{"
+    result, gradient = "r", "g"
+    if function.body == "produced":
+        gradient = "n"
+        for i in function.ready:
+            yield from _negation(grads[i].type, f"%g{i}", f"%n{i}")
     for i, grad in enumerate(grads):
         attributes = f" {_attribute(grad.hook)}" if grad.hook else ""
         yield (
-            f"    %r{i} = ddp.all_reduce {grad.reduction} %g{i} on "
+            f"    %r{i} = ddp.all_reduce {grad.reduction} %{gradient}{i} on "
             f"@{grad.group}{attributes} : {grad.type}"
         )
-    results = ", ".join(f"%r{i}" for i in range(len(grads)))
+        if function.body == "consumed":
+            result = "n"
+            yield from _negation(grad.type, f"%r{i}", f"%n{i}")
+    results = ", ".join(f"%{result}{i}" for i in range(len(grads)))
     yield f"    return {results} : {types}"
     yield "  }"
+
+
+def _negation(type, operand, result):
+    yield f"    {result}_init = tensor.empty() : {type}"
+    yield (
+        f"    {result} = linalg.negf ins({operand} : {type}) "
+        f"outs({result}_init : {type}) -> {type}"
+    )
+
+
+def _negated(tensor):
+    storage = tensor.data
+    if tensor.dtype == "bf16":
+        return Tensor("bf16", storage ^ np.uint16(0x8000))
+    return Tensor(tensor.dtype, np.negative(storage))
 
 
 @dataclass(frozen=True)
@@ -155,6 +185,8 @@ def buckets_of(module, function, options):
     order = list(range(len(function.grads)))
     if options.order == "reverse":
         order.reverse()
+    elif options.order in (None, "ready") and function.body == "produced":
+        order = list(function.ready)
 
     def key(grad):
         hook = grad.hook or function.hook or module.hook or options.default_hook
@@ -190,6 +222,8 @@ def expected(module, name, options, inputs, reference, partitions=None):
     """What `inputs` [rank][step][number] should become: the same nesting.
     `partitions` gives a group's ranks where it is not the whole world."""
     function = module.function(name)
+    if function.body == "produced":
+        inputs = _map(_negated, inputs)
     world, steps = len(inputs), len(inputs[0])
     buckets = buckets_of(module, function, options)
     jobs = []
@@ -222,7 +256,11 @@ def expected(module, name, options, inputs, reference, partitions=None):
                         grad.dtype, data.reshape(grad.shape)
                     )
                     offset += grad.size
-    return out
+    return _map(_negated, out) if function.body == "consumed" else out
+
+
+def _map(change, values):
+    return [[[change(t) for t in step] for step in rank] for rank in values]
 
 
 def make_inputs(module, name, world, steps, seed):
@@ -340,6 +378,70 @@ _VALUES = {
 }
 # The classes that any gradient can have.
 VALUES = [name for name in _VALUES if name != "every"]
+
+
+SHAPES = [
+    (), (1,), (7,), (0,), (1, 13), (13, 1), (0, 5), (31, 17), (2, 1, 3, 1), (127,),
+    (3, 5, 7), (257, 3), (1, 1), (64, 64), (1009,), (100, 41), (7, 0, 2), (33, 129),
+]  # fmt: skip
+BASES = ["allreduce", "fp16", "bf16", "noop"]
+WRAPPERS = [None, "fp16", "bf16"]
+
+
+def everything(groups=("dp",), shapes=SHAPES):
+    """Every element type with every class of values, in both reductions."""
+    shapes = itertools.cycle(shapes)
+    grads = [
+        Grad(next(shapes), dtype, reduction, groups[i % len(groups)], values)
+        for i, (dtype, values, reduction) in enumerate(
+            itertools.product(DTYPES, VALUES, ("mean", "sum"))
+        )
+    ]
+    # Neighbours of different types, so that packing has to gather.
+    grads = grads[::5] + grads[1::5] + grads[2::5] + grads[3::5] + grads[4::5]
+    return Module([Function("step", grads)], {group: "" for group in groups})
+
+
+def random_hook(rng, depth=0):
+    if depth < 2 and rng.random() < 0.3:
+        wire = str(rng.choice(["f16", "bf16"]))
+        return ("wrap", wire, random_hook(rng, depth + 1))
+    return (str(rng.choice(BASES)),)
+
+
+def random_module(rng):
+    """A module and options; hooks on some operations, functions, the module."""
+
+    def maybe(probability, value):
+        return value if rng.random() < probability else None
+
+    groups = ["dp", "dp2", "other_group"][: rng.integers(1, 4)]
+    functions = []
+    for number in range(rng.integers(1, 3)):
+        grads = [
+            Grad(
+                SHAPES[rng.integers(len(SHAPES))],
+                str(rng.choice(list(DTYPES))),
+                str(rng.choice(["mean", "sum"])),
+                groups[rng.integers(len(groups))],
+                str(rng.choice(VALUES)),
+                maybe(0.2, random_hook(rng)),
+            )
+            for _ in range(rng.integers(1, 30))
+        ]
+        body = str(rng.choice(["plain", "produced", "consumed"]))
+        ready = [int(i) for i in rng.permutation(len(grads))]
+        hook = maybe(0.3, random_hook(rng))
+        functions.append(Function(f"step{number}", grads, hook, body, ready))
+    module = Module(functions, {g: "" for g in groups}, maybe(0.3, random_hook(rng)))
+    options = Options(
+        hook=maybe(0.7, str(rng.choice(BASES))),
+        wrapper=maybe(0.3, str(rng.choice(["fp16", "bf16"]))),
+        bucket_cap_mb=maybe(0.7, float(2.0 ** rng.integers(-12, 0))),
+        first_bucket_mb=maybe(0.3, float(2.0 ** rng.integers(-12, 0))),
+        order=maybe(0.5, str(rng.choice(["ready", "forward", "reverse"]))),
+    )
+    return module, options
 
 
 def difference_of(got, want):

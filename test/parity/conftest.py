@@ -27,3 +27,8 @@ def pool():
     pool = oracle.Pool()
     yield pool
     pool.close()
+
+
+@pytest.fixture
+def free_port():
+    return runner.free_port()

@@ -17,11 +17,11 @@ This module imports torch in the workers only, so that collecting tests is fast.
 
 import multiprocessing
 import os
-import socket
 import traceback
 
 import numpy as np
 
+import runner
 from tensors import DTYPES, Tensor
 
 WORLD = 4
@@ -33,9 +33,7 @@ class Pool:
     job with its traceback."""
 
     def __init__(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = runner.free_port()
         # A fork server imports torch once for all four.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch.distributed"])
@@ -82,14 +80,15 @@ class Pool:
         """As run_buckets, each job with the partition of the ranks into process
         groups in front; None is one group of all."""
         whole = (tuple(range(world)),)
-        partitions = {job[0] or whole for job in jobs}
+        jobs = [(tuple(job[0] or whole), *job[1:]) for job in jobs]
+        partitions = {job[0] for job in jobs}
         everyone = sorted({group for parts in partitions for group in parts})
         self.call("make_groups", [(everyone,)] * WORLD)
         arguments = []
         for rank in range(world):
             mine = []
             for partition, hook, mean, tensors in jobs:
-                (group,) = [g for g in partition or whole if rank in g]
+                (group,) = [g for g in partition if rank in g]
                 tensor = tensors[rank]
                 mine.append((group, hook, mean, tensor.dtype, tensor.data))
             arguments.append((mine,))

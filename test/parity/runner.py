@@ -9,6 +9,7 @@ checkout), DDPHOOK_TEST_SEED the seed of all random inputs. No expectations here
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 from dataclasses import dataclass
 
@@ -39,6 +40,23 @@ def environment(changes):
         if name not in _LAUNCH and not name.startswith(_LAUNCH_PREFIXES)
     }
     return {**clean, **{name: str(value) for name, value in changes.items()}}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def launch(rank, world, port):
+    """The variables that torchrun would set for a rank on this machine."""
+    return {
+        "RANK": rank,
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": rank,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
 
 
 @dataclass

@@ -19,9 +19,10 @@ from cases import Grad
 from oracle import WORLD
 from tensors import DTYPES, Tensor, difference, load, save
 
-BASES = ["allreduce", "fp16", "bf16", "noop"]
-HOOKS = [(base,) for base in BASES] + [
-    ("wrap", element, (base,)) for element in ("f16", "bf16") for base in BASES
+HOOKS = [(base,) for base in cases.BASES] + [
+    ("wrap", element, (base,))
+    for element in ("f16", "bf16")
+    for base in cases.BASES
 ]
 HOOKS += [("wrap", "f16", ("wrap", "bf16", ("allreduce",)))]
 
@@ -52,6 +53,23 @@ def test_model_follows_the_hooks(pool, hook, world):
         for rank, modelled in enumerate(model.run_hook(*job[::2], job[1])):
             report = difference(modelled, real[rank])
             assert not report, f"{real[rank].dtype}, rank {rank}: {report}"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_model_follows_the_hooks_on_whole_modules(pool, seed):
+    """Bucketing, hooks on operations and functions, partitioned groups: both
+    references behind one generator."""
+    rng = np.random.default_rng([runner.SEED, 1000, seed])
+    module, options = cases.random_module(rng)
+    world = int(rng.integers(1, WORLD + 1))
+    partitions = {"dp": [(0, 2), (1, 3)]} if world == 4 else None
+    for function in module.functions:
+        inputs = cases.make_inputs(module, function.name, world, 2, seed)
+        arguments = (module, function.name, options, inputs)
+        real = cases.expected(*arguments, pool.run_groups, partitions)
+        modelled = cases.expected(*arguments, cases.model_reference, partitions)
+        report = cases.difference_of(modelled, real)
+        assert not report, f"{function.name}, {options}:\n{report}"
 
 
 @pytest.mark.parametrize("world", range(1, WORLD + 1))

@@ -1,0 +1,232 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiled modules against PyTorch's hooks: every result, to the last bit.
+
+A test id that ends in "torch" was compared with PyTorch's real hooks on real
+Gloo process groups (a `sum` with the same hooks on a group that says its size is
+one, see oracle.py); "numpy" means the model of model.py, for what PyTorch would
+need more processes than the oracle has.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import cases
+import runner
+from cases import Function, Grad, Module, Options
+from oracle import WORLD
+
+WORLDS = range(1, WORLD + 1)
+
+
+def check(directory, reference, module, options, world, steps=2, **rest):
+    """Runs every function of the module and compares with the reference.
+    rest: env, partitions."""
+    directory = runner.Directory(directory)
+    directory.write_module(module.text())
+    for function in module.functions:
+        seed = [runner.SEED, world]
+        inputs = cases.make_inputs(module, function.name, world, steps, seed)
+        directory.write_inputs(inputs)
+        got = runner.run(
+            directory, function.name, world, steps, options.text(), rest.get("env")
+        )
+        want = cases.expected(
+            module,
+            function.name,
+            options,
+            inputs,
+            reference,
+            rest.get("partitions"),
+        )
+        report = cases.difference_of(got, want)
+        assert not report, (
+            f"seed {runner.SEED}, @{function.name}, {options.text() or 'no options'}, "
+            f"{world} ranks; {directory.module}:\n{report}"
+        )
+
+
+@pytest.fixture
+def torch_hooks(pool):
+    return pool.run_groups
+
+
+# One setting of the bucket options for each combination of hook and wrapper.
+BUCKETS = [
+    {},
+    {"bucket_cap_mb": 0.01},
+    {"bucket_cap_mb": 0.002, "first_bucket_mb": 0.0005},
+    {"first_bucket_mb": 0.01, "order": "reverse"},
+    {"bucket_cap_mb": 0.03, "order": "reverse"},
+    {"bucket_cap_mb": 0.000001, "order": "forward"},
+    {"bucket_cap_mb": 0.004, "order": "ready"},
+]
+
+
+@pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-torch") for w in WORLDS])
+@pytest.mark.parametrize("wrapper", cases.WRAPPERS, ids=lambda w: w or "bare")
+@pytest.mark.parametrize("hook", cases.BASES)
+def test_every_hook(torch_hooks, tmp_path, hook, wrapper, world):
+    number = 3 * cases.BASES.index(hook) + cases.WRAPPERS.index(wrapper)
+    buckets = BUCKETS[(number + 5 * world) % len(BUCKETS)]
+    options = Options(hook=hook, wrapper=wrapper, **buckets)
+    module = cases.everything(groups=("dp", "dp2"))
+    check(tmp_path, torch_hooks, module, options, world)
+
+
+@pytest.mark.parametrize("buckets", BUCKETS, ids=lambda b: Options(**b).text() or "default")
+@pytest.mark.parametrize("body", ["plain", "produced", "consumed"])
+def test_bucket_options(torch_hooks, tmp_path, body, buckets):
+    """Three ranks, where an element's place in its bucket decides the order of
+    its sum: a gradient in the wrong bucket or place shows."""
+    (function,) = cases.everything().functions
+    ready = np.random.default_rng(runner.SEED).permutation(len(function.grads))
+    module = Module([Function("step", function.grads, None, body, list(ready))])
+    check(tmp_path, torch_hooks, module, Options(hook="fp16", **buckets), 3)
+
+
+@pytest.mark.parametrize("buckets", BUCKETS, ids=lambda b: Options(**b).text() or "default")
+def test_bucket_limits_count_bytes_of_the_gradient(torch_hooks, tmp_path, buckets):
+    """Gradients that end exactly on a limit, one element before, one behind."""
+    first, cap = Options(**buckets).limits
+    sizes = [n for limit in (first, cap) for n in (limit // 4 - 1, 1, limit // 4, 3)]
+    sizes = [max(1, min(size, 300000)) for size in sizes] * 2
+    grads = [Grad((size,), dtype) for size in sizes for dtype in ("f32", "f64")]
+    module = Module([Function("step", grads)])
+    check(tmp_path, torch_hooks, module, Options(**buckets), 3, steps=1)
+
+
+@pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-torch") for w in (2, 3)])
+def test_innermost_hook_wins(torch_hooks, tmp_path, world):
+    """Hooks on operations, functions, the module and in the pipeline."""
+    hooks = [None, ("allreduce",), ("fp16",), ("bf16",), ("noop",)]
+    hooks += [("wrap", t, (base,)) for t in ("f16", "bf16") for base in cases.BASES]
+
+    def function(name, hook):
+        grads = [
+            Grad((41, 3), dtype, reduction, values=values, hook=inner)
+            for inner in hooks
+            for dtype, reduction, values in [
+                ("f32", "mean", "special"),
+                ("f64", "sum", "halfway"),
+                ("f32", "mean", "halfway"),
+            ]
+        ]
+        return Function(name, grads, hook)
+
+    module = Module(
+        [function("inner", ("bf16",)), function("outer", None)], hook=("noop",)
+    )
+    check(tmp_path, torch_hooks, module, Options(hook="fp16"), world)
+    module.hook = None
+    check(tmp_path, torch_hooks, module, Options(wrapper="bf16"), world)
+
+
+@pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-torch") for w in (1, 3)])
+def test_wrappers_of_wrappers(torch_hooks, tmp_path, world):
+    wires = itertools.product(("f16", "bf16"), ("f16", "bf16"), cases.BASES)
+    grads = [
+        Grad((997,), dtype, values=values, hook=("wrap", a, ("wrap", b, (c,))))
+        for a, b, c in wires
+        for dtype, values in (("f32", "wide"), ("bf16", "bits"), ("f64", "halfway"))
+    ]
+    check(tmp_path, torch_hooks, Module([Function("step", grads)]), Options(), world)
+
+
+@pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-torch") for w in WORLDS])
+def test_every_16_bit_value_and_its_neighbours(torch_hooks, tmp_path, world):
+    grads = [
+        Grad((6, 2**16), "f32", reduction, values="every", hook=hook)
+        for reduction in ("mean", "sum")
+        for hook in (("fp16",), ("bf16",), ("wrap", "f16", ("bf16",)))
+    ]
+    module = Module([Function("step", grads)])
+    check(tmp_path, torch_hooks, module, Options(), world, steps=1)
+
+
+@pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-torch") for w in (2, 3, 4)])
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+def test_transports(torch_hooks, tmp_path, transport, world):
+    """Both transports, buckets of many ring segments included."""
+    (function,) = cases.everything(groups=("dp", "dp2")).functions
+    grads = list(function.grads)
+    grads += [
+        Grad((2**19 * world + 3,), "f32", hook=("fp16",)),
+        Grad((2**18 * world + 1,), "f32", values="wide"),
+        Grad((2**18, 3), "f64", "sum"),
+        Grad((2**20 + 5,), "bf16"),
+    ]
+    module = Module([Function("step", grads)], {"dp": "", "dp2": ""})
+    env = {"DDPHOOK_TRANSPORT": transport}
+    options = Options(hook="bf16" if world == 3 else "allreduce")
+    check(tmp_path, torch_hooks, module, options, world, steps=1, env=env)
+
+
+@pytest.mark.parametrize("hook", cases.BASES)
+def test_partitioned_groups(torch_hooks, tmp_path, hook):
+    """Four ranks: all of them, neighbours, every other one, each for itself."""
+    partitions = {
+        "pairs": [(0, 1), (2, 3)],
+        "odds": [(0, 2), (1, 3)],
+        "alone": [(0,), (1,), (2,), (3,)],
+    }
+    module = cases.everything(groups=("dp", *partitions))
+    for name, ranks in partitions.items():
+        lists = [list(group) for group in ranks]
+        module.groups[name] = f"size {len(lists[0])} ranks {lists}"
+    module.groups["dp"] = "size 4"
+    options = Options(hook=hook, bucket_cap_mb=0.01)
+    check(tmp_path, torch_hooks, module, options, 4, partitions=partitions)
+
+
+@pytest.mark.parametrize("seed", [pytest.param(s, id=f"{s}-torch") for s in range(12)])
+def test_random_modules(torch_hooks, tmp_path, seed):
+    rng = np.random.default_rng([runner.SEED, 2000, seed])
+    module, options = cases.random_module(rng)
+    env = {} if seed % 3 else {"DDPHOOK_TRANSPORT": "gloo"}
+    check(tmp_path, torch_hooks, module, options, 1 + seed % WORLD, env=env)
+
+
+@pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-numpy") for w in (5, 6, 8)])
+@pytest.mark.parametrize("hook", ["allreduce", "fp16", "bf16"])
+def test_more_ranks_than_the_oracle_has(tmp_path, hook, world):
+    module = cases.everything()
+    options = Options(hook=hook, bucket_cap_mb=0.01)
+    check(tmp_path, cases.model_reference, module, options, world)
+
+
+def test_ranks_that_were_launched_one_by_one(torch_hooks, tmp_path, free_port):
+    """torchrun's variables instead of --ranks: same job, same bits."""
+    world, steps = 3, 2
+    module = cases.everything()
+    directory = runner.Directory(tmp_path)
+    directory.write_module(module.text())
+    inputs = cases.make_inputs(module, "step", world, steps, runner.SEED)
+    directory.write_inputs(inputs)
+    arguments = directory.arguments("step", None, steps, "hook=fp16")
+    processes = [
+        runner.start(arguments, runner.launch(rank, world, free_port))
+        for rank in range(world)
+    ]
+    for result in [runner.finish(process) for process in processes]:
+        assert result.code == 0, result.stderr
+    got = directory.read_outputs(world, steps)
+    want = cases.expected(module, "step", Options(hook="fp16"), inputs, torch_hooks)
+    assert not cases.difference_of(got, want)
+
+
+def test_outputs_are_official_safetensors(pool, tmp_path):
+    """The library that everybody uses reads what ddphook-run writes."""
+    module = cases.everything()
+    directory = runner.Directory(tmp_path)
+    directory.write_module(module.text())
+    directory.write_inputs(cases.make_inputs(module, "step", 1, 1, runner.SEED))
+    ((ours,),) = runner.run(directory, "step", 1, 1, "hook=bf16")
+    path = str(directory.outputs).format(rank=0, step=0)
+    names = [f"result{i}" for i in range(len(ours))]
+    official = pool.call("load_official", [(path, names)], [0])[0]
+    for name, tensor in zip(names, ours):
+        theirs = cases.Tensor(tensor.dtype, official[name])
+        assert not cases.difference(theirs, tensor)
