@@ -10,8 +10,8 @@
 // knows of ranks as processes, of buckets or of errors.
 //
 // Conventions, for all functions:
-// - Arrays hold `n` >= 0 elements and need no alignment. Nothing outside them
-//   is read or written.
+// - Arrays hold `n` >= 0 elements and are aligned as one element is. Nothing
+//   outside them is read or written.
 // - Rounding is to nearest even; f64 becomes a 16-bit type through f32, as in
 //   PyTorch. 16-bit values are computed with in f32 and rounded once per
 //   operation. A NaN stays some NaN; subnormals are kept.

@@ -1,0 +1,301 @@
+//===- elements-inl.h - loading, storing and rounding elements --*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// One class per element type, all with the same members, so that a kernel is
+// written once: `load` and `store` convert between memory and vectors of the
+// type that is computed in (float, or double for f64), and `round` rounds such
+// a vector to what the element type can hold.
+//
+// Included once per instruction set by Highway's foreach_target.h; everything
+// is in HWY_NAMESPACE. The 16-bit conversions are our own: Highway 1.0.3
+// truncates instead of rounding where the processor has no instruction, and
+// the bfloat16 instruction of AVX-512 flushes subnormals.
+//
+//===----------------------------------------------------------------------===//
+#if defined(DDPHOOK_KERNELS_ELEMENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef DDPHOOK_KERNELS_ELEMENTS_INL_H
+#undef DDPHOOK_KERNELS_ELEMENTS_INL_H
+#else
+#define DDPHOOK_KERNELS_ELEMENTS_INL_H
+#endif
+
+#include "dtype.h"
+
+#include "hwy/highway.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+HWY_BEFORE_NAMESPACE();
+namespace ddphook::host::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class D>
+constexpr bool isDouble = std::is_same_v<hn::TFromD<D>, double>;
+
+/// Vectors of as many elements of another type.
+template <class T, class D>
+using Like = hn::Rebind<T, D>;
+
+/// Whether Highway's conversions of doubles to floats and between floats and
+/// halves are those of the processor.
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+constexpr bool kEmulated = true;
+#else
+constexpr bool kEmulated = false;
+#endif
+#undef DDPHOOK_NATIVE_F16
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+#define DDPHOOK_NATIVE_F16 1
+#else
+#define DDPHOOK_NATIVE_F16 0
+#endif
+
+template <bool kStream, class D, class V>
+HWY_INLINE void storeVector(D d, V v, hn::TFromD<D> *p) {
+  // Highway's Stream() writes 16 bytes of smaller vectors too.
+  if constexpr (kStream && hn::MaxLanes(D()) * sizeof(*p) >= 16)
+    hn::Stream(v, d, p);
+  else
+    hn::StoreU(v, d, p);
+}
+
+/// double → float, rounded to nearest even, overflow to infinity.
+template <class DF, class V>
+HWY_INLINE hn::Vec<DF> demoteDouble(DF df, V v) {
+  if constexpr (kEmulated) {
+    // Highway saturates here.
+    const Like<double, DF> dd;
+    HWY_ALIGN double wide[hn::MaxLanes(dd)];
+    HWY_ALIGN float narrow[hn::MaxLanes(df)];
+    hn::Store(v, dd, wide);
+    for (size_t i = 0; i < hn::Lanes(df); ++i)
+      narrow[i] = static_cast<float>(wide[i]);
+    return hn::Load(df, narrow);
+  } else {
+    return hn::DemoteTo(df, v);
+  }
+}
+
+struct F32 {
+  static constexpr Dtype type = Dtype::F32;
+  using Elem = float;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const Elem *p) {
+    if constexpr (isDouble<D>)
+      return hn::PromoteTo(d, hn::LoadU(Like<float, D>(), p));
+    else
+      return hn::LoadU(d, p);
+  }
+  template <bool kStream, class D, class V>
+  static HWY_INLINE void store(D d, V v, Elem *p) {
+    if constexpr (isDouble<D>) {
+      const Like<float, D> df;
+      storeVector<kStream>(df, demoteDouble(df, v), p);
+    } else {
+      storeVector<kStream>(d, v, p);
+    }
+  }
+  template <class D, class V>
+  static HWY_INLINE V round(D, V v) {
+    return v;
+  }
+};
+
+struct F64 {
+  static constexpr Dtype type = Dtype::F64;
+  using Elem = double;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const Elem *p) {
+    if constexpr (isDouble<D>)
+      return hn::LoadU(d, p);
+    else
+      return demoteDouble(d, hn::LoadU(Like<double, D>(), p));
+  }
+  template <bool kStream, class D, class V>
+  static HWY_INLINE void store(D d, V v, Elem *p) {
+    if constexpr (isDouble<D>) {
+      storeVector<kStream>(d, v, p);
+    } else {
+      const Like<double, D> dd;
+      storeVector<kStream>(dd, hn::PromoteTo(dd, v), p);
+    }
+  }
+  template <class D, class V>
+  static HWY_INLINE V round(D, V v) {
+    return v;
+  }
+};
+
+/// What F16 and BF16 have in common; `Derived` converts between vectors of
+/// float and the bits in the low halves of 32-bit integers.
+template <class Derived>
+struct SixteenBit {
+  using Elem = uint16_t;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const Elem *p) {
+    if constexpr (isDouble<D>)
+      return hn::PromoteTo(d, Derived::loadFloat(Like<float, D>(), p));
+    else
+      return Derived::loadFloat(d, p);
+  }
+  template <bool kStream, class D, class V>
+  static HWY_INLINE void store(D d, V v, Elem *p) {
+    const Like<uint16_t, D> d16;
+    if constexpr (isDouble<D>) {
+      const Like<float, D> df;
+      storeVector<kStream>(d16, Derived::bits(df, demoteDouble(df, v)), p);
+    } else {
+      storeVector<kStream>(d16, Derived::bits(d, v), p);
+    }
+  }
+};
+
+struct F16 : SixteenBit<F16> {
+  static constexpr Dtype type = Dtype::F16;
+
+#if DDPHOOK_NATIVE_F16
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
+    const Like<hwy::float16_t, D> df16;
+    return hn::PromoteTo(d,
+                         hn::BitCast(df16, hn::LoadU(Like<uint16_t, D>(), p)));
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<uint16_t, D>> bits(D, V v) {
+    const Like<hwy::float16_t, D> df16;
+    return hn::BitCast(Like<uint16_t, D>(), hn::DemoteTo(df16, v));
+  }
+  template <class D, class V>
+  static HWY_INLINE V round(D d, V v) {
+    return hn::PromoteTo(d, hn::DemoteTo(Like<hwy::float16_t, D>(), v));
+  }
+#else
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
+    return widen(d, hn::PromoteTo(Like<int32_t, D>(),
+                                  hn::LoadU(Like<uint16_t, D>(), p)));
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<uint16_t, D>> bits(D d, V v) {
+    return hn::DemoteTo(Like<uint16_t, D>(), narrow(d, v));
+  }
+  template <class D, class V>
+  static HWY_INLINE V round(D d, V v) {
+    return widen(d, narrow(d, v));
+  }
+
+private:
+  template <class D, class VI>
+  static HWY_INLINE hn::Vec<D> widen(D d, VI h) {
+    const Like<int32_t, D> di;
+    auto sign = hn::ShiftLeft<16>(hn::And(h, hn::Set(di, 0x8000)));
+    auto shifted = hn::ShiftLeft<13>(hn::And(h, hn::Set(di, 0x7fff)));
+    // The exponent is re-biased by adding to it; infinities and NaNs need as
+    // much again, and subnormals are normalised by a subtraction of floats.
+    auto exponent = hn::And(shifted, hn::Set(di, 0x1f << 23));
+    auto rebiased = hn::Add(shifted, hn::Set(di, (127 - 15) << 23));
+    auto special = hn::Add(rebiased, hn::Set(di, (128 - 16) << 23));
+    auto normalised = hn::BitCast(
+        di, hn::Sub(hn::BitCast(d, hn::Add(rebiased, hn::Set(di, 1 << 23))),
+                    hn::BitCast(d, hn::Set(di, 113 << 23))));
+    auto magnitude = hn::IfThenElse(hn::Eq(exponent, hn::Set(di, 0x1f << 23)),
+                                    special, rebiased);
+    magnitude =
+        hn::IfThenElse(hn::Eq(exponent, hn::Zero(di)), normalised, magnitude);
+    return hn::BitCast(d, hn::Or(magnitude, sign));
+  }
+
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<int32_t, D>> narrow(D d, V v) {
+    const Like<int32_t, D> di;
+    auto all = hn::BitCast(di, v);
+    auto magnitude = hn::And(all, hn::Set(di, 0x7fffffff));
+    auto sign = hn::And(hn::ShiftRight<16>(all), hn::Set(di, 0x8000));
+    // Normal results: half of the last place that stays, less one, plus its
+    // parity rounds to nearest even; the carry into the exponent is right.
+    auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
+    auto normal = hn::ShiftRight<13>(hn::Add(
+        hn::Add(magnitude, hn::Set(di, 0xfff - ((127 - 15) << 23))), odd));
+    // Subnormal results: adding 0.5 to a float makes the addition round at
+    // bit 2^-24, the last place of a subnormal half.
+    auto half = hn::Set(di, 126 << 23);
+    auto subnormal = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude),
+                                                     hn::BitCast(d, half))),
+                             half);
+    auto infinite = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0xff << 23)),
+                                   hn::Set(di, 0x7e00), hn::Set(di, 0x7c00));
+    auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 113 << 23)),
+                                 subnormal, normal);
+    result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, (127 + 16) << 23)),
+                            result, infinite);
+    return hn::Or(result, sign);
+  }
+#endif // DDPHOOK_NATIVE_F16
+};
+
+struct BF16 : SixteenBit<BF16> {
+  static constexpr Dtype type = Dtype::BF16;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
+    return hn::BitCast(
+        d, hn::ShiftLeft<16>(hn::PromoteTo(Like<int32_t, D>(),
+                                           hn::LoadU(Like<uint16_t, D>(), p))));
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<uint16_t, D>> bits(D d, V v) {
+    auto upper = hn::ShiftRight<16>(rounded(d, v));
+    return hn::DemoteTo(Like<uint16_t, D>(),
+                        hn::BitCast(Like<int32_t, D>(), upper));
+  }
+  template <class D, class V>
+  static HWY_INLINE V round(D d, V v) {
+    const Like<uint32_t, D> du;
+    return hn::BitCast(d, hn::And(rounded(d, v), hn::Set(du, 0xffff0000u)));
+  }
+
+  /// The bfloat16 in the upper half of each 32-bit integer; the lower half is
+  /// arbitrary.
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<uint32_t, D>> rounded(D, V v) {
+    const Like<uint32_t, D> du;
+    auto u = hn::BitCast(du, v);
+    auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1u));
+    auto sum = hn::Add(u, hn::Add(odd, hn::Set(du, 0x7fffu)));
+    // The addition can carry a NaN into infinity or past it.
+    return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)),
+                          hn::Set(du, 0x7fc00000u), sum);
+  }
+};
+
+/// Stores two vectors one after the other.
+template <class Element, bool kStream, class D, class V>
+HWY_INLINE void storePair(D d, V a, V b, typename Element::Elem *p) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<Element, BF16> &&
+                std::is_same_v<D, hn::ScalableTag<float>>) {
+    // Picking the upper halves of two vectors is one shuffle.
+    const hn::Repartition<uint16_t, D> d16;
+    storeVector<kStream>(d16,
+                         hn::ConcatOdd(d16,
+                                       hn::BitCast(d16, BF16::rounded(d, b)),
+                                       hn::BitCast(d16, BF16::rounded(d, a))),
+                         p);
+    return;
+  }
+#endif
+  Element::template store<kStream>(d, a, p);
+  Element::template store<kStream>(d, b, p + hn::Lanes(d));
+}
+
+} // namespace ddphook::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif // include guard, toggled for every instruction set

@@ -1,0 +1,415 @@
+//===- kernels.cpp - vectorised array kernels of the host backend ---------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The loops, compiled once per instruction set, and their dispatch at run
+// time. How single elements are converted is in elements-inl.h.
+//
+//===----------------------------------------------------------------------===//
+#include "kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels.cpp"
+#include "hwy/foreach_target.h"
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+#include "elements-inl.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#ifndef DDPHOOK_KERNELS_ONCE
+#define DDPHOOK_KERNELS_ONCE
+namespace ddphook::host {
+
+/// The types in memory and on the wire that compressKernel() and sumKernel()
+/// have loops for; hooks use these. All other pairs are put together from two
+/// loops, block by block.
+constexpr bool hasFusedLoop(Dtype memory, Dtype wire) {
+  return memory == wire || (memory == Dtype::F32 && isHalf(wire));
+}
+
+} // namespace ddphook::host
+#endif // DDPHOOK_KERNELS_ONCE
+
+HWY_BEFORE_NAMESPACE();
+namespace ddphook::host::HWY_NAMESPACE {
+
+/// The vectors to compute in: doubles when `kDouble`, else floats, as many as
+/// a vector of doubles has when the loop also touches f64 in memory.
+template <bool kDouble, class... Elements>
+struct TagFor {
+  static constexpr bool touchesDouble = (std::is_same_v<Elements, F64> || ...);
+  using Doubles = hn::ScalableTag<double>;
+  using type =
+      std::conditional_t<kDouble, Doubles,
+                         std::conditional_t<touchesDouble, Like<float, Doubles>,
+                                            hn::ScalableTag<float>>>;
+};
+
+/// Loads a whole vector.
+struct WholeLoad {
+  template <class Element, class D>
+  HWY_INLINE hn::Vec<D> operator()(Element, D d,
+                                   const typename Element::Elem *p) const {
+    return Element::load(d, p);
+  }
+};
+
+/// Loads the first `count` elements of a vector; the rest is zero.
+struct PartialLoad {
+  size_t count;
+
+  template <class Element, class D>
+  HWY_INLINE hn::Vec<D> operator()(Element, D d,
+                                   const typename Element::Elem *p) const {
+    HWY_ALIGN typename Element::Elem buffer[hn::MaxLanes(D())] = {};
+    std::memcpy(buffer, p, count * sizeof(*p));
+    return Element::load(d, buffer);
+  }
+};
+
+template <class Out, class D, class Fn>
+HWY_INLINE void mapPartial(D d, typename Out::Elem *out, size_t begin,
+                           size_t count, const Fn &fn) {
+  if (count == 0)
+    return;
+  HWY_ALIGN typename Out::Elem buffer[hn::MaxLanes(D())];
+  Out::template store<false>(d, fn(PartialLoad{count}, begin), buffer);
+  std::memcpy(out + begin, buffer, count * sizeof(*out));
+}
+
+template <class Out, bool kStream, class D, class Fn>
+HWY_INLINE void mapFrom(D d, typename Out::Elem *out, size_t begin, size_t n,
+                        const Fn &fn) {
+  const size_t lanes = hn::Lanes(d);
+  size_t i = begin;
+  for (; i + 2 * lanes <= n; i += 2 * lanes)
+    storePair<Out, kStream>(d, fn(WholeLoad{}, i), fn(WholeLoad{}, i + lanes),
+                            out + i);
+  for (; i + lanes <= n; i += lanes)
+    Out::template store<kStream>(d, fn(WholeLoad{}, i), out + i);
+  mapPartial<Out>(d, out, i, n - i, fn);
+}
+
+/// out[i] = fn(load, i) for i < n. `fn` computes one vector whose first element
+/// is number i, and reads its inputs with load(Element(), tag, address).
+/// `kMayStream`: whether a loop with streaming stores exists.
+template <class Out, bool kMayStream, class D, class Fn>
+HWY_INLINE void map(D d, void *outBytes, size_t n, Stores stores,
+                    const Fn &fn) {
+  auto *out = static_cast<typename Out::Elem *>(outBytes);
+  if constexpr (kMayStream) {
+    // Streaming stores need aligned addresses. A pair of vectors is the widest
+    // store, see storePair().
+    const size_t width = 2 * hn::Lanes(d) * sizeof(*out);
+    const size_t past = reinterpret_cast<uintptr_t>(out) % width;
+    const size_t head = (width - past) % width / sizeof(*out);
+    if (stores == Stores::Streaming && past % sizeof(*out) == 0 && head < n) {
+      mapFrom<Out, false>(d, out, 0, head, fn);
+      mapFrom<Out, true>(d, out, head, n, fn);
+      hwy::FlushStream();
+      return;
+    }
+  }
+  mapFrom<Out, false>(d, out, 0, n, fn);
+}
+
+/// Calls fn(Element()) with the class of `type`.
+template <class Fn>
+HWY_INLINE void withElement(Dtype type, const Fn &fn) {
+  switch (type) {
+  case Dtype::F16:
+    return fn(F16());
+  case Dtype::BF16:
+    return fn(BF16());
+  case Dtype::F32:
+    return fn(F32());
+  case Dtype::F64:
+    return fn(F64());
+  }
+}
+
+template <class Element>
+HWY_INLINE const typename Element::Elem *input(Element, const void *array) {
+  return static_cast<const typename Element::Elem *>(array);
+}
+
+void castKernel(const void *in, Dtype inType, void *out, Dtype outType,
+                size_t n, Stores stores) {
+  withElement(inType, [&](auto from) HWY_ATTR {
+    using From = decltype(from);
+    withElement(outType, [&](auto to) HWY_ATTR {
+      using To = decltype(to);
+      if constexpr (!std::is_same_v<From, To>) {
+        const typename TagFor<false, From, To>::type d;
+        constexpr bool kMayStream =
+            !std::is_same_v<From, F64> && !std::is_same_v<To, F64>;
+        const auto *x = input(from, in);
+        map<To, kMayStream>(d, out, n, stores,
+                            [&](auto load, size_t i)
+                                HWY_ATTR { return load(from, d, x + i); });
+      }
+    });
+  });
+}
+
+/// How division by the group's size is done. Multiplying by the reciprocal of
+/// a power of two gives the same bits.
+enum class Division { Multiply, Divide };
+
+template <class From, class To, Division kDivision>
+HWY_INLINE void compressLoop(const void *in, void *out, size_t n,
+                             int64_t divisor) {
+  const typename TagFor<std::is_same_v<To, F64>, From, To>::type d;
+  using T = hn::TFromD<decltype(d)>;
+  const auto *x = input(From(), in);
+  const T operand = kDivision == Division::Multiply
+                        ? T(1) / static_cast<T>(divisor)
+                        : static_cast<T>(divisor);
+  const auto operands = hn::Set(d, operand);
+  map<To, false>(d, out, n, Stores::Cached, [&](auto load, size_t i) HWY_ATTR {
+    auto v = load(From(), d, x + i);
+    // Elements that are already of the type need no rounding to it.
+    if constexpr (!std::is_same_v<From, To>)
+      v = To::round(d, v);
+    if constexpr (kDivision == Division::Multiply)
+      return hn::Mul(v, operands);
+    else
+      return hn::Div(v, operands);
+  });
+}
+
+void compressKernel(const void *in, Dtype inType, void *out, Dtype outType,
+                    size_t n, int64_t divisor) {
+  withElement(inType, [&](auto from) HWY_ATTR {
+    withElement(outType, [&](auto to) HWY_ATTR {
+      using From = decltype(from);
+      using To = decltype(to);
+      if constexpr (hasFusedLoop(From::type, To::type)) {
+        if ((divisor & (divisor - 1)) == 0)
+          compressLoop<From, To, Division::Multiply>(in, out, n, divisor);
+        else
+          compressLoop<From, To, Division::Divide>(in, out, n, divisor);
+      }
+    });
+  });
+}
+
+void scaleKernel(const void *in, void *out, Dtype type, size_t n,
+                 double factor) {
+  withElement(type, [&](auto element) HWY_ATTR {
+    using Element = decltype(element);
+    const typename TagFor<std::is_same_v<Element, F64>, Element>::type d;
+    const auto *x = input(element, in);
+    const auto operand =
+        hn::Set(d, static_cast<hn::TFromD<decltype(d)>>(factor));
+    map<Element, false>(d, out, n, Stores::Cached,
+                        [&](auto load, size_t i) HWY_ATTR {
+                          return hn::Mul(load(element, d, x + i), operand);
+                        });
+  });
+}
+
+/// Two sources: the common case of two ranks, without the loop over sources.
+template <class Wire, class Out>
+HWY_INLINE void sumTwo(const void *const *sources, void *out, size_t n,
+                       Stores stores) {
+  const typename TagFor<std::is_same_v<Wire, F64>, Wire, Out>::type d;
+  const auto *a = input(Wire(), sources[0]);
+  const auto *b = input(Wire(), sources[1]);
+  map<Out, std::is_same_v<Out, F32>>(
+      d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
+        auto sum = hn::Add(load(Wire(), d, b + i), load(Wire(), d, a + i));
+        // Storing rounds by itself to the wire's own type.
+        if constexpr (std::is_same_v<Wire, Out>)
+          return sum;
+        else
+          return Wire::round(d, sum);
+      });
+}
+
+template <class Wire, class Out>
+HWY_INLINE void sumMany(const void *const *sources, int count, void *out,
+                        size_t n, Stores stores) {
+  const typename TagFor<std::is_same_v<Wire, F64>, Wire, Out>::type d;
+  map<Out, std::is_same_v<Out, F32>>(
+      d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
+        auto acc = load(Wire(), d, input(Wire(), sources[0]) + i);
+        for (int k = 1; k < count; ++k) {
+          auto x = load(Wire(), d, input(Wire(), sources[k]) + i);
+          acc = Wire::round(d, hn::Add(x, acc));
+        }
+        return acc;
+      });
+}
+
+void sumKernel(const void *const *sources, int count, Dtype wireType, void *out,
+               Dtype outType, size_t n, Stores stores) {
+  withElement(wireType, [&](auto wire) HWY_ATTR {
+    withElement(outType, [&](auto element) HWY_ATTR {
+      using Wire = decltype(wire);
+      using Out = decltype(element);
+      if constexpr (hasFusedLoop(Out::type, Wire::type)) {
+        if (count == 2)
+          sumTwo<Wire, Out>(sources, out, n, stores);
+        else
+          sumMany<Wire, Out>(sources, count, out, n, stores);
+      }
+    });
+  });
+}
+
+/// The fastest plain copy that we know, for arrays beyond the caches.
+void streamingCopyKernel(void *out, const void *in, size_t bytes) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  auto *to = static_cast<uint8_t *>(out);
+  const auto *from = static_cast<const uint8_t *>(in);
+  const size_t vectorBytes = lanes * sizeof(float);
+  const size_t misaligned = reinterpret_cast<uintptr_t>(to) % vectorBytes;
+  size_t i = misaligned == 0 ? 0 : vectorBytes - misaligned;
+  if (i > bytes)
+    i = bytes;
+  std::memcpy(to, from, i);
+  // Far enough ahead to cross into the next page before it is needed, which
+  // the processor's own prefetchers do not do.
+  constexpr size_t ahead = 2048, line = 64;
+  for (; i + 4 * vectorBytes <= bytes; i += 4 * vectorBytes) {
+    for (size_t k = 0; k < 4 * vectorBytes; k += line)
+      hwy::Prefetch(from + i + ahead + k);
+    const auto *p = reinterpret_cast<const float *>(from + i);
+    auto *q = reinterpret_cast<float *>(to + i);
+    const auto v0 = hn::LoadU(d, p);
+    const auto v1 = hn::LoadU(d, p + lanes);
+    const auto v2 = hn::LoadU(d, p + 2 * lanes);
+    const auto v3 = hn::LoadU(d, p + 3 * lanes);
+    hn::Stream(v0, d, q);
+    hn::Stream(v1, d, q + lanes);
+    hn::Stream(v2, d, q + 2 * lanes);
+    hn::Stream(v3, d, q + 3 * lanes);
+  }
+  hwy::FlushStream();
+  std::memcpy(to + i, from + i, bytes - i);
+}
+
+const char *targetNameKernel() { return hwy::TargetName(HWY_TARGET); }
+
+} // namespace ddphook::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ddphook::host {
+
+/// Elements in a block of the loops that are put together from two.
+constexpr int64_t kBlock = 1024;
+
+template <class Fn>
+static void forBlocks(int64_t n, const Fn &fn) {
+  for (int64_t begin = 0; begin < n; begin += kBlock)
+    fn(begin, std::min(kBlock, n - begin));
+}
+
+static const void *at(const void *array, Dtype type, int64_t index) {
+  return static_cast<const char *>(array) + index * dtypeSize(type);
+}
+
+static void *at(void *array, Dtype type, int64_t index) {
+  return static_cast<char *>(array) + index * dtypeSize(type);
+}
+
+HWY_EXPORT(castKernel);
+HWY_EXPORT(compressKernel);
+HWY_EXPORT(scaleKernel);
+HWY_EXPORT(sumKernel);
+HWY_EXPORT(streamingCopyKernel);
+HWY_EXPORT(targetNameKernel);
+
+void castArray(const void *in, Dtype inType, void *out, Dtype outType,
+               int64_t n, Stores stores) {
+  if (inType == outType) {
+    if (in != out)
+      copyBytes(out, in, n * dtypeSize(inType), stores);
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(castKernel)
+  (in, inType, out, outType, static_cast<size_t>(n), stores);
+}
+
+void divideArray(const void *in, void *out, Dtype type, int64_t n,
+                 int64_t divisor) {
+  compressArray(in, type, out, type, n, divisor);
+}
+
+void scaleArray(const void *in, void *out, Dtype type, int64_t n,
+                double factor) {
+  HWY_DYNAMIC_DISPATCH(scaleKernel)
+  (in, out, type, static_cast<size_t>(n), factor);
+}
+
+void addArrays(void *out, const void *a, const void *b, Dtype type, int64_t n) {
+  const void *sources[] = {a, b};
+  sumRanks(sources, 2, out, type, n);
+}
+
+void compressArray(const void *in, Dtype inType, void *wire, Dtype wireType,
+                   int64_t n, int64_t divisor) {
+  if (divisor == 1)
+    return castArray(in, inType, wire, wireType, n);
+  if (!hasFusedLoop(inType, wireType)) {
+    forBlocks(n, [&](int64_t begin, int64_t count) {
+      void *block = at(wire, wireType, begin);
+      castArray(at(in, inType, begin), inType, block, wireType, count);
+      divideArray(block, block, wireType, count, divisor);
+    });
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(compressKernel)
+  (in, inType, wire, wireType, static_cast<size_t>(n), divisor);
+}
+
+void sumRanks(const void *const *sources, int count, void *out, Dtype type,
+              int64_t n, Stores stores) {
+  sumRanksDecompress(sources, count, type, out, type, n, stores);
+}
+
+void sumRanksDecompress(const void *const *sources, int count, Dtype wireType,
+                        void *out, Dtype outType, int64_t n, Stores stores) {
+  if (count == 1)
+    return castArray(sources[0], wireType, out, outType, n, stores);
+  if (!hasFusedLoop(outType, wireType)) {
+    std::vector<const void *> shifted(sources, sources + count);
+    alignas(64) double sums[kBlock];
+    forBlocks(n, [&](int64_t begin, int64_t length) {
+      for (int k = 0; k < count; ++k)
+        shifted[k] = at(sources[k], wireType, begin);
+      sumRanks(shifted.data(), count, sums, wireType, length);
+      castArray(sums, wireType, at(out, outType, begin), outType, length,
+                stores);
+    });
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(sumKernel)
+  (sources, count, wireType, out, outType, static_cast<size_t>(n), stores);
+}
+
+void copyBytes(void *out, const void *in, int64_t bytes, Stores stores) {
+  if (bytes == 0)
+    return; // memcpy() forbids null pointers even then
+  if (stores == Stores::Cached)
+    std::memcpy(out, in, static_cast<size_t>(bytes));
+  else
+    HWY_DYNAMIC_DISPATCH(streamingCopyKernel)
+  (out, in, static_cast<size_t>(bytes));
+}
+
+const char *kernelTargetName() {
+  return HWY_DYNAMIC_DISPATCH(targetNameKernel)();
+}
+
+} // namespace ddphook::host
+#endif // HWY_ONCE
