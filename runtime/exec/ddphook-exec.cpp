@@ -1,0 +1,90 @@
+//===- ddphook-exec.cpp - run a compiled module from a shared object ------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Runs what `ddphook-cc --shared` wrote, on a machine that needs no compiler.
+// ddphook-run does the same for MLIR text; runner.h has what both share.
+//
+//===----------------------------------------------------------------------===//
+#include "runner.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <dlfcn.h>
+#include <string>
+#include <vector>
+
+using namespace ddphook;
+
+static const char toolName[] = "ddphook-exec";
+
+static Status invalid(const std::string &what) {
+  return Status(DDPHOOK_INVALID_ARGUMENT, what);
+}
+
+/// The one argument that is no flag.
+static Status takeModulePath(const std::vector<std::string> &rest,
+                             std::string &path) {
+  for (const std::string &argument : rest) {
+    if (argument.size() > 1 && argument[0] == '-')
+      return invalid("unknown flag '" + argument + "'");
+    if (!path.empty())
+      return invalid("expected one module, but got '" + path + "' and '" +
+                     argument + "'");
+    path = argument;
+  }
+  return path.empty() ? invalid("expected a module, MODULE.so") : Status::ok();
+}
+
+/// Loads the shared object; it stays loaded.
+static Status loadModule(std::string path,
+                         const ddphook_compiled_module_t *&module) {
+  // Without a slash dlopen() would search the library path.
+  if (path.find('/') == std::string::npos)
+    path = "./" + path;
+  void *library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    return Status(DDPHOOK_IO_ERROR,
+                  std::string("cannot load the module: ") + ::dlerror());
+  module = static_cast<const ddphook_compiled_module_t *>(
+      ::dlsym(library, "ddphook_compiled_module"));
+  if (!module)
+    return invalid("'" + path +
+                   "' has no symbol ddphook_compiled_module: it was not made "
+                   "by ddphook-cc --shared");
+  if (module->abi_version != DDPHOOK_ABI_VERSION)
+    return Status(DDPHOOK_UNSUPPORTED,
+                  "'" + path + "': expected a module of ABI version " +
+                      std::to_string(DDPHOOK_ABI_VERSION) + ", but got " +
+                      std::to_string(module->abi_version));
+  if (module->struct_size < sizeof(ddphook_compiled_module_t))
+    return Status(DDPHOOK_UNSUPPORTED,
+                  "'" + path + "': expected a module structure of " +
+                      std::to_string(sizeof(ddphook_compiled_module_t)) +
+                      " bytes, but got " + std::to_string(module->struct_size));
+  return Status::ok();
+}
+
+int main(int argc, char **argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (std::find(arguments.begin(), arguments.end(), "--help") !=
+      arguments.end()) {
+    std::printf("usage: %s MODULE.so --entry=NAME [flags]\n\n%s", toolName,
+                runOptionsHelp);
+    return 0;
+  }
+  RunOptions options;
+  std::vector<std::string> rest;
+  std::string path;
+  Status status = parseRunOptions(arguments, options, rest);
+  if (status.isOk())
+    status = takeModulePath(rest, path);
+  if (!status.isOk())
+    return reportError(toolName, status, /*isUsage=*/true);
+  const ddphook_compiled_module_t *module = nullptr;
+  status = loadModule(path, module);
+  if (!status.isOk())
+    return reportError(toolName, status);
+  return runModule(toolName, *module, options);
+}

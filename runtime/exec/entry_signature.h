@@ -1,0 +1,50 @@
+//===- entry_signature.h - what an entry point takes and gives --*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The arguments and results of one entry point as its module's plan lists
+// them, in terms of tensors in files.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_EXEC_ENTRY_SIGNATURE_H
+#define DDPHOOK_RUNTIME_EXEC_ENTRY_SIGNATURE_H
+
+#include "safetensors.h"
+
+#include "ddphook/runtime/compiled.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddphook {
+
+struct EntryValue {
+  /// As written to files: i1 is BOOL, index is I64.
+  TensorType type = TensorType::F32;
+  std::vector<int64_t> shape;
+  uint64_t elements = 0;
+  uint64_t bytes = 0;
+};
+
+struct EntryResult : EntryValue {
+  /// The argument whose buffer this result is, or −1.
+  int64_t argument = -1;
+};
+
+struct EntrySignature {
+  std::string name;
+  ddphook_status_t (*invoke)(void *const *buffers) = nullptr;
+  std::vector<EntryValue> arguments;
+  std::vector<EntryResult> results;
+};
+
+/// Finds entry point `name` in `module`; the message for an unknown one lists
+/// those that exist.
+Status findEntry(const ddphook_compiled_module_t &module,
+                 const std::string &name, EntrySignature &signature);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_EXEC_ENTRY_SIGNATURE_H

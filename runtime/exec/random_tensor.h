@@ -1,0 +1,34 @@
+//===- random_tensor.h - inputs drawn at random -----------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What `--inputs=random:SEED` puts into arguments. Not the generator of the
+// hooks: nothing but tests and trials may depend on these numbers.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_EXEC_RANDOM_TENSOR_H
+#define DDPHOOK_RUNTIME_EXEC_RANDOM_TENSOR_H
+
+#include "safetensors.h"
+
+#include <cstdint>
+
+namespace ddphook {
+
+/// Where in a run a tensor belongs; equal keys give equal tensors.
+struct RandomKey {
+  uint64_t seed = 0;
+  int32_t rank = 0;
+  int64_t step = 0;
+  uint64_t argument = 0;
+};
+
+/// Fills `count` elements of `type`. Floating-point types get standard normal
+/// numbers, rounded to nearest even; booleans 0 or 1; integers 0 … 7.
+void fillRandom(const RandomKey &key, TensorType type, uint64_t count,
+                void *data);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_EXEC_RANDOM_TENSOR_H

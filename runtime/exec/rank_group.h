@@ -1,0 +1,69 @@
+//===- rank_group.h - the ranks of a job as child processes -----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Starts one process per rank and watches over them until all have ended: no
+// rank outlives its parent, none keeps the others waiting, and of many failures
+// the one that caused the others is found. What a rank does is the caller's
+// business.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
+#define DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
+
+#include "status.h"
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <sys/types.h>
+
+namespace ddphook {
+
+/// What a rank shows its parent, in memory that both share.
+class RankReport {
+public:
+  /// To be called whenever the rank gets on: before each step and after the
+  /// last. A rank that is silent for too long is killed.
+  void progress(int64_t step);
+
+  enum class State : int32_t { Running, Done, Failed };
+
+  std::atomic<State> state{State::Running};
+  std::atomic<int64_t> step{-1}; ///< −1: before the first.
+  std::atomic<int64_t> progressTime{0};
+  /// The rest is written before `state` becomes Failed.
+  ddphook_status_t code = DDPHOOK_OK;
+  int64_t failureTime = 0;
+  char message[2048] = {};
+};
+
+struct RankGroupOptions {
+  int32_t ranks = 1;
+  /// Seconds without progress after which a rank counts as hanging.
+  double stallSeconds = 330;
+  /// Seconds that the other ranks have to end after one failed.
+  double graceSeconds = 1;
+  /// Runs in a new child; its status is the rank's.
+  std::function<Status(int32_t rank, RankReport &report)> body;
+  /// Runs in the parent for every rank that did not finish, after it ended.
+  /// `step` is the last one that it began, or −1.
+  std::function<void(int32_t rank, pid_t process, int64_t step)> cleanUp;
+};
+
+struct RankGroupResult {
+  /// The first failure that no other one explains.
+  Status status;
+  /// The signal that made the parent end the group, or 0.
+  int signal = 0;
+};
+
+/// Runs the group to its end. Children leave by _exit(): destructors of static
+/// objects and atexit() functions run in the parent only. The calling process
+/// must have a single thread.
+RankGroupResult runRankGroup(const RankGroupOptions &options);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H

@@ -1,0 +1,145 @@
+//===- run_options.cpp - the flags of ddphook-exec and ddphook-run --------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Parses the flags that both tools share and checks file name patterns.
+//
+//===----------------------------------------------------------------------===//
+#include "run_options.h"
+
+#include <charconv>
+#include <set>
+
+using namespace ddphook;
+
+const char *const ddphook::runOptionsHelp =
+    "  --entry=NAME       entry point to run\n"
+    "  --ranks=N          number of processes to start (default 1); in a job "
+    "that was\n"
+    "                     launched already, the expected world size\n"
+    "  --steps=K          runs steps 0 … K-1 (default 1)\n"
+    "  --inputs=PATTERN   safetensors files with the arguments, arg0, arg1, "
+    "…;\n"
+    "                     {rank} and {step} are replaced by numbers\n"
+    "  --inputs=random:SEED\n"
+    "                     arguments drawn at random\n"
+    "  --outputs=PATTERN  safetensors files to write, with result0, result1, "
+    "…\n";
+
+static Status invalid(const std::string &what) {
+  return Status(DDPHOOK_INVALID_ARGUMENT, what);
+}
+
+/// A decimal number without sign, spaces or anything behind it.
+template <typename Number>
+static bool parseNumber(const std::string &text, Number &number) {
+  const char *end = text.data() + text.size();
+  auto [stop, errorCode] = std::from_chars(text.data(), end, number);
+  return errorCode == std::errc() && stop == end && text[0] != '-';
+}
+
+static Status setFlag(const std::string &flag, const std::string &value,
+                      RunOptions &options) {
+  if (value.empty())
+    return invalid("--" + flag + " has an empty value");
+  if (flag == "entry") {
+    options.entry = value;
+    return Status::ok();
+  }
+  if (flag == "ranks") {
+    int32_t ranks;
+    if (!parseNumber(value, ranks) || ranks < 1 || ranks > maxLocalRanks)
+      return invalid("expected --ranks to be a number from 1 to " +
+                     std::to_string(maxLocalRanks) + ", but got '" + value +
+                     "'");
+    options.ranks = ranks;
+    return Status::ok();
+  }
+  if (flag == "steps") {
+    if (!parseNumber(value, options.steps) || options.steps < 1)
+      return invalid("expected --steps to be a positive number, but got '" +
+                     value + "'");
+    return Status::ok();
+  }
+  if (flag == "outputs") {
+    options.outputs = value;
+    return Status::ok();
+  }
+  constexpr char randomPrefix[] = "random:";
+  if (value.rfind(randomPrefix, 0) != 0) {
+    options.inputs = value;
+    return Status::ok();
+  }
+  uint64_t seed;
+  if (!parseNumber(value.substr(sizeof(randomPrefix) - 1), seed))
+    return invalid("expected --inputs=random:SEED with a seed from 0 to "
+                   "2^64-1, but got '" +
+                   value + "'");
+  options.randomSeed = seed;
+  return Status::ok();
+}
+
+Status ddphook::parseRunOptions(const std::vector<std::string> &arguments,
+                                RunOptions &options,
+                                std::vector<std::string> &rest) {
+  static const std::set<std::string> known = {"entry", "ranks", "steps",
+                                              "inputs", "outputs"};
+  std::set<std::string> given;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string &argument = arguments[i];
+    size_t equals = argument.find('=');
+    std::string flag = argument.substr(0, equals);
+    if (flag.rfind("--", 0) != 0 || !known.count(flag.substr(2))) {
+      rest.push_back(argument);
+      continue;
+    }
+    flag.erase(0, 2);
+    if (!given.insert(flag).second)
+      return invalid("--" + flag + " is given twice");
+    if (equals == std::string::npos && i + 1 == arguments.size())
+      return invalid("--" + flag + " needs a value");
+    DDPHOOK_RETURN_IF_ERROR(setFlag(flag,
+                                    equals == std::string::npos
+                                        ? arguments[++i]
+                                        : argument.substr(equals + 1),
+                                    options));
+  }
+  if (!given.count("entry"))
+    return invalid("--entry=NAME is missing");
+  return Status::ok();
+}
+
+std::string ddphook::expandPattern(const std::string &pattern, int32_t rank,
+                                   int64_t step) {
+  std::string name;
+  for (size_t i = 0; i < pattern.size();) {
+    if (pattern.compare(i, 6, "{rank}") == 0) {
+      name += std::to_string(rank);
+      i += 6;
+    } else if (pattern.compare(i, 6, "{step}") == 0) {
+      name += std::to_string(step);
+      i += 6;
+    } else {
+      name += pattern[i++];
+    }
+  }
+  return name;
+}
+
+Status ddphook::checkPatterns(const RunOptions &options, int32_t worldSize) {
+  const std::string &outputs = options.outputs;
+  if (outputs.empty())
+    return Status::ok();
+  if (worldSize > 1 && outputs.find("{rank}") == std::string::npos)
+    return invalid("expected {rank} in --outputs with " +
+                   std::to_string(worldSize) + " ranks, but got '" + outputs +
+                   "'");
+  if (options.steps > 1 && outputs.find("{step}") == std::string::npos)
+    return invalid("expected {step} in --outputs with " +
+                   std::to_string(options.steps) + " steps, but got '" +
+                   outputs + "'");
+  if (outputs == options.inputs)
+    return invalid("--outputs would overwrite --inputs '" + outputs + "'");
+  return Status::ok();
+}

@@ -1,0 +1,58 @@
+//===- run_options.h - the flags of ddphook-exec and ddphook-run *- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The flags that both tools share, and what can be checked about them without
+// the module. Flags that only one tool has are that tool's own business.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H
+#define DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H
+
+#include "status.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddphook {
+
+/// More processes than this on one machine are taken for a mistake.
+constexpr int32_t maxLocalRanks = 1024;
+
+struct RunOptions {
+  std::string entry;
+  /// Not given: 1, or the size of the job that is joined.
+  std::optional<int32_t> ranks;
+  int64_t steps = 1;
+  /// A pattern of file names; empty when not given.
+  std::string inputs;
+  /// `--inputs=random:SEED`; `inputs` is then empty.
+  std::optional<uint64_t> randomSeed;
+  /// A pattern of file names; empty: results are not written.
+  std::string outputs;
+};
+
+/// Usage lines of the shared flags, for the tools' --help.
+extern const char *const runOptionsHelp;
+
+/// Takes the shared flags, `--flag=value` or `--flag value`, out of
+/// `arguments`; everything else goes to `rest` in its order. INVALID_ARGUMENT
+/// for a flag that has no value, a bad one, or is given twice, and when --entry
+/// is missing.
+Status parseRunOptions(const std::vector<std::string> &arguments,
+                       RunOptions &options, std::vector<std::string> &rest);
+
+/// `pattern` with every `{rank}` and `{step}` replaced.
+std::string expandPattern(const std::string &pattern, int32_t rank,
+                          int64_t step);
+
+/// Refuses output patterns by which one of `worldSize` ranks or one of the
+/// steps would overwrite what another has written.
+Status checkPatterns(const RunOptions &options, int32_t worldSize);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H

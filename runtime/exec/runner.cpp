@@ -1,0 +1,218 @@
+//===- runner.cpp - run a compiled module on ranks ------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What one rank does, and the choice between starting ranks and being one.
+//
+//===----------------------------------------------------------------------===//
+#include "runner.h"
+
+#include "bootstrap.h"
+#include "rank_group.h"
+#include "step_buffers.h"
+
+#include "ddphook/runtime/runtime.h"
+
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <netinet/in.h>
+#include <string>
+#include <sys/socket.h>
+#include <unistd.h>
+
+using namespace ddphook;
+
+namespace {
+
+/// What every rank of a run needs to know.
+struct Job {
+  const ddphook_compiled_module_t &module;
+  const RunOptions &options;
+  EntrySignature signature;
+};
+
+/// Destroys the context, which unloads the module too.
+class Context {
+public:
+  Context() = default;
+  ~Context() { ddphook_context_destroy(context); }
+  Context(const Context &) = delete;
+  Context &operator=(const Context &) = delete;
+
+  ddphook_context_t *context = nullptr;
+};
+
+} // namespace
+
+int ddphook::reportError(const char *toolName, const Status &status,
+                         bool isUsage) {
+  std::string line = std::string(toolName) + ": error: " + status.message();
+  for (char &c : line)
+    if (static_cast<unsigned char>(c) < 0x20)
+      c = ' ';
+  if (isUsage)
+    line += std::string(" (see ") + toolName + " --help)";
+  std::fprintf(stderr, "%s\n", line.c_str());
+  return isUsage ? 2 : 1;
+}
+
+/// A call's status with the runtime's text for it.
+static Status fromRuntime(ddphook_status_t code, const std::string &what) {
+  if (code == DDPHOOK_OK)
+    return Status::ok();
+  const char *text = ddphook_last_error();
+  return Status(code, what + ": " + ddphook_status_name(code) +
+                          (*text ? std::string(": ") + text : ""));
+}
+
+static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
+                      int64_t step) {
+  const RunOptions &options = job.options;
+  if (options.randomSeed)
+    buffers.drawArguments({*options.randomSeed, rank, step, 0});
+  else if (!options.inputs.empty())
+    DDPHOOK_RETURN_IF_ERROR(
+        buffers.readArguments(expandPattern(options.inputs, rank, step)));
+  buffers.poisonResults();
+  DDPHOOK_RETURN_IF_ERROR(fromRuntime(
+      job.signature.invoke(buffers.pointers()),
+      "entry '" + options.entry + "' failed in step " + std::to_string(step)));
+  if (options.outputs.empty())
+    return Status::ok();
+  return buffers.writeResults(expandPattern(options.outputs, rank, step));
+}
+
+/// Runs all steps as one rank. `place` may be null: a launched job's rank.
+/// `onStep` is called before each step and after the last.
+static Status runRank(const Job &job, const ddphook_options_t *place,
+                      const std::function<void(int64_t)> &onStep) {
+  Context context;
+  DDPHOOK_RETURN_IF_ERROR(fromRuntime(
+      ddphook_context_create(place, &context.context), "cannot join the job"));
+  int32_t rank = ddphook_context_rank(context.context);
+  StepBuffers buffers(job.signature);
+  DDPHOOK_RETURN_IF_ERROR(buffers.allocate());
+  DDPHOOK_RETURN_IF_ERROR(
+      fromRuntime(ddphook_module_load(context.context, &job.module),
+                  "cannot load the module"));
+  for (int64_t step = 0; step < job.options.steps; ++step) {
+    onStep(step);
+    DDPHOOK_RETURN_IF_ERROR(runStep(job, buffers, rank, step));
+  }
+  onStep(job.options.steps - 1);
+  return fromRuntime(ddphook_module_unload(&job.module),
+                     "cannot unload the module");
+}
+
+/// A port on which nothing listens right now.
+static Status findFreePort(uint16_t &port) {
+  int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (listener < 0)
+    return systemError(errno, "cannot open a socket");
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  Status status;
+  if (::bind(listener, reinterpret_cast<sockaddr *>(&address), size) != 0 ||
+      ::listen(listener, 1) != 0 ||
+      ::getsockname(listener, reinterpret_cast<sockaddr *>(&address), &size) !=
+          0)
+    status = systemError(errno, "cannot find a free port");
+  ::close(listener);
+  port = ntohs(address.sin_port);
+  return status;
+}
+
+static Status runStartedRank(const Job &job, int32_t rank, int32_t ranks,
+                             uint16_t port, RankReport &report) {
+  constexpr char loopback[] = "127.0.0.1";
+  std::string rankText = std::to_string(rank);
+  // For code in the module or in a backend that looks at the environment.
+  ::setenv("RANK", rankText.c_str(), 1);
+  ::setenv("LOCAL_RANK", rankText.c_str(), 1);
+  ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
+  ::setenv("MASTER_ADDR", loopback, 1);
+  ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  ddphook_options_t place = {};
+  place.struct_size = sizeof(place);
+  place.rank = rank;
+  place.local_rank = rank;
+  place.world_size = ranks;
+  place.master_addr = loopback;
+  place.master_port = port;
+  return runRank(job, &place, [&](int64_t step) { report.progress(step); });
+}
+
+static int startRanks(const char *toolName, const Job &job,
+                      double timeoutSeconds) {
+  const RunOptions &options = job.options;
+  RankGroupOptions group;
+  group.ranks = options.ranks.value_or(1);
+  // Ranks that wait for each other notice a passed deadline themselves; this
+  // is for those that hang elsewhere, so it must come later.
+  group.stallSeconds = timeoutSeconds * 1.1 + 5;
+  uint16_t port = 0;
+  Status status = findFreePort(port);
+  if (!status.isOk())
+    return reportError(toolName, status);
+  group.body = [&](int32_t rank, RankReport &report) {
+    return runStartedRank(job, rank, group.ranks, port, report);
+  };
+  group.cleanUp = [&](int32_t rank, pid_t process, int64_t step) {
+    if (!options.outputs.empty() && step >= 0)
+      ::unlink(partialPath(expandPattern(options.outputs, rank, step), process)
+                   .c_str());
+  };
+  RankGroupResult result = runRankGroup(group);
+  if (result.status.isOk())
+    return 0;
+  int exitStatus = reportError(toolName, result.status);
+  return result.signal != 0 ? 128 + result.signal : exitStatus;
+}
+
+static Status prepare(Job &job, const Bootstrap &place) {
+  const RunOptions &options = job.options;
+  if (place.isLaunched && options.ranks && *options.ranks != place.worldSize)
+    return Status(
+        DDPHOOK_INVALID_ARGUMENT,
+        "expected --ranks to be the world size of the launched job, " +
+            std::to_string(place.worldSize) + ", but got " +
+            std::to_string(*options.ranks));
+  DDPHOOK_RETURN_IF_ERROR(checkPatterns(
+      options, place.isLaunched ? place.worldSize : options.ranks.value_or(1)));
+  DDPHOOK_RETURN_IF_ERROR(findEntry(job.module, options.entry, job.signature));
+  if (!job.signature.arguments.empty() && options.inputs.empty() &&
+      !options.randomSeed)
+    return Status(DDPHOOK_INVALID_ARGUMENT,
+                  "--inputs is missing: entry '" + options.entry + "' has " +
+                      std::to_string(job.signature.arguments.size()) +
+                      " arguments");
+  return Status::ok();
+}
+
+int ddphook::runModule(const char *toolName,
+                       const ddphook_compiled_module_t &module,
+                       const RunOptions &options) try {
+  Job job = {module, options, {}};
+  Bootstrap place;
+  Status status = findPlace(nullptr, processEnvironment(), &place);
+  if (status.isOk())
+    status = prepare(job, place);
+  if (!status.isOk())
+    return reportError(toolName, status);
+  if (!place.isLaunched)
+    return startRanks(toolName, job, place.timeoutSeconds);
+  status = runRank(job, nullptr, [](int64_t) {});
+  if (status.isOk())
+    return 0;
+  return reportError(
+      toolName,
+      withContext(std::move(status), "rank " + std::to_string(place.rank)));
+} catch (const std::exception &exception) {
+  return reportError(toolName, Status(DDPHOOK_INTERNAL, exception.what()));
+}

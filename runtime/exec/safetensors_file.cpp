@@ -1,0 +1,235 @@
+//===- safetensors_file.cpp - safetensors files on disk -------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Opens, reads and writes the files; safetensors_header.cpp judges what is in
+// them. Files are read with pread(2), not mapped: a file that shrinks under
+// the reader is then an error and not a SIGBUS.
+//
+//===----------------------------------------------------------------------===//
+#include "safetensors.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <set>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace ddphook;
+
+namespace {
+
+/// Closes the file it holds.
+class File {
+public:
+  explicit File(int file) : file(file) {}
+  ~File() {
+    if (file >= 0)
+      ::close(file);
+  }
+  File(const File &) = delete;
+  File &operator=(const File &) = delete;
+  int get() const { return file; }
+  int release() { return std::exchange(file, -1); }
+
+private:
+  int file;
+};
+
+} // namespace
+
+static Status malformed(const std::string &path, const std::string &what) {
+  return Status(DDPHOOK_DATA_LOSS, "'" + path + "': " + what);
+}
+
+static Status readAt(int file, const std::string &path, void *data,
+                     uint64_t size, uint64_t offset) {
+  char *out = static_cast<char *>(data);
+  while (size > 0) {
+    ssize_t got = ::pread(file, out, size, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      return systemError(errno, "cannot read '%s'", path.c_str());
+    if (got == 0)
+      return malformed(path,
+                       "file ended early, at byte " + std::to_string(offset));
+    out += got;
+    offset += static_cast<uint64_t>(got);
+    size -= static_cast<uint64_t>(got);
+  }
+  return Status::ok();
+}
+
+static Status writeAll(int file, const std::string &path, const void *data,
+                       uint64_t size) {
+  const char *in = static_cast<const char *>(data);
+  while (size > 0) {
+    ssize_t put = ::write(file, in, size);
+    if (put < 0 && errno == EINTR)
+      continue;
+    if (put < 0)
+      return systemError(errno, "cannot write '%s'", path.c_str());
+    in += put;
+    size -= static_cast<uint64_t>(put);
+  }
+  return Status::ok();
+}
+
+SafetensorsReader::~SafetensorsReader() {
+  if (file >= 0)
+    ::close(file);
+}
+
+Status SafetensorsReader::open(const std::string &name) {
+  path = name;
+  // O_NONBLOCK: opening a FIFO without a writer must not hang.
+  File opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (opened.get() < 0)
+    return systemError(errno, "cannot open '%s'", path.c_str());
+  struct stat attributes;
+  if (::fstat(opened.get(), &attributes) != 0)
+    return systemError(errno, "cannot read '%s'", path.c_str());
+  if (!S_ISREG(attributes.st_mode))
+    return Status(DDPHOOK_IO_ERROR,
+                  "cannot read '" + path + "': not a regular file");
+
+  uint64_t fileBytes = static_cast<uint64_t>(attributes.st_size);
+  if (fileBytes < 8)
+    return malformed(path, "expected a safetensors file, but got only " +
+                               std::to_string(fileBytes) + " bytes");
+  unsigned char length[8];
+  DDPHOOK_RETURN_IF_ERROR(readAt(opened.get(), path, length, 8, 0));
+  uint64_t headerBytes = 0;
+  for (int i = 7; i >= 0; --i)
+    headerBytes = headerBytes << 8 | length[i];
+  if (headerBytes > fileBytes - 8)
+    return malformed(
+        path, "expected a header of " + std::to_string(headerBytes) +
+                  " bytes, but got a file of " + std::to_string(fileBytes));
+  if (headerBytes > maxHeaderBytes)
+    return malformed(path, "header of " + std::to_string(headerBytes) +
+                               " bytes is longer than the format allows");
+
+  std::string text(headerBytes, '\0');
+  DDPHOOK_RETURN_IF_ERROR(
+      readAt(opened.get(), path, text.data(), headerBytes, 8));
+  dataOffset = 8 + headerBytes;
+  Status status = parseSafetensorsHeader(text, fileBytes - dataOffset, parsed);
+  if (!status.isOk())
+    return withContext(std::move(status), "'" + path + "'");
+  file = opened.release();
+  return Status::ok();
+}
+
+const TensorInfo *SafetensorsReader::find(std::string_view name) const {
+  auto found = parsed.tensors.find(name);
+  return found == parsed.tensors.end() ? nullptr : &found->second;
+}
+
+Status SafetensorsReader::read(const TensorInfo &tensor, void *data) const {
+  return readAt(file, path, data, tensor.end - tensor.begin,
+                dataOffset + tensor.begin);
+}
+
+std::string ddphook::partialPath(const std::string &path, int64_t process) {
+  return path + ".partial-" + std::to_string(process);
+}
+
+/// Bytes of each tensor; names the one that cannot be written.
+static Status measure(const std::vector<TensorView> &tensors,
+                      std::vector<uint64_t> &bytes) {
+  std::set<std::string_view> names;
+  for (const TensorView &tensor : tensors) {
+    if (!names.insert(tensor.name).second)
+      return Status(DDPHOOK_INVALID_ARGUMENT,
+                    "tensor '" + tensor.name + "' is given twice");
+    uint64_t size;
+    if (!tensorBytes(tensor.shape, tensorTypeSize(tensor.type), size))
+      return Status(DDPHOOK_INVALID_ARGUMENT,
+                    "tensor '" + tensor.name + "' has more than 2^63 bytes");
+    bytes.push_back(size);
+  }
+  return Status::ok();
+}
+
+/// The header's bytes, its length included, padded so that data begins at a
+/// multiple of eight.
+static std::string makeHeader(const std::vector<TensorView> &tensors,
+                              const std::vector<uint64_t> &bytes,
+                              const std::vector<size_t> &order) {
+  std::string text = "{";
+  uint64_t offset = 0;
+  for (size_t i : order) {
+    const TensorView &tensor = tensors[i];
+    text += (text.size() > 1 ? "," : "") + nlohmann::json(tensor.name).dump() +
+            ":{\"dtype\":\"" + tensorTypeName(tensor.type) +
+            "\",\"shape\":" + nlohmann::json(tensor.shape).dump() +
+            ",\"data_offsets\":[" + std::to_string(offset) + "," +
+            std::to_string(offset + bytes[i]) + "]}";
+    offset += bytes[i];
+  }
+  text += '}';
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string length;
+  for (int i = 0; i < 8; ++i)
+    length += static_cast<char>(text.size() >> (8 * i) & 0xff);
+  return length + text;
+}
+
+/// Makes the rename itself durable.
+static Status syncDirectory(const std::string &path) {
+  size_t slash = path.rfind('/');
+  std::string directory = slash == std::string::npos ? "."
+                          : slash == 0               ? "/"
+                                                     : path.substr(0, slash);
+  File opened(::open(directory.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY));
+  // A directory may be writable but not readable; some file systems refuse
+  // fsync on directories. Neither makes the file less complete.
+  if (opened.get() >= 0 && ::fsync(opened.get()) != 0 && errno != EINVAL)
+    return systemError(errno, "cannot write directory '%s'", directory.c_str());
+  return Status::ok();
+}
+
+Status ddphook::writeSafetensors(const std::string &path,
+                                 const std::vector<TensorView> &tensors) {
+  std::vector<uint64_t> bytes;
+  DDPHOOK_RETURN_IF_ERROR(measure(tensors, bytes));
+  // Widest elements first keeps every tensor aligned to its element size,
+  // which readers that map the file count on.
+  std::vector<size_t> order(tensors.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = i;
+  auto key = [&](size_t i) {
+    return std::pair(~tensorTypeSize(tensors[i].type), i);
+  };
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return key(a) < key(b); });
+  std::string header = makeHeader(tensors, bytes, order);
+
+  std::string partial = partialPath(path, ::getpid());
+  File opened(::open(partial.c_str(),
+                     O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+                     0666));
+  if (opened.get() < 0)
+    return systemError(errno, "cannot create '%s'", path.c_str());
+  Status status = writeAll(opened.get(), path, header.data(), header.size());
+  for (size_t i : order)
+    if (status.isOk())
+      status = writeAll(opened.get(), path, tensors[i].data, bytes[i]);
+  if (status.isOk() && ::fsync(opened.get()) != 0)
+    status = systemError(errno, "cannot write '%s'", path.c_str());
+  if (status.isOk() && ::close(opened.release()) != 0)
+    status = systemError(errno, "cannot write '%s'", path.c_str());
+  if (status.isOk() && ::rename(partial.c_str(), path.c_str()) != 0)
+    status = systemError(errno, "cannot create '%s'", path.c_str());
+  if (!status.isOk()) {
+    ::unlink(partial.c_str());
+    return status;
+  }
+  return syncDirectory(path);
+}

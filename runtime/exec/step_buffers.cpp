@@ -1,0 +1,116 @@
+//===- step_buffers.cpp - the memory an entry point is called with --------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Allocates buffers, checks tensors against the entry point's signature and
+// moves them from and to files.
+//
+//===----------------------------------------------------------------------===//
+#include "step_buffers.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace ddphook;
+
+/// Of a cache line, and of the widest vector that compiled code uses.
+constexpr size_t bufferAlignment = 64;
+
+Status StepBuffers::add(const EntryValue &value, const std::string &what) {
+  uint64_t bytes = (std::max<uint64_t>(value.bytes, 1) + bufferAlignment - 1) /
+                   bufferAlignment * bufferAlignment;
+  memory.emplace_back(std::aligned_alloc(bufferAlignment, bytes));
+  if (!memory.back())
+    return Status(DDPHOOK_RESOURCE_EXHAUSTED, "cannot allocate " +
+                                                  std::to_string(value.bytes) +
+                                                  " bytes for " + what);
+  list.push_back(memory.back().get());
+  return Status::ok();
+}
+
+Status StepBuffers::allocate() {
+  for (size_t i = 0; i < signature.arguments.size(); ++i)
+    DDPHOOK_RETURN_IF_ERROR(
+        add(signature.arguments[i], "argument " + std::to_string(i)));
+  for (size_t i = 0; i < signature.results.size(); ++i) {
+    const EntryResult &result = signature.results[i];
+    if (result.argument >= 0) {
+      resultData.push_back(list[static_cast<size_t>(result.argument)]);
+      continue;
+    }
+    DDPHOOK_RETURN_IF_ERROR(add(result, "result " + std::to_string(i)));
+    resultData.push_back(list.back());
+  }
+  return Status::ok();
+}
+
+static std::string print(TensorType type, const std::vector<int64_t> &shape) {
+  return std::string(tensorTypeName(type)) + " " + printShape(shape);
+}
+
+/// i8 has no sign in the IR, so both 8-bit integer types fit it.
+static bool sameType(TensorType expected, TensorType got) {
+  return expected == got ||
+         (expected == TensorType::I8 && got == TensorType::U8);
+}
+
+static Status checkBooleans(const void *data, uint64_t count,
+                            const std::string &where) {
+  const uint8_t *bytes = static_cast<const uint8_t *>(data);
+  const uint8_t *bad =
+      std::find_if(bytes, bytes + count, [](uint8_t b) { return b > 1; });
+  if (bad == bytes + count)
+    return Status::ok();
+  return Status(DDPHOOK_DATA_LOSS,
+                where + ": expected booleans to be 0 or 1, but got " +
+                    std::to_string(*bad) + " at element " +
+                    std::to_string(bad - bytes));
+}
+
+Status StepBuffers::readArguments(const std::string &path) {
+  SafetensorsReader reader;
+  DDPHOOK_RETURN_IF_ERROR(reader.open(path));
+  for (size_t i = 0; i < signature.arguments.size(); ++i) {
+    const EntryValue &argument = signature.arguments[i];
+    std::string name = "arg" + std::to_string(i);
+    const TensorInfo *tensor = reader.find(name);
+    if (!tensor)
+      return Status(DDPHOOK_INVALID_ARGUMENT,
+                    "'" + path + "' has no tensor '" + name + "', expected " +
+                        print(argument.type, argument.shape));
+    std::string where = "'" + path + "', tensor '" + name + "'";
+    if (!sameType(argument.type, tensor->type) ||
+        argument.shape != tensor->shape)
+      return Status(DDPHOOK_INVALID_ARGUMENT,
+                    where + ": expected " +
+                        print(argument.type, argument.shape) + ", but got " +
+                        print(tensor->type, tensor->shape));
+    DDPHOOK_RETURN_IF_ERROR(reader.read(*tensor, list[i]));
+    if (argument.type == TensorType::Bool)
+      DDPHOOK_RETURN_IF_ERROR(checkBooleans(list[i], argument.elements, where));
+  }
+  return Status::ok();
+}
+
+void StepBuffers::drawArguments(RandomKey key) {
+  for (size_t i = 0; i < signature.arguments.size(); ++i) {
+    key.argument = i;
+    fillRandom(key, signature.arguments[i].type,
+               signature.arguments[i].elements, list[i]);
+  }
+}
+
+void StepBuffers::poisonResults() {
+  for (size_t i = 0; i < signature.results.size(); ++i)
+    if (signature.results[i].argument < 0)
+      std::memset(resultData[i], 0xff, signature.results[i].bytes);
+}
+
+Status StepBuffers::writeResults(const std::string &path) const {
+  std::vector<TensorView> tensors;
+  for (size_t i = 0; i < signature.results.size(); ++i)
+    tensors.push_back({"result" + std::to_string(i), signature.results[i].type,
+                       signature.results[i].shape, resultData[i]});
+  return writeSafetensors(path, tensors);
+}

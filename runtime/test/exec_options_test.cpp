@@ -1,0 +1,126 @@
+//===- exec_options_test.cpp - tests of the shared flags ------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The flags of ddphook-exec and ddphook-run, good and bad.
+//
+//===----------------------------------------------------------------------===//
+#include "run_options.h"
+
+#include <gtest/gtest.h>
+
+using namespace ddphook;
+
+using Strings = std::vector<std::string>;
+
+TEST(RunOptions, AcceptsBothSpellings) {
+  for (const Strings &arguments :
+       {Strings{"m.so", "--entry=step", "--ranks=3", "--steps=2",
+                "--inputs=a=b", "--outputs=o", "--other=1", "-x"},
+        Strings{"--entry", "step", "--ranks", "3", "m.so", "--steps", "2",
+                "--other=1", "--inputs", "a=b", "--outputs", "o", "-x"}}) {
+    RunOptions options;
+    Strings rest;
+    Status status = parseRunOptions(arguments, options, rest);
+    ASSERT_TRUE(status.isOk()) << status.message();
+    EXPECT_EQ(options.entry, "step");
+    EXPECT_EQ(options.ranks, 3);
+    EXPECT_EQ(options.steps, 2);
+    EXPECT_EQ(options.inputs, "a=b");
+    EXPECT_FALSE(options.randomSeed);
+    EXPECT_EQ(options.outputs, "o");
+    EXPECT_EQ(rest, (Strings{"m.so", "--other=1", "-x"}));
+  }
+}
+
+TEST(RunOptions, HasDefaults) {
+  RunOptions options;
+  Strings rest;
+  ASSERT_TRUE(parseRunOptions({"--entry=e"}, options, rest).isOk());
+  EXPECT_FALSE(options.ranks);
+  EXPECT_EQ(options.steps, 1);
+  EXPECT_TRUE(options.inputs.empty());
+  EXPECT_TRUE(options.outputs.empty());
+}
+
+TEST(RunOptions, AcceptsRandomInputs) {
+  RunOptions options;
+  Strings rest;
+  Status status = parseRunOptions(
+      {"--entry=e", "--inputs=random:18446744073709551615"}, options, rest);
+  ASSERT_TRUE(status.isOk()) << status.message();
+  EXPECT_EQ(options.randomSeed, 18446744073709551615u);
+  EXPECT_TRUE(options.inputs.empty());
+}
+
+TEST(RunOptions, NamesEveryDefect) {
+  const struct {
+    Strings arguments;
+    const char *message;
+  } table[] = {
+      {{}, "--entry=NAME is missing"},
+      {{"--entry"}, "--entry needs a value"},
+      {{"--entry="}, "--entry has an empty value"},
+      {{"--entry=a", "--entry=a"}, "--entry is given twice"},
+      {{"--ranks=0"},
+       "expected --ranks to be a number from 1 to 1024, but got "
+       "'0'"},
+      {{"--ranks=1025"},
+       "expected --ranks to be a number from 1 to 1024, but got '1025'"},
+      {{"--ranks=-1"},
+       "expected --ranks to be a number from 1 to 1024, but got '-1'"},
+      {{"--ranks=2x"},
+       "expected --ranks to be a number from 1 to 1024, but got '2x'"},
+      {{"--ranks= 2"},
+       "expected --ranks to be a number from 1 to 1024, but got ' 2'"},
+      {{"--ranks=99999999999"},
+       "expected --ranks to be a number from 1 to 1024, but got "
+       "'99999999999'"},
+      {{"--steps=0"}, "expected --steps to be a positive number, but got '0'"},
+      {{"--steps=1.5"},
+       "expected --steps to be a positive number, but got '1.5'"},
+      {{"--inputs=random:"},
+       "expected --inputs=random:SEED with a seed from 0 to 2^64-1, but got "
+       "'random:'"},
+      {{"--inputs=random:-1"},
+       "expected --inputs=random:SEED with a seed from 0 to 2^64-1, but got "
+       "'random:-1'"},
+      {{"--inputs=random:18446744073709551616"},
+       "expected --inputs=random:SEED with a seed from 0 to 2^64-1, but got "
+       "'random:18446744073709551616'"},
+  };
+  for (const auto &row : table) {
+    RunOptions options;
+    Strings rest;
+    Status status = parseRunOptions(row.arguments, options, rest);
+    EXPECT_EQ(status.code(), DDPHOOK_INVALID_ARGUMENT);
+    EXPECT_EQ(status.message(), row.message);
+  }
+}
+
+TEST(Patterns, Expand) {
+  EXPECT_EQ(expandPattern("d/in.{rank}.{step}.{rank}{x}{rank", 3, 12),
+            "d/in.3.12.3{x}{rank");
+  EXPECT_EQ(expandPattern("", 0, 0), "");
+}
+
+TEST(Patterns, MustNotOverwrite) {
+  auto check = [](const char *outputs, int64_t steps, int32_t worldSize,
+                  const char *inputs = "in") {
+    RunOptions options;
+    options.outputs = outputs;
+    options.inputs = inputs;
+    options.steps = steps;
+    return checkPatterns(options, worldSize).message();
+  };
+  EXPECT_EQ(check("", 2, 2), "");
+  EXPECT_EQ(check("out", 1, 1), "");
+  EXPECT_EQ(check("{rank}{step}", 2, 2), "");
+  EXPECT_EQ(check("{step}", 1, 2),
+            "expected {rank} in --outputs with 2 ranks, but got '{step}'");
+  EXPECT_EQ(check("{rank}", 3, 2),
+            "expected {step} in --outputs with 3 steps, but got '{rank}'");
+  EXPECT_EQ(check("f{rank}", 1, 2, "f{rank}"),
+            "--outputs would overwrite --inputs 'f{rank}'");
+}
