@@ -6,11 +6,13 @@ Environment: DDPHOOK_RUN names the tool (default: build/bin/ddphook-run of this
 checkout), DDPHOOK_TEST_SEED the seed of all random inputs. No expectations here.
 """
 
+import contextlib
 import os
 import pathlib
 import signal
 import socket
 import subprocess
+import uuid
 from dataclasses import dataclass
 
 import tensors
@@ -18,6 +20,7 @@ import tensors
 SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20261"))
 # A run that takes longer hangs; the slowest healthy one takes a few seconds.
 HANG_S = 120
+MARK = "PARITY_SUITE_RUN"
 # Variables that place a process in a job, from whatever launched the tests.
 _LAUNCH = (
     "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
@@ -72,15 +75,40 @@ def start(arguments, env=None):
         raise FileNotFoundError(
             f"expected ddphook-run at {tool()}; build it or set DDPHOOK_RUN"
         )
-    return subprocess.Popen(
+    mark = {MARK: uuid.uuid4().hex}
+    process = subprocess.Popen(
         [tool(), *map(str, arguments)],
-        env=environment(env or {}),
+        env=environment({**(env or {}), **mark}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+    process.mark = f"{MARK}={mark[MARK]}"
+    return process
+
+
+def descendants(process):
+    """Pids of live processes that a started tool left or still has, itself
+    included, wherever they moved: found by a variable in their environment."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # Gone, or not ours.
+        if process.mark.encode() in variables:
+            found.append(int(entry.name))
+    return found
+
+
+def kill_descendants(process):
+    for pid in descendants(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def finish(process, timeout=HANG_S):
@@ -88,7 +116,7 @@ def finish(process, timeout=HANG_S):
     try:
         stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_descendants(process)
         stdout, stderr = process.communicate()
         raise AssertionError(
             f"ddphook-run hung for {timeout} s; stderr:\n{stderr}"

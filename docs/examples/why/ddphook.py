@@ -1,0 +1,81 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls a compiled module from a Python process, through the runtime's C API.
+
+As much of runtime.h as this example needs: join the job, load a module made by
+`ddphook-cc --shared`, run its only entry point on tensors.
+"""
+
+import ctypes
+import os
+
+import torch
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        (
+            "invoke",
+            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p)),
+        ),
+    ]
+
+
+class _Module(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("abi_version", ctypes.c_uint32),
+        ("plan", ctypes.c_char_p),
+        ("plan_size", ctypes.c_uint64),
+        ("plan_hash", ctypes.c_uint64),
+        ("handle", ctypes.c_void_p),
+        ("entry_count", ctypes.c_uint64),
+        ("entries", ctypes.POINTER(_Entry)),
+    ]
+
+
+class Runtime:
+    """A process's place in the job. DDPHOOK_RT names libddphook_rt.so, and
+    DDPHOOK_PORT the port on which rank 0 listens."""
+
+    def __init__(self, rank, world):
+        self.library = ctypes.CDLL(os.environ["DDPHOOK_RT"], ctypes.RTLD_GLOBAL)
+        self.library.ddphook_last_error.restype = ctypes.c_char_p
+        os.environ.update(
+            RANK=str(rank),
+            WORLD_SIZE=str(world),
+            LOCAL_RANK=str(rank),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=os.environ["DDPHOOK_PORT"],
+        )
+        self.context = ctypes.c_void_p()
+        create = self.library.ddphook_context_create
+        self.check(create(None, ctypes.byref(self.context)))
+
+    def check(self, status):
+        if status:
+            raise RuntimeError(self.library.ddphook_last_error().decode())
+
+    def load(self, path):
+        return CompiledModule(self, path)
+
+
+class CompiledModule:
+    def __init__(self, runtime, path):
+        self.runtime = runtime
+        self.library = ctypes.CDLL(path)
+        self.module = _Module.in_dll(self.library, "ddphook_compiled_module")
+        load = runtime.library.ddphook_module_load
+        runtime.check(load(runtime.context, ctypes.byref(self.module)))
+        self.results = None
+
+    def reduce(self, tensors):
+        """Runs the entry point on contiguous tensors and returns its results,
+        as many and of the same types; they are overwritten by the next call."""
+        if not self.results:
+            self.results = [torch.empty_like(tensor) for tensor in tensors]
+        pointers = [t.data_ptr() for t in (*tensors, *self.results)]
+        buffers = (ctypes.c_void_p * len(pointers))(*pointers)
+        self.runtime.check(self.module.entries[0].invoke(buffers))
+        return self.results

@@ -1,0 +1,242 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Jobs that cannot start or cannot go on: contradictory launch variables, ranks
+compiled differently, peers that are killed, stopped or never come."""
+
+import os
+import signal
+import time
+
+import pytest
+
+import harness
+import runner
+from harness import SLACK_S, TIMEOUT_S
+
+DEADLINE = {"DDPHOOK_TIMEOUT_S": TIMEOUT_S}
+# More steps than any test lets a job run.
+ENDLESS = 1000000
+
+
+@pytest.fixture
+def port():
+    return runner.free_port()
+
+
+def start_ranks(directory, world, port, ranks=None, env=None, **arguments):
+    """Ranks that were launched one by one; {rank: process}."""
+    return {
+        rank: runner.start(
+            directory.arguments("step", **arguments),
+            {**runner.launch(rank, world, port), **DEADLINE, **(env or {})},
+        )
+        for rank in (range(world) if ranks is None else ranks)
+    }
+
+
+def endless(tmp_path, world):
+    """A job that reads the same inputs in every step and never ends by itself."""
+    directory = harness.make(tmp_path, world=world)
+    directory.inputs = tmp_path / "in.{rank}.0.safetensors"
+    return directory
+
+
+def wait_for_step(directory, world, step=3):
+    """Until every rank has written a step: the job is in full swing."""
+    deadline = time.monotonic() + 30
+    paths = [
+        directory.path / f"out.{rank}.{step}.safetensors" for rank in range(world)
+    ]
+    while not all(path.exists() for path in paths):
+        assert time.monotonic() < deadline, "the job did not start"
+        time.sleep(0.01)
+
+
+def finish_soon(directory, processes, *words, limit=TIMEOUT_S + SLACK_S):
+    """All given processes fail cleanly within the limit."""
+    begin = time.monotonic()
+    try:
+        for process in processes:
+            left = max(0.1, limit - (time.monotonic() - begin))
+            harness.assert_error(runner.finish(process, left), *words)
+        harness.assert_nothing_left(directory, *processes)
+    finally:
+        for process in processes:
+            runner.kill_descendants(process)
+
+
+CONTRADICTIONS = {
+    "rank without size": ({"RANK": 0}, "WORLD_SIZE"),
+    "size without rank": ({"WORLD_SIZE": 2}, "RANK"),
+    "rank beyond size": ({"RANK": 2, "WORLD_SIZE": 2}, "RANK"),
+    "negative rank": ({"RANK": -1, "WORLD_SIZE": 2}, "RANK"),
+    "rank is no number": ({"RANK": "first", "WORLD_SIZE": 2}, "RANK"),
+    "rank with a tail": ({"RANK": "0x", "WORLD_SIZE": 2}, "RANK"),
+    "no size": ({"RANK": 0, "WORLD_SIZE": 0}, "WORLD_SIZE"),
+    "no address": ({"MASTER_ADDR": None}, "MASTER_ADDR"),
+    "port is no port": ({"MASTER_PORT": 70000}, "MASTER_PORT"),
+    "torchrun and Open MPI differ in rank": (
+        {"OMPI_COMM_WORLD_RANK": 1, "OMPI_COMM_WORLD_SIZE": 2},
+        "OMPI_COMM_WORLD_RANK",
+    ),
+    "torchrun and Slurm differ in size": (
+        {"SLURM_PROCID": 0, "SLURM_NTASKS": 3, "SLURM_STEP_ID": 0},
+        "SLURM_NTASKS",
+    ),
+    "bad timeout": ({"DDPHOOK_TIMEOUT_S": "soon"}, "DDPHOOK_TIMEOUT_S"),
+    "bad transport": ({"DDPHOOK_TRANSPORT": "pigeon"}, "pigeon"),
+    "bad backend": ({"DDPHOOK_BACKEND": "abacus"}, "abacus"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_launch_variables(tmp_path, port, name):
+    changes, word = CONTRADICTIONS[name]
+    env = {**runner.launch(0, 2, port), **DEADLINE}
+    if "without" in name:
+        del env["RANK"], env["WORLD_SIZE"]
+    env = {k: v for k, v in {**env, **changes}.items() if v is not None}
+    directory = harness.make(tmp_path, world=2)
+    begin = time.monotonic()
+    harness.expect_failure(directory, word, env=env)
+    assert time.monotonic() - begin < TIMEOUT_S + SLACK_S
+
+
+def test_ranks_unlike_the_launched_job(tmp_path, port):
+    directory = harness.make(tmp_path, world=2)
+    env = {**runner.launch(0, 2, port), **DEADLINE}
+    harness.expect_failure(directory, "3", "2", ranks=3, env=env)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_peer_that_never_comes(tmp_path, port, rank):
+    directory = harness.make(tmp_path, world=2)
+    processes = start_ranks(directory, 2, port, ranks=[rank])
+    finish_soon(directory, processes.values())
+    assert directory.output_files() == []
+
+
+def test_two_processes_with_one_rank(tmp_path, port):
+    """Neither of two ranks 1 may go on as if the job were complete. The third
+    process waits for what the first said, so its error may name either cause."""
+    directory = harness.make(tmp_path, world=3)
+    processes = start_ranks(directory, 3, port, ranks=[0, 1])
+    processes[2] = start_ranks(directory, 3, port, ranks=[1])[1]
+    finish_soon(directory, processes.values())
+    assert directory.output_files() == []
+
+
+MISMATCHES = {
+    "hooks": ({"pipeline": "hook=fp16"}, {"pipeline": "hook=bf16"}),
+    "wrappers": ({"pipeline": "wrapper=fp16"}, {"pipeline": "hook=allreduce"}),
+    "buckets": ({"pipeline": "bucket-cap-mb=0.00001"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+def test_ranks_compiled_differently(tmp_path, port, name, transport):
+    text = harness.GOOD.replace("xf64>", "xf32>")
+    directory = harness.make(tmp_path, text, world=2)
+    inputs = [harness.good_inputs()[0], harness.Tensor("f32", harness.np.ones(7, "f"))]
+    directory.write_inputs([[inputs]] * 2)
+    processes = []
+    for rank, arguments in enumerate(MISMATCHES[name]):
+        env = {"DDPHOOK_TRANSPORT": transport}
+        started = start_ranks(directory, 2, port, [rank], env, **arguments)
+        processes.append(started[rank])
+    # Both ranks say what differs, not only that something does.
+    finish_soon(directory, processes, "PLAN_MISMATCH")
+    assert directory.output_files() == []
+
+
+def test_ranks_with_different_modules(tmp_path, port):
+    directory = harness.make(tmp_path, world=2)
+    processes = list(start_ranks(directory, 2, port, [0]).values())
+    other = harness.GOOD.replace("mean %g1", "sum %g1")
+    other_path = tmp_path / "other.mlir"
+    other_path.write_text(other)
+    arguments = directory.arguments("step")
+    arguments[0] = other_path
+    env = {**runner.launch(1, 2, port), **DEADLINE}
+    processes.append(runner.start(arguments, env))
+    finish_soon(directory, processes, "PLAN_MISMATCH")
+    other_path.unlink()
+    assert directory.output_files() == []
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+@pytest.mark.parametrize("world, victim", [(2, 1), (2, 0), (3, 1)])
+def test_peer_that_is_killed(tmp_path, port, transport, world, victim):
+    directory = endless(tmp_path, world)
+    env = {"DDPHOOK_TRANSPORT": transport, "DDPHOOK_TIMEOUT_S": 60}
+    processes = start_ranks(directory, world, port, env=env, steps=ENDLESS)
+    wait_for_step(directory, world)
+    dead = processes.pop(victim)
+    dead.kill()
+    runner.finish(dead)
+    # Long before the deadline: a death is noticed, not waited out.
+    finish_soon(directory, processes.values(), limit=SLACK_S)
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_peer_that_is_stopped(tmp_path, port, transport, victim):
+    directory = endless(tmp_path, 2)
+    env = {"DDPHOOK_TRANSPORT": transport}
+    processes = start_ranks(directory, 2, port, env=env, steps=ENDLESS)
+    wait_for_step(directory, 2)
+    stopped = processes.pop(victim)
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        finish_soon(directory, processes.values())
+    finally:
+        runner.kill_descendants(stopped)
+        stopped.wait()
+
+
+def test_peer_that_stops_early_by_itself(tmp_path, port):
+    """One rank was told to run fewer steps: the other must not hang."""
+    directory = endless(tmp_path, 2)
+    short = start_ranks(directory, 2, port, [0], steps=2)[0]
+    long = start_ranks(directory, 2, port, [1], steps=ENDLESS)[1]
+    finish_soon(directory, [long])
+    assert runner.finish(short).code == 0
+
+
+def rank_processes(process, world):
+    """The processes that ddphook-run started for its ranks."""
+    deadline = time.monotonic() + 30
+    while True:
+        children = [p for p in runner.descendants(process) if p != process.pid]
+        if len(children) >= world:
+            return children
+        assert time.monotonic() < deadline, f"expected {world} ranks, got {children}"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_rank_of_ours_that_is_killed(tmp_path, killed):
+    """--ranks=2: ddphook-run itself tells, and ends the other rank."""
+    directory = endless(tmp_path, 2)
+    process = runner.start(directory.arguments("step", 2, ENDLESS))
+    wait_for_step(directory, 2)
+    os.kill(sorted(rank_processes(process, 2))[killed], signal.SIGKILL)
+    result = runner.finish(process, SLACK_S)
+    harness.assert_error(result, lines=range(1, 4))
+    harness.assert_nothing_left(directory, process)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_ddphook_run_that_is_ended(tmp_path, number):
+    """Whatever ends ddphook-run ends its ranks."""
+    directory = endless(tmp_path, 3)
+    process = runner.start(directory.arguments("step", 3, ENDLESS))
+    wait_for_step(directory, 3)
+    rank_processes(process, 3)
+    process.send_signal(number)
+    assert runner.finish(process, SLACK_S).code != 0
+    try:
+        harness.assert_nothing_left(directory, process)
+    finally:
+        runner.kill_descendants(process)
