@@ -1,0 +1,92 @@
+//===- Compiler.h - from a source file to machine code ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What ddphook-cc and ddphook-run share: parse, `ddp-pipeline`, entry points,
+// LLVM dialect, LLVM IR, object code. Where the code goes (a file, this
+// process) is the tools' business.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_TARGET_COMPILER_H
+#define DDPHOOK_TARGET_COMPILER_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/Error.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Target/TargetMachine.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace mlir {
+namespace ddp {
+
+struct CompilerOptions {
+  /// Prefix of the C functions; a C identifier.
+  std::string name;
+  /// Also export the module as `ddphook_compiled_module`.
+  bool shared = false;
+  /// Options of `ddp-pipeline`; not given: its defaults. A module that has a
+  /// plan went through the pipeline already and takes none.
+  std::optional<std::string> ddpPipeline;
+  /// 0 … 3.
+  unsigned optLevel = 3;
+  /// "native", or a CPU's name as LLVM knows it ("x86-64-v3").
+  std::string march = "native";
+  /// Let a product and a sum that follows it round once. Off: results do not
+  /// depend on the CPU.
+  bool fuseMultiplyAdd = false;
+};
+
+/// Compiles one module for the machine's own architecture, in one thread and
+/// without leaving threads behind. Errors of the module and of the passes go to
+/// standard error as diagnostics; what remains comes back as llvm::Error.
+class Compiler {
+public:
+  static llvm::Expected<std::unique_ptr<Compiler>>
+  create(CompilerOptions options);
+
+  /// Parses the file ("-": standard input) and runs `ddp-pipeline` on it.
+  llvm::Error load(StringRef path);
+
+  /// The C header of the loaded module. Before lower().
+  llvm::Expected<std::string> getHeader(StringRef source);
+
+  /// From the pipeline's result to the LLVM dialect.
+  llvm::Error lower();
+
+  /// The lowered module as LLVM IR, optimized for the target. After lower().
+  llvm::Expected<std::unique_ptr<llvm::Module>> translate();
+
+  /// The object code of what translate() returned; position-independent.
+  llvm::Expected<llvm::SmallVector<char, 0>> emitObject(llvm::Module &module);
+
+  ModuleOp getModule() { return *module; }
+
+private:
+  explicit Compiler(CompilerOptions options);
+
+  llvm::Error createTarget();
+  /// Width in bits and number of the target's vector registers.
+  std::pair<unsigned, unsigned> getVectorRegisters();
+
+  CompilerOptions options;
+  MLIRContext context;
+  llvm::SourceMgr sources;
+  SourceMgrDiagnosticHandler diagnostics;
+  OwningOpRef<ModuleOp> module;
+  llvm::LLVMContext llvmContext;
+  std::unique_ptr<llvm::TargetMachine> target;
+};
+
+} // namespace ddp
+} // namespace mlir
+
+#endif // DDPHOOK_TARGET_COMPILER_H

@@ -1,0 +1,146 @@
+//===- Passes.td - passes from the pipeline's result to LLVM -*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The passes that turn what `ddp-pipeline` leaves (functions on memrefs, calls
+// of the runtime, a plan) into the LLVM dialect with C entry points. None of
+// them knows the ddp dialect; nothing here touches tensors.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_TARGET_PASSES
+#define DDPHOOK_TARGET_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def EmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
+  let summary = "Emit a C function for every entry point of the plan";
+  let description = [{
+    Gives a module what `ddphook/runtime/compiled.h` calls a compiled module:
+    per entry of the plan a C function `NAME_ENTRY` that takes bare pointers
+    (and scalars by value) and a function that takes an array of buffers; the
+    table of entries; the constant `NAME_module`. Characters of an entry's name
+    that C does not allow become underscores in `NAME_ENTRY`.
+
+    Pre-condition: the module holds `@__ddphook_handle` and `@__ddphook_plan`,
+    and every entry of the plan is a `func.func` on identity-layout memrefs of
+    static shape and scalars, whose results were appended to its arguments.
+
+    Post-condition: every other definition is internal and has the prefix
+    `ddphook.def.`, so that a function called `step`, `index` or `exp` never meets
+    a function of the C library that has this name.
+
+    Example:
+
+    ```mlir
+    func.func @step(%in: memref<4xf32>, %out: memref<4xf32>) { … }
+    // becomes
+    func.func @ddphook.def.step(…) attributes {llvm.linkage = internal} {…}
+    llvm.func @model_step(!llvm.ptr, !llvm.ptr) -> i32 {
+      … ddphook_rt_enter, call @ddphook.def.step, ddphook_rt_leave …
+    }
+    llvm.func internal @ddphook.invoke.model_step(%buffers: !llvm.ptr) -> i32
+    llvm.mlir.global constant @model_module() : !llvm.struct<…>
+    ```
+  }];
+  let options = [
+    Option<"name", "name", "std::string", /*default=*/"\"ddphook\"",
+           "Prefix of the C functions; a C identifier">,
+    Option<"shared", "shared", "bool", /*default=*/"false",
+           "Also export the module as `ddphook_compiled_module`">,
+  ];
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
+}
+
+def ExpandCopiesPass
+    : InterfacePass<"ddp-expand-copies", "::mlir::FunctionOpInterface"> {
+  let summary = "Turn copies of strided memory into loops";
+  let description = [{
+    A `memref.copy` of memory that is not contiguous would become a call of
+    `memrefCopy`, a function of a library that compiled modules do not have.
+    This pass turns it into a `linalg.generic`; contiguous copies stay and
+    become `memcpy`. Copies of unranked memory are left to
+    `ddp-check-lowered`.
+
+    Example:
+
+    ```mlir
+    memref.copy %a, %b : memref<4x4xf32, strided<[8, 1]>> to memref<4x4xf32>
+    // becomes
+    linalg.generic {…} ins(%a : …) outs(%b : …) { linalg.yield %in : f32 }
+    ```
+  }];
+  let dependentDialects = ["::mlir::linalg::LinalgDialect"];
+}
+
+def TileContractionsPass
+    : InterfacePass<"ddp-tile-contractions", "::mlir::FunctionOpInterface"> {
+  let summary = "Lower matrix products and their like to register tiles";
+  let description = [{
+    Turns every floating-point contraction on memrefs of static shape (`matmul`
+    in all transpositions, batched, matrix-vector, convolutions, and
+    `linalg.generic`s with the same body) into loops around a tile of the
+    output that stays in vector registers while the reduction runs.
+
+    The vectors lie along the last dimension of the output. Where the right
+    operand is not contiguous along it, a panel of that operand is transposed
+    into a scratch buffer on the stack, one per function.
+
+    Every element of the output is accumulated in the order of the plain loop
+    nest, multiplication and addition rounded apart: the result has the same
+    bits as the plain loops' and does not depend on the options. Contractions
+    of any other form are left to `ddp-order-loops`.
+
+    Example (`vector-width=256`):
+
+    ```mlir
+    linalg.matmul ins(%a, %b : memref<64x32xf32>, memref<32x16xf32>)
+                  outs(%c : memref<64x16xf32>)
+    // becomes
+    scf.for %m = 0 to 60 step 4 {
+      %0:8 = scf.for %k = 0 to 32 iter_args(… 4 x 2 vector<8xf32>) { … }
+    } …
+    ```
+  }];
+  let options = [
+    Option<"vectorWidth", "vector-width", "unsigned", /*default=*/"256",
+           "Bits of a vector register">,
+    Option<"vectorRegisters", "vector-registers", "unsigned", /*default=*/"16",
+           "Number of vector registers">,
+  ];
+  let dependentDialects = [
+    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
+    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",
+    "::mlir::vector::VectorDialect"
+  ];
+}
+
+def OrderLoopsPass
+    : InterfacePass<"ddp-order-loops", "::mlir::FunctionOpInterface"> {
+  let summary = "Choose the innermost loop of linalg ops on memrefs";
+  let description = [{
+    Turns linalg ops on memrefs into `linalg.generic` and makes the loop
+    innermost that LLVM vectorizes best: a parallel one that walks contiguous
+    memory. The relative order of reduction loops never changes, so neither do
+    the bits of the result.
+
+    Example: the sum over rows
+
+    ```mlir
+    iterator_types = ["parallel", "reduction"]   // d0 = column, d1 = row
+    // becomes
+    iterator_types = ["reduction", "parallel"]   // adds whole rows
+    ```
+  }];
+  let dependentDialects = ["::mlir::linalg::LinalgDialect"];
+}
+
+def CheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
+  let summary = "Fail unless only the LLVM dialect is left";
+  let description = [{
+    The conversions before this pass leave silently what they have no pattern
+    for. Reports every kind of operation that is left, once, with its location.
+  }];
+}
+
+#endif // DDPHOOK_TARGET_PASSES

@@ -1,0 +1,228 @@
+//===- Compiler.cpp - from a source file to machine code ------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Strings the stages of Compiler.h together. The only file that talks to LLVM's
+// optimizer and code generator.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Target/Compiler.h"
+
+#include "ddphook/Pipelines/Pipelines.h"
+#include "ddphook/Target/EntryPoints.h"
+#include "ddphook/Target/Header.h"
+#include "ddphook/Target/Passes.h"
+
+#include "mlir/InitAllDialects.h"
+#include "mlir/InitAllExtensions.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Support/FileUtilities.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "llvm/Analysis/TargetTransformInfo.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/MC/MCSubtargetInfo.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/TargetParser/Host.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+llvm::Error makeError(const llvm::Twine &text) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), text);
+}
+
+DialectRegistry getRegistry() {
+  DialectRegistry registry;
+  registerAllDialects(registry);
+  registerAllExtensions(registry);
+  registerBuiltinDialectTranslation(registry);
+  registerLLVMDialectTranslation(registry);
+  return registry;
+}
+} // namespace
+
+Compiler::Compiler(CompilerOptions options)
+    : options(std::move(options)),
+      // ddphook-run forks when the module is compiled: no thread pool.
+      context(getRegistry(), MLIRContext::Threading::DISABLED),
+      diagnostics(sources, &context) {
+  context.loadAllAvailableDialects();
+}
+
+llvm::Expected<std::unique_ptr<Compiler>>
+Compiler::create(CompilerOptions options) {
+  if (toCIdentifier(options.name) != options.name)
+    return makeError("expected a C identifier as the module's name, but got '" +
+                     options.name + "'");
+  std::unique_ptr<Compiler> compiler(new Compiler(std::move(options)));
+  if (llvm::Error error = compiler->createTarget())
+    return error;
+  return compiler;
+}
+
+llvm::Error Compiler::createTarget() {
+  llvm::InitializeNativeTarget();
+  llvm::InitializeNativeTargetAsmPrinter();
+  llvm::Triple triple(llvm::sys::getDefaultTargetTriple());
+  std::string message;
+  const llvm::Target *description =
+      llvm::TargetRegistry::lookupTarget(triple, message);
+  if (!description)
+    return makeError(message);
+
+  std::string cpu = options.march;
+  std::string features;
+  if (cpu == "native") {
+    cpu = llvm::sys::getHostCPUName().str();
+    for (const auto &feature : llvm::sys::getHostCPUFeatures()) {
+      features += features.empty() ? "" : ",";
+      features += (feature.second ? "+" : "-") + feature.first().str();
+    }
+  } else {
+    std::unique_ptr<llvm::MCSubtargetInfo> generic(
+        description->createMCSubtargetInfo(triple, "", ""));
+    if (!generic || !generic->isCPUStringValid(cpu))
+      return makeError("expected 'native' or the name of a CPU of " +
+                       triple.getArchName() + ", but got '" + cpu + "'");
+  }
+
+  llvm::TargetOptions targetOptions;
+  targetOptions.AllowFPOpFusion = options.fuseMultiplyAdd
+                                      ? llvm::FPOpFusion::Fast
+                                      : llvm::FPOpFusion::Strict;
+  target.reset(description->createTargetMachine(
+      triple, cpu, features, targetOptions, llvm::Reloc::PIC_,
+      /*CodeModel=*/std::nullopt,
+      *llvm::CodeGenOpt::getLevel(static_cast<int>(options.optLevel))));
+  if (!target)
+    return makeError("LLVM has no code generator for " + triple.str());
+  return llvm::Error::success();
+}
+
+llvm::Error Compiler::load(StringRef path) {
+  DDPPipelineOptions pipelineOptions;
+  if (options.ddpPipeline &&
+      failed(pipelineOptions.parseFromString(*options.ddpPipeline)))
+    return makeError("bad options of ddp-pipeline: '" + *options.ddpPipeline +
+                     "'");
+
+  std::string message;
+  std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(path, &message);
+  if (!buffer)
+    return makeError(message);
+  sources.AddNewSourceBuffer(std::move(buffer), llvm::SMLoc());
+  module = parseSourceFile<ModuleOp>(sources, &context);
+  if (!module)
+    return makeError("cannot parse '" + path + "'");
+
+  if (module->lookupSymbol(kPlanGlobalName)) {
+    if (options.ddpPipeline)
+      return makeError("'" + path +
+                       "' has a plan: it went through ddp-pipeline already "
+                       "and takes no options of it");
+    return llvm::Error::success();
+  }
+  PassManager pm(&context);
+  buildDDPPipeline(pm, pipelineOptions);
+  if (failed(pm.run(*module)))
+    return makeError("ddp-pipeline failed on '" + path + "'");
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::string> Compiler::getHeader(StringRef source) {
+  FailureOr<EntryPointTable> table = collectEntryPoints(*module);
+  if (failed(table))
+    return makeError("the module's entry points have no C form");
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  writeHeader(os, options.name, source, *table);
+  return text;
+}
+
+std::pair<unsigned, unsigned> Compiler::getVectorRegisters() {
+  // The target answers for a function.
+  llvm::Module probe("probe", llvmContext);
+  probe.setDataLayout(target->createDataLayout());
+  probe.setTargetTriple(target->getTargetTriple());
+  llvm::Function *function = llvm::Function::Create(
+      llvm::FunctionType::get(llvm::Type::getVoidTy(llvmContext), false),
+      llvm::GlobalValue::ExternalLinkage, "probe", probe);
+  llvm::TargetTransformInfo info = target->getTargetTransformInfo(*function);
+  unsigned width =
+      info.getRegisterBitWidth(llvm::TargetTransformInfo::RGK_FixedWidthVector)
+          .getFixedValue();
+  unsigned number =
+      info.getNumberOfRegisters(info.getRegisterClassForType(/*Vector=*/true));
+  // Without vectors: tiles of scalars.
+  return {std::max(width, 64u), std::max(number, 8u)};
+}
+
+llvm::Error Compiler::lower() {
+  PassManager pm(&context);
+  EmitEntryPointsPassOptions entryOptions;
+  entryOptions.name = options.name;
+  entryOptions.shared = options.shared;
+  pm.addPass(createEmitEntryPointsPass(entryOptions));
+  LLVMLoweringOptions loweringOptions;
+  auto [width, number] = getVectorRegisters();
+  loweringOptions.vectorWidth = width;
+  loweringOptions.vectorRegisters = number;
+  buildLowerToLLVMPipeline(pm, loweringOptions);
+  if (failed(pm.run(*module)))
+    return makeError("cannot lower the module to LLVM");
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::unique_ptr<llvm::Module>> Compiler::translate() {
+  std::unique_ptr<llvm::Module> result =
+      translateModuleToLLVMIR(*module, llvmContext, options.name);
+  if (!result)
+    return makeError("cannot translate the module to LLVM IR");
+  result->setDataLayout(target->createDataLayout());
+  result->setTargetTriple(target->getTargetTriple());
+  result->setPICLevel(llvm::PICLevel::BigPIC);
+
+  llvm::LoopAnalysisManager loopAnalyses;
+  llvm::FunctionAnalysisManager functionAnalyses;
+  llvm::CGSCCAnalysisManager callGraphAnalyses;
+  llvm::ModuleAnalysisManager moduleAnalyses;
+  llvm::PassBuilder builder(target.get());
+  builder.registerModuleAnalyses(moduleAnalyses);
+  builder.registerCGSCCAnalyses(callGraphAnalyses);
+  builder.registerFunctionAnalyses(functionAnalyses);
+  builder.registerLoopAnalyses(loopAnalyses);
+  builder.crossRegisterProxies(loopAnalyses, functionAnalyses,
+                               callGraphAnalyses, moduleAnalyses);
+  const llvm::OptimizationLevel levels[] = {
+      llvm::OptimizationLevel::O0, llvm::OptimizationLevel::O1,
+      llvm::OptimizationLevel::O2, llvm::OptimizationLevel::O3};
+  llvm::OptimizationLevel level = levels[options.optLevel];
+  llvm::ModulePassManager passes =
+      level == llvm::OptimizationLevel::O0
+          ? builder.buildO0DefaultPipeline(level)
+          : builder.buildPerModuleDefaultPipeline(level);
+  passes.run(*result, moduleAnalyses);
+  return result;
+}
+
+llvm::Expected<llvm::SmallVector<char, 0>>
+Compiler::emitObject(llvm::Module &llvmModule) {
+  llvm::SmallVector<char, 0> object;
+  llvm::raw_svector_ostream os(object);
+  llvm::legacy::PassManager passes;
+  if (target->addPassesToEmitFile(passes, os, /*DwoOut=*/nullptr,
+                                  llvm::CodeGenFileType::ObjectFile))
+    return makeError("LLVM cannot emit object files for " +
+                     target->getTargetTriple().str());
+  passes.run(llvmModule);
+  return object;
+}

@@ -1,0 +1,30 @@
+//===- Output.h - write what the compiler made ------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The last stages of ddphook-cc: every output file appears whole or not at all.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_TOOLS_CC_OUTPUT_H
+#define DDPHOOK_TOOLS_CC_OUTPUT_H
+
+#include "ddphook/Target/Compiler.h"
+
+namespace mlir {
+namespace ddp {
+
+enum class OutputKind { Object, Shared, LLVMIR, MLIR };
+
+/// Writes the module of `compiler`, which is lowered, to `path` ("-": standard
+/// output). `linker` is a program that takes a C compiler's flags; it makes the
+/// shared object. Empty: the first of cc, clang and gcc that there is.
+llvm::Error writeOutput(Compiler &compiler, OutputKind kind, StringRef path,
+                        StringRef linker);
+
+llvm::Error writeText(StringRef path, StringRef text);
+
+} // namespace ddp
+} // namespace mlir
+
+#endif // DDPHOOK_TOOLS_CC_OUTPUT_H

@@ -1,0 +1,100 @@
+//===- ddphook-cc.cpp - compile a training step ahead of time -------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Command line of the compiler; docs/ddphook-cc.md is its guide. The work is
+// done in lib/Target.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Output.h"
+
+#include "ddphook/Target/EntryPoints.h"
+
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/Path.h"
+
+using namespace llvm;
+using namespace mlir::ddp;
+
+static cl::OptionCategory category("ddphook-cc options");
+static cl::opt<std::string> input(cl::Positional, cl::Required,
+                                  cl::desc("FILE.mlir"), cl::cat(category));
+static cl::opt<std::string> output("o", cl::Required, cl::value_desc("file"),
+                                   cl::desc("Output file"), cl::cat(category));
+static cl::opt<std::string> header("header", cl::value_desc("file.h"),
+                                   cl::desc("Write a C header"),
+                                   cl::cat(category));
+static cl::opt<std::string>
+    name("name", cl::value_desc("identifier"), cl::cat(category),
+         cl::desc("Prefix of the C functions (default: from FILE)"));
+static cl::opt<bool> shared("shared", cl::cat(category),
+                            cl::desc("Same as --emit=shared"));
+static cl::opt<OutputKind>
+    emit("emit", cl::desc("What to write"), cl::init(OutputKind::Object),
+         cl::values(clEnumValN(OutputKind::Object, "obj",
+                               "An object file (default)"),
+                    clEnumValN(OutputKind::Shared, "shared", "A shared object"),
+                    clEnumValN(OutputKind::LLVMIR, "llvm", "Optimized LLVM IR"),
+                    clEnumValN(OutputKind::MLIR, "mlir", "The LLVM dialect")),
+         cl::cat(category));
+static cl::opt<std::string> ddpPipeline("ddp-pipeline", cl::cat(category),
+                                        cl::value_desc("options"),
+                                        cl::desc("Options of ddp-pipeline"));
+static cl::opt<char> optLevel("O", cl::Prefix, cl::init('3'),
+                              cl::value_desc("0-3"), cl::cat(category),
+                              cl::desc("Optimization level (default 3)"));
+static cl::opt<std::string>
+    march("march", cl::init("native"), cl::value_desc("cpu"), cl::cat(category),
+          cl::desc("CPU to compile for (default: native, this machine's)"));
+static cl::opt<bool> fuse("fuse-multiply-add", cl::cat(category),
+                          cl::desc("Round a*b+c once where the CPU can"));
+static cl::opt<std::string>
+    linker("linker", cl::value_desc("program"), cl::cat(category),
+           cl::desc("C compiler that links shared objects (default: cc)"));
+
+static Error compile() {
+  if (optLevel < '0' || optLevel > '3')
+    return createStringError("expected -O0, -O1, -O2 or -O3, but got -O" +
+                             Twine(optLevel));
+  bool isShared = shared || emit == OutputKind::Shared;
+  if (shared && emit.getNumOccurrences() && emit != OutputKind::Shared)
+    return createStringError("--shared contradicts --emit");
+
+  CompilerOptions options;
+  options.name = name.getNumOccurrences()
+                     ? name.getValue()
+                     : toCIdentifier(sys::path::stem(input));
+  options.shared = isShared;
+  if (ddpPipeline.getNumOccurrences())
+    options.ddpPipeline = ddpPipeline;
+  options.optLevel = optLevel - '0';
+  options.march = march;
+  options.fuseMultiplyAdd = fuse;
+  Expected<std::unique_ptr<Compiler>> compiler = Compiler::create(options);
+  if (!compiler)
+    return compiler.takeError();
+  if (Error error = (*compiler)->load(input))
+    return error;
+  Expected<std::string> headerText =
+      (*compiler)->getHeader(sys::path::filename(input));
+  if (!headerText)
+    return headerText.takeError();
+  if (Error error = (*compiler)->lower())
+    return error;
+  if (Error error = writeOutput(
+          **compiler, isShared ? OutputKind::Shared : emit, output, linker))
+    return error;
+  return header.empty() ? Error::success() : writeText(header, *headerText);
+}
+
+int main(int argc, char **argv) {
+  cl::HideUnrelatedOptions(category);
+  cl::ParseCommandLineOptions(argc, argv, "ddphook ahead-of-time compiler\n");
+  if (Error error = compile()) {
+    errs() << "ddphook-cc: error: " << toString(std::move(error)) << '\n';
+    return 1;
+  }
+  return 0;
+}
