@@ -28,9 +28,9 @@ namespace ddphook::host {
 class ShmGroup {
 public:
   /// Meets the `size` ranks that use the same `key` of the same store, each
-  /// with its own `rank` in 0 … size - 1, as processes or as threads. Collective;
-  /// ends within `timeoutSeconds`, which also bounds every later call. `key`
-  /// must not have been used before in this store.
+  /// with its own `rank` in 0 … size - 1, as processes or as threads.
+  /// Collective; ends within `timeoutSeconds`, which also bounds every later
+  /// call. `key` must not have been used before in this store.
   ///
   /// RESOURCE_EXHAUSTED: no memory for the segment, no file descriptors.
   /// UNSUPPORTED: the ranks do not see each other's processes (other machine,

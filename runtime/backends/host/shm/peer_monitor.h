@@ -1,0 +1,39 @@
+//===- peer_monitor.h - do the other ranks' processes live? -----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Watches processes of this machine through pidfds, which are immune to the
+// reuse of process numbers. A process that was stopped lives.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
+
+#include "status.h"
+
+#include <sys/types.h>
+#include <vector>
+
+namespace ddphook::host {
+
+class PeerMonitor {
+public:
+  PeerMonitor() = default;
+  PeerMonitor(const PeerMonitor &) = delete;
+  PeerMonitor &operator=(const PeerMonitor &) = delete;
+  ~PeerMonitor();
+
+  /// Begins to watch the processes, one per rank; this process itself is not
+  /// watched. UNSUPPORTED when the kernel has no pidfds.
+  Status watch(const std::vector<pid_t> &pids);
+
+  bool hasDied(int rank) const;
+
+private:
+  std::vector<int> files;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H

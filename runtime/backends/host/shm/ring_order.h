@@ -1,0 +1,60 @@
+//===- ring_order.h - the association of an all-reduce's sums ---*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Floating-point sums depend on the order of the additions. Every transport
+// adds in the order of Gloo's ring, which docs/parity.md specifies; it is a
+// function of the element's index and of the size of the whole collective, not
+// of who adds.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_RING_ORDER_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_RING_ORDER_H
+
+#include <algorithm>
+#include <cstdint>
+
+namespace ddphook::host {
+
+/// The ring cuts `count` elements into up to `size` sections; element i of
+/// section s is x[s-1], then x[s-2] + that, …, at last x[s] + that, with rank
+/// numbers modulo `size`.
+class RingOrder {
+public:
+  RingOrder(int64_t count, int64_t elementBytes, int size) : size(size) {
+    auto divideUp = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+    const int64_t bytes = count * elementBytes;
+    const int64_t maxSegment = (1 << 20) / elementBytes * elementBytes;
+    const int64_t segments =
+        divideUp(std::max<int64_t>(divideUp(bytes, maxSegment), 2 * size),
+                 size) *
+        size;
+    const int64_t segmentElements =
+        divideUp(divideUp(bytes, segments), elementBytes);
+    sectionElements = std::max<int64_t>(1, segmentElements * (segments / size));
+  }
+
+  /// The section of element `index`.
+  int section(int64_t index) const {
+    return static_cast<int>(index / sectionElements);
+  }
+
+  /// One past the last element of a section; may lie beyond the array.
+  int64_t sectionEnd(int section) const {
+    return (section + 1) * sectionElements;
+  }
+
+  /// The rank whose element is number `position` (from 0) in the sum.
+  int rankAt(int section, int position) const {
+    return (section + 2 * size - 1 - position) % size;
+  }
+
+private:
+  int size;
+  int64_t sectionElements;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_RING_ORDER_H

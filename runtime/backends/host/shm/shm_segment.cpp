@@ -1,0 +1,160 @@
+//===- shm_segment.cpp - the memory that a group shares -------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// System calls around the segment; see shm_segment.h.
+//
+//===----------------------------------------------------------------------===//
+#include "shm_segment.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+/// Tells machines and PID namespaces apart: processes that agree on it see each
+/// other under the same process numbers.
+static std::string processSpace() {
+  std::string bootId;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> bootId;
+  char space[64] = {};
+  if (readlink("/proc/self/ns/pid", space, sizeof(space) - 1) < 0)
+    space[0] = '\0';
+  return bootId + "/" + space;
+}
+
+/// The limit on file sizes is a resource like the others.
+static Status memoryError(int errorNumber, const char *what, size_t bytes) {
+  Status status = systemError(
+      errorNumber, "cannot %s %zu bytes of shared memory", what, bytes);
+  if (errorNumber == EFBIG)
+    return Status(DDPHOOK_RESOURCE_EXHAUSTED, status.message());
+  return status;
+}
+
+ShmSegment::~ShmSegment() {
+  if (base)
+    munmap(base, totalBytes);
+  if (file >= 0)
+    close(file);
+}
+
+void ShmSegment::layOut(int size) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t ranks = static_cast<size_t>(size);
+  auto roundUp = [](size_t a, size_t b) { return (a + b - 1) / b * b; };
+  // Slots of all ranks together stay well inside a last-level cache.
+  constexpr size_t maxSlot = 256 << 10, minSlot = 64 << 10, budget = 32 << 20;
+  slotSize = std::clamp(budget / (ranks * kSlots), minSlot, maxSlot);
+  slotSize = roundUp(slotSize, page);
+  controlBytes =
+      roundUp(sizeof(SegmentHeader) + ranks * sizeof(RankControl), page);
+  totalBytes = controlBytes + ranks * kSlots * slotSize;
+}
+
+Status ShmSegment::mapFile() {
+  void *mapped =
+      mmap(nullptr, totalBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (mapped == MAP_FAILED)
+    return memoryError(errno, "map", totalBytes);
+  base = static_cast<char *>(mapped);
+  // A child process that outlives the group must not keep the memory.
+  madvise(base, totalBytes, MADV_DONTFORK);
+  return Status::ok();
+}
+
+Status ShmSegment::reserveRange(size_t offset, size_t bytes) {
+  int result;
+  do
+    result = posix_fallocate(file, static_cast<off_t>(offset),
+                             static_cast<off_t>(bytes));
+  while (result == EINTR);
+  if (result != 0)
+    return memoryError(result, "reserve", bytes);
+  return Status::ok();
+}
+
+Status ShmSegment::create(int size, std::string *address) {
+  layOut(size);
+  file = memfd_create("ddphook", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0)
+    return systemError(errno, "cannot create shared memory");
+  if (ftruncate(file, static_cast<off_t>(totalBytes)) != 0)
+    return memoryError(errno, "create", totalBytes);
+  // Nobody can cut off memory that others have mapped.
+  if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return systemError(errno, "cannot seal shared memory");
+  DDPHOOK_RETURN_IF_ERROR(reserveRange(0, controlBytes));
+  DDPHOOK_RETURN_IF_ERROR(mapFile());
+  uint64_t nonce[2];
+  if (getrandom(nonce, sizeof(nonce), 0) != sizeof(nonce))
+    return systemError(errno, "cannot get random bytes");
+  std::memcpy(header().nonce, nonce, sizeof(nonce));
+  char text[128];
+  std::snprintf(text, sizeof(text), "%ld %d %" PRIx64 " %" PRIx64 " ",
+                static_cast<long>(getpid()), file, nonce[0], nonce[1]);
+  *address = text + processSpace();
+  return Status::ok();
+}
+
+Status ShmSegment::open(int size, const std::string &address) {
+  layOut(size);
+  long pid;
+  int number, parsed = 0;
+  uint64_t nonce[2];
+  if (std::sscanf(address.c_str(), "%ld %d %" SCNx64 " %" SCNx64 " %n", &pid,
+                  &number, &nonce[0], &nonce[1], &parsed) != 4)
+    return error(DDPHOOK_INTERNAL,
+                 "expected the address of a segment, but got '%s'",
+                 address.c_str());
+  if (address.substr(static_cast<size_t>(parsed)) != processSpace())
+    return error(DDPHOOK_UNSUPPORTED,
+                 "shared memory needs all ranks on one machine and in one PID "
+                 "namespace");
+  std::string path =
+      "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
+  file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0 && (errno == EACCES || errno == EPERM))
+    return error(DDPHOOK_UNSUPPORTED,
+                 "may not open the shared memory of process %ld: %s", pid,
+                 std::strerror(errno));
+  if (file < 0)
+    return systemError(errno, "cannot open the shared memory of process %ld",
+                       pid);
+  struct stat info;
+  if (fstat(file, &info) != 0)
+    return systemError(errno, "cannot inspect shared memory");
+  if (info.st_size != static_cast<off_t>(totalBytes))
+    return error(DDPHOOK_INTERNAL,
+                 "expected a segment of %zu bytes, but got %lld", totalBytes,
+                 static_cast<long long>(info.st_size));
+  DDPHOOK_RETURN_IF_ERROR(mapFile());
+  if (std::memcmp(header().nonce, nonce, sizeof(nonce)) != 0)
+    return error(DDPHOOK_INTERNAL, "found the shared memory of another group");
+  return Status::ok();
+}
+
+Status ShmSegment::reserve(int rank) {
+  // Each rank its own, so that the pages lie on its NUMA node.
+  return reserveRange(slotOffset(rank), kSlots * slotSize);
+}
+
+void ShmSegment::finish() {
+#ifdef MADV_POPULATE_WRITE
+  // Only saves page faults later; older kernels do not know it.
+  madvise(base, totalBytes, MADV_POPULATE_WRITE);
+#endif
+  close(file);
+  file = -1;
+}

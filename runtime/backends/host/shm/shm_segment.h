@@ -1,0 +1,116 @@
+//===- shm_segment.h - the memory that a group shares -----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Creates, opens and lays out the segment of a ShmGroup. What the counters in
+// it mean is the business of shm_group.cpp.
+//
+// The segment is an anonymous file: rank 0 makes it, the others open it through
+// /proc while rank 0 keeps it open. It has no name that could be left behind,
+// and the kernel frees it with the last process that maps it, however that
+// ends.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
+
+#include "status.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <sys/types.h>
+
+namespace ddphook::host {
+
+/// Two cache lines: processors fetch lines in pairs.
+constexpr size_t kLine = 128;
+
+struct alignas(kLine) SharedCounter {
+  std::atomic<uint64_t> value;
+};
+
+/// What a rank says it reduces, so that a difference is an error.
+struct CollectiveSignature {
+  int64_t count;
+  int32_t dtype, wire, divide;
+};
+
+/// The part of the segment that one rank writes and all read.
+struct RankControl {
+  /// Slots filled, parts reduced, slots read, and barriers reached since the
+  /// group began. They only grow.
+  SharedCounter published, reduced, consumed, barrier;
+  /// Of collective number i, at i % 2.
+  alignas(kLine) CollectiveSignature signatures[2];
+  std::atomic<uint32_t> left;
+  std::atomic<int32_t> pid;
+  /// Why this rank failed, if it did; see SegmentHeader::failedRank.
+  char failure[256];
+};
+
+struct SegmentHeader {
+  uint64_t nonce[2];
+  /// 1 + the rank that failed first, after it wrote its `failure`; 0: none.
+  /// Nobody returns success from then on.
+  alignas(kLine) std::atomic<int32_t> failedRank;
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free &&
+                  std::atomic<int32_t>::is_always_lock_free,
+              "processes share these");
+
+/// A process's view of the segment.
+class ShmSegment {
+public:
+  static constexpr int kSlots = 4;
+
+  ShmSegment() = default;
+  ShmSegment(const ShmSegment &) = delete;
+  ShmSegment &operator=(const ShmSegment &) = delete;
+  ~ShmSegment();
+
+  /// Makes a segment for `size` ranks. `address` is what open() needs.
+  Status create(int size, std::string *address);
+
+  /// Maps the segment that another rank made. UNSUPPORTED when this process
+  /// does not see that one.
+  Status open(int size, const std::string &address);
+
+  /// Reserves the memory of a rank's slots, so that writing them cannot fail.
+  Status reserve(int rank);
+
+  /// Once all ranks have reserved: makes page faults unlikely, and closes the
+  /// file.
+  void finish();
+
+  SegmentHeader &header() const {
+    return *reinterpret_cast<SegmentHeader *>(base);
+  }
+  RankControl &control(int rank) const {
+    return reinterpret_cast<RankControl *>(base + sizeof(SegmentHeader))[rank];
+  }
+  /// The slot of `rank` for chunk number `chunk` since the group began.
+  void *slot(int rank, uint64_t chunk) const {
+    return base + slotOffset(rank) + (chunk % kSlots) * slotSize;
+  }
+  int64_t slotBytes() const { return static_cast<int64_t>(slotSize); }
+
+private:
+  void layOut(int size);
+  size_t slotOffset(int rank) const {
+    return controlBytes + static_cast<size_t>(rank) * kSlots * slotSize;
+  }
+  Status mapFile();
+  Status reserveRange(size_t offset, size_t bytes);
+
+  int file = -1;
+  char *base = nullptr;
+  size_t controlBytes = 0, slotSize = 0, totalBytes = 0;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
