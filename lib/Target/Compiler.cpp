@@ -10,7 +10,7 @@
 
 #include "ddphook/Target/Compiler.h"
 
-#include "ddphook/Pipelines/Pipelines.h"
+#include "ddphook/InitAll.h"
 #include "ddphook/Target/EntryPoints.h"
 #include "ddphook/Target/Header.h"
 #include "ddphook/Target/Passes.h"
@@ -42,8 +42,9 @@ llvm::Error makeError(const llvm::Twine &text) {
 
 DialectRegistry getRegistry() {
   DialectRegistry registry;
-  registerAllDialects(registry);
-  registerAllExtensions(registry);
+  mlir::registerAllDialects(registry);
+  mlir::registerAllExtensions(registry);
+  mlir::ddp::registerAllDialects(registry);
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
   return registry;
@@ -109,13 +110,16 @@ llvm::Error Compiler::createTarget() {
 }
 
 llvm::Error Compiler::load(StringRef path) {
-  DDPPipelineOptions pipelineOptions;
-  if (options.ddpPipeline &&
-      failed(pipelineOptions.parseFromString(*options.ddpPipeline)))
-    return makeError("bad options of ddp-pipeline: '" + *options.ddpPipeline +
-                     "'");
-
+  PassManager pm(&context);
   std::string message;
+  auto takeMessage = [&](const llvm::Twine &text) {
+    message = text.str();
+    return failure();
+  };
+  if (failed(buildDDPPipeline(pm, options.ddpPipeline.value_or(""),
+                              takeMessage)))
+    return makeError(message);
+
   std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(path, &message);
   if (!buffer)
     return makeError(message);
@@ -131,8 +135,6 @@ llvm::Error Compiler::load(StringRef path) {
                        "and takes no options of it");
     return llvm::Error::success();
   }
-  PassManager pm(&context);
-  buildDDPPipeline(pm, pipelineOptions);
   if (failed(pm.run(*module)))
     return makeError("ddp-pipeline failed on '" + path + "'");
   return llvm::Error::success();
@@ -225,4 +227,15 @@ Compiler::emitObject(llvm::Module &llvmModule) {
                      target->getTargetTriple().str());
   passes.run(llvmModule);
   return object;
+}
+
+llvm::Expected<llvm::SmallVector<char, 0>> Compiler::compile(StringRef path) {
+  if (llvm::Error error = load(path))
+    return error;
+  if (llvm::Error error = lower())
+    return error;
+  llvm::Expected<std::unique_ptr<llvm::Module>> llvmModule = translate();
+  if (!llvmModule)
+    return llvmModule.takeError();
+  return emitObject(**llvmModule);
 }

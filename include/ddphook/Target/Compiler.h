@@ -68,6 +68,9 @@ public:
   /// The object code of what translate() returned; position-independent.
   llvm::Expected<llvm::SmallVector<char, 0>> emitObject(llvm::Module &module);
 
+  /// All of the above: from the file to object code.
+  llvm::Expected<llvm::SmallVector<char, 0>> compile(StringRef path);
+
   ModuleOp getModule() { return *module; }
 
 private:

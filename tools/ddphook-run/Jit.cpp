@@ -1,0 +1,71 @@
+//===- Jit.cpp - a compiled module in this process ------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See Jit.h. The runtime's functions are given to the linker by address, so it
+// does not matter whether this program contains the runtime or loads it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Jit.h"
+
+#include "llvm/ExecutionEngine/Orc/ExecutionUtils.h"
+#include "llvm/ExecutionEngine/Orc/LLJIT.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+using namespace llvm;
+using namespace llvm::orc;
+using namespace mlir::ddp;
+
+LoadedModule::LoadedModule() = default;
+LoadedModule::~LoadedModule() = default;
+
+/// What compiled.h declares.
+static SymbolMap getRuntimeSymbols(LLJIT &jit) {
+  SymbolMap symbols;
+  auto add = [&](StringRef name, auto *function) {
+    symbols[jit.mangleAndIntern(name)] = {ExecutorAddr::fromPtr(function),
+                                          JITSymbolFlags::Exported |
+                                              JITSymbolFlags::Callable};
+  };
+  add("ddphook_rt_enter", &ddphook_rt_enter);
+  add("ddphook_rt_leave", &ddphook_rt_leave);
+  add("ddphook_rt_arena", &ddphook_rt_arena);
+  add("ddphook_rt_state", &ddphook_rt_state);
+  add("ddphook_rt_all_reduce", &ddphook_rt_all_reduce);
+  add("ddphook_rt_all_reduce_start", &ddphook_rt_all_reduce_start);
+  add("ddphook_rt_wait", &ddphook_rt_wait);
+  add("ddphook_rt_cast", &ddphook_rt_cast);
+  add("ddphook_rt_divide_by_world", &ddphook_rt_divide_by_world);
+  add("ddphook_rt_scale", &ddphook_rt_scale);
+  return symbols;
+}
+
+Expected<std::unique_ptr<LoadedModule>>
+LoadedModule::load(ArrayRef<char> object, StringRef name) {
+  std::unique_ptr<LoadedModule> loaded(new LoadedModule());
+  Expected<std::unique_ptr<LLJIT>> jit = LLJITBuilder().create();
+  if (!jit)
+    return jit.takeError();
+  loaded->jit = std::move(*jit);
+  LLJIT &lljit = *loaded->jit;
+  JITDylib &library = lljit.getMainJITDylib();
+  if (Error error = library.define(absoluteSymbols(getRuntimeSymbols(lljit))))
+    return error;
+  // The C and math libraries.
+  auto process = DynamicLibrarySearchGenerator::GetForCurrentProcess(
+      lljit.getDataLayout().getGlobalPrefix());
+  if (!process)
+    return process.takeError();
+  library.addGenerator(std::move(*process));
+
+  if (Error error = lljit.addObjectFile(MemoryBuffer::getMemBufferCopy(
+          StringRef(object.data(), object.size()), name)))
+    return error;
+  Expected<ExecutorAddr> address = lljit.lookup((name + "_module").str());
+  if (!address)
+    return address.takeError();
+  loaded->module = address->toPtr<const ddphook_compiled_module_t *>();
+  return loaded;
+}

@@ -1,0 +1,102 @@
+//===- ddphook-run.cpp - compile a training step and run it ---------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Compiles in memory (lib/Target), then runs the module on ranks
+// (runtime/exec). Everything up to the fork happens in one thread.
+//
+//===----------------------------------------------------------------------===//
+#include "Jit.h"
+#include "runner.h"
+
+#include "ddphook/Target/Compiler.h"
+
+#include <algorithm>
+#include <cstdio>
+
+using namespace mlir::ddp;
+
+static const char toolName[] = "ddphook-run";
+static const char compilerHelp[] =
+    "  --ddp-pipeline=OPTIONS\n"
+    "                     options of ddp-pipeline, as for ddphook-cc\n"
+    "  --march=CPU        CPU to compile for (default native)\n";
+
+namespace {
+struct CompilerFlags {
+  std::string path;
+  std::optional<std::string> ddpPipeline;
+  std::optional<std::string> march;
+};
+} // namespace
+
+static ddphook::Status invalid(const std::string &what) {
+  return ddphook::Status(DDPHOOK_INVALID_ARGUMENT, what);
+}
+
+/// Takes the arguments that the runner does not know.
+static ddphook::Status parseCompilerFlags(const std::vector<std::string> &rest,
+                                          CompilerFlags &flags) {
+  for (size_t i = 0; i < rest.size(); ++i) {
+    const std::string &argument = rest[i];
+    if (argument.size() < 2 || argument[0] != '-') {
+      if (!flags.path.empty())
+        return invalid("expected one file, but got '" + flags.path + "' and '" +
+                       argument + "'");
+      flags.path = argument;
+      continue;
+    }
+    size_t equals = argument.find('=');
+    std::string flag = argument.substr(0, equals);
+    bool isPipeline = flag == "--ddp-pipeline";
+    if (!isPipeline && flag != "--march")
+      return invalid("unknown flag '" + argument + "'");
+    auto &value = isPipeline ? flags.ddpPipeline : flags.march;
+    if (value)
+      return invalid(flag + " is given twice");
+    if (equals == std::string::npos && i + 1 == rest.size())
+      return invalid(flag + " needs a value");
+    value =
+        equals == std::string::npos ? rest[++i] : argument.substr(equals + 1);
+  }
+  return flags.path.empty() ? invalid("expected a file, FILE.mlir")
+                            : ddphook::Status::ok();
+}
+
+static llvm::Expected<std::unique_ptr<LoadedModule>>
+compile(const CompilerFlags &flags) {
+  CompilerOptions options;
+  options.name = "ddphook";
+  options.ddpPipeline = flags.ddpPipeline;
+  options.march = flags.march.value_or(options.march);
+  auto compiler = Compiler::create(options);
+  if (!compiler)
+    return compiler.takeError();
+  auto object = (*compiler)->compile(flags.path);
+  if (!object)
+    return object.takeError();
+  return LoadedModule::load(*object, options.name);
+}
+
+int main(int argc, char **argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (std::find(arguments.begin(), arguments.end(), "--help") !=
+      arguments.end()) {
+    std::printf("usage: %s FILE.mlir --entry=NAME [flags]\n\n%s%s", toolName,
+                ddphook::runOptionsHelp, compilerHelp);
+    return 0;
+  }
+  ddphook::RunOptions options;
+  CompilerFlags flags;
+  std::vector<std::string> rest;
+  ddphook::Status status = parseRunOptions(arguments, options, rest);
+  if (status.isOk())
+    status = parseCompilerFlags(rest, flags);
+  if (!status.isOk())
+    return reportError(toolName, status, /*isUsage=*/true);
+  auto module = compile(flags);
+  if (!module)
+    return reportError(toolName, invalid(toString(module.takeError())));
+  return runModule(toolName, (*module)->get(), options);
+}
