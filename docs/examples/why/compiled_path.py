@@ -136,7 +136,7 @@ def run(world, hook, arguments, scratch):
     """One row: mode → {"error"} or {"differs": {model: %}, "step_ms"}."""
     row = {"world": world, "hook": hook}
     eager = None
-    for mode in MODES:
+    for mode in arguments.modes.split(","):
         if mode == "ddphook" and hook not in OURS:
             continue
         if mode == "emulated" and "error" in row["compiled"]:
@@ -207,9 +207,12 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--ranks", default="2,3")
     parser.add_argument("--hooks", default="none,allreduce,fp16,bf16,noop,powersgd")
+    parser.add_argument("--modes", default=",".join(MODES), help="eager first")
     parser.add_argument("--steps", type=int, default=24)
     arguments = parser.parse_args()
     arguments.bin = arguments.bin.resolve()
+    if "ddphook" in arguments.modes and not (arguments.bin / "ddphook-cc").exists():
+        parser.error(f"expected ddphook-cc in {arguments.bin}; build it, or --bin=")
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         for world in map(int, arguments.ranks.split(",")):
