@@ -3,26 +3,21 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Reads the entry points out of a module's plan (docs/plan.md) and matches
-// them with the module's table. The rest of the plan is the runtime's.
+// Matches an entry point of a module's plan with the module's table and maps
+// its types to those of files. The plan itself is parsed by the runtime's
+// parser.
 //
 //===----------------------------------------------------------------------===//
 #include "entry_signature.h"
 
-#include <nlohmann/json.hpp>
+#include "plan.h"
 
-#include <cstring>
-#include <optional>
+#include <algorithm>
 
 using namespace ddphook;
-using nlohmann::json;
-
-static Status badPlan(const std::string &what) {
-  return Status(DDPHOOK_DATA_LOSS, "malformed plan: " + what);
-}
 
 /// The type of a file's tensor for an element type of the plan.
-static std::optional<TensorType> fileType(const std::string &type) {
+static bool findFileType(const std::string &type, TensorType &fileType) {
   static const struct {
     const char *plan;
     TensorType file;
@@ -33,52 +28,25 @@ static std::optional<TensorType> fileType(const std::string &type) {
       {"i16", TensorType::I16}, {"i32", TensorType::I32},
       {"i64", TensorType::I64}, {"index", TensorType::I64},
   };
-  for (const auto &row : table)
-    if (type == row.plan)
-      return row.file;
-  return std::nullopt;
+  for (const auto &row : table) {
+    if (type == row.plan) {
+      fileType = row.file;
+      return true;
+    }
+  }
+  return false;
 }
 
-static Status parseValue(const json &text, EntryValue &value) {
-  const std::string &type = text.at("dtype").get_ref<const std::string &>();
-  std::optional<TensorType> parsed = fileType(type);
-  if (!parsed)
-    return badPlan("unknown element type '" + type + "'");
-  value.type = *parsed;
-  value.shape = text.at("shape").get<std::vector<int64_t>>();
+static Status convert(const PlanValue &planned, EntryValue &value) {
+  if (!findFileType(planned.dtype, value.type))
+    return Status(DDPHOOK_UNSUPPORTED,
+                  "element type '" + planned.dtype + "' has no file format");
+  value.shape = planned.shape;
   if (!tensorBytes(value.shape, tensorTypeSize(value.type), value.bytes))
-    return badPlan("shape " + printShape(value.shape) + " is out of range");
+    return Status(DDPHOOK_UNSUPPORTED,
+                  "shape " + printShape(value.shape) + " is too large");
   value.elements = value.bytes / tensorTypeSize(value.type);
   return Status::ok();
-}
-
-static Status parseEntry(const json &entry, EntrySignature &signature) {
-  for (const json &argument : entry.at("arguments")) {
-    DDPHOOK_RETURN_IF_ERROR(
-        parseValue(argument, signature.arguments.emplace_back()));
-  }
-  int64_t argumentCount = static_cast<int64_t>(signature.arguments.size());
-  for (const json &text : entry.at("results")) {
-    EntryResult &result = signature.results.emplace_back();
-    DDPHOOK_RETURN_IF_ERROR(parseValue(text, result));
-    result.argument = text.at("argument").get<int64_t>();
-    if (result.argument < -1 || result.argument >= argumentCount)
-      return badPlan("result is argument " + std::to_string(result.argument) +
-                     " of " + std::to_string(argumentCount));
-    if (result.argument >= 0 &&
-        signature.arguments[static_cast<size_t>(result.argument)].bytes !=
-            result.bytes)
-      return badPlan("result differs in size from argument " +
-                     std::to_string(result.argument) + ", which it is");
-  }
-  return Status::ok();
-}
-
-static Status findInPlan(const json &plan, EntrySignature &signature) {
-  for (const json &entry : plan.at("entries"))
-    if (entry.at("name").get_ref<const std::string &>() == signature.name)
-      return parseEntry(entry, signature);
-  return badPlan("entry '" + signature.name + "' is missing");
 }
 
 Status ddphook::findEntry(const ddphook_compiled_module_t &module,
@@ -97,13 +65,22 @@ Status ddphook::findEntry(const ddphook_compiled_module_t &module,
                   "unknown entry '" + name + "', expected " +
                       (known.empty() ? "a module with entries" : known));
 
-  json plan = json::parse(module.plan, module.plan + module.plan_size, nullptr,
-                          /*allow_exceptions=*/false);
-  if (plan.is_discarded())
-    return badPlan("not JSON");
-  try {
-    return findInPlan(plan, signature);
-  } catch (const json::exception &exception) {
-    return badPlan(exception.what());
+  Plan plan;
+  DDPHOOK_RETURN_IF_ERROR(
+      parsePlan(std::string_view(module.plan, module.plan_size), &plan));
+  auto entry = std::find_if(
+      plan.entries.begin(), plan.entries.end(),
+      [&](const PlanEntry &candidate) { return candidate.name == name; });
+  if (entry == plan.entries.end())
+    return Status(DDPHOOK_DATA_LOSS,
+                  "malformed plan: entry '" + name + "' is missing");
+  for (const PlanValue &argument : entry->arguments)
+    DDPHOOK_RETURN_IF_ERROR(
+        convert(argument, signature.arguments.emplace_back()));
+  for (const PlanValue &planned : entry->results) {
+    EntryResult &result = signature.results.emplace_back();
+    DDPHOOK_RETURN_IF_ERROR(convert(planned, result));
+    result.argument = planned.argument;
   }
+  return Status::ok();
 }

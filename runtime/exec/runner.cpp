@@ -188,10 +188,9 @@ static Status prepare(Job &job, const Bootstrap &place) {
   DDPHOOK_RETURN_IF_ERROR(findEntry(job.module, options.entry, job.signature));
   if (!job.signature.arguments.empty() && options.inputs.empty() &&
       !options.randomSeed)
-    return Status(DDPHOOK_INVALID_ARGUMENT,
-                  "--inputs is missing: entry '" + options.entry + "' has " +
-                      std::to_string(job.signature.arguments.size()) +
-                      " arguments");
+    return Status(DDPHOOK_INVALID_ARGUMENT, "--inputs is missing, but entry '" +
+                                                options.entry +
+                                                "' has arguments");
   return Status::ok();
 }
 

@@ -36,8 +36,8 @@ bool parseTensorType(std::string_view name, TensorType &type);
 /// "[300, 200]".
 std::string printShape(const std::vector<int64_t> &shape);
 
-/// Elements of `shape` times `elementSize`; false when the product, or a
-/// partial one from the left, does not fit into 63 bits.
+/// Elements of `shape` times `elementSize`; false when that does not fit into
+/// 63 bits.
 bool tensorBytes(const std::vector<int64_t> &shape, uint64_t elementSize,
                  uint64_t &bytes);
 

@@ -295,6 +295,9 @@ std::string ddphook::printShape(const std::vector<int64_t> &shape) {
 
 bool ddphook::tensorBytes(const std::vector<int64_t> &shape,
                           uint64_t elementSize, uint64_t &bytes) {
+  bytes = 0;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end())
+    return true;
   int64_t product = static_cast<int64_t>(elementSize);
   for (int64_t size : shape)
     if (size < 0 || __builtin_mul_overflow(product, size, &product))

