@@ -159,7 +159,9 @@ def test_outputs_in_no_directory(tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("pattern", ["out.{step}.safetensors", "in.{rank}.{step}.safetensors"])
+@pytest.mark.parametrize(
+    "pattern", ["out.{step}.safetensors", "in.{rank}.{step}.safetensors"]
+)
 def test_outputs_that_would_overwrite(tmp_path, pattern):
     directory = harness.make(tmp_path, world=2)
     before = first_file(directory).read_bytes()

@@ -7,11 +7,13 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 
 import harness
 import runner
 from harness import SLACK_S, TIMEOUT_S
+from tensors import Tensor
 
 DEADLINE = {"DDPHOOK_TIMEOUT_S": TIMEOUT_S}
 # More steps than any test lets a job run.
@@ -138,7 +140,7 @@ MISMATCHES = {
 def test_ranks_compiled_differently(tmp_path, port, name, transport):
     text = harness.GOOD.replace("xf64>", "xf32>")
     directory = harness.make(tmp_path, text, world=2)
-    inputs = [harness.good_inputs()[0], harness.Tensor("f32", harness.np.ones(7, "f"))]
+    inputs = [harness.good_inputs()[0], Tensor("f32", np.ones(7, np.float32))]
     directory.write_inputs([[inputs]] * 2)
     processes = []
     for rank, arguments in enumerate(MISMATCHES[name]):

@@ -189,7 +189,9 @@ def buckets_of(module, function, options):
         order = list(function.ready)
 
     def key(grad):
-        hook = grad.hook or function.hook or module.hook or options.default_hook
+        # Hooks that the IR names keep to themselves, even where the pipeline's
+        # default is the same one.
+        hook = grad.hook or function.hook or module.hook
         return grad.group, grad.dtype, grad.reduction, hook
 
     sized = [
@@ -200,7 +202,7 @@ def buckets_of(module, function, options):
     for positions in assign_buckets(sized, options.limits):
         group, _, reduction, hook = sized[positions[0]][0]
         numbers = [order[p] for p in positions]
-        result.append((numbers, hook, reduction, group))
+        result.append((numbers, hook or options.default_hook, reduction, group))
     return result
 
 
