@@ -1,0 +1,121 @@
+//===- comm_thread.cpp - runs collectives in order ------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The queue of collectives and its thread.
+//
+//===----------------------------------------------------------------------===//
+#include "comm_thread.h"
+
+#include "floating_point.h"
+#include "threads.h"
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+CommThread::~CommThread() {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    isEnding = true;
+  }
+  changed.notify_all();
+  if (thread.joinable())
+    thread.join();
+}
+
+/// Runs onFailure unless it ran; `lock` is held before and after.
+void CommThread::notifyFailure(std::unique_lock<std::mutex> &lock) {
+  if (hasNotified)
+    return;
+  hasNotified = true;
+  isBusy = true;
+  lock.unlock();
+  onFailure();
+  lock.lock();
+  isBusy = false;
+  changed.notify_all();
+}
+
+/// Books a job that ended with `status` while `lock` is held. A failure that
+/// was heard of while it ran explains more than the job's own.
+Status CommThread::finish(std::unique_lock<std::mutex> &lock, Status status) {
+  isBusy = false;
+  if (!status.isOk() && failure.isOk())
+    failure = status;
+  if (!status.isOk())
+    status = failure;
+  if (!failure.isOk())
+    notifyFailure(lock);
+  changed.notify_all();
+  return status;
+}
+
+Status CommThread::run(Job job) {
+  std::unique_lock<std::mutex> lock(mutex);
+  changed.wait(lock, [&] { return queue.empty() && !isBusy; });
+  if (!failure.isOk())
+    return failure;
+  isBusy = true;
+  lock.unlock();
+  Status status = job();
+  lock.lock();
+  return finish(lock, std::move(status));
+}
+
+Status CommThread::start(Job job, int64_t *ticket) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!failure.isOk())
+    return failure;
+  if (!thread.joinable())
+    thread = startThread("ddphook-comm", [this] { loop(); });
+  queue.push_back(std::move(job));
+  *ticket = ++started;
+  changed.notify_all();
+  return Status::ok();
+}
+
+Status CommThread::wait(int64_t ticket) {
+  std::unique_lock<std::mutex> lock(mutex);
+  if (ticket < 1 || ticket > started)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a ticket from 1 to %lld, but got %lld",
+                 static_cast<long long>(started),
+                 static_cast<long long>(ticket));
+  changed.wait(lock, [&] { return ended >= ticket; });
+  return ticket >= failedTicket ? failure : Status::ok();
+}
+
+void CommThread::abort(const Status &reason) {
+  std::unique_lock<std::mutex> lock(mutex);
+  if (failure.isOk())
+    failure = reason;
+  // A job that runs ends by itself, and then onFailure is called.
+  if (!isBusy)
+    notifyFailure(lock);
+  changed.notify_all();
+}
+
+void CommThread::loop() {
+  DefaultFloatingPoint environment;
+  std::unique_lock<std::mutex> lock(mutex);
+  for (;;) {
+    changed.wait(lock, [&] { return (isEnding || !queue.empty()) && !isBusy; });
+    if (queue.empty())
+      return;
+    Status status = failure;
+    if (status.isOk()) {
+      Job job = std::move(queue.front());
+      isBusy = true;
+      lock.unlock();
+      status = job();
+      lock.lock();
+    }
+    // Off the queue only now: run() must not overtake it.
+    queue.pop_front();
+    ++ended;
+    if (!status.isOk() && failedTicket == INT64_MAX)
+      failedTicket = ended;
+    finish(lock, std::move(status)).ignore();
+  }
+}

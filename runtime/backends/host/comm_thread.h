@@ -1,0 +1,73 @@
+//===- comm_thread.h - runs collectives in order ----------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A queue of jobs and the thread that runs them one after another, in the order
+// in which they are started: that order is the same on all ranks, and two
+// collectives of one rank never wait for each other. The first failure is
+// final.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H
+
+#include "status.h"
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace ddphook::host {
+
+class CommThread {
+public:
+  using Job = std::function<Status()>;
+
+  /// `onFailure` is called once, when no job is running, after the first
+  /// failure or after abort().
+  explicit CommThread(std::function<void()> onFailure)
+      : onFailure(std::move(onFailure)) {}
+  ~CommThread();
+
+  /// Runs `job` after all that were started, on the calling thread when there
+  /// are none.
+  Status run(Job job);
+
+  /// Queues `job`; the thread starts with the first one.
+  Status start(Job job, int64_t *ticket);
+
+  /// Waits until that job has ended.
+  Status wait(int64_t ticket);
+
+  /// Makes all jobs fail that have not begun. Any thread may call it; it does
+  /// not wait for a job that runs.
+  void abort(const Status &reason);
+
+private:
+  void loop();
+  Status finish(std::unique_lock<std::mutex> &lock, Status status);
+  void notifyFailure(std::unique_lock<std::mutex> &lock);
+
+  const std::function<void()> onFailure;
+  std::thread thread;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Job> queue;
+  /// A job is running, on whichever thread, or onFailure is.
+  bool isBusy = false;
+  bool isEnding = false;
+  bool hasNotified = false;
+  int64_t started = 0;
+  int64_t ended = 0;
+  Status failure;
+  /// The first ticket that did not end well.
+  int64_t failedTicket = INT64_MAX;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H

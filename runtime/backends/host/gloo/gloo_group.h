@@ -1,0 +1,72 @@
+//===- gloo_group.h - all-reduce over TCP -----------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The transport for ranks of several machines: Gloo's ring all-reduce with our
+// element-wise kernels. It defines the order of additions that all other
+// transports follow (docs/parity.md).
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
+
+#include "../all_reduce_desc.h"
+#include "status.h"
+#include "store.h"
+
+#include <memory>
+#include <string>
+
+namespace ddphook::host {
+
+/// The event thread and the network address that a process's groups share.
+class GlooDevice {
+public:
+  /// `address` is the numeric address by which others reach this machine. An
+  /// environment variable DDPHOOK_SOCKET_IFNAME names an interface instead.
+  static Status create(const std::string &address,
+                       std::unique_ptr<GlooDevice> *device);
+  ~GlooDevice();
+
+private:
+  friend class GlooGroup;
+  class Impl;
+  explicit GlooDevice(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+class GlooGroup {
+public:
+  /// Meets the `size` ranks that use the same `key` of the same store.
+  /// Collective; ends within `timeoutSeconds`, which also bounds every later
+  /// call. `key` must not have been used before in this store. The device must
+  /// outlive the group.
+  static Status create(GlooDevice &device, Store &store, const std::string &key,
+                       int rank, int size, double timeoutSeconds,
+                       std::unique_ptr<GlooGroup> *group);
+  ~GlooGroup();
+
+  /// Makes room for collectives of at most that many bytes on the wire, so that
+  /// the first step need not.
+  void reserve(int64_t wireBytes);
+
+  /// Collective; all ranks pass the same description: the plan's comparison
+  /// sees to that, since Gloo itself ends the process when they do not. `in`
+  /// may equal `out`, else they must not overlap. After a failure every later
+  /// call fails at once.
+  Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
+
+  /// Closes all connections: peers that wait for this rank fail. Never while a
+  /// call is under way.
+  void close();
+
+private:
+  class Impl;
+  explicit GlooGroup(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H

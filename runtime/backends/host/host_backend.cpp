@@ -1,0 +1,219 @@
+//===- host_backend.cpp - the built-in backend ----------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The functions of backend.h for CPUs. Contracts are stated there.
+//
+//===----------------------------------------------------------------------===//
+#include "host_backend.h"
+
+#include "backend_store.h"
+#include "comm_thread.h"
+#include "floating_point.h"
+#include "host_communicator.h"
+#include "host_memory.h"
+#include "kernels.h"
+
+#include <mutex>
+#include <set>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+struct ddphook_communicator {
+  std::unique_ptr<HostCommunicator> impl;
+};
+
+struct ddphook_device {
+  Transport transport = Transport::Auto;
+  double timeoutSeconds = 300;
+  std::string localAddress;
+
+  /// Guards the set against abort(), which comes from other threads.
+  std::mutex mutex;
+  std::set<ddphook_communicator *> communicators;
+
+  std::unique_ptr<GlooDevice> gloo;
+  CommThread commThread{[this] { closeAll(); }};
+
+  void closeAll() {
+    std::lock_guard<std::mutex> lock(mutex);
+    for (ddphook_communicator *communicator : communicators) {
+      communicator->impl->abort();
+      communicator->impl->close();
+    }
+  }
+};
+
+static ddphook_status_t createDevice(const ddphook_device_config_t *config,
+                                     ddphook_device_t **device,
+                                     ddphook_backend_error_t *error) {
+  return toBackendError(withoutExceptions([&] {
+                          auto result = std::make_unique<ddphook_device>();
+                          DDPHOOK_RETURN_IF_ERROR(parseTransport(
+                              config->transport, &result->transport));
+                          result->timeoutSeconds = config->timeout_s;
+                          result->localAddress = config->local_address;
+                          *device = result.release();
+                          return Status::ok();
+                        }),
+                        error);
+}
+
+static void destroyDevice(ddphook_device_t *device) { delete device; }
+
+static ddphook_status_t allocate(ddphook_device_t *, uint64_t bytes,
+                                 uint64_t alignment, void **memory,
+                                 ddphook_backend_error_t *error) {
+  return toBackendError(allocateMemory(bytes, alignment, memory), error);
+}
+
+static void release(ddphook_device_t *, void *memory, uint64_t bytes) {
+  freeMemory(memory, bytes);
+}
+
+static Status
+createCommunicatorImpl(ddphook_device_t *device,
+                       const ddphook_communicator_config_t &config,
+                       ddphook_communicator_t **communicator) {
+  auto result = std::make_unique<ddphook_communicator>();
+  auto makeDevice = [device](GlooDevice **gloo) {
+    if (!device->gloo)
+      DDPHOOK_RETURN_IF_ERROR(
+          GlooDevice::create(device->localAddress, &device->gloo));
+    *gloo = device->gloo.get();
+    return Status::ok();
+  };
+  DDPHOOK_RETURN_IF_ERROR(HostCommunicator::create(config, device->transport,
+                                                   device->timeoutSeconds,
+                                                   makeDevice, &result->impl));
+  std::lock_guard<std::mutex> lock(device->mutex);
+  *communicator = result.get();
+  device->communicators.insert(result.release());
+  return Status::ok();
+}
+
+static ddphook_status_t createCommunicator(
+    ddphook_device_t *device, const ddphook_communicator_config_t *config,
+    ddphook_communicator_t **communicator, ddphook_backend_error_t *error) {
+  return toBackendError(withoutExceptions([&] {
+                          return createCommunicatorImpl(device, *config,
+                                                        communicator);
+                        }),
+                        error);
+}
+
+static void destroyCommunicator(ddphook_device_t *device,
+                                ddphook_communicator_t *communicator) {
+  {
+    std::lock_guard<std::mutex> lock(device->mutex);
+    device->communicators.erase(communicator);
+  }
+  delete communicator;
+}
+
+/// The type of that number; callers checked it.
+static Dtype toDtype(int32_t value) { return static_cast<Dtype>(value); }
+
+static ddphook_status_t cast(ddphook_device_t *, const void *in,
+                             int32_t inDtype, void *out, int32_t outDtype,
+                             int64_t count, ddphook_backend_error_t *) {
+  castArray(in, toDtype(inDtype), out, toDtype(outDtype), count);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t divide(ddphook_device_t *, const void *in, void *out,
+                               int32_t dtype, int64_t count, int64_t divisor,
+                               ddphook_backend_error_t *) {
+  divideArray(in, out, toDtype(dtype), count, divisor);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t scale(ddphook_device_t *, double factor, const void *in,
+                              void *out, int32_t dtype, int64_t count,
+                              ddphook_backend_error_t *) {
+  scaleArray(in, out, toDtype(dtype), count, factor);
+  return DDPHOOK_OK;
+}
+
+static CommThread::Job makeJob(ddphook_communicator_t *communicator,
+                               const ddphook_all_reduce_t &operation,
+                               const void *in, void *out) {
+  AllReduceDesc desc;
+  desc.count = operation.count;
+  desc.dtype = toDtype(operation.dtype);
+  desc.wire = dtypeFromAbi(operation.wire_dtype);
+  desc.divide = operation.divide != 0;
+  return [communicator, desc, in, out] {
+    return withoutExceptions(
+        [&] { return communicator->impl->allReduce(desc, in, out); });
+  };
+}
+
+static ddphook_status_t allReduce(ddphook_device_t *device,
+                                  ddphook_communicator_t *communicator,
+                                  const ddphook_all_reduce_t *operation,
+                                  const void *in, void *out,
+                                  ddphook_backend_error_t *error) {
+  return toBackendError(withoutExceptions([&] {
+                          return device->commThread.run(
+                              makeJob(communicator, *operation, in, out));
+                        }),
+                        error);
+}
+
+static ddphook_status_t
+startAllReduce(ddphook_device_t *device, ddphook_communicator_t *communicator,
+               const ddphook_all_reduce_t *operation, const void *in, void *out,
+               int64_t *ticket, ddphook_backend_error_t *error) {
+  return toBackendError(withoutExceptions([&] {
+                          return device->commThread.start(
+                              makeJob(communicator, *operation, in, out),
+                              ticket);
+                        }),
+                        error);
+}
+
+static ddphook_status_t wait(ddphook_device_t *device, int64_t ticket,
+                             ddphook_backend_error_t *error) {
+  return toBackendError(
+      withoutExceptions([&] { return device->commThread.wait(ticket); }),
+      error);
+}
+
+static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
+                        const char *message) {
+  withoutExceptions([&] {
+    // The reason first: a call that then ends shall not be taken for the cause.
+    device->commThread.abort(Status(status, message));
+    std::lock_guard<std::mutex> lock(device->mutex);
+    for (ddphook_communicator *communicator : device->communicators)
+      communicator->impl->abort();
+    return Status::ok();
+  }).ignore();
+}
+
+const ddphook_backend_t &host::hostBackend() {
+  static const ddphook_backend_t backend = [] {
+    ddphook_backend_t table = {};
+    table.struct_size = sizeof(table);
+    table.abi_version = DDPHOOK_BACKEND_ABI_VERSION;
+    table.name = "host";
+    table.device_create = createDevice;
+    table.device_destroy = destroyDevice;
+    table.memory_alloc = allocate;
+    table.memory_free = release;
+    table.communicator_create = createCommunicator;
+    table.communicator_destroy = destroyCommunicator;
+    table.cast = cast;
+    table.divide = divide;
+    table.scale = scale;
+    table.all_reduce = allReduce;
+    table.all_reduce_start = startAllReduce;
+    table.wait = wait;
+    table.abort = abortDevice;
+    return table;
+  }();
+  return backend;
+}

@@ -1,0 +1,21 @@
+//===- host_backend.h - the built-in backend --------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// CPUs, shared memory and Gloo behind the interface of backend.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_BACKEND_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_BACKEND_H
+
+#include "ddphook/runtime/backend.h"
+
+namespace ddphook::host {
+
+/// The table of the host backend.
+const ddphook_backend_t &hostBackend();
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_BACKEND_H

@@ -1,0 +1,105 @@
+//===- host_communicator.cpp - one process group on the host --------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Chooses a transport, and does alone what a group of one needs.
+//
+//===----------------------------------------------------------------------===//
+#include "host_communicator.h"
+
+#include "backend_store.h"
+#include "kernels.h"
+
+#include <cstring>
+#include <vector>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+/// Elements that a group of one rounds at a time; they stay in the cache.
+static constexpr int64_t chunkElements = 32768;
+
+Status host::parseTransport(const std::string &name, Transport *transport) {
+  if (name == "auto")
+    *transport = Transport::Auto;
+  else if (name == "shm")
+    *transport = Transport::SharedMemory;
+  else if (name == "gloo")
+    *transport = Transport::Gloo;
+  else
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected the transport 'auto', 'shm' or 'gloo', but got '%s'",
+                 name.c_str());
+  return Status::ok();
+}
+
+Status
+HostCommunicator::create(const ddphook_communicator_config_t &config,
+                         Transport transport, double timeoutSeconds,
+                         const std::function<Status(GlooDevice **)> &makeDevice,
+                         std::unique_ptr<HostCommunicator> *communicator) {
+  std::unique_ptr<HostCommunicator> result(new HostCommunicator());
+  if (config.size > 1) {
+    bool isOneMachine = config.one_machine != 0;
+    if (transport == Transport::SharedMemory && !isOneMachine)
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "the transport is 'shm', but the ranks of a process group "
+                   "do not share a machine's memory");
+    BackendStore store(*config.store);
+    if (transport != Transport::Gloo && isOneMachine) {
+      DDPHOOK_RETURN_IF_ERROR(withContext(
+          ShmGroup::create(store, config.key, config.rank, config.size,
+                           timeoutSeconds, &result->shm),
+          "shared memory (DDPHOOK_TRANSPORT=gloo does without)"));
+    } else {
+      GlooDevice *device = nullptr;
+      DDPHOOK_RETURN_IF_ERROR(makeDevice(&device));
+      DDPHOOK_RETURN_IF_ERROR(GlooGroup::create(*device, store, config.key,
+                                                config.rank, config.size,
+                                                timeoutSeconds, &result->gloo));
+      result->gloo->reserve(static_cast<int64_t>(config.max_wire_bytes));
+    }
+  }
+  *communicator = std::move(result);
+  return Status::ok();
+}
+
+/// A group of one: dividing by one changes nothing, but the wire type rounds.
+static void roundTrip(const AllReduceDesc &desc, const void *in, void *out) {
+  if (desc.wireType() == desc.dtype) {
+    if (in != out && desc.count > 0)
+      copyBytes(out, in, desc.memoryBytes());
+    return;
+  }
+  std::vector<char> chunk(static_cast<size_t>(
+      std::min(desc.count, chunkElements) * dtypeSize(desc.wireType())));
+  for (int64_t begin = 0; begin < desc.count; begin += chunkElements) {
+    int64_t n = std::min(chunkElements, desc.count - begin);
+    int64_t offset = begin * dtypeSize(desc.dtype);
+    castArray(static_cast<const char *>(in) + offset, desc.dtype, chunk.data(),
+              desc.wireType(), n);
+    castArray(chunk.data(), desc.wireType(), static_cast<char *>(out) + offset,
+              desc.dtype, n);
+  }
+}
+
+Status HostCommunicator::allReduce(const AllReduceDesc &desc, const void *in,
+                                   void *out) {
+  if (shm)
+    return shm->allReduce(desc, in, out);
+  if (gloo)
+    return gloo->allReduce(desc, in, out);
+  roundTrip(desc, in, out);
+  return Status::ok();
+}
+
+void HostCommunicator::abort() {
+  if (shm)
+    shm->abort();
+}
+
+void HostCommunicator::close() {
+  if (gloo)
+    gloo->close();
+}

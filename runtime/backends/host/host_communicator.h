@@ -1,0 +1,55 @@
+//===- host_communicator.h - one process group on the host ------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A rank's end of a process group, over whichever transport suits its ranks.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H
+
+#include "all_reduce_desc.h"
+#include "ddphook/runtime/backend.h"
+#include "gloo/gloo_group.h"
+#include "shm/shm_group.h"
+#include "status.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace ddphook::host {
+
+enum class Transport { Auto, SharedMemory, Gloo };
+
+/// The transport of that name; INVALID_ARGUMENT names the ones that exist.
+Status parseTransport(const std::string &name, Transport *transport);
+
+class HostCommunicator {
+public:
+  /// Collective. `makeDevice` gives the process's Gloo device when it is
+  /// needed.
+  static Status create(const ddphook_communicator_config_t &config,
+                       Transport transport, double timeoutSeconds,
+                       const std::function<Status(GlooDevice **)> &makeDevice,
+                       std::unique_ptr<HostCommunicator> *communicator);
+
+  Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
+
+  /// Ends a call that is under way, as far as the transport can. Any thread.
+  void abort();
+
+  /// Makes peers fail that wait for this rank. Never while a call is under way.
+  void close();
+
+private:
+  HostCommunicator() = default;
+
+  std::unique_ptr<ShmGroup> shm;
+  std::unique_ptr<GlooGroup> gloo;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H

@@ -1,0 +1,85 @@
+//===- backend_loader.cpp - finds a backend by its name -------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Loads a backend's shared library and checks its table.
+//
+//===----------------------------------------------------------------------===//
+#include "backend_loader.h"
+
+#include "../backends/host/host_backend.h"
+
+#include <dlfcn.h>
+
+using namespace ddphook;
+
+/// The directory of the library or program that holds the runtime: backends are
+/// installed beside it.
+static std::string ownDirectory() {
+  Dl_info info = {};
+  if (::dladdr(reinterpret_cast<const void *>(&ddphook_status_name), &info) ==
+          0 ||
+      !info.dli_fname)
+    return "";
+  std::string path = info.dli_fname;
+  size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+static Status checkTable(const std::string &file,
+                         const ddphook_backend_t *table) {
+  if (!table)
+    return error(DDPHOOK_UNSUPPORTED, "%s provides no backend", file.c_str());
+  if (table->abi_version != DDPHOOK_BACKEND_ABI_VERSION ||
+      table->struct_size < sizeof(ddphook_backend_t))
+    return error(DDPHOOK_UNSUPPORTED,
+                 "expected %s to have version %d of the backend ABI, but got "
+                 "version %u of %zu bytes",
+                 file.c_str(), DDPHOOK_BACKEND_ABI_VERSION, table->abi_version,
+                 table->struct_size);
+  bool isWhole = table->name && table->device_create && table->device_destroy &&
+                 table->memory_alloc && table->memory_free &&
+                 table->communicator_create && table->communicator_destroy &&
+                 table->cast && table->divide && table->scale &&
+                 table->all_reduce && table->all_reduce_start && table->wait &&
+                 table->abort;
+  if (!isWhole)
+    return error(DDPHOOK_UNSUPPORTED, "%s lacks a function", file.c_str());
+  return Status::ok();
+}
+
+Status ddphook::loadBackend(const std::string &name,
+                            const ddphook_backend_t **backend) {
+  if (name == "host") {
+    *backend = &host::hostBackend();
+    return Status::ok();
+  }
+  // A name, not a path: whoever sets it may not choose any file.
+  const char *allowed = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  if (name.empty() || name.find_first_not_of(allowed) != std::string::npos)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a backend's name of lower-case letters, digits and "
+                 "underscores, but got '%s'",
+                 name.c_str());
+  std::string file = "libddphook_backend_" + name + ".so";
+  void *library =
+      ::dlopen((ownDirectory() + file).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    return error(DDPHOOK_UNSUPPORTED,
+                 "the backend '%s' is not available ('host' is built in): %s",
+                 name.c_str(), ::dlerror());
+  auto get = reinterpret_cast<ddphook_backend_get_t>(
+      ::dlsym(library, DDPHOOK_BACKEND_GET_SYMBOL));
+  Status status = get ? checkTable(file, get())
+                      : error(DDPHOOK_UNSUPPORTED, "%s has no function %s",
+                              file.c_str(), DDPHOOK_BACKEND_GET_SYMBOL);
+  if (!status.isOk()) {
+    ::dlclose(library);
+    return status;
+  }
+  *backend = get();
+  return status;
+}

@@ -1,0 +1,256 @@
+//===- module.cpp - a loaded compiled module ------------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What compiled code calls in a step. Its calls return nothing: failures are
+// kept until the step ends.
+//
+//===----------------------------------------------------------------------===//
+#include "module.h"
+
+#include "context.h"
+#include "floating_point.h"
+
+using namespace ddphook;
+
+DeviceMemory::~DeviceMemory() {
+  if (memory)
+    context->backend().memory_free(context->device(), memory, bytes);
+}
+
+Status DeviceMemory::allocate(Context &newContext, const PlanArena &arena) {
+  context = &newContext;
+  bytes = static_cast<uint64_t>(arena.bytes);
+  ddphook_backend_error_t message = {};
+  return fromBackendError(
+      context->backend().memory_alloc(context->device(), bytes,
+                                      static_cast<uint64_t>(arena.alignment),
+                                      &memory, &message),
+      message);
+}
+
+ddphook_module::~ddphook_module() {
+  // A step that never ended may have left collectives running; they end by
+  // their deadlines, and use memory that is freed below.
+  if (lastTicket > 0) {
+    ddphook_backend_error_t message = {};
+    (void)context.backend().wait(context.device(), lastTicket, &message);
+  }
+  for (ModuleGroup &group : groups)
+    if (group.communicator)
+      context.backend().communicator_destroy(context.device(),
+                                             group.communicator);
+  if (isPublished)
+    *compiled->handle = nullptr;
+}
+
+void ddphook_module::failStep(Status status) {
+  if (stepFailure.isOk() && !status.isOk())
+    stepFailure = context.fail(std::move(status));
+}
+
+Status ddphook_module::enter(int32_t entry) {
+  if (context.hasFailed())
+    return context.failure();
+  if (currentEntry >= 0)
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "entry point '%s' is running already",
+                 plan.entries[static_cast<size_t>(currentEntry)].name.c_str());
+  if (entry < 0 || static_cast<size_t>(entry) >= plan.entries.size())
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected an entry point from 0 to %zu, but got %d",
+                 plan.entries.size() - 1, entry);
+  currentEntry = entry;
+  stepFailure = Status::ok();
+  return Status::ok();
+}
+
+Status ddphook_module::leave() {
+  if (currentEntry < 0)
+    return error(DDPHOOK_FAILED_PRECONDITION, "no entry point is running");
+  if (lastTicket > 0)
+    wait(lastTicket);
+  lastTicket = 0;
+  currentEntry = -1;
+  if (stepFailure.isOk() && context.hasFailed())
+    stepFailure = context.failure();
+  if (stepFailure.isOk())
+    ++stats.steps;
+  return stepFailure;
+}
+
+bool ddphook_module::canRun(const char *call) {
+  if (!stepFailure.isOk())
+    return false;
+  if (context.hasFailed())
+    stepFailure = context.failure();
+  else if (currentEntry < 0)
+    failStep(error(DDPHOOK_FAILED_PRECONDITION,
+                   "%s was called outside of an entry point", call));
+  return stepFailure.isOk();
+}
+
+bool ddphook_module::checkArrays(const char *call, const void *in,
+                                 const void *out, int64_t count) {
+  if (count < 0)
+    failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                   "%s: expected a count of at least 0, but got %lld", call,
+                   static_cast<long long>(count)));
+  else if (count > 0 && (!in || !out))
+    failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                   "%s: expected two arrays, but got a null pointer", call));
+  return stepFailure.isOk();
+}
+
+bool ddphook_module::checkDtype(const char *call, int32_t dtype) {
+  if (!dtypeFromAbi(dtype))
+    failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                   "%s: expected an element type from 0 to 3, but got %d", call,
+                   dtype));
+  return stepFailure.isOk();
+}
+
+void ddphook_module::finishCall(ddphook_status_t code,
+                                const ddphook_backend_error_t &error) {
+  if (code != DDPHOOK_OK)
+    failStep(fromBackendError(code, error));
+}
+
+void *ddphook_module::stateMemory(int32_t state) {
+  if (state >= 0 && static_cast<size_t>(state) < plan.states.size())
+    return stateArena.get() + plan.states[static_cast<size_t>(state)].offset;
+  failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                 "ddphook_rt_state: expected one of %zu states, but got %d",
+                 plan.states.size(), state));
+  return nullptr;
+}
+
+const PlanCollective *
+ddphook_module::beginCollective(int32_t number, const void *in, const void *out,
+                                ddphook_all_reduce_t *operation,
+                                ddphook_communicator_t **group) {
+  const char *call = "ddphook_rt_all_reduce";
+  if (!canRun(call))
+    return nullptr;
+  if (number < 0 || static_cast<size_t>(number) >= plan.collectives.size()) {
+    failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                   "%s: expected one of %zu collectives, but got %d", call,
+                   plan.collectives.size(), number));
+    return nullptr;
+  }
+  const PlanCollective &collective =
+      plan.collectives[static_cast<size_t>(number)];
+  if (!checkArrays(call, in, out, collective.count))
+    return nullptr;
+  operation->count = collective.count;
+  operation->dtype = static_cast<int32_t>(collective.dtype);
+  operation->wire_dtype =
+      collective.wireDtype ? static_cast<int32_t>(*collective.wireDtype) : -1;
+  operation->divide = collective.divide;
+  *group = groups[collective.group].communicator;
+  return &collective;
+}
+
+static void count(ddphook_stats_t &stats, const PlanCollective &collective) {
+  ++stats.collectives;
+  stats.wire_bytes += static_cast<uint64_t>(collective.wireBytes());
+  stats.gradient_bytes += static_cast<uint64_t>(collective.memoryBytes());
+}
+
+void ddphook_module::allReduce(int32_t number, const void *in, void *out) {
+  ddphook_all_reduce_t operation = {};
+  ddphook_communicator_t *group = nullptr;
+  const PlanCollective *collective =
+      beginCollective(number, in, out, &operation, &group);
+  if (!collective)
+    return;
+  DefaultFloatingPoint environment;
+  ddphook_backend_error_t message = {};
+  finishCall(context.backend().all_reduce(context.device(), group, &operation,
+                                          in, out, &message),
+             message);
+  if (stepFailure.isOk())
+    count(stats, *collective);
+}
+
+int64_t ddphook_module::startAllReduce(int32_t number, const void *in,
+                                       void *out) {
+  ddphook_all_reduce_t operation = {};
+  ddphook_communicator_t *group = nullptr;
+  const PlanCollective *collective =
+      beginCollective(number, in, out, &operation, &group);
+  if (!collective)
+    return 0;
+  DefaultFloatingPoint environment;
+  ddphook_backend_error_t message = {};
+  int64_t ticket = 0;
+  finishCall(context.backend().all_reduce_start(context.device(), group,
+                                                &operation, in, out, &ticket,
+                                                &message),
+             message);
+  if (!stepFailure.isOk())
+    return 0;
+  lastTicket = ticket;
+  count(stats, *collective);
+  return ticket;
+}
+
+void ddphook_module::wait(int64_t ticket) {
+  // Also after a failure: the buffers are in use until the collective ended.
+  if (lastTicket == 0) {
+    if (canRun("ddphook_rt_wait"))
+      failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                     "ddphook_rt_wait: nothing was started"));
+    return;
+  }
+  ddphook_backend_error_t message = {};
+  finishCall(context.backend().wait(context.device(),
+                                    stepFailure.isOk() ? ticket : lastTicket,
+                                    &message),
+             message);
+}
+
+void ddphook_module::cast(const void *in, int32_t inDtype, void *out,
+                          int32_t outDtype, int64_t count) {
+  const char *call = "ddphook_rt_cast";
+  if (!canRun(call) || !checkArrays(call, in, out, count) ||
+      !checkDtype(call, inDtype) || !checkDtype(call, outDtype))
+    return;
+  DefaultFloatingPoint environment;
+  ddphook_backend_error_t message = {};
+  finishCall(context.backend().cast(context.device(), in, inDtype, out,
+                                    outDtype, count, &message),
+             message);
+}
+
+void ddphook_module::divideByWorld(int32_t group, const void *in, void *out,
+                                   int64_t count, int32_t dtype) {
+  const char *call = "ddphook_rt_divide_by_world";
+  if (!canRun(call) || !checkArrays(call, in, out, count) ||
+      !checkDtype(call, dtype))
+    return;
+  if (group < 0 || static_cast<size_t>(group) >= groups.size())
+    return failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                          "%s: expected one of %zu process groups, but got %d",
+                          call, groups.size(), group));
+  DefaultFloatingPoint environment;
+  ddphook_backend_error_t message = {};
+  finishCall(context.backend().divide(context.device(), in, out, dtype, count,
+                                      groups[static_cast<size_t>(group)].size(),
+                                      &message),
+             message);
+}
+
+void ddphook_module::scale(double factor, const void *in, void *out,
+                           int64_t count, int32_t dtype) {
+  const char *call = "ddphook_rt_scale";
+  if (!canRun(call) || !checkArrays(call, in, out, count) ||
+      !checkDtype(call, dtype))
+    return;
+  DefaultFloatingPoint environment;
+  ddphook_backend_error_t message = {};
+  finishCall(context.backend().scale(context.device(), factor, in, out, dtype,
+                                     count, &message),
+             message);
+}

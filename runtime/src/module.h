@@ -1,0 +1,105 @@
+//===- module.h - a loaded compiled module ----------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The memory, process groups and counters of a compiled module, and what its
+// code calls in a step. Loading is in module_loader.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_MODULE_H
+#define DDPHOOK_RUNTIME_SRC_MODULE_H
+
+#include "ddphook/runtime/backend.h"
+#include "ddphook/runtime/runtime.h"
+#include "plan.h"
+#include "process_groups.h"
+
+#include <vector>
+
+namespace ddphook {
+class Context;
+
+/// Memory of a device.
+class DeviceMemory {
+public:
+  DeviceMemory() = default;
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory &) = delete;
+  DeviceMemory &operator=(const DeviceMemory &) = delete;
+
+  Status allocate(Context &context, const PlanArena &arena);
+  char *get() const { return static_cast<char *>(memory); }
+
+private:
+  Context *context = nullptr;
+  void *memory = nullptr;
+  uint64_t bytes = 0;
+};
+
+/// A process group of a module on this rank.
+struct ModuleGroup {
+  GroupMembers members;
+  /// Null when no collective uses the group.
+  ddphook_communicator_t *communicator = nullptr;
+
+  int64_t size() const { return static_cast<int64_t>(members.ranks.size()); }
+};
+
+} // namespace ddphook
+
+/// What a compiled module's handle points to. Only one thread at a time uses
+/// it.
+struct ddphook_module {
+  ddphook_module(ddphook::Context &context,
+                 const ddphook_compiled_module_t *compiled)
+      : context(context), compiled(compiled) {}
+  ~ddphook_module();
+
+  ddphook::Status enter(int32_t entry);
+  ddphook::Status leave();
+
+  // The rest keeps the first failure of the step for leave(), and does nothing
+  // after it.
+  void *stateMemory(int32_t state);
+  void allReduce(int32_t collective, const void *in, void *out);
+  int64_t startAllReduce(int32_t collective, const void *in, void *out);
+  void wait(int64_t ticket);
+  void cast(const void *in, int32_t inDtype, void *out, int32_t outDtype,
+            int64_t count);
+  void divideByWorld(int32_t group, const void *in, void *out, int64_t count,
+                     int32_t dtype);
+  void scale(double factor, const void *in, void *out, int64_t count,
+             int32_t dtype);
+
+  /// Keeps `status` as the step's failure; with that the whole job fails: this
+  /// rank will not take part in the step's other collectives.
+  void failStep(ddphook::Status status);
+
+  ddphook::Context &context;
+  const ddphook_compiled_module_t *const compiled;
+  ddphook::Plan plan;
+  std::vector<ddphook::ModuleGroup> groups;
+  ddphook::DeviceMemory arena;
+  ddphook::DeviceMemory stateArena;
+  ddphook_stats_t stats = {};
+  /// The compiled module's handle points here.
+  bool isPublished = false;
+
+private:
+  bool canRun(const char *call);
+  bool checkArrays(const char *call, const void *in, const void *out,
+                   int64_t count);
+  bool checkDtype(const char *call, int32_t dtype);
+  const ddphook::PlanCollective *
+  beginCollective(int32_t number, const void *in, const void *out,
+                  ddphook_all_reduce_t *operation,
+                  ddphook_communicator_t **group);
+  void finishCall(ddphook_status_t code, const ddphook_backend_error_t &error);
+
+  int32_t currentEntry = -1;
+  int64_t lastTicket = 0;
+  ddphook::Status stepFailure;
+};
+
+#endif // DDPHOOK_RUNTIME_SRC_MODULE_H

@@ -1,0 +1,121 @@
+//===- plan.h - what a compiled module needs --------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The plan of docs/plan.md as C++ structs. Parsing checks everything that one
+// rank can check alone; what depends on the job is checked where the module is
+// loaded.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_PLAN_H
+#define DDPHOOK_RUNTIME_SRC_PLAN_H
+
+#include "dtype.h"
+#include "status.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddphook {
+
+using Shape = std::vector<int64_t>;
+
+enum class GroupPlacement { Everyone, IntraNode, InterNode };
+enum class StatePlacement { Replicated, PerRank };
+enum class StateInit { Zero, Normal };
+
+struct PlanProcessGroup {
+  std::string name;
+  int64_t size = 0; // 0: not stated
+  std::vector<std::vector<int>> ranks;
+  GroupPlacement placement = GroupPlacement::Everyone;
+  std::optional<size_t> parent; // an earlier group
+};
+
+struct PlanBucket {
+  std::string name;
+  size_t group = 0;
+  bool isMean = false;
+  Dtype dtype = Dtype::F32;
+  std::vector<Shape> shapes;
+  std::string hook;
+  std::optional<Dtype> wireDtype;
+  int64_t wireBytes = 0;
+  int64_t stateBytes = 0;
+};
+
+struct PlanState {
+  std::string name;
+  Dtype dtype = Dtype::F32;
+  std::vector<Shape> shapes;
+  StatePlacement placement = StatePlacement::PerRank;
+  StateInit init = StateInit::Zero;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+struct PlanCollective {
+  std::string bucket;
+  size_t group = 0;
+  int64_t count = 0;
+  Dtype dtype = Dtype::F32;
+  std::optional<Dtype> wireDtype;
+  bool divide = false;
+
+  int64_t memoryBytes() const { return count * dtypeSize(dtype); }
+  int64_t wireBytes() const {
+    return count * dtypeSize(wireDtype.value_or(dtype));
+  }
+};
+
+struct PlanArena {
+  int64_t bytes = 0;
+  int64_t alignment = 64;
+};
+
+struct PlanValue {
+  std::string dtype; // of PlanEntry's larger set of types
+  int64_t elementBytes = 0;
+  Shape shape;
+  bool isInout = false;  // arguments
+  int64_t argument = -1; // results: the argument that it is
+};
+
+struct PlanEntry {
+  std::string name;
+  std::vector<PlanValue> arguments;
+  std::vector<PlanValue> results;
+};
+
+struct Plan {
+  std::vector<PlanProcessGroup> processGroups;
+  std::vector<PlanBucket> buckets;
+  std::vector<PlanState> states;
+  std::vector<PlanCollective> collectives;
+  PlanArena arena;
+  PlanArena stateArena;
+  std::vector<PlanEntry> entries;
+};
+
+/// XXH3-64 of the plan's bytes.
+uint64_t hashPlan(std::string_view text);
+
+/// Parses a plan. UNSUPPORTED: made for another ABI version. DATA_LOSS:
+/// anything else that is wrong with it; the message begins with the path of the
+/// place.
+Status parsePlan(std::string_view text, Plan *plan);
+
+/// Says where two different plans differ first, as one line: the path and both
+/// values. `first` and `second` are what they are called in it ("rank 0").
+std::string describeDifference(std::string_view firstText,
+                               const std::string &first,
+                               std::string_view secondText,
+                               const std::string &second);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_PLAN_H

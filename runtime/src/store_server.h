@@ -1,0 +1,64 @@
+//===- store_server.h - rank 0's end of the control connection --*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// One thread that serves the job's key-value store over TCP and watches the
+// ranks: a connection that closes without a farewell is a lost rank, and all
+// others hear of it at once. It never trusts what it receives.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_STORE_SERVER_H
+#define DDPHOOK_RUNTIME_SRC_STORE_SERVER_H
+
+#include "socket.h"
+#include "status.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace ddphook {
+
+class StoreServer {
+public:
+  struct Options {
+    /// The address under which the other ranks know this machine.
+    std::string address = "127.0.0.1";
+    /// 0: any free one.
+    int port = 0;
+    int worldSize = 1;
+    std::string runId;
+  };
+
+  /// The key that exists as soon as `rank` is connected, and the one that
+  /// exists as soon as all are.
+  static std::string joinedKey(int rank);
+  static const char *allJoinedKey();
+
+  /// Listens, and starts the thread.
+  static Status start(const Options &options,
+                      std::unique_ptr<StoreServer> *server);
+
+  int port() const { return boundPort; }
+
+  /// Waits until every rank has left or was lost, at most until `deadline`, and
+  /// ends the thread. Without this call the destructor ends it at once.
+  void finish(const Deadline &deadline);
+
+  ~StoreServer();
+
+private:
+  class Loop;
+  StoreServer();
+
+  std::unique_ptr<Loop> loop;
+  int boundPort = 0;
+};
+
+/// The hash under which a run id travels.
+uint64_t hashRunId(const std::string &runId);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_STORE_SERVER_H

@@ -1,0 +1,331 @@
+//===- tcp_store.cpp - a rank's end of the control connection -------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The client of StoreServer.
+//
+//===----------------------------------------------------------------------===//
+#include "tcp_store.h"
+
+#include "ddphook/runtime/compiled.h"
+#include "store_protocol.h"
+#include "store_server.h"
+#include "threads.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <sys/socket.h>
+#include <vector>
+
+using namespace ddphook;
+using namespace ddphook::wire;
+
+/// Even an expired deadline leaves a question this long to be answered: it
+/// means "look once", not "do not look".
+static constexpr double lookSeconds = 0.1;
+/// How many absent ranks a message names before it only counts them.
+static constexpr size_t maxNamedRanks = 8;
+
+/// A question and, later, its answer.
+struct TcpStore::Request {
+  bool isAnswered = false;
+  bool isMissing = false;
+  Status status;
+  std::string value;
+};
+
+/// One attempt to connect and be welcomed. `isFinal` is set when another one
+/// cannot end differently.
+static Status tryToJoin(const TcpStore::Options &options,
+                        const Deadline &deadline, FileDescriptor *socket,
+                        bool *isFinal) {
+  *isFinal = false;
+  DDPHOOK_RETURN_IF_ERROR(
+      connectOnce(options.host, options.port, deadline, socket));
+  setControlOptions(socket->get());
+  Hello hello;
+  hello.abiVersion = DDPHOOK_ABI_VERSION;
+  hello.worldSize = static_cast<uint32_t>(options.worldSize);
+  hello.rank = static_cast<uint32_t>(options.rank);
+  hello.runId = hashRunId(options.runId);
+  std::string bytes = hello.encode();
+  DDPHOOK_RETURN_IF_ERROR(
+      sendAll(socket->get(), bytes.data(), bytes.size(), deadline));
+  char header[Frame::headerSize];
+  DDPHOOK_RETURN_IF_ERROR(
+      withContext(receiveAll(socket->get(), header, sizeof(header), deadline),
+                  "it did not answer as a ddphook store"));
+  std::optional<Frame> frame =
+      Frame::decodeHeader(std::string_view(header, sizeof(header)));
+  bool isStore =
+      frame && (frame->kind == Kind::Welcome || frame->kind == Kind::Reject);
+  if (!isStore)
+    return error(DDPHOOK_IO_ERROR, "it is not a ddphook store");
+  if (frame->kind == Kind::Welcome)
+    return Status::ok();
+  std::string reason(frame->bodySize(), '\0');
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket->get(), reason.data(), reason.size(), deadline));
+  *isFinal = frame->id == 0;
+  return decodeStatus(std::string_view(reason).substr(frame->keySize));
+}
+
+Status TcpStore::connect(const Options &options, const Deadline &deadline,
+                         std::unique_ptr<TcpStore> *store) {
+  double pause = 0.01;
+  for (;;) {
+    FileDescriptor socket;
+    bool isFinal = false;
+    Status status = tryToJoin(options, deadline, &socket, &isFinal);
+    if (status.isOk()) {
+      store->reset(new TcpStore(options, std::move(socket)));
+      return status;
+    }
+    if (isFinal)
+      return status;
+    if (deadline.remaining() <= pause)
+      return error(DDPHOOK_DEADLINE_EXCEEDED,
+                   "rank %d could not join rank 0 at %s:%d within %g s: %s",
+                   options.rank, options.host.c_str(), options.port,
+                   options.timeoutSeconds, status.message().c_str());
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    pause = std::min(pause * 1.5, 0.2);
+  }
+}
+
+TcpStore::TcpStore(const Options &options, FileDescriptor connected)
+    : options(options), socket(std::move(connected)) {
+  receiver = startThread("ddphook-control", [this] { receive(); });
+}
+
+TcpStore::~TcpStore() {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    isLeaving = true;
+  }
+  ::shutdown(socket.get(), SHUT_RDWR);
+  receiver.join();
+}
+
+Status TcpStore::send(const std::string &frame) {
+  Status status;
+  {
+    std::lock_guard<std::mutex> lock(sendMutex);
+    status = sendAll(socket.get(), frame.data(), frame.size(),
+                     Deadline::after(options.timeoutSeconds));
+  }
+  if (status.isOk())
+    return status;
+  // A part of the frame may be on its way: the connection is of no use now.
+  ::shutdown(socket.get(), SHUT_RDWR);
+  Status heard = failureWithin(lookSeconds);
+  return heard.isOk() ? withContext(status, "the control connection") : heard;
+}
+
+uint32_t TcpStore::enter(Request *request) {
+  std::lock_guard<std::mutex> lock(mutex);
+  uint32_t id = ++lastId;
+  requests[id] = request;
+  return id;
+}
+
+Status TcpStore::request(uint32_t id, const std::string &frame,
+                         const Deadline &deadline, Request *request) {
+  Status sent = send(frame);
+  std::unique_lock<std::mutex> lock(mutex);
+  if (sent.isOk()) {
+    Deadline look = Deadline::after(lookSeconds);
+    changed.wait_until(lock, std::max(deadline.time(), look.time()),
+                       [&] { return request->isAnswered || !failure.isOk(); });
+  }
+  requests.erase(id);
+  if (request->isAnswered)
+    return request->status;
+  if (!failure.isOk())
+    return failure;
+  if (!sent.isOk())
+    return sent;
+  return error(DDPHOOK_DEADLINE_EXCEEDED,
+               "rank 0 did not answer within the deadline");
+}
+
+static Status checkSizes(const std::string &key, const std::string &value) {
+  if (key.size() > Frame::maxKeySize || value.size() > Frame::maxValueSize)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "key '%.64s' or its value is too large for the store",
+                 key.c_str());
+  return Status::ok();
+}
+
+Status TcpStore::set(const std::string &key, const std::string &value) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, value));
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  return send(encodeFrame(Kind::Set, 0, key, value));
+}
+
+Status TcpStore::get(const std::string &key, const Deadline &deadline,
+                     std::string *value) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  Request answer;
+  uint32_t id = enter(&answer);
+  bool isLook = deadline.expired();
+  Status status =
+      request(id, encodeFrame(isLook ? Kind::TryGet : Kind::Get, id, key, {}),
+              deadline, &answer);
+  if (status.isOk() && !answer.isMissing) {
+    *value = std::move(answer.value);
+    return status;
+  }
+  if (status.isOk())
+    return error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time",
+                 key.c_str());
+  if (status.code() == DDPHOOK_DEADLINE_EXCEEDED && !isLook) {
+    send(encodeFrame(Kind::Cancel, id, {}, {})).ignore();
+    return error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time",
+                 key.c_str());
+  }
+  return status;
+}
+
+Status TcpStore::add(const std::string &key, int64_t delta, int64_t *result) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  Request answer;
+  uint32_t id = enter(&answer);
+  DDPHOOK_RETURN_IF_ERROR(
+      request(id, encodeFrame(Kind::Add, id, key, std::to_string(delta)),
+              Deadline::after(options.timeoutSeconds), &answer));
+  *result = std::strtoll(answer.value.c_str(), nullptr, 10);
+  return Status::ok();
+}
+
+Status TcpStore::erase(const std::string &key) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  return send(encodeFrame(Kind::Erase, 0, key, {}));
+}
+
+Status TcpStore::waitForAll(const Deadline &deadline) {
+  std::string value;
+  Status status = get(StoreServer::allJoinedKey(), deadline, &value);
+  if (status.code() != DDPHOOK_DEADLINE_EXCEEDED)
+    return status;
+  std::string names;
+  size_t absent = 0;
+  for (int rank = 0; rank < options.worldSize; ++rank) {
+    Status joined =
+        get(StoreServer::joinedKey(rank), Deadline::after(0), &value);
+    if (joined.isOk())
+      continue;
+    if (joined.code() != DDPHOOK_DEADLINE_EXCEEDED)
+      return joined;
+    if (++absent <= maxNamedRanks)
+      names += (absent == 1 ? "" : ", ") + std::to_string(rank);
+  }
+  if (absent > maxNamedRanks)
+    names += ", …";
+  return error(DDPHOOK_DEADLINE_EXCEEDED,
+               "%zu of %d ranks did not join within %g s: rank %s", absent,
+               options.worldSize, options.timeoutSeconds, names.c_str());
+}
+
+void TcpStore::reportFailure(const Status &status) {
+  send(encodeFrame(Kind::Abort, 0, {}, encodeStatus(status))).ignore();
+}
+
+void TcpStore::onFailure(std::function<void(const Status &)> newCallback) {
+  Status known;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    callback = newCallback;
+    known = failure;
+  }
+  if (!known.isOk() && newCallback)
+    newCallback(known);
+}
+
+Status TcpStore::failureWithin(double seconds) {
+  std::unique_lock<std::mutex> lock(mutex);
+  if (seconds > 0)
+    changed.wait_until(lock, Deadline::after(seconds).time(),
+                       [&] { return !failure.isOk(); });
+  return failure;
+}
+
+void TcpStore::leave() {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    isLeaving = true;
+  }
+  std::string frame = encodeFrame(Kind::Leave, 0, {}, {});
+  std::lock_guard<std::mutex> lock(sendMutex);
+  sendAll(socket.get(), frame.data(), frame.size(), Deadline::after(1))
+      .ignore();
+}
+
+void TcpStore::fail(const Status &status) {
+  std::function<void(const Status &)> notify;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!failure.isOk() || isLeaving)
+      return;
+    failure = status;
+    notify = callback;
+  }
+  changed.notify_all();
+  if (notify)
+    notify(status);
+}
+
+/// Receives one frame and does what it says.
+Status TcpStore::receiveFrame(std::string *key, std::string *value) {
+  const Deadline never = Deadline::after(1e18);
+  char header[Frame::headerSize];
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket.get(), header, sizeof(header), never));
+  std::optional<Frame> frame =
+      Frame::decodeHeader(std::string_view(header, sizeof(header)));
+  if (!frame)
+    return error(DDPHOOK_DATA_LOSS, "it sent malformed data");
+  key->resize(frame->keySize);
+  value->resize(frame->valueSize);
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket.get(), key->data(), key->size(), never));
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket.get(), value->data(), value->size(), never));
+  if (frame->kind == Kind::Failure) {
+    fail(decodeStatus(*value));
+    return Status::ok();
+  }
+  bool isAnswer = frame->kind == Kind::Value || frame->kind == Kind::Missing ||
+                  frame->kind == Kind::Error;
+  if (!isAnswer)
+    return error(DDPHOOK_DATA_LOSS, "it sent malformed data");
+  std::lock_guard<std::mutex> lock(mutex);
+  auto found = requests.find(frame->id);
+  if (found == requests.end())
+    return Status::ok(); // The question's deadline has passed.
+  Request &answered = *found->second;
+  answered.isAnswered = true;
+  answered.isMissing = frame->kind == Kind::Missing;
+  if (frame->kind == Kind::Error)
+    answered.status = decodeStatus(*value);
+  answered.value = std::move(*value);
+  changed.notify_all();
+  return Status::ok();
+}
+
+void TcpStore::receive() {
+  std::string key, value;
+  for (;;) {
+    Status status = receiveFrame(&key, &value);
+    if (status.isOk())
+      continue;
+    fail(error(DDPHOOK_PEER_LOST, "rank 0 was lost: %s",
+               status.message().c_str()));
+    return;
+  }
+}
