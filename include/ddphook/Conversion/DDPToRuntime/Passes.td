@@ -1,0 +1,49 @@
+//===- Passes.td - conversion of ddp to the runtime --------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Declares the conversion of bufferized ddp operations to calls.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD
+#define DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def ConvertDDPToRuntimePass
+    : Pass<"convert-ddp-to-runtime", "::mlir::ModuleOp"> {
+  let summary = "turn ddp operations into calls of the runtime, and emit the plan";
+  let description = [{
+    Every operation of the algebra becomes an `llvm.call` of the function of
+    `ddphook/runtime/compiled.h` that does it; the arena comes from the runtime,
+    views of it become `memref.view`s. What the ranks have to agree on and what
+    the runtime has to allocate goes into the plan, a JSON constant
+    (docs/plan.md): `@__ddphook_plan`. `@__ddphook_handle` is the slot in which
+    the runtime stores the module's handle.
+
+    Pre-condition: bufferized, `ddp-plan-arena`. Post-condition: no operation of
+    the ddp dialect is left; anything that cannot be converted is an error.
+
+    Before:
+
+    ```mlir
+    ddp.all_reduce mean %b on @dp wire f16 as "b0" into %b
+        : memref<40xf32>, : memref<40xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %h = llvm.load %handle : !llvm.ptr -> !llvm.ptr
+    llvm.call @ddphook_rt_all_reduce(%h, %c0, %p, %p)
+        : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> ()
+    ```
+  }];
+  let dependentDialects = [
+    "::mlir::LLVM::LLVMDialect", "::mlir::arith::ArithDialect",
+    "::mlir::memref::MemRefDialect"];
+}
+
+#endif // DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD

@@ -1,0 +1,83 @@
+//===- DDP.h - the ddp dialect ----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Everything the dialect declares: types, hook attributes, operations and their
+// interfaces.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDP_H
+#define DDPHOOK_DIALECT_DDP_IR_DDP_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Interfaces/ViewLikeInterface.h"
+
+#include "ddphook/Dialect/DDP/IR/DDPDialect.h.inc"
+#include "ddphook/Dialect/DDP/IR/DDPEnums.h.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "ddphook/Dialect/DDP/IR/DDPTypes.h.inc"
+
+namespace mlir::ddp {
+
+/// What a hook has to compute: the `ddp.all_reduce` that it replaces.
+struct BucketReduction {
+  Location loc;
+  Reduction kind;
+  /// The process group.
+  FlatSymbolRefAttr group;
+  /// The bucket's name in the plan; states are named after it.
+  StringAttr bucketName;
+};
+
+} // namespace mlir::ddp
+
+#include "ddphook/Dialect/DDP/IR/DDPAttrInterfaces.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "ddphook/Dialect/DDP/IR/DDPAttrs.h.inc"
+
+#include "ddphook/Dialect/DDP/IR/DDPOpInterfaces.h.inc"
+
+#define GET_OP_CLASSES
+#include "ddphook/Dialect/DDP/IR/DDPOps.h.inc"
+
+namespace mlir::ddp {
+
+/// The collectives of a program. An all-reduce writes this resource, so that no
+/// transformation moves one across another, into a branch, or drops it on some
+/// ranks only.
+struct CollectiveResource
+    : public SideEffects::Resource::Base<CollectiveResource> {
+  StringRef getName() final { return "<Collective>"; }
+};
+
+/// The hook that governs `op`: the innermost `ddp.hook` of the operation, its
+/// function and its module, or `defaultHook`.
+HookAttrInterface getEffectiveHook(Operation *op,
+                                   HookAttrInterface defaultHook = {});
+
+/// Builds the all-reduce of `input` that `reduction` asks for, so marked that
+/// no hook expands it any more. For use by HookAttrInterface::expand.
+Value buildFinalAllReduce(OpBuilder &builder, const BucketReduction &reduction,
+                          Value input);
+
+/// The element type of a bucket, tensor or memref.
+Type getElementTypeOf(Type type);
+
+/// The number of elements of a statically shaped bucket, tensor or memref.
+int64_t getNumElementsOf(Type type);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDP_H

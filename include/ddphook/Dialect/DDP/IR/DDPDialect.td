@@ -1,0 +1,71 @@
+//===- DDPDialect.td - the ddp dialect --------------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Defines the dialect itself and what its attributes, types and operations
+// share.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPDIALECT_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPDIALECT_TD
+
+include "mlir/IR/OpBase.td"
+
+def DDP_Dialect : Dialect {
+  let name = "ddp";
+  let cppNamespace = "::mlir::ddp";
+  let summary = "Gradient buckets, all-reduce, and how they are compressed";
+  let description = [{
+    The `ddp` dialect models what distributed data-parallel training does with
+    gradients: pack them into buckets, compress, all-reduce, decompress.
+
+    A gradient is averaged by `ddp.all_reduce mean %g on @dp`. How it is
+    compressed is not an operation but a *hook attribute*, `#ddp.fp16` say, in
+    the discardable attribute `ddp.hook` of the operation, of its function or
+    of the module; the innermost wins, and a pipeline option gives the default.
+    `ddp-expand-hooks` turns hooks into sequences of this dialect's operations.
+
+    Operations exist at three levels, as linalg's do: on buckets
+    (`!ddp.bucket`), on one-dimensional tensors (after `ddp-flatten`), and on
+    memrefs (after bufferization), where they write into their `into` operand
+    and have no result.
+
+    Discardable attributes:
+    - `ddp.hook`: a hook attribute, on `ddp.all_reduce`, a function or a module.
+    - `ddp.gradient`: on a function's result, or on an argument that is an
+      out-parameter: its value must be reduced exactly once (`ddp-verify-sync`).
+    - `ddp.replicated`: on a function's argument: all ranks pass the same value,
+      so that branches may depend on it.
+    - `ddp.inout`: on a public function's argument, written by
+      `ddp-prepare-entries`: the function may update it in place.
+    - `ddp.result_arguments`: on a bufferized function, written by
+      `ddp-finalize-entries`: for each result of the original function the
+      argument whose buffer it is, or -1.
+  }];
+  let useDefaultAttributePrinterParser = 1;
+  let useDefaultTypePrinterParser = 1;
+  let hasOperationAttrVerify = 1;
+  let hasRegionArgAttrVerify = 1;
+  let hasRegionResultAttrVerify = 1;
+  let dependentDialects = [
+    "bufferization::BufferizationDialect", "memref::MemRefDialect",
+    "tensor::TensorDialect"
+  ];
+  let extraClassDeclaration = [{
+    /// Names of the discardable attributes.
+    static constexpr llvm::StringLiteral kHookAttrName = "ddp.hook";
+    static constexpr llvm::StringLiteral kGradientAttrName = "ddp.gradient";
+    static constexpr llvm::StringLiteral kReplicatedAttrName = "ddp.replicated";
+    static constexpr llvm::StringLiteral kInoutAttrName = "ddp.inout";
+    static constexpr llvm::StringLiteral kResultArgumentsAttrName =
+        "ddp.result_arguments";
+
+    void registerAttributes();
+    void registerTypes();
+    void registerBufferization();
+  }];
+}
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPDIALECT_TD

@@ -1,0 +1,355 @@
+//===- DDPOps.td - operations of the ddp dialect -----------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Symbols, bucket operations, collectives, arithmetic, and the two operations
+// that exist only on memrefs.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD
+
+include "ddphook/Dialect/DDP/IR/DDPAttrs.td"
+include "ddphook/Dialect/DDP/IR/DDPDialect.td"
+include "ddphook/Dialect/DDP/IR/DDPInterfaces.td"
+include "ddphook/Dialect/DDP/IR/DDPTypes.td"
+include "mlir/IR/BuiltinAttributes.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "mlir/Interfaces/ViewLikeInterface.td"
+
+class DDP_Op<string mnemonic, list<Trait> traits = []>
+    : Op<DDP_Dialect, mnemonic, traits>;
+
+//===----------------------------------------------------------------------===//
+// Symbols and records
+//===----------------------------------------------------------------------===//
+
+def DDP_ProcessGroupOp : DDP_Op<"process_group", [
+    Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "declares a set of ranks that reduce together";
+  let description = [{
+    Without further clauses the group is the whole job. `size` states how many
+    ranks it has; the job must then have as many. `ranks` partitions the job
+    into groups of equal size, each rank in exactly one. `parent` and
+    `placement` take the ranks of another group that run on one machine
+    (`intra_node`), or those that hold the same position on their machines
+    (`inter_node`).
+
+    Example:
+
+    ```mlir
+    ddp.process_group @dp
+    ddp.process_group @pairs size 2 ranks [[0, 1], [2, 3]]
+    ddp.process_group @node placement intra_node
+    ```
+
+    Constraints:
+    - (C1) `size` is positive.
+    - (C2) `ranks` are lists of equal size that hold 0 … n−1 once each.
+    - (C3) `size`, if given with `ranks`, is the size of those lists.
+    - (C4) `ranks` excludes `placement` and `parent`.
+    - (C5) `parent` is a process group, and needs a `placement`.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name,
+                   OptionalAttr<I64Attr>:$size,
+                   OptionalAttr<TypedArrayAttrBase<DenseI64ArrayAttr,
+                                "list of lists of ranks">>:$ranks,
+                   OptionalAttr<DDP_PlacementAttr>:$placement,
+                   OptionalAttr<FlatSymbolRefAttr>:$parent);
+  let assemblyFormat = [{
+    $sym_name (`size` $size^)? (`ranks` custom<RankLists>($ranks)^)?
+    (`placement` $placement^)? (`parent` $parent^)? attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def DDP_BucketInfoOp : DDP_Op<"bucket_info"> {
+  let summary = "records what became of a bucket";
+  let description = [{
+    Written by `ddp-expand-hooks`, one per expanded bucket, and read by
+    `convert-ddp-to-runtime`, which moves it into the plan: after the expansion
+    the hook itself is gone.
+
+    Example:
+
+    ```mlir
+    ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 240
+        state_bytes 0 : !ddp.bucket<f32, [120]>
+    ```
+  }];
+  let arguments = (ins StrAttr:$bucket_name, DDP_ReductionAttr:$reduction,
+                   FlatSymbolRefAttr:$group, DDP_HookAttrInterface:$hook,
+                   TypeAttr:$wire_type, I64Attr:$wire_bytes,
+                   I64Attr:$state_bytes, TypeAttrOf<DDP_BucketType>:$type);
+  let assemblyFormat = [{
+    $bucket_name $reduction `on` $group `hook` $hook `wire` $wire_type
+    `bytes` $wire_bytes `state_bytes` $state_bytes attr-dict `:` $type
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Buckets
+//===----------------------------------------------------------------------===//
+
+def DDP_PackOp : DDP_Op<"pack", [Pure]> {
+  let summary = "puts tensors into a bucket";
+  let description = [{
+    `ddp-bucket-views` makes the tensors' producers write straight into the
+    bucket where it can, so that nothing is copied.
+
+    Example:
+
+    ```mlir
+    %b = ddp.pack %g0, %g1 : tensor<4x8xf32>, tensor<8xf32>
+        -> !ddp.bucket<f32, [4x8, 8]>
+    ```
+
+    Constraints:
+    - (C1) the tensors have the bucket's element type and its members' shapes,
+      in order; after `ddp-flatten` their elements add up to the bucket's.
+  }];
+  let arguments = (ins Variadic<DDP_Gradient>:$tensors);
+  let results = (outs DDP_BucketLike:$bucket);
+  let assemblyFormat = [{
+    ($tensors^ `:` type($tensors))? attr-dict `->` type($bucket)
+  }];
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+def DDP_UnpackOp : DDP_Op<"unpack", [Pure]> {
+  let summary = "takes all tensors out of a bucket";
+  let description = [{
+    Example:
+
+    ```mlir
+    %r:2 = ddp.unpack %b : !ddp.bucket<f32, [4x8, 8]>
+        -> tensor<4x8xf32>, tensor<8xf32>
+    ```
+
+    Constraints:
+    - (C1) as for `ddp.pack`.
+  }];
+  let arguments = (ins DDP_BucketLike:$bucket);
+  let results = (outs Variadic<DDP_Gradient>:$tensors);
+  let assemblyFormat = [{
+    $bucket attr-dict `:` type($bucket) (`->` type($tensors)^)?
+  }];
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+def DDP_ExtractOp : DDP_Op<"extract", [
+    Pure, DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
+  let summary = "takes adjacent members of a bucket as a bucket of their own";
+  let description = [{
+    Example:
+
+    ```mlir
+    %m = ddp.extract %b [1, 2] : !ddp.bucket<f32, [4x8, 8, 3]>
+        // -> !ddp.bucket<f32, [8, 3]>
+    ```
+
+    Constraints:
+    - (C1) `members` are in range, and each is one more than the one before.
+  }];
+  let arguments = (ins DDP_BucketType:$bucket, DenseI64ArrayAttr:$members);
+  let results = (outs DDP_BucketType:$result);
+  let assemblyFormat = "$bucket $members attr-dict `:` type($bucket)";
+  let hasFolder = 1;
+}
+
+def DDP_ConcatOp : DDP_Op<"concat", [Pure]> {
+  let summary = "joins buckets into one";
+  let description = [{
+    Example:
+
+    ```mlir
+    %b = ddp.concat %x, %y : !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>
+        -> !ddp.bucket<f32, [4x8, 8]>
+    ```
+
+    Constraints:
+    - (C1) the operands have the result's element type, and their members are
+      the result's members, in order; after `ddp-flatten` their elements add up
+      to the result's.
+  }];
+  let arguments = (ins Variadic<DDP_BucketLike>:$parts);
+  let results = (outs DDP_BucketLike:$result);
+  let assemblyFormat = [{
+    ($parts^ `:` type($parts))? attr-dict `->` type($result)
+  }];
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// The algebra: collectives and arithmetic
+//===----------------------------------------------------------------------===//
+
+/// On buckets and tensors: one result, no effect on memory. On memrefs: no
+/// result; reads the operands, writes `into`.
+class DDP_AlgebraOp<string mnemonic, list<Trait> traits = []>
+    : DDP_Op<mnemonic, !listconcat(traits, [
+        DeclareOpInterfaceMethods<DDP_AlgebraOpInterface>,
+        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
+  let hasVerifier = 1;
+  string algebraConstraints = [{
+    - (C1) on memrefs there is an `into` operand and no result; otherwise there
+      is a result, and `into`, if any, has its type.
+  }];
+}
+
+def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
+    DeclareOpInterfaceMethods<InferTypeOpInterface>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "reduces a gradient or a bucket over a process group";
+  let description = [{
+    Every rank of the group gets the same bits. With W ranks, per element:
+
+    - `sum`: x₀ + … + x_{W−1}, rounded after every addition, in the order of a
+      ring all-reduce (docs/parity.md).
+    - `mean`: the same sum of the xᵢ / W, each rounded: divided before they are
+      summed, as PyTorch's `allreduce_hook` does.
+
+    With `wire`, operands are cast to that type first, divided and summed in it,
+    and the sum is cast back: what a cast, an all-reduce and a cast would give,
+    in one pass (`ddp-fuse` makes it).
+
+    Example:
+
+    ```mlir
+    %r = ddp.all_reduce mean %g on @dp : tensor<300x200xf32>
+    %s = ddp.all_reduce sum %b on @dp wire f16 : !ddp.bucket<f32, [4x8, 8]>
+    ```
+
+    Constraints:
+    }] # algebraConstraints # [{
+    - (C2) `group` is a `ddp.process_group`.
+    - (C3) the wire type is f16 or bf16.
+    - (C4) `into` has the operand's type.
+  }];
+  let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Value:$input,
+                   FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
+                   OptionalAttr<StrAttr>:$bucket_name,
+                   Optional<DDP_Value>:$destination);
+  let results = (outs Optional<DDP_Value>:$result);
+  let assemblyFormat = [{
+    $reduction $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
+    (`into` $destination^ `:` type($destination) `,`)? attr-dict
+    `:` type($input)
+  }];
+}
+
+def DDP_CastOp : DDP_AlgebraOp<"cast"> {
+  let summary = "converts the elements to another type";
+  let description = [{
+    Rounds to nearest, ties to even. From f64 to a 16-bit type through f32, that
+    is with two roundings, as PyTorch does.
+
+    Example:
+
+    ```mlir
+    %h = ddp.cast %b : !ddp.bucket<f32, [4x8]> -> !ddp.bucket<f16, [4x8]>
+    ```
+
+    Constraints:
+    }] # algebraConstraints # [{
+    - (C2) source and target have the same kind and shape.
+  }];
+  let arguments = (ins DDP_Value:$input, Optional<DDP_Value>:$destination);
+  let results = (outs Optional<DDP_Value>:$result);
+  let assemblyFormat = [{
+    $input (`into` $destination^ `:` type($destination) `,`)? attr-dict
+    `:` type($input) (`->` type($result)^)?
+  }];
+  let hasFolder = 1;
+}
+
+def DDP_ScaleOp : DDP_AlgebraOp<"scale", [
+    DeclareOpInterfaceMethods<InferTypeOpInterface>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "multiplies by a constant, or divides by a group's size";
+  let description = [{
+    With `factor` the elements are multiplied by it; with a process group they
+    are divided by its size (a true division, not a multiplication by the
+    inverse, which differs at W = 3). 16-bit types are computed in f32 and
+    rounded once.
+
+    Example:
+
+    ```mlir
+    %a = ddp.scale %b by 2.500000e-01 : !ddp.bucket<f32, [4x8]>
+    %c = ddp.scale %b by_world_of @dp : !ddp.bucket<f32, [4x8]>
+    ```
+
+    Constraints:
+    }] # algebraConstraints # [{
+    - (C2) there is either a factor or a group.
+    - (C3) `group` is a `ddp.process_group`.
+  }];
+  let arguments = (ins DDP_Value:$input, OptionalAttr<F64Attr>:$factor,
+                   OptionalAttr<FlatSymbolRefAttr>:$group,
+                   Optional<DDP_Value>:$destination);
+  let results = (outs Optional<DDP_Value>:$result);
+  let assemblyFormat = [{
+    $input (`by` $factor^)? (`by_world_of` $group^)?
+    (`into` $destination^ `:` type($destination) `,`)? attr-dict
+    `:` type($input)
+  }];
+  let hasFolder = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+def DDP_ViewOp : DDP_Op<"view", [
+    Pure, DeclareOpInterfaceMethods<ViewLikeOpInterface>]> {
+  let summary = "a slice of a buffer, as a memref with identity layout";
+  let description = [{
+    Starts `offset` elements into a contiguous buffer. Unlike
+    `memref.subview` and `memref.reinterpret_cast` the offset is no part of the
+    result's type, so that a slice can be passed wherever a whole buffer can.
+
+    Example:
+
+    ```mlir
+    %v = ddp.view %b[2048] : memref<2080xf32> to memref<4x8xf32>
+    ```
+
+    Constraints:
+    - (C1) both memrefs have identity layout and the same element type.
+    - (C2) the slice lies inside the buffer.
+  }];
+  let arguments = (ins DDP_Buffer:$source,
+                   ConfinedAttr<I64Attr, [IntNonNegative]>:$offset);
+  let results = (outs DDP_Buffer:$result);
+  let assemblyFormat = [{
+    $source `[` $offset `]` attr-dict `:` type($source) `to` type($result)
+  }];
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+def DDP_ArenaOp : DDP_Op<"arena", [Pure]> {
+  let summary = "the module's scratch memory";
+  let description = [{
+    Memory that the runtime allocates once, when the module is loaded, and in
+    which `ddp-plan-arena` places every buffer of a step.
+
+    Example:
+
+    ```mlir
+    %arena = ddp.arena : memref<65536xi8>
+    ```
+  }];
+  let results = (outs MemRefRankOf<[I8], [1]>:$result);
+  let assemblyFormat = "attr-dict `:` type($result)";
+}
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD

@@ -1,0 +1,98 @@
+//===- DDPTypes.td - types of the ddp dialect --------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The bucket type, and the type constraints of the operations.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPTYPES_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPTYPES_TD
+
+include "ddphook/Dialect/DDP/IR/DDPDialect.td"
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/BuiltinTypes.td"
+
+class DDP_Type<string name, string typeMnemonic, list<Trait> traits = []>
+    : TypeDef<DDP_Dialect, name, traits> {
+  let mnemonic = typeMnemonic;
+}
+
+def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
+  let summary = "one contiguous buffer that holds several tensors";
+  let description = [{
+    The listed tensors, row-major, back to back without padding, in one
+    contiguous buffer. The layout is a function of the type: member *i* starts
+    at element `getOffset(i)`. Shapes are static; a 0-D member is written
+    `scalar`, a member may have no elements, and a bucket may have no members.
+
+    Example:
+
+    ```mlir
+    !ddp.bucket<f32, [1024x512, 512, scalar]>
+    ```
+
+    Constraints:
+    - (C1) the element type is f16, bf16, f32 or f64.
+    - (C2) every dimension is static.
+  }];
+  let parameters = (ins "::mlir::Type":$elementType,
+                    ArrayRefParameter<"::mlir::DenseI64ArrayAttr",
+                                      "shapes of the members">:$shapes);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    unsigned getNumMembers() const { return getShapes().size(); }
+    ::llvm::ArrayRef<int64_t> getShape(unsigned member) const {
+      return getShapes()[member].asArrayRef();
+    }
+    /// Elements of a member, and of all members.
+    int64_t getNumElements(unsigned member) const;
+    int64_t getNumElements() const;
+    /// Where a member starts, in elements.
+    int64_t getOffset(unsigned member) const;
+    int64_t getElementBytes() const {
+      return getElementType().getIntOrFloatBitWidth() / 8;
+    }
+    int64_t getNumBytes() const { return getNumElements() * getElementBytes(); }
+
+    /// The same members in another element type.
+    BucketType cloneWith(::mlir::Type elementType) const;
+    /// What `ddp-flatten` makes of it: tensor<N x element type>.
+    ::mlir::RankedTensorType getFlatType() const;
+    /// The tensor type of a member.
+    ::mlir::RankedTensorType getMemberType(unsigned member) const;
+    /// A bucket of these tensors, which share one element type.
+    static BucketType getFromTensors(::mlir::MLIRContext *context,
+                                     ::mlir::Type elementType,
+                                     ::mlir::TypeRange tensors);
+  }];
+}
+
+/// Element types of gradients.
+def DDP_Element : AnyTypeOf<[F16, BF16, F32, F64]>;
+
+def DDP_Gradient
+    : Type<And<[RankedTensorOf<[DDP_Element]>.predicate,
+                HasStaticShapePred]>,
+           "statically shaped tensor of f16, bf16, f32 or f64",
+           "::mlir::RankedTensorType">;
+
+def DDP_FlatBucket
+    : Type<And<[DDP_Gradient.predicate, HasAnyRankOfPred<[1]>]>,
+           "1-D statically shaped tensor of f16, bf16, f32 or f64",
+           "::mlir::RankedTensorType">;
+
+def DDP_Buffer
+    : Type<And<[MemRefOf<[DDP_Element]>.predicate, HasStaticShapePred]>,
+           "statically shaped memref of f16, bf16, f32 or f64",
+           "::mlir::MemRefType">;
+
+/// A bucket, before or after `ddp-flatten`.
+def DDP_BucketLike : AnyTypeOf<[DDP_BucketType, DDP_FlatBucket]>;
+
+/// A value of the algebra, at any level.
+def DDP_Value : AnyTypeOf<[DDP_BucketType, DDP_Gradient, DDP_Buffer]>;
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPTYPES_TD

@@ -1,0 +1,48 @@
+//===- Passes.h - passes of the ddp dialect ---------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Declares the passes and the few types that their options need. What each pass
+// does is in Passes.td and in docs/generated.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
+#define DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "mlir/Pass/Pass.h"
+#include "mlir/Pass/PassOptions.h"
+
+namespace mlir::ddp {
+
+/// In which order `ddp-bucketize` packs gradients.
+enum class BucketOrder { Ready, Forward, Reverse };
+
+/// Options are written with dashes or underscores, in any case: gives the
+/// spelling that they are declared with. Values are left alone.
+std::string normalizeOptionSpelling(StringRef options);
+
+/// The hook that the options `hook` and `wrapper` name; explains through
+/// `emitError` what is wrong with them.
+FailureOr<HookAttrInterface>
+parseHookOptions(MLIRContext *context, StringRef hook, StringRef wrapper,
+                 function_ref<LogicalResult(const Twine &)> emitError);
+
+#define GEN_PASS_DECL
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+
+#define GEN_PASS_REGISTRATION
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H

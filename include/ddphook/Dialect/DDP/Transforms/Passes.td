@@ -1,0 +1,290 @@
+//===- Passes.td - passes of the ddp dialect ---------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Declares the passes from gradients to memory, in the order in which the
+// pipeline runs them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_TD
+#define DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
+  let summary = "check that every gradient is reduced exactly once";
+  let description = [{
+    A function result marked `ddp.gradient`, or an argument so marked that is an
+    out-parameter, must carry a value that was all-reduced exactly once on every
+    path. Not at all, twice, on some paths only, or under control flow that may
+    differ between ranks is an error that names the value.
+
+    Control flow is the same on all ranks if it depends on constants, on
+    arguments marked `ddp.replicated`, on reduced values, and on what is computed
+    from those without side effects.
+
+    Pre-condition: tensors; runs before `ddp-bucketize`. Changes nothing.
+
+    Example of what is refused:
+
+    ```mlir
+    func.func @step(%g: tensor<4xf32>) -> (tensor<4xf32> {ddp.gradient}) {
+      %a = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+      %b = ddp.all_reduce mean %a on @dp : tensor<4xf32>
+      return %b : tensor<4xf32>  // reduced twice
+    }
+    ```
+  }];
+}
+
+def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
+  let summary = "pack gradients into buckets";
+  let description = [{
+    Groups the `ddp.all_reduce`s of a block by process group, element type,
+    reduction and hook, and packs them into buckets the way PyTorch's DDP does:
+    a gradient is appended, *then* the bucket is closed if its bytes reach the
+    limit. Where a gradient depends on another one reduced in the same bucket,
+    the bucket is split. A bucket stands where the last of its reductions stood;
+    what used an earlier one's result moves behind it.
+
+    Pre-condition: reductions of tensors. Post-condition: reductions of buckets,
+    named b0, b1, … in the order of their first gradients.
+
+    Before:
+
+    ```mlir
+    %r0 = ddp.all_reduce mean %g0 on @dp : tensor<4x8xf32>
+    %r1 = ddp.all_reduce mean %g1 on @dp : tensor<8xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %b = ddp.pack %g0, %g1 : tensor<4x8xf32>, tensor<8xf32>
+        -> !ddp.bucket<f32, [4x8, 8]>
+    %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4x8, 8]>
+    %r0, %r1 = ddp.unpack %r : !ddp.bucket<f32, [4x8, 8]>
+        -> tensor<4x8xf32>, tensor<8xf32>
+    ```
+  }];
+  let options = [
+    Option<"bucketCapMb", "bucket-cap-mb", "double", /*default=*/"-1.0",
+           "Limit of a bucket in MiB, fractions allowed; default 25. Given "
+           "explicitly, it is the first bucket's limit as well">,
+    Option<"firstBucketMb", "first-bucket-mb", "double", /*default=*/"-1.0",
+           "Limit of the first bucket of a kind in MiB; default 1, or "
+           "bucket-cap-mb where that is given">,
+    Option<"order", "order", "::mlir::ddp::BucketOrder",
+           /*default=*/"::mlir::ddp::BucketOrder::Ready",
+           "Order in which gradients are packed",
+           [{::llvm::cl::values(
+               clEnumValN(::mlir::ddp::BucketOrder::Ready, "ready",
+                          "in which they are produced; ties in program order"),
+               clEnumValN(::mlir::ddp::BucketOrder::Forward, "forward",
+                          "program order of the reductions"),
+               clEnumValN(::mlir::ddp::BucketOrder::Reverse, "reverse",
+                          "that order, reversed"))}]>
+  ];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
+def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
+  let summary = "replace hooks by what they do";
+  let description = [{
+    Replaces every reduction of a bucket by what its hook expands to. The hook
+    is the innermost `ddp.hook` of the operation, its function and the module,
+    else the one that the options name. Records each bucket in a
+    `ddp.bucket_info`.
+
+    Pre-condition: `ddp-bucketize`. Post-condition: every reduction carries
+    `ddp.hook = #ddp.allreduce`.
+
+    Before, with `hook=fp16`:
+
+    ```mlir
+    %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4x8]>
+    ```
+
+    After:
+
+    ```mlir
+    %h = ddp.cast %b : !ddp.bucket<f32, [4x8]> -> !ddp.bucket<f16, [4x8]>
+    %s = ddp.all_reduce mean %h on @dp as "b0"
+        {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [4x8]>
+    %r = ddp.cast %s : !ddp.bucket<f16, [4x8]> -> !ddp.bucket<f32, [4x8]>
+    ```
+  }];
+  let options = [
+    Option<"hook", "hook", "std::string", /*default=*/"\"allreduce\"",
+           "Hook of buckets that no attribute gives one: allreduce, fp16, bf16 "
+           "or noop">,
+    Option<"wrapper", "wrapper", "std::string", /*default=*/"\"\"",
+           "Run that hook in a 16-bit type: fp16 or bf16">
+  ];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
+def DDPFusePass : Pass<"ddp-fuse"> {
+  let summary = "let the all-reduce do the casts around it";
+  let description = [{
+    cast → all-reduce → cast back becomes one reduction with a wire type: the
+    runtime casts, reduces and casts back chunk by chunk, in cache, and no
+    bucket-sized array of the wire type exists.
+
+    Before:
+
+    ```mlir
+    %h = ddp.cast %b : !ddp.bucket<f32, [4x8]> -> !ddp.bucket<f16, [4x8]>
+    %s = ddp.all_reduce mean %h on @dp : !ddp.bucket<f16, [4x8]>
+    %r = ddp.cast %s : !ddp.bucket<f16, [4x8]> -> !ddp.bucket<f32, [4x8]>
+    ```
+
+    After:
+
+    ```mlir
+    %r = ddp.all_reduce mean %b on @dp wire f16 : !ddp.bucket<f32, [4x8]>
+    ```
+  }];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
+def DDPPrepareEntriesPass
+    : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
+  let summary = "fix what a compiled function may do to its caller's memory";
+  let description = [{
+    A public function's tensor arguments become read-only
+    (`bufferization.writable = false`) unless they say otherwise: a caller's
+    array is updated in place only where the program allows it. A scalar result
+    of a function that nothing calls becomes a 0-D tensor, so that all results
+    are memory.
+
+    Before:
+
+    ```mlir
+    func.func @step(%w: tensor<4xf32>) -> f32
+    ```
+
+    After:
+
+    ```mlir
+    func.func @step(%w: tensor<4xf32> {bufferization.writable = false})
+        -> tensor<f32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::tensor::TensorDialect",
+                           "::mlir::bufferization::BufferizationDialect"];
+}
+
+def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
+  let summary = "turn buckets into 1-D tensors";
+  let description = [{
+    `!ddp.bucket<f32, [4x8, 8]>` becomes `tensor<40xf32>` everywhere, and
+    `ddp.extract` a `tensor.extract_slice`. One-Shot Bufferize analyses tensors;
+    of a bucket it would copy every use.
+
+    Post-condition: no value has a bucket type.
+  }];
+  let dependentDialects = ["::mlir::ddp::DDPDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
+def DDPAssignDestinationsPass
+    : InterfacePass<"ddp-assign-destinations", "::mlir::FunctionOpInterface"> {
+  let summary = "tell every operation where to write";
+  let description = [{
+    Gives each operation of the bucket algebra an `into` operand: its slice if
+    it is a part of a `ddp.concat`; an operand of its type that dies, if the
+    operation is elementwise; else a new `tensor.empty`. One-Shot Bufferize
+    proves these choices, and copies where one was wrong.
+
+    Pre-condition: `ddp-flatten`. Post-condition: no `ddp.concat`.
+
+    Before:
+
+    ```mlir
+    %r = ddp.all_reduce mean %b on @dp : tensor<40xf32>
+    ```
+
+    After, where `%b` is not used again:
+
+    ```mlir
+    %r = ddp.all_reduce mean %b on @dp into %b : tensor<40xf32>, : tensor<40xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::ddp::DDPDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
+def DDPBucketViewsPass
+    : InterfacePass<"ddp-bucket-views", "::mlir::FunctionOpInterface"> {
+  let summary = "let gradients be born inside their bucket";
+  let description = [{
+    `ddp.pack` becomes a buffer with one view a gradient. Where the gradient's
+    producer is a destination-passing operation (or a loop of them) that starts
+    from a `tensor.empty`, it now starts from the view; otherwise, or where that
+    would change what another operation reads, the gradient is copied.
+    `ddp.unpack` becomes views of the bucket.
+
+    Every view enters the tensor world with `restrict`, that is, as an alias set
+    of its own, which keeps One-Shot Bufferize linear.
+
+    Pre-condition: `ddp-assign-destinations`. Post-condition: no `ddp.pack`, no
+    `ddp.unpack`.
+  }];
+  let dependentDialects = [
+    "::mlir::bufferization::BufferizationDialect", "::mlir::ddp::DDPDialect",
+    "::mlir::memref::MemRefDialect", "::mlir::tensor::TensorDialect"];
+}
+
+def DDPFinalizeEntriesPass
+    : Pass<"ddp-finalize-entries", "::mlir::ModuleOp"> {
+  let summary = "drop results that are arguments, and write down which";
+  let description = [{
+    A public function that returns the buffer of one of its arguments (updated in
+    place) returns nothing for it any more. `ddp.result_arguments` keeps, for
+    each result of the original function, that argument's number, or -1 where the
+    result becomes an out-parameter.
+
+    Pre-condition: bufferized, before `buffer-results-to-out-params`.
+  }];
+}
+
+def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
+  let summary = "place all buffers of a step in one arena";
+  let description = [{
+    Every `memref.alloc` becomes a `memref.view` of `ddp.arena` at a fixed
+    offset; buffers whose lifetimes do not overlap share memory (best fit over
+    the positions of the function's top-level operations, 64-byte aligned).
+    Functions that call each other get disjoint parts.
+
+    Pre-condition: bufferized, results are out-parameters; static shapes.
+    Post-condition: no allocation.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::ddp::DDPDialect",
+                           "::mlir::memref::MemRefDialect"];
+}
+
+def DDPFoldCopiesPass : Pass<"ddp-fold-copies"> {
+  let summary = "remove copies of a buffer onto itself";
+  let description = [{
+    Two views of one buffer with the same offset and type are one; a
+    `memref.copy` between them does nothing and is removed. Bufferization leaves
+    one for every gradient that was born in its bucket.
+  }];
+}
+
+def DDPCheckNoAllocPass : Pass<"ddp-check-no-alloc", "::mlir::ModuleOp"> {
+  let summary = "fail if a step allocates, frees or copies";
+  let description = [{
+    An error for each (of the first eight) `memref.alloc`, `alloca`, `dealloc`,
+    `realloc` or `copy`, or `bufferization.clone`: a proof that every gradient is
+    born in its bucket and every buffer has its place. Not part of the default
+    pipeline, since a program may well ask for a copy; `require-no-copy=true`
+    adds it.
+  }];
+}
+
+#endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_TD

@@ -1,0 +1,33 @@
+//===- InitAll.h - everything that ddphook registers ------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What a tool, a plugin or another compiler calls to get the dialect, the
+// passes and the pipelines.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_INITALL_H
+#define DDPHOOK_INITALL_H
+
+#include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+#include "ddphook/Pipelines/Pipelines.h"
+
+namespace mlir::ddp {
+
+inline void registerAllDialects(DialectRegistry &registry) {
+  registry.insert<DDPDialect>();
+}
+
+inline void registerAllPasses() {
+  registerDDPPasses();
+  registerDDPConversionPasses();
+  registerDDPPipelines();
+}
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_INITALL_H

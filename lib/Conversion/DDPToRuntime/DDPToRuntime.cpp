@@ -1,0 +1,419 @@
+//===- DDPToRuntime.cpp ----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// convert-ddp-to-runtime: operations on memory become calls of the runtime, and
+// everything that the runtime has to know beforehand becomes the plan.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
+#include "PlanWriter.h"
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_CONVERTDDPTORUNTIMEPASS
+#include "ddphook/Conversion/DDPToRuntime/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+
+/// Emits calls, declaring each function of the runtime when it is first called.
+class RuntimeCalls {
+public:
+  RuntimeCalls(ModuleOp module, LLVM::GlobalOp handleSlot)
+      : module(module), handleSlot(handleSlot) {}
+
+  LLVM::CallOp create(OpBuilder &builder, Location loc, StringRef name,
+                      Type result, ArrayRef<Value> arguments) {
+    SmallVector<Value> operands = {getHandle(builder)};
+    llvm::append_range(operands, arguments);
+    Type type = result ? result : LLVM::LLVMVoidType::get(builder.getContext());
+    auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(name);
+    if (!function) {
+      OpBuilder atStart = OpBuilder::atBlockBegin(module.getBody());
+      function = LLVM::LLVMFuncOp::create(
+          atStart, module.getLoc(), name,
+          LLVM::LLVMFunctionType::get(
+              type, llvm::to_vector(ValueRange(operands).getTypes())));
+    }
+    return LLVM::CallOp::create(builder, loc, function, operands);
+  }
+
+private:
+  /// The module's handle, loaded once at a function's entry.
+  Value getHandle(OpBuilder &builder) {
+    auto function = builder.getInsertionBlock()
+                        ->getParentOp()
+                        ->getParentOfType<FunctionOpInterface>();
+    if (!function)
+      function =
+          cast<FunctionOpInterface>(builder.getInsertionBlock()->getParentOp());
+    Value &handle = handles[function];
+    if (!handle) {
+      OpBuilder atEntry =
+          OpBuilder::atBlockBegin(&function.getFunctionBody().front());
+      Value slot =
+          LLVM::AddressOfOp::create(atEntry, function.getLoc(), handleSlot);
+      handle = LLVM::LoadOp::create(atEntry, function.getLoc(), slot.getType(),
+                                    slot);
+    }
+    return handle;
+  }
+
+  ModuleOp module;
+  LLVM::GlobalOp handleSlot;
+  llvm::DenseMap<Operation *, Value> handles;
+};
+
+struct ConvertDDPToRuntimePass
+    : public ddp::impl::ConvertDDPToRuntimePassBase<ConvertDDPToRuntimePass> {
+  using ConvertDDPToRuntimePassBase::ConvertDDPToRuntimePassBase;
+
+  void runOnOperation() override;
+
+private:
+  LogicalResult collectEntries();
+  LogicalResult convert(AllReduceOp op);
+  LogicalResult convert(CastOp op);
+  LogicalResult convert(ScaleOp op);
+  LogicalResult convertArena(ArenaOp op);
+  LogicalResult convertView(ViewOp op);
+  void cleanUp();
+  LogicalResult checkNothingIsLeft();
+
+  LogicalResult getPointer(OpBuilder &builder, Operation *op, Value memref,
+                           Value &pointer);
+  Value createMemRef(OpBuilder &builder, Location loc, Value pointer,
+                     MemRefType type);
+  Value getInteger(OpBuilder &builder, Location loc, int64_t value,
+                   unsigned width) {
+    return LLVM::ConstantOp::create(
+        builder, loc,
+        builder.getIntegerAttr(builder.getIntegerType(width), value));
+  }
+
+  std::optional<RuntimeCalls> calls;
+  llvm::StringMap<unsigned> groupNumbers;
+  PlanContents plan;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+/// The address of the first element of a contiguous memref.
+LogicalResult ConvertDDPToRuntimePass::getPointer(OpBuilder &builder,
+                                                  Operation *op, Value memref,
+                                                  Value &pointer) {
+  Location loc = op->getLoc();
+  auto type = cast<MemRefType>(memref.getType());
+  auto pointerType = LLVM::LLVMPointerType::get(builder.getContext());
+  Value address =
+      memref::ExtractAlignedPointerAsIndexOp::create(builder, loc, memref);
+  address =
+      arith::IndexCastOp::create(builder, loc, builder.getI64Type(), address);
+  pointer = LLVM::IntToPtrOp::create(builder, loc, pointerType, address);
+  if (type.getLayout().isIdentity())
+    return success();
+
+  SmallVector<int64_t> strides;
+  int64_t offset;
+  bool isContiguous = succeeded(type.getStridesAndOffset(strides, offset));
+  int64_t expected = 1;
+  for (int i = type.getRank() - 1; isContiguous && i >= 0; --i) {
+    isContiguous = type.getDimSize(i) == 1 || strides[i] == expected;
+    expected *= type.getDimSize(i);
+  }
+  if (!isContiguous)
+    return op->emitOpError() << "expected contiguous memory, but got " << type;
+  auto metadata =
+      memref::ExtractStridedMetadataOp::create(builder, loc, memref);
+  Value elements = arith::IndexCastOp::create(
+      builder, loc, builder.getI64Type(), metadata.getOffset());
+  pointer = LLVM::GEPOp::create(builder, loc, pointerType,
+                                type.getElementType(), pointer, elements);
+  return success();
+}
+
+/// A memref with identity layout at `pointer`. Built from LLVM's own
+/// descriptor, since no operation of the memref dialect makes one from an
+/// address.
+Value ConvertDDPToRuntimePass::createMemRef(OpBuilder &builder, Location loc,
+                                            Value pointer, MemRefType type) {
+  MLIRContext *context = builder.getContext();
+  Type i64 = builder.getI64Type();
+  SmallVector<Type> fields = {pointer.getType(), pointer.getType(), i64};
+  if (type.getRank() > 0)
+    fields.append(2, LLVM::LLVMArrayType::get(i64, type.getRank()));
+  auto descriptorType = LLVM::LLVMStructType::getLiteral(context, fields);
+  Value descriptor = LLVM::PoisonOp::create(builder, loc, descriptorType);
+  auto insert = [&](Value value, ArrayRef<int64_t> position) {
+    descriptor =
+        LLVM::InsertValueOp::create(builder, loc, descriptor, value, position);
+  };
+  insert(pointer, {0});
+  insert(pointer, {1});
+  insert(getInteger(builder, loc, 0, 64), {2});
+  int64_t stride = 1;
+  for (int64_t i = type.getRank() - 1; i >= 0; --i) {
+    insert(getInteger(builder, loc, type.getDimSize(i), 64), {3, i});
+    insert(getInteger(builder, loc, stride, 64), {4, i});
+    stride *= type.getDimSize(i);
+  }
+  return UnrealizedConversionCastOp::create(builder, loc, TypeRange(type),
+                                            descriptor)
+      .getResult(0);
+}
+
+LogicalResult ConvertDDPToRuntimePass::convertArena(ArenaOp op) {
+  OpBuilder builder(op);
+  auto pointerType = LLVM::LLVMPointerType::get(&getContext());
+  Value pointer =
+      calls->create(builder, op.getLoc(), "ddphook_rt_arena", pointerType, {})
+          .getResult();
+  op.replaceAllUsesWith(createMemRef(builder, op.getLoc(), pointer,
+                                     cast<MemRefType>(op.getType())));
+  op.erase();
+  return success();
+}
+
+LogicalResult ConvertDDPToRuntimePass::convertView(ViewOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  MemRefType type = op.getType();
+  // A part of a part of the arena is a part of the arena.
+  if (auto outer = op.getSource().getDefiningOp<memref::ViewOp>()) {
+    int64_t bytes = op.getOffset() * (type.getElementTypeBitWidth() / 8);
+    Value shift = outer.getByteShift();
+    if (bytes != 0) {
+      if (std::optional<int64_t> constant = getConstantIntValue(shift))
+        shift = arith::ConstantIndexOp::create(builder, loc, *constant + bytes);
+      else
+        shift = arith::AddIOp::create(
+            builder, loc, shift,
+            arith::ConstantIndexOp::create(builder, loc, bytes));
+    }
+    op.replaceAllUsesWith(memref::ViewOp::create(builder, loc, type,
+                                                 outer.getSource(), shift,
+                                                 ValueRange())
+                              .getResult());
+    op.erase();
+    return success();
+  }
+  Value pointer;
+  if (failed(getPointer(builder, op, op.getSource(), pointer)))
+    return failure();
+  pointer = LLVM::GEPOp::create(builder, loc, pointer.getType(),
+                                type.getElementType(), pointer,
+                                LLVM::GEPArg(op.getOffset()));
+  op.replaceAllUsesWith(createMemRef(builder, loc, pointer, type));
+  op.erase();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The algebra
+//===----------------------------------------------------------------------===//
+
+LogicalResult ConvertDDPToRuntimePass::convert(AllReduceOp op) {
+  OpBuilder builder(op);
+  Value input, output;
+  if (failed(getPointer(builder, op, op.getInput(), input)) ||
+      failed(getPointer(builder, op, op.getDestination(), output)))
+    return failure();
+  auto type = cast<MemRefType>(op.getInput().getType());
+  Value number = getInteger(builder, op.getLoc(), plan.collectives.size(), 32);
+  plan.collectives.push_back(
+      {op.getBucketName().value_or(""), groupNumbers.lookup(op.getGroup()),
+       type.getNumElements(), type.getElementType(),
+       op.getWire().value_or(Type()), op.getReduction() == Reduction::Mean});
+  calls->create(builder, op.getLoc(), "ddphook_rt_all_reduce", Type(),
+                {number, input, output});
+  op.erase();
+  return success();
+}
+
+LogicalResult ConvertDDPToRuntimePass::convert(CastOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  Value input, output;
+  if (failed(getPointer(builder, op, op.getInput(), input)) ||
+      failed(getPointer(builder, op, op.getDestination(), output)))
+    return failure();
+  Type from = getElementTypeOf(op.getInput().getType());
+  Type to = getElementTypeOf(op.getDestination().getType());
+  calls->create(builder, loc, "ddphook_rt_cast", Type(),
+                {input, getInteger(builder, loc, getDtypeValue(from), 32),
+                 output, getInteger(builder, loc, getDtypeValue(to), 32),
+                 getInteger(builder, loc,
+                            getNumElementsOf(op.getInput().getType()), 64)});
+  op.erase();
+  return success();
+}
+
+LogicalResult ConvertDDPToRuntimePass::convert(ScaleOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  Value input, output;
+  if (failed(getPointer(builder, op, op.getInput(), input)) ||
+      failed(getPointer(builder, op, op.getDestination(), output)))
+    return failure();
+  Type type = op.getInput().getType();
+  Value count = getInteger(builder, loc, getNumElementsOf(type), 64);
+  Value dtype =
+      getInteger(builder, loc, getDtypeValue(getElementTypeOf(type)), 32);
+  if (op.getGroup()) {
+    Value group =
+        getInteger(builder, loc, groupNumbers.lookup(*op.getGroup()), 32);
+    calls->create(builder, loc, "ddphook_rt_divide_by_world", Type(),
+                  {group, input, output, count, dtype});
+  } else {
+    Value factor = LLVM::ConstantOp::create(builder, loc, op.getFactorAttr());
+    calls->create(builder, loc, "ddphook_rt_scale", Type(),
+                  {factor, input, output, count, dtype});
+  }
+  op.erase();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+LogicalResult ConvertDDPToRuntimePass::collectEntries() {
+  WalkResult result = getOperation().walk([&](func::FuncOp function) {
+    if (function.isExternal() || !function.isPublic())
+      return WalkResult::skip();
+    std::string why;
+    auto entry = cast<FunctionOpInterface>(function.getOperation());
+    if (isPlannable(entry, why)) {
+      plan.entries.push_back(entry);
+      return WalkResult::skip();
+    }
+    // What does not communicate need not be callable through the plan.
+    bool usesDDP = function
+                       .walk([](Operation *op) {
+                         return isa<DDPDialect>(op->getDialect())
+                                    ? WalkResult::interrupt()
+                                    : WalkResult::advance();
+                       })
+                       .wasInterrupted();
+    if (!usesDDP)
+      return WalkResult::skip();
+    function.emitOpError() << why;
+    return WalkResult::interrupt();
+  });
+  return failure(result.wasInterrupted());
+}
+
+void ConvertDDPToRuntimePass::cleanUp() {
+  for (Operation &op : llvm::make_early_inc_range(*getOperation().getBody()))
+    if (isa<ProcessGroupOp, BucketInfoOp>(op))
+      op.erase();
+  getOperation()->removeAttr(DDPDialect::kHookAttrName);
+  getOperation().walk([](FunctionOpInterface function) {
+    function->removeAttr(DDPDialect::kHookAttrName);
+    function->removeAttr(DDPDialect::kResultArgumentsAttrName);
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      for (StringRef name :
+           {DDPDialect::kInoutAttrName, DDPDialect::kGradientAttrName,
+            DDPDialect::kReplicatedAttrName})
+        function.removeArgAttr(i, StringAttr::get(function.getContext(), name));
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      function.removeResultAttr(i,
+                                StringAttr::get(function.getContext(),
+                                                DDPDialect::kGradientAttrName));
+  });
+}
+
+LogicalResult ConvertDDPToRuntimePass::checkNothingIsLeft() {
+  WalkResult result = getOperation().walk([](Operation *op) {
+    if (!isa_and_nonnull<DDPDialect>(op->getDialect()))
+      return WalkResult::advance();
+    op->emitOpError() << "could not be converted to a call of the runtime";
+    return WalkResult::interrupt();
+  });
+  return failure(result.wasInterrupted());
+}
+
+void ConvertDDPToRuntimePass::runOnOperation() {
+  ModuleOp module = getOperation();
+  if (Operation *existing = module.lookupSymbol(kPlanSymbol)) {
+    existing->emitError() << "expected a module without a plan: it was "
+                          << "converted before";
+    return signalPassFailure();
+  }
+  plan = PlanContents();
+  groupNumbers.clear();
+
+  for (auto group : module.getOps<ProcessGroupOp>()) {
+    groupNumbers[group.getSymName()] = plan.groups.size();
+    plan.groups.push_back(group);
+  }
+  llvm::append_range(plan.buckets, module.getOps<BucketInfoOp>());
+  if (failed(collectEntries()))
+    return signalPassFailure();
+
+  OpBuilder atStart = OpBuilder::atBlockBegin(module.getBody());
+  auto pointerType = LLVM::LLVMPointerType::get(&getContext());
+  auto handleSlot = LLVM::GlobalOp::create(
+      atStart, module.getLoc(), pointerType, /*isConstant=*/false,
+      LLVM::Linkage::Internal, kHandleSymbol, /*value=*/Attribute());
+  {
+    OpBuilder initializer(&getContext());
+    initializer.createBlock(&handleSlot.getInitializerRegion());
+    Value null =
+        LLVM::ZeroOp::create(initializer, module.getLoc(), pointerType);
+    LLVM::ReturnOp::create(initializer, module.getLoc(), null);
+  }
+  calls.emplace(module, handleSlot);
+
+  SmallVector<Operation *> ops;
+  module.walk([&](Operation *op) {
+    if (isa<AllReduceOp, CastOp, ScaleOp, ArenaOp, ViewOp>(op))
+      ops.push_back(op);
+    if (auto arena = dyn_cast<ArenaOp>(op))
+      plan.arenaBytes = std::max(
+          plan.arenaBytes, cast<MemRefType>(arena.getType()).getNumElements());
+  });
+  for (Operation *op : ops) {
+    LogicalResult converted = success();
+    if (auto view = dyn_cast<ViewOp>(op))
+      converted = convertView(view);
+    else if (auto arena = dyn_cast<ArenaOp>(op))
+      converted = convertArena(arena);
+    else if (!isa<MemRefType>(op->getOperand(0).getType()))
+      continue; // reported below
+    else if (auto allReduce = dyn_cast<AllReduceOp>(op))
+      converted = convert(allReduce);
+    else if (auto cast = dyn_cast<CastOp>(op))
+      converted = convert(cast);
+    else
+      converted = convert(llvm::cast<ScaleOp>(op));
+    if (failed(converted))
+      return signalPassFailure();
+  }
+
+  std::string text = writePlan(plan);
+  LLVM::GlobalOp::create(
+      atStart, module.getLoc(),
+      LLVM::LLVMArrayType::get(atStart.getI8Type(), text.size()),
+      /*isConstant=*/true, LLVM::Linkage::Internal, kPlanSymbol,
+      atStart.getStringAttr(text));
+  cleanUp();
+  if (failed(checkNothingIsLeft()))
+    signalPassFailure();
+}

@@ -1,0 +1,157 @@
+//===- DDPDialect.cpp ------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Registers the dialect, and checks its discardable attributes wherever they
+// stand.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "mlir/Transforms/InliningUtils.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+#include "ddphook/Dialect/DDP/IR/DDPDialect.cpp.inc"
+#include "ddphook/Dialect/DDP/IR/DDPEnums.cpp.inc"
+
+#include "ddphook/Dialect/DDP/IR/DDPAttrInterfaces.cpp.inc"
+#include "ddphook/Dialect/DDP/IR/DDPOpInterfaces.cpp.inc"
+
+namespace {
+/// Every operation of the dialect may be inlined: none captures anything.
+struct DDPInlinerInterface : public DialectInlinerInterface {
+  using DialectInlinerInterface::DialectInlinerInterface;
+  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final {
+    return true;
+  }
+};
+} // namespace
+
+void DDPDialect::initialize() {
+  registerAttributes();
+  registerTypes();
+  addOperations<
+#define GET_OP_LIST
+#include "ddphook/Dialect/DDP/IR/DDPOps.cpp.inc"
+      >();
+  addInterfaces<DDPInlinerInterface>();
+  registerBufferization();
+}
+
+LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
+                                                   NamedAttribute attribute) {
+  if (attribute.getName() == kHookAttrName) {
+    if (!isa<HookAttrInterface>(attribute.getValue()))
+      return op->emitOpError()
+             << "expected '" << kHookAttrName
+             << "' to be a hook attribute, but got " << attribute.getValue();
+    if (!isa<AllReduceOp, FunctionOpInterface, ModuleOp>(op))
+      return op->emitOpError()
+             << "expected '" << kHookAttrName
+             << "' on 'ddp.all_reduce', a function or a module only";
+    return success();
+  }
+  if (attribute.getName() == kResultArgumentsAttrName) {
+    if (!isa<DenseI64ArrayAttr>(attribute.getValue()) ||
+        !isa<FunctionOpInterface>(op))
+      return op->emitOpError() << "expected '" << kResultArgumentsAttrName
+                               << "' to be an array of i64 on a function";
+    return success();
+  }
+  return op->emitOpError() << "got unknown attribute '"
+                           << attribute.getName().getValue()
+                           << "' of the ddp dialect";
+}
+
+static bool isGradientType(Type type) {
+  auto shaped = dyn_cast<ShapedType>(type);
+  return shaped && isa<FloatType>(shaped.getElementType());
+}
+
+LogicalResult DDPDialect::verifyRegionArgAttribute(Operation *op,
+                                                   unsigned regionIndex,
+                                                   unsigned argIndex,
+                                                   NamedAttribute attribute) {
+  bool isGradient = attribute.getName() == kGradientAttrName;
+  if (!isGradient && attribute.getName() != kReplicatedAttrName &&
+      attribute.getName() != kInoutAttrName)
+    return op->emitOpError()
+           << "got unknown argument attribute '"
+           << attribute.getName().getValue() << "' of the ddp dialect";
+  if (!isa<UnitAttr>(attribute.getValue()))
+    return op->emitOpError() << "expected '" << attribute.getName().getValue()
+                             << "' to be a unit attribute";
+  auto function = dyn_cast<FunctionOpInterface>(op);
+  if (isGradient && function &&
+      !isa<MemRefType>(function.getArgumentTypes()[argIndex]))
+    return op->emitOpError() << "expected argument " << argIndex << " marked '"
+                             << kGradientAttrName
+                             << "' to be a memref (an out-parameter), but got "
+                             << function.getArgumentTypes()[argIndex];
+  return success();
+}
+
+LogicalResult
+DDPDialect::verifyRegionResultAttribute(Operation *op, unsigned regionIndex,
+                                        unsigned resultIndex,
+                                        NamedAttribute attribute) {
+  if (attribute.getName() != kGradientAttrName)
+    return op->emitOpError()
+           << "got unknown result attribute '" << attribute.getName().getValue()
+           << "' of the ddp dialect";
+  if (!isa<UnitAttr>(attribute.getValue()))
+    return op->emitOpError()
+           << "expected '" << kGradientAttrName << "' to be a unit attribute";
+  auto function = dyn_cast<FunctionOpInterface>(op);
+  if (function && !isGradientType(function.getResultTypes()[resultIndex]))
+    return op->emitOpError()
+           << "expected result " << resultIndex << " marked '"
+           << kGradientAttrName << "' to be a tensor of floats, but got "
+           << function.getResultTypes()[resultIndex];
+  return success();
+}
+
+HookAttrInterface mlir::ddp::getEffectiveHook(Operation *op,
+                                              HookAttrInterface defaultHook) {
+  for (; op; op = op->getParentOp())
+    if (auto hook =
+            op->getAttrOfType<HookAttrInterface>(DDPDialect::kHookAttrName))
+      return hook;
+  return defaultHook;
+}
+
+Value mlir::ddp::buildFinalAllReduce(OpBuilder &builder,
+                                     const BucketReduction &reduction,
+                                     Value input) {
+  auto reduced = AllReduceOp::create(
+      builder, reduction.loc, input.getType(),
+      ReductionAttr::get(builder.getContext(), reduction.kind), input,
+      reduction.group, /*wire=*/TypeAttr(), reduction.bucketName,
+      /*destination=*/Value());
+  reduced->setAttr(DDPDialect::kHookAttrName,
+                   AllReduceHookAttr::get(builder.getContext()));
+  return reduced.getResult();
+}
+
+Type mlir::ddp::getElementTypeOf(Type type) {
+  if (auto bucket = dyn_cast<BucketType>(type))
+    return bucket.getElementType();
+  return cast<ShapedType>(type).getElementType();
+}
+
+int64_t mlir::ddp::getNumElementsOf(Type type) {
+  if (auto bucket = dyn_cast<BucketType>(type))
+    return bucket.getNumElements();
+  return cast<ShapedType>(type).getNumElements();
+}

@@ -1,0 +1,502 @@
+//===- DDPOps.cpp ----------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Verifiers, folders and type inference of the operations. The constraint that
+// a check enforces stands beside it by its number in the operation's
+// description.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OpImplementation.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallBitVector.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+//===----------------------------------------------------------------------===//
+// ddp.process_group
+//===----------------------------------------------------------------------===//
+
+/// [[0, 1], [2, 3]]
+static ParseResult parseRankLists(OpAsmParser &parser, ArrayAttr &ranks) {
+  SmallVector<Attribute> lists;
+  auto parseList = [&]() -> ParseResult {
+    SmallVector<int64_t> list;
+    if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
+          return parser.parseInteger(list.emplace_back());
+        }))
+      return failure();
+    lists.push_back(DenseI64ArrayAttr::get(parser.getContext(), list));
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseList))
+    return failure();
+  ranks = ArrayAttr::get(parser.getContext(), lists);
+  return success();
+}
+
+static void printRankLists(OpAsmPrinter &printer, ProcessGroupOp,
+                           ArrayAttr ranks) {
+  printer << "[";
+  llvm::interleaveComma(ranks, printer, [&](Attribute list) {
+    printer << "[";
+    llvm::interleaveComma(cast<DenseI64ArrayAttr>(list).asArrayRef(), printer);
+    printer << "]";
+  });
+  printer << "]";
+}
+
+LogicalResult ProcessGroupOp::verify() {
+  if (getSize() && static_cast<int64_t>(*getSize()) <= 0) // C1
+    return emitOpError() << "expected a positive size, but got "
+                         << static_cast<int64_t>(*getSize());
+  if (ArrayAttr lists = getRanksAttr()) {
+    if (getPlacement() || getParent()) // C4
+      return emitOpError() << "expected either ranks, or placement and parent";
+    size_t listSize = 0, numRanks = 0;
+    for (Attribute list : lists) {
+      size_t size = cast<DenseI64ArrayAttr>(list).size();
+      if (size == 0 || (listSize != 0 && size != listSize)) // C2
+        return emitOpError() << "expected lists of ranks of equal size";
+      listSize = size;
+      numRanks += size;
+    }
+    llvm::SmallBitVector seen(numRanks);
+    for (Attribute list : lists)
+      for (int64_t rank : cast<DenseI64ArrayAttr>(list).asArrayRef()) {
+        if (rank < 0 || rank >= static_cast<int64_t>(numRanks) || seen[rank])
+          return emitOpError() << "expected each rank from 0 to "
+                               << static_cast<int64_t>(numRanks) - 1
+                               << " once, but got " << rank; // C2
+        seen.set(rank);
+      }
+    if (getSize() && *getSize() != listSize) // C3
+      return emitOpError() << "expected lists of " << *getSize()
+                           << " ranks, but got " << listSize;
+  }
+  if (getParent() && !getPlacement()) // C5
+    return emitOpError() << "expected a placement with the parent group";
+  return success();
+}
+
+/// Checks that `group` names a process group.
+static LogicalResult verifyGroup(Operation *op, FlatSymbolRefAttr group,
+                                 SymbolTableCollection &symbols) {
+  Operation *target = symbols.lookupNearestSymbolFrom(op, group);
+  if (!target)
+    return op->emitOpError()
+           << "expected process group " << group << " to be declared";
+  if (isa<ProcessGroupOp>(target))
+    return success();
+  InFlightDiagnostic diagnostic = op->emitOpError() << "expected " << group
+                                                    << " to be a process group";
+  diagnostic.attachNote(target->getLoc()) << "this is what the name refers to";
+  return diagnostic;
+}
+
+LogicalResult ProcessGroupOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  if (!getParent())
+    return success();
+  // The groups of a chain of parents, to refuse one that closes on itself.
+  llvm::SmallPtrSet<Operation *, 4> chain = {getOperation()};
+  ProcessGroupOp group = *this;
+  while (FlatSymbolRefAttr parent = group.getParentAttr()) {
+    if (failed(verifyGroup(group, parent, symbols))) // C5
+      return failure();
+    group =
+        symbols.lookupNearestSymbolFrom<ProcessGroupOp>(getOperation(), parent);
+    if (!chain.insert(group).second)
+      return emitOpError() << "expected a parent that does not depend on "
+                           << "this group";
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.pack, ddp.unpack, ddp.concat
+//===----------------------------------------------------------------------===//
+
+/// Checks that `tensors` are the members of `bucket`, or fill it once it is
+/// flat.
+static LogicalResult verifyMembers(Operation *op, TypeRange tensors,
+                                   Type bucket) {
+  for (auto [index, type] : llvm::enumerate(tensors))
+    if (getElementTypeOf(type) != getElementTypeOf(bucket))
+      return op->emitOpError()
+             << "expected tensor " << index << " to have element type "
+             << getElementTypeOf(bucket) << ", but got " << type;
+  if (auto bucketType = dyn_cast<BucketType>(bucket)) {
+    if (tensors.size() != bucketType.getNumMembers())
+      return op->emitOpError()
+             << "expected " << bucketType.getNumMembers()
+             << " tensors for this bucket, but got " << tensors.size();
+    for (auto [index, type] : llvm::enumerate(tensors))
+      if (cast<RankedTensorType>(type).getShape() != bucketType.getShape(index))
+        return op->emitOpError()
+               << "expected tensor " << index << " to be "
+               << bucketType.getMemberType(index) << ", but got " << type;
+    return success();
+  }
+  int64_t numElements = 0;
+  for (Type type : tensors)
+    numElements += getNumElementsOf(type);
+  if (numElements != getNumElementsOf(bucket))
+    return op->emitOpError()
+           << "expected tensors of " << getNumElementsOf(bucket)
+           << " elements together, but got " << numElements;
+  return success();
+}
+
+LogicalResult PackOp::verify() {
+  return verifyMembers(*this, getTensors().getTypes(), getBucket().getType());
+}
+
+LogicalResult UnpackOp::verify() {
+  return verifyMembers(*this, getTensors().getTypes(), getBucket().getType());
+}
+
+OpFoldResult PackOp::fold(FoldAdaptor) {
+  // pack(unpack(b)) is b.
+  if (getTensors().empty())
+    return {};
+  auto unpack = getTensors().front().getDefiningOp<UnpackOp>();
+  if (unpack && unpack.getBucket().getType() == getBucket().getType() &&
+      llvm::equal(unpack.getTensors(), getTensors()))
+    return unpack.getBucket();
+  return {};
+}
+
+LogicalResult UnpackOp::fold(FoldAdaptor,
+                             SmallVectorImpl<OpFoldResult> &results) {
+  // unpack(pack(t…)) is t….
+  auto pack = getBucket().getDefiningOp<PackOp>();
+  if (!pack || pack.getTensors().getTypes() != getTensors().getTypes())
+    return failure();
+  llvm::append_range(results, pack.getTensors());
+  return success();
+}
+
+LogicalResult ConcatOp::verify() {
+  Type type = getResult().getType();
+  auto bucket = dyn_cast<BucketType>(type);
+  SmallVector<DenseI64ArrayAttr> shapes;
+  int64_t numElements = 0;
+  for (auto [index, part] : llvm::enumerate(getParts().getTypes())) {
+    if (getElementTypeOf(part) != getElementTypeOf(type))
+      return emitOpError() << "expected operand " << index
+                           << " to have element type " << getElementTypeOf(type)
+                           << ", but got " << part;
+    if (isa<BucketType>(part) != isa<BucketType>(type))
+      return emitOpError() << "expected operand " << index
+                           << " to be of the result's kind, but got " << part;
+    if (bucket)
+      llvm::append_range(shapes, cast<BucketType>(part).getShapes());
+    numElements += getNumElementsOf(part);
+  }
+  if (bucket && bucket.getShapes() != ArrayRef(shapes))
+    return emitOpError()
+           << "expected the operands' members to be the result's, "
+           << "but they make "
+           << BucketType::get(getContext(), bucket.getElementType(), shapes);
+  if (numElements != getNumElementsOf(type))
+    return emitOpError() << "expected operands of " << getNumElementsOf(type)
+                         << " elements together, but got " << numElements;
+  return success();
+}
+
+OpFoldResult ConcatOp::fold(FoldAdaptor) {
+  if (getParts().size() == 1 && getParts().front().getType() == getType())
+    return getParts().front();
+  // The extracts of one bucket, put together again.
+  Value whole;
+  int64_t next = 0;
+  for (Value part : getParts()) {
+    auto extract = part.getDefiningOp<ExtractOp>();
+    if (!extract || (whole && extract.getBucket() != whole))
+      return {};
+    whole = extract.getBucket();
+    for (int64_t member : extract.getMembers())
+      if (member != next++)
+        return {};
+  }
+  if (whole && whole.getType() == getType())
+    return whole;
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.extract
+//===----------------------------------------------------------------------===//
+
+LogicalResult ExtractOp::inferReturnTypes(
+    MLIRContext *context, std::optional<Location> location, ValueRange operands,
+    DictionaryAttr attributes, OpaqueProperties properties, RegionRange regions,
+    SmallVectorImpl<Type> &types) {
+  Adaptor adaptor(operands, attributes, properties, regions);
+  auto bucket = dyn_cast<BucketType>(adaptor.getBucket().getType());
+  if (!bucket)
+    return emitOptionalError(location, "expected a bucket to extract from");
+  SmallVector<DenseI64ArrayAttr> shapes;
+  ArrayRef<int64_t> members = adaptor.getMembers();
+  for (auto [index, member] : llvm::enumerate(members)) { // C1
+    if (member < 0 || member >= bucket.getNumMembers())
+      return emitOptionalError(location, "expected members below ",
+                               bucket.getNumMembers(), ", but got ", member);
+    if (index > 0 && member != members[index - 1] + 1)
+      return emitOptionalError(location, "expected adjacent members, but got ",
+                               member, " after ", members[index - 1]);
+    shapes.push_back(bucket.getShapes()[member]);
+  }
+  types.push_back(BucketType::get(context, bucket.getElementType(), shapes));
+  return success();
+}
+
+OpFoldResult ExtractOp::fold(FoldAdaptor) {
+  if (getBucket().getType() == getType())
+    return getBucket();
+  ArrayRef<int64_t> members = getMembers();
+  if (members.empty())
+    return {};
+  // An extract of an extract reads the outer bucket.
+  if (auto outer = getBucket().getDefiningOp<ExtractOp>()) {
+    SmallVector<int64_t> composed;
+    for (int64_t member : members)
+      composed.push_back(outer.getMembers()[member]);
+    setOperand(outer.getBucket());
+    setMembers(composed);
+    return getResult();
+  }
+  // Exactly one part of a concat.
+  if (auto concat = getBucket().getDefiningOp<ConcatOp>()) {
+    int64_t first = 0;
+    for (Value part : concat.getParts()) {
+      int64_t size = cast<BucketType>(part.getType()).getNumMembers();
+      if (first == members.front() &&
+          size == static_cast<int64_t>(members.size()) && size > 0)
+        return part;
+      first += size;
+    }
+  }
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// The algebra
+//===----------------------------------------------------------------------===//
+
+/// The kind of an algebra operation's operand decides about its result.
+static LogicalResult inferAlgebraType(Value input,
+                                      SmallVectorImpl<Type> &types) {
+  if (!isa<MemRefType>(input.getType()))
+    types.push_back(input.getType());
+  return success();
+}
+
+/// C1 of every algebra operation.
+template <typename OpTy>
+static LogicalResult verifyAlgebra(OpTy op) {
+  Type input = op.getInput().getType();
+  Value destination = op.getDestination();
+  if (isa<MemRefType>(input)) {
+    if (!destination || op.getResult())
+      return op.emitOpError() << "expected an 'into' operand and no result on "
+                              << "memrefs";
+    return success();
+  }
+  if (!op.getResult())
+    return op.emitOpError() << "expected a result on tensors and buckets";
+  if (destination && destination.getType() != op.getResult().getType())
+    return op.emitOpError()
+           << "expected 'into' to have the result's type, but got "
+           << destination.getType();
+  return success();
+}
+
+/// Reads of operands and writes of `into`, once those are memory.
+template <typename OpTy>
+static void getAlgebraEffects(
+    OpTy op, SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+                 &effects) {
+  if (!isa<MemRefType>(op.getInput().getType()))
+    return;
+  effects.emplace_back(MemoryEffects::Read::get(), &op.getInputMutable(),
+                       SideEffects::DefaultResource::get());
+  for (OpOperand &destination : op.getDestinationMutable())
+    effects.emplace_back(MemoryEffects::Write::get(), &destination,
+                         SideEffects::DefaultResource::get());
+}
+
+// ddp.all_reduce
+
+LogicalResult AllReduceOp::inferReturnTypes(MLIRContext *,
+                                            std::optional<Location>,
+                                            ValueRange operands, DictionaryAttr,
+                                            OpaqueProperties, RegionRange,
+                                            SmallVectorImpl<Type> &types) {
+  return inferAlgebraType(operands.front(), types);
+}
+
+LogicalResult AllReduceOp::verify() {
+  if (getWire() && !isa<Float16Type, BFloat16Type>(*getWire())) // C3
+    return emitOpError() << "expected wire type f16 or bf16, but got "
+                         << *getWire();
+  if (getDestination() &&
+      getDestination().getType() != getInput().getType()) // C4
+    return emitOpError()
+           << "expected 'into' to have the operand's type, but got "
+           << getDestination().getType();
+  return verifyAlgebra(*this);
+}
+
+LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGroup(*this, getGroupAttr(), symbols); // C2
+}
+
+bool AllReduceOp::isElementwise() { return true; }
+
+void AllReduceOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  effects.emplace_back(MemoryEffects::Write::get(), CollectiveResource::get());
+  getAlgebraEffects(*this, effects);
+}
+
+// ddp.cast
+
+/// Whether every value of `from` is a value of `to`.
+static bool isLossless(Type from, Type to) {
+  if (isa<Float32Type>(to))
+    return isa<Float16Type, BFloat16Type, Float32Type>(from);
+  return isa<Float64Type>(to) || from == to;
+}
+
+LogicalResult CastOp::verify() {
+  Type source = getInput().getType();
+  Value other = getResult() ? getResult() : getDestination();
+  if (!other)
+    return verifyAlgebra(*this);
+  Type target = other.getType();
+  bool sameShape = source.getTypeID() == target.getTypeID();
+  if (auto bucket = dyn_cast<BucketType>(source))
+    sameShape =
+        sameShape && cast<BucketType>(target).getShapes() == bucket.getShapes();
+  else
+    sameShape = sameShape && cast<ShapedType>(source).getShape() ==
+                                 cast<ShapedType>(target).getShape();
+  if (!sameShape) // C2
+    return emitOpError() << "expected a target of the same shape as " << source
+                         << ", but got " << target;
+  return verifyAlgebra(*this);
+}
+
+LogicalResult CastOp::fold(FoldAdaptor,
+                           SmallVectorImpl<OpFoldResult> &results) {
+  if (!getResult() || getDestination())
+    return failure();
+  if (getInput().getType() == getResult().getType()) {
+    results.push_back(getInput());
+    return success();
+  }
+  // A first cast that lost nothing is skipped.
+  auto first = getInput().getDefiningOp<CastOp>();
+  if (!first || first.getDestination() ||
+      !isLossless(getElementTypeOf(first.getInput().getType()),
+                  getElementTypeOf(first.getResult().getType())))
+    return failure();
+  if (first.getInput().getType() == getResult().getType()) {
+    results.push_back(first.getInput());
+    return success();
+  }
+  // In place: the results stay what they are.
+  getInputMutable().assign(first.getInput());
+  return success();
+}
+
+bool CastOp::isElementwise() { return true; }
+
+void CastOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  getAlgebraEffects(*this, effects);
+}
+
+// ddp.scale
+
+LogicalResult ScaleOp::inferReturnTypes(MLIRContext *, std::optional<Location>,
+                                        ValueRange operands, DictionaryAttr,
+                                        OpaqueProperties, RegionRange,
+                                        SmallVectorImpl<Type> &types) {
+  return inferAlgebraType(operands.front(), types);
+}
+
+LogicalResult ScaleOp::verify() {
+  if (getFactor().has_value() == getGroup().has_value()) // C2
+    return emitOpError() << "expected either a factor or a process group";
+  return verifyAlgebra(*this);
+}
+
+LogicalResult ScaleOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  if (!getGroup())
+    return success();
+  return verifyGroup(*this, getGroupAttr(), symbols); // C3
+}
+
+LogicalResult ScaleOp::fold(FoldAdaptor,
+                            SmallVectorImpl<OpFoldResult> &results) {
+  if (!getResult() || getDestination() || !getFactor() ||
+      getFactor()->convertToDouble() != 1.0)
+    return failure();
+  results.push_back(getInput());
+  return success();
+}
+
+bool ScaleOp::isElementwise() { return true; }
+
+void ScaleOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  getAlgebraEffects(*this, effects);
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.view
+//===----------------------------------------------------------------------===//
+
+LogicalResult ViewOp::verify() {
+  MemRefType source = getSource().getType(), result = getType();
+  if (!source.getLayout().isIdentity() ||
+      !result.getLayout().isIdentity()) // C1
+    return emitOpError() << "expected memrefs with identity layout";
+  if (source.getElementType() != result.getElementType() ||
+      source.getMemorySpace() != result.getMemorySpace()) // C1
+    return emitOpError() << "expected a slice of " << source.getElementType()
+                         << " in the same memory space, but got " << result;
+  if (static_cast<int64_t>(getOffset()) + result.getNumElements() >
+      source.getNumElements()) // C2
+    return emitOpError() << "expected a slice inside of "
+                         << source.getNumElements() << " elements, but got "
+                         << result.getNumElements() << " from " << getOffset();
+  return success();
+}
+
+OpFoldResult ViewOp::fold(FoldAdaptor) {
+  if (getSource().getType() == getType() && getOffset() == 0)
+    return getSource();
+  if (auto outer = getSource().getDefiningOp<ViewOp>()) {
+    setOperand(outer.getSource());
+    setOffset(getOffset() + outer.getOffset());
+    return getResult();
+  }
+  return {};
+}
+
+Value ViewOp::getViewSource() { return getSource(); }
+
+#define GET_OP_CLASSES
+#include "ddphook/Dialect/DDP/IR/DDPOps.cpp.inc"

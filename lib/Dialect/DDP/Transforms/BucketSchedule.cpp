@@ -1,0 +1,275 @@
+//===- BucketSchedule.cpp --------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Groups reductions as PyTorch's DDP groups parameters, then sorts the block
+// topologically, every bucket a single node. The sort is stable (a heap over
+// the original positions), so that code moves only where it must. Where buckets
+// depend on each other or on themselves, no order exists; the sort then finds a
+// bucket of which some gradients are ready and splits it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "BucketSchedule.h"
+
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "llvm/ADT/STLExtras.h"
+#include <map>
+#include <queue>
+#include <tuple>
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Whether `op` is a reduction that is still to be put into a bucket.
+static AllReduceOp getUnbucketed(Operation *op) {
+  auto allReduce = dyn_cast<AllReduceOp>(op);
+  if (allReduce && isa<RankedTensorType>(allReduce.getInput().getType()) &&
+      !allReduce.getDestination() && !allReduce.getWire())
+    return allReduce;
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// Grouping: append, then close at the limit
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// What the members of a bucket have in common: process group, element type,
+/// reduction, hook.
+using BucketKey =
+    std::tuple<const void *, const void *, Reduction, const void *>;
+
+/// A bucket that is being filled.
+struct OpenBucket {
+  std::unique_ptr<Bucket> bucket;
+  int64_t bytes = 0;
+  bool isFirst = true;
+};
+} // namespace
+
+static BucketKey getKey(AllReduceOp op) {
+  return {op.getGroupAttr().getAsOpaquePointer(),
+          getElementTypeOf(op.getInput().getType()).getAsOpaquePointer(),
+          op.getReduction(), getEffectiveHook(op).getAsOpaquePointer()};
+}
+
+static std::vector<std::unique_ptr<Bucket>>
+fillBuckets(ArrayRef<AllReduceOp> ordered, const BucketLimits &limits) {
+  std::vector<std::unique_ptr<Bucket>> closed;
+  // By key, and in the order in which keys were first seen.
+  std::map<BucketKey, unsigned> indices;
+  std::vector<OpenBucket> open;
+  for (unsigned position = 0; position < ordered.size(); ++position) {
+    AllReduceOp op = ordered[position];
+    auto [it, isNew] = indices.try_emplace(getKey(op), open.size());
+    if (isNew)
+      open.emplace_back();
+    OpenBucket &current = open[it->second];
+    if (!current.bucket) {
+      current.bucket = std::make_unique<Bucket>();
+      current.bucket->firstInOrder = position;
+      current.bytes = 0;
+    }
+    current.bucket->members.push_back(op);
+    Type type = op.getInput().getType();
+    current.bytes += getNumElementsOf(type) *
+                     (getElementTypeOf(type).getIntOrFloatBitWidth() / 8);
+    if (current.bytes >=
+        (current.isFirst ? limits.firstBytes : limits.otherBytes)) {
+      closed.push_back(std::move(current.bucket));
+      current.isFirst = false;
+    }
+  }
+  for (OpenBucket &last : open)
+    if (last.bucket)
+      closed.push_back(std::move(last.bucket));
+  return closed;
+}
+
+//===----------------------------------------------------------------------===//
+// Sorting
+//===----------------------------------------------------------------------===//
+
+namespace {
+class Scheduler {
+public:
+  Scheduler(Block &block, const BucketLimits &limits);
+  BucketSchedule run();
+
+private:
+  struct Node {
+    Operation *op = nullptr;
+    Bucket *bucket = nullptr; // of a member
+    unsigned numPending = 0;  // dependences not scheduled yet
+    bool isDone = false;
+    SmallVector<unsigned, 2> successors;
+  };
+  struct BucketState {
+    unsigned numReady = 0, lastPosition = 0;
+  };
+
+  void addDependences();
+  void makeReady(unsigned node);
+  void finish(unsigned node);
+  void splitFirstBlockedBucket();
+
+  std::vector<Node> nodes;
+  llvm::DenseMap<Operation *, unsigned> positions;
+  llvm::DenseMap<Bucket *, BucketState> states;
+  BucketSchedule schedule;
+  /// Original positions of what may be placed next, earliest first; a bucket
+  /// has the position of its last member.
+  std::priority_queue<unsigned, std::vector<unsigned>, std::greater<unsigned>>
+      ready;
+  unsigned firstUndone = 0, numDone = 0;
+};
+} // namespace
+
+Scheduler::Scheduler(Block &block, const BucketLimits &limits) {
+  for (Operation &op : block.without_terminator()) {
+    positions[&op] = nodes.size();
+    nodes.emplace_back().op = &op;
+  }
+
+  SmallVector<AllReduceOp> ordered;
+  for (Node &node : nodes)
+    if (AllReduceOp allReduce = getUnbucketed(node.op))
+      ordered.push_back(allReduce);
+  if (limits.order == BucketOrder::Reverse)
+    std::reverse(ordered.begin(), ordered.end());
+  if (limits.order == BucketOrder::Ready) {
+    // Where a gradient is produced; what comes from outside is there from the
+    // start.
+    auto getReadyPosition = [&](AllReduceOp op) -> int64_t {
+      Operation *producer = op.getInput().getDefiningOp();
+      auto it = producer ? positions.find(producer) : positions.end();
+      return it == positions.end() ? -1 : static_cast<int64_t>(it->second);
+    };
+    llvm::stable_sort(ordered, [&](AllReduceOp a, AllReduceOp b) {
+      return getReadyPosition(a) < getReadyPosition(b);
+    });
+  }
+
+  schedule.buckets = fillBuckets(ordered, limits);
+  for (auto &bucket : schedule.buckets)
+    for (AllReduceOp member : bucket->members) {
+      unsigned position = positions.lookup(member);
+      nodes[position].bucket = bucket.get();
+      unsigned &last = states[bucket.get()].lastPosition;
+      last = std::max(last, position);
+    }
+  addDependences();
+}
+
+/// Values, and the order of everything that touches memory. Reductions that go
+/// into buckets are no such thing: all ranks run the same program, so their
+/// order is free as long as it is the same everywhere.
+void Scheduler::addDependences() {
+  std::optional<unsigned> lastEffect;
+  for (unsigned position = 0; position < nodes.size(); ++position) {
+    Node &node = nodes[position];
+    auto dependOn = [&](unsigned other) {
+      nodes[other].successors.push_back(position);
+      ++nodes[position].numPending;
+    };
+    node.op->walk([&](Operation *nested) {
+      for (Value operand : nested->getOperands())
+        if (Operation *producer = operand.getDefiningOp())
+          if (auto it = positions.find(producer);
+              it != positions.end() && it->second != position)
+            dependOn(it->second);
+    });
+    if (node.bucket || isMemoryEffectFree(node.op))
+      continue;
+    if (lastEffect)
+      dependOn(*lastEffect);
+    lastEffect = position;
+  }
+}
+
+void Scheduler::makeReady(unsigned position) {
+  Node &node = nodes[position];
+  if (!node.bucket) {
+    ready.push(position);
+    return;
+  }
+  BucketState &state = states[node.bucket];
+  if (++state.numReady == node.bucket->members.size())
+    ready.push(state.lastPosition);
+}
+
+void Scheduler::finish(unsigned position) {
+  nodes[position].isDone = true;
+  ++numDone;
+  for (unsigned successor : nodes[position].successors)
+    if (--nodes[successor].numPending == 0)
+      makeReady(successor);
+}
+
+/// Nothing is ready. The first operation in the original order that is not
+/// placed has all its dependences placed, so it can only be a reduction whose
+/// bucket waits for others: that bucket becomes two.
+void Scheduler::splitFirstBlockedBucket() {
+  while (nodes[firstUndone].isDone)
+    ++firstUndone;
+  Bucket *bucket = nodes[firstUndone].bucket;
+  auto rest = std::make_unique<Bucket>();
+  rest->isSplit = bucket->isSplit = true;
+  SmallVector<AllReduceOp> readyMembers;
+  unsigned firstRest = 0;
+  for (auto [index, member] : llvm::enumerate(bucket->members)) {
+    if (nodes[positions.lookup(member)].numPending == 0) {
+      readyMembers.push_back(member);
+      continue;
+    }
+    if (rest->members.empty())
+      firstRest = index;
+    rest->members.push_back(member);
+  }
+  rest->firstInOrder = bucket->firstInOrder + firstRest;
+  bucket->members = std::move(readyMembers);
+  for (Bucket *part : {bucket, rest.get()}) {
+    unsigned &last = states[part].lastPosition;
+    last = 0;
+    for (AllReduceOp member : part->members) {
+      unsigned position = positions.lookup(member);
+      nodes[position].bucket = part;
+      last = std::max(last, position);
+    }
+  }
+  states[rest.get()].numReady = 0;
+  ready.push(states[bucket].lastPosition);
+  schedule.buckets.push_back(std::move(rest));
+}
+
+BucketSchedule Scheduler::run() {
+  for (unsigned position = 0; position < nodes.size(); ++position)
+    if (nodes[position].numPending == 0)
+      makeReady(position);
+  while (numDone < nodes.size()) {
+    if (ready.empty())
+      splitFirstBlockedBucket();
+    unsigned position = ready.top();
+    ready.pop();
+    Bucket *bucket = nodes[position].bucket;
+    if (!bucket) {
+      schedule.items.push_back(nodes[position].op);
+      finish(position);
+      continue;
+    }
+    schedule.items.push_back(bucket);
+    for (AllReduceOp member : bucket->members)
+      finish(positions.lookup(member));
+  }
+  llvm::stable_sort(schedule.buckets, [](const auto &a, const auto &b) {
+    return a->firstInOrder < b->firstInOrder;
+  });
+  return std::move(schedule);
+}
+
+BucketSchedule mlir::ddp::scheduleBuckets(Block &block,
+                                          const BucketLimits &limits) {
+  return Scheduler(block, limits).run();
+}

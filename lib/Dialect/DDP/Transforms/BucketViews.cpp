@@ -1,0 +1,216 @@
+//===- BucketViews.cpp -----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-bucket-views: replaces pack and unpack by views of one buffer, at the
+// border between tensors and memory, so that One-Shot Bufferize sees every
+// gradient as a value of its own that is born in the right place.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/DestinationStyleOpInterface.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPBUCKETVIEWSPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// The slice of `buffer` that holds a tensor of this type.
+static Value createView(OpBuilder &builder, Location loc, Value buffer,
+                        int64_t offset, RankedTensorType type) {
+  return ViewOp::create(builder, loc,
+                        MemRefType::get(type.getShape(), type.getElementType()),
+                        buffer, builder.getI64IntegerAttr(offset));
+}
+
+static MemRefType getBufferType(Value flatBucket) {
+  auto type = cast<RankedTensorType>(flatBucket.getType());
+  return MemRefType::get(type.getShape(), type.getElementType());
+}
+
+//===----------------------------------------------------------------------===//
+// Where a gradient's memory comes from
+//===----------------------------------------------------------------------===//
+
+/// Whether every use of `value` but the one by `except` is a read that is over
+/// before `limit`.
+static bool isOnlyReadBefore(Value value, Operation *except, Operation *limit) {
+  for (OpOperand &use : value.getUses()) {
+    Operation *owner = use.getOwner();
+    if (owner == except)
+      continue;
+    Operation *user = limit->getBlock()->findAncestorOpInBlock(*owner);
+    if (!user || !user->isBeforeInBlock(limit))
+      return false;
+    // Views, yields, calls and the like may let the value live on.
+    auto dps = dyn_cast<DestinationStyleOpInterface>(owner);
+    if (!dps || dps.isDpsInit(&use))
+      return false;
+  }
+  return true;
+}
+
+/// The operand of `producer` that becomes its result `value`, if the operation
+/// updates an operand in place.
+static OpOperand *getTiedOperand(Operation *producer, OpResult value) {
+  if (auto dps = dyn_cast<DestinationStyleOpInterface>(producer))
+    return dps.getTiedOpOperand(value);
+  if (auto loop = dyn_cast<scf::ForOp>(producer))
+    return loop.getTiedLoopInit(value);
+  return nullptr;
+}
+
+/// Follows the chain of in-place updates that makes `gradient` back to the
+/// `tensor.empty` at its start, and returns the operand that holds it; null if
+/// there is no such chain, or another operation needs what it overwrites. A
+/// fill that several chains share is cloned: each needs its own.
+static OpOperand *findStart(Value gradient, Operation *pack) {
+  Block *block = pack->getBlock();
+  OpOperand *link = nullptr; // the operand that `value` is, in its only user
+  Value value = gradient;
+  while (Operation *producer = value.getDefiningOp()) {
+    if (isa<tensor::EmptyOp>(producer))
+      return link;
+    if (producer->getBlock() != block)
+      return nullptr;
+    if (link && !value.hasOneUse()) {
+      if (auto fill = dyn_cast<linalg::FillOp>(producer)) {
+        OpBuilder builder(link->getOwner());
+        Operation *clone = builder.clone(*fill);
+        value = clone->getResult(0);
+        link->set(value);
+        producer = clone;
+      } else if (!isOnlyReadBefore(value, link->getOwner(), pack)) {
+        return nullptr;
+      }
+    }
+    link = getTiedOperand(producer, cast<OpResult>(value));
+    if (!link)
+      return nullptr;
+    value = link->get();
+  }
+  return nullptr;
+}
+
+/// The first operation that may overwrite the bucket: the first user of the
+/// packed value.
+static Operation *findFirstUser(PackOp pack) {
+  Block *block = pack->getBlock();
+  Operation *first = block->getTerminator();
+  for (Operation *user : pack->getUsers()) {
+    Operation *ancestor = block->findAncestorOpInBlock(*user);
+    if (ancestor && ancestor->isBeforeInBlock(first))
+      first = ancestor;
+  }
+  return first;
+}
+
+//===----------------------------------------------------------------------===//
+// Rewriting
+//===----------------------------------------------------------------------===//
+
+static void rewritePack(PackOp pack) {
+  Location loc = pack.getLoc();
+  Block *block = pack->getBlock();
+  OpBuilder top(block, block->begin()), builder(pack);
+  Value buffer =
+      memref::AllocOp::create(top, loc, getBufferType(pack.getBucket()),
+                              ValueRange(), top.getI64IntegerAttr(64));
+  Operation *firstUser = findFirstUser(pack);
+  llvm::SmallDenseSet<Value> seen;
+  int64_t offset = 0;
+  unsigned numCopied = 0;
+  for (Value gradient : pack.getTensors()) {
+    auto type = cast<RankedTensorType>(gradient.getType());
+    Value view = createView(top, loc, buffer, offset, type);
+    offset += type.getNumElements();
+    OpOperand *start = nullptr;
+    // A gradient that is packed twice is born in one place and copied to the
+    // other; one that is read after the bucket was reduced needs memory of its
+    // own.
+    if (seen.insert(gradient).second &&
+        isOnlyReadBefore(gradient, pack, firstUser))
+      start = findStart(gradient, pack);
+    if (start) {
+      Operation *empty = start->get().getDefiningOp();
+      start->set(bufferization::ToTensorOp::create(
+          top, loc, type, view, /*restrict=*/true, /*writable=*/true));
+      if (empty->use_empty())
+        empty->erase();
+    } else {
+      ++numCopied;
+    }
+    // Folds away where the gradient was born here, and is the copy where not.
+    bufferization::MaterializeInDestinationOp::create(
+        builder, loc, TypeRange(), gradient, view, /*restrict=*/true,
+        /*writable=*/true);
+  }
+  if (numCopied != 0)
+    remark::missed(
+        loc,
+        remark::RemarkOpts::name("BucketView").category("ddp-bucket-views"))
+        << "gradients are copied into their bucket"
+        << remark::metric("copied", numCopied)
+        << remark::metric("gradients", pack.getTensors().size());
+  Value packed = bufferization::ToTensorOp::create(
+      builder, loc, pack.getBucket().getType(), buffer, /*restrict=*/true,
+      /*writable=*/true);
+  pack.replaceAllUsesWith(packed);
+  pack.erase();
+}
+
+static void rewriteUnpack(UnpackOp unpack) {
+  Location loc = unpack.getLoc();
+  OpBuilder builder(unpack);
+  // The last use may hand the memory on; an earlier one only lends it.
+  bool isLast =
+      llvm::all_of(unpack.getBucket().getUsers(), [&](Operation *user) {
+        if (user == unpack)
+          return true;
+        Operation *ancestor = unpack->getBlock()->findAncestorOpInBlock(*user);
+        return ancestor && ancestor->isBeforeInBlock(unpack);
+      });
+  // Whether the bucket is ours to overwrite at all.
+  isLast = isLast && unpack.getBucket().getDefiningOp();
+  Value buffer = bufferization::ToBufferOp::create(
+      builder, loc, getBufferType(unpack.getBucket()), unpack.getBucket(),
+      /*read_only=*/!isLast);
+  int64_t offset = 0;
+  for (Value tensor : unpack.getTensors()) {
+    auto type = cast<RankedTensorType>(tensor.getType());
+    Value view = createView(builder, loc, buffer, offset, type);
+    offset += type.getNumElements();
+    tensor.replaceAllUsesWith(bufferization::ToTensorOp::create(
+        builder, loc, type, view, /*restrict=*/true, /*writable=*/isLast));
+  }
+  unpack.erase();
+}
+
+namespace {
+struct BucketViewsPass
+    : public ddp::impl::DDPBucketViewsPassBase<BucketViewsPass> {
+  using DDPBucketViewsPassBase::DDPBucketViewsPassBase;
+
+  void runOnOperation() override {
+    SmallVector<PackOp> packs;
+    SmallVector<UnpackOp> unpacks;
+    getOperation()->walk([&](Operation *op) {
+      if (auto pack = dyn_cast<PackOp>(op))
+        packs.push_back(pack);
+      else if (auto unpack = dyn_cast<UnpackOp>(op))
+        unpacks.push_back(unpack);
+    });
+    llvm::for_each(packs, rewritePack);
+    llvm::for_each(unpacks, rewriteUnpack);
+  }
+};
+} // namespace

@@ -1,0 +1,144 @@
+//===- Bucketize.cpp -------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-bucketize: puts gradients into buckets. BucketSchedule.cpp decides which;
+// this file rewrites the IR.
+//
+//===----------------------------------------------------------------------===//
+
+#include "BucketSchedule.h"
+
+#include "mlir/IR/Remarks.h"
+#include <cmath>
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPBUCKETIZEPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Replaces the members of `bucket` by pack → all-reduce → unpack before
+/// `insertionPoint`.
+static AllReduceOp emitBucket(Bucket &bucket, StringRef name,
+                              Operation *insertionPoint) {
+  OpBuilder builder(insertionPoint);
+  SmallVector<Value> tensors;
+  SmallVector<Location> locations;
+  for (AllReduceOp member : bucket.members) {
+    tensors.push_back(member.getInput());
+    locations.push_back(member.getLoc());
+  }
+  AllReduceOp first = bucket.members.front();
+  Location loc = builder.getFusedLoc(locations);
+  TypeRange types = ValueRange(tensors).getTypes();
+  auto bucketType = BucketType::getFromTensors(
+      builder.getContext(), getElementTypeOf(types.front()), types);
+  Value packed = PackOp::create(builder, loc, bucketType, tensors);
+  auto reduced = AllReduceOp::create(
+      builder, loc, bucketType, first.getReductionAttr(), packed,
+      first.getGroupAttr(), /*wire=*/TypeAttr(), builder.getStringAttr(name),
+      /*destination=*/Value());
+  // All members have the same hook, or none.
+  if (Attribute hook = first->getAttr(DDPDialect::kHookAttrName))
+    reduced->setAttr(DDPDialect::kHookAttrName, hook);
+  auto unpack = UnpackOp::create(builder, loc, SmallVector<Type>(types),
+                                 reduced.getResult());
+  for (auto [member, tensor] : llvm::zip(bucket.members, unpack.getTensors()))
+    member.getResult().replaceAllUsesWith(tensor);
+  for (AllReduceOp member : bucket.members)
+    member.erase();
+  return reduced;
+}
+
+namespace {
+struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
+  using DDPBucketizePassBase::DDPBucketizePassBase;
+
+  LogicalResult initializeOptions(
+      StringRef options,
+      function_ref<LogicalResult(const Twine &)> errorHandler) override {
+    return Pass::initializeOptions(normalizeOptionSpelling(options),
+                                   errorHandler);
+  }
+
+  FailureOr<BucketLimits> getLimits() {
+    constexpr double mib = 1024 * 1024, unset = -1;
+    for (double value : {bucketCapMb.getValue(), firstBucketMb.getValue()})
+      if (!(value >= 0 || value == unset) || std::isinf(value))
+        return getOperation().emitError()
+               << "expected a bucket limit that is not negative, but got "
+               << value << " MiB";
+    double cap = bucketCapMb == unset ? 25 : bucketCapMb.getValue();
+    double first = firstBucketMb != unset ? firstBucketMb.getValue()
+                   : bucketCapMb != unset ? cap
+                                          : 1;
+    return BucketLimits{static_cast<int64_t>(first * mib),
+                        static_cast<int64_t>(cap * mib), order};
+  }
+
+  /// The number after the last bucket that the module has already.
+  unsigned getNextNumber() {
+    unsigned next = 0;
+    getOperation().walk([&](AllReduceOp op) {
+      unsigned number;
+      if (StringRef name = op.getBucketName().value_or("");
+          name.consume_front("b") && !name.getAsInteger(10, number))
+        next = std::max(next, number + 1);
+    });
+    return next;
+  }
+
+  void runOnOperation() override {
+    FailureOr<BucketLimits> limits = getLimits();
+    if (failed(limits))
+      return signalPassFailure();
+
+    llvm::SetVector<Block *> blocks;
+    getOperation().walk([&](AllReduceOp op) {
+      if (isa<RankedTensorType>(op.getInput().getType()) && op.getWire()) {
+        op.emitOpError() << "expected no wire type before 'ddp-bucketize'";
+        return signalPassFailure();
+      }
+      if (isa<RankedTensorType>(op.getInput().getType()) &&
+          !op.getDestination())
+        blocks.insert(op->getBlock());
+    });
+
+    unsigned next = getNextNumber();
+    for (Block *block : blocks)
+      rewriteBlock(*block, *limits, next);
+  }
+
+  void rewriteBlock(Block &block, const BucketLimits &limits, unsigned &next) {
+    BucketSchedule schedule = scheduleBuckets(block, limits);
+    llvm::DenseMap<Bucket *, unsigned> numbers;
+    for (auto &bucket : schedule.buckets)
+      numbers[bucket.get()] = next++;
+
+    Operation *terminator = block.getTerminator();
+    for (ScheduledItem item : schedule.items) {
+      if (auto *op = dyn_cast<Operation *>(item)) {
+        op->moveBefore(terminator);
+        continue;
+      }
+      auto *bucket = cast<Bucket *>(item);
+      unsigned numMembers = bucket->members.size();
+      bool isSplit = bucket->isSplit;
+      AllReduceOp reduced = emitBucket(
+          *bucket, "b" + std::to_string(numbers.lookup(bucket)), terminator);
+      remark::passed(
+          reduced.getLoc(),
+          remark::RemarkOpts::name("Bucket").category("ddp-bucketize"))
+          << *reduced.getBucketName() << remark::metric("gradients", numMembers)
+          << remark::metric(
+                 "bytes",
+                 cast<BucketType>(reduced.getInput().getType()).getNumBytes())
+          << remark::metric("split-by-a-dependence", isSplit);
+    }
+  }
+};
+} // namespace

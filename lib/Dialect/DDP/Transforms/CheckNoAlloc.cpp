@@ -1,0 +1,43 @@
+//===- CheckNoAlloc.cpp ----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-check-no-alloc: a proof that a step neither allocates nor copies.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPCHECKNOALLOCPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+struct CheckNoAllocPass
+    : public ddp::impl::DDPCheckNoAllocPassBase<CheckNoAllocPass> {
+  using DDPCheckNoAllocPassBase::DDPCheckNoAllocPassBase;
+
+  void runOnOperation() override {
+    // A diagnostic costs more than all the rest: report the first few.
+    constexpr unsigned maxReported = 8;
+    unsigned numFound = 0;
+    getOperation().walk([&](Operation *op) {
+      if (!isa<memref::AllocOp, memref::AllocaOp, memref::DeallocOp,
+               memref::ReallocOp, memref::CopyOp, bufferization::CloneOp>(op))
+        return;
+      if (++numFound <= maxReported)
+        op->emitOpError() << "expected a step without allocations and copies";
+    });
+    if (numFound > maxReported)
+      getOperation().emitError()
+          << "found " << numFound << " allocations and copies in all";
+    if (numFound != 0)
+      signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,121 @@
+//===- ExpandHooks.cpp -----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-expand-hooks: asks every bucket's hook what it does, and puts that in the
+// place of the reduction.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/IR/Remarks.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPEXPANDHOOKSPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Whether an earlier expansion built `op`. An operation that carries
+/// `#ddp.allreduce` from the start expands to itself, so nothing is lost by
+/// taking it for one; but its bucket is recorded once.
+static bool isFinal(AllReduceOp op, const llvm::StringSet<> &recorded) {
+  return isa_and_nonnull<AllReduceHookAttr>(
+             op->getAttr(DDPDialect::kHookAttrName)) &&
+         recorded.contains(op.getBucketName().value_or(""));
+}
+
+namespace {
+struct ExpandHooksPass
+    : public ddp::impl::DDPExpandHooksPassBase<ExpandHooksPass> {
+  using DDPExpandHooksPassBase::DDPExpandHooksPassBase;
+
+  LogicalResult initializeOptions(
+      StringRef options,
+      function_ref<LogicalResult(const Twine &)> errorHandler) override {
+    return Pass::initializeOptions(normalizeOptionSpelling(options),
+                                   errorHandler);
+  }
+
+  void runOnOperation() override {
+    FailureOr<HookAttrInterface> defaultHook = parseHookOptions(
+        &getContext(), hook, wrapper, [&](const Twine &message) {
+          return getOperation().emitError() << message;
+        });
+    if (failed(defaultHook))
+      return signalPassFailure();
+
+    llvm::StringSet<> recorded;
+    for (auto info : getOperation().getOps<BucketInfoOp>())
+      recorded.insert(info.getBucketName());
+    SmallVector<AllReduceOp> reductions;
+    getOperation().walk([&](AllReduceOp op) {
+      if (!isa<MemRefType>(op.getInput().getType()) && !isFinal(op, recorded))
+        reductions.push_back(op);
+    });
+    for (AllReduceOp op : reductions)
+      if (failed(expand(op, *defaultHook)))
+        return signalPassFailure();
+  }
+
+  LogicalResult expand(AllReduceOp op, HookAttrInterface defaultHook) {
+    auto bucket = dyn_cast<TypedValue<BucketType>>(op.getInput());
+    if (!bucket || !op.getBucketName())
+      return op.emitOpError()
+             << "expected a named bucket; run 'ddp-bucketize' first";
+    BucketType type = bucket.getType();
+    HookAttrInterface hook = getEffectiveHook(op, defaultHook);
+    if (failed(hook.verifyBucket(type, [&] { return op.emitOpError(); })))
+      return failure();
+
+    OpBuilder builder(op);
+    BucketReduction reduction{op.getLoc(), op.getReduction(), op.getGroupAttr(),
+                              op.getBucketNameAttr()};
+    FailureOr<Value> reduced = hook.expand(builder, reduction, bucket);
+    if (failed(reduced))
+      return op.emitOpError() << "hook " << hook << " could not be expanded";
+    if (reduced->getType() != type)
+      return op.emitOpError() << "expected hook " << hook << " to give " << type
+                              << ", but got " << reduced->getType();
+    op.getResult().replaceAllUsesWith(*reduced);
+
+    builder.setInsertionPointToEnd(getOperation().getBody());
+    BucketInfoOp::create(builder, op.getLoc(), op.getBucketNameAttr(),
+                         op.getReductionAttr(), op.getGroupAttr(), hook,
+                         TypeAttr::get(hook.getWireType(type)),
+                         builder.getI64IntegerAttr(hook.getWireBytes(type)),
+                         builder.getI64IntegerAttr(hook.getStateBytes(type)),
+                         TypeAttr::get(type));
+    remark::passed(op.getLoc(), remark::RemarkOpts::name("Hook").category(
+                                    "ddp-expand-hooks"))
+        << *op.getBucketName() << remark::metric("hook", Attribute(hook))
+        << remark::metric("gradient-bytes", type.getNumBytes())
+        << remark::metric("wire-bytes", hook.getWireBytes(type))
+        << remark::metric("state-bytes", hook.getStateBytes(type));
+    op.erase();
+
+    // Without communication nothing needs the bucket: give the gradients back.
+    if (*reduced == bucket)
+      foldUnpacks(bucket);
+    return success();
+  }
+
+  static void foldUnpacks(Value bucket) {
+    auto pack = bucket.getDefiningOp<PackOp>();
+    if (!pack)
+      return;
+    for (Operation *user : llvm::make_early_inc_range(bucket.getUsers()))
+      if (auto unpack = dyn_cast<UnpackOp>(user)) {
+        unpack.replaceAllUsesWith(pack.getTensors());
+        unpack.erase();
+      }
+    if (pack->use_empty())
+      pack.erase();
+  }
+};
+} // namespace

@@ -1,0 +1,316 @@
+//===- PlanArena.cpp -------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-plan-arena: static memory planning. Every buffer of a function gets an
+// offset in one arena; buffers that are never alive together share it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Analysis/CallGraph.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/Support/MathExtras.h"
+#include <map>
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPPLANARENAPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// A cache line, and enough for any vector load.
+static constexpr int64_t kAlignment = 64;
+
+namespace {
+/// A buffer, and the top-level operations of its function between which it is
+/// alive.
+struct Interval {
+  memref::AllocOp alloc;
+  int64_t begin, end;
+  int64_t bytes;
+  int64_t offset = 0;
+};
+} // namespace
+
+static int64_t getBytes(MemRefType type) {
+  unsigned bits = type.getElementType().isIndex()
+                      ? 64
+                      : std::max(8u, type.getElementTypeBitWidth());
+  return llvm::alignTo(type.getNumElements() * (bits / 8), kAlignment);
+}
+
+//===----------------------------------------------------------------------===//
+// Lifetimes
+//===----------------------------------------------------------------------===//
+
+/// All values that may be (a part of) the buffer `alloc`, and the operations
+/// that use one of them. Fails where the buffer leaves the function.
+static LogicalResult collectUsers(memref::AllocOp alloc,
+                                  llvm::SetVector<Operation *> &users) {
+  llvm::SetVector<Value> aliases;
+  aliases.insert(alloc.getResult());
+  for (unsigned i = 0; i < aliases.size(); ++i)
+    for (OpOperand &use : aliases[i].getUses()) {
+      Operation *user = use.getOwner();
+      users.insert(user);
+      if (user->hasTrait<OpTrait::ReturnLike>() &&
+          isa<FunctionOpInterface>(user->getParentOp()))
+        return failure();
+      if (isa<memref::DeallocOp>(user))
+        continue;
+      // Whatever has a memref result may pass its operand on; so may branches
+      // to the blocks behind them, and terminators to the operation around.
+      auto insertMemRefs = [&](ValueRange values) {
+        for (Value value : values)
+          if (isa<BaseMemRefType>(value.getType()))
+            aliases.insert(value);
+      };
+      insertMemRefs(user->getResults());
+      for (Region &region : user->getRegions())
+        for (Block &block : region)
+          insertMemRefs(block.getArguments());
+      for (Block *successor : user->getSuccessors())
+        insertMemRefs(successor->getArguments());
+      if (user->hasTrait<OpTrait::IsTerminator>() &&
+          !isa<FunctionOpInterface>(user->getParentOp())) {
+        Operation *parent = user->getParentOp();
+        users.insert(parent);
+        insertMemRefs(parent->getResults());
+        for (Region &region : parent->getRegions())
+          for (Block &block : region)
+            insertMemRefs(block.getArguments());
+      }
+    }
+  return success();
+}
+
+/// The buffers of a function with a single block, by the positions of its
+/// operations. With several blocks (unstructured control flow) positions say
+/// nothing, and every buffer is alive throughout.
+static FailureOr<std::vector<Interval>> getIntervals(func::FuncOp function) {
+  Block &entry = function.front();
+  bool isStructured = function.getBody().hasOneBlock();
+  llvm::DenseMap<Operation *, int64_t> positions;
+  for (auto [position, op] : llvm::enumerate(entry))
+    positions[&op] = position;
+
+  std::vector<Interval> intervals;
+  WalkResult result =
+      function.walk([&](memref::AllocOp alloc) {
+        MemRefType type = alloc.getType();
+        if (!type.hasStaticShape() || !type.getLayout().isIdentity()) {
+          alloc.emitOpError()
+              << "expected a buffer of static shape, but got " << type;
+          return WalkResult::interrupt();
+        }
+        llvm::SetVector<Operation *> users;
+        if (failed(collectUsers(alloc, users))) {
+          alloc.emitOpError()
+              << "expected a buffer that does not leave the function";
+          return WalkResult::interrupt();
+        }
+        Interval interval{alloc, INT64_MAX, 0, getBytes(type)};
+        if (!isStructured) {
+          interval.begin = 0;
+          interval.end = INT64_MAX;
+        } else {
+          users.insert(alloc);
+          for (Operation *user : users) {
+            int64_t position =
+                positions.lookup(entry.findAncestorOpInBlock(*user));
+            // The allocation itself holds nothing yet, nor do its views.
+            if (user == alloc || isa<ViewLikeOpInterface>(user))
+              continue;
+            interval.begin = std::min(interval.begin, position);
+            interval.end = std::max(interval.end, position);
+          }
+          if (interval.begin == INT64_MAX)
+            interval.begin = interval.end =
+                positions.lookup(entry.findAncestorOpInBlock(*alloc));
+        }
+        intervals.push_back(interval);
+        return WalkResult::advance();
+      });
+  if (result.wasInterrupted())
+    return failure();
+  return intervals;
+}
+
+//===----------------------------------------------------------------------===//
+// Placement
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Free memory below the arena's current end, by offset; neighbours are merged.
+class FreeList {
+public:
+  int64_t allocate(int64_t bytes) {
+    auto best = byOffset.end();
+    for (auto it = byOffset.begin(); it != byOffset.end(); ++it)
+      if (it->second >= bytes &&
+          (best == byOffset.end() || it->second < best->second))
+        best = it;
+    if (best != byOffset.end()) {
+      auto [offset, size] = *best;
+      byOffset.erase(best);
+      if (size > bytes)
+        byOffset[offset + bytes] = size - bytes;
+      return offset;
+    }
+    // Grow, beginning in the free piece at the end if there is one.
+    int64_t offset = end;
+    if (!byOffset.empty()) {
+      auto last = std::prev(byOffset.end());
+      if (last->first + last->second == end) {
+        offset = last->first;
+        byOffset.erase(last);
+      }
+    }
+    end = offset + bytes;
+    return offset;
+  }
+
+  void release(int64_t offset, int64_t bytes) {
+    if (bytes == 0)
+      return;
+    auto it = byOffset.emplace(offset, bytes).first;
+    if (auto next = std::next(it);
+        next != byOffset.end() && offset + it->second == next->first) {
+      it->second += next->second;
+      byOffset.erase(next);
+    }
+    if (it != byOffset.begin())
+      if (auto previous = std::prev(it);
+          previous->first + previous->second == offset) {
+        previous->second += it->second;
+        byOffset.erase(it);
+      }
+  }
+
+  int64_t end = 0;
+
+private:
+  std::map<int64_t, int64_t> byOffset;
+};
+} // namespace
+
+/// Gives every interval an offset; returns the bytes needed.
+static int64_t place(std::vector<Interval> &intervals) {
+  llvm::stable_sort(intervals, [](const Interval &a, const Interval &b) {
+    return a.begin < b.begin;
+  });
+  FreeList memory;
+  std::multimap<int64_t, Interval *> alive; // by end
+  for (Interval &interval : intervals) {
+    while (!alive.empty() && alive.begin()->first < interval.begin) {
+      Interval *over = alive.begin()->second;
+      memory.release(over->offset, over->bytes);
+      alive.erase(alive.begin());
+    }
+    interval.offset = memory.allocate(interval.bytes);
+    alive.emplace(interval.end, &interval);
+  }
+  return memory.end;
+}
+
+namespace {
+struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
+  using DDPPlanArenaPassBase::DDPPlanArenaPassBase;
+
+  struct Plan {
+    func::FuncOp function;
+    std::vector<Interval> intervals;
+    int64_t bytes = 0;
+    /// Where its part of the arena begins: behind those of all its callers.
+    int64_t base = 0;
+  };
+
+  /// Computes bases from callers to callees.
+  LogicalResult assignBases(llvm::MapVector<Operation *, Plan> &plans) {
+    SymbolTableCollection symbols;
+    // Longest path over an acyclic call graph, by relaxation: as many rounds as
+    // functions suffice.
+    llvm::DenseMap<Operation *, llvm::SetVector<Operation *>> callees;
+    for (auto &[op, plan] : plans)
+      op->walk([&, op = op](CallOpInterface call) {
+        if (Operation *callee = call.resolveCallableInTable(&symbols))
+          if (plans.contains(callee))
+            callees[op].insert(callee);
+      });
+    for (unsigned round = 0; round <= plans.size(); ++round) {
+      bool changed = false;
+      for (auto &[op, plan] : plans)
+        for (Operation *callee : callees[op]) {
+          int64_t &base = plans[callee].base;
+          int64_t needed = plan.base + plan.bytes;
+          // A cycle without buffers of its own is harmless.
+          if (base < needed) {
+            base = needed;
+            changed = true;
+          }
+        }
+      if (!changed)
+        return success();
+    }
+    return getOperation().emitError()
+           << "expected functions with buffers not to call each other in a "
+              "cycle";
+  }
+
+  void runOnOperation() override {
+    llvm::MapVector<Operation *, Plan> plans;
+    for (auto function : getOperation().getOps<func::FuncOp>()) {
+      if (function.isExternal())
+        continue;
+      FailureOr<std::vector<Interval>> intervals = getIntervals(function);
+      if (failed(intervals))
+        return signalPassFailure();
+      Plan plan{function, std::move(*intervals)};
+      plan.bytes = place(plan.intervals);
+      plans.insert({function, std::move(plan)});
+    }
+    if (failed(assignBases(plans)))
+      return signalPassFailure();
+    for (auto &[op, plan] : plans)
+      rewrite(plan);
+  }
+
+  static void rewrite(Plan &plan) {
+    if (plan.intervals.empty())
+      return;
+    OpBuilder builder(&plan.function.front(), plan.function.front().begin());
+    Location loc = plan.function.getLoc();
+    auto arenaType =
+        MemRefType::get({plan.base + plan.bytes}, builder.getI8Type());
+    Value arena = ArenaOp::create(builder, loc, arenaType);
+    for (Interval &interval : plan.intervals) {
+      memref::AllocOp alloc = interval.alloc;
+      builder.setInsertionPoint(alloc);
+      Value offset = arith::ConstantIndexOp::create(
+          builder, alloc.getLoc(), plan.base + interval.offset);
+      Value view =
+          memref::ViewOp::create(builder, alloc.getLoc(), alloc.getType(),
+                                 arena, offset, ValueRange());
+      for (Operation *user : llvm::make_early_inc_range(alloc->getUsers()))
+        if (isa<memref::DeallocOp>(user))
+          user->erase();
+      alloc.replaceAllUsesWith(view);
+      alloc.erase();
+    }
+    remark::analysis(
+        loc, remark::RemarkOpts::name("Arena").category("ddp-plan-arena"))
+        << plan.function.getSymName()
+        << remark::metric("buffers", plan.intervals.size())
+        << remark::metric("bytes", plan.bytes);
+  }
+};
+} // namespace

@@ -1,0 +1,92 @@
+//===- Pipelines.cpp -------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Puts the passes in order. Why this order: docs/lowering.md.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Pipelines/Pipelines.h"
+
+#include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
+
+#include "mlir/Dialect/Bufferization/Transforms/Passes.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Tensors to memory: One-Shot Bufferize across function boundaries, all
+/// buffers contiguous, results of public functions as out-parameters.
+static void addBufferization(OpPassManager &pm) {
+  bufferization::OneShotBufferizePassOptions oneShot;
+  oneShot.bufferizeFunctionBoundaries = true;
+  oneShot.functionBoundaryTypeConversion =
+      bufferization::LayoutMapOption::IdentityLayoutMap;
+  pm.addPass(bufferization::createOneShotBufferizePass(oneShot));
+  pm.addPass(createDDPFinalizeEntriesPass());
+  // A copy of a buffer onto itself is one only once equal views are one value.
+  pm.addPass(createCSEPass());
+  pm.addPass(createDDPFoldCopiesPass());
+  bufferization::BufferResultsToOutParamsPassOptions outParams;
+  outParams.modifyPublicFunctions = true;
+  outParams.hoistStaticAllocs = true;
+  pm.addPass(bufferization::createBufferResultsToOutParamsPass(outParams));
+}
+
+void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
+                                 const DDPPipelineOptions &options) {
+  pm.addPass(createDDPVerifySyncPass());
+  DDPBucketizePassOptions bucketize;
+  bucketize.bucketCapMb = options.bucketCapMb;
+  bucketize.firstBucketMb = options.firstBucketMb;
+  bucketize.order = options.order;
+  pm.addPass(createDDPBucketizePass(bucketize));
+  DDPExpandHooksPassOptions expand;
+  expand.hook = options.hook;
+  expand.wrapper = options.wrapper;
+  pm.addPass(createDDPExpandHooksPass(expand));
+  if (options.fuse)
+    pm.addPass(createDDPFusePass());
+
+  pm.addPass(createDDPPrepareEntriesPass());
+  pm.addPass(createDDPFlattenPass());
+  pm.addNestedPass<func::FuncOp>(createDDPAssignDestinationsPass());
+  pm.addNestedPass<func::FuncOp>(createDDPBucketViewsPass());
+  addBufferization(pm);
+  pm.addPass(createDDPPlanArenaPass());
+  pm.addPass(createDDPFoldCopiesPass());
+  if (options.requireNoCopy)
+    pm.addPass(createDDPCheckNoAllocPass());
+  pm.addPass(createConvertDDPToRuntimePass());
+}
+
+LogicalResult mlir::ddp::buildDDPPipeline(
+    OpPassManager &pm, StringRef options,
+    function_ref<LogicalResult(const Twine &)> errorHandler) {
+  DDPPipelineOptions parsed;
+  std::string message;
+  llvm::raw_string_ostream os(message);
+  if (failed(parsed.parseFromString(normalizeOptionSpelling(options), os)))
+    return errorHandler("in the options of ddp-pipeline: " +
+                        StringRef(message).trim());
+  buildDDPPipeline(pm, parsed);
+  return success();
+}
+
+void mlir::ddp::registerDDPPipelines() {
+  registerPassPipeline(
+      "ddp-pipeline",
+      "From ddp.all_reduce to calls of the ddphook runtime: bucketize, expand "
+      "hooks, bufferize without copies, plan memory, emit calls and plan",
+      [](OpPassManager &pm, StringRef options,
+         function_ref<LogicalResult(const Twine &)> errorHandler) {
+        return buildDDPPipeline(pm, options, errorHandler);
+      },
+      [](function_ref<void(const mlir::detail::PassOptions &)> optHandler) {
+        optHandler(DDPPipelineOptions());
+      });
+}
