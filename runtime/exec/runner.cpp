@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "runner.h"
 
+#include "atomic_file.h"
 #include "bootstrap.h"
 #include "rank_group.h"
 #include "step_buffers.h"

@@ -95,13 +95,8 @@ struct TensorView {
   const void *data = nullptr;
 };
 
-/// Where writeSafetensors() of process `process` gathers the bytes of `path`
-/// until they are complete: a name in the same directory.
-std::string partialPath(const std::string &path, int64_t process);
-
 /// Writes a file that holds `tensors`, replacing an older one. Whatever
-/// happens, `path` is afterwards the old file or the whole new one, also after
-/// a power failure; only a process that is killed leaves its partialPath().
+/// happens, `path` is afterwards the old file or the whole new one.
 Status writeSafetensors(const std::string &path,
                         const std::vector<TensorView> &tensors);
 

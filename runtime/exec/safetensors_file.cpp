@@ -10,6 +10,8 @@
 //===----------------------------------------------------------------------===//
 #include "safetensors.h"
 
+#include "atomic_file.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -61,21 +63,6 @@ static Status readAt(int file, const std::string &path, void *data,
     out += got;
     offset += static_cast<uint64_t>(got);
     size -= static_cast<uint64_t>(got);
-  }
-  return Status::ok();
-}
-
-static Status writeAll(int file, const std::string &path, const void *data,
-                       uint64_t size) {
-  const char *in = static_cast<const char *>(data);
-  while (size > 0) {
-    ssize_t put = ::write(file, in, size);
-    if (put < 0 && errno == EINTR)
-      continue;
-    if (put < 0)
-      return systemError(errno, "cannot write '%s'", path.c_str());
-    in += put;
-    size -= static_cast<uint64_t>(put);
   }
   return Status::ok();
 }
@@ -136,10 +123,6 @@ Status SafetensorsReader::read(const TensorInfo &tensor, void *data) const {
                 dataOffset + tensor.begin);
 }
 
-std::string ddphook::partialPath(const std::string &path, int64_t process) {
-  return path + ".partial-" + std::to_string(process);
-}
-
 /// Bytes of each tensor; names the one that cannot be written.
 static Status measure(const std::vector<TensorView> &tensors,
                       std::vector<uint64_t> &bytes) {
@@ -181,20 +164,6 @@ static std::string makeHeader(const std::vector<TensorView> &tensors,
   return length + text;
 }
 
-/// Makes the rename itself durable.
-static Status syncDirectory(const std::string &path) {
-  size_t slash = path.rfind('/');
-  std::string directory = slash == std::string::npos ? "."
-                          : slash == 0               ? "/"
-                                                     : path.substr(0, slash);
-  File opened(::open(directory.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY));
-  // A directory may be writable but not readable; some file systems refuse
-  // fsync on directories. Neither makes the file less complete.
-  if (opened.get() >= 0 && ::fsync(opened.get()) != 0 && errno != EINVAL)
-    return systemError(errno, "cannot write directory '%s'", directory.c_str());
-  return Status::ok();
-}
-
 Status ddphook::writeSafetensors(const std::string &path,
                                  const std::vector<TensorView> &tensors) {
   std::vector<uint64_t> bytes;
@@ -204,32 +173,17 @@ Status ddphook::writeSafetensors(const std::string &path,
   std::vector<size_t> order(tensors.size());
   for (size_t i = 0; i < order.size(); ++i)
     order[i] = i;
-  auto key = [&](size_t i) {
-    return std::pair(~tensorTypeSize(tensors[i].type), i);
-  };
-  std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return key(a) < key(b); });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    uint64_t sizeA = tensorTypeSize(tensors[a].type);
+    uint64_t sizeB = tensorTypeSize(tensors[b].type);
+    return sizeA != sizeB ? sizeA > sizeB : a < b;
+  });
   std::string header = makeHeader(tensors, bytes, order);
 
-  std::string partial = partialPath(path, ::getpid());
-  File opened(::open(partial.c_str(),
-                     O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-                     0666));
-  if (opened.get() < 0)
-    return systemError(errno, "cannot create '%s'", path.c_str());
-  Status status = writeAll(opened.get(), path, header.data(), header.size());
+  AtomicFile out(path);
+  DDPHOOK_RETURN_IF_ERROR(out.open());
+  DDPHOOK_RETURN_IF_ERROR(out.write(header.data(), header.size()));
   for (size_t i : order)
-    if (status.isOk())
-      status = writeAll(opened.get(), path, tensors[i].data, bytes[i]);
-  if (status.isOk() && ::fsync(opened.get()) != 0)
-    status = systemError(errno, "cannot write '%s'", path.c_str());
-  if (status.isOk() && ::close(opened.release()) != 0)
-    status = systemError(errno, "cannot write '%s'", path.c_str());
-  if (status.isOk() && ::rename(partial.c_str(), path.c_str()) != 0)
-    status = systemError(errno, "cannot create '%s'", path.c_str());
-  if (!status.isOk()) {
-    ::unlink(partial.c_str());
-    return status;
-  }
-  return syncDirectory(path);
+    DDPHOOK_RETURN_IF_ERROR(out.write(tensors[i].data, bytes[i]));
+  return out.commit();
 }

@@ -10,6 +10,7 @@
 #include "step_buffers.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 
 using namespace ddphook;
@@ -45,8 +46,12 @@ Status StepBuffers::allocate() {
   return Status::ok();
 }
 
+/// "f32 [300, 200]": types as the IR spells them, where it has them.
 static std::string print(TensorType type, const std::vector<int64_t> &shape) {
-  return std::string(tensorTypeName(type)) + " " + printShape(shape);
+  std::string name = tensorTypeName(type);
+  for (char &c : name)
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name + " " + printShape(shape);
 }
 
 /// i8 has no sign in the IR, so both 8-bit integer types fit it.

@@ -353,11 +353,11 @@ TEST(SafetensorsFile, LeavesNothingWhenItCannotWrite) {
   EXPECT_EQ(writeSafetensors(path, tensors).message(),
             "cannot create '" + path + "': No such file or directory");
 
-  // The name is taken by a directory: the rename fails at the very end.
+  // A device, say, must not be replaced either.
   std::string taken = directory.path("taken");
   ASSERT_EQ(::mkdir(taken.c_str(), 0700), 0);
   EXPECT_EQ(writeSafetensors(taken, tensors).message(),
-            "cannot create '" + taken + "': Is a directory");
+            "cannot create '" + taken + "': not a regular file");
   EXPECT_EQ(directory.list(), std::vector<std::string>{"taken"});
 }
 

@@ -198,16 +198,16 @@ TEST_F(StepBuffersTest, RefuseTensorsThatDoNotFit) {
   };
   TensorView good = {"arg0", TensorType::F32, {3}, values};
   EXPECT_EQ(read({good}),
-            "'" + in + "' has no tensor 'arg1', expected BOOL [2]");
+            "'" + in + "' has no tensor 'arg1', expected bool [2]");
   EXPECT_EQ(read({{"arg0", TensorType::F32, {4}, values}}),
-            "'" + in + "', tensor 'arg0': expected F32 [3], but got F32 [4]");
+            "'" + in + "', tensor 'arg0': expected f32 [3], but got f32 [4]");
   EXPECT_EQ(read({{"arg0", TensorType::I32, {3}, values}}),
-            "'" + in + "', tensor 'arg0': expected F32 [3], but got I32 [3]");
+            "'" + in + "', tensor 'arg0': expected f32 [3], but got i32 [3]");
   EXPECT_EQ(read({{"arg0", TensorType::F32, {3, 1}, values}}),
             "'" + in +
-                "', tensor 'arg0': expected F32 [3], but got F32 [3, 1]");
+                "', tensor 'arg0': expected f32 [3], but got f32 [3, 1]");
   EXPECT_EQ(read({good, {"arg1", TensorType::U8, {2}, flags}}),
-            "'" + in + "', tensor 'arg1': expected BOOL [2], but got U8 [2]");
+            "'" + in + "', tensor 'arg1': expected bool [2], but got u8 [2]");
   EXPECT_EQ(read({good, {"arg1", TensorType::Bool, {2}, flags}}),
             "'" + in +
                 "', tensor 'arg1': expected booleans to be 0 or 1, but got 7 "

@@ -361,11 +361,11 @@ def test_wrong_inputs(tmp_path, files):
         assert outputs_in(tmp_path) == []
 
     save_file({"arg1": good}, path)
-    expect(r" has no tensor 'arg0', expected F32 \[7\]")
+    expect(r" has no tensor 'arg0', expected f32 \[7\]")
     save_file({"arg0": good.astype(numpy.float16)}, path)
-    expect(r", tensor 'arg0': expected F32 \[7\], but got F16 \[7\]")
+    expect(r", tensor 'arg0': expected f32 \[7\], but got f16 \[7\]")
     save_file({"arg0": good[:6]}, path)
-    expect(r", tensor 'arg0': expected F32 \[7\], but got F32 \[6\]")
+    expect(r", tensor 'arg0': expected f32 \[7\], but got f32 \[6\]")
     save_file({"arg0": good}, path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
