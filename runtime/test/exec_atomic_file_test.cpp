@@ -13,8 +13,10 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 using namespace ddphook;
 using Names = std::vector<std::string>;
@@ -24,6 +26,13 @@ namespace {
 /// With and without nameless files.
 class AtomicFileTest : public testing::TestWithParam<bool> {
 protected:
+  void SetUp() override {
+    int probe = ::open(directory.path("").c_str(), O_WRONLY | O_TMPFILE, 0600);
+    if (probe < 0 && !isNamed())
+      GTEST_SKIP() << "this file system has no nameless files";
+    ::close(probe);
+  }
+
   bool isNamed() const { return GetParam(); }
 
   Status write(const std::string &text) {
