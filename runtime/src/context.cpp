@@ -106,8 +106,9 @@ Status Context::openBackend() {
   DDPHOOK_RETURN_IF_ERROR(fromBackendError(
       backendTable->device_create(&config, &openDevice, &message), message));
   if (control)
-    control->onFailure(
-        [this](const Status &status) { latch(status).ignore(); });
+    control->onFailure([this](const Status &status) {
+      latch(status, /*tellOthers=*/false).ignore();
+    });
   return Status::ok();
 }
 
@@ -133,8 +134,10 @@ Status Context::failure() const {
   return finalFailure;
 }
 
-/// Books `status` unless another failure came first; gives the first one.
-Status Context::latch(const Status &status) {
+/// Books `status` unless another failure came first, and gives the first one.
+/// With `tellOthers`, before the device learns of it: its transports pass the
+/// news on to their peers, but not the reason.
+Status Context::latch(const Status &status, bool tellOthers) {
   {
     std::lock_guard<std::mutex> lock(failureMutex);
     if (!finalFailure.isOk())
@@ -142,22 +145,24 @@ Status Context::latch(const Status &status) {
     finalFailure = status;
     failed.store(true, std::memory_order_release);
   }
+  if (control && tellOthers)
+    control->reportFailure(status);
   if (openDevice)
     backendTable->abort(openDevice, status.code(), status.message().c_str());
   return status;
 }
 
 Status Context::fail(Status status) {
-  // A broken connection does not say who broke it; rank 0 knows.
-  if (control && status.code() == DDPHOOK_PEER_LOST) {
+  // A broken connection or an aborted transport does not say who failed and
+  // why; the control connection does.
+  bool isSecondHand =
+      status.code() == DDPHOOK_PEER_LOST || status.code() == DDPHOOK_ABORTED;
+  if (control && isSecondHand && !hasFailed()) {
     Status heard = control->failureWithin(verdictSeconds);
     if (!heard.isOk())
       status = heard;
   }
-  Status first = latch(status);
-  if (control)
-    control->reportFailure(first);
-  return first;
+  return latch(status, /*tellOthers=*/true);
 }
 
 Status Context::failIfFinal(Status status) {

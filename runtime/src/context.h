@@ -78,7 +78,7 @@ private:
   Status openBackend();
   Status exchangeMachines();
   Status sendChunks(char *data, size_t bytes, bool isRoot);
-  Status latch(const Status &status);
+  Status latch(const Status &status, bool tellOthers);
 
   const Bootstrap place;
   std::unique_ptr<StoreServer> server;
