@@ -271,7 +271,7 @@ TEST_P(FailureTest, PeerIsStoppedInACollective) {
           return seconds < 2 ? result : "late: " + result;
         });
       },
-      6);
+      /*patience=*/30, /*stoppedRank=*/1);
   EXPECT_TRUE(results[1].isHung);
   int expired = 0;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -352,7 +352,7 @@ TEST(Job, PeerIsStoppedInABarrier) {
           return show(ddphook_barrier(context));
         });
       },
-      5);
+      /*patience=*/30, /*stoppedRank=*/2);
   for (int rank : {0, 1}) {
     expectContains(results[rank].text, "1 of 3 ranks did not come");
     expectContains(results[rank].text, "rank 2");
@@ -373,7 +373,7 @@ TEST(Job, RankZeroIsStoppedInABarrier) {
           return show(ddphook_barrier(context));
         });
       },
-      5);
+      /*patience=*/30, /*stoppedRank=*/0);
   expectContains(results[1].text, "DEADLINE_EXCEEDED: ");
   EXPECT_LT(results[1].seconds, 4);
 }

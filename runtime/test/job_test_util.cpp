@@ -48,24 +48,22 @@ static pid_t startRank(int rank, const RankFunction &function, int *output) {
   return process;
 }
 
-std::vector<RankResult>
-test::runRanks(int ranks, const RankFunction &function, double patience,
-               const std::function<void(const std::vector<pid_t> &)> &running) {
+std::vector<RankResult> test::runRanks(int ranks, const RankFunction &function,
+                                       double patience, int stoppedRank) {
   auto begin = std::chrono::steady_clock::now();
   std::vector<pid_t> processes(ranks);
   std::vector<int> outputs(ranks);
   std::vector<RankResult> results(ranks);
   for (int rank = 0; rank < ranks; ++rank)
     processes[rank] = startRank(rank, function, &outputs[rank]);
-  if (running)
-    running(processes);
   Deadline deadline = Deadline::after(patience);
   std::vector<bool> isGone(ranks);
   for (int left = ranks; left > 0;) {
     for (int rank = 0; rank < ranks; ++rank) {
       if (isGone[rank])
         continue;
-      if (deadline.expired() && !results[rank].isHung) {
+      bool isAlone = left == 1 && rank == stoppedRank;
+      if ((deadline.expired() || isAlone) && !results[rank].isHung) {
         results[rank].isHung = true;
         ::kill(processes[rank], SIGKILL);
       }

@@ -40,11 +40,10 @@ struct RankResult {
 using RankFunction = std::function<std::string(int rank)>;
 
 /// Forks a process per rank; all of them are gone when it returns, at the
-/// latest after `patience` seconds. `whileRunning` gets the processes.
-std::vector<RankResult>
-runRanks(int ranks, const RankFunction &function, double patience = 60,
-         const std::function<void(const std::vector<pid_t> &)> &whileRunning =
-             nullptr);
+/// latest after `patience` seconds. A rank that stops itself, `stoppedRank`, is
+/// killed as soon as all others have ended.
+std::vector<RankResult> runRanks(int ranks, const RankFunction &function,
+                                 double patience = 60, int stoppedRank = -1);
 
 /// Options of rank `rank` in a job on this machine.
 ddphook_options_t jobOptions(int rank, int worldSize, int port,
