@@ -19,20 +19,18 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Tensors to memory: One-Shot Bufferize across function boundaries, all
-/// buffers contiguous, results of public functions as out-parameters.
+/// Tensors to memory. `ddp-prepare-entries` has made the public functions'
+/// interfaces; what is left to bufferize across are private functions.
 static void addBufferization(OpPassManager &pm) {
   bufferization::OneShotBufferizePassOptions oneShot;
   oneShot.bufferizeFunctionBoundaries = true;
   oneShot.functionBoundaryTypeConversion =
       bufferization::LayoutMapOption::IdentityLayoutMap;
   pm.addPass(bufferization::createOneShotBufferizePass(oneShot));
-  pm.addPass(createDDPFinalizeEntriesPass());
   // A copy of a buffer onto itself is one only once equal views are one value.
   pm.addPass(createCSEPass());
   pm.addPass(createDDPFoldCopiesPass());
   bufferization::BufferResultsToOutParamsPassOptions outParams;
-  outParams.modifyPublicFunctions = true;
   outParams.hoistStaticAllocs = true;
   pm.addPass(bufferization::createBufferResultsToOutParamsPass(outParams));
 }
@@ -52,8 +50,8 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   if (options.fuse)
     pm.addPass(createDDPFusePass());
 
-  pm.addPass(createDDPPrepareEntriesPass());
   pm.addPass(createDDPFlattenPass());
+  pm.addPass(createDDPPrepareEntriesPass());
   pm.addNestedPass<func::FuncOp>(createDDPAssignDestinationsPass());
   pm.addNestedPass<func::FuncOp>(createDDPBucketViewsPass());
   addBufferization(pm);

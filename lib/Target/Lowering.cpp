@@ -13,7 +13,6 @@
 
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/Passes.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/Pass/PassManager.h"
@@ -26,8 +25,9 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   TileContractionsPassOptions tileOptions;
   tileOptions.vectorWidth = options.vectorWidth;
   tileOptions.vectorRegisters = options.vectorRegisters;
+  pm.addNestedPass<func::FuncOp>(createExpandCopiesPass());
+  pm.addPass(createOutlineKernelsPass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
-  functions.addPass(createExpandCopiesPass());
   functions.addPass(createTileContractionsPass(tileOptions));
   functions.addPass(createOrderLoopsPass());
   functions.addPass(createConvertLinalgToLoopsPass());

@@ -73,6 +73,36 @@ def ExpandCopiesPass
   let dependentDialects = ["::mlir::linalg::LinalgDialect"];
 }
 
+def OutlineKernelsPass : Pass<"ddp-outline-kernels", "::mlir::ModuleOp"> {
+  let summary = "Give linalg ops of large functions functions of their own";
+  let description = [{
+    LLVM takes time quadratic in the number of loops of a function: with ten
+    thousand of them, many minutes. This pass moves every linalg op on memrefs
+    of a function that has more than `max-ops` of them into a private function,
+    one for all ops that are equal up to the values of their operands, and calls
+    it. Constants that an op's body uses go with it; other values from outside
+    become arguments.
+
+    Functions with fewer ops stay whole: there LLVM sees which memory cannot
+    overlap.
+
+    Example (`max-ops=0`):
+
+    ```mlir
+    linalg.fill ins(%zero : f32) outs(%a : memref<4xf32>)
+    linalg.fill ins(%one : f32) outs(%b : memref<4xf32>)
+    // becomes
+    call @ddphook.kernel.0(%zero, %a) : (f32, memref<4xf32>) -> ()
+    call @ddphook.kernel.0(%one, %b) : (f32, memref<4xf32>) -> ()
+    ```
+  }];
+  let options = [
+    Option<"maxOps", "max-ops", "unsigned", /*default=*/"128",
+           "Number of linalg ops up to which a function stays whole">,
+  ];
+  let dependentDialects = ["::mlir::func::FuncDialect"];
+}
+
 def TileContractionsPass
     : InterfacePass<"ddp-tile-contractions", "::mlir::FunctionOpInterface"> {
   let summary = "Lower matrix products and their like to register tiles";

@@ -319,6 +319,26 @@ LogicalResult ConvertDDPToRuntimePass::collectEntries() {
   return failure(result.wasInterrupted());
 }
 
+/// Removes the dialect's attributes from a function's arguments and results:
+/// all at once, since each change makes a new list of all of them.
+static void removeDDPAttrs(FunctionOpInterface function) {
+  auto filter = [](ArrayAttr lists) {
+    SmallVector<DictionaryAttr> kept;
+    for (auto attrs : lists.getAsRange<DictionaryAttr>()) {
+      SmallVector<NamedAttribute> others;
+      for (NamedAttribute attr : attrs)
+        if (!isa_and_nonnull<DDPDialect>(attr.getNameDialect()))
+          others.push_back(attr);
+      kept.push_back(DictionaryAttr::get(lists.getContext(), others));
+    }
+    return kept;
+  };
+  if (ArrayAttr attrs = function.getArgAttrsAttr())
+    function.setAllArgAttrs(filter(attrs));
+  if (ArrayAttr attrs = function.getResAttrsAttr())
+    function.setAllResultAttrs(filter(attrs));
+}
+
 void ConvertDDPToRuntimePass::cleanUp() {
   for (Operation &op : llvm::make_early_inc_range(*getOperation().getBody()))
     if (isa<ProcessGroupOp, BucketInfoOp>(op))
@@ -327,15 +347,7 @@ void ConvertDDPToRuntimePass::cleanUp() {
   getOperation().walk([](FunctionOpInterface function) {
     function->removeAttr(DDPDialect::kHookAttrName);
     function->removeAttr(DDPDialect::kResultArgumentsAttrName);
-    for (unsigned i = 0; i < function.getNumArguments(); ++i)
-      for (StringRef name :
-           {DDPDialect::kInoutAttrName, DDPDialect::kGradientAttrName,
-            DDPDialect::kReplicatedAttrName})
-        function.removeArgAttr(i, StringAttr::get(function.getContext(), name));
-    for (unsigned i = 0; i < function.getNumResults(); ++i)
-      function.removeResultAttr(i,
-                                StringAttr::get(function.getContext(),
-                                                DDPDialect::kGradientAttrName));
+    removeDDPAttrs(function);
   });
 }
 

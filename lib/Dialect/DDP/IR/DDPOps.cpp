@@ -20,6 +20,30 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 //===----------------------------------------------------------------------===//
+// Syntax
+//===----------------------------------------------------------------------===//
+
+/// mean | sum
+static ParseResult parseReduction(OpAsmParser &parser,
+                                  ReductionAttr &reduction) {
+  StringRef keyword;
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseKeyword(&keyword))
+    return failure();
+  std::optional<Reduction> kind = symbolizeReduction(keyword);
+  if (!kind)
+    return parser.emitError(location)
+           << "expected 'mean' or 'sum', but got '" << keyword << "'";
+  reduction = ReductionAttr::get(parser.getContext(), *kind);
+  return success();
+}
+
+static void printReduction(OpAsmPrinter &printer, Operation *,
+                           ReductionAttr reduction) {
+  printer << stringifyReduction(reduction.getValue());
+}
+
+//===----------------------------------------------------------------------===//
 // ddp.process_group
 //===----------------------------------------------------------------------===//
 

@@ -9,12 +9,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Dialect/Linalg/IR/Linalg.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Remarks.h"
-#include "mlir/Interfaces/DestinationStyleOpInterface.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPBUCKETVIEWSPASS
@@ -37,70 +35,6 @@ static MemRefType getBufferType(Value flatBucket) {
   return MemRefType::get(type.getShape(), type.getElementType());
 }
 
-//===----------------------------------------------------------------------===//
-// Where a gradient's memory comes from
-//===----------------------------------------------------------------------===//
-
-/// Whether every use of `value` but the one by `except` is a read that is over
-/// before `limit`.
-static bool isOnlyReadBefore(Value value, Operation *except, Operation *limit) {
-  for (OpOperand &use : value.getUses()) {
-    Operation *owner = use.getOwner();
-    if (owner == except)
-      continue;
-    Operation *user = limit->getBlock()->findAncestorOpInBlock(*owner);
-    if (!user || !user->isBeforeInBlock(limit))
-      return false;
-    // Views, yields, calls and the like may let the value live on.
-    auto dps = dyn_cast<DestinationStyleOpInterface>(owner);
-    if (!dps || dps.isDpsInit(&use))
-      return false;
-  }
-  return true;
-}
-
-/// The operand of `producer` that becomes its result `value`, if the operation
-/// updates an operand in place.
-static OpOperand *getTiedOperand(Operation *producer, OpResult value) {
-  if (auto dps = dyn_cast<DestinationStyleOpInterface>(producer))
-    return dps.getTiedOpOperand(value);
-  if (auto loop = dyn_cast<scf::ForOp>(producer))
-    return loop.getTiedLoopInit(value);
-  return nullptr;
-}
-
-/// Follows the chain of in-place updates that makes `gradient` back to the
-/// `tensor.empty` at its start, and returns the operand that holds it; null if
-/// there is no such chain, or another operation needs what it overwrites. A
-/// fill that several chains share is cloned: each needs its own.
-static OpOperand *findStart(Value gradient, Operation *pack) {
-  Block *block = pack->getBlock();
-  OpOperand *link = nullptr; // the operand that `value` is, in its only user
-  Value value = gradient;
-  while (Operation *producer = value.getDefiningOp()) {
-    if (isa<tensor::EmptyOp>(producer))
-      return link;
-    if (producer->getBlock() != block)
-      return nullptr;
-    if (link && !value.hasOneUse()) {
-      if (auto fill = dyn_cast<linalg::FillOp>(producer)) {
-        OpBuilder builder(link->getOwner());
-        Operation *clone = builder.clone(*fill);
-        value = clone->getResult(0);
-        link->set(value);
-        producer = clone;
-      } else if (!isOnlyReadBefore(value, link->getOwner(), pack)) {
-        return nullptr;
-      }
-    }
-    link = getTiedOperand(producer, cast<OpResult>(value));
-    if (!link)
-      return nullptr;
-    value = link->get();
-  }
-  return nullptr;
-}
-
 /// The first operation that may overwrite the bucket: the first user of the
 /// packed value.
 static Operation *findFirstUser(PackOp pack) {
@@ -113,10 +47,6 @@ static Operation *findFirstUser(PackOp pack) {
   }
   return first;
 }
-
-//===----------------------------------------------------------------------===//
-// Rewriting
-//===----------------------------------------------------------------------===//
 
 static void rewritePack(PackOp pack) {
   Location loc = pack.getLoc();
@@ -139,16 +69,13 @@ static void rewritePack(PackOp pack) {
     // own.
     if (seen.insert(gradient).second &&
         isOnlyReadBefore(gradient, pack, firstUser))
-      start = findStart(gradient, pack);
-    if (start) {
-      Operation *empty = start->get().getDefiningOp();
-      start->set(bufferization::ToTensorOp::create(
-          top, loc, type, view, /*restrict=*/true, /*writable=*/true));
-      if (empty->use_empty())
-        empty->erase();
-    } else {
+      start = findChainStart(gradient, pack);
+    if (start)
+      setChainStart(*start, bufferization::ToTensorOp::create(
+                                top, loc, type, view, /*restrict=*/true,
+                                /*writable=*/true));
+    else
       ++numCopied;
-    }
     // Folds away where the gradient was born here, and is the copy where not.
     bufferization::MaterializeInDestinationOp::create(
         builder, loc, TypeRange(), gradient, view, /*restrict=*/true,

@@ -9,9 +9,6 @@
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/IR/PatternMatch.h"
-#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
-
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFUSEPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
@@ -20,51 +17,47 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-namespace {
 /// cast(all_reduce(cast(x : T → 16 bit)) → T)  →  all_reduce wire (x)
-struct FuseCasts : public OpRewritePattern<CastOp> {
-  using OpRewritePattern::OpRewritePattern;
+static void fuseCasts(CastOp decompress) {
+  if (!decompress.getResult() || decompress.getDestination())
+    return;
+  auto reduce = decompress.getInput().getDefiningOp<AllReduceOp>();
+  if (!reduce || reduce.getWire() || reduce.getDestination() ||
+      !reduce.getResult().hasOneUse())
+    return;
+  Type wireType = getElementTypeOf(reduce.getInput().getType());
+  if (!isa<Float16Type, BFloat16Type>(wireType))
+    return;
+  auto compress = reduce.getInput().getDefiningOp<CastOp>();
+  if (!compress || compress.getDestination() ||
+      compress.getInput().getType() != decompress.getResult().getType())
+    return;
+  // In the place of the reduction: the order of collectives stays.
+  OpBuilder builder(reduce);
+  auto fused = AllReduceOp::create(
+      builder, reduce.getLoc(), decompress.getResult().getType(),
+      reduce.getReductionAttr(), compress.getInput(), reduce.getGroupAttr(),
+      TypeAttr::get(wireType), reduce.getBucketNameAttr(),
+      /*destination=*/Value());
+  fused->setDiscardableAttrs(reduce->getDiscardableAttrDictionary());
+  decompress.getResult().replaceAllUsesWith(fused.getResult());
+  decompress.erase();
+  reduce.erase();
+  if (compress->use_empty())
+    compress.erase();
+}
 
-  LogicalResult matchAndRewrite(CastOp decompress,
-                                PatternRewriter &rewriter) const override {
-    if (!decompress.getResult() || decompress.getDestination())
-      return failure();
-    auto reduce = decompress.getInput().getDefiningOp<AllReduceOp>();
-    if (!reduce || reduce.getWire() || reduce.getDestination() ||
-        !reduce.getResult().hasOneUse())
-      return failure();
-    Type wireType = getElementTypeOf(reduce.getInput().getType());
-    if (!isa<Float16Type, BFloat16Type>(wireType))
-      return failure();
-    auto compress = reduce.getInput().getDefiningOp<CastOp>();
-    if (!compress || compress.getDestination() ||
-        compress.getInput().getType() != decompress.getResult().getType())
-      return failure();
-    // In the place of the reduction: the order of collectives stays.
-    rewriter.setInsertionPoint(reduce);
-    auto fused = AllReduceOp::create(
-        rewriter, reduce.getLoc(), decompress.getResult().getType(),
-        reduce.getReductionAttr(), compress.getInput(), reduce.getGroupAttr(),
-        TypeAttr::get(wireType), reduce.getBucketNameAttr(),
-        /*destination=*/Value());
-    fused->setDiscardableAttrs(reduce->getDiscardableAttrDictionary());
-    rewriter.replaceOp(decompress, fused.getResult());
-    rewriter.eraseOp(reduce);
-    if (compress->use_empty())
-      rewriter.eraseOp(compress);
-    return success();
-  }
-};
-
+namespace {
 struct FusePass : public ddp::impl::DDPFusePassBase<FusePass> {
   using DDPFusePassBase::DDPFusePassBase;
+
   void runOnOperation() override {
-    RewritePatternSet patterns(&getContext());
-    patterns.add<FuseCasts>(&getContext());
-    if (failed(
-            applyPatternsGreedily(getOperation(), std::move(patterns),
-                                  GreedyRewriteConfig().enableFolding(false))))
-      signalPassFailure();
+    SmallVector<CastOp> casts;
+    getOperation()->walk([&](CastOp op) {
+      if (op.getInput().getDefiningOp<AllReduceOp>())
+        casts.push_back(op);
+    });
+    llvm::for_each(casts, fuseCasts);
   }
 };
 } // namespace

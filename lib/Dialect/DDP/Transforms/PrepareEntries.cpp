@@ -3,10 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-prepare-entries: what a compiled function may do to its caller's memory.
+// ddp-prepare-entries: the interface of compiled functions, in memory.
 //
 //===----------------------------------------------------------------------===//
 
+#include "InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -19,26 +20,162 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Makes scalar results 0-D tensors.
-static void wrapScalarResults(func::FuncOp function) {
-  SmallVector<Type> results(function.getResultTypes());
-  bool changed = false;
-  for (auto [index, type] : llvm::enumerate(results)) {
-    if (!type.isIntOrIndexOrFloat())
-      continue;
-    changed = true;
-    results[index] = RankedTensorType::get({}, type);
-    function.walk([&, index = index](func::ReturnOp op) {
-      OpBuilder builder(op);
-      OpOperand &operand = op->getOpOperand(index);
-      operand.set(tensor::FromElementsOp::create(
-          builder, op.getLoc(), cast<RankedTensorType>(results[index]),
-          operand.get()));
-    });
+static constexpr StringLiteral kWritable =
+    bufferization::BufferizationDialect::kWritableAttrName;
+
+/// Whether a type can stand at the interface: a static tensor, anything that is
+/// no tensor.
+static bool isSupported(Type type) {
+  if (!isa<TensorType>(type))
+    return true;
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.hasStaticShape() && !tensor.getEncoding();
+}
+
+static MemRefType getMemRefType(Type type) {
+  if (auto tensor = dyn_cast<RankedTensorType>(type))
+    return MemRefType::get(tensor.getShape(), tensor.getElementType());
+  return MemRefType::get({}, type);
+}
+
+static Value createToTensor(OpBuilder &builder, Location loc, Type type,
+                            Value memref, bool isWritable) {
+  return bufferization::ToTensorOp::create(builder, loc, type, memref,
+                                           /*restrict=*/true, isWritable);
+}
+
+namespace {
+/// Rewrites one function.
+class EntryRewriter {
+public:
+  explicit EntryRewriter(func::FuncOp function)
+      : function(function), context(function.getContext()) {
+    function.walk([&](func::ReturnOp op) { returns.push_back(op); });
   }
-  if (changed)
+
+  void run() {
+    rewriteArguments();
+    rewriteResults();
     function.setFunctionType(FunctionType::get(
-        function.getContext(), function.getArgumentTypes(), results));
+        context, function.front().getArgumentTypes(), TypeRange()));
+    function.removeResAttrsAttr();
+    function.setAllArgAttrs(argumentAttrs);
+    function->setAttr(DDPDialect::kResultArgumentsAttrName,
+                      DenseI64ArrayAttr::get(context, resultArguments));
+  }
+
+private:
+  void rewriteArguments();
+  void rewriteResults();
+  int64_t findUpdatedArgument(unsigned result);
+  void writeResult(unsigned result, Value memref);
+
+  func::FuncOp function;
+  MLIRContext *context;
+  SmallVector<func::ReturnOp> returns;
+  SmallVector<DictionaryAttr> argumentAttrs;
+  SmallVector<int64_t> resultArguments;
+};
+} // namespace
+
+void EntryRewriter::rewriteArguments() {
+  OpBuilder atStart = OpBuilder::atBlockBegin(&function.front());
+  for (BlockArgument argument : function.getArguments()) {
+    NamedAttrList attrs(function.getArgAttrDict(argument.getArgNumber()));
+    auto writable = dyn_cast_or_null<BoolAttr>(attrs.erase(kWritable));
+    bool isInout = isa<MemRefType>(argument.getType()) ||
+                   (writable && writable.getValue());
+    if (isInout)
+      attrs.set(DDPDialect::kInoutAttrName, UnitAttr::get(context));
+    argumentAttrs.push_back(attrs.getDictionary(context));
+
+    Type type = argument.getType();
+    if (!isa<RankedTensorType>(type))
+      continue;
+    SmallVector<OpOperand *> uses;
+    for (OpOperand &use : argument.getUses())
+      uses.push_back(&use);
+    argument.setType(getMemRefType(type));
+    Location loc = argument.getLoc();
+    if (isInout) {
+      Value tensor = createToTensor(atStart, loc, type, argument, true);
+      for (OpOperand *use : uses)
+        use->set(tensor);
+      continue;
+    }
+    // Nothing writes it, so every read may have an alias set of its own.
+    for (OpOperand *use : uses) {
+      OpBuilder builder(use->getOwner());
+      use->set(createToTensor(builder, loc, type, argument, false));
+    }
+  }
+}
+
+/// The inout argument that every return's value is an update of, or -1.
+int64_t EntryRewriter::findUpdatedArgument(unsigned result) {
+  int64_t found = -1;
+  for (func::ReturnOp op : returns) {
+    Value value = op.getOperand(result);
+    while (OpOperand *link = getTiedOperand(value))
+      value = link->get();
+    auto toTensor = value.getDefiningOp<bufferization::ToTensorOp>();
+    auto argument =
+        toTensor ? dyn_cast<BlockArgument>(toTensor.getBuffer()) : nullptr;
+    if (!argument || !toTensor.getWritable() ||
+        argument.getOwner() != &function.front())
+      return -1;
+    if (found != -1 && found != argument.getArgNumber())
+      return -1;
+    found = argument.getArgNumber();
+  }
+  return found;
+}
+
+/// Lets every return write its value to `memref` first.
+void EntryRewriter::writeResult(unsigned result, Value memref) {
+  for (func::ReturnOp op : returns) {
+    OpBuilder builder(op);
+    Value value = op.getOperand(result);
+    if (!isa<RankedTensorType>(value.getType())) {
+      memref::StoreOp::create(builder, op.getLoc(), value, memref);
+      continue;
+    }
+    bufferization::MaterializeInDestinationOp::create(
+        builder, op.getLoc(), TypeRange(), value, memref, /*restrict=*/true,
+        /*writable=*/true);
+  }
+}
+
+void EntryRewriter::rewriteResults() {
+  Block &entry = function.front();
+  OpBuilder atStart = OpBuilder::atBlockBegin(&entry);
+  for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
+    int64_t argument =
+        isa<RankedTensorType>(type) ? findUpdatedArgument(index) : -1;
+    // Each argument can stand for one result; a second one is copied.
+    if (argument != -1 && llvm::is_contained(resultArguments, argument))
+      argument = -1;
+    resultArguments.push_back(argument);
+    if (argument != -1) {
+      writeResult(index, entry.getArgument(argument));
+      continue;
+    }
+    Value out = entry.addArgument(getMemRefType(type), function.getLoc());
+    argumentAttrs.push_back(DictionaryAttr::get(context));
+    // Computed in its place, if nothing else is in the way.
+    if (returns.size() == 1 && isa<RankedTensorType>(type)) {
+      Value value = returns.front().getOperand(index);
+      if (isOnlyReadBefore(value, returns.front(), returns.front()) &&
+          llvm::count(returns.front().getOperands(), value) == 1)
+        if (OpOperand *start = findChainStart(value, returns.front()))
+          setChainStart(*start,
+                        createToTensor(atStart, function.getLoc(),
+                                       start->get().getType(), out, true));
+    }
+    writeResult(index, out);
+  }
+  for (func::ReturnOp op : returns)
+    op->setOperands(ValueRange());
 }
 
 namespace {
@@ -47,26 +184,42 @@ struct PrepareEntriesPass
   using DDPPrepareEntriesPassBase::DDPPrepareEntriesPassBase;
 
   void runOnOperation() override {
-    constexpr StringLiteral writable =
-        bufferization::BufferizationDialect::kWritableAttrName;
-    SymbolTableCollection symbols;
-    SymbolUserMap users(symbols, getOperation());
-    for (auto function : getOperation().getOps<func::FuncOp>()) {
-      if (function.isExternal() || !function.isPublic())
-        continue;
-      for (auto [index, type] : llvm::enumerate(function.getArgumentTypes())) {
-        auto isWritable = function.getArgAttrOfType<BoolAttr>(index, writable);
-        if (isa<TensorType>(type) && !isWritable)
-          function.setArgAttr(index, writable,
-                              BoolAttr::get(&getContext(), false));
-        // Bufferization drops `writable`; the plan needs to know.
-        if (isa<MemRefType>(type) || (isWritable && isWritable.getValue()))
-          function.setArgAttr(index, DDPDialect::kInoutAttrName,
-                              UnitAttr::get(&getContext()));
-      }
-      if (users.getUsers(function).empty())
-        wrapScalarResults(function);
+    SymbolTable symbols(getOperation());
+    SymbolTableCollection collection;
+    SymbolUserMap users(collection, getOperation());
+    SmallVector<func::FuncOp> entries;
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      if (!function.isExternal() && function.isPublic() &&
+          llvm::all_of(function.getArgumentTypes(), isSupported) &&
+          llvm::all_of(function.getResultTypes(), isSupported))
+        entries.push_back(function);
+    for (func::FuncOp function : entries) {
+      if (!checkResults(function))
+        return signalPassFailure();
+      if (!users.getUsers(function).empty())
+        splitOffPrivateTwin(function, symbols, users);
+      EntryRewriter(function).run();
     }
+  }
+
+  static bool checkResults(func::FuncOp function) {
+    for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
+      if (isa<RankedTensorType>(type) || type.isIntOrIndexOrFloat())
+        continue;
+      function.emitOpError() << "expected result " << index
+                             << " to be a tensor or a scalar, but got " << type;
+      return false;
+    }
+    return true;
+  }
+
+  /// Calls inside the module go to a private copy with the original interface.
+  static void splitOffPrivateTwin(func::FuncOp function, SymbolTable &symbols,
+                                  SymbolUserMap &users) {
+    func::FuncOp twin = function.clone();
+    twin.setPrivate();
+    StringAttr name = symbols.insert(twin);
+    users.replaceAllUsesWith(function, name);
   }
 };
 } // namespace

@@ -40,9 +40,9 @@ def DDP_Dialect : Dialect {
       so that branches may depend on it.
     - `ddp.inout`: on a public function's argument, written by
       `ddp-prepare-entries`: the function may update it in place.
-    - `ddp.result_arguments`: on a bufferized function, written by
-      `ddp-finalize-entries`: for each result of the original function the
-      argument whose buffer it is, or -1.
+    - `ddp.result_arguments`: on a public function, written by
+      `ddp-prepare-entries`: for each result of the original function the
+      argument whose memory it is, or -1 for an out-parameter.
   }];
   let useDefaultAttributePrinterParser = 1;
   let useDefaultTypePrinterParser = 1;

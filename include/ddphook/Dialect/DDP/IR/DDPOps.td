@@ -86,7 +86,7 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info"> {
                    TypeAttr:$wire_type, I64Attr:$wire_bytes,
                    I64Attr:$state_bytes, TypeAttrOf<DDP_BucketType>:$type);
   let assemblyFormat = [{
-    $bucket_name $reduction `on` $group `hook` $hook `wire` $wire_type
+    $bucket_name custom<Reduction>($reduction) `on` $group `hook` $hook `wire` $wire_type
     `bytes` $wire_bytes `state_bytes` $state_bytes attr-dict `:` $type
   }];
 }
@@ -157,8 +157,8 @@ def DDP_ExtractOp : DDP_Op<"extract", [
     Constraints:
     - (C1) `members` are in range, and each is one more than the one before.
   }];
-  let arguments = (ins DDP_BucketType:$bucket, DenseI64ArrayAttr:$members);
-  let results = (outs DDP_BucketType:$result);
+  let arguments = (ins DDP_Bucket:$bucket, DenseI64ArrayAttr:$members);
+  let results = (outs DDP_Bucket:$result);
   let assemblyFormat = "$bucket $members attr-dict `:` type($bucket)";
   let hasFolder = 1;
 }
@@ -239,7 +239,7 @@ def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
                    Optional<DDP_Value>:$destination);
   let results = (outs Optional<DDP_Value>:$result);
   let assemblyFormat = [{
-    $reduction $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
+    custom<Reduction>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
     (`into` $destination^ `:` type($destination) `,`)? attr-dict
     `:` type($input)
   }];

@@ -89,6 +89,11 @@ def DDP_Buffer
            "statically shaped memref of f16, bf16, f32 or f64",
            "::mlir::MemRefType">;
 
+/// A bucket as such. Not DDP_BucketType itself, of which assembly formats would
+/// print the parameters only.
+def DDP_Bucket : Type<DDP_BucketType.predicate, "bucket",
+                      "::mlir::ddp::BucketType">;
+
 /// A bucket, before or after `ddp-flatten`.
 def DDP_BucketLike : AnyTypeOf<[DDP_BucketType, DDP_FlatBucket]>;
 

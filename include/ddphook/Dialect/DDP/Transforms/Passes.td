@@ -150,33 +150,6 @@ def DDPFusePass : Pass<"ddp-fuse"> {
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }
 
-def DDPPrepareEntriesPass
-    : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
-  let summary = "fix what a compiled function may do to its caller's memory";
-  let description = [{
-    A public function's tensor arguments become read-only
-    (`bufferization.writable = false`) unless they say otherwise: a caller's
-    array is updated in place only where the program allows it. A scalar result
-    of a function that nothing calls becomes a 0-D tensor, so that all results
-    are memory.
-
-    Before:
-
-    ```mlir
-    func.func @step(%w: tensor<4xf32>) -> f32
-    ```
-
-    After:
-
-    ```mlir
-    func.func @step(%w: tensor<4xf32> {bufferization.writable = false})
-        -> tensor<f32>
-    ```
-  }];
-  let dependentDialects = ["::mlir::tensor::TensorDialect",
-                           "::mlir::bufferization::BufferizationDialect"];
-}
-
 def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
   let summary = "turn buckets into 1-D tensors";
   let description = [{
@@ -188,6 +161,49 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::mlir::ddp::DDPDialect",
                            "::mlir::tensor::TensorDialect"];
+}
+
+def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
+  let summary = "give public functions an interface of plain memory";
+  let description = [{
+    Tensor arguments of a public function become memrefs with identity layout.
+    They are only read, unless marked `bufferization.writable = true`: a caller's
+    array is updated in place only where the program allows it. A result whose
+    value is such an argument's update *is* that argument's memory from now on;
+    every other result becomes an out-parameter, appended to the arguments, and
+    is computed straight into it where its producer allows. A scalar result
+    becomes a 0-D out-parameter.
+
+    `ddp.result_arguments` keeps, for each result of the original function, the
+    argument that holds it, or -1 for an out-parameter. A public function that
+    the module itself calls keeps a private twin for those calls.
+
+    One-Shot Bufferize could bufferize these boundaries too, in time quadratic in
+    the number of arguments and in the number of reads of one argument; here,
+    every read of a read-only argument is an alias set of its own.
+
+    Pre-condition: `ddp-flatten`. Functions with dynamic shapes are left alone.
+
+    Before:
+
+    ```mlir
+    func.func @step(%w: tensor<4xf32> {bufferization.writable = true},
+                    %g: tensor<4xf32>) -> (tensor<4xf32>, f32) {
+      …
+      %u = linalg.sub ins(%w, %g : …) outs(%w : …) -> tensor<4xf32>
+      return %u, %loss : tensor<4xf32>, f32
+    ```
+
+    After:
+
+    ```mlir
+    func.func @step(%w: memref<4xf32> {ddp.inout}, %g: memref<4xf32>,
+                    %loss_out: memref<f32>)
+        attributes {ddp.result_arguments = array<i64: 0, -1>}
+    ```
+  }];
+  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
+                           "::mlir::memref::MemRefDialect"];
 }
 
 def DDPAssignDestinationsPass
@@ -236,19 +252,6 @@ def DDPBucketViewsPass
   let dependentDialects = [
     "::mlir::bufferization::BufferizationDialect", "::mlir::ddp::DDPDialect",
     "::mlir::memref::MemRefDialect", "::mlir::tensor::TensorDialect"];
-}
-
-def DDPFinalizeEntriesPass
-    : Pass<"ddp-finalize-entries", "::mlir::ModuleOp"> {
-  let summary = "drop results that are arguments, and write down which";
-  let description = [{
-    A public function that returns the buffer of one of its arguments (updated in
-    place) returns nothing for it any more. `ddp.result_arguments` keeps, for
-    each result of the original function, that argument's number, or -1 where the
-    result becomes an out-parameter.
-
-    Pre-condition: bufferized, before `buffer-results-to-out-params`.
-  }];
 }
 
 def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {

@@ -1,0 +1,78 @@
+//===- InPlaceChain.cpp ----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Follows chains of in-place updates.
+//
+//===----------------------------------------------------------------------===//
+
+#include "InPlaceChain.h"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Interfaces/DestinationStyleOpInterface.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+OpOperand *mlir::ddp::getTiedOperand(Value value) {
+  Operation *producer = value.getDefiningOp();
+  if (!producer)
+    return nullptr;
+  if (auto dps = dyn_cast<DestinationStyleOpInterface>(producer))
+    return dps.getTiedOpOperand(cast<OpResult>(value));
+  if (auto loop = dyn_cast<scf::ForOp>(producer))
+    return loop.getTiedLoopInit(cast<OpResult>(value));
+  return nullptr;
+}
+
+bool mlir::ddp::isOnlyReadBefore(Value value, Operation *except,
+                                 Operation *limit) {
+  for (OpOperand &use : value.getUses()) {
+    Operation *owner = use.getOwner();
+    if (owner == except)
+      continue;
+    Operation *user = limit->getBlock()->findAncestorOpInBlock(*owner);
+    if (!user || !user->isBeforeInBlock(limit))
+      return false;
+    // Views, yields, calls and the like may let the value live on.
+    auto dps = dyn_cast<DestinationStyleOpInterface>(owner);
+    if (!dps || dps.isDpsInit(&use))
+      return false;
+  }
+  return true;
+}
+
+OpOperand *mlir::ddp::findChainStart(Value value, Operation *consumer) {
+  Block *block = consumer->getBlock();
+  OpOperand *link = nullptr; // the operand that `value` is, in the chain
+  while (Operation *producer = value.getDefiningOp()) {
+    if (isa<tensor::EmptyOp>(producer))
+      return link;
+    if (producer->getBlock() != block)
+      return nullptr;
+    if (link && !value.hasOneUse()) {
+      if (auto fill = dyn_cast<linalg::FillOp>(producer)) {
+        OpBuilder builder(link->getOwner());
+        value = builder.clone(*fill)->getResult(0);
+        link->set(value);
+      } else if (!isOnlyReadBefore(value, link->getOwner(), consumer)) {
+        return nullptr;
+      }
+    }
+    link = getTiedOperand(value);
+    if (!link)
+      return nullptr;
+    value = link->get();
+  }
+  return nullptr;
+}
+
+void mlir::ddp::setChainStart(OpOperand &start, Value memory) {
+  Operation *empty = start.get().getDefiningOp();
+  start.set(memory);
+  if (empty->use_empty())
+    empty->erase();
+}

@@ -1,0 +1,34 @@
+//===- DDPHookPlugin.cpp - ddphook inside stock mlir-opt --------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The entry point that `mlir-opt --load-dialect-plugin=DDPHookPlugin.so` calls.
+// It registers passes and pipelines as well: mlir-opt would look for another
+// entry point only with --load-pass-plugin.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/InitAll.h"
+
+#include "mlir/Tools/Plugins/DialectPlugin.h"
+#include "mlir/Tools/Plugins/PassPlugin.h"
+#include "llvm/Config/llvm-config.h"
+
+extern "C" LLVM_ATTRIBUTE_WEAK LLVM_ATTRIBUTE_VISIBILITY_DEFAULT
+    ::mlir::DialectPluginLibraryInfo
+    mlirGetDialectPluginInfo() {
+  return {MLIR_PLUGIN_API_VERSION, "DDPHook", LLVM_VERSION_STRING,
+          [](mlir::DialectRegistry *registry) {
+            mlir::ddp::registerAllDialects(*registry);
+            mlir::ddp::registerAllPasses();
+          }};
+}
+
+extern "C" LLVM_ATTRIBUTE_WEAK LLVM_ATTRIBUTE_VISIBILITY_DEFAULT
+    ::mlir::PassPluginLibraryInfo
+    mlirGetPassPluginInfo() {
+  // Passes alone, for a program that has the dialect already.
+  return {MLIR_PLUGIN_API_VERSION, "DDPHook", LLVM_VERSION_STRING,
+          [] { mlir::ddp::registerAllPasses(); }};
+}
