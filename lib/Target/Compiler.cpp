@@ -15,6 +15,7 @@
 #include "ddphook/Target/Header.h"
 #include "ddphook/Target/Passes.h"
 
+#include "mlir/IR/Verifier.h"
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
 #include "mlir/Parser/Parser.h"
@@ -116,8 +117,8 @@ llvm::Error Compiler::load(StringRef path) {
     message = text.str();
     return failure();
   };
-  if (failed(buildDDPPipeline(pm, options.ddpPipeline.value_or(""),
-                              takeMessage)))
+  if (failed(
+          buildDDPPipeline(pm, options.ddpPipeline.value_or(""), takeMessage)))
     return makeError(message);
 
   std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(path, &message);
@@ -179,7 +180,10 @@ llvm::Error Compiler::lower() {
   loweringOptions.vectorWidth = width;
   loweringOptions.vectorRegisters = number;
   buildLowerToLLVMPipeline(pm, loweringOptions);
-  if (failed(pm.run(*module)))
+  // Verifying large modules after each of these passes takes longer than the
+  // passes; once has to do.
+  pm.enableVerifier(false);
+  if (failed(pm.run(*module)) || failed(verify(*module)))
     return makeError("cannot lower the module to LLVM");
   return llvm::Error::success();
 }

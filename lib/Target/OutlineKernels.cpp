@@ -45,23 +45,42 @@ public:
     }
     func::FuncOp kernel = getKernel(op, arguments, constants);
     builder.setInsertionPoint(op);
+    for (auto [argument, type] :
+         llvm::zip_equal(arguments, kernel.getArgumentTypes()))
+      if (argument.getType() != type)
+        argument = memref::CastOp::create(builder, op.getLoc(), type, argument);
     func::CallOp::create(builder, op.getLoc(), kernel, arguments);
     op->erase();
   }
 
 private:
+  /// Slices of one buffer differ in where they begin only: one kernel will do.
+  static Type getArgumentType(Type type) {
+    auto memref = dyn_cast<MemRefType>(type);
+    auto layout =
+        memref ? dyn_cast<StridedLayoutAttr>(memref.getLayout()) : nullptr;
+    if (!layout)
+      return type;
+    auto anywhere = StridedLayoutAttr::get(
+        type.getContext(), ShapedType::kDynamic, layout.getStrides());
+    return MemRefType::Builder(memref).setLayout(anywhere);
+  }
+
   /// A function around a copy of `op`: the one that exists, or a new one.
   func::FuncOp getKernel(linalg::LinalgOp op, ArrayRef<Value> arguments,
                          ArrayRef<Operation *> constants) {
-    auto type = builder.getFunctionType(TypeRange(ValueRange(arguments)), {});
+    SmallVector<Type> types;
+    for (Value argument : arguments)
+      types.push_back(getArgumentType(argument.getType()));
+    auto type = builder.getFunctionType(types, {});
     OwningOpRef<func::FuncOp> kernel =
         func::FuncOp::create(op.getLoc(), "ddphook.kernel", type);
     kernel->setPrivate();
     // Inlining would undo the work of this pass.
     (*kernel)->setAttr("passthrough", builder.getStrArrayAttr({"noinline"}));
-    (*kernel)->setAttr("llvm.linkage",
-                       LLVM::LinkageAttr::get(builder.getContext(),
-                                              LLVM::Linkage::Internal));
+    (*kernel)->setAttr(
+        "llvm.linkage",
+        LLVM::LinkageAttr::get(builder.getContext(), LLVM::Linkage::Internal));
     Block *body = kernel->addEntryBlock();
     builder.setInsertionPointToStart(body);
     IRMapping mapping;
