@@ -1,0 +1,180 @@
+/*===- test_backend.c - a backend for the loader's tests -----------*- C -*-===*
+ *
+ * Part of the ddphook project, under the Apache License v2.0 with LLVM
+ * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+ *
+ * A backend in plain C, built as a library of its own for c_api_test: it shows
+ * that backend.h is all that a backend needs. TEST_BACKEND_VERSION makes one
+ * that must be refused. It supports worlds of one and f32 only.
+ *
+ *===----------------------------------------------------------------------===*/
+#include "ddphook/runtime/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ddphook_device {
+  int64_t tickets;
+};
+struct ddphook_communicator {
+  int32_t size;
+};
+
+static ddphook_status_t fail(ddphook_backend_error_t *error,
+                             const char *message) {
+  snprintf(error->message, sizeof(error->message), "%s", message);
+  return DDPHOOK_UNSUPPORTED;
+}
+
+static ddphook_status_t deviceCreate(const ddphook_device_config_t *config,
+                                     ddphook_device_t **device,
+                                     ddphook_backend_error_t *error) {
+  if (strcmp(config->transport, "auto") != 0)
+    return fail(error, "the test backend has no such transport");
+  *device = calloc(1, sizeof(**device));
+  return *device ? DDPHOOK_OK : DDPHOOK_RESOURCE_EXHAUSTED;
+}
+
+static void deviceDestroy(ddphook_device_t *device) { free(device); }
+
+static ddphook_status_t memoryAlloc(ddphook_device_t *device, uint64_t bytes,
+                                    uint64_t alignment, void **memory,
+                                    ddphook_backend_error_t *error) {
+  (void)device;
+  (void)error;
+  size_t size = (bytes + alignment) / alignment * alignment;
+  *memory = aligned_alloc(alignment, size);
+  if (!*memory)
+    return DDPHOOK_RESOURCE_EXHAUSTED;
+  memset(*memory, 0, size);
+  return DDPHOOK_OK;
+}
+
+static void memoryFree(ddphook_device_t *device, void *memory, uint64_t bytes) {
+  (void)device;
+  (void)bytes;
+  free(memory);
+}
+
+static ddphook_status_t
+communicatorCreate(ddphook_device_t *device,
+                   const ddphook_communicator_config_t *config,
+                   ddphook_communicator_t **communicator,
+                   ddphook_backend_error_t *error) {
+  (void)device;
+  int64_t count = 0;
+  const ddphook_backend_store_t *store = config->store;
+  ddphook_status_t status =
+      store->add(store->self, config->key, 2, &count, error);
+  if (status != DDPHOOK_OK)
+    return status;
+  void *value = NULL;
+  size_t size = 0;
+  status = store->get(store->self, config->key, 1, &value, &size, error);
+  if (status != DDPHOOK_OK)
+    return status;
+  int isTwo = size == 1 && *(const char *)value == '2';
+  store->release(store->self, value);
+  if (count != 2 || !isTwo || config->size != 1)
+    return fail(error, "the test backend supports worlds of one only");
+  *communicator = calloc(1, sizeof(**communicator));
+  if (!*communicator)
+    return DDPHOOK_RESOURCE_EXHAUSTED;
+  (*communicator)->size = config->size;
+  return DDPHOOK_OK;
+}
+
+static void communicatorDestroy(ddphook_device_t *device,
+                                ddphook_communicator_t *communicator) {
+  (void)device;
+  free(communicator);
+}
+
+static ddphook_status_t cast(ddphook_device_t *device, const void *in,
+                             int32_t inDtype, void *out, int32_t outDtype,
+                             int64_t count, ddphook_backend_error_t *error) {
+  (void)device;
+  if (inDtype != DDPHOOK_F32 || outDtype != DDPHOOK_F32)
+    return fail(error, "the test backend supports f32 only");
+  memmove(out, in, (size_t)count * 4);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t divide(ddphook_device_t *device, const void *in,
+                               void *out, int32_t dtype, int64_t count,
+                               int64_t divisor,
+                               ddphook_backend_error_t *error) {
+  (void)divisor;
+  return cast(device, in, dtype, out, dtype, count, error);
+}
+
+static ddphook_status_t scale(ddphook_device_t *device, double factor,
+                              const void *in, void *out, int32_t dtype,
+                              int64_t count, ddphook_backend_error_t *error) {
+  (void)device;
+  (void)error;
+  if (dtype != DDPHOOK_F32)
+    return fail(error, "the test backend supports f32 only");
+  for (int64_t i = 0; i < count; ++i)
+    ((float *)out)[i] = ((const float *)in)[i] * (float)factor;
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t allReduce(ddphook_device_t *device,
+                                  ddphook_communicator_t *communicator,
+                                  const ddphook_all_reduce_t *operation,
+                                  const void *in, void *out,
+                                  ddphook_backend_error_t *error) {
+  if (communicator->size != 1)
+    return fail(error, "the test backend lost its communicator");
+  return cast(device, in, operation->dtype, out, operation->dtype,
+              operation->count, error);
+}
+
+static ddphook_status_t allReduceStart(ddphook_device_t *device,
+                                       ddphook_communicator_t *communicator,
+                                       const ddphook_all_reduce_t *operation,
+                                       const void *in, void *out,
+                                       int64_t *ticket,
+                                       ddphook_backend_error_t *error) {
+  *ticket = ++device->tickets;
+  return allReduce(device, communicator, operation, in, out, error);
+}
+
+static ddphook_status_t waitFor(ddphook_device_t *device, int64_t ticket,
+                                ddphook_backend_error_t *error) {
+  if (ticket > device->tickets)
+    return fail(error, "the test backend knows no such ticket");
+  return DDPHOOK_OK;
+}
+
+static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
+                        const char *message) {
+  (void)device;
+  (void)status;
+  (void)message;
+}
+
+__attribute__((visibility("default"))) const ddphook_backend_t *
+ddphook_backend_get(void) {
+  static const ddphook_backend_t backend = {
+      .struct_size = sizeof(ddphook_backend_t),
+      .abi_version = TEST_BACKEND_VERSION,
+      .name = "test",
+      .device_create = deviceCreate,
+      .device_destroy = deviceDestroy,
+      .memory_alloc = memoryAlloc,
+      .memory_free = memoryFree,
+      .communicator_create = communicatorCreate,
+      .communicator_destroy = communicatorDestroy,
+      .cast = cast,
+      .divide = divide,
+      .scale = scale,
+      .all_reduce = allReduce,
+      .all_reduce_start = allReduceStart,
+      .wait = waitFor,
+      .abort = abortDevice,
+  };
+  return &backend;
+}
