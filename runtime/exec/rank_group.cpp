@@ -22,8 +22,8 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <tuple>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 using namespace ddphook;
@@ -282,14 +282,23 @@ void RankGroup::killStalled() {
   }
 }
 
-/// Lost peers and passed deadlines follow from another rank's failure, if one
-/// is known; then the earliest counts.
+/// How likely a failure is another one's consequence. ABORTED says so itself;
+/// it may be reported before its cause, by a rank that ends faster.
+static int distanceFromCause(ddphook_status_t code) {
+  switch (code) {
+  case DDPHOOK_ABORTED:
+    return 2;
+  case DDPHOOK_PEER_LOST:
+  case DDPHOOK_DEADLINE_EXCEEDED:
+    return 1;
+  default:
+    return 0;
+  }
+}
+
 Status RankGroup::firstCause() const {
   auto key = [](const Failure &failure) {
-    ddphook_status_t code = failure.status.code();
-    return std::tuple(code == DDPHOOK_ABORTED || code == DDPHOOK_PEER_LOST ||
-                          code == DDPHOOK_DEADLINE_EXCEEDED,
-                      failure.time);
+    return std::pair(distanceFromCause(failure.status.code()), failure.time);
   };
   auto first = std::min_element(
       failures.begin(), failures.end(),

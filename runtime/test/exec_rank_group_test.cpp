@@ -116,6 +116,16 @@ TEST(RankGroup, ReportsTheCauseAndNotItsConsequences) {
   EXPECT_EQ(result.status.message(), "rank 2: bad file");
 }
 
+TEST(RankGroup, PrefersWhatARankSawItself) {
+  RankGroupResult result = runGroup(2, [](int32_t rank, RankReport &) {
+    if (rank == 1)
+      return Status(DDPHOOK_ABORTED, "rank 0 failed");
+    ::usleep(100000);
+    return Status(DDPHOOK_DEADLINE_EXCEEDED, "a peer did not come");
+  });
+  EXPECT_EQ(result.status.message(), "rank 0: a peer did not come");
+}
+
 TEST(RankGroup, ReportsTheEarliestOfEqualFailures) {
   RankGroupResult result = runGroup(3, [](int32_t rank, RankReport &) {
     ::usleep(rank == 1 ? 0 : 100000);
