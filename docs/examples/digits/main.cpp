@@ -1,0 +1,235 @@
+//===- main.cpp - trains the digits network on every rank ------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A training program around a compiled step: it owns data, parameters and the
+// loop, and leaves arithmetic and communication to step.mlir. It does not know
+// which hook the step was compiled with. Every rank runs this program; each
+// trains on its own share of the images.
+//
+//===----------------------------------------------------------------------===//
+
+#include "data.h"
+#include "digits.h" // written by ddphook-cc
+
+#include "ddphook/runtime/runtime.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+// The shapes of step.mlir.
+constexpr size_t batchSize = 32, testSize = 359;
+constexpr size_t hidden1 = 128, hidden2 = 64;
+
+constexpr uint32_t seed = 42;
+
+void check(ddphook_status_t status, const char *what) {
+  if (status != DDPHOOK_OK)
+    throw std::runtime_error(std::string(what) + ": " +
+                             ddphook_status_name(status) + ": " +
+                             ddphook_last_error());
+}
+
+//===----------------------------------------------------------------------===//
+// Parameters
+//===----------------------------------------------------------------------===//
+
+// All parameters and then all velocities, one after another in `values`.
+struct Model {
+  std::vector<float> values;
+  float *w1, *b1, *w2, *b2, *w3, *b3;
+  float *vw1, *vb1, *vw2, *vb2, *vw3, *vb3;
+
+  Model() {
+    constexpr size_t sizes[] = {pixels * hidden1,  hidden1,
+                                hidden1 * hidden2, hidden2,
+                                hidden2 * classes, classes};
+    values.resize(
+        2 * std::accumulate(std::begin(sizes), std::end(sizes), size_t(0)));
+    float **const arrays[] = {&w1,  &b1,  &w2,  &b2,  &w3,  &b3,
+                              &vw1, &vb1, &vw2, &vb2, &vw3, &vb3};
+    float *next = values.data();
+    for (size_t i = 0; i < std::size(arrays); ++i) {
+      *arrays[i] = next;
+      next += sizes[i % std::size(sizes)];
+    }
+  }
+  Model(const Model &) = delete; // the pointers are into `values`
+  Model &operator=(const Model &) = delete;
+
+  size_t bytes() const { return values.size() * sizeof(float); }
+
+  // Weights uniform in ±sqrt(6 / inputs), everything else zero.
+  void initialize(std::mt19937 &generator) {
+    auto fill = [&](float *weights, size_t inputs, size_t outputs) {
+      float limit = std::sqrt(6.0f / inputs);
+      for (size_t i = 0; i < inputs * outputs; ++i)
+        weights[i] = limit * (generator() / 2147483648.0f - 1.0f);
+    };
+    fill(w1, pixels, hidden1);
+    fill(w2, hidden1, hidden2);
+    fill(w3, hidden2, classes);
+  }
+};
+
+// FNV-1a.
+uint64_t digest(const std::vector<float> &values) {
+  uint64_t hash = 0xcbf29ce484222325;
+  auto *bytes = reinterpret_cast<const unsigned char *>(values.data());
+  for (size_t i = 0; i < values.size() * sizeof(float); ++i)
+    hash = (hash ^ bytes[i]) * 0x100000001b3;
+  return hash;
+}
+
+// Compares this rank's parameters with every rank's, bit by bit.
+bool sameOnAllRanks(ddphook_context_t *context, const Model &model) {
+  bool same = true;
+  for (int32_t root = 0; root < ddphook_context_world_size(context); ++root) {
+    std::vector<float> theirs = model.values;
+    check(ddphook_broadcast(context, theirs.data(), model.bytes(), root),
+          "comparing parameters");
+    same &= !std::memcmp(theirs.data(), model.values.data(), model.bytes());
+    if (ddphook_context_rank(context) == 0)
+      std::printf("parameters of rank %d: %016llx\n", root,
+                  static_cast<unsigned long long>(digest(theirs)));
+  }
+  return same;
+}
+
+//===----------------------------------------------------------------------===//
+// Training
+//===----------------------------------------------------------------------===//
+
+// Goes over this rank's images in a new random order, batch by batch; what is
+// left over at the end waits for the next epoch. Returns the mean loss.
+float trainEpoch(const Samples &train, size_t batches, float rate,
+                 std::mt19937 &generator, Model &m,
+                 std::vector<double> &milliseconds) {
+  std::vector<size_t> order(train.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[generator() % i]);
+
+  std::vector<float> images(batchSize * pixels);
+  std::vector<int32_t> labels(batchSize);
+  float lossSum = 0;
+  for (size_t batch = 0; batch < batches; ++batch) {
+    for (size_t i = 0; i < batchSize; ++i) {
+      size_t sample = order[batch * batchSize + i];
+      std::copy_n(&train.images[sample * pixels], pixels, &images[i * pixels]);
+      labels[i] = train.labels[sample];
+    }
+    float loss;
+    auto start = std::chrono::steady_clock::now();
+    check(digits_step(images.data(), labels.data(), rate, m.w1, m.b1, m.w2,
+                      m.b2, m.w3, m.b3, m.vw1, m.vb1, m.vw2, m.vb2, m.vw3,
+                      m.vb3, &loss),
+          "training step");
+    std::chrono::duration<double, std::milli> elapsed =
+        std::chrono::steady_clock::now() - start;
+    milliseconds.push_back(elapsed.count());
+    lossSum += loss;
+  }
+  return lossSum / batches;
+}
+
+double accuracy(const Samples &test, const Model &m) {
+  std::vector<float> logits(testSize * classes);
+  check(digits_predict(test.images.data(), m.w1, m.b1, m.w2, m.b2, m.w3, m.b3,
+                       logits.data()),
+        "prediction");
+  size_t correct = 0;
+  for (size_t i = 0; i < testSize; ++i) {
+    const float *row = &logits[i * classes];
+    correct += std::max_element(row, row + classes) - row == test.labels[i];
+  }
+  return 100.0 * correct / testSize;
+}
+
+// Returns whether all ranks ended with the same parameters.
+bool run(const std::string &dataPath, int epochs) {
+  ddphook_context_t *created;
+  check(ddphook_context_create(nullptr, &created), "joining the job");
+  std::unique_ptr<ddphook_context_t, decltype(&ddphook_context_destroy)>
+      context(created, ddphook_context_destroy);
+  check(ddphook_module_load(created, &digits_module), "loading the step");
+  int32_t rank = ddphook_context_rank(created);
+  int32_t worldSize = ddphook_context_world_size(created);
+
+  Data data = readData(dataPath, rank, worldSize);
+  if (data.test.size() != testSize)
+    throw std::runtime_error("expected " + std::to_string(testSize) +
+                             " test images, but got " +
+                             std::to_string(data.test.size()));
+  // All ranks take as many steps as the one with the fewest images can.
+  size_t batches = data.smallestShare / batchSize;
+  if (batches == 0)
+    throw std::runtime_error("too few images for so many ranks");
+
+  // Everybody starts from rank 0's parameters, and has its own shuffling.
+  Model model;
+  std::mt19937 generator(seed + rank);
+  if (rank == 0)
+    model.initialize(generator);
+  check(ddphook_broadcast(created, model.values.data(), model.bytes(), 0),
+        "sending the initial parameters");
+
+  std::vector<double> milliseconds;
+  for (int epoch = 1; epoch <= epochs; ++epoch) {
+    float rate = 0.05f * (1 - static_cast<float>(epoch - 1) / epochs);
+    float loss =
+        trainEpoch(data.train, batches, rate, generator, model, milliseconds);
+    if (rank == 0 && (epoch % 10 == 0 || epoch == epochs))
+      std::printf("epoch %d: loss %.4f\n", epoch, loss);
+  }
+
+  ddphook_stats_t stats = {};
+  stats.struct_size = sizeof(stats);
+  check(ddphook_module_stats(&digits_module, &stats), "reading counters");
+  auto median = milliseconds.begin() + milliseconds.size() / 2;
+  std::nth_element(milliseconds.begin(), median, milliseconds.end());
+  double percent = accuracy(data.test, model);
+  bool same = sameOnAllRanks(created, model);
+  if (rank == 0) {
+    std::printf("test accuracy: %.2f %%\n", percent);
+    std::printf(
+        "bytes on the wire a step: %llu\n",
+        static_cast<unsigned long long>(stats.wire_bytes / stats.steps));
+    std::printf("ms a step: %.3f\n", *median);
+    std::printf("same on all ranks: %s\n", same ? "yes" : "no");
+  }
+  check(ddphook_module_unload(&digits_module), "unloading the step");
+  return same;
+}
+
+} // namespace
+
+// Exit status: 0; 1 after an error; 2 if the ranks' parameters differ.
+int main(int argc, char **argv) {
+  char *end = nullptr;
+  long epochs = argc == 3 ? std::strtol(argv[2], &end, 10) : 60;
+  if (argc < 2 || argc > 3 || (end && *end) || epochs < 1 || epochs > 100000) {
+    std::fprintf(stderr, "usage: %s digits.txt [epochs]\n", argv[0]);
+    return 1;
+  }
+  try {
+    return run(argv[1], epochs) ? 0 : 2;
+  } catch (const std::exception &error) {
+    std::fprintf(stderr, "%s: error: %s\n", argv[0], error.what());
+    return 1;
+  }
+}
