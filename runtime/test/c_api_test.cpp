@@ -87,8 +87,7 @@ TEST_F(CApi, WorldOfOne) {
 }
 
 TEST_F(CApi, NullPointers) {
-  EXPECT_EQ(ddphook_context_create(nullptr, nullptr),
-            DDPHOOK_INVALID_ARGUMENT);
+  EXPECT_EQ(ddphook_context_create(nullptr, nullptr), DDPHOOK_INVALID_ARGUMENT);
   ddphook_context_destroy(nullptr);
   EXPECT_EQ(ddphook_context_rank(nullptr), 0);
   EXPECT_EQ(ddphook_context_world_size(nullptr), 0);
@@ -168,8 +167,9 @@ TEST_F(CApi, MalformedModules) {
             "'nothing'");
   EXPECT_EQ(load([](Module &m) { m.entry.invoke = nullptr; }),
             "DATA_LOSS: expected entry point 0 to be 'step', but got 'step'");
-  EXPECT_EQ(load([](Module &m) { m.compiled.plan_size -= 1; }).find(
-                "DATA_LOSS: expected a plan with the hash "),
+  EXPECT_EQ(load([](Module &m) {
+              m.compiled.plan_size -= 1;
+            }).find("DATA_LOSS: expected a plan with the hash "),
             0u);
   EXPECT_EQ(load([](Module &m) { m.setPlan("{}"); }),
             "DATA_LOSS: malformed plan: it names no ABI version");
@@ -251,8 +251,7 @@ TEST_F(CApi, Kernels) {
   EXPECT_EQ(in[2], 1.0f);
   EXPECT_TRUE(std::isnan(in[3]));
   ddphook_rt_all_reduce(module.handle, 1, nullptr, nullptr);
-  ddphook_rt_cast(module.handle, nullptr, DDPHOOK_F32, nullptr, DDPHOOK_F16,
-                  0);
+  ddphook_rt_cast(module.handle, nullptr, DDPHOOK_F32, nullptr, DDPHOOK_F16, 0);
   EXPECT_EQ(show(ddphook_rt_leave(module.handle)), "OK");
 }
 
@@ -341,8 +340,7 @@ TEST_F(CApi, WrongCallsInAStep) {
   EXPECT_EQ(stepWith([&](Handle m) { ddphook_rt_wait(m, 1); }),
             "INVALID_ARGUMENT: ddphook_rt_wait: nothing was started");
   EXPECT_EQ(stepWith([&](Handle m) {
-              int64_t ticket =
-                  ddphook_rt_all_reduce_start(m, 0, data, data);
+              int64_t ticket = ddphook_rt_all_reduce_start(m, 0, data, data);
               ddphook_rt_wait(m, ticket + 1);
             }),
             "INVALID_ARGUMENT: expected a ticket from 1 to 1, but got 2");
@@ -417,10 +415,11 @@ TEST(Backend, ByName) {
 TEST(Backend, FromALibrary) {
   EXPECT_EQ(createWith("testing", "gloo"),
             "UNSUPPORTED: the test backend has no such transport");
-  EXPECT_EQ(createWith("outdated").find(
-                "UNSUPPORTED: expected libddphook_backend_outdated.so to have "
+  EXPECT_EQ(
+      createWith("outdated")
+          .find("UNSUPPORTED: expected libddphook_backend_outdated.so to have "
                 "version 1 of the backend ABI, but got version 99 of "),
-            0u);
+      0u);
   ddphook_options_t options = {};
   options.struct_size = sizeof(options);
   options.backend = "testing";

@@ -156,9 +156,9 @@ public:
       std::vector<double> wide(static_cast<size_t>(desc.count));
       // Wide-ranged, down to the halves' subnormals.
       for (double &value : wide)
-        value = std::ldexp(
-            static_cast<double>(static_cast<int64_t>(random())) * 0x1p-63,
-            static_cast<int>(random() % 34) - 20);
+        value = std::ldexp(static_cast<double>(static_cast<int64_t>(random())) *
+                               0x1p-63,
+                           static_cast<int>(random() % 34) - 20);
       std::vector<char> input(static_cast<size_t>(desc.memoryBytes()));
       castArray(wide.data(), Dtype::F64, input.data(), desc.dtype, desc.count);
       values.push_back(toDoubles(input, desc.dtype, desc.count));
@@ -220,10 +220,10 @@ TEST_P(HostBackend, AllReduceBits) {
   const unsigned seed = 20250101;
   RecordProperty("seed", static_cast<int>(seed));
   std::vector<std::pair<Dtype, std::optional<Dtype>>> types = {
-      {Dtype::F32, std::nullopt}, {Dtype::F32, Dtype::F16},
-      {Dtype::F32, Dtype::BF16},  {Dtype::F64, std::nullopt},
-      {Dtype::F64, Dtype::F16},   {Dtype::F64, Dtype::BF16},
-      {Dtype::F64, Dtype::F32},   {Dtype::F16, std::nullopt},
+      {Dtype::F32, std::nullopt},  {Dtype::F32, Dtype::F16},
+      {Dtype::F32, Dtype::BF16},   {Dtype::F64, std::nullopt},
+      {Dtype::F64, Dtype::F16},    {Dtype::F64, Dtype::BF16},
+      {Dtype::F64, Dtype::F32},    {Dtype::F16, std::nullopt},
       {Dtype::BF16, std::nullopt}, {Dtype::F16, Dtype::F16},
       {Dtype::BF16, Dtype::F16}};
   for (int ranks = 1; ranks <= 4; ++ranks) {
@@ -264,18 +264,16 @@ TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
     ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0};
     for (size_t i = 0; i < data.size(); ++i) {
       std::fill(data[i].begin(), data[i].end(), static_cast<float>(i + 1));
-      ASSERT_EQ(backend().all_reduce_start(rank.device, rank.communicator,
-                                           &operation, data[i].data(),
-                                           data[i].data(), &tickets[i],
-                                           &rank.error),
+      ASSERT_EQ(backend().all_reduce_start(
+                    rank.device, rank.communicator, &operation, data[i].data(),
+                    data[i].data(), &tickets[i], &rank.error),
                 DDPHOOK_OK);
       if (i > 0)
         ASSERT_GT(tickets[i], tickets[i - 1]);
     }
     // A blocking one comes after all of them.
     ASSERT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
-                                   data[0].data(), data[0].data(),
-                                   &rank.error),
+                                   data[0].data(), data[0].data(), &rank.error),
               DDPHOOK_OK);
     EXPECT_EQ(data[0][count - 1], 9.0f);
     for (size_t i = 1; i < data.size(); ++i)
@@ -340,8 +338,8 @@ TEST_P(HostBackend, AbortEndsEverything) {
       EXPECT_STREQ(rank.error.message, "rank 7 failed");
       int64_t ticket = 0;
       EXPECT_EQ(backend().all_reduce_start(rank.device, rank.communicator,
-                                           &operation, data.data(),
-                                           data.data(), &ticket, &rank.error),
+                                           &operation, data.data(), data.data(),
+                                           &ticket, &rank.error),
                 DDPHOOK_ABORTED);
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin,
@@ -368,8 +366,8 @@ TEST(HostDevice, UnknownTransport) {
 }
 
 TEST(HostMemory, IsAlignedAndZero) {
-  for (uint64_t bytes : {0ull, 1ull, 4095ull, 100000ull, 4ull << 20,
-                         (9ull << 20) + 5})
+  for (uint64_t bytes :
+       {0ull, 1ull, 4095ull, 100000ull, 4ull << 20, (9ull << 20) + 5})
     for (uint64_t alignment : {1ull, 64ull, 4096ull, 2ull << 20}) {
       void *memory = nullptr;
       ddphook_backend_error_t error = {};

@@ -105,8 +105,8 @@ TEST(Plan, IsNoJson) {
             "an object has a key twice");
   std::string deep(500000, '[');
   expectBad(R"({"abi":1,"process_groups":)" + deep, "nested too deeply");
-  expectBad(R"({"abi":1,"process_groups":)" + deep +
-                std::string(500000, ']') + "}",
+  expectBad(R"({"abi":1,"process_groups":)" + deep + std::string(500000, ']') +
+                "}",
             "nested too deeply");
 }
 
@@ -256,10 +256,10 @@ TEST(PlanDifference, NamesTheFirst) {
             "plans differ: buckets[0].hook is \"#ddp.fp16\" on rank 0, but "
             "\"#ddp.bf16\" on rank 3");
   // In the order in which they are written, not of the alphabet.
-  EXPECT_EQ(difference(replaced(R"("mean")", R"("sum")",
-                                replaced("60200", "5"))),
-            "plans differ: buckets[0].reduction is \"mean\" on rank 0, but "
-            "\"sum\" on rank 3");
+  EXPECT_EQ(
+      difference(replaced(R"("mean")", R"("sum")", replaced("60200", "5"))),
+      "plans differ: buckets[0].reduction is \"mean\" on rank 0, but "
+      "\"sum\" on rank 3");
   EXPECT_EQ(difference(replaced("[[0,2],[3,1]]", "[[0,2],[3,1],[4]]")),
             "plans differ: the length of process_groups[1].ranks is 2 on rank "
             "0, but 3 on rank 3");
@@ -279,12 +279,12 @@ TEST(PlanDifference, NamesTheFirst) {
 static Status resolve(const std::string &groups, const std::string &nodes,
                       int rank, std::vector<GroupMembers> *members) {
   Plan plan;
-  Status status = parsePlan(
-      R"({"abi":1,"process_groups":)" + groups +
-          R"(,"buckets":[],"states":[],"collectives":[],)"
-          R"("arena":{"bytes":0,"alignment":1},)"
-          R"("state_arena":{"bytes":0,"alignment":1},"entries":[]})",
-      &plan);
+  Status status =
+      parsePlan(R"({"abi":1,"process_groups":)" + groups +
+                    R"(,"buckets":[],"states":[],"collectives":[],)"
+                    R"("arena":{"bytes":0,"alignment":1},)"
+                    R"("state_arena":{"bytes":0,"alignment":1},"entries":[]})",
+                &plan);
   EXPECT_TRUE(status.isOk()) << status.message();
   std::vector<MachineIdentity> machines;
   for (char node : nodes)

@@ -57,11 +57,9 @@ static void memoryFree(ddphook_device_t *device, void *memory, uint64_t bytes) {
   free(memory);
 }
 
-static ddphook_status_t
-communicatorCreate(ddphook_device_t *device,
-                   const ddphook_communicator_config_t *config,
-                   ddphook_communicator_t **communicator,
-                   ddphook_backend_error_t *error) {
+static ddphook_status_t communicatorCreate(
+    ddphook_device_t *device, const ddphook_communicator_config_t *config,
+    ddphook_communicator_t **communicator, ddphook_backend_error_t *error) {
   (void)device;
   int64_t count = 0;
   const ddphook_backend_store_t *store = config->store;
@@ -132,12 +130,10 @@ static ddphook_status_t allReduce(ddphook_device_t *device,
               operation->count, error);
 }
 
-static ddphook_status_t allReduceStart(ddphook_device_t *device,
-                                       ddphook_communicator_t *communicator,
-                                       const ddphook_all_reduce_t *operation,
-                                       const void *in, void *out,
-                                       int64_t *ticket,
-                                       ddphook_backend_error_t *error) {
+static ddphook_status_t
+allReduceStart(ddphook_device_t *device, ddphook_communicator_t *communicator,
+               const ddphook_all_reduce_t *operation, const void *in, void *out,
+               int64_t *ticket, ddphook_backend_error_t *error) {
   *ticket = ++device->tickets;
   return allReduce(device, communicator, operation, in, out, error);
 }
