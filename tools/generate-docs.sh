@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Writes docs/generated from the TableGen files; with --check only compares.
+#
+#   tools/generate-docs.sh [--check] [BUILD_DIR]
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+check=false
+if [[ ${1:-} == --check ]]; then
+  check=true
+  shift
+fi
+build=${1:-$root/build}
+ninja -C "$build" mlir-doc >/dev/null
+
+status=0
+for page in DDPDialect DDPPasses DDPConversionPasses DDPTargetPasses; do
+  made=$(find "$build/docs" -name "$page.md" | head -1)
+  kept=$root/docs/generated/$page.md
+  if [[ -z $made ]]; then
+    echo "FAIL $page: not generated"
+    status=1
+  elif ! $check; then
+    mkdir -p "$root/docs/generated"
+    cp "$made" "$kept"
+    echo "wrote docs/generated/$page.md"
+  elif diff -u "$kept" "$made"; then
+    echo "PASS $page"
+  else
+    echo "FAIL $page: run tools/generate-docs.sh"
+    status=1
+  fi
+done
+exit $status

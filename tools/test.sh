@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Builds everything and runs all tests, from a bare Debian machine: installs what
+# is missing, configures with the preset "release", builds, and runs
+#
+#   lit          the compiler: dialect, passes, code generation, plugin
+#   gtest        the runtime, its kernels and transports (through ctest)
+#   pytest       parity with PyTorch's hooks, errors, the digits step
+#   consumer     projects that use the package, from the build and install trees
+#   docs         the generated reference is up to date
+#
+# A suite that cannot run because something is missing is a failure. The last
+# line is the sum over all suites: "N passed, N failed, N skipped".
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$root/build
+logs=$build/test-logs
+jobs=$(nproc)
+passed=0 failed=0 skipped=0
+cd "$root"
+
+say() { printf '== [%4ds] %s\n' "$SECONDS" "$*"; }
+
+die() {
+  say "FAILED: $*"
+  echo "$passed passed, $((failed + 1)) failed, $skipped skipped"
+  exit 1
+}
+
+# Adds counts to the sum; a suite without any test counts as a failure.
+count() { # suite passed failed skipped exit-status
+  local suite=$1 p=${2:-0} f=${3:-0} s=${4:-0} status=$5
+  if ((status != 0 && f == 0)); then f=1; fi
+  if ((p + f == 0)); then f=1; fi
+  say "$suite: $p passed, $f failed, $s skipped"
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+# The number before WORD in the last line of FILE that has one.
+number() { # file regex
+  grep -oE "$2" "$1" | tail -1 | grep -oE '[0-9]+' | head -1 || true
+}
+
+say "installing missing packages"
+tools/install-packages.sh || die "packages could not be installed"
+
+say "preparing the test Python (first time: about 80 s and 5.4 GB)"
+python=$(tools/python-env.sh) || die "the test Python could not be made"
+export DDPHOOK_TEST_PYTHON=$python
+
+say "configuring (preset release)"
+cmake --preset release >/tmp/ddphook-configure.$$ 2>&1 ||
+  { cat /tmp/ddphook-configure.$$; rm -f /tmp/ddphook-configure.$$; die "cmake"; }
+rm -f /tmp/ddphook-configure.$$
+mkdir -p "$logs"
+
+say "building (about 8 minutes on 2 cores, seconds when nothing changed)"
+ninja -C "$build" >"$logs/build.log" 2>&1 ||
+  { tail -60 "$logs/build.log"; die "the build; whole log: $logs/build.log"; }
+
+say "lit: the compiler's tests"
+"${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v -j"$jobs" "$build/test" \
+  >"$logs/lit.log" 2>&1
+status=$?
+((status == 0)) || grep -vE '^PASS: ' "$logs/lit.log" | tail -80
+lit_number() { sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$logs/lit.log" | awk '{s+=$1} END {print s+0}'; }
+count lit "$(lit_number 'Passed|Expectedly Failed')" \
+  "$(lit_number 'Failed|Timed Out|Unresolved|Unexpectedly Passed')" \
+  "$(lit_number 'Skipped|Unsupported|Excluded')" $status
+
+say "ctest: the runtime's tests"
+ctest --test-dir "$build" -j"$jobs" --timeout 300 --output-on-failure \
+  >"$logs/ctest.log" 2>&1
+status=$?
+((status == 0)) || tail -80 "$logs/ctest.log"
+total=$(number "$logs/ctest.log" 'out of [0-9]+')
+bad=$(number "$logs/ctest.log" '[0-9]+ tests? failed out of')
+left=$(grep -cE '\*\*\*(Skipped|Not Run)' "$logs/ctest.log")
+count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left" $status
+
+say "pytest: parity with PyTorch, errors, integration"
+DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest -q -rs \
+  -p no:cacheprovider test/parity test/errors test/Integration \
+  >"$logs/pytest.log" 2>&1
+status=$?
+((status == 0)) || tail -80 "$logs/pytest.log"
+count pytest "$(number "$logs/pytest.log" '[0-9]+ passed')" \
+  "$(number "$logs/pytest.log" '[0-9]+ (failed|error)')" \
+  "$(number "$logs/pytest.log" '[0-9]+ skipped')" $status
+
+say "consumer: the package, from the build tree and from an install tree"
+test/consumer/run.sh "$build" >"$logs/consumer.log" 2>&1
+status=$?
+((status == 0)) || tail -60 "$logs/consumer.log"
+count consumer "$(grep -c '^PASS' "$logs/consumer.log")" \
+  "$(grep -c '^FAIL' "$logs/consumer.log")" 0 $status
+
+say "docs: the generated reference"
+tools/generate-docs.sh --check "$build" >"$logs/docs.log" 2>&1
+status=$?
+((status == 0)) || cat "$logs/docs.log"
+count docs "$(grep -c '^PASS' "$logs/docs.log")" \
+  "$(grep -c '^FAIL' "$logs/docs.log")" 0 $status
+
+say "all logs: $logs"
+echo "$passed passed, $failed failed, $skipped skipped"
+((failed == 0))
