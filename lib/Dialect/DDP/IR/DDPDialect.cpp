@@ -93,12 +93,14 @@ LogicalResult DDPDialect::verifyRegionArgAttribute(Operation *op,
     return op->emitOpError() << "expected '" << attribute.getName().getValue()
                              << "' to be a unit attribute";
   auto function = dyn_cast<FunctionOpInterface>(op);
-  if (isGradient && function &&
-      !isa<MemRefType>(function.getArgumentTypes()[argIndex]))
-    return op->emitOpError() << "expected argument " << argIndex << " marked '"
-                             << kGradientAttrName
-                             << "' to be a memref (an out-parameter), but got "
-                             << function.getArgumentTypes()[argIndex];
+  if (!isGradient || !function)
+    return success();
+  Type type = function.getArgumentTypes()[argIndex];
+  if (!isa<MemRefType>(type) || !isGradientType(type))
+    return op->emitOpError()
+           << "expected argument " << argIndex << " marked '"
+           << kGradientAttrName
+           << "' to be a memref of floats (an out-parameter), but got " << type;
   return success();
 }
 

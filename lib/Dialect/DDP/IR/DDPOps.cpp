@@ -43,6 +43,27 @@ static void printReduction(OpAsmPrinter &printer, Operation *,
   printer << stringifyReduction(reduction.getValue());
 }
 
+/// intra_node | inter_node
+static ParseResult parsePlacement(OpAsmParser &parser,
+                                  PlacementAttr &placement) {
+  StringRef keyword;
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseKeyword(&keyword))
+    return failure();
+  std::optional<Placement> kind = symbolizePlacement(keyword);
+  if (!kind)
+    return parser.emitError(location)
+           << "expected 'intra_node' or 'inter_node', but got '" << keyword
+           << "'";
+  placement = PlacementAttr::get(parser.getContext(), *kind);
+  return success();
+}
+
+static void printPlacement(OpAsmPrinter &printer, Operation *,
+                           PlacementAttr placement) {
+  printer << stringifyPlacement(placement.getValue());
+}
+
 //===----------------------------------------------------------------------===//
 // ddp.process_group
 //===----------------------------------------------------------------------===//
@@ -140,6 +161,14 @@ LogicalResult ProcessGroupOp::verifySymbolUses(SymbolTableCollection &symbols) {
                            << "this group";
   }
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.bucket_info
+//===----------------------------------------------------------------------===//
+
+LogicalResult BucketInfoOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGroup(*this, getGroupAttr(), symbols); // C1
 }
 
 //===----------------------------------------------------------------------===//
@@ -342,6 +371,21 @@ static LogicalResult verifyAlgebra(OpTy op) {
   return success();
 }
 
+/// For operations that keep the type: `into` has the operand's. On memory only
+/// the layouts may differ: one of them may be a slice.
+template <typename OpTy>
+static LogicalResult verifyDestinationType(OpTy op) {
+  if (!op.getDestination())
+    return success();
+  Type input = op.getInput().getType(), into = op.getDestination().getType();
+  auto from = dyn_cast<MemRefType>(input), to = dyn_cast<MemRefType>(into);
+  if (input == into || (from && to && from.getShape() == to.getShape() &&
+                        from.getElementType() == to.getElementType()))
+    return success();
+  return op.emitOpError()
+         << "expected 'into' to have the operand's type, but got " << into;
+}
+
 /// Reads of operands and writes of `into`, once those are memory.
 template <typename OpTy>
 static void getAlgebraEffects(
@@ -370,11 +414,8 @@ LogicalResult AllReduceOp::verify() {
   if (getWire() && !isa<Float16Type, BFloat16Type>(*getWire())) // C3
     return emitOpError() << "expected wire type f16 or bf16, but got "
                          << *getWire();
-  if (getDestination() &&
-      getDestination().getType() != getInput().getType()) // C4
-    return emitOpError()
-           << "expected 'into' to have the operand's type, but got "
-           << getDestination().getType();
+  if (failed(verifyDestinationType(*this))) // C4
+    return failure();
   return verifyAlgebra(*this);
 }
 
@@ -462,6 +503,8 @@ LogicalResult ScaleOp::inferReturnTypes(MLIRContext *, std::optional<Location>,
 LogicalResult ScaleOp::verify() {
   if (getFactor().has_value() == getGroup().has_value()) // C2
     return emitOpError() << "expected either a factor or a process group";
+  if (failed(verifyDestinationType(*this))) // C4
+    return failure();
   return verifyAlgebra(*this);
 }
 
@@ -501,8 +544,8 @@ LogicalResult ViewOp::verify() {
       source.getMemorySpace() != result.getMemorySpace()) // C1
     return emitOpError() << "expected a slice of " << source.getElementType()
                          << " in the same memory space, but got " << result;
-  if (static_cast<int64_t>(getOffset()) + result.getNumElements() >
-      source.getNumElements()) // C2
+  if (static_cast<int64_t>(getOffset()) >
+      source.getNumElements() - result.getNumElements()) // C2
     return emitOpError() << "expected a slice inside of "
                          << source.getNumElements() << " elements, but got "
                          << result.getNumElements() << " from " << getOffset();

@@ -62,12 +62,13 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
                    OptionalAttr<FlatSymbolRefAttr>:$parent);
   let assemblyFormat = [{
     $sym_name (`size` $size^)? (`ranks` custom<RankLists>($ranks)^)?
-    (`placement` $placement^)? (`parent` $parent^)? attr-dict
+    (`placement` custom<Placement>($placement)^)? (`parent` $parent^)? attr-dict
   }];
   let hasVerifier = 1;
 }
 
-def DDP_BucketInfoOp : DDP_Op<"bucket_info"> {
+def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "records what became of a bucket";
   let description = [{
     Written by `ddp-expand-hooks`, one per expanded bucket, and read by
@@ -80,6 +81,9 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info"> {
     ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 240
         state_bytes 0 : !ddp.bucket<f32, [120]>
     ```
+
+    Constraints:
+    - (C1) `group` is a `ddp.process_group`.
   }];
   let arguments = (ins StrAttr:$bucket_name, DDP_ReductionAttr:$reduction,
                    FlatSymbolRefAttr:$group, DDP_HookAttrInterface:$hook,
@@ -231,7 +235,7 @@ def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
     }] # algebraConstraints # [{
     - (C2) `group` is a `ddp.process_group`.
     - (C3) the wire type is f16 or bf16.
-    - (C4) `into` has the operand's type.
+    - (C4) `into` has the operand's type; on memrefs, its shape and element type.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Value:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
@@ -291,6 +295,7 @@ def DDP_ScaleOp : DDP_AlgebraOp<"scale", [
     }] # algebraConstraints # [{
     - (C2) there is either a factor or a group.
     - (C3) `group` is a `ddp.process_group`.
+    - (C4) `into` has the operand's type; on memrefs, its shape and element type.
   }];
   let arguments = (ins DDP_Value:$input, OptionalAttr<F64Attr>:$factor,
                    OptionalAttr<FlatSymbolRefAttr>:$group,

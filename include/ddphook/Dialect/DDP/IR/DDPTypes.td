@@ -89,15 +89,14 @@ def DDP_Buffer
            "statically shaped memref of f16, bf16, f32 or f64",
            "::mlir::MemRefType">;
 
-/// A bucket as such. Not DDP_BucketType itself, of which assembly formats would
-/// print the parameters only.
-def DDP_Bucket : Type<DDP_BucketType.predicate, "bucket",
-                      "::mlir::ddp::BucketType">;
+/// A bucket as such. Not DDP_BucketType itself, and without its C++ class:
+/// assembly formats would print the parameters only.
+def DDP_Bucket : Type<DDP_BucketType.predicate, "bucket">;
 
 /// A bucket, before or after `ddp-flatten`.
-def DDP_BucketLike : AnyTypeOf<[DDP_BucketType, DDP_FlatBucket]>;
+def DDP_BucketLike : AnyTypeOf<[DDP_Bucket, DDP_FlatBucket]>;
 
 /// A value of the algebra, at any level.
-def DDP_Value : AnyTypeOf<[DDP_BucketType, DDP_Gradient, DDP_Buffer]>;
+def DDP_Value : AnyTypeOf<[DDP_Bucket, DDP_Gradient, DDP_Buffer]>;
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPTYPES_TD

@@ -1,0 +1,29 @@
+//===- ddphook-test-opt.cpp - ddphook-opt with a hook of its own ----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddphook-opt and the dialect `testhook`.
+//
+//===----------------------------------------------------------------------===//
+
+#include "TestHook.h"
+
+#include "ddphook/InitAll.h"
+
+#include "mlir/InitAllDialects.h"
+#include "mlir/InitAllExtensions.h"
+#include "mlir/InitAllPasses.h"
+#include "mlir/Tools/mlir-opt/MlirOptMain.h"
+
+int main(int argc, char **argv) {
+  mlir::DialectRegistry registry;
+  mlir::registerAllDialects(registry);
+  mlir::registerAllExtensions(registry);
+  mlir::ddp::registerAllDialects(registry);
+  registry.insert<testhook::TestHookDialect>();
+  mlir::registerAllPasses();
+  mlir::ddp::registerAllPasses();
+  return mlir::asMainReturnCode(mlir::MlirOptMain(
+      argc, argv, "ddphook-opt with the dialect testhook\n", registry));
+}

@@ -1,0 +1,43 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# lit's configuration of the compiler's tests. Every tool that a test may call
+# is listed here and must exist: a tool that is missing is a failure, never a
+# reason to skip. The Python suites (parity, errors) are pytest's.
+
+import os
+
+import lit.formats
+from lit.llvm import llvm_config
+from lit.llvm.subst import ToolSubst
+
+config.name = "DDPHook"
+config.test_format = lit.formats.ShTest(not llvm_config.use_lit_shell)
+config.suffixes = [".mlir", ".test"]
+config.excludes = [
+    "CMakeLists.txt",
+    "Inputs",
+    "consumer",
+    "errors",
+    "lib",
+    "parity",
+    "unit",
+]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = os.path.join(config.ddphook_build_dir, "test")
+
+# lit passes on a fixed list of environment variables only. Whatever describes a
+# job that the caller happens to run in stays outside.
+llvm_config.with_environment("LC_ALL", "C")
+
+config.substitutions.append(("%plugin", config.ddphook_plugin))
+config.substitutions.append(("%python", config.python_executable))
+config.substitutions.append(("%runtime-include", config.ddphook_runtime_include))
+config.substitutions.append(("%runtime-lib", config.ddphook_lib_dir))
+
+ours = ["ddphook-opt", "ddphook-test-opt", "ddphook-cc", "ddphook-run", "ddphook-exec"]
+upstream = ["FileCheck", "clang", "count", "llvm-nm", "mlir-opt", "not", "split-file"]
+llvm_config.add_tool_substitutions(
+    [ToolSubst(name, unresolved="fatal") for name in ours + upstream],
+    [config.ddphook_tools_dir, config.llvm_tools_dir],
+)
