@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# Installs those packages of packages.txt that are missing. Changes nothing, and
+# needs neither root nor a network, when all are there.
+set -euo pipefail
+
+directory=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+missing=()
+while read -r package; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [[ $status == installed ]] || missing+=("$package")
+done < <(grep -v -e '^#' -e '^$' "$directory/packages.txt")
+
+if ((${#missing[@]} == 0)); then
+  echo "all packages of tools/packages.txt are installed"
+  exit 0
+fi
+echo "missing packages: ${missing[*]}"
+if ! command -v apt-get >/dev/null; then
+  echo "error: this machine has no apt-get; install what tools/packages.txt lists by other means" >&2
+  exit 1
+fi
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    echo "error: installing packages needs root or sudo" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
+echo "+ apt-get update && apt-get install"
+"${apt[@]}" update
+if ! "${apt[@]}" install -y --no-install-recommends "${missing[@]}"; then
+  echo "error: cannot install the packages; if LLVM 22 is not in this system's archive, add https://apt.llvm.org" >&2
+  exit 1
+fi
