@@ -33,11 +33,11 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
       *this, "bucket-cap-mb",
       llvm::cl::desc("Limit of a bucket in MiB (default 25); given explicitly, "
                      "of the first bucket as well"),
-      llvm::cl::init(-1)};
+      llvm::cl::init(kUnsetLimit)};
   Option<double> firstBucketMb{
       *this, "first-bucket-mb",
       llvm::cl::desc("Limit of the first bucket of a kind in MiB (default 1)"),
-      llvm::cl::init(-1)};
+      llvm::cl::init(kUnsetLimit)};
   Option<BucketOrder> order{
       *this, "order", llvm::cl::desc("Order in which gradients are packed"),
       llvm::cl::init(BucketOrder::Ready),

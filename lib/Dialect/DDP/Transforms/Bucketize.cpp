@@ -11,7 +11,6 @@
 #include "BucketSchedule.h"
 
 #include "mlir/IR/Remarks.h"
-#include <cmath>
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPBUCKETIZEPASS
@@ -66,18 +65,20 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
   }
 
   FailureOr<BucketLimits> getLimits() {
-    constexpr double mib = 1024 * 1024, unset = -1;
     for (double value : {bucketCapMb.getValue(), firstBucketMb.getValue()})
-      if (!(value >= 0 || value == unset) || std::isinf(value))
-        return getOperation().emitError()
+      if (!(value >= 0 || value == kUnsetLimit))
+        return emitError(getOperation().getLoc())
                << "expected a bucket limit that is not negative, but got "
                << value << " MiB";
-    double cap = bucketCapMb == unset ? 25 : bucketCapMb.getValue();
-    double first = firstBucketMb != unset ? firstBucketMb.getValue()
-                   : bucketCapMb != unset ? cap
-                                          : 1;
-    return BucketLimits{static_cast<int64_t>(first * mib),
-                        static_cast<int64_t>(cap * mib), order};
+    auto getBytes = [](double mib) -> int64_t {
+      constexpr double unlimited = 0x1p62;
+      return std::min(mib * 1024 * 1024, unlimited);
+    };
+    double cap = bucketCapMb == kUnsetLimit ? 25 : bucketCapMb.getValue();
+    double first = firstBucketMb != kUnsetLimit ? firstBucketMb.getValue()
+                   : bucketCapMb != kUnsetLimit ? cap
+                                                : 1;
+    return BucketLimits{getBytes(first), getBytes(cap), order};
   }
 
   /// The number after the last bucket that the module has already.

@@ -34,7 +34,7 @@ struct CheckNoAllocPass
         op->emitOpError() << "expected a step without allocations and copies";
     });
     if (numFound > maxReported)
-      getOperation().emitError()
+      emitError(getOperation().getLoc())
           << "found " << numFound << " allocations and copies in all";
     if (numFound != 0)
       signalPassFailure();

@@ -45,7 +45,7 @@ struct ExpandHooksPass
   void runOnOperation() override {
     FailureOr<HookAttrInterface> defaultHook = parseHookOptions(
         &getContext(), hook, wrapper, [&](const Twine &message) {
-          return getOperation().emitError() << message;
+          return emitError(getOperation().getLoc()) << message;
         });
     if (failed(defaultHook))
       return signalPassFailure();

@@ -261,7 +261,7 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
       if (!changed)
         return success();
     }
-    return getOperation().emitError()
+    return emitError(getOperation().getLoc())
            << "expected functions with buffers not to call each other in a "
               "cycle";
   }

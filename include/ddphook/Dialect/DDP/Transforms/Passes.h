@@ -21,11 +21,16 @@
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassOptions.h"
+#include <limits>
 
 namespace mlir::ddp {
 
 /// In which order `ddp-bucketize` packs gradients.
 enum class BucketOrder { Ready, Forward, Reverse };
+
+/// A limit of buckets that nobody has given. No number of MiB that a user could
+/// mean, not even by mistake.
+constexpr double kUnsetLimit = -std::numeric_limits<double>::infinity();
 
 /// Options are written with dashes or underscores, in any case: gives the
 /// spelling that they are declared with. Values are left alone.

@@ -70,10 +70,12 @@ def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"bucketCapMb", "bucket-cap-mb", "double", /*default=*/"-1.0",
+    Option<"bucketCapMb", "bucket-cap-mb", "double",
+           /*default=*/"::mlir::ddp::kUnsetLimit",
            "Limit of a bucket in MiB, fractions allowed; default 25. Given "
            "explicitly, it is the first bucket's limit as well">,
-    Option<"firstBucketMb", "first-bucket-mb", "double", /*default=*/"-1.0",
+    Option<"firstBucketMb", "first-bucket-mb", "double",
+           /*default=*/"::mlir::ddp::kUnsetLimit",
            "Limit of the first bucket of a kind in MiB; default 1, or "
            "bucket-cap-mb where that is given">,
     Option<"order", "order", "::mlir::ddp::BucketOrder",
