@@ -43,6 +43,7 @@ def good_inputs():
 
 def make(path, text=GOOD, world=1, steps=1):
     """A directory with a module and good inputs for every rank and step."""
+    path.mkdir(exist_ok=True)
     directory = runner.Directory(path)
     directory.write_module(text)
     directory.write_inputs([[good_inputs()] * steps] * world)
@@ -50,7 +51,8 @@ def make(path, text=GOOD, world=1, steps=1):
 
 
 def error_lines(stderr):
-    return [line for line in stderr.splitlines() if "error" in line.lower()]
+    # The colon keeps file names out.
+    return [line for line in stderr.splitlines() if "error:" in line.lower()]
 
 
 def assert_error(result, *words, lines=1):

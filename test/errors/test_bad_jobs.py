@@ -153,17 +153,14 @@ def test_ranks_compiled_differently(tmp_path, port, name, transport):
 
 
 def test_ranks_with_different_modules(tmp_path, port):
-    directory = harness.make(tmp_path, world=2)
+    directory = harness.make(tmp_path / "job", world=2)
     processes = list(start_ranks(directory, 2, port, [0]).values())
-    other = harness.GOOD.replace("mean %g1", "sum %g1")
-    other_path = tmp_path / "other.mlir"
-    other_path.write_text(other)
+    other = harness.make(tmp_path / "other", harness.GOOD.replace("mean %g1", "sum %g1"))
     arguments = directory.arguments("step")
-    arguments[0] = other_path
+    arguments[0] = other.module
     env = {**runner.launch(1, 2, port), **DEADLINE}
     processes.append(runner.start(arguments, env))
     finish_soon(directory, processes, "PLAN_MISMATCH")
-    other_path.unlink()
     assert directory.output_files() == []
 
 

@@ -1,0 +1,70 @@
+// RUN: ddphook-test-opt %s --ddp-expand-hooks -split-input-file -verify-diagnostics
+
+// RUN: not ddphook-opt --ddp-expand-hooks="hook=gzip" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=HOOK
+// HOOK: error: expected hook=allreduce, fp16, bf16 or noop, but got 'gzip'
+// RUN: not ddphook-opt --ddp-expand-hooks="hook=FP16" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=CASE
+// CASE: error: expected hook=allreduce, fp16, bf16 or noop, but got 'FP16'
+// RUN: not ddphook-opt --ddp-expand-hooks="wrapper=fp32" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=WRAPPER
+// WRAPPER: error: expected wrapper=fp16 or bf16, but got 'fp32'
+// RUN: not ddphook-opt --ddp-expand-hooks="rank=2" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=OPTION
+// OPTION: no such option rank
+
+ddp.process_group @dp
+func.func @tensor(%t: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @+1 {{expected a named bucket; run 'ddp-bucketize' first}}
+  %r = ddp.all_reduce mean %t on @dp : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @nameless(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
+  // expected-error @+1 {{expected a named bucket; run 'ddp-bucketize' first}}
+  %r = ddp.all_reduce mean %b on @dp : !ddp.bucket<f32, [4]>
+  return %r : !ddp.bucket<f32, [4]>
+}
+
+// -----
+
+// A hook refuses a bucket.
+ddp.process_group @dp
+func.func @refused(%b: !ddp.bucket<f64, [4]>) -> !ddp.bucket<f64, [4]> {
+  // expected-error @+1 {{expected a bucket of 16 or 32 bits, but got '!ddp.bucket<f64, [4]>'}}
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #testhook.scaled<0.5>} : !ddp.bucket<f64, [4]>
+  return %r : !ddp.bucket<f64, [4]>
+}
+
+// -----
+
+// A hook cannot do it.
+ddp.process_group @dp
+func.func @failing(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
+  // expected-error @+1 {{hook #testhook.failing could not be expanded}}
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #testhook.failing} : !ddp.bucket<f32, [4]>
+  return %r : !ddp.bucket<f32, [4]>
+}
+
+// -----
+
+// The same under a wrapper.
+ddp.process_group @dp
+func.func @failing_inside(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
+  // expected-error @+1 {{hook #ddp.wrap<f16, #testhook.failing> could not be expanded}}
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.wrap<f16, #testhook.failing>} : !ddp.bucket<f32, [4]>
+  return %r : !ddp.bucket<f32, [4]>
+}
+
+// -----
+
+// A hook breaks its contract.
+ddp.process_group @dp
+func.func @narrowing(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
+  // expected-error @+1 {{expected hook #testhook.narrowing to give '!ddp.bucket<f32, [4]>', but got '!ddp.bucket<f16, [4]>'}}
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #testhook.narrowing} : !ddp.bucket<f32, [4]>
+  return %r : !ddp.bucket<f32, [4]>
+}
