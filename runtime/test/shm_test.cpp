@@ -420,6 +420,9 @@ public:
       usleep(100);
     }
   }
+  Status exists(const std::string &, bool *) override {
+    return error(DDPHOOK_UNSUPPORTED, "not needed here");
+  }
   Status add(const std::string &, int64_t, int64_t *) override {
     return error(DDPHOOK_UNSUPPORTED, "not needed here");
   }

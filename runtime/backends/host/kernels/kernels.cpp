@@ -74,8 +74,8 @@ struct PartialLoad {
 };
 
 template <class Out, class D, class Fn>
-HWY_INLINE void mapPartial(D d, typename Out::Elem *out, size_t begin,
-                           size_t count, const Fn &fn) {
+HWY_NOINLINE void mapPartial(D d, typename Out::Elem *out, size_t begin,
+                             size_t count, const Fn &fn) {
   if (count == 0)
     return;
   HWY_ALIGN typename Out::Elem buffer[hn::MaxLanes(D())];
@@ -84,8 +84,8 @@ HWY_INLINE void mapPartial(D d, typename Out::Elem *out, size_t begin,
 }
 
 template <class Out, bool kStream, class D, class Fn>
-HWY_INLINE void mapFrom(D d, typename Out::Elem *out, size_t begin, size_t n,
-                        const Fn &fn) {
+HWY_NOINLINE void mapFrom(D d, typename Out::Elem *out, size_t begin, size_t n,
+                          const Fn &fn) {
   const size_t lanes = hn::Lanes(d);
   size_t i = begin;
   for (; i + 2 * lanes <= n; i += 2 * lanes)
@@ -139,6 +139,12 @@ HWY_INLINE const typename Element::Elem *input(Element, const void *array) {
   return static_cast<const typename Element::Elem *>(array);
 }
 
+/// Which loops exist with streaming stores too: f64 and old processors are not
+/// worth the code.
+template <class... Elements>
+constexpr bool mayStream =
+    HWY_MAX_BYTES > 16 && !(std::is_same_v<Elements, F64> || ...);
+
 void castKernel(const void *in, Dtype inType, void *out, Dtype outType,
                 size_t n, Stores stores) {
   withElement(inType, [&](auto from) HWY_ATTR {
@@ -147,12 +153,10 @@ void castKernel(const void *in, Dtype inType, void *out, Dtype outType,
       using To = decltype(to);
       if constexpr (!std::is_same_v<From, To>) {
         const typename TagFor<false, From, To>::type d;
-        constexpr bool kMayStream =
-            !std::is_same_v<From, F64> && !std::is_same_v<To, F64>;
         const auto *x = input(from, in);
-        map<To, kMayStream>(d, out, n, stores,
-                            [&](auto load, size_t i)
-                                HWY_ATTR { return load(from, d, x + i); });
+        map<To, mayStream<From, To>>(
+            d, out, n, stores,
+            [&](auto load, size_t i) HWY_ATTR { return load(from, d, x + i); });
       }
     });
   });
@@ -162,41 +166,77 @@ void castKernel(const void *in, Dtype inType, void *out, Dtype outType,
 /// a power of two gives the same bits.
 enum class Division { Multiply, Divide };
 
-template <class From, class To, Division kDivision>
-HWY_INLINE void compressLoop(const void *in, void *out, size_t n,
-                             int64_t divisor) {
-  const typename TagFor<std::is_same_v<To, F64>, From, To>::type d;
-  using T = hn::TFromD<decltype(d)>;
-  const auto *x = input(From(), in);
-  const T operand = kDivision == Division::Multiply
+/// Calls fn with the way for that divisor, as a constant.
+template <class Fn>
+HWY_INLINE void withDivision(int64_t divisor, const Fn &fn) {
+  if ((divisor & (divisor - 1)) == 0)
+    fn(std::integral_constant<Division, Division::Multiply>());
+  else
+    fn(std::integral_constant<Division, Division::Divide>());
+}
+
+template <Division kDivision, class D>
+HWY_INLINE hn::Vec<D> operandsOf(D d, int64_t divisor) {
+  using T = hn::TFromD<D>;
+  return hn::Set(d, kDivision == Division::Multiply
                         ? T(1) / static_cast<T>(divisor)
-                        : static_cast<T>(divisor);
-  const auto operands = hn::Set(d, operand);
-  map<To, false>(d, out, n, Stores::Cached, [&](auto load, size_t i) HWY_ATTR {
-    auto v = load(From(), d, x + i);
-    // Elements that are already of the type need no rounding to it.
-    if constexpr (!std::is_same_v<From, To>)
-      v = To::round(d, v);
-    if constexpr (kDivision == Division::Multiply)
-      return hn::Mul(v, operands);
-    else
-      return hn::Div(v, operands);
-  });
+                        : static_cast<T>(divisor));
+}
+
+template <Division kDivision, class V>
+HWY_INLINE V divide(V v, V operands) {
+  if constexpr (kDivision == Division::Multiply)
+    return hn::Mul(v, operands);
+  else
+    return hn::Div(v, operands);
 }
 
 void compressKernel(const void *in, Dtype inType, void *out, Dtype outType,
-                    size_t n, int64_t divisor) {
+                    size_t n, int64_t divisor, Stores stores) {
   withElement(inType, [&](auto from) HWY_ATTR {
     withElement(outType, [&](auto to) HWY_ATTR {
       using From = decltype(from);
       using To = decltype(to);
       if constexpr (hasFusedLoop(From::type, To::type)) {
-        if ((divisor & (divisor - 1)) == 0)
-          compressLoop<From, To, Division::Multiply>(in, out, n, divisor);
-        else
-          compressLoop<From, To, Division::Divide>(in, out, n, divisor);
+        withDivision(divisor, [&](auto division) HWY_ATTR {
+          constexpr Division kDivision = division.value;
+          const typename TagFor<std::is_same_v<To, F64>, From, To>::type d;
+          const auto *x = input(from, in);
+          const auto operands = operandsOf<kDivision>(d, divisor);
+          map<To, mayStream<From, To>>(
+              d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
+                auto v = load(from, d, x + i);
+                // Elements of the type already need no rounding to it.
+                if constexpr (!std::is_same_v<From, To>)
+                  v = To::round(d, v);
+                return divide<kDivision>(v, operands);
+              });
+        });
       }
     });
+  });
+}
+
+void peerKernel(const float *own, int64_t divisor, const float *peer,
+                bool ownIsFirst, float *out, size_t n, Stores stores) {
+  const hn::ScalableTag<float> d;
+  withDivision(divisor, [&](auto division) HWY_ATTR {
+    constexpr Division kDivision = division.value;
+    const auto operands = operandsOf<kDivision>(d, divisor);
+    auto addend = [&](auto load, size_t i) HWY_ATTR {
+      return divide<kDivision>(load(F32(), d, own + i), operands);
+    };
+    // The order tells which of two NaNs is the sum.
+    if (ownIsFirst)
+      map<F32, mayStream<F32>>(
+          d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
+            return hn::Add(load(F32(), d, peer + i), addend(load, i));
+          });
+    else
+      map<F32, mayStream<F32>>(
+          d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
+            return hn::Add(addend(load, i), load(F32(), d, peer + i));
+          });
   });
 }
 
@@ -222,7 +262,7 @@ HWY_INLINE void sumTwo(const void *const *sources, void *out, size_t n,
   const typename TagFor<std::is_same_v<Wire, F64>, Wire, Out>::type d;
   const auto *a = input(Wire(), sources[0]);
   const auto *b = input(Wire(), sources[1]);
-  map<Out, std::is_same_v<Out, F32>>(
+  map<Out, mayStream<Wire, Out>>(
       d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
         auto sum = hn::Add(load(Wire(), d, b + i), load(Wire(), d, a + i));
         // Storing rounds by itself to the wire's own type.
@@ -237,7 +277,7 @@ template <class Wire, class Out>
 HWY_INLINE void sumMany(const void *const *sources, int count, void *out,
                         size_t n, Stores stores) {
   const typename TagFor<std::is_same_v<Wire, F64>, Wire, Out>::type d;
-  map<Out, std::is_same_v<Out, F32>>(
+  map<Out, mayStream<Wire, Out>>(
       d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
         auto acc = load(Wire(), d, input(Wire(), sources[0]) + i);
         for (int k = 1; k < count; ++k) {
@@ -324,6 +364,7 @@ static void *at(void *array, Dtype type, int64_t index) {
 
 HWY_EXPORT(castKernel);
 HWY_EXPORT(compressKernel);
+HWY_EXPORT(peerKernel);
 HWY_EXPORT(scaleKernel);
 HWY_EXPORT(sumKernel);
 HWY_EXPORT(streamingCopyKernel);
@@ -357,9 +398,9 @@ void addArrays(void *out, const void *a, const void *b, Dtype type, int64_t n) {
 }
 
 void compressArray(const void *in, Dtype inType, void *wire, Dtype wireType,
-                   int64_t n, int64_t divisor) {
+                   int64_t n, int64_t divisor, Stores stores) {
   if (divisor == 1)
-    return castArray(in, inType, wire, wireType, n);
+    return castArray(in, inType, wire, wireType, n, stores);
   if (!hasFusedLoop(inType, wireType)) {
     forBlocks(n, [&](int64_t begin, int64_t count) {
       void *block = at(wire, wireType, begin);
@@ -369,7 +410,7 @@ void compressArray(const void *in, Dtype inType, void *wire, Dtype wireType,
     return;
   }
   HWY_DYNAMIC_DISPATCH(compressKernel)
-  (in, inType, wire, wireType, static_cast<size_t>(n), divisor);
+  (in, inType, wire, wireType, static_cast<size_t>(n), divisor, stores);
 }
 
 void sumRanks(const void *const *sources, int count, void *out, Dtype type,
@@ -395,6 +436,12 @@ void sumRanksDecompress(const void *const *sources, int count, Dtype wireType,
   }
   HWY_DYNAMIC_DISPATCH(sumKernel)
   (sources, count, wireType, out, outType, static_cast<size_t>(n), stores);
+}
+
+void addDividedToPeer(const float *own, int64_t divisor, const float *peer,
+                      bool ownIsFirst, float *out, int64_t n, Stores stores) {
+  HWY_DYNAMIC_DISPATCH(peerKernel)
+  (own, divisor, peer, ownIsFirst, out, static_cast<size_t>(n), stores);
 }
 
 void copyBytes(void *out, const void *in, int64_t bytes, Stores stores) {

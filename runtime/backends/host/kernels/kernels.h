@@ -32,7 +32,8 @@ namespace ddphook::host {
 
 /// How results are written. Streaming bypasses the caches: 10 to 20 % faster
 /// for outputs that are larger than the caches and were not read just before,
-/// slower for everything else. The bits are the same.
+/// and better for what a processor with other caches reads next; slower for
+/// everything else. The bits are the same.
 enum class Stores { Cached, Streaming };
 
 /// out[i] = in[i] in the other type.
@@ -54,7 +55,7 @@ void addArrays(void *out, const void *a, const void *b, Dtype type, int64_t n);
 /// What a hook puts on the wire, in one pass: wire[i] = RN(RN(in[i]) / divisor)
 /// with both roundings to `wireType`; a divisor of 1 means no division.
 void compressArray(const void *in, Dtype inType, void *wire, Dtype wireType,
-                   int64_t n, int64_t divisor);
+                   int64_t n, int64_t divisor, Stores stores = Stores::Cached);
 
 /// The sum over ranks in a given association: acc = sources[0][i], then
 /// acc = RN(sources[k][i] + acc) for k = 1 … count - 1; out[i] = acc.
@@ -66,6 +67,13 @@ void sumRanks(const void *const *sources, int count, void *out, Dtype type,
 void sumRanksDecompress(const void *const *sources, int count, Dtype wireType,
                         void *out, Dtype outType, int64_t n,
                         Stores stores = Stores::Cached);
+
+/// The f32 mean over two ranks without a detour through memory for this rank's
+/// own addend: out[i] = x0 + x1, where one of the two is peer[i] and the other
+/// own[i] / divisor. `ownIsFirst` says that it is x0. `out` may be `own`.
+void addDividedToPeer(const float *own, int64_t divisor, const float *peer,
+                      bool ownIsFirst, float *out, int64_t n,
+                      Stores stores = Stores::Cached);
 
 /// Copies bytes; the arrays do not overlap.
 void copyBytes(void *out, const void *in, int64_t bytes,

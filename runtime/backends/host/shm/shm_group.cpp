@@ -13,12 +13,14 @@
 //                     their owners may overwrite the slots
 //
 // Two ranks: each adds up both slots. More: reduce-scatter and all-gather
-// inside each chunk, the gathering one chunk behind the reducing. Publishing is
-// kLead chunks ahead, so that ranks rarely wait in lockstep.
+// inside each chunk. A rank whose peers are slow goes on publishing as far as
+// it has slots, so that ranks which share their processors with other work meet
+// seldom; otherwise it keeps kLead chunks ahead, which stay in its cache.
 //
 //===----------------------------------------------------------------------===//
 #include "shm_group.h"
 
+#include "cache_distance.h"
 #include "kernels.h"
 #include "peer_monitor.h"
 #include "ring_order.h"
@@ -39,11 +41,17 @@ using namespace ddphook::host;
 
 namespace {
 
+/// Chunks that are published before their predecessors are done with; one more
+/// with the second stage of three ranks and more.
 constexpr uint64_t kLead = 2;
-static_assert(kLead < ShmSegment::kSlots, "a slot must be free to publish");
+static_assert(kLead + 1 < ShmSegment::kSlots, "a slot must be free to publish");
 
 /// Destinations beyond this size leave the caches before anyone reads them.
 constexpr int64_t kStreamingBytes = 4 << 20;
+
+/// Slots are written around the caches only for messages of this size: below
+/// it, waiting for the stores to arrive costs more.
+constexpr int64_t kFarBytes = 128 << 10;
 
 inline void pauseProcessor() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -92,8 +100,8 @@ struct Collective {
 class ShmGroup::Impl {
 public:
   Impl(int rank, int size, double timeoutSeconds)
-      : rank(rank), size(size), timeoutSeconds(timeoutSeconds),
-        sources(static_cast<size_t>(size)), ordered(sources.size()) {}
+      : rank(rank), size(size), timeoutSeconds(timeoutSeconds), distance(size),
+        ordered(static_cast<size_t>(size)) {}
 
   ~Impl() {
     if (joined)
@@ -110,25 +118,55 @@ private:
   bool barrier();
 
   Status reduceAlone(const Collective &op);
-  bool reduceTwo(const Collective &op);
-  bool reduceMany(const Collective &op);
-  bool publish(const Collective &op, uint64_t chunk);
-  bool awaitPublished(uint64_t chunk);
-  bool checkSignature(int peer);
+  bool reduceTogether(const Collective &op);
+  bool canPublish(uint64_t chunk) const;
+  void publish(const Collective &op, uint64_t chunk);
+  bool checkSignatures();
+  void sumTwo(const Collective &op, uint64_t chunk);
+  void sumPart(const Collective &op, uint64_t chunk);
+  void gatherParts(const Collective &op, uint64_t chunk);
   void sumRange(const Collective &op, uint64_t chunk, int64_t begin,
                 int64_t end, void *out, Dtype outType, Stores stores);
 
   /// Waits until a counter of `peer` is at least `goal`; false after a failure.
-  bool await(const std::atomic<uint64_t> &counter, uint64_t goal, int peer) {
-    constexpr int spins = 100;
-    for (int i = 0; i < spins; ++i) {
-      if (counter.load(std::memory_order_acquire) >= goal)
-        return true;
-      pauseProcessor();
-    }
-    return awaitLong(counter, goal, peer);
+  bool await(const std::atomic<uint64_t> &counter, uint64_t goal, int peer);
+
+  /// A kind of counter that every rank has.
+  using Counter = SharedCounter RankControl::*;
+  /// Whether the counters of all other ranks have reached `goal`.
+  bool allReached(Counter counter, uint64_t goal) const {
+    for (int k = 1; k < size; ++k)
+      if (read(counter, (rank + k) % size) < goal)
+        return false;
+    return true;
   }
-  bool awaitLong(const std::atomic<uint64_t> &counter, uint64_t goal, int peer);
+  /// The same of `published`, the counter by which distances are measured.
+  bool allPublished(uint64_t goal) {
+    return forPeers([&](int peer) {
+      return distance.load(segment.control(peer).published.value, peer) >= goal;
+    });
+  }
+  bool awaitPublished(uint64_t goal) {
+    return forPeers([&](int peer) {
+      const std::atomic<uint64_t> &counter =
+          segment.control(peer).published.value;
+      const bool ok = await(counter, goal, peer);
+      distance.skip(counter.load(std::memory_order_relaxed), peer);
+      return ok;
+    });
+  }
+  bool awaitAll(Counter counter, uint64_t goal) {
+    return forPeers([&](int peer) {
+      return await((segment.control(peer).*counter).value, goal, peer);
+    });
+  }
+  uint64_t read(Counter counter, int peer) const {
+    return (segment.control(peer).*counter)
+        .value.load(std::memory_order_acquire);
+  }
+  void write(Counter counter, uint64_t value) {
+    (mine().*counter).value.store(value, std::memory_order_release);
+  }
 
   /// Latches a failure of this rank, tells the others; always false.
   bool fail(Status status);
@@ -144,6 +182,12 @@ private:
       if (!fn((rank + k) % size))
         return false;
     return true;
+  }
+  /// How this rank writes what others read next.
+  Stores slotStores(const Collective &op) const {
+    return op.desc.wireBytes() >= kFarBytes && distance.isFar()
+               ? Stores::Streaming
+               : Stores::Cached;
   }
   uint64_t global(uint64_t chunk) const { return chunksBefore + chunk; }
   RankControl &mine() { return segment.control(rank); }
@@ -161,8 +205,9 @@ private:
   std::mutex failureMutex;
   bool toldOthers = false;
   std::atomic<bool> abortedHere{false};
-  /// Scratch: the array of every rank, in order of ranks and of additions.
-  std::vector<const void *> sources, ordered;
+  CacheDistance distance;
+  /// Scratch: the slots of all ranks in the order of additions.
+  std::vector<const void *> ordered;
 };
 
 //===----------------------------------------------------------------------===//
@@ -209,8 +254,8 @@ void ShmGroup::Impl::abort() {
     tellOthers(Status(DDPHOOK_ABORTED, "the group was aborted there"));
 }
 
-bool ShmGroup::Impl::awaitLong(const std::atomic<uint64_t> &counter,
-                               uint64_t goal, int peer) {
+bool ShmGroup::Impl::await(const std::atomic<uint64_t> &counter, uint64_t goal,
+                           int peer) {
   auto reached = [&] {
     return counter.load(std::memory_order_acquire) >= goal;
   };
@@ -311,10 +356,8 @@ Status ShmGroup::Impl::exchangeSegment(Store &store, const std::string &key,
 }
 
 bool ShmGroup::Impl::barrier() {
-  mine().barrier.value.store(++barriers, std::memory_order_release);
-  return forPeers([&](int peer) {
-    return await(segment.control(peer).barrier.value, barriers, peer);
-  });
+  write(&RankControl::barrier, ++barriers);
+  return awaitAll(&RankControl::barrier, barriers);
 }
 
 Status ShmGroup::Impl::join(Store &store, const std::string &key) {
@@ -381,7 +424,7 @@ Status ShmGroup::Impl::allReduce(const AllReduceDesc &desc, const void *in,
       desc.count, static_cast<int32_t>(desc.dtype),
       static_cast<int32_t>(desc.wireType()), desc.divide};
   // A rank that was suspended must not report success after the others gave up.
-  if (!(size == 2 ? reduceTwo(op) : reduceMany(op)) || failedElsewhere())
+  if (!reduceTogether(op) || failedElsewhere())
     return failure;
   chunksBefore += op.chunks;
   ++collectives;
@@ -405,21 +448,23 @@ Status ShmGroup::Impl::reduceAlone(const Collective &op) {
   return Status::ok();
 }
 
-/// Casts and divides a chunk into this rank's slot.
-bool ShmGroup::Impl::publish(const Collective &op, uint64_t chunk) {
+/// Whether nobody reads what this rank's slot for the chunk holds now.
+bool ShmGroup::Impl::canPublish(uint64_t chunk) const {
   const uint64_t g = global(chunk);
-  if (g >= ShmSegment::kSlots && !forPeers([&](int peer) {
-        return await(segment.control(peer).consumed.value,
-                     g - ShmSegment::kSlots + 1, peer);
-      }))
-    return false;
-  compressArray(op.input(chunk), op.desc.dtype, segment.slot(rank, g),
-                op.desc.wireType(), op.length(chunk), op.divisor);
-  mine().published.value.store(g + 1, std::memory_order_release);
-  return true;
+  return g < ShmSegment::kSlots ||
+         allReached(&RankControl::consumed, g - ShmSegment::kSlots + 1);
 }
 
-bool ShmGroup::Impl::checkSignature(int peer) {
+/// Casts and divides a chunk into this rank's slot.
+void ShmGroup::Impl::publish(const Collective &op, uint64_t chunk) {
+  compressArray(op.input(chunk), op.desc.dtype,
+                segment.slot(rank, global(chunk)), op.desc.wireType(),
+                op.length(chunk), op.divisor, slotStores(op));
+  write(&RankControl::published, global(chunk) + 1);
+}
+
+/// Once all other ranks have published a chunk of this collective.
+bool ShmGroup::Impl::checkSignatures() {
   auto text = [](const CollectiveSignature &s) {
     return std::to_string(s.count) + " elements of " +
            dtypeName(static_cast<Dtype>(s.dtype)) + " as " +
@@ -427,48 +472,97 @@ bool ShmGroup::Impl::checkSignature(int peer) {
            (s.divide ? ", divided" : "");
   };
   const CollectiveSignature &own = mine().signatures[collectives % 2];
-  const CollectiveSignature &theirs =
-      segment.control(peer).signatures[collectives % 2];
-  if (own.count == theirs.count && own.dtype == theirs.dtype &&
-      own.wire == theirs.wire && own.divide == theirs.divide)
-    return true;
-  return fail(error(DDPHOOK_PLAN_MISMATCH,
-                    "expected rank %d to reduce %s, but got %s", peer,
-                    text(own).c_str(), text(theirs).c_str()));
-}
-
-/// Waits for the chunk of all other ranks.
-bool ShmGroup::Impl::awaitPublished(uint64_t chunk) {
   return forPeers([&](int peer) {
-    return await(segment.control(peer).published.value, global(chunk) + 1,
-                 peer) &&
-           (chunk != 0 || checkSignature(peer));
+    const CollectiveSignature &theirs =
+        segment.control(peer).signatures[collectives % 2];
+    if (own.count == theirs.count && own.dtype == theirs.dtype &&
+        own.wire == theirs.wire && own.divide == theirs.divide)
+      return true;
+    return fail(error(DDPHOOK_PLAN_MISMATCH,
+                      "expected rank %d to reduce %s, but got %s", peer,
+                      text(own).c_str(), text(theirs).c_str()));
   });
 }
 
-bool ShmGroup::Impl::reduceTwo(const Collective &op) {
-  const bool asItIs = op.desc.wireType() == op.desc.dtype && op.divisor == 1;
-  const uint64_t lead = std::min(kLead, op.chunks);
-  for (uint64_t t = 0; t < lead; ++t)
-    if (!publish(op, t))
+/// Does whatever can be done next, the stage nearest to the end first.
+bool ShmGroup::Impl::reduceTogether(const Collective &op) {
+  constexpr Counter reduced = &RankControl::reduced;
+  const bool two = size == 2;
+  const uint64_t lead = two ? kLead : kLead + 1;
+  // Chunks of this collective that have passed each stage.
+  uint64_t publishedHere = 0, summedHere = 0, done = 0;
+  for (int idle = 0; done < op.chunks;) {
+    // Published ahead, whatever else there is to do.
+    if (publishedHere < std::min(op.chunks, done + lead) &&
+        canPublish(publishedHere)) {
+      publish(op, publishedHere++);
+      idle = 0;
+      continue;
+    }
+    if (!two && done < summedHere && allReached(reduced, global(done) + 1)) {
+      gatherParts(op, done++);
+      idle = 0;
+      continue;
+    }
+    if (summedHere < publishedHere && allPublished(global(summedHere) + 1)) {
+      if (summedHere == 0 && !checkSignatures())
+        return false;
+      if (two)
+        sumTwo(op, done++);
+      else
+        sumPart(op, summedHere);
+      ++summedHere;
+      idle = 0;
+      continue;
+    }
+    if (failedElsewhere())
       return false;
-  for (uint64_t t = 0; t < op.chunks; ++t) {
-    if (failedElsewhere() || !awaitPublished(t))
+    // Peers on other processors are seldom later than this.
+    constexpr int spins = 100;
+    if (++idle < spins) {
+      pauseProcessor();
+      continue;
+    }
+    if (publishedHere < op.chunks && canPublish(publishedHere)) {
+      publish(op, publishedHere++);
+      continue;
+    }
+    // Waits for what holds up the oldest chunk that is not done: nobody can
+    // wait for a later stage of it, so somebody gets on.
+    bool ok;
+    if (!two && done < summedHere)
+      ok = awaitAll(reduced, global(done) + 1);
+    else if (summedHere < publishedHere)
+      ok = awaitPublished(global(summedHere) + 1);
+    else
+      ok = awaitAll(&RankControl::consumed,
+                    global(publishedHere) - ShmSegment::kSlots + 1);
+    if (!ok)
       return false;
-    const void *slots[] = {segment.slot(0, global(t)),
-                           segment.slot(1, global(t))};
-    // Own elements that the slot holds unchanged are nearer in `in`.
-    if (asItIs)
-      slots[rank] = op.input(t);
-    // The order of two addends does not matter, but both ranks take the same:
-    // the sum of two NaNs is the first one.
-    sumRanksDecompress(slots, 2, op.desc.wireType(), op.output(t),
-                       op.desc.dtype, op.length(t), op.stores);
-    mine().consumed.value.store(global(t) + 1, std::memory_order_release);
-    if (t + lead < op.chunks && !publish(op, t + lead))
-      return false;
+    idle = 0;
   }
   return true;
+}
+
+void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
+  const uint64_t g = global(chunk);
+  const bool asItIs = op.desc.wireType() == op.desc.dtype;
+  // Both ranks add in the same order: the sum of two NaNs is one of them.
+  if (asItIs && op.divisor != 1 && op.desc.dtype == Dtype::F32) {
+    addDividedToPeer(reinterpret_cast<const float *>(op.input(chunk)),
+                     op.divisor,
+                     static_cast<const float *>(segment.slot(1 - rank, g)),
+                     rank == 0, reinterpret_cast<float *>(op.output(chunk)),
+                     op.length(chunk), op.stores);
+  } else {
+    const void *slots[] = {segment.slot(0, g), segment.slot(1, g)};
+    // Own elements that the slot holds unchanged are nearer in the input.
+    if (asItIs && op.divisor == 1)
+      slots[rank] = op.input(chunk);
+    sumRanksDecompress(slots, 2, op.desc.wireType(), op.output(chunk),
+                       op.desc.dtype, op.length(chunk), op.stores);
+  }
+  write(&RankControl::consumed, g + 1);
 }
 
 /// Sums elements begin … end - 1 of the chunk in every rank's slot into `out`,
@@ -492,55 +586,37 @@ void ShmGroup::Impl::sumRange(const Collective &op, uint64_t chunk,
   }
 }
 
-bool ShmGroup::Impl::reduceMany(const Collective &op) {
-  const Dtype wire = op.desc.wireType();
-  const uint64_t lead = std::min(kLead, op.chunks);
-  // Parts end where cache lines do, so that two ranks never write into one.
-  auto partBegin = [&](uint64_t t, int part) {
-    const int64_t n = op.length(t);
-    const int64_t line = 64 / dtypeSize(wire) * size;
-    const int64_t each = (n + line - 1) / line * (line / size);
-    return std::min(n, part * each);
-  };
-  auto reducePart = [&](uint64_t t) {
-    if (!awaitPublished(t))
-      return false;
-    const int64_t begin = partBegin(t, rank), end = partBegin(t, rank + 1);
-    sumRange(op, t, begin, end,
-             offset(segment.slot(rank, global(t)), begin * dtypeSize(wire)),
-             wire, Stores::Cached);
-    mine().reduced.value.store(global(t) + 1, std::memory_order_release);
-    return true;
-  };
-  auto gatherPart = [&](uint64_t t, int part) {
-    const int64_t begin = partBegin(t, part), end = partBegin(t, part + 1);
-    castArray(offset(segment.slot(part, global(t)), begin * dtypeSize(wire)),
-              wire, op.output(t) + begin * dtypeSize(op.desc.dtype),
-              op.desc.dtype, end - begin, op.stores);
-  };
-  auto gather = [&](uint64_t t) {
-    gatherPart(t, rank);
-    if (!forPeers([&](int peer) {
-          if (!await(segment.control(peer).reduced.value, global(t) + 1, peer))
-            return false;
-          gatherPart(t, peer);
-          return true;
-        }))
-      return false;
-    mine().consumed.value.store(global(t) + 1, std::memory_order_release);
-    return true;
-  };
+/// Where the part of a chunk begins that rank number `part` sums; parts end
+/// where cache lines do, so that two ranks never write into one.
+static int64_t partBegin(const Collective &op, uint64_t chunk, int size,
+                         int part) {
+  const int64_t line = 64 / dtypeSize(op.desc.wireType());
+  const int64_t lines = (op.length(chunk) + line - 1) / line;
+  return std::min(op.length(chunk), part * ((lines + size - 1) / size) * line);
+}
 
-  for (uint64_t t = 0; t < lead; ++t)
-    if (!publish(op, t))
-      return false;
-  for (uint64_t t = 0; t < op.chunks; ++t) {
-    if (failedElsewhere() || !reducePart(t) || (t > 0 && !gather(t - 1)))
-      return false;
-    if (t + lead < op.chunks && !publish(op, t + lead))
-      return false;
+void ShmGroup::Impl::sumPart(const Collective &op, uint64_t chunk) {
+  const Dtype wire = op.desc.wireType();
+  const int64_t begin = partBegin(op, chunk, size, rank);
+  const int64_t end = partBegin(op, chunk, size, rank + 1);
+  sumRange(op, chunk, begin, end,
+           offset(segment.slot(rank, global(chunk)), begin * dtypeSize(wire)),
+           wire, slotStores(op));
+  write(&RankControl::reduced, global(chunk) + 1);
+}
+
+void ShmGroup::Impl::gatherParts(const Collective &op, uint64_t chunk) {
+  const Dtype wire = op.desc.wireType();
+  for (int k = 0; k < size; ++k) {
+    const int part = (rank + k) % size;
+    const int64_t begin = partBegin(op, chunk, size, part);
+    const int64_t end = partBegin(op, chunk, size, part + 1);
+    castArray(
+        offset(segment.slot(part, global(chunk)), begin * dtypeSize(wire)),
+        wire, op.output(chunk) + begin * dtypeSize(op.desc.dtype),
+        op.desc.dtype, end - begin, op.stores);
   }
-  return gather(op.chunks - 1);
+  write(&RankControl::consumed, global(chunk) + 1);
 }
 
 //===----------------------------------------------------------------------===//

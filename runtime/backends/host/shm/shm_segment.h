@@ -65,7 +65,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free &&
 /// A process's view of the segment.
 class ShmSegment {
 public:
-  static constexpr int kSlots = 4;
+  /// Slots of a rank: how far ranks can be apart.
+  static constexpr uint64_t kSlots = 8;
 
   ShmSegment() = default;
   ShmSegment(const ShmSegment &) = delete;
