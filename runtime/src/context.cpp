@@ -96,6 +96,9 @@ Status Context::exchangeMachines() {
 
 Status Context::openBackend() {
   std::string address = control ? control->localAddress() : "";
+  // Many machines know their own name as a loopback address.
+  if (server && isLoopbackAddress(address) && !server->outwardAddress().empty())
+    address = server->outwardAddress();
   ddphook_device_config_t config = {};
   config.struct_size = sizeof(config);
   config.local_rank = place.localRank;

@@ -45,14 +45,10 @@ Status Exchange::nameAbsent(const std::string &what, const std::string &base,
   std::string names;
   int absent = 0;
   for (int other = 0; other < size; ++other) {
-    std::string value;
-    Status status = store.get(base + "/" + std::to_string(other),
-                              Deadline::after(0), &value);
-    if (status.isOk())
-      continue;
-    if (status.code() != DDPHOOK_DEADLINE_EXCEEDED)
-      return status;
-    if (++absent <= maxNamedRanks)
+    bool isPresent = false;
+    DDPHOOK_RETURN_IF_ERROR(
+        store.exists(base + "/" + std::to_string(other), &isPresent));
+    if (!isPresent && ++absent <= maxNamedRanks)
       names += (absent == 1 ? "" : ", ") + std::to_string(other);
   }
   if (absent > maxNamedRanks)

@@ -60,16 +60,14 @@ static Status resolve(const std::string &host, int port, AddressList *list) {
   return Status::ok();
 }
 
-static bool isLoopback(const sockaddr *address) {
-  if (address->sa_family == AF_INET) {
-    auto *v4 = reinterpret_cast<const sockaddr_in *>(address);
-    return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
-  }
-  if (address->sa_family == AF_INET6) {
-    auto *v6 = reinterpret_cast<const sockaddr_in6 *>(address);
-    return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-  }
-  return false;
+bool ddphook::isLoopbackAddress(const std::string &address) {
+  in_addr v4;
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1)
+    return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6;
+  if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1)
+    return IN6_IS_ADDR_LOOPBACK(&v6);
+  return address == "localhost";
 }
 
 static Status tryListen(const sockaddr *address, socklen_t size,
@@ -102,12 +100,16 @@ static int portOf(int socket) {
 
 Status ddphook::listenOn(const std::string &address, int port,
                          FileDescriptor *socket, int *boundPort) {
-  AddressList list(nullptr, &freeaddrinfo);
-  Status status = resolve(address, port, &list);
-  if (status.isOk() && isLoopback(list->ai_addr)) {
-    status = tryListen(list->ai_addr, list->ai_addrlen, socket);
+  Status status;
+  if (isLoopbackAddress(address)) {
+    AddressList list(nullptr, &freeaddrinfo);
+    status = resolve(address, port, &list);
+    for (addrinfo *entry = list.get(); entry; entry = entry->ai_next) {
+      status = tryListen(entry->ai_addr, entry->ai_addrlen, socket);
+      if (status.isOk())
+        break;
+    }
   } else {
-    // A name that does not resolve here may do so on the other machines.
     sockaddr_in6 any6 = {};
     any6.sin6_family = AF_INET6;
     any6.sin6_port = htons(static_cast<uint16_t>(port));

@@ -37,9 +37,13 @@ private:
   int fd = -1;
 };
 
+/// Whether `address` is a numeric loopback address or "localhost". Other names
+/// may mean the loopback interface here and something else on other machines.
+bool isLoopbackAddress(const std::string &address);
+
 /// Listens on `port` (0: any free one): on the loopback interface alone when
-/// `address` is one of its addresses, otherwise on all interfaces. `boundPort`
-/// gets the port.
+/// isLoopbackAddress(address), otherwise on all interfaces. `boundPort` gets
+/// the port.
 Status listenOn(const std::string &address, int port, FileDescriptor *socket,
                 int *boundPort);
 

@@ -36,6 +36,14 @@ public:
   virtual Status get(const std::string &key, const Deadline &deadline,
                      std::string *value) = 0;
 
+  /// Tells whether `key` exists now, without waiting for it.
+  virtual Status exists(const std::string &key, bool *result) {
+    std::string value;
+    Status status = get(key, Deadline::after(0), &value);
+    *result = status.isOk();
+    return status.code() == DDPHOOK_DEADLINE_EXCEEDED ? Status::ok() : status;
+  }
+
   /// Adds `delta` to the counter `key` (0 when it does not exist yet) and gives
   /// its new value back. A counter's value for get() is its decimal text.
   virtual Status add(const std::string &key, int64_t delta,
@@ -51,6 +59,7 @@ public:
   Status set(const std::string &key, const std::string &value) override;
   Status get(const std::string &key, const Deadline &deadline,
              std::string *value) override;
+  Status exists(const std::string &key, bool *result) override;
   Status add(const std::string &key, int64_t delta, int64_t *result) override;
   Status erase(const std::string &key) override;
 

@@ -23,6 +23,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <mutex>
 #include <poll.h>
 #include <set>
 #include <sys/eventfd.h>
@@ -83,6 +84,10 @@ public:
     }
   }
   bool hasEnded() const { return ended; }
+  std::string outwardAddress() {
+    std::lock_guard<std::mutex> lock(outwardMutex);
+    return outward;
+  }
 
   std::thread thread;
 
@@ -122,6 +127,9 @@ private:
   std::atomic<bool> stopNow{false};
   std::atomic<bool> stopWhenAllLeft{false};
   std::atomic<bool> ended{false};
+
+  std::mutex outwardMutex;
+  std::string outward;
 
   std::list<Connection> connections;
   std::map<std::string, std::string> values;
@@ -301,6 +309,11 @@ void StoreServer::Loop::handleHello(Connection &connection,
   }
   connection.rank = rank;
   joined.insert(rank);
+  std::string address = localAddressOf(connection.socket.get());
+  if (!isLoopbackAddress(address)) {
+    std::lock_guard<std::mutex> lock(outwardMutex);
+    outward = address;
+  }
   send(connection, Kind::Welcome, 0);
   if (!failure.isOk())
     send(connection, Kind::Failure, 0, encodeStatus(failure));
@@ -513,6 +526,10 @@ Status StoreServer::start(const Options &options,
       "ddphook-store", [loop = server->loop.get()] { loop->run(); });
   *result = std::move(server);
   return Status::ok();
+}
+
+std::string StoreServer::outwardAddress() const {
+  return loop->outwardAddress();
 }
 
 void StoreServer::finish(const Deadline &deadline) {

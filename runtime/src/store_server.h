@@ -42,6 +42,10 @@ public:
 
   int port() const { return boundPort; }
 
+  /// An address of this machine at which a rank of another machine reached it;
+  /// empty when none has.
+  std::string outwardAddress() const;
+
   /// Waits until every rank has left or was lost, at most until `deadline`, and
   /// ends the thread. Without this call the destructor ends it at once.
   void finish(const Deadline &deadline);

@@ -24,7 +24,9 @@ using namespace ddphook::wire;
 
 /// Even an expired deadline leaves a question this long to be answered: it
 /// means "look once", not "do not look".
-static constexpr double lookSeconds = 0.1;
+static constexpr double lookSeconds = 0.5;
+/// How long a broken connection is given to tell why it broke.
+static constexpr double newsSeconds = 0.1;
 /// How many absent ranks a message names before it only counts them.
 static constexpr size_t maxNamedRanks = 8;
 
@@ -120,7 +122,7 @@ Status TcpStore::send(const std::string &frame) {
     return status;
   // A part of the frame may be on its way: the connection is of no use now.
   ::shutdown(socket.get(), SHUT_RDWR);
-  Status heard = failureWithin(lookSeconds);
+  Status heard = failureWithin(newsSeconds);
   return heard.isOk() ? withContext(status, "the control connection") : heard;
 }
 
@@ -169,25 +171,33 @@ Status TcpStore::get(const std::string &key, const Deadline &deadline,
                      std::string *value) {
   DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
   DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  Status none =
+      error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time", key.c_str());
   Request answer;
   uint32_t id = enter(&answer);
   bool isLook = deadline.expired();
   Status status =
       request(id, encodeFrame(isLook ? Kind::TryGet : Kind::Get, id, key, {}),
               deadline, &answer);
-  if (status.isOk() && !answer.isMissing) {
-    *value = std::move(answer.value);
-    return status;
-  }
+  if (status.isOk() && answer.isMissing)
+    return none;
   if (status.isOk())
-    return error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time",
-                 key.c_str());
-  if (status.code() == DDPHOOK_DEADLINE_EXCEEDED && !isLook) {
-    send(encodeFrame(Kind::Cancel, id, {}, {})).ignore();
-    return error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time",
-                 key.c_str());
-  }
-  return status;
+    *value = std::move(answer.value);
+  if (isLook || status.code() != DDPHOOK_DEADLINE_EXCEEDED)
+    return status;
+  send(encodeFrame(Kind::Cancel, id, {}, {})).ignore();
+  return none;
+}
+
+Status TcpStore::exists(const std::string &key, bool *result) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  Request answer;
+  uint32_t id = enter(&answer);
+  DDPHOOK_RETURN_IF_ERROR(request(id, encodeFrame(Kind::TryGet, id, key, {}),
+                                  Deadline::after(0), &answer));
+  *result = !answer.isMissing;
+  return Status::ok();
 }
 
 Status TcpStore::add(const std::string &key, int64_t delta, int64_t *result) {
@@ -216,13 +226,9 @@ Status TcpStore::waitForAll(const Deadline &deadline) {
   std::string names;
   size_t absent = 0;
   for (int rank = 0; rank < options.worldSize; ++rank) {
-    Status joined =
-        get(StoreServer::joinedKey(rank), Deadline::after(0), &value);
-    if (joined.isOk())
-      continue;
-    if (joined.code() != DDPHOOK_DEADLINE_EXCEEDED)
-      return joined;
-    if (++absent <= maxNamedRanks)
+    bool isPresent = false;
+    DDPHOOK_RETURN_IF_ERROR(exists(StoreServer::joinedKey(rank), &isPresent));
+    if (!isPresent && ++absent <= maxNamedRanks)
       names += (absent == 1 ? "" : ", ") + std::to_string(rank);
   }
   if (absent > maxNamedRanks)

@@ -109,7 +109,7 @@ TEST_F(CApi, NullPointers) {
 }
 
 TEST_F(CApi, LoadAndUnload) {
-  TestModule module({{4}});
+  TestModule module(Collectives{{4}});
   ddphook_stats_t stats = {};
   stats.struct_size = sizeof(stats);
   EXPECT_EQ(ddphook_module_unload(&module.compiled),
@@ -124,7 +124,7 @@ TEST_F(CApi, LoadAndUnload) {
     EXPECT_EQ(show(ddphook_module_unload(&module.compiled)), "OK");
     EXPECT_EQ(module.handle, nullptr);
   }
-  TestModule other({{5}});
+  TestModule other(Collectives{{5}});
   ASSERT_EQ(loadText(module), "OK");
   ASSERT_EQ(loadText(other), "OK");
   EXPECT_EQ(show(ddphook_module_unload(&module.compiled)), "OK");
@@ -136,7 +136,7 @@ TEST_F(CApi, LoadAndUnload) {
 
 TEST_F(CApi, MalformedModules) {
   auto load = [&](auto change) {
-    TestModule module({{4}});
+    TestModule module(Collectives{{4}});
     change(module);
     std::string text = loadText(module);
     EXPECT_EQ(module.handle, nullptr);
@@ -231,7 +231,7 @@ TEST_F(CApi, RandomStatesAreRefused) {
 }
 
 TEST_F(CApi, Kernels) {
-  TestModule module({{4, "f32", "bf16"}, {0, "f32", "f16"}});
+  TestModule module(Collectives{{4, "f32", "bf16"}, {0, "f32", "f16"}});
   ASSERT_EQ(loadText(module), "OK");
   float in[4] = {1.0f, -2.5f, 1.00390625f, NAN}, out[4] = {9, 9, 9, 9};
   uint16_t half[4] = {0xdead, 0xdead, 0xdead, 0xdead};
@@ -257,7 +257,7 @@ TEST_F(CApi, Kernels) {
 
 #if defined(__x86_64__)
 TEST_F(CApi, FlushToZeroIsUndoneAndRestored) {
-  TestModule module({{1, "f32", "bf16"}});
+  TestModule module(Collectives{{1, "f32", "bf16"}});
   ASSERT_EQ(loadText(module), "OK");
   const unsigned flushing = 0x1f80 | 0x8040; // FTZ and DAZ
   unsigned before = _mm_getcsr();
@@ -284,7 +284,7 @@ TEST_F(CApi, WrongCallsInAStep) {
     // A failed step is the end of a context, so each has its own.
     ddphook_context_t *own = nullptr;
     EXPECT_EQ(show(ddphook_context_create(nullptr, &own)), "OK");
-    TestModule module({{4}});
+    TestModule module(Collectives{{4}});
     EXPECT_EQ(show(ddphook_module_load(own, &module.compiled)), "OK");
     EXPECT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
     call(module.handle);
@@ -347,7 +347,7 @@ TEST_F(CApi, WrongCallsInAStep) {
 }
 
 TEST_F(CApi, StepsOutOfOrder) {
-  TestModule module({{4}});
+  TestModule module(Collectives{{4}});
   ASSERT_EQ(loadText(module), "OK");
   EXPECT_EQ(show(ddphook_rt_leave(module.handle)),
             "FAILED_PRECONDITION: no entry point is running");
@@ -369,7 +369,7 @@ TEST_F(CApi, StepsOutOfOrder) {
 }
 
 TEST_F(CApi, StatisticsOfOtherVersions) {
-  TestModule module({{4}}, 100);
+  TestModule module(Collectives{{4}}, 100);
   ASSERT_EQ(loadText(module), "OK");
   struct {
     ddphook_stats_t known;
@@ -425,7 +425,7 @@ TEST(Backend, FromALibrary) {
   options.backend = "testing";
   ddphook_context_t *context = nullptr;
   ASSERT_EQ(show(ddphook_context_create(&options, &context)), "OK");
-  TestModule module({{4}}, 100);
+  TestModule module(Collectives{{4}}, 100);
   ASSERT_EQ(show(ddphook_module_load(context, &module.compiled)), "OK");
   float in[4] = {1, 2, 3, 4}, out[4] = {};
   ASSERT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");

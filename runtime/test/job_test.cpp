@@ -100,7 +100,8 @@ INSTANTIATE_TEST_SUITE_P(All, FailureTest,
 TEST_P(JobTest, StepsAndStatistics) {
   int port = freePort(), ranks = world();
   auto results = runRanks(ranks, [&](int rank) {
-    TestModule module({{1001, "f32", "f16", true}, {0}, {17, "f64"}}, 5 << 20);
+    TestModule module(Collectives{{1001, "f32", "f16", true}, {0}, {17, "f64"}},
+                      5 << 20);
     ddphook_options_t options = jobOptions(rank, ranks, port, transport(), 20);
     return withModule(options, module, [&](ddphook_context_t *context) {
       if (ddphook_context_rank(context) != rank ||
@@ -192,7 +193,7 @@ TEST_P(JobTest, Broadcast) {
 TEST_P(FailureTest, PeerIsKilledInACollective) {
   int port = freePort(), ranks = world();
   auto results = runRanks(ranks, [&](int rank) {
-    TestModule module({{1 << 20}});
+    TestModule module(Collectives{{1 << 20}});
     ddphook_options_t options = jobOptions(rank, ranks, port, transport(), 30);
     return withModule(options, module, [&](ddphook_context_t *) {
       std::vector<float> data(1 << 20, 1.0f);
@@ -228,7 +229,7 @@ TEST_P(FailureTest, PeerIsKilledInACollective) {
 TEST_P(FailureTest, RankZeroIsKilledInACollective) {
   int port = freePort(), ranks = world();
   auto results = runRanks(ranks, [&](int rank) {
-    TestModule module({{1000}});
+    TestModule module(Collectives{{1000}});
     ddphook_options_t options = jobOptions(rank, ranks, port, transport(), 30);
     return withModule(options, module, [&](ddphook_context_t *) {
       std::vector<float> data(1000, 1.0f);
@@ -250,7 +251,7 @@ TEST_P(FailureTest, PeerIsStoppedInACollective) {
   auto results = runRanks(
       ranks,
       [&](int rank) {
-        TestModule module({{1 << 18}});
+        TestModule module(Collectives{{1 << 18}});
         ddphook_options_t options =
             jobOptions(rank, ranks, port, transport(), 1);
         return withModule(options, module, [&](ddphook_context_t *context) {
@@ -288,7 +289,7 @@ TEST_P(FailureTest, PeerIsStoppedInACollective) {
 TEST_P(FailureTest, PeerFailsBeforeACollective) {
   int port = freePort(), ranks = world();
   auto results = runRanks(ranks, [&](int rank) {
-    TestModule module({{1000}});
+    TestModule module(Collectives{{1000}});
     ddphook_options_t options = jobOptions(rank, ranks, port, transport(), 30);
     return withModule(options, module, [&](ddphook_context_t *) {
       std::vector<float> data(1000, 1.0f);
@@ -441,7 +442,7 @@ TEST(Job, LateRanksAreWaitedFor) {
     auto results = runRanks(2, [&](int rank) {
       if (rank == late)
         sleepMs(700);
-      TestModule module({{3}});
+      TestModule module(Collectives{{3}});
       ddphook_options_t options = jobOptions(rank, 2, port, "auto", 20);
       return withModule(options, module, [&](ddphook_context_t *) {
         std::vector<float> data(3, 1.0f);
@@ -486,7 +487,7 @@ TEST(Job, TheSameRankTwice) {
 TEST(Job, PlansDiffer) {
   int port = freePort();
   auto results = runRanks(3, [&](int rank) {
-    TestModule module({{3}}, 0,
+    TestModule module(Collectives{{3}}, 0,
                       R"([{"name":"dp","size":0,"ranks":[],"placement":"",)"
                       R"("parent":""}])",
                       rank == 2 ? "#ddp.bf16" : "#ddp.fp16");
@@ -501,7 +502,7 @@ TEST(Job, PlansDiffer) {
 TEST(Job, TheContextSurvivesAPlanMismatch) {
   int port = freePort();
   auto results = runRanks(2, [&](int rank) {
-    TestModule good({{3}}), bad({{rank + 5}});
+    TestModule good(Collectives{{3}}), bad(Collectives{{rank + 5}});
     ddphook_options_t options = jobOptions(rank, 2, port, "auto", 20);
     return withModule(options, good, [&](ddphook_context_t *context) {
       ddphook_status_t status = ddphook_module_load(context, &bad.compiled);
@@ -517,7 +518,7 @@ TEST(Job, TheContextSurvivesAPlanMismatch) {
 TEST(Job, OneRankHasABrokenModule) {
   int port = freePort();
   auto results = runRanks(2, [&](int rank) {
-    TestModule module({{3}});
+    TestModule module(Collectives{{3}});
     if (rank == 1)
       module.compiled.plan_hash ^= 1;
     ddphook_options_t options = jobOptions(rank, 2, port, "auto", 20);
@@ -533,7 +534,7 @@ TEST(Job, OneRankHasABrokenModule) {
 TEST(Job, GroupSizeUnlikeTheJobs) {
   int port = freePort();
   auto results = runRanks(2, [&](int rank) {
-    TestModule module({{3}}, 0,
+    TestModule module(Collectives{{3}}, 0,
                       R"([{"name":"dp","size":4,"ranks":[],"placement":"",)"
                       R"("parent":""}])");
     ddphook_options_t options = jobOptions(rank, 2, port, "auto", 20);
@@ -580,10 +581,10 @@ TEST(Job, GroupsAcrossMachines) {
         R"("parent":"dp"},)"
         R"({"name":"odd","size":0,"ranks":[[0,3,2],[1]],"placement":"",)"
         R"("parent":""}])";
-    TestModule module({{5, "f32", "", false, 0},
-                       {5, "f32", "", false, 1},
-                       {5, "f32", "", false, 2},
-                       {5, "f32", "", false, 3}},
+    TestModule module(Collectives{{5, "f32", "", false, 0},
+                                  {5, "f32", "", false, 1},
+                                  {5, "f32", "", false, 2},
+                                  {5, "f32", "", false, 3}},
                       0, groups);
     ddphook_options_t options = jobOptions(rank, 4, port, "auto", 20);
     return withModule(options, module, [&](ddphook_context_t *) {
@@ -615,7 +616,7 @@ TEST(Job, SharedMemoryAcrossMachinesIsRefused) {
   int port = freePort();
   auto results = runRanks(2, [&](int rank) {
     ::setenv("DDPHOOK_NODE", rank == 0 ? "a" : "b", 1);
-    TestModule module({{3}});
+    TestModule module(Collectives{{3}});
     ddphook_options_t options = jobOptions(rank, 2, port, "shm", 20);
     return withModule(options, module,
                       [](ddphook_context_t *) { return std::string(); });

@@ -113,9 +113,8 @@ static ddphook_status_t invokeNothing(void *const *) {
   return DDPHOOK_UNSUPPORTED;
 }
 
-TestModule::TestModule(const std::vector<TestCollective> &collectives,
-                       int64_t arenaBytes, const std::string &groups,
-                       const std::string &hook) {
+TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
+                       const std::string &groups, const std::string &hook) {
   plan = R"({"abi":1,"process_groups":)" + groups +
          R"(,"buckets":[{"name":"b0","group":"dp","reduction":"mean",)"
          R"("dtype":"f32","shapes":[[3]],"hook":")" +

@@ -66,13 +66,14 @@ struct TestCollective {
   int group;
 };
 
+using Collectives = std::vector<TestCollective>;
+
 /// A compiled module without compiled code: the test calls ddphook_rt_* itself.
 class TestModule {
 public:
   /// `groups` is the plan's list of process groups as JSON.
   explicit TestModule(
-      const std::vector<TestCollective> &collectives = {},
-      int64_t arenaBytes = 0,
+      const Collectives &collectives = {}, int64_t arenaBytes = 0,
       const std::string &groups =
           R"([{"name":"dp","size":0,"ranks":[],"placement":"","parent":""}])",
       const std::string &hook = "#ddp.allreduce");

@@ -96,6 +96,11 @@ void checkStore(Store &a, Store &b) {
   EXPECT_EQ(value.size(), 3u);
   EXPECT_EQ(b.get("absent", Deadline::after(0), &value).code(),
             DDPHOOK_DEADLINE_EXCEEDED);
+  bool isThere = false;
+  ASSERT_TRUE(b.exists("key", &isThere).isOk());
+  EXPECT_TRUE(isThere);
+  ASSERT_TRUE(b.exists("absent", &isThere).isOk());
+  EXPECT_FALSE(isThere);
   ASSERT_TRUE(a.erase("key").isOk());
   ASSERT_TRUE(a.erase("key").isOk());
   EXPECT_EQ(a.get("key", Deadline::after(0), &value).code(),
@@ -463,6 +468,22 @@ TEST(StoreServer, NamesTheVariableWhenThePortIsTaken) {
   EXPECT_EQ(status.code(), DDPHOOK_IO_ERROR);
   expectContains(status.message(), "DDPHOOK_PORT");
   expectContains(status.message(), "Address already in use");
+}
+
+TEST(Socket, LoopbackAddresses) {
+  for (const char *address : {"127.0.0.1", "127.9.8.7", "::1", "localhost"})
+    EXPECT_TRUE(isLoopbackAddress(address)) << address;
+  // A machine's own name may resolve to a loopback address, but only there.
+  for (const char *address :
+       {"", "10.0.0.1", "128.0.0.1", "fe80::1", "node0", "127.0.0.1.example"})
+    EXPECT_FALSE(isLoopbackAddress(address)) << address;
+}
+
+TEST(StoreServer, KnowsWhereOtherMachinesReachIt) {
+  auto server = startServer(1);
+  auto store = connect(*server, 0, 1);
+  EXPECT_EQ(server->outwardAddress(), "");
+  EXPECT_EQ(store->localAddress(), "127.0.0.1");
 }
 
 TEST(Protocol, RoundTrips) {
