@@ -153,7 +153,7 @@ static Status connectTo(const addrinfo &address, const Deadline &deadline,
     if (errno != EINPROGRESS)
       return systemError(errno, "cannot connect");
     if (!waitFor(fd.get(), POLLOUT, deadline))
-      return error(DDPHOOK_IO_ERROR, "cannot connect: no answer");
+      return error(DDPHOOK_DEADLINE_EXCEEDED, "cannot connect: no answer");
     int failed = 0;
     socklen_t size = sizeof(failed);
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failed, &size);

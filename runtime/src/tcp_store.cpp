@@ -77,6 +77,7 @@ static Status tryToJoin(const TcpStore::Options &options,
 Status TcpStore::connect(const Options &options, const Deadline &deadline,
                          std::unique_ptr<TcpStore> *store) {
   double pause = 0.01;
+  Status cause;
   for (;;) {
     FileDescriptor socket;
     bool isFinal = false;
@@ -87,11 +88,14 @@ Status TcpStore::connect(const Options &options, const Deadline &deadline,
     }
     if (isFinal)
       return status;
+    // An attempt that the deadline cut short tells less than those before.
+    if (cause.isOk() || status.code() != DDPHOOK_DEADLINE_EXCEEDED)
+      cause = status;
     if (deadline.remaining() <= pause)
       return error(DDPHOOK_DEADLINE_EXCEEDED,
                    "rank %d could not join rank 0 at %s:%d within %g s: %s",
                    options.rank, options.host.c_str(), options.port,
-                   options.timeoutSeconds, status.message().c_str());
+                   options.timeoutSeconds, cause.message().c_str());
     std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     pause = std::min(pause * 1.5, 0.2);
   }

@@ -445,11 +445,11 @@ TEST(TcpStore, ConnectsOnlyToAStore) {
     });
     TcpStore::Options options;
     options.port = port;
-    options.timeoutSeconds = 0.3;
+    options.timeoutSeconds = 1;
     std::unique_ptr<TcpStore> store;
     auto begin = Deadline::Clock::now();
-    Status status = TcpStore::connect(options, Deadline::after(0.3), &store);
-    EXPECT_LT(secondsSince(begin), 3);
+    Status status = TcpStore::connect(options, Deadline::after(1), &store);
+    EXPECT_LT(secondsSince(begin), 5);
     expectContains(show(status), "DEADLINE_EXCEEDED: rank 0 could not join");
     expectContains(show(status), answers
                                      ? "it is not a ddphook store"
