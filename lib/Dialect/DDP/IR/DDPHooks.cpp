@@ -158,10 +158,16 @@ WrapHookAttr::verifyBucket(BucketType bucket,
 FailureOr<Value> WrapHookAttr::expand(OpBuilder &builder,
                                       const BucketReduction &reduction,
                                       TypedValue<BucketType> bucket) const {
-  FailureOr<Value> reduced =
-      cast<HookAttrInterface>(getInner())
-          .expand(builder, reduction,
-                  castTo(builder, reduction.loc, bucket, getWireType()));
+  TypedValue<BucketType> inner =
+      castTo(builder, reduction.loc, bucket, getWireType());
+  auto hook = cast<HookAttrInterface>(getInner());
+  // Wrappers of a wrapper leave no trace on the way back: in PyTorch, too, what
+  // the innermost hook returns is cast to the bucket's own type at once.
+  while (auto wrap = dyn_cast<WrapHookAttr>(hook)) {
+    inner = castTo(builder, reduction.loc, inner, wrap.getWireType());
+    hook = cast<HookAttrInterface>(wrap.getInner());
+  }
+  FailureOr<Value> reduced = hook.expand(builder, reduction, inner);
   if (failed(reduced))
     return failure();
   return Value(castTo(builder, reduction.loc,

@@ -148,7 +148,6 @@ void EntryRewriter::writeResult(unsigned result, Value memref) {
 
 void EntryRewriter::rewriteResults() {
   Block &entry = function.front();
-  OpBuilder atStart = OpBuilder::atBlockBegin(&entry);
   for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
     int64_t argument =
         isa<RankedTensorType>(type) ? findUpdatedArgument(index) : -1;
@@ -167,10 +166,14 @@ void EntryRewriter::rewriteResults() {
       Value value = returns.front().getOperand(index);
       if (isOnlyReadBefore(value, returns.front(), returns.front()) &&
           llvm::count(returns.front().getOperands(), value) == 1)
-        if (OpOperand *start = findChainStart(value, returns.front()))
+        if (OpOperand *start = findChainStart(value, returns.front())) {
+          // A new builder each time: setChainStart erases the old start, which
+          // may be the block's first operation.
+          OpBuilder atStart = OpBuilder::atBlockBegin(&entry);
           setChainStart(*start,
                         createToTensor(atStart, function.getLoc(),
                                        start->get().getType(), out, true));
+        }
     }
     writeResult(index, out);
   }
