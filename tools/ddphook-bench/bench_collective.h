@@ -1,0 +1,39 @@
+//===- bench_collective.h - what allreduce and hooks share ------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Measures collectives over several transports and in PyTorch, in turns.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_BENCH_BENCH_COLLECTIVE_H
+#define DDPHOOK_BENCH_BENCH_COLLECTIVE_H
+
+#include "benches.h"
+#include "rank_pool.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddphook::bench {
+
+struct CollectiveWork {
+  std::string name;
+  host::AllReduceDesc desc;
+  /// Checksum of the result, where scalar code can tell.
+  std::optional<uint64_t> expected;
+  /// What PyTorch calls it.
+  std::string torchJob, torchKind;
+};
+
+/// Verifies and measures every work over shared memory, over Gloo, and, when
+/// `torch` is not null, in PyTorch; adds one line for each to `section`.
+Status measureCollectives(const std::vector<CollectiveWork> &works,
+                          RankPool &pool, TorchProcess *torch, int rounds,
+                          const std::vector<Caches> &modes, Section &section,
+                          Report &report);
+
+} // namespace ddphook::bench
+
+#endif // DDPHOOK_BENCH_BENCH_COLLECTIVE_H

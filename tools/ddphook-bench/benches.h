@@ -1,0 +1,36 @@
+//===- benches.h - the subcommands of ddphook-bench -------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// One function per subcommand, each in a file of its own. They verify what they
+// measure first, add to the report, and print their table.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_BENCH_BENCHES_H
+#define DDPHOOK_BENCH_BENCHES_H
+
+#include "options.h"
+#include "report.h"
+#include "torch_process.h"
+
+namespace ddphook::bench {
+
+/// `torch` may be null: then there is no PyTorch baseline.
+using BenchFunction = Status (*)(const Options &options, TorchProcess *torch,
+                                 Report &report);
+
+/// Casts and the local work of a hook in one thread.
+Status benchCast(const Options &options, TorchProcess *torch, Report &report);
+/// The all-reduce alone, over every transport.
+Status benchAllReduce(const Options &options, TorchProcess *torch,
+                      Report &report);
+/// Whole hooks on two ranks.
+Status benchHooks(const Options &options, TorchProcess *torch, Report &report);
+/// The compiler's passes; needs no ranks and no PyTorch.
+Status benchCompile(const Options &options, TorchProcess *torch,
+                    Report &report);
+
+} // namespace ddphook::bench
+
+#endif // DDPHOOK_BENCH_BENCHES_H

@@ -1,0 +1,92 @@
+//===- main.cpp - ddphook-bench -------------------------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Benchmarks of the runtime: every subcommand verifies its results, then
+// measures them against named baselines of the same run.
+//
+//===----------------------------------------------------------------------===//
+#include "benches.h"
+
+#include "kernels.h"
+
+#include <cstdio>
+#include <thread>
+
+using namespace ddphook;
+using namespace ddphook::bench;
+
+namespace {
+
+struct Command {
+  const char *name, *help;
+  BenchFunction run;
+};
+
+constexpr Command kCommands[] = {
+    {"cast", "casts and a hook's local work, one thread", benchCast},
+    {"allreduce", "all-reduce over shared memory and Gloo", benchAllReduce},
+    {"hooks", "whole allreduce, fp16 and bf16 hooks on 2 ranks", benchHooks},
+    {"compile", "the compiler's passes on 1000 to 30000 gradients",
+     benchCompile},
+};
+
+int fail(const Status &status) {
+  std::fprintf(stderr, "ddphook-bench: %s\n", status.message().c_str());
+  return 1;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  Options options;
+  std::vector<std::string> names;
+  for (const Command &command : kCommands)
+    names.push_back(command.name);
+  bool helpWanted;
+  Status status = parseOptions(argc, argv, names, &options, &helpWanted);
+  if (!status.isOk()) {
+    fail(status);
+    return 2;
+  }
+  if (helpWanted) {
+    std::printf("usage: ddphook-bench [SUBCOMMAND…] [OPTIONS]\n\n"
+                "Without a subcommand all run:\n");
+    for (const Command &command : kCommands)
+      std::printf("  %-15s %s\n", command.name, command.help);
+    std::printf("\n%s", optionsHelp());
+    return 0;
+  }
+
+  Report report(options);
+  std::unique_ptr<TorchProcess> torch;
+  status = TorchProcess::start(options, &torch);
+  if (!status.isOk())
+    return fail(status);
+  std::printf("bucket: %lld f32 elements (%g MiB); kernels: %s; processors: "
+              "%u\n",
+              static_cast<long long>(options.elements()), options.mib,
+              host::kernelTargetName(), std::thread::hardware_concurrency());
+  if (torch) {
+    std::printf("baseline: PyTorch %s, measured in turns with ours\n",
+                torch->version().c_str());
+    report.setTorchVersion(torch->version());
+  } else {
+    std::printf("NO PyTorch baseline in this run: name an interpreter with "
+                "--python or DDPHOOK_TEST_PYTHON\n");
+  }
+  for (const std::string &name : options.commands)
+    for (const Command &command : kCommands)
+      if (name == command.name) {
+        status = withContext(command.run(options, torch.get(), report), name);
+        if (!status.isOk())
+          return fail(status);
+      }
+  status = report.writeJson();
+  if (!status.isOk())
+    return fail(status);
+  return report.allRight()
+             ? 0
+             : fail(Status(DDPHOOK_INTERNAL, "a result is wrong, see above"));
+}

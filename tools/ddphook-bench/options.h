@@ -1,0 +1,48 @@
+//===- options.h - command line of ddphook-bench ----------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the user asked for.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_BENCH_OPTIONS_H
+#define DDPHOOK_BENCH_OPTIONS_H
+
+#include "status.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddphook::bench {
+
+struct Options {
+  /// Names of the subcommands to run, in order.
+  std::vector<std::string> commands;
+  /// Size of the f32 bucket.
+  double mib = 25;
+  /// Measurements of ours and of PyTorch alternate this often.
+  int rounds = 4;
+  /// Sizes of the groups that `allreduce` measures.
+  std::vector<int> ranks = {2, 4};
+  /// Interpreter that has PyTorch; empty: no baseline.
+  std::string python;
+  /// File for the results as JSON; empty: none.
+  std::string json;
+
+  int64_t elements() const { return static_cast<int64_t>(mib * (1 << 18)); }
+};
+
+/// Parses the command line; `known` are the names of the subcommands.
+/// `helpWanted` is set by --help.
+Status parseOptions(int argc, char **argv,
+                    const std::vector<std::string> &known, Options *options,
+                    bool *helpWanted);
+
+/// What --help prints about the options.
+const char *optionsHelp();
+
+} // namespace ddphook::bench
+
+#endif // DDPHOOK_BENCH_OPTIONS_H

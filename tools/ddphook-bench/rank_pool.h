@@ -1,0 +1,66 @@
+//===- rank_pool.h - ranks as processes that measure on command -*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A group of rank processes with all transports of the host backend between
+// them. They wait for commands without using a processor, so that measurements
+// can alternate with others.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_BENCH_RANK_POOL_H
+#define DDPHOOK_BENCH_RANK_POOL_H
+
+#include "all_reduce_desc.h"
+#include "measure.h"
+#include "status.h"
+
+#include <cstdint>
+#include <memory>
+#include <sys/types.h>
+#include <vector>
+
+namespace ddphook::bench {
+
+enum class Wire { SharedMemory, Gloo };
+const char *wireName(Wire wire);
+
+class RankPool {
+public:
+  struct Answer {
+    /// Per repetition, of the slowest rank.
+    std::vector<double> seconds;
+    /// Of the result on rank 0, after one run on fresh input.
+    uint64_t checksum = 0;
+    /// Whether all ranks had those bits.
+    bool ranksAgree = true;
+  };
+
+  /// Starts `size` processes with buckets of up to `elements` f32, each bound
+  /// to a processor.
+  static Status start(int size, int64_t elements,
+                      std::unique_ptr<RankPool> *pool);
+  ~RankPool();
+
+  int size() const { return static_cast<int>(ranks.size()); }
+
+  /// Reduces the bucket, filled with the input, in place: once for its bits and
+  /// then `repetitions` times for the clock. A description without wire of a
+  /// 16-bit type reduces the input cast to that type.
+  Status run(Wire wire, const host::AllReduceDesc &desc, Caches caches,
+             int repetitions, Answer *answer);
+
+private:
+  struct Rank {
+    pid_t pid;
+    int toChild, fromChild;
+  };
+
+  RankPool() = default;
+
+  std::vector<Rank> ranks;
+};
+
+} // namespace ddphook::bench
+
+#endif // DDPHOOK_BENCH_RANK_POOL_H

@@ -1,0 +1,169 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""PyTorch's side of ddphook-bench: measures its DDP communication hooks.
+
+Run by ddphook-bench. Reads one JSON object per line from standard input, runs
+what it says, writes one JSON object per line. Two ranks, each one thread bound
+to a processor of its own; rank 0 is the process that reads. Between commands
+both wait without using a processor.
+
+Jobs, each on the bucket that measure.h defines:
+  cast        kind f16 | bf16: float32 to it              (rank 0 alone)
+  decompress  kind f16 | bf16: it to float32              (rank 0 alone)
+  local       kind allreduce | fp16 | bf16: the hook in a group of one
+  reduce      kind f32 | f16 | bf16: dist.all_reduce, two ranks
+  hook        kind allreduce | fp16 | bf16: the hook, two ranks
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+RANKS = 2
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+HOOKS = {
+    "allreduce": default_hooks.allreduce_hook,
+    "fp16": default_hooks.fp16_compress_hook,
+    "bf16": default_hooks.bf16_compress_hook,
+}
+
+
+class Bucket:
+    """The methods of torch.distributed.GradBucket that these hooks call."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def buffer(self):
+        return self.tensor
+
+
+def make_input(n, rank):
+    bits = np.arange(n, dtype=np.uint32) * np.uint32(2654435761)
+    bits += np.uint32(rank * 40503 + 12345)
+    values = bits.view(np.int32).astype(np.float64) * 2.0**-31
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def checksum(tensor):
+    words = tensor.to(torch.float32).contiguous().numpy().view(np.uint32)
+    odd = 2 * np.arange(words.size, dtype=np.uint64) + np.uint64(1)
+    return int((words.astype(np.uint64) * odd).sum(dtype=np.uint64))
+
+
+class Worker:
+    def __init__(self, rank, n, flush_bytes):
+        self.rank = rank
+        self.input = make_input(n, rank)
+        self.bucket = self.input.clone()
+        self.wide = torch.empty_like(self.input)
+        self.other = torch.zeros(flush_bytes // 4)
+        groups = [dist.new_group([r]) for r in range(RANKS)]
+        self.alone = groups[rank]
+        self.together = dist.new_group(list(range(RANKS)))
+
+    def make(self, job, kind):
+        """What to measure, and the tensor that it leaves its result in."""
+        if job == "cast":
+            out = torch.empty_like(self.input, dtype=DTYPES[kind])
+            return (lambda: out.copy_(self.bucket)), out
+        if job == "decompress":
+            half = self.input.to(DTYPES[kind])
+            return (lambda: self.wide.copy_(half)), self.wide
+        if job == "reduce":
+            tensor = self.bucket
+            if kind != "f32":
+                tensor = self.bucket.to(DTYPES[kind])
+            return (lambda: dist.all_reduce(tensor, group=self.together)), tensor
+        group = self.alone if job == "local" else self.together
+        bucket, hook = Bucket(self.bucket), HOOKS[kind]
+        return (lambda: hook(group, bucket).wait()), self.bucket
+
+    def run(self, job, kind, cold, repetitions):
+        """The result's checksum after one run, then the seconds of more."""
+        both = job in ("reduce", "hook")
+        if not both and self.rank != 0:
+            return None
+        self.bucket.copy_(self.input)
+        fn, result = self.make(job, kind)
+        fn()
+        value = checksum(result)
+        self.bucket.copy_(self.input)
+        seconds = []
+        for _ in range(repetitions):
+            if cold:
+                self.other.add_(1)
+            if both:
+                dist.barrier(self.together)
+            begin = time.perf_counter()
+            fn()
+            seconds.append(time.perf_counter() - begin)
+        if both:
+            # A collective is done when its slowest rank is.
+            slowest = torch.tensor(seconds, dtype=torch.float64)
+            dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self.together)
+            seconds = slowest.tolist()
+        return {"seconds": seconds, "checksum": value}
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--elements", type=int, required=True)
+    parser.add_argument("--flush-bytes", type=int, required=True)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--port", type=int, default=0)
+    options = parser.parse_args()
+    if options.rank == 0:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            options.port = probe.getsockname()[1]
+        for rank in range(1, RANKS):
+            subprocess.Popen(
+                [sys.executable, __file__, f"--elements={options.elements}",
+                 f"--flush-bytes={options.flush_bytes}", f"--rank={rank}",
+                 f"--port={options.port}"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpus[options.rank % len(cpus)]})
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{options.port}",
+        rank=options.rank, world_size=RANKS,
+    )
+    worker = Worker(options.rank, options.elements, options.flush_bytes)
+    if options.rank == 0:
+        print(json.dumps({"torch": torch.__version__}), flush=True)
+    while True:
+        command = [None]
+        if options.rank == 0:
+            line = sys.stdin.readline()
+            command = [json.loads(line) if line else None]
+        dist.broadcast_object_list(command, src=0)
+        if command[0] is None:
+            break
+        answer = worker.run(**command[0])
+        if options.rank == 0:
+            print(json.dumps(answer), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+//===- torch_process.cpp - PyTorch as the baseline ------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// One JSON object per line, each way.
+//
+//===----------------------------------------------------------------------===//
+#include "torch_process.h"
+
+#include "deadline.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::bench;
+
+/// Starting PyTorch from a cold disk takes longest.
+static constexpr double kPatienceSeconds = 120;
+
+Status TorchProcess::start(const Options &options,
+                           std::unique_ptr<TorchProcess> *process) {
+  process->reset();
+  if (options.python.empty())
+    return Status::ok();
+  int in[2], out[2];
+  if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
+    return systemError(errno, "cannot create a pipe");
+  // A child that died shows as an error of write().
+  signal(SIGPIPE, SIG_IGN);
+  const std::string script = DDPHOOK_BENCH_TORCH_SCRIPT;
+  const std::string elements =
+      "--elements=" + std::to_string(options.elements());
+  const std::string flush = "--flush-bytes=" + std::to_string(flushBytes());
+  std::unique_ptr<TorchProcess> torch(new TorchProcess());
+  torch->pid = fork();
+  if (torch->pid < 0)
+    return systemError(errno, "cannot start PyTorch");
+  if (torch->pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(in[0], STDIN_FILENO);
+    dup2(out[1], STDOUT_FILENO);
+    execl(options.python.c_str(), options.python.c_str(), script.c_str(),
+          elements.c_str(), flush.c_str(), nullptr);
+    _exit(127);
+  }
+  close(in[0]);
+  close(out[1]);
+  torch->toChild = in[1];
+  torch->fromChild = out[0];
+  std::string reply;
+  DDPHOOK_RETURN_IF_ERROR(
+      withContext(torch->ask("", &reply),
+                  "cannot run PyTorch with '" + options.python + "'"));
+  torch->torchVersion = nlohmann::json::parse(reply).at("torch");
+  *process = std::move(torch);
+  return Status::ok();
+}
+
+TorchProcess::~TorchProcess() {
+  if (pid < 0)
+    return;
+  // The script ends with its input; its own ranks end with it.
+  close(toChild);
+  close(fromChild);
+  const Deadline deadline = Deadline::after(5);
+  while (waitpid(pid, nullptr, WNOHANG) == 0) {
+    if (deadline.expired())
+      kill(pid, SIGKILL);
+    usleep(1000);
+  }
+}
+
+/// Sends a line, unless it is empty, and receives one.
+Status TorchProcess::ask(const std::string &line, std::string *reply) {
+  if (!line.empty()) {
+    const std::string text = line + "\n";
+    if (write(toChild, text.data(), text.size()) !=
+        static_cast<ssize_t>(text.size()))
+      return systemError(errno, "cannot write to torch_hooks.py");
+  }
+  const Deadline deadline = Deadline::after(kPatienceSeconds);
+  for (;;) {
+    const size_t end = received.find('\n');
+    if (end != std::string::npos) {
+      *reply = received.substr(0, end);
+      received.erase(0, end + 1);
+      return Status::ok();
+    }
+    pollfd ready{fromChild, POLLIN, 0};
+    if (poll(&ready, 1, deadline.remainingMs()) == 0)
+      return error(DDPHOOK_DEADLINE_EXCEEDED,
+                   "torch_hooks.py did not answer within %g s",
+                   kPatienceSeconds);
+    char block[65536];
+    const ssize_t size = read(fromChild, block, sizeof(block));
+    if (size <= 0)
+      return error(DDPHOOK_PEER_LOST, "torch_hooks.py ended");
+    received.append(block, static_cast<size_t>(size));
+  }
+}
+
+Status TorchProcess::run(const std::string &job, const std::string &kind,
+                         Caches caches, int repetitions, TorchAnswer *answer) {
+  nlohmann::json request = {{"job", job},
+                            {"kind", kind},
+                            {"cold", caches == Caches::Cold},
+                            {"repetitions", repetitions}};
+  std::string text;
+  DDPHOOK_RETURN_IF_ERROR(ask(request.dump(), &text));
+  const nlohmann::json reply = nlohmann::json::parse(text, nullptr, false);
+  if (reply.is_discarded() || !reply.contains("seconds"))
+    return error(DDPHOOK_INTERNAL, "torch_hooks.py failed: %s", text.c_str());
+  answer->seconds = reply.at("seconds").get<std::vector<double>>();
+  answer->checksum = reply.at("checksum").get<uint64_t>();
+  return Status::ok();
+}
