@@ -11,6 +11,8 @@
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
+#include "mlir/Interfaces/LoopLikeInterface.h"
+
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPASSIGNDESTINATIONSPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
@@ -21,6 +23,13 @@ using namespace mlir::ddp;
 
 static OpFoldResult getIndex(OpBuilder &builder, int64_t value) {
   return builder.getIndexAttr(value);
+}
+
+/// The offset of a slice. One without elements begins at 0: it may stand at the
+/// end, which is out of bounds.
+static OpFoldResult getOffset(OpBuilder &builder, int64_t offset,
+                              int64_t size) {
+  return getIndex(builder, size == 0 ? 0 : offset);
 }
 
 namespace {
@@ -62,6 +71,15 @@ private:
 } // namespace
 
 bool Assigner::isDeadAfter(Value root, Value value, Operation *op) {
+  // The next iteration of a loop needs what comes from outside of it.
+  Operation *ancestor = root.getParentBlock()->findAncestorOpInBlock(*op);
+  if (!ancestor)
+    return false;
+  for (Operation *around = op; around != ancestor;) {
+    around = around->getParentOp();
+    if (isa<LoopLikeOpInterface>(around))
+      return false;
+  }
   for (Value alias : aliases[root])
     for (OpOperand &use : alias.getUses()) {
       if (use.getOwner() == op) {
@@ -125,10 +143,10 @@ void Assigner::assign(AlgebraOpInterface op) {
       offset += getNumElementsOf(part.getType());
     }
     OpBuilder builder(op);
+    int64_t size = getNumElementsOf(result.getType());
     chosen = tensor::ExtractSliceOp::create(
-        builder, op.getLoc(), whole, {getIndex(builder, offset)},
-        {getIndex(builder, getNumElementsOf(result.getType()))},
-        {getIndex(builder, 1)});
+        builder, op.getLoc(), whole, {getOffset(builder, offset, size)},
+        {getIndex(builder, size)}, {getIndex(builder, 1)});
     setRoot(chosen, roots.lookup(whole));
   } else {
     chosen = chooseDestination(op);
@@ -145,7 +163,7 @@ void Assigner::lower(ConcatOp op) {
   for (Value part : op.getParts()) {
     int64_t size = getNumElementsOf(part.getType());
     whole = tensor::InsertSliceOp::create(
-        builder, op.getLoc(), part, whole, {getIndex(builder, offset)},
+        builder, op.getLoc(), part, whole, {getOffset(builder, offset, size)},
         {getIndex(builder, size)}, {getIndex(builder, 1)});
     setRoot(whole, root);
     offset += size;

@@ -30,8 +30,10 @@ static void flattenExtract(ExtractOp op) {
     return builder.getIndexAttr(value);
   };
   RankedTensorType type = cast<BucketType>(op.getType()).getFlatType();
-  int64_t offset =
-      op.getMembers().empty() ? 0 : bucket.getOffset(op.getMembers().front());
+  // Nothing begins nowhere: the end of a tensor is out of bounds.
+  int64_t offset = type.getNumElements() == 0
+                       ? 0
+                       : bucket.getOffset(op.getMembers().front());
   // The operand's type is changed when its own definition is visited.
   auto source = UnrealizedConversionCastOp::create(
       builder, op.getLoc(), TypeRange(bucket.getFlatType()), op.getBucket());

@@ -1,0 +1,147 @@
+// RUN: ddphook-opt %s --pass-pipeline="builtin.module(func.func(ddp-assign-destinations))" | FileCheck %s
+
+ddp.process_group @dp
+
+// The bucket is ours and not used again: in place.
+// CHECK-LABEL: func @dying(
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK-NEXT:    %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp into %[[B]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:    %[[S:.+]] = ddp.scale %[[R]] by 2.000000e+00 into %[[R]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:    return %[[S]]
+func.func @dying(%g: tensor<4xf32>) -> tensor<4xf32> {
+  %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  %r = ddp.all_reduce mean %b on @dp : tensor<4xf32>
+  %s = ddp.scale %r by 2.0 : tensor<4xf32>
+  return %s : tensor<4xf32>
+}
+
+// An argument is not ours.
+// CHECK-LABEL: func @argument(
+// CHECK-SAME:    %[[G:.+]]: tensor<4xf32>
+// CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:    ddp.all_reduce mean %[[G]] on @dp into %[[E]] : tensor<4xf32>, : tensor<4xf32>
+func.func @argument(%g: tensor<4xf32>) -> tensor<4xf32> {
+  %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// Used again: by a later operation, by one in a region, by the same one.
+// CHECK-LABEL: func @used_again(
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:    %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp into %[[E]]
+// CHECK-NEXT:    %[[F:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:    %[[S:.+]] = ddp.scale %[[R]] by 2.000000e+00 into %[[F]]
+// CHECK:           arith.addf %[[R]], %[[R]]
+// CHECK:         return %[[B]], %[[S]],
+func.func @used_again(%g: tensor<4xf32>, %c: i1)
+    -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  %r = ddp.all_reduce mean %b on @dp : tensor<4xf32>
+  %s = ddp.scale %r by 2.0 : tensor<4xf32>
+  %i = scf.if %c -> tensor<4xf32> {
+    %a = arith.addf %r, %r : tensor<4xf32>
+    scf.yield %a : tensor<4xf32>
+  } else {
+    scf.yield %g : tensor<4xf32>
+  }
+  return %b, %s, %i : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}
+
+// A slice of the bucket is used again: the bucket as a whole is.
+// CHECK-LABEL: func @slice_used_again(
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK-NEXT:    %[[X:.+]] = tensor.extract_slice %[[B]][1] [2] [1]
+// CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:    %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp into %[[E]]
+func.func @slice_used_again(%g: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<2xf32>) {
+  %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  %x = tensor.extract_slice %b[1] [2] [1] : tensor<4xf32> to tensor<2xf32>
+  %r = ddp.all_reduce mean %b on @dp : tensor<4xf32>
+  return %r, %x : tensor<4xf32>, tensor<2xf32>
+}
+
+// Another type has other memory.
+// CHECK-LABEL: func @cast(
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf16>
+// CHECK-NEXT:    %[[H:.+]] = ddp.cast %[[B]] into %[[E]] : tensor<4xf16>, : tensor<4xf32> -> tensor<4xf16>
+// CHECK-NEXT:    %[[S:.+]] = ddp.all_reduce mean %[[H]] on @dp into %[[H]]
+// CHECK-NEXT:    %[[F:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:    ddp.cast %[[S]] into %[[F]] : tensor<4xf32>, : tensor<4xf16> -> tensor<4xf32>
+func.func @cast(%g: tensor<4xf32>) -> tensor<4xf32> {
+  %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  %h = ddp.cast %b : tensor<4xf32> -> tensor<4xf16>
+  %s = ddp.all_reduce mean %h on @dp : tensor<4xf16>
+  %r = ddp.cast %s : tensor<4xf16> -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// The parts of a concat are computed in their places.
+// CHECK-LABEL: func @concat(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: tensor<4xf32>, %[[Y:[a-z0-9]+]]: tensor<5xf32>
+// CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<9xf32>
+// CHECK-NEXT:    %[[E0:.+]] = tensor.extract_slice %[[E]][0] [4] [1] : tensor<9xf32> to tensor<4xf32>
+// CHECK-NEXT:    %[[R0:.+]] = ddp.all_reduce mean %[[X]] on @dp into %[[E0]]
+// CHECK-NEXT:    %[[E1:.+]] = tensor.extract_slice %[[E]][4] [5] [1] : tensor<9xf32> to tensor<5xf32>
+// CHECK-NEXT:    %[[R1:.+]] = ddp.scale %[[Y]] by 2.000000e+00 into %[[E1]]
+// CHECK-NEXT:    %[[I0:.+]] = tensor.insert_slice %[[R0]] into %[[E]][0] [4] [1]
+// CHECK-NEXT:    %[[I1:.+]] = tensor.insert_slice %[[R1]] into %[[I0]][4] [5] [1]
+// CHECK-NEXT:    return %[[I1]]
+func.func @concat(%x: tensor<4xf32>, %y: tensor<5xf32>) -> tensor<9xf32> {
+  %0 = ddp.all_reduce mean %x on @dp : tensor<4xf32>
+  %1 = ddp.scale %y by 2.0 : tensor<5xf32>
+  %2 = ddp.concat %0, %1 : tensor<4xf32>, tensor<5xf32> -> tensor<9xf32>
+  return %2 : tensor<9xf32>
+}
+
+// Parts that others need, or that are given, are inserted.
+// CHECK-LABEL: func @concat_of_shared(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: tensor<4xf32>, %[[Z:[a-z0-9]+]]: tensor<0xf32>
+// CHECK:         %[[R:.+]] = ddp.scale %[[X]] by 2.000000e+00 into %{{.+}} : tensor<4xf32>
+// CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<8xf32>
+// CHECK-NEXT:    %[[I0:.+]] = tensor.insert_slice %[[R]] into %[[E]][0] [4] [1]
+// CHECK-NEXT:    %[[I1:.+]] = tensor.insert_slice %[[X]] into %[[I0]][4] [4] [1]
+// CHECK-NEXT:    %[[I2:.+]] = tensor.insert_slice %[[Z]] into %[[I1]][0] [0] [1]
+// CHECK-NEXT:    return %[[R]], %[[I2]]
+func.func @concat_of_shared(%x: tensor<4xf32>, %z: tensor<0xf32>)
+    -> (tensor<4xf32>, tensor<8xf32>) {
+  %0 = ddp.scale %x by 2.0 : tensor<4xf32>
+  %1 = ddp.concat %0, %x, %z : tensor<4xf32>, tensor<4xf32>, tensor<0xf32>
+      -> tensor<8xf32>
+  return %0, %1 : tensor<4xf32>, tensor<8xf32>
+}
+
+// In a loop: what comes from outside is needed by the next iteration.
+// CHECK-LABEL: func @loop(
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK:         scf.for
+// CHECK-NEXT:      %[[E:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:      %[[S:.+]] = ddp.scale %[[B]] by 2.000000e+00 into %[[E]]
+// CHECK-NEXT:      %[[T:.+]] = ddp.scale %[[S]] by 3.000000e+00 into %[[S]]
+// CHECK-NEXT:      scf.yield %[[T]]
+func.func @loop(%g: tensor<4xf32>) -> tensor<4xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%acc = %g) -> tensor<4xf32> {
+    %s = ddp.scale %b by 2.0 : tensor<4xf32>
+    %t = ddp.scale %s by 3.0 : tensor<4xf32>
+    scf.yield %t : tensor<4xf32>
+  }
+  return %r : tensor<4xf32>
+}
+
+// What has a destination keeps it; memory has none to assign.
+// CHECK-LABEL: func @given(
+// CHECK-SAME:    %[[T:[a-z0-9]+]]: tensor<4xf32>, %[[M:[a-z0-9]+]]: memref<4xf32>
+// CHECK-NEXT:    ddp.scale %[[T]] by 2.000000e+00 into %[[T]]
+// CHECK-NEXT:    ddp.scale %[[M]] by 2.000000e+00 into %[[M]]
+// CHECK-NEXT:    return
+func.func @given(%t: tensor<4xf32>, %m: memref<4xf32>) {
+  %0 = ddp.scale %t by 2.0 into %t : tensor<4xf32>, : tensor<4xf32>
+  ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
+  return
+}
