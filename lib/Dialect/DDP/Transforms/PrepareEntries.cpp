@@ -11,6 +11,7 @@
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/AttrTypeSubElements.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPPREPAREENTRIESPASS
@@ -155,10 +156,8 @@ void EntryRewriter::rewriteResults() {
     if (argument != -1 && llvm::is_contained(resultArguments, argument))
       argument = -1;
     resultArguments.push_back(argument);
-    if (argument != -1) {
-      writeResult(index, entry.getArgument(argument));
-      continue;
-    }
+    if (argument != -1)
+      continue; // written below
     Value out = entry.addArgument(getMemRefType(type), function.getLoc());
     argumentAttrs.push_back(DictionaryAttr::get(context));
     // Computed in its place, if nothing else is in the way.
@@ -177,6 +176,10 @@ void EntryRewriter::rewriteResults() {
     }
     writeResult(index, out);
   }
+  // Last, since an out-parameter may be given what the argument held before.
+  for (auto [index, argument] : llvm::enumerate(resultArguments))
+    if (argument != -1)
+      writeResult(index, entry.getArgument(argument));
   for (func::ReturnOp op : returns)
     op->setOperands(ValueRange());
 }
@@ -187,22 +190,47 @@ struct PrepareEntriesPass
   using DDPPrepareEntriesPassBase::DDPPrepareEntriesPassBase;
 
   void runOnOperation() override {
-    SymbolTable symbols(getOperation());
-    SymbolTableCollection collection;
-    SymbolUserMap users(collection, getOperation());
     SmallVector<func::FuncOp> entries;
-    for (auto function : getOperation().getOps<func::FuncOp>())
-      if (!function.isExternal() && function.isPublic() &&
-          llvm::all_of(function.getArgumentTypes(), isSupported) &&
-          llvm::all_of(function.getResultTypes(), isSupported))
+    for (auto function : getOperation().getOps<func::FuncOp>()) {
+      if (function.isExternal() || !function.isPublic())
+        continue;
+      if (succeeded(checkShapes(function)))
         entries.push_back(function);
-    for (func::FuncOp function : entries) {
-      if (!checkResults(function))
+      else if (usesDDP(function))
         return signalPassFailure();
-      if (!users.getUsers(function).empty())
-        splitOffPrivateTwin(function, symbols, users);
-      EntryRewriter(function).run();
     }
+    if (!llvm::all_of(entries, checkResults))
+      return signalPassFailure();
+    splitOffPrivateTwins(entries);
+    for (func::FuncOp function : entries)
+      EntryRewriter(function).run();
+  }
+
+  static bool usesDDP(func::FuncOp function) {
+    return function
+        .walk([](Operation *op) {
+          return isa_and_nonnull<DDPDialect>(op->getDialect())
+                     ? WalkResult::interrupt()
+                     : WalkResult::advance();
+        })
+        .wasInterrupted();
+  }
+
+  /// A function without collectives may have any interface; it is left alone.
+  static LogicalResult checkShapes(func::FuncOp function) {
+    for (bool isResult : {false, true})
+      for (auto [index, type] :
+           llvm::enumerate(isResult ? function.getResultTypes()
+                                    : function.getArgumentTypes())) {
+        if (isSupported(type))
+          continue;
+        if (usesDDP(function))
+          function.emitOpError()
+              << "expected " << (isResult ? "result " : "argument ") << index
+              << " to be a tensor of static shape, but got " << type;
+        return failure();
+      }
+    return success();
   }
 
   static bool checkResults(func::FuncOp function) {
@@ -216,13 +244,30 @@ struct PrepareEntriesPass
     return true;
   }
 
-  /// Calls inside the module go to a private copy with the original interface.
-  static void splitOffPrivateTwin(func::FuncOp function, SymbolTable &symbols,
-                                  SymbolUserMap &users) {
-    func::FuncOp twin = function.clone();
-    twin.setPrivate();
-    StringAttr name = symbols.insert(twin);
-    users.replaceAllUsesWith(function, name);
+  /// Calls inside the module go to private copies with the original interface.
+  void splitOffPrivateTwins(ArrayRef<func::FuncOp> entries) {
+    SymbolTable symbols(getOperation());
+    SymbolTableCollection collection;
+    SymbolUserMap users(collection, getOperation());
+    llvm::DenseMap<StringAttr, FlatSymbolRefAttr> twins;
+    for (func::FuncOp function : entries) {
+      if (users.getUsers(function).empty())
+        continue;
+      func::FuncOp twin = function.clone();
+      twin.setPrivate();
+      StringAttr name = function.getSymNameAttr();
+      twins[name] = FlatSymbolRefAttr::get(symbols.insert(twin));
+    }
+    if (twins.empty())
+      return;
+    // The copies call each other, too.
+    AttrTypeReplacer replacer;
+    replacer.addReplacement(
+        [&](FlatSymbolRefAttr symbol) -> std::optional<Attribute> {
+          auto it = twins.find(symbol.getAttr());
+          return it == twins.end() ? Attribute(symbol) : it->second;
+        });
+    replacer.recursivelyReplaceElementsIn(getOperation());
   }
 };
 } // namespace
