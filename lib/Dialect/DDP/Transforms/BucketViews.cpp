@@ -70,12 +70,15 @@ static void rewritePack(PackOp pack) {
     if (seen.insert(gradient).second &&
         isOnlyReadBefore(gradient, pack, firstUser))
       start = findChainStart(gradient, pack);
-    if (start)
-      setChainStart(*start, bufferization::ToTensorOp::create(
-                                top, loc, type, view, /*restrict=*/true,
-                                /*writable=*/true));
-    else
+    if (start) {
+      auto memory = bufferization::ToTensorOp::create(
+          top, loc, type, view, /*restrict=*/true, /*writable=*/true);
+      setChainStart(*start, memory);
+      // The old start, now erased, may have been where `top` stood.
+      top.setInsertionPointAfter(memory);
+    } else {
       ++numCopied;
+    }
     // Folds away where the gradient was born here, and is the copy where not.
     bufferization::MaterializeInDestinationOp::create(
         builder, loc, TypeRange(), gradient, view, /*restrict=*/true,
