@@ -157,7 +157,10 @@ class Options:
         first = self.first_bucket_mb
         if first is None:
             first = 1 if self.bucket_cap_mb is None else cap
-        return int(first * MIB), int(cap * MIB)
+        return tuple(
+            limit if math.isinf(limit) else int(limit * MIB)
+            for limit in (first, cap)
+        )
 
 
 def assign_buckets(grads, limits):

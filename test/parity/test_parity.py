@@ -9,6 +9,7 @@ need more processes than the oracle has.
 """
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -66,6 +67,7 @@ BUCKETS = [
     {"bucket_cap_mb": 0.03, "order": "reverse"},
     {"bucket_cap_mb": 0, "order": "forward"},
     {"bucket_cap_mb": 0.004, "order": "ready"},
+    {"first_bucket_mb": 0, "bucket_cap_mb": math.inf},
 ]
 
 
@@ -94,9 +96,9 @@ def test_bucket_options(torch_hooks, tmp_path, body, buckets):
 @pytest.mark.parametrize("buckets", BUCKETS, ids=buckets_id)
 def test_bucket_limits_count_bytes_of_the_gradient(torch_hooks, tmp_path, buckets):
     """Gradients that end exactly on a limit, one element before, one behind."""
-    first, cap = Options(**buckets).limits
-    sizes = [n for limit in (first, cap) for n in (limit // 4 - 1, 1, limit // 4, 3)]
-    sizes = [max(1, min(size, 300000)) for size in sizes] * 2
+    limits = [int(min(limit, 1200000)) for limit in Options(**buckets).limits]
+    sizes = [n for limit in limits for n in (limit // 4 - 1, 1, limit // 4, 3)]
+    sizes = [max(1, size) for size in sizes] * 2
     grads = [Grad((size,), dtype) for size in sizes for dtype in ("f32", "f64")]
     module = Module([Function("step", grads)])
     check(tmp_path, torch_hooks, module, Options(**buckets), 3, steps=1)
