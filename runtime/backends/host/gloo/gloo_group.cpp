@@ -51,6 +51,7 @@ static std::chrono::milliseconds toMilliseconds(double seconds) {
 template <typename Function>
 static Status translateExceptions(const char *what, double timeoutSeconds,
                                   Function &&function) {
+  NoPipeSignal guard;
   try {
     function();
     return Status::ok();
@@ -93,7 +94,10 @@ GlooDevice::GlooDevice(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
 GlooDevice::~GlooDevice() = default;
 
 GlooGroup::GlooGroup(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-GlooGroup::~GlooGroup() = default;
+GlooGroup::~GlooGroup() {
+  NoPipeSignal guard;
+  impl.reset();
+}
 
 Status GlooGroup::create(GlooDevice &device, Store &store,
                          const std::string &key, int rank, int size,
