@@ -27,16 +27,34 @@ class CheckLoweredPass
 public:
   void runOnOperation() override {
     llvm::SmallPtrSet<const void *, 8> reported;
+    Operation *cast = nullptr;
     getOperation().walk([&](Operation *op) {
       if (isa<ModuleOp>(op) ||
           isa_and_present<LLVM::LLVMDialect>(op->getDialect()))
         return;
+      if (isa<UnrealizedConversionCastOp>(op)) {
+        cast = op;
+        return;
+      }
       OperationName name = op->getName();
       if (!reported.insert(name.getAsOpaquePointer()).second)
         return;
       op->emitError() << "'" << name << "' has no lowering to LLVM";
       signalPassFailure();
     });
+    // What upstream makes of copies that ddp-expand-copies cannot expand.
+    if (auto copy = getOperation().lookupSymbol<LLVM::LLVMFuncOp>("memrefCopy");
+        copy && copy.isExternal()) {
+      getOperation().emitError()
+          << "'memref.copy' of unranked memory has no lowering to LLVM";
+      signalPassFailure();
+    }
+    // Casts are left around operations that are: not worth a word then.
+    if (!cast)
+      return;
+    if (reported.empty())
+      cast->emitError() << "types were converted to LLVM in two ways";
+    signalPassFailure();
   }
 };
 } // namespace

@@ -56,7 +56,19 @@ Compiler::Compiler(CompilerOptions options)
     : options(std::move(options)),
       // ddphook-run forks when the module is compiled: no thread pool.
       context(getRegistry(), MLIRContext::Threading::DISABLED),
-      diagnostics(sources, &context) {
+      diagnostics(sources, &context),
+      // Passes that stop at the first error may have found it several times.
+      filter(&context, [this](Diagnostic &diagnostic) {
+        if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
+          return failure();
+        std::string text;
+        llvm::raw_string_ostream(text)
+            << diagnostic.getLocation() << ' ' << diagnostic;
+        bool isNew = reportedErrors.insert(text).second;
+        return success(!isNew);
+      }) {
+  // The operation may be a whole module.
+  context.printOpOnDiagnostic(false);
   context.loadAllAvailableDialects();
 }
 
@@ -69,6 +81,13 @@ Compiler::create(CompilerOptions options) {
   if (llvm::Error error = compiler->createTarget())
     return error;
   return compiler;
+}
+
+char DiagnosedError::ID = 0;
+
+llvm::Error Compiler::makeFailure(const llvm::Twine &text) {
+  return reportedErrors.empty() ? makeError(text)
+                                : llvm::make_error<DiagnosedError>();
 }
 
 llvm::Error Compiler::createTarget() {
@@ -127,7 +146,7 @@ llvm::Error Compiler::load(StringRef path) {
   sources.AddNewSourceBuffer(std::move(buffer), llvm::SMLoc());
   module = parseSourceFile<ModuleOp>(sources, &context);
   if (!module)
-    return makeError("cannot parse '" + path + "'");
+    return makeFailure("cannot parse '" + path + "'");
 
   if (module->lookupSymbol(kPlanGlobalName)) {
     if (options.ddpPipeline)
@@ -137,14 +156,14 @@ llvm::Error Compiler::load(StringRef path) {
     return llvm::Error::success();
   }
   if (failed(pm.run(*module)))
-    return makeError("ddp-pipeline failed on '" + path + "'");
+    return makeFailure("ddp-pipeline failed on '" + path + "'");
   return llvm::Error::success();
 }
 
 llvm::Expected<std::string> Compiler::getHeader(StringRef source) {
   FailureOr<EntryPointTable> table = collectEntryPoints(*module);
   if (failed(table))
-    return makeError("the module's entry points have no C form");
+    return makeFailure("the module's entry points have no C form");
   std::string text;
   llvm::raw_string_ostream os(text);
   writeHeader(os, options.name, source, *table);
@@ -184,7 +203,7 @@ llvm::Error Compiler::lower() {
   // passes; once has to do.
   pm.enableVerifier(false);
   if (failed(pm.run(*module)) || failed(verify(*module)))
-    return makeError("cannot lower the module to LLVM");
+    return makeFailure("cannot lower the module to LLVM");
   return llvm::Error::success();
 }
 
@@ -192,7 +211,7 @@ llvm::Expected<std::unique_ptr<llvm::Module>> Compiler::translate() {
   std::unique_ptr<llvm::Module> result =
       translateModuleToLLVMIR(*module, llvmContext, options.name);
   if (!result)
-    return makeError("cannot translate the module to LLVM IR");
+    return makeFailure("cannot translate the module to LLVM IR");
   result->setDataLayout(target->createDataLayout());
   result->setTargetTriple(target->getTargetTriple());
   result->setPICLevel(llvm::PICLevel::BigPIC);

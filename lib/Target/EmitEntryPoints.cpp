@@ -20,6 +20,7 @@
 #include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/xxhash.h"
 
 namespace mlir {
@@ -46,6 +47,20 @@ bool isDeclaration(SymbolOpInterface symbol) {
     return !global.getValueOrNull() && global.getInitializerRegion().empty() &&
            global.getLinkage() != LLVM::Linkage::Internal;
   return symbol.isDeclaration();
+}
+
+/// Public functions that the plan does not list are no entry points, which
+/// their author may not know.
+void warnAboutOtherFunctions(ModuleOp module, const EntryPointTable &table) {
+  llvm::StringSet<> entries;
+  for (const EntryPoint &entry : table.entries)
+    entries.insert(entry.name);
+  for (auto function : module.getOps<func::FuncOp>())
+    if (function.isPublic() && !function.isExternal() &&
+        !entries.contains(function.getName()))
+      function.emitWarning() << "'" << function.getName()
+                             << "' is public but no entry of the plan: it "
+                                "cannot be called from C";
 }
 
 /// Makes every definition internal and gives it a name that no library has.
@@ -203,6 +218,7 @@ LogicalResult EntryPointEmitter::emit(const EntryPointTable &table) {
   enter = *enterOr;
   leave = *leaveOr;
 
+  warnAboutOtherFunctions(module, table);
   internalizeDefinitions(module);
   SmallVector<LLVM::LLVMFuncOp> invokes;
   for (auto [index, entry] : llvm::enumerate(table.entries)) {
@@ -230,6 +246,8 @@ LLVM::LLVMFuncOp EntryPointEmitter::emitFunction(const EntryPoint &entry,
   auto function = LLVM::LLVMFuncOp::create(
       b, getEntrySymbol(name, entry.name),
       LLVM::LLVMFunctionType::get(i32, types), LLVM::Linkage::External);
+  // The compiled function is then inlined here, and sees what cannot overlap.
+  function.setNoInline(true);
   Block *first = function.addEntryBlock(b);
   Block *body = b.createBlock(&function.getBody(), function.getBody().end());
   Block *exit = b.createBlock(&function.getBody(), function.getBody().end(),

@@ -237,6 +237,10 @@ FailureOr<EntryPointTable> mlir::ddp::collectEntryPoints(ModuleOp module) {
   if (!entries)
     return plan.emitError() << "expected \"entries\" in the plan";
 
+  if (entries->empty())
+    return module.emitError() << "expected a public function on tensors of "
+                                 "static shape: the module has no entry point";
+
   for (const llvm::json::Value &value : *entries) {
     const llvm::json::Object *object = value.getAsObject();
     std::optional<StringRef> name =

@@ -446,7 +446,8 @@ public:
       getOperation()->emitError()
           << "expected vector registers of at least 64 bits and at least 8 of "
              "them, but got "
-          << vectorRegisters << " of " << vectorWidth << " bits";
+          << vectorRegisters.getValue() << " of " << vectorWidth.getValue()
+          << " bits";
       return signalPassFailure();
     }
     SmallVector<Contraction, 0> contractions;
@@ -457,8 +458,7 @@ public:
     Value scratch;
     auto getScratch = [&]() -> Value {
       if (!scratch) {
-        auto b =
-            OpBuilder::atBlockBegin(&getOperation().getFunctionBody().front());
+        auto b = OpBuilder::atBlockBegin(&getOperation().getBody().front());
         scratch = memref::AllocaOp::create(
             b, getOperation().getLoc(),
             MemRefType::get({kPanelBytes}, b.getI8Type()),

@@ -10,12 +10,21 @@ func.func @softmax(%a: memref<2x2xf32>, %b: memref<2x2xf32>) {
 
 // -----
 
-func.func @tensors() -> i64 {
-  // expected-error @below {{'tensor.empty' has no lowering to LLVM}}
-  %0 = tensor.empty() : tensor<2xf32>
+// expected-error @below {{'memref.copy' of unranked memory has no lowering to LLVM}}
+module {
+  func.func @unranked(%a: memref<*xf32>, %b: memref<*xf32>) {
+    memref.copy %a, %b : memref<*xf32> to memref<*xf32>
+    return
+  }
+}
+
+// -----
+
+func.func @token(%a: memref<4xf32>) {
   %c0 = arith.constant 0 : index
-  // expected-error @below {{'tensor.dim' has no lowering to LLVM}}
-  %1 = tensor.dim %0, %c0 : tensor<2xf32>
-  %2 = arith.index_cast %1 : index to i64
-  return %2 : i64
+  // expected-error @below {{'async.runtime.create' has no lowering to LLVM}}
+  %0 = async.runtime.create : !async.token
+  // expected-error @below {{'async.runtime.await' has no lowering to LLVM}}
+  async.runtime.await %0 : !async.token
+  return
 }

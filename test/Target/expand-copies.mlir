@@ -1,5 +1,4 @@
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-expand-copies))' \
-// RUN:   | FileCheck %s
+// RUN: ddphook-opt %s --ddp-expand-copies | FileCheck %s
 
 // CHECK-LABEL: func @strided
 // CHECK-SAME:    %[[A:.*]]: memref<4x4xf32, strided<[8, 1]>>, %[[B:.*]]: memref<4x4xf32>

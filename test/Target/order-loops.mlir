@@ -1,5 +1,4 @@
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-order-loops))' \
-// RUN:   | FileCheck %s
+// RUN: ddphook-opt %s --ddp-order-loops | FileCheck %s
 
 // CHECK-DAG: #[[IJ:.*]] = affine_map<(d0, d1) -> (d0, d1)>
 // CHECK-DAG: #[[J:.*]] = affine_map<(d0, d1) -> (d1)>

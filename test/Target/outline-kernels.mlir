@@ -17,7 +17,7 @@
 // CHECK:           arith.mulf %{{.*}}, %[[FACTOR]]
 // CHECK:           arith.addf %{{.*}}, %[[ONE]]
 // CHECK:       func.func private @ddphook.kernel.1(
-// CHECK-NOT:   func
+// CHECK-NOT:   @ddphook.kernel.2
 func.func @step(%a: memref<8xf32>, %x: f32) {
   %one = arith.constant 1.0 : f32
   %s0 = memref.subview %a[0] [4] [1] : memref<8xf32> to memref<4xf32, strided<[1]>>

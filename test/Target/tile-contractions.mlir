@@ -1,4 +1,4 @@
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-tile-contractions{vector-width=256 vector-registers=16}))' \
+// RUN: ddphook-opt %s --ddp-tile-contractions="vector-width=256 vector-registers=16" \
 // RUN:   | FileCheck %s
 // RUN: not ddphook-opt %s --ddp-tile-contractions=vector-width=32 2>&1 \
 // RUN:   | FileCheck %s --check-prefix=OPTIONS
@@ -7,9 +7,9 @@
 // 6 rows of two vectors and the rest of the registers for operands.
 // CHECK-LABEL: func @matmul
 // CHECK-SAME:    %[[A:.*]]: memref<12x32xf32>, %[[B:.*]]: memref<32x19xf32>, %[[C:.*]]: memref<12x19xf32>
-// CHECK:         scf.for %[[M:.*]] = %{{.*}} to %{{.*}} step %{{.*}} {
+// CHECK:         scf.for %[[M:[a-z0-9]+]] = %{{.*}} to %{{.*}} step %{{.*}} {
 // CHECK-COUNT-12:  vector.load %[[C]]{{.*}} : memref<12x19xf32>, vector<8xf32>
-// CHECK:           %[[TILE:.*]]:12 = scf.for %[[K:.*]] =
+// CHECK:           %[[TILE:.*]]:12 = scf.for %[[K:[a-z0-9]+]] =
 // CHECK-DAG:         %[[B0:.*]] = vector.load %[[B]][%[[K]], %{{.*}}] : memref<32x19xf32>, vector<8xf32>
 // CHECK-DAG:         %[[B1:.*]] = vector.load %[[B]][%[[K]], %{{.*}}] : memref<32x19xf32>, vector<8xf32>
 // CHECK:             %[[ELEMENT:.*]] = memref.load %[[A]][%[[M]], %[[K]]]
@@ -37,7 +37,7 @@ func.func @matmul(%a: memref<12x32xf32>, %b: memref<32x19xf32>,
 // CHECK:           vector.from_elements
 // CHECK:           vector.store %{{.*}}, %[[PANEL]]
 // CHECK:         scf.for
-// CHECK:           scf.for %[[K:.*]] =
+// CHECK:           scf.for %[[K:[a-z0-9]+]] =
 // CHECK:             vector.load %[[PANEL]][%[[K]],
 func.func @transposed(%a: memref<16x32xf32>, %b: memref<16x32xf32>,
                       %c: memref<16x16xf32>) {

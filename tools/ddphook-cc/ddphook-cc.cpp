@@ -7,9 +7,7 @@
 // done in lib/Target.
 //
 //===----------------------------------------------------------------------===//
-
 #include "Output.h"
-
 #include "ddphook/Target/EntryPoints.h"
 
 #include "llvm/Support/CommandLine.h"
@@ -93,7 +91,10 @@ int main(int argc, char **argv) {
   cl::HideUnrelatedOptions(category);
   cl::ParseCommandLineOptions(argc, argv, "ddphook ahead-of-time compiler\n");
   if (Error error = compile()) {
-    errs() << "ddphook-cc: error: " << toString(std::move(error)) << '\n';
+    // Empty: a diagnostic has said it.
+    std::string message = toString(std::move(error));
+    if (!message.empty())
+      errs() << "ddphook-cc: error: " << message << '\n';
     return 1;
   }
   return 0;

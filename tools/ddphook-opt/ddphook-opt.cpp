@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/InitAll.h"
+#include "ddphook/Target/Passes.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -21,6 +22,8 @@ int main(int argc, char **argv) {
   mlir::ddp::registerAllDialects(registry);
   mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
+  mlir::ddp::registerDDPTargetPasses();
+  mlir::ddp::registerLowerToLLVMPipeline();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "ddphook: gradient compression as a compiler transform\n",
       registry));

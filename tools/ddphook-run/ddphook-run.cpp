@@ -12,7 +12,8 @@
 
 #include "ddphook/Target/Compiler.h"
 
-#include <algorithm>
+#include "llvm/ADT/STLExtras.h"
+
 #include <cstdio>
 
 using namespace mlir::ddp;
@@ -26,13 +27,12 @@ static const char compilerHelp[] =
 namespace {
 struct CompilerFlags {
   std::string path;
-  std::optional<std::string> ddpPipeline;
-  std::optional<std::string> march;
+  std::optional<std::string> ddpPipeline, march;
 };
 } // namespace
 
 static ddphook::Status invalid(const std::string &what) {
-  return ddphook::Status(DDPHOOK_INVALID_ARGUMENT, what);
+  return {DDPHOOK_INVALID_ARGUMENT, what};
 }
 
 /// Takes the arguments that the runner does not know.
@@ -81,8 +81,7 @@ compile(const CompilerFlags &flags) {
 
 int main(int argc, char **argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (std::find(arguments.begin(), arguments.end(), "--help") !=
-      arguments.end()) {
+  if (llvm::is_contained(arguments, "--help")) {
     std::printf("usage: %s FILE.mlir --entry=NAME [flags]\n\n%s%s", toolName,
                 ddphook::runOptionsHelp, compilerHelp);
     return 0;
@@ -96,7 +95,10 @@ int main(int argc, char **argv) {
   if (!status.isOk())
     return reportError(toolName, status, /*isUsage=*/true);
   auto module = compile(flags);
-  if (!module)
-    return reportError(toolName, invalid(toString(module.takeError())));
+  if (!module) {
+    std::string message = toString(module.takeError());
+    // Empty: a diagnostic has said it.
+    return message.empty() ? 1 : reportError(toolName, invalid(message));
+  }
   return runModule(toolName, (*module)->get(), options);
 }

@@ -15,6 +15,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/Error.h"
@@ -45,9 +46,19 @@ struct CompilerOptions {
   bool fuseMultiplyAdd = false;
 };
 
+/// The error of a failure that was reported as a diagnostic on standard error.
+/// Its text is empty: there is nothing left to say.
+class DiagnosedError : public llvm::ErrorInfo<DiagnosedError> {
+public:
+  static char ID;
+  void log(llvm::raw_ostream &) const override {}
+  std::error_code convertToErrorCode() const override {
+    return llvm::inconvertibleErrorCode();
+  }
+};
+
 /// Compiles one module for the machine's own architecture, in one thread and
-/// without leaving threads behind. Errors of the module and of the passes go to
-/// standard error as diagnostics; what remains comes back as llvm::Error.
+/// without leaving threads behind.
 class Compiler {
 public:
   static llvm::Expected<std::unique_ptr<Compiler>>
@@ -77,6 +88,8 @@ private:
   explicit Compiler(CompilerOptions options);
 
   llvm::Error createTarget();
+  /// DiagnosedError after a diagnostic, else an error with this text.
+  llvm::Error makeFailure(const llvm::Twine &text);
   /// Width in bits and number of the target's vector registers.
   std::pair<unsigned, unsigned> getVectorRegisters();
 
@@ -84,6 +97,9 @@ private:
   MLIRContext context;
   llvm::SourceMgr sources;
   SourceMgrDiagnosticHandler diagnostics;
+  /// Runs before `diagnostics`.
+  ScopedDiagnosticHandler filter;
+  llvm::StringSet<> reportedErrors;
   OwningOpRef<ModuleOp> module;
   llvm::LLVMContext llvmContext;
   std::unique_ptr<llvm::TargetMachine> target;

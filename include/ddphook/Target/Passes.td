@@ -52,8 +52,7 @@ def EmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
   let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
 }
 
-def ExpandCopiesPass
-    : InterfacePass<"ddp-expand-copies", "::mlir::FunctionOpInterface"> {
+def ExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
   let summary = "Turn copies of strided memory into loops";
   let description = [{
     A `memref.copy` of memory that is not contiguous would become a call of
@@ -100,11 +99,12 @@ def OutlineKernelsPass : Pass<"ddp-outline-kernels", "::mlir::ModuleOp"> {
     Option<"maxOps", "max-ops", "unsigned", /*default=*/"128",
            "Number of linalg ops up to which a function stays whole">,
   ];
-  let dependentDialects = ["::mlir::func::FuncDialect"];
+  let dependentDialects = ["::mlir::func::FuncDialect",
+                           "::mlir::LLVM::LLVMDialect",
+                           "::mlir::memref::MemRefDialect"];
 }
 
-def TileContractionsPass
-    : InterfacePass<"ddp-tile-contractions", "::mlir::FunctionOpInterface"> {
+def TileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncOp"> {
   let summary = "Lower matrix products and their like to register tiles";
   let description = [{
     Turns every floating-point contraction on memrefs of static shape (`matmul`
@@ -145,8 +145,7 @@ def TileContractionsPass
   ];
 }
 
-def OrderLoopsPass
-    : InterfacePass<"ddp-order-loops", "::mlir::FunctionOpInterface"> {
+def OrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
   let summary = "Choose the innermost loop of linalg ops on memrefs";
   let description = [{
     Turns linalg ops on memrefs into `linalg.generic` and makes the loop

@@ -7,7 +7,7 @@
  * different ways, on equal random inputs, and compares all buffers bit for bit.
  * It does not know the entry points' signatures: every one gets the same number
  * of buffers, each larger than any array of the test. The runtime is replaced
- * by functions that let every step begin and end.
+ * by functions that let every step begin and end, and an arena.
  *
  *===----------------------------------------------------------------------===*/
 #include "ddphook/runtime/compiled.h"
@@ -29,6 +29,12 @@ ddphook_status_t ddphook_rt_enter(ddphook_module_t *module, int32_t entry) {
 ddphook_status_t ddphook_rt_leave(ddphook_module_t *module) {
   (void)module;
   return DDPHOOK_OK;
+}
+
+void *ddphook_rt_arena(ddphook_module_t *module) {
+  static _Alignas(64) char arena[1 << 18];
+  (void)module;
+  return arena;
 }
 
 /* Any pattern that is a normal number as f16, bf16, f32 and f64: the exponents
