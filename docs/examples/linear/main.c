@@ -32,7 +32,7 @@ int main(void) {
     for (int i = 0; i < 8; ++i) {
       y[i] = 0;
       for (int j = 0; j < 4; ++j) {
-        x[i][j] = 2.0f * rand() / RAND_MAX - 1;
+        x[i][j] = 2.0f * rand() / (float)RAND_MAX - 1;
         y[i] += x[i][j] * wanted[j];
       }
     }
