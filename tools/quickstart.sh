@@ -25,6 +25,8 @@ mkdir -p "$build/quickstart"
 : >"$log"
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 fail() {
   echo
@@ -50,7 +52,7 @@ free_port() {
 # Runs a program on all ranks, the output of rank N in build/quickstart/NAME.N.
 # Ends all ranks when one fails. Returns 2 if the ranks' parameters differ.
 launch() {
-  local name=$1 port rank code status=0
+  local name=$1 port rank code ended status=0
   port=$(free_port)
   pids=()
   for ((rank = 0; rank < ranks; rank++)); do
@@ -60,13 +62,15 @@ launch() {
       "$build/bin/digits-$name" "$data" >"$build/quickstart/$name.$rank" 2>&1 &
     pids+=($!)
   done
-  for ((rank = 0; rank < ranks; rank++)); do
+  while ((${#pids[@]})); do
     code=0
-    wait -n "${pids[@]}" || code=$?
+    wait -n -p ended "${pids[@]}" || code=$?
     if ((code != 0 && (status == 0 || status == 2))); then status=$code; fi
+    for rank in "${!pids[@]}"; do
+      if [[ ${pids[rank]} == "$ended" ]]; then unset "pids[rank]"; fi
+    done
     if ((code != 0 && code != 2)); then kill "${pids[@]}" 2>/dev/null || true; fi
   done
-  pids=()
   cat "$build/quickstart/$name".*
   return "$status"
 }
