@@ -65,7 +65,8 @@ private:
   /// Shared caches answer within about 40 ns, others after more than 100.
   static constexpr Clock::duration kFar = std::chrono::nanoseconds(75);
   /// Of so many samples a quarter must be long. Short ones prove little, since
-  /// a prefetcher may have brought the line; single long ones are interruptions.
+  /// a prefetcher may have brought the line; single long ones are
+  /// interruptions.
   static constexpr int kWindow = 32;
 
   struct Peer {

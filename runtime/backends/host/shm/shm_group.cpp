@@ -22,18 +22,11 @@
 
 #include "cache_distance.h"
 #include "kernels.h"
-#include "peer_monitor.h"
 #include "ring_order.h"
-#include "shm_segment.h"
+#include "shm_membership.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
-#include <cstring>
-#include <mutex>
-#include <sched.h>
-#include <time.h>
-#include <unistd.h>
+#include <string>
 #include <vector>
 
 using namespace ddphook;
@@ -59,11 +52,6 @@ inline void pauseProcessor() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
-}
-
-void sleepMicroseconds(long microseconds) {
-  timespec time{0, microseconds * 1000};
-  nanosleep(&time, nullptr);
 }
 
 char *offset(void *array, int64_t bytes) {
@@ -100,27 +88,20 @@ struct Collective {
 class ShmGroup::Impl {
 public:
   Impl(int rank, int size, double timeoutSeconds)
-      : rank(rank), size(size), timeoutSeconds(timeoutSeconds), distance(size),
-        ordered(static_cast<size_t>(size)) {}
+      : member(rank, size, timeoutSeconds), rank(rank), size(size),
+        distance(size), ordered(static_cast<size_t>(size)) {}
 
-  ~Impl() {
-    if (joined)
-      segment.control(rank).left.store(1, std::memory_order_release);
-  }
-
-  Status join(Store &store, const std::string &key);
   Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
-  void abort();
+
+  ShmMembership member;
 
 private:
-  Status exchangeSegment(Store &store, const std::string &key,
-                         const Deadline &deadline);
-  bool barrier();
-
-  Status reduceAlone(const Collective &op);
+  void reduceAlone(const Collective &op);
   bool reduceTogether(const Collective &op);
   bool canPublish(uint64_t chunk) const;
   void publish(const Collective &op, uint64_t chunk);
+  bool allPublished(uint64_t chunk);
+  bool awaitPublished(uint64_t chunk);
   bool checkSignatures();
   void sumTwo(const Collective &op, uint64_t chunk);
   void sumPart(const Collective &op, uint64_t chunk);
@@ -128,256 +109,28 @@ private:
   void sumRange(const Collective &op, uint64_t chunk, int64_t begin,
                 int64_t end, void *out, Dtype outType, Stores stores);
 
-  /// Waits until a counter of `peer` is at least `goal`; false after a failure.
-  bool await(const std::atomic<uint64_t> &counter, uint64_t goal, int peer);
-
-  /// A kind of counter that every rank has.
-  using Counter = SharedCounter RankControl::*;
-  /// Whether the counters of all other ranks have reached `goal`.
-  bool allReached(Counter counter, uint64_t goal) const {
-    for (int k = 1; k < size; ++k)
-      if (read(counter, (rank + k) % size) < goal)
-        return false;
-    return true;
-  }
-  /// The same of `published`, the counter by which distances are measured.
-  bool allPublished(uint64_t goal) {
-    return forPeers([&](int peer) {
-      return distance.load(segment.control(peer).published.value, peer) >= goal;
-    });
-  }
-  bool awaitPublished(uint64_t goal) {
-    return forPeers([&](int peer) {
-      const std::atomic<uint64_t> &counter =
-          segment.control(peer).published.value;
-      const bool ok = await(counter, goal, peer);
-      distance.skip(counter.load(std::memory_order_relaxed), peer);
-      return ok;
-    });
-  }
-  bool awaitAll(Counter counter, uint64_t goal) {
-    return forPeers([&](int peer) {
-      return await((segment.control(peer).*counter).value, goal, peer);
-    });
-  }
-  uint64_t read(Counter counter, int peer) const {
-    return (segment.control(peer).*counter)
-        .value.load(std::memory_order_acquire);
-  }
-  void write(Counter counter, uint64_t value) {
-    (mine().*counter).value.store(value, std::memory_order_release);
-  }
-
-  /// Latches a failure of this rank, tells the others; always false.
-  bool fail(Status status);
-  void tellOthers(const Status &status);
-  /// Whether some rank has failed; latches ABORTED then.
-  bool failedElsewhere();
-
-  /// Calls fn(peer) for all other ranks, beginning with the next one, until
-  /// one call gives false.
-  template <class Fn>
-  bool forPeers(const Fn &fn) {
-    for (int k = 1; k < size; ++k)
-      if (!fn((rank + k) % size))
-        return false;
-    return true;
-  }
   /// How this rank writes what others read next.
   Stores slotStores(const Collective &op) const {
     return op.desc.wireBytes() >= kFarBytes && distance.isFar()
                ? Stores::Streaming
                : Stores::Cached;
   }
+  /// The slot of `owner` for a chunk of this collective.
+  void *slot(int owner, uint64_t chunk) const {
+    return member.memory().slot(owner, global(chunk));
+  }
+  /// The chunk's number since the group began.
   uint64_t global(uint64_t chunk) const { return chunksBefore + chunk; }
-  RankControl &mine() { return segment.control(rank); }
+  /// The value of a counter that has passed the chunk.
+  uint64_t past(uint64_t chunk) const { return global(chunk) + 1; }
 
   const int rank, size;
-  const double timeoutSeconds;
-  ShmSegment segment;
-  PeerMonitor monitor;
-  /// Others may read this rank's control lines.
-  bool joined = false;
   /// Chunks of, and number of, earlier collectives.
-  uint64_t chunksBefore = 0, collectives = 0, barriers = 0;
-  Deadline deadline = Deadline::after(0);
-  Status failure;
-  std::mutex failureMutex;
-  bool toldOthers = false;
-  std::atomic<bool> abortedHere{false};
+  uint64_t chunksBefore = 0, collectives = 0;
   CacheDistance distance;
   /// Scratch: the slots of all ranks in the order of additions.
   std::vector<const void *> ordered;
 };
-
-//===----------------------------------------------------------------------===//
-// Failures
-//===----------------------------------------------------------------------===//
-
-void ShmGroup::Impl::tellOthers(const Status &status) {
-  std::lock_guard<std::mutex> lock(failureMutex);
-  if (toldOthers)
-    return;
-  toldOthers = true;
-  std::snprintf(mine().failure, sizeof(mine().failure), "%s",
-                status.message().c_str());
-  int32_t none = 0;
-  segment.header().failedRank.compare_exchange_strong(
-      none, rank + 1, std::memory_order_acq_rel);
-}
-
-bool ShmGroup::Impl::fail(Status status) {
-  failure = std::move(status);
-  if (joined)
-    tellOthers(failure);
-  return false;
-}
-
-bool ShmGroup::Impl::failedElsewhere() {
-  if (abortedHere.load(std::memory_order_relaxed)) {
-    failure = error(DDPHOOK_ABORTED, "the group was aborted on this rank");
-    return true;
-  }
-  if (!joined)
-    return false;
-  int32_t failed = segment.header().failedRank.load(std::memory_order_acquire);
-  if (failed == 0)
-    return false;
-  failure = error(DDPHOOK_ABORTED, "rank %d failed first: %s", failed - 1,
-                  segment.control(failed - 1).failure);
-  return true;
-}
-
-void ShmGroup::Impl::abort() {
-  abortedHere.store(true, std::memory_order_relaxed);
-  if (joined)
-    tellOthers(Status(DDPHOOK_ABORTED, "the group was aborted there"));
-}
-
-bool ShmGroup::Impl::await(const std::atomic<uint64_t> &counter, uint64_t goal,
-                           int peer) {
-  auto reached = [&] {
-    return counter.load(std::memory_order_acquire) >= goal;
-  };
-  // Ranks that share a processor need it handed over.
-  constexpr int yields = 200;
-  for (int i = 0; i < yields; ++i) {
-    if (reached())
-      return true;
-    if (failedElsewhere())
-      return false;
-    sched_yield();
-  }
-  const Deadline::Clock::time_point start = Deadline::Clock::now();
-  for (;;) {
-    if (reached())
-      return true;
-    if (failedElsewhere())
-      return false;
-    // What a rank did before it died or left still counts: look once more.
-    if (segment.control(peer).left.load(std::memory_order_acquire))
-      return reached() ||
-             fail(error(DDPHOOK_PEER_LOST, "rank %d left the group", peer));
-    if (monitor.hasDied(peer))
-      return reached() ||
-             fail(error(DDPHOOK_PEER_LOST, "rank %d (process %d) died", peer,
-                        segment.control(peer).pid.load()));
-    if (deadline.expired())
-      return reached() || fail(error(DDPHOOK_DEADLINE_EXCEEDED,
-                                     "rank %d did not come within %g s", peer,
-                                     timeoutSeconds));
-    // Long waits are polled less often, at a cost of about 1 % of the wait.
-    const long waited =
-        static_cast<long>(std::chrono::duration_cast<std::chrono::microseconds>(
-                              Deadline::Clock::now() - start)
-                              .count());
-    sleepMicroseconds(std::clamp(waited / 100, 50L, 1000L));
-  }
-}
-
-//===----------------------------------------------------------------------===//
-// Joining
-//===----------------------------------------------------------------------===//
-
-namespace {
-
-/// A status as the value of a key; `detail` is what comes with success.
-std::string encodeStatus(const Status &status, const std::string &detail) {
-  return std::to_string(status.code()) + " " +
-         (status.isOk() ? detail : status.message());
-}
-
-Status decodeStatus(const std::string &text, std::string *detail) {
-  size_t space = text.find(' ');
-  if (space == std::string::npos)
-    return error(DDPHOOK_INTERNAL, "expected a status, but got '%s'",
-                 text.c_str());
-  auto code = static_cast<ddphook_status_t>(std::atoi(text.c_str()));
-  *detail = text.substr(space + 1);
-  return code == DDPHOOK_OK ? Status::ok() : Status(code, *detail);
-}
-
-} // namespace
-
-/// Every rank learns of every other rank's success, so that all of them fail
-/// when one does.
-Status ShmGroup::Impl::exchangeSegment(Store &store, const std::string &key,
-                                       const Deadline &deadline) {
-  Status own;
-  std::string address, text;
-  if (rank == 0) {
-    own = segment.create(size, &address);
-    DDPHOOK_RETURN_IF_ERROR(
-        store.set(key + "/segment", encodeStatus(own, address)));
-  } else {
-    DDPHOOK_RETURN_IF_ERROR(store.get(key + "/segment", deadline, &text));
-    own = withContext(decodeStatus(text, &address), "rank 0");
-    if (own.isOk())
-      own = segment.open(size, address);
-  }
-  if (own.isOk())
-    own = segment.reserve(rank);
-  DDPHOOK_RETURN_IF_ERROR(
-      store.set(key + "/rank" + std::to_string(rank),
-                encodeStatus(own, std::to_string(getpid()))));
-  DDPHOOK_RETURN_IF_ERROR(own);
-  std::vector<pid_t> pids;
-  for (int peer = 0; peer < size; ++peer) {
-    std::string name = "rank" + std::to_string(peer), pid;
-    DDPHOOK_RETURN_IF_ERROR(store.get(key + "/" + name, deadline, &text));
-    DDPHOOK_RETURN_IF_ERROR(
-        withContext(decodeStatus(text, &pid), "rank " + std::to_string(peer)));
-    pids.push_back(static_cast<pid_t>(std::atol(pid.c_str())));
-  }
-  segment.finish();
-  mine().pid.store(getpid());
-  joined = true;
-  return monitor.watch(pids);
-}
-
-bool ShmGroup::Impl::barrier() {
-  write(&RankControl::barrier, ++barriers);
-  return awaitAll(&RankControl::barrier, barriers);
-}
-
-Status ShmGroup::Impl::join(Store &store, const std::string &key) {
-  if (size == 1)
-    return Status::ok();
-  deadline = Deadline::after(timeoutSeconds);
-  Status exchanged = exchangeSegment(store, key, deadline);
-  if (!exchanged.isOk()) {
-    fail(exchanged);
-    return exchanged;
-  }
-  // A rank that reaches the second barrier lived when all had opened its
-  // pidfd: no pidfd can belong to a later process of the same number.
-  if (!barrier() || !barrier())
-    return failure;
-  store.erase(key + "/rank" + std::to_string(rank)).ignore();
-  if (rank == 0)
-    store.erase(key + "/segment").ignore();
-  return Status::ok();
-}
 
 //===----------------------------------------------------------------------===//
 // All-reduce
@@ -395,8 +148,8 @@ static int64_t chunkBytes(const AllReduceDesc &desc, int64_t slotBytes) {
 
 Status ShmGroup::Impl::allReduce(const AllReduceDesc &desc, const void *in,
                                  void *out) {
-  if (!failure.isOk() || failedElsewhere())
-    return failure;
+  if (member.hasFailed())
+    return member.failure();
   if (desc.count < 0)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected a count of at least 0, but got %lld",
@@ -414,28 +167,30 @@ Status ShmGroup::Impl::allReduce(const AllReduceDesc &desc, const void *in,
                 RingOrder(desc.count, wireSize, size),
                 0,
                 0};
-  if (size == 1)
-    return reduceAlone(op);
-  op.chunkElements = chunkBytes(desc, segment.slotBytes()) / wireSize;
+  if (size == 1) {
+    reduceAlone(op);
+    return Status::ok();
+  }
+  op.chunkElements = chunkBytes(desc, member.memory().slotBytes()) / wireSize;
   op.chunks = static_cast<uint64_t>((desc.count + op.chunkElements - 1) /
                                     op.chunkElements);
-  deadline = Deadline::after(timeoutSeconds);
-  mine().signatures[collectives % 2] = {
+  member.startClock();
+  member.mine().signatures[collectives % 2] = {
       desc.count, static_cast<int32_t>(desc.dtype),
       static_cast<int32_t>(desc.wireType()), desc.divide};
   // A rank that was suspended must not report success after the others gave up.
-  if (!reduceTogether(op) || failedElsewhere())
-    return failure;
+  if (!reduceTogether(op) || member.hasFailed())
+    return member.failure();
   chunksBefore += op.chunks;
   ++collectives;
   return Status::ok();
 }
 
-Status ShmGroup::Impl::reduceAlone(const Collective &op) {
+void ShmGroup::Impl::reduceAlone(const Collective &op) {
   const AllReduceDesc &desc = op.desc;
   if (desc.wireType() == desc.dtype) {
     castArray(op.in, desc.dtype, op.out, desc.dtype, desc.count, op.stores);
-    return Status::ok();
+    return;
   }
   constexpr int64_t block = 8192;
   alignas(64) double wire[block];
@@ -445,22 +200,39 @@ Status ShmGroup::Impl::reduceAlone(const Collective &op) {
     castArray(op.in + bytes, desc.dtype, wire, desc.wireType(), n);
     castArray(wire, desc.wireType(), op.out + bytes, desc.dtype, n, op.stores);
   }
-  return Status::ok();
 }
 
 /// Whether nobody reads what this rank's slot for the chunk holds now.
 bool ShmGroup::Impl::canPublish(uint64_t chunk) const {
-  const uint64_t g = global(chunk);
-  return g < ShmSegment::kSlots ||
-         allReached(&RankControl::consumed, g - ShmSegment::kSlots + 1);
+  constexpr uint64_t slots = ShmSegment::kSlots;
+  return past(chunk) <= slots ||
+         member.allReached(&RankControl::consumed, past(chunk) - slots);
 }
 
 /// Casts and divides a chunk into this rank's slot.
 void ShmGroup::Impl::publish(const Collective &op, uint64_t chunk) {
-  compressArray(op.input(chunk), op.desc.dtype,
-                segment.slot(rank, global(chunk)), op.desc.wireType(),
-                op.length(chunk), op.divisor, slotStores(op));
-  write(&RankControl::published, global(chunk) + 1);
+  compressArray(op.input(chunk), op.desc.dtype, slot(rank, chunk),
+                op.desc.wireType(), op.length(chunk), op.divisor,
+                slotStores(op));
+  member.set(&RankControl::published, past(chunk));
+}
+
+/// Distances between caches are measured by this counter.
+bool ShmGroup::Impl::allPublished(uint64_t chunk) {
+  return member.forPeers([&](int peer) {
+    return distance.load(member.counter(&RankControl::published, peer), peer) >=
+           past(chunk);
+  });
+}
+
+bool ShmGroup::Impl::awaitPublished(uint64_t chunk) {
+  constexpr auto published = &RankControl::published;
+  return member.forPeers([&](int peer) {
+    const bool ok = member.await(published, past(chunk), peer);
+    distance.skip(
+        member.counter(published, peer).load(std::memory_order_relaxed), peer);
+    return ok;
+  });
 }
 
 /// Once all other ranks have published a chunk of this collective.
@@ -471,22 +243,21 @@ bool ShmGroup::Impl::checkSignatures() {
            dtypeName(static_cast<Dtype>(s.wire)) +
            (s.divide ? ", divided" : "");
   };
-  const CollectiveSignature &own = mine().signatures[collectives % 2];
-  return forPeers([&](int peer) {
+  const CollectiveSignature &own = member.mine().signatures[collectives % 2];
+  return member.forPeers([&](int peer) {
     const CollectiveSignature &theirs =
-        segment.control(peer).signatures[collectives % 2];
+        member.memory().control(peer).signatures[collectives % 2];
     if (own.count == theirs.count && own.dtype == theirs.dtype &&
         own.wire == theirs.wire && own.divide == theirs.divide)
       return true;
-    return fail(error(DDPHOOK_PLAN_MISMATCH,
-                      "expected rank %d to reduce %s, but got %s", peer,
-                      text(own).c_str(), text(theirs).c_str()));
+    return member.fail(error(DDPHOOK_PLAN_MISMATCH,
+                             "expected rank %d to reduce %s, but got %s", peer,
+                             text(own).c_str(), text(theirs).c_str()));
   });
 }
 
 /// Does whatever can be done next, the stage nearest to the end first.
 bool ShmGroup::Impl::reduceTogether(const Collective &op) {
-  constexpr Counter reduced = &RankControl::reduced;
   const bool two = size == 2;
   const uint64_t lead = two ? kLead : kLead + 1;
   // Chunks of this collective that have passed each stage.
@@ -499,12 +270,13 @@ bool ShmGroup::Impl::reduceTogether(const Collective &op) {
       idle = 0;
       continue;
     }
-    if (!two && done < summedHere && allReached(reduced, global(done) + 1)) {
+    if (!two && done < summedHere &&
+        member.allReached(&RankControl::reduced, past(done))) {
       gatherParts(op, done++);
       idle = 0;
       continue;
     }
-    if (summedHere < publishedHere && allPublished(global(summedHere) + 1)) {
+    if (summedHere < publishedHere && allPublished(summedHere)) {
       if (summedHere == 0 && !checkSignatures())
         return false;
       if (two)
@@ -515,7 +287,7 @@ bool ShmGroup::Impl::reduceTogether(const Collective &op) {
       idle = 0;
       continue;
     }
-    if (failedElsewhere())
+    if (member.hasFailed())
       return false;
     // Peers on other processors are seldom later than this.
     constexpr int spins = 100;
@@ -531,12 +303,12 @@ bool ShmGroup::Impl::reduceTogether(const Collective &op) {
     // wait for a later stage of it, so somebody gets on.
     bool ok;
     if (!two && done < summedHere)
-      ok = awaitAll(reduced, global(done) + 1);
+      ok = member.awaitAll(&RankControl::reduced, past(done));
     else if (summedHere < publishedHere)
-      ok = awaitPublished(global(summedHere) + 1);
+      ok = awaitPublished(summedHere);
     else
-      ok = awaitAll(&RankControl::consumed,
-                    global(publishedHere) - ShmSegment::kSlots + 1);
+      ok = member.awaitAll(&RankControl::consumed,
+                           past(publishedHere) - ShmSegment::kSlots);
     if (!ok)
       return false;
     idle = 0;
@@ -545,24 +317,23 @@ bool ShmGroup::Impl::reduceTogether(const Collective &op) {
 }
 
 void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
-  const uint64_t g = global(chunk);
   const bool asItIs = op.desc.wireType() == op.desc.dtype;
   // Both ranks add in the same order: the sum of two NaNs is one of them.
   if (asItIs && op.divisor != 1 && op.desc.dtype == Dtype::F32) {
     addDividedToPeer(reinterpret_cast<const float *>(op.input(chunk)),
                      op.divisor,
-                     static_cast<const float *>(segment.slot(1 - rank, g)),
+                     static_cast<const float *>(slot(1 - rank, chunk)),
                      rank == 0, reinterpret_cast<float *>(op.output(chunk)),
                      op.length(chunk), op.stores);
   } else {
-    const void *slots[] = {segment.slot(0, g), segment.slot(1, g)};
+    const void *slots[] = {slot(0, chunk), slot(1, chunk)};
     // Own elements that the slot holds unchanged are nearer in the input.
     if (asItIs && op.divisor == 1)
       slots[rank] = op.input(chunk);
     sumRanksDecompress(slots, 2, op.desc.wireType(), op.output(chunk),
                        op.desc.dtype, op.length(chunk), op.stores);
   }
-  write(&RankControl::consumed, g + 1);
+  member.set(&RankControl::consumed, past(chunk));
 }
 
 /// Sums elements begin … end - 1 of the chunk in every rank's slot into `out`,
@@ -577,8 +348,7 @@ void ShmGroup::Impl::sumRange(const Collective &op, uint64_t chunk,
     const int64_t stop = std::min(end, op.order.sectionEnd(section) - first);
     for (int k = 0; k < size; ++k)
       ordered[static_cast<size_t>(k)] =
-          offset(segment.slot(op.order.rankAt(section, k), global(chunk)),
-                 i * dtypeSize(wire));
+          offset(slot(op.order.rankAt(section, k), chunk), i * dtypeSize(wire));
     sumRanksDecompress(ordered.data(), size, wire,
                        offset(out, (i - begin) * dtypeSize(outType)), outType,
                        stop - i, stores);
@@ -600,9 +370,9 @@ void ShmGroup::Impl::sumPart(const Collective &op, uint64_t chunk) {
   const int64_t begin = partBegin(op, chunk, size, rank);
   const int64_t end = partBegin(op, chunk, size, rank + 1);
   sumRange(op, chunk, begin, end,
-           offset(segment.slot(rank, global(chunk)), begin * dtypeSize(wire)),
-           wire, slotStores(op));
-  write(&RankControl::reduced, global(chunk) + 1);
+           offset(slot(rank, chunk), begin * dtypeSize(wire)), wire,
+           slotStores(op));
+  member.set(&RankControl::reduced, past(chunk));
 }
 
 void ShmGroup::Impl::gatherParts(const Collective &op, uint64_t chunk) {
@@ -611,12 +381,11 @@ void ShmGroup::Impl::gatherParts(const Collective &op, uint64_t chunk) {
     const int part = (rank + k) % size;
     const int64_t begin = partBegin(op, chunk, size, part);
     const int64_t end = partBegin(op, chunk, size, part + 1);
-    castArray(
-        offset(segment.slot(part, global(chunk)), begin * dtypeSize(wire)),
-        wire, op.output(chunk) + begin * dtypeSize(op.desc.dtype),
-        op.desc.dtype, end - begin, op.stores);
+    castArray(offset(slot(part, chunk), begin * dtypeSize(wire)), wire,
+              op.output(chunk) + begin * dtypeSize(op.desc.dtype),
+              op.desc.dtype, end - begin, op.stores);
   }
-  write(&RankControl::consumed, global(chunk) + 1);
+  member.set(&RankControl::consumed, past(chunk));
 }
 
 //===----------------------------------------------------------------------===//
@@ -634,7 +403,7 @@ Status ShmGroup::create(Store &store, const std::string &key, int rank,
                  "expected a rank below the group's size, but got %d of %d",
                  rank, size);
   auto impl = std::make_unique<Impl>(rank, size, timeoutSeconds);
-  DDPHOOK_RETURN_IF_ERROR(impl->join(store, key));
+  DDPHOOK_RETURN_IF_ERROR(impl->member.join(store, key));
   out->reset(new ShmGroup(std::move(impl)));
   return Status::ok();
 }
@@ -644,4 +413,4 @@ Status ShmGroup::allReduce(const AllReduceDesc &desc, const void *in,
   return impl->allReduce(desc, in, out);
 }
 
-void ShmGroup::abort() { impl->abort(); }
+void ShmGroup::abort() { impl->member.abort(); }

@@ -1,0 +1,214 @@
+//===- shm_membership.cpp - a rank's place in a shared segment ------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See shm_membership.h.
+//
+//===----------------------------------------------------------------------===//
+#include "shm_membership.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+#include <vector>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+static void sleepMicroseconds(long microseconds) {
+  timespec time{0, microseconds * 1000};
+  nanosleep(&time, nullptr);
+}
+
+ShmMembership::~ShmMembership() {
+  if (joined)
+    mine().left.store(1, std::memory_order_release);
+}
+
+//===----------------------------------------------------------------------===//
+// Failures
+//===----------------------------------------------------------------------===//
+
+void ShmMembership::tellOthers(const Status &status) {
+  std::lock_guard<std::mutex> lock(tellMutex);
+  if (toldOthers)
+    return;
+  toldOthers = true;
+  std::snprintf(mine().failure, sizeof(mine().failure), "%s",
+                status.message().c_str());
+  int32_t none = 0;
+  segment.header().failedRank.compare_exchange_strong(
+      none, rank + 1, std::memory_order_acq_rel);
+}
+
+bool ShmMembership::fail(Status status) {
+  latched = std::move(status);
+  if (joined)
+    tellOthers(latched);
+  return false;
+}
+
+bool ShmMembership::hasFailed() {
+  if (!latched.isOk())
+    return true;
+  if (abortedHere.load(std::memory_order_relaxed)) {
+    latched = error(DDPHOOK_ABORTED, "the group was aborted on this rank");
+    return true;
+  }
+  if (!joined)
+    return false;
+  int32_t failed = segment.header().failedRank.load(std::memory_order_acquire);
+  if (failed == 0)
+    return false;
+  latched = error(DDPHOOK_ABORTED, "rank %d failed first: %s", failed - 1,
+                  segment.control(failed - 1).failure);
+  return true;
+}
+
+void ShmMembership::abort() {
+  abortedHere.store(true, std::memory_order_relaxed);
+  if (joined)
+    tellOthers(Status(DDPHOOK_ABORTED, "the group was aborted there"));
+}
+
+//===----------------------------------------------------------------------===//
+// Waiting
+//===----------------------------------------------------------------------===//
+
+bool ShmMembership::allReached(Counter kind, uint64_t goal) const {
+  return forPeers([&](int peer) {
+    return counter(kind, peer).load(std::memory_order_acquire) >= goal;
+  });
+}
+
+bool ShmMembership::awaitAll(Counter kind, uint64_t goal) {
+  return forPeers([&](int peer) { return await(kind, goal, peer); });
+}
+
+bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
+  auto reached = [&] {
+    return counter(kind, peer).load(std::memory_order_acquire) >= goal;
+  };
+  // Ranks that share a processor need it handed over.
+  constexpr int yields = 200;
+  for (int i = 0; i < yields; ++i) {
+    if (reached())
+      return true;
+    if (hasFailed())
+      return false;
+    sched_yield();
+  }
+  const Deadline::Clock::time_point start = Deadline::Clock::now();
+  for (;;) {
+    if (reached())
+      return true;
+    if (hasFailed())
+      return false;
+    // What a rank did before it died or left still counts: look once more.
+    if (segment.control(peer).left.load(std::memory_order_acquire))
+      return reached() ||
+             fail(error(DDPHOOK_PEER_LOST, "rank %d left the group", peer));
+    if (monitor.hasDied(peer))
+      return reached() ||
+             fail(error(DDPHOOK_PEER_LOST, "rank %d (process %d) died", peer,
+                        segment.control(peer).pid.load()));
+    if (deadline.expired())
+      return reached() || fail(error(DDPHOOK_DEADLINE_EXCEEDED,
+                                     "rank %d did not come within %g s", peer,
+                                     timeoutSeconds));
+    // Long waits are polled less often, at a cost of about 1 % of the wait.
+    const long waited =
+        static_cast<long>(std::chrono::duration_cast<std::chrono::microseconds>(
+                              Deadline::Clock::now() - start)
+                              .count());
+    sleepMicroseconds(std::clamp(waited / 100, 50L, 1000L));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Joining
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// A status as the value of a key; `detail` is what comes with success.
+std::string encodeStatus(const Status &status, const std::string &detail) {
+  return std::to_string(status.code()) + " " +
+         (status.isOk() ? detail : status.message());
+}
+
+Status decodeStatus(const std::string &text, std::string *detail) {
+  size_t space = text.find(' ');
+  if (space == std::string::npos)
+    return error(DDPHOOK_INTERNAL, "expected a status, but got '%s'",
+                 text.c_str());
+  auto code = static_cast<ddphook_status_t>(std::atoi(text.c_str()));
+  *detail = text.substr(space + 1);
+  return code == DDPHOOK_OK ? Status::ok() : Status(code, *detail);
+}
+
+} // namespace
+
+/// Every rank learns of every other rank's success, so that all of them fail
+/// when one does.
+Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
+  Status own;
+  std::string address, text;
+  if (rank == 0) {
+    own = segment.create(size, &address);
+    DDPHOOK_RETURN_IF_ERROR(
+        store.set(key + "/segment", encodeStatus(own, address)));
+  } else {
+    DDPHOOK_RETURN_IF_ERROR(store.get(key + "/segment", deadline, &text));
+    own = withContext(decodeStatus(text, &address), "rank 0");
+    if (own.isOk())
+      own = segment.open(size, address);
+  }
+  if (own.isOk())
+    own = segment.reserve(rank);
+  DDPHOOK_RETURN_IF_ERROR(
+      store.set(key + "/rank" + std::to_string(rank),
+                encodeStatus(own, std::to_string(getpid()))));
+  DDPHOOK_RETURN_IF_ERROR(own);
+  std::vector<pid_t> pids;
+  for (int peer = 0; peer < size; ++peer) {
+    std::string name = "rank" + std::to_string(peer), pid;
+    DDPHOOK_RETURN_IF_ERROR(store.get(key + "/" + name, deadline, &text));
+    DDPHOOK_RETURN_IF_ERROR(
+        withContext(decodeStatus(text, &pid), "rank " + std::to_string(peer)));
+    pids.push_back(static_cast<pid_t>(std::atol(pid.c_str())));
+  }
+  segment.finish();
+  mine().pid.store(getpid());
+  joined = true;
+  return monitor.watch(pids);
+}
+
+bool ShmMembership::barrier() {
+  set(&RankControl::barrier, ++barriers);
+  return awaitAll(&RankControl::barrier, barriers);
+}
+
+Status ShmMembership::join(Store &store, const std::string &key) {
+  if (size == 1)
+    return Status::ok();
+  startClock();
+  Status exchanged = exchangeSegment(store, key);
+  if (!exchanged.isOk()) {
+    fail(exchanged);
+    return exchanged;
+  }
+  // A rank that reaches the second barrier lived when all had opened its
+  // pidfd: no pidfd can belong to a later process of the same number.
+  if (!barrier() || !barrier())
+    return latched;
+  store.erase(key + "/rank" + std::to_string(rank)).ignore();
+  if (rank == 0)
+    store.erase(key + "/segment").ignore();
+  return Status::ok();
+}

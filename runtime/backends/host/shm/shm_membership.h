@@ -1,0 +1,102 @@
+//===- shm_membership.h - a rank's place in a shared segment ----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Meeting the other ranks, waiting for them, noticing that one died, stopped,
+// left or failed, and telling them that this one did. What is computed in
+// between is the business of shm_group.cpp.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
+
+#include "deadline.h"
+#include "peer_monitor.h"
+#include "shm_segment.h"
+#include "status.h"
+#include "store.h"
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace ddphook::host {
+
+/// Used by one thread at a time, but for abort().
+class ShmMembership {
+public:
+  ShmMembership(int rank, int size, double timeoutSeconds)
+      : rank(rank), size(size), timeoutSeconds(timeoutSeconds) {}
+
+  /// Leaves the group.
+  ~ShmMembership();
+
+  /// See ShmGroup::create(). A group of one has no segment.
+  Status join(Store &store, const std::string &key);
+
+  const ShmSegment &memory() const { return segment; }
+  RankControl &mine() const { return segment.control(rank); }
+
+  /// A kind of counter that every rank has.
+  using Counter = SharedCounter RankControl::*;
+  const std::atomic<uint64_t> &counter(Counter counter, int peer) const {
+    return (segment.control(peer).*counter).value;
+  }
+  /// Sets this rank's counter; what it wrote before is visible to whoever sees
+  /// that.
+  void set(Counter counter, uint64_t value) const {
+    (mine().*counter).value.store(value, std::memory_order_release);
+  }
+  /// Whether the counters of all other ranks have reached `goal`.
+  bool allReached(Counter counter, uint64_t goal) const;
+
+  /// Begins a collective: waits until its end share one deadline.
+  void startClock() { deadline = Deadline::after(timeoutSeconds); }
+  /// Waits until the counters of all others have reached `goal`, or that of one
+  /// peer; false after a failure.
+  bool awaitAll(Counter counter, uint64_t goal);
+  bool await(Counter counter, uint64_t goal, int peer);
+
+  /// Calls fn(peer) for all other ranks, beginning with the next one, until one
+  /// call gives false.
+  template <class Fn>
+  bool forPeers(const Fn &fn) const {
+    for (int k = 1; k < size; ++k)
+      if (!fn((rank + k) % size))
+        return false;
+    return true;
+  }
+
+  /// Latches a failure of this rank and tells the others; always false.
+  bool fail(Status status);
+  /// Whether this rank or another one has failed; failure() says why.
+  bool hasFailed();
+  const Status &failure() const { return latched; }
+  /// Makes hasFailed() true on all ranks. From any thread.
+  void abort();
+
+  const int rank, size;
+
+private:
+  Status exchangeSegment(Store &store, const std::string &key);
+  bool barrier();
+  void tellOthers(const Status &status);
+
+  const double timeoutSeconds;
+  ShmSegment segment;
+  PeerMonitor monitor;
+  /// Others may read this rank's control lines.
+  bool joined = false;
+  uint64_t barriers = 0;
+  Deadline deadline = Deadline::after(0);
+  Status latched;
+  std::atomic<bool> abortedHere{false};
+  std::mutex tellMutex;
+  bool toldOthers = false;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
