@@ -17,6 +17,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -176,7 +177,7 @@ public:
     std::vector<char> in = inputs[rank.index];
     std::vector<char> out(in.size() + 8, '\x5a');
     if (inPlace)
-      std::memcpy(out.data(), in.data(), in.size());
+      std::copy(in.begin(), in.end(), out.begin());
     const void *source = inPlace ? out.data() : in.data();
     ddphook_all_reduce_t operation = {
         desc.count, static_cast<int32_t>(desc.dtype),

@@ -136,6 +136,11 @@ TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
   setPlan(plan);
 }
 
+TestModule::~TestModule() {
+  if (handle)
+    (void)ddphook_module_unload(&compiled);
+}
+
 void TestModule::setPlan(std::string text) {
   plan = std::move(text);
   entry = {"step", invokeNothing};

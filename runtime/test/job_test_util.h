@@ -81,6 +81,8 @@ public:
   /// Replaces the plan.
   void setPlan(std::string text);
 
+  /// Unloads it: a loaded module's description must outlive its context.
+  ~TestModule();
   TestModule(const TestModule &) = delete;
   TestModule &operator=(const TestModule &) = delete;
 
