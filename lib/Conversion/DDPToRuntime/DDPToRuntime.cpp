@@ -216,9 +216,10 @@ LogicalResult ConvertDDPToRuntimePass::convertView(ViewOp op) {
   Value pointer;
   if (failed(getPointer(builder, op, op.getSource(), pointer)))
     return failure();
+  // A value, since an index in the operation itself has 32 bits.
+  Value offset = getInteger(builder, loc, op.getOffset(), 64);
   pointer = LLVM::GEPOp::create(builder, loc, pointer.getType(),
-                                type.getElementType(), pointer,
-                                LLVM::GEPArg(op.getOffset()));
+                                type.getElementType(), pointer, offset);
   op.replaceAllUsesWith(createMemRef(builder, loc, pointer, type));
   op.erase();
   return success();

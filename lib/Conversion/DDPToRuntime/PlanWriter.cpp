@@ -42,7 +42,7 @@ bool mlir::ddp::isPlannable(FunctionOpInterface function, std::string &why) {
     if (auto memref = dyn_cast<MemRefType>(type)) {
       if (!memref.hasStaticShape() || !memref.getLayout().isIdentity()) {
         os << "expected " << what << " " << index
-           << " of static shape and identity layout, but got " << type;
+           << " of static shape and identity layout, but got '" << type << "'";
         return false;
       }
       element = memref.getElementType();
@@ -50,15 +50,16 @@ bool mlir::ddp::isPlannable(FunctionOpInterface function, std::string &why) {
     if (!getTypeName(element).empty())
       return true;
     os << "expected " << what << " " << index
-       << " to be a memref or scalar of integers or floats, but got " << type;
+       << " to be a memref or scalar of integers or floats, but got '" << type
+       << "'";
     return false;
   };
   for (auto [index, type] : llvm::enumerate(function.getArgumentTypes()))
     if (!check(type, "argument", index))
       return false;
   if (function.getNumResults() != 0) {
-    os << "expected results to be out-parameters, but got "
-       << function.getResultTypes().front();
+    os << "expected results to be out-parameters, but got '"
+       << function.getResultTypes().front() << "'";
     return false;
   }
   return true;

@@ -15,6 +15,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/DataLayoutInterfaces.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/MathExtras.h"
 #include <map>
@@ -28,7 +29,7 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 /// A cache line, and enough for any vector load.
-static constexpr int64_t kAlignment = 64;
+static constexpr uint64_t kAlignment = 64;
 
 namespace {
 /// A buffer, and the top-level operations of its function between which it is
@@ -41,11 +42,26 @@ struct Interval {
 };
 } // namespace
 
-static int64_t getBytes(MemRefType type) {
-  unsigned bits = type.getElementType().isIndex()
-                      ? 64
-                      : std::max(8u, type.getElementTypeBitWidth());
-  return llvm::alignTo(type.getNumElements() * (bits / 8), kAlignment);
+static int64_t getBytes(const DataLayout &layout, MemRefType type) {
+  int64_t elementBytes = layout.getTypeSize(type.getElementType());
+  return llvm::alignTo(type.getNumElements() * elementBytes, kAlignment);
+}
+
+/// Checks that a buffer can have a place in the arena.
+static LogicalResult checkBuffer(memref::AllocOp alloc) {
+  MemRefType type = alloc.getType();
+  if (!type.hasStaticShape() || !type.getLayout().isIdentity())
+    return alloc.emitOpError() << "expected a buffer of static shape and "
+                               << "identity layout, but got " << type;
+  if (!isa<IntegerType, IndexType, FloatType, ComplexType, VectorType>(
+          type.getElementType()))
+    return alloc.emitOpError()
+           << "expected a buffer of numbers, but got " << type;
+  if (alloc.getAlignment().value_or(0) > kAlignment)
+    return alloc.emitOpError()
+           << "expected a buffer aligned to " << kAlignment
+           << " bytes at most, but got " << *alloc.getAlignment();
+  return success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -99,47 +115,42 @@ static LogicalResult collectUsers(memref::AllocOp alloc,
 static FailureOr<std::vector<Interval>> getIntervals(func::FuncOp function) {
   Block &entry = function.front();
   bool isStructured = function.getBody().hasOneBlock();
+  const DataLayout layout = DataLayout::closest(function);
   llvm::DenseMap<Operation *, int64_t> positions;
   for (auto [position, op] : llvm::enumerate(entry))
     positions[&op] = position;
 
   std::vector<Interval> intervals;
-  WalkResult result =
-      function.walk([&](memref::AllocOp alloc) {
-        MemRefType type = alloc.getType();
-        if (!type.hasStaticShape() || !type.getLayout().isIdentity()) {
-          alloc.emitOpError()
-              << "expected a buffer of static shape, but got " << type;
-          return WalkResult::interrupt();
-        }
-        llvm::SetVector<Operation *> users;
-        if (failed(collectUsers(alloc, users))) {
-          alloc.emitOpError()
-              << "expected a buffer that does not leave the function";
-          return WalkResult::interrupt();
-        }
-        Interval interval{alloc, INT64_MAX, 0, getBytes(type)};
-        if (!isStructured) {
-          interval.begin = 0;
-          interval.end = INT64_MAX;
-        } else {
-          users.insert(alloc);
-          for (Operation *user : users) {
-            int64_t position =
-                positions.lookup(entry.findAncestorOpInBlock(*user));
-            // The allocation itself holds nothing yet, nor do its views.
-            if (user == alloc || isa<ViewLikeOpInterface>(user))
-              continue;
-            interval.begin = std::min(interval.begin, position);
-            interval.end = std::max(interval.end, position);
-          }
-          if (interval.begin == INT64_MAX)
-            interval.begin = interval.end =
-                positions.lookup(entry.findAncestorOpInBlock(*alloc));
-        }
-        intervals.push_back(interval);
-        return WalkResult::advance();
-      });
+  WalkResult result = function.walk([&](memref::AllocOp alloc) {
+    if (failed(checkBuffer(alloc)))
+      return WalkResult::interrupt();
+    llvm::SetVector<Operation *> users;
+    if (failed(collectUsers(alloc, users))) {
+      alloc.emitOpError()
+          << "expected a buffer that does not leave the function";
+      return WalkResult::interrupt();
+    }
+    Interval interval{alloc, INT64_MAX, 0, getBytes(layout, alloc.getType())};
+    if (!isStructured) {
+      interval.begin = 0;
+      interval.end = INT64_MAX;
+    } else {
+      users.insert(alloc);
+      for (Operation *user : users) {
+        int64_t position = positions.lookup(entry.findAncestorOpInBlock(*user));
+        // The allocation itself holds nothing yet, nor do its views.
+        if (user == alloc || isa<ViewLikeOpInterface>(user))
+          continue;
+        interval.begin = std::min(interval.begin, position);
+        interval.end = std::max(interval.end, position);
+      }
+      if (interval.begin == INT64_MAX)
+        interval.begin = interval.end =
+            positions.lookup(entry.findAncestorOpInBlock(*alloc));
+    }
+    intervals.push_back(interval);
+    return WalkResult::advance();
+  });
   if (result.wasInterrupted())
     return failure();
   return intervals;

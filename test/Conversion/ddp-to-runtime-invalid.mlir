@@ -1,0 +1,89 @@
+// RUN: ddphook-opt %s --convert-ddp-to-runtime -split-input-file -verify-diagnostics
+
+// Not bufferized.
+ddp.process_group @dp
+func.func private @tensor(%t: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @+1 {{'ddp.all_reduce' op could not be converted to a call of the runtime}}
+  %r = ddp.all_reduce mean %t on @dp : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+func.func private @bucket(%t: tensor<4xf32>) {
+  // expected-error @+1 {{'ddp.pack' op could not be converted to a call of the runtime}}
+  %b = ddp.pack %t : tensor<4xf32> -> !ddp.bucket<f32, [4]>
+  return
+}
+
+// -----
+
+func.func @strided(%m: memref<8xf32>) {
+  %s = memref.subview %m[0] [4] [2]
+      : memref<8xf32> to memref<4xf32, strided<[2]>>
+  // expected-error @+1 {{expected contiguous memory, but got 'memref<4xf32, strided<[2]>>'}}
+  ddp.scale %s by 2.0 into %s : memref<4xf32, strided<[2]>>,
+      : memref<4xf32, strided<[2]>>
+  return
+}
+
+// -----
+
+func.func private @unknown_stride(
+    %m: memref<4xf32, strided<[?], offset: ?>>, %n: memref<4xf32>) {
+  // expected-error @+1 {{expected contiguous memory, but got 'memref<4xf32, strided<[?], offset: ?>>'}}
+  ddp.scale %m by 2.0 into %n : memref<4xf32>,
+      : memref<4xf32, strided<[?], offset: ?>>
+  return
+}
+
+// -----
+
+// Entry points that the plan cannot describe.
+// expected-error @+1 {{expected argument 1 of static shape and identity layout, but got 'memref<?xf32>'}}
+func.func @dynamic(%m: memref<4xf32>, %n: memref<?xf32>) {
+  ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
+  return
+}
+
+// -----
+
+// expected-error @+1 {{expected argument 0 of static shape and identity layout, but got 'memref<4xf32, strided<[1], offset: 2>>'}}
+func.func @layout(%m: memref<4xf32, strided<[1], offset: 2>>) {
+  %a = ddp.arena : memref<64xi8>
+  return
+}
+
+// -----
+
+// expected-error @+1 {{expected argument 0 to be a memref or scalar of integers or floats, but got 'memref<4xi7>'}}
+func.func @element_type(%m: memref<4xi7>) {
+  %a = ddp.arena : memref<64xi8>
+  return
+}
+
+// -----
+
+// expected-error @+1 {{expected argument 0 to be a memref or scalar of integers or floats, but got 'tensor<4xf32>'}}
+func.func @tensor_argument(%t: tensor<4xf32>) {
+  %a = ddp.arena : memref<64xi8>
+  return
+}
+
+// -----
+
+// expected-error @+1 {{expected results to be out-parameters, but got 'memref<64xi8>'}}
+func.func @result() -> memref<64xi8> {
+  %a = ddp.arena : memref<64xi8>
+  return %a : memref<64xi8>
+}
+
+// -----
+
+// Converted once already.
+// expected-error @+1 {{expected a module without a plan: it was converted before}}
+llvm.mlir.global internal constant @__ddphook_plan("{}")
+func.func @again(%m: memref<4xf32>) {
+  ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
+  return
+}
