@@ -17,7 +17,7 @@ using namespace ddphook::bench;
 
 const char *bench::optionsHelp() {
   return "  --mib=SIZE      size of the f32 bucket in MiB (default 25)\n"
-         "  --rounds=N      alternations between ours and PyTorch (default 4)\n"
+         "  --rounds=N      alternations between ours and PyTorch (default 3)\n"
          "  --ranks=LIST    group sizes of allreduce (default 2,4)\n"
          "  --python=PATH   interpreter with PyTorch, for the baseline; "
          "default:\n"

@@ -23,7 +23,7 @@ struct Options {
   /// Size of the f32 bucket.
   double mib = 25;
   /// Measurements of ours and of PyTorch alternate this often.
-  int rounds = 4;
+  int rounds = 3;
   /// Sizes of the groups that `allreduce` measures.
   std::vector<int> ranks = {2, 4};
   /// Interpreter that has PyTorch; empty: no baseline.

@@ -44,7 +44,7 @@ constexpr int64_t kStreamingBytes = 4 << 20;
 
 /// Slots are written around the caches only for messages of this size: below
 /// it, waiting for the stores to arrive costs more.
-constexpr int64_t kFarBytes = 128 << 10;
+constexpr int64_t kFarBytes = 8 << 10;
 
 inline void pauseProcessor() {
 #if defined(__x86_64__) || defined(__i386__)
