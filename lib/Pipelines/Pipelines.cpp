@@ -62,13 +62,43 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   pm.addPass(createConvertDDPToRuntimePass());
 }
 
+/// What is wrong with an option's value, or nothing. LLVM's option parser knows
+/// too, but prints it straight to stderr, where no caller can catch it.
+static std::string checkValue(StringRef name, StringRef value) {
+  auto mismatch = [&](StringRef expected) {
+    return ("expected " + name + " to be " + expected + ", but got '" + value +
+            "'")
+        .str();
+  };
+  double number;
+  if ((name == "bucket-cap-mb" || name == "first-bucket-mb") &&
+      value.getAsDouble(number))
+    return mismatch("a number");
+  if (name == "order" &&
+      !llvm::is_contained({"ready", "forward", "reverse"}, value))
+    return mismatch("ready, forward or reverse");
+  if ((name == "fuse" || name == "require-no-copy") && !value.empty() &&
+      !llvm::is_contained({"true", "false", "1", "0"}, value.lower()))
+    return mismatch("true or false");
+  return "";
+}
+
 LogicalResult mlir::ddp::buildDDPPipeline(
     OpPassManager &pm, StringRef options,
     function_ref<LogicalResult(const Twine &)> errorHandler) {
+  std::string normalized = normalizeOptionSpelling(options);
+  SmallVector<StringRef> words;
+  StringRef(normalized).split(words, ' ', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+  for (StringRef word : words) {
+    auto [name, value] = word.split('=');
+    if (std::string wrong = checkValue(name, value.trim("'\"")); !wrong.empty())
+      return errorHandler("in the options of ddp-pipeline: " + wrong);
+  }
+
   DDPPipelineOptions parsed;
   std::string message;
   llvm::raw_string_ostream os(message);
-  if (failed(parsed.parseFromString(normalizeOptionSpelling(options), os)))
+  if (failed(parsed.parseFromString(normalized, os)))
     return errorHandler("in the options of ddp-pipeline: " +
                         StringRef(message).trim());
   buildDDPPipeline(pm, parsed);

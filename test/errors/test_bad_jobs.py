@@ -86,7 +86,6 @@ CONTRADICTIONS = {
         "SLURM_NTASKS",
     ),
     "bad timeout": ({"DDPHOOK_TIMEOUT_S": "soon"}, "DDPHOOK_TIMEOUT_S"),
-    "bad transport": ({"DDPHOOK_TRANSPORT": "pigeon"}, "pigeon"),
     "bad backend": ({"DDPHOOK_BACKEND": "abacus"}, "abacus"),
 }
 
@@ -102,6 +101,15 @@ def test_launch_variables(tmp_path, port, name):
     begin = time.monotonic()
     harness.expect_failure(directory, word, env=env)
     assert time.monotonic() - begin < TIMEOUT_S + SLACK_S
+
+
+def test_transport_that_does_not_exist(tmp_path, port):
+    """Transports are the backend's own, so this shows once all ranks are there."""
+    directory = harness.make(tmp_path, world=2)
+    env = {"DDPHOOK_TRANSPORT": "pigeon"}
+    processes = start_ranks(directory, 2, port, env=env)
+    finish_soon(directory, processes.values(), "pigeon")
+    assert directory.output_files() == []
 
 
 def test_ranks_unlike_the_launched_job(tmp_path, port):

@@ -102,6 +102,7 @@ OPTIONS = {
     "bucket-cap-mb=nan": ["nan"],
     "first-bucket-mb=-1": ["not negative"],
     "order=sideways": ["sideways"],
+    "fuse=perhaps": ["perhaps"],
     "hook=fp16 nonsense": ["nonsense"],
 }
 

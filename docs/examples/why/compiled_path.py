@@ -13,10 +13,11 @@ the eager ones, and times steps. Prints Markdown, and JSON with --json=FILE.
 """
 
 import argparse
+import datetime
+import importlib.metadata
 import json
 import os
 import pathlib
-import platform
 import socket
 import subprocess
 import sys
@@ -158,14 +159,16 @@ def run(world, hook, arguments, scratch):
             for rank in range(world)
         ]
         row[mode] = {
-            "step_ms": max(report["step_ms"] for report in reports),
-            "first_ms": max(report["first_ms"] for report in reports),
+            name: max(report[name] for report in reports)
+            for name in ("step_ms", "first_ms", "reduction_ms")
+            if name in reports[0]
+        }
+        row[mode] |= {
             "differs": {
                 model: differing_percent(folder, eager, model, world)
                 for model in MODELS
             },
         }
-        row["torch"] = reports[0]["torch"]
     return row
 
 
@@ -178,12 +181,17 @@ def cell_differs(result):
 
 
 def cell_time(result):
-    return f"{result['step_ms']:.0f}" if result and "step_ms" in result else "—"
+    if not result or "step_ms" not in result:
+        return "—"
+    text = f"{result['step_ms']:.0f}"
+    if "reduction_ms" in result:
+        text += f" ({result['reduction_ms']:.1f})"
+    return text
 
 
 def markdown(rows):
     differs = ["compiled", "emulated", "ddphook"]
-    times = ["eager ms", "compiled ms", "emulated ms", "ddphook ms"]
+    times = [f"{mode} ms" for mode in MODES]
     titles = ["hook", "ranks", *differs, *times]
     yield f"| {' | '.join(titles)} |"
     yield "|---" * len(titles) + "|"
@@ -221,10 +229,16 @@ def main():
         for world in map(int, arguments.ranks.split(",")):
             for hook in arguments.hooks.split(","):
                 rows.append(run(world, hook, arguments, pathlib.Path(scratch)))
+    report = {
+        "date": datetime.date.today().isoformat(),
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "torch": importlib.metadata.version("torch"),
+        "steps": arguments.steps,
+        "rows": rows,
+    }
     print("\n".join(markdown(rows)))
     if arguments.json:
-        report = {"machine": platform.processor(), "cpus": os.cpu_count()}
-        report["rows"] = rows
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 
 

@@ -105,26 +105,29 @@ def gradients(module):
 
 
 def measure(module, hook, mode, batch, steps, compiled):
-    """Gradients of the last of `steps` steps, and the time of each step. The
-    gradients are cleared in between; parameters do not change."""
+    """Gradients of the last of `steps` steps, the time of each step, and with
+    ddphook the part of it that the reduction took, in ms. The gradients are
+    cleared in between; parameters do not change."""
     step = module
     if mode != "ddphook":
         step = make_ddp(module, hook)
     if mode in COMPILED:
         step = torch.compile(step)
-    times = []
+    times, reductions = [], []
     for _ in range(steps):
         module.zero_grad()
         dist.barrier()
         begin = time.perf_counter()
         backward(step, mode, batch)
         if mode == "ddphook":
+            local = time.perf_counter()
             parameters = [p for _, p in ready_order(module)]
             reduced = compiled.reduce([p.grad for p in parameters])
             for parameter, gradient in zip(parameters, reduced):
                 parameter.grad = gradient
+            reductions.append(1e3 * (time.perf_counter() - local))
         times.append(1e3 * (time.perf_counter() - begin))
-    return gradients(module), times
+    return gradients(module), times, reductions
 
 
 COMPILED = ("compiled", "emulated")
@@ -145,7 +148,7 @@ def main():
         import ddphook
 
         runtime = ddphook.Runtime(rank, world)
-    report = {"torch": torch.__version__}
+    report = {}
     for name, model in MODELS.items():
         torch._dynamo.reset()
         torch.manual_seed(7)
@@ -157,11 +160,15 @@ def main():
             batch = SCALES[name] * torch.randn(ELEMENTS)
         compiled = runtime and runtime.load(f"{folder}/{name}.so")
         count = steps if name == "mlp" else 3
-        grads, times = measure(module, hook, mode, batch, count, compiled)
+        grads, times, reductions = measure(
+            module, hook, mode, batch, count, compiled
+        )
         save_file(grads, f"{folder}/{name}.{rank}")
     # The first steps compile, allocate, and let DDP form its buckets.
     report["first_ms"] = times[0]
     report["step_ms"] = statistics.median(times[4:])
+    if reductions:
+        report["reduction_ms"] = statistics.median(reductions[4:])
     with open(f"{folder}/report.{rank}.json", "w") as file:
         json.dump(report, file)
 
