@@ -1,0 +1,37 @@
+// Options that do not exist, and values that make no sense: one line each, and
+// no output.
+
+// RUN: not ddphook-opt %s --ddp-pipeline="bucket-cap=1" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
+// UNKNOWN: error: in the options of ddp-pipeline: {{.*}}no such option bucket-cap
+// UNKNOWN-NOT: module
+
+// RUN: not ddphook-opt %s --ddp-pipeline="matrix_approximation_rank=2" 2>&1 | FileCheck %s --check-prefix=RANK
+// RANK: error: in the options of ddp-pipeline: {{.*}}no such option matrix-approximation-rank
+
+// RUN: not ddphook-opt %s --ddp-pipeline="hook=gzip" 2>&1 | FileCheck %s --check-prefix=HOOK
+// HOOK: error: expected hook=allreduce, fp16, bf16 or noop, but got 'gzip'
+// HOOK-NOT: func.func
+
+// RUN: not ddphook-opt %s --ddp-pipeline="wrapper=fp32" 2>&1 | FileCheck %s --check-prefix=WRAPPER
+// WRAPPER: error: expected wrapper=fp16 or bf16, but got 'fp32'
+
+// RUN: not ddphook-opt %s --ddp-pipeline="bucket-cap-mb=large" 2>&1 | FileCheck %s --check-prefix=NUMBER
+// NUMBER: error: in the options of ddp-pipeline: expected bucket-cap-mb to be a number, but got 'large'
+
+// RUN: not ddphook-opt %s --ddp-pipeline="First_Bucket_MB=" 2>&1 | FileCheck %s --check-prefix=EMPTY
+// EMPTY: error: in the options of ddp-pipeline: expected first-bucket-mb to be a number, but got ''
+
+// RUN: not ddphook-opt %s --ddp-pipeline="bucket-cap-mb=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// NEGATIVE: error: expected a bucket limit that is not negative, but got -1
+
+// RUN: not ddphook-opt %s --ddp-pipeline="order=backward" 2>&1 | FileCheck %s --check-prefix=ORDER
+// ORDER: error: in the options of ddp-pipeline: expected order to be ready, forward or reverse, but got 'backward'
+
+// RUN: not ddphook-opt %s --ddp-pipeline="fuse=maybe" 2>&1 | FileCheck %s --check-prefix=FLAG
+// FLAG: error: in the options of ddp-pipeline: expected fuse to be true or false, but got 'maybe'
+
+ddp.process_group @dp
+func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
+  %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
