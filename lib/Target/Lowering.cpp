@@ -14,6 +14,7 @@
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/Linalg/Passes.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -37,7 +38,17 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   SCFToControlFlowPassOptions controlFlowOptions;
   controlFlowOptions.allowPatternRollback = false;
   pm.addPass(createSCFToControlFlowPass(controlFlowOptions));
-  pm.addPass(arith::createArithExpandOpsPass());
+  // LLVM would call __truncsfbf2, which older compilers' libraries lack, or use
+  // an instruction that flushes subnormal numbers: bf16 is computed in f32 and
+  // rounded by integer operations.
+  pm.addPass(math::createMathExtendToSupportedTypes());
+  arith::ArithEmulateUnsupportedFloatsOptions bf16Options;
+  bf16Options.sourceTypeStrs = {"bf16"};
+  bf16Options.targetTypeStr = "f32";
+  pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
+  arith::ArithExpandOpsPassOptions expandOptions;
+  expandOptions.includeBf16 = true;
+  pm.addPass(arith::createArithExpandOpsPass(expandOptions));
   // What LLVM has no intrinsic for becomes a call of the math library.
   pm.addPass(createConvertMathToLLVMPass());
   pm.addPass(createConvertMathToLibmPass());

@@ -18,7 +18,7 @@
 // RUN:   %t.exe || exit 1; \
 // RUN: done | FileCheck %s
 //
-// CHECK-COUNT-92: {{^[a-z_0-9]+: equal}}
+// CHECK-COUNT-96: {{^[a-z_0-9]+: equal}}
 
 #row = affine_map<(m, n, k) -> (m, k)>
 #col = affine_map<(m, n, k) -> (k, n)>
@@ -236,4 +236,16 @@ func.func @half(%a: tensor<9x33xf16>, %b: tensor<33x17xbf16>)
   %r = linalg.matmul ins(%a, %b : tensor<9x33xf16>, tensor<33x17xbf16>)
       outs(%f : tensor<9x17xf32>) -> tensor<9x17xf32>
   return %r : tensor<9x17xf32>
+}
+
+func.func @bfloat(%a: tensor<70xf32>, %b: tensor<70xbf16>) -> tensor<70xbf16> {
+  %e = tensor.empty() : tensor<70xbf16>
+  %r = linalg.map ins(%a, %b : tensor<70xf32>, tensor<70xbf16>)
+      outs(%e : tensor<70xbf16>) (%x: f32, %y: bf16, %init: bf16) {
+    %0 = arith.truncf %x : f32 to bf16
+    %1 = arith.addf %0, %y : bf16
+    %2 = math.exp %1 : bf16
+    linalg.yield %2 : bf16
+  }
+  return %r : tensor<70xbf16>
 }
