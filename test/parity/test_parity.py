@@ -203,23 +203,50 @@ def test_more_ranks_than_the_oracle_has(tmp_path, hook, world):
     check(tmp_path, cases.model_reference, module, options, world)
 
 
-def test_ranks_that_were_launched_one_by_one(torch_hooks, tmp_path, free_port):
-    """torchrun's variables instead of --ranks: same job, same bits."""
+def run_launched(directory, world, steps, pipeline, port, nodes=None):
+    """As runner.run, but every rank is a process that was launched for itself.
+    `nodes` gives each rank the machine that it believes to be on."""
+    processes = []
+    for rank in range(world):
+        env = runner.launch(rank, world, port)
+        if nodes:
+            env["DDPHOOK_NODE"] = nodes[rank]
+        arguments = directory.arguments("step", None, steps, pipeline)
+        processes.append(runner.start(arguments, env))
+    for result in [runner.finish(process) for process in processes]:
+        assert result.code == 0, result.stderr
+    return directory.read_outputs(world, steps)
+
+
+@pytest.mark.parametrize("nodes", [None, "aab", "abc"], ids=["one", "mixed", "apart"])
+def test_ranks_that_were_launched_one_by_one(torch_hooks, tmp_path, free_port, nodes):
+    """torchrun's variables instead of --ranks, on one machine or as if on
+    several: same job, same bits."""
     world, steps = 3, 2
     module = cases.everything()
     directory = runner.Directory(tmp_path)
     directory.write_module(module.text())
     inputs = cases.make_inputs(module, "step", world, steps, runner.SEED)
     directory.write_inputs(inputs)
-    arguments = directory.arguments("step", None, steps, "hook=fp16")
-    processes = [
-        runner.start(arguments, runner.launch(rank, world, free_port))
-        for rank in range(world)
-    ]
-    for result in [runner.finish(process) for process in processes]:
-        assert result.code == 0, result.stderr
-    got = directory.read_outputs(world, steps)
+    got = run_launched(directory, world, steps, "hook=fp16", free_port, nodes)
     want = cases.expected(module, "step", Options(hook="fp16"), inputs, torch_hooks)
+    assert not cases.difference_of(got, want)
+
+
+def test_groups_by_placement(torch_hooks, tmp_path, free_port):
+    """Two machines of two ranks: groups inside a machine talk through shared
+    memory, groups across through TCP, in one step."""
+    partitions = {"node": [(0, 1), (2, 3)], "rail": [(0, 2), (1, 3)]}
+    module = cases.everything(groups=("dp", *partitions))
+    module.groups["node"] = "placement intra_node"
+    module.groups["rail"] = "placement inter_node"
+    directory = runner.Directory(tmp_path)
+    directory.write_module(module.text())
+    inputs = cases.make_inputs(module, "step", 4, 2, runner.SEED)
+    directory.write_inputs(inputs)
+    options = Options(hook="bf16", bucket_cap_mb=0.01)
+    got = run_launched(directory, 4, 2, options.text(), free_port, "aabb")
+    want = cases.expected(module, "step", options, inputs, torch_hooks, partitions)
     assert not cases.difference_of(got, want)
 
 
