@@ -120,7 +120,7 @@ func.func @concat_of_shared(%x: tensor<4xf32>, %z: tensor<0xf32>)
 // CHECK-NEXT:      %[[E:.+]] = tensor.empty() : tensor<4xf32>
 // CHECK-NEXT:      %[[S:.+]] = ddp.scale %[[B]] by 2.000000e+00 into %[[E]]
 // CHECK-NEXT:      %[[T:.+]] = ddp.scale %[[S]] by 3.000000e+00 into %[[S]]
-// CHECK-NEXT:      scf.yield %[[T]]
+// CHECK:           scf.yield
 func.func @loop(%g: tensor<4xf32>) -> tensor<4xf32> {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
@@ -144,4 +144,42 @@ func.func @given(%t: tensor<4xf32>, %m: memref<4xf32>) {
   %0 = ddp.scale %t by 2.0 into %t : tensor<4xf32>, : tensor<4xf32>
   ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
   return
+}
+
+// A loop's values go to where the iteration found the last ones.
+// CHECK-LABEL: func @loop_values(
+// CHECK:         scf.for {{.+}} iter_args(%[[ACC:.+]] = %{{.+}})
+// CHECK-NEXT:      %[[E:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:      %[[S:.+]] = ddp.scale %[[ACC]] by 2.000000e+00 into %[[E]]
+// CHECK-NEXT:      %[[V:.+]] = bufferization.materialize_in_destination %[[S]] in %[[ACC]]
+// CHECK-NEXT:      scf.yield %[[V]]
+func.func @loop_values(%g: tensor<4xf32>) -> tensor<4xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%acc = %g) -> tensor<4xf32> {
+    %s = ddp.scale %acc by 2.0 : tensor<4xf32>
+    scf.yield %s : tensor<4xf32>
+  }
+  return %r : tensor<4xf32>
+}
+
+// Two that change places wait in copies. Numbers are no memory.
+// CHECK-LABEL: func @loop_values_swapped(
+// CHECK:         scf.for {{.+}} iter_args(%[[X:.+]] = %{{.+}}, %[[Y:.+]] = %{{.+}}, %[[N:.+]] = %{{.+}})
+// CHECK-NEXT:      %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[Y]])
+// CHECK-NEXT:      %[[COPY2:.+]] = bufferization.alloc_tensor() copy(%[[X]])
+// CHECK-NEXT:      %[[V:.+]] = bufferization.materialize_in_destination %[[COPY]] in %[[X]]
+// CHECK-NEXT:      %[[W:.+]] = bufferization.materialize_in_destination %[[COPY2]] in %[[Y]]
+// CHECK-NEXT:      scf.yield %[[V]], %[[W]], %[[N]]
+func.func @loop_values_swapped(%g: tensor<4xf32>, %h: tensor<4xf32>, %n: i32)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %r:3 = scf.for %i = %c0 to %c3 step %c1 iter_args(%x = %g, %y = %h, %k = %n)
+      -> (tensor<4xf32>, tensor<4xf32>, i32) {
+    scf.yield %y, %x, %k : tensor<4xf32>, tensor<4xf32>, i32
+  }
+  return %r#0, %r#1 : tensor<4xf32>, tensor<4xf32>
 }

@@ -9,8 +9,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 
 namespace mlir::ddp {
@@ -187,12 +189,41 @@ void Assigner::visit(Operation *op) {
       setRoot(result, roots.lookup(op->getOperand(0)));
 }
 
+/// Lets every iteration leave its values where it found those of the last one,
+/// as One-Shot Bufferize demands. Where they are there already the copy folds
+/// away.
+static void yieldInPlace(scf::ForOp loop) {
+  Operation *yield = loop.getBody()->getTerminator();
+  OpBuilder builder(yield);
+  Location loc = yield->getLoc();
+  // What goes from one argument to another waits outside of both, before any of
+  // them is overwritten.
+  for (auto [argument, operand] :
+       llvm::zip(loop.getRegionIterArgs(), yield->getOpOperands())) {
+    Value value = operand.get(), start = value;
+    while (OpOperand *link = getTiedOperand(start))
+      start = link->get();
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    if (type && start != argument &&
+        llvm::is_contained(loop.getRegionIterArgs(), start))
+      operand.set(bufferization::AllocTensorOp::create(
+          builder, loc, type, ValueRange(), /*copy=*/value));
+  }
+  for (auto [argument, operand] :
+       llvm::zip(loop.getRegionIterArgs(), yield->getOpOperands()))
+    if (isa<RankedTensorType>(argument.getType()))
+      operand.set(bufferization::MaterializeInDestinationOp::create(
+                      builder, loc, argument.getType(), operand.get(), argument)
+                      .getResult());
+}
+
 namespace {
 struct AssignDestinationsPass
     : public ddp::impl::DDPAssignDestinationsPassBase<AssignDestinationsPass> {
   using DDPAssignDestinationsPassBase::DDPAssignDestinationsPassBase;
   void runOnOperation() override {
     Assigner().run(getOperation().getFunctionBody());
+    getOperation()->walk(yieldInPlace);
   }
 };
 } // namespace

@@ -217,6 +217,9 @@ def DDPAssignDestinationsPass
     operation is elementwise; else a new `tensor.empty`. One-Shot Bufferize
     proves these choices, and copies where one was wrong.
 
+    A loop's values are copied to where the iteration found the last ones,
+    unless they are there.
+
     Pre-condition: `ddp-flatten`. Post-condition: no `ddp.concat`.
 
     Before:
@@ -231,7 +234,8 @@ def DDPAssignDestinationsPass
     %r = ddp.all_reduce mean %b on @dp into %b : tensor<40xf32>, : tensor<40xf32>
     ```
   }];
-  let dependentDialects = ["::mlir::ddp::DDPDialect",
+  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
+                           "::mlir::ddp::DDPDialect",
                            "::mlir::tensor::TensorDialect"];
 }
 
