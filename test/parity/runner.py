@@ -84,6 +84,8 @@ def start(arguments, env=None):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell starts background jobs with SIGINT ignored, which is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     process.mark = f"{MARK}={mark[MARK]}"
     return process
