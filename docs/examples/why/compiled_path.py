@@ -209,7 +209,7 @@ def markdown(rows):
     if errors:
         yield ""
     for (hook, mode), error in errors.items():
-        yield f"- {hook}, {mode}: `{error}`"
+        yield f"- {hook}, {mode}: `` {error} ``"
 
 
 def main():
