@@ -330,3 +330,23 @@ func.func @out_parameter_not_reduced(%g: tensor<4xf32>,
       : (tensor<4xf32>, memref<4xf32>) -> ()
   return
 }
+
+// -----
+
+// The values of two iteration arguments change places.
+
+ddp.process_group @dp
+func.func @carried_crosswise(%g: tensor<4xf32>, %h: tensor<4xf32>)
+    -> (tensor<4xf32> {ddp.gradient}) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %r:2 = scf.for %i = %c0 to %c4 step %c1 iter_args(%a = %g, %b = %h)
+      -> (tensor<4xf32>, tensor<4xf32>) {
+    // expected-note @+1 {{the reduction is here}}
+    %x = ddp.all_reduce mean %b on @dp : tensor<4xf32>
+    scf.yield %x, %a : tensor<4xf32>, tensor<4xf32>
+  }
+  // expected-error @+1 {{expected result 0 marked 'ddp.gradient' to be reduced exactly once, but it is reduced more than once}}
+  return %r#0 : tensor<4xf32>
+}

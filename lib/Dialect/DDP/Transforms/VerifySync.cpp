@@ -61,12 +61,17 @@ private:
   Count ofBlockArgument(BlockArgument argument);
   Count ofResult(OpResult result);
   Count ofLoop(scf::ForOp loop, unsigned index);
+  void forget(scf::ForOp loop);
   Count ofBranches(Operation *op, unsigned index);
   bool isUniform(Value value);
+  bool assumeUniform(Value value);
   bool isReachedByAllRanks(Operation *op);
 
   llvm::DenseMap<Value, Count> known;
+  /// What the iteration arguments of a loop may hold.
+  llvm::DenseMap<Value, Count> carried;
   llvm::DenseMap<Value, bool> uniform;
+  unsigned numDivergent = 0; // of those in `uniform` that are false
 };
 } // namespace
 
@@ -89,10 +94,7 @@ Count Counter::compute(Value value) {
 Count Counter::ofBlockArgument(BlockArgument argument) {
   Block *block = argument.getOwner();
   if (auto loop = dyn_cast<scf::ForOp>(block->getParentOp())) {
-    // What the first iteration gets; ofLoop looks at the others.
-    if (OpOperand *init = loop.getTiedLoopInit(argument))
-      return get(init->get());
-    return {};
+    return carried.lookup(argument); // found by ofLoop
   }
   // Unstructured control flow.
   std::optional<Count> count;
@@ -113,27 +115,55 @@ Count Counter::ofBlockArgument(BlockArgument argument) {
   return count.value_or(Count());
 }
 
+/// Forgets what is known of the values inside `loop`.
+void Counter::forget(scf::ForOp loop) {
+  for (Value argument : loop.getBody()->getArguments())
+    known.erase(argument);
+  loop.getBody()->walk([&](Operation *op) {
+    for (Value result : op->getResults())
+      known.erase(result);
+    for (Region &region : op->getRegions())
+      for (Block &block : region)
+        for (Value argument : block.getArguments())
+          known.erase(argument);
+  });
+}
+
+/// A loop's values are found together: one may become another in the next
+/// iteration. What an iteration gets is what any of those before may have left.
 Count Counter::ofLoop(scf::ForOp loop, unsigned index) {
-  Count initial = get(loop.getInitArgs()[index]);
-  Count yielded = get(loop.getYieldedValues()[index]);
-  // Reduced in the loop and carried around: once more in every iteration.
-  llvm::SmallPtrSet<Operation *, 8> seen;
-  SmallVector<Value> worklist = {loop.getYieldedValues()[index]};
-  bool isCarried = false;
-  while (!worklist.empty() && !isCarried) {
-    Value value = worklist.pop_back_val();
-    isCarried = value == loop.getRegionIterArgs()[index];
-    Operation *op = value.getDefiningOp();
-    if (op && loop->isProperAncestor(op) && seen.insert(op).second)
-      llvm::append_range(worklist, op->getOperands());
-  }
   std::optional<APInt> tripCount = loop.getStaticTripCount();
-  if (isCarried && yielded.most > initial.most &&
-      !(tripCount && tripCount->ule(1)))
-    yielded.most = 2;
-  if (!tripCount || tripCount->isZero())
-    yielded.join(initial); // the loop may not run at all
-  return yielded;
+  for (auto [argument, init] :
+       llvm::zip(loop.getRegionIterArgs(), loop.getInitArgs()))
+    carried[argument] = get(init);
+  bool isOver = tripCount && tripCount->ule(1);
+  while (true) {
+    forget(loop);
+    bool changed = false;
+    for (auto [argument, yielded] :
+         llvm::zip(loop.getRegionIterArgs(), loop.getYieldedValues())) {
+      Count after = get(yielded), before = carried[argument];
+      Count joined = before;
+      joined.join(after);
+      if (isOver ||
+          (joined.least == before.least && joined.most == before.most))
+        continue;
+      carried[argument] = joined;
+      changed = true;
+    }
+    if (!changed)
+      break;
+  }
+  for (auto [result, yielded, init] : llvm::zip(
+           loop.getResults(), loop.getYieldedValues(), loop.getInitArgs())) {
+    Count count = get(yielded);
+    if (tripCount && tripCount->isZero())
+      count = get(init);
+    else if (!tripCount)
+      count.join(get(init)); // the loop may not run at all
+    known[result] = count;
+  }
+  return known[loop.getResult(index)];
 }
 
 Count Counter::ofBranches(Operation *op, unsigned index) {
@@ -158,6 +188,13 @@ Count Counter::ofResult(OpResult result) {
   Count count;
   if (auto loop = dyn_cast<scf::ForOp>(op))
     return ofLoop(loop, result.getResultNumber());
+  if (auto loop = dyn_cast<scf::WhileOp>(op)) {
+    // How often it runs is not known: a reduction inside is one too many.
+    for (Value operand : op->getOperands())
+      count.combine(get(operand));
+    loop.walk([&](AllReduceOp reduction) { count.divergent = reduction; });
+    return count;
+  }
   if (op->getNumRegions() != 0 && isa<RegionBranchOpInterface>(op))
     return ofBranches(op, result.getResultNumber());
   if (auto call = dyn_cast<func::CallOp>(op)) {
@@ -190,8 +227,7 @@ Count Counter::ofResult(OpResult result) {
   return count;
 }
 
-/// Whether all ranks compute the same value.
-bool Counter::isUniform(Value value) {
+bool Counter::assumeUniform(Value value) {
   auto [it, isNew] = uniform.try_emplace(value, true);
   if (!isNew)
     return it->second;
@@ -204,22 +240,42 @@ bool Counter::isUniform(Value value) {
                                    DDPDialect::kReplicatedAttrName);
     else if (auto loop = dyn_cast<scf::ForOp>(parent);
              loop && argument == loop.getInductionVar())
-      result = isUniform(loop.getLowerBound()) &&
-               isUniform(loop.getUpperBound()) && isUniform(loop.getStep());
+      result = assumeUniform(loop.getLowerBound()) &&
+               assumeUniform(loop.getUpperBound()) &&
+               assumeUniform(loop.getStep());
     else if (loop)
-      result = isUniform(loop.getTiedLoopInit(argument)->get()) &&
-               isUniform(loop.getTiedLoopYieldedValue(argument)->get());
+      result = assumeUniform(loop.getTiedLoopInit(argument)->get()) &&
+               assumeUniform(loop.getTiedLoopYieldedValue(argument)->get());
   } else if (isa<AllReduceOp>(value.getDefiningOp())) {
     result = true;
   } else {
     Operation *op = value.getDefiningOp();
     result = op->getNumRegions() == 0 || isa<DestinationStyleOpInterface>(op);
     result = result && isMemoryEffectFree(op) &&
-             llvm::all_of(op->getOperands(),
-                          [&](Value operand) { return isUniform(operand); });
+             llvm::all_of(op->getOperands(), [&](Value operand) {
+               return assumeUniform(operand);
+             });
   }
   uniform[value] = result;
+  numDivergent += !result;
   return result;
+}
+
+/// Whether all ranks compute the same value. A cycle is taken to be the same on
+/// all ranks until something in it is not; then what was found under that
+/// assumption is looked at again.
+bool Counter::isUniform(Value value) {
+  while (true) {
+    unsigned before = numDivergent;
+    bool result = assumeUniform(value);
+    if (numDivergent == before)
+      return result;
+    llvm::DenseMap<Value, bool> divergent;
+    for (auto [known, isSame] : uniform)
+      if (!isSame)
+        divergent[known] = false;
+    uniform = std::move(divergent);
+  }
 }
 
 /// Whether no branch or loop around `op` depends on what may differ between
