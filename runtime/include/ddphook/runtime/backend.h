@@ -33,7 +33,7 @@ extern "C" {
 
 /* Raised whenever a struct or a function below changes its meaning. A backend
  * and a runtime of different versions do not work together. */
-#define DDPHOOK_BACKEND_ABI_VERSION 1
+#define DDPHOOK_BACKEND_ABI_VERSION 2
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -108,6 +108,41 @@ typedef struct ddphook_all_reduce {
   int32_t divide;     /* not zero: divide by the group's size before adding */
 } ddphook_all_reduce_t;
 
+/* A matrix Mᵢ of `rows` x `columns` in an array M, with its factors Pᵢ
+ * (rows x rank) and Qᵢ (columns x rank) in two others. Offsets and sizes are at
+ * least 0, in elements. */
+typedef struct ddphook_matrix {
+  int64_t offset;
+  int64_t p_offset;
+  int64_t q_offset;
+  int64_t rows;
+  int64_t columns;
+  int64_t rank;
+} ddphook_matrix_t;
+
+/* A piece of M that belongs to no matrix, and its place in the array of the
+ * rest. */
+typedef struct ddphook_piece {
+  int64_t offset;
+  int64_t rest_offset;
+  int64_t count;
+} ddphook_piece_t;
+
+/* What the low-rank calls work on: matrices and pieces that together are the
+ * elements begin … end - 1 of M, in any order, without overlap. */
+typedef struct ddphook_matrix_list {
+  size_t struct_size;
+  int64_t begin;
+  int64_t end;
+  const ddphook_matrix_t *matrices;
+  int64_t matrix_count;
+  const ddphook_piece_t *pieces;
+  int64_t piece_count;
+} ddphook_matrix_list_t;
+
+/* A matrix list as a backend has prepared it; made by the backend. */
+typedef struct ddphook_matrices ddphook_matrices_t;
+
 typedef struct ddphook_backend {
   size_t struct_size;   /* sizeof(ddphook_backend_t) */
   uint32_t abi_version; /* DDPHOOK_BACKEND_ABI_VERSION */
@@ -127,6 +162,14 @@ typedef struct ddphook_backend {
                                    uint64_t alignment, void **memory,
                                    ddphook_backend_error_t *error);
   void (*memory_free)(ddphook_device_t *device, void *memory, uint64_t bytes);
+  /* Copies between a device's memory and the host's, and waits until that is
+   * done. For initial values and checkpoints, not for steps. */
+  ddphook_status_t (*memory_write)(ddphook_device_t *device, void *memory,
+                                   const void *host, uint64_t bytes,
+                                   ddphook_backend_error_t *error);
+  ddphook_status_t (*memory_read)(ddphook_device_t *device, void *host,
+                                  const void *memory, uint64_t bytes,
+                                  ddphook_backend_error_t *error);
 
   /* Joins a process group. Collective: all its ranks call it. A size of one
    * needs no transport. */
@@ -148,6 +191,48 @@ typedef struct ddphook_backend {
   ddphook_status_t (*scale)(ddphook_device_t *device, double factor,
                             const void *in, void *out, int32_t dtype,
                             int64_t count, ddphook_backend_error_t *error);
+
+  /* As ddphook_rt_add() and ddphook_rt_subtract() define them. */
+  ddphook_status_t (*add)(ddphook_device_t *device, const void *a,
+                          const void *b, void *out, int32_t dtype,
+                          int64_t count, ddphook_backend_error_t *error);
+  ddphook_status_t (*subtract)(ddphook_device_t *device, const void *a,
+                               const void *b, void *out, int32_t dtype,
+                               int64_t count, ddphook_backend_error_t *error);
+
+  /* Prepares a matrix list, which was checked, for the calls below; a copy is
+   * kept, not the pointers. Everything that they need beside their arrays is
+   * allocated here, for elements of that type: steps allocate nothing. */
+  ddphook_status_t (*matrices_create)(ddphook_device_t *device,
+                                      const ddphook_matrix_list_t *list,
+                                      int32_t dtype,
+                                      ddphook_matrices_t **matrices,
+                                      ddphook_backend_error_t *error);
+  void (*matrices_destroy)(ddphook_device_t *device,
+                           ddphook_matrices_t *matrices);
+
+  /* As ddphook_rt_matmul(), ddphook_rt_orthogonalize(), ddphook_rt_project()
+   * and ddphook_rt_reconstruct() define them; `divisor` is the size of the
+   * group whose number they are given, else 1. */
+  ddphook_status_t (*matmul)(ddphook_device_t *device,
+                             ddphook_matrices_t *matrices, int32_t kind,
+                             void *matrix, void *p, void *q,
+                             ddphook_backend_error_t *error);
+  ddphook_status_t (*orthogonalize)(ddphook_device_t *device,
+                                    ddphook_matrices_t *matrices,
+                                    int32_t factor, const void *in, void *out,
+                                    double epsilon,
+                                    ddphook_backend_error_t *error);
+  ddphook_status_t (*project)(ddphook_device_t *device,
+                              ddphook_matrices_t *matrices, const void *g,
+                              const void *e, const void *q, void *m, void *p,
+                              void *rest, ddphook_backend_error_t *error);
+  ddphook_status_t (*reconstruct)(ddphook_device_t *device,
+                                  ddphook_matrices_t *matrices, const void *p,
+                                  const void *q, const void *rest,
+                                  const void *m, void *out, void *err,
+                                  int64_t divisor,
+                                  ddphook_backend_error_t *error);
 
   /* Runs one all-reduce, after all that were started before. `in` may equal
    * `out`, else they do not overlap. After the first failure every later call

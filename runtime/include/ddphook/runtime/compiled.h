@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a call below changes its meaning. */
-#define DDPHOOK_ABI_VERSION 1
+#define DDPHOOK_ABI_VERSION 2
 
 /* Element types; values are part of the ABI and of the plan. */
 typedef enum ddphook_dtype {
@@ -114,6 +114,87 @@ DDPHOOK_API void ddphook_rt_divide_by_world(ddphook_module_t *module,
 DDPHOOK_API void ddphook_rt_scale(ddphook_module_t *module, double factor,
                                   const void *in, void *out, int64_t count,
                                   int32_t dtype);
+
+/* out[i] = a[i] + b[i], and a[i] - b[i]; 16-bit types are computed in f32 and
+ * rounded once. `out` may equal `a` or `b`. */
+DDPHOOK_API void ddphook_rt_add(ddphook_module_t *module, const void *a,
+                                const void *b, void *out, int64_t count,
+                                int32_t dtype);
+DDPHOOK_API void ddphook_rt_subtract(ddphook_module_t *module, const void *a,
+                                     const void *b, void *out, int64_t count,
+                                     int32_t dtype);
+
+/*===-- Low rank --------------------------------------------------------------
+ *
+ * The calls below work on all matrices of a *matrix list* of the plan at once.
+ * It names, in a bucket-sized array M, matrices Mᵢ of nᵢ rows and mᵢ columns,
+ * and where their factors Pᵢ (nᵢ x rᵢ) and Qᵢ (mᵢ x rᵢ) lie in two other
+ * arrays; and it names the *rest*, the pieces of M that belong to no matrix,
+ * and where they lie in a fourth array. All have the list's element type and
+ * are row-major; offsets count elements; arrays do not overlap unless it says
+ * so.
+ *
+ * f32 and f64 are accumulated in their own type. 16-bit types are accumulated
+ * in f32 and rounded once per element of a product.
+ *===------------------------------------------------------------------------*/
+
+typedef enum ddphook_matmul_kind {
+  DDPHOOK_MATMUL_P = 0, /* Pᵢ = Mᵢ·Qᵢ,  from `matrix` and `q`, into `p` */
+  DDPHOOK_MATMUL_Q = 1, /* Qᵢ = Mᵢᵀ·Pᵢ, from `matrix` and `p`, into `q` */
+  DDPHOOK_MATMUL_M = 2  /* Mᵢ = Pᵢ·Qᵢᵀ, from `p` and `q`, into `matrix` */
+} ddphook_matmul_kind_t;
+
+/* The products of matrix list number `list`; two arrays are read, one is
+ * written, nothing but the products. The rest is not touched. */
+DDPHOOK_API void ddphook_rt_matmul(ddphook_module_t *module, int32_t list,
+                                   int32_t kind, void *matrix, void *p,
+                                   void *q);
+
+typedef enum ddphook_factor {
+  DDPHOOK_FACTOR_P = 0,
+  DDPHOOK_FACTOR_Q = 1
+} ddphook_factor_t;
+
+/* Makes the columns of every factor Pᵢ (or Qᵢ) orthonormal, as PyTorch's
+ * PowerSGD does (docs/parity.md): modified Gram-Schmidt with
+ * `column /= norm + epsilon` for rᵢ <= 2 and for 16-bit types, else Householder
+ * QR with LAPACK's signs, which ignores epsilon. `in` may equal `out`. */
+DDPHOOK_API void ddphook_rt_orthogonalize(ddphook_module_t *module,
+                                          int32_t list, int32_t factor,
+                                          const void *in, void *out,
+                                          double epsilon);
+
+/* The first pass of low-rank compression, over elements begin … end of the
+ * list:
+ *   m = g + e,  Pᵢ = Mᵢ·Qᵢ,  rest = the pieces of m that belong to no matrix.
+ * Without error feedback `e` and `m` are null, and M is `g`. `m` may equal `e`
+ * or `g`. `rest` is not used where the list has none. The bits are those of
+ * ddphook_rt_add() and ddphook_rt_matmul(). */
+DDPHOOK_API void ddphook_rt_project(ddphook_module_t *module, int32_t list,
+                                    const void *g, const void *e, const void *q,
+                                    void *m, void *p, void *rest);
+
+/* The last pass, over the same elements:
+ *   out = Pᵢ·Qᵢᵀ and the pieces of `rest`,  err = m - out.
+ * With a process group's number instead of -1 in `group`, err = m - out / W,
+ * the quotient rounded. Without error feedback `m` and `err` are null. `err`
+ * may equal `m`. The bits are those of ddphook_rt_matmul(),
+ * ddphook_rt_divide_by_world() and ddphook_rt_subtract(). */
+DDPHOOK_API void ddphook_rt_reconstruct(ddphook_module_t *module, int32_t list,
+                                        const void *p, const void *q,
+                                        const void *rest, const void *m,
+                                        void *out, void *err, int32_t group);
+
+/* Fills `out` with standard normal numbers as PyTorch draws them
+ * (docs/parity.md): takes one number below 10^9 from `generator` (a Mersenne
+ * twister: 624 words and a position, numpy's RandomState), seeds PyTorch's CPU
+ * generator with it, and calls `randn` for each of the `draw_count` sizes in
+ * `draws`, in elements, one result behind the other. */
+DDPHOOK_API void ddphook_rt_random_normal(ddphook_module_t *module,
+                                          void *generator,
+                                          const int64_t *draws,
+                                          int64_t draw_count, void *out,
+                                          int32_t dtype);
 
 #ifdef __cplusplus
 }
