@@ -97,6 +97,8 @@ Status HostCommunicator::allReduce(const AllReduceDesc &desc, const void *in,
 void HostCommunicator::abort() {
   if (shm)
     shm->abort();
+  if (gloo)
+    gloo->abort();
 }
 
 void HostCommunicator::close() {

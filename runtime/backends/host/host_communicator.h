@@ -37,7 +37,7 @@ public:
 
   Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
 
-  /// Ends a call that is under way, as far as the transport can. Any thread.
+  /// Makes a call that is under way fail soon, and every later one. Any thread.
   void abort();
 
   /// Makes peers fail that wait for this rank. Never while a call is under way.

@@ -8,13 +8,13 @@
 //===----------------------------------------------------------------------===//
 #include "gloo_group.h"
 
+#include "gloo_context.h"
 #include "gloo_store.h"
 #include "kernels.h"
 #include "threads.h"
 
 #include <gloo/allreduce.h>
 #include <gloo/common/error.h>
-#include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <cstdlib>
@@ -32,7 +32,7 @@ class GlooGroup::Impl {
 public:
   Status ring(const AllReduceDesc &desc, const void *in, void *out);
 
-  std::shared_ptr<::gloo::rendezvous::Context> context;
+  std::shared_ptr<GlooContext> context;
   int size = 0;
   double timeoutSeconds = 0;
   /// The bucket in its wire type.
@@ -57,6 +57,9 @@ static Status translateExceptions(const char *what, double timeoutSeconds,
     return Status::ok();
   } catch (const StoreFailure &failure) {
     return withContext(failure.status, what);
+  } catch (const GlooAborted &) {
+    return error(DDPHOOK_ABORTED, "%s: the group was aborted on this rank",
+                 what);
   } catch (const ::gloo::IoException &exception) {
     // Gloo has one exception for both; only its text tells them apart.
     const char *text = exception.what();
@@ -109,10 +112,9 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
   DDPHOOK_RETURN_IF_ERROR(
       translateExceptions("connecting the ranks over TCP", timeoutSeconds, [&] {
         GlooStore rendezvous(store, key + "/", Deadline::after(timeoutSeconds));
-        impl->context =
-            std::make_shared<::gloo::rendezvous::Context>(rank, size);
+        impl->context = std::make_shared<GlooContext>(rank, size);
         impl->context->setTimeout(toMilliseconds(timeoutSeconds));
-        impl->context->connectFullMesh(rendezvous, device.impl->device);
+        impl->context->connect(rendezvous, device.impl->device);
       }));
   group->reset(new GlooGroup(std::move(impl)));
   return Status::ok();
@@ -188,6 +190,8 @@ Status GlooGroup::allReduce(const AllReduceDesc &desc, const void *in,
     impl->failure = status;
   return status;
 }
+
+void GlooGroup::abort() { impl->context->abort(); }
 
 void GlooGroup::close() {
   if (impl->failure.isOk())

@@ -57,6 +57,9 @@ public:
   /// call fails at once.
   Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
 
+  /// Makes a call that is under way fail soon, and every later one. Any thread.
+  void abort();
+
   /// Closes all connections: peers that wait for this rank fail. Never while a
   /// call is under way.
   void close();
