@@ -3,149 +3,24 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Parses plans. A plan comes from a file, so nothing in it is believed: types,
-// ranges, sums and references are checked, and no arithmetic overflows.
+// Parses plans, but for states and matrix lists (plan_state.cpp). A plan comes
+// from a file, so nothing in it is believed: types, ranges, sums and references
+// are checked, and no arithmetic overflows.
 //
 //===----------------------------------------------------------------------===//
-#include "plan.h"
-
-#include <nlohmann/json.hpp>
+#include "plan_reader.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <algorithm>
-#include <climits>
 #include <map>
 #include <set>
 
 using namespace ddphook;
-using Json = nlohmann::ordered_json;
+using namespace ddphook::plan;
 
-/// Bounds on sizes, far above what a machine holds, that keep every sum and
-/// product of a few of them within 64 bits.
-static constexpr int64_t maxBytes = int64_t(1) << 48;
-static constexpr int64_t maxAlignment = int64_t(1) << 21;
-static constexpr int64_t maxRanks = 1 << 24;
 /// Twice the depth of a plan that is as it should be.
 static constexpr int maxDepth = 12;
-
-namespace {
-
-/// A place in the plan: reads values there and remembers the first error.
-class Reader {
-public:
-  Reader(const Json &json, std::string path, Status *failure)
-      : json(json), path(std::move(path)), failure(failure) {}
-
-  bool isOk() const { return failure->isOk(); }
-
-  void fail(const std::string &expected) const {
-    if (!isOk())
-      return;
-    std::string got = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (got.size() > 80)
-      got = got.substr(0, 77) + "...";
-    *failure =
-        error(DDPHOOK_DATA_LOSS, "malformed plan: %s: expected %s, but got %s",
-              path.empty() ? "the whole" : path.c_str(), expected.c_str(),
-              got.c_str());
-  }
-
-  /// Checks that this is an object with exactly these keys.
-  bool expectKeys(std::initializer_list<const char *> keys) const {
-    if (!json.is_object()) {
-      fail("an object");
-      return false;
-    }
-    for (const char *key : keys)
-      if (!json.contains(key))
-        return fail(std::string("a key '") + key + "'"), false;
-    if (json.size() != keys.size())
-      fail("no other keys than the known ones");
-    return isOk();
-  }
-
-  /// The value under a key that expectKeys() has seen.
-  Reader operator[](const char *key) const {
-    return Reader(json.at(key), path.empty() ? key : path + "." + key, failure);
-  }
-
-  std::string text() const {
-    if (json.is_string())
-      return json.get<std::string>();
-    fail("a text");
-    return "";
-  }
-
-  bool boolean() const {
-    if (json.is_boolean())
-      return json.get<bool>();
-    fail("true or false");
-    return false;
-  }
-
-  int64_t integer(int64_t least, int64_t most) const {
-    bool fits = json.is_number_unsigned()
-                    ? json.get<uint64_t>() <= uint64_t(INT64_MAX)
-                    : json.is_number_integer();
-    if (fits) {
-      int64_t value = json.get<int64_t>();
-      if (value >= least && value <= most)
-        return value;
-    }
-    fail("a whole number from " + std::to_string(least) + " to " +
-         std::to_string(most));
-    return least;
-  }
-
-  Dtype dtype() const {
-    if (std::optional<Dtype> dtype = parseDtype(text()))
-      return *dtype;
-    fail("one of \"f16\", \"bf16\", \"f32\", \"f64\"");
-    return Dtype::F32;
-  }
-
-  std::optional<Dtype> optionalDtype() const {
-    if (text().empty())
-      return std::nullopt;
-    return dtype();
-  }
-
-  template <typename Function> void forEach(Function &&function) const {
-    if (!json.is_array())
-      return fail("a list");
-    for (size_t i = 0; i < json.size() && isOk(); ++i)
-      function(Reader(json[i], path + "[" + std::to_string(i) + "]", failure));
-  }
-
-private:
-  const Json &json;
-  const std::string path;
-  Status *failure;
-};
-
-/// Names that must be unique, and their numbers.
-class Names {
-public:
-  void add(const Reader &at, const std::string &name) {
-    if (name.empty() || !numbers.emplace(name, numbers.size()).second)
-      at.fail("a name of its own");
-  }
-  size_t find(const Reader &at) const {
-    auto found = numbers.find(at.text());
-    if (found != numbers.end())
-      return found->second;
-    at.fail("a name from earlier in the plan");
-    return 0;
-  }
-  bool contains(const std::string &name) const { return numbers.count(name); }
-
-private:
-  std::map<std::string, size_t> numbers;
-};
-
-} // namespace
 
 static Shape readShape(const Reader &at) {
   Shape shape;
@@ -171,13 +46,13 @@ static int64_t shapeBytes(const Reader &at, const Shape &shape,
   return bytes;
 }
 
-static std::vector<Shape> readShapes(const Reader &at, Dtype dtype,
-                                     int64_t *bytes) {
+std::vector<Shape> plan::readShapes(const Reader &at, int64_t elementBytes,
+                                    int64_t *bytes) {
   std::vector<Shape> shapes;
   *bytes = 0;
   at.forEach([&](const Reader &shape) {
     shapes.push_back(readShape(shape));
-    *bytes += shapeBytes(shape, shapes.back(), dtypeSize(dtype));
+    *bytes += shapeBytes(shape, shapes.back(), elementBytes);
     if (*bytes > maxBytes)
       at.fail("arrays of at most " + std::to_string(maxBytes) + " bytes");
   });
@@ -240,57 +115,12 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
   bucket.isMean = reduction == "mean";
   bucket.dtype = at["dtype"].dtype();
   int64_t bytes;
-  bucket.shapes = readShapes(at["shapes"], bucket.dtype, &bytes);
+  bucket.shapes = readShapes(at["shapes"], dtypeSize(bucket.dtype), &bytes);
   bucket.hook = at["hook"].text();
   bucket.wireDtype = at["wire_dtype"].optionalDtype();
   bucket.wireBytes = at["wire_bytes"].integer(0, maxBytes);
   bucket.stateBytes = at["state_bytes"].integer(0, maxBytes);
   plan->buckets.push_back(std::move(bucket));
-}
-
-static void readState(const Reader &at, Names *names, Plan *plan) {
-  if (!at.expectKeys(
-          {"name", "dtype", "shapes", "placement", "init", "offset", "bytes"}))
-    return;
-  PlanState state;
-  state.name = at["name"].text();
-  names->add(at["name"], state.name);
-  state.dtype = at["dtype"].dtype();
-  int64_t bytes = 0;
-  state.shapes = readShapes(at["shapes"], state.dtype, &bytes);
-  std::string placement = at["placement"].text();
-  if (placement != "replicated" && placement != "per_rank")
-    at["placement"].fail(R"("replicated" or "per_rank")");
-  state.placement = placement == "replicated" ? StatePlacement::Replicated
-                                              : StatePlacement::PerRank;
-  std::string init = at["init"].text();
-  if (init != "zero" && init != "normal")
-    at["init"].fail(R"("zero" or "normal")");
-  state.init = init == "zero" ? StateInit::Zero : StateInit::Normal;
-  state.offset = at["offset"].integer(0, plan->stateArena.bytes);
-  if (state.offset % dtypeSize(state.dtype) != 0)
-    at["offset"].fail("a multiple of the element's size");
-  state.bytes = at["bytes"].integer(0, maxBytes);
-  if (state.bytes != bytes)
-    at["bytes"].fail("the shapes' " + std::to_string(bytes) + " bytes");
-  if (state.bytes > plan->stateArena.bytes - state.offset)
-    at["bytes"].fail("an end within the state arena");
-  plan->states.push_back(std::move(state));
-}
-
-static void checkOverlap(const Reader &at, const Plan &plan) {
-  std::vector<const PlanState *> order;
-  for (const PlanState &state : plan.states)
-    if (state.bytes > 0)
-      order.push_back(&state);
-  std::sort(order.begin(), order.end(),
-            [](const PlanState *a, const PlanState *b) {
-              return a->offset < b->offset;
-            });
-  for (size_t i = 1; i < order.size(); ++i)
-    if (order[i - 1]->offset + order[i - 1]->bytes > order[i]->offset)
-      at.fail("states apart from each other, not '" + order[i - 1]->name +
-              "' over '" + order[i]->name + "'");
 }
 
 static void readCollective(const Reader &at, const Names &buckets, Plan *plan) {
@@ -418,7 +248,8 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
   Status failure;
   Reader top(json, "", &failure);
   if (!top.expectKeys({"abi", "process_groups", "buckets", "states",
-                       "collectives", "arena", "state_arena", "entries"}))
+                       "matrix_lists", "collectives", "arena", "state_arena",
+                       "entries"}))
     return failure;
   Plan result;
   Names groups, buckets, states, entries;
@@ -432,6 +263,8 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
       [&](const Reader &at) { readState(at, &states, &result); });
   if (failure.isOk())
     checkOverlap(top["states"], result);
+  top["matrix_lists"].forEach(
+      [&](const Reader &at) { readMatrixList(at, &result); });
   top["collectives"].forEach(
       [&](const Reader &at) { readCollective(at, buckets, &result); });
   top["entries"].forEach(

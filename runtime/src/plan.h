@@ -11,7 +11,9 @@
 #ifndef DDPHOOK_RUNTIME_SRC_PLAN_H
 #define DDPHOOK_RUNTIME_SRC_PLAN_H
 
+#include "ddphook/runtime/backend.h"
 #include "dtype.h"
+#include "state_dtype.h"
 #include "status.h"
 
 #include <cstdint>
@@ -26,7 +28,7 @@ using Shape = std::vector<int64_t>;
 
 enum class GroupPlacement { Everyone, IntraNode, InterNode };
 enum class StatePlacement { Replicated, PerRank };
-enum class StateInit { Zero, Normal };
+enum class StateInit { Zero, Mt19937, Normal };
 
 struct PlanProcessGroup {
   std::string name;
@@ -50,12 +52,34 @@ struct PlanBucket {
 
 struct PlanState {
   std::string name;
-  Dtype dtype = Dtype::F32;
+  StateDtype dtype = StateDtype::F32;
   std::vector<Shape> shapes;
   StatePlacement placement = StatePlacement::PerRank;
   StateInit init = StateInit::Zero;
+  uint32_t seed = 0;               // Mt19937
+  std::optional<size_t> generator; // Normal: an earlier state
+  std::vector<int64_t> draws;      // Normal
   int64_t offset = 0;
   int64_t bytes = 0;
+};
+
+struct PlanMatrixList {
+  Dtype dtype = Dtype::F32;
+  int64_t begin = 0;
+  int64_t end = 0;
+  std::vector<ddphook_matrix_t> matrices;
+  std::vector<ddphook_piece_t> pieces;
+
+  /// As backends take it; valid as long as this is.
+  ddphook_matrix_list_t view() const {
+    return {sizeof(ddphook_matrix_list_t),
+            begin,
+            end,
+            matrices.data(),
+            static_cast<int64_t>(matrices.size()),
+            pieces.data(),
+            static_cast<int64_t>(pieces.size())};
+  }
 };
 
 struct PlanCollective {
@@ -95,6 +119,7 @@ struct Plan {
   std::vector<PlanProcessGroup> processGroups;
   std::vector<PlanBucket> buckets;
   std::vector<PlanState> states;
+  std::vector<PlanMatrixList> matrixLists;
   std::vector<PlanCollective> collectives;
   PlanArena arena;
   PlanArena stateArena;

@@ -144,11 +144,11 @@ TEST_F(CApi, MalformedModules) {
   };
   using Module = TestModule;
   EXPECT_EQ(load([](Module &m) { m.compiled.abi_version = 9; }),
-            "UNSUPPORTED: expected a module compiled for ABI version 1, but "
+            "UNSUPPORTED: expected a module compiled for ABI version 2, but "
             "got version 9 of 56 bytes");
   EXPECT_EQ(load([](Module &m) { m.compiled.struct_size = 8; }),
-            "UNSUPPORTED: expected a module compiled for ABI version 1, but "
-            "got version 1 of 8 bytes");
+            "UNSUPPORTED: expected a module compiled for ABI version 2, but "
+            "got version 2 of 8 bytes");
   EXPECT_EQ(load([](Module &m) { m.compiled.plan = nullptr; }),
             "DATA_LOSS: the module lacks its plan, its handle or its entry "
             "points");
@@ -174,10 +174,10 @@ TEST_F(CApi, MalformedModules) {
   EXPECT_EQ(load([](Module &m) { m.setPlan("{}"); }),
             "DATA_LOSS: malformed plan: it names no ABI version");
   EXPECT_EQ(load([](Module &m) {
-              m.setPlan(replaced(R"("abi":1)", R"("abi":2)", m.plan));
+              m.setPlan(replaced(R"("abi":2)", R"("abi":1)", m.plan));
             }),
-            "UNSUPPORTED: expected a plan for ABI version 1, but got one for "
-            "2");
+            "UNSUPPORTED: expected a plan for ABI version 2, but got one for "
+            "1");
   EXPECT_EQ(load([](Module &m) {
               m.setPlan(replaced(R"("arena":{"bytes":0)",
                                  R"("arena":{"bytes":140737488355328)",
@@ -188,9 +188,9 @@ TEST_F(CApi, MalformedModules) {
 
 static const char *statesPlan =
     R"("states":[{"name":"a","dtype":"f32","shapes":[[3]],)"
-    R"("placement":"per_rank","init":"zero","offset":0,"bytes":12},)"
+    R"("placement":"per_rank","init":"zero","seed":0,"generator":"","draws":[],"offset":0,"bytes":12},)"
     R"({"name":"b","dtype":"f64","shapes":[[2]],"placement":"replicated",)"
-    R"("init":"zero","offset":64,"bytes":16}])";
+    R"("init":"zero","seed":0,"generator":"","draws":[],"offset":64,"bytes":16}])";
 
 TEST_F(CApi, States) {
   TestModule module;
@@ -218,15 +218,16 @@ TEST_F(CApi, States) {
 
 TEST_F(CApi, RandomStatesAreRefused) {
   TestModule module;
-  std::string plan =
-      replaced(R"("states":[])",
-               replaced(R"("init":"zero","offset":64)",
-                        R"("init":"normal","offset":64)", statesPlan),
-               module.plan);
+  std::string plan = replaced(
+      R"("states":[])",
+      R"("states":[{"name":"a","dtype":"i32","shapes":[[625]],)"
+      R"("placement":"replicated","init":"mt19937","seed":7,"generator":"",)"
+      R"("draws":[],"offset":0,"bytes":2500}])",
+      module.plan);
   module.setPlan(replaced(R"("state_arena":{"bytes":0)",
-                          R"("state_arena":{"bytes":80)", plan));
+                          R"("state_arena":{"bytes":2500)", plan));
   EXPECT_EQ(loadText(module),
-            "UNSUPPORTED: state 'b' begins as random numbers, but this version "
+            "UNSUPPORTED: state 'a' begins as random numbers, but this version "
             "of the runtime begins states as zeros only");
 }
 
@@ -418,7 +419,7 @@ TEST(Backend, FromALibrary) {
   EXPECT_EQ(
       createWith("outdated")
           .find("UNSUPPORTED: expected libddphook_backend_outdated.so to have "
-                "version 1 of the backend ABI, but got version 99 of "),
+                "version 2 of the backend ABI, but got version 99 of "),
       0u);
   ddphook_options_t options = {};
   options.struct_size = sizeof(options);

@@ -38,7 +38,8 @@ static Status findIn(const std::string &plan, const std::string &name,
 
 static std::string makePlan(const std::string &arguments,
                             const std::string &results) {
-  return "{\"abi\":1,\"process_groups\":[],\"buckets\":[],\"states\":[],"
+  return "{\"abi\":2,\"process_groups\":[],\"buckets\":[],\"states\":[],"
+         "\"matrix_lists\":[],"
          "\"collectives\":[],\"arena\":{\"bytes\":0,\"alignment\":64},"
          "\"state_arena\":{\"bytes\":0,\"alignment\":64},"
          "\"entries\":[{\"name\":\"step\",\"arguments\":[" +

@@ -115,12 +115,12 @@ static ddphook_status_t invokeNothing(void *const *) {
 
 TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
                        const std::string &groups, const std::string &hook) {
-  plan = R"({"abi":1,"process_groups":)" + groups +
+  plan = R"({"abi":2,"process_groups":)" + groups +
          R"(,"buckets":[{"name":"b0","group":"dp","reduction":"mean",)"
          R"("dtype":"f32","shapes":[[3]],"hook":")" +
          hook +
          R"(","wire_dtype":"","wire_bytes":12,"state_bytes":0}],"states":[],)"
-         R"("collectives":[)";
+         R"("matrix_lists":[],"collectives":[)";
   for (size_t i = 0; i < collectives.size(); ++i) {
     const TestCollective &collective = collectives[i];
     plan += (i == 0 ? "" : ",");

@@ -16,21 +16,29 @@
 
 using namespace ddphook;
 
-/// The example of docs/plan.md.
+/// The example of docs/plan.md, with more of everything.
 static const std::string goodPlan =
-    R"({"abi":1,"process_groups":[{"name":"dp","size":0,"ranks":[],)"
+    R"({"abi":2,"process_groups":[{"name":"dp","size":0,"ranks":[],)"
     R"("placement":"","parent":""},{"name":"pairs","size":2,)"
     R"("ranks":[[0,2],[3,1]],"placement":"","parent":"dp"}],)"
     R"("buckets":[{"name":"b0","group":"dp","reduction":"mean","dtype":"f32",)"
     R"("shapes":[[300,200],[200]],"hook":"#ddp.fp16","wire_dtype":"f16",)"
     R"("wire_bytes":120400,"state_bytes":0}],"states":[{"name":"b0.error",)"
     R"("dtype":"f32","shapes":[[300,200],[200]],"placement":"per_rank",)"
-    R"("init":"zero","offset":64,"bytes":240800},{"name":"b0.q","dtype":"f64",)"
-    R"("shapes":[[]],"placement":"replicated","init":"normal","offset":0,)"
-    R"("bytes":8}],"collectives":[{"bucket":"b0","group":1,"count":60200,)"
+    R"("init":"zero","seed":0,"generator":"","draws":[],"offset":64,)"
+    R"("bytes":240800},{"name":"generator","dtype":"i32","shapes":[[625]],)"
+    R"("placement":"replicated","init":"mt19937","seed":4294967295,)"
+    R"("generator":"","draws":[],"offset":240864,"bytes":2500},)"
+    R"({"name":"b0.q","dtype":"f64","shapes":[[],[3,2]],)"
+    R"("placement":"replicated","init":"normal","seed":0,)"
+    R"("generator":"generator","draws":[1,6],"offset":0,"bytes":56}],)"
+    R"("matrix_lists":[{"dtype":"f32","begin":100,"end":60200,)"
+    R"("matrices":[[160,8,40,300,200,2],[100,0,0,4,10,2]],)"
+    R"("pieces":[[60160,0,40],[140,60,20]]}],)"
+    R"("collectives":[{"bucket":"b0","group":1,"count":60200,)"
     R"("dtype":"f32","wire_dtype":"f16","divide":true}],)"
     R"("arena":{"bytes":240832,"alignment":64},)"
-    R"("state_arena":{"bytes":240896,"alignment":128},)"
+    R"("state_arena":{"bytes":243364,"alignment":128},)"
     R"("entries":[{"name":"step","arguments":[{"dtype":"f32",)"
     R"("shape":[300,200],"inout":true},{"dtype":"i1","shape":[],)"
     R"("inout":false}],"results":[{"dtype":"f32","shape":[300,200],)"
@@ -68,10 +76,34 @@ TEST(Plan, Parses) {
   EXPECT_EQ(plan.buckets[0].wireDtype, Dtype::F16);
   EXPECT_TRUE(plan.buckets[0].isMean);
   EXPECT_EQ(plan.buckets[0].shapes, (std::vector<Shape>{{300, 200}, {200}}));
-  ASSERT_EQ(plan.states.size(), 2u);
+  ASSERT_EQ(plan.states.size(), 3u);
   EXPECT_EQ(plan.states[0].offset, 64);
   EXPECT_EQ(plan.states[0].placement, StatePlacement::PerRank);
-  EXPECT_EQ(plan.states[1].init, StateInit::Normal);
+  EXPECT_EQ(plan.states[0].init, StateInit::Zero);
+  EXPECT_FALSE(plan.states[0].generator);
+  EXPECT_EQ(plan.states[1].init, StateInit::Mt19937);
+  EXPECT_EQ(plan.states[1].dtype, StateDtype::I32);
+  EXPECT_EQ(plan.states[1].seed, 4294967295u);
+  EXPECT_EQ(plan.states[2].init, StateInit::Normal);
+  EXPECT_EQ(plan.states[2].generator, size_t(1));
+  EXPECT_EQ(plan.states[2].draws, (std::vector<int64_t>{1, 6}));
+  ASSERT_EQ(plan.matrixLists.size(), 1u);
+  const ddphook_matrix_list_t list = plan.matrixLists[0].view();
+  EXPECT_EQ(list.struct_size, sizeof(ddphook_matrix_list_t));
+  EXPECT_EQ(plan.matrixLists[0].dtype, Dtype::F32);
+  EXPECT_EQ(list.begin, 100);
+  EXPECT_EQ(list.end, 60200);
+  ASSERT_EQ(list.matrix_count, 2);
+  EXPECT_EQ(list.matrices[0].offset, 160);
+  EXPECT_EQ(list.matrices[0].p_offset, 8);
+  EXPECT_EQ(list.matrices[0].q_offset, 40);
+  EXPECT_EQ(list.matrices[0].rows, 300);
+  EXPECT_EQ(list.matrices[0].columns, 200);
+  EXPECT_EQ(list.matrices[0].rank, 2);
+  ASSERT_EQ(list.piece_count, 2);
+  EXPECT_EQ(list.pieces[1].offset, 140);
+  EXPECT_EQ(list.pieces[1].rest_offset, 60);
+  EXPECT_EQ(list.pieces[1].count, 20);
   ASSERT_EQ(plan.collectives.size(), 1u);
   EXPECT_EQ(plan.collectives[0].group, 1u);
   EXPECT_EQ(plan.collectives[0].wireBytes(), 120400);
@@ -87,25 +119,25 @@ TEST(Plan, Parses) {
 }
 
 TEST(Plan, OtherAbiVersions) {
-  Status status = parse(replaced(R"("abi":1)", R"("abi":2)"));
+  Status status = parse(replaced(R"("abi":2)", R"("abi":1)"));
   EXPECT_EQ(status.code(), DDPHOOK_UNSUPPORTED);
   EXPECT_EQ(status.message(),
-            "expected a plan for ABI version 1, but got one for 2");
+            "expected a plan for ABI version 2, but got one for 1");
   // Whatever else such a plan holds.
   EXPECT_EQ(parse(R"({"abi":77,"new":[]})").code(), DDPHOOK_UNSUPPORTED);
-  expectBad(replaced(R"("abi":1)", R"("abi":"1")"), "names no ABI version");
+  expectBad(replaced(R"("abi":2)", R"("abi":"2")"), "names no ABI version");
   expectBad("[]", "names no ABI version");
 }
 
 TEST(Plan, IsNoJson) {
-  for (const char *text : {"", "{", "nonsense", "{\"abi\":1}}", "\xff\xfe"})
+  for (const char *text : {"", "{", "nonsense", "{\"abi\":2}}", "\xff\xfe"})
     expectBad(text, "it is no JSON text");
   expectBad(goodPlan + "x", "it is no JSON text");
   expectBad(replaced(R"("size":2,)", R"("size":2,"size":2,)"),
             "an object has a key twice");
   std::string deep(500000, '[');
-  expectBad(R"({"abi":1,"process_groups":)" + deep, "nested too deeply");
-  expectBad(R"({"abi":1,"process_groups":)" + deep + std::string(500000, ']') +
+  expectBad(R"({"abi":2,"process_groups":)" + deep, "nested too deeply");
+  expectBad(R"({"abi":2,"process_groups":)" + deep + std::string(500000, ']') +
                 "}",
             "nested too deeply");
 }
@@ -154,10 +186,12 @@ TEST(Plan, WrongTypesAndRanges) {
             "states[0].offset: expected a multiple");
   expectBad(replaced(R"("bytes":240800)", R"("bytes":240804)"),
             "states[0].bytes: expected the shapes' 240800 bytes");
-  expectBad(replaced(R"("offset":64)", R"("offset":128)"),
+  expectBad(replaced(R"("offset":64)", R"("offset":243296)"),
             "states[0].bytes: expected an end within the state arena");
   expectBad(replaced(R"("offset":64)", R"("offset":4)"),
             "not 'b0.q' over 'b0.error'");
+  expectBad(replaced(R"("offset":64)", R"("offset":243368)"),
+            "states[0].offset: expected a whole number");
   expectBad(replaced(R"("group":1)", R"("group":2)"),
             "collectives[0].group: expected a whole number from 0 to 1");
   expectBad(replaced(R"("bucket":"b0")", R"("bucket":"b1")"),
@@ -185,7 +219,116 @@ TEST(Plan, WrongTypesAndRanges) {
             "entries[0]: expected an object, but got 7");
   expectBad(replaced(R"("states":[)", R"("states":[[[]],)"),
             "states[0]: expected an object");
-  expectBad(R"({"abi":1})", "the whole: expected a key 'process_groups'");
+  expectBad(R"({"abi":2})", "the whole: expected a key 'process_groups'");
+}
+
+TEST(Plan, BadStates) {
+  // A counter may be of any type, but no type that no state has.
+  EXPECT_TRUE(parse(replaced(R"("dtype":"f64","shapes":[[],[3,2]],)"
+                             R"("placement":"replicated","init":"normal",)"
+                             R"("seed":0,"generator":"generator",)"
+                             R"("draws":[1,6])",
+                             R"("dtype":"i64","shapes":[[],[3,2]],)"
+                             R"("placement":"replicated","init":"zero",)"
+                             R"("seed":0,"generator":"","draws":[])"))
+                  .isOk());
+  expectBad(replaced(R"("dtype":"i32")", R"("dtype":"i16")"),
+            R"(states[1].dtype: expected one of "f16", "bf16", "f32", "f64", )"
+            R"("i32", "i64", but got "i16")");
+  expectBad(replaced(R"("seed":0)", R"("seed":1)"),
+            "states[0].seed: expected a whole number from 0 to 0, but got 1");
+  expectBad(replaced(R"("seed":4294967295)", R"("seed":4294967296)"),
+            "states[1].seed: expected a whole number from 0 to 4294967295");
+  expectBad(replaced(R"("dtype":"i32")", R"("dtype":"f32")"),
+            "states[1].shapes: expected a generator's 625 elements of type "
+            "i32");
+  expectBad(replaced(R"([[625]])", R"([[5,125]])"),
+            "states[1].shapes: expected a generator's 625 elements");
+  expectBad(replaced(R"("generator":"","draws":[],"offset":240864)",
+                     R"("generator":"","draws":[625],"offset":240864)"),
+            "states[1].draws: expected no draws for this init");
+  expectBad(replaced(R"("generator":"","draws":[],"offset":240864)",
+                     R"("generator":"b0.error","draws":[],"offset":240864)"),
+            "states[1].generator: expected no generator for this init");
+  expectBad(replaced(R"("dtype":"f64")", R"("dtype":"i64")"),
+            "states[2].dtype: expected a floating-point type");
+  expectBad(replaced("[1,6]", "[1,5]"),
+            "states[2].draws: expected as many numbers as the state has "
+            "elements, 7, but got [1,5]");
+  expectBad(replaced("[1,6]", "[8,-1]"),
+            "states[2].draws[1]: expected a whole number");
+  expectBad(replaced("[1,6]", "[35184372088832,35184372088832]"),
+            "states[2].draws: expected at most");
+  expectBad(replaced(R"("generator":"generator")", R"("generator":"b0.q")"),
+            "states[2].generator: expected a name from earlier in the plan");
+  expectBad(replaced(R"("generator":"generator")", R"("generator":"b0.error")"),
+            "states[2].generator: expected the name of a random generator");
+}
+
+TEST(Plan, BadMatrixLists) {
+  const std::string gap = "matrix_lists[0]: expected matrices and pieces that "
+                          "make up the elements from ";
+  expectBad(replaced(R"("begin":100)", R"("begin":99)"), gap + "99 to 60200");
+  expectBad(replaced(R"("begin":100)", R"("begin":101)"), gap);
+  expectBad(replaced(R"("begin":100)", R"("begin":60201)"),
+            "matrix_lists[0].end: expected a whole number from 60201");
+  expectBad(replaced(R"("end":60200)", R"("end":60201)"), gap);
+  expectBad(replaced("[160,8,40,300", "[161,8,40,300"), gap);
+  expectBad(replaced("[160,8,40,300", "[159,8,40,300"), gap);
+  expectBad(replaced("[140,60,20]", "[140,60,21]"), gap);
+  expectBad(replaced(",[140,60,20]", ""), gap);
+  expectBad(replaced("[160,8,40,300,200,2]", "[160,7,40,300,200,2]"),
+            "matrix_lists[0].matrices: expected factors P apart");
+  expectBad(replaced("[160,8,40,300,200,2]", "[160,8,19,300,200,2]"),
+            "matrix_lists[0].matrices: expected factors Q apart");
+  expectBad(replaced("[140,60,20]", "[140,39,20]"),
+            "matrix_lists[0].pieces: expected pieces apart");
+  expectBad(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10]"),
+            "matrix_lists[0].matrices[1]: expected 6 numbers");
+  expectBad(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10,2,0]"),
+            "matrix_lists[0].matrices[1]: expected 6 numbers");
+  expectBad(replaced("[140,60,20]", "7"),
+            "matrix_lists[0].pieces[1]: expected a list");
+  expectBad(replaced("[140,60,20]", "[140,60,-20]"),
+            "matrix_lists[0].pieces[1][2]: expected a whole number from 0");
+  expectBad(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10,35184372088832]"),
+            "matrix_lists[0].matrices[1]: expected a matrix of at most");
+  expectBad(
+      replaced("[100,0,0,4,10,2]", "[100,0,0,35184372088832,35184372088832,2]"),
+      "matrix_lists[0].matrices[1]: expected a matrix of at most");
+  expectBad(
+      replaced(R"([{"dtype":"f32","begin")", R"([{"dtype":"i32","begin")"),
+      "matrix_lists[0].dtype");
+  // What is empty is nowhere.
+  EXPECT_TRUE(parse(replaced("[140,60,20]", "[140,60,20],[0,0,0]")).isOk());
+  EXPECT_TRUE(parse(replaced("[100,0,0,4,10,2]",
+                             "[100,0,0,4,10,2],[7,0,0,0,10,2]"))
+                  .isOk() == false); // Q of ten rows does lie somewhere.
+  EXPECT_TRUE(
+      parse(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10,2],[7,0,0,0,10,0]"))
+          .isOk());
+}
+
+/// Long lists are checked in a time that nobody notices.
+TEST(Plan, LongMatrixLists) {
+  const int64_t count = 10000;
+  std::string matrices, pieces;
+  for (int64_t i = count - 1; i >= 0; --i) {
+    matrices += (matrices.empty() ? "[" : ",[") + std::to_string(i * 13) + "," +
+                std::to_string(i * 3) + "," + std::to_string(i * 4) + ",3,4,1]";
+    pieces += (pieces.empty() ? "[" : ",[") + std::to_string(i * 13 + 12) +
+              "," + std::to_string(i) + ",1]";
+  }
+  std::string text =
+      replaced(R"("matrix_lists":[)",
+               R"("matrix_lists":[{"dtype":"bf16","begin":0,)"
+               R"("end":)" +
+                   std::to_string(count * 13) + R"(,"matrices":[)" + matrices +
+                   R"(],"pieces":[)" + pieces + "]},");
+  Plan plan;
+  ASSERT_TRUE(parsePlan(text, &plan).isOk());
+  EXPECT_EQ(plan.matrixLists[0].matrices.size(), size_t(count));
+  EXPECT_EQ(plan.matrixLists[0].pieces.size(), size_t(count));
 }
 
 /// Damaged bytes give an error or, when they happen to make sense, a plan; they
@@ -280,8 +423,9 @@ static Status resolve(const std::string &groups, const std::string &nodes,
                       int rank, std::vector<GroupMembers> *members) {
   Plan plan;
   Status status =
-      parsePlan(R"({"abi":1,"process_groups":)" + groups +
-                    R"(,"buckets":[],"states":[],"collectives":[],)"
+      parsePlan(R"({"abi":2,"process_groups":)" + groups +
+                    R"(,"buckets":[],"states":[],"matrix_lists":[],)"
+                    R"("collectives":[],)"
                     R"("arena":{"bytes":0,"alignment":1},)"
                     R"("state_arena":{"bytes":0,"alignment":1},"entries":[]})",
                 &plan);

@@ -39,12 +39,12 @@ static ddphook_module_t *handle;
 #define VECTOR_OUT RESULT("f32", "[7]", "-1")
 
 static const char plan[] =
-    "{\"abi\":1,\"process_groups\":[{\"name\":\"dp\",\"size\":0,\"ranks\":[],"
+    "{\"abi\":2,\"process_groups\":[{\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
     "\"dtype\":\"f32\",\"shapes\":[[7]],\"hook\":\"#ddp.allreduce\","
     "\"wire_dtype\":\"\",\"wire_bytes\":28,\"state_bytes\":0}],"
-    "\"states\":[],"
+    "\"states\":[],\"matrix_lists\":[],"
     "\"collectives\":["
     "{\"bucket\":\"b0\",\"group\":0,\"count\":7,\"dtype\":\"f32\","
     "\"wire_dtype\":\"\",\"divide\":true},"
