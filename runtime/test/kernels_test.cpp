@@ -440,6 +440,31 @@ TEST_P(Kernels, sumsRanksHopByHop) {
       }
 }
 
+TEST_P(Kernels, addsAndSubtracts) {
+  for (Dtype type : kTypes)
+    for (int64_t n : {0, 1, 31, 130, 2500}) {
+      Array a(type, n, 1), b(type, n, 2), out(type, n, 3);
+      for (int64_t i = 0; i < n; ++i) // all bits, or near each other
+        for (Array *array : {&a, &b})
+          if (i % 2)
+            array->setBits(i, random());
+          else
+            array->set(i, static_cast<double>(random() % 8191) / 4095 - 1);
+      addArrays(out.data(), a.data(), b.data(), type, n);
+      out.expect([&](int64_t i) { return added(type, a[i], b[i]); });
+      subtractArrays(out.data(), a.data(), b.data(), type, n);
+      out.expect([&](int64_t i) { return added(type, a[i], -b[i]); });
+      // Into one of the operands.
+      Array first(type, n), second(type, n);
+      first.copyFrom(a);
+      subtractArrays(first.data(), first.data(), b.data(), type, n);
+      first.expect([&](int64_t i) { return added(type, a[i], -b[i]); });
+      second.copyFrom(b);
+      subtractArrays(second.data(), a.data(), second.data(), type, n);
+      second.expect([&](int64_t i) { return added(type, a[i], -b[i]); });
+    }
+}
+
 TEST_P(Kernels, copies) {
   for (int64_t n : {0, 1, 7, 64, 255, 256, 1000, 100003})
     for (int64_t gap : {0, 1, 3})

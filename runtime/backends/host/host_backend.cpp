@@ -73,6 +73,20 @@ static void release(ddphook_device_t *, void *memory, uint64_t bytes) {
   freeMemory(memory, bytes);
 }
 
+static ddphook_status_t writeMemory(ddphook_device_t *, void *memory,
+                                    const void *host, uint64_t bytes,
+                                    ddphook_backend_error_t *) {
+  copyBytes(memory, host, static_cast<int64_t>(bytes));
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t readMemory(ddphook_device_t *, void *host,
+                                   const void *memory, uint64_t bytes,
+                                   ddphook_backend_error_t *) {
+  copyBytes(host, memory, static_cast<int64_t>(bytes));
+  return DDPHOOK_OK;
+}
+
 static Status
 createCommunicatorImpl(ddphook_device_t *device,
                        const ddphook_communicator_config_t &config,
@@ -134,6 +148,20 @@ static ddphook_status_t scale(ddphook_device_t *, double factor, const void *in,
                               void *out, int32_t dtype, int64_t count,
                               ddphook_backend_error_t *) {
   scaleArray(in, out, toDtype(dtype), count, factor);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t add(ddphook_device_t *, const void *a, const void *b,
+                            void *out, int32_t dtype, int64_t count,
+                            ddphook_backend_error_t *) {
+  addArrays(out, a, b, toDtype(dtype), count);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t subtract(ddphook_device_t *, const void *a,
+                                 const void *b, void *out, int32_t dtype,
+                                 int64_t count, ddphook_backend_error_t *) {
+  subtractArrays(out, a, b, toDtype(dtype), count);
   return DDPHOOK_OK;
 }
 
@@ -204,11 +232,15 @@ const ddphook_backend_t &host::hostBackend() {
     table.device_destroy = destroyDevice;
     table.memory_alloc = allocate;
     table.memory_free = release;
+    table.memory_write = writeMemory;
+    table.memory_read = readMemory;
     table.communicator_create = createCommunicator;
     table.communicator_destroy = destroyCommunicator;
     table.cast = cast;
     table.divide = divide;
     table.scale = scale;
+    table.add = add;
+    table.subtract = subtract;
     table.all_reduce = allReduce;
     table.all_reduce_start = startAllReduce;
     table.wait = wait;

@@ -255,6 +255,20 @@ void scaleKernel(const void *in, void *out, Dtype type, size_t n,
   });
 }
 
+void subtractKernel(const void *a, const void *b, void *out, Dtype type,
+                    size_t n) {
+  withElement(type, [&](auto element) HWY_ATTR {
+    using Element = decltype(element);
+    const typename TagFor<std::is_same_v<Element, F64>, Element>::type d;
+    const auto *x = input(element, a);
+    const auto *y = input(element, b);
+    map<Element, false>(
+        d, out, n, Stores::Cached, [&](auto load, size_t i) HWY_ATTR {
+          return hn::Sub(load(element, d, x + i), load(element, d, y + i));
+        });
+  });
+}
+
 /// Two sources: the common case of two ranks, without the loop over sources.
 template <class Wire, class Out>
 HWY_INLINE void sumTwo(const void *const *sources, void *out, size_t n,
@@ -366,6 +380,7 @@ HWY_EXPORT(castKernel);
 HWY_EXPORT(compressKernel);
 HWY_EXPORT(peerKernel);
 HWY_EXPORT(scaleKernel);
+HWY_EXPORT(subtractKernel);
 HWY_EXPORT(sumKernel);
 HWY_EXPORT(streamingCopyKernel);
 HWY_EXPORT(targetNameKernel);
@@ -395,6 +410,12 @@ void scaleArray(const void *in, void *out, Dtype type, int64_t n,
 void addArrays(void *out, const void *a, const void *b, Dtype type, int64_t n) {
   const void *sources[] = {a, b};
   sumRanks(sources, 2, out, type, n);
+}
+
+void subtractArrays(void *out, const void *a, const void *b, Dtype type,
+                    int64_t n) {
+  HWY_DYNAMIC_DISPATCH(subtractKernel)
+  (a, b, out, type, static_cast<size_t>(n));
 }
 
 void compressArray(const void *in, Dtype inType, void *wire, Dtype wireType,

@@ -52,6 +52,10 @@ void scaleArray(const void *in, void *out, Dtype type, int64_t n,
 /// out[i] = a[i] + b[i].
 void addArrays(void *out, const void *a, const void *b, Dtype type, int64_t n);
 
+/// out[i] = a[i] - b[i].
+void subtractArrays(void *out, const void *a, const void *b, Dtype type,
+                    int64_t n);
+
 /// What a hook puts on the wire, in one pass: wire[i] = RN(RN(in[i]) / divisor)
 /// with both roundings to `wireType`; a divisor of 1 means no division.
 void compressArray(const void *in, Dtype inType, void *wire, Dtype wireType,
