@@ -12,6 +12,7 @@
 
 #include "module.h"
 #include "plan.h"
+#include "state.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -72,14 +73,10 @@ static Status prepare(ddphook_module &module, Context &context) {
   DDPHOOK_RETURN_IF_ERROR(
       parsePlan({compiled->plan, compiled->plan_size}, &module.plan));
   DDPHOOK_RETURN_IF_ERROR(checkEntries(module.plan, *compiled));
-  for (const PlanState &state : module.plan.states)
-    if (state.init != StateInit::Zero)
-      return error(DDPHOOK_UNSUPPORTED,
-                   "state '%s' begins as random numbers, but this version of "
-                   "the runtime begins states as zeros only",
-                   state.name.c_str());
   DDPHOOK_RETURN_IF_ERROR(module.arena.allocate(context, module.plan.arena));
-  return module.stateArena.allocate(context, module.plan.stateArena);
+  DDPHOOK_RETURN_IF_ERROR(
+      module.stateArena.allocate(context, module.plan.stateArena));
+  return initialiseStates(module);
 }
 
 /// The first rank whose plan differs from rank 0's, told by what the ranks said

@@ -216,21 +216,6 @@ TEST_F(CApi, States) {
             "got 2");
 }
 
-TEST_F(CApi, RandomStatesAreRefused) {
-  TestModule module;
-  std::string plan = replaced(
-      R"("states":[])",
-      R"("states":[{"name":"a","dtype":"i32","shapes":[[625]],)"
-      R"("placement":"replicated","init":"mt19937","seed":7,"generator":"",)"
-      R"("draws":[],"offset":0,"bytes":2500}])",
-      module.plan);
-  module.setPlan(replaced(R"("state_arena":{"bytes":0)",
-                          R"("state_arena":{"bytes":2500)", plan));
-  EXPECT_EQ(loadText(module),
-            "UNSUPPORTED: state 'a' begins as random numbers, but this version "
-            "of the runtime begins states as zeros only");
-}
-
 TEST_F(CApi, Kernels) {
   TestModule module(Collectives{{4, "f32", "bf16"}, {0, "f32", "f16"}});
   ASSERT_EQ(loadText(module), "OK");

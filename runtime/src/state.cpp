@@ -1,0 +1,66 @@
+//===- state.cpp - the states of a loaded module --------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Random states are drawn in the host's memory and copied to the device once.
+//
+//===----------------------------------------------------------------------===//
+#include "state.h"
+
+#include "context.h"
+#include "floating_point.h"
+#include "random.h"
+
+#include <map>
+
+using namespace ddphook;
+
+Status ddphook::readState(const ddphook_module &module, size_t state,
+                          int64_t offset, void *data, int64_t bytes) {
+  const char *memory =
+      module.stateArena.get() + module.plan.states[state].offset + offset;
+  ddphook_backend_error_t message = {};
+  return fromBackendError(module.context.backend().memory_read(
+                              module.context.device(), data, memory,
+                              static_cast<uint64_t>(bytes), &message),
+                          message);
+}
+
+Status ddphook::writeState(ddphook_module &module, size_t state, int64_t offset,
+                           const void *data, int64_t bytes) {
+  char *memory =
+      module.stateArena.get() + module.plan.states[state].offset + offset;
+  ddphook_backend_error_t message = {};
+  return fromBackendError(module.context.backend().memory_write(
+                              module.context.device(), memory, data,
+                              static_cast<uint64_t>(bytes), &message),
+                          message);
+}
+
+Status ddphook::initialiseStates(ddphook_module &module) {
+  DefaultFloatingPoint environment;
+  const std::vector<PlanState> &states = module.plan.states;
+  std::map<size_t, std::vector<int32_t>> generators;
+  for (size_t i = 0; i < states.size(); ++i) {
+    const PlanState &state = states[i];
+    if (state.init == StateInit::Mt19937) {
+      std::vector<int32_t> &generator = generators[i];
+      generator.resize(generatorElements);
+      seedGenerator(state.seed, generator.data());
+    } else if (state.init == StateInit::Normal) {
+      std::vector<char> numbers(static_cast<size_t>(state.bytes));
+      DDPHOOK_RETURN_IF_ERROR(
+          drawNormal(generators.at(*state.generator).data(), state.draws.data(),
+                     static_cast<int64_t>(state.draws.size()), numbers.data(),
+                     *floatDtype(state.dtype)));
+      DDPHOOK_RETURN_IF_ERROR(
+          writeState(module, i, 0, numbers.data(), state.bytes));
+    }
+  }
+  // With what was taken from them.
+  for (const auto &[i, generator] : generators)
+    DDPHOOK_RETURN_IF_ERROR(
+        writeState(module, i, 0, generator.data(), states[i].bytes));
+  return Status::ok();
+}

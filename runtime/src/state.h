@@ -1,0 +1,29 @@
+//===- state.h - the states of a loaded module ------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// First values of states, and their bytes as the host sees them: states may lie
+// in a device's memory. Files are checkpoint.h's business.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_STATE_H
+#define DDPHOOK_RUNTIME_SRC_STATE_H
+
+#include "module.h"
+
+namespace ddphook {
+
+/// Gives all states their first values, in the order of the plan; the state
+/// arena holds zeros.
+Status initialiseStates(ddphook_module &module);
+
+/// Copies `bytes` bytes of a state, from `offset` on.
+Status readState(const ddphook_module &module, size_t state, int64_t offset,
+                 void *data, int64_t bytes);
+Status writeState(ddphook_module &module, size_t state, int64_t offset,
+                  const void *data, int64_t bytes);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_STATE_H
