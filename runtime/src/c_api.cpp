@@ -7,8 +7,8 @@
 // All work is done elsewhere.
 //
 //===----------------------------------------------------------------------===//
-#include "context.h"
-#include "module.h"
+#include "c_api.h"
+
 #include "module_loader.h"
 
 #include <algorithm>
@@ -20,33 +20,9 @@ struct ddphook_context {
   std::unique_ptr<Context> impl;
 };
 
-static std::string &lastError() {
+std::string &ddphook::lastError() {
   thread_local std::string text;
   return text;
-}
-
-/// Runs the body of a public function, which gives a Status, and keeps its
-/// message for ddphook_last_error().
-template <typename Function>
-static ddphook_status_t publish(Function &&function) {
-  Status status = withoutExceptions(std::forward<Function>(function));
-  if (!status.isOk())
-    lastError() = status.message();
-  return status.code();
-}
-
-static Status nullArgument(const char *name) {
-  return error(DDPHOOK_INVALID_ARGUMENT, "expected %s, but got a null pointer",
-               name);
-}
-
-static Status notLoaded() {
-  return error(DDPHOOK_FAILED_PRECONDITION, "the module is not loaded");
-}
-
-/// The module of a compiled module's handle; null when it is not loaded.
-static ddphook_module *moduleOf(const ddphook_compiled_module_t *module) {
-  return module && module->handle ? *module->handle : nullptr;
 }
 
 const char *ddphook_last_error(void) { return lastError().c_str(); }
@@ -209,4 +185,48 @@ void ddphook_rt_divide_by_world(ddphook_module_t *module, int32_t group,
 void ddphook_rt_scale(ddphook_module_t *module, double factor, const void *in,
                       void *out, int64_t count, int32_t dtype) {
   inStep(module, [&] { module->scale(factor, in, out, count, dtype); });
+}
+
+void ddphook_rt_add(ddphook_module_t *module, const void *a, const void *b,
+                    void *out, int64_t count, int32_t dtype) {
+  inStep(module, [&] { module->add(a, b, out, count, dtype); });
+}
+
+void ddphook_rt_subtract(ddphook_module_t *module, const void *a, const void *b,
+                         void *out, int64_t count, int32_t dtype) {
+  inStep(module, [&] { module->subtract(a, b, out, count, dtype); });
+}
+
+void ddphook_rt_matmul(ddphook_module_t *module, int32_t list, int32_t kind,
+                       void *matrix, void *p, void *q) {
+  inStep(module, [&] { module->matmul(list, kind, matrix, p, q); });
+}
+
+void ddphook_rt_orthogonalize(ddphook_module_t *module, int32_t list,
+                              int32_t factor, const void *in, void *out,
+                              double epsilon) {
+  inStep(module,
+         [&] { module->orthogonalize(list, factor, in, out, epsilon); });
+}
+
+void ddphook_rt_project(ddphook_module_t *module, int32_t list, const void *g,
+                        const void *e, const void *q, void *m, void *p,
+                        void *rest) {
+  inStep(module, [&] { module->project(list, g, e, q, m, p, rest); });
+}
+
+void ddphook_rt_reconstruct(ddphook_module_t *module, int32_t list,
+                            const void *p, const void *q, const void *rest,
+                            const void *m, void *out, void *err,
+                            int32_t group) {
+  inStep(module,
+         [&] { module->reconstruct(list, p, q, rest, m, out, err, group); });
+}
+
+void ddphook_rt_random_normal(ddphook_module_t *module, void *generator,
+                              const int64_t *draws, int64_t draw_count,
+                              void *out, int32_t dtype) {
+  inStep(module, [&] {
+    module->randomNormal(generator, draws, draw_count, out, dtype);
+  });
 }
