@@ -123,9 +123,8 @@ Status SafetensorsReader::read(const TensorInfo &tensor, void *data) const {
                 dataOffset + tensor.begin);
 }
 
-/// Bytes of each tensor; names the one that cannot be written.
-static Status measure(const std::vector<TensorView> &tensors,
-                      std::vector<uint64_t> &bytes) {
+Status ddphook::layOutSafetensors(const std::vector<TensorView> &tensors,
+                                  SafetensorsLayout &layout) {
   std::set<std::string_view> names;
   for (const TensorView &tensor : tensors) {
     if (!names.insert(tensor.name).second)
@@ -135,26 +134,35 @@ static Status measure(const std::vector<TensorView> &tensors,
     if (!tensorBytes(tensor.shape, tensorTypeSize(tensor.type), size))
       return Status(DDPHOOK_INVALID_ARGUMENT,
                     "tensor '" + tensor.name + "' has more than 2^63 bytes");
-    bytes.push_back(size);
+    layout.order.push_back(layout.bytes.size());
+    layout.bytes.push_back(size);
   }
+  // Widest elements first keeps every tensor aligned to its element size,
+  // which readers that map the file count on.
+  std::sort(layout.order.begin(), layout.order.end(), [&](size_t a, size_t b) {
+    uint64_t sizeA = tensorTypeSize(tensors[a].type);
+    uint64_t sizeB = tensorTypeSize(tensors[b].type);
+    return sizeA != sizeB ? sizeA > sizeB : a < b;
+  });
   return Status::ok();
 }
 
-/// The header's bytes, its length included, padded so that data begins at a
-/// multiple of eight.
-static std::string makeHeader(const std::vector<TensorView> &tensors,
-                              const std::vector<uint64_t> &bytes,
-                              const std::vector<size_t> &order) {
+/// The length is included, and data begins at a multiple of eight.
+std::string ddphook::makeSafetensorsHeader(
+    const std::vector<TensorView> &tensors, const SafetensorsLayout &layout,
+    const std::map<std::string, std::string> &metadata) {
   std::string text = "{";
+  if (!metadata.empty())
+    text += "\"__metadata__\":" + nlohmann::json(metadata).dump();
   uint64_t offset = 0;
-  for (size_t i : order) {
+  for (size_t i : layout.order) {
     const TensorView &tensor = tensors[i];
     text += (text.size() > 1 ? "," : "") + nlohmann::json(tensor.name).dump() +
             ":{\"dtype\":\"" + tensorTypeName(tensor.type) +
             "\",\"shape\":" + nlohmann::json(tensor.shape).dump() +
             ",\"data_offsets\":[" + std::to_string(offset) + "," +
-            std::to_string(offset + bytes[i]) + "]}";
-    offset += bytes[i];
+            std::to_string(offset + layout.bytes[i]) + "]}";
+    offset += layout.bytes[i];
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
@@ -166,24 +174,13 @@ static std::string makeHeader(const std::vector<TensorView> &tensors,
 
 Status ddphook::writeSafetensors(const std::string &path,
                                  const std::vector<TensorView> &tensors) {
-  std::vector<uint64_t> bytes;
-  DDPHOOK_RETURN_IF_ERROR(measure(tensors, bytes));
-  // Widest elements first keeps every tensor aligned to its element size,
-  // which readers that map the file count on.
-  std::vector<size_t> order(tensors.size());
-  for (size_t i = 0; i < order.size(); ++i)
-    order[i] = i;
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    uint64_t sizeA = tensorTypeSize(tensors[a].type);
-    uint64_t sizeB = tensorTypeSize(tensors[b].type);
-    return sizeA != sizeB ? sizeA > sizeB : a < b;
-  });
-  std::string header = makeHeader(tensors, bytes, order);
-
+  SafetensorsLayout layout;
+  DDPHOOK_RETURN_IF_ERROR(layOutSafetensors(tensors, layout));
+  std::string header = makeSafetensorsHeader(tensors, layout);
   AtomicFile out(path);
   DDPHOOK_RETURN_IF_ERROR(out.open());
   DDPHOOK_RETURN_IF_ERROR(out.write(header.data(), header.size()));
-  for (size_t i : order)
-    DDPHOOK_RETURN_IF_ERROR(out.write(tensors[i].data, bytes[i]));
+  for (size_t i : layout.order)
+    DDPHOOK_RETURN_IF_ERROR(out.write(tensors[i].data, layout.bytes[i]));
   return out.commit();
 }

@@ -10,8 +10,8 @@
 // belong to) is none of its business.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_EXEC_SAFETENSORS_H
-#define DDPHOOK_RUNTIME_EXEC_SAFETENSORS_H
+#ifndef DDPHOOK_RUNTIME_SRC_SAFETENSORS_H
+#define DDPHOOK_RUNTIME_SRC_SAFETENSORS_H
 
 #include "status.h"
 
@@ -95,6 +95,24 @@ struct TensorView {
   const void *data = nullptr;
 };
 
+/// Where tensors of a file to be written lie.
+struct SafetensorsLayout {
+  std::vector<uint64_t> bytes; ///< Of each tensor.
+  std::vector<size_t> order;   ///< Numbers of tensors, as their data follow.
+};
+
+/// Lays out `tensors`, whose data may be null. INVALID_ARGUMENT for two of one
+/// name and for sizes that no file has.
+Status layOutSafetensors(const std::vector<TensorView> &tensors,
+                         SafetensorsLayout &layout);
+
+/// All of the file in front of the data. Its length depends on names, shapes
+/// and the lengths of metadata only.
+std::string
+makeSafetensorsHeader(const std::vector<TensorView> &tensors,
+                      const SafetensorsLayout &layout,
+                      const std::map<std::string, std::string> &metadata = {});
+
 /// Writes a file that holds `tensors`, replacing an older one. Whatever
 /// happens, `path` is afterwards the old file or the whole new one.
 Status writeSafetensors(const std::string &path,
@@ -102,4 +120,4 @@ Status writeSafetensors(const std::string &path,
 
 } // namespace ddphook
 
-#endif // DDPHOOK_RUNTIME_EXEC_SAFETENSORS_H
+#endif // DDPHOOK_RUNTIME_SRC_SAFETENSORS_H

@@ -80,6 +80,21 @@ Status AtomicFile::write(const void *data, uint64_t size) {
   return Status::ok();
 }
 
+Status AtomicFile::overwrite(uint64_t offset, const void *data, uint64_t size) {
+  const char *in = static_cast<const char *>(data);
+  while (size > 0) {
+    ssize_t put = ::pwrite(file, in, size, static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR)
+      continue;
+    if (put < 0)
+      return failure("write");
+    in += put;
+    offset += static_cast<uint64_t>(put);
+    size -= static_cast<uint64_t>(put);
+  }
+  return Status::ok();
+}
+
 /// Gives the nameless file the final name when that is free, else the partial
 /// one: no system call links over an existing name.
 Status AtomicFile::takeName() {

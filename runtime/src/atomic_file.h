@@ -7,8 +7,8 @@
 // in the file is the caller's business.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_EXEC_ATOMIC_FILE_H
-#define DDPHOOK_RUNTIME_EXEC_ATOMIC_FILE_H
+#ifndef DDPHOOK_RUNTIME_SRC_ATOMIC_FILE_H
+#define DDPHOOK_RUNTIME_SRC_ATOMIC_FILE_H
 
 #include "status.h"
 
@@ -31,6 +31,8 @@ public:
   /// `avoidNameless`: for tests of file systems without nameless files.
   Status open(bool avoidNameless = false);
   Status write(const void *data, uint64_t size);
+  /// Changes bytes that were written; the next write() goes on at the end.
+  Status overwrite(uint64_t offset, const void *data, uint64_t size);
   /// Makes the file appear, replacing an older regular file. It survives a
   /// power failure from here on.
   Status commit();
@@ -49,4 +51,4 @@ std::string partialPath(const std::string &path, int64_t process);
 
 } // namespace ddphook
 
-#endif // DDPHOOK_RUNTIME_EXEC_ATOMIC_FILE_H
+#endif // DDPHOOK_RUNTIME_SRC_ATOMIC_FILE_H
