@@ -37,6 +37,7 @@ ddphook_module::~ddphook_module() {
     ddphook_backend_error_t message = {};
     (void)context.backend().wait(context.device(), lastTicket, &message);
   }
+  destroyMatrices();
   for (ModuleGroup &group : groups)
     if (group.communicator)
       context.backend().communicator_destroy(context.device(),
@@ -109,6 +110,21 @@ bool ddphook_module::checkDtype(const char *call, int32_t dtype) {
                    "%s: expected an element type from 0 to 3, but got %d", call,
                    dtype));
   return stepFailure.isOk();
+}
+
+bool ddphook_module::checkGroup(const char *call, int32_t group) {
+  if (group < 0 || static_cast<size_t>(group) >= groups.size())
+    failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                   "%s: expected one of %zu process groups, but got %d", call,
+                   groups.size(), group));
+  return stepFailure.isOk();
+}
+
+bool ddphook_module::checkOperands(const char *call, const void *a,
+                                   const void *b, const void *out,
+                                   int64_t count, int32_t dtype) {
+  return canRun(call) && checkArrays(call, a, out, count) &&
+         checkArrays(call, b, out, count) && checkDtype(call, dtype);
 }
 
 void ddphook_module::finishCall(ddphook_status_t code,
@@ -230,10 +246,8 @@ void ddphook_module::divideByWorld(int32_t group, const void *in, void *out,
   if (!canRun(call) || !checkArrays(call, in, out, count) ||
       !checkDtype(call, dtype))
     return;
-  if (group < 0 || static_cast<size_t>(group) >= groups.size())
-    return failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                          "%s: expected one of %zu process groups, but got %d",
-                          call, groups.size(), group));
+  if (!checkGroup(call, group))
+    return;
   DefaultFloatingPoint environment;
   ddphook_backend_error_t message = {};
   finishCall(context.backend().divide(context.device(), in, out, dtype, count,
@@ -252,5 +266,27 @@ void ddphook_module::scale(double factor, const void *in, void *out,
   ddphook_backend_error_t message = {};
   finishCall(context.backend().scale(context.device(), factor, in, out, dtype,
                                      count, &message),
+             message);
+}
+
+void ddphook_module::add(const void *a, const void *b, void *out, int64_t count,
+                         int32_t dtype) {
+  if (!checkOperands("ddphook_rt_add", a, b, out, count, dtype))
+    return;
+  DefaultFloatingPoint environment;
+  ddphook_backend_error_t message = {};
+  finishCall(context.backend().add(context.device(), a, b, out, dtype, count,
+                                   &message),
+             message);
+}
+
+void ddphook_module::subtract(const void *a, const void *b, void *out,
+                              int64_t count, int32_t dtype) {
+  if (!checkOperands("ddphook_rt_subtract", a, b, out, count, dtype))
+    return;
+  DefaultFloatingPoint environment;
+  ddphook_backend_error_t message = {};
+  finishCall(context.backend().subtract(context.device(), a, b, out, dtype,
+                                        count, &message),
              message);
 }

@@ -15,6 +15,7 @@
 #include "plan.h"
 #include "process_groups.h"
 
+#include <initializer_list>
 #include <vector>
 
 namespace ddphook {
@@ -71,6 +72,22 @@ struct ddphook_module {
                      int32_t dtype);
   void scale(double factor, const void *in, void *out, int64_t count,
              int32_t dtype);
+  void add(const void *a, const void *b, void *out, int64_t count,
+           int32_t dtype);
+  void subtract(const void *a, const void *b, void *out, int64_t count,
+                int32_t dtype);
+  void matmul(int32_t list, int32_t kind, void *matrix, void *p, void *q);
+  void orthogonalize(int32_t list, int32_t factor, const void *in, void *out,
+                     double epsilon);
+  void project(int32_t list, const void *g, const void *e, const void *q,
+               void *m, void *p, void *rest);
+  void reconstruct(int32_t list, const void *p, const void *q, const void *rest,
+                   const void *m, void *out, void *err, int32_t group);
+  void randomNormal(void *generator, const int64_t *draws, int64_t drawCount,
+                    void *out, int32_t dtype);
+
+  /// Prepares the plan's matrix lists on the device; for loading.
+  ddphook::Status createMatrices();
 
   /// Keeps `status` as the step's failure; with that the whole job fails: this
   /// rank will not take part in the step's other collectives.
@@ -91,6 +108,14 @@ private:
   bool checkArrays(const char *call, const void *in, const void *out,
                    int64_t count);
   bool checkDtype(const char *call, int32_t dtype);
+  bool checkGroup(const char *call, int32_t group);
+  bool checkOperands(const char *call, const void *a, const void *b,
+                     const void *out, int64_t count, int32_t dtype);
+  ddphook_matrices_t *beginLowRank(const char *call, int32_t list,
+                                   std::initializer_list<const void *> arrays);
+  bool checkRest(const char *call, int32_t list, const void *rest);
+  bool checkPair(const char *call, const void *first, const void *second);
+  void destroyMatrices();
   const ddphook::PlanCollective *
   beginCollective(int32_t number, const void *in, const void *out,
                   ddphook_all_reduce_t *operation,
@@ -100,6 +125,10 @@ private:
   int32_t currentEntry = -1;
   int64_t lastTicket = 0;
   ddphook::Status stepFailure;
+  /// One for each matrix list of the plan, once they are created.
+  std::vector<ddphook_matrices_t *> matrices;
+  /// Where random numbers are drawn; kept from step to step.
+  std::vector<char> randomNumbers;
 };
 
 #endif // DDPHOOK_RUNTIME_SRC_MODULE_H

@@ -73,6 +73,7 @@ static Status prepare(ddphook_module &module, Context &context) {
   DDPHOOK_RETURN_IF_ERROR(
       parsePlan({compiled->plan, compiled->plan_size}, &module.plan));
   DDPHOOK_RETURN_IF_ERROR(checkEntries(module.plan, *compiled));
+  DDPHOOK_RETURN_IF_ERROR(module.createMatrices());
   DDPHOOK_RETURN_IF_ERROR(module.arena.allocate(context, module.plan.arena));
   DDPHOOK_RETURN_IF_ERROR(
       module.stateArena.allocate(context, module.plan.stateArena));

@@ -14,6 +14,7 @@
 #include "host_communicator.h"
 #include "host_memory.h"
 #include "kernels.h"
+#include "matrix_list.h"
 
 #include <mutex>
 #include <set>
@@ -23,6 +24,10 @@ using namespace ddphook::host;
 
 struct ddphook_communicator {
   std::unique_ptr<HostCommunicator> impl;
+};
+
+struct ddphook_matrices {
+  std::unique_ptr<MatrixList> impl;
 };
 
 struct ddphook_device {
@@ -165,6 +170,59 @@ static ddphook_status_t subtract(ddphook_device_t *, const void *a,
   return DDPHOOK_OK;
 }
 
+static ddphook_status_t createMatrices(ddphook_device_t *,
+                                       const ddphook_matrix_list_t *list,
+                                       int32_t dtype,
+                                       ddphook_matrices_t **matrices,
+                                       ddphook_backend_error_t *error) {
+  return toBackendError(withoutExceptions([&] {
+                          auto result = std::make_unique<ddphook_matrices>();
+                          DDPHOOK_RETURN_IF_ERROR(MatrixList::create(
+                              *list, toDtype(dtype), &result->impl));
+                          *matrices = result.release();
+                          return Status::ok();
+                        }),
+                        error);
+}
+
+static void destroyMatrices(ddphook_device_t *, ddphook_matrices_t *matrices) {
+  delete matrices;
+}
+
+static ddphook_status_t matmul(ddphook_device_t *, ddphook_matrices_t *matrices,
+                               int32_t kind, void *matrix, void *p, void *q,
+                               ddphook_backend_error_t *) {
+  matrices->impl->matmul(static_cast<ddphook_matmul_kind_t>(kind), matrix, p,
+                         q);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t orthogonalize(ddphook_device_t *,
+                                      ddphook_matrices_t *matrices,
+                                      int32_t factor, const void *in, void *out,
+                                      double epsilon,
+                                      ddphook_backend_error_t *) {
+  matrices->impl->orthogonalize(static_cast<ddphook_factor_t>(factor), in, out,
+                                epsilon);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t project(ddphook_device_t *,
+                                ddphook_matrices_t *matrices, const void *g,
+                                const void *e, const void *q, void *m, void *p,
+                                void *rest, ddphook_backend_error_t *) {
+  matrices->impl->project(g, e, q, m, p, rest);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t
+reconstruct(ddphook_device_t *, ddphook_matrices_t *matrices, const void *p,
+            const void *q, const void *rest, const void *m, void *out,
+            void *err, int64_t divisor, ddphook_backend_error_t *) {
+  matrices->impl->reconstruct(p, q, rest, m, out, err, divisor);
+  return DDPHOOK_OK;
+}
+
 static CommThread::Job makeJob(ddphook_communicator_t *communicator,
                                const ddphook_all_reduce_t &operation,
                                const void *in, void *out) {
@@ -241,6 +299,12 @@ const ddphook_backend_t &host::hostBackend() {
     table.scale = scale;
     table.add = add;
     table.subtract = subtract;
+    table.matrices_create = createMatrices;
+    table.matrices_destroy = destroyMatrices;
+    table.matmul = matmul;
+    table.orthogonalize = orthogonalize;
+    table.project = project;
+    table.reconstruct = reconstruct;
     table.all_reduce = allReduce;
     table.all_reduce_start = startAllReduce;
     table.wait = wait;

@@ -275,6 +275,21 @@ struct BF16 : SixteenBit<BF16> {
   }
 };
 
+/// Calls fn(Element()) with the class of `type`.
+template <class Fn>
+HWY_INLINE void withElement(Dtype type, const Fn &fn) {
+  switch (type) {
+  case Dtype::F16:
+    return fn(F16());
+  case Dtype::BF16:
+    return fn(BF16());
+  case Dtype::F32:
+    return fn(F32());
+  case Dtype::F64:
+    return fn(F64());
+  }
+}
+
 /// Stores two vectors one after the other.
 template <class Element, bool kStream, class D, class V>
 HWY_INLINE void storePair(D d, V a, V b, typename Element::Elem *p) {

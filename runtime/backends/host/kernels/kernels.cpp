@@ -119,21 +119,6 @@ HWY_INLINE void map(D d, void *outBytes, size_t n, Stores stores,
   mapFrom<Out, false>(d, out, 0, n, fn);
 }
 
-/// Calls fn(Element()) with the class of `type`.
-template <class Fn>
-HWY_INLINE void withElement(Dtype type, const Fn &fn) {
-  switch (type) {
-  case Dtype::F16:
-    return fn(F16());
-  case Dtype::BF16:
-    return fn(BF16());
-  case Dtype::F32:
-    return fn(F32());
-  case Dtype::F64:
-    return fn(F64());
-  }
-}
-
 template <class Element>
 HWY_INLINE const typename Element::Elem *input(Element, const void *array) {
   return static_cast<const typename Element::Elem *>(array);

@@ -1,0 +1,202 @@
+//===- blocks-inl.h - sixteen floats, or eight doubles ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A block is 64 bytes of the type that is computed in, in as many vectors as
+// that takes. Sums over blocks have the same lanes on every instruction set,
+// and therefore the same bits, which sums over vectors would not have.
+//
+// Also packing: see lowrank_scratch.h. Included once per instruction set, after
+// elements-inl.h.
+//
+//===----------------------------------------------------------------------===//
+#if defined(DDPHOOK_KERNELS_BLOCKS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef DDPHOOK_KERNELS_BLOCKS_INL_H
+#undef DDPHOOK_KERNELS_BLOCKS_INL_H
+#else
+#define DDPHOOK_KERNELS_BLOCKS_INL_H
+#endif
+
+#include "elements-inl.h"
+
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace ddphook::host::HWY_NAMESPACE {
+
+/// The type that elements are computed in, and that type as an element class.
+template <class Element>
+using ComputeOf =
+    std::conditional_t<std::is_same_v<Element, F64>, double, float>;
+template <class T>
+using ElementOf = std::conditional_t<std::is_same_v<T, double>, F64, F32>;
+
+/// Elements in a block.
+template <class T>
+constexpr size_t kBlock = 64 / sizeof(T);
+
+template <class T>
+using BlockTag = hn::CappedTag<T, kBlock<T>>;
+
+template <class T>
+struct Block {
+  static constexpr size_t lanes = hn::MaxLanes(BlockTag<T>());
+  static constexpr size_t parts = kBlock<T> / lanes;
+
+  hn::Vec<BlockTag<T>> part[parts];
+};
+
+/// The block of fn(part number).
+template <class T, class Fn>
+HWY_INLINE Block<T> makeBlock(const Fn &fn) {
+  Block<T> block;
+  HWY_UNROLL(16)
+  for (size_t i = 0; i < Block<T>::parts; ++i)
+    block.part[i] = fn(i);
+  return block;
+}
+
+template <class T>
+HWY_INLINE Block<T> setBlock(T value) {
+  return makeBlock<T>([&](size_t)
+                          HWY_ATTR { return hn::Set(BlockTag<T>(), value); });
+}
+
+template <class Element, class T = ComputeOf<Element>>
+HWY_INLINE Block<T> loadBlock(const typename Element::Elem *p) {
+  return makeBlock<T>([&](size_t i) HWY_ATTR {
+    return Element::load(BlockTag<T>(), p + i * Block<T>::lanes);
+  });
+}
+
+/// The first `count` elements, which may be none, and zeros.
+template <class Element, class T = ComputeOf<Element>>
+HWY_INLINE Block<T> loadPartialBlock(const typename Element::Elem *p,
+                                     size_t count) {
+  HWY_ALIGN typename Element::Elem buffer[kBlock<T>] = {};
+  if (count > 0)
+    std::memcpy(buffer, p, count * sizeof(*p));
+  return loadBlock<Element>(buffer);
+}
+
+template <class Element, class T>
+HWY_INLINE void storeBlock(const Block<T> &block, typename Element::Elem *p) {
+  HWY_UNROLL(16)
+  for (size_t i = 0; i < Block<T>::parts; ++i)
+    Element::template store<false>(BlockTag<T>(), block.part[i],
+                                   p + i * Block<T>::lanes);
+}
+
+/// Stores the first `count` elements.
+template <class Element, class T>
+HWY_INLINE void storePartialBlock(const Block<T> &block,
+                                  typename Element::Elem *p, size_t count) {
+  HWY_ALIGN typename Element::Elem buffer[kBlock<T>];
+  storeBlock<Element>(block, buffer);
+  if (count > 0)
+    std::memcpy(p, buffer, count * sizeof(*p));
+}
+
+template <class T>
+HWY_INLINE Block<T> add(const Block<T> &a, const Block<T> &b) {
+  return makeBlock<T>([&](size_t i)
+                          HWY_ATTR { return hn::Add(a.part[i], b.part[i]); });
+}
+template <class T>
+HWY_INLINE Block<T> sub(const Block<T> &a, const Block<T> &b) {
+  return makeBlock<T>([&](size_t i)
+                          HWY_ATTR { return hn::Sub(a.part[i], b.part[i]); });
+}
+template <class T>
+HWY_INLINE Block<T> mul(const Block<T> &a, const Block<T> &b) {
+  return makeBlock<T>([&](size_t i)
+                          HWY_ATTR { return hn::Mul(a.part[i], b.part[i]); });
+}
+template <class T>
+HWY_INLINE Block<T> div(const Block<T> &a, const Block<T> &b) {
+  return makeBlock<T>([&](size_t i)
+                          HWY_ATTR { return hn::Div(a.part[i], b.part[i]); });
+}
+/// a * b + c.
+template <class T>
+HWY_INLINE Block<T> mulAdd(const Block<T> &a, const Block<T> &b,
+                           const Block<T> &c) {
+  return makeBlock<T>([&](size_t i) HWY_ATTR {
+    return hn::MulAdd(a.part[i], b.part[i], c.part[i]);
+  });
+}
+/// Rounded to what the element type can hold.
+template <class Element, class T>
+HWY_INLINE Block<T> roundBlock(const Block<T> &a) {
+  return makeBlock<T>([&](size_t i) HWY_ATTR {
+    return Element::round(BlockTag<T>(), a.part[i]);
+  });
+}
+template <class Element, class T>
+HWY_INLINE T roundScalar(T value) {
+  return hn::GetLane(roundBlock<Element>(setBlock(value)).part[0]);
+}
+
+/// The sum of a vector's lanes: halves are added until one is left.
+template <class D>
+HWY_INLINE hn::TFromD<D> sumLanes(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(d) == 1) {
+    return hn::GetLane(v);
+  } else if constexpr (hn::MaxLanes(d) * sizeof(hn::TFromD<D>) > 16) {
+    const hn::Half<D> half;
+    return sumLanes(half,
+                    hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else if constexpr (isDouble<D>) {
+    return hn::GetLane(hn::Add(v, hn::Shuffle01(v)));
+  } else {
+    const auto pairs = hn::Add(v, hn::Shuffle1032(v));
+    return hn::GetLane(hn::Add(pairs, hn::Shuffle2301(pairs)));
+  }
+}
+
+/// The sum of a block's lanes, in the order of sumLanes().
+template <class T>
+HWY_INLINE T sumBlock(Block<T> block) {
+  HWY_UNROLL(4)
+  for (size_t half = Block<T>::parts / 2; half > 0; half /= 2) {
+    HWY_UNROLL(8)
+    for (size_t i = 0; i < half; ++i)
+      block.part[i] = hn::Add(block.part[i], block.part[i + half]);
+  }
+  return sumLanes(BlockTag<T>(), block.part[0]);
+}
+
+/// Packs a row-major factor: column k goes to packed + k * stride.
+template <class T>
+void packFactor(const T *factor, size_t rows, size_t rank, T *packed) {
+  const size_t stride = packedStride(rows);
+  for (size_t k = 0; k < rank; ++k)
+    std::fill(packed + k * stride + rows, packed + (k + 1) * stride, T(0));
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t k = 0; k < rank; ++k)
+      packed[k * stride + i] = factor[i * rank + k];
+}
+
+/// The way back.
+template <class T>
+void unpackFactor(const T *packed, size_t rows, size_t rank, T *factor) {
+  const size_t stride = packedStride(rows);
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t k = 0; k < rank; ++k)
+      factor[i * rank + k] = packed[k * stride + i];
+}
+
+/// Calls fn with `value` as a constant, if it is from 1 to `kMax`.
+template <size_t kMax, class Fn>
+HWY_INLINE void withConstant(size_t value, const Fn &fn) {
+  if (value == kMax)
+    return fn(std::integral_constant<size_t, kMax>());
+  if constexpr (kMax > 1)
+    withConstant<kMax - 1>(value, fn);
+}
+
+} // namespace ddphook::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif // include guard, toggled for every instruction set

@@ -1,0 +1,86 @@
+//===- lowrank.h - low-rank products of single matrices ---------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The arithmetic of low-rank compression on one matrix M (rows x columns) and
+// its factors P (rows x rank) and Q (columns x rank), all row-major. Nothing
+// here knows of lists of matrices; that is ../matrix_list.h.
+//
+// The conventions of kernels.h hold. In addition:
+// - f32 and f64 are computed with in their own type, 16-bit types in f32 with
+//   one rounding per element of a product.
+// - The order of additions depends on the sizes alone, so the bits are the same
+//   on every instruction set that has a fused multiply-add. All ranks compute
+//   P·Qᵀ and orthogonal factors for themselves, and must not drift apart.
+// - Any size may be 0, and the rank may be larger than rows and columns.
+// - `scratch` is memory of at least lowRankScratchBytes() bytes, aligned to 64;
+//   what is in it does not matter.
+// - Arrays do not overlap unless it says so.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H
+
+#include "dtype.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace ddphook::host {
+
+/// The sizes of a matrix and its factors; each at least 0.
+struct LowRankShape {
+  int64_t rows;
+  int64_t columns;
+  int64_t rank;
+};
+
+/// How much scratch the functions below need; nothing when that is more than
+/// 2^62 bytes.
+std::optional<int64_t> lowRankScratchBytes(Dtype type,
+                                           const LowRankShape &shape);
+
+/// m = g + e and P = M·Q; with null pointers for `e` and `m`, M is `g`. `m` may
+/// equal `g` or `e`. The same bits in one pass as in two.
+void projectMatrix(Dtype type, const LowRankShape &shape, const void *g,
+                   const void *e, const void *q, void *m, void *p,
+                   void *scratch);
+
+/// Q = Mᵀ·P. Reads M from its last rows to its first, which a pass before left
+/// in the caches.
+void multiplyTransposed(Dtype type, const LowRankShape &shape,
+                        const void *matrix, const void *p, void *q,
+                        void *scratch);
+
+/// out = P·Qᵀ and err = m - out / divisor, each rounded; with null pointers for
+/// `m` and `err` only the first. `err` may equal `m`. The same bits in one pass
+/// as in three.
+void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
+                       const void *q, const void *m, void *out, void *err,
+                       int64_t divisor, void *scratch);
+
+/// Makes the columns of a factor (rows x rank) orthonormal. `out` may equal
+/// `in`.
+///
+/// Rank 1 and 2, and 16-bit types of any rank: modified Gram-Schmidt, as
+/// PyTorch writes it. From the first column to the last: divide it by its norm
+/// (plus `epsilon` when that is not 0), then take its part away from each
+/// column after it. In 16-bit types every element-wise operation is rounded,
+/// and so are norms and sums, which are accumulated in f32. A zero column
+/// becomes NaN when `epsilon` is 0.
+///
+/// Other ranks of f32 and f64: the Q of a Householder QR with LAPACK's signs;
+/// `epsilon` does not matter. A column that is zero below its pivot is not
+/// reflected.
+///
+/// Columns beyond the number of rows have no direction left and become zero;
+/// PyTorch refuses such a matrix.
+///
+/// Needs the scratch of a matrix with as many rows or columns.
+void orthogonalizeFactor(Dtype type, int64_t rows, int64_t rank, const void *in,
+                         void *out, double epsilon, void *scratch);
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H

@@ -1,0 +1,78 @@
+//===- lowrank_scratch.h - the working memory of low-rank kernels -*- C++ -===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// How lowrank.h's scratch is divided, and how a factor gets there.
+//
+// Kernels want the columns of a factor each contiguous ("packed"), in the type
+// that is computed in, and padded with zeros so that loops have no remainder.
+// Packed columns are `packedStride` elements apart: at least 16 zeros follow
+// each, and columns of 1024 elements do not all fall into one set of the cache.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_SCRATCH_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_SCRATCH_H
+
+#include "kernels.h"
+#include "lowrank.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace ddphook::host {
+
+/// Distance of packed columns of `n` elements.
+constexpr size_t packedStride(size_t n) { return (n + 15) / 16 * 16 + 16; }
+
+/// The two parts of the scratch, for factors of at most `rows` rows.
+template <class T>
+struct LowRankScratch {
+  LowRankScratch(void *scratch, int64_t rows, int64_t rank)
+      : packed(static_cast<T *>(scratch)),
+        wide(packed + packedStride(static_cast<size_t>(rows)) *
+                          static_cast<size_t>(rank)) {}
+  LowRankScratch(void *scratch, const LowRankShape &shape)
+      : LowRankScratch(scratch, std::max(shape.rows, shape.columns),
+                       shape.rank) {}
+
+  /// `rank` packed columns.
+  T *packed;
+  /// A row-major factor in the type that is computed in.
+  T *wide;
+};
+
+/// A factor in the type that is computed in: itself, or a copy in `wide`.
+template <class T>
+const T *widenFactor(Dtype type, const void *factor, int64_t count, T *wide) {
+  if (!isHalf(type))
+    return static_cast<const T *>(factor);
+  castArray(factor, type, wide, Dtype::F32, count);
+  return wide;
+}
+
+/// Where a kernel writes a factor in the type that is computed in: the factor
+/// itself, or `wide`, from which narrowFactor() then takes it.
+template <class T>
+T *widenedTarget(Dtype type, void *factor, T *wide) {
+  return isHalf(type) ? wide : static_cast<T *>(factor);
+}
+
+template <class T>
+void narrowFactor(Dtype type, const T *wide, void *factor, int64_t count) {
+  if (isHalf(type))
+    castArray(wide, Dtype::F32, factor, type, count);
+}
+
+/// Calls fn(T()) with the type that `type` is computed in.
+template <class Fn>
+void withComputeType(Dtype type, const Fn &fn) {
+  if (type == Dtype::F64)
+    fn(double());
+  else
+    fn(float());
+}
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_SCRATCH_H

@@ -1,0 +1,52 @@
+//===- matrix_list.h - low-rank calls on lists of matrices ------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A matrix list of backend.h on the host: which matrices there are, and the
+// memory that kernels work in. The contracts of the calls are compiled.h's.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H
+
+#include "ddphook/runtime/backend.h"
+#include "dtype.h"
+#include "status.h"
+
+#include <memory>
+#include <vector>
+
+namespace ddphook::host {
+
+class MatrixList {
+public:
+  /// RESOURCE_EXHAUSTED when there is no memory to work in.
+  static Status create(const ddphook_matrix_list_t &list, Dtype dtype,
+                       std::unique_ptr<MatrixList> *result);
+  ~MatrixList();
+  MatrixList(const MatrixList &) = delete;
+  MatrixList &operator=(const MatrixList &) = delete;
+
+  void matmul(ddphook_matmul_kind_t kind, void *matrix, void *p, void *q) const;
+  void orthogonalize(ddphook_factor_t factor, const void *in, void *out,
+                     double epsilon) const;
+  void project(const void *g, const void *e, const void *q, void *m, void *p,
+               void *rest) const;
+  void reconstruct(const void *p, const void *q, const void *rest,
+                   const void *m, void *out, void *err, int64_t divisor) const;
+
+private:
+  MatrixList(const ddphook_matrix_list_t &list, Dtype dtype);
+  Status allocateScratch();
+
+  const Dtype dtype;
+  const std::vector<ddphook_matrix_t> matrices;
+  const std::vector<ddphook_piece_t> pieces;
+  void *scratch = nullptr;
+  uint64_t scratchBytes = 0;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H
