@@ -21,6 +21,7 @@ import traceback
 
 import numpy as np
 
+import powersgd_oracle
 import runner
 from tensors import DTYPES, Tensor
 
@@ -97,6 +98,29 @@ class Pool:
             [Tensor(job[3][0].dtype, results[r][i]) for r in range(world)]
             for i, job in enumerate(jobs)
         ]
+
+    def run_powersgd(self, world, jobs):
+        """PowerSGD on ranks 0 … world−1. jobs: (Config, buckets, dtype, gradients
+        [rank][step][bucket] as Tensors). Per job: results in the same nesting,
+        and snapshots [rank][step]."""
+        ranks = tuple(range(world))
+        self.call("make_groups", [((ranks,),)] * WORLD)
+        arguments = []
+        for rank in ranks:
+            mine = [
+                (config, buckets, dtype, [[t.data for t in s] for s in grads[rank]])
+                for config, buckets, dtype, grads in jobs
+            ]
+            arguments.append((ranks, mine))
+        by_rank = self.call("run_powersgd", arguments, ranks)
+        results = []
+        for i, (_, _, dtype, _) in enumerate(jobs):
+            out = [
+                [[Tensor(dtype, flat) for flat in step] for step in by_rank[r][i][0]]
+                for r in ranks
+            ]
+            results.append((out, [by_rank[r][i][1] for r in ranks]))
+        return results
 
 
 def _serve(rank, port, pipe):
@@ -196,7 +220,8 @@ class _Worker:
         ddp = DistributedDataParallel(
             module, process_group=self.groups[group], **caps
         )
-        real, log = _find_hook(hook), []
+        state, real = self._state_and_hook(hook, group)
+        log = []
 
         def recorder(state, bucket):
             members = [numbers[id(p)] for p in bucket.parameters()]
@@ -212,7 +237,7 @@ class _Worker:
 
         bucket_type = _to_torch(dtype, grads[0][0]).dtype
         recorder.__annotations__.clear()
-        ddp.register_comm_hook(self.groups[group], recorder)
+        ddp.register_comm_hook(state, recorder)
         results = []
         for step in range(steps):
             log.clear()
@@ -221,6 +246,21 @@ class _Worker:
             left = [_to_numpy(w.grad.clone()) for w in module.weights]
             results.append((left, list(log)))
         return results
+
+    def _state_and_hook(self, hook, group):
+        if hook[0] == "powersgd":
+            return powersgd_oracle.state_and_hook(hook[1], self.groups[group])
+        return self.groups[group], _find_hook(hook)
+
+    def run_powersgd(self, group, jobs):
+        return powersgd_oracle.run(self.groups[group], jobs, _to_torch, _to_numpy)
+
+    def run_powersgd_as_it_is(self, group, jobs):
+        run = powersgd_oracle.run
+        return run(self.groups[group], jobs, _to_torch, _to_numpy, unsqueeze=False)
+
+    def draw(self, seeds, jobs):
+        return powersgd_oracle.draw(seeds, jobs, _to_numpy)
 
     def assign_buckets(self, tensors, limits):
         """DDP's own bucket assignment: lists of tensor numbers."""
