@@ -119,6 +119,58 @@ static ddphook_status_t scale(ddphook_device_t *device, double factor,
   return DDPHOOK_OK;
 }
 
+static ddphook_status_t memoryWrite(ddphook_device_t *device, void *memory,
+                                    const void *host, uint64_t bytes,
+                                    ddphook_backend_error_t *error) {
+  (void)device;
+  (void)error;
+  memcpy(memory, host, bytes);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t memoryRead(ddphook_device_t *device, void *host,
+                                   const void *memory, uint64_t bytes,
+                                   ddphook_backend_error_t *error) {
+  return memoryWrite(device, host, memory, bytes, error);
+}
+
+static ddphook_status_t add(ddphook_device_t *device, const void *a,
+                            const void *b, void *out, int32_t dtype,
+                            int64_t count, ddphook_backend_error_t *error) {
+  (void)device;
+  if (dtype != DDPHOOK_F32)
+    return fail(error, "the test backend supports f32 only");
+  for (int64_t i = 0; i < count; ++i)
+    ((float *)out)[i] = ((const float *)a)[i] + ((const float *)b)[i];
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
+                                 const void *b, void *out, int32_t dtype,
+                                 int64_t count,
+                                 ddphook_backend_error_t *error) {
+  (void)device;
+  if (dtype != DDPHOOK_F32)
+    return fail(error, "the test backend supports f32 only");
+  for (int64_t i = 0; i < count; ++i)
+    ((float *)out)[i] = ((const float *)a)[i] - ((const float *)b)[i];
+  return DDPHOOK_OK;
+}
+
+/* Without a matrix list there are no low-rank calls either: the rest of the
+ * table may stay empty. */
+static ddphook_status_t matricesCreate(ddphook_device_t *device,
+                                       const ddphook_matrix_list_t *list,
+                                       int32_t dtype,
+                                       ddphook_matrices_t **matrices,
+                                       ddphook_backend_error_t *error) {
+  (void)device;
+  (void)list;
+  (void)dtype;
+  (void)matrices;
+  return fail(error, "the test backend has no low-rank products");
+}
+
 static ddphook_status_t allReduce(ddphook_device_t *device,
                                   ddphook_communicator_t *communicator,
                                   const ddphook_all_reduce_t *operation,
@@ -162,11 +214,16 @@ ddphook_backend_get(void) {
       .device_destroy = deviceDestroy,
       .memory_alloc = memoryAlloc,
       .memory_free = memoryFree,
+      .memory_write = memoryWrite,
+      .memory_read = memoryRead,
       .communicator_create = communicatorCreate,
       .communicator_destroy = communicatorDestroy,
       .cast = cast,
       .divide = divide,
       .scale = scale,
+      .add = add,
+      .subtract = subtract,
+      .matrices_create = matricesCreate,
       .all_reduce = allReduce,
       .all_reduce_start = allReduceStart,
       .wait = waitFor,
