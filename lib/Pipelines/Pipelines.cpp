@@ -46,11 +46,23 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   DDPExpandHooksPassOptions expand;
   expand.hook = options.hook;
   expand.wrapper = options.wrapper;
+  expand.matrixApproximationRank = options.matrixApproximationRank;
+  expand.startPowerSGDIter = options.startPowerSGDIter;
+  expand.minCompressionRate = options.minCompressionRate;
+  expand.useErrorFeedback = options.useErrorFeedback;
+  expand.warmStart = options.warmStart;
+  expand.orthogonalizationEpsilon = options.orthogonalizationEpsilon;
+  expand.randomSeed = options.randomSeed;
+  expand.compressionStatsLoggingFrequency = options.compressionStatsLoggingFrequency;
+  expand.batchTensorsWithSameShape = options.batchTensorsWithSameShape;
   pm.addPass(createDDPExpandHooksPass(expand));
+  if (options.packCollectives)
+    pm.addPass(createDDPPackCollectivesPass());
   if (options.fuse)
     pm.addPass(createDDPFusePass());
 
   pm.addPass(createDDPFlattenPass());
+  pm.addNestedPass<func::FuncOp>(createDDPThreadStatesPass());
   pm.addPass(createDDPPrepareEntriesPass());
   pm.addNestedPass<func::FuncOp>(createDDPAssignDestinationsPass());
   pm.addNestedPass<func::FuncOp>(createDDPBucketViewsPass());
@@ -77,8 +89,9 @@ static std::string checkValue(StringRef name, StringRef value) {
   if (name == "order" &&
       !llvm::is_contained({"ready", "forward", "reverse"}, value))
     return mismatch("ready, forward or reverse");
-  if ((name == "fuse" || name == "require-no-copy") && !value.empty() &&
-      !llvm::is_contained({"true", "false", "1", "0"}, value.lower()))
+  if (llvm::is_contained({"fuse", "pack-collectives", "require-no-copy"},
+                         name) &&
+      !value.empty() && !llvm::is_contained({"true", "false", "1", "0"}, value.lower()))
     return mismatch("true or false");
   return "";
 }

@@ -17,6 +17,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_CONVERTDDPTORUNTIMEPASS
@@ -87,11 +88,24 @@ private:
   LogicalResult convert(AllReduceOp op);
   LogicalResult convert(CastOp op);
   LogicalResult convert(ScaleOp op);
+  LogicalResult convert(MatmulOp op);
+  LogicalResult convert(OrthogonalizeOp op);
+  LogicalResult convert(ProjectOp op);
+  LogicalResult convert(ReconstructOp op);
+  LogicalResult convert(RandomNormalOp op);
+  template <typename OpTy>
+  LogicalResult convertBinary(OpTy op, StringRef function);
+  LogicalResult convertStateBuffer(StateBufferOp op);
   LogicalResult convertArena(ArenaOp op);
   LogicalResult convertView(ViewOp op);
   void cleanUp();
   LogicalResult checkNothingIsLeft();
 
+  /// Addresses of memrefs; null pointers for those that are not there.
+  FailureOr<SmallVector<Value>> getPointers(OpBuilder &builder, Operation *op,
+                                            ArrayRef<Value> memrefs);
+  Value getMatrixList(OpBuilder &builder, Location loc, MatrixListAttr layout,
+                      Type elementType);
   LogicalResult getPointer(OpBuilder &builder, Operation *op, Value memref,
                            Value &pointer);
   Value createMemRef(OpBuilder &builder, Location loc, Value pointer,
@@ -104,8 +118,10 @@ private:
   }
 
   std::optional<RuntimeCalls> calls;
-  llvm::StringMap<unsigned> groupNumbers;
+  llvm::StringMap<unsigned> groupNumbers, stateNumbers;
+  llvm::DenseMap<std::pair<Attribute, Type>, unsigned> listNumbers;
   PlanContents plan;
+  unsigned numDraws = 0;
 };
 
 } // namespace
@@ -291,6 +307,196 @@ LogicalResult ConvertDDPToRuntimePass::convert(ScaleOp op) {
 }
 
 //===----------------------------------------------------------------------===//
+// Low rank
+//===----------------------------------------------------------------------===//
+
+FailureOr<SmallVector<Value>>
+ConvertDDPToRuntimePass::getPointers(OpBuilder &builder, Operation *op,
+                                     ArrayRef<Value> memrefs) {
+  SmallVector<Value> pointers;
+  for (Value memref : memrefs) {
+    Value pointer;
+    if (!memref)
+      pointer = LLVM::ZeroOp::create(
+          builder, op->getLoc(), LLVM::LLVMPointerType::get(&getContext()));
+    else if (failed(getPointer(builder, op, memref, pointer)))
+      return failure();
+    pointers.push_back(pointer);
+  }
+  return pointers;
+}
+
+/// The number of a matrix list in the plan; equal ones share one.
+Value ConvertDDPToRuntimePass::getMatrixList(OpBuilder &builder, Location loc,
+                                             MatrixListAttr layout,
+                                             Type elementType) {
+  auto [it, isNew] = listNumbers.try_emplace({layout, elementType},
+                                             plan.matrixLists.size());
+  if (isNew)
+    plan.matrixLists.push_back({layout, elementType});
+  return getInteger(builder, loc, it->second, 32);
+}
+
+template <typename OpTy>
+LogicalResult ConvertDDPToRuntimePass::convertBinary(OpTy op,
+                                                     StringRef function) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  FailureOr<SmallVector<Value>> pointers = getPointers(
+      builder, op, {op.getInput(), op.getRhs(), op.getDestination()});
+  if (failed(pointers))
+    return failure();
+  Type type = op.getInput().getType();
+  pointers->push_back(getInteger(builder, loc, getNumElementsOf(type), 64));
+  pointers->push_back(
+      getInteger(builder, loc, getDtypeValue(getElementTypeOf(type)), 32));
+  calls->create(builder, loc, function, Type(), *pointers);
+  op.erase();
+  return success();
+}
+
+LogicalResult ConvertDDPToRuntimePass::convert(MatmulOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  // ddphook_matmul_kind_t, and its arguments: matrix, P, Q.
+  int64_t kind = 0;
+  SmallVector<Value> memrefs = {op.getLhs(), op.getDestination(), op.getRhs()};
+  if (op.getTransposeLhs()) {
+    kind = 1;
+    memrefs = {op.getLhs(), op.getRhs(), op.getDestination()};
+  } else if (op.getTransposeRhs()) {
+    kind = 2;
+    memrefs = {op.getDestination(), op.getLhs(), op.getRhs()};
+  }
+  FailureOr<SmallVector<Value>> pointers = getPointers(builder, op, memrefs);
+  if (failed(pointers))
+    return failure();
+  SmallVector<Value> arguments = {
+      getMatrixList(builder, loc, *op.getLayout(),
+                    getElementTypeOf(op.getLhs().getType())),
+      getInteger(builder, loc, kind, 32)};
+  llvm::append_range(arguments, *pointers);
+  calls->create(builder, loc, "ddphook_rt_matmul", Type(), arguments);
+  op.erase();
+  return success();
+}
+
+LogicalResult ConvertDDPToRuntimePass::convert(OrthogonalizeOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  FailureOr<SmallVector<Value>> pointers =
+      getPointers(builder, op, {op.getInput(), op.getDestination()});
+  if (failed(pointers))
+    return failure();
+  constexpr int64_t factorQ = 1; // as MatrixListAttr has it
+  calls->create(builder, loc, "ddphook_rt_orthogonalize", Type(),
+                {getMatrixList(builder, loc, *op.getLayout(),
+                               getElementTypeOf(op.getInput().getType())),
+                 getInteger(builder, loc, factorQ, 32), (*pointers)[0],
+                 (*pointers)[1],
+                 LLVM::ConstantOp::create(builder, loc, op.getEpsilonAttr())});
+  op.erase();
+  return success();
+}
+
+LogicalResult ConvertDDPToRuntimePass::convert(ProjectOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  SmallVector<Value> into = llvm::to_vector(op.getDestination());
+  bool hasRest = !op.getLayout()->getPieces().empty();
+  Value m = op.getError() ? into.front() : Value();
+  Value p = into[op.getError() ? 1 : 0];
+  Value rest = hasRest ? into.back() : Value();
+  FailureOr<SmallVector<Value>> pointers =
+      getPointers(builder, op, {op.getInput(), op.getError(), op.getFactor(),
+                                m, p, rest});
+  if (failed(pointers))
+    return failure();
+  SmallVector<Value> arguments = {
+      getMatrixList(builder, loc, *op.getLayout(),
+                    getElementTypeOf(op.getInput().getType()))};
+  llvm::append_range(arguments, *pointers);
+  calls->create(builder, loc, "ddphook_rt_project", Type(), arguments);
+  op.erase();
+  return success();
+}
+
+LogicalResult ConvertDDPToRuntimePass::convert(ReconstructOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  Value error = op.getMatrix() ? op.getDestination().back() : Value();
+  FailureOr<SmallVector<Value>> pointers =
+      getPointers(builder, op,
+                  {op.getP(), op.getQ(), op.getRest(), op.getMatrix(),
+                   op.getDestination().front(), error});
+  if (failed(pointers))
+    return failure();
+  SmallVector<Value> arguments = {
+      getMatrixList(builder, loc, *op.getLayout(),
+                    getElementTypeOf(op.getP().getType()))};
+  llvm::append_range(arguments, *pointers);
+  int64_t group =
+      op.getGroup() ? int64_t(groupNumbers.lookup(*op.getGroup())) : -1;
+  arguments.push_back(getInteger(builder, loc, group, 32));
+  calls->create(builder, loc, "ddphook_rt_reconstruct", Type(), arguments);
+  op.erase();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// State
+//===----------------------------------------------------------------------===//
+
+LogicalResult ConvertDDPToRuntimePass::convertStateBuffer(StateBufferOp op) {
+  OpBuilder builder(op);
+  Value number = getInteger(builder, op.getLoc(),
+                            stateNumbers.lookup(op.getState()), 32);
+  Value pointer =
+      calls
+          ->create(builder, op.getLoc(), "ddphook_rt_state",
+                   LLVM::LLVMPointerType::get(&getContext()), {number})
+          .getResult();
+  op.replaceAllUsesWith(createMemRef(builder, op.getLoc(), pointer,
+                                     cast<MemRefType>(op.getType())));
+  op.erase();
+  return success();
+}
+
+LogicalResult ConvertDDPToRuntimePass::convert(RandomNormalOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  FailureOr<SmallVector<Value>> pointers =
+      getPointers(builder, op, {op.getDestination()});
+  if (failed(pointers))
+    return failure();
+  auto pointerType = LLVM::LLVMPointerType::get(&getContext());
+  Value generator = calls
+                        ->create(builder, loc, "ddphook_rt_state", pointerType,
+                                 {getInteger(builder, loc,
+                                             stateNumbers.lookup(
+                                                 op.getGenerator()),
+                                             32)})
+                        .getResult();
+  ArrayRef<int64_t> draws = op.getDraws();
+  auto arrayType = LLVM::LLVMArrayType::get(builder.getI64Type(), draws.size());
+  OpBuilder atStart = OpBuilder::atBlockBegin(getOperation().getBody());
+  auto sizes = LLVM::GlobalOp::create(
+      atStart, loc, arrayType, /*isConstant=*/true, LLVM::Linkage::Internal,
+      "__ddphook_draws_" + std::to_string(numDraws++),
+      DenseIntElementsAttr::get(
+          RankedTensorType::get({int64_t(draws.size())}, builder.getI64Type()),
+          draws));
+  Type type = op.getDestination().getType();
+  calls->create(
+      builder, loc, "ddphook_rt_random_normal", Type(),
+      {generator, LLVM::AddressOfOp::create(builder, loc, sizes),
+       getInteger(builder, loc, draws.size(), 64), pointers->front(),
+       getInteger(builder, loc, getDtypeValue(getElementTypeOf(type)), 32)});
+  op.erase();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
 
@@ -342,7 +548,7 @@ static void removeDDPAttrs(FunctionOpInterface function) {
 
 void ConvertDDPToRuntimePass::cleanUp() {
   for (Operation &op : llvm::make_early_inc_range(*getOperation().getBody()))
-    if (isa<ProcessGroupOp, BucketInfoOp>(op))
+    if (isa<ProcessGroupOp, BucketInfoOp, StateOp>(op))
       op.erase();
   getOperation()->removeAttr(DDPDialect::kHookAttrName);
   getOperation().walk([](FunctionOpInterface function) {
@@ -371,10 +577,17 @@ void ConvertDDPToRuntimePass::runOnOperation() {
   }
   plan = PlanContents();
   groupNumbers.clear();
+  stateNumbers.clear();
+  listNumbers.clear();
+  numDraws = 0;
 
   for (auto group : module.getOps<ProcessGroupOp>()) {
     groupNumbers[group.getSymName()] = plan.groups.size();
     plan.groups.push_back(group);
+  }
+  for (auto state : module.getOps<StateOp>()) {
+    stateNumbers[state.getSymName()] = plan.states.size();
+    plan.states.push_back(state);
   }
   llvm::append_range(plan.buckets, module.getOps<BucketInfoOp>());
   if (failed(collectEntries()))
@@ -396,26 +609,29 @@ void ConvertDDPToRuntimePass::runOnOperation() {
 
   SmallVector<Operation *> ops;
   module.walk([&](Operation *op) {
-    if (isa<AllReduceOp, CastOp, ScaleOp, ArenaOp, ViewOp>(op))
+    if (isa<AlgebraOpInterface, ArenaOp, StateBufferOp, ViewOp>(op))
       ops.push_back(op);
     if (auto arena = dyn_cast<ArenaOp>(op))
       plan.arenaBytes = std::max(
           plan.arenaBytes, cast<MemRefType>(arena.getType()).getNumElements());
   });
   for (Operation *op : ops) {
-    LogicalResult converted = success();
-    if (auto view = dyn_cast<ViewOp>(op))
-      converted = convertView(view);
-    else if (auto arena = dyn_cast<ArenaOp>(op))
-      converted = convertArena(arena);
-    else if (!isa<MemRefType>(op->getOperand(0).getType()))
-      continue; // reported below
-    else if (auto allReduce = dyn_cast<AllReduceOp>(op))
-      converted = convert(allReduce);
-    else if (auto cast = dyn_cast<CastOp>(op))
-      converted = convert(cast);
-    else
-      converted = convert(llvm::cast<ScaleOp>(op));
+    // Algebra on tensors and buckets is reported below.
+    if (isa<AlgebraOpInterface>(op) && op->getNumResults() != 0)
+      continue;
+    LogicalResult converted =
+        llvm::TypeSwitch<Operation *, LogicalResult>(op)
+            .Case([&](ViewOp view) { return convertView(view); })
+            .Case([&](ArenaOp arena) { return convertArena(arena); })
+            .Case([&](StateBufferOp state) { return convertStateBuffer(state); })
+            .Case([&](AddOp add) { return convertBinary(add, "ddphook_rt_add"); })
+            .Case([&](SubOp sub) {
+              return convertBinary(sub, "ddphook_rt_subtract");
+            })
+            .Case<AllReduceOp, CastOp, ScaleOp, MatmulOp, OrthogonalizeOp,
+                  ProjectOp, ReconstructOp, RandomNormalOp>(
+                [&](auto algebra) { return convert(algebra); })
+            .Default([](Operation *) { return success(); }); // reported below
     if (failed(converted))
       return signalPassFailure();
   }

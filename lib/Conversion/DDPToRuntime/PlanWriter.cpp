@@ -10,9 +10,13 @@
 #include "PlanWriter.h"
 
 #include "llvm/Support/JSON.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
+
+/// Of both arenas, in bytes: a cache line, and enough for any vector load.
+static constexpr int64_t kArenaAlignment = 64;
 
 std::string mlir::ddp::getTypeName(Type type) {
   if (!isa<Float16Type, BFloat16Type, Float32Type, Float64Type, IndexType>(
@@ -105,6 +109,18 @@ static void writeGroup(llvm::json::OStream &json, ProcessGroupOp group) {
   });
 }
 
+static void writeShapes(llvm::json::OStream &json, Type type) {
+  json.attributeArray("shapes", [&] {
+    if (auto bucket = dyn_cast<BucketType>(type))
+      for (DenseI64ArrayAttr shape : bucket.getShapes())
+        writeShape(json, shape.asArrayRef());
+    else if (auto tensor = dyn_cast<RankedTensorType>(type))
+      writeShape(json, tensor.getShape());
+    else
+      writeShape(json, {});
+  });
+}
+
 static void writeBucket(llvm::json::OStream &json, BucketInfoOp bucket) {
   auto type = cast<BucketType>(bucket.getType());
   json.object([&] {
@@ -112,10 +128,7 @@ static void writeBucket(llvm::json::OStream &json, BucketInfoOp bucket) {
     json.attribute("group", bucket.getGroup());
     json.attribute("reduction", stringifyReduction(bucket.getReduction()));
     json.attribute("dtype", getTypeName(type.getElementType()));
-    json.attributeArray("shapes", [&] {
-      for (DenseI64ArrayAttr shape : type.getShapes())
-        writeShape(json, shape.asArrayRef());
-    });
+    writeShapes(json, type);
     std::string hook;
     llvm::raw_string_ostream(hook) << bucket.getHook();
     json.attribute("hook", hook);
@@ -124,6 +137,55 @@ static void writeBucket(llvm::json::OStream &json, BucketInfoOp bucket) {
                                      : getTypeName(bucket.getWireType()));
     json.attribute("wire_bytes", static_cast<int64_t>(bucket.getWireBytes()));
     json.attribute("state_bytes", static_cast<int64_t>(bucket.getStateBytes()));
+  });
+}
+
+/// Where a state lies in the state arena, and how many bytes it has.
+static std::pair<int64_t, int64_t> placeState(StateOp state, int64_t &end) {
+  MemRefType memory = state.getBufferType();
+  int64_t bytes =
+      memory.getNumElements() * (memory.getElementTypeBitWidth() / 8);
+  int64_t offset = end;
+  end += llvm::alignTo(bytes, kArenaAlignment);
+  return {offset, bytes};
+}
+
+static void writeState(llvm::json::OStream &json, StateOp state,
+                       int64_t &arenaEnd) {
+  auto [offset, bytes] = placeState(state, arenaEnd);
+  json.object([&, offset = offset, bytes = bytes] {
+    json.attribute("name", state.getSymName());
+    json.attribute("dtype",
+                   getTypeName(state.getBufferType().getElementType()));
+    writeShapes(json, state.getType());
+    json.attribute("placement", stringifyStatePlacement(state.getPlacement()));
+    json.attribute("init", stringifyStateInit(state.getInit()));
+    json.attribute("seed", static_cast<int64_t>(state.getSeed().value_or(0)));
+    json.attribute("generator", state.getGenerator().value_or(""));
+    json.attributeBegin("draws");
+    writeShape(json, state.getDraws().value_or(ArrayRef<int64_t>()));
+    json.attributeEnd();
+    json.attribute("offset", offset);
+    json.attribute("bytes", bytes);
+  });
+}
+
+/// A flat list of numbers as a list of lists of `size`.
+static void writeTuples(llvm::json::OStream &json, StringRef name,
+                        ArrayRef<int64_t> numbers, size_t size) {
+  json.attributeArray(name, [&] {
+    for (size_t i = 0; i < numbers.size(); i += size)
+      writeShape(json, numbers.slice(i, size));
+  });
+}
+
+static void writeMatrixList(llvm::json::OStream &json, const MatrixList &list) {
+  json.object([&] {
+    json.attribute("dtype", getTypeName(list.elementType));
+    json.attribute("begin", list.layout.getBegin());
+    json.attribute("end", list.layout.getEnd());
+    writeTuples(json, "matrices", list.layout.getMatrices().asArrayRef(), 6);
+    writeTuples(json, "pieces", list.layout.getPieces().asArrayRef(), 3);
   });
 }
 
@@ -168,11 +230,11 @@ static void writeEntry(llvm::json::OStream &json, FunctionOpInterface entry) {
 }
 
 std::string mlir::ddp::writePlan(const PlanContents &contents) {
-  constexpr int64_t alignment = 64;
+  int64_t stateBytes = 0;
   auto writeArena = [&](llvm::json::OStream &json, int64_t bytes) {
     json.object([&] {
       json.attribute("bytes", bytes);
-      json.attribute("alignment", alignment);
+      json.attribute("alignment", kArenaAlignment);
     });
   };
   std::string text;
@@ -188,7 +250,14 @@ std::string mlir::ddp::writePlan(const PlanContents &contents) {
       for (BucketInfoOp bucket : contents.buckets)
         writeBucket(json, bucket);
     });
-    json.attributeArray("states", [] {});
+    json.attributeArray("states", [&] {
+      for (StateOp state : contents.states)
+        writeState(json, state, stateBytes);
+    });
+    json.attributeArray("matrix_lists", [&] {
+      for (const MatrixList &list : contents.matrixLists)
+        writeMatrixList(json, list);
+    });
     json.attributeArray("collectives", [&] {
       for (const Collective &collective : contents.collectives)
         writeCollective(json, collective);
@@ -197,7 +266,7 @@ std::string mlir::ddp::writePlan(const PlanContents &contents) {
     writeArena(json, contents.arenaBytes);
     json.attributeEnd();
     json.attributeBegin("state_arena");
-    writeArena(json, 0);
+    writeArena(json, stateBytes);
     json.attributeEnd();
     json.attributeArray("entries", [&] {
       for (FunctionOpInterface entry : contents.entries)

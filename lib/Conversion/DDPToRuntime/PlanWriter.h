@@ -20,7 +20,7 @@ namespace mlir::ddp {
 
 /// The version of the plan and of the calls, DDPHOOK_ABI_VERSION of
 /// ddphook/runtime/compiled.h.
-constexpr int64_t kABIVersion = 1;
+constexpr int64_t kABIVersion = 2;
 
 /// Names and values of element types, as in ddphook/runtime/compiled.h and the
 /// plan. The name of a type that the plan cannot express is empty.
@@ -36,9 +36,17 @@ struct Collective {
   bool divide;
 };
 
+/// What the low-rank calls work on.
+struct MatrixList {
+  MatrixListAttr layout;
+  Type elementType;
+};
+
 struct PlanContents {
   SmallVector<ProcessGroupOp> groups;
   SmallVector<BucketInfoOp> buckets;
+  SmallVector<StateOp> states;
+  SmallVector<MatrixList> matrixLists;
   SmallVector<Collective> collectives;
   SmallVector<FunctionOpInterface> entries;
   int64_t arenaBytes = 0;

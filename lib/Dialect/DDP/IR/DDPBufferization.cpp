@@ -14,63 +14,123 @@
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/PatternMatch.h"
 
 using namespace mlir;
 using namespace mlir::bufferization;
 using namespace mlir::ddp;
 
+/// Whether two values are static slices of one tensor that do not overlap.
+static bool areDisjointSlices(Value a, Value b) {
+  auto first = a.getDefiningOp<tensor::ExtractSliceOp>();
+  auto second = b.getDefiningOp<tensor::ExtractSliceOp>();
+  if (!first || !second || first.getSource() != second.getSource() ||
+      first.getSourceType().getRank() != 1)
+    return false;
+  auto getRange = [](tensor::ExtractSliceOp slice) {
+    int64_t begin = slice.getStaticOffsets()[0];
+    return std::pair(begin, begin + slice.getStaticSizes()[0]);
+  };
+  auto isStatic = [](tensor::ExtractSliceOp slice) {
+    return !ShapedType::isDynamic(slice.getStaticOffsets()[0]) &&
+           !ShapedType::isDynamic(slice.getStaticSizes()[0]) &&
+           slice.getStaticStrides()[0] == 1;
+  };
+  if (!isStatic(first) || !isStatic(second))
+    return false;
+  auto [beginA, endA] = getRange(first);
+  auto [beginB, endB] = getRange(second);
+  return endA <= beginB || endB <= beginA;
+}
+
 namespace {
 
-/// One model for all: every operand but `into` is read, `into` is written and
-/// *is* the result. Without `into` the result is a new buffer.
+/// One model for all: every operand but `into` is read; `into` is written and
+/// *is* the result of the same position. Without `into` results are new buffers.
 template <typename OpTy>
 struct AlgebraBufferization
     : public BufferizableOpInterface::ExternalModel<AlgebraBufferization<OpTy>,
                                                     OpTy> {
-  static OpOperand *getDestination(Operation *op) {
-    MutableOperandRange range = cast<OpTy>(op).getDestinationMutable();
-    return range.empty() ? nullptr : &*range.begin();
+  static MutableOperandRange getDestinations(Operation *op) {
+    return cast<AlgebraOpInterface>(op).getDestinationMutable();
+  }
+
+  /// Which result `operand` is the destination of, if any.
+  static std::optional<unsigned> getResultNumber(Operation *op,
+                                                 OpOperand &operand) {
+    for (auto [number, destination] : llvm::enumerate(getDestinations(op)))
+      if (&destination == &operand)
+        return number;
+    return std::nullopt;
+  }
+
+  static OpOperand *getDestination(Operation *op, unsigned resultNumber) {
+    MutableOperandRange range = getDestinations(op);
+    return range.empty() ? nullptr : &range[resultNumber];
   }
 
   bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
                               const AnalysisState &) const {
-    return &operand != getDestination(op);
+    return !getResultNumber(op, operand);
   }
 
   bool bufferizesToMemoryWrite(Operation *op, OpOperand &operand,
                                const AnalysisState &) const {
-    return &operand == getDestination(op);
+    return getResultNumber(op, operand).has_value();
   }
 
   AliasingValueList getAliasingValues(Operation *op, OpOperand &operand,
                                       const AnalysisState &) const {
-    if (&operand == getDestination(op))
-      return {{op->getResult(0), BufferRelation::Equivalent}};
+    if (std::optional<unsigned> number = getResultNumber(op, operand))
+      return {{op->getResult(*number), BufferRelation::Equivalent}};
     return {};
   }
 
-  AliasingOpOperandList getAliasingOpOperands(Operation *op, Value,
+  AliasingOpOperandList getAliasingOpOperands(Operation *op, Value value,
                                               const AnalysisState &) const {
-    if (OpOperand *destination = getDestination(op))
+    unsigned number = cast<OpResult>(value).getResultNumber();
+    if (OpOperand *destination = getDestination(op, number))
       return {{destination, BufferRelation::Equivalent}};
     return {};
   }
 
   bool bufferizesToAllocation(Operation *op, Value) const {
-    return !getDestination(op);
+    return getDestinations(op).empty();
   }
 
+  /// Asked about a read and a write of this operation that may concern the same
+  /// memory: one operand, and the destination that it conflicts with.
   bool bufferizesToElementwiseAccess(Operation *op, const AnalysisState &,
-                                     ArrayRef<OpOperand *>) const {
-    return cast<AlgebraOpInterface>(op).isElementwise();
+                                     ArrayRef<OpOperand *> operands) const {
+    std::optional<unsigned> written;
+    OpOperand *read = nullptr;
+    for (OpOperand *operand : operands)
+      if (std::optional<unsigned> number = getResultNumber(op, *operand))
+        written = number;
+      else
+        read = operand;
+    return !written || !read ||
+           cast<AlgebraOpInterface>(op).mayOverwrite(*written, *read);
+  }
+
+  /// What another result of this operation holds is not overwritten by this
+  /// one's destination if both are slices apart from each other.
+  bool isNotConflicting(Operation *op, OpOperand *read, OpOperand *write,
+                        const AnalysisState &) const {
+    if (write->getOwner() != op || read->get().getDefiningOp() != op)
+      return false;
+    unsigned number = cast<OpResult>(read->get()).getResultNumber();
+    OpOperand *own = getDestination(op, number);
+    return own && own != write && areDisjointSlices(own->get(), write->get());
   }
 
   FailureOr<BufferLikeType>
   getBufferType(Operation *op, Value value, const BufferizationOptions &options,
                 const BufferizationState &state,
                 SmallVector<Value> &invocationStack) const {
-    if (OpOperand *destination = getDestination(op))
+    unsigned number = cast<OpResult>(value).getResultNumber();
+    if (OpOperand *destination = getDestination(op, number))
       return bufferization::getBufferType(destination->get(), options, state,
                                           invocationStack);
     auto type = cast<RankedTensorType>(value.getType());
@@ -81,37 +141,56 @@ struct AlgebraBufferization
   LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
                           const BufferizationOptions &options,
                           BufferizationState &state) const {
-    auto algebraOp = cast<OpTy>(op);
-    FailureOr<Value> input =
-        getBuffer(rewriter, algebraOp.getInput(), options, state);
-    if (failed(input))
-      return failure();
-    FailureOr<Value> destination;
-    if (OpOperand *operand = getDestination(op)) {
-      destination = getBuffer(rewriter, operand->get(), options, state);
-    } else {
-      auto type = cast<RankedTensorType>(op->getResult(0).getType());
-      destination = options.createAlloc(
-          rewriter, op->getLoc(),
-          MemRefType::get(type.getShape(), type.getElementType()), {});
+    SmallVector<Value> operands;
+    for (Value operand : op->getOperands()) {
+      FailureOr<Value> buffer = getBuffer(rewriter, operand, options, state);
+      if (failed(buffer))
+        return failure();
+      operands.push_back(*buffer);
     }
-    if (failed(destination))
-      return failure();
-    // The same operation, on memory.
-    OperationState onMemory(op->getLoc(), op->getName());
-    onMemory.addOperands({*input, *destination});
-    onMemory.addAttributes(op->getAttrs());
-    rewriter.create(onMemory);
-    replaceOpWithBufferizedValues(rewriter, op, *destination);
+    MutableOperandRange destinations = getDestinations(op);
+    SmallVector<Value> results;
+    if (!destinations.empty()) {
+      for (OpOperand &destination : destinations)
+        results.push_back(operands[destination.getOperandNumber()]);
+      createOnMemory(op, rewriter, operands);
+    } else {
+      for (Value result : op->getResults()) {
+        auto type = cast<RankedTensorType>(result.getType());
+        FailureOr<Value> buffer = options.createAlloc(
+            rewriter, op->getLoc(),
+            MemRefType::get(type.getShape(), type.getElementType()), {});
+        if (failed(buffer))
+          return failure();
+        results.push_back(*buffer);
+      }
+      cast<AlgebraOpInterface>(createOnMemory(op, rewriter, operands))
+          .getDestinationMutable()
+          .assign(results);
+    }
+    replaceOpWithBufferizedValues(rewriter, op, results);
     return success();
+  }
+
+  /// The same operation without results.
+  static Operation *createOnMemory(Operation *op, RewriterBase &rewriter,
+                                   ArrayRef<Value> operands) {
+    OperationState onMemory(op->getLoc(), op->getName());
+    onMemory.addOperands(operands);
+    onMemory.addAttributes(op->getAttrs());
+    return rewriter.create(onMemory);
   }
 };
 
 } // namespace
 
+template <typename... OpTs>
+static void attach(MLIRContext *context) {
+  (OpTs::template attachInterface<AlgebraBufferization<OpTs>>(*context), ...);
+}
+
 void DDPDialect::registerBufferization() {
   MLIRContext *context = getContext();
-  AllReduceOp::attachInterface<AlgebraBufferization<AllReduceOp>>(*context);
-  CastOp::attachInterface<AlgebraBufferization<CastOp>>(*context);
-  ScaleOp::attachInterface<AlgebraBufferization<ScaleOp>>(*context);
+  attach<AddOp, AllReduceOp, CastOp, MatmulOp, OrthogonalizeOp, ProjectOp,
+         RandomNormalOp, ReconstructOp, ScaleOp, SubOp>(context);
 }

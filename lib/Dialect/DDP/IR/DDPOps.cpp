@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "AlgebraOps.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -62,6 +63,47 @@ static ParseResult parsePlacement(OpAsmParser &parser,
 static void printPlacement(OpAsmPrinter &printer, Operation *,
                            PlacementAttr placement) {
   printer << stringifyPlacement(placement.getValue());
+}
+
+/// replicated | per_rank
+static ParseResult parseStatePlacement(OpAsmParser &parser,
+                                       StatePlacementAttr &placement) {
+  StringRef keyword;
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseKeyword(&keyword))
+    return failure();
+  std::optional<StatePlacement> kind = symbolizeStatePlacement(keyword);
+  if (!kind)
+    return parser.emitError(location)
+           << "expected 'replicated' or 'per_rank', but got '" << keyword
+           << "'";
+  placement = StatePlacementAttr::get(parser.getContext(), *kind);
+  return success();
+}
+
+static void printStatePlacement(OpAsmPrinter &printer, Operation *,
+                                StatePlacementAttr placement) {
+  printer << stringifyStatePlacement(placement.getValue());
+}
+
+/// zero | normal | mt19937
+static ParseResult parseStateInit(OpAsmParser &parser, StateInitAttr &init) {
+  StringRef keyword;
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseKeyword(&keyword))
+    return failure();
+  std::optional<StateInit> kind = symbolizeStateInit(keyword);
+  if (!kind)
+    return parser.emitError(location)
+           << "expected 'zero', 'normal' or 'mt19937', but got '" << keyword
+           << "'";
+  init = StateInitAttr::get(parser.getContext(), *kind);
+  return success();
+}
+
+static void printStateInit(OpAsmPrinter &printer, Operation *,
+                           StateInitAttr init) {
+  printer << stringifyStateInit(init.getValue());
 }
 
 //===----------------------------------------------------------------------===//
@@ -128,21 +170,6 @@ LogicalResult ProcessGroupOp::verify() {
   if (getParent() && !getPlacement()) // C5
     return emitOpError() << "expected a placement with the parent group";
   return success();
-}
-
-/// Checks that `group` names a process group.
-static LogicalResult verifyGroup(Operation *op, FlatSymbolRefAttr group,
-                                 SymbolTableCollection &symbols) {
-  Operation *target = symbols.lookupNearestSymbolFrom(op, group);
-  if (!target)
-    return op->emitOpError()
-           << "expected process group " << group << " to be declared";
-  if (isa<ProcessGroupOp>(target))
-    return success();
-  InFlightDiagnostic diagnostic = op->emitOpError() << "expected " << group
-                                                    << " to be a process group";
-  diagnostic.attachNote(target->getLoc()) << "this is what the name refers to";
-  return diagnostic;
 }
 
 LogicalResult ProcessGroupOp::verifySymbolUses(SymbolTableCollection &symbols) {
@@ -252,6 +279,23 @@ LogicalResult ConcatOp::verify() {
       llvm::append_range(shapes, cast<BucketType>(part).getShapes());
     numElements += getNumElementsOf(part);
   }
+  if (std::optional<ArrayRef<int64_t>> order = getOrder()) { // C2
+    SmallVector<DenseI64ArrayAttr> ordered(shapes.size());
+    if (!bucket)
+      return emitOpError() << "expected an order of buckets' members only";
+    if (order->size() != shapes.size())
+      return emitOpError() << "expected an order of " << shapes.size()
+                           << " members, but got " << order->size();
+    for (auto [place, shape] : llvm::zip(*order, shapes)) {
+      if (place < 0 || place >= static_cast<int64_t>(ordered.size()) ||
+          ordered[place])
+        return emitOpError() << "expected each place from 0 to "
+                             << static_cast<int64_t>(ordered.size()) - 1
+                             << " once, but got " << place;
+      ordered[place] = shape;
+    }
+    shapes = ordered;
+  }
   if (bucket && bucket.getShapes() != ArrayRef(shapes))
     return emitOpError()
            << "expected the operands' members to be the result's, "
@@ -264,6 +308,8 @@ LogicalResult ConcatOp::verify() {
 }
 
 OpFoldResult ConcatOp::fold(FoldAdaptor) {
+  if (getOrder())
+    return {};
   if (getParts().size() == 1 && getParts().front().getType() == getType())
     return getParts().front();
   // The extracts of one bucket, put together again.
@@ -301,19 +347,27 @@ LogicalResult ExtractOp::inferReturnTypes(
     if (member < 0 || member >= bucket.getNumMembers())
       return emitOptionalError(location, "expected members below ",
                                bucket.getNumMembers(), ", but got ", member);
-    if (index > 0 && member != members[index - 1] + 1)
-      return emitOptionalError(location, "expected adjacent members, but got ",
-                               member, " after ", members[index - 1]);
+    if (llvm::is_contained(members.take_front(index), member))
+      return emitOptionalError(location, "expected distinct members, but got ",
+                               member, " twice");
     shapes.push_back(bucket.getShapes()[member]);
   }
   types.push_back(BucketType::get(context, bucket.getElementType(), shapes));
   return success();
 }
 
+/// Whether the members lie side by side.
+static bool isAdjacent(ArrayRef<int64_t> members) {
+  for (size_t i = 1; i < members.size(); ++i)
+    if (members[i] != members[i - 1] + 1)
+      return false;
+  return true;
+}
+
 OpFoldResult ExtractOp::fold(FoldAdaptor) {
-  if (getBucket().getType() == getType())
-    return getBucket();
   ArrayRef<int64_t> members = getMembers();
+  if (getBucket().getType() == getType() && isAdjacent(members))
+    return getBucket();
   if (members.empty())
     return {};
   // An extract of an extract reads the outer bucket.
@@ -326,11 +380,12 @@ OpFoldResult ExtractOp::fold(FoldAdaptor) {
     return getResult();
   }
   // Exactly one part of a concat.
-  if (auto concat = getBucket().getDefiningOp<ConcatOp>()) {
+  auto concat = getBucket().getDefiningOp<ConcatOp>();
+  if (concat && !concat.getOrder()) {
     int64_t first = 0;
     for (Value part : concat.getParts()) {
       int64_t size = cast<BucketType>(part.getType()).getNumMembers();
-      if (first == members.front() &&
+      if (first == members.front() && isAdjacent(members) &&
           size == static_cast<int64_t>(members.size()) && size > 0)
         return part;
       first += size;
@@ -342,63 +397,6 @@ OpFoldResult ExtractOp::fold(FoldAdaptor) {
 //===----------------------------------------------------------------------===//
 // The algebra
 //===----------------------------------------------------------------------===//
-
-/// The kind of an algebra operation's operand decides about its result.
-static LogicalResult inferAlgebraType(Value input,
-                                      SmallVectorImpl<Type> &types) {
-  if (!isa<MemRefType>(input.getType()))
-    types.push_back(input.getType());
-  return success();
-}
-
-/// C1 of every algebra operation.
-template <typename OpTy>
-static LogicalResult verifyAlgebra(OpTy op) {
-  Type input = op.getInput().getType();
-  Value destination = op.getDestination();
-  if (isa<MemRefType>(input)) {
-    if (!destination || op.getResult())
-      return op.emitOpError() << "expected an 'into' operand and no result on "
-                              << "memrefs";
-    return success();
-  }
-  if (!op.getResult())
-    return op.emitOpError() << "expected a result on tensors and buckets";
-  if (destination && destination.getType() != op.getResult().getType())
-    return op.emitOpError()
-           << "expected 'into' to have the result's type, but got "
-           << destination.getType();
-  return success();
-}
-
-/// For operations that keep the type: `into` has the operand's. On memory only
-/// the layouts may differ: one of them may be a slice.
-template <typename OpTy>
-static LogicalResult verifyDestinationType(OpTy op) {
-  if (!op.getDestination())
-    return success();
-  Type input = op.getInput().getType(), into = op.getDestination().getType();
-  auto from = dyn_cast<MemRefType>(input), to = dyn_cast<MemRefType>(into);
-  if (input == into || (from && to && from.getShape() == to.getShape() &&
-                        from.getElementType() == to.getElementType()))
-    return success();
-  return op.emitOpError()
-         << "expected 'into' to have the operand's type, but got " << into;
-}
-
-/// Reads of operands and writes of `into`, once those are memory.
-template <typename OpTy>
-static void getAlgebraEffects(
-    OpTy op, SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-                 &effects) {
-  if (!isa<MemRefType>(op.getInput().getType()))
-    return;
-  effects.emplace_back(MemoryEffects::Read::get(), &op.getInputMutable(),
-                       SideEffects::DefaultResource::get());
-  for (OpOperand &destination : op.getDestinationMutable())
-    effects.emplace_back(MemoryEffects::Write::get(), &destination,
-                         SideEffects::DefaultResource::get());
-}
 
 // ddp.all_reduce
 
@@ -423,7 +421,7 @@ LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGroup(*this, getGroupAttr(), symbols); // C2
 }
 
-bool AllReduceOp::isElementwise() { return true; }
+bool AllReduceOp::mayOverwrite(unsigned, OpOperand &) { return true; }
 
 void AllReduceOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
@@ -483,7 +481,7 @@ LogicalResult CastOp::fold(FoldAdaptor,
   return success();
 }
 
-bool CastOp::isElementwise() { return true; }
+bool CastOp::mayOverwrite(unsigned, OpOperand &) { return true; }
 
 void CastOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
@@ -523,7 +521,7 @@ LogicalResult ScaleOp::fold(FoldAdaptor,
   return success();
 }
 
-bool ScaleOp::isElementwise() { return true; }
+bool ScaleOp::mayOverwrite(unsigned, OpOperand &) { return true; }
 
 void ScaleOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>

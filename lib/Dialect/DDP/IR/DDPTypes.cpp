@@ -95,6 +95,14 @@ int64_t BucketType::getOffset(unsigned member) const {
   return offset;
 }
 
+std::pair<int64_t, int64_t>
+BucketType::getMatrixShape(unsigned member) const {
+  ArrayRef<int64_t> shape = getShape(member);
+  if (shape.empty())
+    return {1, 1};
+  return {shape.front(), ShapedType::getNumElements(shape.drop_front())};
+}
+
 BucketType BucketType::cloneWith(Type elementType) const {
   return BucketType::get(getContext(), elementType, getShapes());
 }

@@ -13,6 +13,7 @@
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 
 namespace mlir::ddp {
@@ -36,8 +37,9 @@ static OpFoldResult getOffset(OpBuilder &builder, int64_t offset,
 
 namespace {
 /// Assigns destinations in one walk over a function. `roots` maps a value to
-/// the buffer that it will live in, named by the value that makes the buffer;
-/// buffers that are not ours to overwrite have no root.
+/// the buffer that it will live in, named by the value that makes the buffer: a
+/// pack, an empty tensor, a load of a state. Buffers that are not ours to
+/// overwrite have no root.
 class Assigner {
 public:
   void run(Region &region) {
@@ -46,6 +48,8 @@ public:
         visit(&op);
         for (Region &nested : op.getRegions())
           run(nested);
+        if (auto choice = dyn_cast<scf::IfOp>(op))
+          aliasResults(choice);
       }
   }
 
@@ -53,7 +57,10 @@ private:
   void visit(Operation *op);
   void assign(AlgebraOpInterface op);
   void lower(ConcatOp op);
-  Value chooseDestination(AlgebraOpInterface op);
+  void aliasResults(scf::IfOp op);
+  Value findConcatSlice(AlgebraOpInterface op, Value result);
+  Value findDyingOperand(AlgebraOpInterface op, OpResult result);
+  Value findDeadBuffer(AlgebraOpInterface op, Value result);
   Value getConcatDestination(ConcatOp concat, Operation *before);
 
   void setRoot(Value value, Value root) {
@@ -61,6 +68,8 @@ private:
       return;
     roots[value] = root;
     aliases[root].push_back(value);
+    if (value == root)
+      buffers[root.getType()].push_back(root);
   }
   /// Whether nothing reads or writes the buffer `root` at or after `op`, but
   /// for op's own operand `value`.
@@ -68,9 +77,51 @@ private:
 
   llvm::DenseMap<Value, Value> roots;
   llvm::DenseMap<Value, SmallVector<Value>> aliases;
+  /// Roots by type, in the order in which they were met.
+  llvm::DenseMap<Type, SmallVector<Value>> buffers;
   llvm::DenseMap<Operation *, Value> concatDestinations;
 };
 } // namespace
+
+/// Whether `user` runs before `op`, or only where `op` does not.
+static bool isOverBefore(Operation *user, Operation *op) {
+  if (insideMutuallyExclusiveRegions(user, op))
+    return true;
+  if (Operation *inBlock = op->getBlock()->findAncestorOpInBlock(*user))
+    return inBlock->isBeforeInBlock(op);
+  Operation *around = user->getBlock()->findAncestorOpInBlock(*op);
+  return around && user->isBeforeInBlock(around);
+}
+
+/// Whether every use of `value`, or of a slice of it, is `store` or before it.
+static bool isUsedUpTo(Value value, StoreOp store) {
+  return llvm::all_of(value.getUses(), [&](OpOperand &use) {
+    Operation *user = use.getOwner();
+    if (user == store)
+      return true;
+    if (!isOverBefore(user, store))
+      return false;
+    return !isa<tensor::ExtractSliceOp>(user) ||
+           isUsedUpTo(user->getResult(0), store);
+  });
+}
+
+/// Whether `result` may live in the buffer `root`, as far as states go. A
+/// state's memory is only ours to overwrite where the state gets a new value
+/// afterwards, and for values that are not needed any more then.
+static bool mayLiveIn(Value root, Value result) {
+  auto load = root.getDefiningOp<LoadOp>();
+  if (!load)
+    return true;
+  Operation *op = result.getDefiningOp();
+  if (load->getBlock() != op->getBlock())
+    return false;
+  for (Operation *next = op->getNextNode(); next; next = next->getNextNode())
+    if (auto store = dyn_cast<StoreOp>(next))
+      if (store.getState() == load.getState())
+        return store.getValue() == result || isUsedUpTo(result, store);
+  return false;
+}
 
 bool Assigner::isDeadAfter(Value root, Value value, Operation *op) {
   // The next iteration of a loop needs what comes from outside of it.
@@ -89,8 +140,7 @@ bool Assigner::isDeadAfter(Value root, Value value, Operation *op) {
           return false;
         continue;
       }
-      Operation *user = op->getBlock()->findAncestorOpInBlock(*use.getOwner());
-      if (!user || !user->isBeforeInBlock(op))
+      if (!isOverBefore(use.getOwner(), op))
         return false;
     }
   return true;
@@ -110,51 +160,100 @@ Value Assigner::getConcatDestination(ConcatOp concat, Operation *before) {
   return destination;
 }
 
-Value Assigner::chooseDestination(AlgebraOpInterface op) {
-  auto type = cast<RankedTensorType>(op->getResult(0).getType());
-  if (op.isElementwise())
-    for (Value operand : op->getOperands()) {
-      Value root = roots.lookup(operand);
-      if (operand.getType() == type && root && isDeadAfter(root, operand, op))
-        return operand;
-    }
+/// A part of a concat in the same block is computed in its place.
+Value Assigner::findConcatSlice(AlgebraOpInterface op, Value result) {
+  auto concat = result.hasOneUse() ? dyn_cast<ConcatOp>(*result.user_begin())
+                                   : ConcatOp();
+  if (!concat || concat->getBlock() != op->getBlock())
+    return {};
+  Value whole = getConcatDestination(concat, op);
+  int64_t offset = 0;
+  for (Value part : concat.getParts()) {
+    if (part == result)
+      break;
+    offset += getNumElementsOf(part.getType());
+  }
   OpBuilder builder(op);
-  Value empty = tensor::EmptyOp::create(builder, op.getLoc(), type.getShape(),
-                                        type.getElementType());
-  setRoot(empty, empty);
-  return empty;
+  int64_t size = getNumElementsOf(result.getType());
+  Value slice = tensor::ExtractSliceOp::create(
+      builder, op.getLoc(), whole, {getOffset(builder, offset, size)},
+      {getIndex(builder, size)}, {getIndex(builder, 1)});
+  setRoot(slice, roots.lookup(whole));
+  return slice;
+}
+
+/// An operand of the result's type that is not needed any more: memory of a
+/// state first, since what becomes the state's value has to get there anyway.
+Value Assigner::findDyingOperand(AlgebraOpInterface op, OpResult result) {
+  Value found;
+  for (OpOperand &operand : op->getOpOperands()) {
+    Value value = operand.get(), root = roots.lookup(value);
+    if (value.getType() != result.getType() || !root ||
+        !op.mayOverwrite(result.getResultNumber(), operand) ||
+        !mayLiveIn(root, result) || !isDeadAfter(root, value, op))
+      continue;
+    if (root.getDefiningOp<LoadOp>())
+      return value;
+    if (!found)
+      found = value;
+  }
+  return found;
+}
+
+/// A buffer of the result's type that nothing needs any more. Looks at the last
+/// few only: a search through all would be quadratic.
+Value Assigner::findDeadBuffer(AlgebraOpInterface op, Value result) {
+  constexpr size_t maxCandidates = 16;
+  ArrayRef<Value> all = buffers[result.getType()];
+  for (Value root : llvm::reverse(all.take_back(maxCandidates)))
+    if (mayLiveIn(root, result) && isDeadAfter(root, Value(), op))
+      return root;
+  return {};
 }
 
 void Assigner::assign(AlgebraOpInterface op) {
-  MutableOperandRange destination = op.getDestinationMutable();
-  Value result = op->getResult(0);
-  if (!destination.empty()) {
-    setRoot(result, roots.lookup(destination[0].get()));
+  MutableOperandRange destinations = op.getDestinationMutable();
+  if (!destinations.empty()) {
+    for (auto [result, destination] :
+         llvm::zip(op->getResults(), destinations))
+      setRoot(result, roots.lookup(destination.get()));
     return;
   }
-  Value chosen;
-  // A part of a concat in the same block is computed in its place.
-  auto concat = result.hasOneUse() ? dyn_cast<ConcatOp>(*result.user_begin())
-                                   : ConcatOp();
-  if (concat && concat->getBlock() == op->getBlock()) {
-    Value whole = getConcatDestination(concat, op);
-    int64_t offset = 0;
-    for (Value part : concat.getParts()) {
-      if (part == result)
-        break;
-      offset += getNumElementsOf(part.getType());
+  SmallVector<Value> chosen;
+  for (OpResult result : op->getResults()) {
+    Value destination = findConcatSlice(op, result);
+    if (!destination)
+      destination = findDyingOperand(op, result);
+    if (!destination)
+      destination = findDeadBuffer(op, result);
+    if (!destination || llvm::is_contained(chosen, destination)) {
+      OpBuilder builder(op);
+      auto type = cast<RankedTensorType>(result.getType());
+      destination = tensor::EmptyOp::create(
+          builder, op.getLoc(), type.getShape(), type.getElementType());
+      setRoot(destination, destination);
     }
-    OpBuilder builder(op);
-    int64_t size = getNumElementsOf(result.getType());
-    chosen = tensor::ExtractSliceOp::create(
-        builder, op.getLoc(), whole, {getOffset(builder, offset, size)},
-        {getIndex(builder, size)}, {getIndex(builder, 1)});
-    setRoot(chosen, roots.lookup(whole));
-  } else {
-    chosen = chooseDestination(op);
+    chosen.push_back(destination);
   }
-  destination.assign(chosen);
-  setRoot(result, roots.lookup(chosen));
+  destinations.assign(chosen);
+  for (auto [result, destination] : llvm::zip(op->getResults(), chosen))
+    setRoot(result, roots.lookup(destination));
+}
+
+/// What a branch yields lives on in the result.
+void Assigner::aliasResults(scf::IfOp op) {
+  for (OpResult result : op.getResults()) {
+    llvm::SmallSetVector<Value, 2> yielded;
+    for (Region *region : op.getRegions())
+      if (!region->empty())
+        yielded.insert(roots.lookup(region->front().getTerminator()->getOperand(
+            result.getResultNumber())));
+    for (Value root : yielded)
+      if (root)
+        aliases[root].push_back(result);
+    if (yielded.size() == 1 && yielded[0])
+      roots[result] = yielded[0];
+  }
 }
 
 void Assigner::lower(ConcatOp op) {
@@ -176,13 +275,14 @@ void Assigner::lower(ConcatOp op) {
 
 void Assigner::visit(Operation *op) {
   if (auto algebraOp = dyn_cast<AlgebraOpInterface>(op)) {
-    if (op->getNumResults() == 1)
+    if (op->getNumResults() != 0)
       assign(algebraOp);
     return;
   }
   if (auto concat = dyn_cast<ConcatOp>(op))
     return lower(concat);
-  if (isa<PackOp>(op))
+  if (isa<PackOp>(op) ||
+      (isa<LoadOp>(op) && isa<TensorType>(op->getResult(0).getType())))
     return setRoot(op->getResult(0), op->getResult(0));
   if (isa<tensor::ExtractSliceOp, UnpackOp>(op))
     for (Value result : op->getResults())

@@ -3,9 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-bucket-views: replaces pack and unpack by views of one buffer, at the
-// border between tensors and memory, so that One-Shot Bufferize sees every
-// gradient as a value of its own that is born in the right place.
+// ddp-bucket-views: replaces pack and unpack by views of one buffer, and loads
+// and stores by the state's memory, at the border between tensors and memory, so
+// that One-Shot Bufferize sees every gradient as a value of its own that is born
+// in the right place.
 //
 //===----------------------------------------------------------------------===//
 
@@ -125,6 +126,56 @@ static void rewriteUnpack(UnpackOp unpack) {
   unpack.erase();
 }
 
+//===----------------------------------------------------------------------===//
+// States
+//===----------------------------------------------------------------------===//
+
+/// The memory of the state that `op` accesses.
+template <typename OpTy>
+static Value createStateBuffer(OpBuilder &builder, OpTy op) {
+  auto state =
+      SymbolTable::lookupNearestSymbolFrom<StateOp>(op, op.getStateAttr());
+  return StateBufferOp::create(builder, op.getLoc(), state.getBufferType(),
+                               op.getStateAttr());
+}
+
+/// Whether the state gets a new value behind this load: then its memory may be
+/// overwritten.
+static bool isStoredLater(LoadOp load) {
+  for (Operation *op = load->getNextNode(); op; op = op->getNextNode())
+    if (auto store = dyn_cast<StoreOp>(op))
+      if (store.getState() == load.getState())
+        return true;
+  return false;
+}
+
+static void rewriteLoad(LoadOp load) {
+  OpBuilder builder(load);
+  Value buffer = createStateBuffer(builder, load);
+  Type type = load.getValue().getType();
+  Value value;
+  if (isa<TensorType>(type))
+    value = bufferization::ToTensorOp::create(
+        builder, load.getLoc(), type, buffer, /*restrict=*/true,
+        /*writable=*/isStoredLater(load));
+  else
+    value = memref::LoadOp::create(builder, load.getLoc(), buffer);
+  load.replaceAllUsesWith(value);
+  load.erase();
+}
+
+static void rewriteStore(StoreOp store) {
+  OpBuilder builder(store);
+  Value buffer = createStateBuffer(builder, store);
+  if (isa<TensorType>(store.getValue().getType()))
+    bufferization::MaterializeInDestinationOp::create(
+        builder, store.getLoc(), TypeRange(), store.getValue(), buffer,
+        /*restrict=*/true, /*writable=*/true);
+  else
+    memref::StoreOp::create(builder, store.getLoc(), store.getValue(), buffer);
+  store.erase();
+}
+
 namespace {
 struct BucketViewsPass
     : public ddp::impl::DDPBucketViewsPassBase<BucketViewsPass> {
@@ -133,14 +184,22 @@ struct BucketViewsPass
   void runOnOperation() override {
     SmallVector<PackOp> packs;
     SmallVector<UnpackOp> unpacks;
+    SmallVector<LoadOp> loads;
+    SmallVector<StoreOp> stores;
     getOperation()->walk([&](Operation *op) {
       if (auto pack = dyn_cast<PackOp>(op))
         packs.push_back(pack);
       else if (auto unpack = dyn_cast<UnpackOp>(op))
         unpacks.push_back(unpack);
+      else if (auto load = dyn_cast<LoadOp>(op))
+        loads.push_back(load);
+      else if (auto store = dyn_cast<StoreOp>(op))
+        stores.push_back(store);
     });
     llvm::for_each(packs, rewritePack);
     llvm::for_each(unpacks, rewriteUnpack);
+    llvm::for_each(loads, rewriteLoad);
+    llvm::for_each(stores, rewriteStore);
   }
 };
 } // namespace

@@ -43,10 +43,9 @@ struct ExpandHooksPass
   }
 
   void runOnOperation() override {
-    FailureOr<HookAttrInterface> defaultHook = parseHookOptions(
-        &getContext(), hook, wrapper, [&](const Twine &message) {
-          return emitError(getOperation().getLoc()) << message;
-        });
+    FailureOr<HookAttrInterface> defaultHook =
+        parseHookOptions(&getContext(), getHookOptions(),
+                         [&] { return emitError(getOperation().getLoc()); });
     if (failed(defaultHook))
       return signalPassFailure();
 
@@ -61,6 +60,20 @@ struct ExpandHooksPass
     for (AllReduceOp op : reductions)
       if (failed(expand(op, *defaultHook)))
         return signalPassFailure();
+  }
+
+  HookOptions getHookOptions() {
+    return {hook,
+            wrapper,
+            matrixApproximationRank,
+            startPowerSGDIter,
+            minCompressionRate,
+            useErrorFeedback,
+            warmStart,
+            orthogonalizationEpsilon,
+            randomSeed,
+            compressionStatsLoggingFrequency,
+            batchTensorsWithSameShape};
   }
 
   LogicalResult expand(AllReduceOp op, HookAttrInterface defaultHook) {

@@ -9,6 +9,10 @@
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "llvm/ADT/TypeSwitch.h"
+
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFLATTENPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
@@ -23,27 +27,138 @@ static Type flatten(Type type) {
   return type;
 }
 
-static void flattenExtract(ExtractOp op) {
-  auto bucket = cast<BucketType>(op.getBucket().getType());
-  OpBuilder builder(op);
+/// Buckets change their types in place, when their own definition is visited.
+/// Until then, what is built on flat tensors takes and gives buckets through
+/// casts.
+static Value asFlat(OpBuilder &builder, Value bucket) {
+  auto type = cast<BucketType>(bucket.getType());
+  return UnrealizedConversionCastOp::create(
+             builder, bucket.getLoc(), TypeRange(type.getFlatType()), bucket)
+      .getResult(0);
+}
+
+static void replaceByFlat(OpBuilder &builder, Operation *op, Value flat) {
+  auto result = UnrealizedConversionCastOp::create(
+      builder, op->getLoc(), op->getResultTypes(), flat);
+  op->replaceAllUsesWith(result);
+  op->erase();
+}
+
+static Value createSlice(OpBuilder &builder, Location loc, Value flat,
+                         int64_t offset, int64_t size) {
   auto getIndex = [&](int64_t value) -> OpFoldResult {
     return builder.getIndexAttr(value);
   };
-  RankedTensorType type = cast<BucketType>(op.getType()).getFlatType();
+  auto type = RankedTensorType::get({size}, getElementTypeOf(flat.getType()));
   // Nothing begins nowhere: the end of a tensor is out of bounds.
-  int64_t offset = type.getNumElements() == 0
-                       ? 0
-                       : bucket.getOffset(op.getMembers().front());
-  // The operand's type is changed when its own definition is visited.
-  auto source = UnrealizedConversionCastOp::create(
-      builder, op.getLoc(), TypeRange(bucket.getFlatType()), op.getBucket());
-  Value slice = tensor::ExtractSliceOp::create(
-      builder, op.getLoc(), type, source.getResult(0), {getIndex(offset)},
-      {getIndex(type.getNumElements())}, {getIndex(1)});
-  auto result = UnrealizedConversionCastOp::create(
-      builder, op.getLoc(), TypeRange(op.getType()), slice);
-  op.replaceAllUsesWith(result.getResult(0));
-  op.erase();
+  return tensor::ExtractSliceOp::create(
+      builder, loc, type, flat, {getIndex(size == 0 ? 0 : offset)},
+      {getIndex(size)}, {getIndex(1)});
+}
+
+namespace {
+/// Adjacent elements of a flat tensor.
+struct Run {
+  Value flat;
+  int64_t offset, size;
+};
+} // namespace
+
+/// Puts runs together: one is a slice, several are joined.
+static Value createFromRuns(OpBuilder &builder, Location loc,
+                            ArrayRef<Run> runs, RankedTensorType type) {
+  SmallVector<Value> parts;
+  for (const Run &run : runs)
+    if (run.offset == 0 && run.size == getNumElementsOf(run.flat.getType()))
+      parts.push_back(run.flat);
+    else
+      parts.push_back(
+          createSlice(builder, loc, run.flat, run.offset, run.size));
+  if (parts.size() == 1)
+    return parts.front();
+  return ConcatOp::create(builder, loc, type, parts, DenseI64ArrayAttr());
+}
+
+static void addRun(SmallVectorImpl<Run> &runs, Value flat, int64_t offset,
+                   int64_t size) {
+  if (!runs.empty() && runs.back().flat == flat &&
+      runs.back().offset + runs.back().size == offset)
+    runs.back().size += size;
+  else
+    runs.push_back({flat, offset, size});
+}
+
+static void flattenExtract(ExtractOp op) {
+  auto bucket = cast<BucketType>(op.getBucket().getType());
+  RankedTensorType type = cast<BucketType>(op.getType()).getFlatType();
+  OpBuilder builder(op);
+  Value flat = asFlat(builder, op.getBucket());
+  SmallVector<Run> runs;
+  for (int64_t member : op.getMembers())
+    addRun(runs, flat, bucket.getOffset(member), bucket.getNumElements(member));
+  if (runs.empty())
+    runs.push_back({flat, 0, 0});
+  replaceByFlat(builder, op,
+                runs.size() == 1
+                    ? createSlice(builder, op.getLoc(), flat, runs[0].offset,
+                                  runs[0].size)
+                    : createFromRuns(builder, op.getLoc(), runs, type));
+}
+
+/// A concat with an order takes its operands apart and puts them together in
+/// the result's order.
+static void flattenConcat(ConcatOp op) {
+  OpBuilder builder(op);
+  auto type = cast<BucketType>(op.getType());
+  ArrayRef<int64_t> order = *op.getOrder();
+  SmallVector<Run> byPlace(order.size());
+  unsigned next = 0;
+  for (Value part : op.getParts()) {
+    auto bucket = cast<BucketType>(part.getType());
+    Value flat = asFlat(builder, part);
+    int64_t offset = 0;
+    for (unsigned member = 0; member < bucket.getNumMembers(); ++member) {
+      int64_t size = bucket.getNumElements(member);
+      byPlace[order[next++]] = {flat, offset, size};
+      offset += size;
+    }
+  }
+  SmallVector<Run> runs;
+  for (const Run &run : byPlace)
+    addRun(runs, run.flat, run.offset, run.size);
+  replaceByFlat(
+      builder, op,
+      createFromRuns(builder, op.getLoc(), runs, type.getFlatType()));
+}
+
+static void flattenResize(ResizeOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  RankedTensorType type = cast<BucketType>(op.getType()).getFlatType();
+  Value flat = asFlat(builder, op.getBucket());
+  int64_t missing = type.getNumElements() - getNumElementsOf(flat.getType());
+  if (missing <= 0)
+    return replaceByFlat(
+        builder, op,
+        createSlice(builder, loc, flat, 0, type.getNumElements()));
+  Value zero = arith::ConstantOp::create(
+      builder, loc, builder.getZeroAttr(type.getElementType()));
+  Value empty = tensor::EmptyOp::create(builder, loc, {missing},
+                                        type.getElementType());
+  Value zeros = linalg::FillOp::create(builder, loc, zero, empty).getResult(0);
+  replaceByFlat(builder, op,
+                ConcatOp::create(builder, loc, type, ValueRange{flat, zeros},
+                                 DenseI64ArrayAttr()));
+}
+
+/// What the shapes in the types say goes into an attribute.
+static void addLayout(Operation *op) {
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<MatmulOp, OrthogonalizeOp, ProjectOp, ReconstructOp>(
+          [](auto lowRank) {
+            if (isa<BucketType>(lowRank->getOperand(0).getType()))
+              lowRank.setLayoutAttr(lowRank.inferLayout());
+          });
 }
 
 namespace {
@@ -51,9 +166,18 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
   using DDPFlattenPassBase::DDPFlattenPassBase;
 
   void runOnOperation() override {
-    SmallVector<ExtractOp> extracts;
-    getOperation().walk([&](ExtractOp op) { extracts.push_back(op); });
-    llvm::for_each(extracts, flattenExtract);
+    getOperation().walk(addLayout);
+    SmallVector<Operation *> shaped;
+    getOperation().walk([&](Operation *op) {
+      auto concat = dyn_cast<ConcatOp>(op);
+      if (isa<ExtractOp, ResizeOp>(op) || (concat && concat.getOrder()))
+        shaped.push_back(op);
+    });
+    for (Operation *op : shaped)
+      llvm::TypeSwitch<Operation *>(op)
+          .Case<ExtractOp>(flattenExtract)
+          .Case<ConcatOp>(flattenConcat)
+          .Case<ResizeOp>(flattenResize);
 
     // Types are changed in place: every operation that can hold a bucket is
     // either ours or takes any type.

@@ -9,6 +9,8 @@
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
+#include "mlir/IR/Dominance.h"
+
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFUSEPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
@@ -47,6 +49,133 @@ static void fuseCasts(CastOp decompress) {
     compress.erase();
 }
 
+/// A product with members of a bucket reads them where they are.
+static void fuseExtract(MatmulOp matmul) {
+  auto extract = matmul.getLhs().getDefiningOp<ExtractOp>();
+  if (!extract || matmul.getTransposeRhs() || matmul.getMembers())
+    return;
+  matmul.getLhsMutable().assign(extract.getBucket());
+  matmul.setMembers(extract.getMembers());
+  if (extract->use_empty())
+    extract.erase();
+}
+
+/// add(g, e) → matmul (members), extract (the rest)  →  project
+static void fuseProject(MatmulOp matmul) {
+  if (matmul.getTransposeLhs() || matmul.getTransposeRhs() ||
+      matmul.getDestination() || !matmul.getMembers() ||
+      !isa<BucketType>(matmul.getLhs().getType()))
+    return;
+  Value matrix = matmul.getLhs();
+  auto bucket = cast<BucketType>(matrix.getType());
+  SmallVector<int64_t> members = llvm::to_vector(*matmul.getMembers());
+  SmallVector<int64_t> restMembers = getRestMembers(bucket, members);
+  auto add = matrix.getDefiningOp<AddOp>();
+  if (add && (add.getDestination() || add->getBlock() != matmul->getBlock()))
+    add = nullptr;
+  ExtractOp rest;
+  for (Operation *user : matrix.getUsers()) {
+    // What uses the sum has to stand behind the operation that makes it now.
+    Operation *inBlock = matmul->getBlock()->findAncestorOpInBlock(*user);
+    if (add && user != matmul && inBlock &&
+        inBlock->isBeforeInBlock(matmul))
+      return;
+    auto extract = dyn_cast<ExtractOp>(user);
+    if (extract && inBlock == extract.getOperation() &&
+        extract.getMembers() == ArrayRef(restMembers))
+      rest = extract;
+  }
+  // Without error and rest it is the product that it was.
+  if (!add && !rest)
+    return;
+  if (rest && rest->isBeforeInBlock(matmul))
+    return;
+
+  OpBuilder builder(matmul);
+  SmallVector<Type> types;
+  if (add)
+    types.push_back(bucket);
+  types.push_back(matmul.getResult().getType());
+  if (!restMembers.empty())
+    types.push_back(getSubBucket(bucket, restMembers));
+  auto project = ProjectOp::create(
+      builder, matmul.getLoc(), types, add ? add.getInput() : matrix,
+      add ? add.getRhs() : Value(), matmul.getRhs(),
+      builder.getDenseI64ArrayAttr(members), MatrixListAttr(), ValueRange());
+  matmul.getResult().replaceAllUsesWith(project.getValues()[add ? 1 : 0]);
+  matmul.erase();
+  if (rest) {
+    rest.getResult().replaceAllUsesWith(project.getValues().back());
+    rest.erase();
+  }
+  if (add) {
+    add.getResult().replaceAllUsesWith(project.getValues().front());
+    add.erase();
+  }
+}
+
+/// The subtraction of `bucket`, or of what it is after division by the group's
+/// size, from another bucket.
+static SubOp findError(Value bucket) {
+  for (Operation *user : bucket.getUsers()) {
+    auto sub = dyn_cast<SubOp>(user);
+    if (sub && !sub.getDestination() && sub.getRhs() == bucket &&
+        sub.getInput() != bucket)
+      return sub;
+    auto scale = dyn_cast<ScaleOp>(user);
+    if (scale && scale.getGroup() && scale.getResult() &&
+        !scale.getDestination() && scale.getResult().hasOneUse())
+      if (auto scaled = dyn_cast<SubOp>(*scale.getResult().user_begin()))
+        if (!scaled.getDestination() &&
+            scaled.getRhs() == scale.getResult())
+          return scaled;
+  }
+  return {};
+}
+
+/// matmul (members), rest → concat → sub  →  reconstruct
+static void fuseReconstruct(ConcatOp concat, DominanceInfo &dominance) {
+  if (!concat.getOrder() || concat.getParts().empty() ||
+      concat.getParts().size() > 2)
+    return;
+  auto matmul = concat.getParts().front().getDefiningOp<MatmulOp>();
+  if (!matmul || !matmul.getTransposeRhs() || matmul.getDestination() ||
+      !matmul.getResult().hasOneUse())
+    return;
+  auto bucket = cast<BucketType>(concat.getType());
+  ArrayRef<int64_t> order = *concat.getOrder();
+  size_t numMatrices =
+      cast<BucketType>(matmul.getResult().getType()).getNumMembers();
+  SmallVector<int64_t> members =
+      llvm::to_vector(order.take_front(numMatrices));
+  if (order.drop_front(numMatrices) !=
+      ArrayRef(getRestMembers(bucket, members)))
+    return;
+  Value rest = concat.getParts().size() == 2 ? concat.getParts()[1] : Value();
+
+  SubOp sub = findError(concat.getResult());
+  if (sub && !dominance.properlyDominates(sub.getInput(), concat))
+    sub = nullptr;
+  ScaleOp scale = sub ? sub.getRhs().getDefiningOp<ScaleOp>() : ScaleOp();
+  OpBuilder builder(concat);
+  SmallVector<Type> types(sub ? 2 : 1, bucket);
+  auto reconstruct = ReconstructOp::create(
+      builder, concat.getLoc(), types, matmul.getLhs(), matmul.getRhs(),
+      builder.getDenseI64ArrayAttr(members), rest,
+      sub ? sub.getInput() : Value(),
+      scale ? scale.getGroupAttr() : FlatSymbolRefAttr(), MatrixListAttr(),
+      ValueRange());
+  if (sub) {
+    sub.getResult().replaceAllUsesWith(reconstruct.getValues().back());
+    sub.erase();
+    if (scale)
+      scale.erase();
+  }
+  concat.getResult().replaceAllUsesWith(reconstruct.getValues().front());
+  concat.erase();
+  matmul.erase();
+}
+
 namespace {
 struct FusePass : public ddp::impl::DDPFusePassBase<FusePass> {
   using DDPFusePassBase::DDPFusePassBase;
@@ -58,6 +187,24 @@ struct FusePass : public ddp::impl::DDPFusePassBase<FusePass> {
         casts.push_back(op);
     });
     llvm::for_each(casts, fuseCasts);
+
+    SmallVector<MatmulOp> matmuls;
+    SmallVector<ConcatOp> concats;
+    getOperation()->walk([&](Operation *op) {
+      if (auto matmul = dyn_cast<MatmulOp>(op))
+        matmuls.push_back(matmul);
+      else if (auto concat = dyn_cast<ConcatOp>(op))
+        concats.push_back(concat);
+    });
+    if (matmuls.empty())
+      return;
+    DominanceInfo dominance(getOperation());
+    for (ConcatOp concat : concats)
+      fuseReconstruct(concat, dominance);
+    matmuls.clear();
+    getOperation()->walk([&](MatmulOp op) { matmuls.push_back(op); });
+    llvm::for_each(matmuls, fuseExtract);
+    llvm::for_each(matmuls, fuseProject);
   }
 };
 } // namespace

@@ -62,6 +62,11 @@ struct CollectiveResource
   StringRef getName() final { return "<Collective>"; }
 };
 
+/// The states of a program. Loads read this resource, stores and draws write it.
+struct StateResource : public SideEffects::Resource::Base<StateResource> {
+  StringRef getName() final { return "<State>"; }
+};
+
 /// The hook that governs `op`: the innermost `ddp.hook` of the operation, its
 /// function and its module, or `defaultHook`.
 HookAttrInterface getEffectiveHook(Operation *op,
@@ -71,6 +76,13 @@ HookAttrInterface getEffectiveHook(Operation *op,
 /// no hook expands it any more. For use by HookAttrInterface::expand.
 Value buildFinalAllReduce(OpBuilder &builder, const BucketReduction &reduction,
                           Value input);
+
+/// A bucket of these members of another, in this order.
+BucketType getSubBucket(BucketType bucket, ArrayRef<int64_t> members);
+
+/// The members of a bucket that are not listed, in order.
+SmallVector<int64_t> getRestMembers(BucketType bucket,
+                                    ArrayRef<int64_t> members);
 
 /// The element type of a bucket, tensor or memref.
 Type getElementTypeOf(Type type);

@@ -33,12 +33,54 @@ def DDP_Placement : I32EnumAttr<"Placement", "which ranks form a group", [
 }
 def DDP_PlacementAttr : EnumAttr<DDP_Dialect, DDP_Placement, "placement">;
 
+def DDP_StatePlacement
+    : I32EnumAttr<"StatePlacement", "on which ranks a state is the same", [
+    I32EnumAttrCase<"Replicated", 0, "replicated">,
+    I32EnumAttrCase<"PerRank", 1, "per_rank">
+  ]> {
+  let cppNamespace = "::mlir::ddp";
+  let genSpecializedAttr = 0;
+}
+def DDP_StatePlacementAttr
+    : EnumAttr<DDP_Dialect, DDP_StatePlacement, "state_placement">;
+
+def DDP_StateInit : I32EnumAttr<"StateInit", "what a state begins as", [
+    I32EnumAttrCase<"Zero", 0, "zero">,
+    I32EnumAttrCase<"Normal", 1, "normal">,
+    I32EnumAttrCase<"MT19937", 2, "mt19937">
+  ]> {
+  let cppNamespace = "::mlir::ddp";
+  let genSpecializedAttr = 0;
+}
+def DDP_StateInitAttr : EnumAttr<DDP_Dialect, DDP_StateInit, "state_init">;
+
 class DDP_Attr<string name, string attrMnemonic, list<Trait> traits = []>
     : AttrDef<DDP_Dialect, name, traits> {
   let mnemonic = attrMnemonic;
 }
 
 /// A hook. Subclasses implement expand, getWireBytes and getLocalPasses.
+def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
+  let summary = "where matrices and their factors lie in flat memory";
+  let description = [{
+    Written by `ddp-flatten`, when shapes vanish from the types. Of the elements
+    `begin` … `end` of a bucket, `matrices` lists those that are matrices, six
+    numbers each: offset in the bucket, in P and in Q, rows n, columns m, rank r.
+    `pieces` lists the others, three numbers each: offset in the bucket, offset
+    in the rest, count.
+
+    Example: `#ddp.matrix_list<0 to 2112, [0, 0, 0, 64, 32, 2], [2048, 0, 64]>`
+
+    Constraints:
+    - (C1) six numbers a matrix, three a piece, none of them negative.
+  }];
+  let parameters = (ins "int64_t":$begin, "int64_t":$end,
+                    "::mlir::DenseI64ArrayAttr":$matrices,
+                    "::mlir::DenseI64ArrayAttr":$pieces);
+  let assemblyFormat = "`<` $begin `to` $end `,` $matrices `,` $pieces `>`";
+  let genVerifyDecl = 1;
+}
+
 class DDP_Hook<string name, string attrMnemonic, list<string> methods = []>
     : DDP_Attr<name, attrMnemonic,
                [DeclareAttrInterfaceMethods<
@@ -95,6 +137,60 @@ def DDP_WrapHook
   let parameters = (ins "::mlir::Type":$wireType, "::mlir::Attribute":$inner);
   let assemblyFormat = "`<` $wireType `,` $inner `>`";
   let genVerifyDecl = 1;
+}
+
+class DDP_PowerSGDBase<string name, string attrMnemonic>
+    : DDP_Hook<name, attrMnemonic, ["verifyBucket", "getStateBytes"]> {
+  string options = [{
+    Parameters have PyTorch's names and defaults. Until iteration
+    `start_powerSGD_iter` the bucket is all-reduced as it is. A logging frequency
+    below 1 counts as 1, as in PyTorch.
+
+    Constraints:
+    - (C1) `matrix_approximation_rank` is positive.
+    - (C2) `min_compression_rate` is positive and finite.
+    - (C3) with `use_error_feedback` or `warm_start`, `start_powerSGD_iter` is at
+      least 2.
+    - (C4) `orthogonalization_epsilon` is finite and not negative.
+    - (C5) `random_seed` is from 0 to 2³²−1.
+  }];
+  let parameters = (ins
+    DefaultValuedParameter<"int64_t", "1">:$matrix_approximation_rank,
+    DefaultValuedParameter<"int64_t", "1000">:$start_powerSGD_iter,
+    DefaultValuedParameter<"::mlir::FloatAttr", "$_builder.getF64FloatAttr(2.0)">
+        :$min_compression_rate,
+    DefaultValuedParameter<"bool", "true">:$use_error_feedback,
+    DefaultValuedParameter<"bool", "true">:$warm_start,
+    DefaultValuedParameter<"::mlir::FloatAttr", "$_builder.getF64FloatAttr(0.0)">
+        :$orthogonalization_epsilon,
+    DefaultValuedParameter<"int64_t", "0">:$random_seed,
+    DefaultValuedParameter<"int64_t", "10000">
+        :$compression_stats_logging_frequency,
+    DefaultValuedParameter<"bool", "false">:$batch_tensors_with_same_shape);
+  let assemblyFormat = "(`<` struct(params)^ `>`)?";
+  let genVerifyDecl = 1;
+}
+
+def DDP_PowerSGDHook : DDP_PowerSGDBase<"PowerSGDHook", "powersgd"> {
+  let summary = "low-rank approximation of every matrix, with error feedback";
+  let description = [{
+    PyTorch's `powerSGD_hook`: every tensor of at least two dimensions, seen as
+    a matrix M of its first dimension by all others, is replaced by P·Qᵀ where
+    that is smaller by `min_compression_rate`. Ranks all-reduce P = M·Q and
+    Q = Mᵀ·P; what was lost is added to the next step's gradient.
+
+    }] # options;
+}
+
+def DDP_BatchedPowerSGDHook
+    : DDP_PowerSGDBase<"BatchedPowerSGDHook", "batched_powersgd"> {
+  let summary = "low-rank approximation of a bucket as one square matrix";
+  let description = [{
+    PyTorch's `batched_powerSGD_hook`: the whole bucket, filled up with zeros, is
+    one square matrix. `min_compression_rate`, `orthogonalization_epsilon` and
+    `batch_tensors_with_same_shape` mean nothing here, as in PyTorch.
+
+    }] # options;
 }
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPATTRS_TD

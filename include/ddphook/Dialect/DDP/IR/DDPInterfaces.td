@@ -77,21 +77,21 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
 def DDP_AlgebraOpInterface : OpInterface<"AlgebraOpInterface"> {
   let cppNamespace = "::mlir::ddp";
   let description = [{
-    An operation of the bucket algebra that computes one value from others and
-    may be told where to write it: its `into` operand.
+    An operation of the bucket algebra that computes values from others and may
+    be told where to write them: its `into` operands.
   }];
   let methods = [
     InterfaceMethod<
-      /*desc=*/"The `into` operand: empty, or one.",
+      /*desc=*/"The `into` operands: none, or one for each result.",
       /*retTy=*/"::mlir::MutableOperandRange",
       /*methodName=*/"getDestinationMutable">,
     InterfaceMethod<
       /*desc=*/[{
-        Whether element i of the result depends on element i of the operands
-        only (and on other ranks), so that the result may overwrite an operand
-        of the same type.
+        Whether element i of that result depends, of this operand, on element i
+        only, so that the result may overwrite the operand if it has its type.
       }],
-      /*retTy=*/"bool", /*methodName=*/"isElementwise">
+      /*retTy=*/"bool", /*methodName=*/"mayOverwrite",
+      /*args=*/(ins "unsigned":$resultNumber, "::mlir::OpOperand &":$operand)>
   ];
 }
 

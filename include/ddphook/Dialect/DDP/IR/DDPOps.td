@@ -11,18 +11,9 @@
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD
 
-include "ddphook/Dialect/DDP/IR/DDPAttrs.td"
-include "ddphook/Dialect/DDP/IR/DDPDialect.td"
-include "ddphook/Dialect/DDP/IR/DDPInterfaces.td"
-include "ddphook/Dialect/DDP/IR/DDPTypes.td"
-include "mlir/IR/BuiltinAttributes.td"
-include "mlir/IR/SymbolInterfaces.td"
-include "mlir/Interfaces/InferTypeOpInterface.td"
-include "mlir/Interfaces/SideEffectInterfaces.td"
-include "mlir/Interfaces/ViewLikeInterface.td"
-
-class DDP_Op<string mnemonic, list<Trait> traits = []>
-    : Op<DDP_Dialect, mnemonic, traits>;
+include "ddphook/Dialect/DDP/IR/DDPLowRankOps.td"
+include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
+include "ddphook/Dialect/DDP/IR/DDPStateOps.td"
 
 //===----------------------------------------------------------------------===//
 // Symbols and records
@@ -149,8 +140,11 @@ def DDP_UnpackOp : DDP_Op<"unpack", [Pure]> {
 
 def DDP_ExtractOp : DDP_Op<"extract", [
     Pure, DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
-  let summary = "takes adjacent members of a bucket as a bucket of their own";
+  let summary = "takes members of a bucket as a bucket of their own";
   let description = [{
+    Adjacent members are a slice; others have to be copied together, unless the
+    user can read them where they are (`ddp-fuse`).
+
     Example:
 
     ```mlir
@@ -159,7 +153,7 @@ def DDP_ExtractOp : DDP_Op<"extract", [
     ```
 
     Constraints:
-    - (C1) `members` are in range, and each is one more than the one before.
+    - (C1) `members` are in range and distinct.
   }];
   let arguments = (ins DDP_Bucket:$bucket, DenseI64ArrayAttr:$members);
   let results = (outs DDP_Bucket:$result);
@@ -177,15 +171,20 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure]> {
         -> !ddp.bucket<f32, [4x8, 8]>
     ```
 
+    With `order`, the i-th of all the operands' members becomes member order[i]
+    of the result.
+
     Constraints:
     - (C1) the operands have the result's element type, and their members are
       the result's members, in order; after `ddp-flatten` their elements add up
       to the result's.
+    - (C2) `order` holds each place in the result once; on buckets only.
   }];
-  let arguments = (ins Variadic<DDP_BucketLike>:$parts);
+  let arguments = (ins Variadic<DDP_BucketLike>:$parts,
+                   OptionalAttr<DenseI64ArrayAttr>:$order);
   let results = (outs DDP_BucketLike:$result);
   let assemblyFormat = [{
-    ($parts^ `:` type($parts))? attr-dict `->` type($result)
+    ($parts^)? (`order` $order^)? attr-dict (`:` type($parts)^)? `->` type($result)
   }];
   let hasVerifier = 1;
   let hasFolder = 1;
@@ -194,19 +193,6 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure]> {
 //===----------------------------------------------------------------------===//
 // The algebra: collectives and arithmetic
 //===----------------------------------------------------------------------===//
-
-/// On buckets and tensors: one result, no effect on memory. On memrefs: no
-/// result; reads the operands, writes `into`.
-class DDP_AlgebraOp<string mnemonic, list<Trait> traits = []>
-    : DDP_Op<mnemonic, !listconcat(traits, [
-        DeclareOpInterfaceMethods<DDP_AlgebraOpInterface>,
-        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
-  let hasVerifier = 1;
-  string algebraConstraints = [{
-    - (C1) on memrefs there is an `into` operand and no result; otherwise there
-      is a result, and `into`, if any, has its type.
-  }];
-}
 
 def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
     DeclareOpInterfaceMethods<InferTypeOpInterface>,

@@ -52,6 +52,9 @@ def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
     int64_t getNumElements() const;
     /// Where a member starts, in elements.
     int64_t getOffset(unsigned member) const;
+    /// A member as a matrix: its first dimension by the product of all others,
+    /// as PyTorch's `view(shape[0], -1)`; a 0-D member is 1 x 1.
+    std::pair<int64_t, int64_t> getMatrixShape(unsigned member) const;
     int64_t getElementBytes() const {
       return getElementType().getIntOrFloatBitWidth() / 8;
     }
@@ -98,5 +101,8 @@ def DDP_BucketLike : AnyTypeOf<[DDP_Bucket, DDP_FlatBucket]>;
 
 /// A value of the algebra, at any level.
 def DDP_Value : AnyTypeOf<[DDP_Bucket, DDP_Gradient, DDP_Buffer]>;
+
+/// A value of a state: a bucket, a counter or a random generator.
+def DDP_StateValue : AnyTypeOf<[DDP_BucketLike, I64, 1DTensorOf<[I32]>]>;
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPTYPES_TD

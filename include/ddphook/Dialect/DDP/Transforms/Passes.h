@@ -15,7 +15,9 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
@@ -36,11 +38,28 @@ constexpr double kUnsetLimit = -std::numeric_limits<double>::infinity();
 /// spelling that they are declared with. Values are left alone.
 std::string normalizeOptionSpelling(StringRef options);
 
-/// The hook that the options `hook` and `wrapper` name; explains through
-/// `emitError` what is wrong with them.
+/// What options say about the default hook, as text; empty where they say
+/// nothing. All but the first two belong to PowerSGD, and have the names of
+/// PyTorch's parameters.
+struct HookOptions {
+  std::string hook = "allreduce";
+  std::string wrapper;
+  std::string matrixApproximationRank;
+  std::string startPowerSGDIter;
+  std::string minCompressionRate;
+  std::string useErrorFeedback;
+  std::string warmStart;
+  std::string orthogonalizationEpsilon;
+  std::string randomSeed;
+  std::string compressionStatsLoggingFrequency;
+  std::string batchTensorsWithSameShape;
+};
+
+/// The hook that the options name; explains through `emitError` what is wrong
+/// with them.
 FailureOr<HookAttrInterface>
-parseHookOptions(MLIRContext *context, StringRef hook, StringRef wrapper,
-                 function_ref<LogicalResult(const Twine &)> emitError);
+parseHookOptions(MLIRContext *context, const HookOptions &options,
+                 function_ref<InFlightDiagnostic()> emitError);
 
 #define GEN_PASS_DECL
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"

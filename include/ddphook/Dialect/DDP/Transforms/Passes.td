@@ -120,17 +120,79 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"hook", "hook", "std::string", /*default=*/"\"allreduce\"",
-           "Hook of buckets that no attribute gives one: allreduce, fp16, bf16 "
-           "or noop">,
+           "Hook of buckets that no attribute gives one: allreduce, fp16, bf16, "
+           "noop, powersgd or batched_powersgd">,
     Option<"wrapper", "wrapper", "std::string", /*default=*/"\"\"",
-           "Run that hook in a 16-bit type: fp16 or bf16">
+           "Run that hook in a 16-bit type: fp16 or bf16">,
+    Option<"matrixApproximationRank", "matrix-approximation-rank", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: columns of the factors (default 1)">,
+    Option<"startPowerSGDIter", "start-powersgd-iter", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: first iteration that is compressed (default 1000)">,
+    Option<"minCompressionRate", "min-compression-rate", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: compress a matrix only if its factors are smaller by this (default 2)">,
+    Option<"useErrorFeedback", "use-error-feedback", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: add what was lost to the next gradient (default true)">,
+    Option<"warmStart", "warm-start", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: begin with the last iteration's Q (default true)">,
+    Option<"orthogonalizationEpsilon", "orthogonalization-epsilon", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: added to norms (default 0)">,
+    Option<"randomSeed", "random-seed", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: seed of the first Q (default 0)">,
+    Option<"compressionStatsLoggingFrequency", "compression-stats-logging-frequency", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: iterations between reports (default 10000)">,
+    Option<"batchTensorsWithSameShape", "batch-tensors-with-same-shape", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: draw the first Q of matrices of one shape together (default false)">
   ];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::ddp::DDPDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
+def DDPPackCollectivesPass : Pass<"ddp-pack-collectives"> {
+  let summary = "let collectives of one bucket travel together";
+  let description = [{
+    All-reduces of one bucket that do not depend on each other become one, of
+    their operands joined. PowerSGD needs two collectives a bucket then instead
+    of three: the uncompressed tensors ride with P. With three ranks and more the
+    sums of these tensors may be associated in another order, since that depends
+    on an element's place in the message (docs/parity.md).
+
+    Before:
+
+    ```mlir
+    %ps = ddp.all_reduce sum %p on @dp as "b0" : !ddp.bucket<f32, [64x2]>
+    %vs = ddp.all_reduce sum %v on @dp as "b0" : !ddp.bucket<f32, [64]>
+    ```
+
+    After:
+
+    ```mlir
+    %c = ddp.concat %p, %v : !ddp.bucket<f32, [64x2]>, !ddp.bucket<f32, [64]>
+        -> !ddp.bucket<f32, [64x2, 64]>
+    %s = ddp.all_reduce sum %c on @dp as "b0" : !ddp.bucket<f32, [64x2, 64]>
+    %ps = ddp.extract %s [0] : !ddp.bucket<f32, [64x2, 64]>
+    %vs = ddp.extract %s [1] : !ddp.bucket<f32, [64x2, 64]>
+    ```
+  }];
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }
 
 def DDPFusePass : Pass<"ddp-fuse"> {
-  let summary = "let the all-reduce do the casts around it";
+  let summary = "let one pass over memory do what several operations say";
   let description = [{
+    A low-rank step reads the gradient three times: `ddp.project` adds the error
+    and computes P = M·Q, a `ddp.matmul` computes Q = Mᵀ·P where M lies, and
+    `ddp.reconstruct` computes P·Qᵀ and the new error.
+
     cast → all-reduce → cast back becomes one reduction with a wire type: the
     runtime casts, reduces and casts back chunk by chunk, in cache, and no
     bucket-sized array of the wire type exists.
@@ -161,8 +223,35 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
 
     Post-condition: no value has a bucket type.
   }];
-  let dependentDialects = ["::mlir::ddp::DDPDialect",
-                           "::mlir::tensor::TensorDialect"];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::ddp::DDPDialect",
+    "::mlir::linalg::LinalgDialect", "::mlir::tensor::TensorDialect"];
+}
+
+def DDPThreadStatesPass
+    : InterfacePass<"ddp-thread-states", "::mlir::FunctionOpInterface"> {
+  let summary = "load and store every state once";
+  let description = [{
+    Within a block, a load of a state that was loaded or stored before becomes
+    that value, and a store that another one follows is dropped. Where the old
+    value is needed after the new one was stored, it is copied first: load and
+    store will be the same memory.
+
+    Pre-condition: `ddp-flatten`. Uses of one state in blocks that may run in one
+    step are an error.
+
+    Before:
+
+    ```mlir
+    %a = ddp.load @s : tensor<4xf32>
+    %b = ddp.add %a, %g : tensor<4xf32>, tensor<4xf32>
+    ddp.store %b, @s : tensor<4xf32>
+    %c = ddp.load @s : tensor<4xf32>
+    ```
+
+    After: uses of `%c` are uses of `%b`.
+  }];
+  let dependentDialects = ["::mlir::bufferization::BufferizationDialect"];
 }
 
 def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {

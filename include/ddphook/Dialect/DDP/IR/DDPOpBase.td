@@ -1,0 +1,39 @@
+//===- DDPOpBase.td - base classes of operations -----------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What all operations of the dialect, and those of the bucket algebra, share.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPOPBASE_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPOPBASE_TD
+
+include "ddphook/Dialect/DDP/IR/DDPAttrs.td"
+include "ddphook/Dialect/DDP/IR/DDPDialect.td"
+include "ddphook/Dialect/DDP/IR/DDPInterfaces.td"
+include "ddphook/Dialect/DDP/IR/DDPTypes.td"
+include "mlir/IR/BuiltinAttributes.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "mlir/Interfaces/ViewLikeInterface.td"
+
+class DDP_Op<string mnemonic, list<Trait> traits = []>
+    : Op<DDP_Dialect, mnemonic, traits>;
+
+/// On buckets and tensors: results, no effect on memory. On memrefs: no results;
+/// reads the operands, writes `into`.
+class DDP_AlgebraOp<string mnemonic, list<Trait> traits = []>
+    : DDP_Op<mnemonic, !listconcat(traits, [
+        DeclareOpInterfaceMethods<DDP_AlgebraOpInterface>,
+        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
+  let hasVerifier = 1;
+  string algebraConstraints = [{
+    - (C1) on memrefs there is an `into` operand and no result; otherwise there
+      is a result, and `into`, if any, has its type.
+  }];
+}
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPOPBASE_TD

@@ -1,0 +1,158 @@
+//===- DDPStateOps.td - operations on state ----------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Variables that live from step to step, and the operations that read and
+// write them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPSTATEOPS_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPSTATEOPS_TD
+
+include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
+
+def DDP_StateOp : DDP_Op<"state", [
+    Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "declares a variable that lives from step to step";
+  let description = [{
+    All persistent memory of a module is the list of its states: they are the
+    schema of its checkpoints. A `replicated` state has the same value on all
+    ranks, a `per_rank` state has not. A state begins as zeros, unless
+
+    - `mt19937 seed S`: it is a random generator, a Mersenne twister as numpy's
+      `RandomState(S)` keeps it: 624 words and a position;
+    - `normal from @generator draws [a, b, …]`: its elements are standard normal
+      numbers that PyTorch's `randn` would give in draws of those sizes, after
+      `manual_seed` with a number from the generator (docs/parity.md).
+
+    Example:
+
+    ```mlir
+    ddp.state @powersgd.iter : i64 replicated zero
+    ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
+    ddp.state @b0.error : !ddp.bucket<f32, [64x32, 64]> per_rank zero
+    ddp.state @b0.q : !ddp.bucket<f32, [32x2]> replicated normal
+        from @powersgd.generator draws [64]
+    ```
+
+    Constraints:
+    - (C1) the type is a bucket, `i64` or `tensor<625xi32>`.
+    - (C2) `seed` is given for `mt19937`, and only there; it has 32 bits, and
+      the type is `tensor<625xi32>`.
+    - (C3) `from` and `draws` are given for `normal`, and only there; the type is
+      a bucket, and the draws add up to its elements.
+    - (C4) `from` names a state that begins as `mt19937`.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type,
+                   DDP_StatePlacementAttr:$placement, DDP_StateInitAttr:$init,
+                   OptionalAttr<I64Attr>:$seed,
+                   OptionalAttr<FlatSymbolRefAttr>:$generator,
+                   OptionalAttr<DenseI64ArrayAttr>:$draws);
+  let assemblyFormat = [{
+    $sym_name `:` $type custom<StatePlacement>($placement)
+    custom<StateInit>($init) (`seed` $seed^)? (`from` $generator^)?
+    (`draws` $draws^)? attr-dict
+  }];
+  let extraClassDeclaration = [{
+    /// 32-bit words of a random generator: the twister's 624 and a position.
+    static constexpr int64_t kGeneratorWords = 625;
+    /// The type of the state's memory.
+    ::mlir::MemRefType getBufferType();
+  }];
+  let hasVerifier = 1;
+}
+
+def DDP_LoadOp : DDP_Op<"load", [
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "the value that a state has now";
+  let description = [{
+    Example:
+
+    ```mlir
+    %e = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
+    ```
+
+    Constraints:
+    - (C1) `state` is a `ddp.state`.
+    - (C2) the result has its type, or that type flattened.
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$state);
+  let results = (outs DDP_StateValue:$value);
+  let assemblyFormat = "$state attr-dict `:` type($value)";
+}
+
+def DDP_StoreOp : DDP_Op<"store", [
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "gives a state a new value";
+  let description = [{
+    Example:
+
+    ```mlir
+    ddp.store %e, @b0.error : !ddp.bucket<f32, [64x32, 64]>
+    ```
+
+    Constraints:
+    - (C1) `state` is a `ddp.state`, but no generator.
+    - (C2) the operand has its type, or that type flattened.
+  }];
+  let arguments = (ins DDP_StateValue:$value, FlatSymbolRefAttr:$state);
+  let assemblyFormat = "$value `,` $state attr-dict `:` type($value)";
+}
+
+def DDP_StateBufferOp : DDP_Op<"state_buffer", [
+    Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "a state's memory";
+  let description = [{
+    Made by `ddp-bucket-views`. The runtime allocates it when the module is
+    loaded.
+
+    Example:
+
+    ```mlir
+    %e = ddp.state_buffer @b0.error : memref<2112xf32>
+    ```
+
+    Constraints:
+    - (C1) `state` is a `ddp.state`.
+    - (C2) the result has its elements.
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$state);
+  let results = (outs AnyStaticShapeMemRef:$buffer);
+  let assemblyFormat = "$state attr-dict `:` type($buffer)";
+}
+
+def DDP_RandomNormalOp : DDP_AlgebraOp<"random_normal", [
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "draws standard normal numbers";
+  let description = [{
+    Takes one number from the generator, which changes it, seeds PyTorch's
+    generator with that, and draws as `torch.randn` does, once for each size in
+    `draws`, one result behind the other (docs/parity.md).
+
+    Example:
+
+    ```mlir
+    %q = ddp.random_normal from @powersgd.generator draws [64]
+        : () -> !ddp.bucket<f32, [32x2]>
+    ```
+
+    Constraints:
+    - (C1) on memrefs there is an `into` operand and no result; otherwise there
+      is a result, and `into`, if any, has its type.
+    - (C2) `generator` is a `ddp.state` that begins as `mt19937`.
+    - (C3) the draws add up to the result's elements.
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$generator, DenseI64ArrayAttr:$draws,
+                   Optional<DDP_Value>:$destination);
+  let results = (outs Optional<DDP_Value>:$result);
+  let assemblyFormat = [{
+    `from` $generator `draws` $draws (`into` $destination^)? attr-dict
+    `:` functional-type(operands, results)
+  }];
+}
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPSTATEOPS_TD

@@ -1,0 +1,391 @@
+//===- LowRankOps.cpp ------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Verifiers, effects and layouts of the low-rank operations. The constraint
+// that a check enforces stands beside it by its number in the operation's
+// description.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AlgebraOps.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallBitVector.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+//===----------------------------------------------------------------------===//
+// Members and layouts
+//===----------------------------------------------------------------------===//
+
+/// All members of a bucket, in order.
+static SmallVector<int64_t> getAllMembers(BucketType bucket) {
+  return llvm::to_vector(llvm::seq<int64_t>(bucket.getNumMembers()));
+}
+
+/// Checks that members are in range and distinct, and that the matrices they
+/// are fit the members of the factors P and Q.
+static LogicalResult verifyFactors(Operation *op, BucketType bucket,
+                                   ArrayRef<int64_t> members, BucketType p,
+                                   BucketType q) {
+  if (bucket.getElementType() != p.getElementType() ||
+      bucket.getElementType() != q.getElementType())
+    return op->emitOpError() << "expected buckets of one element type";
+  if (members.size() != p.getNumMembers() ||
+      members.size() != q.getNumMembers())
+    return op->emitOpError()
+           << "expected as many members of the factors as matrices, that is "
+           << members.size() << ", but got " << p.getNumMembers() << " and "
+           << q.getNumMembers();
+  llvm::SmallBitVector seen(bucket.getNumMembers());
+  for (auto [index, member] : llvm::enumerate(members)) {
+    if (member < 0 || member >= bucket.getNumMembers() || seen[member])
+      return op->emitOpError()
+             << "expected distinct members below " << bucket.getNumMembers()
+             << ", but got " << member;
+    seen.set(member);
+    auto [rows, columns] = bucket.getMatrixShape(member);
+    auto [pRows, pRank] = p.getMatrixShape(index);
+    auto [qRows, qRank] = q.getMatrixShape(index);
+    if (rows != pRows || columns != qRows || pRank != qRank)
+      return op->emitOpError()
+             << "expected factors of a " << rows << "x" << columns
+             << " matrix, but got " << pRows << "x" << pRank << " and " << qRows
+             << "x" << qRank;
+  }
+  return success();
+}
+
+SmallVector<int64_t> mlir::ddp::getRestMembers(BucketType bucket,
+                                               ArrayRef<int64_t> members) {
+  llvm::SmallBitVector isListed(bucket.getNumMembers());
+  for (int64_t member : members)
+    isListed.set(member);
+  SmallVector<int64_t> others;
+  for (int64_t member : getAllMembers(bucket))
+    if (!isListed[member])
+      others.push_back(member);
+  return others;
+}
+
+BucketType mlir::ddp::getSubBucket(BucketType bucket,
+                                   ArrayRef<int64_t> members) {
+  SmallVector<DenseI64ArrayAttr> shapes;
+  for (int64_t member : members)
+    shapes.push_back(bucket.getShapes()[member]);
+  return BucketType::get(bucket.getContext(), bucket.getElementType(), shapes);
+}
+
+static MatrixListAttr makeLayout(BucketType bucket, ArrayRef<int64_t> members,
+                                 BucketType p) {
+  SmallVector<int64_t> offsets = {0};
+  for (int64_t member : getAllMembers(bucket))
+    offsets.push_back(offsets.back() + bucket.getNumElements(member));
+  SmallVector<int64_t> matrices, pieces;
+  int64_t pOffset = 0, qOffset = 0, restOffset = 0;
+  for (auto [index, member] : llvm::enumerate(members)) {
+    auto [rows, columns] = bucket.getMatrixShape(member);
+    int64_t rank = p.getMatrixShape(index).second;
+    matrices.append(
+        {offsets[member], pOffset, qOffset, rows, columns, rank});
+    pOffset += rows * rank;
+    qOffset += columns * rank;
+  }
+  for (int64_t member : getRestMembers(bucket, members)) {
+    int64_t count = bucket.getNumElements(member);
+    pieces.append({offsets[member], restOffset, count});
+    restOffset += count;
+  }
+  MLIRContext *context = bucket.getContext();
+  return MatrixListAttr::get(context, 0, offsets.back(),
+                             DenseI64ArrayAttr::get(context, matrices),
+                             DenseI64ArrayAttr::get(context, pieces));
+}
+
+LogicalResult
+MatrixListAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                       int64_t begin, int64_t end, DenseI64ArrayAttr matrices,
+                       DenseI64ArrayAttr pieces) {
+  auto isNegative = [](int64_t value) { return value < 0; };
+  if (begin < 0 || end < begin || matrices.size() % 6 != 0 ||
+      pieces.size() % 3 != 0 ||
+      llvm::any_of(matrices.asArrayRef(), isNegative) ||
+      llvm::any_of(pieces.asArrayRef(), isNegative)) // C1
+    return emitError() << "expected six numbers a matrix and three a piece, of "
+                       << "at least 0";
+  return success();
+}
+
+/// Buckets have no layout, tensors and memrefs have one.
+template <typename OpTy>
+static LogicalResult verifyLayout(OpTy op) {
+  bool isBucket = isa<BucketType>(op->getOperand(0).getType());
+  if (isBucket == !op.getLayout())
+    return success();
+  return op.emitOpError() << (isBucket ? "expected no layout of buckets"
+                                       : "expected a layout");
+}
+
+static BucketType getBucketType(Value value) {
+  return dyn_cast<BucketType>(value.getType());
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.add, ddp.sub
+//===----------------------------------------------------------------------===//
+
+template <typename OpTy>
+static LogicalResult verifyBinary(OpTy op) {
+  if (!haveSameElements(op.getInput().getType(),
+                        op.getRhs().getType())) // C2
+    return op.emitOpError() << "expected operands of one type, but got "
+                            << op.getInput().getType() << " and "
+                            << op.getRhs().getType();
+  if (failed(verifyDestinationType(op))) // C2
+    return failure();
+  return verifyAlgebra(op); // C1
+}
+
+#define DDP_BINARY_OP(Op)                                                      \
+  LogicalResult Op::inferReturnTypes(                                          \
+      MLIRContext *, std::optional<Location>, ValueRange operands,             \
+      DictionaryAttr, OpaqueProperties, RegionRange,                           \
+      SmallVectorImpl<Type> &types) {                                          \
+    return inferAlgebraType(operands.front(), types);                          \
+  }                                                                            \
+  LogicalResult Op::verify() { return verifyBinary(*this); }                   \
+  bool Op::mayOverwrite(unsigned, OpOperand &) { return true; }                \
+  void Op::getEffects(                                                         \
+      SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>      \
+          &effects) {                                                          \
+    getAlgebraEffects(*this, effects);                                         \
+  }
+
+DDP_BINARY_OP(AddOp)
+DDP_BINARY_OP(SubOp)
+#undef DDP_BINARY_OP
+
+//===----------------------------------------------------------------------===//
+// ddp.matmul
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The buckets of a product by their roles.
+struct MatmulRoles {
+  BucketType matrix, p, q;
+  SmallVector<int64_t> members;
+};
+} // namespace
+
+static MatmulRoles getRoles(MatmulOp op) {
+  BucketType lhs = getBucketType(op.getLhs()), rhs = getBucketType(op.getRhs()),
+             result = getBucketType(op.getResult());
+  MatmulRoles roles = {lhs, result, rhs, {}};
+  if (op.getTransposeLhs())
+    roles = {lhs, rhs, result, {}};
+  else if (op.getTransposeRhs())
+    roles = {result, lhs, rhs, {}};
+  if (std::optional<ArrayRef<int64_t>> members = op.getMembers())
+    llvm::append_range(roles.members, *members);
+  else
+    roles.members = getAllMembers(roles.matrix);
+  return roles;
+}
+
+LogicalResult MatmulOp::verify() {
+  if (getTransposeLhs() && getTransposeRhs()) // C2
+    return emitOpError() << "expected at most one operand to be transposed";
+  if (getMembers() && getTransposeRhs()) // C4
+    return emitOpError() << "expected no members with 'transpose_rhs'";
+  if (failed(verifyAlgebra(*this)) || failed(verifyLayout(*this))) // C1, C5
+    return failure();
+  if (!isa<BucketType>(getLhs().getType()))
+    return success();
+  if (!getBucketType(getRhs()) || !getBucketType(getResult())) // C3
+    return emitOpError() << "expected buckets, but got "
+                         << getRhs().getType() << " and "
+                         << getResult().getType();
+  MatmulRoles roles = getRoles(*this);
+  return verifyFactors(*this, roles.matrix, roles.members, roles.p,
+                       roles.q); // C3, C4
+}
+
+MatrixListAttr MatmulOp::inferLayout() {
+  MatmulRoles roles = getRoles(*this);
+  return makeLayout(roles.matrix, roles.members, roles.p);
+}
+
+bool MatmulOp::mayOverwrite(unsigned, OpOperand &) { return false; }
+
+void MatmulOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  getAlgebraEffects(*this, effects);
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.orthogonalize
+//===----------------------------------------------------------------------===//
+
+LogicalResult OrthogonalizeOp::inferReturnTypes(
+    MLIRContext *, std::optional<Location>, ValueRange operands, DictionaryAttr,
+    OpaqueProperties, RegionRange, SmallVectorImpl<Type> &types) {
+  return inferAlgebraType(operands.front(), types);
+}
+
+LogicalResult OrthogonalizeOp::verify() {
+  double epsilon = getEpsilon().convertToDouble();
+  if (!std::isfinite(epsilon) || epsilon < 0) // C2
+    return emitOpError() << "expected a finite epsilon of at least 0, but got "
+                         << epsilon;
+  if (failed(verifyLayout(*this)) || failed(verifyDestinationType(*this)))
+    return failure(); // C3, C4
+  return verifyAlgebra(*this); // C1
+}
+
+MatrixListAttr OrthogonalizeOp::inferLayout() {
+  BucketType bucket = getBucketType(getInput());
+  SmallVector<int64_t> matrices;
+  int64_t offset = 0;
+  // As factors Q of matrices without rows.
+  for (int64_t member : getAllMembers(bucket)) {
+    auto [rows, rank] = bucket.getMatrixShape(member);
+    matrices.append({0, 0, offset, 0, rows, rank});
+    offset += rows * rank;
+  }
+  return MatrixListAttr::get(getContext(), 0, 0,
+                             DenseI64ArrayAttr::get(getContext(), matrices),
+                             DenseI64ArrayAttr::get(getContext(), {}));
+}
+
+bool OrthogonalizeOp::mayOverwrite(unsigned, OpOperand &) { return true; }
+
+void OrthogonalizeOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  getAlgebraEffects(*this, effects);
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.resize
+//===----------------------------------------------------------------------===//
+
+LogicalResult ResizeOp::verify() {
+  Type from = getElementTypeOf(getBucket().getType());
+  Type to = getElementTypeOf(getType());
+  if (from != to) // C1
+    return emitOpError() << "expected buckets of one element type, but got "
+                         << from << " and " << to;
+  return success();
+}
+
+OpFoldResult ResizeOp::fold(FoldAdaptor) {
+  return getBucket().getType() == getType() ? getBucket() : OpFoldResult();
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.project
+//===----------------------------------------------------------------------===//
+
+LogicalResult ProjectOp::verify() {
+  if (getError() &&
+      !haveSameElements(getError().getType(), getInput().getType())) // C2
+    return emitOpError() << "expected an error of the operand's type, but got "
+                         << getError().getType();
+  if (failed(verifyLayout(*this))) // C4
+    return failure();
+  auto bucket = dyn_cast<BucketType>(getInput().getType());
+  if (!bucket) {
+    unsigned numValues = 1 + (getError() ? 1 : 0) +
+                         (getLayout()->getPieces().empty() ? 0 : 1);
+    return verifyAlgebra(*this, numValues); // C1
+  }
+  SmallVector<int64_t> rest = getRestMembers(bucket, getMembers());
+  unsigned numValues = 1 + (getError() ? 1 : 0) + (rest.empty() ? 0 : 1);
+  if (failed(verifyAlgebra(*this, numValues))) // C1
+    return failure();
+  auto factor = getBucketType(getFactor());
+  auto p = getBucketType(getValues()[getError() ? 1 : 0]);
+  if (!factor || !p)
+    return emitOpError() << "expected a bucket of factors";
+  if (getError() && getValues().front().getType() != bucket) // C1
+    return emitOpError() << "expected the sum to have the operand's type";
+  if (!rest.empty() &&
+      getValues().back().getType() != getSubBucket(bucket, rest)) // C1
+    return emitOpError() << "expected the rest to be "
+                         << getSubBucket(bucket, rest) << ", but got "
+                         << getValues().back().getType();
+  return verifyFactors(*this, bucket, getMembers(), p, factor); // C3
+}
+
+MatrixListAttr ProjectOp::inferLayout() {
+  return makeLayout(getBucketType(getInput()), getMembers(),
+                    getBucketType(getValues()[getError() ? 1 : 0]));
+}
+
+bool ProjectOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {
+  // M may take the place of what it is the sum of.
+  return getError() && resultNumber == 0 &&
+         (operand.get() == getError() || operand.get() == getInput());
+}
+
+void ProjectOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  getAlgebraEffects(*this, effects);
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.reconstruct
+//===----------------------------------------------------------------------===//
+
+LogicalResult ReconstructOp::verify() {
+  if (getGroup() && !getMatrix()) // C5
+    return emitOpError() << "expected a process group only with a matrix";
+  if (failed(verifyLayout(*this))) // C4
+    return failure();
+  if (failed(verifyAlgebra(*this, getMatrix() ? 2 : 1))) // C1
+    return failure();
+  auto p = getBucketType(getP()), q = getBucketType(getQ());
+  if (!p)
+    return success();
+  auto bucket = getBucketType(getValues().front());
+  if (!q || !bucket)
+    return emitOpError() << "expected buckets";
+  if (getMatrix() && (getMatrix().getType() != bucket ||
+                      getValues().back().getType() != bucket)) // C2
+    return emitOpError() << "expected matrix and error to have the type "
+                         << bucket;
+  SmallVector<int64_t> rest = getRestMembers(bucket, getMembers());
+  if (rest.empty() != !getRest() ||
+      (getRest() &&
+       getRest().getType() != getSubBucket(bucket, rest))) // C1
+    return emitOpError() << "expected the rest to be "
+                         << getSubBucket(bucket, rest);
+  return verifyFactors(*this, bucket, getMembers(), p, q); // C3
+}
+
+LogicalResult ReconstructOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  if (!getGroupAttr())
+    return success();
+  return verifyGroup(*this, getGroupAttr(), symbols); // C5
+}
+
+MatrixListAttr ReconstructOp::inferLayout() {
+  return makeLayout(getBucketType(getValues().front()), getMembers(),
+                    getBucketType(getP()));
+}
+
+bool ReconstructOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {
+  return resultNumber == 1 && operand.get() == getMatrix();
+}
+
+void ReconstructOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  getAlgebraEffects(*this, effects);
+}

@@ -1,0 +1,191 @@
+//===- StateOps.cpp --------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Verifiers and effects of the operations on state. The constraint that a check
+// enforces stands beside it by its number in the operation's description.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AlgebraOps.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/STLExtras.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+//===----------------------------------------------------------------------===//
+// ddp.state
+//===----------------------------------------------------------------------===//
+
+static bool isGeneratorType(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.getElementType().isInteger(32) &&
+         tensor.getShape() == ArrayRef<int64_t>{StateOp::kGeneratorWords};
+}
+
+LogicalResult StateOp::verify() {
+  auto bucket = dyn_cast<BucketType>(getType());
+  if (!bucket && !getType().isInteger(64) &&
+      !isGeneratorType(getType())) // C1
+    return emitOpError() << "expected a bucket, i64 or tensor<"
+                         << StateOp::kGeneratorWords << "xi32>, but got "
+                         << getType();
+  bool isGenerator = getInit() == StateInit::MT19937;
+  if (isGenerator != getSeed().has_value()) // C2
+    return emitOpError() << "expected a seed with 'mt19937', and only there";
+  if (isGenerator && !isGeneratorType(getType())) // C2
+    return emitOpError() << "expected 'mt19937' of type tensor<"
+                         << StateOp::kGeneratorWords << "xi32>, but got "
+                         << getType();
+  if (isGenerator && *getSeed() > UINT32_MAX) // C2
+    return emitOpError() << "expected a seed from 0 to " << UINT32_MAX
+                         << ", but got " << static_cast<int64_t>(*getSeed());
+  bool isNormal = getInit() == StateInit::Normal;
+  if (isNormal != getGenerator().has_value() ||
+      isNormal != getDraws().has_value()) // C3
+    return emitOpError()
+           << "expected 'from' and 'draws' with 'normal', and only there";
+  if (!isNormal)
+    return success();
+  if (!bucket) // C3
+    return emitOpError() << "expected 'normal' of a bucket, but got "
+                         << getType();
+  return verifyDraws(getOperation(), *getDraws(), bucket.getNumElements());
+}
+
+LogicalResult mlir::ddp::verifyDraws(Operation *op, ArrayRef<int64_t> draws,
+                                     int64_t numElements) {
+  if (llvm::any_of(draws, [](int64_t draw) { return draw < 0; }))
+    return op->emitOpError() << "expected draws of at least 0 elements";
+  int64_t sum = llvm::sum_of(draws);
+  if (sum != numElements)
+    return op->emitOpError() << "expected draws of " << numElements
+                             << " elements together, but got " << sum;
+  return success();
+}
+
+/// Looks up a state; an error where there is none.
+static StateOp lookupState(Operation *op, FlatSymbolRefAttr symbol,
+                           SymbolTableCollection &symbols) {
+  auto state = symbols.lookupNearestSymbolFrom<StateOp>(op, symbol);
+  if (!state)
+    op->emitOpError() << "expected " << symbol << " to be a 'ddp.state'";
+  return state;
+}
+
+static LogicalResult verifyGenerator(Operation *op, FlatSymbolRefAttr symbol,
+                                     SymbolTableCollection &symbols) {
+  StateOp state = lookupState(op, symbol, symbols);
+  if (!state)
+    return failure();
+  if (state.getInit() != StateInit::MT19937)
+    return op->emitOpError()
+           << "expected " << symbol << " to begin as 'mt19937'";
+  return success();
+}
+
+LogicalResult StateOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  if (!getGeneratorAttr())
+    return success();
+  return verifyGenerator(*this, getGeneratorAttr(), symbols); // C4
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.load, ddp.store, ddp.state_buffer
+//===----------------------------------------------------------------------===//
+
+/// Whether `type` is the state's type, or that type flattened.
+static bool isValueOf(StateOp state, Type type) {
+  if (auto bucket = dyn_cast<BucketType>(state.getType()))
+    return type == bucket || type == bucket.getFlatType();
+  return type == state.getType();
+}
+
+template <typename OpTy>
+static LogicalResult verifyAccess(OpTy op, SymbolTableCollection &symbols) {
+  StateOp state = lookupState(op, op.getStateAttr(), symbols); // C1
+  if (!state)
+    return failure();
+  Type type = op.getValue().getType();
+  if (!isValueOf(state, type)) // C2
+    return op.emitOpError() << "expected a value of " << op.getStateAttr()
+                            << "'s type " << state.getType() << ", but got "
+                            << type;
+  return success();
+}
+
+LogicalResult LoadOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyAccess(*this, symbols);
+}
+
+void LoadOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  effects.emplace_back(MemoryEffects::Read::get(), StateResource::get());
+}
+
+LogicalResult StoreOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  if (failed(verifyAccess(*this, symbols)))
+    return failure();
+  auto state =
+      symbols.lookupNearestSymbolFrom<StateOp>(getOperation(), getStateAttr());
+  if (state.getInit() == StateInit::MT19937) // C1
+    return emitOpError() << "expected a state that is no random generator, but "
+                         << "got " << getStateAttr();
+  return success();
+}
+
+void StoreOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  effects.emplace_back(MemoryEffects::Write::get(), StateResource::get());
+}
+
+LogicalResult StateBufferOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  StateOp state = lookupState(*this, getStateAttr(), symbols); // C1
+  if (!state)
+    return failure();
+  MemRefType expected = state.getBufferType();
+  if (getType() != expected) // C2
+    return emitOpError() << "expected " << expected << ", but got "
+                         << getType();
+  return success();
+}
+
+MemRefType StateOp::getBufferType() {
+  Type type = getType();
+  if (auto bucket = dyn_cast<BucketType>(type))
+    type = bucket.getFlatType();
+  if (auto tensor = dyn_cast<RankedTensorType>(type))
+    return MemRefType::get(tensor.getShape(), tensor.getElementType());
+  return MemRefType::get({}, type);
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.random_normal
+//===----------------------------------------------------------------------===//
+
+LogicalResult RandomNormalOp::verify() {
+  if (failed(verifyAlgebra(*this))) // C1
+    return failure();
+  Value value = getResult() ? getResult() : getDestination();
+  return verifyDraws(getOperation(), getDraws(),
+                     getNumElementsOf(value.getType())); // C3
+}
+
+LogicalResult RandomNormalOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGenerator(*this, getGeneratorAttr(), symbols); // C2
+}
+
+bool RandomNormalOp::mayOverwrite(unsigned, OpOperand &) { return false; }
+
+void RandomNormalOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  effects.emplace_back(MemoryEffects::Read::get(), StateResource::get());
+  effects.emplace_back(MemoryEffects::Write::get(), StateResource::get());
+  getAlgebraEffects(*this, effects);
+}

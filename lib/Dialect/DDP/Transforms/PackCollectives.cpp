@@ -1,0 +1,103 @@
+//===- PackCollectives.cpp -------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-pack-collectives: all-reduces of one bucket that do not depend on each
+// other travel together.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/IR/Dominance.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPPACKCOLLECTIVESPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Whether two all-reduces do the same to their operands, of the same bucket.
+static bool isAlike(AllReduceOp a, AllReduceOp b) {
+  return a.getReduction() == b.getReduction() && a.getGroup() == b.getGroup() &&
+         a.getBucketName() == b.getBucketName() &&
+         a.getWire() == b.getWire() &&
+         a->getDiscardableAttrDictionary() ==
+             b->getDiscardableAttrDictionary() &&
+         getElementTypeOf(a.getInput().getType()) ==
+             getElementTypeOf(b.getInput().getType());
+}
+
+/// Reduces the operands of `ops` in one collective, in the place of the first.
+static void pack(ArrayRef<AllReduceOp> ops) {
+  AllReduceOp first = ops.front();
+  OpBuilder builder(first);
+  Location loc = first.getLoc();
+  SmallVector<Value> parts;
+  SmallVector<DenseI64ArrayAttr> shapes;
+  for (AllReduceOp op : ops) {
+    parts.push_back(op.getInput());
+    llvm::append_range(shapes,
+                       cast<BucketType>(op.getInput().getType()).getShapes());
+  }
+  auto type = BucketType::get(
+      builder.getContext(), getElementTypeOf(parts.front().getType()), shapes);
+  Value packed =
+      ConcatOp::create(builder, loc, type, parts, DenseI64ArrayAttr());
+  auto reduced = AllReduceOp::create(
+      builder, loc, type, first.getReductionAttr(), packed,
+      first.getGroupAttr(), first.getWireAttr(), first.getBucketNameAttr(),
+      /*destination=*/Value());
+  reduced->setDiscardableAttrs(first->getDiscardableAttrDictionary());
+  int64_t member = 0;
+  for (AllReduceOp op : ops) {
+    int64_t size =
+        cast<BucketType>(op.getInput().getType()).getNumMembers();
+    SmallVector<int64_t> members =
+        llvm::to_vector(llvm::seq<int64_t>(member, member + size));
+    member += size;
+    op.getResult().replaceAllUsesWith(ExtractOp::create(
+        builder, loc, reduced.getResult(),
+        builder.getDenseI64ArrayAttr(members)));
+  }
+  for (AllReduceOp op : ops)
+    op.erase();
+}
+
+namespace {
+struct PackCollectivesPass
+    : public ddp::impl::DDPPackCollectivesPassBase<PackCollectivesPass> {
+  using DDPPackCollectivesPassBase::DDPPackCollectivesPassBase;
+
+  void runOnOperation() override {
+    DominanceInfo dominance(getOperation());
+    SmallVector<SmallVector<AllReduceOp>> sets;
+    getOperation()->walk([&](Block *block) {
+      // By bucket, the set that is open for more.
+      llvm::DenseMap<StringRef, unsigned> open;
+      for (auto op : block->getOps<AllReduceOp>()) {
+        if (!isa<BucketType>(op.getInput().getType()) || !op.getBucketName() ||
+            op.getDestination())
+          continue;
+        auto [it, isNew] = open.try_emplace(*op.getBucketName(), sets.size());
+        if (!isNew) {
+          AllReduceOp first = sets[it->second].front();
+          if (isAlike(first, op) &&
+              dominance.properlyDominates(op.getInput(), first)) {
+            sets[it->second].push_back(op);
+            continue;
+          }
+          it->second = sets.size();
+        }
+        sets.push_back({op});
+      }
+    });
+    for (ArrayRef<AllReduceOp> set : sets)
+      if (set.size() > 1)
+        pack(set);
+  }
+};
+} // namespace
