@@ -8,6 +8,7 @@ import os
 import pytest
 
 import oracle
+import powersgd_cases
 import runner
 
 
@@ -32,3 +33,19 @@ def pool():
 @pytest.fixture
 def free_port():
     return runner.free_port()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What PowerSGD's tests measured; limits are in powersgd_cases.py."""
+    lines = []
+    for kind, deviations in sorted(powersgd_cases.MEASURED.items()):
+        numbers = sorted(deviations.worst.items())
+        lines.append(f"{kind}: " + ", ".join(f"{k} {v:.1e}" for k, v in numbers))
+    for name, drift in powersgd_cases.DRIFT.items():
+        chosen = [(n, drift[n - 1]) for n in (1, 2, 3, 4, 5, 8, 20) if n <= len(drift)]
+        steps = ", ".join(f"{n}: {value:.0e}" for n, value in chosen)
+        lines.append(f"drift of {name} at compressed step {steps}")
+    if lines:
+        terminalreporter.section("PowerSGD: largest relative deviations")
+        for line in lines:
+            terminalreporter.line(line)

@@ -211,12 +211,15 @@ class Model:
 
     def snapshot(self, rank):
         """P and Q are those of `mean`: PyTorch knows no other."""
+        def stored(memory):
+            return {b: self.math.store(values.copy()) for b, values in memory.items()}
+
         return Snapshot(
             self.iter,
             powersgd_random.generator_words(self.generator),
-            {b: self.math.store(e) for b, e in self.error[rank].items()},
-            {b: self.math.store(p) for b, p in self.p.items()},
-            {b: self.math.store(q) for b, q in self.q.items()},
+            stored(self.error[rank]),
+            stored(self.p),
+            stored(self.q),
             tuple(self.stats),
         )
 

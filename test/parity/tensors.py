@@ -22,6 +22,8 @@ DTYPES = {
     "f32": (np.float32, "F32"),
     "f64": (np.float64, "F64"),
 }
+# What files may hold beside gradients: counters and generators in states.
+_FILE_DTYPES = {**DTYPES, "i32": (np.int32, "I32"), "i64": (np.int64, "I64")}
 _BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -31,7 +33,7 @@ class Tensor:
     data: np.ndarray
 
     def __post_init__(self):
-        expected = np.dtype(DTYPES[self.dtype][0])
+        expected = np.dtype(_FILE_DTYPES[self.dtype][0])
         if self.data.dtype != expected:
             raise TypeError(
                 f"expected {expected} to store {self.dtype}, but got "
@@ -53,7 +55,7 @@ class Tensor:
 
 
 def itemsize(dtype):
-    return np.dtype(DTYPES[dtype][0]).itemsize
+    return np.dtype(_FILE_DTYPES[dtype][0]).itemsize
 
 
 def difference(got, want):
@@ -83,7 +85,7 @@ def encode(tensors):
     for name, tensor in tensors.items():
         blob = np.ascontiguousarray(tensor.data).tobytes()
         header[name] = {
-            "dtype": DTYPES[tensor.dtype][1],
+            "dtype": _FILE_DTYPES[tensor.dtype][1],
             "shape": list(tensor.data.shape),
             "data_offsets": [offset, offset + len(blob)],
         }
@@ -108,7 +110,7 @@ def load(path):
     header = json.loads(raw[8 : 8 + length])
     header.pop("__metadata__", None)
     data = memoryview(raw)[8 + length :]
-    names = {name: dtype for dtype, (_, name) in DTYPES.items()}
+    names = {name: dtype for dtype, (_, name) in _FILE_DTYPES.items()}
     tensors, end = {}, 0
     for name, entry in sorted(
         header.items(), key=lambda item: item[1]["data_offsets"]
@@ -117,7 +119,7 @@ def load(path):
         begin, stop = entry["data_offsets"]
         if begin != end or stop - begin != math.prod(shape) * itemsize(dtype):
             raise ValueError(f"{path}: {name} has wrong offsets {begin}, {stop}")
-        array = np.frombuffer(data[begin:stop], DTYPES[dtype][0])
+        array = np.frombuffer(data[begin:stop], _FILE_DTYPES[dtype][0])
         tensors[name] = Tensor(dtype, array.reshape(shape))
         end = stop
     if end != len(data):
