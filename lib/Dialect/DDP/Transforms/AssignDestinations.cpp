@@ -58,6 +58,7 @@ private:
   void assign(AlgebraOpInterface op);
   void lower(ConcatOp op);
   void aliasResults(scf::IfOp op);
+  void yieldInOneBuffer(scf::IfOp op, OpResult result);
   Value findConcatSlice(AlgebraOpInterface op, Value result);
   Value findDyingOperand(AlgebraOpInterface op, OpResult result);
   Value findDeadBuffer(AlgebraOpInterface op, Value result);
@@ -240,19 +241,61 @@ void Assigner::assign(AlgebraOpInterface op) {
     setRoot(result, roots.lookup(destination));
 }
 
+/// Lets all branches leave a result in the same buffer: one that a branch leaves
+/// it in already, from outside of the branches, or else a new one. Otherwise
+/// the result's memory would have a layout that only the run decides.
+void Assigner::yieldInOneBuffer(scf::IfOp op, OpResult result) {
+  SmallVector<OpOperand *> yields;
+  llvm::SmallSetVector<Value, 2> candidates;
+  for (Region *region : op.getRegions()) {
+    OpOperand &operand = region->front().getTerminator()->getOpOperand(
+        result.getResultNumber());
+    yields.push_back(&operand);
+    candidates.insert(roots.lookup(operand.get()));
+  }
+  auto type = dyn_cast<RankedTensorType>(result.getType());
+  // Other programs' branches are left as they are.
+  if (!type || (candidates.size() == 1 && candidates[0] == Value()) ||
+      (candidates.size() == 1 &&
+       llvm::all_of(yields, [&](OpOperand *yield) {
+         return candidates[0].getType() == type;
+       })))
+    return;
+  Value chosen;
+  for (Value root : candidates)
+    if (root && root.getType() == type && !root.getDefiningOp<LoadOp>() &&
+        root.getParentBlock() == op->getBlock() &&
+        llvm::all_of(yields, [&](OpOperand *yield) {
+          return roots.lookup(yield->get()) == root ||
+                 isDeadAfter(root, Value(), yield->getOwner());
+        }))
+      chosen = root;
+  if (!chosen) {
+    OpBuilder builder(op);
+    chosen = tensor::EmptyOp::create(builder, op.getLoc(), type.getShape(),
+                                     type.getElementType());
+    setRoot(chosen, chosen);
+  }
+  for (OpOperand *yield : yields) {
+    if (roots.lookup(yield->get()) == chosen)
+      continue;
+    OpBuilder builder(yield->getOwner());
+    yield->set(bufferization::MaterializeInDestinationOp::create(
+                   builder, op.getLoc(), type, yield->get(), chosen)
+                   .getResult());
+    setRoot(yield->get(), chosen);
+  }
+}
+
 /// What a branch yields lives on in the result.
 void Assigner::aliasResults(scf::IfOp op) {
+  if (op.getElseRegion().empty())
+    return;
   for (OpResult result : op.getResults()) {
-    llvm::SmallSetVector<Value, 2> yielded;
-    for (Region *region : op.getRegions())
-      if (!region->empty())
-        yielded.insert(roots.lookup(region->front().getTerminator()->getOperand(
-            result.getResultNumber())));
-    for (Value root : yielded)
-      if (root)
-        aliases[root].push_back(result);
-    if (yielded.size() == 1 && yielded[0])
-      roots[result] = yielded[0];
+    yieldInOneBuffer(op, result);
+    if (Value root = roots.lookup(op.thenYield()->getOperand(
+            result.getResultNumber())))
+      setRoot(result, root);
   }
 }
 
