@@ -62,14 +62,14 @@ func.func @slice_used_again(%g: tensor<4xf32>)
   return %r, %x : tensor<4xf32>, tensor<2xf32>
 }
 
-// Another type has other memory.
+// Another type has other memory; a buffer that nothing needs any more is used
+// again.
 // CHECK-LABEL: func @cast(
 // CHECK:         %[[B:.+]] = ddp.pack
 // CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf16>
 // CHECK-NEXT:    %[[H:.+]] = ddp.cast %[[B]] into %[[E]] : tensor<4xf16>, : tensor<4xf32> -> tensor<4xf16>
 // CHECK-NEXT:    %[[S:.+]] = ddp.all_reduce mean %[[H]] on @dp into %[[H]]
-// CHECK-NEXT:    %[[F:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:    ddp.cast %[[S]] into %[[F]] : tensor<4xf32>, : tensor<4xf16> -> tensor<4xf32>
+// CHECK-NEXT:    ddp.cast %[[S]] into %[[B]] : tensor<4xf32>, : tensor<4xf16> -> tensor<4xf32>
 func.func @cast(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %h = ddp.cast %b : tensor<4xf32> -> tensor<4xf16>

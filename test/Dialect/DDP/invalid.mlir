@@ -410,9 +410,9 @@ func.func @extract_negative(%b: !ddp.bucket<f32, [4, 5]>) {
 // -----
 
 // C1
-func.func @extract_not_adjacent(%b: !ddp.bucket<f32, [4, 5, 6]>) {
-  // expected-error @+1 {{expected adjacent members, but got 2 after 0}}
-  %0 = ddp.extract %b [0, 2] : !ddp.bucket<f32, [4, 5, 6]>
+func.func @extract_twice(%b: !ddp.bucket<f32, [4, 5, 6]>) {
+  // expected-error @+1 {{expected distinct members, but got 2 twice}}
+  %0 = ddp.extract %b [2, 0, 2] : !ddp.bucket<f32, [4, 5, 6]>
   return
 }
 
