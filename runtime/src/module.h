@@ -16,6 +16,8 @@
 #include "process_groups.h"
 
 #include <initializer_list>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace ddphook {
@@ -59,6 +61,7 @@ struct ddphook_module {
 
   ddphook::Status enter(int32_t entry);
   ddphook::Status leave();
+  bool isRunning() const { return currentEntry >= 0; }
 
   // The rest keeps the first failure of the step for leave(), and does nothing
   // after it.
@@ -100,6 +103,8 @@ struct ddphook_module {
   ddphook::DeviceMemory arena;
   ddphook::DeviceMemory stateArena;
   ddphook_stats_t stats = {};
+  /// Manifests of the checkpoints that it saved.
+  std::set<std::string> checkpoints;
   /// The compiled module's handle points here.
   bool isPublished = false;
 

@@ -278,14 +278,18 @@ void ddphook::seedGenerator(uint32_t seed, int32_t *generator) {
   MersenneTwister(seed).store(generator);
 }
 
+bool ddphook::isGenerator(const int32_t *generator) {
+  const int32_t position = generator[generatorElements - 1];
+  return position >= 0 && position <= int32_t(MersenneTwister::size);
+}
+
 Status ddphook::drawNormal(int32_t *generator, const int64_t *draws,
                            int64_t drawCount, void *out, Dtype dtype) {
-  const int32_t position = generator[generatorElements - 1];
-  if (position < 0 || position > int32_t(MersenneTwister::size))
+  if (!isGenerator(generator))
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected a random generator with a position from 0 to %u, "
                  "but got %d",
-                 MersenneTwister::size, position);
+                 MersenneTwister::size, generator[generatorElements - 1]);
   for (int64_t i = 0; i < drawCount; ++i)
     if (draws[i] < 0)
       return error(DDPHOOK_INVALID_ARGUMENT,

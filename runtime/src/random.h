@@ -25,6 +25,9 @@ constexpr int64_t generatorElements = 625;
 /// Writes the state of `RandomState(seed)`.
 void seedGenerator(uint32_t seed, int32_t *generator);
 
+/// Whether memory can be a generator: its position is one.
+bool isGenerator(const int32_t *generator);
+
 /// Takes `randint(1e9)` from the generator, seeds PyTorch's CPU generator with
 /// it, and writes `randn(draw)` for each of `drawCount` draws, one behind the
 /// other. Draws of nothing are fine; the number is taken even when there is no

@@ -103,6 +103,70 @@ typedef struct ddphook_stats {
 DDPHOOK_API ddphook_status_t ddphook_module_stats(
     const ddphook_compiled_module_t *module, ddphook_stats_t *stats);
 
+/*===-- Checkpoints ----------------------------------------------------------
+ *
+ * What a module keeps from step to step, error feedback and random generators
+ * say, as files: one safetensors file per rank, with one tensor per state, and
+ * a manifest. docs/checkpoints.md describes them, and how a script writes the
+ * states of another program.
+ *
+ * `pattern` names the files of all ranks: {rank} in it is replaced by a rank's
+ * number, and by "manifest" (with .json) for the manifest. A world of one may
+ * go without it.
+ *
+ * Collective, between steps: all ranks call with the same flags. When a rank
+ * fails, its status says why, all others get ABORTED with its message, and
+ * nothing has changed anywhere; the context is unharmed.
+ *===------------------------------------------------------------------------*/
+
+typedef enum ddphook_state_flag {
+  /* Saving: replaces also a checkpoint of another plan, and what is in the
+   * manifest's place but no manifest. */
+  DDPHOOK_STATE_REPLACE = 1,
+  /* Loading: refuses what would not give every state its saved value: a
+   * checkpoint of another world size, a plain file that lacks a state. */
+  DDPHOOK_STATE_STRICT = 2,
+  /* Loading: takes plain safetensors files where there is no manifest. */
+  DDPHOOK_STATE_PLAIN = 4
+} ddphook_state_flag_t;
+
+/* What a load did on this rank. */
+typedef struct ddphook_state_info {
+  size_t struct_size; /* set by the caller */
+  int32_t world_size; /* of the job that saved; 0: plain files */
+  int32_t loaded;     /* states that have their saved value */
+  int32_t zeroed; /* states of single ranks, zero after another world size */
+  int32_t kept;   /* states that a plain file lacks, unchanged */
+} ddphook_state_info_t;
+
+/* Saves the states of a loaded module. Whatever happens, the process or the
+ * machine dying included, afterwards there is the checkpoint that was there
+ * before, or the new one, whole; when DDPHOOK_OK is returned, the new one, on
+ * disk. FAILED_PRECONDITION where another plan's checkpoint would be replaced,
+ * or that of another loaded module; RESOURCE_EXHAUSTED when the disk is full.
+ */
+DDPHOOK_API ddphook_status_t
+ddphook_state_save(const ddphook_compiled_module_t *module, const char *pattern,
+                   uint32_t flags);
+
+/* Gives the states of a loaded module the values of a checkpoint, bit by bit.
+ * PLAN_MISMATCH: it belongs to another plan. DATA_LOSS: a file is damaged, or
+ * not of this checkpoint. IO_ERROR: one is missing.
+ *
+ * After a save by another number of ranks, replicated states (factors,
+ * counters, generators) are loaded, from the file of rank 0 of both jobs, and
+ * those of single ranks (errors) become zero. With DDPHOOK_STATE_STRICT that is
+ * FAILED_PRECONDITION.
+ *
+ * A plain file, with DDPHOOK_STATE_PLAIN, has tensors by the names of states,
+ * of their type, and of their shape or flat. INVALID_ARGUMENT: a tensor fits no
+ * state, or ranks have different values of a replicated one.
+ *
+ * `info` may be null. */
+DDPHOOK_API ddphook_status_t
+ddphook_state_load(const ddphook_compiled_module_t *module, const char *pattern,
+                   uint32_t flags, ddphook_state_info_t *info);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,372 @@
+//===- checkpoint_load.cpp - loads the states of a module -----------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Rank 0 reads the manifest and shows it to all, so only its machine needs to
+// have it. Every rank reads its file into an image of its states; when all
+// images are whole and agree, and not before, states change.
+//
+//===----------------------------------------------------------------------===//
+#include "agreement.h"
+#include "checkpoint.h"
+#include "checkpoint_files.h"
+#include "random.h"
+#include "state.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+using namespace ddphook;
+
+static const char task[] = "load its states";
+
+namespace {
+
+/// Loads states; what it is made of is the same on all ranks, but for files.
+class Loader {
+public:
+  Loader(ddphook_module &module, const std::string &pattern, uint32_t flags)
+      : module(module), context(module.context), states(module.plan.states),
+        pattern(pattern), flags(flags), manifestPath(manifestFile(pattern)) {}
+
+  Status load(ddphook_state_info_t *info);
+
+private:
+  Status checkCall() const;
+  Status findManifest();
+  bool isOtherWorld() const {
+    return manifest && manifest->worldSize != context.worldSize();
+  }
+  bool isReplicated(size_t state) const {
+    return states[state].placement == StatePlacement::Replicated;
+  }
+  char *imageOf(size_t state) { return image.data() + states[state].offset; }
+
+  Status readImage();
+  Status readCheckpoint(int rank);
+  Status openRankFile(const std::string &path, int rank,
+                      std::unique_ptr<SafetensorsReader> *reader) const;
+  Status readPlain();
+  Status checkValues();
+  std::string hashReplicated();
+  Status compareReplicated(const std::vector<std::string> &hashes) const;
+  Status broadcastReplicated();
+  Status writeStates();
+
+  ddphook_module &module;
+  Context &context;
+  const std::vector<PlanState> &states;
+  const std::string &pattern;
+  const uint32_t flags;
+  const std::string manifestPath;
+
+  /// None: plain files.
+  std::optional<Manifest> manifest;
+  std::vector<char> image;
+  ddphook_state_info_t result = {};
+};
+
+} // namespace
+
+Status Loader::checkCall() const {
+  constexpr uint32_t known = DDPHOOK_STATE_STRICT | DDPHOOK_STATE_PLAIN;
+  if (flags & ~known)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected no flags but DDPHOOK_STATE_STRICT and "
+                 "DDPHOOK_STATE_PLAIN, but got %u",
+                 flags);
+  if (pattern.empty())
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a pattern of file names, but got an empty one");
+  if (module.isRunning())
+    return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
+  return Status::ok();
+}
+
+/// Gives every rank rank 0's manifest.
+Status Loader::findManifest() {
+  Status status = checkCall();
+  std::string text;
+  if (status.isOk() && context.rank() == 0)
+    status = readManifestText(manifestPath, &text);
+  const std::string mine = std::to_string(flags);
+  std::vector<std::string> all;
+  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_load", task, status,
+                                mine + " " + text, &all));
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].compare(0, mine.size() + 1, mine + " ") != 0)
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "rank %zu loads states with other flags than rank %d", rank,
+                   context.rank());
+
+  text = all[0].substr(mine.size() + 1);
+  if (text.empty()) {
+    if (!(flags & DDPHOOK_STATE_PLAIN))
+      return error(DDPHOOK_IO_ERROR,
+                   "there is no checkpoint: '%s' does not exist",
+                   manifestPath.c_str());
+    if (context.worldSize() > 1 && rankFile(pattern, 0) == rankFile(pattern, 1))
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected {rank} in the pattern of the files of %d ranks, "
+                   "but got '%s'",
+                   context.worldSize(), pattern.c_str());
+    return Status::ok();
+  }
+  Manifest found;
+  DDPHOOK_RETURN_IF_ERROR(parseManifest(text, manifestPath, &found));
+  if (found.planHash != module.compiled->plan_hash)
+    return error(DDPHOOK_PLAN_MISMATCH,
+                 "the checkpoint of '%s' belongs to another plan: expected "
+                 "the module's hash %s, but got %s",
+                 manifestPath.c_str(),
+                 printHash(module.compiled->plan_hash).c_str(),
+                 printHash(found.planHash).c_str());
+  manifest = found;
+  if (isOtherWorld() && (flags & DDPHOOK_STATE_STRICT))
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "the checkpoint of '%s' is of another world size: expected "
+                 "%d ranks, but got %d",
+                 manifestPath.c_str(), context.worldSize(), found.worldSize);
+  return Status::ok();
+}
+
+/// The file of `rank`, which may not have its final name yet.
+Status Loader::openRankFile(const std::string &path, int rank,
+                            std::unique_ptr<SafetensorsReader> *reader) const {
+  Status status;
+  for (const std::string &name :
+       {path, pendingFile(path, manifest->generation)}) {
+    *reader = std::make_unique<SafetensorsReader>();
+    Status opened = (*reader)->open(name);
+    if (opened.isOk() &&
+        generationOf((*reader)->header()) == manifest->generation)
+      return Status::ok();
+    // What is wrong with the file by its final name says more.
+    if (!status.isOk())
+      continue;
+    status = opened.isOk()
+                 ? error(DDPHOOK_DATA_LOSS,
+                         "'%s' is not rank %d's file of the checkpoint of "
+                         "'%s'%s",
+                         path.c_str(), rank, manifestPath.c_str(),
+                         hasRankMetadata((*reader)->header())
+                             ? ", but of another one"
+                             : "")
+                 : opened;
+  }
+  return status;
+}
+
+Status Loader::readCheckpoint(int rank) {
+  const std::string path = rankFile(pattern, rank);
+  std::unique_ptr<SafetensorsReader> reader;
+  DDPHOOK_RETURN_IF_ERROR(openRankFile(path, rank, &reader));
+  std::vector<uint64_t> checksums;
+  Status status =
+      checkRankMetadata(reader->header(), *manifest, rank, states, &checksums);
+  if (!status.isOk())
+    return withContext(std::move(status), "'" + path + "'");
+  if (reader->header().tensors.size() != states.size())
+    return error(DDPHOOK_DATA_LOSS, "'%s': expected %zu tensors, but got %zu",
+                 path.c_str(), states.size(), reader->header().tensors.size());
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (isOtherWorld() && !isReplicated(i))
+      continue;
+    const TensorView expected = stateTensor(states[i]);
+    const TensorInfo *tensor = reader->find(expected.name);
+    if (!tensor || tensor->type != expected.type ||
+        tensor->shape != expected.shape)
+      return error(DDPHOOK_DATA_LOSS,
+                   "'%s': expected a tensor '%s' of type %s and shape %s",
+                   path.c_str(), expected.name.c_str(),
+                   tensorTypeName(expected.type),
+                   printShape(expected.shape).c_str());
+    DDPHOOK_RETURN_IF_ERROR(reader->read(*tensor, imageOf(i)));
+    const uint64_t hash =
+        XXH3_64bits(imageOf(i), static_cast<size_t>(states[i].bytes));
+    if (hash != checksums[i])
+      return error(DDPHOOK_DATA_LOSS,
+                   "'%s': tensor '%s' is damaged: expected the checksum %s, "
+                   "but got %s",
+                   path.c_str(), expected.name.c_str(),
+                   printHash(checksums[i]).c_str(), printHash(hash).c_str());
+  }
+  return Status::ok();
+}
+
+/// Whether a tensor may stand for a state: as it is, or flat.
+static bool fits(const TensorInfo &tensor, const PlanState &state) {
+  const std::vector<int64_t> flat = {state.bytes / stateDtypeSize(state.dtype)};
+  return tensor.type == stateTensorType(state.dtype) &&
+         (tensor.shape == flat || tensor.shape == stateTensor(state).shape);
+}
+
+Status Loader::readPlain() {
+  const std::string path = rankFile(pattern, context.rank());
+  SafetensorsReader reader;
+  DDPHOOK_RETURN_IF_ERROR(reader.open(path));
+  if (hasRankMetadata(reader.header()))
+    return error(DDPHOOK_DATA_LOSS,
+                 "'%s' is a part of a checkpoint, whose manifest '%s' does not "
+                 "exist",
+                 path.c_str(), manifestPath.c_str());
+  size_t known = 0;
+  for (size_t i = 0; i < states.size(); ++i) {
+    const PlanState &state = states[i];
+    const TensorInfo *tensor = reader.find(state.name);
+    if (!tensor) {
+      if (flags & DDPHOOK_STATE_STRICT)
+        return error(DDPHOOK_INVALID_ARGUMENT,
+                     "'%s' has no tensor of state '%s'", path.c_str(),
+                     state.name.c_str());
+      DDPHOOK_RETURN_IF_ERROR(readState(module, i, 0, imageOf(i), state.bytes));
+      continue;
+    }
+    if (!fits(*tensor, state)) {
+      const TensorView expected = stateTensor(state);
+      return error(
+          DDPHOOK_INVALID_ARGUMENT,
+          "'%s', tensor '%s': expected %s %s, but got %s %s", path.c_str(),
+          state.name.c_str(), tensorTypeName(expected.type),
+          printShape(expected.shape).c_str(), tensorTypeName(tensor->type),
+          printShape(tensor->shape).c_str());
+    }
+    DDPHOOK_RETURN_IF_ERROR(reader.read(*tensor, imageOf(i)));
+    ++known;
+  }
+  if (known != reader.header().tensors.size())
+    for (const auto &tensor : reader.header().tensors)
+      if (std::none_of(states.begin(), states.end(),
+                       [&](const PlanState &state) {
+                         return state.name == tensor.first;
+                       }))
+        return error(DDPHOOK_INVALID_ARGUMENT,
+                     "'%s' has a tensor '%s', but the module has no such state",
+                     path.c_str(), tensor.first.c_str());
+  result.loaded = static_cast<int32_t>(known);
+  result.kept = static_cast<int32_t>(states.size() - known);
+  return Status::ok();
+}
+
+/// What would make a later step fail.
+Status Loader::checkValues() {
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (states[i].init != StateInit::Mt19937)
+      continue;
+    std::vector<int32_t> generator(generatorElements);
+    std::memcpy(generator.data(), imageOf(i),
+                static_cast<size_t>(states[i].bytes));
+    if (!isGenerator(generator.data()))
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "state '%s': expected a random generator with a position "
+                   "from 0 to 624, but got %d",
+                   states[i].name.c_str(), generator.back());
+  }
+  return Status::ok();
+}
+
+Status Loader::readImage() {
+  image.assign(static_cast<size_t>(module.plan.stateArena.bytes), 0);
+  if (!manifest)
+    DDPHOOK_RETURN_IF_ERROR(readPlain());
+  else if (!isOtherWorld())
+    DDPHOOK_RETURN_IF_ERROR(readCheckpoint(context.rank()));
+  else if (context.rank() == 0)
+    DDPHOOK_RETURN_IF_ERROR(readCheckpoint(0));
+  else
+    return Status::ok();
+  return checkValues();
+}
+
+/// Sixteen digits for each replicated state.
+std::string Loader::hashReplicated() {
+  std::string hashes;
+  for (size_t i = 0; i < states.size(); ++i)
+    if (isReplicated(i))
+      hashes += printHash(
+          XXH3_64bits(imageOf(i), static_cast<size_t>(states[i].bytes)));
+  return hashes;
+}
+
+/// Ranks with different factors or counters would not run the same steps.
+Status Loader::compareReplicated(const std::vector<std::string> &hashes) const {
+  for (size_t rank = 1; rank < hashes.size(); ++rank) {
+    if (hashes[rank] == hashes[0])
+      continue;
+    size_t at = 0;
+    for (size_t i = 0; i < states.size(); ++i) {
+      if (!isReplicated(i))
+        continue;
+      if (hashes[rank].compare(at, 16, hashes[0], at, 16) != 0)
+        return error(DDPHOOK_INVALID_ARGUMENT,
+                     "state '%s' is the same on all ranks, but the files give "
+                     "rank 0 and rank %zu different values",
+                     states[i].name.c_str(), rank);
+      at += 16;
+    }
+  }
+  return Status::ok();
+}
+
+Status Loader::broadcastReplicated() {
+  std::vector<char> packed;
+  for (size_t i = 0; i < states.size(); ++i)
+    if (isReplicated(i))
+      packed.insert(packed.end(), imageOf(i), imageOf(i) + states[i].bytes);
+  DDPHOOK_RETURN_IF_ERROR(
+      context.broadcast(packed.data(), packed.size(), /*root=*/0));
+  const char *from = packed.data();
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (!isReplicated(i))
+      continue;
+    std::copy(from, from + states[i].bytes, imageOf(i));
+    from += states[i].bytes;
+  }
+  return Status::ok();
+}
+
+Status Loader::writeStates() {
+  for (size_t i = 0; i < states.size(); ++i)
+    DDPHOOK_RETURN_IF_ERROR(
+        writeState(module, i, 0, imageOf(i), states[i].bytes));
+  return Status::ok();
+}
+
+Status Loader::load(ddphook_state_info_t *info) {
+  if (context.hasFailed())
+    return context.failure();
+  DDPHOOK_RETURN_IF_ERROR(findManifest());
+  const Status read = withoutExceptions([&] { return readImage(); });
+  std::vector<std::string> all;
+  DDPHOOK_RETURN_IF_ERROR(
+      agree(context, "ddphook_state_load (read)", task, read,
+            read.isOk() && !isOtherWorld() ? hashReplicated() : "", &all));
+  if (isOtherWorld())
+    DDPHOOK_RETURN_IF_ERROR(broadcastReplicated());
+  else
+    DDPHOOK_RETURN_IF_ERROR(compareReplicated(all));
+
+  // From here on a failure leaves states of both times.
+  Status written = writeStates();
+  if (!written.isOk())
+    return context.fail(std::move(written));
+  if (manifest) {
+    result.world_size = manifest->worldSize;
+    for (size_t i = 0; i < states.size(); ++i)
+      ++(isOtherWorld() && !isReplicated(i) ? result.zeroed : result.loaded);
+  }
+  *info = result;
+  return agree(context, "ddphook_state_load (end)", task, Status::ok(), "",
+               &all);
+}
+
+Status ddphook::loadStates(ddphook_module &module, const std::string &pattern,
+                           uint32_t flags, ddphook_state_info_t *info) {
+  return Loader(module, pattern, flags).load(info);
+}
