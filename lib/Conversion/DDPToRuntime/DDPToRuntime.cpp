@@ -403,15 +403,25 @@ LogicalResult ConvertDDPToRuntimePass::convert(ProjectOp op) {
   OpBuilder builder(op);
   Location loc = op.getLoc();
   SmallVector<Value> into = llvm::to_vector(op.getDestination());
-  bool hasRest = !op.getLayout()->getPieces().empty();
+  ArrayRef<int64_t> pieces = op.getLayout()->getPieces().asArrayRef();
   Value m = op.getError() ? into.front() : Value();
-  Value p = into[op.getError() ? 1 : 0];
-  Value rest = hasRest ? into.back() : Value();
+  Value p = into[op.getPNumber()];
+  Value rest = !pieces.empty() && !op.getPacked() ? into.back() : Value();
   FailureOr<SmallVector<Value>> pointers =
       getPointers(builder, op, {op.getInput(), op.getError(), op.getFactor(),
                                 m, p, rest});
   if (failed(pointers))
     return failure();
+  if (op.getPacked()) {
+    int64_t restSize = 0;
+    for (size_t i = 2; i < pieces.size(); i += 3)
+      restSize += pieces[i];
+    Value offset = getInteger(
+        builder, loc, getNumElementsOf(p.getType()) - restSize, 64);
+    pointers->back() = LLVM::GEPOp::create(
+        builder, loc, pointers->back().getType(),
+        getElementTypeOf(p.getType()), (*pointers)[4], offset);
+  }
   SmallVector<Value> arguments = {
       getMatrixList(builder, loc, *op.getLayout(),
                     getElementTypeOf(op.getInput().getType()))};

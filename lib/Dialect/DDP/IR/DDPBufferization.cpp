@@ -14,35 +14,11 @@
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/PatternMatch.h"
 
 using namespace mlir;
 using namespace mlir::bufferization;
 using namespace mlir::ddp;
-
-/// Whether two values are static slices of one tensor that do not overlap.
-static bool areDisjointSlices(Value a, Value b) {
-  auto first = a.getDefiningOp<tensor::ExtractSliceOp>();
-  auto second = b.getDefiningOp<tensor::ExtractSliceOp>();
-  if (!first || !second || first.getSource() != second.getSource() ||
-      first.getSourceType().getRank() != 1)
-    return false;
-  auto getRange = [](tensor::ExtractSliceOp slice) {
-    int64_t begin = slice.getStaticOffsets()[0];
-    return std::pair(begin, begin + slice.getStaticSizes()[0]);
-  };
-  auto isStatic = [](tensor::ExtractSliceOp slice) {
-    return !ShapedType::isDynamic(slice.getStaticOffsets()[0]) &&
-           !ShapedType::isDynamic(slice.getStaticSizes()[0]) &&
-           slice.getStaticStrides()[0] == 1;
-  };
-  if (!isStatic(first) || !isStatic(second))
-    return false;
-  auto [beginA, endA] = getRange(first);
-  auto [beginB, endB] = getRange(second);
-  return endA <= beginB || endB <= beginA;
-}
 
 namespace {
 
@@ -112,17 +88,6 @@ struct AlgebraBufferization
         read = operand;
     return !written || !read ||
            cast<AlgebraOpInterface>(op).mayOverwrite(*written, *read);
-  }
-
-  /// What another result of this operation holds is not overwritten by this
-  /// one's destination if both are slices apart from each other.
-  bool isNotConflicting(Operation *op, OpOperand *read, OpOperand *write,
-                        const AnalysisState &) const {
-    if (write->getOwner() != op || read->get().getDefiningOp() != op)
-      return false;
-    unsigned number = cast<OpResult>(read->get()).getResultNumber();
-    OpOperand *own = getDestination(op, number);
-    return own && own != write && areDisjointSlices(own->get(), write->get());
   }
 
   FailureOr<BufferLikeType>

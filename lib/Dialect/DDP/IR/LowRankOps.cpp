@@ -291,6 +291,12 @@ OpFoldResult ResizeOp::fold(FoldAdaptor) {
 // ddp.project
 //===----------------------------------------------------------------------===//
 
+/// P without the rest that may lie behind it.
+static BucketType getPackedP(BucketType packed, size_t numMatrices) {
+  return BucketType::get(packed.getContext(), packed.getElementType(),
+                         packed.getShapes().take_front(numMatrices));
+}
+
 LogicalResult ProjectOp::verify() {
   if (getError() &&
       !haveSameElements(getError().getType(), getInput().getType())) // C2
@@ -299,32 +305,39 @@ LogicalResult ProjectOp::verify() {
   if (failed(verifyLayout(*this))) // C4
     return failure();
   auto bucket = dyn_cast<BucketType>(getInput().getType());
-  if (!bucket) {
-    unsigned numValues = 1 + (getError() ? 1 : 0) +
-                         (getLayout()->getPieces().empty() ? 0 : 1);
-    return verifyAlgebra(*this, numValues); // C1
-  }
-  SmallVector<int64_t> rest = getRestMembers(bucket, getMembers());
-  unsigned numValues = 1 + (getError() ? 1 : 0) + (rest.empty() ? 0 : 1);
+  bool hasRest = bucket ? getMembers().size() != bucket.getNumMembers()
+                        : !getLayout()->getPieces().empty();
+  unsigned numValues = getPNumber() + 1 + (hasRest && !getPacked() ? 1 : 0);
   if (failed(verifyAlgebra(*this, numValues))) // C1
     return failure();
+  if (!bucket)
+    return success();
   auto factor = getBucketType(getFactor());
-  auto p = getBucketType(getValues()[getError() ? 1 : 0]);
+  auto p = getBucketType(getValues()[getPNumber()]);
   if (!factor || !p)
     return emitOpError() << "expected a bucket of factors";
   if (getError() && getValues().front().getType() != bucket) // C1
     return emitOpError() << "expected the sum to have the operand's type";
-  if (!rest.empty() &&
-      getValues().back().getType() != getSubBucket(bucket, rest)) // C1
-    return emitOpError() << "expected the rest to be "
-                         << getSubBucket(bucket, rest) << ", but got "
-                         << getValues().back().getType();
-  return verifyFactors(*this, bucket, getMembers(), p, factor); // C3
+  // The members are known to be good before the others are asked for.
+  BucketType projected = getPacked() ? getPackedP(p, getMembers().size()) : p;
+  if (failed(verifyFactors(*this, bucket, getMembers(), projected,
+                           factor))) // C3
+    return failure();
+  BucketType rest =
+      getSubBucket(bucket, getRestMembers(bucket, getMembers()));
+  BucketType given = getBucketType(getValues().back());
+  if (getPacked())
+    given = BucketType::get(getContext(), p.getElementType(),
+                            p.getShapes().drop_front(getMembers().size()));
+  if (hasRest && given != rest) // C1
+    return emitOpError() << "expected the rest to be " << rest << ", but got "
+                         << given;
+  return success();
 }
 
 MatrixListAttr ProjectOp::inferLayout() {
   return makeLayout(getBucketType(getInput()), getMembers(),
-                    getBucketType(getValues()[getError() ? 1 : 0]));
+                    getBucketType(getValues()[getPNumber()]));
 }
 
 bool ProjectOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {

@@ -59,7 +59,9 @@ private:
   void lower(ConcatOp op);
   void aliasResults(scf::IfOp op);
   void yieldInOneBuffer(scf::IfOp op, OpResult result);
-  Value findConcatSlice(AlgebraOpInterface op, Value result);
+  Value createConcatSlice(AlgebraOpInterface op, OpOperand &use);
+  void insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
+                  Value part);
   Value findDyingOperand(AlgebraOpInterface op, OpResult result);
   Value findDeadBuffer(AlgebraOpInterface op, Value result);
   Value getConcatDestination(ConcatOp concat, Operation *before);
@@ -80,7 +82,10 @@ private:
   llvm::DenseMap<Value, SmallVector<Value>> aliases;
   /// Roots by type, in the order in which they were met.
   llvm::DenseMap<Type, SmallVector<Value>> buffers;
+  /// The tensors in which concats are put together, with the parts that they
+  /// hold so far.
   llvm::DenseMap<Operation *, Value> concatDestinations;
+  llvm::DenseSet<std::pair<Operation *, unsigned>> insertedParts;
 };
 } // namespace
 
@@ -161,26 +166,52 @@ Value Assigner::getConcatDestination(ConcatOp concat, Operation *before) {
   return destination;
 }
 
-/// A part of a concat in the same block is computed in its place.
-Value Assigner::findConcatSlice(AlgebraOpInterface op, Value result) {
-  auto concat = result.hasOneUse() ? dyn_cast<ConcatOp>(*result.user_begin())
-                                   : ConcatOp();
-  if (!concat || concat->getBlock() != op->getBlock())
-    return {};
-  Value whole = getConcatDestination(concat, op);
+/// Where the elements of operand number `part` begin in the result.
+static int64_t getPartOffset(ConcatOp concat, unsigned part) {
   int64_t offset = 0;
-  for (Value part : concat.getParts()) {
-    if (part == result)
-      break;
-    offset += getNumElementsOf(part.getType());
-  }
+  for (Value before : concat.getParts().take_front(part))
+    offset += getNumElementsOf(before.getType());
+  return offset;
+}
+
+/// The operand of a concat in op's block that is the only use of `result`: a
+/// part that can be computed in its place.
+static OpOperand *findConcatUse(AlgebraOpInterface op, Value result) {
+  if (op->getNumResults() != 1 || !result.hasOneUse())
+    return nullptr;
+  OpOperand &use = *result.use_begin();
+  bool isPart = isa<ConcatOp>(use.getOwner()) &&
+                use.getOwner()->getBlock() == op->getBlock();
+  return isPart ? &use : nullptr;
+}
+
+Value Assigner::createConcatSlice(AlgebraOpInterface op, OpOperand &use) {
+  auto concat = cast<ConcatOp>(use.getOwner());
+  Value whole = getConcatDestination(concat, op);
   OpBuilder builder(op);
-  int64_t size = getNumElementsOf(result.getType());
+  int64_t offset = getPartOffset(concat, use.getOperandNumber());
+  int64_t size = getNumElementsOf(use.get().getType());
   Value slice = tensor::ExtractSliceOp::create(
       builder, op.getLoc(), whole, {getOffset(builder, offset, size)},
       {getIndex(builder, size)}, {getIndex(builder, 1)});
   setRoot(slice, roots.lookup(whole));
   return slice;
+}
+
+/// Puts a part into its concat's tensor. Right behind the operation that
+/// computes it: One-Shot Bufferize takes a slice and its insertion for the same
+/// memory only if nothing was inserted in between.
+void Assigner::insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
+                          Value part) {
+  Value &whole = concatDestinations[concat];
+  int64_t offset = getPartOffset(concat, number);
+  int64_t size = getNumElementsOf(part.getType());
+  Value root = roots.lookup(whole);
+  whole = tensor::InsertSliceOp::create(
+      builder, concat.getLoc(), part, whole, {getOffset(builder, offset, size)},
+      {getIndex(builder, size)}, {getIndex(builder, 1)});
+  setRoot(whole, root);
+  insertedParts.insert({concat, number});
 }
 
 /// An operand of the result's type that is not needed any more: memory of a
@@ -222,7 +253,9 @@ void Assigner::assign(AlgebraOpInterface op) {
   }
   SmallVector<Value> chosen;
   for (OpResult result : op->getResults()) {
-    Value destination = findConcatSlice(op, result);
+    Value destination;
+    if (OpOperand *use = findConcatUse(op, result))
+      destination = createConcatSlice(op, *use);
     if (!destination)
       destination = findDyingOperand(op, result);
     if (!destination)
@@ -237,8 +270,14 @@ void Assigner::assign(AlgebraOpInterface op) {
     chosen.push_back(destination);
   }
   destinations.assign(chosen);
-  for (auto [result, destination] : llvm::zip(op->getResults(), chosen))
+  for (auto [result, destination] : llvm::zip(op->getResults(), chosen)) {
     setRoot(result, roots.lookup(destination));
+    if (OpOperand *use = findConcatUse(op, result)) {
+      OpBuilder behind(op->getBlock(), std::next(op->getIterator()));
+      insertPart(behind, cast<ConcatOp>(use->getOwner()),
+                 use->getOperandNumber(), result);
+    }
+  }
 }
 
 /// Lets all branches leave a result in the same buffer: one that a branch leaves
@@ -301,18 +340,11 @@ void Assigner::aliasResults(scf::IfOp op) {
 
 void Assigner::lower(ConcatOp op) {
   OpBuilder builder(op);
-  Value whole = getConcatDestination(op, op);
-  Value root = roots.lookup(whole);
-  int64_t offset = 0;
-  for (Value part : op.getParts()) {
-    int64_t size = getNumElementsOf(part.getType());
-    whole = tensor::InsertSliceOp::create(
-        builder, op.getLoc(), part, whole, {getOffset(builder, offset, size)},
-        {getIndex(builder, size)}, {getIndex(builder, 1)});
-    setRoot(whole, root);
-    offset += size;
-  }
-  op.replaceAllUsesWith(whole);
+  (void)getConcatDestination(op, op);
+  for (auto [number, part] : llvm::enumerate(op.getParts()))
+    if (!insertedParts.contains({op, unsigned(number)}))
+      insertPart(builder, op, number, part);
+  op.replaceAllUsesWith(concatDestinations[op]);
   op.erase();
 }
 

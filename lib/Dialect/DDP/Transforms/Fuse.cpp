@@ -101,8 +101,10 @@ static void fuseProject(MatmulOp matmul) {
   auto project = ProjectOp::create(
       builder, matmul.getLoc(), types, add ? add.getInput() : matrix,
       add ? add.getRhs() : Value(), matmul.getRhs(),
-      builder.getDenseI64ArrayAttr(members), MatrixListAttr(), ValueRange());
-  matmul.getResult().replaceAllUsesWith(project.getValues()[add ? 1 : 0]);
+      builder.getDenseI64ArrayAttr(members), /*packed=*/false,
+      MatrixListAttr(), ValueRange());
+  matmul.getResult().replaceAllUsesWith(
+      project.getValues()[project.getPNumber()]);
   matmul.erase();
   if (rest) {
     rest.getResult().replaceAllUsesWith(project.getValues().back());
@@ -112,6 +114,32 @@ static void fuseProject(MatmulOp matmul) {
     add.getResult().replaceAllUsesWith(project.getValues().front());
     add.erase();
   }
+}
+
+/// project → concat of P and the rest  →  project packed
+static void fusePacking(ProjectOp project) {
+  unsigned pNumber = project.getPNumber();
+  ResultRange values = project.getValues();
+  if (project.getPacked() || values.size() != pNumber + 2 ||
+      !values[pNumber].hasOneUse() || !values.back().hasOneUse())
+    return;
+  auto concat = dyn_cast<ConcatOp>(*values.back().user_begin());
+  if (!concat || concat.getOrder() || concat.getParts().size() != 2 ||
+      concat.getParts()[0] != values[pNumber] ||
+      concat.getParts()[1] != values.back())
+    return;
+  OpBuilder builder(project);
+  SmallVector<Type> types(values.take_front(pNumber).getTypes());
+  types.push_back(concat.getType());
+  auto packed = ProjectOp::create(
+      builder, project.getLoc(), types, project.getInput(), project.getError(),
+      project.getFactor(), project.getMembersAttr(), /*packed=*/true,
+      MatrixListAttr(), ValueRange());
+  concat.getResult().replaceAllUsesWith(packed.getValues().back());
+  concat.erase();
+  if (pNumber != 0)
+    values.front().replaceAllUsesWith(packed.getValues().front());
+  project.erase();
 }
 
 /// The subtraction of `bucket`, or of what it is after division by the group's
@@ -205,6 +233,9 @@ struct FusePass : public ddp::impl::DDPFusePassBase<FusePass> {
     getOperation()->walk([&](MatmulOp op) { matmuls.push_back(op); });
     llvm::for_each(matmuls, fuseExtract);
     llvm::for_each(matmuls, fuseProject);
+    SmallVector<ProjectOp> projects;
+    getOperation()->walk([&](ProjectOp op) { projects.push_back(op); });
+    llvm::for_each(projects, fusePacking);
   }
 };
 } // namespace

@@ -166,7 +166,8 @@ def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
 
     - M itself, if there is an error;
     - the products of M's `members` with those of `factor`, P = M·Q;
-    - the other members of M, in order, if there are any.
+    - the other members of M, in order, if there are any. With `packed` they
+      come behind P, in the same value.
 
     Example:
 
@@ -188,15 +189,18 @@ def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
   }];
   let arguments = (ins DDP_Value:$input, Optional<DDP_Value>:$error,
                    DDP_Value:$factor, DenseI64ArrayAttr:$members,
-                   OptionalAttr<DDP_MatrixListAttr>:$layout,
+                   UnitAttr:$packed, OptionalAttr<DDP_MatrixListAttr>:$layout,
                    Variadic<DDP_Value>:$destination);
   let results = (outs Variadic<DDP_Value>:$values);
   let extraClassDeclaration = [{
     /// The layout that the bucket types stand for.
     ::mlir::ddp::MatrixListAttr inferLayout();
+    /// Which of the values, or `into` operands, is P; M comes before it.
+    unsigned getPNumber() { return getError() ? 1 : 0; }
   }];
   let assemblyFormat = [{
-    $input (`plus` $error^)? `members` $members `by` $factor (`layout` $layout^)?
+    $input (`plus` $error^)? `members` $members `by` $factor
+    (`packed` $packed^)? (`layout` $layout^)?
     (`into` `(` $destination^ `)`)? attr-dict
     `:` functional-type(operands, results)
   }];
