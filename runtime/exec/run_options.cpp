@@ -25,7 +25,16 @@ const char *const ddphook::runOptionsHelp =
     "  --inputs=random:SEED\n"
     "                     arguments drawn at random\n"
     "  --outputs=PATTERN  safetensors files to write, with result0, result1, "
-    "…\n";
+    "…\n"
+    "  --state-in=PATTERN states to begin with: a checkpoint, or safetensors "
+    "files\n"
+    "                     with tensors of their names\n"
+    "  --state-in=strict:PATTERN\n"
+    "                     the same, but with a value for every state of every "
+    "rank\n"
+    "  --state-out=PATTERN\n"
+    "                     saves the states after the last step, as a "
+    "checkpoint\n";
 
 static Status invalid(const std::string &what) {
   return Status(DDPHOOK_INVALID_ARGUMENT, what);
@@ -66,6 +75,19 @@ static Status setFlag(const std::string &flag, const std::string &value,
     options.outputs = value;
     return Status::ok();
   }
+  if (flag == "state-out") {
+    options.stateOut = value;
+    return Status::ok();
+  }
+  if (flag == "state-in") {
+    constexpr char strictPrefix[] = "strict:";
+    options.isStateStrict = value.rfind(strictPrefix, 0) == 0;
+    options.stateIn =
+        options.isStateStrict ? value.substr(sizeof(strictPrefix) - 1) : value;
+    if (options.stateIn.empty())
+      return invalid("--state-in=strict: lacks a pattern of files");
+    return Status::ok();
+  }
   constexpr char randomPrefix[] = "random:";
   if (value.rfind(randomPrefix, 0) != 0) {
     options.inputs = value;
@@ -83,8 +105,8 @@ static Status setFlag(const std::string &flag, const std::string &value,
 Status ddphook::parseRunOptions(const std::vector<std::string> &arguments,
                                 RunOptions &options,
                                 std::vector<std::string> &rest) {
-  static const std::set<std::string> known = {"entry", "ranks", "steps",
-                                              "inputs", "outputs"};
+  static const std::set<std::string> known = {
+      "entry", "ranks", "steps", "inputs", "outputs", "state-in", "state-out"};
   std::set<std::string> given;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string &argument = arguments[i];
@@ -127,7 +149,7 @@ std::string ddphook::expandPattern(const std::string &pattern, int32_t rank,
   return name;
 }
 
-Status ddphook::checkPatterns(const RunOptions &options, int32_t worldSize) {
+static Status checkOutputs(const RunOptions &options, int32_t worldSize) {
   const std::string &outputs = options.outputs;
   if (outputs.empty())
     return Status::ok();
@@ -142,4 +164,29 @@ Status ddphook::checkPatterns(const RunOptions &options, int32_t worldSize) {
   if (outputs == options.inputs)
     return invalid("--outputs would overwrite --inputs '" + outputs + "'");
   return Status::ok();
+}
+
+/// States are read once and written once, whatever the number of steps.
+static Status checkStates(const RunOptions &options, int32_t worldSize) {
+  for (const auto &[flag, pattern] :
+       {std::pair("--state-in", options.stateIn),
+        std::pair("--state-out", options.stateOut)})
+    if (pattern.find("{step}") != std::string::npos)
+      return invalid(std::string("expected no {step} in ") + flag +
+                     ", but got '" + pattern + "'");
+  const std::string &out = options.stateOut;
+  if (out.empty())
+    return Status::ok();
+  if (worldSize > 1 && out.find("{rank}") == std::string::npos)
+    return invalid("expected {rank} in --state-out with " +
+                   std::to_string(worldSize) + " ranks, but got '" + out + "'");
+  if (out == options.inputs || out == options.outputs)
+    return invalid("--state-out would overwrite other files of the run, '" +
+                   out + "'");
+  return Status::ok();
+}
+
+Status ddphook::checkPatterns(const RunOptions &options, int32_t worldSize) {
+  DDPHOOK_RETURN_IF_ERROR(checkOutputs(options, worldSize));
+  return checkStates(options, worldSize);
 }

@@ -33,6 +33,12 @@ struct RunOptions {
   std::optional<uint64_t> randomSeed;
   /// A pattern of file names; empty: results are not written.
   std::string outputs;
+  /// Patterns of the files that states are loaded from before the first step
+  /// and saved to after the last; empty when not given.
+  std::string stateIn;
+  std::string stateOut;
+  /// `--state-in=strict:PATTERN`.
+  bool isStateStrict = false;
 };
 
 /// Usage lines of the shared flags, for the tools' --help.
@@ -49,8 +55,8 @@ Status parseRunOptions(const std::vector<std::string> &arguments,
 std::string expandPattern(const std::string &pattern, int32_t rank,
                           int64_t step);
 
-/// Refuses output patterns by which one of `worldSize` ranks or one of the
-/// steps would overwrite what another has written.
+/// Refuses patterns of files to write by which one of `worldSize` ranks or one
+/// of the steps would overwrite what another has written.
 Status checkPatterns(const RunOptions &options, int32_t worldSize);
 
 } // namespace ddphook

@@ -31,6 +31,7 @@ namespace {
 
 /// What every rank of a run needs to know.
 struct Job {
+  const char *toolName;
   const ddphook_compiled_module_t &module;
   const RunOptions &options;
   EntrySignature signature;
@@ -87,6 +88,51 @@ static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
   return buffers.writeResults(expandPattern(options.outputs, rank, step));
 }
 
+/// Says when states do not begin with what some other job saved.
+static void noteLoad(const Job &job, const ddphook_state_info_t &info) {
+  std::string what;
+  if (info.zeroed > 0)
+    what = "is of " + std::to_string(info.world_size) +
+           " ranks: " + std::to_string(info.zeroed) +
+           " states of single ranks begin at "
+           "zero, " +
+           std::to_string(info.loaded) + " were loaded";
+  else if (info.kept > 0)
+    what = "lacks " + std::to_string(info.kept) + " of " +
+           std::to_string(info.kept + info.loaded) +
+           " states, which begin as if nothing had been loaded";
+  if (!what.empty())
+    std::fprintf(stderr, "%s: note: '%s' %s\n", job.toolName,
+                 job.options.stateIn.c_str(), what.c_str());
+}
+
+static Status loadStates(const Job &job, int32_t rank) {
+  if (job.options.stateIn.empty())
+    return Status::ok();
+  ddphook_state_info_t info = {};
+  info.struct_size = sizeof(info);
+  const uint32_t flags =
+      DDPHOOK_STATE_PLAIN |
+      (job.options.isStateStrict ? uint32_t(DDPHOOK_STATE_STRICT) : 0);
+  DDPHOOK_RETURN_IF_ERROR(
+      fromRuntime(ddphook_state_load(&job.module, job.options.stateIn.c_str(),
+                                     flags, &info),
+                  "cannot load the states"));
+  if (rank == 0)
+    noteLoad(job, info);
+  return Status::ok();
+}
+
+static Status saveStates(const Job &job) {
+  if (job.options.stateOut.empty())
+    return Status::ok();
+  // As outputs do, it replaces what is there.
+  return fromRuntime(ddphook_state_save(&job.module,
+                                        job.options.stateOut.c_str(),
+                                        DDPHOOK_STATE_REPLACE),
+                     "cannot save the states");
+}
+
 /// Runs all steps as one rank. `place` may be null: a launched job's rank.
 /// `onStep` is called before each step and after the last.
 static Status runRank(const Job &job, const ddphook_options_t *place,
@@ -100,11 +146,13 @@ static Status runRank(const Job &job, const ddphook_options_t *place,
   DDPHOOK_RETURN_IF_ERROR(
       fromRuntime(ddphook_module_load(context.context, &job.module),
                   "cannot load the module"));
+  DDPHOOK_RETURN_IF_ERROR(loadStates(job, rank));
   for (int64_t step = 0; step < job.options.steps; ++step) {
     onStep(step);
     DDPHOOK_RETURN_IF_ERROR(runStep(job, buffers, rank, step));
   }
   onStep(job.options.steps - 1);
+  DDPHOOK_RETURN_IF_ERROR(saveStates(job));
   return fromRuntime(ddphook_module_unload(&job.module),
                      "cannot unload the module");
 }
@@ -198,7 +246,7 @@ static Status prepare(Job &job, const Bootstrap &place) {
 int ddphook::runModule(const char *toolName,
                        const ddphook_compiled_module_t &module,
                        const RunOptions &options) try {
-  Job job = {module, options, {}};
+  Job job = {toolName, module, options, {}};
   Bootstrap place;
   Status status = findPlace(nullptr, processEnvironment(), &place);
   if (status.isOk())

@@ -89,6 +89,8 @@ TEST(RunOptions, NamesEveryDefect) {
       {{"--inputs=random:18446744073709551616"},
        "expected --inputs=random:SEED with a seed from 0 to 2^64-1, but got "
        "'random:18446744073709551616'"},
+      {{"--state-in=strict:"}, "--state-in=strict: lacks a pattern of files"},
+      {{"--state-out="}, "--state-out has an empty value"},
   };
   for (const auto &row : table) {
     RunOptions options;
@@ -123,4 +125,45 @@ TEST(Patterns, MustNotOverwrite) {
             "expected {step} in --outputs with 3 steps, but got '{rank}'");
   EXPECT_EQ(check("f{rank}", 1, 2, "f{rank}"),
             "--outputs would overwrite --inputs 'f{rank}'");
+}
+
+TEST(Patterns, States) {
+  auto check = [](const char *in, const char *out, int32_t worldSize) {
+    RunOptions options;
+    options.outputs = "out{rank}{step}";
+    options.inputs = "in";
+    options.steps = 3;
+    options.stateIn = in;
+    options.stateOut = out;
+    return checkPatterns(options, worldSize).message();
+  };
+  EXPECT_EQ(check("s", "s", 1), "");
+  EXPECT_EQ(check("s", "", 2), "");
+  EXPECT_EQ(check("s{rank}", "s{rank}", 2), "");
+  EXPECT_EQ(check("", "s", 2),
+            "expected {rank} in --state-out with 2 ranks, but got 's'");
+  EXPECT_EQ(check("s{step}", "", 1),
+            "expected no {step} in --state-in, but got 's{step}'");
+  EXPECT_EQ(check("", "s{rank}{step}", 1),
+            "expected no {step} in --state-out, but got 's{rank}{step}'");
+  EXPECT_EQ(check("", "in", 1),
+            "--state-out would overwrite other files of the run, 'in'");
+}
+
+TEST(RunOptions, States) {
+  RunOptions options;
+  Strings rest;
+  ASSERT_TRUE(
+      parseRunOptions({"--entry=a", "--state-in=x{rank}", "--state-out", "y"},
+                      options, rest)
+          .isOk());
+  EXPECT_EQ(options.stateIn, "x{rank}");
+  EXPECT_EQ(options.stateOut, "y");
+  EXPECT_FALSE(options.isStateStrict);
+  RunOptions strict;
+  ASSERT_TRUE(
+      parseRunOptions({"--entry=a", "--state-in=strict:x"}, strict, rest)
+          .isOk());
+  EXPECT_EQ(strict.stateIn, "x");
+  EXPECT_TRUE(strict.isStateStrict);
 }
