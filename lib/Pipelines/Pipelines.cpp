@@ -62,7 +62,7 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
     pm.addPass(createDDPFusePass());
 
   pm.addPass(createDDPFlattenPass());
-  pm.addNestedPass<func::FuncOp>(createDDPThreadStatesPass());
+  pm.addPass(createDDPThreadStatesPass());
   pm.addPass(createDDPPrepareEntriesPass());
   pm.addNestedPass<func::FuncOp>(createDDPAssignDestinationsPass());
   pm.addNestedPass<func::FuncOp>(createDDPBucketViewsPass());

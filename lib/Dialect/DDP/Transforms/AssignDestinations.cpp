@@ -10,10 +10,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "InPlaceChain.h"
+#include "StateUses.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 
 namespace mlir::ddp {
@@ -89,29 +89,6 @@ private:
 };
 } // namespace
 
-/// Whether `user` runs before `op`, or only where `op` does not.
-static bool isOverBefore(Operation *user, Operation *op) {
-  if (insideMutuallyExclusiveRegions(user, op))
-    return true;
-  if (Operation *inBlock = op->getBlock()->findAncestorOpInBlock(*user))
-    return inBlock->isBeforeInBlock(op);
-  Operation *around = user->getBlock()->findAncestorOpInBlock(*op);
-  return around && user->isBeforeInBlock(around);
-}
-
-/// Whether every use of `value`, or of a slice of it, is `store` or before it.
-static bool isUsedUpTo(Value value, StoreOp store) {
-  return llvm::all_of(value.getUses(), [&](OpOperand &use) {
-    Operation *user = use.getOwner();
-    if (user == store)
-      return true;
-    if (!isOverBefore(user, store))
-      return false;
-    return !isa<tensor::ExtractSliceOp>(user) ||
-           isUsedUpTo(user->getResult(0), store);
-  });
-}
-
 /// Whether `result` may live in the buffer `root`, as far as states go. A
 /// state's memory is only ours to overwrite where the state gets a new value
 /// afterwards, and for values that are not needed any more then.
@@ -125,7 +102,7 @@ static bool mayLiveIn(Value root, Value result) {
   for (Operation *next = op->getNextNode(); next; next = next->getNextNode())
     if (auto store = dyn_cast<StoreOp>(next))
       if (store.getState() == load.getState())
-        return store.getValue() == result || isUsedUpTo(result, store);
+        return store.getValue() == result || isOverBy(result, store);
   return false;
 }
 

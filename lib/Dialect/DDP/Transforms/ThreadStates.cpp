@@ -10,8 +10,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "StateUses.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
+#include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 
 namespace mlir::ddp {
@@ -75,77 +77,115 @@ static void thread(Block &block) {
   }
 }
 
-/// Whether `user` may run after `store`.
-static bool isAfter(Operation *user, StoreOp store) {
-  Operation *inBlock = store->getBlock()->findAncestorOpInBlock(*user);
-  return !inBlock || store->isBeforeInBlock(inBlock);
-}
-
-/// Uses behind `store` of what `value` is (a part of) get a copy.
-static void saveOldValue(Value value, StoreOp store) {
+/// What may need the value of `load` behind `store` gets a copy of it.
+static void saveOldValue(LoadOp load, StoreOp store) {
   SmallVector<OpOperand *> late;
-  for (OpOperand &use : value.getUses()) {
-    if (isAfter(use.getOwner(), store))
+  for (OpOperand &use : load.getValue().getUses())
+    if (!isOverBy(use, store))
       late.push_back(&use);
-    else if (isa<tensor::ExtractSliceOp>(use.getOwner()))
-      saveOldValue(use.getOwner()->getResult(0), store);
-  }
   if (late.empty())
     return;
-  OpBuilder builder(store->getContext());
-  builder.setInsertionPointAfterValue(value);
+  OpBuilder builder(load->getContext());
+  builder.setInsertionPointAfter(load);
   Value copy = bufferization::AllocTensorOp::create(
-      builder, store.getLoc(), cast<RankedTensorType>(value.getType()),
-      ValueRange(), value);
+      builder, load.getLoc(),
+      cast<RankedTensorType>(load.getValue().getType()), ValueRange(),
+      load.getValue());
   for (OpOperand *use : late)
     use->set(copy);
 }
 
+static StringRef getState(Operation *op) {
+  if (auto load = dyn_cast<LoadOp>(op))
+    return load.getState();
+  return cast<StoreOp>(op).getState();
+}
+
+static bool holdsTensor(Operation *op) {
+  Type type = isa<LoadOp>(op) ? op->getResult(0).getType()
+                              : op->getOperand(0).getType();
+  return isa<RankedTensorType>(type);
+}
+
+/// Whether one of two accesses overwrites what the other one has or makes.
+static bool areInConflict(Operation *a, Operation *b) {
+  return getState(a) == getState(b) && (isa<StoreOp>(a) || isa<StoreOp>(b));
+}
+
+static LogicalResult reportConflict(Operation *a, Operation *b,
+                                    StringRef where) {
+  InFlightDiagnostic diagnostic =
+      a->emitOpError() << "expected all uses of state @" << getState(a)
+                       << " in one " << where;
+  diagnostic.attachNote(b->getLoc()) << "this one is in another";
+  return diagnostic;
+}
+
 namespace {
+using Accesses = SmallVector<Operation *>;
+
 struct ThreadStatesPass
     : public ddp::impl::DDPThreadStatesPassBase<ThreadStatesPass> {
   using DDPThreadStatesPassBase::DDPThreadStatesPassBase;
 
   void runOnOperation() override {
-    for (Block &block : getOperation().getFunctionBody())
-      thread(block);
-
-    llvm::MapVector<StringRef, SmallVector<Operation *>> accesses;
-    getOperation()->walk([&](Operation *op) {
-      if (auto load = dyn_cast<LoadOp>(op))
-        accesses[load.getState()].push_back(op);
-      else if (auto store = dyn_cast<StoreOp>(op))
-        accesses[store.getState()].push_back(op);
-    });
-    for (auto &[state, ops] : accesses)
-      if (failed(check(state, ops)))
+    if (getOperation().getOps<StateOp>().empty())
+      return;
+    llvm::MapVector<Operation *, Accesses> byFunction;
+    for (auto function : getOperation().getOps<FunctionOpInterface>()) {
+      for (Block &block : function.getFunctionBody())
+        thread(block);
+      function->walk([&](Operation *op) {
+        if (isa<LoadOp, StoreOp>(op) && holdsTensor(op))
+          byFunction[function].push_back(op);
+      });
+    }
+    for (auto &[function, accesses] : byFunction)
+      if (failed(checkCallees(function, accesses, byFunction)) ||
+          failed(checkBlocks(accesses)))
         return signalPassFailure();
   }
 
-  static LogicalResult check(StringRef state, ArrayRef<Operation *> ops) {
-    auto getValue = [](Operation *op) {
-      return isa<LoadOp>(op) ? op->getResult(0) : op->getOperand(0);
-    };
-    if (!isa<RankedTensorType>(getValue(ops.front()).getType()))
-      return success();
-    for (Operation *a : ops)
-      for (Operation *b : ops) {
-        bool isRead = isa<LoadOp>(a) && isa<LoadOp>(b);
-        if (isRead || a->getBlock() == b->getBlock() ||
-            insideMutuallyExclusiveRegions(a, b))
-          continue;
-        InFlightDiagnostic diagnostic =
-            a->emitOpError() << "expected all uses of state @" << state
-                             << " in one block";
-        diagnostic.attachNote(b->getLoc()) << "this one is in another";
-        return diagnostic;
+  /// The accesses of one function.
+  static LogicalResult checkBlocks(ArrayRef<Operation *> accesses) {
+    llvm::StringMap<SmallVector<Operation *, 2>> byState;
+    for (Operation *op : accesses)
+      byState[getState(op)].push_back(op);
+    for (Operation *a : accesses)
+      for (Operation *b : byState[getState(a)]) {
+        if (areInConflict(a, b) && a->getBlock() != b->getBlock() &&
+            !insideMutuallyExclusiveRegions(a, b))
+          return reportConflict(a, b, "block");
+        auto load = dyn_cast<LoadOp>(a);
+        auto store = dyn_cast<StoreOp>(b);
+        if (load && store && load->getBlock() == store->getBlock() &&
+            load->isBeforeInBlock(store))
+          saveOldValue(load, store);
       }
-    for (Operation *op : ops)
-      if (auto store = dyn_cast<StoreOp>(op))
-        for (Operation *other : ops)
-          if (isa<LoadOp>(other) && other->getBlock() == op->getBlock() &&
-              other->isBeforeInBlock(op))
-            saveOldValue(other->getResult(0), store);
+    return success();
+  }
+
+  /// A function that is called must not touch what its caller has in hand.
+  LogicalResult
+  checkCallees(Operation *caller, ArrayRef<Operation *> accesses,
+               const llvm::MapVector<Operation *, Accesses> &byFunction) {
+    SymbolTableCollection symbols;
+    llvm::SetVector<Operation *> reached;
+    reached.insert(caller);
+    for (unsigned i = 0; i < reached.size(); ++i)
+      reached[i]->walk([&](CallOpInterface call) {
+        if (Operation *callee = call.resolveCallableInTable(&symbols))
+          reached.insert(callee);
+      });
+    for (Operation *callee : reached) {
+      auto found = byFunction.find(callee);
+      if (callee == caller || found == byFunction.end())
+        continue;
+      for (Operation *a : accesses)
+        for (Operation *b : found->second)
+          if (areInConflict(a, b))
+            return reportConflict(a, b, "function");
+    }
     return success();
   }
 };

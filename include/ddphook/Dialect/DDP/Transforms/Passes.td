@@ -228,8 +228,7 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
     "::mlir::linalg::LinalgDialect", "::mlir::tensor::TensorDialect"];
 }
 
-def DDPThreadStatesPass
-    : InterfacePass<"ddp-thread-states", "::mlir::FunctionOpInterface"> {
+def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
   let summary = "load and store every state once";
   let description = [{
     Within a block, a load of a state that was loaded or stored before becomes
@@ -237,8 +236,8 @@ def DDPThreadStatesPass
     value is needed after the new one was stored, it is copied first: load and
     store will be the same memory.
 
-    Pre-condition: `ddp-flatten`. Uses of one state in blocks that may run in one
-    step are an error.
+    Pre-condition: `ddp-flatten`. Uses of one state in several blocks of which
+    more than one may run, or in a function and one that it calls, are an error.
 
     Before:
 
