@@ -239,6 +239,18 @@ TEST_P(LowRankProducts, reconstructFused) {
       reconstructMatrix(s.type, s.shape, s.p.data(), s.q.data(), s.m.data(),
                         s.out.data(), s.m.data(), divisor, s.scratch.get());
       check(s.m);
+      // It ends with a page: aligned, if rows are whole blocks.
+      Array streamed(s.type, s.size);
+      reconstructMatrix(s.type, s.shape, s.p.data(), s.q.data(), s.g.data(),
+                        streamed.data(), s.err.data(), divisor, s.scratch.get(),
+                        Stores::Streaming);
+      EXPECT_TRUE(sameBits(s.type, streamed, out, s.size));
+      streamed.expect([&](int64_t i) { return streamed[i]; });
+      EXPECT_TRUE(sameBits(s.type, s.err, err, s.size));
+      reconstructMatrix(s.type, s.shape, s.p.data(), s.q.data(), nullptr,
+                        streamed.data(), nullptr, divisor, s.scratch.get(),
+                        Stores::Streaming);
+      EXPECT_TRUE(sameBits(s.type, streamed, out, s.size));
     }
   });
 }

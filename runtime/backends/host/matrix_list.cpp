@@ -19,6 +19,10 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
+/// From this size on, what is written and not read here bypasses the caches:
+/// that spares reading it first, and leaves them to M.
+static constexpr int64_t kStreamingBytes = int64_t(2) << 20;
+
 static LowRankShape shapeOf(const ddphook_matrix_t &matrix) {
   return {matrix.rows, matrix.columns, matrix.rank};
 }
@@ -121,11 +125,13 @@ void MatrixList::project(const void *g, const void *e, const void *q, void *m,
 void MatrixList::reconstruct(const void *p, const void *q, const void *rest,
                              const void *m, void *out, void *err,
                              int64_t divisor) const {
+  const Stores stores =
+      bucketBytes >= kStreamingBytes ? Stores::Streaming : Stores::Cached;
   for (const ddphook_matrix_t &one : matrices)
     reconstructMatrix(dtype, shapeOf(one), at(p, dtype, one.p_offset),
                       at(q, dtype, one.q_offset), at(m, dtype, one.offset),
                       at(out, dtype, one.offset), at(err, dtype, one.offset),
-                      divisor, scratch);
+                      divisor, scratch, stores);
   for (const ddphook_piece_t &piece : pieces) {
     const void *from = at(rest, dtype, piece.rest_offset);
     void *to = at(out, dtype, piece.offset);

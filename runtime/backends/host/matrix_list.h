@@ -41,6 +41,7 @@ private:
   Status allocateScratch();
 
   const Dtype dtype;
+  const int64_t bucketBytes;
   const std::vector<ddphook_matrix_t> matrices;
   const std::vector<ddphook_piece_t> pieces;
   void *scratch = nullptr;

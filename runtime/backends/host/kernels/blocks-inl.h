@@ -80,12 +80,12 @@ HWY_INLINE Block<T> loadPartialBlock(const typename Element::Elem *p,
   return loadBlock<Element>(buffer);
 }
 
-template <class Element, class T>
+template <class Element, bool kStream = false, class T>
 HWY_INLINE void storeBlock(const Block<T> &block, typename Element::Elem *p) {
   HWY_UNROLL(16)
   for (size_t i = 0; i < Block<T>::parts; ++i)
-    Element::template store<false>(BlockTag<T>(), block.part[i],
-                                   p + i * Block<T>::lanes);
+    Element::template store<kStream>(BlockTag<T>(), block.part[i],
+                                     p + i * Block<T>::lanes);
 }
 
 /// Stores the first `count` elements.
@@ -167,26 +167,6 @@ HWY_INLINE T sumBlock(Block<T> block) {
   return sumLanes(BlockTag<T>(), block.part[0]);
 }
 
-/// Packs a row-major factor: column k goes to packed + k * stride.
-template <class T>
-void packFactor(const T *factor, size_t rows, size_t rank, T *packed) {
-  const size_t stride = packedStride(rows);
-  for (size_t k = 0; k < rank; ++k)
-    std::fill(packed + k * stride + rows, packed + (k + 1) * stride, T(0));
-  for (size_t i = 0; i < rows; ++i)
-    for (size_t k = 0; k < rank; ++k)
-      packed[k * stride + i] = factor[i * rank + k];
-}
-
-/// The way back.
-template <class T>
-void unpackFactor(const T *packed, size_t rows, size_t rank, T *factor) {
-  const size_t stride = packedStride(rows);
-  for (size_t i = 0; i < rows; ++i)
-    for (size_t k = 0; k < rank; ++k)
-      factor[i * rank + k] = packed[k * stride + i];
-}
-
 /// Calls fn with `value` as a constant, if it is from 1 to `kMax`.
 template <size_t kMax, class Fn>
 HWY_INLINE void withConstant(size_t value, const Fn &fn) {
@@ -194,6 +174,49 @@ HWY_INLINE void withConstant(size_t value, const Fn &fn) {
     return fn(std::integral_constant<size_t, kMax>());
   if constexpr (kMax > 1)
     withConstant<kMax - 1>(value, fn);
+}
+
+/// Packs a row-major factor: column k goes to packed + k * stride. A `kRank` of
+/// 0 means any rank.
+template <size_t kRank, class T>
+void packRows(const T *HWY_RESTRICT factor, size_t rows, size_t rank,
+              T *HWY_RESTRICT packed, size_t stride) {
+  const size_t count = kRank == 0 ? rank : kRank;
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t k = 0; k < count; ++k)
+      packed[k * stride + i] = factor[i * count + k];
+}
+
+template <class T>
+void packFactor(const T *factor, size_t rows, size_t rank, T *packed) {
+  const size_t stride = packedStride(rows);
+  for (size_t k = 0; k < rank; ++k)
+    std::fill(packed + k * stride + rows, packed + (k + 1) * stride, T(0));
+  if (rank > 8)
+    return packRows<0>(factor, rows, rank, packed, stride);
+  withConstant<8>(rank, [&](auto constant) HWY_ATTR {
+    packRows<constant.value>(factor, rows, rank, packed, stride);
+  });
+}
+
+/// The way back.
+template <size_t kRank, class T>
+void unpackRows(const T *HWY_RESTRICT packed, size_t rows, size_t rank,
+                T *HWY_RESTRICT factor, size_t stride) {
+  const size_t count = kRank == 0 ? rank : kRank;
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t k = 0; k < count; ++k)
+      factor[i * count + k] = packed[k * stride + i];
+}
+
+template <class T>
+void unpackFactor(const T *packed, size_t rows, size_t rank, T *factor) {
+  const size_t stride = packedStride(rows);
+  if (rank > 8)
+    return unpackRows<0>(packed, rows, rank, factor, stride);
+  withConstant<8>(rank, [&](auto constant) HWY_ATTR {
+    unpackRows<constant.value>(packed, rows, rank, factor, stride);
+  });
 }
 
 } // namespace ddphook::host::HWY_NAMESPACE

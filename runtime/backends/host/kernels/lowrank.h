@@ -22,7 +22,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H
 
-#include "dtype.h"
+#include "kernels.h"
 
 #include <cstdint>
 #include <optional>
@@ -55,10 +55,11 @@ void multiplyTransposed(Dtype type, const LowRankShape &shape,
 
 /// out = P·Qᵀ and err = m - out / divisor, each rounded; with null pointers for
 /// `m` and `err` only the first. `err` may equal `m`. The same bits in one pass
-/// as in three.
+/// as in three. `stores` is how `out` is written.
 void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
                        const void *q, const void *m, void *out, void *err,
-                       int64_t divisor, void *scratch);
+                       int64_t divisor, void *scratch,
+                       Stores stores = Stores::Cached);
 
 /// Makes the columns of a factor (rows x rank) orthonormal. `out` may equal
 /// `in`.

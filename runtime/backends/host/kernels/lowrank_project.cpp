@@ -144,7 +144,7 @@ HWY_INLINE void projectPanel(const Rows &rows, size_t columns,
 constexpr bool kManyRegisters = HWY_ARCH_X86 && HWY_MAX_BYTES == 64;
 constexpr size_t kMaxWidth = kManyRegisters ? 8 : 4;
 constexpr size_t rowsTogether(size_t width) {
-  if (width <= 2)
+  if (width <= 2 || HWY_MAX_BYTES <= 16)
     return 1;
   return kManyRegisters ? (width <= 4   ? 4
                            : width <= 6 ? 3

@@ -15,6 +15,7 @@
 #define HWY_TARGET_INCLUDE "lowrank_reconstruct.cpp"
 #include "hwy/foreach_target.h"
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #include "lowrank_scratch.h"
@@ -35,7 +36,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
 /// Where blocks of the product go.
-template <class Element, ErrorKind kError>
+template <class Element, ErrorKind kError, bool kStream>
 struct Target {
   using Elem = typename Element::Elem;
   using T = ComputeOf<Element>;
@@ -44,7 +45,7 @@ struct Target {
     const auto rounded = roundBlock<Element>(product);
     if constexpr (kError != ErrorKind::None)
       storeBlock<Element>(error(loadBlock<Element>(m + i), rounded), err + i);
-    storeBlock<Element>(rounded, out + i);
+    storeBlock<Element, kStream>(rounded, out + i);
   }
   HWY_INLINE void partial(const Block<T> &product, size_t i,
                           size_t count) const {
@@ -72,6 +73,10 @@ struct Target {
   Elem *err;
   T divisor;
 };
+
+/// Instruction sets with small vectors are not worth large tiles and several
+/// copies of the code.
+constexpr bool kLarge = HWY_MAX_BYTES > 16;
 
 /// `kRows` rows and `kBlocks` blocks of columns. A `kRank` of 0 means any rank.
 template <size_t kRank, size_t kRows, size_t kBlocks, class T>
@@ -111,7 +116,7 @@ template <size_t kRank, size_t kRows, class Target, class T>
 HWY_INLINE void reconstructRows(const Target &target, size_t columns,
                                 const T *HWY_RESTRICT p, size_t rank,
                                 const T *HWY_RESTRICT q, size_t stride) {
-  constexpr size_t kBlocks = 2;
+  constexpr size_t kBlocks = kLarge ? 2 : 1;
   size_t j = 0;
   for (; j + kBlocks * kBlock<T> <= columns; j += kBlocks * kBlock<T>) {
     const Tile<kRank, kRows, kBlocks, T> tile(p, rank, q + j, stride);
@@ -137,7 +142,7 @@ HWY_INLINE void reconstructRows(const Target &target, size_t columns,
 template <size_t kRank, class Target, class T>
 void reconstructAll(const Target &target, size_t rows, size_t columns,
                     const T *p, size_t rank, const T *q) {
-  constexpr size_t kRows = kRank == 1 || kRank == 2 ? 1 : 4;
+  constexpr size_t kRows = kRank == 1 || kRank == 2 || !kLarge ? 1 : 4;
   const size_t stride = packedStride(columns);
   size_t i = 0;
   for (; i + kRows <= rows; i += kRows)
@@ -151,7 +156,7 @@ void reconstructAll(const Target &target, size_t rows, size_t columns,
 /// `p` and `packed`, Q's packed columns, are of the type that is computed in.
 void reconstructKernel(Dtype type, ErrorKind kind, const LowRankShape &shape,
                        const void *p, const void *packed, const void *m,
-                       void *out, void *err, int64_t divisor) {
+                       void *out, void *err, int64_t divisor, Stores stores) {
   const auto rows = static_cast<size_t>(shape.rows);
   const auto columns = static_cast<size_t>(shape.columns);
   const auto rank = static_cast<size_t>(shape.rank);
@@ -161,29 +166,44 @@ void reconstructKernel(Dtype type, ErrorKind kind, const LowRankShape &shape,
     using T = ComputeOf<Element>;
     const auto *factor = static_cast<const T *>(p);
     const auto *q = static_cast<const T *>(packed);
-    auto run = [&](auto kindConstant) HWY_ATTR {
-      const Target<Element, kindConstant.value> target{
+    auto run = [&](auto kindConstant, auto streamConstant) HWY_ATTR {
+      const Target<Element, kindConstant.value, streamConstant.value> target{
           static_cast<const Elem *>(m), static_cast<Elem *>(out),
           static_cast<Elem *>(err), static_cast<T>(divisor)};
-      if (rank == 1)
-        reconstructAll<1>(target, rows, columns, factor, rank, q);
-      else if (rank == 2)
-        reconstructAll<2>(target, rows, columns, factor, rank, q);
-      else if (rank == 4)
-        reconstructAll<4>(target, rows, columns, factor, rank, q);
-      else
-        reconstructAll<0>(target, rows, columns, factor, rank, q);
+      if constexpr (kLarge) {
+        if (rank == 1)
+          return reconstructAll<1>(target, rows, columns, factor, rank, q);
+        if (rank == 2)
+          return reconstructAll<2>(target, rows, columns, factor, rank, q);
+        if (rank == 4)
+          return reconstructAll<4>(target, rows, columns, factor, rank, q);
+      }
+      reconstructAll<0>(target, rows, columns, factor, rank, q);
     };
+    // Streaming stores need whole blocks at aligned addresses. The division is
+    // not worth a second copy of the code.
+    const bool mayStream =
+        kLarge && stores == Stores::Streaming && columns % kBlock<T> == 0 &&
+        reinterpret_cast<uintptr_t>(out) % (kBlock<T> * sizeof(Elem)) == 0;
+    const std::bool_constant<false> cached;
+    const std::bool_constant<kLarge> streaming;
+    using Kind = ErrorKind;
     switch (kind) {
-    case ErrorKind::None:
-      return run(std::integral_constant<ErrorKind, ErrorKind::None>());
-    case ErrorKind::Difference:
-      return run(std::integral_constant<ErrorKind, ErrorKind::Difference>());
-    case ErrorKind::DifferenceToQuotient:
-      return run(
-          std::integral_constant<ErrorKind, ErrorKind::DifferenceToQuotient>());
+    case Kind::None: {
+      const std::integral_constant<Kind, Kind::None> none;
+      return mayStream ? run(none, streaming) : run(none, cached);
+    }
+    case Kind::Difference: {
+      const std::integral_constant<Kind, Kind::Difference> difference;
+      return mayStream ? run(difference, streaming) : run(difference, cached);
+    }
+    case Kind::DifferenceToQuotient:
+      return run(std::integral_constant<Kind, Kind::DifferenceToQuotient>(),
+                 cached);
     }
   });
+  if (stores == Stores::Streaming)
+    hwy::FlushStream();
 }
 
 void packQKernel(Dtype type, const LowRankShape &shape, const void *q,
@@ -218,7 +238,7 @@ static void reconstructNothing(Dtype type, int64_t count, const void *m,
 
 void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
                        const void *q, const void *m, void *out, void *err,
-                       int64_t divisor, void *scratch) {
+                       int64_t divisor, void *scratch, Stores stores) {
   if (shape.rank == 0)
     return reconstructNothing(type, shape.rows * shape.columns, m, out, err);
   const ErrorKind kind = !err           ? ErrorKind::None
@@ -233,7 +253,7 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
     HWY_DYNAMIC_DISPATCH(packQKernel)(type, shape, wideQ, parts.packed);
     const T *wideP = widenFactor(type, p, shape.rows * shape.rank, parts.wide);
     HWY_DYNAMIC_DISPATCH(reconstructKernel)
-    (type, kind, shape, wideP, parts.packed, m, out, err, divisor);
+    (type, kind, shape, wideP, parts.packed, m, out, err, divisor, stores);
   });
 }
 

@@ -30,6 +30,8 @@ constexpr size_t kGroupRows = 48;
 
 constexpr size_t kMaxWidth = 8;
 constexpr size_t rowsTogether(size_t width) {
+  if (HWY_MAX_BYTES <= 16)
+    return 1;
   return width <= 2 ? 8 : width <= 4 ? 4 : 2;
 }
 
