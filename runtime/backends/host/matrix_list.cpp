@@ -38,7 +38,8 @@ static void *at(void *array, Dtype dtype, int64_t offset) {
 }
 
 MatrixList::MatrixList(const ddphook_matrix_list_t &list, Dtype dtype)
-    : dtype(dtype), matrices(list.matrices, list.matrices + list.matrix_count),
+    : dtype(dtype), bucketBytes((list.end - list.begin) * dtypeSize(dtype)),
+      matrices(list.matrices, list.matrices + list.matrix_count),
       pieces(list.pieces, list.pieces + list.piece_count) {}
 
 MatrixList::~MatrixList() {
