@@ -1,0 +1,105 @@
+/*===- exec_state_module.c - a module with states, by hand ---------*- C -*-===*
+ *
+ * Part of the ddphook project, under the Apache License v2.0 with LLVM
+ * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+ *
+ * What `ddphook-cc --shared` would write for a function whose steps depend on
+ * each other through states of every kind, by hand: for each element of a
+ * bucket of 14,
+ *
+ *   error += gradient, out = mean of error over ranks + q[i % 3],
+ *   error -= out, iter += 1, q = new random numbers.
+ *
+ * With DDPHOOK_TEST_OTHER_PLAN a module that differs in the name of a bucket.
+ *
+ *===----------------------------------------------------------------------===*/
+#include "ddphook/runtime/compiled.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#ifdef DDPHOOK_TEST_OTHER_PLAN
+#define BUCKET "b1"
+#else
+#define BUCKET "b0"
+#endif
+
+enum { elementCount = 14, factorCount = 3 };
+enum { iterState, generatorState, errorState, factorState };
+
+static ddphook_module_t *handle;
+
+#define STATE(name, dtype, shapes, placement, init)                            \
+  "{\"name\":\"" name "\",\"dtype\":\"" dtype "\",\"shapes\":" shapes          \
+  ",\"placement\":\"" placement "\",\"init\":" init "}"
+#define ZERO "\"zero\",\"seed\":0,\"generator\":\"\",\"draws\":[]"
+
+static const char plan[] =
+    "{\"abi\":2,\"process_groups\":[{\"name\":\"dp\",\"size\":0,\"ranks\":[],"
+    "\"placement\":\"\",\"parent\":\"\"}],"
+    "\"buckets\":[{\"name\":\"" BUCKET "\",\"group\":\"dp\",\"reduction\":"
+    "\"mean\",\"dtype\":\"f32\",\"shapes\":[[4,3],[2]],\"hook\":\"#test.hook\","
+    "\"wire_dtype\":\"\",\"wire_bytes\":56,\"state_bytes\":68}],"
+    "\"states\":["
+    // clang-format off
+    STATE("powersgd.iter", "i64", "[[]]", "replicated",
+          ZERO ",\"offset\":0,\"bytes\":8") ","
+    STATE("powersgd.generator", "i32", "[[625]]", "replicated",
+          "\"mt19937\",\"seed\":42,\"generator\":\"\",\"draws\":[],"
+          "\"offset\":64,\"bytes\":2500") ","
+    STATE(BUCKET ".error", "f32", "[[4,3],[2]]", "per_rank",
+          ZERO ",\"offset\":2624,\"bytes\":56") ","
+    STATE(BUCKET ".q", "f32", "[[3,1]]", "replicated",
+          "\"normal\",\"seed\":0,\"generator\":\"powersgd.generator\","
+          "\"draws\":[3],\"offset\":2688,\"bytes\":12")
+    // clang-format on
+    "],\"matrix_lists\":[],"
+    "\"collectives\":[{\"bucket\":\"" BUCKET "\",\"group\":0,\"count\":14,"
+    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"divide\":true}],"
+    "\"arena\":{\"bytes\":0,\"alignment\":64},"
+    "\"state_arena\":{\"bytes\":2700,\"alignment\":64},"
+    "\"entries\":[{\"name\":\"step\",\"arguments\":[{\"dtype\":\"f32\","
+    "\"shape\":[14],\"inout\":false}],\"results\":[{\"dtype\":\"f32\","
+    "\"shape\":[14],\"argument\":-1}]}]}";
+
+static ddphook_status_t runStep(void *const *buffers) {
+  const float *gradient = buffers[0];
+  float *out = buffers[1];
+  ddphook_status_t status = ddphook_rt_enter(handle, 0);
+  if (status != DDPHOOK_OK)
+    return status;
+  int64_t *iter = ddphook_rt_state(handle, iterState);
+  float *error = ddphook_rt_state(handle, errorState);
+  float *factor = ddphook_rt_state(handle, factorState);
+  for (int i = 0; i < elementCount; ++i)
+    error[i] += gradient[i];
+  ddphook_rt_all_reduce(handle, 0, error, out);
+  for (int i = 0; i < elementCount; ++i) {
+    out[i] += factor[i % factorCount];
+    error[i] -= out[i];
+  }
+  ++*iter;
+  const int64_t draws[] = {factorCount};
+  ddphook_rt_random_normal(handle, ddphook_rt_state(handle, generatorState),
+                           draws, 1, factor, DDPHOOK_F32);
+  return ddphook_rt_leave(handle);
+}
+
+static const ddphook_compiled_entry_t entries[] = {{"step", runStep}};
+
+extern ddphook_compiled_module_t ddphook_compiled_module;
+ddphook_compiled_module_t ddphook_compiled_module = {
+    sizeof(ddphook_compiled_module_t),
+    DDPHOOK_ABI_VERSION,
+    plan,
+    sizeof(plan) - 1,
+    0,
+    &handle,
+    sizeof(entries) / sizeof(entries[0]),
+    entries,
+};
+
+/// The compiler writes the hash as a constant; here it is made at load time.
+__attribute__((constructor)) static void setHash(void) {
+  ddphook_compiled_module.plan_hash = XXH3_64bits(plan, sizeof(plan) - 1);
+}
