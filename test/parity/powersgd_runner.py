@@ -18,11 +18,13 @@ def layouts(case):
 
 
 def state_names(case):
+    """A bucket without a matrix has an empty Q: it takes its number from the
+    generator, as in PyTorch."""
     names = {"powersgd.iter", "powersgd.generator"}
-    for number, layout in enumerate(layouts(case)):
+    for number in range(len(case.buckets)):
         if case.config.use_error_feedback:
             names.add(f"b{number}.error")
-        if case.config.warm_start and layout.matrices:
+        if case.config.warm_start:
             names.add(f"b{number}.q")
     return names
 
@@ -89,11 +91,6 @@ def from_file(case, named):
         }
 
     q = {number: _scaled(q, 1 / factor) for number, q in per_bucket("q").items()}
-    if case.config.warm_start:
-        # Buckets without a matrix have no state; PyTorch keeps an empty one.
-        inner = case.config.inner_dtype(case.dtype)
-        none = model.cast(Tensor("f32", np.empty(0, np.float32)), inner)
-        q = {number: q.get(number, none) for number in range(len(case.buckets))}
     return Snapshot(
         int(named["powersgd.iter"].data.reshape(())),
         named["powersgd.generator"].data,
