@@ -16,7 +16,7 @@
 using namespace ddphook;
 
 std::string ddphook::partialPath(const std::string &path, int64_t process) {
-  return path + ".partial-" + std::to_string(process);
+  return path + partialSuffix + std::to_string(process);
 }
 
 static std::string directoryOf(const std::string &path) {

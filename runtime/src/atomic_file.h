@@ -46,6 +46,10 @@ private:
   int file = -1;
 };
 
+/// Between a file's name and a process's number in the name of an unfinished
+/// file.
+constexpr char partialSuffix[] = ".partial-";
+
 /// The name that process `process` may give to an unfinished `path`.
 std::string partialPath(const std::string &path, int64_t process);
 

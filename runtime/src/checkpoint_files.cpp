@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "checkpoint_files.h"
 
+#include "atomic_file.h"
+
 #include <nlohmann/json.hpp>
 
 #define XXH_INLINE_ALL
@@ -55,23 +57,25 @@ std::string ddphook::pendingFile(const std::string &file, uint64_t generation) {
   return file + pendingSuffix + printHash(generation);
 }
 
-void ddphook::removePendingFiles(const std::string &file) {
+void ddphook::removeLeftovers(const std::string &file) {
   const size_t slash = file.rfind('/');
   const std::string directory =
       slash == std::string::npos ? "./" : file.substr(0, slash + 1);
-  const std::string prefix =
-      (slash == std::string::npos ? file : file.substr(slash + 1)) +
-      pendingSuffix;
+  const std::string name =
+      slash == std::string::npos ? file : file.substr(slash + 1);
   DIR *list = ::opendir(directory.c_str());
   if (!list)
     return;
   std::vector<std::string> found;
-  while (const dirent *entry = ::readdir(list))
-    if (std::string(entry->d_name).rfind(prefix, 0) == 0)
-      found.push_back(directory + entry->d_name);
+  while (const dirent *entry = ::readdir(list)) {
+    const std::string other = entry->d_name;
+    if (other.rfind(name + pendingSuffix, 0) == 0 ||
+        other.rfind(name + partialSuffix, 0) == 0)
+      found.push_back(directory + other);
+  }
   ::closedir(list);
-  for (const std::string &name : found)
-    ::unlink(name.c_str());
+  for (const std::string &path : found)
+    ::unlink(path.c_str());
 }
 
 std::string ddphook::manifestFile(const std::string &pattern) {

@@ -26,8 +26,8 @@ Status drawGeneration(uint64_t *generation);
 std::string rankFile(const std::string &pattern, int rank);
 /// Where a rank's file of a save lies until that save is committed.
 std::string pendingFile(const std::string &file, uint64_t generation);
-/// Removes what saves that were never committed, or never tidied up, left.
-void removePendingFiles(const std::string &file);
+/// Removes what saves that were interrupted left beside `file`.
+void removeLeftovers(const std::string &file);
 std::string manifestFile(const std::string &pattern);
 
 /// Sixteen hexadecimal digits.

@@ -213,8 +213,10 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
 
   module.checkpoints.insert(manifestPath);
   status = committed;
+  if (context.rank() == 0)
+    removeLeftovers(manifestPath);
   if (::rename(pending.c_str(), file.c_str()) == 0)
-    removePendingFiles(file);
+    removeLeftovers(file);
   else if (status.isOk())
     status = systemError(errno, "cannot rename '%s' to '%s'", pending.c_str(),
                          file.c_str());

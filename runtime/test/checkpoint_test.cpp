@@ -5,7 +5,7 @@
 //
 // Whole checkpoints: bit-exact, of other world sizes, damaged in every way, and
 // calls that make no sense. checkpoint_crash_test.cpp has what goes wrong while
-// saving, checkpoint_plain_test.cpp files that other programs wrote.
+// saving, exec/test_exec_state.py files that other programs wrote.
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint_test_util.h"

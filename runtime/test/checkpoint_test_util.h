@@ -45,6 +45,8 @@ public:
     return result;
   }
 
+  int rankNumber() const { return rank; }
+
   void fill(int salt) {
     last = salt;
     forEachState([&](size_t i, char *memory, size_t size) {
