@@ -1,0 +1,346 @@
+// RUN: ddphook-opt %s --ddp-expand-hooks -split-input-file | FileCheck %s
+
+// What the parameters of PowerSGD change in its expansion.
+
+ddp.process_group @dp
+
+// Without error feedback there is no error, and nothing is added.
+// CHECK:      ddp.state @powersgd.iter : i64 replicated zero
+// CHECK-NEXT: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
+// CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f32, [32x1]> replicated normal from @powersgd.generator draws [32]
+// CHECK-LABEL: func.func @no_error(
+// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
+// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
+// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
+// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   } else {
+// CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[ARG]] [0] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
+// CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[ARG]] [1] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x1]>
+// CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[X1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64]>
+// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f32, [64]>
+// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 : !ddp.bucket<f32, [64x1]>
+// CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x1]>) -> !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f32, [64x1]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x32]>
+// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[D]] order [0, 1] : !ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64]> -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   }
+// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
+// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
+// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
+// CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [64x32, 64]>
+func.func @no_error(%b: !ddp.bucket<f32, [64x32, 64]>)
+    -> !ddp.bucket<f32, [64x32, 64]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<use_error_feedback = false>}
+      : !ddp.bucket<f32, [64x32, 64]>
+  return %r : !ddp.bucket<f32, [64x32, 64]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// Without warm start Q is drawn in every compressed step, and not kept.
+// CHECK:      ddp.state @powersgd.iter : i64 replicated zero
+// CHECK-NEXT: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 42
+// CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f32, [64x32, 64]> per_rank zero
+// CHECK-LABEL: func.func @cold(
+// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
+// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
+// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
+// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   } else {
+// CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [32] : () -> !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[Q]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
+// CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x1]>
+// CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[X1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64]>
+// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f32, [64]>
+// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 : !ddp.bucket<f32, [64x1]>
+// CHECK-NEXT:     %[[Q1:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x1]>) -> !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f32, [64x1]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x32]>
+// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[D]] order [0, 1] : !ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64]> -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   }
+// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
+// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
+// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
+// CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [64x32, 64]>
+func.func @cold(%b: !ddp.bucket<f32, [64x32, 64]>)
+    -> !ddp.bucket<f32, [64x32, 64]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<warm_start = false, random_seed = 42>}
+      : !ddp.bucket<f32, [64x32, 64]>
+  return %r : !ddp.bucket<f32, [64x32, 64]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// Nor where nothing is compressed: but a number is taken from the generator.
+// CHECK-LABEL: func.func @cold_nothing(
+// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [3]>) -> !ddp.bucket<f32, [3]>
+// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
+// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
+// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
+// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [3]>) {
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3]>
+// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [3]>
+// CHECK-NEXT:   } else {
+// CHECK-NEXT:     %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [] : () -> !ddp.bucket<f32, []>
+// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[ARG]] [0] : !ddp.bucket<f32, [3]>
+// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[X]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3]>
+// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R1]] by_world_of @dp : !ddp.bucket<f32, [3]>
+// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[D]] order [0] : !ddp.bucket<f32, [3]> -> !ddp.bucket<f32, [3]>
+// CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f32, [3]>
+// CHECK-NEXT:   }
+// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
+// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
+// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
+// CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [3]>
+func.func @cold_nothing(%b: !ddp.bucket<f32, [3]>) -> !ddp.bucket<f32, [3]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<warm_start = false, use_error_feedback = false>}
+      : !ddp.bucket<f32, [3]>
+  return %r : !ddp.bucket<f32, [3]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// Compressed from the start: no branch. The counter counts on.
+// CHECK-LABEL: func.func @from_the_start(
+// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32]>) -> !ddp.bucket<f32, [64x32]>
+// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
+// CHECK-NEXT:   %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [32] : () -> !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:   %[[O:.+]] = ddp.orthogonalize %[[Q]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:   %[[X:.+]] = ddp.extract %[[ARG]] [0] : !ddp.bucket<f32, [64x32]>
+// CHECK-NEXT:   %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
+// CHECK-NEXT:   %[[R:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x1]>
+// CHECK-NEXT:   %[[O1:.+]] = ddp.orthogonalize %[[R]] epsilon 0.000000e+00 : !ddp.bucket<f32, [64x1]>
+// CHECK-NEXT:   %[[Q1:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x1]>) -> !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:   %[[R1:.+]] = ddp.all_reduce sum %[[Q1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:   %[[D:.+]] = ddp.scale %[[R1]] by_world_of @dp : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:   %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D]] : (!ddp.bucket<f32, [64x1]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x32]>
+// CHECK-NEXT:   %[[C:.+]] = ddp.concat %[[MHAT]] order [0] : !ddp.bucket<f32, [64x32]> -> !ddp.bucket<f32, [64x32]>
+// CHECK-NEXT:   %[[K:.+]] = arith.constant 1 : i64
+// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K]] : i64
+// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
+// CHECK-NEXT:   return %[[C]] : !ddp.bucket<f32, [64x32]>
+func.func @from_the_start(%b: !ddp.bucket<f32, [64x32]>)
+    -> !ddp.bucket<f32, [64x32]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<start_powerSGD_iter = 0, warm_start = false,
+                                use_error_feedback = false>}
+      : !ddp.bucket<f32, [64x32]>
+  return %r : !ddp.bucket<f32, [64x32]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// Factors of one shape are drawn together: three of 36x2, one of 64x2.
+// CHECK: ddp.state @b0.q : !ddp.bucket<f32, [36x2, 36x2, 36x2, 64x2]> replicated normal from @powersgd.generator draws [216, 128]
+func.func @batched_draws(
+    %b: !ddp.bucket<f32, [32x36, 64x64, 32x4x9, 9, 32x36]>)
+    -> !ddp.bucket<f32, [32x36, 64x64, 32x4x9, 9, 32x36]> {
+  // CHECK: ddp.extract %{{.+}} [0, 2, 4, 1] :
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<matrix_approximation_rank = 2,
+                                batch_tensors_with_same_shape = true>}
+      : !ddp.bucket<f32, [32x36, 64x64, 32x4x9, 9, 32x36]>
+  return %r : !ddp.bucket<f32, [32x36, 64x64, 32x4x9, 9, 32x36]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// One by one otherwise, in the order of the shapes all the same.
+// CHECK: ddp.state @b0.q : !ddp.bucket<f32, [36x2, 36x2, 36x2, 64x2]> replicated normal from @powersgd.generator draws [72, 72, 72, 128]
+func.func @single_draws(
+    %b: !ddp.bucket<f32, [32x36, 64x64, 32x4x9, 9, 32x36]>)
+    -> !ddp.bucket<f32, [32x36, 64x64, 32x4x9, 9, 32x36]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<matrix_approximation_rank = 2>}
+      : !ddp.bucket<f32, [32x36, 64x64, 32x4x9, 9, 32x36]>
+  return %r : !ddp.bucket<f32, [32x36, 64x64, 32x4x9, 9, 32x36]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// (10 + 10)·1·5 = 10·10: not smaller by *more* than 5. By 4.9 it is.
+// CHECK-LABEL: func @rate_not_reached(
+// CHECK-NOT:     ddp.matmul
+// CHECK-LABEL: func @rate_reached(
+// CHECK:         ddp.matmul
+func.func @rate_not_reached(%b: !ddp.bucket<f32, [10x10]>)
+    -> !ddp.bucket<f32, [10x10]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<min_compression_rate = 5.0 : f64>}
+      : !ddp.bucket<f32, [10x10]>
+  return %r : !ddp.bucket<f32, [10x10]>
+}
+func.func @rate_reached(%b: !ddp.bucket<f32, [10x10]>)
+    -> !ddp.bucket<f32, [10x10]> {
+  %r = ddp.all_reduce mean %b on @dp as "b1"
+      {ddp.hook = #ddp.powersgd<min_compression_rate = 4.9 : f64>}
+      : !ddp.bucket<f32, [10x10]>
+  return %r : !ddp.bucket<f32, [10x10]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// Under a wrapper all of it happens in 16 bits, the states too.
+// CHECK:      ddp.state @powersgd.iter : i64 replicated zero
+// CHECK-NEXT: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
+// CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f16, [64x32, 64]> per_rank zero
+// CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f16, [32x1]> replicated normal from @powersgd.generator draws [32]
+// CHECK-LABEL: func.func @wrapped(
+// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
+// CHECK-NEXT:   %[[H:.+]] = ddp.cast %[[ARG]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
+// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
+// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f16, [64x32, 64]>) {
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[H]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:   } else {
+// CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[H]], %[[ERROR]] : !ddp.bucket<f16, [64x32, 64]>, !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f16, [32x1]>
+// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f16, [32x1]>
+// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f16, [64x32]>, !ddp.bucket<f16, [32x1]>) -> !ddp.bucket<f16, [64x1]>
+// CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1] : !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [64x1]>
+// CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[X1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [64]>
+// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f16, [64]>
+// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 : !ddp.bucket<f16, [64x1]>
+// CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f16, [64x32]>, !ddp.bucket<f16, [64x1]>) -> !ddp.bucket<f16, [32x1]>
+// CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [32x1]>
+// CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp : !ddp.bucket<f16, [32x1]>
+// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f16, [32x1]>
+// CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f16, [64x1]>, !ddp.bucket<f16, [32x1]>) -> !ddp.bucket<f16, [64x32]>
+// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[D]] order [0, 1] : !ddp.bucket<f16, [64x32]>, !ddp.bucket<f16, [64]> -> !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f16, [64x32, 64]>, !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:   }
+// CHECK-NEXT:   %[[H1:.+]] = ddp.cast %[[OUT]] : !ddp.bucket<f16, [64x32, 64]> -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
+// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
+// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
+// CHECK-NEXT:   return %[[H1]] : !ddp.bucket<f32, [64x32, 64]>
+func.func @wrapped(%b: !ddp.bucket<f32, [64x32, 64]>)
+    -> !ddp.bucket<f32, [64x32, 64]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.wrap<f16, #ddp.powersgd>}
+      : !ddp.bucket<f32, [64x32, 64]>
+  return %r : !ddp.bucket<f32, [64x32, 64]>
+}
+// CHECK: ddp.bucket_info "b0" mean on @dp hook #ddp.wrap<f16, #ddp.powersgd> wire f16 bytes 320 state_bytes 4288 : !ddp.bucket<f32, [64x32, 64]>
+
+// -----
+
+ddp.process_group @dp
+
+// The whole bucket as one square; the epsilon means nothing.
+// CHECK:      ddp.state @powersgd.iter : i64 replicated zero
+// CHECK-NEXT: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
+// CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f32, [46x46]> per_rank zero
+// CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f32, [46x3]> replicated normal from @powersgd.generator draws [138]
+// CHECK-LABEL: func.func @batched(
+// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
+// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
+// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
+// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   } else {
+// CHECK-NEXT:     %[[S:.+]] = ddp.resize %[[ARG]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[S]], %[[ERROR]] : !ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 : !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     ddp.store %[[D]], @b0.q : !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D]] : (!ddp.bucket<f32, [46x3]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]] order [0] : !ddp.bucket<f32, [46x46]> -> !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     %[[S1:.+]] = ddp.resize %[[C]] : !ddp.bucket<f32, [46x46]> -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     scf.yield %[[S1]] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:   }
+// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
+// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
+// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
+// CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [64x32, 64]>
+func.func @batched(%b: !ddp.bucket<f32, [64x32, 64]>)
+    -> !ddp.bucket<f32, [64x32, 64]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.batched_powersgd<matrix_approximation_rank = 3,
+                                        orthogonalization_epsilon = 0.5 : f64>}
+      : !ddp.bucket<f32, [64x32, 64]>
+  return %r : !ddp.bucket<f32, [64x32, 64]>
+}
+// CHECK: ddp.bucket_info "b0" mean on @dp hook #ddp.batched_powersgd<matrix_approximation_rank = 3, orthogonalization_epsilon = 5.000000e-01 : f64> wire f32 bytes 1104 state_bytes 9016 : !ddp.bucket<f32, [64x32, 64]>
+
+// -----
+
+ddp.process_group @dp
+
+// A bucket that is a square already; one without elements, which is no square.
+// CHECK: ddp.state @b0.error : !ddp.bucket<f32, [2x2]> per_rank zero
+// CHECK-NOT: ddp.state @b1
+// CHECK-LABEL: func @square(
+// CHECK:         ddp.resize %{{.+}} : !ddp.bucket<f32, [4]> -> !ddp.bucket<f32, [2x2]>
+// CHECK:         ddp.resize %{{.+}} : !ddp.bucket<f32, [2x2]> -> !ddp.bucket<f32, [4]>
+// CHECK-LABEL: func @no_square(
+// CHECK-NEXT:    ddp.all_reduce mean %{{.+}} on @dp as "b1" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [0x3]>
+// CHECK-NEXT:    return
+func.func @square(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0" {ddp.hook = #ddp.batched_powersgd}
+      : !ddp.bucket<f32, [4]>
+  return %r : !ddp.bucket<f32, [4]>
+}
+func.func @no_square(%b: !ddp.bucket<f32, [0x3]>) -> !ddp.bucket<f32, [0x3]> {
+  %r = ddp.all_reduce mean %b on @dp as "b1" {ddp.hook = #ddp.batched_powersgd}
+      : !ddp.bucket<f32, [0x3]>
+  return %r : !ddp.bucket<f32, [0x3]>
+}
