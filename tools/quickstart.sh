@@ -17,7 +17,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build
 log=$build/quickstart.log
 data=$root/docs/examples/digits/digits.txt
-variants=(allreduce fp16 bf16 allreduce-in-fp16 allreduce-in-bf16 noop)
+variants=(allreduce fp16 bf16 allreduce-in-fp16 allreduce-in-bf16
+  powersgd-rank1 powersgd-rank2 powersgd-rank4 noop)
 ranks=2
 least_accuracy=95
 
