@@ -130,6 +130,65 @@ static LogicalResult verifyLayout(OpTy op) {
                                        : "expected a layout");
 }
 
+namespace {
+/// The flat arrays that a layout is about; null where there is none.
+struct FlatArrays {
+  Value matrix, p, q, rest;
+};
+} // namespace
+
+/// Checks that flat operands hold what the layout says lies in them, in one
+/// element type.
+static LogicalResult verifyFlat(Operation *op, MatrixListAttr layout,
+                                const FlatArrays &arrays) {
+  Type elementType = getElementTypeOf(op->getOperand(0).getType());
+  for (Value value : llvm::concat<Value>(op->getOperands(), op->getResults())) {
+    if (isa<BucketType>(value.getType()))
+      return op->emitOpError()
+             << "expected no bucket beside tensors, but got "
+             << value.getType();
+    if (getElementTypeOf(value.getType()) != elementType)
+      return op->emitOpError() << "expected one element type, but got "
+                               << elementType << " and "
+                               << getElementTypeOf(value.getType());
+  }
+  auto getSize = [](Value value) {
+    return value ? getNumElementsOf(value.getType()) : INT64_MAX;
+  };
+  int64_t matrixSize = getSize(arrays.matrix), pSize = getSize(arrays.p),
+          qSize = getSize(arrays.q), restSize = getSize(arrays.rest);
+  // Without overflow: a * b elements from `offset` on, of `size`.
+  auto fits = [](int64_t offset, int64_t a, int64_t b, int64_t size) {
+    return offset <= size && (b == 0 || a <= (size - offset) / b);
+  };
+  ArrayRef<int64_t> m = layout.getMatrices().asArrayRef();
+  for (size_t i = 0; i < m.size(); i += 6)
+    if (!fits(m[i], m[i + 3], m[i + 4], matrixSize) ||
+        !fits(m[i + 1], m[i + 3], m[i + 5], pSize) ||
+        !fits(m[i + 2], m[i + 4], m[i + 5], qSize))
+      return op->emitOpError() << "expected operands that hold matrix "
+                               << i / 6 << " of the layout and its factors";
+  ArrayRef<int64_t> pieces = layout.getPieces().asArrayRef();
+  for (size_t i = 0; i < pieces.size(); i += 3)
+    if (!fits(pieces[i], pieces[i + 2], 1, matrixSize) ||
+        !fits(pieces[i + 1], pieces[i + 2], 1, restSize))
+      return op->emitOpError() << "expected operands that hold piece " << i / 3
+                               << " of the layout";
+  if (arrays.matrix && layout.getEnd() > matrixSize)
+    return op->emitOpError() << "expected operands of " << layout.getEnd()
+                             << " elements, but got " << matrixSize;
+  return success();
+}
+
+/// Value number `number` that an operation computes: its result, or the memory
+/// that it writes.
+template <typename OpTy>
+static Value getComputed(OpTy op, unsigned number) {
+  if (op->getNumResults() != 0)
+    return op->getResult(number);
+  return op.getDestinationMutable()[number].get();
+}
+
 static BucketType getBucketType(Value value) {
   return dyn_cast<BucketType>(value.getType());
 }
@@ -203,8 +262,14 @@ LogicalResult MatmulOp::verify() {
     return emitOpError() << "expected no members with 'transpose_rhs'";
   if (failed(verifyAlgebra(*this)) || failed(verifyLayout(*this))) // C1, C5
     return failure();
-  if (!isa<BucketType>(getLhs().getType()))
-    return success();
+  if (!isa<BucketType>(getLhs().getType())) {
+    FlatArrays arrays = {getLhs(), getComputed(*this, 0), getRhs(), {}};
+    if (getTransposeLhs())
+      arrays = {getLhs(), getRhs(), getComputed(*this, 0), {}};
+    else if (getTransposeRhs())
+      arrays = {getComputed(*this, 0), getLhs(), getRhs(), {}};
+    return verifyFlat(*this, *getLayout(), arrays); // C5
+  }
   if (!getBucketType(getRhs()) || !getBucketType(getResult())) // C3
     return emitOpError() << "expected buckets, but got "
                          << getRhs().getType() << " and "
@@ -244,7 +309,11 @@ LogicalResult OrthogonalizeOp::verify() {
                          << epsilon;
   if (failed(verifyLayout(*this)) || failed(verifyDestinationType(*this)))
     return failure(); // C3, C4
-  return verifyAlgebra(*this); // C1
+  if (failed(verifyAlgebra(*this))) // C1
+    return failure();
+  if (isa<BucketType>(getInput().getType()))
+    return success();
+  return verifyFlat(*this, *getLayout(), {{}, {}, getInput(), {}}); // C3
 }
 
 MatrixListAttr OrthogonalizeOp::inferLayout() {
@@ -310,8 +379,13 @@ LogicalResult ProjectOp::verify() {
   unsigned numValues = getPNumber() + 1 + (hasRest && !getPacked() ? 1 : 0);
   if (failed(verifyAlgebra(*this, numValues))) // C1
     return failure();
-  if (!bucket)
-    return success();
+  if (!bucket) {
+    Value rest = hasRest && !getPacked() ? getComputed(*this, getPNumber() + 1)
+                                         : Value();
+    return verifyFlat(*this, *getLayout(),
+                      {getInput(), getComputed(*this, getPNumber()),
+                       getFactor(), rest}); // C4
+  }
   auto factor = getBucketType(getFactor());
   auto p = getBucketType(getValues()[getPNumber()]);
   if (!factor || !p)
@@ -365,7 +439,9 @@ LogicalResult ReconstructOp::verify() {
     return failure();
   auto p = getBucketType(getP()), q = getBucketType(getQ());
   if (!p)
-    return success();
+    return verifyFlat(
+        *this, *getLayout(),
+        {getComputed(*this, 0), getP(), getQ(), getRest()}); // C4
   auto bucket = getBucketType(getValues().front());
   if (!q || !bucket)
     return emitOpError() << "expected buckets";
@@ -373,13 +449,14 @@ LogicalResult ReconstructOp::verify() {
                       getValues().back().getType() != bucket)) // C2
     return emitOpError() << "expected matrix and error to have the type "
                          << bucket;
+  if (failed(verifyFactors(*this, bucket, getMembers(), p, q))) // C3
+    return failure();
   SmallVector<int64_t> rest = getRestMembers(bucket, getMembers());
   if (rest.empty() != !getRest() ||
-      (getRest() &&
-       getRest().getType() != getSubBucket(bucket, rest))) // C1
+      (getRest() && getRest().getType() != getSubBucket(bucket, rest))) // C1
     return emitOpError() << "expected the rest to be "
                          << getSubBucket(bucket, rest);
-  return verifyFactors(*this, bucket, getMembers(), p, q); // C3
+  return success();
 }
 
 LogicalResult ReconstructOp::verifySymbolUses(SymbolTableCollection &symbols) {

@@ -58,12 +58,19 @@ LogicalResult StateOp::verify() {
 
 LogicalResult mlir::ddp::verifyDraws(Operation *op, ArrayRef<int64_t> draws,
                                      int64_t numElements) {
-  if (llvm::any_of(draws, [](int64_t draw) { return draw < 0; }))
-    return op->emitOpError() << "expected draws of at least 0 elements";
-  int64_t sum = llvm::sum_of(draws);
-  if (sum != numElements)
+  int64_t missing = numElements;
+  for (int64_t draw : draws) {
+    if (draw < 0)
+      return op->emitOpError() << "expected draws of at least 0 elements";
+    if (draw > missing)
+      return op->emitOpError() << "expected draws of " << numElements
+                               << " elements together, but got more";
+    missing -= draw;
+  }
+  if (missing != 0)
     return op->emitOpError() << "expected draws of " << numElements
-                             << " elements together, but got " << sum;
+                             << " elements together, but got "
+                             << numElements - missing;
   return success();
 }
 
