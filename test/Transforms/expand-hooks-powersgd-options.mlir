@@ -9,19 +9,19 @@ ddp.process_group @dp
 // CHECK-NEXT: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
 // CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f32, [32x1]> replicated normal from @powersgd.generator draws [32]
 // CHECK-LABEL: func.func @no_error(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
 // CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
 // CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[ARG]] [0] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[ARG0]] [0] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
-// CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[ARG]] [1] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[ARG0]] [1] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x1]>
 // CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[X1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64]>
 // CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f32, [64]>
@@ -55,16 +55,16 @@ ddp.process_group @dp
 // CHECK-NEXT: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 42
 // CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f32, [64x32, 64]> per_rank zero
 // CHECK-LABEL: func.func @cold(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
 // CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
 // CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [32] : () -> !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[Q]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
@@ -101,16 +101,16 @@ ddp.process_group @dp
 
 // Nor where nothing is compressed: but a number is taken from the generator.
 // CHECK-LABEL: func.func @cold_nothing(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [3]>) -> !ddp.bucket<f32, [3]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [3]>) -> !ddp.bucket<f32, [3]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
 // CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
 // CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [3]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [3]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [] : () -> !ddp.bucket<f32, []>
-// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[ARG]] [0] : !ddp.bucket<f32, [3]>
+// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[ARG0]] [0] : !ddp.bucket<f32, [3]>
 // CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[X]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3]>
 // CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R1]] by_world_of @dp : !ddp.bucket<f32, [3]>
 // CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[D]] order [0] : !ddp.bucket<f32, [3]> -> !ddp.bucket<f32, [3]>
@@ -133,11 +133,11 @@ ddp.process_group @dp
 
 // Compressed from the start: no branch. The counter counts on.
 // CHECK-LABEL: func.func @from_the_start(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32]>) -> !ddp.bucket<f32, [64x32]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32]>) -> !ddp.bucket<f32, [64x32]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
 // CHECK-NEXT:   %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [32] : () -> !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:   %[[O:.+]] = ddp.orthogonalize %[[Q]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:   %[[X:.+]] = ddp.extract %[[ARG]] [0] : !ddp.bucket<f32, [64x32]>
+// CHECK-NEXT:   %[[X:.+]] = ddp.extract %[[ARG0]] [0] : !ddp.bucket<f32, [64x32]>
 // CHECK-NEXT:   %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
 // CHECK-NEXT:   %[[R:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x1]>
 // CHECK-NEXT:   %[[O1:.+]] = ddp.orthogonalize %[[R]] epsilon 0.000000e+00 : !ddp.bucket<f32, [64x1]>
@@ -225,9 +225,9 @@ ddp.process_group @dp
 // CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f16, [64x32, 64]> per_rank zero
 // CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f16, [32x1]> replicated normal from @powersgd.generator draws [32]
 // CHECK-LABEL: func.func @wrapped(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
-// CHECK-NEXT:   %[[H:.+]] = ddp.cast %[[ARG]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:   %[[H:.+]] = ddp.cast %[[ARG0]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
 // CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f16, [64x32, 64]>) {
@@ -279,15 +279,15 @@ ddp.process_group @dp
 // CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f32, [46x46]> per_rank zero
 // CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f32, [46x3]> replicated normal from @powersgd.generator draws [138]
 // CHECK-LABEL: func.func @batched(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
 // CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
 // CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   } else {
-// CHECK-NEXT:     %[[S:.+]] = ddp.resize %[[ARG]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     %[[S:.+]] = ddp.resize %[[ARG0]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[M:.+]] = ddp.add %[[S]], %[[ERROR]] : !ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [46x3]>

@@ -10,16 +10,16 @@ ddp.process_group @dp
 // CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f32, [64x32, 64]> per_rank zero
 // CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f32, [32x2]> replicated normal from @powersgd.generator draws [64]
 // CHECK-LABEL: func.func @mean(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
 // CHECK-NEXT:   %[[K:.+]] = arith.constant 2 : i64
 // CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
@@ -61,16 +61,16 @@ func.func @mean(%b: !ddp.bucket<f32, [64x32, 64]>)
 ddp.process_group @dp
 
 // CHECK-LABEL: func.func @sum(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
 // CHECK-NEXT:   %[[K:.+]] = arith.constant 2 : i64
 // CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce sum %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce sum %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
@@ -114,16 +114,16 @@ ddp.process_group @dp
 // CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]> per_rank zero
 // CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f32, []> replicated normal from @powersgd.generator draws []
 // CHECK-LABEL: func.func @nothing(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>) -> !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>) -> !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
 // CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
 // CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG]], %[[ERROR]] : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>, !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>, !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, []>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0, 1, 2, 3, 4, 5] : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[X]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
@@ -152,16 +152,16 @@ func.func @nothing(%b: !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>)
 ddp.process_group @dp
 
 // CHECK-LABEL: func.func @everything(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f64, [16x16]>) -> !ddp.bucket<f64, [16x16]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f64, [16x16]>) -> !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
 // CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
 // CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f64, [16x16]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f64, [16x16]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f64, [16x16]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG]], %[[ERROR]] : !ddp.bucket<f64, [16x16]>, !ddp.bucket<f64, [16x16]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f64, [16x16]>, !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f64, [16x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 1.000000e-08 : !ddp.bucket<f64, [16x1]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f64, [16x16]>
@@ -204,16 +204,16 @@ ddp.process_group @dp
 // CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]> per_rank zero
 // CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f32, [36x4, 36x4, 64x4]> replicated normal from @powersgd.generator draws [144, 144, 256]
 // CHECK-LABEL: func.func @interleaved(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>) -> !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>) -> !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
 // CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
 // CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG]], %[[ERROR]] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>, !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>, !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [36x4, 36x4, 64x4]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [36x4, 36x4, 64x4]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0, 4, 2] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>

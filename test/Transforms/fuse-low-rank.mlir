@@ -9,8 +9,8 @@ ddp.process_group @other
 
 // Error, members, the rest: one pass. Qᵀ reads M where it lies.
 // CHECK-LABEL: func.func @project(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [5, 8x9, 9x8]>, %[[BRG:[a-z0-9]+]]: !ddp.bucket<f32, [5, 8x9, 9x8]>, %[[CRG:[a-z0-9]+]]: !ddp.bucket<f32, [8x2, 9x2]>) -> (!ddp.bucket<f32, [8x2, 9x2]>, !ddp.bucket<f32, [5]>)
-// CHECK-NEXT:   %[[M:.+]]:3 = ddp.project %[[ARG]] plus %[[BRG]] members [2, 1] by %[[CRG]] : (!ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [8x2, 9x2]>) -> (!ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [9x2, 8x2]>, !ddp.bucket<f32, [5]>)
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [5, 8x9, 9x8]>, %[[ARG1:[a-z0-9]+]]: !ddp.bucket<f32, [5, 8x9, 9x8]>, %[[ARG2:[a-z0-9]+]]: !ddp.bucket<f32, [8x2, 9x2]>) -> (!ddp.bucket<f32, [8x2, 9x2]>, !ddp.bucket<f32, [5]>)
+// CHECK-NEXT:   %[[M:.+]]:3 = ddp.project %[[ARG0]] plus %[[ARG1]] members [2, 1] by %[[ARG2]] : (!ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [8x2, 9x2]>) -> (!ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [9x2, 8x2]>, !ddp.bucket<f32, [5]>)
 // CHECK-NEXT:   %[[R:.+]] = ddp.all_reduce sum %[[M]]#1 on @dp : !ddp.bucket<f32, [9x2, 8x2]>
 // CHECK-NEXT:   %[[Q:.+]] = ddp.matmul transpose_lhs %[[M]]#0 members [2, 1], %[[R]] : (!ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [9x2, 8x2]>) -> !ddp.bucket<f32, [8x2, 9x2]>
 // CHECK-NEXT:   return %[[Q]], %[[M]]#2 : !ddp.bucket<f32, [8x2, 9x2]>, !ddp.bucket<f32, [5]>
@@ -34,8 +34,8 @@ func.func @project(%g: !ddp.bucket<f32, [5, 8x9, 9x8]>,
 
 // Without a rest.
 // CHECK-LABEL: func.func @project_all(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [8x9]>, %[[BRG:[a-z0-9]+]]: !ddp.bucket<f32, [8x9]>, %[[CRG:[a-z0-9]+]]: !ddp.bucket<f32, [9x2]>) -> (!ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [8x9]>)
-// CHECK-NEXT:   %[[M:.+]]:2 = ddp.project %[[ARG]] plus %[[BRG]] members [0] by %[[CRG]] : (!ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [9x2]>) -> (!ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [8x2]>)
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [8x9]>, %[[ARG1:[a-z0-9]+]]: !ddp.bucket<f32, [8x9]>, %[[ARG2:[a-z0-9]+]]: !ddp.bucket<f32, [9x2]>) -> (!ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [8x9]>)
+// CHECK-NEXT:   %[[M:.+]]:2 = ddp.project %[[ARG0]] plus %[[ARG1]] members [0] by %[[ARG2]] : (!ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [9x2]>) -> (!ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [8x2]>)
 // CHECK-NEXT:   return %[[M]]#1, %[[M]]#0 : !ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [8x9]>
 func.func @project_all(%g: !ddp.bucket<f32, [8x9]>, %e: !ddp.bucket<f32, [8x9]>,
                        %q: !ddp.bucket<f32, [9x2]>)
@@ -50,8 +50,8 @@ func.func @project_all(%g: !ddp.bucket<f32, [8x9]>, %e: !ddp.bucket<f32, [8x9]>,
 
 // Without an error.
 // CHECK-LABEL: func.func @project_without_error(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [8x9, 5]>, %[[BRG:[a-z0-9]+]]: !ddp.bucket<f32, [9x2]>) -> (!ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [5]>)
-// CHECK-NEXT:   %[[M:.+]]:2 = ddp.project %[[ARG]] members [0] by %[[BRG]] : (!ddp.bucket<f32, [8x9, 5]>, !ddp.bucket<f32, [9x2]>) -> (!ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [5]>)
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [8x9, 5]>, %[[ARG1:[a-z0-9]+]]: !ddp.bucket<f32, [9x2]>) -> (!ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [5]>)
+// CHECK-NEXT:   %[[M:.+]]:2 = ddp.project %[[ARG0]] members [0] by %[[ARG1]] : (!ddp.bucket<f32, [8x9, 5]>, !ddp.bucket<f32, [9x2]>) -> (!ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [5]>)
 // CHECK-NEXT:   return %[[M]]#0, %[[M]]#1 : !ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [5]>
 func.func @project_without_error(%g: !ddp.bucket<f32, [8x9, 5]>,
                                  %q: !ddp.bucket<f32, [9x2]>)
@@ -66,8 +66,8 @@ func.func @project_without_error(%g: !ddp.bucket<f32, [8x9, 5]>,
 
 // With neither it stays a product, of members where they are.
 // CHECK-LABEL: func.func @product(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [5, 8x9]>, %[[BRG:[a-z0-9]+]]: !ddp.bucket<f32, [9x2]>) -> !ddp.bucket<f32, [8x2]>
-// CHECK-NEXT:   %[[P:.+]] = ddp.matmul %[[ARG]] members [1], %[[BRG]] : (!ddp.bucket<f32, [5, 8x9]>, !ddp.bucket<f32, [9x2]>) -> !ddp.bucket<f32, [8x2]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [5, 8x9]>, %[[ARG1:[a-z0-9]+]]: !ddp.bucket<f32, [9x2]>) -> !ddp.bucket<f32, [8x2]>
+// CHECK-NEXT:   %[[P:.+]] = ddp.matmul %[[ARG0]] members [1], %[[ARG1]] : (!ddp.bucket<f32, [5, 8x9]>, !ddp.bucket<f32, [9x2]>) -> !ddp.bucket<f32, [8x2]>
 // CHECK-NEXT:   return %[[P]] : !ddp.bucket<f32, [8x2]>
 func.func @product(%g: !ddp.bucket<f32, [5, 8x9]>, %q: !ddp.bucket<f32, [9x2]>)
     -> !ddp.bucket<f32, [8x2]> {
@@ -80,8 +80,8 @@ func.func @product(%g: !ddp.bucket<f32, [5, 8x9]>, %q: !ddp.bucket<f32, [9x2]>)
 
 // P and the rest that travel together are born together.
 // CHECK-LABEL: func.func @packed(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [8x9, 5]>, %[[BRG:[a-z0-9]+]]: !ddp.bucket<f32, [9x2]>) -> !ddp.bucket<f32, [8x2, 5]>
-// CHECK-NEXT:   %[[M:.+]] = ddp.project %[[ARG]] members [0] by %[[BRG]] packed : (!ddp.bucket<f32, [8x9, 5]>, !ddp.bucket<f32, [9x2]>) -> !ddp.bucket<f32, [8x2, 5]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [8x9, 5]>, %[[ARG1:[a-z0-9]+]]: !ddp.bucket<f32, [9x2]>) -> !ddp.bucket<f32, [8x2, 5]>
+// CHECK-NEXT:   %[[M:.+]] = ddp.project %[[ARG0]] members [0] by %[[ARG1]] packed : (!ddp.bucket<f32, [8x9, 5]>, !ddp.bucket<f32, [9x2]>) -> !ddp.bucket<f32, [8x2, 5]>
 // CHECK-NEXT:   return %[[M]] : !ddp.bucket<f32, [8x2, 5]>
 func.func @packed(%g: !ddp.bucket<f32, [8x9, 5]>, %q: !ddp.bucket<f32, [9x2]>)
     -> !ddp.bucket<f32, [8x2, 5]> {
@@ -173,8 +173,8 @@ func.func @other_block(%g: !ddp.bucket<f32, [8x9]>,
 //===----------------------------------------------------------------------===//
 
 // CHECK-LABEL: func.func @reconstruct(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [5, 8x9, 9x8]>, %[[BRG:[a-z0-9]+]]: !ddp.bucket<f32, [9x2, 8x2]>, %[[CRG:[a-z0-9]+]]: !ddp.bucket<f32, [8x2, 9x2]>, %[[DRG:[a-z0-9]+]]: !ddp.bucket<f32, [5]>) -> (!ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [5, 8x9, 9x8]>)
-// CHECK-NEXT:   %[[OUT:.+]]:2 = ddp.reconstruct %[[BRG]], %[[CRG]] members [2, 1] rest %[[DRG]] from %[[ARG]] : (!ddp.bucket<f32, [9x2, 8x2]>, !ddp.bucket<f32, [8x2, 9x2]>, !ddp.bucket<f32, [5]>, !ddp.bucket<f32, [5, 8x9, 9x8]>) -> (!ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [5, 8x9, 9x8]>)
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [5, 8x9, 9x8]>, %[[ARG1:[a-z0-9]+]]: !ddp.bucket<f32, [9x2, 8x2]>, %[[ARG2:[a-z0-9]+]]: !ddp.bucket<f32, [8x2, 9x2]>, %[[ARG3:[a-z0-9]+]]: !ddp.bucket<f32, [5]>) -> (!ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [5, 8x9, 9x8]>)
+// CHECK-NEXT:   %[[OUT:.+]]:2 = ddp.reconstruct %[[ARG1]], %[[ARG2]] members [2, 1] rest %[[ARG3]] from %[[ARG0]] : (!ddp.bucket<f32, [9x2, 8x2]>, !ddp.bucket<f32, [8x2, 9x2]>, !ddp.bucket<f32, [5]>, !ddp.bucket<f32, [5, 8x9, 9x8]>) -> (!ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [5, 8x9, 9x8]>)
 // CHECK-NEXT:   return %[[OUT]]#0, %[[OUT]]#1 : !ddp.bucket<f32, [5, 8x9, 9x8]>, !ddp.bucket<f32, [5, 8x9, 9x8]>
 func.func @reconstruct(%m: !ddp.bucket<f32, [5, 8x9, 9x8]>,
                        %p: !ddp.bucket<f32, [9x2, 8x2]>,
@@ -195,8 +195,8 @@ func.func @reconstruct(%m: !ddp.bucket<f32, [5, 8x9, 9x8]>,
 
 // On `sum` the error is that of the mean.
 // CHECK-LABEL: func.func @reconstruct_sum(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [8x9]>, %[[BRG:[a-z0-9]+]]: !ddp.bucket<f32, [8x2]>, %[[CRG:[a-z0-9]+]]: !ddp.bucket<f32, [9x2]>) -> (!ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [8x9]>)
-// CHECK-NEXT:   %[[OUT:.+]]:2 = ddp.reconstruct %[[BRG]], %[[CRG]] members [0] from %[[ARG]] by_world_of @other : (!ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [9x2]>, !ddp.bucket<f32, [8x9]>) -> (!ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [8x9]>)
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [8x9]>, %[[ARG1:[a-z0-9]+]]: !ddp.bucket<f32, [8x2]>, %[[ARG2:[a-z0-9]+]]: !ddp.bucket<f32, [9x2]>) -> (!ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [8x9]>)
+// CHECK-NEXT:   %[[OUT:.+]]:2 = ddp.reconstruct %[[ARG1]], %[[ARG2]] members [0] from %[[ARG0]] by_world_of @other : (!ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [9x2]>, !ddp.bucket<f32, [8x9]>) -> (!ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [8x9]>)
 // CHECK-NEXT:   return %[[OUT]]#0, %[[OUT]]#1 : !ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [8x9]>
 func.func @reconstruct_sum(%m: !ddp.bucket<f32, [8x9]>,
                            %p: !ddp.bucket<f32, [8x2]>,
@@ -214,8 +214,8 @@ func.func @reconstruct_sum(%m: !ddp.bucket<f32, [8x9]>,
 
 // Without error feedback; a 4-D member.
 // CHECK-LABEL: func.func @reconstruct_without_error(
-// CHECK-SAME:    %[[ARG:[a-z0-9]+]]: !ddp.bucket<f32, [8x2]>, %[[BRG:[a-z0-9]+]]: !ddp.bucket<f32, [12x2]>, %[[CRG:[a-z0-9]+]]: !ddp.bucket<f32, [scalar]>) -> !ddp.bucket<f32, [scalar, 8x3x2x2]>
-// CHECK-NEXT:   %[[OUT:.+]] = ddp.reconstruct %[[ARG]], %[[BRG]] members [1] rest %[[CRG]] : (!ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [12x2]>, !ddp.bucket<f32, [scalar]>) -> !ddp.bucket<f32, [scalar, 8x3x2x2]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [8x2]>, %[[ARG1:[a-z0-9]+]]: !ddp.bucket<f32, [12x2]>, %[[ARG2:[a-z0-9]+]]: !ddp.bucket<f32, [scalar]>) -> !ddp.bucket<f32, [scalar, 8x3x2x2]>
+// CHECK-NEXT:   %[[OUT:.+]] = ddp.reconstruct %[[ARG0]], %[[ARG1]] members [1] rest %[[ARG2]] : (!ddp.bucket<f32, [8x2]>, !ddp.bucket<f32, [12x2]>, !ddp.bucket<f32, [scalar]>) -> !ddp.bucket<f32, [scalar, 8x3x2x2]>
 // CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [scalar, 8x3x2x2]>
 func.func @reconstruct_without_error(%p: !ddp.bucket<f32, [8x2]>,
                                      %q: !ddp.bucket<f32, [12x2]>,
