@@ -132,6 +132,10 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
   if (!json.is_object() || !json.contains("format") ||
       json["format"] != manifestFormat)
     return malformed("is not the manifest of a checkpoint");
+  // Nothing that is nested reaches the recursions below.
+  for (const Json &value : json)
+    if (value.is_structured())
+      return malformed("is damaged: a value is missing or wrong");
   if (json.contains("version") && json["version"] != formatVersion)
     return error(DDPHOOK_UNSUPPORTED,
                  "'%s': expected a checkpoint of version %d, but got %s",

@@ -316,6 +316,57 @@ TEST_F(CheckpointTest, OtherManifests) {
                 "': expected a checkpoint of version 1, but got 2");
 }
 
+/// Whatever is in the manifest's place, a load gives an error.
+TEST_F(CheckpointTest, NonsenseForAManifest) {
+  save(1, 1);
+  const std::string good = directory.read("state.manifest.json");
+  const std::string deep(60000, '[');
+  std::vector<std::string> bad = {
+      "[]",
+      "null",
+      deep,
+      R"({"format":"ddphook checkpoint"})",
+      R"({"format":"ddphook checkpoint","version":)" + deep,
+      R"({"format":"ddphook checkpoint","version":)" + deep +
+          std::string(60000, ']') + "}",
+      R"({"format":"ddphook checkpoint","version":1,"x":)" + deep +
+          std::string(60000, ']') + "}",
+      std::string(1 << 20, ' ')};
+  const unsigned seed = 777;
+  RecordProperty("seed", static_cast<int>(seed));
+  std::mt19937 random(seed);
+  const std::string alphabet = "{}[]\",:0123456789-.eE+trufalsn\\ \n\xff";
+  for (int i = 0; i < 500; ++i) {
+    std::string text = good;
+    for (unsigned change = 0; change <= random() % 3; ++change) {
+      const size_t at = random() % text.size();
+      if (random() % 2)
+        text[at] = alphabet[random() % alphabet.size()];
+      else
+        text.insert(at, text.substr(random() % text.size(), random() % 30));
+    }
+    bad.push_back(text);
+  }
+  EXPECT_EQ(runJob(1,
+                   [&](StateModule &module) -> std::string {
+                     int refused = 0;
+                     for (const std::string &text : bad) {
+                       directory.write("state.manifest.json", text);
+                       module.fill(9999);
+                       ddphook_status_t status = ddphook_state_load(
+                           &module.compiled, pattern.c_str(), 0, nullptr);
+                       const std::string value = module.describe();
+                       if (status == DDPHOOK_OK ? value != "1"
+                                                : value != "9999")
+                         return text;
+                       refused += status != DDPHOOK_OK;
+                     }
+                     // Changed white space is no damage.
+                     return refused > 400 ? "fine" : "too few are refused";
+                   })[0],
+            "fine");
+}
+
 TEST_F(CheckpointTest, TwoModulesOfOneStateName) {
   ddphook_options_t options = jobOptions(0, 1, 0, "auto", 10);
   ddphook_context_t *context = nullptr;
