@@ -27,6 +27,9 @@ Status benchAllReduce(const Options &options, TorchProcess *torch,
                       Report &report);
 /// Whole hooks on two ranks.
 Status benchHooks(const Options &options, TorchProcess *torch, Report &report);
+/// The local work of PowerSGD in one thread.
+Status benchPowerSgd(const Options &options, TorchProcess *torch,
+                     Report &report);
 /// The compiler's passes; needs no ranks and no PyTorch.
 Status benchCompile(const Options &options, TorchProcess *torch,
                     Report &report);

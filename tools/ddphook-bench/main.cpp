@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"cast", "casts and a hook's local work, one thread", benchCast},
     {"allreduce", "all-reduce over shared memory and Gloo", benchAllReduce},
     {"hooks", "whole allreduce, fp16 and bf16 hooks on 2 ranks", benchHooks},
+    {"powersgd", "PowerSGD's local work, one thread", benchPowerSgd},
     {"compile", "the compiler's passes on 1000 to 30000 gradients",
      benchCompile},
 };

@@ -13,6 +13,8 @@ Jobs, each on the bucket that measure.h defines:
   local       kind allreduce | fp16 | bf16: the hook in a group of one
   reduce      kind f32 | f16 | bf16: dist.all_reduce, two ranks
   hook        kind allreduce | fp16 | bf16: the hook, two ranks
+  powersgd    kind {"shapes": [[1024, 1024], …], "rank": 1}: the hook in a group
+              of one, on a bucket of such tensors
 """
 
 import argparse
@@ -28,7 +30,10 @@ import time
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    powerSGD_hook,
+)
 
 RANKS = 2
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -42,11 +47,28 @@ HOOKS = {
 class Bucket:
     """The methods of torch.distributed.GradBucket that these hooks call."""
 
-    def __init__(self, tensor):
+    def __init__(self, tensor, shapes=()):
         self.tensor = tensor
+        self.shapes = [torch.Size(shape) for shape in shapes]
 
     def buffer(self):
         return self.tensor
+
+    def set_buffer(self, tensor):
+        self.tensor = tensor
+
+    def gradients(self):
+        parts = self.tensor.split([shape.numel() for shape in self.shapes])
+        return [part.view(shape) for part, shape in zip(parts, self.shapes)]
+
+    def parameters(self):
+        return self.gradients()
+
+    def index(self):
+        return 0
+
+    def is_last(self):
+        return True
 
 
 def make_input(n, rank):
@@ -60,6 +82,50 @@ def checksum(tensor):
     words = tensor.to(torch.float32).contiguous().numpy().view(np.uint32)
     odd = 2 * np.arange(words.size, dtype=np.uint64) + np.uint64(1)
     return int((words.astype(np.uint64) * odd).sum(dtype=np.uint64))
+
+
+def mixed_bits(n):
+    """32 well mixed bits for each number below n; as in bench_powersgd.cpp."""
+    bits = np.arange(n, dtype=np.uint32)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        bits ^= bits >> np.uint32(shift)
+        bits *= np.uint32(factor)
+    return bits ^ bits >> np.uint32(16)
+
+
+def make_full_rank(n):
+    """The sequence of make_input() would be matrices of hardly any rank."""
+    values = mixed_bits(n).view(np.int32).astype(np.float64) * 2.0**-31
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def fingerprint(tensor):
+    """The norm, and sums with four sequences of signs."""
+    values = tensor.double().numpy()
+    bits = mixed_bits(values.size)
+    sums = [float(np.linalg.norm(values))]
+    for k in range(4):
+        signs = 1.0 - 2.0 * (bits >> np.uint32(k) & np.uint32(1))
+        sums.append(float(signs @ values))
+    return sums
+
+
+class PowerSgd:
+    """A bucket and its state, from the first compressed step on."""
+
+    def __init__(self, group, shapes, rank):
+        self.input = make_full_rank(
+            sum(torch.Size(shape).numel() for shape in shapes))
+        self.bucket = Bucket(self.input.clone(), shapes)
+        self.state = powerSGD_hook.PowerSGDState(
+            group, matrix_approximation_rank=rank, start_powerSGD_iter=2)
+        self.state.iter = 2
+
+    def reset(self):
+        self.bucket.tensor.copy_(self.input)
+
+    def step(self):
+        powerSGD_hook.powerSGD_hook(self.state, self.bucket).wait()
 
 
 class Worker:
@@ -90,8 +156,29 @@ class Worker:
         bucket, hook = Bucket(self.bucket), HOOKS[kind]
         return (lambda: hook(group, bucket).wait()), self.bucket
 
+    def run_powersgd(self, shapes, rank, cold, repetitions):
+        """Fingerprints of the first step's result and error, then seconds."""
+        work = PowerSgd(self.alone, shapes, rank)
+        work.step()
+        values = fingerprint(work.bucket.buffer())
+        values += fingerprint(work.state.error_dict[0])
+        seconds = []
+        for _ in range(repetitions):
+            work.reset()
+            if cold:
+                self.other.add_(1)
+            begin = time.perf_counter()
+            work.step()
+            seconds.append(time.perf_counter() - begin)
+        return {"seconds": seconds, "checksum": 0, "values": values}
+
     def run(self, job, kind, cold, repetitions):
         """The result's checksum after one run, then the seconds of more."""
+        if job == "powersgd":
+            if self.rank != 0:
+                return None
+            return self.run_powersgd(**json.loads(kind), cold=cold,
+                                     repetitions=repetitions)
         both = job in ("reduce", "hook")
         if not both and self.rank != 0:
             return None

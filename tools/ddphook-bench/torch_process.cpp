@@ -122,5 +122,6 @@ Status TorchProcess::run(const std::string &job, const std::string &kind,
     return error(DDPHOOK_INTERNAL, "torch_hooks.py failed: %s", text.c_str());
   answer->seconds = reply.at("seconds").get<std::vector<double>>();
   answer->checksum = reply.at("checksum").get<uint64_t>();
+  answer->values = reply.value("values", std::vector<double>());
   return Status::ok();
 }

@@ -26,6 +26,8 @@ namespace ddphook::bench {
 struct TorchAnswer {
   std::vector<double> seconds;
   uint64_t checksum = 0;
+  /// What a job that cannot be compared bit by bit says about its result.
+  std::vector<double> values;
 };
 
 class TorchProcess {
