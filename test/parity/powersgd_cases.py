@@ -50,7 +50,7 @@ KINDS = {
     "batched-bf16": ("f32", "bf16", True),
 }
 
-# Relative to the largest element of a tensor (out), of gradient + error (E), of
+# Relative to the largest element of a matrix (out), of gradient + error (E), of
 # a factor (Q): about three times what was measured between PyTorch's hooks and
 # an independent model (f64: of what one would expect from f32).
 LIMITS = {
@@ -331,14 +331,14 @@ class Deviations:
     def note(self, what, value):
         self.worst[what] = max(self.worst.get(what, 0.0), value)
 
-    def add_out(self, shapes, got, want):
-        """Flat buckets, compared tensor by tensor."""
-        offset, got, want = 0, wide(got), wide(want)
-        for shape in shapes:
-            end = offset + int(np.prod(shape, dtype=int))
-            part = want[offset:end]
-            self.note("out", distance(got[offset:end], part, largest(part)))
-            offset = end
+    def add_out(self, layout, got, want):
+        """Flat buckets, compared matrix by matrix; what is not compressed has
+        tests of its own. The batched hook's matrix is the bucket."""
+        got, want = wide(got), wide(want)
+        for matrix in layout.matrices:
+            end = matrix.offset + matrix.rows * matrix.columns
+            ours, theirs = got[matrix.offset : end], want[matrix.offset : end]
+            self.note("out", distance(ours, theirs, largest(theirs)))
 
     def add_error(self, got, want, gradient, before):
         """`gradient` and `before`, the error before the step, give the scale."""

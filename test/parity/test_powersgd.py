@@ -132,7 +132,7 @@ def check(tmp_path, case, reference, pack=False, injected=2):
     flat = case.flat(gradients)
     out, snapshots = reference(case, flat)
     out = [[[expected_out(case, t) for t in s] for s in rank] for rank in out]
-    ranks = range(case.world)
+    ranks, layouts = range(case.world), powersgd_runner.layouts(case)
     option = f"pack-collectives={str(pack).lower()}"
     deviations = Deviations()
 
@@ -142,10 +142,10 @@ def check(tmp_path, case, reference, pack=False, injected=2):
         addends = addends_of(case, now, before)
         for rank in ranks:
             check_pieces(case, got[rank], out[rank][step], addends, pack)
-            for number, shapes in enumerate(case.bucket_shapes):
+            for number, layout in enumerate(layouts):
                 report = difference(got[rank][number], got[0][number])
                 assert not report, f"rank {rank} and rank 0: {report}"
-                deviations.add_out(shapes, got[rank][number], out[rank][step][number])
+                deviations.add_out(layout, got[rank][number], out[rank][step][number])
         want = [snapshots[r][step + 1] for r in ranks]
         check_state(case, after, want, now, before, deviations)
 
@@ -159,8 +159,12 @@ def check(tmp_path, case, reference, pack=False, injected=2):
         before = [snapshots[r][step] for r in ranks]
         got, after = powersgd_runner.run(tmp_path, case, inputs, option, before)
         compare(step, [got[r][0] for r in ranks], after)
-    powersgd_cases.MEASURED.setdefault(case.kind, Deviations()).merge(deviations)
-    report = deviations.beyond(case.limits)
+    kind, limits = case.kind, case.limits
+    if pack and case.world > 2 and case.config.inner_dtype(case.dtype) in WIRE.values():
+        # Factors are rounded to 16 bits at every hop, and here in another order.
+        kind, limits = f"{kind} packed", {k: 3 * v for k, v in limits.items()}
+    powersgd_cases.MEASURED.setdefault(kind, Deviations()).merge(deviations)
+    report = deviations.beyond(limits)
     assert not report, f"{case.pipeline(option)}: {report}"
 
 
@@ -286,17 +290,18 @@ def test_free_running(pool, tmp_path, case, limit):
     flat = case.flat(gradients)
     out, _ = torch_reference(pool)(case, flat)
     got, _ = powersgd_runner.run(tmp_path, case, gradients, "pack-collectives=false")
+    (layout,) = powersgd_runner.layouts(case)
     drift = []
     for step in range(steps):
+        ours, theirs = got[0][step][0], out[0][step][0]
+        check_pieces(case, [ours], [theirs], None, False)
+        if step < case.first:
+            assert not difference(ours, theirs)
         deviations = Deviations()
-        for number, shapes in enumerate(case.bucket_shapes):
-            results = got[0][step][number], out[0][step][number]
-            check_pieces(case, [results[0]], [results[1]], None, False)
-            deviations.add_out(shapes, *results)
+        deviations.add_out(layout, ours, theirs)
         drift.append(deviations.worst["out"])
     compressed = drift[case.first :]
     powersgd_cases.DRIFT[case.name] = compressed
-    assert not any(drift[: case.first])
     assert compressed[0] <= case.limits["out"]
     assert max(compressed) <= limit
 

@@ -49,7 +49,7 @@ def compare(case, step, flat, out, snapshots, results, deviations):
         assert states[rank].q.keys() == after.q.keys()
         for number, shapes in enumerate(case.bucket_shapes):
             layout = Layout(shapes, case.config)
-            deviations.add_out(shapes, got[rank][number], out[rank][step][number])
+            deviations.add_out(layout, got[rank][number], out[rank][step][number])
             if number in after.error:
                 deviations.add_error(
                     states[rank].error[number],
@@ -97,7 +97,8 @@ def test_model_follows_the_hooks(pool, case):
         first = Deviations()
         assert_exact(case, step, results[step][2], out)
         for number, shapes in enumerate(case.bucket_shapes):
-            first.add_out(shapes, results[step][2][0][number], out[0][step][number])
+            layout = Layout(shapes, case.config)
+            first.add_out(layout, results[step][2][0][number], out[0][step][number])
         assert not first.beyond(case.limits)
 
 
