@@ -78,15 +78,15 @@ func.func @cast(%g: tensor<4xf32>) -> tensor<4xf32> {
   return %r : tensor<4xf32>
 }
 
-// The parts of a concat are computed in their places.
+// The parts of a concat are computed in their places, and inserted right there.
 // CHECK-LABEL: func @concat(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: tensor<4xf32>, %[[Y:[a-z0-9]+]]: tensor<5xf32>
 // CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<9xf32>
 // CHECK-NEXT:    %[[E0:.+]] = tensor.extract_slice %[[E]][0] [4] [1] : tensor<9xf32> to tensor<4xf32>
 // CHECK-NEXT:    %[[R0:.+]] = ddp.all_reduce mean %[[X]] on @dp into %[[E0]]
-// CHECK-NEXT:    %[[E1:.+]] = tensor.extract_slice %[[E]][4] [5] [1] : tensor<9xf32> to tensor<5xf32>
-// CHECK-NEXT:    %[[R1:.+]] = ddp.scale %[[Y]] by 2.000000e+00 into %[[E1]]
 // CHECK-NEXT:    %[[I0:.+]] = tensor.insert_slice %[[R0]] into %[[E]][0] [4] [1]
+// CHECK-NEXT:    %[[E1:.+]] = tensor.extract_slice %[[I0]][4] [5] [1] : tensor<9xf32> to tensor<5xf32>
+// CHECK-NEXT:    %[[R1:.+]] = ddp.scale %[[Y]] by 2.000000e+00 into %[[E1]]
 // CHECK-NEXT:    %[[I1:.+]] = tensor.insert_slice %[[R1]] into %[[I0]][4] [5] [1]
 // CHECK-NEXT:    return %[[I1]]
 func.func @concat(%x: tensor<4xf32>, %y: tensor<5xf32>) -> tensor<9xf32> {

@@ -346,6 +346,30 @@ func.func @reconstruct_factors(%p: !ddp.bucket<f32, [4x2]>,
 
 // -----
 
+func.func @reconstruct_outside(%p: !ddp.bucket<f32, [4x2]>,
+                               %q: !ddp.bucket<f32, [3x2]>) {
+  // C3
+  // expected-error @+1 {{expected distinct members below 1, but got 70}}
+  %0 = ddp.reconstruct %p, %q members [70]
+      : (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [3x2]>)
+      -> !ddp.bucket<f32, [4x3]>
+  return
+}
+
+// -----
+
+func.func @reconstruct_negative(%p: !ddp.bucket<f32, [4x2]>,
+                                %q: !ddp.bucket<f32, [3x2]>) {
+  // C3
+  // expected-error @+1 {{expected distinct members below 1, but got -1}}
+  %0 = ddp.reconstruct %p, %q members [-1]
+      : (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [3x2]>)
+      -> !ddp.bucket<f32, [4x3]>
+  return
+}
+
+// -----
+
 func.func @reconstruct_kinds(%p: !ddp.bucket<f32, [4x2]>, %q: tensor<6xf32>) {
   // expected-error @+1 {{expected buckets}}
   %0 = ddp.reconstruct %p, %q members [0]

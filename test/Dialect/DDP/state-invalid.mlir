@@ -84,7 +84,7 @@ ddp.state @s : i64 replicated normal from @g draws [1]
 
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // C3
-// expected-error @+1 {{expected draws of 4 elements together, but got 5}}
+// expected-error @+1 {{expected draws of 4 elements together, but got more}}
 ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g draws [2, 3]
 
 // -----
@@ -92,7 +92,14 @@ ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g draws [2, 3]
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // C3
 // expected-error @+1 {{expected draws of at least 0 elements}}
-ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g draws [5, -1]
+ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g draws [3, -1]
+
+// -----
+
+ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
+// C3: the sum overflows
+// expected-error @+1 {{expected draws of 4 elements together, but got more}}
+ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g draws [9223372036854775807, 9223372036854775807, 6]
 
 // -----
 
