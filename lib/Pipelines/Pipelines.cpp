@@ -38,6 +38,7 @@ static void addBufferization(OpPassManager &pm) {
 void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
                                  const DDPPipelineOptions &options) {
   pm.addPass(createDDPVerifySyncPass());
+  pm.addPass(createDDPExpandAveragesPass());
   DDPBucketizePassOptions bucketize;
   bucketize.bucketCapMb = options.bucketCapMb;
   bucketize.firstBucketMb = options.firstBucketMb;
@@ -46,15 +47,9 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   DDPExpandHooksPassOptions expand;
   expand.hook = options.hook;
   expand.wrapper = options.wrapper;
-  expand.matrixApproximationRank = options.matrixApproximationRank;
-  expand.startPowerSGDIter = options.startPowerSGDIter;
-  expand.minCompressionRate = options.minCompressionRate;
-  expand.useErrorFeedback = options.useErrorFeedback;
-  expand.warmStart = options.warmStart;
-  expand.orthogonalizationEpsilon = options.orthogonalizationEpsilon;
-  expand.randomSeed = options.randomSeed;
-  expand.compressionStatsLoggingFrequency = options.compressionStatsLoggingFrequency;
-  expand.batchTensorsWithSameShape = options.batchTensorsWithSameShape;
+#define DDP_HOOK_PARAMETER(field, option, description)                         \
+  expand.field = options.field;
+#include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
   pm.addPass(createDDPExpandHooksPass(expand));
   if (options.packCollectives)
     pm.addPass(createDDPPackCollectivesPass());

@@ -230,3 +230,18 @@ void ddphook_rt_random_normal(ddphook_module_t *module, void *generator,
     module->randomNormal(generator, draws, draw_count, out, dtype);
   });
 }
+
+int32_t ddphook_rt_is_finite(ddphook_module_t *module, const void *in,
+                             int64_t count, int32_t dtype) {
+  int32_t result = 0;
+  inStep(module, [&] { result = module->isFinite(in, count, dtype); });
+  return result;
+}
+
+void ddphook_rt_count_compression(ddphook_module_t *module, int32_t bucket,
+                                  int64_t before, int64_t after,
+                                  int64_t iteration, int64_t frequency) {
+  inStep(module, [&] {
+    module->countCompression(bucket, before, after, iteration, frequency);
+  });
+}

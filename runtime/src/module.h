@@ -18,6 +18,7 @@
 #include <initializer_list>
 #include <set>
 #include <string>
+#include <map>
 #include <vector>
 
 namespace ddphook {
@@ -89,6 +90,10 @@ struct ddphook_module {
   void randomNormal(void *generator, const int64_t *draws, int64_t drawCount,
                     void *out, int32_t dtype);
 
+  bool isFinite(const void *in, int64_t count, int32_t dtype);
+  void countCompression(int32_t bucket, int64_t before, int64_t after,
+                        int64_t iteration, int64_t frequency);
+
   /// Prepares the plan's matrix lists on the device; for loading.
   ddphook::Status createMatrices();
 
@@ -128,6 +133,8 @@ private:
   void finishCall(ddphook_status_t code, const ddphook_backend_error_t &error);
 
   int32_t currentEntry = -1;
+  /// Each bucket's first compressed iteration, as far as there was one.
+  std::map<int32_t, int64_t> firstCompressed;
   int64_t lastTicket = 0;
   ddphook::Status stepFailure;
   /// One for each matrix list of the plan, once they are created.

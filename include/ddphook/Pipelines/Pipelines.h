@@ -23,44 +23,17 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
   Option<std::string> hook{
       *this, "hook",
       llvm::cl::desc("Hook of buckets that no attribute gives one: allreduce, "
-                     "fp16, bf16, noop, powersgd or batched_powersgd"),
+                     "fp16, bf16, noop, powersgd, batched_powersgd or "
+                     "post_local_sgd"),
       llvm::cl::init("allreduce")};
   Option<std::string> wrapper{
       *this, "wrapper",
       llvm::cl::desc("Run that hook in a 16-bit type: fp16 or bf16"),
       llvm::cl::init("")};
-  Option<std::string> matrixApproximationRank{
-      *this, "matrix-approximation-rank",
-      llvm::cl::desc("PowerSGD: columns of the factors (default 1)")};
-  Option<std::string> startPowerSGDIter{
-      *this, "start-powersgd-iter",
-      llvm::cl::desc("PowerSGD: first iteration that is compressed (default "
-                     "1000)")};
-  Option<std::string> minCompressionRate{
-      *this, "min-compression-rate",
-      llvm::cl::desc("PowerSGD: compress a matrix only if its factors are "
-                     "smaller by this (default 2)")};
-  Option<std::string> useErrorFeedback{
-      *this, "use-error-feedback",
-      llvm::cl::desc("PowerSGD: add what was lost to the next gradient "
-                     "(default true)")};
-  Option<std::string> warmStart{
-      *this, "warm-start",
-      llvm::cl::desc("PowerSGD: begin with the last iteration's Q (default "
-                     "true)")};
-  Option<std::string> orthogonalizationEpsilon{
-      *this, "orthogonalization-epsilon",
-      llvm::cl::desc("PowerSGD: added to norms (default 0)")};
-  Option<std::string> randomSeed{
-      *this, "random-seed",
-      llvm::cl::desc("PowerSGD: seed of the first Q (default 0)")};
-  Option<std::string> compressionStatsLoggingFrequency{
-      *this, "compression-stats-logging-frequency",
-      llvm::cl::desc("PowerSGD: iterations between reports (default 10000)")};
-  Option<std::string> batchTensorsWithSameShape{
-      *this, "batch-tensors-with-same-shape",
-      llvm::cl::desc("PowerSGD: draw the first Q of matrices of one shape "
-                     "together (default false)")};
+#define DDP_HOOK_PARAMETER(field, option, description)                         \
+  Option<std::string> field{*this, option, llvm::cl::desc(description),        \
+                            llvm::cl::init("")};
+#include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
   Option<double> bucketCapMb{
       *this, "bucket-cap-mb",
       llvm::cl::desc("Limit of a bucket in MiB (default 25); given explicitly, "

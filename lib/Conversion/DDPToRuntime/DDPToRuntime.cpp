@@ -95,6 +95,8 @@ private:
   LogicalResult convert(RandomNormalOp op);
   template <typename OpTy>
   LogicalResult convertBinary(OpTy op, StringRef function);
+  LogicalResult convert(IsFiniteOp op);
+  LogicalResult convert(CountCompressionOp op);
   LogicalResult convertStateBuffer(StateBufferOp op);
   LogicalResult convertArena(ArenaOp op);
   LogicalResult convertView(ViewOp op);
@@ -118,7 +120,7 @@ private:
   }
 
   std::optional<RuntimeCalls> calls;
-  llvm::StringMap<unsigned> groupNumbers, stateNumbers;
+  llvm::StringMap<unsigned> groupNumbers, stateNumbers, bucketNumbers;
   llvm::DenseMap<std::pair<Attribute, Type>, unsigned> listNumbers;
   PlanContents plan;
   unsigned numDraws = 0;
@@ -507,6 +509,50 @@ LogicalResult ConvertDDPToRuntimePass::convert(RandomNormalOp op) {
 }
 
 //===----------------------------------------------------------------------===//
+// Reports
+//===----------------------------------------------------------------------===//
+
+LogicalResult ConvertDDPToRuntimePass::convert(IsFiniteOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  FailureOr<SmallVector<Value>> pointers =
+      getPointers(builder, op, {op.getInput()});
+  if (failed(pointers))
+    return failure();
+  Type type = op.getInput().getType();
+  Value result =
+      calls
+          ->create(builder, loc, "ddphook_rt_is_finite", builder.getI32Type(),
+                   {pointers->front(),
+                    getInteger(builder, loc, getNumElementsOf(type), 64),
+                    getInteger(builder, loc,
+                               getDtypeValue(getElementTypeOf(type)), 32)})
+          .getResult();
+  op.replaceAllUsesWith(
+      Value(LLVM::ICmpOp::create(builder, loc, LLVM::ICmpPredicate::ne, result,
+                                 getInteger(builder, loc, 0, 32))));
+  op.erase();
+  return success();
+}
+
+LogicalResult ConvertDDPToRuntimePass::convert(CountCompressionOp op) {
+  auto bucket = bucketNumbers.find(op.getBucketName());
+  if (bucket == bucketNumbers.end())
+    return op.emitOpError() << "expected a bucket that 'ddp.bucket_info' "
+                            << "describes, but got " << op.getBucketNameAttr();
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  calls->create(builder, loc, "ddphook_rt_count_compression", Type(),
+                {getInteger(builder, loc, bucket->second, 32),
+                 getInteger(builder, loc, op.getBefore(), 64),
+                 getInteger(builder, loc, op.getAfter(), 64),
+                 op.getIteration(),
+                 getInteger(builder, loc, op.getFrequency(), 64)});
+  op.erase();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
 
@@ -588,6 +634,7 @@ void ConvertDDPToRuntimePass::runOnOperation() {
   plan = PlanContents();
   groupNumbers.clear();
   stateNumbers.clear();
+  bucketNumbers.clear();
   listNumbers.clear();
   numDraws = 0;
 
@@ -599,7 +646,10 @@ void ConvertDDPToRuntimePass::runOnOperation() {
     stateNumbers[state.getSymName()] = plan.states.size();
     plan.states.push_back(state);
   }
-  llvm::append_range(plan.buckets, module.getOps<BucketInfoOp>());
+  for (auto bucket : module.getOps<BucketInfoOp>()) {
+    bucketNumbers[bucket.getBucketName()] = plan.buckets.size();
+    plan.buckets.push_back(bucket);
+  }
   if (failed(collectEntries()))
     return signalPassFailure();
 
@@ -619,7 +669,8 @@ void ConvertDDPToRuntimePass::runOnOperation() {
 
   SmallVector<Operation *> ops;
   module.walk([&](Operation *op) {
-    if (isa<AlgebraOpInterface, ArenaOp, StateBufferOp, ViewOp>(op))
+    if (isa<AlgebraOpInterface, ArenaOp, CountCompressionOp, IsFiniteOp,
+            StateBufferOp, ViewOp>(op))
       ops.push_back(op);
     if (auto arena = dyn_cast<ArenaOp>(op))
       plan.arenaBytes = std::max(
@@ -627,7 +678,8 @@ void ConvertDDPToRuntimePass::runOnOperation() {
   });
   for (Operation *op : ops) {
     // Algebra on tensors and buckets is reported below.
-    if (isa<AlgebraOpInterface>(op) && op->getNumResults() != 0)
+    if (isa<AlgebraOpInterface, IsFiniteOp>(op) &&
+        !llvm::all_of(op->getOperandTypes(), llvm::IsaPred<MemRefType>))
       continue;
     LogicalResult converted =
         llvm::TypeSwitch<Operation *, LogicalResult>(op)
@@ -638,7 +690,8 @@ void ConvertDDPToRuntimePass::runOnOperation() {
             .Case([&](SubOp sub) {
               return convertBinary(sub, "ddphook_rt_subtract");
             })
-            .Case<AllReduceOp, CastOp, ScaleOp, MatmulOp, OrthogonalizeOp,
+            .Case<AllReduceOp, CastOp, ScaleOp, CountCompressionOp, IsFiniteOp,
+                  MatmulOp, OrthogonalizeOp,
                   ProjectOp, ReconstructOp, RandomNormalOp>(
                 [&](auto algebra) { return convert(algebra); })
             .Default([](Operation *) { return success(); }); // reported below

@@ -170,6 +170,13 @@ static ddphook_status_t subtract(ddphook_device_t *, const void *a,
   return DDPHOOK_OK;
 }
 
+static ddphook_status_t isFinite(ddphook_device_t *, const void *in,
+                                 int32_t dtype, int64_t count, int32_t *result,
+                                 ddphook_backend_error_t *) {
+  *result = isFiniteArray(in, toDtype(dtype), count);
+  return DDPHOOK_OK;
+}
+
 static ddphook_status_t createMatrices(ddphook_device_t *,
                                        const ddphook_matrix_list_t *list,
                                        int32_t dtype,
@@ -299,6 +306,7 @@ const ddphook_backend_t &host::hostBackend() {
     table.scale = scale;
     table.add = add;
     table.subtract = subtract;
+    table.is_finite = isFinite;
     table.matrices_create = createMatrices;
     table.matrices_destroy = destroyMatrices;
     table.matmul = matmul;

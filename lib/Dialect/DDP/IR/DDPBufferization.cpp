@@ -147,6 +147,34 @@ struct AlgebraBufferization
   }
 };
 
+/// Reads its operand, and makes nothing of it but a number.
+struct IsFiniteBufferization
+    : public BufferizableOpInterface::ExternalModel<IsFiniteBufferization,
+                                                    IsFiniteOp> {
+  bool bufferizesToMemoryRead(Operation *, OpOperand &,
+                              const AnalysisState &) const {
+    return true;
+  }
+  bool bufferizesToMemoryWrite(Operation *, OpOperand &,
+                               const AnalysisState &) const {
+    return false;
+  }
+  AliasingValueList getAliasingValues(Operation *, OpOperand &,
+                                      const AnalysisState &) const {
+    return {};
+  }
+  LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
+                          const BufferizationOptions &options,
+                          BufferizationState &state) const {
+    FailureOr<Value> input =
+        getBuffer(rewriter, op->getOperand(0), options, state);
+    if (failed(input))
+      return failure();
+    rewriter.replaceOpWithNewOp<IsFiniteOp>(op, rewriter.getI1Type(), *input);
+    return success();
+  }
+};
+
 } // namespace
 
 template <typename... OpTs>
@@ -158,4 +186,5 @@ void DDPDialect::registerBufferization() {
   MLIRContext *context = getContext();
   attach<AddOp, AllReduceOp, CastOp, MatmulOp, OrthogonalizeOp, ProjectOp,
          RandomNormalOp, ReconstructOp, ScaleOp, SubOp>(context);
+  IsFiniteOp::attachInterface<IsFiniteBufferization>(*context);
 }

@@ -430,6 +430,33 @@ void AllReduceOp::getEffects(
   getAlgebraEffects(*this, effects);
 }
 
+// ddp.average
+
+LogicalResult AverageOp::inferReturnTypes(MLIRContext *,
+                                          std::optional<Location>,
+                                          ValueRange operands, DictionaryAttr,
+                                          OpaqueProperties, RegionRange,
+                                          SmallVectorImpl<Type> &types) {
+  types.push_back(operands.front().getType());
+  return success();
+}
+
+LogicalResult AverageOp::verify() {
+  auto period = static_cast<int64_t>(getPeriod());
+  auto warmup = static_cast<int64_t>(getWarmup());
+  if (period < 1) // C2
+    return emitOpError() << "expected a period of at least 1, but got "
+                         << period;
+  if (warmup < 0) // C2
+    return emitOpError() << "expected a warmup of at least 0, but got "
+                         << warmup;
+  return success();
+}
+
+LogicalResult AverageOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGroup(*this, getGroupAttr(), symbols); // C1
+}
+
 // ddp.cast
 
 /// Whether every value of `from` is a value of `to`.

@@ -75,6 +75,13 @@ FailureOr<StateOp> HookState::getGenerator(StringRef name, int64_t seed) {
                 builder.getI64IntegerAttr(seed), {}, {});
 }
 
+FailureOr<StateOp> HookState::getCounter(StringRef name) {
+  auto existing = module.lookupSymbol<StateOp>(name);
+  if (existing && existing.getType().isInteger(64))
+    return existing;
+  return createZero(name, builder.getI64Type(), StatePlacement::Replicated);
+}
+
 FailureOr<Value> HookState::getIteration(StringRef name) {
   Block *block = builder.getInsertionBlock();
   auto isCounter = [&](StringRef symbol) {

@@ -35,6 +35,9 @@ public:
   /// called `name`, others `name`.SEED.
   FailureOr<StateOp> getGenerator(StringRef name, int64_t seed);
 
+  /// A replicated i64 that begins as 0 and that all hooks share.
+  FailureOr<StateOp> getCounter(StringRef name);
+
   /// The number of times that the current block ran before: an i64 state that
   /// is loaded at the block's start, and stored, one higher, at its end. All
   /// reductions of a block share it. The first block's is called `name`, those

@@ -357,6 +357,18 @@ OpFoldResult ResizeOp::fold(FoldAdaptor) {
 }
 
 //===----------------------------------------------------------------------===//
+// ddp.is_finite
+//===----------------------------------------------------------------------===//
+
+void IsFiniteOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  if (isa<MemRefType>(getInput().getType()))
+    effects.emplace_back(MemoryEffects::Read::get(), &getInputMutable(),
+                         SideEffects::DefaultResource::get());
+}
+
+//===----------------------------------------------------------------------===//
 // ddp.project
 //===----------------------------------------------------------------------===//
 

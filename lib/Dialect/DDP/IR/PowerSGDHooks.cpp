@@ -32,25 +32,45 @@ struct Parameters {
   int64_t rank, startIteration;
   double epsilon;
   bool useErrorFeedback, warmStart;
-  int64_t seed;
+  int64_t seed, loggingFrequency;
+  bool localErrorFeedback, skipNonFinite;
+  Type wireType; // may be null
 };
 } // namespace
 
+/// The smallest positive number of a type.
+static double getSmallest(Type type) {
+  auto floatType = cast<FloatType>(type);
+  return APFloat::getSmallest(floatType.getFloatSemantics())
+      .convertToDouble();
+}
+
 template <typename HookT>
-static Parameters getParameters(HookT hook, double epsilon) {
+static Parameters getParameters(HookT hook, double epsilon, Type elementType) {
+  // 0 / (0 + smallest) is 0, and no other norm feels the difference. 64 bits
+  // have a smallest number that divisions turn into infinity: take a larger.
+  if (hook.getKeepZeroColumns() && epsilon == 0)
+    epsilon = elementType.isF64() ? 1e-300
+              : elementType.isF32()
+                  ? 1e-37
+                  : getSmallest(elementType);
   return {hook.getMatrixApproximationRank(),
           hook.getStartPowerSGDIter(),
           epsilon,
           hook.getUseErrorFeedback(),
           hook.getWarmStart(),
-          hook.getRandomSeed()};
+          hook.getRandomSeed(),
+          std::max<int64_t>(1, hook.getCompressionStatsLoggingFrequency()),
+          hook.getLocalErrorFeedback(),
+          hook.getSkipNonfinite(),
+          hook.getWireType()};
 }
 
 static LogicalResult
 verifyParameters(function_ref<InFlightDiagnostic()> emitError, int64_t rank,
                  int64_t startIteration, FloatAttr minCompressionRate,
                  bool useErrorFeedback, bool warmStart, FloatAttr epsilon,
-                 int64_t seed) {
+                 int64_t seed, bool localErrorFeedback, Type wireType) {
   if (rank < 1) // C1
     return emitError() << "expected a matrix_approximation_rank of at least 1, "
                        << "but got " << rank;
@@ -69,6 +89,12 @@ verifyParameters(function_ref<InFlightDiagnostic()> emitError, int64_t rank,
   if (seed < 0 || seed > UINT32_MAX) // C5
     return emitError() << "expected a random_seed from 0 to " << UINT32_MAX
                        << ", but got " << seed;
+  if (wireType && !isa<Float16Type, BFloat16Type>(wireType)) // C6
+    return emitError() << "expected a wire_type of f16 or bf16, but got "
+                       << wireType;
+  if (localErrorFeedback && !useErrorFeedback) // C7
+    return emitError() << "expected local_error_feedback only with "
+                       << "use_error_feedback";
   return success();
 }
 
@@ -76,9 +102,11 @@ LogicalResult
 PowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                          int64_t rank, int64_t startIteration, FloatAttr rate,
                          bool useErrorFeedback, bool warmStart,
-                         FloatAttr epsilon, int64_t seed, int64_t, bool) {
+                         FloatAttr epsilon, int64_t seed, int64_t, bool,
+                         bool localErrorFeedback, bool, bool, Type wireType) {
   return verifyParameters(emitError, rank, startIteration, rate,
-                          useErrorFeedback, warmStart, epsilon, seed);
+                          useErrorFeedback, warmStart, epsilon, seed,
+                          localErrorFeedback, wireType);
 }
 
 LogicalResult
@@ -86,9 +114,11 @@ BatchedPowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                 int64_t rank, int64_t startIteration,
                                 FloatAttr rate, bool useErrorFeedback,
                                 bool warmStart, FloatAttr epsilon, int64_t seed,
-                                int64_t, bool) {
+                                int64_t, bool, bool localErrorFeedback, bool,
+                                bool, Type wireType) {
   return verifyParameters(emitError, rank, startIteration, rate,
-                          useErrorFeedback, warmStart, epsilon, seed);
+                          useErrorFeedback, warmStart, epsilon, seed,
+                          localErrorFeedback, wireType);
 }
 
 //===----------------------------------------------------------------------===//
@@ -185,10 +215,12 @@ namespace {
 class Expansion {
 public:
   Expansion(OpBuilder &builder, const BucketReduction &reduction,
-            const Parameters &parameters, Compression compression)
+            const Parameters &parameters, Compression compression,
+            BucketType bucket)
       : builder(builder), loc(reduction.loc), reduction(reduction),
         parameters(parameters), compression(std::move(compression)),
-        states(builder, reduction) {}
+        states(builder, reduction),
+        uncompressedElements(bucket.getNumElements()) {}
 
   /// Declares the states that the rest uses; `error` is the type of the error.
   LogicalResult declareStates(BucketType error);
@@ -198,8 +230,8 @@ public:
   Value run(BucketValue bucket,
             function_ref<Value(BucketValue)> compressedBody);
 
-  /// What a compressed iteration makes of the gradient: `matrix`, its members
-  /// replaced by their low-rank approximation.
+  /// What a compressed iteration makes of the gradient: the sum or mean of all
+  /// ranks' gradients and errors, in low-rank approximation.
   Value compress(BucketValue gradient);
 
 
@@ -227,11 +259,15 @@ private:
     return create<MatmulOp>(type, lhs, rhs, transposeLhs, transposeRhs,
                             DenseI64ArrayAttr(), MatrixListAttr(), Value());
   }
-  BucketValue sum(BucketValue value) {
-    BucketReduction asSum = reduction;
-    asSum.kind = Reduction::Sum;
-    return cast<BucketValue>(buildFinalAllReduce(builder, asSum, value));
+  BucketValue reduce(BucketValue value, Reduction kind) {
+    BucketReduction asKind = reduction;
+    asKind.kind = kind;
+    Value reduced = buildFinalAllReduce(builder, asKind, value);
+    if (parameters.wireType)
+      reduced.getDefiningOp<AllReduceOp>().setWire(parameters.wireType);
+    return cast<BucketValue>(reduced);
   }
+  BucketValue sum(BucketValue value) { return reduce(value, Reduction::Sum); }
   BucketValue divideByWorld(BucketValue value) {
     return create<ScaleOp>(value.getType(), value, FloatAttr(), reduction.group,
                            Value());
@@ -240,7 +276,11 @@ private:
   BucketValue finish(BucketValue value) {
     return reduction.kind == Reduction::Mean ? divideByWorld(value) : value;
   }
-  Value drawQ();
+  BucketValue drawQ();
+  BucketValue assemble(BucketType type, BucketValue p, BucketValue q,
+                       BucketValue rest);
+  void countElements(BucketType type);
+  void updateStates(BucketValue newQ, BucketValue rest, BucketValue newError);
 
   OpBuilder &builder;
   Location loc;
@@ -249,7 +289,9 @@ private:
   Compression compression;
   HookState states;
   Value iteration;
-  StateOp generator, error, q;
+  StateOp generator, error, q, nonFinite;
+  /// Elements of the gradient, without what fills it up.
+  int64_t uncompressedElements;
 };
 } // namespace
 
@@ -278,6 +320,12 @@ LogicalResult Expansion::declareStates(BucketType errorType) {
       return failure();
     q = *found;
   }
+  if (parameters.skipNonFinite) {
+    found = states.getCounter("powersgd.nonfinite");
+    if (failed(found))
+      return failure();
+    nonFinite = *found;
+  }
   return success();
 }
 
@@ -295,7 +343,7 @@ Value Expansion::run(BucketValue bucket,
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(choice.thenBlock());
   scf::YieldOp::create(builder, loc,
-                       buildFinalAllReduce(builder, reduction, bucket));
+                       Value(reduce(bucket, reduction.kind)));
   builder.setInsertionPointToStart(choice.elseBlock());
   Value compressed = compressedBody(bucket);
   scf::YieldOp::create(builder, loc, compressed);
@@ -303,7 +351,7 @@ Value Expansion::run(BucketValue bucket,
 }
 
 /// The Q of this iteration: the last one's, or without warm start a new one.
-Value Expansion::drawQ() {
+BucketValue Expansion::drawQ() {
   if (parameters.warmStart)
     return load(q);
   return create<RandomNormalOp>(
@@ -313,44 +361,104 @@ Value Expansion::drawQ() {
 
 Value Expansion::compress(BucketValue gradient) {
   BucketType type = gradient.getType();
+  countElements(type);
   BucketValue matrix = gradient;
   if (parameters.useErrorFeedback)
     matrix = create<AddOp>(gradient, load(error), Value());
-
-  SmallVector<Value> parts;
   // Also where nothing is compressed: the generator goes on as PyTorch's does.
-  Value lastQ = drawQ();
-  BucketValue basis, newQ, projected, rest;
-  if (!compression.members.empty()) {
-    basis = orthogonalize(cast<BucketValue>(lastQ));
-    BucketValue matrices = create<ExtractOp>(matrix, compression.members);
+  BucketValue lastQ = drawQ();
+  ArrayRef<int64_t> members = compression.members;
+
+  // Everything that is reduced, and this rank's share of the low-rank part.
+  BucketValue projected, p, ownQ, newQ, ownRest, rest;
+  if (!members.empty()) {
+    BucketValue basis = orthogonalize(lastQ);
+    BucketValue matrices = create<ExtractOp>(matrix, members);
     projected = matmul(compression.p, matrices, basis, false, false);
     if (!compression.rest.empty())
-      rest = create<ExtractOp>(matrix, compression.rest);
-    BucketValue p = sum(projected);
-    if (rest)
-      rest = finish(sum(rest));
-    p = orthogonalize(p);
-    newQ = finish(sum(matmul(compression.q, matrices, p, true, false)));
-    if (parameters.warmStart)
-      store(newQ, q);
-    parts.push_back(matmul(getSubBucket(type, compression.members), p, newQ,
-                           false, true));
+      ownRest = create<ExtractOp>(matrix, compression.rest);
+    BucketValue sumP = sum(projected);
+    if (ownRest)
+      rest = finish(sum(ownRest));
+    p = orthogonalize(sumP);
+    ownQ = matmul(compression.q, matrices, p, true, false);
+    newQ = finish(sum(ownQ));
   } else {
-    rest = finish(sum(create<ExtractOp>(matrix, compression.rest)));
+    ownRest = create<ExtractOp>(matrix, compression.rest);
+    rest = finish(sum(ownRest));
   }
+  BucketValue out = assemble(type, p, newQ, rest);
+
+  BucketValue newError;
+  if (parameters.useErrorFeedback) {
+    BucketValue kept = out;
+    if (parameters.localErrorFeedback)
+      kept = assemble(type, p, ownQ, ownRest);
+    else if (reduction.kind == Reduction::Sum)
+      kept = divideByWorld(out);
+    newError = create<SubOp>(matrix, kept, Value());
+  }
+  updateStates(newQ, rest, newError);
+  return out;
+}
+
+/// A bucket of products P·Qᵀ and of what is not compressed.
+BucketValue Expansion::assemble(BucketType type, BucketValue p, BucketValue q,
+                                BucketValue rest) {
+  SmallVector<Value> parts;
+  if (p)
+    parts.push_back(matmul(getSubBucket(type, compression.members), p, q, false,
+                           true));
   if (rest)
     parts.push_back(rest);
   SmallVector<int64_t> order = compression.members;
   llvm::append_range(order, compression.rest);
-  BucketValue out =
-      create<ConcatOp>(type, parts, builder.getDenseI64ArrayAttr(order));
-  if (parameters.useErrorFeedback) {
-    BucketValue mean =
-        reduction.kind == Reduction::Mean ? out : divideByWorld(out);
-    store(create<SubOp>(matrix, mean, Value()), error);
+  return create<ConcatOp>(type, parts, builder.getDenseI64ArrayAttr(order));
+}
+
+void Expansion::countElements(BucketType type) {
+  CountCompressionOp::create(
+      builder, loc, reduction.bucketName,
+      builder.getI64IntegerAttr(uncompressedElements),
+      builder.getI64IntegerAttr(
+          compression.p.getNumElements() + compression.q.getNumElements() +
+          getSubBucket(type, compression.rest).getNumElements()),
+      iteration, builder.getI64IntegerAttr(parameters.loggingFrequency));
+}
+
+/// Stores Q and the error: always, or where all that was reduced is finite.
+/// Reduced values are the same on all ranks, and so is that choice.
+void Expansion::updateStates(BucketValue newQ, BucketValue rest,
+                             BucketValue newError) {
+  auto storeAll = [&] {
+    if (newQ && parameters.warmStart)
+      store(newQ, q);
+    if (newError)
+      store(newError, error);
+  };
+  if (!parameters.skipNonFinite)
+    return storeAll();
+  // Q depends on all of P: it is not finite where P was not.
+  Value isFinite;
+  for (BucketValue value : {newQ, rest}) {
+    if (!value)
+      continue;
+    Value one = IsFiniteOp::create(builder, loc, builder.getI1Type(), value);
+    isFinite = isFinite ? Value(arith::AndIOp::create(builder, loc, isFinite, one))
+                        : one;
   }
-  return out;
+  auto choice = scf::IfOp::create(builder, loc, TypeRange(), isFinite,
+                                  /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(choice.thenBlock());
+  storeAll();
+  builder.setInsertionPointToStart(choice.elseBlock());
+  auto symbol = FlatSymbolRefAttr::get(nonFinite.getSymNameAttr());
+  Value count = LoadOp::create(builder, loc, builder.getI64Type(), symbol);
+  Value one =
+      arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(1));
+  StoreOp::create(builder, loc, arith::AddIOp::create(builder, loc, count, one),
+                  symbol);
 }
 
 //===----------------------------------------------------------------------===//
@@ -366,10 +474,12 @@ PowerSGDHookAttr::verifyBucket(BucketType,
 FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
                                           const BucketReduction &reduction,
                                           BucketValue bucket) const {
-  Parameters parameters = getParameters(
-      *this, getOrthogonalizationEpsilon().getValueAsDouble());
+  Parameters parameters =
+      getParameters(*this, getOrthogonalizationEpsilon().getValueAsDouble(),
+                    bucket.getType().getElementType());
   Expansion expansion(builder, reduction, parameters,
-                      getCompression(*this, bucket.getType()));
+                      getCompression(*this, bucket.getType()),
+                      bucket.getType());
   if (failed(expansion.declareStates(bucket.getType())))
     return failure();
   return expansion.run(bucket, [&](BucketValue gradient) {
@@ -391,9 +501,18 @@ static int64_t getStateBytesOf(const Compression &compression,
          (warmStart ? compression.q.getNumBytes() : 0);
 }
 
+/// The type that collectives travel in.
+static Type getWireTypeOf(Type wireType, BucketType bucket) {
+  return wireType ? wireType : bucket.getElementType();
+}
+
+Type PowerSGDHookAttr::getWireType(BucketType bucket) const {
+  return getWireTypeOf(getWireType(), bucket);
+}
+
 int64_t PowerSGDHookAttr::getWireBytes(BucketType bucket) const {
   return getSentElements(getCompression(*this, bucket), bucket) *
-         bucket.getElementBytes();
+         bucket.cloneWith(getWireType(bucket)).getElementBytes();
 }
 
 int64_t PowerSGDHookAttr::getStateBytes(BucketType bucket) const {
@@ -427,9 +546,10 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
     return buildFinalAllReduce(builder, reduction, bucket);
   BucketType type = bucket.getType(), square = getSquare(type);
   // PyTorch gives its epsilon to the other hook only.
-  Parameters parameters = getParameters(*this, /*epsilon=*/0.0);
+  Parameters parameters =
+      getParameters(*this, /*epsilon=*/0.0, type.getElementType());
   Expansion expansion(builder, reduction, parameters,
-                      getCompression(*this, type));
+                      getCompression(*this, type), type);
   if (failed(expansion.declareStates(square)))
     return failure();
   return expansion.run(bucket, [&](BucketValue gradient) -> Value {
@@ -440,9 +560,13 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
   });
 }
 
+Type BatchedPowerSGDHookAttr::getWireType(BucketType bucket) const {
+  return getWireTypeOf(getWireType(), bucket);
+}
+
 int64_t BatchedPowerSGDHookAttr::getWireBytes(BucketType bucket) const {
   return getSentElements(getCompression(*this, bucket), bucket) *
-         bucket.getElementBytes();
+         bucket.cloneWith(getWireType(bucket)).getElementBytes();
 }
 
 int64_t BatchedPowerSGDHookAttr::getStateBytes(BucketType bucket) const {

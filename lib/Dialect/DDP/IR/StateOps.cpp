@@ -196,3 +196,24 @@ void RandomNormalOp::getEffects(
   effects.emplace_back(MemoryEffects::Write::get(), StateResource::get());
   getAlgebraEffects(*this, effects);
 }
+
+//===----------------------------------------------------------------------===//
+// ddp.count_compression
+//===----------------------------------------------------------------------===//
+
+LogicalResult CountCompressionOp::verify() {
+  auto isNegative = [](uint64_t value) {
+    return static_cast<int64_t>(value) < 0;
+  };
+  if (isNegative(getBefore()) || isNegative(getAfter()) ||
+      isNegative(getFrequency()) || getFrequency() == 0) // C1
+    return emitOpError() << "expected numbers of elements of at least 0, and a "
+                         << "frequency of at least 1";
+  return success();
+}
+
+void CountCompressionOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  effects.emplace_back(MemoryEffects::Write::get(), StateResource::get());
+}

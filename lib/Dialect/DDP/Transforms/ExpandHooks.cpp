@@ -12,6 +12,7 @@
 
 #include "mlir/IR/Remarks.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/FormatVariadic.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPEXPANDHOOKSPASS
@@ -28,6 +29,15 @@ static bool isFinal(AllReduceOp op, const llvm::StringSet<> &recorded) {
   return isa_and_nonnull<AllReduceHookAttr>(
              op->getAttr(DDPDialect::kHookAttrName)) &&
          recorded.contains(op.getBucketName().value_or(""));
+}
+
+/// How many times fewer bytes the hook sends than the gradients have.
+static std::string getRate(HookAttrInterface hook, BucketType type) {
+  int64_t bytes = hook.getWireBytes(type);
+  if (bytes == 0)
+    return "nothing is sent";
+  return llvm::formatv("{0:f2}", static_cast<double>(type.getNumBytes()) /
+                                     static_cast<double>(bytes));
 }
 
 namespace {
@@ -63,17 +73,12 @@ struct ExpandHooksPass
   }
 
   HookOptions getHookOptions() {
-    return {hook,
-            wrapper,
-            matrixApproximationRank,
-            startPowerSGDIter,
-            minCompressionRate,
-            useErrorFeedback,
-            warmStart,
-            orthogonalizationEpsilon,
-            randomSeed,
-            compressionStatsLoggingFrequency,
-            batchTensorsWithSameShape};
+    HookOptions options;
+    options.hook = hook;
+    options.wrapper = wrapper;
+#define DDP_HOOK_PARAMETER(field, option, description) options.field = field;
+#include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
+    return options;
   }
 
   LogicalResult expand(AllReduceOp op, HookAttrInterface defaultHook) {
@@ -109,6 +114,7 @@ struct ExpandHooksPass
         << *op.getBucketName() << remark::metric("hook", Attribute(hook))
         << remark::metric("gradient-bytes", type.getNumBytes())
         << remark::metric("wire-bytes", hook.getWireBytes(type))
+        << remark::metric("compression-rate", getRate(hook, type))
         << remark::metric("state-bytes", hook.getStateBytes(type));
     op.erase();
 

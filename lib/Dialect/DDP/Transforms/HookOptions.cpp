@@ -88,9 +88,12 @@ private:
 };
 } // namespace
 
+/// `wireType` is the wrapper's type, or null; it is used up if the collectives
+/// alone are to be in it.
 template <typename HookT>
 static Attribute parsePowerSGD(MLIRContext *context, const HookOptions &options,
-                               function_ref<InFlightDiagnostic()> emitError) {
+                               function_ref<InFlightDiagnostic()> emitError,
+                               Type &wireType) {
   ParameterReader read(emitError);
   Builder builder(context);
   int64_t rank = read.getInteger("matrix-approximation-rank",
@@ -110,71 +113,122 @@ static Attribute parsePowerSGD(MLIRContext *context, const HookOptions &options,
                       options.compressionStatsLoggingFrequency, 10000);
   bool batch = read.getFlag("batch-tensors-with-same-shape",
                             options.batchTensorsWithSameShape, false);
+  bool isImproved = options.numerics == "improved";
+  if (!isImproved && !options.numerics.empty() && options.numerics != "eager")
+    return emitError() << "expected numerics=eager or improved, but got '"
+                       << options.numerics << "'",
+           Attribute();
+  bool localErrorFeedback =
+      read.getFlag("local-error-feedback", options.localErrorFeedback,
+                   isImproved && useErrorFeedback);
+  bool keepZeroColumns =
+      read.getFlag("keep-zero-columns", options.keepZeroColumns, isImproved);
+  bool skipNonFinite =
+      read.getFlag("skip-nonfinite", options.skipNonfinite, isImproved);
+  bool fp32Error =
+      read.getFlag("fp32-error", options.fp32Error, isImproved && wireType);
   if (!read.isOk())
     return {};
+  if (fp32Error && !wireType)
+    return emitError() << "expected fp32-error only with a wrapper",
+           Attribute();
+  Type collectiveType;
+  if (fp32Error)
+    std::swap(collectiveType, wireType);
   return HookT::getChecked(emitError, context, rank, start,
                            builder.getF64FloatAttr(rate), useErrorFeedback,
                            warmStart, builder.getF64FloatAttr(epsilon), seed,
-                           frequency, batch);
+                           frequency, batch, localErrorFeedback,
+                           keepZeroColumns, skipNonFinite, collectiveType);
 }
 
-/// The name of a given option that only PowerSGD has, or nothing.
-static StringRef findPowerSGDOption(const HookOptions &options) {
-  const std::pair<StringRef, StringRef> all[] = {
-      {"matrix-approximation-rank", options.matrixApproximationRank},
-      {"start-powersgd-iter", options.startPowerSGDIter},
-      {"min-compression-rate", options.minCompressionRate},
-      {"use-error-feedback", options.useErrorFeedback},
-      {"warm-start", options.warmStart},
-      {"orthogonalization-epsilon", options.orthogonalizationEpsilon},
-      {"random-seed", options.randomSeed},
-      {"compression-stats-logging-frequency",
-       options.compressionStatsLoggingFrequency},
-      {"batch-tensors-with-same-shape", options.batchTensorsWithSameShape}};
-  for (auto [name, text] : all)
-    if (!text.empty())
-      return name;
-  return {};
+static Attribute
+parsePostLocalSGD(MLIRContext *context, const HookOptions &options,
+                  function_ref<InFlightDiagnostic()> emitError) {
+  ParameterReader read(emitError);
+  int64_t start =
+      read.getInteger("start-localsgd-iter", options.startLocalSGDIter, 100);
+  bool allReduces = read.getFlag("post-local-gradient-allreduce",
+                                 options.postLocalGradientAllreduce, true);
+  if (!read.isOk())
+    return {};
+  FlatSymbolRefAttr subgroup;
+  StringRef name = options.subgroup;
+  name.consume_front("@");
+  if (!name.empty())
+    subgroup = FlatSymbolRefAttr::get(context, name);
+  return PostLocalSGDHookAttr::get(context, start, subgroup, allReduces);
+}
+
+/// Checks that only parameters of this hook are given: the three of post-local
+/// SGD, or all others for PowerSGD.
+static LogicalResult
+checkParameters(const HookOptions &options, bool isPowerSGD, bool isPostLocal,
+                function_ref<InFlightDiagnostic()> emitError) {
+  auto check = [&](StringRef name, StringRef text) -> LogicalResult {
+    if (text.empty())
+      return success();
+    bool ofPostLocal = llvm::is_contained({"start-localsgd-iter", "subgroup",
+                                           "post-local-gradient-allreduce"},
+                                          name);
+    if (ofPostLocal ? isPostLocal : isPowerSGD)
+      return success();
+    return emitError() << "expected " << name << " only with hook="
+                       << (ofPostLocal ? "post_local_sgd"
+                                       : "powersgd or batched_powersgd")
+                       << ", but got hook=" << options.hook;
+  };
+#define DDP_HOOK_PARAMETER(field, option, description)                         \
+  if (failed(check(option, options.field)))                                    \
+    return failure();
+#include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
+  return success();
 }
 
 FailureOr<HookAttrInterface> mlir::ddp::parseHookOptions(
     MLIRContext *context, const HookOptions &options,
     function_ref<InFlightDiagnostic()> emitError) {
+  // Dashes and underscores are the same here, too.
+  std::string hook = options.hook;
+  llvm::replace(hook, '-', '_');
+  bool isPowerSGD = hook == "powersgd" || hook == "batched_powersgd";
+  bool isPostLocal = hook == "post_local_sgd";
+  if (failed(checkParameters(options, isPowerSGD, isPostLocal, emitError)))
+    return failure();
+  Type wrapper;
+  if (!options.wrapper.empty()) {
+    wrapper = llvm::StringSwitch<Type>(options.wrapper)
+                  .Case("fp16", Float16Type::get(context))
+                  .Case("bf16", BFloat16Type::get(context))
+                  .Default({});
+    if (!wrapper)
+      return emitError() << "expected wrapper=fp16 or bf16, but got '"
+                         << options.wrapper << "'";
+  }
+
   Attribute attr;
-  if (options.hook == "powersgd")
-    attr = parsePowerSGD<PowerSGDHookAttr>(context, options, emitError);
-  else if (options.hook == "batched_powersgd" ||
-           options.hook == "batched-powersgd")
-    attr = parsePowerSGD<BatchedPowerSGDHookAttr>(context, options, emitError);
-  else if (StringRef name = findPowerSGDOption(options); !name.empty())
-    return emitError() << "expected " << name
-                       << " only with hook=powersgd or batched_powersgd, but "
-                       << "got hook=" << options.hook;
+  if (hook == "powersgd")
+    attr = parsePowerSGD<PowerSGDHookAttr>(context, options, emitError,
+                                           wrapper);
+  else if (hook == "batched_powersgd")
+    attr = parsePowerSGD<BatchedPowerSGDHookAttr>(context, options, emitError,
+                                                  wrapper);
+  else if (isPostLocal)
+    attr = parsePostLocalSGD(context, options, emitError);
   else
-    attr = llvm::StringSwitch<Attribute>(options.hook)
+    attr = llvm::StringSwitch<Attribute>(hook)
                .Case("allreduce", AllReduceHookAttr::get(context))
                .Case("fp16", FP16HookAttr::get(context))
                .Case("bf16", BF16HookAttr::get(context))
                .Case("noop", NoopHookAttr::get(context))
                .Default({});
-  bool isPowerSGD =
-      llvm::is_contained({"powersgd", "batched_powersgd", "batched-powersgd"},
-                         options.hook);
-  if (!attr && isPowerSGD)
-    return failure(); // said already
+  if (!attr && !isPowerSGD && !isPostLocal)
+    return emitError() << "expected hook=allreduce, fp16, bf16, noop, powersgd, "
+                       << "batched_powersgd or post_local_sgd, but got '"
+                       << options.hook << "'";
   if (!attr)
-    return emitError() << "expected hook=allreduce, fp16, bf16, noop, powersgd "
-                       << "or batched_powersgd, but got '" << options.hook
-                       << "'";
-  if (options.wrapper.empty())
-    return cast<HookAttrInterface>(attr);
-  Type type = llvm::StringSwitch<Type>(options.wrapper)
-                  .Case("fp16", Float16Type::get(context))
-                  .Case("bf16", BFloat16Type::get(context))
-                  .Default({});
-  if (!type)
-    return emitError() << "expected wrapper=fp16 or bf16, but got '"
-                       << options.wrapper << "'";
-  return cast<HookAttrInterface>(
-      Attribute(WrapHookAttr::get(context, type, attr)));
+    return failure(); // said already
+  if (wrapper)
+    attr = WrapHookAttr::get(context, wrapper, attr);
+  return cast<HookAttrInterface>(attr);
 }

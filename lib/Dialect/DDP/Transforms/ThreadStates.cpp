@@ -15,6 +15,7 @@
 
 #include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPTHREADSTATESPASS
@@ -95,6 +96,18 @@ static void saveOldValue(LoadOp load, StoreOp store) {
     use->set(copy);
 }
 
+/// Whether `store` stands behind `load`, in the same block or in a branch there,
+/// and runs at most once for each load.
+static bool isStoredUnder(LoadOp load, StoreOp store) {
+  Operation *around = load->getBlock()->findAncestorOpInBlock(*store);
+  if (!around || !load->isBeforeInBlock(around))
+    return false;
+  for (Operation *op = store; op != around; op = op->getParentOp())
+    if (isa<LoopLikeOpInterface>(op->getParentOp()))
+      return false;
+  return true;
+}
+
 static StringRef getState(Operation *op) {
   if (auto load = dyn_cast<LoadOp>(op))
     return load.getState();
@@ -153,14 +166,15 @@ struct ThreadStatesPass
       byState[getState(op)].push_back(op);
     for (Operation *a : accesses)
       for (Operation *b : byState[getState(a)]) {
-        if (areInConflict(a, b) && a->getBlock() != b->getBlock() &&
-            !insideMutuallyExclusiveRegions(a, b))
-          return reportConflict(a, b, "block");
         auto load = dyn_cast<LoadOp>(a);
         auto store = dyn_cast<StoreOp>(b);
-        if (load && store && load->getBlock() == store->getBlock() &&
-            load->isBeforeInBlock(store))
+        if (load && store && isStoredUnder(load, store))
           saveOldValue(load, store);
+        else if (areInConflict(a, b) && a->getBlock() != b->getBlock() &&
+                 !insideMutuallyExclusiveRegions(a, b) &&
+                 !(isa<StoreOp>(a) && isa<LoadOp>(b) &&
+                   isStoredUnder(cast<LoadOp>(b), cast<StoreOp>(a))))
+          return reportConflict(a, b, "block");
       }
     return success();
   }

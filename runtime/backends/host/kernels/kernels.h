@@ -79,6 +79,9 @@ void addDividedToPeer(const float *own, int64_t divisor, const float *peer,
                       bool ownIsFirst, float *out, int64_t n,
                       Stores stores = Stores::Cached);
 
+/// Whether no element is infinite or NaN.
+bool isFiniteArray(const void *in, Dtype type, int64_t n);
+
 /// Copies bytes; the arrays do not overlap.
 void copyBytes(void *out, const void *in, int64_t bytes,
                Stores stores = Stores::Cached);

@@ -200,6 +200,11 @@ typedef struct ddphook_backend {
                                const void *b, void *out, int32_t dtype,
                                int64_t count, ddphook_backend_error_t *error);
 
+  /* *result = 1 if no element is infinite or NaN, else 0; waits for that. */
+  ddphook_status_t (*is_finite)(ddphook_device_t *device, const void *in,
+                                int32_t dtype, int64_t count, int32_t *result,
+                                ddphook_backend_error_t *error);
+
   /* Prepares a matrix list, which was checked, for the calls below; a copy is
    * kept, not the pointers. Everything that they need beside their arrays is
    * allocated here, for elements of that type: steps allocate nothing. */

@@ -196,6 +196,20 @@ DDPHOOK_API void ddphook_rt_random_normal(ddphook_module_t *module,
                                           int64_t draw_count, void *out,
                                           int32_t dtype);
 
+/* 1 if no element is infinite or NaN, else 0; 0 also after a failure. */
+DDPHOOK_API int32_t ddphook_rt_is_finite(ddphook_module_t *module,
+                                         const void *in, int64_t count,
+                                         int32_t dtype);
+
+/* Bucket number `bucket` of the plan, of `before` elements, is reduced in this
+ * step by sending `after`: adds to ddphook_module_stats(). With DDPHOOK_LOG=info
+ * rank 0 prints a line on stderr at the bucket's first such iteration and then
+ * every `frequency` (above 0) iterations. */
+DDPHOOK_API void ddphook_rt_count_compression(ddphook_module_t *module,
+                                              int32_t bucket, int64_t before,
+                                              int64_t after, int64_t iteration,
+                                              int64_t frequency);
+
 #ifdef __cplusplus
 }
 #endif

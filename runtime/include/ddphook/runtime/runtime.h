@@ -98,6 +98,10 @@ typedef struct ddphook_stats {
   uint64_t gradient_bytes;
   uint64_t arena_bytes; /* scratch */
   uint64_t state_bytes;
+  /* Elements of the buckets that were compressed, and what was sent for them
+   * instead: the counts of PyTorch's PowerSGDState.compression_stats(). */
+  uint64_t elements_before_compression;
+  uint64_t elements_after_compression;
 } ddphook_stats_t;
 
 DDPHOOK_API ddphook_status_t ddphook_module_stats(

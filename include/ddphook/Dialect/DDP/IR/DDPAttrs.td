@@ -140,11 +140,25 @@ def DDP_WrapHook
 }
 
 class DDP_PowerSGDBase<string name, string attrMnemonic>
-    : DDP_Hook<name, attrMnemonic, ["verifyBucket", "getStateBytes"]> {
+    : DDP_Hook<name, attrMnemonic,
+               ["verifyBucket", "getStateBytes", "getWireType"]> {
   string options = [{
     Parameters have PyTorch's names and defaults. Until iteration
     `start_powerSGD_iter` the bucket is all-reduced as it is. A logging frequency
     below 1 counts as 1, as in PyTorch.
+
+    Four more parameters change what PyTorch does (docs/numerics.md):
+
+    - `local_error_feedback`: the error is what this rank lost, M − P·Qₗᵀ with
+      its own Qₗ, not what its gradient lacks of the mean; tensors that are not
+      compressed have none.
+    - `keep_zero_columns`: norms get the smallest positive number added, so that
+      a column of zeros stays zero, instead of becoming NaN.
+    - `skip_nonfinite`: when what was reduced is not finite, error and Q stay as
+      they are, and `powersgd.nonfinite` counts one.
+    - `wire_type`: collectives cast to this 16-bit type; everything else, error
+      and norms included, keeps the bucket's own type. (A wrapper computes all of
+      it in 16 bits.)
 
     Constraints:
     - (C1) `matrix_approximation_rank` is positive.
@@ -153,6 +167,8 @@ class DDP_PowerSGDBase<string name, string attrMnemonic>
       least 2.
     - (C4) `orthogonalization_epsilon` is finite and not negative.
     - (C5) `random_seed` is from 0 to 2³²−1.
+    - (C6) `wire_type` is f16 or bf16.
+    - (C7) `local_error_feedback` needs `use_error_feedback`.
   }];
   let parameters = (ins
     DefaultValuedParameter<"int64_t", "1">:$matrix_approximation_rank,
@@ -166,7 +182,11 @@ class DDP_PowerSGDBase<string name, string attrMnemonic>
     DefaultValuedParameter<"int64_t", "0">:$random_seed,
     DefaultValuedParameter<"int64_t", "10000">
         :$compression_stats_logging_frequency,
-    DefaultValuedParameter<"bool", "false">:$batch_tensors_with_same_shape);
+    DefaultValuedParameter<"bool", "false">:$batch_tensors_with_same_shape,
+    DefaultValuedParameter<"bool", "false">:$local_error_feedback,
+    DefaultValuedParameter<"bool", "false">:$keep_zero_columns,
+    DefaultValuedParameter<"bool", "false">:$skip_nonfinite,
+    OptionalParameter<"::mlir::Type">:$wire_type);
   let assemblyFormat = "(`<` struct(params)^ `>`)?";
   let genVerifyDecl = 1;
 }
@@ -191,6 +211,28 @@ def DDP_BatchedPowerSGDHook
     `batch_tensors_with_same_shape` mean nothing here, as in PyTorch.
 
     }] # options;
+}
+
+def DDP_PostLocalSGDHook
+    : DDP_Hook<"PostLocalSGDHook", "post_local_sgd"> {
+  let summary = "all-reduce at first, only among near ranks later";
+  let description = [{
+    PyTorch's `post_localSGD_hook`: up to iteration `start_localSGD_iter` the
+    bucket is all-reduced over the reduction's own group. After that, with
+    `post_local_gradient_allreduce`, over `subgroup` only, by default the ranks of
+    one machine; without it every rank keeps its own gradient. Parameters then
+    drift apart; `ddp.average` brings them together.
+
+    Example: `#ddp.post_local_sgd<start_localSGD_iter = 100, subgroup = @node>`
+
+    Constraints:
+    - (C1) `subgroup` is declared as a process group.
+  }];
+  let parameters = (ins
+    DefaultValuedParameter<"int64_t", "100">:$start_localSGD_iter,
+    OptionalParameter<"::mlir::FlatSymbolRefAttr">:$subgroup,
+    DefaultValuedParameter<"bool", "true">:$post_local_gradient_allreduce);
+  let assemblyFormat = "(`<` struct(params)^ `>`)?";
 }
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPATTRS_TD

@@ -155,6 +155,23 @@ def DDP_ResizeOp : DDP_Op<"resize", [Pure]> {
   let hasFolder = 1;
 }
 
+def DDP_IsFiniteOp : DDP_Op<"is_finite", [
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
+  let summary = "whether all elements are numbers";
+  let description = [{
+    False if an element is infinite or NaN.
+
+    Example:
+
+    ```mlir
+    %ok = ddp.is_finite %p : !ddp.bucket<f32, [64x2]>
+    ```
+  }];
+  let arguments = (ins DDP_Value:$input);
+  let results = (outs I1:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+}
+
 //===----------------------------------------------------------------------===//
 // Fused operations, made by ddp-fuse
 //===----------------------------------------------------------------------===//

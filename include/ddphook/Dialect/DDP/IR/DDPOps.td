@@ -235,6 +235,37 @@ def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
   }];
 }
 
+def DDP_AverageOp : DDP_Op<"average", [
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>,
+    DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
+  let summary = "averages parameters over a process group now and then";
+  let description = [{
+    PyTorch's `PeriodicModelAverager`: counts how often it ran; when `warmup`
+    runs are over, the first and then every `period`-th run gives the mean of the
+    tensor over all ranks, every other run the tensor itself. All averages of a
+    block with the same clauses are one collective, in program order.
+    `ddp-expand-averages` lowers it.
+
+    Example:
+
+    ```mlir
+    %w1 = ddp.average %w on @dp every 4 warmup 100 : tensor<300x200xf32>
+    ```
+
+    Constraints:
+    - (C1) `group` is a `ddp.process_group`.
+    - (C2) `period` is positive, `warmup` is not negative.
+  }];
+  let arguments = (ins DDP_Gradient:$input, FlatSymbolRefAttr:$group,
+                   I64Attr:$period, DefaultValuedAttr<I64Attr, "0">:$warmup);
+  let results = (outs DDP_Gradient:$result);
+  let assemblyFormat = [{
+    $input `on` $group `every` $period (`warmup` $warmup^)? attr-dict
+    `:` type($input)
+  }];
+  let hasVerifier = 1;
+}
+
 def DDP_CastOp : DDP_AlgebraOp<"cast"> {
   let summary = "converts the elements to another type";
   let description = [{

@@ -155,4 +155,31 @@ def DDP_RandomNormalOp : DDP_AlgebraOp<"random_normal", [
   }];
 }
 
+def DDP_CountCompressionOp : DDP_Op<"count_compression", [
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
+  let summary = "adds to the statistics of compression";
+  let description = [{
+    Tells the runtime that a bucket of `before` elements was reduced by sending
+    `after`. `ddphook_module_stats` gives the sums, as PyTorch's
+    `compression_stats`; with DDPHOOK_LOG=info, the runtime prints them every
+    `frequency` iterations from the first on.
+
+    Example:
+
+    ```mlir
+    ddp.count_compression "b0" before 2112 after 256 at %iteration every 10000
+    ```
+
+    Constraints:
+    - (C1) `before` and `after` are not negative, `frequency` is positive.
+  }];
+  let arguments = (ins StrAttr:$bucket_name, I64Attr:$before, I64Attr:$after,
+                   I64:$iteration, I64Attr:$frequency);
+  let assemblyFormat = [{
+    $bucket_name `before` $before `after` $after `at` $iteration
+    `every` $frequency attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPSTATEOPS_TD

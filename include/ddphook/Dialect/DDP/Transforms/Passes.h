@@ -39,20 +39,12 @@ constexpr double kUnsetLimit = -std::numeric_limits<double>::infinity();
 std::string normalizeOptionSpelling(StringRef options);
 
 /// What options say about the default hook, as text; empty where they say
-/// nothing. All but the first two belong to PowerSGD, and have the names of
-/// PyTorch's parameters.
+/// nothing.
 struct HookOptions {
   std::string hook = "allreduce";
   std::string wrapper;
-  std::string matrixApproximationRank;
-  std::string startPowerSGDIter;
-  std::string minCompressionRate;
-  std::string useErrorFeedback;
-  std::string warmStart;
-  std::string orthogonalizationEpsilon;
-  std::string randomSeed;
-  std::string compressionStatsLoggingFrequency;
-  std::string batchTensorsWithSameShape;
+#define DDP_HOOK_PARAMETER(field, option, description) std::string field;
+#include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
 };
 
 /// The hook that the options name; explains through `emitError` what is wrong

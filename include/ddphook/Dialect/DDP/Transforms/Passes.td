@@ -39,6 +39,40 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
   }];
 }
 
+def DDPExpandAveragesPass : Pass<"ddp-expand-averages", "::mlir::ModuleOp"> {
+  let summary = "replace averages of parameters by what they do";
+  let description = [{
+    The `ddp.average`s of a block with the same group, period and warmup become
+    one bucket, a counter, and an all-reduce in the steps in which the counter
+    says so. The all-reduce stands where the last of them stood.
+
+    Before:
+
+    ```mlir
+    %w1 = ddp.average %w on @dp every 4 : tensor<4x8xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %n = ddp.load @average0.iter : i64
+    …
+    %w1 = scf.if %now -> (tensor<4x8xf32>) {
+      %b = ddp.pack %w : tensor<4x8xf32> -> !ddp.bucket<f32, [4x8]>
+      %r = ddp.all_reduce mean %b on @dp {ddp.hook = #ddp.allreduce}
+          : !ddp.bucket<f32, [4x8]>
+      %u = ddp.unpack %r : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
+      scf.yield %u : tensor<4x8xf32>
+    } else {
+      scf.yield %w : tensor<4x8xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::ddp::DDPDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
 def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
   let summary = "pack gradients into buckets";
   let description = [{
@@ -121,7 +155,7 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
   let options = [
     Option<"hook", "hook", "std::string", /*default=*/"\"allreduce\"",
            "Hook of buckets that no attribute gives one: allreduce, fp16, bf16, "
-           "noop, powersgd or batched_powersgd">,
+           "noop, powersgd, batched_powersgd or post_local_sgd">,
     Option<"wrapper", "wrapper", "std::string", /*default=*/"\"\"",
            "Run that hook in a 16-bit type: fp16 or bf16">,
     Option<"matrixApproximationRank", "matrix-approximation-rank", "std::string",
@@ -132,7 +166,8 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
            "PowerSGD: first iteration that is compressed (default 1000)">,
     Option<"minCompressionRate", "min-compression-rate", "std::string",
            /*default=*/"\"\"",
-           "PowerSGD: compress a matrix only if its factors are smaller by this (default 2)">,
+           "PowerSGD: compress a matrix only if its factors are smaller by "
+           "this (default 2)">,
     Option<"useErrorFeedback", "use-error-feedback", "std::string",
            /*default=*/"\"\"",
            "PowerSGD: add what was lost to the next gradient (default true)">,
@@ -150,7 +185,38 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
            "PowerSGD: iterations between reports (default 10000)">,
     Option<"batchTensorsWithSameShape", "batch-tensors-with-same-shape", "std::string",
            /*default=*/"\"\"",
-           "PowerSGD: draw the first Q of matrices of one shape together (default false)">
+           "PowerSGD: draw the first Q of matrices of one shape together "
+           "(default false)">,
+    Option<"numerics", "numerics", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: eager (default), as PyTorch computes; improved sets "
+           "the next four options">,
+    Option<"localErrorFeedback", "local-error-feedback", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: feed back what this rank lost, not what it lacks of "
+           "the mean (default false)">,
+    Option<"keepZeroColumns", "keep-zero-columns", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: columns of zeros stay zeros instead of NaN (default "
+           "false)">,
+    Option<"skipNonfinite", "skip-nonfinite", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD: a step that is not finite leaves error and Q alone "
+           "(default false)">,
+    Option<"fp32Error", "fp32-error", "std::string",
+           /*default=*/"\"\"",
+           "PowerSGD under a wrapper: 16 bits on the wire only (default "
+           "false)">,
+    Option<"startLocalSGDIter", "start-localsgd-iter", "std::string",
+           /*default=*/"\"\"",
+           "Post-local SGD: first iteration that is local (default 100)">,
+    Option<"subgroup", "subgroup", "std::string",
+           /*default=*/"\"\"",
+           "Post-local SGD: process group of near ranks (default: those of "
+           "one machine)">,
+    Option<"postLocalGradientAllreduce", "post-local-gradient-allreduce", "std::string",
+           /*default=*/"\"\"",
+           "Post-local SGD: all-reduce among near ranks (default true)">
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::ddp::DDPDialect",

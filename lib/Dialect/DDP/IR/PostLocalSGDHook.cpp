@@ -1,0 +1,92 @@
+//===- PostLocalSGDHook.cpp ------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// #ddp.post_local_sgd: Lin, Stich, Patel and Jaggi, "Don't Use Large
+// Mini-Batches, Use Local SGD" (ICLR 2020), as PyTorch's hook does it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "HookState.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// The ranks of the group that run on one machine; declared where it is not
+/// yet. Null where its name is taken by something else.
+static FlatSymbolRefAttr getNodeGroup(ModuleOp module,
+                                      FlatSymbolRefAttr parent) {
+  std::string name = (parent.getValue() + ".node").str();
+  if (Operation *existing = module.lookupSymbol(name)) {
+    auto group = dyn_cast<ProcessGroupOp>(existing);
+    bool isNode = group && group.getPlacement() == Placement::IntraNode &&
+                  group.getParentAttr() == parent;
+    return isNode ? FlatSymbolRefAttr::get(existing) : FlatSymbolRefAttr();
+  }
+  Operation *declared = module.lookupSymbol(parent.getAttr());
+  OpBuilder builder(module.getContext());
+  builder.setInsertionPointAfter(declared);
+  auto group = ProcessGroupOp::create(
+      builder, declared->getLoc(), builder.getStringAttr(name),
+      /*size=*/IntegerAttr(), /*ranks=*/ArrayAttr(),
+      PlacementAttr::get(module.getContext(), Placement::IntraNode), parent);
+  return FlatSymbolRefAttr::get(group.getSymNameAttr());
+}
+
+FailureOr<Value>
+PostLocalSGDHookAttr::expand(OpBuilder &builder,
+                             const BucketReduction &reduction,
+                             TypedValue<BucketType> bucket) const {
+  Location loc = reduction.loc;
+  auto module = builder.getInsertionBlock()
+                    ->getParentOp()
+                    ->getParentOfType<ModuleOp>();
+  FlatSymbolRefAttr subgroup = getSubgroup();
+  if (getPostLocalGradientAllreduce() && !subgroup) {
+    subgroup = getNodeGroup(module, reduction.group);
+    if (!subgroup)
+      return emitError(loc) << "expected the name @"
+                            << reduction.group.getValue()
+                            << ".node to be free for a process group";
+  }
+  if (subgroup && !module.lookupSymbol<ProcessGroupOp>(subgroup.getAttr())) // C1
+    return emitError(loc) << "expected subgroup " << subgroup
+                          << " to be declared as a process group";
+
+  HookState states(builder, reduction);
+  FailureOr<Value> iteration = states.getIteration("post_local_sgd.iter");
+  if (failed(iteration))
+    return failure();
+  Value start = arith::ConstantOp::create(
+      builder, loc, builder.getI64IntegerAttr(getStartLocalSGDIter()));
+  Value isGlobal = arith::CmpIOp::create(
+      builder, loc, arith::CmpIPredicate::slt, *iteration, start);
+  auto choice = scf::IfOp::create(builder, loc, TypeRange(bucket.getType()),
+                                  isGlobal, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(choice.thenBlock());
+  scf::YieldOp::create(builder, loc,
+                       buildFinalAllReduce(builder, reduction, bucket));
+  builder.setInsertionPointToStart(choice.elseBlock());
+  Value local = bucket;
+  if (getPostLocalGradientAllreduce()) {
+    BucketReduction nearby = reduction;
+    nearby.group = subgroup;
+    local = buildFinalAllReduce(builder, nearby, bucket);
+  }
+  scf::YieldOp::create(builder, loc, local);
+  return choice.getResult(0);
+}
+
+int64_t PostLocalSGDHookAttr::getWireBytes(BucketType bucket) const {
+  return bucket.getNumBytes();
+}
+
+double PostLocalSGDHookAttr::getLocalPasses(BucketType) const {
+  return 2; // the division reads and writes it
+}

@@ -1,0 +1,165 @@
+//===- ExpandAverages.cpp --------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-expand-averages: the averages of a block become one collective that runs
+// every few steps.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include <map>
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPEXPANDAVERAGESPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+using Averages = SmallVector<AverageOp>;
+
+/// Averages of one kind are one collective: group, period, warmup, and the
+/// element type.
+using Kind = std::tuple<StringRef, uint64_t, uint64_t, const void *>;
+
+struct ExpandAveragesPass
+    : public ddp::impl::DDPExpandAveragesPassBase<ExpandAveragesPass> {
+  using DDPExpandAveragesPassBase::DDPExpandAveragesPassBase;
+
+  void runOnOperation() override {
+    std::vector<Averages> sets;
+    getOperation().walk([&](Block *block) {
+      std::map<Kind, size_t> numbers;
+      for (auto op : block->getOps<AverageOp>()) {
+        Type type = op.getType().getElementType();
+        auto [it, isNew] = numbers.try_emplace(
+            {op.getGroup(), op.getPeriod(), op.getWarmup(),
+             type.getAsOpaquePointer()},
+            sets.size());
+        if (isNew)
+          sets.emplace_back();
+        sets[it->second].push_back(op);
+      }
+    });
+    for (auto [number, set] : llvm::enumerate(sets))
+      if (failed(expand(set, number)))
+        return signalPassFailure();
+  }
+
+  /// The i64 state that counts the runs of set number `number`.
+  FailureOr<StateOp> createCounter(Location loc, unsigned number) {
+    OpBuilder builder = OpBuilder::atBlockBegin(getOperation().getBody());
+    for (Operation &op : *getOperation().getBody())
+      if (isa<ProcessGroupOp, StateOp>(op))
+        builder.setInsertionPointAfter(&op);
+    std::string name = "average" + std::to_string(number) + ".iter";
+    if (getOperation().lookupSymbol(name))
+      return emitError(loc) << "expected the name @" << name
+                            << " to be free for a state";
+    return StateOp::create(
+        builder, loc, builder.getStringAttr(name),
+        TypeAttr::get(builder.getI64Type()),
+        StatePlacementAttr::get(&getContext(), StatePlacement::Replicated),
+        StateInitAttr::get(&getContext(), StateInit::Zero), IntegerAttr(),
+        FlatSymbolRefAttr(), DenseI64ArrayAttr());
+  }
+
+  LogicalResult expand(Averages &set, unsigned number) {
+    AverageOp first = set.front(), last = set.back();
+    Location loc = first.getLoc();
+    if (failed(moveUsersBehind(set)))
+      return failure();
+    FailureOr<StateOp> counter = createCounter(loc, number);
+    if (failed(counter))
+      return failure();
+    OpBuilder builder(last);
+    auto symbol = FlatSymbolRefAttr::get(counter->getSymNameAttr());
+    auto getConstant = [&](int64_t value) -> Value {
+      return arith::ConstantOp::create(builder, loc,
+                                       builder.getI64IntegerAttr(value));
+    };
+    Value run = LoadOp::create(builder, loc, builder.getI64Type(), symbol);
+    StoreOp::create(builder, loc,
+                    arith::AddIOp::create(builder, loc, run, getConstant(1)),
+                    symbol);
+    Value warmup = getConstant(first.getWarmup());
+    Value since = arith::SubIOp::create(builder, loc, run, warmup);
+    Value isWarm = arith::CmpIOp::create(
+        builder, loc, arith::CmpIPredicate::sge, run, warmup);
+    Value isDue = arith::CmpIOp::create(
+        builder, loc, arith::CmpIPredicate::eq,
+        arith::RemSIOp::create(builder, loc, since,
+                               getConstant(first.getPeriod())),
+        getConstant(0));
+    Value now = arith::AndIOp::create(builder, loc, isWarm, isDue);
+
+    SmallVector<Value> inputs;
+    for (AverageOp op : set)
+      inputs.push_back(op.getInput());
+    TypeRange types = ValueRange(inputs).getTypes();
+    auto choice = scf::IfOp::create(builder, loc, types, now,
+                                    /*withElseRegion=*/true);
+    builder.setInsertionPointToStart(choice.thenBlock());
+    auto bucketType = BucketType::getFromTensors(
+        &getContext(), first.getType().getElementType(), types);
+    Value bucket = PackOp::create(builder, loc, bucketType, inputs);
+    BucketReduction reduction{loc, Reduction::Mean, first.getGroupAttr(),
+                              StringAttr()};
+    Value mean = buildFinalAllReduce(builder, reduction, bucket);
+    auto unpacked = UnpackOp::create(builder, loc, types, mean);
+    scf::YieldOp::create(builder, loc, unpacked.getTensors());
+    builder.setInsertionPointToStart(choice.elseBlock());
+    scf::YieldOp::create(builder, loc, inputs);
+    for (auto [op, result] : llvm::zip(set, choice.getResults())) {
+      op.getResult().replaceAllUsesWith(result);
+      op.erase();
+    }
+    return success();
+  }
+
+  /// Everything that uses an earlier average comes behind the last one.
+  static LogicalResult moveUsersBehind(Averages &set) {
+    AverageOp last = set.back();
+    Block *block = last->getBlock();
+    llvm::DenseSet<Operation *> behind;
+    SmallVector<Operation *> moved;
+    for (Operation *op = set.front(); op != last; op = op->getNextNode()) {
+      bool depends = false;
+      op->walk([&](Operation *nested) {
+        for (Value operand : nested->getOperands()) {
+          Operation *source = operand.getDefiningOp();
+          Operation *inBlock =
+              source ? block->findAncestorOpInBlock(*source) : nullptr;
+          depends |= inBlock && inBlock != op && behind.contains(inBlock);
+        }
+      });
+      auto average = dyn_cast<AverageOp>(op);
+      bool isOurs = average && llvm::is_contained(set, average);
+      if (isOurs && depends)
+        return op->emitOpError()
+               << "expected averages of one kind that do not depend on each "
+               << "other";
+      if (depends || isOurs)
+        behind.insert(op);
+      if (depends)
+        moved.push_back(op);
+    }
+    for (Value operand : last->getOperands())
+      if (behind.contains(operand.getDefiningOp()))
+        return last.emitOpError()
+               << "expected averages of one kind that do not depend on each "
+               << "other";
+    Operation *position = last;
+    for (Operation *op : moved) {
+      op->moveAfter(position);
+      position = op;
+    }
+    return success();
+  }
+};
+} // namespace
