@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "checkpoint.h"
 #include "data.h"
 #include "digits.h" // written by ddphook-cc
 
@@ -36,13 +37,6 @@ constexpr size_t batchSize = 32, testSize = 359;
 constexpr size_t hidden1 = 128, hidden2 = 64;
 
 constexpr uint32_t seed = 42;
-
-void check(ddphook_status_t status, const char *what) {
-  if (status != DDPHOOK_OK)
-    throw std::runtime_error(std::string(what) + ": " +
-                             ddphook_status_name(status) + ": " +
-                             ddphook_last_error());
-}
 
 //===----------------------------------------------------------------------===//
 // Parameters
@@ -86,15 +80,6 @@ struct Model {
   }
 };
 
-// FNV-1a.
-uint64_t digest(const std::vector<float> &values) {
-  uint64_t hash = 0xcbf29ce484222325;
-  auto *bytes = reinterpret_cast<const unsigned char *>(values.data());
-  for (size_t i = 0; i < values.size() * sizeof(float); ++i)
-    hash = (hash ^ bytes[i]) * 0x100000001b3;
-  return hash;
-}
-
 // Compares this rank's parameters with every rank's, bit by bit.
 bool sameOnAllRanks(ddphook_context_t *context, const Model &model) {
   bool same = true;
@@ -105,7 +90,8 @@ bool sameOnAllRanks(ddphook_context_t *context, const Model &model) {
     same &= !std::memcmp(theirs.data(), model.values.data(), model.bytes());
     if (ddphook_context_rank(context) == 0)
       std::printf("parameters of rank %d: %016llx\n", root,
-                  static_cast<unsigned long long>(digest(theirs)));
+                  static_cast<unsigned long long>(
+                      digest(theirs.data(), model.bytes())));
   }
   return same;
 }
@@ -160,8 +146,14 @@ double accuracy(const Samples &test, const Model &m) {
   return 100.0 * correct / testSize;
 }
 
+struct Options {
+  std::string data, save, resume; // directories of checkpoints; empty: none
+  int epochs = 60;
+  int until = 0; // the epoch after which to stop; 0: the last one
+};
+
 // Returns whether all ranks ended with the same parameters.
-bool run(const std::string &dataPath, int epochs) {
+bool run(const Options &options) {
   ddphook_context_t *created;
   check(ddphook_context_create(nullptr, &created), "joining the job");
   std::unique_ptr<ddphook_context_t, decltype(&ddphook_context_destroy)>
@@ -170,7 +162,7 @@ bool run(const std::string &dataPath, int epochs) {
   int32_t rank = ddphook_context_rank(created);
   int32_t worldSize = ddphook_context_world_size(created);
 
-  Data data = readData(dataPath, rank, worldSize);
+  Data data = readData(options.data, rank, worldSize);
   if (data.test.size() != testSize)
     throw std::runtime_error("expected " + std::to_string(testSize) +
                              " test images, but got " +
@@ -182,52 +174,103 @@ bool run(const std::string &dataPath, int epochs) {
 
   // Everybody starts from rank 0's parameters, and has its own shuffling.
   Model model;
-  std::mt19937 generator(seed + rank);
+  Progress progress;
+  progress.epochs = options.epochs;
+  progress.values = &model.values;
+  progress.generator.seed(seed + rank);
   if (rank == 0)
-    model.initialize(generator);
+    model.initialize(progress.generator);
   check(ddphook_broadcast(created, model.values.data(), model.bytes(), 0),
         "sending the initial parameters");
+  if (!options.resume.empty())
+    Checkpoints(created, &digits_module, options.resume).load(progress);
+
+  if (!options.save.empty())
+    Checkpoints::makeDirectory(options.save);
 
   std::vector<double> milliseconds;
-  for (int epoch = 1; epoch <= epochs; ++epoch) {
-    float rate = 0.05f * (1 - static_cast<float>(epoch - 1) / epochs);
-    float loss =
-        trainEpoch(data.train, batches, rate, generator, model, milliseconds);
-    if (rank == 0 && (epoch % 10 == 0 || epoch == epochs))
+  const int until = options.until ? options.until : options.epochs;
+  while (progress.epoch < until) {
+    float rate =
+        0.05f * (1 - static_cast<float>(progress.epoch) / options.epochs);
+    float loss = trainEpoch(data.train, batches, rate, progress.generator,
+                            model, milliseconds);
+    int epoch = ++progress.epoch;
+    if (epoch % 10 != 0 && epoch != until)
+      continue;
+    if (rank == 0)
       std::printf("epoch %d: loss %.4f\n", epoch, loss);
+    if (!options.save.empty())
+      Checkpoints(created, &digits_module, options.save).save(progress);
   }
 
   ddphook_stats_t stats = {};
   stats.struct_size = sizeof(stats);
   check(ddphook_module_stats(&digits_module, &stats), "reading counters");
-  auto median = milliseconds.begin() + milliseconds.size() / 2;
-  std::nth_element(milliseconds.begin(), median, milliseconds.end());
+  // Nothing is left to do when the checkpoint is of the last epoch.
+  double median = 0;
+  if (!milliseconds.empty()) {
+    auto middle = milliseconds.begin() + milliseconds.size() / 2;
+    std::nth_element(milliseconds.begin(), middle, milliseconds.end());
+    median = *middle;
+  }
   double percent = accuracy(data.test, model);
   bool same = sameOnAllRanks(created, model);
   if (rank == 0) {
     std::printf("test accuracy: %.2f %%\n", percent);
-    std::printf(
-        "bytes on the wire a step: %llu\n",
-        static_cast<unsigned long long>(stats.wire_bytes / stats.steps));
-    std::printf("ms a step: %.3f\n", *median);
+    std::printf("bytes on the wire a step: %llu\n",
+                static_cast<unsigned long long>(
+                    stats.wire_bytes / std::max<uint64_t>(stats.steps, 1)));
+    std::printf("ms a step: %.3f\n", median);
     std::printf("same on all ranks: %s\n", same ? "yes" : "no");
   }
   check(ddphook_module_unload(&digits_module), "unloading the step");
   return same;
 }
 
+// Whether the arguments make sense.
+bool parseArguments(int argc, char **argv, Options &options) {
+  auto number = [](const char *text, int &result) {
+    char *end;
+    long value = std::strtol(text, &end, 10);
+    result = static_cast<int>(value);
+    return end != text && !*end && value >= 1 && value <= 100000;
+  };
+  auto startsWith = [](const std::string &text, const char *prefix) {
+    return text.rfind(prefix, 0) == 0;
+  };
+  int position = 0;
+  bool good = true;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    if (startsWith(argument, "--save="))
+      good &= !(options.save = argument.substr(7)).empty();
+    else if (startsWith(argument, "--resume="))
+      good &= !(options.resume = argument.substr(9)).empty();
+    else if (startsWith(argument, "--until="))
+      good &= number(argv[i] + 8, options.until);
+    else if (++position == 1)
+      options.data = argument;
+    else
+      good &= position == 2 && number(argv[i], options.epochs);
+  }
+  return good && position >= 1 && options.until <= options.epochs;
+}
+
 } // namespace
 
 // Exit status: 0; 1 after an error; 2 if the ranks' parameters differ.
 int main(int argc, char **argv) {
-  char *end = nullptr;
-  long epochs = argc == 3 ? std::strtol(argv[2], &end, 10) : 60;
-  if (argc < 2 || argc > 3 || (end && *end) || epochs < 1 || epochs > 100000) {
-    std::fprintf(stderr, "usage: %s digits.txt [epochs]\n", argv[0]);
+  Options options;
+  if (!parseArguments(argc, argv, options)) {
+    std::fprintf(stderr,
+                 "usage: %s digits.txt [epochs] [--save=DIR] [--resume=DIR] "
+                 "[--until=EPOCH]\n",
+                 argv[0]);
     return 1;
   }
   try {
-    return run(argv[1], epochs) ? 0 : 2;
+    return run(options) ? 0 : 2;
   } catch (const std::exception &error) {
     std::fprintf(stderr, "%s: error: %s\n", argv[0], error.what());
     return 1;
