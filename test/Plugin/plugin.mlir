@@ -25,7 +25,7 @@
 
 // Its diagnostics come out of mlir-opt as any other's.
 // RUN: not mlir-opt %s --load-dialect-plugin=%plugin --pass-pipeline="builtin.module(ddp-pipeline{hook=gzip})" 2>&1 | FileCheck %s --check-prefix=ERROR
-// ERROR: error: expected hook=allreduce, fp16, bf16, noop, powersgd or batched_powersgd, but got 'gzip'
+// ERROR: error: expected hook=allreduce, fp16, bf16, noop, powersgd, batched_powersgd or post_local_sgd, but got 'gzip'
 
 // PARSE: ddp.process_group @dp
 // PARSE: ddp.all_reduce mean %{{.+}} on @dp : tensor<300x200xf32>

@@ -17,6 +17,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   } else {
+// CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[ARG0]] [0] : !ddp.bucket<f32, [64x32, 64]>
@@ -29,9 +30,9 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x1]>) -> !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f32, [64x1]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x32]>
 // CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[D]] order [0, 1] : !ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64]> -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   }
 // CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
@@ -63,6 +64,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   } else {
+// CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [32] : () -> !ddp.bucket<f32, [32x1]>
@@ -109,6 +111,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [3]>
 // CHECK-NEXT:   } else {
+// CHECK-NEXT:     ddp.count_compression "b0" before 3 after 3 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [] : () -> !ddp.bucket<f32, []>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[ARG0]] [0] : !ddp.bucket<f32, [3]>
 // CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[X]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3]>
@@ -135,6 +138,7 @@ ddp.process_group @dp
 // CHECK-LABEL: func.func @from_the_start(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32]>) -> !ddp.bucket<f32, [64x32]>
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
+// CHECK-NEXT:   ddp.count_compression "b0" before 2048 after 96 at %[[ITER]] every 10000
 // CHECK-NEXT:   %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [32] : () -> !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:   %[[O:.+]] = ddp.orthogonalize %[[Q]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:   %[[X:.+]] = ddp.extract %[[ARG0]] [0] : !ddp.bucket<f32, [64x32]>
@@ -234,6 +238,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[H]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:   } else {
+// CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:     %[[M:.+]] = ddp.add %[[H]], %[[ERROR]] : !ddp.bucket<f16, [64x32, 64]>, !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f16, [32x1]>
@@ -248,10 +253,10 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f16, [64x32]>, !ddp.bucket<f16, [64x1]>) -> !ddp.bucket<f16, [32x1]>
 // CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [32x1]>
 // CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp : !ddp.bucket<f16, [32x1]>
-// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f16, [32x1]>
 // CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f16, [64x1]>, !ddp.bucket<f16, [32x1]>) -> !ddp.bucket<f16, [64x32]>
 // CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[D]] order [0, 1] : !ddp.bucket<f16, [64x32]>, !ddp.bucket<f16, [64]> -> !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f16, [64x32, 64]>, !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f16, [32x1]>
 // CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:   }
@@ -288,6 +293,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[S:.+]] = ddp.resize %[[ARG0]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 276 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[M:.+]] = ddp.add %[[S]], %[[ERROR]] : !ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [46x3]>
@@ -299,10 +305,10 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x3]>
 // CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [46x3]>
 // CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f32, [46x3]>
-// CHECK-NEXT:     ddp.store %[[D]], @b0.q : !ddp.bucket<f32, [46x3]>
 // CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D]] : (!ddp.bucket<f32, [46x3]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]] order [0] : !ddp.bucket<f32, [46x46]> -> !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x46]>
+// CHECK-NEXT:     ddp.store %[[D]], @b0.q : !ddp.bucket<f32, [46x3]>
 // CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[S1:.+]] = ddp.resize %[[C]] : !ddp.bucket<f32, [46x46]> -> !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[S1]] : !ddp.bucket<f32, [64x32, 64]>

@@ -18,6 +18,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   } else {
+// CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 256 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x2]>
@@ -32,10 +33,10 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x2]>) -> !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp : !ddp.bucket<f32, [32x2]>
-// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f32, [64x2]>, !ddp.bucket<f32, [32x2]>) -> !ddp.bucket<f32, [64x32]>
 // CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[D]] order [0, 1] : !ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64]> -> !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   }
@@ -69,6 +70,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce sum %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   } else {
+// CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x1]>
@@ -81,11 +83,11 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 : !ddp.bucket<f32, [64x1]>
 // CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x1]>) -> !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     ddp.store %[[R3]], @b0.q : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[R3]] : (!ddp.bucket<f32, [64x1]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x32]>
 // CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[R2]] order [0, 1] : !ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64]> -> !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[C]] by_world_of @dp : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[D]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
+// CHECK-NEXT:     ddp.store %[[R3]], @b0.q : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:   }
@@ -122,6 +124,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:   } else {
+// CHECK-NEXT:     ddp.count_compression "b0" before 134 after 134 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>, !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, []>
@@ -160,6 +163,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:   } else {
+// CHECK-NEXT:     ddp.count_compression "b0" before 256 after 32 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f64, [16x16]>, !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f64, [16x1]>
@@ -171,10 +175,10 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f64, [16x16]>, !ddp.bucket<f64, [16x1]>) -> !ddp.bucket<f64, [16x1]>
 // CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f64, [16x1]>
 // CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f64, [16x1]>
-// CHECK-NEXT:     ddp.store %[[D]], @b0.q : !ddp.bucket<f64, [16x1]>
 // CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D]] : (!ddp.bucket<f64, [16x1]>, !ddp.bucket<f64, [16x1]>) -> !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]] order [0] : !ddp.bucket<f64, [16x16]> -> !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f64, [16x16]>, !ddp.bucket<f64, [16x16]>
+// CHECK-NEXT:     ddp.store %[[D]], @b0.q : !ddp.bucket<f64, [16x1]>
 // CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:   }
@@ -212,6 +216,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:   } else {
+// CHECK-NEXT:     ddp.count_compression "b0" before 7669 after 2325 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>, !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [36x4, 36x4, 64x4]>
@@ -226,10 +231,10 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [32x36, 32x4x3x3, 64x64]>, !ddp.bucket<f32, [32x4, 32x4, 64x4]>) -> !ddp.bucket<f32, [36x4, 36x4, 64x4]>
 // CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [36x4, 36x4, 64x4]>
 // CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp : !ddp.bucket<f32, [36x4, 36x4, 64x4]>
-// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f32, [36x4, 36x4, 64x4]>
 // CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f32, [32x4, 32x4, 64x4]>, !ddp.bucket<f32, [36x4, 36x4, 64x4]>) -> !ddp.bucket<f32, [32x36, 32x4x3x3, 64x64]>
 // CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[D]] order [0, 4, 2, 1, 3, 5, 6] : !ddp.bucket<f32, [32x36, 32x4x3x3, 64x64]>, !ddp.bucket<f32, [36, 32, 3x400, scalar]> -> !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>, !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
+// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f32, [36x4, 36x4, 64x4]>
 // CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:   }

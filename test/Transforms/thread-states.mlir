@@ -239,6 +239,32 @@ func.func @branches(%g: tensor<4xf32>, %c: i1) {
   }
   return
 }
+// Loaded, and stored in a branch behind the load: what is over by then is not
+// saved, what is needed behind the branch is.
+// CHECK-LABEL: func @stored_in_branch(
+// CHECK-NEXT:    %[[A:.+]] = ddp.load @s
+// CHECK-NEXT:    %[[B:.+]] = ddp.add %[[A]]
+// CHECK-NEXT:    scf.if
+// CHECK-NEXT:      ddp.store %[[B]], @s
+// CHECK-LABEL: func @needed_behind_branch(
+// CHECK-NEXT:    %[[C:.+]] = ddp.load @s
+// CHECK-NEXT:    %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[C]])
+// CHECK:         return %[[COPY]]
+func.func @stored_in_branch(%g: tensor<4xf32>, %c: i1) {
+  %0 = ddp.load @s : tensor<4xf32>
+  %1 = ddp.add %0, %g : tensor<4xf32>, tensor<4xf32>
+  scf.if %c {
+    ddp.store %1, @s : tensor<4xf32>
+  }
+  return
+}
+func.func @needed_behind_branch(%g: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
+  %0 = ddp.load @s : tensor<4xf32>
+  scf.if %c {
+    ddp.store %g, @s : tensor<4xf32>
+  }
+  return %0 : tensor<4xf32>
+}
 // CHECK-LABEL: func @read_anywhere(
 // CHECK-COUNT-2: ddp.load @s
 func.func @read_anywhere(%c: i1) -> tensor<4xf32> {
