@@ -1,0 +1,80 @@
+// RUN: ddphook-opt %s --ddp-expand-averages -split-input-file | FileCheck %s
+
+ddp.process_group @dp
+ddp.process_group @node
+
+// Two parameters in one collective, in the first step behind the warmup and in
+// every fourth from there on.
+// CHECK: ddp.state @average0.iter : i64 replicated zero
+// CHECK-LABEL: func.func @together(
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4x8xf32>, %[[ARG1:[a-z0-9]+]]: tensor<8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>)
+// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @average0.iter : i64
+// CHECK-NEXT:   %[[K:.+]] = arith.constant 1 : i64
+// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K]] : i64
+// CHECK-NEXT:   ddp.store %[[NEXT]], @average0.iter : i64
+// CHECK-NEXT:   %[[K1:.+]] = arith.constant 100 : i64
+// CHECK-NEXT:   %[[SUBI:.+]] = arith.subi %[[ITER]], %[[K1]] : i64
+// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi sge, %[[ITER]], %[[K1]] : i64
+// CHECK-NEXT:   %[[K2:.+]] = arith.constant 4 : i64
+// CHECK-NEXT:   %[[REMSI:.+]] = arith.remsi %[[SUBI]], %[[K2]] : i64
+// CHECK-NEXT:   %[[K3:.+]] = arith.constant 0 : i64
+// CHECK-NEXT:   %[[IS1:.+]] = arith.cmpi eq, %[[REMSI]], %[[K3]] : i64
+// CHECK-NEXT:   %[[ANDI:.+]] = arith.andi %[[IS]], %[[IS1]] : i1
+// CHECK-NEXT:   %[[OUT:.+]]:2 = scf.if %[[ANDI]] -> (tensor<4x8xf32>, tensor<8xf32>) {
+// CHECK-NEXT:     %[[B:.+]] = ddp.pack %[[ARG0]], %[[ARG1]] : tensor<4x8xf32>, tensor<8xf32> -> !ddp.bucket<f32, [4x8, 8]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [4x8, 8]>
+// CHECK-NEXT:     %[[U:.+]]:2 = ddp.unpack %[[R]] : !ddp.bucket<f32, [4x8, 8]> -> tensor<4x8xf32>, tensor<8xf32>
+// CHECK-NEXT:     scf.yield %[[U]]#0, %[[U]]#1 : tensor<4x8xf32>, tensor<8xf32>
+// CHECK-NEXT:   } else {
+// CHECK-NEXT:     scf.yield %[[ARG0]], %[[ARG1]] : tensor<4x8xf32>, tensor<8xf32>
+// CHECK-NEXT:   }
+// CHECK-NEXT:   return %[[OUT]]#0, %[[OUT]]#1 : tensor<4x8xf32>, tensor<8xf32>
+func.func @together(%w: tensor<4x8xf32>, %b: tensor<8xf32>)
+    -> (tensor<4x8xf32>, tensor<8xf32>) {
+  %0 = ddp.average %w on @dp every 4 warmup 100 : tensor<4x8xf32>
+  %1 = ddp.average %b on @dp every 4 warmup 100 : tensor<8xf32>
+  return %0, %1 : tensor<4x8xf32>, tensor<8xf32>
+}
+
+// -----
+
+ddp.process_group @dp
+ddp.process_group @node
+
+// Another period, warmup, group or element type is another collective, with a
+// counter of its own.
+// CHECK: ddp.state @average0.iter
+// CHECK: ddp.state @average1.iter
+// CHECK: ddp.state @average2.iter
+// CHECK: ddp.state @average3.iter
+// CHECK: ddp.state @average4.iter
+// CHECK-LABEL: func @apart(
+// CHECK-COUNT-5: scf.if
+// CHECK-NOT:     scf.if
+func.func @apart(%w: tensor<4xf32>, %h: tensor<4xf64>) {
+  %0 = ddp.average %w on @dp every 4 : tensor<4xf32>
+  %1 = ddp.average %w on @dp every 5 : tensor<4xf32>
+  %2 = ddp.average %w on @dp every 4 warmup 1 : tensor<4xf32>
+  %3 = ddp.average %w on @node every 4 : tensor<4xf32>
+  %4 = ddp.average %h on @dp every 4 : tensor<4xf64>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+
+// What uses the first average comes behind the last one.
+// CHECK-LABEL: func @users(
+// CHECK:         %[[A:.+]]:2 = scf.if
+// CHECK:         linalg.exp ins(%[[A]]#0
+// CHECK:         return
+func.func @users(%w: tensor<4xf32>, %v: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = ddp.average %w on @dp every 4 : tensor<4xf32>
+  %e = tensor.empty() : tensor<4xf32>
+  %x = linalg.exp ins(%0 : tensor<4xf32>) outs(%e : tensor<4xf32>)
+      -> tensor<4xf32>
+  %1 = ddp.average %v on @dp every 4 : tensor<4xf32>
+  return %x, %1 : tensor<4xf32>, tensor<4xf32>
+}
