@@ -9,8 +9,9 @@
 #
 #     tools/quickstart.sh
 #
-# Exit status: 0 if with every hook the ranks agree to the last bit and at least
-# 95 % of the test images are read right.
+# Exit status: 0 if with every hook the ranks agree to the last bit, at least 95 %
+# of the test images are read right, and no hook is more than half a point below
+# no compression.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -21,6 +22,7 @@ variants=(allreduce fp16 bf16 allreduce-in-fp16 allreduce-in-bf16
   powersgd-rank1 powersgd-rank2 powersgd-rank4 noop)
 ranks=2
 least_accuracy=95
+largest_loss=0.5 # points below allreduce
 
 mkdir -p "$build/quickstart"
 : >"$log"
@@ -94,7 +96,7 @@ value() {
 }
 
 print_table() {
-  local variant note accuracy
+  local variant note accuracy uncompressed
   printf '\n%-18s %14s %25s %10s\n' hook 'test accuracy' \
     'bytes on the wire a step' 'ms a step'
   for variant in "${variants[@]}"; do
@@ -106,12 +108,17 @@ print_table() {
       "$(value "$variant" 'ms a step')" "$note"
   done
   echo
+  uncompressed=$(value allreduce 'test accuracy')
   for variant in "${variants[@]}"; do
     [[ $variant == noop ]] && continue
     accuracy=$(value "$variant" 'test accuracy')
     awk -v a="$accuracy" -v least=$least_accuracy \
       'BEGIN { exit !(a != "" && a + 0 >= least) }' ||
       fail "expected at least $least_accuracy % with $variant, but got ${accuracy:-nothing}"
+    # Accuracies have two digits: half a digit for the subtraction.
+    awk -v a="$accuracy" -v from="$uncompressed" -v loss=$largest_loss \
+      'BEGIN { exit !(from - a <= loss + 0.005) }' ||
+      fail "expected at most $largest_loss points less than $uncompressed % with $variant, but got $accuracy"
   done
 }
 
