@@ -1,0 +1,484 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""PowerSGD's numerics beyond PyTorch (docs/numerics.md), and its statistics.
+
+Compiled steps are compared with eager ones, with projections computed in double,
+and with themselves without the step that was to be skipped. Statistics are
+PyTorch's own.
+"""
+
+import re
+
+import numpy as np
+import pytest
+
+import model
+import powersgd_cases
+import runner
+import tensors
+from powersgd_cases import SHAPES, Case, distance, largest, wide
+from powersgd_model import Config, Layout
+from tensors import Tensor, difference
+
+START = 2
+# Element type of gradients; options; of the states. Roundings to expect.
+KINDS = {
+    "f32": ("f32", "hook=powersgd", "f32"),
+    "f64": ("f64", "hook=powersgd", "f64"),
+    "f16": ("f16", "hook=powersgd", "f16"),
+    "bf16": ("bf16", "hook=powersgd", "bf16"),
+    "fp16": ("f32", "hook=powersgd wrapper=fp16 fp32-error=false", "f16"),
+    "fp16-fp32-error": ("f32", "hook=powersgd wrapper=fp16", "f32"),
+    "bf16-fp32-error": ("f32", "hook=powersgd wrapper=bf16", "f32"),
+    "batched": ("f32", "hook=batched_powersgd", "f32"),
+}
+UNIT = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
+
+
+def make_case(dtype, world, shapes="mlp", **options):
+    shapes = tuple(SHAPES[shapes] if isinstance(shapes, str) else shapes)
+    return Case("numerics", shapes, dtype, Config(), world, "gaussian", **options)
+
+
+def pipeline(options, rank=2):
+    return (
+        f"{options} start-powersgd-iter={START} matrix-approximation-rank={rank}"
+    )
+
+
+def run(path, case, inputs, options, before=None, env=None):
+    """Results [rank][step][number], states by rank {name: Tensor}, stderr."""
+    directory = runner.Directory(path)
+    directory.write_module(case.module.text())
+    directory.clear_outputs()
+    directory.write_inputs(inputs)
+    steps = len(inputs[0])
+    arguments = directory.arguments("step", case.world, steps, options)
+    states_in, states_out = (
+        str(directory.path / f"{name}.state.{{rank}}.safetensors")
+        for name in ("in", "out")
+    )
+    if before is not None:
+        for rank, states in enumerate(before):
+            tensors.save(states_in.format(rank=rank), states)
+        arguments.append(f"--state-in=strict:{states_in}")
+    arguments.append(f"--state-out={states_out}")
+    result = runner.finish(runner.start(arguments, env))
+    assert result.code == 0, f"{options}; stderr:\n{result.stderr}"
+    after = [tensors.load(states_out.format(rank=r)) for r in range(case.world)]
+    return directory.read_outputs(case.world, steps), after, result.stderr
+
+
+def number(states, name):
+    return int(states[name].data.reshape(()))
+
+
+def flat(values):
+    """A list of tensors as one flat array in double."""
+    return np.concatenate([wide(value) for value in values])
+
+
+def rms(values):
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def assert_same(got, want, what):
+    report = difference(got, want)
+    assert not report, f"{what}: {report}"
+
+
+def poisoned(values, position, value):
+    """`values` with one element of one tensor replaced; `position`: its number,
+    and the element's, counted from the end where negative."""
+    which, element = position
+    out = list(values)
+    data = out[which].data.reshape(-1).copy()
+    bits = model.cast(Tensor("f32", np.array([value], np.float32)), out[which].dtype)
+    data[element] = bits.data[0]
+    out[which] = Tensor(out[which].dtype, data.reshape(out[which].data.shape))
+    return out
+
+
+# Steps that are not finite.
+
+# In a matrix, in a tensor that is not compressed.
+PLACES = {"matrix": (0, 5), "last of a matrix": (2, -1), "vector": (1, 0)}
+VALUES = {"inf": np.inf, "-inf": -np.inf, "nan": np.nan}
+
+
+# Each kind with each value and each place, not with all pairs of them.
+SKIPPED = [
+    (kind, value, list(PLACES)[(i + j) % len(PLACES)])
+    for i, kind in enumerate(KINDS)
+    for j, value in enumerate(VALUES)
+]
+
+
+@pytest.mark.parametrize("kind, value, place", SKIPPED)
+def test_a_step_that_is_not_finite_is_skipped(tmp_path, kind, value, place):
+    """On one rank of three: no rank changes its error or Q, and what follows is
+    as if that step had not been."""
+    dtype, options, _ = KINDS[kind]
+    options = pipeline(f"{options} numerics=improved")
+    case = make_case(dtype, 3)
+    gradients = case.gradients(6)
+    start = [rank[:4] for rank in gradients]
+    bad = [[rank[4]] for rank in gradients]
+    bad[1] = [poisoned(bad[1][0], PLACES[place], VALUES[value])]
+    last = [[rank[5]] for rank in gradients]
+    ranks = range(case.world)
+
+    _, before, _ = run(tmp_path, case, start, options)
+    for states in before:
+        assert number(states, "powersgd.nonfinite") == 0
+    got, after, _ = run(tmp_path, case, bad, options, before)
+    for rank in ranks:
+        assert not np.isfinite(flat(got[rank][0])).all(), "the step says so itself"
+        for name in ("b0.error", "b0.q", "powersgd.generator"):
+            assert_bytes(after[rank][name], before[rank][name], f"{name}, {rank}")
+        assert number(after[rank], "powersgd.nonfinite") == 1
+        assert number(after[rank], "powersgd.iter") == 5
+
+    got, end, _ = run(tmp_path, case, last, options, after)
+    want, other_end, _ = run(tmp_path, case, last, options, before)
+    # And in one process, where nothing goes through files.
+    whole = [start[r] + bad[r] + last[r] for r in ranks]
+    one, one_end, _ = run(tmp_path, case, whole, options)
+    for rank in ranks:
+        for i, wanted in enumerate(want[rank][0]):
+            assert np.isfinite(wide(wanted)).all()
+            assert_same(got[rank][0][i], wanted, f"result {i} of rank {rank}")
+            assert_same(one[rank][5][i], wanted, f"in one process, {i}, {rank}")
+        for name in ("b0.error", "b0.q"):
+            assert_bytes(end[rank][name], other_end[rank][name], name)
+            assert_bytes(one_end[rank][name], other_end[rank][name], name)
+        assert number(end[rank], "powersgd.nonfinite") == 1
+        assert number(one_end[rank], "powersgd.nonfinite") == 1
+
+
+def assert_bytes(got, want, what):
+    assert got.dtype == want.dtype and got.data.shape == want.data.shape, what
+    assert got.data.tobytes() == want.data.tobytes(), f"{what} has changed"
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_eager_numerics_skip_alone(tmp_path, world):
+    """skip-nonfinite without the other options."""
+    options = pipeline("hook=powersgd skip-nonfinite=true")
+    case = make_case("f32", world)
+    gradients = case.gradients(4)
+    bad = [[r[3]] for r in gradients]
+    bad[-1] = [poisoned(bad[-1][0], PLACES["matrix"], np.nan)]
+    _, before, _ = run(tmp_path, case, [r[:3] for r in gradients], options)
+    _, after, _ = run(tmp_path, case, bad, options, before)
+    for rank in range(world):
+        for name in ("b0.error", "b0.q"):
+            assert_bytes(after[rank][name], before[rank][name], name)
+        assert number(after[rank], "powersgd.nonfinite") == 1
+
+
+def test_overflow_on_the_wire_is_skipped(tmp_path):
+    """All gradients are finite, but not in 16 bits."""
+    case = make_case("f32", 2)
+    gradients = case.gradients(4)
+    large = [[r[3]] for r in gradients]
+    large[0] = [poisoned(large[0][0], PLACES["vector"], 1e5)]
+    for options, count in (("wrapper=fp16", 1), ("wrapper=bf16", 0), ("", 0)):
+        options = pipeline(f"hook=powersgd numerics=improved {options}")
+        _, before, _ = run(tmp_path, case, [r[:3] for r in gradients], options)
+        _, after, _ = run(tmp_path, case, large, options, before)
+        for rank in range(2):
+            assert number(after[rank], "powersgd.nonfinite") == count
+            same = (
+                after[rank]["b0.error"].data.tobytes()
+                == before[rank]["b0.error"].data.tobytes()
+            )
+            assert same == bool(count)
+
+
+@pytest.mark.parametrize("bad", [(0,), (3,), (0, 3)])
+def test_each_bucket_is_skipped_by_itself(tmp_path, bad):
+    options = pipeline("hook=powersgd numerics=improved bucket-cap-mb=0.001")
+    shapes = ((40, 30), (30,), (3, 5), (40, 30))
+    case = make_case("f32", 2, shapes, cap_mb=0.001)
+    assert case.buckets == [[0], [1, 2, 3]]
+    gradients = case.gradients(4)
+    step = [[r[3]] for r in gradients]
+    for which in bad:
+        step[1] = [poisoned(step[1][0], (which, 7), np.inf)]
+    _, before, _ = run(tmp_path, case, [r[:3] for r in gradients], options)
+    _, after, _ = run(tmp_path, case, step, options, before)
+    for rank in range(2):
+        assert number(after[rank], "powersgd.nonfinite") == len(bad)
+        for bucket, member in (("b0", 0), ("b1", 3)):
+            for name in (f"{bucket}.error", f"{bucket}.q"):
+                same = (
+                    after[rank][name].data.tobytes()
+                    == before[rank][name].data.tobytes()
+                )
+                assert same == (member in bad), name
+
+
+def test_steps_that_are_not_compressed_do_not_count(tmp_path):
+    options = pipeline("hook=powersgd numerics=improved")
+    case = make_case("f32", 2)
+    gradients = case.gradients(3)
+    gradients[0][0] = poisoned(gradients[0][0], PLACES["matrix"], np.nan)
+    _, after, _ = run(tmp_path, case, gradients, options)
+    for states in after:
+        assert number(states, "powersgd.nonfinite") == 0
+        assert np.isfinite(wide(states["b0.error"])).all()
+
+
+def test_eager_numerics_do_not_skip(tmp_path):
+    """What all of this is for: PyTorch's error is NaN from then on."""
+    case = make_case("f32", 2)
+    gradients = case.gradients(4)
+    gradients[1][2] = poisoned(gradients[1][2], PLACES["matrix"], np.inf)
+    _, after, _ = run(tmp_path, case, gradients, pipeline("hook=powersgd"))
+    for states in after:
+        assert "powersgd.nonfinite" not in states
+        assert np.isnan(wide(states["b0.error"])).any()
+
+
+# Zeros.
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", ["keep-zero-columns=true", "numerics=improved"])
+def test_zeros_stay_zeros(tmp_path, options, kind, rank):
+    dtype, hook, _ = KINDS[kind]
+    case = make_case(dtype, 2)
+    zeros = [Tensor(g.dtype, np.zeros_like(g.data)) for g in case.gradients(1)[0][0]]
+    inputs = [[zeros] * 6] * case.world
+    got, after, _ = run(tmp_path, case, inputs, pipeline(f"{hook} {options}", rank))
+    for by_step in got:
+        for step, results in enumerate(by_step):
+            assert np.array_equal(flat(results), np.zeros_like(flat(results))), step
+    for states in after:
+        assert not wide(states["b0.error"]).any()
+        assert np.isfinite(wide(states["b0.q"])).all()
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_eager_numerics_give_nan(tmp_path, rank):
+    case = make_case("f32", 2)
+    zeros = [Tensor("f32", np.zeros_like(g.data)) for g in case.gradients(1)[0][0]]
+    got, _, _ = run(
+        tmp_path, case, [[zeros] * 4] * 2, pipeline("hook=powersgd", rank)
+    )
+    assert np.isnan(flat(got[0][3])).any()
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16", "fp16-fp32-error"])
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_one_matrix_of_zeros(tmp_path, rank, kind):
+    """The other matrices of the bucket do not notice."""
+    dtype, hook, _ = KINDS[kind]
+    case = make_case(dtype, 2, "everything")
+    gradients = case.gradients(5)
+    for by_step in gradients:
+        for values in by_step:
+            values[1] = Tensor(values[1].dtype, np.zeros_like(values[1].data))
+    options = pipeline(f"{hook} numerics=improved", rank)
+    got, _, _ = run(tmp_path, case, gradients, options)
+    for by_step in got:
+        for results in by_step:
+            assert not wide(results[1]).any()
+            for i in (0, 2):
+                assert np.isfinite(wide(results[i])).all() and wide(results[i]).any()
+
+
+# Local error feedback.
+
+LOCAL = "local-error-feedback=true"
+
+
+def projections(case, layout, rank, gradients, before, world_sum):
+    """What each rank's step loses, in double: M − P·Pᵀ·M of each matrix, where P
+    spans the sum of all M·Q; independent of signs and of bases. Zero elsewhere."""
+    # The error may be longer than the gradient, which is then filled up.
+    total = [wide(states["b0.error"]).copy() for states in before]
+    for values, rank_gradients in zip(total, gradients):
+        gradient = flat(rank_gradients)
+        values[: gradient.size] += gradient
+    errors = [np.zeros_like(values) for values in total]
+    factors = layout.factors(wide(before[0]["b0.q"]), 1)
+    for matrix, q in zip(layout.matrices, factors):
+        end = matrix.offset + matrix.rows * matrix.columns
+        shape = (matrix.rows, matrix.columns)
+        own = [values[matrix.offset : end].reshape(shape) for values in total]
+        basis, _ = np.linalg.qr(q)
+        p, _ = np.linalg.qr(sum(m @ basis for m in own))
+        for error, m in zip(errors, own):
+            error[matrix.offset : end] = (m - p @ (p.T @ m)).reshape(-1)
+    return errors, total
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", ["f32", "f64", "batched"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_local_errors_are_what_a_rank_lost(tmp_path, kind, world, reduction):
+    dtype, hook, _ = KINDS[kind]
+    batched = hook == "hook=batched_powersgd"
+    case = Case(
+        "numerics", tuple(SHAPES["mlp"]), dtype,
+        Config(matrix_approximation_rank=2, batched=batched), world, "gaussian",
+        reduction=reduction,
+    )  # fmt: skip
+    (layout,) = [Layout(shapes, case.config) for shapes in case.bucket_shapes]
+    options = pipeline(f"{hook} {LOCAL}")
+    gradients = case.gradients(7)
+    _, before, _ = run(tmp_path, case, [r[:3] for r in gradients], options)
+    limit = 20 * UNIT[dtype]
+    for step in range(3, 7):
+        now = [r[step] for r in gradients]
+        got, after, _ = run(tmp_path, case, [[g] for g in now], options, before)
+        want, total = projections(case, layout, 2, now, before, world)
+        mean = np.mean([m - e for m, e in zip(total, want)], 0)
+        factor = world if reduction == "sum" else 1
+        for rank in range(world):
+            scale = largest(total[rank])
+            error = wide(after[rank]["b0.error"])
+            far = distance(error, want[rank], scale)
+            assert far <= limit, f"error of rank {rank}, step {step}: {far}"
+            for begin, size in layout.pieces:
+                assert not error[begin : begin + size].any(), "has no error"
+            result = flat(got[rank][0])
+            wanted = mean[: result.size].copy() * factor
+            for begin, size in layout.pieces:
+                pieces = [m[begin : begin + size] for m in total]
+                wanted[begin : begin + size] = np.mean(pieces, 0) * factor
+            far = distance(result, wanted, scale * factor)
+            assert far <= limit, f"result of rank {rank}, step {step}: {far}"
+        before = after
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", ["f32", "f64", "batched"])
+def test_local_errors_have_the_eager_mean(tmp_path, kind, world):
+    """Five compressed steps beside eager ones, nothing injected: the same
+    results, and errors of the same mean, up to rounding."""
+    dtype, hook, _ = KINDS[kind]
+    case = make_case(dtype, world)
+    gradients = case.gradients(START + 5)
+    scale = largest(flat(gradients[0][0]))
+    limit = 1000 * UNIT[dtype]
+    for steps in range(START + 1, START + 6):
+        inputs = [r[:steps] for r in gradients]
+        eager, eager_states, _ = run(tmp_path, case, inputs, pipeline(hook))
+        local, local_states, _ = run(tmp_path, case, inputs, pipeline(f"{hook} {LOCAL}"))
+        for rank in range(world):
+            want = flat(eager[rank][-1])
+            far = distance(flat(local[rank][-1]), want, scale)
+            assert far <= limit, f"results of step {steps}: {far}"
+        means = [
+            np.mean([wide(s["b0.error"]) for s in states], 0)
+            for states in (local_states, eager_states)
+        ]
+        far = distance(*means, scale)
+        assert far <= limit, f"mean errors after step {steps}: {far}"
+        if world > 1:
+            sizes = [rms(wide(s[0]["b0.error"])) for s in (local_states, eager_states)]
+            assert sizes[0] < sizes[1], "a local error is the smaller one"
+
+
+# Errors in f32 under a wrapper.
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("wrapper, inner", [("fp16", "f16"), ("bf16", "bf16")])
+def test_fp32_error(tmp_path, wrapper, inner, world, record_property):
+    """From the same state, one step under the wrapper, one with f32 errors, and
+    one in f64: how far each one's error is from the last one's; and what is in
+    neither result nor error, and so is lost for ever."""
+    case, exact = make_case("f32", world), make_case("f64", world)
+    gradients = case.gradients(6)
+    last = [[r[5]] for r in gradients]
+    options = pipeline("hook=powersgd")
+    inputs = [r[:5] for r in gradients]
+    _, before, _ = run(tmp_path, case, inputs, options)
+
+    def as_type(states, dtype):
+        return {
+            name: model.cast(t, dtype) if t.dtype == "f32" else t
+            for name, t in states.items()
+        }
+
+    _, after, _ = run(
+        tmp_path,
+        exact,
+        [[[model.cast(t, "f64") for t in r[0]]] for r in last],
+        options,
+        [as_type(s, "f64") for s in before],
+    )
+    want = [wide(s["b0.error"]) for s in after]
+
+    def measure(more, states, dtype):
+        got, after, _ = run(tmp_path, case, last, f"{options} {more}", states)
+        assert {s["b0.error"].dtype for s in after} == {dtype}
+        assert {s["b0.q"].dtype for s in after} == {dtype}
+        errors = [wide(s["b0.error"]) for s in after]
+        far = max(rms(e - w) / rms(w) for e, w in zip(errors, want))
+        total = [
+            flat(r[0]) + wide(s["b0.error"]) for r, s in zip(last, states, strict=True)
+        ]
+        lost = np.mean(total, 0) - flat(got[0][0]) - np.mean(errors, 0)
+        return far, rms(lost) / rms(total[0])
+
+    in_16_bits = [as_type(s, inner) for s in before]
+    far, lost = measure(f"wrapper={wrapper}", in_16_bits, inner)
+    far32, lost32 = measure(f"wrapper={wrapper} fp32-error=true", before, "f32")
+    record_property("distance", f"{far:.1e} in 16 bits, {far32:.1e} in 32")
+    record_property("lost", f"{lost:.1e} in 16 bits, {lost32:.1e} in 32")
+    # Measured: 4 to 5 times, and 8 000 to 70 000 times.
+    assert far32 < far / 3, f"{far} in 16 bits, {far32} in 32"
+    assert lost32 < 2 * UNIT["f32"] and lost32 < lost / 1000, f"{lost}, {lost32}"
+
+
+# Statistics.
+
+REPORT = re.compile(
+    r"ddphook: bucket (\w+), iteration (\d+): (\d+) elements sent as (\d+) "
+    r"\(rate ([0-9.]+)\)\n"
+)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("shapes", ["mlp", "conv", "transformer", "awkward", "nothing"])
+@pytest.mark.parametrize("kind", ["f32", "fp16", "batched"])
+def test_counts_are_those_of_compression_stats(pool, tmp_path, kind, shapes, world):
+    """Summed up from reports of every iteration."""
+    dtype, wrapper, batched = powersgd_cases.KINDS[kind]
+    config = Config(matrix_approximation_rank=2, wrapper=wrapper, batched=batched)
+    case = Case(
+        "counts", tuple(SHAPES[shapes]), dtype, config, world, "gaussian", cap_mb=0.01
+    )
+    gradients = case.gradients(5)
+    job = (config, case.bucket_shapes, dtype, case.flat(gradients))
+    ((_, snapshots),) = pool.run_powersgd(world, [job])
+    want = snapshots[0][-1].stats
+    options = case.pipeline("compression-stats-logging-frequency=1")
+    env = {"DDPHOOK_LOG": "info"}
+    _, _, stderr = run(tmp_path, case, gradients, options, env=env)
+    assert not REPORT.sub("", stderr), stderr
+    reports = REPORT.findall(stderr)
+    got = tuple(sum(int(report[i]) for report in reports) for i in (2, 3))
+    assert got == tuple(want)
+    names = [f"b{n}" for n in range(len(case.buckets))]
+    assert [r[:2] for r in reports] == [
+        (name, str(step)) for step in range(case.first, 5) for name in names
+    ]
+    for _, _, before, after, rate in reports:
+        assert rate == f"{int(before) / int(after):.2f}"
+
+
+def test_reports_come_every_so_often(tmp_path):
+    case = make_case("f32", 2)
+    gradients = case.gradients(10)
+    options = pipeline("hook=powersgd compression-stats-logging-frequency=3")
+    for log, steps in (("info", ["2", "5", "8"]), ("", []), ("error", [])):
+        env = {"DDPHOOK_LOG": log}
+        _, _, stderr = run(tmp_path, case, gradients, options, env=env)
+        assert [r[1] for r in REPORT.findall(stderr)] == steps
