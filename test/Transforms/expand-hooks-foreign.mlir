@@ -6,6 +6,7 @@
 // expansion, and all the way down to calls of the runtime.
 
 // CHECK: ddp.process_group @dp
+// CHECK: ddp.state @b4.feedback : !ddp.bucket<f32, [4]> per_rank zero
 ddp.process_group @dp
 
 // CHECK-LABEL: func @step(
@@ -36,8 +37,27 @@ func.func @wrapped(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
   return %r : !ddp.bucket<f32, [4]>
 }
 
+// A hook with a state: error feedback.
+// CHECK-LABEL: func @feedback(
+// CHECK-SAME:    %[[B:.+]]: !ddp.bucket<f32, [4]>
+// CHECK-NEXT:    %[[E:.+]] = ddp.load @b4.feedback : !ddp.bucket<f32, [4]>
+// CHECK-NEXT:    %[[M:.+]] = ddp.add %[[B]], %[[E]]
+// CHECK-NEXT:    %[[H:.+]] = ddp.cast %[[M]] : !ddp.bucket<f32, [4]> -> !ddp.bucket<f16, [4]>
+// CHECK-NEXT:    %[[K:.+]] = ddp.cast %[[H]] : !ddp.bucket<f16, [4]> -> !ddp.bucket<f32, [4]>
+// CHECK-NEXT:    %[[L:.+]] = ddp.sub %[[M]], %[[K]]
+// CHECK-NEXT:    ddp.store %[[L]], @b4.feedback : !ddp.bucket<f32, [4]>
+// CHECK-NEXT:    %[[S:.+]] = ddp.all_reduce mean %[[H]] on @dp as "b4" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [4]>
+// CHECK-NEXT:    %[[R:.+]] = ddp.cast %[[S]] : !ddp.bucket<f16, [4]> -> !ddp.bucket<f32, [4]>
+// CHECK-NEXT:    return %[[R]]
+func.func @feedback(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
+  %r = ddp.all_reduce mean %b on @dp as "b4" {ddp.hook = #testhook.feedback}
+      : !ddp.bucket<f32, [4]>
+  return %r : !ddp.bucket<f32, [4]>
+}
+
 // CHECK: ddp.bucket_info "b0" mean on @dp hook #testhook.scaled<5.000000e-01 : f64> wire f32 bytes 160 state_bytes 0 : !ddp.bucket<f32, [4x8, 8]>
 // CHECK: ddp.bucket_info "b1" sum on @dp hook #ddp.wrap<f16, #testhook.scaled<2.500000e-01 : f64>> wire f16 bytes 8 state_bytes 0 : !ddp.bucket<f32, [4]>
+// CHECK: ddp.bucket_info "b4" mean on @dp hook #testhook.feedback wire f16 bytes 8 state_bytes 16
 
 // RUNTIME: \22hook\22:\22#testhook.scaled<5.000000e-01 : f64>\22
 // RUNTIME-SAME: \22hook\22:\22#ddp.wrap<f16, #testhook.scaled<2.500000e-01 : f64>>\22

@@ -61,6 +61,66 @@ int64_t ScaledAttr::getWireBytes(ddp::BucketType bucket) const {
 
 double ScaledAttr::getLocalPasses(ddp::BucketType) const { return 6; }
 
+/// Error feedback for 16-bit gradients: a hook with a state of its own.
+FailureOr<Value>
+FeedbackAttr::expand(OpBuilder &builder, const ddp::BucketReduction &reduction,
+                     TypedValue<ddp::BucketType> bucket) const {
+  Location loc = reduction.loc;
+  ddp::BucketType type = bucket.getType();
+  MLIRContext *context = builder.getContext();
+
+  // The state: one for each bucket, named after it, behind those that are
+  // there.
+  auto module =
+      builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  StringAttr name =
+      builder.getStringAttr(reduction.bucketName.getValue() + ".feedback");
+  if (module.lookupSymbol(name))
+    return emitError(loc) << "expected the name @" << name.getValue()
+                          << " to be free for a state";
+  OpBuilder atStates = OpBuilder::atBlockBegin(module.getBody());
+  for (Operation &op : *module.getBody())
+    if (isa<ddp::ProcessGroupOp, ddp::StateOp>(op))
+      atStates.setInsertionPointAfter(&op);
+  ddp::StateOp::create(
+      atStates, loc, name, TypeAttr::get(type),
+      ddp::StatePlacementAttr::get(context, ddp::StatePlacement::PerRank),
+      ddp::StateInitAttr::get(context, ddp::StateInit::Zero),
+      /*seed=*/IntegerAttr(), /*generator=*/FlatSymbolRefAttr(),
+      /*draws=*/DenseI64ArrayAttr());
+  auto symbol = FlatSymbolRefAttr::get(name);
+
+  // m = gradient + error; sent = m in 16 bits; error = what that lacks of m.
+  auto cast = [&](Value value, Type elementType) -> Value {
+    return ddp::CastOp::create(builder, loc, type.cloneWith(elementType), value,
+                               /*destination=*/Value())
+        .getResult();
+  };
+  Value error = ddp::LoadOp::create(builder, loc, type, symbol);
+  Value m =
+      ddp::AddOp::create(builder, loc, bucket, error, Value()).getResult();
+  Value sent = cast(m, builder.getF16Type());
+  Value kept = cast(sent, type.getElementType());
+  Value lost = ddp::SubOp::create(builder, loc, m, kept, Value()).getResult();
+  ddp::StoreOp::create(builder, loc, lost, symbol);
+  return cast(ddp::buildFinalAllReduce(builder, reduction, sent),
+              type.getElementType());
+}
+
+int64_t FeedbackAttr::getWireBytes(ddp::BucketType bucket) const {
+  return 2 * bucket.getNumElements();
+}
+
+int64_t FeedbackAttr::getStateBytes(ddp::BucketType bucket) const {
+  return bucket.getNumBytes();
+}
+
+Type FeedbackAttr::getWireType(ddp::BucketType bucket) const {
+  return Float16Type::get(bucket.getContext());
+}
+
+double FeedbackAttr::getLocalPasses(ddp::BucketType) const { return 9; }
+
 FailureOr<Value> FailingAttr::expand(OpBuilder &, const ddp::BucketReduction &,
                                      TypedValue<ddp::BucketType>) const {
   return failure();

@@ -39,6 +39,12 @@ def TestHook_Scaled : TestHook_Hook<"Scaled", "scaled", ["verifyBucket"]> {
   let assemblyFormat = "`<` $factor `>`";
 }
 
+def TestHook_Feedback
+    : TestHook_Hook<"Feedback", "feedback",
+                    ["getStateBytes", "getWireType"]> {
+  let summary = "all-reduce in f16, and add what was lost to the next gradient";
+}
+
 def TestHook_Failing : TestHook_Hook<"Failing", "failing"> {
   let summary = "a hook whose expansion fails";
 }
