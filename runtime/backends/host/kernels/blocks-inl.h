@@ -63,11 +63,29 @@ HWY_INLINE Block<T> setBlock(T value) {
                           HWY_ATTR { return hn::Set(BlockTag<T>(), value); });
 }
 
-template <class Element, class T = ComputeOf<Element>>
-HWY_INLINE Block<T> loadBlock(const typename Element::Elem *p) {
+/// Where conversions are many instructions, they are called instead of copied
+/// into every loop: old processors are not worth the code.
+template <class Element>
+constexpr bool kConvertsOutOfLine = HWY_MAX_BYTES <= 16 &&
+                                    isHalf(Element::type);
+
+template <class Element, class T>
+HWY_INLINE Block<T> loadInline(const typename Element::Elem *p) {
   return makeBlock<T>([&](size_t i) HWY_ATTR {
     return Element::load(BlockTag<T>(), p + i * Block<T>::lanes);
   });
+}
+template <class Element, class T>
+HWY_NOINLINE Block<T> loadCalled(const typename Element::Elem *p) {
+  return loadInline<Element, T>(p);
+}
+
+template <class Element, class T = ComputeOf<Element>>
+HWY_INLINE Block<T> loadBlock(const typename Element::Elem *p) {
+  if constexpr (kConvertsOutOfLine<Element>)
+    return loadCalled<Element, T>(p);
+  else
+    return loadInline<Element, T>(p);
 }
 
 /// The first `count` elements, which may be none, and zeros.
@@ -80,12 +98,25 @@ HWY_INLINE Block<T> loadPartialBlock(const typename Element::Elem *p,
   return loadBlock<Element>(buffer);
 }
 
-template <class Element, bool kStream = false, class T>
-HWY_INLINE void storeBlock(const Block<T> &block, typename Element::Elem *p) {
+template <class Element, bool kStream, class T>
+HWY_INLINE void storeInline(const Block<T> &block, typename Element::Elem *p) {
   HWY_UNROLL(16)
   for (size_t i = 0; i < Block<T>::parts; ++i)
     Element::template store<kStream>(BlockTag<T>(), block.part[i],
                                      p + i * Block<T>::lanes);
+}
+template <class Element, class T>
+HWY_NOINLINE void storeCalled(const Block<T> &block,
+                              typename Element::Elem *p) {
+  storeInline<Element, false>(block, p);
+}
+
+template <class Element, bool kStream = false, class T>
+HWY_INLINE void storeBlock(const Block<T> &block, typename Element::Elem *p) {
+  if constexpr (kConvertsOutOfLine<Element>)
+    storeCalled<Element>(block, p);
+  else
+    storeInline<Element, kStream>(block, p);
 }
 
 /// Stores the first `count` elements.
@@ -126,12 +157,24 @@ HWY_INLINE Block<T> mulAdd(const Block<T> &a, const Block<T> &b,
     return hn::MulAdd(a.part[i], b.part[i], c.part[i]);
   });
 }
-/// Rounded to what the element type can hold.
 template <class Element, class T>
-HWY_INLINE Block<T> roundBlock(const Block<T> &a) {
+HWY_INLINE Block<T> roundInline(const Block<T> &a) {
   return makeBlock<T>([&](size_t i) HWY_ATTR {
     return Element::round(BlockTag<T>(), a.part[i]);
   });
+}
+template <class Element, class T>
+HWY_NOINLINE Block<T> roundCalled(const Block<T> &a) {
+  return roundInline<Element>(a);
+}
+
+/// Rounded to what the element type can hold.
+template <class Element, class T>
+HWY_INLINE Block<T> roundBlock(const Block<T> &a) {
+  if constexpr (kConvertsOutOfLine<Element>)
+    return roundCalled<Element>(a);
+  else
+    return roundInline<Element>(a);
 }
 template <class Element, class T>
 HWY_INLINE T roundScalar(T value) {
