@@ -56,6 +56,12 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   if (options.fuse)
     pm.addPass(createDDPFusePass());
 
+  if (options.groupMb > 0) {
+    DDPGroupMatricesPassOptions group;
+    group.groupMb = options.groupMb;
+    pm.addPass(createDDPGroupMatricesPass(group));
+  }
+
   pm.addPass(createDDPFlattenPass());
   pm.addPass(createDDPThreadStatesPass());
   pm.addPass(createDDPPrepareEntriesPass());
@@ -78,9 +84,12 @@ static std::string checkValue(StringRef name, StringRef value) {
         .str();
   };
   double number;
-  if ((name == "bucket-cap-mb" || name == "first-bucket-mb") &&
+  if (llvm::is_contained({"bucket-cap-mb", "first-bucket-mb", "group-mb"},
+                         name) &&
       value.getAsDouble(number))
     return mismatch("a number");
+  if (name == "group-mb" && !(number >= 0))
+    return mismatch("at least 0");
   if (name == "order" &&
       !llvm::is_contained({"ready", "forward", "reverse"}, value))
     return mismatch("ready, forward or reverse");

@@ -107,10 +107,11 @@ void ddphook_module::orthogonalize(int32_t list, int32_t factor, const void *in,
   ddphook_matrices_t *handle = beginLowRank(call, list, {in, out});
   if (!handle)
     return;
-  if (factor != DDPHOOK_FACTOR_P && factor != DDPHOOK_FACTOR_Q)
+  if (factor < 0 || factor > (DDPHOOK_FACTOR_Q | DDPHOOK_UNIT_COLUMNS))
     return failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                          "%s: expected the factor 0 or 1, but got %d", call,
-                          factor));
+                          "%s: expected the factor 0 or 1, or 2 more, but got "
+                          "%d",
+                          call, factor));
   DefaultFloatingPoint environment;
   ddphook_backend_error_t message = {};
   finishCall(context.backend().orthogonalize(context.device(), handle, factor,

@@ -59,6 +59,11 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
       *this, "fuse",
       llvm::cl::desc("Let one pass over memory do what several operations say"),
       llvm::cl::init(true)};
+  Option<double> groupMb{
+      *this, "group-mb",
+      llvm::cl::desc("PowerSGD: matrices that are taken through all stages "
+                     "together, in MiB (default 0: the whole bucket)"),
+      llvm::cl::init(0)};
   Option<bool> requireNoCopy{
       *this, "require-no-copy",
       llvm::cl::desc("Fail if the step allocates or copies"),

@@ -390,11 +390,12 @@ LogicalResult ConvertDDPToRuntimePass::convert(OrthogonalizeOp op) {
       getPointers(builder, op, {op.getInput(), op.getDestination()});
   if (failed(pointers))
     return failure();
-  constexpr int64_t factorQ = 1; // as MatrixListAttr has it
+  // ddphook_factor_t: Q, as MatrixListAttr has it, and a flag.
+  int64_t factor = op.getUnitColumns() ? 3 : 1;
   calls->create(builder, loc, "ddphook_rt_orthogonalize", Type(),
                 {getMatrixList(builder, loc, *op.getLayout(),
                                getElementTypeOf(op.getInput().getType())),
-                 getInteger(builder, loc, factorQ, 32), (*pointers)[0],
+                 getInteger(builder, loc, factor, 32), (*pointers)[0],
                  (*pointers)[1],
                  LLVM::ConstantOp::create(builder, loc, op.getEpsilonAttr())});
   op.erase();

@@ -46,9 +46,11 @@ struct AlgebraBufferization
     return range.empty() ? nullptr : &range[resultNumber];
   }
 
+  /// What the operation updates in part it needs as it was.
   bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
                               const AnalysisState &) const {
-    return !getResultNumber(op, operand);
+    std::optional<unsigned> number = getResultNumber(op, operand);
+    return !number || cast<AlgebraOpInterface>(op).getUpdatedOperand(*number);
   }
 
   bool bufferizesToMemoryWrite(Operation *op, OpOperand &operand,
@@ -82,11 +84,12 @@ struct AlgebraBufferization
     std::optional<unsigned> written;
     OpOperand *read = nullptr;
     for (OpOperand *operand : operands)
-      if (std::optional<unsigned> number = getResultNumber(op, *operand))
+      if (std::optional<unsigned> number = getResultNumber(op, *operand);
+          number && !written)
         written = number;
       else
         read = operand;
-    return !written || !read ||
+    return !written || !read || getResultNumber(op, *read) ||
            cast<AlgebraOpInterface>(op).mayOverwrite(*written, *read);
   }
 

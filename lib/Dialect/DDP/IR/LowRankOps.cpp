@@ -80,8 +80,37 @@ BucketType mlir::ddp::getSubBucket(BucketType bucket,
   return BucketType::get(bucket.getContext(), bucket.getElementType(), shapes);
 }
 
-static MatrixListAttr makeLayout(BucketType bucket, ArrayRef<int64_t> members,
-                                 BucketType p) {
+/// The members that an operation puts into the rest: those that it names, or
+/// all that are no matrices.
+static SmallVector<int64_t>
+getPieceMembers(BucketType bucket, ArrayRef<int64_t> members,
+                std::optional<ArrayRef<int64_t>> others) {
+  return others ? llvm::to_vector(*others) : getRestMembers(bucket, members);
+}
+
+/// Checks the members that an operation names beside its matrices.
+static LogicalResult verifyOthers(Operation *op, BucketType bucket,
+                                  ArrayRef<int64_t> members,
+                                  ArrayRef<int64_t> others) {
+  llvm::SmallBitVector seen(bucket.getNumMembers());
+  for (int64_t member : members)
+    seen.set(member);
+  for (int64_t member : others) {
+    if (member < 0 || member >= bucket.getNumMembers() || seen[member])
+      return op->emitOpError()
+             << "expected others to be distinct members below "
+             << bucket.getNumMembers() << ", but got " << member;
+    seen.set(member);
+  }
+  int first = seen.find_first(), last = seen.find_last();
+  if (first >= 0 && seen.count() != static_cast<unsigned>(last - first + 1))
+    return op->emitOpError() << "expected members and others to be adjacent";
+  return success();
+}
+
+static MatrixListAttr
+makeLayout(BucketType bucket, ArrayRef<int64_t> members, BucketType p,
+           std::optional<ArrayRef<int64_t>> others = std::nullopt) {
   SmallVector<int64_t> offsets = {0};
   for (int64_t member : getAllMembers(bucket))
     offsets.push_back(offsets.back() + bucket.getNumElements(member));
@@ -95,13 +124,20 @@ static MatrixListAttr makeLayout(BucketType bucket, ArrayRef<int64_t> members,
     pOffset += rows * rank;
     qOffset += columns * rank;
   }
-  for (int64_t member : getRestMembers(bucket, members)) {
+  for (int64_t member : getPieceMembers(bucket, members, others)) {
     int64_t count = bucket.getNumElements(member);
     pieces.append({offsets[member], restOffset, count});
     restOffset += count;
   }
+  int64_t begin = 0, end = offsets.back();
+  if (others) {
+    SmallVector<int64_t> all(members);
+    llvm::append_range(all, *others);
+    begin = all.empty() ? 0 : offsets[*llvm::min_element(all)];
+    end = all.empty() ? 0 : offsets[*llvm::max_element(all) + 1];
+  }
   MLIRContext *context = bucket.getContext();
-  return MatrixListAttr::get(context, 0, offsets.back(),
+  return MatrixListAttr::get(context, begin, end,
                              DenseI64ArrayAttr::get(context, matrices),
                              DenseI64ArrayAttr::get(context, pieces));
 }
@@ -118,6 +154,22 @@ MatrixListAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     return emitError() << "expected six numbers a matrix and three a piece, of "
                        << "at least 0";
   return success();
+}
+
+int64_t MatrixListAttr::getNumFactorElements() const {
+  int64_t sum = 0;
+  ArrayRef<int64_t> numbers = getMatrices().asArrayRef();
+  for (size_t i = 0; i < numbers.size(); i += 6)
+    sum += numbers[i + 3] * numbers[i + 5];
+  return sum;
+}
+
+int64_t MatrixListAttr::getNumPieceElements() const {
+  int64_t sum = 0;
+  ArrayRef<int64_t> numbers = getPieces().asArrayRef();
+  for (size_t i = 2; i < numbers.size(); i += 3)
+    sum += numbers[i];
+  return sum;
 }
 
 /// Buckets have no layout, tensors and memrefs have one.
@@ -141,12 +193,15 @@ struct FlatArrays {
 /// element type.
 static LogicalResult verifyFlat(Operation *op, MatrixListAttr layout,
                                 const FlatArrays &arrays) {
-  Type elementType = getElementTypeOf(op->getOperand(0).getType());
-  for (Value value : llvm::concat<Value>(op->getOperands(), op->getResults())) {
-    if (isa<BucketType>(value.getType()))
-      return op->emitOpError()
-             << "expected no bucket beside tensors, but got "
-             << value.getType();
+  Type first = op->getOperand(0).getType();
+  Type elementType = getElementTypeOf(first);
+  SmallVector<Value> values(op->getOperands());
+  llvm::append_range(values, op->getResults());
+  for (Value value : values) {
+    if (value.getType().getTypeID() != first.getTypeID())
+      return op->emitOpError() << "expected only tensors or only memrefs, but "
+                               << "got " << first << " and "
+                               << value.getType();
     if (getElementTypeOf(value.getType()) != elementType)
       return op->emitOpError() << "expected one element type, but got "
                                << elementType << " and "
@@ -174,9 +229,22 @@ static LogicalResult verifyFlat(Operation *op, MatrixListAttr layout,
         !fits(pieces[i + 1], pieces[i + 2], 1, restSize))
       return op->emitOpError() << "expected operands that hold piece " << i / 3
                                << " of the layout";
-  if (arrays.matrix && layout.getEnd() > matrixSize)
-    return op->emitOpError() << "expected operands of " << layout.getEnd()
-                             << " elements, but got " << matrixSize;
+  return success();
+}
+
+/// Checks that arrays of a bucket's size have one size.
+static LogicalResult verifySameSize(Operation *op, ArrayRef<Value> values) {
+  Value first;
+  for (Value value : values) {
+    if (!value)
+      continue;
+    if (first && getNumElementsOf(first.getType()) !=
+                     getNumElementsOf(value.getType()))
+      return op->emitOpError() << "expected buckets of one size, but got "
+                               << first.getType() << " and "
+                               << value.getType();
+    first = value;
+  }
   return success();
 }
 
@@ -386,17 +454,29 @@ LogicalResult ProjectOp::verify() {
   if (failed(verifyLayout(*this))) // C4
     return failure();
   auto bucket = dyn_cast<BucketType>(getInput().getType());
-  bool hasRest = bucket ? getMembers().size() != bucket.getNumMembers()
-                        : !getLayout()->getPieces().empty();
+  bool hasRest = !bucket ? !getLayout()->getPieces().empty()
+                 : getOthers()
+                     ? !getOthers()->empty()
+                     : getMembers().size() != bucket.getNumMembers();
   unsigned numValues = getPNumber() + 1 + (hasRest && !getPacked() ? 1 : 0);
   if (failed(verifyAlgebra(*this, numValues))) // C1
     return failure();
   if (!bucket) {
+    Value p = getComputed(*this, getPNumber());
     Value rest = hasRest && !getPacked() ? getComputed(*this, getPNumber() + 1)
                                          : Value();
-    return verifyFlat(*this, *getLayout(),
-                      {getInput(), getComputed(*this, getPNumber()),
-                       getFactor(), rest}); // C4
+    if (failed(verifyFlat(*this, *getLayout(),
+                          {getInput(), p, getFactor(), rest})) ||
+        failed(verifySameSize(
+            *this, {getInput(), getError(),
+                    getError() ? getComputed(*this, 0) : Value()})))
+      return failure(); // C1, C2, C4
+    if (getPacked() && getNumElementsOf(p.getType()) !=
+                           getLayout()->getNumFactorElements() +
+                               getLayout()->getNumPieceElements()) // C1
+      return emitOpError() << "expected room for P and the rest, but got "
+                           << p.getType();
+    return success();
   }
   auto factor = getBucketType(getFactor());
   auto p = getBucketType(getValues()[getPNumber()]);
@@ -409,8 +489,11 @@ LogicalResult ProjectOp::verify() {
   if (failed(verifyFactors(*this, bucket, getMembers(), projected,
                            factor))) // C3
     return failure();
-  BucketType rest =
-      getSubBucket(bucket, getRestMembers(bucket, getMembers()));
+  if (getOthers() &&
+      failed(verifyOthers(*this, bucket, getMembers(), *getOthers()))) // C3
+    return failure();
+  BucketType rest = getSubBucket(
+      bucket, getPieceMembers(bucket, getMembers(), getOthers()));
   BucketType given = getBucketType(getValues().back());
   if (getPacked())
     given = BucketType::get(getContext(), p.getElementType(),
@@ -423,7 +506,11 @@ LogicalResult ProjectOp::verify() {
 
 MatrixListAttr ProjectOp::inferLayout() {
   return makeLayout(getBucketType(getInput()), getMembers(),
-                    getBucketType(getValues()[getPNumber()]));
+                    getBucketType(getValues()[getPNumber()]), getOthers());
+}
+
+Value ProjectOp::getUpdatedOperand(unsigned resultNumber) {
+  return getOthers() && getError() && resultNumber == 0 ? getError() : Value();
 }
 
 bool ProjectOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {
@@ -445,15 +532,21 @@ void ProjectOp::getEffects(
 LogicalResult ReconstructOp::verify() {
   if (getGroup() && !getMatrix()) // C5
     return emitOpError() << "expected a process group only with a matrix";
+  if (getOthers().has_value() != (getBase() != nullptr)) // C6
+    return emitOpError() << "expected a base with others, and only there";
   if (failed(verifyLayout(*this))) // C4
     return failure();
   if (failed(verifyAlgebra(*this, getMatrix() ? 2 : 1))) // C1
     return failure();
   auto p = getBucketType(getP()), q = getBucketType(getQ());
-  if (!p)
-    return verifyFlat(
-        *this, *getLayout(),
-        {getComputed(*this, 0), getP(), getQ(), getRest()}); // C4
+  if (!p) {
+    if (failed(verifyFlat(*this, *getLayout(),
+                          {getComputed(*this, 0), getP(), getQ(), getRest()})))
+      return failure(); // C4
+    return verifySameSize(*this, {getComputed(*this, 0), getMatrix(), getBase(),
+                                  getMatrix() ? getComputed(*this, 1)
+                                              : Value()}); // C1, C2
+  }
   auto bucket = getBucketType(getValues().front());
   if (!q || !bucket)
     return emitOpError() << "expected buckets";
@@ -463,7 +556,14 @@ LogicalResult ReconstructOp::verify() {
                          << bucket;
   if (failed(verifyFactors(*this, bucket, getMembers(), p, q))) // C3
     return failure();
-  SmallVector<int64_t> rest = getRestMembers(bucket, getMembers());
+  if (getBase() && getBase().getType() != bucket) // C6
+    return emitOpError() << "expected a base of type " << bucket
+                         << ", but got " << getBase().getType();
+  if (getOthers() &&
+      failed(verifyOthers(*this, bucket, getMembers(), *getOthers()))) // C3
+    return failure();
+  SmallVector<int64_t> rest =
+      getPieceMembers(bucket, getMembers(), getOthers());
   if (rest.empty() != !getRest() ||
       (getRest() && getRest().getType() != getSubBucket(bucket, rest))) // C1
     return emitOpError() << "expected the rest to be "
@@ -479,11 +579,17 @@ LogicalResult ReconstructOp::verifySymbolUses(SymbolTableCollection &symbols) {
 
 MatrixListAttr ReconstructOp::inferLayout() {
   return makeLayout(getBucketType(getValues().front()), getMembers(),
-                    getBucketType(getP()));
+                    getBucketType(getP()), getOthers());
+}
+
+Value ReconstructOp::getUpdatedOperand(unsigned resultNumber) {
+  if (!getOthers())
+    return {};
+  return resultNumber == 0 ? getBase() : getMatrix();
 }
 
 bool ReconstructOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {
-  return resultNumber == 1 && operand.get() == getMatrix();
+  return operand.get() == (resultNumber == 1 ? getMatrix() : getBase());
 }
 
 void ReconstructOp::getEffects(

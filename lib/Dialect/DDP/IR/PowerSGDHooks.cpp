@@ -33,27 +33,13 @@ struct Parameters {
   double epsilon;
   bool useErrorFeedback, warmStart;
   int64_t seed, loggingFrequency;
-  bool localErrorFeedback, skipNonFinite;
+  bool localErrorFeedback, keepZeroColumns, skipNonFinite;
   Type wireType; // may be null
 };
 } // namespace
 
-/// The smallest positive number of a type.
-static double getSmallest(Type type) {
-  auto floatType = cast<FloatType>(type);
-  return APFloat::getSmallest(floatType.getFloatSemantics())
-      .convertToDouble();
-}
-
 template <typename HookT>
-static Parameters getParameters(HookT hook, double epsilon, Type elementType) {
-  // 0 / (0 + smallest) is 0, and no other norm feels the difference. 64 bits
-  // have a smallest number that divisions turn into infinity: take a larger.
-  if (hook.getKeepZeroColumns() && epsilon == 0)
-    epsilon = elementType.isF64() ? 1e-300
-              : elementType.isF32()
-                  ? 1e-37
-                  : getSmallest(elementType);
+static Parameters getParameters(HookT hook, double epsilon) {
   return {hook.getMatrixApproximationRank(),
           hook.getStartPowerSGDIter(),
           epsilon,
@@ -62,6 +48,7 @@ static Parameters getParameters(HookT hook, double epsilon, Type elementType) {
           hook.getRandomSeed(),
           std::max<int64_t>(1, hook.getCompressionStatsLoggingFrequency()),
           hook.getLocalErrorFeedback(),
+          hook.getKeepZeroColumns(),
           hook.getSkipNonfinite(),
           hook.getWireType()};
 }
@@ -251,8 +238,9 @@ private:
   }
   BucketValue orthogonalize(BucketValue factor) {
     return create<OrthogonalizeOp>(
-        factor, builder.getF64FloatAttr(parameters.epsilon), MatrixListAttr(),
-        Value());
+        factor, builder.getF64FloatAttr(parameters.epsilon),
+        parameters.keepZeroColumns ? builder.getUnitAttr() : UnitAttr(),
+        MatrixListAttr(), Value());
   }
   BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,
                      bool transposeLhs, bool transposeRhs) {
@@ -475,8 +463,7 @@ FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
                                           const BucketReduction &reduction,
                                           BucketValue bucket) const {
   Parameters parameters =
-      getParameters(*this, getOrthogonalizationEpsilon().getValueAsDouble(),
-                    bucket.getType().getElementType());
+      getParameters(*this, getOrthogonalizationEpsilon().getValueAsDouble());
   Expansion expansion(builder, reduction, parameters,
                       getCompression(*this, bucket.getType()),
                       bucket.getType());
@@ -547,7 +534,7 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
   BucketType type = bucket.getType(), square = getSquare(type);
   // PyTorch gives its epsilon to the other hook only.
   Parameters parameters =
-      getParameters(*this, /*epsilon=*/0.0, type.getElementType());
+      getParameters(*this, /*epsilon=*/0.0);
   Expansion expansion(builder, reduction, parameters,
                       getCompression(*this, type), type);
   if (failed(expansion.declareStates(square)))

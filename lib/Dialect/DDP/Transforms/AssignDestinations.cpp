@@ -62,6 +62,7 @@ private:
   Value createConcatSlice(AlgebraOpInterface op, OpOperand &use);
   void insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
                   Value part);
+  Value getUpdated(AlgebraOpInterface op, OpResult result);
   Value findDyingOperand(AlgebraOpInterface op, OpResult result);
   Value findDeadBuffer(AlgebraOpInterface op, Value result);
   Value getConcatDestination(ConcatOp concat, Operation *before);
@@ -102,7 +103,13 @@ static bool mayLiveIn(Value root, Value result) {
   for (Operation *next = op->getNextNode(); next; next = next->getNextNode())
     if (auto store = dyn_cast<StoreOp>(next))
       if (store.getState() == load.getState())
-        return store.getValue() == result || isOverBy(result, store);
+        return store.getValue() == result
+                   ? llvm::all_of(result.getUses(),
+                                  [&](OpOperand &use) {
+                                    return use.getOwner() == store ||
+                                           isOnlyRead(use);
+                                  })
+                   : isOverBy(result, store);
   return false;
 }
 
@@ -220,6 +227,21 @@ Value Assigner::findDeadBuffer(AlgebraOpInterface op, Value result) {
   return {};
 }
 
+/// What the result is an update of; a copy of it where its memory is a state's
+/// that the result must not change.
+Value Assigner::getUpdated(AlgebraOpInterface op, OpResult result) {
+  Value updated = op.getUpdatedOperand(result.getResultNumber());
+  Value root = updated ? roots.lookup(updated) : Value();
+  if (!updated || !root || mayLiveIn(root, result))
+    return updated;
+  OpBuilder builder(op);
+  Value copy = bufferization::AllocTensorOp::create(
+      builder, op.getLoc(), cast<RankedTensorType>(updated.getType()),
+      ValueRange(), updated);
+  setRoot(copy, copy);
+  return copy;
+}
+
 void Assigner::assign(AlgebraOpInterface op) {
   MutableOperandRange destinations = op.getDestinationMutable();
   if (!destinations.empty()) {
@@ -230,8 +252,9 @@ void Assigner::assign(AlgebraOpInterface op) {
   }
   SmallVector<Value> chosen;
   for (OpResult result : op->getResults()) {
-    Value destination;
-    if (OpOperand *use = findConcatUse(op, result))
+    Value destination = getUpdated(op, result);
+    OpOperand *use = destination ? nullptr : findConcatUse(op, result);
+    if (use)
       destination = createConcatSlice(op, *use);
     if (!destination)
       destination = findDyingOperand(op, result);
@@ -249,7 +272,10 @@ void Assigner::assign(AlgebraOpInterface op) {
   destinations.assign(chosen);
   for (auto [result, destination] : llvm::zip(op->getResults(), chosen)) {
     setRoot(result, roots.lookup(destination));
-    if (OpOperand *use = findConcatUse(op, result)) {
+    auto number = cast<OpResult>(result).getResultNumber();
+    OpOperand *use =
+        op.getUpdatedOperand(number) ? nullptr : findConcatUse(op, result);
+    if (use) {
       OpBuilder behind(op->getBlock(), std::next(op->getIterator()));
       insertPart(behind, cast<ConcatOp>(use->getOwner()),
                  use->getOperandNumber(), result);

@@ -24,11 +24,12 @@ using namespace mlir::ddp;
 
 /// Whether an earlier expansion built `op`. An operation that carries
 /// `#ddp.allreduce` from the start expands to itself, so nothing is lost by
-/// taking it for one; but its bucket is recorded once.
+/// taking it for one; but its bucket, if it has a name, is recorded once.
 static bool isFinal(AllReduceOp op, const llvm::StringSet<> &recorded) {
   return isa_and_nonnull<AllReduceHookAttr>(
              op->getAttr(DDPDialect::kHookAttrName)) &&
-         recorded.contains(op.getBucketName().value_or(""));
+         isa<BucketType>(op.getInput().getType()) &&
+         (!op.getBucketName() || recorded.contains(*op.getBucketName()));
 }
 
 /// How many times fewer bytes the hook sends than the gradients have.

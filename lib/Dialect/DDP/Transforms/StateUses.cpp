@@ -58,6 +58,11 @@ static std::optional<SmallVector<Value>> getAliases(OpOperand &use) {
   return std::nullopt;
 }
 
+bool mlir::ddp::isOnlyRead(OpOperand &use) {
+  std::optional<SmallVector<Value>> aliases = getAliases(use);
+  return aliases && aliases->empty();
+}
+
 bool mlir::ddp::isOverBy(OpOperand &use, StoreOp store) {
   if (use.getOwner() == store)
     return true;

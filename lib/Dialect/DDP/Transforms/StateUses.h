@@ -19,6 +19,9 @@ namespace mlir::ddp {
 /// Whether `user` runs before `op`, or only where `op` does not.
 bool isOverBefore(Operation *user, Operation *op);
 
+/// Whether the user reads the value, and keeps nothing of its memory.
+bool isOnlyRead(OpOperand &use);
+
 /// Whether nothing that may be (a part of) the memory of `value` is read behind
 /// `store`, a store of another value or of this one.
 bool isOverBy(Value value, StoreOp store);

@@ -86,21 +86,53 @@ void clearColumns(T *columns, size_t stride, size_t first, size_t rank) {
     std::fill(columns + k * stride, columns + (k + 1) * stride, T(0));
 }
 
+/// Replaces column k by a unit vector without its projection on the columns
+/// before it, which are orthonormal; the one of which most is left.
+template <class Element, class T>
+void makeUnitColumn(T *columns, size_t stride, size_t rows, size_t k) {
+  // How much of unit vector i is in the span: the sum of squares of row i.
+  size_t best = 0;
+  T least = std::numeric_limits<T>::infinity();
+  for (size_t i = 0; i < rows; ++i) {
+    T squares = 0;
+    for (size_t l = 0; l < k; ++l)
+      squares += columns[l * stride + i] * columns[l * stride + i];
+    if (squares < least) {
+      least = squares;
+      best = i;
+    }
+  }
+  T *column = columns + k * stride;
+  std::fill(column, column + stride, T(0));
+  column[best] = 1;
+  for (size_t l = 0; l < k; ++l)
+    subtractMultiple(column, columns[l * stride + best], columns + l * stride,
+                     rows);
+  const T norm = std::sqrt(dot(column, column, rows));
+  for (size_t i = 0; i < rows; ++i)
+    column[i] = roundScalar<Element>(column[i] / norm);
+}
+
 template <class Element, class T = ComputeOf<Element>>
-void gramSchmidt(T *columns, size_t rows, size_t rank, double epsilon) {
+void gramSchmidt(T *columns, size_t rows, size_t rank, double epsilon,
+                 bool unitColumns) {
   const size_t stride = packedStride(rows);
   const size_t count = std::min(rows, rank);
   for (size_t k = 0; k < count; ++k) {
     T *column = columns + k * stride;
     T norm = roundScalar<Element>(std::sqrt(dot(column, column, rows)));
-    if (epsilon != 0)
-      norm = roundScalar<Element>(norm + static_cast<T>(epsilon));
-    const auto norms = setBlock(norm);
-    for (size_t i = 0; i < rows; i += kBlock<T>)
-      storeColumn(roundBlock<Element>(div(loadColumn(column + i), norms)),
-                  column + i);
-    // Of the zeros behind, a norm of zero made NaNs.
-    std::fill(column + rows, column + stride, T(0));
+    if (unitColumns && norm == 0) {
+      makeUnitColumn<Element>(columns, stride, rows, k);
+    } else {
+      if (epsilon != 0)
+        norm = roundScalar<Element>(norm + static_cast<T>(epsilon));
+      const auto norms = setBlock(norm);
+      for (size_t i = 0; i < rows; i += kBlock<T>)
+        storeColumn(roundBlock<Element>(div(loadColumn(column + i), norms)),
+                    column + i);
+      // Of the zeros behind, a norm of zero made NaNs.
+      std::fill(column + rows, column + stride, T(0));
+    }
     for (size_t l = k + 1; l < count; ++l) {
       T *later = columns + l * stride;
       const T product =
@@ -190,7 +222,8 @@ void householder(T *columns, size_t rows, size_t rank, T *tau) {
 /// `in` and `out` are of the type that is computed in; `tau` has room for
 /// `rank` numbers.
 void orthogonalizeKernel(Dtype type, size_t rows, size_t rank, const void *in,
-                         void *out, double epsilon, void *packed, void *tau) {
+                         void *out, double epsilon, bool unitColumns,
+                         void *packed, void *tau) {
   withElement(type, [&](auto element) HWY_ATTR {
     using Element = decltype(element);
     using T = ComputeOf<Element>;
@@ -200,9 +233,9 @@ void orthogonalizeKernel(Dtype type, size_t rows, size_t rank, const void *in,
       if (rank > 2)
         householder(columns, rows, rank, static_cast<T *>(tau));
       else
-        gramSchmidt<Element>(columns, rows, rank, epsilon);
+        gramSchmidt<Element>(columns, rows, rank, epsilon, unitColumns);
     } else {
-      gramSchmidt<Element>(columns, rows, rank, epsilon);
+      gramSchmidt<Element>(columns, rows, rank, epsilon, unitColumns);
     }
     unpackFactor(columns, rows, rank, static_cast<T *>(out));
   });
@@ -233,7 +266,8 @@ std::optional<int64_t> lowRankScratchBytes(Dtype type,
 }
 
 void orthogonalizeFactor(Dtype type, int64_t rows, int64_t rank, const void *in,
-                         void *out, double epsilon, void *scratch) {
+                         void *out, double epsilon, void *scratch,
+                         bool unitColumns) {
   if (rows == 0 || rank == 0)
     return;
   withComputeType(type, [&](auto zero) {
@@ -244,7 +278,7 @@ void orthogonalizeFactor(Dtype type, int64_t rows, int64_t rank, const void *in,
     // Types that need the wide copy need no tau.
     HWY_DYNAMIC_DISPATCH(orthogonalizeKernel)
     (type, static_cast<size_t>(rows), static_cast<size_t>(rank), wideIn,
-     wideOut, epsilon, parts.packed, parts.wide);
+     wideOut, epsilon, unitColumns, parts.packed, parts.wide);
     narrowFactor(type, wideOut, out, rows * rank);
   });
 }

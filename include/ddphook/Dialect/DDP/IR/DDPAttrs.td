@@ -78,6 +78,11 @@ def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
                     "::mlir::DenseI64ArrayAttr":$matrices,
                     "::mlir::DenseI64ArrayAttr":$pieces);
   let assemblyFormat = "`<` $begin `to` $end `,` $matrices `,` $pieces `>`";
+  let extraClassDeclaration = [{
+    /// Elements of all P together, and of all pieces.
+    int64_t getNumFactorElements() const;
+    int64_t getNumPieceElements() const;
+  }];
   let genVerifyDecl = 1;
 }
 
@@ -152,8 +157,8 @@ class DDP_PowerSGDBase<string name, string attrMnemonic>
     - `local_error_feedback`: the error is what this rank lost, M − P·Qₗᵀ with
       its own Qₗ, not what its gradient lacks of the mean; tensors that are not
       compressed have none.
-    - `keep_zero_columns`: norms get the smallest positive number added, so that
-      a column of zeros stays zero, instead of becoming NaN.
+    - `keep_zero_columns`: a matrix of zeros gives zeros, not NaN, also at ranks
+      1 and 2: columns of zeros become unit vectors in the orthogonalization.
     - `skip_nonfinite`: when what was reduced is not finite, error and Q stay as
       they are, and `powersgd.nonfinite` counts one.
     - `wire_type`: collectives cast to this 16-bit type; everything else, error

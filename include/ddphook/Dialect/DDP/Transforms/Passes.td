@@ -280,6 +280,45 @@ def DDPFusePass : Pass<"ddp-fuse"> {
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }
 
+def DDPGroupMatricesPass : Pass<"ddp-group-matrices"> {
+  let summary = "take low-rank steps through all stages in small groups";
+  let description = [{
+    Splits a fused low-rank step into groups of adjacent members of at most
+    `group-mb` MiB: project, all-reduce P, Q = Mᵀ·P, all-reduce Q, reconstruct of
+    one group, then of the next. The second and third stage read from the cache
+    what the first one read from memory; for that there are two collectives a
+    group. Sums over three ranks and more may be associated in another order.
+
+    Only steps of the form that PowerSGD expands to, after `ddp-fuse`; others,
+    with `local_error_feedback` or `skip_nonfinite`, are left alone.
+
+    Before:
+
+    ```mlir
+    %m, %p = ddp.project %g plus %e members [0, 1] by %q0 : …
+    %ps = ddp.all_reduce sum %p on @dp as "b0" : …
+    …
+    %out, %err = ddp.reconstruct %p1, %qm members [0, 1] from %m : …
+    ```
+
+    After, the first of two groups:
+
+    ```mlir
+    %q00 = ddp.extract %q0 [0] : !ddp.bucket<f32, [32x2, 32x2]>
+    %m0, %p0 = ddp.project %g plus %e members [0] others [] by %q00 : …
+    %ps0 = ddp.all_reduce sum %p0 on @dp as "b0" : …
+    …
+    %g0, %e0 = ddp.reconstruct %p10, %qm0 members [0] others [] from %m0
+        base %g : …
+    ```
+  }];
+  let options = [
+    Option<"groupMb", "group-mb", "double", /*default=*/"0",
+           "Limit of a group in MiB; 0: no groups">
+  ];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
 def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
   let summary = "turn buckets into 1-D tensors";
   let description = [{
