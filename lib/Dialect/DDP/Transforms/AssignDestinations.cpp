@@ -5,7 +5,8 @@
 //
 // ddp-assign-destinations: gives every operation of the algebra memory to write
 // to, as an `into` operand. A wrong choice costs a copy, never a wrong result:
-// One-Shot Bufferize checks each of them.
+// One-Shot Bufferize checks each of them. The exception is the memory of states,
+// whose loads and stores it takes for different memory: mayLiveIn() decides.
 //
 //===----------------------------------------------------------------------===//
 
