@@ -219,46 +219,60 @@ HWY_INLINE void withConstant(size_t value, const Fn &fn) {
     withConstant<kMax - 1>(value, fn);
 }
 
-/// Packs a row-major factor: column k goes to packed + k * stride. A `kRank` of
-/// 0 means any rank.
-template <size_t kRank, class T>
-void packRows(const T *HWY_RESTRICT factor, size_t rows, size_t rank,
-              T *HWY_RESTRICT packed, size_t stride) {
-  const size_t count = kRank == 0 ? rank : kRank;
+/// Packs `kCount` columns of a row-major factor whose rows are `length` apart,
+/// or `kCount` when that is 0.
+template <size_t kCount, class T>
+void packColumns(const T *HWY_RESTRICT factor, size_t rows, size_t length,
+                 T *HWY_RESTRICT packed, size_t stride) {
+  const size_t step = length == 0 ? kCount : length;
   for (size_t i = 0; i < rows; ++i)
-    for (size_t k = 0; k < count; ++k)
-      packed[k * stride + i] = factor[i * count + k];
+    for (size_t k = 0; k < kCount; ++k)
+      packed[k * stride + i] = factor[i * step + k];
 }
 
+/// The way back.
+template <size_t kCount, class T>
+void unpackColumns(const T *HWY_RESTRICT packed, size_t rows, size_t length,
+                   T *HWY_RESTRICT factor, size_t stride) {
+  const size_t step = length == 0 ? kCount : length;
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t k = 0; k < kCount; ++k)
+      factor[i * step + k] = packed[k * stride + i];
+}
+
+/// Calls fn(first column, their number as a constant, distance of rows) for the
+/// columns of a factor; constants turn the loops above into shuffles.
+template <class Fn>
+HWY_INLINE void forColumns(size_t rank, const Fn &fn) {
+  constexpr size_t most = 8;
+  if (rank <= most)
+    return withConstant<most>(rank, [&](auto count) HWY_ATTR {
+      fn(0, count, std::integral_constant<size_t, 0>());
+    });
+  for (size_t k = 0; k < rank; k += most)
+    withConstant<most>(std::min(most, rank - k),
+                       [&](auto count) HWY_ATTR { fn(k, count, rank); });
+}
+
+/// Packs a row-major factor: column k goes to packed + k * packedStride(rows).
 template <class T>
 void packFactor(const T *factor, size_t rows, size_t rank, T *packed) {
   const size_t stride = packedStride(rows);
   for (size_t k = 0; k < rank; ++k)
     std::fill(packed + k * stride + rows, packed + (k + 1) * stride, T(0));
-  if (rank > 8)
-    return packRows<0>(factor, rows, rank, packed, stride);
-  withConstant<8>(rank, [&](auto constant) HWY_ATTR {
-    packRows<constant.value>(factor, rows, rank, packed, stride);
+  forColumns(rank, [&](size_t first, auto count, auto length) HWY_ATTR {
+    packColumns<count.value>(factor + first, rows, length,
+                             packed + first * stride, stride);
   });
 }
 
 /// The way back.
-template <size_t kRank, class T>
-void unpackRows(const T *HWY_RESTRICT packed, size_t rows, size_t rank,
-                T *HWY_RESTRICT factor, size_t stride) {
-  const size_t count = kRank == 0 ? rank : kRank;
-  for (size_t i = 0; i < rows; ++i)
-    for (size_t k = 0; k < count; ++k)
-      factor[i * count + k] = packed[k * stride + i];
-}
-
 template <class T>
 void unpackFactor(const T *packed, size_t rows, size_t rank, T *factor) {
   const size_t stride = packedStride(rows);
-  if (rank > 8)
-    return unpackRows<0>(packed, rows, rank, factor, stride);
-  withConstant<8>(rank, [&](auto constant) HWY_ATTR {
-    unpackRows<constant.value>(packed, rows, rank, factor, stride);
+  forColumns(rank, [&](size_t first, auto count, auto length) HWY_ATTR {
+    unpackColumns<count.value>(packed + first * stride, rows, length,
+                               factor + first, stride);
   });
 }
 
