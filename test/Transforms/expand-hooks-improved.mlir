@@ -152,6 +152,22 @@ func.func @skip_twice(%b: !ddp.bucket<f32, [64x32]>)
 
 ddp.process_group @dp
 
+// Columns of zeros become unit vectors.
+// CHECK-LABEL: func @zero_columns(
+// CHECK-COUNT-2: ddp.orthogonalize %{{.+}} epsilon 1.000000e-08 unit_columns :
+func.func @zero_columns(%b: !ddp.bucket<f32, [64x32]>)
+    -> !ddp.bucket<f32, [64x32]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<keep_zero_columns = true,
+                                orthogonalization_epsilon = 1.0e-8 : f64>}
+      : !ddp.bucket<f32, [64x32]>
+  return %r : !ddp.bucket<f32, [64x32]>
+}
+
+// -----
+
+ddp.process_group @dp
+
 // 16 bits on the wire, in all collectives, and nowhere else.
 // CHECK: ddp.state @b0.error : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-LABEL: func @wire(

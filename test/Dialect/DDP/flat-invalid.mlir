@@ -71,15 +71,6 @@ func.func @rows_without_end(%m: tensor<12xf32>, %q: tensor<6xf32>) {
 
 // -----
 
-func.func @bucket_too_small(%m: tensor<12xf32>, %q: tensor<6xf32>) {
-  // expected-error @+1 {{expected operands of 13 elements, but got 12}}
-  %0 = ddp.matmul %m, %q layout <0 to 13, [0, 0, 0, 4, 3, 2], []>
-      : (tensor<12xf32>, tensor<6xf32>) -> tensor<8xf32>
-  return
-}
-
-// -----
-
 func.func @elements(%m: tensor<12xf32>, %q: tensor<6xf16>) {
   // expected-error @+1 {{expected one element type, but got 'f32' and 'f16'}}
   %0 = ddp.matmul %m, %q layout <0 to 12, [0, 0, 0, 4, 3, 2], []>
@@ -90,9 +81,19 @@ func.func @elements(%m: tensor<12xf32>, %q: tensor<6xf16>) {
 // -----
 
 func.func @bucket_beside(%m: tensor<12xf32>, %q: !ddp.bucket<f32, [3x2]>) {
-  // expected-error @+1 {{expected no bucket beside tensors, but got '!ddp.bucket<f32, [3x2]>'}}
+  // expected-error @+1 {{expected only tensors or only memrefs, but got 'tensor<12xf32>' and '!ddp.bucket<f32, [3x2]>'}}
   %0 = ddp.matmul %m, %q layout <0 to 12, [0, 0, 0, 4, 3, 2], []>
       : (tensor<12xf32>, !ddp.bucket<f32, [3x2]>) -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @memory_beside(%m: memref<12xf32>, %q: tensor<6xf32>,
+                         %p: memref<8xf32>) {
+  // expected-error @+1 {{expected only tensors or only memrefs, but got 'memref<12xf32>' and 'tensor<6xf32>'}}
+  ddp.matmul %m, %q layout <0 to 12, [0, 0, 0, 4, 3, 2], []> into %p
+      : (memref<12xf32>, tensor<6xf32>, memref<8xf32>) -> ()
   return
 }
 
@@ -153,5 +154,50 @@ func.func @reconstruct_rest(%p: tensor<8xf32>, %q: tensor<6xf32>,
   %0 = ddp.reconstruct %p, %q members [0] rest %v
       layout <0 to 17, [0, 0, 0, 4, 3, 2], [12, 0, 5]>
       : (tensor<8xf32>, tensor<6xf32>, tensor<4xf32>) -> tensor<17xf32>
+  return
+}
+
+// -----
+
+func.func @project_sum(%m: tensor<12xf32>, %q: tensor<6xf32>) {
+  // expected-error @+1 {{expected buckets of one size, but got 'tensor<12xf32>' and 'tensor<13xf32>'}}
+  %0:2 = ddp.project %m plus %m members [0] by %q
+      layout <0 to 12, [0, 0, 0, 4, 3, 2], []>
+      : (tensor<12xf32>, tensor<12xf32>, tensor<6xf32>)
+      -> (tensor<13xf32>, tensor<8xf32>)
+  return
+}
+
+// -----
+
+func.func @project_packed(%m: tensor<17xf32>, %q: tensor<6xf32>) {
+  // expected-error @+1 {{expected room for P and the rest, but got 'tensor<8xf32>'}}
+  %0 = ddp.project %m members [0] by %q packed
+      layout <0 to 17, [0, 0, 0, 4, 3, 2], [12, 0, 5]>
+      : (tensor<17xf32>, tensor<6xf32>) -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @reconstruct_matrix(%p: tensor<8xf32>, %q: tensor<6xf32>,
+                              %m: tensor<13xf32>) {
+  // expected-error @+1 {{expected buckets of one size, but got 'tensor<12xf32>' and 'tensor<13xf32>'}}
+  %0:2 = ddp.reconstruct %p, %q members [0] from %m
+      layout <0 to 12, [0, 0, 0, 4, 3, 2], []>
+      : (tensor<8xf32>, tensor<6xf32>, tensor<13xf32>)
+      -> (tensor<12xf32>, tensor<12xf32>)
+  return
+}
+
+// -----
+
+func.func @reconstruct_error(%p: tensor<8xf32>, %q: tensor<6xf32>,
+                             %m: tensor<12xf32>) {
+  // expected-error @+1 {{expected buckets of one size, but got 'tensor<12xf32>' and 'tensor<5xf32>'}}
+  %0:2 = ddp.reconstruct %p, %q members [0] from %m
+      layout <0 to 12, [0, 0, 0, 4, 3, 2], []>
+      : (tensor<8xf32>, tensor<6xf32>, tensor<12xf32>)
+      -> (tensor<12xf32>, tensor<5xf32>)
   return
 }

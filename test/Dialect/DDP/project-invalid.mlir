@@ -425,3 +425,81 @@ func.func @reconstruct_no_group(%p: !ddp.bucket<f32, [4x2]>,
       -> (!ddp.bucket<f32, [4x3]>, !ddp.bucket<f32, [4x3]>)
   return
 }
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// others
+//===----------------------------------------------------------------------===//
+
+func.func @others_twice(%g: !ddp.bucket<f32, [4x3, 5]>,
+                        %q: !ddp.bucket<f32, [3x2]>) {
+  // C3
+  // expected-error @+1 {{expected others to be distinct members below 2, but got 0}}
+  %0:2 = ddp.project %g members [0] others [0] by %q
+      : (!ddp.bucket<f32, [4x3, 5]>, !ddp.bucket<f32, [3x2]>)
+      -> (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [4x3]>)
+  return
+}
+
+// -----
+
+func.func @others_outside(%g: !ddp.bucket<f32, [4x3, 5]>,
+                          %q: !ddp.bucket<f32, [3x2]>) {
+  // C3
+  // expected-error @+1 {{expected others to be distinct members below 2, but got 2}}
+  %0:2 = ddp.project %g members [0] others [2] by %q
+      : (!ddp.bucket<f32, [4x3, 5]>, !ddp.bucket<f32, [3x2]>)
+      -> (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [5]>)
+  return
+}
+
+// -----
+
+func.func @others_apart(%g: !ddp.bucket<f32, [4x3, 5, 6]>,
+                        %q: !ddp.bucket<f32, [3x2]>) {
+  // C3
+  // expected-error @+1 {{expected members and others to be adjacent}}
+  %0:2 = ddp.project %g members [0] others [2] by %q
+      : (!ddp.bucket<f32, [4x3, 5, 6]>, !ddp.bucket<f32, [3x2]>)
+      -> (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [6]>)
+  return
+}
+
+// -----
+
+func.func @others_without_base(%p: !ddp.bucket<f32, [4x2]>,
+                               %q: !ddp.bucket<f32, [3x2]>) {
+  // C6
+  // expected-error @+1 {{expected a base with others, and only there}}
+  %0 = ddp.reconstruct %p, %q members [0] others []
+      : (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [3x2]>)
+      -> !ddp.bucket<f32, [4x3]>
+  return
+}
+
+// -----
+
+func.func @base_without_others(%p: !ddp.bucket<f32, [4x2]>,
+                               %q: !ddp.bucket<f32, [3x2]>,
+                               %b: !ddp.bucket<f32, [4x3]>) {
+  // C6
+  // expected-error @+1 {{expected a base with others, and only there}}
+  %0 = ddp.reconstruct %p, %q members [0] base %b
+      : (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [3x2]>,
+         !ddp.bucket<f32, [4x3]>) -> !ddp.bucket<f32, [4x3]>
+  return
+}
+
+// -----
+
+func.func @base_of_another_type(%p: !ddp.bucket<f32, [4x2]>,
+                                %q: !ddp.bucket<f32, [3x2]>,
+                                %b: !ddp.bucket<f32, [12]>) {
+  // C6
+  // expected-error @+1 {{expected a base of type '!ddp.bucket<f32, [4x3]>', but got '!ddp.bucket<f32, [12]>'}}
+  %0 = ddp.reconstruct %p, %q members [0] others [] base %b
+      : (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [3x2]>,
+         !ddp.bucket<f32, [12]>) -> !ddp.bucket<f32, [4x3]>
+  return
+}
