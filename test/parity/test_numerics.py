@@ -290,6 +290,31 @@ def test_one_matrix_of_zeros(tmp_path, rank, kind):
                 assert np.isfinite(wide(results[i])).all() and wide(results[i]).any()
 
 
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16", "batched"])
+@pytest.mark.parametrize("rank", [1, 2, 4])
+@pytest.mark.parametrize("feedback", [True, False])
+def test_a_zero_step_is_forgotten(tmp_path, kind, rank, feedback):
+    """A matrix whose gradient was zero at first is compressed like any other as
+    soon as it is not."""
+    dtype, hook, _ = KINDS[kind]
+    case = make_case(dtype, 2, [(40, 30)])
+    gradients = case.gradients(8)
+    zero = Tensor(dtype, np.zeros_like(gradients[0][0][0].data))
+    for by_step in gradients:
+        for step in range(4):
+            by_step[step] = [zero]
+    options = f"{hook} numerics=improved use-error-feedback={str(feedback).lower()}"
+    got, after, _ = run(tmp_path, case, gradients, pipeline(options, rank))
+    for by_step in got:
+        for step in range(4):
+            assert not wide(by_step[step][0]).any()
+        assert wide(by_step[7][0]).any(), "nothing of the matrix is sent any more"
+    # Power iteration finds the subspace again: about as good as without zeros.
+    want, _, _ = run(tmp_path, case, case.gradients(8), pipeline(options, rank))
+    ratio = rms(wide(got[0][7][0])) / rms(wide(want[0][7][0]))
+    assert 0.5 < ratio < 2
+
+
 # Local error feedback.
 
 LOCAL = "local-error-feedback=true"
