@@ -1,124 +1,145 @@
-// RUN: ddphook-opt %s --split-input-file --ddp-group-matrices=group-mb=0.01 | FileCheck %s
-// RUN: ddphook-opt %s --split-input-file --ddp-group-matrices | FileCheck %s --check-prefix=OFF
+// RUN: ddphook-opt %s --ddp-expand-hooks --ddp-pack-collectives --ddp-fuse --ddp-group-matrices="group-mb=0.0003" -split-input-file | FileCheck %s
+// RUN: ddphook-opt %s --ddp-expand-hooks --ddp-pack-collectives --ddp-fuse -split-input-file > %t.fused
+// RUN: ddphook-opt %t.fused --ddp-group-matrices -split-input-file | diff %t.fused -
+// RUN: ddphook-opt %t.fused --ddp-group-matrices="group-mb=25" -split-input-file | diff %t.fused -
+// RUN: ddphook-opt %s --ddp-expand-hooks --ddp-fuse --ddp-group-matrices="group-mb=0.0003" -split-input-file | FileCheck %s --check-prefix=APART
+// RUN: ddphook-opt %s --ddp-expand-hooks --ddp-pack-collectives --ddp-fuse --ddp-group-matrices="group-mb=0.0003" -split-input-file --remarks-filter='ddp-group-.*' -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
 
-// Two groups: [0, 1] with the vector between the matrices, then [2].
+// Groups of at most 314 bytes: two of 288 here, the vector with the first. Every
+// group goes through all stages before the next one begins.
+
 ddp.process_group @dp
-ddp.state @b0.error : !ddp.bucket<f32, [64x32, 64, 48x40]> per_rank zero
-ddp.state @b0.q : !ddp.bucket<f32, [32x2, 40x2]> replicated zero
 
-// CHECK-LABEL: func.func @packed
-// CHECK-SAME:    (%[[G:.*]]: !ddp.bucket
-// CHECK:         %[[E:.*]] = ddp.load @b0.error
-// CHECK:         %[[BASIS:.*]] = ddp.orthogonalize
-// CHECK:         %[[Q0:.*]] = ddp.extract %[[BASIS]] [0]
-// CHECK:         %[[PR0:.*]]:2 = ddp.project %[[G]] plus %[[E]] members [0] others [1] by %[[Q0]] packed
-// CHECK-SAME:      -> (!ddp.bucket<f32, [64x32, 64, 48x40]>, !ddp.bucket<f32, [64x2, 64]>)
-// CHECK:         %[[S0:.*]] = ddp.all_reduce sum %[[PR0]]#1 on @dp as "b0"
-// CHECK-DAG:     %[[V0:.*]] = ddp.extract %[[S0]] [1]
-// CHECK-DAG:     %[[P0:.*]] = ddp.extract %[[S0]] [0]
-// CHECK:         %[[VM0:.*]] = ddp.scale %[[V0]] by_world_of @dp
-// CHECK:         %[[P10:.*]] = ddp.orthogonalize %[[P0]]
-// CHECK:         %[[QL0:.*]] = ddp.matmul transpose_lhs %[[PR0]]#0 members [0], %[[P10]]
-// CHECK:         %[[QS0:.*]] = ddp.all_reduce sum %[[QL0]]
-// CHECK:         %[[QM0:.*]] = ddp.scale %[[QS0]] by_world_of @dp
-// CHECK:         %[[R0:.*]]:2 = ddp.reconstruct %[[P10]], %[[QM0]] members [0] others [1] rest %[[VM0]] from %[[PR0]]#0 base %[[G]]
-// The second group goes on with what the first one has made of bucket and M.
-// CHECK:         %[[Q1:.*]] = ddp.extract %[[BASIS]] [1]
-// CHECK:         %[[PR1:.*]]:2 = ddp.project %[[R0]]#0 plus %[[R0]]#1 members [2] others [] by %[[Q1]]
-// CHECK-SAME:      -> (!ddp.bucket<f32, [64x32, 64, 48x40]>, !ddp.bucket<f32, [48x2]>)
-// CHECK:         %[[S1:.*]] = ddp.all_reduce sum %[[PR1]]#1
-// CHECK:         %[[P11:.*]] = ddp.orthogonalize %[[S1]]
-// CHECK:         ddp.matmul transpose_lhs %[[PR1]]#0 members [2], %[[P11]]
-// CHECK:         %[[QM1:.*]] = ddp.scale
-// CHECK:         %[[R1:.*]]:2 = ddp.reconstruct %[[P11]], %[[QM1]] members [2] others [] from %[[PR1]]#0 base %[[R0]]#0
-// CHECK:         %[[Q:.*]] = ddp.concat %[[QM0]], %[[QM1]] order [0, 1]
-// CHECK:         ddp.store %[[Q]], @b0.q
-// CHECK:         ddp.store %[[R1]]#1, @b0.error
-// CHECK:         return %[[R1]]#0
-
-// OFF-LABEL: func.func @packed
-// OFF-COUNT-1: ddp.project
-// OFF-NOT:     ddp.project
-func.func @packed(%g: !ddp.bucket<f32, [64x32, 64, 48x40]>)
-    -> !ddp.bucket<f32, [64x32, 64, 48x40]> {
-  %e = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64, 48x40]>
-  %q = ddp.load @b0.q : !ddp.bucket<f32, [32x2, 40x2]>
-  %q0 = ddp.orthogonalize %q epsilon 0.0 : !ddp.bucket<f32, [32x2, 40x2]>
-  %m, %pv = ddp.project %g plus %e members [0, 2] by %q0 packed
-      : (!ddp.bucket<f32, [64x32, 64, 48x40]>,
-         !ddp.bucket<f32, [64x32, 64, 48x40]>, !ddp.bucket<f32, [32x2, 40x2]>)
-      -> (!ddp.bucket<f32, [64x32, 64, 48x40]>,
-          !ddp.bucket<f32, [64x2, 48x2, 64]>)
-  %s = ddp.all_reduce sum %pv on @dp as "b0" {ddp.hook = #ddp.allreduce}
-      : !ddp.bucket<f32, [64x2, 48x2, 64]>
-  %p = ddp.extract %s [0, 1] : !ddp.bucket<f32, [64x2, 48x2, 64]>
-  %v = ddp.extract %s [2] : !ddp.bucket<f32, [64x2, 48x2, 64]>
-  %vm = ddp.scale %v by_world_of @dp : !ddp.bucket<f32, [64]>
-  %p1 = ddp.orthogonalize %p epsilon 0.0 : !ddp.bucket<f32, [64x2, 48x2]>
-  %ql = ddp.matmul transpose_lhs %m members [0, 2], %p1
-      : (!ddp.bucket<f32, [64x32, 64, 48x40]>, !ddp.bucket<f32, [64x2, 48x2]>)
-      -> !ddp.bucket<f32, [32x2, 40x2]>
-  %qs = ddp.all_reduce sum %ql on @dp as "b0" {ddp.hook = #ddp.allreduce}
-      : !ddp.bucket<f32, [32x2, 40x2]>
-  %qm = ddp.scale %qs by_world_of @dp : !ddp.bucket<f32, [32x2, 40x2]>
-  ddp.store %qm, @b0.q : !ddp.bucket<f32, [32x2, 40x2]>
-  %out, %err = ddp.reconstruct %p1, %qm members [0, 2] rest %vm from %m
-      : (!ddp.bucket<f32, [64x2, 48x2]>, !ddp.bucket<f32, [32x2, 40x2]>,
-         !ddp.bucket<f32, [64]>, !ddp.bucket<f32, [64x32, 64, 48x40]>)
-      -> (!ddp.bucket<f32, [64x32, 64, 48x40]>,
-          !ddp.bucket<f32, [64x32, 64, 48x40]>)
-  ddp.store %err, @b0.error : !ddp.bucket<f32, [64x32, 64, 48x40]>
-  return %out : !ddp.bucket<f32, [64x32, 64, 48x40]>
+// CHECK-LABEL: func.func @groups(
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [8x9, 5, 9x8]>) -> !ddp.bucket<f32, [8x9, 5, 9x8]>
+// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
+// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
+// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
+// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [8x9, 5, 9x8]>) {
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8x9, 5, 9x8]>
+// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [8x9, 5, 9x8]>
+// CHECK-NEXT:   } else {
+// CHECK-NEXT:     ddp.count_compression "b0" before 149 after 39 at %[[ITER]] every 10000
+// CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [8x9, 5, 9x8]>
+// CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [9x1, 8x1]>
+// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [9x1, 8x1]>
+// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[O]] [0] : !ddp.bucket<f32, [9x1, 8x1]>
+// CHECK-NEXT:     %[[M:.+]]:2 = ddp.project %[[ARG0]] plus %[[ERROR]] members [0] others [1] by %[[X]] packed : (!ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [9x1]>) -> (!ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [8x1, 5]>)
+// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[M]]#1 on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8x1, 5]>
+// CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[R1]] [1] : !ddp.bucket<f32, [8x1, 5]>
+// CHECK-NEXT:     %[[X2:.+]] = ddp.extract %[[R1]] [0] : !ddp.bucket<f32, [8x1, 5]>
+// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[X1]] by_world_of @dp : !ddp.bucket<f32, [5]>
+// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[X2]] epsilon 0.000000e+00 : !ddp.bucket<f32, [8x1]>
+// CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[M]]#0 members [0], %[[O1]] : (!ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [8x1]>) -> !ddp.bucket<f32, [9x1]>
+// CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [9x1]>
+// CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f32, [9x1]>
+// CHECK-NEXT:     %[[OUT1:.+]]:2 = ddp.reconstruct %[[O1]], %[[D1]] members [0] others [1] rest %[[D]] from %[[M]]#0 base %[[ARG0]] : (!ddp.bucket<f32, [8x1]>, !ddp.bucket<f32, [9x1]>, !ddp.bucket<f32, [5]>, !ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [8x9, 5, 9x8]>) -> (!ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [8x9, 5, 9x8]>)
+// CHECK-NEXT:     %[[X3:.+]] = ddp.extract %[[O]] [1] : !ddp.bucket<f32, [9x1, 8x1]>
+// CHECK-NEXT:     %[[M1:.+]]:2 = ddp.project %[[OUT1]]#0 plus %[[OUT1]]#1 members [2] others [] by %[[X3]] : (!ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [8x1]>) -> (!ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [9x1]>)
+// CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[M1]]#1 on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [9x1]>
+// CHECK-NEXT:     %[[O2:.+]] = ddp.orthogonalize %[[R3]] epsilon 0.000000e+00 : !ddp.bucket<f32, [9x1]>
+// CHECK-NEXT:     %[[Q1:.+]] = ddp.matmul transpose_lhs %[[M1]]#0 members [2], %[[O2]] : (!ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [9x1]>) -> !ddp.bucket<f32, [8x1]>
+// CHECK-NEXT:     %[[R4:.+]] = ddp.all_reduce sum %[[Q1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8x1]>
+// CHECK-NEXT:     %[[D2:.+]] = ddp.scale %[[R4]] by_world_of @dp : !ddp.bucket<f32, [8x1]>
+// CHECK-NEXT:     %[[OUT2:.+]]:2 = ddp.reconstruct %[[O2]], %[[D2]] members [2] others [] from %[[M1]]#0 base %[[OUT1]]#0 : (!ddp.bucket<f32, [9x1]>, !ddp.bucket<f32, [8x1]>, !ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [8x9, 5, 9x8]>) -> (!ddp.bucket<f32, [8x9, 5, 9x8]>, !ddp.bucket<f32, [8x9, 5, 9x8]>)
+// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[D1]], %[[D2]] order [0, 1] : !ddp.bucket<f32, [9x1]>, !ddp.bucket<f32, [8x1]> -> !ddp.bucket<f32, [9x1, 8x1]>
+// CHECK-NEXT:     ddp.store %[[C]], @b0.q : !ddp.bucket<f32, [9x1, 8x1]>
+// CHECK-NEXT:     ddp.store %[[OUT2]]#1, @b0.error : !ddp.bucket<f32, [8x9, 5, 9x8]>
+// CHECK-NEXT:     scf.yield %[[OUT2]]#0 : !ddp.bucket<f32, [8x9, 5, 9x8]>
+// CHECK-NEXT:   }
+// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
+// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
+// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
+// CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [8x9, 5, 9x8]>
+// Not packed, the vector of the first group has a collective of its own.
+// APART-LABEL: func.func @groups(
+// APART:         %[[M:.+]]:3 = ddp.project %{{.+}} plus %{{.+}} members [0] others [1] by
+// APART-NEXT:    ddp.all_reduce sum %[[M]]#1
+// APART-NEXT:    ddp.all_reduce sum %[[M]]#2
+// APART:         ddp.project %{{.+}} members [2] others [] by
+func.func @groups(%b: !ddp.bucket<f32, [8x9, 5, 9x8]>)
+    -> !ddp.bucket<f32, [8x9, 5, 9x8]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0" {ddp.hook = #ddp.powersgd}
+      : !ddp.bucket<f32, [8x9, 5, 9x8]>
+  return %r : !ddp.bucket<f32, [8x9, 5, 9x8]>
 }
 
 // -----
 
-// A sum is not divided, and there is no error: the gradient's own chain.
 ddp.process_group @dp
 
-// CHECK-LABEL: func.func @without_error
-// CHECK:         %[[P0:.*]] = ddp.project %[[G:.*]] members [0] others [] by
-// CHECK-NOT:     by_world_of
-// CHECK:         %[[G0:.*]] = ddp.reconstruct {{.*}} members [0] others [] base %[[G]]
-// CHECK:         ddp.project %[[G0]] members [1] others [2] by
-// CHECK:         ddp.matmul transpose_lhs %[[G0]] members [1]
-// CHECK:         %[[G1:.*]] = ddp.reconstruct {{.*}} members [1] others [2] rest {{.*}} base %[[G0]]
-// CHECK:         return %[[G1]]
-func.func @without_error(%g: !ddp.bucket<f32, [64x32, 64x32, 64]>,
-                         %q: !ddp.bucket<f32, [32x1, 32x1]>)
-    -> !ddp.bucket<f32, [64x32, 64x32, 64]> {
-  %p, %v = ddp.project %g members [0, 1] by %q
-      : (!ddp.bucket<f32, [64x32, 64x32, 64]>, !ddp.bucket<f32, [32x1, 32x1]>)
-      -> (!ddp.bucket<f32, [64x1, 64x1]>, !ddp.bucket<f32, [64]>)
-  %ps = ddp.all_reduce sum %p on @dp as "b0" : !ddp.bucket<f32, [64x1, 64x1]>
-  %vs = ddp.all_reduce sum %v on @dp as "b0" : !ddp.bucket<f32, [64]>
-  %p1 = ddp.orthogonalize %ps epsilon 0.0 : !ddp.bucket<f32, [64x1, 64x1]>
-  %ql = ddp.matmul transpose_lhs %g members [0, 1], %p1
-      : (!ddp.bucket<f32, [64x32, 64x32, 64]>, !ddp.bucket<f32, [64x1, 64x1]>)
-      -> !ddp.bucket<f32, [32x1, 32x1]>
-  %qs = ddp.all_reduce sum %ql on @dp as "b0" : !ddp.bucket<f32, [32x1, 32x1]>
-  %out = ddp.reconstruct %p1, %qs members [0, 1] rest %vs
-      : (!ddp.bucket<f32, [64x1, 64x1]>, !ddp.bucket<f32, [32x1, 32x1]>,
-         !ddp.bucket<f32, [64]>) -> !ddp.bucket<f32, [64x32, 64x32, 64]>
-  return %out : !ddp.bucket<f32, [64x32, 64x32, 64]>
-}
-
-// -----
-
-// P is used by something else: left alone.
-ddp.process_group @dp
-
-// CHECK-LABEL: func.func @other_user
-// CHECK-COUNT-1: ddp.project
+// Without error there is no M: the bucket goes from group to group. A matrix that
+// is too large is a group of its own.
+// CHECK-LABEL: func.func @without_error(
+// CHECK-SAME:    %[[B:.+]]: !ddp.bucket
+// CHECK:         ddp.project %[[B]] members [0] others [1, 2] by
+// CHECK:         ddp.matmul transpose_lhs %[[B]] members [0],
+// CHECK:         %[[G:.+]] = ddp.reconstruct {{.+}} members [0] others [1, 2] rest %{{.+}} base %[[B]]
+// CHECK:         ddp.project %[[G]] members [3] others [] by
+// CHECK:         ddp.matmul transpose_lhs %[[G]] members [3],
+// CHECK:         %[[H:.+]] = ddp.reconstruct {{.+}} members [3] others [] base %[[G]]
 // CHECK-NOT:     ddp.project
-func.func @other_user(%g: !ddp.bucket<f32, [64x32, 64x32]>,
-                      %q: !ddp.bucket<f32, [32x1, 32x1]>)
-    -> (!ddp.bucket<f32, [64x32, 64x32]>, !ddp.bucket<f32, [64x1, 64x1]>) {
-  %m, %p = ddp.project %g plus %g members [0, 1] by %q
-      : (!ddp.bucket<f32, [64x32, 64x32]>, !ddp.bucket<f32, [64x32, 64x32]>,
-         !ddp.bucket<f32, [32x1, 32x1]>)
-      -> (!ddp.bucket<f32, [64x32, 64x32]>, !ddp.bucket<f32, [64x1, 64x1]>)
-  %ps = ddp.all_reduce sum %p on @dp as "b0" : !ddp.bucket<f32, [64x1, 64x1]>
-  return %m, %ps
-      : !ddp.bucket<f32, [64x32, 64x32]>, !ddp.bucket<f32, [64x1, 64x1]>
+// CHECK:         return
+func.func @without_error(%b: !ddp.bucket<f32, [16x16, 5, scalar, 16x16]>)
+    -> !ddp.bucket<f32, [16x16, 5, scalar, 16x16]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<use_error_feedback = false>}
+      : !ddp.bucket<f32, [16x16, 5, scalar, 16x16]>
+  return %r : !ddp.bucket<f32, [16x16, 5, scalar, 16x16]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// On `sum` the error of each group is that of the mean. Q's members are put
+// together in the order of the factors, not of the groups.
+// CHECK-LABEL: func.func @sum(
+// CHECK:         ddp.extract %{{.+}} [0]
+// CHECK:         ddp.reconstruct {{.+}} members [0] {{.+}} by_world_of @dp
+// CHECK:         ddp.extract %{{.+}} [2]
+// CHECK:         ddp.reconstruct {{.+}} members [1] {{.+}} by_world_of @dp
+// CHECK:         ddp.extract %{{.+}} [1]
+// CHECK:         ddp.reconstruct {{.+}} members [2] {{.+}} by_world_of @dp
+// CHECK:         %[[Q:.+]] = ddp.concat %{{.+}}, %{{.+}}, %{{.+}} order [0, 2, 1] : !ddp.bucket<f32, [9x1]>, !ddp.bucket<f32, [8x1]>, !ddp.bucket<f32, [9x1]> -> !ddp.bucket<f32, [9x1, 9x1, 8x1]>
+// CHECK:         ddp.store %[[Q]], @b0.q
+func.func @sum(%b: !ddp.bucket<f32, [8x9, 9x8, 8x9]>)
+    -> !ddp.bucket<f32, [8x9, 9x8, 8x9]> {
+  %r = ddp.all_reduce sum %b on @dp as "b0" {ddp.hook = #ddp.powersgd}
+      : !ddp.bucket<f32, [8x9, 9x8, 8x9]>
+  return %r : !ddp.bucket<f32, [8x9, 9x8, 8x9]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// One matrix is one group, and nothing is taken apart.
+// CHECK-LABEL: func.func @one_matrix(
+// CHECK:         ddp.project
+// CHECK-NOT:     others
+// CHECK-NOT:     ddp.project
+// CHECK:         return
+func.func @one_matrix(%b: !ddp.bucket<f32, [16x16, 5]>)
+    -> !ddp.bucket<f32, [16x16, 5]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0" {ddp.hook = #ddp.powersgd}
+      : !ddp.bucket<f32, [16x16, 5]>
+  return %r : !ddp.bucket<f32, [16x16, 5]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// Other sequences are left alone, and a remark says so.
+// CHECK-LABEL: func.func @other(
+// CHECK-NOT:     others
+// CHECK:         return
+// REMARK: remark: [Missed] Group | Category:ddp-group-matrices | Remark="not a step that can be taken apart"
+func.func @other(%b: !ddp.bucket<f32, [8x9, 5, 9x8]>)
+    -> !ddp.bucket<f32, [8x9, 5, 9x8]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<local_error_feedback = true>}
+      : !ddp.bucket<f32, [8x9, 5, 9x8]>
+  return %r : !ddp.bucket<f32, [8x9, 5, 9x8]>
 }
