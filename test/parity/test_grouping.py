@@ -1,0 +1,71 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""PowerSGD in groups of matrices computes what it computes bucket by bucket.
+
+No oracle: compiled code is compared with itself. With one and two ranks bit by
+bit, results and states; with three to rounding, since the place of an element
+in its message decides in which order the ranks are added.
+"""
+
+import numpy as np
+import pytest
+
+import powersgd_runner
+import runner
+from powersgd_cases import SHAPES, Case
+from powersgd_model import Config
+from tensors import Tensor
+
+STEPS = 4
+OPTIONS = {
+    "error feedback": ({}, ""),
+    "three collectives": ({}, "pack-collectives=false"),
+    "without error feedback": ({"use_error_feedback": False}, ""),
+    "cold": ({"warm_start": False}, ""),
+    "fp16": ({"wrapper": "fp16"}, ""),
+}
+
+
+def gradients(shapes, rank, step):
+    random = np.random.default_rng([runner.SEED, rank, step])
+    return [Tensor("f32", random.standard_normal(s).astype(np.float32)) for s in shapes]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_groups_change_nothing(tmp_path, options, world):
+    settings, pipeline = OPTIONS[options]
+    shapes = SHAPES["transformer"] + SHAPES["same"] + [(7,)]
+    config = Config(matrix_approximation_rank=2, start_powerSGD_iter=2, **settings)
+    case = Case(f"grouping {options}", tuple(shapes), "f32", config, world)
+    inputs = [
+        [gradients(shapes, rank, step) for step in range(STEPS)]
+        for rank in range(world)
+    ]
+    whole, whole_state = powersgd_runner.run(tmp_path, case, inputs, pipeline)
+    # 8 KiB: most groups are single matrices, some are several.
+    parts, parts_state = powersgd_runner.run(
+        tmp_path, case, inputs, f"{pipeline} group-mb=0.0078125"
+    )
+
+    def check(got, want):
+        assert got.dtype == want.dtype
+        if world <= 2:
+            np.testing.assert_array_equal(got.data, want.data)
+            return
+        limit = 1e-2 if config.wrapper else 1e-4
+        wide = want.data.astype(np.float64)
+        error = np.abs(got.data.astype(np.float64) - wide).max(initial=0)
+        assert error <= limit * np.abs(wide).max(initial=0)
+
+    for rank in range(world):
+        for step in range(STEPS):
+            for got, want in zip(parts[rank][step], whole[rank][step], strict=True):
+                check(got, want)
+        got, want = parts_state[rank], whole_state[rank]
+        assert got.iter == want.iter == STEPS
+        np.testing.assert_array_equal(got.generator, want.generator)
+        for part, all_of in ((got.error, want.error), (got.q, want.q)):
+            assert part.keys() == all_of.keys()
+            for number in part:
+                check(part[number], all_of[number])
