@@ -22,6 +22,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
@@ -152,6 +153,12 @@ void gramSchmidt(T *columns, size_t rows, size_t rank, double epsilon,
   clearColumns(columns, stride, count, rank);
 }
 
+/// The first element of the block of element k.
+template <class T>
+constexpr size_t blockOf(size_t k) {
+  return k / kBlock<T> * kBlock<T>;
+}
+
 /// Multiplies a column by a power of two, so that squares of its largest
 /// element neither overflow nor vanish. Its reflector stays the same.
 template <class T>
@@ -166,34 +173,94 @@ void rescale(T *column, size_t n) {
     column[i] = std::ldexp(column[i], -exponent);
 }
 
-/// Makes the reflector of a column whose pivot is its first element, as
-/// LAPACK's larfg: H = I - tau·v·vᵀ with v₀ = 1; v's other elements replace
-/// those of the column. `n` >= 1. Gives tau.
+/// Makes the reflector of a column with its pivot at `k`, as LAPACK's larfg:
+/// H = I - tau·v·vᵀ. The whole of v replaces the column: zeros before the pivot
+/// and 1 there, so that loops may begin at a block. Gives tau.
 template <class T>
-T makeReflector(T *column, size_t n) {
+T makeReflector(T *column, size_t k, size_t rows) {
   // Between these bounds squares have lost nothing that matters.
   constexpr T tiny = std::is_same_v<T, float> ? T(1e-30) : T(1e-280);
   constexpr T huge = std::is_same_v<T, float> ? T(1e+30) : T(1e+280);
-  T squares = dot(column + 1, column + 1, n - 1);
-  if (!(squares >= tiny && squares <= huge && column[0] * column[0] <= huge)) {
-    if (std::all_of(column + 1, column + n, [](T x) { return x == 0; }))
-      return 0;
-    rescale(column, n);
-    squares = dot(column + 1, column + 1, n - 1);
+  const size_t begin = blockOf<T>(k);
+  std::fill(column + begin, column + k, T(0));
+  auto sumBelow = [&] {
+    const T pivot = std::exchange(column[k], T(0));
+    const T squares = dot(column + begin, column + begin, rows - begin);
+    column[k] = pivot;
+    return squares;
+  };
+  T squares = sumBelow(), tau = 0;
+  bool isZero = false;
+  if (!(squares >= tiny && squares <= huge && column[k] * column[k] <= huge)) {
+    isZero =
+        std::all_of(column + k + 1, column + rows, [](T x) { return x == 0; });
+    if (!isZero) {
+      rescale(column + k, rows - k);
+      squares = sumBelow();
+    }
   }
-  const double pivot = column[0];
-  const double norm = std::sqrt(pivot * pivot + static_cast<double>(squares));
-  const double beta = -std::copysign(norm, pivot);
-  scale(column + 1, static_cast<T>(1 / (pivot - beta)), n - 1);
-  return static_cast<T>((beta - pivot) / beta);
+  if (!isZero) {
+    const double pivot = column[k];
+    const double norm = std::sqrt(pivot * pivot + static_cast<double>(squares));
+    const double beta = -std::copysign(norm, pivot);
+    tau = static_cast<T>((beta - pivot) / beta);
+    scale(column + begin, static_cast<T>(1 / (pivot - beta)), rows - begin);
+  }
+  column[k] = 1;
+  return tau;
 }
 
-/// Applies the reflector to another column; both begin at its pivot.
+/// Applies the reflector to `kCount` columns that are `stride` apart; all begin
+/// with the block of its pivot. The order of additions is that of dot().
+template <size_t kCount, class T>
+void reflectTogether(T *columns, size_t stride, const T *reflector, T tau,
+                     size_t n) {
+  constexpr size_t step = kBlock<T>;
+  Block<T> sums[kCount][4];
+  HWY_UNROLL(4)
+  for (size_t c = 0; c < kCount; ++c) {
+    HWY_UNROLL(4)
+    for (size_t t = 0; t < 4; ++t)
+      sums[c][t] = setBlock(T(0));
+  }
+  for (size_t i = 0; i < n; i += 4 * step) {
+    HWY_UNROLL(4)
+    for (size_t t = 0; t < 4; ++t) {
+      if (i + t * step >= n)
+        break;
+      const auto block = loadColumn(reflector + i + t * step);
+      HWY_UNROLL(4)
+      for (size_t c = 0; c < kCount; ++c)
+        sums[c][t] = mulAdd(loadColumn(columns + c * stride + i + t * step),
+                            block, sums[c][t]);
+    }
+  }
+  Block<T> negative[kCount];
+  HWY_UNROLL(4)
+  for (size_t c = 0; c < kCount; ++c) {
+    const T sum =
+        sumBlock(add(add(sums[c][0], sums[c][1]), add(sums[c][2], sums[c][3])));
+    negative[c] = setBlock(-tau * sum);
+  }
+  for (size_t i = 0; i < n; i += step) {
+    const auto block = loadColumn(reflector + i);
+    HWY_UNROLL(4)
+    for (size_t c = 0; c < kCount; ++c) {
+      T *place = columns + c * stride + i;
+      storeColumn(mulAdd(negative[c], block, loadColumn(place)), place);
+    }
+  }
+}
+
+/// Applies the reflector to `count` columns.
 template <class T>
-void reflect(T *column, const T *reflector, T tau, size_t n) {
-  const T product = tau * (column[0] + dot(column + 1, reflector + 1, n - 1));
-  column[0] -= product;
-  subtractMultiple(column + 1, product, reflector + 1, n - 1);
+void reflect(T *columns, size_t stride, size_t count, const T *reflector, T tau,
+             size_t n) {
+  constexpr size_t together = HWY_ARCH_X86 && HWY_MAX_BYTES == 64 ? 4 : 1;
+  for (; count >= together; count -= together, columns += together * stride)
+    reflectTogether<together>(columns, stride, reflector, tau, n);
+  for (; count > 0; --count, columns += stride)
+    reflectTogether<1>(columns, stride, reflector, tau, n);
 }
 
 /// LAPACK's geqr2 and org2r.
@@ -201,20 +268,25 @@ template <class T>
 void householder(T *columns, size_t rows, size_t rank, T *tau) {
   const size_t stride = packedStride(rows);
   const size_t count = std::min(rows, rank);
+  // Reflector k, from its pivot's block on, is applied to the columns after it.
+  auto reflectLater = [&](size_t k) HWY_ATTR {
+    const size_t begin = blockOf<T>(k);
+    T *reflector = columns + k * stride + begin;
+    reflect(reflector + stride, stride, count - k - 1, reflector, tau[k],
+            rows - begin);
+  };
   for (size_t k = 0; k < count; ++k) {
-    T *reflector = columns + k * stride + k;
-    tau[k] = makeReflector(reflector, rows - k);
+    tau[k] = makeReflector(columns + k * stride, k, rows);
     if (tau[k] != 0)
-      for (size_t l = k + 1; l < count; ++l)
-        reflect(columns + l * stride + k, reflector, tau[k], rows - k);
+      reflectLater(k);
   }
   for (size_t k = count; k-- > 0;) {
-    T *reflector = columns + k * stride + k;
-    for (size_t l = k + 1; l < count; ++l)
-      reflect(columns + l * stride + k, reflector, tau[k], rows - k);
-    scale(reflector + 1, -tau[k], rows - k - 1);
-    reflector[0] = 1 - tau[k];
-    std::fill(columns + k * stride, reflector, T(0));
+    reflectLater(k);
+    T *column = columns + k * stride;
+    const size_t begin = blockOf<T>(k);
+    scale(column + begin, -tau[k], rows - begin);
+    std::fill(column, column + k, T(0));
+    column[k] = 1 - tau[k];
   }
   clearColumns(columns, stride, count, rank);
 }
