@@ -179,6 +179,40 @@ func.func @old_slice(%a: !t) -> tensor<4xf32> {
   return %1 : tensor<4xf32>
 }
 
+// The new value, overwritten behind the store: the state keeps what was stored.
+func.func @new_overwritten(%a: !t) -> !f {
+  %g = call @flat(%a) : (!t) -> !f
+  %0 = ddp.load @s : !f
+  %1 = ddp.add %0, %g : !f, !f
+  ddp.store %1, @s : !f
+  %2 = linalg.add ins(%1, %g : !f, !f) outs(%1 : !f) -> !f
+  return %2 : !f
+}
+func.func @new_members_overwritten(%a: !t) -> (tensor<7xf32>, tensor<8xf32>) {
+  %g = call @flat(%a) : (!t) -> !f
+  %0 = ddp.load @two : !f
+  %1 = ddp.add %0, %g : !f, !f
+  ddp.store %1, @two : !f
+  %2 = ddp.load @two : !ddp.bucket<f32, [7, 8]>
+  %3:2 = ddp.unpack %2 : !ddp.bucket<f32, [7, 8]>
+      -> tensor<7xf32>, tensor<8xf32>
+  %4 = linalg.add ins(%3#0, %3#0 : tensor<7xf32>, tensor<7xf32>)
+      outs(%3#0 : tensor<7xf32>) -> tensor<7xf32>
+  return %4, %3#1 : tensor<7xf32>, tensor<8xf32>
+}
+
+// Stored under a condition, needed behind it.
+func.func @stored_in_branch(%a: !t, %c: i1) -> (!f, !f) {
+  %g = call @flat(%a) : (!t) -> !f
+  %0 = ddp.load @s : !f
+  %1 = ddp.add %0, %g : !f, !f
+  scf.if %c {
+    ddp.store %1, @s : !f
+  }
+  %2 = ddp.sub %1, %0 : !f, !f
+  return %0, %2 : !f, !f
+}
+
 // Not stored: what is made of the loaded value leaves the state alone.
 func.func @kept(%a: !t) -> (!f, !f) {
   %g = call @flat(%a) : (!t) -> !f

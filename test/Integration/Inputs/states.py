@@ -121,6 +121,24 @@ def old_slice(dp, st, a):
     return (old.slice(3, 7),)
 
 
+def new_overwritten(dp, st, a):
+    st.s = st.s + a
+    return (st.s + a,)
+
+
+def new_members_overwritten(dp, st, a):
+    st.two = st.two + a
+    first, second = st.two.slice(0, 7), st.two.slice(7, 15)
+    return first + first, second
+
+
+def stored_in_branch(dp, st, a, c):
+    old, new = st.s, st.s + a
+    if c:
+        st.s = new
+    return old, new - old
+
+
 def kept(dp, st, a):
     value = a + st.s
     st.t = st.t + value
@@ -179,6 +197,9 @@ ENTRIES = {
     "old_in_loop": (old_in_loop, [A, "index"]),
     "old_selected": (old_selected, [A, "i1"]),
     "old_slice": (old_slice, [A]),
+    "new_overwritten": (new_overwritten, [A]),
+    "new_members_overwritten": (new_members_overwritten, [A]),
+    "stored_in_branch": (stored_in_branch, [A, "i1"]),
     "kept": (kept, [A]),
     "branches": (branches, [A, "i1"]),
     "phases": (phases, [A]),
