@@ -50,14 +50,6 @@ module attributes {ddp.hook = #ddp.bf16} {
     %9 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.wrap<bf16, #ddp.batched_powersgd<matrix_approximation_rank = 2, start_powerSGD_iter = 2>>} : tensor<4xf32>
     // CHECK: ddp.all_reduce {{.+}} {ddp.hook = #ddp.wrap<f16, #ddp.powersgd<random_seed = 7>>}
     %10 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.wrap<f16, #ddp.powersgd<random_seed = 7>>} : tensor<4xf32>
-    // CHECK: ddp.all_reduce {{.+}} {ddp.hook = #ddp.powersgd<local_error_feedback = true, keep_zero_columns = true, skip_nonfinite = true, wire_type = bf16>}
-    %13 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.powersgd<local_error_feedback = true, keep_zero_columns = true, skip_nonfinite = true, wire_type = bf16>} : tensor<4xf32>
-    // CHECK: ddp.all_reduce {{.+}} {ddp.hook = #ddp.batched_powersgd<skip_nonfinite = true, wire_type = f16>}
-    %14 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.batched_powersgd<skip_nonfinite = true, wire_type = f16>} : tensor<4xf32>
-    // CHECK: ddp.all_reduce {{.+}} {ddp.hook = #ddp.post_local_sgd}
-    %15 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.post_local_sgd<start_localSGD_iter = 100, post_local_gradient_allreduce = true>} : tensor<4xf32>
-    // CHECK: ddp.all_reduce {{.+}} {ddp.hook = #ddp.post_local_sgd<start_localSGD_iter = 7, subgroup = @dp, post_local_gradient_allreduce = false>}
-    %16 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.post_local_sgd<start_localSGD_iter = 7, subgroup = @dp, post_local_gradient_allreduce = false>} : tensor<4xf32>
     // A matrix list.
     // CHECK: ddp.all_reduce {{.+}} {list = #ddp.matrix_list<3 to 52, [7, 0, 0, 5, 9, 2], [3, 0, 4]>}
     %11 = ddp.all_reduce mean %g on @dp {list = #ddp.matrix_list<3 to 52, [7, 0, 0, 5, 9, 2], [3, 0, 4]>} : tensor<4xf32>

@@ -860,36 +860,3 @@ func.func @arena_of_floats() {
   %0 = ddp.arena : memref<4xf32>
   return
 }
-
-// -----
-
-//===----------------------------------------------------------------------===//
-// average
-//===----------------------------------------------------------------------===//
-
-func.func @average_without_group(%t: tensor<4xf32>) {
-  // C1
-  // expected-error @+1 {{expected process group @dp to be declared}}
-  %0 = ddp.average %t on @dp every 4 : tensor<4xf32>
-  return
-}
-
-// -----
-
-ddp.process_group @dp
-func.func @average_never(%t: tensor<4xf32>) {
-  // C2
-  // expected-error @+1 {{expected a period of at least 1, but got 0}}
-  %0 = ddp.average %t on @dp every 0 : tensor<4xf32>
-  return
-}
-
-// -----
-
-ddp.process_group @dp
-func.func @average_before(%t: tensor<4xf32>) {
-  // C2
-  // expected-error @+1 {{expected a warmup of at least 0, but got -1}}
-  %0 = ddp.average %t on @dp every 4 warmup -1 : tensor<4xf32>
-  return
-}

@@ -221,17 +221,3 @@ func.func @reconstruct(%p: !ddp.bucket<f32, [64x2]>,
       -> (tensor<2112xf32>, tensor<2112xf32>)
   return
 }
-
-// CHECK-LABEL: func @is_finite(
-// CHECK-SAME:    %[[B:[a-z0-9]+]]: !ddp.bucket<f32, [4]>, %[[T:[a-z0-9]+]]: tensor<4xf16>, %[[M:[a-z0-9]+]]: memref<4xf64>
-func.func @is_finite(%b: !ddp.bucket<f32, [4]>, %t: tensor<4xf16>,
-                     %m: memref<4xf64>) -> (i1, i1, i1) {
-  // CHECK: ddp.is_finite %[[B]] : !ddp.bucket<f32, [4]>
-  // GENERIC: "ddp.is_finite"(%{{.+}}) : (!ddp.bucket<f32, [4]>) -> i1
-  %0 = ddp.is_finite %b : !ddp.bucket<f32, [4]>
-  // CHECK: ddp.is_finite %[[T]] {note} : tensor<4xf16>
-  %1 = ddp.is_finite %t {note} : tensor<4xf16>
-  // CHECK: ddp.is_finite %[[M]] : memref<4xf64>
-  %2 = ddp.is_finite %m : memref<4xf64>
-  return %0, %1, %2 : i1, i1, i1
-}

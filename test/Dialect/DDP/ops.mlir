@@ -153,14 +153,3 @@ func.func @arena() {
   %0 = ddp.arena : memref<65536xi8>
   return
 }
-
-// CHECK-LABEL: func @average(
-// CHECK-SAME:    %[[T:[a-z0-9]+]]: tensor<300x200xf32>
-func.func @average(%t: tensor<300x200xf32>) {
-  // CHECK: %[[A:.+]] = ddp.average %[[T]] on @dp every 4 warmup 100 : tensor<300x200xf32>
-  // GENERIC: "ddp.average"(%{{.+}}) <{group = @dp, period = 4 : i64, warmup = 100 : i64}> : (tensor<300x200xf32>) -> tensor<300x200xf32>
-  %0 = ddp.average %t on @dp every 4 warmup 100 : tensor<300x200xf32>
-  // CHECK: ddp.average %[[A]] on @pairs every 1 {note} : tensor<300x200xf32>
-  %1 = ddp.average %0 on @pairs every 1 warmup 0 {note} : tensor<300x200xf32>
-  return
-}

@@ -67,18 +67,6 @@ module attributes {ddp.hook = #ddp.powersgd<random_seed = 4294967296>} {}
 
 // -----
 
-// C6
-// expected-error @+1 {{expected a wire_type of f16 or bf16, but got 'f32'}}
-module attributes {ddp.hook = #ddp.powersgd<wire_type = f32>} {}
-
-// -----
-
-// C7
-// expected-error @+1 {{expected local_error_feedback only with use_error_feedback}}
-module attributes {ddp.hook = #ddp.powersgd<local_error_feedback = true, use_error_feedback = false>} {}
-
-// -----
-
 //===----------------------------------------------------------------------===//
 // #ddp.batched_powersgd
 //===----------------------------------------------------------------------===//

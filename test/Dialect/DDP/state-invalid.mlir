@@ -341,25 +341,3 @@ func.func @random_too_few_in_memory(%m: memref<4xf32>) {
   ddp.random_normal from @g draws [] into %m : (memref<4xf32>) -> ()
   return
 }
-
-// -----
-
-//===----------------------------------------------------------------------===//
-// count_compression
-//===----------------------------------------------------------------------===//
-
-func.func @count_negative(%n: i64) {
-  // C1
-  // expected-error @+1 {{frequency of at least 1}}
-  ddp.count_compression "b0" before -1 after 0 at %n every 1
-  return
-}
-
-// -----
-
-func.func @count_never(%n: i64) {
-  // C1
-  // expected-error @+1 {{frequency of at least 1}}
-  ddp.count_compression "b0" before 1 after 1 at %n every 0
-  return
-}

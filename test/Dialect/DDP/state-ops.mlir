@@ -75,14 +75,3 @@ func.func @random_normal(%t: tensor<78xf32>, %m: memref<78xf32>) {
       : (memref<78xf32>) -> ()
   return
 }
-
-// CHECK-LABEL: func @count_compression(
-// CHECK-SAME:    %[[N:.+]]: i64
-func.func @count_compression(%n: i64) {
-  // CHECK: ddp.count_compression "b0" before 2112 after 256 at %[[N]] every 10000{{$}}
-  // GENERIC: "ddp.count_compression"(%{{.+}}) <{after = 256 : i64, before = 2112 : i64, bucket_name = "b0", frequency = 10000 : i64}> : (i64) -> ()
-  ddp.count_compression "b0" before 2112 after 256 at %n every 10000
-  // CHECK: ddp.count_compression "" before 0 after 0 at %[[N]] every 1 {note}
-  ddp.count_compression "" before 0 after 0 at %n every 1 {note}
-  return
-}
