@@ -209,17 +209,6 @@ def buckets_of(module, function, options):
     return result
 
 
-def flatten_buckets(buckets, steps):
-    """[step][bucket], flat arrays, of one rank's [step][number]."""
-    return [
-        [
-            np.concatenate([step[i].data.reshape(-1) for i in numbers])
-            for numbers in buckets
-        ]
-        for step in steps
-    ]
-
-
 def model_reference(world, jobs):
     """Runs buckets through the numpy model; same signature as the oracle's
     Pool.run_groups."""

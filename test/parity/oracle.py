@@ -21,7 +21,6 @@ import traceback
 
 import numpy as np
 
-import local_sgd_oracle
 import powersgd_oracle
 import runner
 from tensors import DTYPES, Tensor
@@ -259,14 +258,6 @@ class _Worker:
     def run_powersgd_as_it_is(self, group, jobs):
         run = powersgd_oracle.run
         return run(self.groups[group], jobs, _to_torch, _to_numpy, unsqueeze=False)
-
-    def run_local_sgd(self, group, subgroup, *rest):
-        groups = self.groups[group], self.groups[subgroup]
-        return local_sgd_oracle.run_hook(*groups, *rest, _to_torch, _to_numpy)
-
-    def run_averager(self, group, *rest):
-        group = self.groups[group]
-        return local_sgd_oracle.run_averager(group, *rest, _to_torch, _to_numpy)
 
     def draw(self, seeds, jobs):
         return powersgd_oracle.draw(seeds, jobs, _to_numpy)
