@@ -1,0 +1,281 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One rank of network.py: measures compiled steps and PyTorch's hooks in turns.
+
+    rank.py RANK FOLDER ROUNDS STEPS
+
+The environment has the launch variables and DDPHOOK_RT, the runtime's path;
+FOLDER has one NAME.so per hook, and LOCAL.so, the step without its collectives.
+Writes FOLDER/rank.RANK.json.
+"""
+
+import ctypes
+import json
+import os
+import pathlib
+import socket
+import sys
+import time
+
+import model
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    powerSGD_hook,
+)
+
+HOOKS = {
+    "none": default_hooks.allreduce_hook,
+    "fp16": default_hooks.fp16_compress_hook,
+    "bf16": default_hooks.bf16_compress_hook,
+}
+RANKS = {"powersgd-1": 1, "powersgd-2": 2, "powersgd-4": 4}
+LOCAL = "local"
+# PyTorch's smallest. The first compressed call is compared.
+START = 2
+
+
+class Entry(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("invoke", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))),
+    ]
+
+
+class Module(ctypes.Structure):
+    """ddphook_compiled_module_t."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("abi_version", ctypes.c_uint32),
+        ("plan", ctypes.c_char_p),
+        ("plan_size", ctypes.c_uint64),
+        ("plan_hash", ctypes.c_uint64),
+        ("handle", ctypes.c_void_p),
+        ("entry_count", ctypes.c_uint64),
+        ("entries", ctypes.POINTER(Entry)),
+    ]
+
+
+class Stats(ctypes.Structure):
+    """ddphook_stats_t, as far as it is read."""
+
+    _fields_ = [("struct_size", ctypes.c_size_t)] + [
+        (name, ctypes.c_uint64) for name in ("steps", "collectives", "wire_bytes")
+    ]
+
+
+class Runtime:
+    def __init__(self):
+        self.library = ctypes.CDLL(os.environ["DDPHOOK_RT"], ctypes.RTLD_GLOBAL)
+        self.library.ddphook_last_error.restype = ctypes.c_char_p
+        self.context = ctypes.c_void_p()
+        self.check(
+            self.library.ddphook_context_create(None, ctypes.byref(self.context))
+        )
+
+    def check(self, status):
+        if status:
+            raise RuntimeError(self.library.ddphook_last_error().decode())
+
+    def barrier(self):
+        self.check(self.library.ddphook_barrier(self.context))
+
+
+class Compiled:
+    """A step that ddphook compiled."""
+
+    def __init__(self, runtime, path, values):
+        self.runtime = runtime
+        self.object = ctypes.CDLL(str(path))
+        self.module = Module.in_dll(self.object, "ddphook_compiled_module")
+        runtime.check(
+            runtime.library.ddphook_module_load(
+                runtime.context, ctypes.byref(self.module)
+            )
+        )
+        shapes = {name: model.shape(kind, o) for name, kind, o in model.parameters()}
+        self.results = {
+            name: np.full(shapes[name], np.nan, np.float32) for name in model.returned()
+        }
+        arrays = [*values.values(), *self.results.values()]
+        pointers = [array.ctypes.data for array in arrays]
+        self.buffers = (ctypes.c_void_p * len(pointers))(*pointers)
+
+    def step(self):
+        self.runtime.check(self.module.entries[0].invoke(self.buffers))
+
+    def wire_bytes(self):
+        stats = Stats(ctypes.sizeof(Stats))
+        self.runtime.check(
+            self.runtime.library.ddphook_module_stats(
+                ctypes.byref(self.module), ctypes.byref(stats)
+            )
+        )
+        return stats.wire_bytes
+
+
+class Bucket:
+    """The methods of torch.distributed.GradBucket that these hooks call."""
+
+    def __init__(self, index, count, gradients):
+        self.number, self.last = index, index == count - 1
+        self.shapes = [gradient.shape for gradient in gradients]
+        flat = np.concatenate([gradient.reshape(-1) for gradient in gradients])
+        self.source = torch.from_numpy(flat)
+        self.tensor = self.source.clone()
+
+    def reset(self):
+        self.tensor.copy_(self.source)
+
+    def buffer(self):
+        return self.tensor
+
+    def set_buffer(self, tensor):
+        self.tensor = tensor
+
+    def gradients(self):
+        sizes = [int(np.prod(shape)) for shape in self.shapes]
+        parts = self.tensor.split(sizes)
+        return [part.view(shape) for part, shape in zip(parts, self.shapes)]
+
+    def parameters(self):
+        return self.gradients()
+
+    def index(self):
+        return self.number
+
+    def is_last(self):
+        return self.last
+
+
+class Eager:
+    """PyTorch's hook, on one bucket after the other. Hooks that chain several
+    collectives must not overlap: on Gloo the ranks may issue them in different
+    orders then, and the job aborts."""
+
+    def __init__(self, name, buckets):
+        self.buckets = buckets
+        self.state, self.hook = None, HOOKS.get(name)
+        if name in RANKS:
+            self.hook = powerSGD_hook.powerSGD_hook
+            self.state = powerSGD_hook.PowerSGDState(
+                None,
+                matrix_approximation_rank=RANKS[name],
+                start_powerSGD_iter=START,
+            )
+
+    def reset(self):
+        for bucket in self.buckets:
+            bucket.reset()
+
+    def step(self):
+        for bucket in self.buckets:
+            bucket.set_buffer(self.hook(self.state, bucket).wait())
+
+
+def averages(buckets):
+    named = {}
+    for bucket, parameters in zip(buckets, model.buckets()):
+        for (name, _, _), tensor in zip(parameters, bucket.gradients()):
+            named[name] = tensor.numpy().copy()
+    return named
+
+
+def compare(name, ours, theirs):
+    """The largest difference, relative to the tensor's largest element."""
+    worst = 0.0
+    for key in model.returned():
+        a, b = ours[key], theirs[key]
+        if name in HOOKS:
+            assert a.tobytes() == b.tobytes(), f"{name}: {key} differs"
+        worst = max(worst, float(np.abs(a - b).max() / np.abs(b).max()))
+    # docs/parity.md; uncompressed steps before it are equal to the bit.
+    assert worst <= 1.5e-5, f"{name}: {worst}"
+    return worst
+
+
+def link_speed(rank, size=64 << 20):
+    """Bits per second from rank 0 to rank 1, over a plain TCP connection."""
+    port = int(os.environ["MASTER_PORT"]) + 2
+    data = bytes(1 << 20)
+    if rank == 1:
+        with socket.create_server(("", port)) as server:
+            dist.barrier()
+            peer, _ = server.accept()
+            with peer:
+                begin, got = time.perf_counter(), 0
+                while got < size:
+                    got += len(peer.recv(1 << 20))
+                return 8 * size / (time.perf_counter() - begin)
+    dist.barrier()
+    with socket.create_connection((os.environ["PEER"], port)) as peer:
+        for _ in range(size >> 20):
+            peer.sendall(data)
+    return None
+
+
+def measure(runtime, case, steps, reset=None):
+    seconds = []
+    for _ in range(steps):
+        if reset:
+            reset()
+        runtime.barrier()
+        begin = time.perf_counter()
+        case.step()
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+def main():
+    rank, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+    rounds, steps = int(sys.argv[3]), int(sys.argv[4])
+    torch.set_num_threads(1)
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    dist.init_process_group(
+        "gloo",
+        init_method=f"tcp://{address}:{port + 1}",
+        rank=rank,
+        world_size=2,
+    )
+    report = {"link_bits_per_s": link_speed(rank), "cases": {}}
+    values = model.make_inputs(rank)
+    gradients = [
+        [model.gradient(kind, o, values) for _, kind, o in parameters]
+        for parameters in model.buckets()
+    ]
+    buckets = [Bucket(i, len(gradients), g) for i, g in enumerate(gradients)]
+
+    runtime = Runtime()
+    names = [LOCAL, *HOOKS, *RANKS]
+    ours = {n: Compiled(runtime, folder / f"{n}.so", values) for n in names}
+    theirs = {n: Eager(n, buckets) for n in names if n != LOCAL}
+    for name, case in ours.items():
+        row = report["cases"][name] = {"ours": [], "pytorch": []}
+        if name == LOCAL:
+            case.step()
+            continue
+        for _ in range(START + 1 if name in RANKS else 1):
+            before = case.wire_bytes()
+            case.step()
+            theirs[name].reset()
+            theirs[name].step()
+        row["wire_bytes"] = case.wire_bytes() - before
+        row["difference"] = compare(name, case.results, averages(buckets))
+    for _ in range(rounds):
+        for name in names:
+            row = report["cases"][name]
+            # Short steps vary most.
+            count = 5 * steps if name in (LOCAL, *RANKS) else steps
+            row["ours"] += measure(runtime, ours[name], count)
+            if name != LOCAL:
+                eager = theirs[name]
+                row["pytorch"] += measure(runtime, eager, count, eager.reset)
+    (folder / f"rank.{rank}.json").write_text(json.dumps(report))
+    runtime.barrier()
+    dist.destroy_process_group()
+
+
+main()
