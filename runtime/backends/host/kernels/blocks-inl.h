@@ -184,9 +184,8 @@ HWY_INLINE T roundScalar(T value) {
 /// The sum of a vector's lanes: halves are added until one is left.
 template <class D>
 HWY_INLINE hn::TFromD<D> sumLanes(D d, hn::Vec<D> v) {
-  if constexpr (hn::MaxLanes(d) == 1) {
-    return hn::GetLane(v);
-  } else if constexpr (hn::MaxLanes(d) * sizeof(hn::TFromD<D>) > 16) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (hn::MaxLanes(d) * sizeof(hn::TFromD<D>) > 16) {
     const hn::Half<D> half;
     return sumLanes(half,
                     hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
@@ -196,6 +195,10 @@ HWY_INLINE hn::TFromD<D> sumLanes(D d, hn::Vec<D> v) {
     const auto pairs = hn::Add(v, hn::Shuffle1032(v));
     return hn::GetLane(hn::Add(pairs, hn::Shuffle2301(pairs)));
   }
+#else
+  (void)d;
+  return hn::GetLane(v);
+#endif
 }
 
 /// The sum of a block's lanes, in the order of sumLanes().

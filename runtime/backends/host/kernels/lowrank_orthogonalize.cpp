@@ -183,7 +183,7 @@ T makeReflector(T *column, size_t k, size_t rows) {
   constexpr T huge = std::is_same_v<T, float> ? T(1e+30) : T(1e+280);
   const size_t begin = blockOf<T>(k);
   std::fill(column + begin, column + k, T(0));
-  auto sumBelow = [&] {
+  auto sumBelow = [&]() HWY_ATTR {
     const T pivot = std::exchange(column[k], T(0));
     const T squares = dot(column + begin, column + begin, rows - begin);
     column[k] = pivot;
