@@ -95,7 +95,8 @@ static std::string checkValue(StringRef name, StringRef value) {
     return mismatch("ready, forward or reverse");
   if (llvm::is_contained({"fuse", "pack-collectives", "require-no-copy"},
                          name) &&
-      !value.empty() && !llvm::is_contained({"true", "false", "1", "0"}, value.lower()))
+      !value.empty() &&
+      !llvm::is_contained({"true", "false", "1", "0"}, value.lower()))
     return mismatch("true or false");
   return "";
 }

@@ -15,7 +15,8 @@ using namespace mlir::ddp;
 LogicalResult mlir::ddp::verifyAlgebra(AlgebraOpInterface op,
                                        unsigned numValues) {
   MutableOperandRange destinations = op.getDestinationMutable();
-  bool isMemory = llvm::any_of(op->getOperandTypes(), llvm::IsaPred<MemRefType>);
+  bool isMemory =
+      llvm::any_of(op->getOperandTypes(), llvm::IsaPred<MemRefType>);
   if (isMemory) {
     if (destinations.size() == numValues && op->getNumResults() == 0)
       return success();
@@ -32,9 +33,9 @@ LogicalResult mlir::ddp::verifyAlgebra(AlgebraOpInterface op,
   if (destinations.empty())
     return success();
   if (destinations.size() != numValues)
-    return op->emitOpError() << "expected " << numValues
-                             << " 'into' operands, but got "
-                             << destinations.size();
+    return op->emitOpError()
+           << "expected " << numValues << " 'into' operands, but got "
+           << destinations.size();
   for (auto [operand, result] : llvm::zip(destinations, op->getResults()))
     if (operand.get().getType() != result.getType())
       return op->emitOpError()

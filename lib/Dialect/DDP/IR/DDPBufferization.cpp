@@ -23,7 +23,8 @@ using namespace mlir::ddp;
 namespace {
 
 /// One model for all: every operand but `into` is read; `into` is written and
-/// *is* the result of the same position. Without `into` results are new buffers.
+/// *is* the result of the same position. Without `into` results are new
+/// buffers.
 template <typename OpTy>
 struct AlgebraBufferization
     : public BufferizableOpInterface::ExternalModel<AlgebraBufferization<OpTy>,

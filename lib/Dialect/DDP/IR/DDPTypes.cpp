@@ -95,8 +95,7 @@ int64_t BucketType::getOffset(unsigned member) const {
   return offset;
 }
 
-std::pair<int64_t, int64_t>
-BucketType::getMatrixShape(unsigned member) const {
+std::pair<int64_t, int64_t> BucketType::getMatrixShape(unsigned member) const {
   ArrayRef<int64_t> shape = getShape(member);
   if (shape.empty())
     return {1, 1};

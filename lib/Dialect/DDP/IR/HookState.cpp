@@ -29,9 +29,9 @@ FailureOr<StateOp> HookState::create(const Twine &name, Type type,
                                      DenseI64ArrayAttr draws) {
   StringAttr symbol = builder.getStringAttr(name);
   if (Operation *existing = module.lookupSymbol(symbol)) {
-    InFlightDiagnostic diagnostic =
-        emitError(loc) << "expected the name @" << symbol.getValue()
-                       << " to be free for a state";
+    InFlightDiagnostic diagnostic = emitError(loc) << "expected the name @"
+                                                   << symbol.getValue()
+                                                   << " to be free for a state";
     diagnostic.attachNote(existing->getLoc()) << "this has it";
     return diagnostic;
   }
@@ -68,8 +68,8 @@ FailureOr<StateOp> HookState::getGenerator(StringRef name, int64_t seed) {
           static_cast<int64_t>(*state.getSeed()) == seed)
         return state;
   bool isFirst = !module.lookupSymbol(name);
-  auto type = RankedTensorType::get({StateOp::kGeneratorWords},
-                                    builder.getI32Type());
+  auto type =
+      RankedTensorType::get({StateOp::kGeneratorWords}, builder.getI32Type());
   return create(isFirst ? Twine(name) : Twine(numbered), type,
                 StatePlacement::Replicated, StateInit::MT19937,
                 builder.getI64IntegerAttr(seed), {}, {});

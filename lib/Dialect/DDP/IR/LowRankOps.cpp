@@ -52,10 +52,9 @@ static LogicalResult verifyFactors(Operation *op, BucketType bucket,
     auto [pRows, pRank] = p.getMatrixShape(index);
     auto [qRows, qRank] = q.getMatrixShape(index);
     if (rows != pRows || columns != qRows || pRank != qRank)
-      return op->emitOpError()
-             << "expected factors of a " << rows << "x" << columns
-             << " matrix, but got " << pRows << "x" << pRank << " and " << qRows
-             << "x" << qRank;
+      return op->emitOpError() << "expected factors of a " << rows << "x"
+                               << columns << " matrix, but got " << pRows << "x"
+                               << pRank << " and " << qRows << "x" << qRank;
   }
   return success();
 }
@@ -119,8 +118,7 @@ makeLayout(BucketType bucket, ArrayRef<int64_t> members, BucketType p,
   for (auto [index, member] : llvm::enumerate(members)) {
     auto [rows, columns] = bucket.getMatrixShape(member);
     int64_t rank = p.getMatrixShape(index).second;
-    matrices.append(
-        {offsets[member], pOffset, qOffset, rows, columns, rank});
+    matrices.append({offsets[member], pOffset, qOffset, rows, columns, rank});
     pOffset += rows * rank;
     qOffset += columns * rank;
   }
@@ -200,12 +198,11 @@ static LogicalResult verifyFlat(Operation *op, MatrixListAttr layout,
   for (Value value : values) {
     if (value.getType().getTypeID() != first.getTypeID())
       return op->emitOpError() << "expected only tensors or only memrefs, but "
-                               << "got " << first << " and "
-                               << value.getType();
+                               << "got " << first << " and " << value.getType();
     if (getElementTypeOf(value.getType()) != elementType)
-      return op->emitOpError() << "expected one element type, but got "
-                               << elementType << " and "
-                               << getElementTypeOf(value.getType());
+      return op->emitOpError()
+             << "expected one element type, but got " << elementType << " and "
+             << getElementTypeOf(value.getType());
   }
   auto getSize = [](Value value) {
     return value ? getNumElementsOf(value.getType()) : INT64_MAX;
@@ -221,8 +218,8 @@ static LogicalResult verifyFlat(Operation *op, MatrixListAttr layout,
     if (!fits(m[i], m[i + 3], m[i + 4], matrixSize) ||
         !fits(m[i + 1], m[i + 3], m[i + 5], pSize) ||
         !fits(m[i + 2], m[i + 4], m[i + 5], qSize))
-      return op->emitOpError() << "expected operands that hold matrix "
-                               << i / 6 << " of the layout and its factors";
+      return op->emitOpError() << "expected operands that hold matrix " << i / 6
+                               << " of the layout and its factors";
   ArrayRef<int64_t> pieces = layout.getPieces().asArrayRef();
   for (size_t i = 0; i < pieces.size(); i += 3)
     if (!fits(pieces[i], pieces[i + 2], 1, matrixSize) ||
@@ -238,11 +235,10 @@ static LogicalResult verifySameSize(Operation *op, ArrayRef<Value> values) {
   for (Value value : values) {
     if (!value)
       continue;
-    if (first && getNumElementsOf(first.getType()) !=
-                     getNumElementsOf(value.getType()))
+    if (first &&
+        getNumElementsOf(first.getType()) != getNumElementsOf(value.getType()))
       return op->emitOpError() << "expected buckets of one size, but got "
-                               << first.getType() << " and "
-                               << value.getType();
+                               << first.getType() << " and " << value.getType();
     first = value;
   }
   return success();
@@ -269,19 +265,19 @@ template <typename OpTy>
 static LogicalResult verifyBinary(OpTy op) {
   if (!haveSameElements(op.getInput().getType(),
                         op.getRhs().getType())) // C2
-    return op.emitOpError() << "expected operands of one type, but got "
-                            << op.getInput().getType() << " and "
-                            << op.getRhs().getType();
+    return op.emitOpError()
+           << "expected operands of one type, but got "
+           << op.getInput().getType() << " and " << op.getRhs().getType();
   if (failed(verifyDestinationType(op))) // C2
     return failure();
   return verifyAlgebra(op); // C1
 }
 
 #define DDP_BINARY_OP(Op)                                                      \
-  LogicalResult Op::inferReturnTypes(                                          \
-      MLIRContext *, std::optional<Location>, ValueRange operands,             \
-      DictionaryAttr, OpaqueProperties, RegionRange,                           \
-      SmallVectorImpl<Type> &types) {                                          \
+  LogicalResult Op::inferReturnTypes(MLIRContext *, std::optional<Location>,   \
+                                     ValueRange operands, DictionaryAttr,      \
+                                     OpaqueProperties, RegionRange,            \
+                                     SmallVectorImpl<Type> &types) {           \
     return inferAlgebraType(operands.front(), types);                          \
   }                                                                            \
   LogicalResult Op::verify() { return verifyBinary(*this); }                   \
@@ -339,9 +335,8 @@ LogicalResult MatmulOp::verify() {
     return verifyFlat(*this, *getLayout(), arrays); // C5
   }
   if (!getBucketType(getRhs()) || !getBucketType(getResult())) // C3
-    return emitOpError() << "expected buckets, but got "
-                         << getRhs().getType() << " and "
-                         << getResult().getType();
+    return emitOpError() << "expected buckets, but got " << getRhs().getType()
+                         << " and " << getResult().getType();
   MatmulRoles roles = getRoles(*this);
   return verifyFactors(*this, roles.matrix, roles.members, roles.p,
                        roles.q); // C3, C4
@@ -376,7 +371,7 @@ LogicalResult OrthogonalizeOp::verify() {
     return emitOpError() << "expected a finite epsilon of at least 0, but got "
                          << epsilon;
   if (failed(verifyLayout(*this)) || failed(verifyDestinationType(*this)))
-    return failure(); // C3, C4
+    return failure();               // C3, C4
   if (failed(verifyAlgebra(*this))) // C1
     return failure();
   if (isa<BucketType>(getInput().getType()))
@@ -454,10 +449,9 @@ LogicalResult ProjectOp::verify() {
   if (failed(verifyLayout(*this))) // C4
     return failure();
   auto bucket = dyn_cast<BucketType>(getInput().getType());
-  bool hasRest = !bucket ? !getLayout()->getPieces().empty()
-                 : getOthers()
-                     ? !getOthers()->empty()
-                     : getMembers().size() != bucket.getNumMembers();
+  bool hasRest = !bucket       ? !getLayout()->getPieces().empty()
+                 : getOthers() ? !getOthers()->empty()
+                               : getMembers().size() != bucket.getNumMembers();
   unsigned numValues = getPNumber() + 1 + (hasRest && !getPacked() ? 1 : 0);
   if (failed(verifyAlgebra(*this, numValues))) // C1
     return failure();
@@ -467,9 +461,9 @@ LogicalResult ProjectOp::verify() {
                                          : Value();
     if (failed(verifyFlat(*this, *getLayout(),
                           {getInput(), p, getFactor(), rest})) ||
-        failed(verifySameSize(
-            *this, {getInput(), getError(),
-                    getError() ? getComputed(*this, 0) : Value()})))
+        failed(verifySameSize(*this,
+                              {getInput(), getError(),
+                               getError() ? getComputed(*this, 0) : Value()})))
       return failure(); // C1, C2, C4
     if (getPacked() && getNumElementsOf(p.getType()) !=
                            getLayout()->getNumFactorElements() +
@@ -492,8 +486,8 @@ LogicalResult ProjectOp::verify() {
   if (getOthers() &&
       failed(verifyOthers(*this, bucket, getMembers(), *getOthers()))) // C3
     return failure();
-  BucketType rest = getSubBucket(
-      bucket, getPieceMembers(bucket, getMembers(), getOthers()));
+  BucketType rest =
+      getSubBucket(bucket, getPieceMembers(bucket, getMembers(), getOthers()));
   BucketType given = getBucketType(getValues().back());
   if (getPacked())
     given = BucketType::get(getContext(), p.getElementType(),
@@ -543,9 +537,9 @@ LogicalResult ReconstructOp::verify() {
     if (failed(verifyFlat(*this, *getLayout(),
                           {getComputed(*this, 0), getP(), getQ(), getRest()})))
       return failure(); // C4
-    return verifySameSize(*this, {getComputed(*this, 0), getMatrix(), getBase(),
-                                  getMatrix() ? getComputed(*this, 1)
-                                              : Value()}); // C1, C2
+    return verifySameSize(
+        *this, {getComputed(*this, 0), getMatrix(), getBase(),
+                getMatrix() ? getComputed(*this, 1) : Value()}); // C1, C2
   }
   auto bucket = getBucketType(getValues().front());
   if (!q || !bucket)
@@ -557,8 +551,8 @@ LogicalResult ReconstructOp::verify() {
   if (failed(verifyFactors(*this, bucket, getMembers(), p, q))) // C3
     return failure();
   if (getBase() && getBase().getType() != bucket) // C6
-    return emitOpError() << "expected a base of type " << bucket
-                         << ", but got " << getBase().getType();
+    return emitOpError() << "expected a base of type " << bucket << ", but got "
+                         << getBase().getType();
   if (getOthers() &&
       failed(verifyOthers(*this, bucket, getMembers(), *getOthers()))) // C3
     return failure();

@@ -43,18 +43,18 @@ PostLocalSGDHookAttr::expand(OpBuilder &builder,
                              const BucketReduction &reduction,
                              TypedValue<BucketType> bucket) const {
   Location loc = reduction.loc;
-  auto module = builder.getInsertionBlock()
-                    ->getParentOp()
-                    ->getParentOfType<ModuleOp>();
+  auto module =
+      builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
   FlatSymbolRefAttr subgroup = getSubgroup();
   if (getPostLocalGradientAllreduce() && !subgroup) {
     subgroup = getNodeGroup(module, reduction.group);
     if (!subgroup)
-      return emitError(loc) << "expected the name @"
-                            << reduction.group.getValue()
-                            << ".node to be free for a process group";
+      return emitError(loc)
+             << "expected the name @" << reduction.group.getValue()
+             << ".node to be free for a process group";
   }
-  if (subgroup && !module.lookupSymbol<ProcessGroupOp>(subgroup.getAttr())) // C1
+  if (subgroup &&
+      !module.lookupSymbol<ProcessGroupOp>(subgroup.getAttr())) // C1
     return emitError(loc) << "expected subgroup " << subgroup
                           << " to be declared as a process group";
 

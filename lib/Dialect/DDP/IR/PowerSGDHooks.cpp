@@ -96,13 +96,11 @@ PowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                           localErrorFeedback, wireType);
 }
 
-LogicalResult
-BatchedPowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                int64_t rank, int64_t startIteration,
-                                FloatAttr rate, bool useErrorFeedback,
-                                bool warmStart, FloatAttr epsilon, int64_t seed,
-                                int64_t, bool, bool localErrorFeedback, bool,
-                                bool, Type wireType) {
+LogicalResult BatchedPowerSGDHookAttr::verify(
+    function_ref<InFlightDiagnostic()> emitError, int64_t rank,
+    int64_t startIteration, FloatAttr rate, bool useErrorFeedback,
+    bool warmStart, FloatAttr epsilon, int64_t seed, int64_t, bool,
+    bool localErrorFeedback, bool, bool, Type wireType) {
   return verifyParameters(emitError, rank, startIteration, rate,
                           useErrorFeedback, warmStart, epsilon, seed,
                           localErrorFeedback, wireType);
@@ -221,7 +219,6 @@ public:
   /// ranks' gradients and errors, in low-rank approximation.
   Value compress(BucketValue gradient);
 
-
 private:
   template <typename OpT, typename... Args>
   BucketValue create(Args &&...args) {
@@ -330,8 +327,7 @@ Value Expansion::run(BucketValue bucket,
                                   isVanilla, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(choice.thenBlock());
-  scf::YieldOp::create(builder, loc,
-                       Value(reduce(bucket, reduction.kind)));
+  scf::YieldOp::create(builder, loc, Value(reduce(bucket, reduction.kind)));
   builder.setInsertionPointToStart(choice.elseBlock());
   Value compressed = compressedBody(bucket);
   scf::YieldOp::create(builder, loc, compressed);
@@ -395,8 +391,8 @@ BucketValue Expansion::assemble(BucketType type, BucketValue p, BucketValue q,
                                 BucketValue rest) {
   SmallVector<Value> parts;
   if (p)
-    parts.push_back(matmul(getSubBucket(type, compression.members), p, q, false,
-                           true));
+    parts.push_back(
+        matmul(getSubBucket(type, compression.members), p, q, false, true));
   if (rest)
     parts.push_back(rest);
   SmallVector<int64_t> order = compression.members;
@@ -432,8 +428,9 @@ void Expansion::updateStates(BucketValue newQ, BucketValue rest,
     if (!value)
       continue;
     Value one = IsFiniteOp::create(builder, loc, builder.getI1Type(), value);
-    isFinite = isFinite ? Value(arith::AndIOp::create(builder, loc, isFinite, one))
-                        : one;
+    isFinite = isFinite
+                   ? Value(arith::AndIOp::create(builder, loc, isFinite, one))
+                   : one;
   }
   auto choice = scf::IfOp::create(builder, loc, TypeRange(), isFinite,
                                   /*withElseRegion=*/true);
@@ -533,15 +530,13 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
     return buildFinalAllReduce(builder, reduction, bucket);
   BucketType type = bucket.getType(), square = getSquare(type);
   // PyTorch gives its epsilon to the other hook only.
-  Parameters parameters =
-      getParameters(*this, /*epsilon=*/0.0);
+  Parameters parameters = getParameters(*this, /*epsilon=*/0.0);
   Expansion expansion(builder, reduction, parameters,
                       getCompression(*this, type), type);
   if (failed(expansion.declareStates(square)))
     return failure();
   return expansion.run(bucket, [&](BucketValue gradient) -> Value {
-    Value padded =
-        ResizeOp::create(builder, reduction.loc, square, gradient);
+    Value padded = ResizeOp::create(builder, reduction.loc, square, gradient);
     Value out = expansion.compress(cast<BucketValue>(padded));
     return ResizeOp::create(builder, reduction.loc, type, out);
   });

@@ -28,8 +28,7 @@ static bool isGeneratorType(Type type) {
 
 LogicalResult StateOp::verify() {
   auto bucket = dyn_cast<BucketType>(getType());
-  if (!bucket && !getType().isInteger(64) &&
-      !isGeneratorType(getType())) // C1
+  if (!bucket && !getType().isInteger(64) && !isGeneratorType(getType())) // C1
     return emitOpError() << "expected a bucket, i64 or tensor<"
                          << StateOp::kGeneratorWords << "xi32>, but got "
                          << getType();
@@ -68,9 +67,9 @@ LogicalResult mlir::ddp::verifyDraws(Operation *op, ArrayRef<int64_t> draws,
     missing -= draw;
   }
   if (missing != 0)
-    return op->emitOpError() << "expected draws of " << numElements
-                             << " elements together, but got "
-                             << numElements - missing;
+    return op->emitOpError()
+           << "expected draws of " << numElements
+           << " elements together, but got " << numElements - missing;
   return success();
 }
 
@@ -118,9 +117,9 @@ static LogicalResult verifyAccess(OpTy op, SymbolTableCollection &symbols) {
     return failure();
   Type type = op.getValue().getType();
   if (!isValueOf(state, type)) // C2
-    return op.emitOpError() << "expected a value of " << op.getStateAttr()
-                            << "'s type " << state.getType() << ", but got "
-                            << type;
+    return op.emitOpError()
+           << "expected a value of " << op.getStateAttr() << "'s type "
+           << state.getType() << ", but got " << type;
   return success();
 }
 

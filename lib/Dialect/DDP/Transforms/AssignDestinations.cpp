@@ -5,8 +5,9 @@
 //
 // ddp-assign-destinations: gives every operation of the algebra memory to write
 // to, as an `into` operand. A wrong choice costs a copy, never a wrong result:
-// One-Shot Bufferize checks each of them. The exception is the memory of states,
-// whose loads and stores it takes for different memory: mayLiveIn() decides.
+// One-Shot Bufferize checks each of them. The exception is the memory of
+// states, whose loads and stores it takes for different memory: mayLiveIn()
+// decides.
 //
 //===----------------------------------------------------------------------===//
 
@@ -246,8 +247,7 @@ Value Assigner::getUpdated(AlgebraOpInterface op, OpResult result) {
 void Assigner::assign(AlgebraOpInterface op) {
   MutableOperandRange destinations = op.getDestinationMutable();
   if (!destinations.empty()) {
-    for (auto [result, destination] :
-         llvm::zip(op->getResults(), destinations))
+    for (auto [result, destination] : llvm::zip(op->getResults(), destinations))
       setRoot(result, roots.lookup(destination.get()));
     return;
   }
@@ -284,23 +284,22 @@ void Assigner::assign(AlgebraOpInterface op) {
   }
 }
 
-/// Lets all branches leave a result in the same buffer: one that a branch leaves
-/// it in already, from outside of the branches, or else a new one. Otherwise
-/// the result's memory would have a layout that only the run decides.
+/// Lets all branches leave a result in the same buffer: one that a branch
+/// leaves it in already, from outside of the branches, or else a new one.
+/// Otherwise the result's memory would have a layout that only the run decides.
 void Assigner::yieldInOneBuffer(scf::IfOp op, OpResult result) {
   SmallVector<OpOperand *> yields;
   llvm::SmallSetVector<Value, 2> candidates;
   for (Region *region : op.getRegions()) {
-    OpOperand &operand = region->front().getTerminator()->getOpOperand(
-        result.getResultNumber());
+    OpOperand &operand =
+        region->front().getTerminator()->getOpOperand(result.getResultNumber());
     yields.push_back(&operand);
     candidates.insert(roots.lookup(operand.get()));
   }
   auto type = dyn_cast<RankedTensorType>(result.getType());
   // Other programs' branches are left as they are.
   if (!type || (candidates.size() == 1 && candidates[0] == Value()) ||
-      (candidates.size() == 1 &&
-       llvm::all_of(yields, [&](OpOperand *yield) {
+      (candidates.size() == 1 && llvm::all_of(yields, [&](OpOperand *yield) {
          return candidates[0].getType() == type;
        })))
     return;
@@ -336,8 +335,8 @@ void Assigner::aliasResults(scf::IfOp op) {
     return;
   for (OpResult result : op.getResults()) {
     yieldInOneBuffer(op, result);
-    if (Value root = roots.lookup(op.thenYield()->getOperand(
-            result.getResultNumber())))
+    if (Value root =
+            roots.lookup(op.thenYield()->getOperand(result.getResultNumber())))
       setRoot(result, root);
   }
 }

@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-bucket-views: replaces pack and unpack by views of one buffer, and loads
-// and stores by the state's memory, at the border between tensors and memory, so
-// that One-Shot Bufferize sees every gradient as a value of its own that is born
-// in the right place.
+// and stores by the state's memory, at the border between tensors and memory,
+// so that One-Shot Bufferize sees every gradient as a value of its own that is
+// born in the right place.
 //
 //===----------------------------------------------------------------------===//
 
@@ -155,9 +155,9 @@ static void rewriteLoad(LoadOp load) {
   Type type = load.getValue().getType();
   Value value;
   if (isa<TensorType>(type))
-    value = bufferization::ToTensorOp::create(
-        builder, load.getLoc(), type, buffer, /*restrict=*/true,
-        /*writable=*/isStoredLater(load));
+    value = bufferization::ToTensorOp::create(builder, load.getLoc(), type,
+                                              buffer, /*restrict=*/true,
+                                              /*writable=*/isStoredLater(load));
   else
     value = memref::LoadOp::create(builder, load.getLoc(), buffer);
   load.replaceAllUsesWith(value);

@@ -37,10 +37,10 @@ struct ExpandAveragesPass
       std::map<Kind, size_t> numbers;
       for (auto op : block->getOps<AverageOp>()) {
         Type type = op.getType().getElementType();
-        auto [it, isNew] = numbers.try_emplace(
-            {op.getGroup(), op.getPeriod(), op.getWarmup(),
-             type.getAsOpaquePointer()},
-            sets.size());
+        auto [it, isNew] =
+            numbers.try_emplace({op.getGroup(), op.getPeriod(), op.getWarmup(),
+                                 type.getAsOpaquePointer()},
+                                sets.size());
         if (isNew)
           sets.emplace_back();
         sets[it->second].push_back(op);
@@ -59,8 +59,8 @@ struct ExpandAveragesPass
         builder.setInsertionPointAfter(&op);
     std::string name = "average" + std::to_string(number) + ".iter";
     if (getOperation().lookupSymbol(name))
-      return emitError(loc) << "expected the name @" << name
-                            << " to be free for a state";
+      return emitError(loc)
+             << "expected the name @" << name << " to be free for a state";
     return StateOp::create(
         builder, loc, builder.getStringAttr(name),
         TypeAttr::get(builder.getI64Type()),

@@ -38,8 +38,8 @@ static Value asFlat(OpBuilder &builder, Value bucket) {
 }
 
 static void replaceByFlat(OpBuilder &builder, Operation *op, Value flat) {
-  auto result = UnrealizedConversionCastOp::create(
-      builder, op->getLoc(), op->getResultTypes(), flat);
+  auto result = UnrealizedConversionCastOp::create(builder, op->getLoc(),
+                                                   op->getResultTypes(), flat);
   op->replaceAllUsesWith(result);
   op->erase();
 }
@@ -50,10 +50,13 @@ static Value createSlice(OpBuilder &builder, Location loc, Value flat,
     return builder.getIndexAttr(value);
   };
   auto type = RankedTensorType::get({size}, getElementTypeOf(flat.getType()));
+  // The whole is no slice: a view of it would have a layout of its own.
+  if (flat.getType() == type)
+    return flat;
   // Nothing begins nowhere: the end of a tensor is out of bounds.
-  return tensor::ExtractSliceOp::create(
-      builder, loc, type, flat, {getIndex(size == 0 ? 0 : offset)},
-      {getIndex(size)}, {getIndex(1)});
+  return tensor::ExtractSliceOp::create(builder, loc, type, flat,
+                                        {getIndex(size == 0 ? 0 : offset)},
+                                        {getIndex(size)}, {getIndex(1)});
 }
 
 namespace {
@@ -126,9 +129,8 @@ static void flattenConcat(ConcatOp op) {
   SmallVector<Run> runs;
   for (const Run &run : byPlace)
     addRun(runs, run.flat, run.offset, run.size);
-  replaceByFlat(
-      builder, op,
-      createFromRuns(builder, op.getLoc(), runs, type.getFlatType()));
+  replaceByFlat(builder, op,
+                createFromRuns(builder, op.getLoc(), runs, type.getFlatType()));
 }
 
 static void flattenResize(ResizeOp op) {
@@ -139,12 +141,11 @@ static void flattenResize(ResizeOp op) {
   int64_t missing = type.getNumElements() - getNumElementsOf(flat.getType());
   if (missing <= 0)
     return replaceByFlat(
-        builder, op,
-        createSlice(builder, loc, flat, 0, type.getNumElements()));
+        builder, op, createSlice(builder, loc, flat, 0, type.getNumElements()));
   Value zero = arith::ConstantOp::create(
       builder, loc, builder.getZeroAttr(type.getElementType()));
-  Value empty = tensor::EmptyOp::create(builder, loc, {missing},
-                                        type.getElementType());
+  Value empty =
+      tensor::EmptyOp::create(builder, loc, {missing}, type.getElementType());
   Value zeros = linalg::FillOp::create(builder, loc, zero, empty).getResult(0);
   replaceByFlat(builder, op,
                 ConcatOp::create(builder, loc, type, ValueRange{flat, zeros},

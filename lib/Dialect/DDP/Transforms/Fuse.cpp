@@ -77,8 +77,7 @@ static void fuseProject(MatmulOp matmul) {
   for (Operation *user : matrix.getUsers()) {
     // What uses the sum has to stand behind the operation that makes it now.
     Operation *inBlock = matmul->getBlock()->findAncestorOpInBlock(*user);
-    if (add && user != matmul && inBlock &&
-        inBlock->isBeforeInBlock(matmul))
+    if (add && user != matmul && inBlock && inBlock->isBeforeInBlock(matmul))
       return;
     auto extract = dyn_cast<ExtractOp>(user);
     if (extract && inBlock == extract.getOperation() &&
@@ -154,8 +153,7 @@ static SubOp findError(Value bucket) {
     if (scale && scale.getGroup() && scale.getResult() &&
         !scale.getDestination() && scale.getResult().hasOneUse())
       if (auto scaled = dyn_cast<SubOp>(*scale.getResult().user_begin()))
-        if (!scaled.getDestination() &&
-            scaled.getRhs() == scale.getResult())
+        if (!scaled.getDestination() && scaled.getRhs() == scale.getResult())
           return scaled;
   }
   return {};
@@ -174,8 +172,7 @@ static void fuseReconstruct(ConcatOp concat, DominanceInfo &dominance) {
   ArrayRef<int64_t> order = *concat.getOrder();
   size_t numMatrices =
       cast<BucketType>(matmul.getResult().getType()).getNumMembers();
-  SmallVector<int64_t> members =
-      llvm::to_vector(order.take_front(numMatrices));
+  SmallVector<int64_t> members = llvm::to_vector(order.take_front(numMatrices));
   if (order.drop_front(numMatrices) !=
       ArrayRef(getRestMembers(bucket, members)))
     return;

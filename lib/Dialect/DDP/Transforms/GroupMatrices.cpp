@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-group-matrices: takes the low-rank steps of a bucket through all their
-// stages in groups of a few matrices, so that the later stages find in the cache
-// what the first one read.
+// stages in groups of a few matrices, so that the later stages find in the
+// cache what the first one read.
 //
 //===----------------------------------------------------------------------===//
 
@@ -224,8 +224,8 @@ void GroupBuilder::add(const Group &group) {
   if (isPacked) {
     SmallVector<DenseI64ArrayAttr> shapes(pType.getShapes());
     llvm::append_range(shapes, restType.getShapes());
-    types.push_back(BucketType::get(builder.getContext(),
-                                    bucket.getElementType(), shapes));
+    types.push_back(
+        BucketType::get(builder.getContext(), bucket.getElementType(), shapes));
   } else {
     types.push_back(pType);
     if (hasRest)
@@ -233,9 +233,9 @@ void GroupBuilder::add(const Group &group) {
   }
   Value basis = ExtractOp::create(builder, loc, project.getFactor(),
                                   builder.getDenseI64ArrayAttr(group.matrices));
-  auto projected = ProjectOp::create(
-      builder, loc, types, gradient, matrix, basis, membersAttr, othersAttr,
-      isPacked, MatrixListAttr(), ValueRange());
+  auto projected = ProjectOp::create(builder, loc, types, gradient, matrix,
+                                     basis, membersAttr, othersAttr, isPacked,
+                                     MatrixListAttr(), ValueRange());
   if (matrix)
     matrix = projected.getValues().front();
   Value p = reduce(step.reduceP, projected.getValues()[projected.getPNumber()]);
@@ -248,10 +248,9 @@ void GroupBuilder::add(const Group &group) {
   }
   if (rest)
     rest = scale(step.scaleRest, rest);
-  p = OrthogonalizeOp::create(builder, loc, p.getType(), p,
-                              step.orthogonalize.getEpsilonAttr(),
-                              step.orthogonalize.getUnitColumnsAttr(),
-                              MatrixListAttr(), Value())
+  p = OrthogonalizeOp::create(
+          builder, loc, p.getType(), p, step.orthogonalize.getEpsilonAttr(),
+          step.orthogonalize.getUnitColumnsAttr(), MatrixListAttr(), Value())
           .getResult();
   Value q = MatmulOp::create(
                 builder, loc, take(step.matmul.getResult(), group.matrices),
@@ -276,9 +275,8 @@ void GroupBuilder::finish() {
   Value oldQ = step.scaleQ ? step.scaleQ.getResult() : step.reduceQ.getResult();
   Value q = ConcatOp::create(builder, loc, oldQ.getType(), qParts,
                              builder.getDenseI64ArrayAttr(qOrder));
-  oldQ.replaceUsesWithIf(q, [&](OpOperand &use) {
-    return use.getOwner() != step.reconstruct;
-  });
+  oldQ.replaceUsesWithIf(
+      q, [&](OpOperand &use) { return use.getOwner() != step.reconstruct; });
   step.reconstruct.getValues().front().replaceAllUsesWith(gradient);
   if (matrix)
     step.reconstruct.getValues().back().replaceAllUsesWith(matrix);
@@ -311,8 +309,9 @@ struct GroupMatricesPass
         continue;
       std::optional<LowRankStep> step = matchStep(project);
       if (!step) {
-        remark::missed(project.getLoc(), remark::RemarkOpts::name("Group")
-                                             .category("ddp-group-matrices"))
+        remark::missed(
+            project.getLoc(),
+            remark::RemarkOpts::name("Group").category("ddp-group-matrices"))
             << "not a step that can be taken apart";
         continue;
       }

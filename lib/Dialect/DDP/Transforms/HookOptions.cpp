@@ -168,9 +168,9 @@ checkParameters(const HookOptions &options, bool isPowerSGD, bool isPostLocal,
   auto check = [&](StringRef name, StringRef text) -> LogicalResult {
     if (text.empty())
       return success();
-    bool ofPostLocal = llvm::is_contained({"start-localsgd-iter", "subgroup",
-                                           "post-local-gradient-allreduce"},
-                                          name);
+    bool ofPostLocal = llvm::is_contained(
+        {"start-localsgd-iter", "subgroup", "post-local-gradient-allreduce"},
+        name);
     if (ofPostLocal ? isPostLocal : isPowerSGD)
       return success();
     return emitError() << "expected " << name << " only with hook="
@@ -185,9 +185,9 @@ checkParameters(const HookOptions &options, bool isPowerSGD, bool isPostLocal,
   return success();
 }
 
-FailureOr<HookAttrInterface> mlir::ddp::parseHookOptions(
-    MLIRContext *context, const HookOptions &options,
-    function_ref<InFlightDiagnostic()> emitError) {
+FailureOr<HookAttrInterface>
+mlir::ddp::parseHookOptions(MLIRContext *context, const HookOptions &options,
+                            function_ref<InFlightDiagnostic()> emitError) {
   // Dashes and underscores are the same here, too.
   std::string hook = options.hook;
   llvm::replace(hook, '-', '_');
@@ -208,8 +208,8 @@ FailureOr<HookAttrInterface> mlir::ddp::parseHookOptions(
 
   Attribute attr;
   if (hook == "powersgd")
-    attr = parsePowerSGD<PowerSGDHookAttr>(context, options, emitError,
-                                           wrapper);
+    attr =
+        parsePowerSGD<PowerSGDHookAttr>(context, options, emitError, wrapper);
   else if (hook == "batched_powersgd")
     attr = parsePowerSGD<BatchedPowerSGDHookAttr>(context, options, emitError,
                                                   wrapper);
@@ -223,9 +223,10 @@ FailureOr<HookAttrInterface> mlir::ddp::parseHookOptions(
                .Case("noop", NoopHookAttr::get(context))
                .Default({});
   if (!attr && !isPowerSGD && !isPostLocal)
-    return emitError() << "expected hook=allreduce, fp16, bf16, noop, powersgd, "
-                       << "batched_powersgd or post_local_sgd, but got '"
-                       << options.hook << "'";
+    return emitError()
+           << "expected hook=allreduce, fp16, bf16, noop, powersgd, "
+           << "batched_powersgd or post_local_sgd, but got '" << options.hook
+           << "'";
   if (!attr)
     return failure(); // said already
   if (wrapper)

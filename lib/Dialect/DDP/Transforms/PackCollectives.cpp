@@ -23,8 +23,7 @@ using namespace mlir::ddp;
 /// Whether two all-reduces do the same to their operands, of the same bucket.
 static bool isAlike(AllReduceOp a, AllReduceOp b) {
   return a.getReduction() == b.getReduction() && a.getGroup() == b.getGroup() &&
-         a.getBucketName() == b.getBucketName() &&
-         a.getWire() == b.getWire() &&
+         a.getBucketName() == b.getBucketName() && a.getWire() == b.getWire() &&
          a->getDiscardableAttrDictionary() ==
              b->getDiscardableAttrDictionary() &&
          getElementTypeOf(a.getInput().getType()) ==
@@ -54,14 +53,13 @@ static void pack(ArrayRef<AllReduceOp> ops) {
   reduced->setDiscardableAttrs(first->getDiscardableAttrDictionary());
   int64_t member = 0;
   for (AllReduceOp op : ops) {
-    int64_t size =
-        cast<BucketType>(op.getInput().getType()).getNumMembers();
+    int64_t size = cast<BucketType>(op.getInput().getType()).getNumMembers();
     SmallVector<int64_t> members =
         llvm::to_vector(llvm::seq<int64_t>(member, member + size));
     member += size;
-    op.getResult().replaceAllUsesWith(ExtractOp::create(
-        builder, loc, reduced.getResult(),
-        builder.getDenseI64ArrayAttr(members)));
+    op.getResult().replaceAllUsesWith(
+        ExtractOp::create(builder, loc, reduced.getResult(),
+                          builder.getDenseI64ArrayAttr(members)));
   }
   for (AllReduceOp op : ops)
     op.erase();

@@ -70,12 +70,11 @@ bool mlir::ddp::isOverBy(OpOperand &use, StoreOp store) {
     return false;
   std::optional<SmallVector<Value>> aliases = getAliases(use);
   return aliases && llvm::all_of(*aliases, [&](Value alias) {
-    return isOverBy(alias, store);
-  });
+           return isOverBy(alias, store);
+         });
 }
 
 bool mlir::ddp::isOverBy(Value value, StoreOp store) {
-  return llvm::all_of(value.getUses(), [&](OpOperand &use) {
-    return isOverBy(use, store);
-  });
+  return llvm::all_of(value.getUses(),
+                      [&](OpOperand &use) { return isOverBy(use, store); });
 }

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A load and a store of a state are the same memory in the end, and One-Shot
-// Bufferize does not know. These utilities find out whether a value that lies in
-// that memory is still needed when the store has overwritten it.
+// Bufferize does not know. These utilities find out whether a value that lies
+// in that memory is still needed when the store has overwritten it.
 //
 //===----------------------------------------------------------------------===//
 

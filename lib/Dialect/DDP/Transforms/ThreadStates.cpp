@@ -89,15 +89,14 @@ static void saveOldValue(LoadOp load, StoreOp store) {
   OpBuilder builder(load->getContext());
   builder.setInsertionPointAfter(load);
   Value copy = bufferization::AllocTensorOp::create(
-      builder, load.getLoc(),
-      cast<RankedTensorType>(load.getValue().getType()), ValueRange(),
-      load.getValue());
+      builder, load.getLoc(), cast<RankedTensorType>(load.getValue().getType()),
+      ValueRange(), load.getValue());
   for (OpOperand *use : late)
     use->set(copy);
 }
 
-/// Whether `store` stands behind `load`, in the same block or in a branch there,
-/// and runs at most once for each load.
+/// Whether `store` stands behind `load`, in the same block or in a branch
+/// there, and runs at most once for each load.
 static bool isStoredUnder(LoadOp load, StoreOp store) {
   Operation *around = load->getBlock()->findAncestorOpInBlock(*store);
   if (!around || !load->isBeforeInBlock(around))
@@ -127,9 +126,9 @@ static bool areInConflict(Operation *a, Operation *b) {
 
 static LogicalResult reportConflict(Operation *a, Operation *b,
                                     StringRef where) {
-  InFlightDiagnostic diagnostic =
-      a->emitOpError() << "expected all uses of state @" << getState(a)
-                       << " in one " << where;
+  InFlightDiagnostic diagnostic = a->emitOpError()
+                                  << "expected all uses of state @"
+                                  << getState(a) << " in one " << where;
   diagnostic.attachNote(b->getLoc()) << "this one is in another";
   return diagnostic;
 }

@@ -62,7 +62,8 @@ struct CollectiveResource
   StringRef getName() final { return "<Collective>"; }
 };
 
-/// The states of a program. Loads read this resource, stores and draws write it.
+/// The states of a program. Loads read this resource, stores and draws write
+/// it.
 struct StateResource : public SideEffects::Resource::Base<StateResource> {
   StringRef getName() final { return "<State>"; }
 };
