@@ -290,6 +290,24 @@ def test_one_matrix_of_zeros(tmp_path, rank, kind):
                 assert np.isfinite(wide(results[i])).all() and wide(results[i]).any()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_other_columns_keep_their_bits(tmp_path, kind, rank):
+    dtype, hook, _ = KINDS[kind]
+    case = make_case(dtype, 2)
+    gradients = case.gradients(6)
+    runs = []
+    for options in ("", "keep-zero-columns=true"):
+        runs.append(run(tmp_path, case, gradients, pipeline(f"{hook} {options}", rank)))
+    (want, states, _), (got, others, _) = runs
+    for r in range(case.world):
+        for step in range(6):
+            for i, wanted in enumerate(want[r][step]):
+                assert_same(got[r][step][i], wanted, f"rank {r}, step {step}, {i}")
+        for name, state in states[r].items():
+            assert_bytes(others[r][name], state, name)
+
+
 @pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16", "batched"])
 @pytest.mark.parametrize("rank", [1, 2, 4])
 @pytest.mark.parametrize("feedback", [True, False])
