@@ -7,7 +7,10 @@ and with themselves without the step that was to be skipped. Statistics are
 PyTorch's own.
 """
 
+import pathlib
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -425,6 +428,46 @@ def test_local_errors_have_the_eager_mean(tmp_path, kind, world):
         if world > 1:
             sizes = [rms(wide(s[0]["b0.error"])) for s in (local_states, eager_states)]
             assert sizes[0] < sizes[1], "a local error is the smaller one"
+
+
+def test_the_long_run_of_the_documentation():
+    """docs/examples/numerics, shorter: what docs/numerics.md says of it."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    script = root / "docs" / "examples" / "numerics" / "long_run.py"
+    steps = (50, 450)
+    command = [sys.executable, script, "--bin", pathlib.Path(runner.tool()).parent]
+    command += ["--steps", *steps]
+    output = subprocess.run(
+        list(map(str, command)),
+        env=runner.environment({}),
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=runner.HANG_S,
+    ).stdout
+    rows = {}
+    for line in output.splitlines()[4:]:
+        name, *columns = [cell.strip() for cell in line.strip("|").split("|")]
+        rows[name] = [[float(n) for n in column.split(",")] for column in columns]
+    assert len(rows) == 10
+    for name, (matrix, vector, mean, lost) in rows.items():
+        is_local = "local" in name or "improved" in name
+        # The square root of half the number of steps, or what a rank loses.
+        walk = [np.sqrt(n / 2) for n in steps]
+        assert matrix == pytest.approx([3, 3] if is_local else walk, rel=0.15), name
+        assert vector == pytest.approx([0, 0] if is_local else walk, rel=0.3), name
+        assert mean == pytest.approx([1.6, 1.6], rel=0.1), name
+    for wrapper in ("fp16", "bf16"):
+        least, few, some, most = (
+            rows[f"`wrapper={wrapper}{options}`"][3][1]
+            for options in (
+                " fp32-error",
+                " numerics=improved",
+                " numerics=improved fp32-error=false",
+                "",
+            )
+        )
+        assert least < few < some < most
 
 
 # Errors in f32 under a wrapper.
