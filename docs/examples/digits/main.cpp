@@ -23,6 +23,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -32,9 +33,13 @@
 
 namespace {
 
-// The shapes of step.mlir.
+// The shapes of step.mlir; ../wide has other layers.
+#ifndef DIGITS_HIDDEN1
+#define DIGITS_HIDDEN1 128
+#define DIGITS_HIDDEN2 64
+#endif
 constexpr size_t batchSize = 32, testSize = 359;
-constexpr size_t hidden1 = 128, hidden2 = 64;
+constexpr size_t hidden1 = DIGITS_HIDDEN1, hidden2 = DIGITS_HIDDEN2;
 
 constexpr uint32_t seed = 42;
 
@@ -100,11 +105,38 @@ bool sameOnAllRanks(ddphook_context_t *context, const Model &model) {
 // Training
 //===----------------------------------------------------------------------===//
 
+ddphook_stats_t readStats() {
+  ddphook_stats_t stats = {};
+  stats.struct_size = sizeof(stats);
+  check(ddphook_module_stats(&digits_module, &stats), "reading counters");
+  return stats;
+}
+
+// One line per step of this process, in a file of rank 0: the loss of its
+// images, and the bytes that it has sent so far.
+class Log {
+public:
+  Log(const std::string &path, int32_t rank) {
+    if (path.empty() || rank != 0)
+      return;
+    file.open(path);
+    if (!file)
+      throw std::runtime_error("cannot write '" + path + "'");
+  }
+  void add(float loss) {
+    if (file.is_open())
+      file << loss << ' ' << readStats().wire_bytes << '\n';
+  }
+
+private:
+  std::ofstream file;
+};
+
 // Goes over this rank's images in a new random order, batch by batch; what is
 // left over at the end waits for the next epoch. Returns the mean loss.
 float trainEpoch(const Samples &train, size_t batches, float rate,
                  std::mt19937 &generator, Model &m,
-                 std::vector<double> &milliseconds) {
+                 std::vector<double> &milliseconds, Log &log) {
   std::vector<size_t> order(train.size());
   std::iota(order.begin(), order.end(), 0);
   for (size_t i = order.size(); i > 1; --i)
@@ -129,6 +161,7 @@ float trainEpoch(const Samples &train, size_t batches, float rate,
         std::chrono::steady_clock::now() - start;
     milliseconds.push_back(elapsed.count());
     lossSum += loss;
+    log.add(loss);
   }
   return lossSum / batches;
 }
@@ -147,7 +180,9 @@ double accuracy(const Samples &test, const Model &m) {
 }
 
 struct Options {
-  std::string data, save, resume; // directories of checkpoints; empty: none
+  std::string data;
+  std::string save, resume; // directories of checkpoints; empty: none
+  std::string log;          // file with a line per step; empty: none
   int epochs = 60;
   int until = 0; // the epoch after which to stop; 0: the last one
 };
@@ -188,13 +223,14 @@ bool run(const Options &options) {
   if (!options.save.empty())
     Checkpoints::makeDirectory(options.save);
 
+  Log log(options.log, rank);
   std::vector<double> milliseconds;
   const int until = options.until ? options.until : options.epochs;
   while (progress.epoch < until) {
     float rate =
         0.05f * (1 - static_cast<float>(progress.epoch) / options.epochs);
     float loss = trainEpoch(data.train, batches, rate, progress.generator,
-                            model, milliseconds);
+                            model, milliseconds, log);
     int epoch = ++progress.epoch;
     if (epoch % 10 != 0 && epoch != until)
       continue;
@@ -204,9 +240,7 @@ bool run(const Options &options) {
       Checkpoints(created, &digits_module, options.save).save(progress);
   }
 
-  ddphook_stats_t stats = {};
-  stats.struct_size = sizeof(stats);
-  check(ddphook_module_stats(&digits_module, &stats), "reading counters");
+  ddphook_stats_t stats = readStats();
   // Nothing is left to do when the checkpoint is of the last epoch.
   double median = 0;
   if (!milliseconds.empty()) {
@@ -247,6 +281,8 @@ bool parseArguments(int argc, char **argv, Options &options) {
       good &= !(options.save = argument.substr(7)).empty();
     else if (startsWith(argument, "--resume="))
       good &= !(options.resume = argument.substr(9)).empty();
+    else if (startsWith(argument, "--log="))
+      good &= !(options.log = argument.substr(6)).empty();
     else if (startsWith(argument, "--until="))
       good &= number(argv[i] + 8, options.until);
     else if (++position == 1)
@@ -265,7 +301,7 @@ int main(int argc, char **argv) {
   if (!parseArguments(argc, argv, options)) {
     std::fprintf(stderr,
                  "usage: %s digits.txt [epochs] [--save=DIR] [--resume=DIR] "
-                 "[--until=EPOCH]\n",
+                 "[--until=EPOCH] [--log=FILE]\n",
                  argv[0]);
     return 1;
   }
