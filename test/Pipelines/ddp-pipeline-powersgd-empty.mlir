@@ -4,6 +4,7 @@
 // RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd" -o /dev/null
 // RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd warm-start=false" -o /dev/null
 // RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd use-error-feedback=false wrapper=bf16" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd matrix-approximation-rank=4 min-compression-rate=0.5 fuse=false" -o /dev/null
 // RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd pack-collectives=false fuse=false bucket-cap-mb=0" -o /dev/null
 // RUN: ddphook-opt %s --ddp-pipeline="hook=batched_powersgd bucket-cap-mb=0" -o /dev/null
 

@@ -67,7 +67,7 @@
 // as without a hook, since P and Q fit where activations lay before.
 // RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline --remarks-filter='ddp-.*' -o /dev/null 2>&1 | FileCheck %s --check-prefix=ARENA
 // RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="hook=powersgd" --remarks-filter='ddp-.*' -o /dev/null 2>&1 | FileCheck %s --check-prefixes=ARENA,BYTES
-// BYTES: Remark=b0, gradient-bytes=9640, hook=#ddp.powersgd, state-bytes=9808, wire-bytes=720
+// BYTES: Remark=b0, compression-rate=13.39, gradient-bytes=9640, hook=#ddp.powersgd, state-bytes=9808, wire-bytes=720
 // ARENA: Remark=step, buffers={{[0-9]+}}, bytes=14400
 
 // Behind that of the vanilla phase: two collectives packed, three apart.

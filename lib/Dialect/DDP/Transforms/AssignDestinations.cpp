@@ -163,7 +163,8 @@ static int64_t getPartOffset(ConcatOp concat, unsigned part) {
 /// The operand of a concat in op's block that is the only use of `result`: a
 /// part that can be computed in its place.
 static OpOperand *findConcatUse(AlgebraOpInterface op, Value result) {
-  if (op->getNumResults() != 1 || !result.hasOneUse())
+  if (op->getNumResults() != 1 || !result.hasOneUse() ||
+      getNumElementsOf(result.getType()) == 0)
     return nullptr;
   OpOperand &use = *result.use_begin();
   bool isPart = isa<ConcatOp>(use.getOwner()) &&
@@ -189,15 +190,17 @@ Value Assigner::createConcatSlice(AlgebraOpInterface op, OpOperand &use) {
 /// memory only if nothing was inserted in between.
 void Assigner::insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
                           Value part) {
-  Value &whole = concatDestinations[concat];
+  insertedParts.insert({concat, number});
   int64_t offset = getPartOffset(concat, number);
   int64_t size = getNumElementsOf(part.getType());
+  if (size == 0)
+    return;
+  Value &whole = concatDestinations[concat];
   Value root = roots.lookup(whole);
   whole = tensor::InsertSliceOp::create(
       builder, concat.getLoc(), part, whole, {getOffset(builder, offset, size)},
       {getIndex(builder, size)}, {getIndex(builder, 1)});
   setRoot(whole, root);
-  insertedParts.insert({concat, number});
 }
 
 /// An operand of the result's type that is not needed any more: memory of a
@@ -218,14 +221,38 @@ Value Assigner::findDyingOperand(AlgebraOpInterface op, OpResult result) {
   return found;
 }
 
-/// A buffer of the result's type that nothing needs any more. Looks at the last
-/// few only: a search through all would be quadratic.
+/// Whether `value`, or what may be computed in its place, becomes the state's
+/// new value.
+static bool endsInStore(Value value, StringRef state) {
+  for (OpOperand &use : value.getUses()) {
+    Operation *user = use.getOwner();
+    if (auto store = dyn_cast<StoreOp>(user)) {
+      if (store.getState() == state)
+        return true;
+      continue;
+    }
+    auto algebra = dyn_cast<AlgebraOpInterface>(user);
+    for (OpResult result : user->getResults())
+      if (algebra && result.getType() == value.getType() &&
+          algebra.mayOverwrite(result.getResultNumber(), use) &&
+          endsInStore(result, state))
+        return true;
+  }
+  return false;
+}
+
+/// A buffer of the result's type that nothing needs any more; a state's memory
+/// only for what ends there. Looks at the last few only: a search through all
+/// would be quadratic.
 Value Assigner::findDeadBuffer(AlgebraOpInterface op, Value result) {
   constexpr size_t maxCandidates = 16;
   ArrayRef<Value> all = buffers[result.getType()];
   for (Value root : llvm::reverse(all.take_back(maxCandidates)))
-    if (mayLiveIn(root, result) && isDeadAfter(root, Value(), op))
-      return root;
+    if (mayLiveIn(root, result) && isDeadAfter(root, Value(), op)) {
+      auto load = root.getDefiningOp<LoadOp>();
+      if (!load || endsInStore(result, load.getState()))
+        return root;
+    }
   return {};
 }
 
