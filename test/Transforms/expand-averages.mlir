@@ -24,7 +24,9 @@ ddp.process_group @node
 // CHECK-NEXT:     %[[B:.+]] = ddp.pack %[[ARG0]], %[[ARG1]] : tensor<4x8xf32>, tensor<8xf32> -> !ddp.bucket<f32, [4x8, 8]>
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [4x8, 8]>
 // CHECK-NEXT:     %[[U:.+]]:2 = ddp.unpack %[[R]] : !ddp.bucket<f32, [4x8, 8]> -> tensor<4x8xf32>, tensor<8xf32>
-// CHECK-NEXT:     scf.yield %[[U]]#0, %[[U]]#1 : tensor<4x8xf32>, tensor<8xf32>
+// CHECK-NEXT:     %[[C0:.+]] = linalg.copy ins(%[[U]]#0 : tensor<4x8xf32>) outs(%[[ARG0]] : tensor<4x8xf32>)
+// CHECK-NEXT:     %[[C1:.+]] = linalg.copy ins(%[[U]]#1 : tensor<8xf32>) outs(%[[ARG1]] : tensor<8xf32>)
+// CHECK-NEXT:     scf.yield %[[C0]], %[[C1]] : tensor<4x8xf32>, tensor<8xf32>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     scf.yield %[[ARG0]], %[[ARG1]] : tensor<4x8xf32>, tensor<8xf32>
 // CHECK-NEXT:   }

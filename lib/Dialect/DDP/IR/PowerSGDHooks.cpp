@@ -3,43 +3,25 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// #ddp.powersgd and #ddp.batched_powersgd: Vogels, Karimireddy and Jaggi,
-// "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
-// Optimization" (NeurIPS 2019), step by step as PyTorch's hooks do it.
+// #ddp.powersgd and #ddp.batched_powersgd: their parameters, which members of a
+// bucket they compress, and what they cost.
 //
 //===----------------------------------------------------------------------===//
 
-#include "HookState.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "PowerSGDExpansion.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/MapVector.h"
 #include <cmath>
 
 using namespace mlir;
 using namespace mlir::ddp;
 
-using BucketValue = TypedValue<BucketType>;
-
 //===----------------------------------------------------------------------===//
 // Parameters
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// The parameters that both hooks have.
-struct Parameters {
-  int64_t rank, startIteration;
-  double epsilon;
-  bool useErrorFeedback, warmStart;
-  int64_t seed, loggingFrequency;
-  bool localErrorFeedback, keepZeroColumns, skipNonFinite;
-  Type wireType; // may be null
-};
-} // namespace
-
 template <typename HookT>
-static Parameters getParameters(HookT hook, double epsilon) {
+static PowerSGDParameters getParameters(HookT hook, double epsilon) {
   return {hook.getMatrixApproximationRank(),
           hook.getStartPowerSGDIter(),
           epsilon,
@@ -110,29 +92,16 @@ LogicalResult BatchedPowerSGDHookAttr::verify(
 // What is compressed
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// Which members of a bucket are compressed, and what to.
-struct Compression {
-  /// Grouped by the shape of the matrix, in the order in which shapes are first
-  /// seen: PyTorch's order of the factors in memory and of random draws.
-  SmallVector<int64_t> members;
-  /// The others, in order.
-  SmallVector<int64_t> rest;
-  BucketType p, q;
-  /// Sizes of the random draws that make the first Q.
-  SmallVector<int64_t> draws;
-};
-} // namespace
-
 static DenseI64ArrayAttr getShape(MLIRContext *context, int64_t rows,
                                   int64_t columns) {
   return DenseI64ArrayAttr::get(context, {rows, columns});
 }
 
-static Compression getCompression(PowerSGDHookAttr hook, BucketType bucket) {
+static PowerSGDCompression getCompression(PowerSGDHookAttr hook,
+                                          BucketType bucket) {
   double minRate = hook.getMinCompressionRate().getValueAsDouble();
   llvm::MapVector<std::pair<int64_t, int64_t>, SmallVector<int64_t>> byShape;
-  Compression result;
+  PowerSGDCompression result;
   for (int64_t member = 0; member < bucket.getNumMembers(); ++member) {
     auto [rows, columns] = bucket.getMatrixShape(member);
     int64_t rank = std::min({rows, columns, hook.getMatrixApproximationRank()});
@@ -182,268 +151,13 @@ static BucketType getSquare(BucketType bucket) {
                          {getShape(bucket.getContext(), side, side)});
 }
 
-static Compression getCompression(BatchedPowerSGDHookAttr hook,
-                                  BucketType bucket) {
+static PowerSGDCompression getCompression(BatchedPowerSGDHookAttr hook,
+                                          BucketType bucket) {
   int64_t side = getSide(bucket), rank = hook.getMatrixApproximationRank();
   DenseI64ArrayAttr shape = getShape(bucket.getContext(), side, rank);
   auto factor =
       BucketType::get(bucket.getContext(), bucket.getElementType(), {shape});
   return {{0}, {}, factor, factor, {side * rank}};
-}
-
-//===----------------------------------------------------------------------===//
-// Expansion
-//===----------------------------------------------------------------------===//
-
-namespace {
-/// Builds the operations of one bucket.
-class Expansion {
-public:
-  Expansion(OpBuilder &builder, const BucketReduction &reduction,
-            const Parameters &parameters, Compression compression,
-            BucketType bucket)
-      : builder(builder), loc(reduction.loc), reduction(reduction),
-        parameters(parameters), compression(std::move(compression)),
-        states(builder, reduction),
-        uncompressedElements(bucket.getNumElements()) {}
-
-  /// Declares the states that the rest uses; `error` is the type of the error.
-  LogicalResult declareStates(BucketType error);
-
-  /// The reduced bucket: all-reduced as it is before the first compressed
-  /// iteration, `compress` of it afterwards.
-  Value run(BucketValue bucket,
-            function_ref<Value(BucketValue)> compressedBody);
-
-  /// What a compressed iteration makes of the gradient: the sum or mean of all
-  /// ranks' gradients and errors, in low-rank approximation.
-  Value compress(BucketValue gradient);
-
-private:
-  template <typename OpT, typename... Args>
-  BucketValue create(Args &&...args) {
-    auto op = OpT::create(builder, loc, std::forward<Args>(args)...);
-    return cast<BucketValue>(Value(op->getResult(0)));
-  }
-  BucketValue load(StateOp state) {
-    return create<LoadOp>(cast<BucketType>(state.getType()),
-                          FlatSymbolRefAttr::get(state.getSymNameAttr()));
-  }
-  void store(Value value, StateOp state) {
-    StoreOp::create(builder, loc, value,
-                    FlatSymbolRefAttr::get(state.getSymNameAttr()));
-  }
-  BucketValue orthogonalize(BucketValue factor) {
-    return create<OrthogonalizeOp>(
-        factor, builder.getF64FloatAttr(parameters.epsilon),
-        parameters.keepZeroColumns ? builder.getUnitAttr() : UnitAttr(),
-        MatrixListAttr(), Value());
-  }
-  BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,
-                     bool transposeLhs, bool transposeRhs) {
-    return create<MatmulOp>(type, lhs, rhs, transposeLhs, transposeRhs,
-                            DenseI64ArrayAttr(), MatrixListAttr(), Value());
-  }
-  BucketValue reduce(BucketValue value, Reduction kind) {
-    BucketReduction asKind = reduction;
-    asKind.kind = kind;
-    Value reduced = buildFinalAllReduce(builder, asKind, value);
-    if (parameters.wireType)
-      reduced.getDefiningOp<AllReduceOp>().setWire(parameters.wireType);
-    return cast<BucketValue>(reduced);
-  }
-  BucketValue sum(BucketValue value) { return reduce(value, Reduction::Sum); }
-  BucketValue divideByWorld(BucketValue value) {
-    return create<ScaleOp>(value.getType(), value, FloatAttr(), reduction.group,
-                           Value());
-  }
-  /// A sum as the reduction wants it.
-  BucketValue finish(BucketValue value) {
-    return reduction.kind == Reduction::Mean ? divideByWorld(value) : value;
-  }
-  BucketValue drawQ();
-  BucketValue assemble(BucketType type, BucketValue p, BucketValue q,
-                       BucketValue rest);
-  void countElements(BucketType type);
-  void updateStates(BucketValue newQ, BucketValue rest, BucketValue newError);
-
-  OpBuilder &builder;
-  Location loc;
-  const BucketReduction &reduction;
-  Parameters parameters;
-  Compression compression;
-  HookState states;
-  Value iteration;
-  StateOp generator, error, q, nonFinite;
-  /// Elements of the gradient, without what fills it up.
-  int64_t uncompressedElements;
-};
-} // namespace
-
-LogicalResult Expansion::declareStates(BucketType errorType) {
-  FailureOr<Value> counter = states.getIteration("powersgd.iter");
-  if (failed(counter))
-    return failure();
-  iteration = *counter;
-  FailureOr<StateOp> found =
-      states.getGenerator("powersgd.generator", parameters.seed);
-  if (failed(found))
-    return failure();
-  generator = *found;
-  StringRef bucket = reduction.bucketName.getValue();
-  if (parameters.useErrorFeedback) {
-    found = states.createZero((bucket + ".error").str(), errorType,
-                              StatePlacement::PerRank);
-    if (failed(found))
-      return failure();
-    error = *found;
-  }
-  if (parameters.warmStart) {
-    found = states.createNormal((bucket + ".q").str(), compression.q, generator,
-                                compression.draws);
-    if (failed(found))
-      return failure();
-    q = *found;
-  }
-  if (parameters.skipNonFinite) {
-    found = states.getCounter("powersgd.nonfinite");
-    if (failed(found))
-      return failure();
-    nonFinite = *found;
-  }
-  return success();
-}
-
-Value Expansion::run(BucketValue bucket,
-                     function_ref<Value(BucketValue)> compressedBody) {
-  // Without a vanilla phase there is nothing to choose.
-  if (parameters.startIteration <= 0)
-    return compressedBody(bucket);
-  Value start = arith::ConstantOp::create(
-      builder, loc, builder.getI64IntegerAttr(parameters.startIteration));
-  Value isVanilla = arith::CmpIOp::create(
-      builder, loc, arith::CmpIPredicate::slt, iteration, start);
-  auto choice = scf::IfOp::create(builder, loc, TypeRange(bucket.getType()),
-                                  isVanilla, /*withElseRegion=*/true);
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToStart(choice.thenBlock());
-  scf::YieldOp::create(builder, loc, Value(reduce(bucket, reduction.kind)));
-  builder.setInsertionPointToStart(choice.elseBlock());
-  Value compressed = compressedBody(bucket);
-  scf::YieldOp::create(builder, loc, compressed);
-  return choice.getResult(0);
-}
-
-/// The Q of this iteration: the last one's, or without warm start a new one.
-BucketValue Expansion::drawQ() {
-  if (parameters.warmStart)
-    return load(q);
-  return create<RandomNormalOp>(
-      compression.q, FlatSymbolRefAttr::get(generator.getSymNameAttr()),
-      builder.getDenseI64ArrayAttr(compression.draws), Value());
-}
-
-Value Expansion::compress(BucketValue gradient) {
-  BucketType type = gradient.getType();
-  countElements(type);
-  BucketValue matrix = gradient;
-  if (parameters.useErrorFeedback)
-    matrix = create<AddOp>(gradient, load(error), Value());
-  // Also where nothing is compressed: the generator goes on as PyTorch's does.
-  BucketValue lastQ = drawQ();
-  ArrayRef<int64_t> members = compression.members;
-
-  // Everything that is reduced, and this rank's share of the low-rank part.
-  BucketValue projected, p, ownQ, newQ, ownRest, rest;
-  if (!members.empty()) {
-    BucketValue basis = orthogonalize(lastQ);
-    BucketValue matrices = create<ExtractOp>(matrix, members);
-    projected = matmul(compression.p, matrices, basis, false, false);
-    if (!compression.rest.empty())
-      ownRest = create<ExtractOp>(matrix, compression.rest);
-    BucketValue sumP = sum(projected);
-    if (ownRest)
-      rest = finish(sum(ownRest));
-    p = orthogonalize(sumP);
-    ownQ = matmul(compression.q, matrices, p, true, false);
-    newQ = finish(sum(ownQ));
-  } else {
-    ownRest = create<ExtractOp>(matrix, compression.rest);
-    rest = finish(sum(ownRest));
-  }
-  BucketValue out = assemble(type, p, newQ, rest);
-
-  BucketValue newError;
-  if (parameters.useErrorFeedback) {
-    BucketValue kept = out;
-    if (parameters.localErrorFeedback)
-      kept = assemble(type, p, ownQ, ownRest);
-    else if (reduction.kind == Reduction::Sum)
-      kept = divideByWorld(out);
-    newError = create<SubOp>(matrix, kept, Value());
-  }
-  updateStates(newQ, rest, newError);
-  return out;
-}
-
-/// A bucket of products P·Qᵀ and of what is not compressed.
-BucketValue Expansion::assemble(BucketType type, BucketValue p, BucketValue q,
-                                BucketValue rest) {
-  SmallVector<Value> parts;
-  if (p)
-    parts.push_back(
-        matmul(getSubBucket(type, compression.members), p, q, false, true));
-  if (rest)
-    parts.push_back(rest);
-  SmallVector<int64_t> order = compression.members;
-  llvm::append_range(order, compression.rest);
-  return create<ConcatOp>(type, parts, builder.getDenseI64ArrayAttr(order));
-}
-
-void Expansion::countElements(BucketType type) {
-  CountCompressionOp::create(
-      builder, loc, reduction.bucketName,
-      builder.getI64IntegerAttr(uncompressedElements),
-      builder.getI64IntegerAttr(
-          compression.p.getNumElements() + compression.q.getNumElements() +
-          getSubBucket(type, compression.rest).getNumElements()),
-      iteration, builder.getI64IntegerAttr(parameters.loggingFrequency));
-}
-
-/// Stores Q and the error: always, or where all that was reduced is finite.
-/// Reduced values are the same on all ranks, and so is that choice.
-void Expansion::updateStates(BucketValue newQ, BucketValue rest,
-                             BucketValue newError) {
-  auto storeAll = [&] {
-    if (newQ && parameters.warmStart)
-      store(newQ, q);
-    if (newError)
-      store(newError, error);
-  };
-  if (!parameters.skipNonFinite)
-    return storeAll();
-  // Q depends on all of P: it is not finite where P was not.
-  Value isFinite;
-  for (BucketValue value : {newQ, rest}) {
-    if (!value)
-      continue;
-    Value one = IsFiniteOp::create(builder, loc, builder.getI1Type(), value);
-    isFinite = isFinite
-                   ? Value(arith::AndIOp::create(builder, loc, isFinite, one))
-                   : one;
-  }
-  auto choice = scf::IfOp::create(builder, loc, TypeRange(), isFinite,
-                                  /*withElseRegion=*/true);
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToStart(choice.thenBlock());
-  storeAll();
-  builder.setInsertionPointToStart(choice.elseBlock());
-  auto symbol = FlatSymbolRefAttr::get(nonFinite.getSymNameAttr());
-  Value count = LoadOp::create(builder, loc, builder.getI64Type(), symbol);
-  Value one =
-      arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(1));
-  StoreOp::create(builder, loc, arith::AddIOp::create(builder, loc, count, one),
-                  symbol);
 }
 
 //===----------------------------------------------------------------------===//
@@ -459,11 +173,11 @@ PowerSGDHookAttr::verifyBucket(BucketType,
 FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
                                           const BucketReduction &reduction,
                                           BucketValue bucket) const {
-  Parameters parameters =
+  PowerSGDParameters parameters =
       getParameters(*this, getOrthogonalizationEpsilon().getValueAsDouble());
-  Expansion expansion(builder, reduction, parameters,
-                      getCompression(*this, bucket.getType()),
-                      bucket.getType());
+  PowerSGDExpansion expansion(builder, reduction, parameters,
+                              getCompression(*this, bucket.getType()),
+                              bucket.getType());
   if (failed(expansion.declareStates(bucket.getType())))
     return failure();
   return expansion.run(bucket, [&](BucketValue gradient) {
@@ -472,13 +186,13 @@ FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
 }
 
 /// Elements that are sent in a compressed step.
-static int64_t getSentElements(const Compression &compression,
+static int64_t getSentElements(const PowerSGDCompression &compression,
                                BucketType bucket) {
   return compression.p.getNumElements() + compression.q.getNumElements() +
          getSubBucket(bucket, compression.rest).getNumElements();
 }
 
-static int64_t getStateBytesOf(const Compression &compression,
+static int64_t getStateBytesOf(const PowerSGDCompression &compression,
                                BucketType errorType, bool useErrorFeedback,
                                bool warmStart) {
   return (useErrorFeedback ? errorType.getNumBytes() : 0) +
@@ -504,10 +218,18 @@ int64_t PowerSGDHookAttr::getStateBytes(BucketType bucket) const {
                          getUseErrorFeedback(), getWarmStart());
 }
 
+/// Read the gradient (and add the error: read, write), read for Q, then write the
+/// result (and read M, write the error). The local error needs a product of its
+/// own; a step that may be taken back writes result and error elsewhere first.
+template <typename HookT>
+static double getPasses(HookT hook) {
+  return (hook.getUseErrorFeedback() ? 7 : 3) +
+         (hook.getLocalErrorFeedback() ? 1 : 0) +
+         (hook.getSkipNonfinite() ? 4 : 0);
+}
+
 double PowerSGDHookAttr::getLocalPasses(BucketType) const {
-  // Read the gradient (and add the error: read, write), read for Q, then write
-  // the result (and read M, write the error).
-  return getUseErrorFeedback() ? 7 : 3;
+  return getPasses(*this);
 }
 
 LogicalResult BatchedPowerSGDHookAttr::verifyBucket(
@@ -530,9 +252,9 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
     return buildFinalAllReduce(builder, reduction, bucket);
   BucketType type = bucket.getType(), square = getSquare(type);
   // PyTorch gives its epsilon to the other hook only.
-  Parameters parameters = getParameters(*this, /*epsilon=*/0.0);
-  Expansion expansion(builder, reduction, parameters,
-                      getCompression(*this, type), type);
+  PowerSGDParameters parameters = getParameters(*this, /*epsilon=*/0.0);
+  PowerSGDExpansion expansion(builder, reduction, parameters,
+                              getCompression(*this, type), type);
   if (failed(expansion.declareStates(square)))
     return failure();
   return expansion.run(bucket, [&](BucketValue gradient) -> Value {
@@ -557,5 +279,5 @@ int64_t BatchedPowerSGDHookAttr::getStateBytes(BucketType bucket) const {
 }
 
 double BatchedPowerSGDHookAttr::getLocalPasses(BucketType) const {
-  return getUseErrorFeedback() ? 11 : 7; // and there and back into the square
+  return getPasses(*this) + 4; // into the square and back
 }

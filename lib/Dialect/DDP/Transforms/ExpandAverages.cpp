@@ -112,7 +112,12 @@ struct ExpandAveragesPass
                               StringAttr()};
     Value mean = buildFinalAllReduce(builder, reduction, bucket);
     auto unpacked = UnpackOp::create(builder, loc, types, mean);
-    scf::YieldOp::create(builder, loc, unpacked.getTensors());
+    // Back to where the parameters are: both branches leave them there.
+    SmallVector<Value> averaged;
+    for (auto [mean, input] : llvm::zip(unpacked.getTensors(), inputs))
+      averaged.push_back(
+          linalg::CopyOp::create(builder, loc, mean, input).getResult(0));
+    scf::YieldOp::create(builder, loc, averaged);
     builder.setInsertionPointToStart(choice.elseBlock());
     scf::YieldOp::create(builder, loc, inputs);
     for (auto [op, result] : llvm::zip(set, choice.getResults())) {
@@ -144,6 +149,10 @@ struct ExpandAveragesPass
         return op->emitOpError()
                << "expected averages of one kind that do not depend on each "
                << "other";
+      if (depends && !isMemoryEffectFree(op))
+        return op->emitOpError()
+               << "expected nothing with side effects between averages of one "
+               << "kind that depends on one of them";
       if (depends || isOurs)
         behind.insert(op);
       if (depends)

@@ -18,8 +18,22 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
+/// The memref that all branches yield, where `value` is an `scf.if`'s result.
+static Value lookThroughBranches(Value value) {
+  while (auto choice = value.getDefiningOp<scf::IfOp>()) {
+    unsigned number = cast<OpResult>(value).getResultNumber();
+    Value yielded = choice.thenYield().getOperand(number);
+    if (choice.elseYield().getOperand(number) != yielded)
+      break;
+    value = yielded;
+  }
+  return value;
+}
+
 /// Whether two memrefs are certainly the same memory, seen the same way.
 static bool isSameBuffer(Value a, Value b) {
+  a = lookThroughBranches(a);
+  b = lookThroughBranches(b);
   if (a == b)
     return true;
   auto viewA = a.getDefiningOp<ViewOp>(), viewB = b.getDefiningOp<ViewOp>();

@@ -17,6 +17,29 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
+/// Of a branch that only updates in place what comes from outside, as all
+/// others do: what it yields.
+static OpOperand *getTiedYield(scf::IfOp op, unsigned resultNumber) {
+  OpOperand *last = nullptr;
+  Value common;
+  for (Region *region : op.getRegions()) {
+    if (region->empty())
+      return nullptr;
+    last = &region->front().getTerminator()->getOpOperand(resultNumber);
+    Value start = last->get();
+    while (region->isAncestor(start.getParentRegion())) {
+      OpOperand *link = getTiedOperand(start);
+      if (!link)
+        return nullptr;
+      start = link->get();
+    }
+    if (common && start != common)
+      return nullptr;
+    common = start;
+  }
+  return last;
+}
+
 OpOperand *mlir::ddp::getTiedOperand(Value value) {
   Operation *producer = value.getDefiningOp();
   if (!producer)
@@ -25,6 +48,8 @@ OpOperand *mlir::ddp::getTiedOperand(Value value) {
     return dps.getTiedOpOperand(cast<OpResult>(value));
   if (auto loop = dyn_cast<scf::ForOp>(producer))
     return loop.getTiedLoopInit(cast<OpResult>(value));
+  if (auto choice = dyn_cast<scf::IfOp>(producer))
+    return getTiedYield(choice, cast<OpResult>(value).getResultNumber());
   return nullptr;
 }
 

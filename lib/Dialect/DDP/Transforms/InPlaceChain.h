@@ -18,7 +18,8 @@
 namespace mlir::ddp {
 
 /// The operand that becomes `value`, if the operation that defines it updates
-/// an operand in place; else null.
+/// an operand in place; else null. Of an `scf.if` of which all branches update
+/// the same value, the operand of a yield.
 OpOperand *getTiedOperand(Value value);
 
 /// Whether every use of `value` but those by `except` is a read that is over

@@ -62,7 +62,9 @@ def DDPExpandAveragesPass : Pass<"ddp-expand-averages", "::mlir::ModuleOp"> {
       %r = ddp.all_reduce mean %b on @dp {ddp.hook = #ddp.allreduce}
           : !ddp.bucket<f32, [4x8]>
       %u = ddp.unpack %r : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
-      scf.yield %u : tensor<4x8xf32>
+      %c = linalg.copy ins(%u : tensor<4x8xf32>) outs(%w : tensor<4x8xf32>)
+          -> tensor<4x8xf32>
+      scf.yield %c : tensor<4x8xf32>
     } else {
       scf.yield %w : tensor<4x8xf32>
     }
@@ -70,6 +72,7 @@ def DDPExpandAveragesPass : Pass<"ddp-expand-averages", "::mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::ddp::DDPDialect",
+                           "::mlir::linalg::LinalgDialect",
                            "::mlir::scf::SCFDialect"];
 }
 

@@ -1,0 +1,221 @@
+//===- LowRankLayout.cpp ---------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Which members of a bucket are matrices, and where those lie in flat memory.
+//
+//===----------------------------------------------------------------------===//
+
+#include "LowRankLayout.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallBitVector.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// All members of a bucket, in order.
+SmallVector<int64_t> mlir::ddp::getAllMembers(BucketType bucket) {
+  return llvm::to_vector(llvm::seq<int64_t>(bucket.getNumMembers()));
+}
+
+/// Checks that members are in range and distinct, and that the matrices they
+/// are fit the members of the factors P and Q.
+LogicalResult mlir::ddp::verifyFactors(Operation *op, BucketType bucket,
+                                       ArrayRef<int64_t> members, BucketType p,
+                                       BucketType q) {
+  if (bucket.getElementType() != p.getElementType() ||
+      bucket.getElementType() != q.getElementType())
+    return op->emitOpError() << "expected buckets of one element type";
+  if (members.size() != p.getNumMembers() ||
+      members.size() != q.getNumMembers())
+    return op->emitOpError()
+           << "expected as many members of the factors as matrices, that is "
+           << members.size() << ", but got " << p.getNumMembers() << " and "
+           << q.getNumMembers();
+  llvm::SmallBitVector seen(bucket.getNumMembers());
+  for (auto [index, member] : llvm::enumerate(members)) {
+    if (member < 0 || member >= bucket.getNumMembers() || seen[member])
+      return op->emitOpError()
+             << "expected distinct members below " << bucket.getNumMembers()
+             << ", but got " << member;
+    seen.set(member);
+    auto [rows, columns] = bucket.getMatrixShape(member);
+    auto [pRows, pRank] = p.getMatrixShape(index);
+    auto [qRows, qRank] = q.getMatrixShape(index);
+    if (rows != pRows || columns != qRows || pRank != qRank)
+      return op->emitOpError() << "expected factors of a " << rows << "x"
+                               << columns << " matrix, but got " << pRows << "x"
+                               << pRank << " and " << qRows << "x" << qRank;
+  }
+  return success();
+}
+
+SmallVector<int64_t> mlir::ddp::getRestMembers(BucketType bucket,
+                                               ArrayRef<int64_t> members) {
+  llvm::SmallBitVector isListed(bucket.getNumMembers());
+  for (int64_t member : members)
+    isListed.set(member);
+  SmallVector<int64_t> others;
+  for (int64_t member : getAllMembers(bucket))
+    if (!isListed[member])
+      others.push_back(member);
+  return others;
+}
+
+BucketType mlir::ddp::getSubBucket(BucketType bucket,
+                                   ArrayRef<int64_t> members) {
+  SmallVector<DenseI64ArrayAttr> shapes;
+  for (int64_t member : members)
+    shapes.push_back(bucket.getShapes()[member]);
+  return BucketType::get(bucket.getContext(), bucket.getElementType(), shapes);
+}
+
+/// The members that an operation puts into the rest: those that it names, or
+/// all that are no matrices.
+SmallVector<int64_t>
+mlir::ddp::getPieceMembers(BucketType bucket, ArrayRef<int64_t> members,
+                           std::optional<ArrayRef<int64_t>> others) {
+  return others ? llvm::to_vector(*others) : getRestMembers(bucket, members);
+}
+
+/// Checks the members that an operation names beside its matrices.
+LogicalResult mlir::ddp::verifyOthers(Operation *op, BucketType bucket,
+                                      ArrayRef<int64_t> members,
+                                      ArrayRef<int64_t> others) {
+  llvm::SmallBitVector seen(bucket.getNumMembers());
+  for (int64_t member : members)
+    seen.set(member);
+  for (int64_t member : others) {
+    if (member < 0 || member >= bucket.getNumMembers() || seen[member])
+      return op->emitOpError()
+             << "expected others to be distinct members below "
+             << bucket.getNumMembers() << ", but got " << member;
+    seen.set(member);
+  }
+  int first = seen.find_first(), last = seen.find_last();
+  if (first >= 0 && seen.count() != static_cast<unsigned>(last - first + 1))
+    return op->emitOpError() << "expected members and others to be adjacent";
+  return success();
+}
+
+MatrixListAttr mlir::ddp::makeLayout(BucketType bucket,
+                                     ArrayRef<int64_t> members, BucketType p,
+                                     std::optional<ArrayRef<int64_t>> others) {
+  SmallVector<int64_t> offsets = {0};
+  for (int64_t member : getAllMembers(bucket))
+    offsets.push_back(offsets.back() + bucket.getNumElements(member));
+  SmallVector<int64_t> matrices, pieces;
+  int64_t pOffset = 0, qOffset = 0, restOffset = 0;
+  for (auto [index, member] : llvm::enumerate(members)) {
+    auto [rows, columns] = bucket.getMatrixShape(member);
+    int64_t rank = p.getMatrixShape(index).second;
+    matrices.append({offsets[member], pOffset, qOffset, rows, columns, rank});
+    pOffset += rows * rank;
+    qOffset += columns * rank;
+  }
+  for (int64_t member : getPieceMembers(bucket, members, others)) {
+    int64_t count = bucket.getNumElements(member);
+    pieces.append({offsets[member], restOffset, count});
+    restOffset += count;
+  }
+  int64_t begin = 0, end = offsets.back();
+  if (others) {
+    SmallVector<int64_t> all(members);
+    llvm::append_range(all, *others);
+    begin = all.empty() ? 0 : offsets[*llvm::min_element(all)];
+    end = all.empty() ? 0 : offsets[*llvm::max_element(all) + 1];
+  }
+  MLIRContext *context = bucket.getContext();
+  return MatrixListAttr::get(context, begin, end,
+                             DenseI64ArrayAttr::get(context, matrices),
+                             DenseI64ArrayAttr::get(context, pieces));
+}
+
+LogicalResult
+MatrixListAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                       int64_t begin, int64_t end, DenseI64ArrayAttr matrices,
+                       DenseI64ArrayAttr pieces) {
+  auto isNegative = [](int64_t value) { return value < 0; };
+  if (begin < 0 || end < begin || matrices.size() % 6 != 0 ||
+      pieces.size() % 3 != 0 ||
+      llvm::any_of(matrices.asArrayRef(), isNegative) ||
+      llvm::any_of(pieces.asArrayRef(), isNegative)) // C1
+    return emitError() << "expected six numbers a matrix and three a piece, of "
+                       << "at least 0";
+  return success();
+}
+
+int64_t MatrixListAttr::getNumFactorElements() const {
+  int64_t sum = 0;
+  ArrayRef<int64_t> numbers = getMatrices().asArrayRef();
+  for (size_t i = 0; i < numbers.size(); i += 6)
+    sum += numbers[i + 3] * numbers[i + 5];
+  return sum;
+}
+
+int64_t MatrixListAttr::getNumPieceElements() const {
+  int64_t sum = 0;
+  ArrayRef<int64_t> numbers = getPieces().asArrayRef();
+  for (size_t i = 2; i < numbers.size(); i += 3)
+    sum += numbers[i];
+  return sum;
+}
+
+/// Checks that flat operands hold what the layout says lies in them, in one
+/// element type.
+LogicalResult mlir::ddp::verifyFlat(Operation *op, MatrixListAttr layout,
+                                    const FlatArrays &arrays) {
+  Type first = op->getOperand(0).getType();
+  Type elementType = getElementTypeOf(first);
+  SmallVector<Value> values(op->getOperands());
+  llvm::append_range(values, op->getResults());
+  for (Value value : values) {
+    if (value.getType().getTypeID() != first.getTypeID())
+      return op->emitOpError() << "expected only tensors or only memrefs, but "
+                               << "got " << first << " and " << value.getType();
+    if (getElementTypeOf(value.getType()) != elementType)
+      return op->emitOpError()
+             << "expected one element type, but got " << elementType << " and "
+             << getElementTypeOf(value.getType());
+  }
+  auto getSize = [](Value value) {
+    return value ? getNumElementsOf(value.getType()) : INT64_MAX;
+  };
+  int64_t matrixSize = getSize(arrays.matrix), pSize = getSize(arrays.p),
+          qSize = getSize(arrays.q), restSize = getSize(arrays.rest);
+  // Without overflow: a * b elements from `offset` on, of `size`.
+  auto fits = [](int64_t offset, int64_t a, int64_t b, int64_t size) {
+    return offset <= size && (b == 0 || a <= (size - offset) / b);
+  };
+  ArrayRef<int64_t> m = layout.getMatrices().asArrayRef();
+  for (size_t i = 0; i < m.size(); i += 6)
+    if (!fits(m[i], m[i + 3], m[i + 4], matrixSize) ||
+        !fits(m[i + 1], m[i + 3], m[i + 5], pSize) ||
+        !fits(m[i + 2], m[i + 4], m[i + 5], qSize))
+      return op->emitOpError() << "expected operands that hold matrix " << i / 6
+                               << " of the layout and its factors";
+  ArrayRef<int64_t> pieces = layout.getPieces().asArrayRef();
+  for (size_t i = 0; i < pieces.size(); i += 3)
+    if (!fits(pieces[i], pieces[i + 2], 1, matrixSize) ||
+        !fits(pieces[i + 1], pieces[i + 2], 1, restSize))
+      return op->emitOpError() << "expected operands that hold piece " << i / 3
+                               << " of the layout";
+  return success();
+}
+
+/// Checks that arrays of a bucket's size have one size.
+LogicalResult mlir::ddp::verifySameSize(Operation *op, ArrayRef<Value> values) {
+  Value first;
+  for (Value value : values) {
+    if (!value)
+      continue;
+    if (first &&
+        getNumElementsOf(first.getType()) != getNumElementsOf(value.getType()))
+      return op->emitOpError() << "expected buckets of one size, but got "
+                               << first.getType() << " and " << value.getType();
+    first = value;
+  }
+  return success();
+}

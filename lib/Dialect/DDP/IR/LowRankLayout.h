@@ -1,0 +1,76 @@
+//===- LowRankLayout.h - matrices in buckets and in memory ------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the verifiers of the low-rank operations check of members and layouts.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_LOWRANKLAYOUT_H
+#define DDPHOOK_LIB_DIALECT_DDP_IR_LOWRANKLAYOUT_H
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+namespace mlir::ddp {
+
+/// All members of a bucket, in order.
+SmallVector<int64_t> getAllMembers(BucketType bucket);
+
+/// The members that an operation puts into the rest: those that it names, or
+/// all that are no matrices.
+SmallVector<int64_t> getPieceMembers(BucketType bucket,
+                                     ArrayRef<int64_t> members,
+                                     std::optional<ArrayRef<int64_t>> others);
+
+/// Checks that members are in range and distinct, and that the matrices they
+/// are fit the members of the factors P and Q.
+LogicalResult verifyFactors(Operation *op, BucketType bucket,
+                            ArrayRef<int64_t> members, BucketType p,
+                            BucketType q);
+
+/// Checks the members that an operation names beside its matrices.
+LogicalResult verifyOthers(Operation *op, BucketType bucket,
+                           ArrayRef<int64_t> members, ArrayRef<int64_t> others);
+
+/// Where members and factors lie when the bucket is flat.
+MatrixListAttr
+makeLayout(BucketType bucket, ArrayRef<int64_t> members, BucketType p,
+           std::optional<ArrayRef<int64_t>> others = std::nullopt);
+
+/// The flat arrays that a layout is about; null where there is none.
+struct FlatArrays {
+  Value matrix, p, q, rest;
+};
+
+/// Checks that flat operands hold what the layout says lies in them, in one
+/// element type.
+LogicalResult verifyFlat(Operation *op, MatrixListAttr layout,
+                         const FlatArrays &arrays);
+
+/// Checks that arrays of a bucket's size have one size; null values do not
+/// count.
+LogicalResult verifySameSize(Operation *op, ArrayRef<Value> values);
+
+/// Buckets have no layout, tensors and memrefs have one.
+template <typename OpTy>
+LogicalResult verifyLayout(OpTy op) {
+  bool isBucket = isa<BucketType>(op->getOperand(0).getType());
+  if (isBucket == !op.getLayout())
+    return success();
+  return op.emitOpError() << (isBucket ? "expected no layout of buckets"
+                                       : "expected a layout");
+}
+
+/// Value number `number` that an operation computes: its result, or the memory
+/// that it writes.
+template <typename OpTy>
+Value getComputed(OpTy op, unsigned number) {
+  if (op->getNumResults() != 0)
+    return op->getResult(number);
+  return op.getDestinationMutable()[number].get();
+}
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_IR_LOWRANKLAYOUT_H
