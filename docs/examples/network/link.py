@@ -102,3 +102,19 @@ class Link:
 
     def __exit__(self, *_):
         self.close()
+
+
+class Loopback:
+    """No link at all: both ranks on this machine, as it is."""
+
+    addresses = ("127.0.0.1", "127.0.0.1")
+    interface = "lo"
+
+    def __enter__(self):
+        return self
+
+    def start(self, rank, words, **keywords):
+        return subprocess.Popen([*map(str, words)], **keywords)
+
+    def __exit__(self, *_):
+        pass

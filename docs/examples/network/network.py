@@ -11,6 +11,9 @@ first: bits for 16-bit hooks, the tolerance of docs/parity.md for PowerSGD.
 Prints a table, and JSON with --json=FILE. As root:
 
     $(tools/python-env.sh) docs/examples/network/network.py --build=build
+
+With --local, and as anybody, there is no slow link: compiled steps reduce
+through shared memory, PyTorch's hooks through the loopback interface.
 """
 
 import argparse
@@ -43,7 +46,7 @@ PORT = 29500
 HANG_S = 900
 
 
-def compile_steps(build, folder):
+def compile_steps(build, folder, more):
     sources = {
         "shared": (model.module_text(), CASES),
         # Groups of one rank: nothing travels.
@@ -57,7 +60,8 @@ def compile_steps(build, folder):
                 [
                     *(build / "bin" / "ddphook-cc", path, "--shared"),
                     *("-o", folder / f"{name}.so"),
-                    f"--ddp-pipeline={options} bucket-cap-mb=25",
+                    f"--ddp-pipeline={options} bucket-cap-mb=25 "
+                    f"{more if 'powersgd' in options else ''}",
                 ],
                 check=True,
             )
@@ -76,14 +80,17 @@ def run_ranks(network, arguments, folder):
             "MASTER_PORT": str(PORT),
             "PEER": network.addresses[1 - rank],
             "DDPHOOK_PORT": str(PORT),
-            # One machine each: no shared memory.
-            "DDPHOOK_NODE": f"machine-{rank}",
-            "DDPHOOK_TRANSPORT": "gloo",
             "DDPHOOK_RT": str(arguments.build / "lib" / "libddphook_rt.so"),
             "GLOO_SOCKET_IFNAME": network.interface,
             # Addresses without names are no news.
             "TORCH_CPP_LOG_LEVEL": "ERROR",
         }
+        if arguments.local:
+            environment["LOCAL_RANK"] = str(rank)
+        else:
+            # One machine each: no shared memory.
+            environment["DDPHOOK_NODE"] = f"machine-{rank}"
+            environment["DDPHOOK_TRANSPORT"] = "gloo"
         words = [sys.executable, HERE / "rank.py", rank, folder]
         words += [arguments.rounds, arguments.steps]
         processes.append(network.start(rank, words, env=environment))
@@ -145,12 +152,22 @@ def main():
         action="store_true",
         help="run ranks before other programs of this machine (SCHED_RR)",
     )
+    parser.add_argument(
+        "--local",
+        action="store_true",
+        help="two ranks of one machine, without namespaces and slow link",
+    )
+    parser.add_argument(
+        "--options",
+        default="",
+        help="more options of ddp-pipeline, for PowerSGD (group-mb=8, say)",
+    )
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     arguments.build = arguments.build.resolve()
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and not arguments.local:
         parser.error("network namespaces need root")
-    for program in ("ip", "tc"):
+    for program in () if arguments.local else ("ip", "tc"):
         if not shutil.which(program):
             parser.error(f"expected the program {program} (package iproute2)")
     if arguments.realtime:
@@ -158,12 +175,15 @@ def main():
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        compile_steps(arguments.build, folder)
-        with link.Link(arguments.rate) as network:
+        compile_steps(arguments.build, folder, arguments.options)
+        with link.Loopback() if arguments.local else link.Link(
+            arguments.rate
+        ) as network:
             reports = run_ranks(network, arguments, folder)
     summary = {
         "date": datetime.date.today().isoformat(),
-        "rate": arguments.rate,
+        "rate": "local" if arguments.local else arguments.rate,
+        "options": arguments.options,
         "link_bits_per_s": reports[1]["link_bits_per_s"],
         "load_before": load,
         "realtime": arguments.realtime,
