@@ -17,6 +17,8 @@ import socket
 import sys
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "why"))
+
 import model
 import numpy as np
 import torch
@@ -25,6 +27,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
     powerSGD_hook,
 )
+
+from ddphook import Runtime
 
 HOOKS = {
     "none": default_hooks.allreduce_hook,
@@ -37,28 +41,6 @@ LOCAL = "local"
 START = 2
 
 
-class Entry(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("invoke", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))),
-    ]
-
-
-class Module(ctypes.Structure):
-    """ddphook_compiled_module_t."""
-
-    _fields_ = [
-        ("struct_size", ctypes.c_uint32),
-        ("abi_version", ctypes.c_uint32),
-        ("plan", ctypes.c_char_p),
-        ("plan_size", ctypes.c_uint64),
-        ("plan_hash", ctypes.c_uint64),
-        ("handle", ctypes.c_void_p),
-        ("entry_count", ctypes.c_uint64),
-        ("entries", ctypes.POINTER(Entry)),
-    ]
-
-
 class Stats(ctypes.Structure):
     """ddphook_stats_t, as far as it is read."""
 
@@ -67,35 +49,13 @@ class Stats(ctypes.Structure):
     ]
 
 
-class Runtime:
-    def __init__(self):
-        self.library = ctypes.CDLL(os.environ["DDPHOOK_RT"], ctypes.RTLD_GLOBAL)
-        self.library.ddphook_last_error.restype = ctypes.c_char_p
-        self.context = ctypes.c_void_p()
-        self.check(
-            self.library.ddphook_context_create(None, ctypes.byref(self.context))
-        )
-
-    def check(self, status):
-        if status:
-            raise RuntimeError(self.library.ddphook_last_error().decode())
-
-    def barrier(self):
-        self.check(self.library.ddphook_barrier(self.context))
-
-
 class Compiled:
     """A step that ddphook compiled."""
 
     def __init__(self, runtime, path, values):
         self.runtime = runtime
         self.object = ctypes.CDLL(str(path))
-        self.module = Module.in_dll(self.object, "ddphook_compiled_module")
-        runtime.check(
-            runtime.library.ddphook_module_load(
-                runtime.context, ctypes.byref(self.module)
-            )
-        )
+        self.module = runtime.load_module(self.object)
         shapes = {name: model.shape(kind, o) for name, kind, o in model.parameters()}
         self.results = {
             name: np.full(shapes[name], np.nan, np.float32) for name in model.returned()

@@ -12,7 +12,7 @@ import os
 import torch
 
 
-class _Entry(ctypes.Structure):
+class Entry(ctypes.Structure):
     _fields_ = [
         ("name", ctypes.c_char_p),
         (
@@ -22,7 +22,7 @@ class _Entry(ctypes.Structure):
     ]
 
 
-class _Module(ctypes.Structure):
+class Module(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_uint32),
         ("abi_version", ctypes.c_uint32),
@@ -31,24 +31,26 @@ class _Module(ctypes.Structure):
         ("plan_hash", ctypes.c_uint64),
         ("handle", ctypes.c_void_p),
         ("entry_count", ctypes.c_uint64),
-        ("entries", ctypes.POINTER(_Entry)),
+        ("entries", ctypes.POINTER(Entry)),
     ]
 
 
 class Runtime:
-    """A process's place in the job. DDPHOOK_RT names libddphook_rt.so, and
-    DDPHOOK_PORT the port on which rank 0 listens."""
+    """A process's place in the job, found by its launch variables; with a rank
+    and a world size they are set first, for a job on this machine whose rank 0
+    listens on the port DDPHOOK_PORT. DDPHOOK_RT names libddphook_rt.so."""
 
-    def __init__(self, rank, world):
+    def __init__(self, rank=None, world=None):
         self.library = ctypes.CDLL(os.environ["DDPHOOK_RT"], ctypes.RTLD_GLOBAL)
         self.library.ddphook_last_error.restype = ctypes.c_char_p
-        os.environ.update(
-            RANK=str(rank),
-            WORLD_SIZE=str(world),
-            LOCAL_RANK=str(rank),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=os.environ["DDPHOOK_PORT"],
-        )
+        if rank is not None:
+            os.environ.update(
+                RANK=str(rank),
+                WORLD_SIZE=str(world),
+                LOCAL_RANK=str(rank),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=os.environ["DDPHOOK_PORT"],
+            )
         self.context = ctypes.c_void_p()
         create = self.library.ddphook_context_create
         self.check(create(None, ctypes.byref(self.context)))
@@ -56,6 +58,16 @@ class Runtime:
     def check(self, status):
         if status:
             raise RuntimeError(self.library.ddphook_last_error().decode())
+
+    def barrier(self):
+        self.check(self.library.ddphook_barrier(self.context))
+
+    def load_module(self, library):
+        """The module of a shared object, loaded on all ranks."""
+        module = Module.in_dll(library, "ddphook_compiled_module")
+        load = self.library.ddphook_module_load
+        self.check(load(self.context, ctypes.byref(module)))
+        return module
 
     def load(self, path):
         return CompiledModule(self, path)
@@ -65,9 +77,7 @@ class CompiledModule:
     def __init__(self, runtime, path):
         self.runtime = runtime
         self.library = ctypes.CDLL(path)
-        self.module = _Module.in_dll(self.library, "ddphook_compiled_module")
-        load = runtime.library.ddphook_module_load
-        runtime.check(load(runtime.context, ctypes.byref(self.module)))
+        self.module = runtime.load_module(self.library)
         self.results = None
 
     def reduce(self, tensors):

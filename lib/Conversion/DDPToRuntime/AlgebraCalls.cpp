@@ -18,10 +18,11 @@ using namespace mlir::ddp;
 
 LogicalResult CallLowering::convert(AllReduceOp op) {
   OpBuilder builder(op);
-  Value input, output;
-  if (failed(getPointer(builder, op, op.getInput(), input)) ||
-      failed(getPointer(builder, op, op.getDestination(), output)))
+  FailureOr<SmallVector<Value>> pointers =
+      getPointers(builder, op, {op.getInput(), op.getDestination()});
+  if (failed(pointers))
     return failure();
+  Value input = pointers->front(), output = pointers->back();
   auto type = cast<MemRefType>(op.getInput().getType());
   Value number = getInteger(builder, op.getLoc(), plan.collectives.size(), 32);
   plan.collectives.push_back(
@@ -37,10 +38,11 @@ LogicalResult CallLowering::convert(AllReduceOp op) {
 LogicalResult CallLowering::convert(CastOp op) {
   OpBuilder builder(op);
   Location loc = op.getLoc();
-  Value input, output;
-  if (failed(getPointer(builder, op, op.getInput(), input)) ||
-      failed(getPointer(builder, op, op.getDestination(), output)))
+  FailureOr<SmallVector<Value>> pointers =
+      getPointers(builder, op, {op.getInput(), op.getDestination()});
+  if (failed(pointers))
     return failure();
+  Value input = pointers->front(), output = pointers->back();
   Type from = getElementTypeOf(op.getInput().getType());
   Type to = getElementTypeOf(op.getDestination().getType());
   createCall(builder, loc, "ddphook_rt_cast", Type(),
@@ -55,10 +57,11 @@ LogicalResult CallLowering::convert(CastOp op) {
 LogicalResult CallLowering::convert(ScaleOp op) {
   OpBuilder builder(op);
   Location loc = op.getLoc();
-  Value input, output;
-  if (failed(getPointer(builder, op, op.getInput(), input)) ||
-      failed(getPointer(builder, op, op.getDestination(), output)))
+  FailureOr<SmallVector<Value>> pointers =
+      getPointers(builder, op, {op.getInput(), op.getDestination()});
+  if (failed(pointers))
     return failure();
+  Value input = pointers->front(), output = pointers->back();
   Type type = op.getInput().getType();
   Value count = getInteger(builder, loc, getNumElementsOf(type), 64);
   Value dtype =

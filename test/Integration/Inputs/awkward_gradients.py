@@ -10,6 +10,7 @@ result. Nothing of ddphook or numpy is used. Not a test of kernels (parity is):
 a test that no pass lets two values share memory that they may not share.
 """
 
+import functools
 import json
 import os
 import random
@@ -321,16 +322,16 @@ def make_arguments(shapes, world, generator):
     return arguments, files
 
 
-def check(tool, module, directory, hook, entry, world, steps, generator):
-    """Runs one entry point in one process group; returns what differs."""
-    name = entry.__name__
+def check(tool, module, directory, name, compute, shapes, world, steps, generator):
+    """Runs one entry point in one process group; returns where its results are
+    not what `compute` makes of the arguments, step by step."""
     prefix = os.path.join(directory, f"{name}.{world}")
     expected = []
     for step in range(steps):
-        arguments, files = make_arguments(ENTRIES[entry], world, generator)
+        arguments, files = make_arguments(shapes, world, generator)
         for rank, tensors in enumerate(files):
             write_safetensors(f"{prefix}.in.{rank}.{step}", tensors)
-        expected.append(entry(Group(hook), *arguments))
+        expected.append(compute(*arguments))
     command = [tool, module, f"--entry={name}", f"--ranks={world}"]
     command += [f"--steps={steps}", f"--inputs={prefix}.in.{{rank}}.{{step}}"]
     command += [f"--outputs={prefix}.out.{{rank}}.{{step}}"]
@@ -339,19 +340,26 @@ def check(tool, module, directory, hook, entry, world, steps, generator):
     for step, results in enumerate(expected):
         for rank in range(world):
             found = read_results(f"{prefix}.out.{rank}.{step}")
+            where = f"{name}, {world} ranks, rank {rank}, step {step}"
             if len(found) != len(results):
-                differences.append(f"{name}: {len(found)} results")
+                differences.append(f"{where}: {len(found)} results")
             for index, value in enumerate(results):
                 want = value.lists[rank]
-                content = struct.pack(f"<{len(want)}f", *want)
-                if found.get(f"result{index}") != content:
-                    got = found.get(f"result{index}", b"")
-                    got = struct.unpack(f"<{len(got) // 4}f", got)
+                got = found.get(f"result{index}", b"")
+                if got != struct.pack(f"<{len(want)}f", *want):
+                    got = list(struct.unpack(f"<{len(got) // 4}f", got))
                     differences.append(
-                        f"{name}, {world} ranks, rank {rank}, step {step}, "
-                        f"result {index}: expected {want}, but got {list(got)}"
+                        f"{where}, result {index}: expected {want}, but got {got}"
                     )
     return differences
+
+
+def report(entries, differences):
+    """Says how a whole run went; gives the exit status."""
+    for difference in differences:
+        print("error:", difference)
+    print(f"{entries} entry points, {len(differences)} differences")
+    return 1 if differences else 0
 
 
 def main():
@@ -363,12 +371,11 @@ def main():
     for entry in ENTRIES:
         for world in (1, 2):
             differences += check(
-                tool, module, directory, hook, entry, world, 2, generator
+                *(tool, module, directory, entry.__name__),
+                *(functools.partial(entry, Group(hook)), ENTRIES[entry]),
+                *(world, 2, generator),
             )
-    for difference in differences:
-        print("error:", difference)
-    print(f"{len(ENTRIES)} entry points, {len(differences)} differences")
-    return 1 if differences else 0
+    return report(len(ENTRIES), differences)
 
 
 if __name__ == "__main__":

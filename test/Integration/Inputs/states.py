@@ -8,19 +8,16 @@ As awkward_gradients.py, for programs whose steps remember something: each entry
 point is run for some steps in new processes, so that all states begin as zeros.
 """
 
-import os
+import functools
 import random
-import struct
-import subprocess
 import sys
 
 from awkward_gradients import (
     Group,
     PerRank,
+    check,
     f32,
-    make_arguments,
-    read_results,
-    write_safetensors,
+    report,
 )
 
 SEED, STEPS = 1723, 4
@@ -209,38 +206,6 @@ ENTRIES = {
 }
 
 
-def check(tool, module, directory, name, world, generator):
-    """Runs one entry point in one process group; returns what differs."""
-    model, shapes = ENTRIES[name]
-    prefix = os.path.join(directory, f"{name}.{world}")
-    states, expected = States(world), []
-    for step in range(STEPS):
-        arguments, files = make_arguments(shapes, world, generator)
-        for rank, tensors in enumerate(files):
-            write_safetensors(f"{prefix}.in.{rank}.{step}", tensors)
-        expected.append(model(Group("allreduce"), states, *arguments))
-    command = [tool, module, f"--entry={name}", f"--ranks={world}"]
-    command += [f"--steps={STEPS}", f"--inputs={prefix}.in.{{rank}}.{{step}}"]
-    command += [f"--outputs={prefix}.out.{{rank}}.{{step}}"]
-    subprocess.run(command, check=True, timeout=120)
-    differences = []
-    for step, results in enumerate(expected):
-        for rank in range(world):
-            found = read_results(f"{prefix}.out.{rank}.{step}")
-            where = f"{name}, {world} ranks, rank {rank}, step {step}"
-            if len(found) != len(results):
-                differences.append(f"{where}: {len(found)} results")
-            for index, value in enumerate(results):
-                want = value.lists[rank]
-                got = found.get(f"result{index}", b"")
-                if got != struct.pack(f"<{len(want)}f", *want):
-                    got = list(struct.unpack(f"<{len(got) // 4}f", got))
-                    differences.append(
-                        f"{where}, result {index}: expected {want}, but got {got}"
-                    )
-    return differences
-
-
 def main():
     tool, module, directory = sys.argv[1:]
     print(f"seed {SEED}")
@@ -248,11 +213,13 @@ def main():
     differences = []
     for name in ENTRIES:
         for world in (1, 2):
-            differences += check(tool, module, directory, name, world, generator)
-    for difference in differences:
-        print("error:", difference)
-    print(f"{len(ENTRIES)} entry points, {len(differences)} differences")
-    return 1 if differences else 0
+            model, shapes = ENTRIES[name]
+            compute = functools.partial(model, Group("allreduce"), States(world))
+            differences += check(
+                *(tool, module, directory, name, compute, shapes),
+                *(world, STEPS, generator),
+            )
+    return report(len(ENTRIES), differences)
 
 
 if __name__ == "__main__":

@@ -24,86 +24,70 @@ using namespace mlir::ddp;
 // Syntax
 //===----------------------------------------------------------------------===//
 
-/// mean | sum
-static ParseResult parseReduction(OpAsmParser &parser,
-                                  ReductionAttr &reduction) {
+/// An enum's keyword alone: assembly formats would put it into brackets.
+template <typename AttrT, typename SymbolizeT>
+static ParseResult parseKeywordOf(OpAsmParser &parser, AttrT &attr,
+                                  SymbolizeT symbolize, StringRef expected) {
   StringRef keyword;
   SMLoc location = parser.getCurrentLocation();
   if (parser.parseKeyword(&keyword))
     return failure();
-  std::optional<Reduction> kind = symbolizeReduction(keyword);
-  if (!kind)
+  auto value = symbolize(keyword);
+  if (!value)
     return parser.emitError(location)
-           << "expected 'mean' or 'sum', but got '" << keyword << "'";
-  reduction = ReductionAttr::get(parser.getContext(), *kind);
+           << "expected " << expected << ", but got '" << keyword << "'";
+  attr = AttrT::get(parser.getContext(), *value);
   return success();
+}
+
+/// mean | sum
+static ParseResult parseReduction(OpAsmParser &parser, ReductionAttr &value) {
+  return parseKeywordOf(
+      parser, value, [](StringRef text) { return symbolizeReduction(text); },
+      "'mean' or 'sum'");
 }
 
 static void printReduction(OpAsmPrinter &printer, Operation *,
-                           ReductionAttr reduction) {
-  printer << stringifyReduction(reduction.getValue());
+                           ReductionAttr value) {
+  printer << stringifyReduction(value.getValue());
 }
 
 /// intra_node | inter_node
-static ParseResult parsePlacement(OpAsmParser &parser,
-                                  PlacementAttr &placement) {
-  StringRef keyword;
-  SMLoc location = parser.getCurrentLocation();
-  if (parser.parseKeyword(&keyword))
-    return failure();
-  std::optional<Placement> kind = symbolizePlacement(keyword);
-  if (!kind)
-    return parser.emitError(location)
-           << "expected 'intra_node' or 'inter_node', but got '" << keyword
-           << "'";
-  placement = PlacementAttr::get(parser.getContext(), *kind);
-  return success();
+static ParseResult parsePlacement(OpAsmParser &parser, PlacementAttr &value) {
+  return parseKeywordOf(
+      parser, value, [](StringRef text) { return symbolizePlacement(text); },
+      "'intra_node' or 'inter_node'");
 }
 
 static void printPlacement(OpAsmPrinter &printer, Operation *,
-                           PlacementAttr placement) {
-  printer << stringifyPlacement(placement.getValue());
+                           PlacementAttr value) {
+  printer << stringifyPlacement(value.getValue());
 }
 
 /// replicated | per_rank
 static ParseResult parseStatePlacement(OpAsmParser &parser,
-                                       StatePlacementAttr &placement) {
-  StringRef keyword;
-  SMLoc location = parser.getCurrentLocation();
-  if (parser.parseKeyword(&keyword))
-    return failure();
-  std::optional<StatePlacement> kind = symbolizeStatePlacement(keyword);
-  if (!kind)
-    return parser.emitError(location)
-           << "expected 'replicated' or 'per_rank', but got '" << keyword
-           << "'";
-  placement = StatePlacementAttr::get(parser.getContext(), *kind);
-  return success();
+                                       StatePlacementAttr &value) {
+  return parseKeywordOf(
+      parser, value,
+      [](StringRef text) { return symbolizeStatePlacement(text); },
+      "'replicated' or 'per_rank'");
 }
 
 static void printStatePlacement(OpAsmPrinter &printer, Operation *,
-                                StatePlacementAttr placement) {
-  printer << stringifyStatePlacement(placement.getValue());
+                                StatePlacementAttr value) {
+  printer << stringifyStatePlacement(value.getValue());
 }
 
 /// zero | normal | mt19937
-static ParseResult parseStateInit(OpAsmParser &parser, StateInitAttr &init) {
-  StringRef keyword;
-  SMLoc location = parser.getCurrentLocation();
-  if (parser.parseKeyword(&keyword))
-    return failure();
-  std::optional<StateInit> kind = symbolizeStateInit(keyword);
-  if (!kind)
-    return parser.emitError(location)
-           << "expected 'zero', 'normal' or 'mt19937', but got '" << keyword
-           << "'";
-  init = StateInitAttr::get(parser.getContext(), *kind);
-  return success();
+static ParseResult parseStateInit(OpAsmParser &parser, StateInitAttr &value) {
+  return parseKeywordOf(
+      parser, value, [](StringRef text) { return symbolizeStateInit(text); },
+      "'zero', 'normal' or 'mt19937'");
 }
 
 static void printStateInit(OpAsmPrinter &printer, Operation *,
-                           StateInitAttr init) {
-  printer << stringifyStateInit(init.getValue());
+                           StateInitAttr value) {
+  printer << stringifyStateInit(value.getValue());
 }
 
 //===----------------------------------------------------------------------===//
