@@ -164,12 +164,6 @@ static PowerSGDCompression getCompression(BatchedPowerSGDHookAttr hook,
 // The hooks
 //===----------------------------------------------------------------------===//
 
-LogicalResult
-PowerSGDHookAttr::verifyBucket(BucketType,
-                               function_ref<InFlightDiagnostic()>) const {
-  return success();
-}
-
 FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
                                           const BucketReduction &reduction,
                                           BucketValue bucket) const {

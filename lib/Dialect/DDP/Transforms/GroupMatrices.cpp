@@ -214,8 +214,8 @@ void GroupBuilder::add(const Group &group) {
   bool hasRest = !group.others.empty();
   bool isPacked = project.getPacked() && hasRest;
 
-  // P is where the rest is not.
-  int64_t rank0 = members.size();
+  // Where the rest travels with P, it lies behind it.
+  int64_t numMatrices = members.size();
   BucketType restType = getSubBucket(bucket, group.others);
   BucketType pType = take(step.orthogonalize.getInput(), group.matrices);
   SmallVector<Type> types;
@@ -241,8 +241,8 @@ void GroupBuilder::add(const Group &group) {
   Value p = reduce(step.reduceP, projected.getValues()[projected.getPNumber()]);
   Value rest;
   if (isPacked) {
-    rest = extract(p, rank0, group.others.size());
-    p = extract(p, 0, rank0);
+    rest = extract(p, numMatrices, group.others.size());
+    p = extract(p, 0, numMatrices);
   } else if (hasRest) {
     rest = reduce(step.reduceRest, projected.getValues().back());
   }

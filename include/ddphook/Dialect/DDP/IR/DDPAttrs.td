@@ -144,9 +144,10 @@ def DDP_WrapHook
   let genVerifyDecl = 1;
 }
 
-class DDP_PowerSGDBase<string name, string attrMnemonic>
+class DDP_PowerSGDBase<string name, string attrMnemonic,
+                       list<string> methods = []>
     : DDP_Hook<name, attrMnemonic,
-               ["verifyBucket", "getStateBytes", "getWireType"]> {
+               !listconcat(["getStateBytes", "getWireType"], methods)> {
   string options = [{
     Parameters have PyTorch's names and defaults. Until iteration
     `start_powerSGD_iter` the bucket is all-reduced as it is. A logging frequency
@@ -208,7 +209,8 @@ def DDP_PowerSGDHook : DDP_PowerSGDBase<"PowerSGDHook", "powersgd"> {
 }
 
 def DDP_BatchedPowerSGDHook
-    : DDP_PowerSGDBase<"BatchedPowerSGDHook", "batched_powersgd"> {
+    : DDP_PowerSGDBase<"BatchedPowerSGDHook", "batched_powersgd",
+                       ["verifyBucket"]> {
   let summary = "low-rank approximation of a bucket as one square matrix";
   let description = [{
     PyTorch's `batched_powerSGD_hook`: the whole bucket, filled up with zeros, is
