@@ -345,7 +345,7 @@ LLVM::GlobalOp EntryPointEmitter::emitString(StringRef symbol, StringRef text) {
 void EntryPointEmitter::emitTables(const EntryPointTable &table,
                                    ArrayRef<LLVM::LLVMFuncOp> invokes) {
   static_assert(sizeof(ddphook_compiled_entry_t) == 16 &&
-                    sizeof(ddphook_compiled_module_t) == 56,
+                    sizeof(ddphook_compiled_module_t) == 72,
                 "the tables below have the fields of another version");
   Type i32 = b.getI32Type(), i64 = b.getI64Type();
   auto entryType =
@@ -368,7 +368,8 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
   });
 
   auto moduleType = LLVM::LLVMStructType::getLiteral(
-      b.getContext(), {i32, i32, ptr(), i64, i64, ptr(), i64, ptr()});
+      b.getContext(),
+      {i32, i32, ptr(), i64, i64, ptr(), i64, ptr(), ptr(), i64});
   std::string moduleName = (name + "_module").str();
   emitGlobal(moduleName, moduleType, /*external=*/true, [&] {
     auto hash = static_cast<int64_t>(llvm::xxh3_64bits(table.plan));
@@ -380,7 +381,8 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
                       constant(i64, hash),
                       addressOf((kDefinitionPrefix + kHandleGlobalName).str()),
                       constant(i64, static_cast<int64_t>(invokes.size())),
-                      addressOf(entriesName)});
+                      addressOf(entriesName), LLVM::ZeroOp::create(b, ptr()),
+                      constant(i64, 0)});
   });
   if (!shared)
     return;

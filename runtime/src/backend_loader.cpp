@@ -38,12 +38,14 @@ static Status checkTable(const std::string &file,
                  "version %u of %zu bytes",
                  file.c_str(), DDPHOOK_BACKEND_ABI_VERSION, table->abi_version,
                  table->struct_size);
-  bool isWhole = table->name && table->device_create && table->device_destroy &&
-                 table->memory_alloc && table->memory_free &&
-                 table->communicator_create && table->communicator_destroy &&
-                 table->cast && table->divide && table->scale &&
-                 table->all_reduce && table->all_reduce_start && table->wait &&
-                 table->abort;
+  bool isWhole =
+      table->name && table->device_create && table->device_destroy &&
+      table->memory_alloc && table->memory_free && table->memory_write &&
+      table->memory_read && table->memory_copy && table->stream_set &&
+      table->synchronize && table->communicator_create &&
+      table->communicator_destroy && table->cast && table->divide &&
+      table->scale && table->add && table->subtract && table->all_reduce &&
+      table->all_reduce_start && table->wait && table->abort;
   if (!isWhole)
     return error(DDPHOOK_UNSUPPORTED, "%s lacks a function", file.c_str());
   return Status::ok();

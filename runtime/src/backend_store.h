@@ -28,7 +28,8 @@ Status fromBackendError(ddphook_status_t code,
 
 /// Runs `function`, which returns a Status, for a caller beyond a C ABI: no
 /// exception gets out.
-template <typename Function> Status withoutExceptions(Function &&function) {
+template <typename Function>
+Status withoutExceptions(Function &&function) {
   try {
     return function();
   } catch (const std::bad_alloc &) {

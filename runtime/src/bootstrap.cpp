@@ -316,6 +316,8 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
   chooseText(options.backend, "DDPHOOK_BACKEND", reader, &result->backend);
   chooseText(options.transport, "DDPHOOK_TRANSPORT", reader,
              &result->transport);
+  chooseText(options.backend_options, "DDPHOOK_BACKEND_OPTIONS", reader,
+             &result->backendOptions);
   chooseText(nullptr, "DDPHOOK_NODE", reader, &result->nodeOverride);
   for (const char *variable : {"SLURM_JOB_ID", "PMIX_NAMESPACE",
                                "TORCHELASTIC_RUN_ID", "DDPHOOK_RUN_ID"})

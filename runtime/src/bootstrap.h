@@ -40,6 +40,7 @@ struct Bootstrap {
   std::string nodeOverride;
   std::string backend = "host";
   std::string transport = "auto";
+  std::string backendOptions;
   double timeoutSeconds = 300;
 };
 

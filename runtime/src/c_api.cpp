@@ -16,10 +16,6 @@
 
 using namespace ddphook;
 
-struct ddphook_context {
-  std::unique_ptr<Context> impl;
-};
-
 std::string &ddphook::lastError() {
   thread_local std::string text;
   return text;
@@ -152,6 +148,18 @@ void *ddphook_rt_state(ddphook_module_t *module, int32_t state) {
   void *memory = nullptr;
   inStep(module, [&] { memory = module->stateMemory(state); });
   return memory;
+}
+
+void ddphook_rt_copy(ddphook_module_t *module, const void *in, void *out,
+                     int64_t bytes) {
+  inStep(module, [&] { module->copy(in, out, bytes); });
+}
+
+void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
+                       const int64_t *grid, const int64_t *block,
+                       int64_t shared_bytes, void **arguments) {
+  inStep(module,
+         [&] { module->launch(kernel, grid, block, shared_bytes, arguments); });
 }
 
 void ddphook_rt_all_reduce(ddphook_module_t *module, int32_t collective,

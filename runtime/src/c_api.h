@@ -13,7 +13,13 @@
 #include "context.h"
 #include "module.h"
 
+#include <memory>
 #include <string>
+
+/// What a context's handle points to.
+struct ddphook_context {
+  std::unique_ptr<ddphook::Context> impl;
+};
 
 namespace ddphook {
 
@@ -22,7 +28,8 @@ std::string &lastError();
 
 /// Runs the body of a public function, which gives a Status, and keeps its
 /// message for ddphook_last_error().
-template <typename Function> ddphook_status_t publish(Function &&function) {
+template <typename Function>
+ddphook_status_t publish(Function &&function) {
   Status status = withoutExceptions(std::forward<Function>(function));
   if (!status.isOk())
     lastError() = status.message();

@@ -105,6 +105,7 @@ Status Context::openBackend() {
   config.transport = place.transport.c_str();
   config.local_address = address.c_str();
   config.timeout_s = place.timeoutSeconds;
+  config.options = place.backendOptions.c_str();
   ddphook_backend_error_t message = {};
   DDPHOOK_RETURN_IF_ERROR(fromBackendError(
       backendTable->device_create(&config, &openDevice, &message), message));
@@ -195,6 +196,22 @@ Status Context::allGather(const std::string &what, const std::string &mine,
     return failure();
   return failIfFinal(exchange->allGather(
       what, mine, Deadline::after(place.timeoutSeconds), all));
+}
+
+Status Context::setStream(void *stream) {
+  ddphook_backend_error_t message = {};
+  DDPHOOK_RETURN_IF_ERROR(fromBackendError(
+      backendTable->stream_set(openDevice, stream, &message), message));
+  isOnCallersStream = stream != nullptr;
+  return Status::ok();
+}
+
+Status Context::synchronize() {
+  if (hasFailed())
+    return failure();
+  ddphook_backend_error_t message = {};
+  return failIfFinal(fromBackendError(
+      backendTable->synchronize(openDevice, &message), message));
 }
 
 Status Context::barrier() {

@@ -54,6 +54,12 @@ public:
   ddphook_device_t *device() const { return openDevice; }
   const ddphook_backend_store_t &storeTable() const { return table; }
 
+  /// Runs all work on the caller's queue, or again on the device's own.
+  Status setStream(void *stream);
+  bool hasCallersStream() const { return isOnCallersStream; }
+  /// Waits for the device. Its failures are final.
+  Status synchronize();
+
   /// Fast: whether failure() is not OK.
   bool hasFailed() const { return failed.load(std::memory_order_acquire); }
   /// The failure after which the context can only be destroyed.
@@ -90,6 +96,8 @@ private:
 
   const ddphook_backend_t *backendTable = nullptr;
   ddphook_device_t *openDevice = nullptr;
+
+  bool isOnCallersStream = false;
 
   int64_t moduleNumber = 0;
   int64_t broadcastNumber = 0;

@@ -38,6 +38,8 @@ ddphook_module::~ddphook_module() {
     (void)context.backend().wait(context.device(), lastTicket, &message);
   }
   destroyMatrices();
+  if (kernels)
+    context.backend().kernels_unload(context.device(), kernels);
   for (ModuleGroup &group : groups)
     if (group.communicator)
       context.backend().communicator_destroy(context.device(),
@@ -73,6 +75,11 @@ Status ddphook_module::leave() {
   if (lastTicket > 0)
     wait(lastTicket);
   lastTicket = 0;
+  if (!context.hasCallersStream() && stepFailure.isOk()) {
+    ddphook_backend_error_t message = {};
+    finishCall(context.backend().synchronize(context.device(), &message),
+               message);
+  }
   currentEntry = -1;
   if (stepFailure.isOk() && context.hasFailed())
     stepFailure = context.failure();
@@ -224,6 +231,53 @@ void ddphook_module::wait(int64_t ticket) {
   finishCall(context.backend().wait(context.device(),
                                     stepFailure.isOk() ? ticket : lastTicket,
                                     &message),
+             message);
+}
+
+void ddphook_module::copy(const void *in, void *out, int64_t bytes) {
+  if (!canRun("ddphook_rt_copy") ||
+      !checkArrays("ddphook_rt_copy", in, out, bytes) || bytes == 0)
+    return;
+  ddphook_backend_error_t message = {};
+  finishCall(context.backend().memory_copy(context.device(), out, in,
+                                           static_cast<uint64_t>(bytes),
+                                           &message),
+             message);
+}
+
+Status ddphook_module::loadKernels() {
+  if (plan.kernels.empty())
+    return Status::ok();
+  const ddphook_backend_t &backend = context.backend();
+  if (!backend.kernels_load || !backend.kernels_unload || !backend.launch)
+    return error(DDPHOOK_UNSUPPORTED,
+                 "the module has kernels of a device, which the backend '%s' "
+                 "cannot run",
+                 backend.name);
+  std::vector<const char *> names;
+  for (const std::string &name : plan.kernels)
+    names.push_back(name.c_str());
+  ddphook_backend_error_t message = {};
+  return fromBackendError(
+      backend.kernels_load(
+          context.device(), compiled->device_code, compiled->device_code_size,
+          names.data(), static_cast<int64_t>(names.size()), &kernels, &message),
+      message);
+}
+
+void ddphook_module::launch(int32_t kernel, const int64_t *grid,
+                            const int64_t *block, int64_t sharedBytes,
+                            void **arguments) {
+  const char *call = "ddphook_rt_launch";
+  if (!canRun(call))
+    return;
+  if (kernel < 0 || static_cast<size_t>(kernel) >= plan.kernels.size())
+    return failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                          "%s: expected one of %zu kernels, but got %d", call,
+                          plan.kernels.size(), kernel));
+  ddphook_backend_error_t message = {};
+  finishCall(context.backend().launch(context.device(), kernels, kernel, grid,
+                                      block, sharedBytes, arguments, &message),
              message);
 }
 

@@ -16,9 +16,9 @@
 #include "process_groups.h"
 
 #include <initializer_list>
+#include <map>
 #include <set>
 #include <string>
-#include <map>
 #include <vector>
 
 namespace ddphook {
@@ -67,6 +67,9 @@ struct ddphook_module {
   // The rest keeps the first failure of the step for leave(), and does nothing
   // after it.
   void *stateMemory(int32_t state);
+  void copy(const void *in, void *out, int64_t bytes);
+  void launch(int32_t kernel, const int64_t *grid, const int64_t *block,
+              int64_t sharedBytes, void **arguments);
   void allReduce(int32_t collective, const void *in, void *out);
   int64_t startAllReduce(int32_t collective, const void *in, void *out);
   void wait(int64_t ticket);
@@ -94,8 +97,10 @@ struct ddphook_module {
   void countCompression(int32_t bucket, int64_t before, int64_t after,
                         int64_t iteration, int64_t frequency);
 
-  /// Prepares the plan's matrix lists on the device; for loading.
+  /// Prepares the plan's matrix lists on the device, and loads the module's
+  /// kernels; for loading.
   ddphook::Status createMatrices();
+  ddphook::Status loadKernels();
 
   /// Keeps `status` as the step's failure; with that the whole job fails: this
   /// rank will not take part in the step's other collectives.
@@ -139,6 +144,7 @@ private:
   ddphook::Status stepFailure;
   /// One for each matrix list of the plan, once they are created.
   std::vector<ddphook_matrices_t *> matrices;
+  ddphook_kernels_t *kernels = nullptr; // null when the plan has none
   /// Where random numbers are drawn; kept from step to step.
   std::vector<char> randomNumbers;
 };

@@ -35,7 +35,8 @@ static Status checkCompiled(const ddphook_compiled_module_t *compiled) {
                  DDPHOOK_ABI_VERSION, compiled->abi_version,
                  compiled->struct_size);
   if (!compiled->plan || !compiled->handle ||
-      (compiled->entry_count > 0 && !compiled->entries))
+      (compiled->entry_count > 0 && !compiled->entries) ||
+      (compiled->device_code_size > 0 && !compiled->device_code))
     return error(DDPHOOK_DATA_LOSS,
                  "the module lacks its plan, its handle or its entry points");
   if (*compiled->handle)
@@ -73,6 +74,13 @@ static Status prepare(ddphook_module &module, Context &context) {
   DDPHOOK_RETURN_IF_ERROR(
       parsePlan({compiled->plan, compiled->plan_size}, &module.plan));
   DDPHOOK_RETURN_IF_ERROR(checkEntries(module.plan, *compiled));
+  if (module.plan.needsHostMemory && !context.backend().memory_is_host)
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "the module reads and writes memory of the host itself, which "
+                 "the backend '%s' does not have: expected one compiled for a "
+                 "device",
+                 context.backend().name);
+  DDPHOOK_RETURN_IF_ERROR(module.loadKernels());
   DDPHOOK_RETURN_IF_ERROR(module.createMatrices());
   DDPHOOK_RETURN_IF_ERROR(module.arena.allocate(context, module.plan.arena));
   DDPHOOK_RETURN_IF_ERROR(

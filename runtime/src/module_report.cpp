@@ -67,7 +67,7 @@ void ddphook_module::countCompression(int32_t bucket, int64_t before,
                plan.buckets[static_cast<size_t>(bucket)].name.c_str(),
                static_cast<long long>(iteration),
                static_cast<long long>(before), static_cast<long long>(after),
-               after > 0 ? static_cast<double>(before) /
-                               static_cast<double>(after)
-                         : 0.0);
+               after > 0
+                   ? static_cast<double>(before) / static_cast<double>(after)
+                   : 0.0);
 }

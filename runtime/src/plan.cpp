@@ -153,12 +153,13 @@ static PlanArena readArena(const Reader &at) {
   return arena;
 }
 
-static PlanValue readValue(const Reader &at, const char *lastKey) {
+static PlanValue readValue(const Reader &at,
+                           std::initializer_list<const char *> keys) {
   static const std::map<std::string, int64_t> sizes = {
       {"f16", 2}, {"bf16", 2}, {"f32", 4}, {"f64", 8}, {"i1", 1},
       {"i8", 1},  {"i16", 2},  {"i32", 4}, {"i64", 8}, {"index", 8}};
   PlanValue value;
-  if (!at.expectKeys({"dtype", "shape", lastKey}))
+  if (!at.expectKeys(keys))
     return value;
   value.dtype = at["dtype"].text();
   auto found = sizes.find(value.dtype);
@@ -179,12 +180,18 @@ static void readEntry(const Reader &at, Names *names, Plan *plan) {
   entry.name = at["name"].text();
   names->add(at["name"], entry.name);
   at["arguments"].forEach([&](const Reader &argument) {
-    entry.arguments.push_back(readValue(argument, "inout"));
-    if (argument.isOk())
-      entry.arguments.back().isInout = argument["inout"].boolean();
+    PlanValue value =
+        readValue(argument, {"dtype", "shape", "scalar", "inout"});
+    if (argument.isOk()) {
+      value.isScalar = argument["scalar"].boolean();
+      value.isInout = argument["inout"].boolean();
+      if (value.isScalar && (value.isInout || !value.shape.empty()))
+        argument["scalar"].fail("false of what has a shape or is written");
+    }
+    entry.arguments.push_back(std::move(value));
   });
   at["results"].forEach([&](const Reader &result) {
-    PlanValue value = readValue(result, "argument");
+    PlanValue value = readValue(result, {"dtype", "shape", "argument"});
     if (!result.isOk())
       return;
     int64_t last = static_cast<int64_t>(entry.arguments.size()) - 1;
@@ -247,12 +254,22 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
 
   Status failure;
   Reader top(json, "", &failure);
-  if (!top.expectKeys({"abi", "process_groups", "buckets", "states",
-                       "matrix_lists", "collectives", "arena", "state_arena",
-                       "entries"}))
+  if (!top.expectKeys({"abi", "memory", "kernels", "process_groups", "buckets",
+                       "states", "matrix_lists", "collectives", "arena",
+                       "state_arena", "entries"}))
     return failure;
   Plan result;
-  Names groups, buckets, states, entries;
+  Names groups, buckets, states, entries, kernels;
+  const std::string memory = top["memory"].text();
+  if (memory != "host" && memory != "device")
+    top["memory"].fail("\"host\" or \"device\"");
+  result.needsHostMemory = memory == "host";
+  top["kernels"].forEach([&](const Reader &at) {
+    kernels.add(at, at.text());
+    result.kernels.push_back(at.text());
+  });
+  if (result.needsHostMemory && !result.kernels.empty())
+    top["kernels"].fail("none in host memory");
   result.arena = readArena(top["arena"]);
   result.stateArena = readArena(top["state_arena"]);
   top["process_groups"].forEach(

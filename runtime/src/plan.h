@@ -105,6 +105,7 @@ struct PlanValue {
   std::string dtype; // of PlanEntry's larger set of types
   int64_t elementBytes = 0;
   Shape shape;
+  bool isScalar = false; // arguments: a value, not an array of one
   bool isInout = false;  // arguments
   int64_t argument = -1; // results: the argument that it is
 };
@@ -116,6 +117,9 @@ struct PlanEntry {
 };
 
 struct Plan {
+  /// Whether compiled code reads and writes arrays itself.
+  bool needsHostMemory = true;
+  std::vector<std::string> kernels;
   std::vector<PlanProcessGroup> processGroups;
   std::vector<PlanBucket> buckets;
   std::vector<PlanState> states;

@@ -14,7 +14,8 @@ using namespace ddphook::wire;
 /// The last byte is the protocol's version.
 static constexpr std::string_view magic = "ddphook\1";
 
-template <typename Integer> static void put(std::string &bytes, Integer value) {
+template <typename Integer>
+static void put(std::string &bytes, Integer value) {
   for (size_t i = 0; i < sizeof(Integer); ++i)
     bytes.push_back(static_cast<char>((value >> (8 * i)) & 0xff));
 }

@@ -144,11 +144,11 @@ TEST_F(CApi, MalformedModules) {
   };
   using Module = TestModule;
   EXPECT_EQ(load([](Module &m) { m.compiled.abi_version = 9; }),
-            "UNSUPPORTED: expected a module compiled for ABI version 2, but "
-            "got version 9 of 56 bytes");
+            "UNSUPPORTED: expected a module compiled for ABI version 3, but "
+            "got version 9 of 72 bytes");
   EXPECT_EQ(load([](Module &m) { m.compiled.struct_size = 8; }),
-            "UNSUPPORTED: expected a module compiled for ABI version 2, but "
-            "got version 2 of 8 bytes");
+            "UNSUPPORTED: expected a module compiled for ABI version 3, but "
+            "got version 3 of 8 bytes");
   EXPECT_EQ(load([](Module &m) { m.compiled.plan = nullptr; }),
             "DATA_LOSS: the module lacks its plan, its handle or its entry "
             "points");
@@ -174,9 +174,9 @@ TEST_F(CApi, MalformedModules) {
   EXPECT_EQ(load([](Module &m) { m.setPlan("{}"); }),
             "DATA_LOSS: malformed plan: it names no ABI version");
   EXPECT_EQ(load([](Module &m) {
-              m.setPlan(replaced(R"("abi":2)", R"("abi":1)", m.plan));
+              m.setPlan(replaced(R"("abi":3)", R"("abi":1)", m.plan));
             }),
-            "UNSUPPORTED: expected a plan for ABI version 2, but got one for "
+            "UNSUPPORTED: expected a plan for ABI version 3, but got one for "
             "1");
   EXPECT_EQ(load([](Module &m) {
               m.setPlan(replaced(R"("arena":{"bytes":0)",
@@ -404,7 +404,7 @@ TEST(Backend, FromALibrary) {
   EXPECT_EQ(
       createWith("outdated")
           .find("UNSUPPORTED: expected libddphook_backend_outdated.so to have "
-                "version 2 of the backend ABI, but got version 99 of "),
+                "version 3 of the backend ABI, but got version 99 of "),
       0u);
   ddphook_options_t options = {};
   options.struct_size = sizeof(options);

@@ -38,7 +38,8 @@ static Status findIn(const std::string &plan, const std::string &name,
 
 static std::string makePlan(const std::string &arguments,
                             const std::string &results) {
-  return "{\"abi\":2,\"process_groups\":[],\"buckets\":[],\"states\":[],"
+  return "{\"abi\":3,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[],"
+         "\"buckets\":[],\"states\":[],"
          "\"matrix_lists\":[],"
          "\"collectives\":[],\"arena\":{\"bytes\":0,\"alignment\":64},"
          "\"state_arena\":{\"bytes\":0,\"alignment\":64},"
@@ -60,8 +61,9 @@ TEST(EntrySignature, IsReadFromThePlan) {
   std::string arguments;
   for (const auto &row : table)
     arguments += std::string("{\"dtype\":\"") + row.name +
-                 "\",\"shape\":[2,3],\"inout\":false},";
-  arguments += "{\"dtype\":\"i1\",\"shape\":[],\"inout\":true}";
+                 "\",\"shape\":[2,3],\"scalar\":false,\"inout\":false},";
+  arguments +=
+      "{\"dtype\":\"i1\",\"shape\":[],\"scalar\":false,\"inout\":true}";
   EntrySignature signature;
   Status status = findIn(
       makePlan(arguments, "{\"dtype\":\"index\",\"shape\":[0],\"argument\":-1},"
@@ -92,8 +94,10 @@ TEST(EntrySignature, NamesEveryDefect) {
       {"{}", "train", "unknown entry 'train', expected 'step', 'eval'"},
       {"{", "step", "malformed plan: "},
       {makePlan("", ""), "eval", "malformed plan: entry 'eval' is missing"},
-      {makePlan("{\"dtype\":\"f8\",\"shape\":[],\"inout\":false}", ""), "step",
-       "malformed plan: entries[0].arguments[0].dtype: "},
+      {makePlan(
+           "{\"dtype\":\"f8\",\"shape\":[],\"scalar\":false,\"inout\":false}",
+           ""),
+       "step", "malformed plan: entries[0].arguments[0].dtype: "},
   };
   for (const auto &row : table) {
     EntrySignature signature;

@@ -252,7 +252,8 @@ TEST_F(LowRankCalls, WrongCalls) {
       {[&](auto *h) { ddphook_rt_matmul(h, 0, 0, x, nullptr, x); },
        "ddphook_rt_matmul: expected 3 arrays, but got a null pointer"},
       {[&](auto *h) { ddphook_rt_orthogonalize(h, 0, 4, x, x, 0); },
-       "ddphook_rt_orthogonalize: expected the factor 0 or 1, or 2 more, but got "
+       "ddphook_rt_orthogonalize: expected the factor 0 or 1, or 2 more, but "
+       "got "
        "4"},
       {[&](auto *h) { ddphook_rt_project(h, 0, x, x, x, nullptr, x, x); },
        "ddphook_rt_project: expected both arrays of error feedback or none, "

@@ -18,7 +18,7 @@ using namespace ddphook;
 
 /// The example of docs/plan.md, with more of everything.
 static const std::string goodPlan =
-    R"({"abi":2,"process_groups":[{"name":"dp","size":0,"ranks":[],)"
+    R"({"abi":3,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
     R"("placement":"","parent":""},{"name":"pairs","size":2,)"
     R"("ranks":[[0,2],[3,1]],"placement":"","parent":"dp"}],)"
     R"("buckets":[{"name":"b0","group":"dp","reduction":"mean","dtype":"f32",)"
@@ -40,8 +40,8 @@ static const std::string goodPlan =
     R"("arena":{"bytes":240832,"alignment":64},)"
     R"("state_arena":{"bytes":243364,"alignment":128},)"
     R"("entries":[{"name":"step","arguments":[{"dtype":"f32",)"
-    R"("shape":[300,200],"inout":true},{"dtype":"i1","shape":[],)"
-    R"("inout":false}],"results":[{"dtype":"f32","shape":[300,200],)"
+    R"("shape":[300,200],"scalar":false,"inout":true},{"dtype":"i1","shape":[],)"
+    R"("scalar":false,"inout":false}],"results":[{"dtype":"f32","shape":[300,200],)"
     R"("argument":0},{"dtype":"index","shape":[0,7],"argument":-1}]}]})";
 
 static std::string replaced(const std::string &from, const std::string &to,
@@ -119,13 +119,13 @@ TEST(Plan, Parses) {
 }
 
 TEST(Plan, OtherAbiVersions) {
-  Status status = parse(replaced(R"("abi":2)", R"("abi":1)"));
+  Status status = parse(replaced(R"("abi":3)", R"("abi":1)"));
   EXPECT_EQ(status.code(), DDPHOOK_UNSUPPORTED);
   EXPECT_EQ(status.message(),
-            "expected a plan for ABI version 2, but got one for 1");
+            "expected a plan for ABI version 3, but got one for 1");
   // Whatever else such a plan holds.
   EXPECT_EQ(parse(R"({"abi":77,"new":[]})").code(), DDPHOOK_UNSUPPORTED);
-  expectBad(replaced(R"("abi":2)", R"("abi":"2")"), "names no ABI version");
+  expectBad(replaced(R"("abi":3)", R"("abi":"3")"), "names no ABI version");
   expectBad("[]", "names no ABI version");
 }
 
@@ -136,9 +136,10 @@ TEST(Plan, IsNoJson) {
   expectBad(replaced(R"("size":2,)", R"("size":2,"size":2,)"),
             "an object has a key twice");
   std::string deep(500000, '[');
-  expectBad(R"({"abi":2,"process_groups":)" + deep, "nested too deeply");
-  expectBad(R"({"abi":2,"process_groups":)" + deep + std::string(500000, ']') +
-                "}",
+  expectBad(R"({"abi":3,"memory":"host","kernels":[],"process_groups":)" + deep,
+            "nested too deeply");
+  expectBad(R"({"abi":3,"memory":"host","kernels":[],"process_groups":)" +
+                deep + std::string(500000, ']') + "}",
             "nested too deeply");
 }
 
@@ -219,7 +220,7 @@ TEST(Plan, WrongTypesAndRanges) {
             "entries[0]: expected an object, but got 7");
   expectBad(replaced(R"("states":[)", R"("states":[[[]],)"),
             "states[0]: expected an object");
-  expectBad(R"({"abi":2})", "the whole: expected a key 'process_groups'");
+  expectBad(R"({"abi":3})", "the whole: expected a key 'memory'");
 }
 
 TEST(Plan, BadStates) {
@@ -422,13 +423,13 @@ TEST(PlanDifference, NamesTheFirst) {
 static Status resolve(const std::string &groups, const std::string &nodes,
                       int rank, std::vector<GroupMembers> *members) {
   Plan plan;
-  Status status =
-      parsePlan(R"({"abi":2,"process_groups":)" + groups +
-                    R"(,"buckets":[],"states":[],"matrix_lists":[],)"
-                    R"("collectives":[],)"
-                    R"("arena":{"bytes":0,"alignment":1},)"
-                    R"("state_arena":{"bytes":0,"alignment":1},"entries":[]})",
-                &plan);
+  Status status = parsePlan(
+      R"({"abi":3,"memory":"host","kernels":[],"process_groups":)" + groups +
+          R"(,"buckets":[],"states":[],"matrix_lists":[],)"
+          R"("collectives":[],)"
+          R"("arena":{"bytes":0,"alignment":1},)"
+          R"("state_arena":{"bytes":0,"alignment":1},"entries":[]})",
+      &plan);
   EXPECT_TRUE(status.isOk()) << status.message();
   std::vector<MachineIdentity> machines;
   for (char node : nodes)

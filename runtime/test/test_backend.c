@@ -57,6 +57,28 @@ static void memoryFree(ddphook_device_t *device, void *memory, uint64_t bytes) {
   free(memory);
 }
 
+static ddphook_status_t memoryCopy(ddphook_device_t *device, void *to,
+                                   const void *from, uint64_t bytes,
+                                   ddphook_backend_error_t *error) {
+  (void)device;
+  (void)error;
+  memcpy(to, from, bytes);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t streamSet(ddphook_device_t *device, void *stream,
+                                  ddphook_backend_error_t *error) {
+  (void)device;
+  return stream ? fail(error, "the test backend has no streams") : DDPHOOK_OK;
+}
+
+static ddphook_status_t synchronize(ddphook_device_t *device,
+                                    ddphook_backend_error_t *error) {
+  (void)device;
+  (void)error;
+  return DDPHOOK_OK;
+}
+
 static ddphook_status_t communicatorCreate(
     ddphook_device_t *device, const ddphook_communicator_config_t *config,
     ddphook_communicator_t **communicator, ddphook_backend_error_t *error) {
@@ -216,6 +238,10 @@ ddphook_backend_get(void) {
       .memory_free = memoryFree,
       .memory_write = memoryWrite,
       .memory_read = memoryRead,
+      .memory_is_host = 1,
+      .memory_copy = memoryCopy,
+      .stream_set = streamSet,
+      .synchronize = synchronize,
       .communicator_create = communicatorCreate,
       .communicator_destroy = communicatorDestroy,
       .cast = cast,

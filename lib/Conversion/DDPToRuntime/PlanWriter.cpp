@@ -212,6 +212,8 @@ static void writeEntry(llvm::json::OStream &json, FunctionOpInterface entry) {
       for (unsigned i = 0; i < numArguments; ++i)
         json.object([&] {
           writeTensor(json, entry.getArgumentTypes()[i]);
+          json.attribute("scalar",
+                         !isa<MemRefType>(entry.getArgumentTypes()[i]));
           json.attribute("inout",
                          !!entry.getArgAttr(i, DDPDialect::kInoutAttrName));
         });
@@ -242,6 +244,11 @@ std::string mlir::ddp::writePlan(const PlanContents &contents) {
   llvm::json::OStream json(os);
   json.object([&] {
     json.attribute("abi", kABIVersion);
+    json.attribute("memory", contents.usesDeviceMemory ? "device" : "host");
+    json.attributeArray("kernels", [&] {
+      for (const std::string &kernel : contents.kernels)
+        json.value(kernel);
+    });
     json.attributeArray("process_groups", [&] {
       for (ProcessGroupOp group : contents.groups)
         writeGroup(json, group);

@@ -20,7 +20,7 @@ namespace mlir::ddp {
 
 /// The version of the plan and of the calls, DDPHOOK_ABI_VERSION of
 /// ddphook/runtime/compiled.h.
-constexpr int64_t kABIVersion = 2;
+constexpr int64_t kABIVersion = 3;
 
 /// Names and values of element types, as in ddphook/runtime/compiled.h and the
 /// plan. The name of a type that the plan cannot express is empty.
@@ -49,6 +49,10 @@ struct PlanContents {
   SmallVector<MatrixList> matrixLists;
   SmallVector<Collective> collectives;
   SmallVector<FunctionOpInterface> entries;
+  /// Whether compiled code leaves memory to the runtime's calls.
+  bool usesDeviceMemory = false;
+  /// Names of kernels in the module's device code.
+  SmallVector<std::string> kernels;
   int64_t arenaBytes = 0;
 };
 

@@ -86,6 +86,13 @@ Status CommThread::wait(int64_t ticket) {
   return ticket >= failedTicket ? failure : Status::ok();
 }
 
+Status CommThread::waitForAll() {
+  std::unique_lock<std::mutex> lock(mutex);
+  const int64_t last = started;
+  changed.wait(lock, [&] { return ended >= last; });
+  return last >= failedTicket ? failure : Status::ok();
+}
+
 void CommThread::abort(const Status &reason) {
   std::unique_lock<std::mutex> lock(mutex);
   if (failure.isOk())

@@ -43,6 +43,9 @@ public:
   /// Waits until that job has ended.
   Status wait(int64_t ticket);
 
+  /// Waits until every job has ended that was started.
+  Status waitForAll();
+
   /// Makes all jobs fail that have not begun. Any thread may call it; it does
   /// not wait for a job that runs.
   void abort(const Status &reason);

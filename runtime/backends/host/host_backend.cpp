@@ -92,6 +92,21 @@ static ddphook_status_t readMemory(ddphook_device_t *, void *host,
   return DDPHOOK_OK;
 }
 
+static ddphook_status_t copyMemory(ddphook_device_t *, void *to,
+                                   const void *from, uint64_t bytes,
+                                   ddphook_backend_error_t *) {
+  copyBytes(to, from, static_cast<int64_t>(bytes));
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t setStream(ddphook_device_t *, void *stream,
+                                  ddphook_backend_error_t *message) {
+  return toBackendError(
+      stream ? error(DDPHOOK_UNSUPPORTED, "the host backend has no streams")
+             : Status::ok(),
+      message);
+}
+
 static Status
 createCommunicatorImpl(ddphook_device_t *device,
                        const ddphook_communicator_config_t &config,
@@ -276,6 +291,13 @@ static ddphook_status_t wait(ddphook_device_t *device, int64_t ticket,
       error);
 }
 
+static ddphook_status_t synchronize(ddphook_device_t *device,
+                                    ddphook_backend_error_t *error) {
+  return toBackendError(
+      withoutExceptions([&] { return device->commThread.waitForAll(); }),
+      error);
+}
+
 static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
                         const char *message) {
   withoutExceptions([&] {
@@ -294,12 +316,16 @@ const ddphook_backend_t &host::hostBackend() {
     table.struct_size = sizeof(table);
     table.abi_version = DDPHOOK_BACKEND_ABI_VERSION;
     table.name = "host";
+    table.memory_is_host = 1;
     table.device_create = createDevice;
     table.device_destroy = destroyDevice;
     table.memory_alloc = allocate;
     table.memory_free = release;
     table.memory_write = writeMemory;
     table.memory_read = readMemory;
+    table.memory_copy = copyMemory;
+    table.stream_set = setStream;
+    table.synchronize = synchronize;
     table.communicator_create = createCommunicator;
     table.communicator_destroy = destroyCommunicator;
     table.cast = cast;

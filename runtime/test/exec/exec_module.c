@@ -29,7 +29,8 @@ enum { vectorSize = 7 };
 static ddphook_module_t *handle;
 
 #define ARGUMENT(dtype, shape, inout)                                          \
-  "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"inout\":" inout "}"
+  "{\"dtype\":\"" dtype "\",\"shape\":" shape                                  \
+  ",\"scalar\":false,\"inout\":" inout "}"
 #define RESULT(dtype, shape, argument)                                         \
   "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"argument\":" argument "}"
 #define ENTRY(name, arguments, results)                                        \
@@ -39,7 +40,8 @@ static ddphook_module_t *handle;
 #define VECTOR_OUT RESULT("f32", "[7]", "-1")
 
 static const char plan[] =
-    "{\"abi\":2,\"process_groups\":[{\"name\":\"dp\",\"size\":0,\"ranks\":[],"
+    "{\"abi\":3,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
     "\"dtype\":\"f32\",\"shapes\":[[7]],\"hook\":\"#ddp.allreduce\","
@@ -199,6 +201,8 @@ ddphook_compiled_module_t ddphook_compiled_module = {
     &handle,
     sizeof(entries) / sizeof(entries[0]),
     entries,
+    NULL,
+    0,
 };
 
 /// The compiler writes the hash as a constant; here it is made at load time.

@@ -35,7 +35,8 @@ static ddphook_module_t *handle;
 #define ZERO "\"zero\",\"seed\":0,\"generator\":\"\",\"draws\":[]"
 
 static const char plan[] =
-    "{\"abi\":2,\"process_groups\":[{\"name\":\"dp\",\"size\":0,\"ranks\":[],"
+    "{\"abi\":3,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\"}],"
     "\"buckets\":[{\"name\":\"" BUCKET "\",\"group\":\"dp\",\"reduction\":"
     "\"mean\",\"dtype\":\"f32\",\"shapes\":[[4,3],[2]],\"hook\":\"#test.hook\","
@@ -59,7 +60,8 @@ static const char plan[] =
     "\"arena\":{\"bytes\":0,\"alignment\":64},"
     "\"state_arena\":{\"bytes\":2700,\"alignment\":64},"
     "\"entries\":[{\"name\":\"step\",\"arguments\":[{\"dtype\":\"f32\","
-    "\"shape\":[14],\"inout\":false}],\"results\":[{\"dtype\":\"f32\","
+    "\"shape\":[14],\"scalar\":false,\"inout\":false}],\"results\":[{\"dtype\":"
+    "\"f32\","
     "\"shape\":[14],\"argument\":-1}]}]}";
 
 static ddphook_status_t runStep(void *const *buffers) {
@@ -97,6 +99,8 @@ ddphook_compiled_module_t ddphook_compiled_module = {
     &handle,
     sizeof(entries) / sizeof(entries[0]),
     entries,
+    NULL,
+    0,
 };
 
 /// The compiler writes the hash as a constant; here it is made at load time.

@@ -17,6 +17,12 @@
  * Threads. One thread at a time calls a device and its communicators, with one
  * exception: abort() may come from any thread at any time.
  *
+ * Order. Kernels, copies and collectives of a device behave as if each had ended
+ * when its function returns, for all functions of the table and for the work of
+ * others on the queue of stream_set(). A device with a queue of its own may
+ * return earlier: what fails later on is the status of a later call, at the
+ * latest of synchronize().
+ *
  *===----------------------------------------------------------------------===*/
 #ifndef DDPHOOK_RUNTIME_BACKEND_H
 #define DDPHOOK_RUNTIME_BACKEND_H
@@ -33,7 +39,7 @@ extern "C" {
 
 /* Raised whenever a struct or a function below changes its meaning. A backend
  * and a runtime of different versions do not work together. */
-#define DDPHOOK_BACKEND_ABI_VERSION 2
+#define DDPHOOK_BACKEND_ABI_VERSION 3
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -79,6 +85,9 @@ typedef struct ddphook_device_config {
   const char *local_address;
   /* Deadline of every operation that waits for a peer, in seconds; above 0. */
   double timeout_s;
+  /* "name=value,name=value": what only this backend knows; may be empty. An
+   * unknown name is INVALID_ARGUMENT. */
+  const char *options;
 } ddphook_device_config_t;
 
 typedef struct ddphook_communicator_config {
@@ -143,10 +152,15 @@ typedef struct ddphook_matrix_list {
 /* A matrix list as a backend has prepared it; made by the backend. */
 typedef struct ddphook_matrices ddphook_matrices_t;
 
+/* A compiled module's kernels as a backend has loaded them; made by it. */
+typedef struct ddphook_kernels ddphook_kernels_t;
+
 typedef struct ddphook_backend {
   size_t struct_size;   /* sizeof(ddphook_backend_t) */
   uint32_t abi_version; /* DDPHOOK_BACKEND_ABI_VERSION */
   const char *name;     /* static */
+  /* Not zero: code on the host may read and write the device's memory. */
+  int32_t memory_is_host;
 
   /* Opens a device. */
   ddphook_status_t (*device_create)(const ddphook_device_config_t *config,
@@ -169,6 +183,20 @@ typedef struct ddphook_backend {
                                    ddphook_backend_error_t *error);
   ddphook_status_t (*memory_read)(ddphook_device_t *device, void *host,
                                   const void *memory, uint64_t bytes,
+                                  ddphook_backend_error_t *error);
+  /* Copies within the device's memory, without overlap. */
+  ddphook_status_t (*memory_copy)(ddphook_device_t *device, void *to,
+                                  const void *from, uint64_t bytes,
+                                  ddphook_backend_error_t *error);
+
+  /* The caller's queue, on which all work is to run from now on, in order with
+   * what is there already (CUDA: a cudaStream_t); null: the device's own.
+   * UNSUPPORTED where a device has no queues, unless it is null. */
+  ddphook_status_t (*stream_set)(ddphook_device_t *device, void *stream,
+                                 ddphook_backend_error_t *error);
+  /* Waits until everything that was begun has ended, and gives the first
+   * failure. Ends by itself when a deadline passes. */
+  ddphook_status_t (*synchronize)(ddphook_device_t *device,
                                   ddphook_backend_error_t *error);
 
   /* Joins a process group. Collective: all its ranks call it. A size of one
@@ -255,10 +283,25 @@ typedef struct ddphook_backend {
                                        const void *in, void *out,
                                        int64_t *ticket,
                                        ddphook_backend_error_t *error);
-  /* Waits until `ticket`, and with it all earlier ones, has ended. Ends by
-   * itself when a deadline passes. Waiting twice is fine. */
+  /* Lets what is called next begin when `ticket`, and with it all earlier ones,
+   * has ended. Where that means to wait, it ends by itself when a deadline
+   * passes. Waiting twice is fine. */
   ddphook_status_t (*wait)(ddphook_device_t *device, int64_t ticket,
                            ddphook_backend_error_t *error);
+
+  /* Loads a compiled module's device code, `size` bytes, and finds its kernels
+   * by their names; and launches number `kernel` of them, as
+   * ddphook_rt_launch() defines it. All three null: UNSUPPORTED. */
+  ddphook_status_t (*kernels_load)(ddphook_device_t *device, const void *code,
+                                   uint64_t size, const char *const *names,
+                                   int64_t count, ddphook_kernels_t **kernels,
+                                   ddphook_backend_error_t *error);
+  void (*kernels_unload)(ddphook_device_t *device, ddphook_kernels_t *kernels);
+  ddphook_status_t (*launch)(ddphook_device_t *device,
+                             ddphook_kernels_t *kernels, int64_t kernel,
+                             const int64_t *grid, const int64_t *block,
+                             int64_t shared_bytes, void **arguments,
+                             ddphook_backend_error_t *error);
 
   /* The job failed elsewhere: whatever waits for a peer should give up, and all
    * later collectives fail with this status and message. Returns at once. */

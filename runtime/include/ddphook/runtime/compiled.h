@@ -13,6 +13,17 @@
  *
  * Threads. One thread runs a step at a time per module.
  *
+ * Memory. Arrays, the arena and states of floating-point types lie in memory of
+ * the context's device. A plan whose "memory" is "host" belongs to code that
+ * reads and writes them itself; with "device" it only passes addresses on, and
+ * runs on any backend. States of integer types always lie in host memory: code
+ * decides by them.
+ *
+ * Order. A device runs the calls of all steps in the order in which they are
+ * made, each as if it had ended before the next begins, the collectives between
+ * ddphook_rt_all_reduce_start() and ddphook_rt_wait() excepted. On a device with
+ * a queue of its own (CUDA) a call may return before its work is done.
+ *
  *===----------------------------------------------------------------------===*/
 #ifndef DDPHOOK_RUNTIME_COMPILED_H
 #define DDPHOOK_RUNTIME_COMPILED_H
@@ -26,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a call below changes its meaning. */
-#define DDPHOOK_ABI_VERSION 2
+#define DDPHOOK_ABI_VERSION 3
 
 /* Element types; values are part of the ABI and of the plan. */
 typedef enum ddphook_dtype {
@@ -40,7 +51,8 @@ typedef struct ddphook_module ddphook_module_t;
 
 /* One entry point of a compiled module. `buffers` holds one data pointer per
  * argument and then one per result, in the order of the plan's entry; arrays
- * are contiguous and row-major. Arguments that the plan marks "inout" are
+ * are contiguous and row-major, in the device's memory; scalars and arrays of
+ * types that are not floating-point in the host's. Arguments that the plan marks "inout" are
  * written, all others only read; every result is written whole. */
 typedef struct ddphook_compiled_entry {
   const char *name;
@@ -59,6 +71,10 @@ typedef struct ddphook_compiled_module {
   ddphook_module_t **handle;
   uint64_t entry_count;
   const ddphook_compiled_entry_t *entries;
+  /* The plan's "kernels", as text or as an image that the device's driver loads
+   * (PTX, followed by a null that is not counted); null when it has none. */
+  const void *device_code;
+  uint64_t device_code_size; /* bytes */
 } ddphook_compiled_module_t;
 
 /* Begins a step: entry point number `entry` of the plan. INVALID: `module` is
@@ -76,6 +92,18 @@ DDPHOOK_API void *ddphook_rt_arena(ddphook_module_t *module);
 /* Number `state` of the plan's states: its memory. */
 DDPHOOK_API void *ddphook_rt_state(ddphook_module_t *module, int32_t state);
 
+/* Copies `bytes` bytes within the device's memory; the arrays do not overlap. */
+DDPHOOK_API void ddphook_rt_copy(ddphook_module_t *module, const void *in,
+                                 void *out, int64_t bytes);
+
+/* Launches number `kernel` of the plan's "kernels" on a grid of blocks of
+ * threads (three sizes each, x first) with `shared_bytes` bytes of dynamic
+ * shared memory. `arguments` holds the address of each argument's value, in the
+ * kernel's order; values are read before the call returns. */
+DDPHOOK_API void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
+                                   const int64_t *grid, const int64_t *block,
+                                   int64_t shared_bytes, void **arguments);
+
 /* All-reduces collective number `collective` of the plan, which gives process
  * group, count, dtype, wire dtype and scaling. Per element, W the group's size:
  *   no wire dtype:  out = sum over ranks of s(in),  s(x) = x or x / W
@@ -87,9 +115,9 @@ DDPHOOK_API void ddphook_rt_all_reduce(ddphook_module_t *module,
                                        int32_t collective, const void *in,
                                        void *out);
 
-/* The same, started on the communication thread: neither buffer may be touched
- * until ddphook_rt_wait() on the ticket returned. Collectives run in the order
- * in which they are started. */
+/* The same, started beside what the code does next: neither buffer may be used
+ * by a call before ddphook_rt_wait() on the ticket, except to read `in` where it
+ * is not `out`. Collectives run in the order in which they are started. */
 DDPHOOK_API int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
                                                 int32_t collective,
                                                 const void *in, void *out);

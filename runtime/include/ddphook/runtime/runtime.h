@@ -49,6 +49,9 @@ typedef struct ddphook_options {
   int32_t local_rank;
   const char *master_addr;
   int32_t master_port;
+  /* "name=value,name=value" for the backend, whose page in docs/ lists them.
+   * DDPHOOK_BACKEND_OPTIONS. */
+  const char *backend_options;
 } ddphook_options_t;
 
 /* Joins the job: finds its place, connects to the store of rank 0, waits until
@@ -68,11 +71,49 @@ ddphook_context_world_size(const ddphook_context_t *context);
 /* Waits until all ranks called it. */
 DDPHOOK_API ddphook_status_t ddphook_barrier(ddphook_context_t *context);
 
-/* Copies `bytes` bytes at `data` from rank `root` to all ranks (initial
- * parameters, say). Not meant for speed. */
+/* Copies `bytes` bytes at `data`, in host memory, from rank `root` to all ranks
+ * (initial parameters, say). Not meant for speed. */
 DDPHOOK_API ddphook_status_t ddphook_broadcast(ddphook_context_t *context,
                                                void *data, size_t bytes,
                                                int32_t root);
+
+/*===-- The device -----------------------------------------------------------
+ *
+ * Arrays that entry points take lie in the memory of the context's device: on
+ * the host backend any memory of the process, on CUDA what cudaMalloc() or the
+ * functions below give.
+ *===------------------------------------------------------------------------*/
+
+/* Zeroed memory of the device, aligned to 256 bytes; `bytes` 0 gives an address
+ * that must not be read or written. RESOURCE_EXHAUSTED: there is no more. */
+DDPHOOK_API ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context,
+                                                  size_t bytes, void **memory);
+/* Gives it back, `bytes` as allocated, before the context is destroyed. Null is
+ * accepted. */
+DDPHOOK_API void ddphook_memory_free(ddphook_context_t *context, void *memory,
+                                     size_t bytes);
+/* Copy between host and device, after all work that was begun before, and wait
+ * until that is done. */
+DDPHOOK_API ddphook_status_t ddphook_memory_write(ddphook_context_t *context,
+                                                  void *memory,
+                                                  const void *host,
+                                                  size_t bytes);
+DDPHOOK_API ddphook_status_t ddphook_memory_read(ddphook_context_t *context,
+                                                 void *host, const void *memory,
+                                                 size_t bytes);
+
+/* From now on entry points run on the caller's `stream` (CUDA: a cudaStream_t,
+ * which outlives the context or the next call): in order with other work there,
+ * and they return before that is done. They can then be captured in a CUDA
+ * graph. Null, as at first: entry points return when their work is done.
+ * UNSUPPORTED on the host backend, unless it is null. */
+DDPHOOK_API ddphook_status_t
+ddphook_context_set_stream(ddphook_context_t *context, void *stream);
+
+/* Waits until all work of the context's device has ended, at most until the
+ * deadline, and gives the first failure in it: needed with a stream of one's
+ * own only. */
+DDPHOOK_API ddphook_status_t ddphook_synchronize(ddphook_context_t *context);
 
 /* Loads a compiled module: checks its ABI version and the hash of its plan,
  * compares the plan with all other ranks (PLAN_MISMATCH names the first
