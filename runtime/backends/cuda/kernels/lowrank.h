@@ -1,0 +1,60 @@
+//===- lowrank.h - low-rank kernels for CUDA --------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The low-rank calls of compiled.h on arrays of a device, for all matrices of a
+// list at once. Element-wise kernels are in kernels.h.
+//
+// Common to all calls:
+// - They launch kernels on `stream`, as few as they can whatever the number of
+//   matrices, and return without waiting; the result is the first launch's
+//   error. Nothing is allocated.
+// - f32 and f64 are accumulated in their own type, without TF32; 16-bit types
+//   in f32, rounded once per element of a product. Sums have a fixed order: the
+//   same input gives the same bits, on every device of a kind.
+// - Fused passes give the bits of the calls that they stand for. A row of Pᵢ
+//   depends on that row of Mᵢ alone.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H
+
+#include "ddphook/runtime/backend.h"
+#include "dtype.h"
+#include "status.h"
+
+#include <cuda_runtime.h>
+
+#include <memory>
+
+namespace ddphook::cuda {
+
+/// A matrix list of backend.h on the current device. Its tables and scratch
+/// memory live there.
+class MatrixList {
+public:
+  /// Uploads the tables and allocates the scratch; waits for that.
+  /// RESOURCE_EXHAUSTED: no memory.
+  static Status create(const ddphook_matrix_list_t &list, Dtype dtype,
+                       std::unique_ptr<MatrixList> *result);
+  virtual ~MatrixList() = default;
+
+  // As the calls of compiled.h with those names.
+  virtual cudaError_t matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
+                             void *matrix, void *p, void *q) = 0;
+  virtual cudaError_t orthogonalize(cudaStream_t stream,
+                                    ddphook_factor_t factor, const void *in,
+                                    void *out, double epsilon,
+                                    bool unitColumns) = 0;
+  virtual cudaError_t project(cudaStream_t stream, const void *g, const void *e,
+                              const void *q, void *m, void *p, void *rest) = 0;
+  virtual cudaError_t reconstruct(cudaStream_t stream, const void *p,
+                                  const void *q, const void *rest,
+                                  const void *m, void *out, void *err,
+                                  int64_t divisor) = 0;
+};
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H
