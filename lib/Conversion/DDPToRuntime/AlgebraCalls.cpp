@@ -16,21 +16,48 @@ using namespace mlir::ddp;
 // The algebra
 //===----------------------------------------------------------------------===//
 
-LogicalResult CallLowering::convert(AllReduceOp op) {
-  OpBuilder builder(op);
+template <typename OpTy>
+FailureOr<SmallVector<Value>> CallLowering::getCollective(OpBuilder &builder,
+                                                          OpTy op) {
   FailureOr<SmallVector<Value>> pointers =
       getPointers(builder, op, {op.getInput(), op.getDestination()});
   if (failed(pointers))
     return failure();
-  Value input = pointers->front(), output = pointers->back();
   auto type = cast<MemRefType>(op.getInput().getType());
   Value number = getInteger(builder, op.getLoc(), plan.collectives.size(), 32);
   plan.collectives.push_back(
       {op.getBucketName().value_or(""), groupNumbers.lookup(op.getGroup()),
        type.getNumElements(), type.getElementType(),
        op.getWire().value_or(Type()), op.getReduction() == Reduction::Mean});
-  createCall(builder, op.getLoc(), "ddphook_rt_all_reduce", Type(),
-             {number, input, output});
+  pointers->insert(pointers->begin(), number);
+  return pointers;
+}
+
+LogicalResult CallLowering::convert(AllReduceOp op) {
+  OpBuilder builder(op);
+  FailureOr<SmallVector<Value>> arguments = getCollective(builder, op);
+  if (failed(arguments))
+    return failure();
+  createCall(builder, op.getLoc(), "ddphook_rt_all_reduce", Type(), *arguments);
+  op.erase();
+  return success();
+}
+
+LogicalResult CallLowering::convert(AllReduceStartOp op) {
+  OpBuilder builder(op);
+  FailureOr<SmallVector<Value>> arguments = getCollective(builder, op);
+  if (failed(arguments))
+    return failure();
+  auto call = createCall(builder, op.getLoc(), "ddphook_rt_all_reduce_start",
+                         builder.getI64Type(), *arguments);
+  op->getResult(0).replaceAllUsesWith(call.getResult());
+  op.erase();
+  return success();
+}
+
+LogicalResult CallLowering::convert(WaitOp op) {
+  OpBuilder builder(op);
+  createCall(builder, op.getLoc(), "ddphook_rt_wait", Type(), {op.getTicket()});
   op.erase();
   return success();
 }

@@ -30,6 +30,8 @@ CallLowering::CallLowering(ModuleOp module, LLVM::GlobalOp handleSlot,
 bool CallLowering::canLower(Operation *op) {
   if (isa<ArenaOp, CountCompressionOp, StateBufferOp, ViewOp>(op))
     return true;
+  if (auto wait = dyn_cast<WaitOp>(op))
+    return isa<MemRefType>(wait.getInFlight().getType());
   return isa_and_nonnull<DDPDialect>(op->getDialect()) &&
          isa<AlgebraOpInterface, IsFiniteOp>(op) &&
          llvm::all_of(op->getOperandTypes(), llvm::IsaPred<MemRefType>);
@@ -37,10 +39,10 @@ bool CallLowering::canLower(Operation *op) {
 
 LogicalResult CallLowering::lower(Operation *op) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
-      .Case<AddOp, AllReduceOp, ArenaOp, CastOp, CountCompressionOp, IsFiniteOp,
-            MatmulOp, OrthogonalizeOp, ProjectOp, RandomNormalOp, ReconstructOp,
-            ScaleOp, StateBufferOp, SubOp, ViewOp>(
-          [&](auto known) { return convert(known); })
+      .Case<AddOp, AllReduceOp, AllReduceStartOp, ArenaOp, CastOp,
+            CountCompressionOp, IsFiniteOp, MatmulOp, OrthogonalizeOp,
+            ProjectOp, RandomNormalOp, ReconstructOp, ScaleOp, StateBufferOp,
+            SubOp, ViewOp, WaitOp>([&](auto known) { return convert(known); })
       .Default([](Operation *unknown) {
         return unknown->emitOpError() << "expected an operation that the "
                                       << "runtime knows";

@@ -33,6 +33,7 @@ public:
 private:
   LogicalResult convert(AddOp op);
   LogicalResult convert(AllReduceOp op);
+  LogicalResult convert(AllReduceStartOp op);
   LogicalResult convert(ArenaOp op);
   LogicalResult convert(CastOp op);
   LogicalResult convert(CountCompressionOp op);
@@ -46,6 +47,10 @@ private:
   LogicalResult convert(StateBufferOp op);
   LogicalResult convert(SubOp op);
   LogicalResult convert(ViewOp op);
+  LogicalResult convert(WaitOp op);
+  /// The arguments of an all-reduce, which becomes part of the plan.
+  template <typename OpTy>
+  FailureOr<SmallVector<Value>> getCollective(OpBuilder &builder, OpTy op);
   template <typename OpTy>
   LogicalResult convertBinary(OpTy op, StringRef function);
 

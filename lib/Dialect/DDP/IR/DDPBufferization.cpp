@@ -110,6 +110,8 @@ struct AlgebraBufferization
   LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
                           const BufferizationOptions &options,
                           BufferizationState &state) const {
+    if (llvm::any_of(op->getResultTypes(), llvm::IsaPred<FutureType>))
+      return op->emitOpError() << "expected 'ddp-flatten' before bufferization";
     SmallVector<Value> operands;
     for (Value operand : op->getOperands()) {
       FailureOr<Value> buffer = getBuffer(rewriter, operand, options, state);
@@ -119,13 +121,16 @@ struct AlgebraBufferization
     }
     MutableOperandRange destinations = getDestinations(op);
     SmallVector<Value> results;
+    Operation *onMemory;
     if (!destinations.empty()) {
       for (OpOperand &destination : destinations)
         results.push_back(operands[destination.getOperandNumber()]);
-      createOnMemory(op, rewriter, operands);
+      onMemory = createOnMemory(op, rewriter, operands);
     } else {
       for (Value result : op->getResults()) {
-        auto type = cast<RankedTensorType>(result.getType());
+        auto type = dyn_cast<RankedTensorType>(result.getType());
+        if (!type)
+          continue;
         FailureOr<Value> buffer = options.createAlloc(
             rewriter, op->getLoc(),
             MemRefType::get(type.getShape(), type.getElementType()), {});
@@ -133,21 +138,73 @@ struct AlgebraBufferization
           return failure();
         results.push_back(*buffer);
       }
-      cast<AlgebraOpInterface>(createOnMemory(op, rewriter, operands))
-          .getDestinationMutable()
-          .assign(results);
+      onMemory = createOnMemory(op, rewriter, operands);
+      cast<AlgebraOpInterface>(onMemory).getDestinationMutable().assign(
+          results);
     }
+    llvm::append_range(results, onMemory->getResults());
     replaceOpWithBufferizedValues(rewriter, op, results);
     return success();
   }
 
-  /// The same operation without results.
+  /// The same operation, without results but for tickets, which come last.
   static Operation *createOnMemory(Operation *op, RewriterBase &rewriter,
                                    ArrayRef<Value> operands) {
     OperationState onMemory(op->getLoc(), op->getName());
     onMemory.addOperands(operands);
     onMemory.addAttributes(op->getAttrs());
+    for (Type type : op->getResultTypes())
+      if (!isa<TensorType>(type))
+        onMemory.addTypes(type);
     return rewriter.create(onMemory);
+  }
+};
+
+/// Until it, the destination in flight is written and the operand of the
+/// all-reduce read: both have to stay where they are.
+struct WaitBufferization
+    : public BufferizableOpInterface::ExternalModel<WaitBufferization, WaitOp> {
+  /// An operand that is overwritten where it lies is no other memory than what
+  /// is in flight.
+  bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
+                              const AnalysisState &) const {
+    auto wait = cast<WaitOp>(op);
+    return operand.get() == wait.getInFlight() ||
+           operand.get() != wait.getStart().getDestination();
+  }
+  bool bufferizesToMemoryWrite(Operation *op, OpOperand &operand,
+                               const AnalysisState &) const {
+    return operand.get() == cast<WaitOp>(op).getInFlight();
+  }
+  AliasingValueList getAliasingValues(Operation *op, OpOperand &operand,
+                                      const AnalysisState &) const {
+    if (operand.get() == cast<WaitOp>(op).getInFlight())
+      return {{op->getResult(0), BufferRelation::Equivalent}};
+    return {};
+  }
+  LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
+                          const BufferizationOptions &options,
+                          BufferizationState &state) const {
+    auto wait = cast<WaitOp>(op);
+    if (isa<FutureType>(wait.getInFlight().getType()))
+      return op->emitOpError() << "expected 'ddp-flatten' before bufferization";
+    FailureOr<Value> inFlight =
+        getBuffer(rewriter, wait.getInFlight(), options, state);
+    if (failed(inFlight))
+      return failure();
+    Value source;
+    if (wait.getSource()) {
+      FailureOr<Value> buffer =
+          getBuffer(rewriter, wait.getSource(), options, state);
+      if (failed(buffer))
+        return failure();
+      if (*buffer != *inFlight)
+        source = *buffer;
+    }
+    WaitOp::create(rewriter, op->getLoc(), TypeRange(), *inFlight,
+                   wait.getTicket(), source);
+    replaceOpWithBufferizedValues(rewriter, op, *inFlight);
+    return success();
   }
 };
 
@@ -188,7 +245,9 @@ static void attach(MLIRContext *context) {
 
 void DDPDialect::registerBufferization() {
   MLIRContext *context = getContext();
-  attach<AddOp, AllReduceOp, CastOp, MatmulOp, OrthogonalizeOp, ProjectOp,
-         RandomNormalOp, ReconstructOp, ScaleOp, SubOp>(context);
+  attach<AddOp, AllReduceOp, AllReduceStartOp, CastOp, MatmulOp,
+         OrthogonalizeOp, ProjectOp, RandomNormalOp, ReconstructOp, ScaleOp,
+         SubOp>(context);
   IsFiniteOp::attachInterface<IsFiniteBufferization>(*context);
+  WaitOp::attachInterface<WaitBufferization>(*context);
 }

@@ -76,6 +76,20 @@ LogicalResult BucketType::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
+LogicalResult FutureType::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 Type valueType) {
+  if (isa<BucketType>(valueType))
+    return success();
+  auto tensor = dyn_cast<RankedTensorType>(valueType);
+  if (!tensor || !tensor.hasStaticShape() ||
+      !isa<Float16Type, BFloat16Type, Float32Type, Float64Type>(
+          tensor.getElementType()))
+    return emitError() << "expected a future of a bucket or a statically "
+                       << "shaped tensor of f16, bf16, f32 or f64, but got "
+                       << valueType;
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Layout
 //===----------------------------------------------------------------------===//

@@ -58,6 +58,7 @@ public:
 private:
   void visit(Operation *op);
   void assign(AlgebraOpInterface op);
+  void assignStart(AllReduceStartOp op);
   void lower(ConcatOp op);
   void aliasResults(scf::IfOp op);
   void yieldInOneBuffer(scf::IfOp op, OpResult result);
@@ -231,6 +232,12 @@ static bool endsInStore(Value value, StringRef state) {
         return true;
       continue;
     }
+    if (auto wait = dyn_cast<WaitOp>(user)) {
+      if (use.get() == wait.getInFlight() &&
+          endsInStore(wait.getResult(), state))
+        return true;
+      continue;
+    }
     auto algebra = dyn_cast<AlgebraOpInterface>(user);
     for (OpResult result : user->getResults())
       if (algebra && result.getType() == value.getType() &&
@@ -280,6 +287,9 @@ void Assigner::assign(AlgebraOpInterface op) {
   }
   SmallVector<Value> chosen;
   for (OpResult result : op->getResults()) {
+    // Not the ticket of a collective.
+    if (!isa<RankedTensorType>(result.getType()))
+      continue;
     Value destination = getUpdated(op, result);
     OpOperand *use = destination ? nullptr : findConcatUse(op, result);
     if (use)
@@ -368,6 +378,17 @@ void Assigner::aliasResults(scf::IfOp op) {
   }
 }
 
+/// The operand is still read until the wait, unless it is what is in flight:
+/// for the choice it counts as read by the start only.
+void Assigner::assignStart(AllReduceStartOp op) {
+  WaitOp wait = op.getWait();
+  Value source = wait.getSource();
+  wait.getSourceMutable().clear();
+  assign(cast<AlgebraOpInterface>(op.getOperation()));
+  if (source)
+    wait.getSourceMutable().assign(source);
+}
+
 void Assigner::lower(ConcatOp op) {
   OpBuilder builder(op);
   (void)getConcatDestination(op, op);
@@ -379,6 +400,11 @@ void Assigner::lower(ConcatOp op) {
 }
 
 void Assigner::visit(Operation *op) {
+  if (auto start = dyn_cast<AllReduceStartOp>(op);
+      start && isa<RankedTensorType>(start.getValues().front().getType()))
+    return assignStart(start);
+  if (auto wait = dyn_cast<WaitOp>(op); wait && wait.getResult())
+    return setRoot(wait.getResult(), roots.lookup(wait.getInFlight()));
   if (auto algebraOp = dyn_cast<AlgebraOpInterface>(op)) {
     if (op->getNumResults() != 0)
       assign(algebraOp);

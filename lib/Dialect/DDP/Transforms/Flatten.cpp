@@ -152,6 +152,26 @@ static void flattenResize(ResizeOp op) {
                                  DenseI64ArrayAttr()));
 }
 
+/// A future becomes what is in flight, and a ticket. The wait keeps the operand
+/// of the all-reduce: it is read until then.
+static void flattenStart(AllReduceStartOp start) {
+  OpBuilder builder(start);
+  WaitOp wait = start.getWait();
+  Value input = start.getInput();
+  if (isa<BucketType>(input.getType()))
+    input = asFlat(builder, input);
+  auto flat = AllReduceStartOp::create(
+      builder, start.getLoc(), TypeRange{input.getType(), builder.getI64Type()},
+      start.getReductionAttr(), input, start.getGroupAttr(),
+      start.getWireAttr(), start.getBucketNameAttr(),
+      /*destination=*/Value());
+  builder.setInsertionPoint(wait);
+  auto ended = WaitOp::create(builder, wait.getLoc(), flat.getValues()[0],
+                              flat.getValues()[1], input);
+  replaceByFlat(builder, wait, ended.getResult());
+  start.erase();
+}
+
 /// What the shapes in the types say goes into an attribute.
 static void addLayout(Operation *op) {
   llvm::TypeSwitch<Operation *>(op)
@@ -171,11 +191,14 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
     SmallVector<Operation *> shaped;
     getOperation().walk([&](Operation *op) {
       auto concat = dyn_cast<ConcatOp>(op);
-      if (isa<ExtractOp, ResizeOp>(op) || (concat && concat.getOrder()))
+      auto start = dyn_cast<AllReduceStartOp>(op);
+      if (isa<ExtractOp, ResizeOp>(op) || (concat && concat.getOrder()) ||
+          (start && isa<FutureType>(start.getValues().front().getType())))
         shaped.push_back(op);
     });
     for (Operation *op : shaped)
       llvm::TypeSwitch<Operation *>(op)
+          .Case<AllReduceStartOp>(flattenStart)
           .Case<ExtractOp>(flattenExtract)
           .Case<ConcatOp>(flattenConcat)
           .Case<ResizeOp>(flattenResize);

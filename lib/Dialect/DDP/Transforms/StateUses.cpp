@@ -33,6 +33,11 @@ static std::optional<SmallVector<Value>> getAliases(OpOperand &use) {
   Operation *user = use.getOwner();
   if (isa<tensor::ExtractSliceOp, UnpackOp>(user))
     return llvm::to_vector_of<Value>(user->getResults());
+  if (auto wait = dyn_cast<WaitOp>(user)) {
+    if (use.get() == wait.getInFlight())
+      return llvm::to_vector_of<Value>(user->getResults());
+    return SmallVector<Value>();
+  }
   if (auto algebra = dyn_cast<AlgebraOpInterface>(user)) {
     SmallVector<Value> aliases;
     for (auto [number, destination] :
@@ -68,6 +73,10 @@ bool mlir::ddp::isOverBy(OpOperand &use, StoreOp store) {
     return true;
   if (!isOverBefore(use.getOwner(), store))
     return false;
+  // A collective reads its operand until it is awaited.
+  if (auto start = dyn_cast<AllReduceStartOp>(use.getOwner()))
+    if (!isOverBefore(start.getWait(), store))
+      return false;
   std::optional<SmallVector<Value>> aliases = getAliases(use);
   return aliases && llvm::all_of(*aliases, [&](Value alias) {
            return isOverBy(alias, store);

@@ -192,7 +192,10 @@ Count Counter::ofResult(OpResult result) {
     // How often it runs is not known: a reduction inside is one too many.
     for (Value operand : op->getOperands())
       count.combine(get(operand));
-    loop.walk([&](AllReduceOp reduction) { count.divergent = reduction; });
+    loop.walk([&](Operation *nested) {
+      if (isa<AllReduceOp, AllReduceStartOp>(nested))
+        count.divergent = nested;
+    });
     return count;
   }
   if (op->getNumRegions() != 0 && isa<RegionBranchOpInterface>(op))
@@ -217,7 +220,7 @@ Count Counter::ofResult(OpResult result) {
   }
   for (Value operand : op->getOperands())
     count.combine(get(operand));
-  if (isa<AllReduceOp>(op)) {
+  if (isa<AllReduceOp, AllReduceStartOp>(op)) {
     count.least = std::min(2u, count.least + 1);
     count.most = std::min(2u, count.most + 1);
     count.reduction = op;
@@ -246,7 +249,7 @@ bool Counter::assumeUniform(Value value) {
     else if (loop)
       result = assumeUniform(loop.getTiedLoopInit(argument)->get()) &&
                assumeUniform(loop.getTiedLoopYieldedValue(argument)->get());
-  } else if (isa<AllReduceOp>(value.getDefiningOp())) {
+  } else if (isa<AllReduceOp, WaitOp>(value.getDefiningOp())) {
     result = true;
   } else {
     Operation *op = value.getDefiningOp();

@@ -73,6 +73,28 @@ def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
   }];
 }
 
+def DDP_FutureType : DDP_Type<"Future", "future"> {
+  let summary = "what a collective in flight will give";
+  let description = [{
+    The result of `ddp.all_reduce_start`, for one `ddp.wait` in the same block:
+    it cannot be stored, returned, or passed to a call or a branch. `ddp-flatten`
+    removes the type.
+
+    Example:
+
+    ```mlir
+    !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
+    ```
+
+    Constraints:
+    - (C1) the value is a bucket, or a statically shaped tensor of f16, bf16,
+      f32 or f64.
+  }];
+  let parameters = (ins "::mlir::Type":$valueType);
+  let assemblyFormat = "`<` $valueType `>`";
+  let genVerifyDecl = 1;
+}
+
 /// Element types of gradients.
 def DDP_Element : AnyTypeOf<[F16, BF16, F32, F64]>;
 
@@ -95,6 +117,9 @@ def DDP_Buffer
 /// A bucket as such. Not DDP_BucketType itself, and without its C++ class:
 /// assembly formats would print the parameters only.
 def DDP_Bucket : Type<DDP_BucketType.predicate, "bucket">;
+
+/// As DDP_Bucket, without its C++ class.
+def DDP_Future : Type<DDP_FutureType.predicate, "future">;
 
 /// A bucket, before or after `ddp-flatten`.
 def DDP_BucketLike : AnyTypeOf<[DDP_Bucket, DDP_FlatBucket]>;
