@@ -272,6 +272,7 @@ Status Loader::checkValues() {
 }
 
 Status Loader::readImage() {
+  DDPHOOK_RETURN_IF_ERROR(context.synchronize());
   image.assign(static_cast<size_t>(module.plan.stateArena.bytes), 0);
   if (!manifest)
     DDPHOOK_RETURN_IF_ERROR(readPlain());

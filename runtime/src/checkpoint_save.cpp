@@ -177,6 +177,9 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   // Which save this is, is up to rank 0.
   Status status = withoutExceptions(
       [&] { return checkSave(module, pattern, manifestPath, flags); });
+  // A step that failed on the device leaves nothing worth saving.
+  if (status.isOk())
+    status = context.synchronize();
   if (status.isOk() && context.rank() == 0)
     status = drawGeneration(&manifest.generation);
   const std::string plan = printHash(manifest.planHash);

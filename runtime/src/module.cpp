@@ -14,22 +14,6 @@
 
 using namespace ddphook;
 
-DeviceMemory::~DeviceMemory() {
-  if (memory)
-    context->backend().memory_free(context->device(), memory, bytes);
-}
-
-Status DeviceMemory::allocate(Context &newContext, const PlanArena &arena) {
-  context = &newContext;
-  bytes = static_cast<uint64_t>(arena.bytes);
-  ddphook_backend_error_t message = {};
-  return fromBackendError(
-      context->backend().memory_alloc(context->device(), bytes,
-                                      static_cast<uint64_t>(arena.alignment),
-                                      &memory, &message),
-      message);
-}
-
 ddphook_module::~ddphook_module() {
   // A step that never ended may have left collectives running; they end by
   // their deadlines, and use memory that is freed below.
@@ -37,6 +21,9 @@ ddphook_module::~ddphook_module() {
     ddphook_backend_error_t message = {};
     (void)context.backend().wait(context.device(), lastTicket, &message);
   }
+  // What steps on a caller's stream began uses that memory too.
+  ddphook_backend_error_t message = {};
+  (void)context.backend().synchronize(context.device(), &message);
   destroyMatrices();
   if (kernels)
     context.backend().kernels_unload(context.device(), kernels);
@@ -142,7 +129,7 @@ void ddphook_module::finishCall(ddphook_status_t code,
 
 void *ddphook_module::stateMemory(int32_t state) {
   if (state >= 0 && static_cast<size_t>(state) < plan.states.size())
-    return stateArena.get() + plan.states[static_cast<size_t>(state)].offset;
+    return states.get(static_cast<size_t>(state));
   failStep(error(DDPHOOK_INVALID_ARGUMENT,
                  "ddphook_rt_state: expected one of %zu states, but got %d",
                  plan.states.size(), state));

@@ -12,6 +12,7 @@
 
 #include "ddphook/runtime/backend.h"
 #include "ddphook/runtime/runtime.h"
+#include "module_memory.h"
 #include "plan.h"
 #include "process_groups.h"
 
@@ -23,23 +24,6 @@
 
 namespace ddphook {
 class Context;
-
-/// Memory of a device.
-class DeviceMemory {
-public:
-  DeviceMemory() = default;
-  ~DeviceMemory();
-  DeviceMemory(const DeviceMemory &) = delete;
-  DeviceMemory &operator=(const DeviceMemory &) = delete;
-
-  Status allocate(Context &context, const PlanArena &arena);
-  char *get() const { return static_cast<char *>(memory); }
-
-private:
-  Context *context = nullptr;
-  void *memory = nullptr;
-  uint64_t bytes = 0;
-};
 
 /// A process group of a module on this rank.
 struct ModuleGroup {
@@ -111,7 +95,7 @@ struct ddphook_module {
   ddphook::Plan plan;
   std::vector<ddphook::ModuleGroup> groups;
   ddphook::DeviceMemory arena;
-  ddphook::DeviceMemory stateArena;
+  ddphook::StateMemory states;
   ddphook_stats_t stats = {};
   /// Manifests of the checkpoints that it saved.
   std::set<std::string> checkpoints;

@@ -83,8 +83,7 @@ static Status prepare(ddphook_module &module, Context &context) {
   DDPHOOK_RETURN_IF_ERROR(module.loadKernels());
   DDPHOOK_RETURN_IF_ERROR(module.createMatrices());
   DDPHOOK_RETURN_IF_ERROR(module.arena.allocate(context, module.plan.arena));
-  DDPHOOK_RETURN_IF_ERROR(
-      module.stateArena.allocate(context, module.plan.stateArena));
+  DDPHOOK_RETURN_IF_ERROR(module.states.allocate(context, module.plan));
   return initialiseStates(module);
 }
 

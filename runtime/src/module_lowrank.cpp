@@ -179,24 +179,16 @@ void ddphook_module::randomNormal(void *generator, const int64_t *draws,
       !checkArrays(call, generator, out, *count))
     return;
   DefaultFloatingPoint environment;
-  // The numbers are drawn on the host, whatever device their memory is of.
+  // The numbers are drawn on the host, where the generator is on every device.
   randomNumbers.resize(
       static_cast<size_t>(*count * dtypeSize(static_cast<Dtype>(dtype))));
-  int32_t words[generatorElements];
+  failStep(drawNormal(static_cast<int32_t *>(generator), draws, drawCount,
+                      randomNumbers.data(), static_cast<Dtype>(dtype)));
+  if (!stepFailure.isOk() || randomNumbers.empty())
+    return;
   ddphook_backend_error_t message = {};
-  const ddphook_backend_t &backend = context.backend();
-  finishCall(backend.memory_read(context.device(), words, generator,
-                                 sizeof(words), &message),
+  finishCall(context.backend().memory_write(context.device(), out,
+                                            randomNumbers.data(),
+                                            randomNumbers.size(), &message),
              message);
-  if (stepFailure.isOk())
-    failStep(drawNormal(words, draws, drawCount, randomNumbers.data(),
-                        static_cast<Dtype>(dtype)));
-  if (stepFailure.isOk())
-    finishCall(backend.memory_write(context.device(), generator, words,
-                                    sizeof(words), &message),
-               message);
-  if (stepFailure.isOk())
-    finishCall(backend.memory_write(context.device(), out, randomNumbers.data(),
-                                    randomNumbers.size(), &message),
-               message);
 }

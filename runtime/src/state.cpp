@@ -12,14 +12,18 @@
 #include "floating_point.h"
 #include "random.h"
 
+#include <cstring>
 #include <map>
 
 using namespace ddphook;
 
 Status ddphook::readState(const ddphook_module &module, size_t state,
                           int64_t offset, void *data, int64_t bytes) {
-  const char *memory =
-      module.stateArena.get() + module.plan.states[state].offset + offset;
+  const char *memory = module.states.get(state) + offset;
+  if (module.states.isOnHost(state)) {
+    std::memcpy(data, memory, static_cast<size_t>(bytes));
+    return Status::ok();
+  }
   ddphook_backend_error_t message = {};
   return fromBackendError(module.context.backend().memory_read(
                               module.context.device(), data, memory,
@@ -29,8 +33,11 @@ Status ddphook::readState(const ddphook_module &module, size_t state,
 
 Status ddphook::writeState(ddphook_module &module, size_t state, int64_t offset,
                            const void *data, int64_t bytes) {
-  char *memory =
-      module.stateArena.get() + module.plan.states[state].offset + offset;
+  char *memory = module.states.get(state) + offset;
+  if (module.states.isOnHost(state)) {
+    std::memcpy(memory, data, static_cast<size_t>(bytes));
+    return Status::ok();
+  }
   ddphook_backend_error_t message = {};
   return fromBackendError(module.context.backend().memory_write(
                               module.context.device(), memory, data,
