@@ -1,0 +1,108 @@
+//===- block_runner.h - runs the blocks of a launch -------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// One of these belongs to each operating system thread that runs kernels. It
+// takes a launch's blocks one after the other. A block's threads are spread
+// over fibers: a fiber runs threads from their beginning to their end, until
+// one has to wait; then the next ready fiber goes on, or a further one takes
+// the threads that have not begun. A block without barriers needs one fiber.
+//
+//===----------------------------------------------------------------------===//
+#ifndef EMULATED_CUDA_SRC_BLOCK_RUNNER_H
+#define EMULATED_CUDA_SRC_BLOCK_RUNNER_H
+
+#include "cuda_runtime.h"
+#include "fiber.h"
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace emulated_cuda {
+
+class BlockRunner {
+public:
+  /// The calling thread's.
+  static BlockRunner &ofThisThread();
+  ~BlockRunner();
+
+  /// Runs all blocks. `reverse`: from the last to the first, and so the threads
+  /// of a block that could run.
+  void run(const Kernel &kernel, dim3 grid, dim3 block, size_t dynamicBytes,
+           bool reverse);
+
+  // For the thread that is running.
+  int waitForBlock(BarrierKind kind, int predicate, const Place &place);
+  const WarpValues &waitForWarp(unsigned mask, unsigned long long value,
+                                const Place &place);
+  unsigned laneId() const { return current->index % 32; }
+  void *dynamicShared() const { return shared; }
+
+private:
+  /// A fiber with the thread that it is running.
+  struct Worker {
+    std::unique_ptr<Fiber> fiber;
+    unsigned index = 0;
+    uint3 position = {};
+    /// Where the thread waits; line 0: it does not.
+    Place place = {};
+    bool isInBarrier = false;
+  };
+  /// Lanes that meet under one mask.
+  struct Meeting {
+    unsigned mask;
+    unsigned arrived = 0;
+    Place place = {};
+    WarpValues next;
+    WarpValues last;
+    std::vector<Worker *> waiting;
+  };
+  struct Warp {
+    /// Lanes that have not ended.
+    unsigned living = 0;
+    std::vector<Meeting> meetings;
+  };
+
+  void runBlock(const Kernel &kernel);
+  void runThreads(Worker *worker);
+  Worker *takeWorker();
+  void suspend(Worker *worker, const Place &place);
+  void endThread();
+  void completeBarrierIfAllCame();
+  void completeIfAllCame(Warp &warp, Meeting &meeting);
+  void makeReady(Worker *worker);
+  [[noreturn]] void failDeadlock();
+  [[noreturn]] void fail(const char *format, ...)
+      __attribute__((format(printf, 2, 3)));
+  void poisonShared(const Kernel &kernel, size_t dynamicBytes);
+  uint3 positionOf(unsigned index) const;
+
+  std::vector<std::unique_ptr<Worker>> workers;
+  std::vector<Worker *> idle;
+  std::deque<Worker *> ready;
+  Worker *current = nullptr;
+  const Kernel *kernel = nullptr;
+  bool isReversed = false;
+  bool isStopping = false;
+
+  // Of the block that is running.
+  unsigned threads = 0;
+  unsigned begun = 0;
+  unsigned living = 0;
+  std::vector<Warp> warps;
+  std::vector<Worker *> inBarrier;
+  BarrierKind barrierKind = BarrierKind::Plain;
+  Place barrierPlace = {};
+  unsigned barrierTrue = 0;
+  int barrierResult = 0;
+
+  std::unique_ptr<char[]> sharedBytes;
+  size_t sharedCapacity = 0;
+  void *shared = nullptr;
+};
+
+} // namespace emulated_cuda
+
+#endif // EMULATED_CUDA_SRC_BLOCK_RUNNER_H

@@ -1,0 +1,31 @@
+//===- memory.h - what memory an address belongs to -------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The list of all allocations of devices and of pinned host memory.
+//
+//===----------------------------------------------------------------------===//
+#ifndef EMULATED_CUDA_SRC_MEMORY_H
+#define EMULATED_CUDA_SRC_MEMORY_H
+
+#include "device.h"
+
+namespace emulated_cuda {
+
+struct Allocation {
+  char *begin;
+  size_t bytes;
+  cudaMemoryType type;
+  Device *device;
+};
+
+/// The allocation that holds `address`; false: none does.
+bool findAllocation(const void *address, Allocation *allocation);
+
+/// Whether [address, address + bytes) lies in one allocation of a device.
+bool isDeviceRange(const void *address, size_t bytes);
+
+} // namespace emulated_cuda
+
+#endif // EMULATED_CUDA_SRC_MEMORY_H
