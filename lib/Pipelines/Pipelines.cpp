@@ -9,8 +9,6 @@
 
 #include "ddphook/Pipelines/Pipelines.h"
 
-#include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
-
 #include "mlir/Dialect/Bufferization/Transforms/Passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -62,6 +60,13 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
     pm.addPass(createDDPGroupMatricesPass(group));
   }
 
+  if (options.overlap) {
+    pm.addPass(createDDPMergeBranchesPass());
+    DDPOverlapPassOptions overlap;
+    overlap.depth = options.overlapDepth;
+    pm.addPass(createDDPOverlapPass(overlap));
+  }
+
   pm.addPass(createDDPFlattenPass());
   pm.addPass(createDDPThreadStatesPass());
   pm.addPass(createDDPPrepareEntriesPass());
@@ -72,7 +77,9 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   pm.addPass(createDDPFoldCopiesPass());
   if (options.requireNoCopy)
     pm.addPass(createDDPCheckNoAllocPass());
-  pm.addPass(createConvertDDPToRuntimePass());
+  ConvertDDPToRuntimePassOptions runtime;
+  runtime.memory = options.memory;
+  pm.addPass(createConvertDDPToRuntimePass(runtime));
 }
 
 /// What is wrong with an option's value, or nothing. LLVM's option parser knows
@@ -90,11 +97,16 @@ static std::string checkValue(StringRef name, StringRef value) {
     return mismatch("a number");
   if (name == "group-mb" && !(number >= 0))
     return mismatch("at least 0");
+  if (unsigned depth;
+      name == "overlap-depth" && (value.getAsInteger(10, depth) || depth == 0))
+    return mismatch("a number of at least 1");
   if (name == "order" &&
       !llvm::is_contained({"ready", "forward", "reverse"}, value))
     return mismatch("ready, forward or reverse");
-  if (llvm::is_contained({"fuse", "pack-collectives", "require-no-copy"},
-                         name) &&
+  if (name == "memory" && !llvm::is_contained({"host", "device"}, value))
+    return mismatch("host or device");
+  if (llvm::is_contained(
+          {"fuse", "overlap", "pack-collectives", "require-no-copy"}, name) &&
       !value.empty() &&
       !llvm::is_contained({"true", "false", "1", "0"}, value.lower()))
     return mismatch("true or false");

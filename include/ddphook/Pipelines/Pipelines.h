@@ -10,6 +10,7 @@
 #ifndef DDPHOOK_PIPELINES_PIPELINES_H
 #define DDPHOOK_PIPELINES_PIPELINES_H
 
+#include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Pass/PassManager.h"
@@ -64,6 +65,20 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
       llvm::cl::desc("PowerSGD: matrices that are taken through all stages "
                      "together, in MiB (default 0: the whole bucket)"),
       llvm::cl::init(0)};
+  Option<bool> overlap{
+      *this, "overlap",
+      llvm::cl::desc("Compute while collectives are in flight"),
+      llvm::cl::init(false)};
+  Option<unsigned> overlapDepth{
+      *this, "overlap-depth",
+      llvm::cl::desc("Collectives in flight at most, with overlap"),
+      llvm::cl::init(2)};
+  Option<ArrayMemory> memory{
+      *this, "memory", llvm::cl::desc("Where arrays lie (default host)"),
+      llvm::cl::init(ArrayMemory::Host),
+      llvm::cl::values(
+          clEnumValN(ArrayMemory::Host, "host", "in the host's memory"),
+          clEnumValN(ArrayMemory::Device, "device", "in a device's memory"))};
   Option<bool> requireNoCopy{
       *this, "require-no-copy",
       llvm::cl::desc("Fail if the step allocates or copies"),

@@ -322,6 +322,87 @@ def DDPGroupMatricesPass : Pass<"ddp-group-matrices"> {
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }
 
+def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
+  let summary = "join branches that the same condition decides";
+  let description = [{
+    Every bucket of PowerSGD has an `scf.if` of its own for the vanilla phase.
+    Those of one block that hold collectives and have the same condition become
+    one, in the place of the last, so that `ddp-overlap` can let the collectives
+    of neighbouring buckets run beside each other's local work. What uses the
+    result of an earlier one moves behind it. Conditions are the same if they are
+    one value, or computed from the same values by the same operations without
+    side effects.
+
+    An `scf.if` that depends on the result of an earlier one, or on a state that
+    is written in between, is not joined with it.
+
+    Before:
+
+    ```mlir
+    %r0 = scf.if %c -> (!ddp.bucket<f32, [4x8]>) { … }
+    %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
+    %r1 = scf.if %c -> (!ddp.bucket<f32, [8]>) { … }
+    ```
+
+    After:
+
+    ```mlir
+    %r:2 = scf.if %c -> (!ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>) { … }
+    %u0 = ddp.unpack %r#0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::ddp::DDPDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
+def DDPOverlapPass : Pass<"ddp-overlap"> {
+  let summary = "compute while collectives are in flight";
+  let description = [{
+    Splits all-reduces into `ddp.all_reduce_start` and `ddp.wait`, and puts the
+    operations of each block into an order in which at most `depth` collectives
+    are in flight: in program order, but what needs the result of one in flight
+    is put off until that was awaited, and the oldest is awaited, and what then
+    can go on goes on, before another one is started. At the end of the block all
+    are awaited, the oldest first.
+
+    So a bucket travels while the backward pass computes the next gradients, and
+    PowerSGD's projection of one bucket or group runs while the factors of
+    another one travel. All ranks start their collectives in the same order.
+
+    Everything is still a value here: the new order cannot change what is
+    computed. States, draws of random numbers, memory and calls keep their order,
+    and what may overwrite a value stays behind the readers that it came after,
+    so that no copy becomes necessary.
+
+    An all-reduce stays in one piece if there is nothing to compute meanwhile.
+
+    Pre-condition: before `ddp-flatten`.
+
+    Before:
+
+    ```mlir
+    %r0 = ddp.all_reduce mean %b0 on @dp : !ddp.bucket<f32, [4x8]>
+    %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
+    %g1 = linalg.matmul …
+    ```
+
+    After:
+
+    ```mlir
+    %f0 = ddp.all_reduce_start mean %b0 on @dp
+        : !ddp.bucket<f32, [4x8]> -> !ddp.future<!ddp.bucket<f32, [4x8]>>
+    %g1 = linalg.matmul …
+    %r0 = ddp.wait %f0 : !ddp.future<!ddp.bucket<f32, [4x8]>>
+    %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
+    ```
+  }];
+  let options = [
+    Option<"depth", "depth", "unsigned", /*default=*/"2",
+           "Collectives in flight at most">
+  ];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
 def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
   let summary = "turn buckets into 1-D tensors";
   let description = [{

@@ -1,0 +1,108 @@
+//===- Dependences.cpp -----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What an operation needs, overwrites and touches.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Dependences.h"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Interfaces/DestinationStyleOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// All memory but that of states; and the statistics of compression. Only their
+/// addresses count.
+static const char kMemory = 0, kStatistics = 0;
+
+/// States are told apart by their names.
+static const void *getKey(FlatSymbolRefAttr state) {
+  return state.getAttr().getAsOpaquePointer();
+}
+
+static void collect(Operation *op, Effects &effects) {
+  auto add = [&](const void *what, bool isWrite) {
+    effects.accesses.push_back({what, isWrite});
+  };
+  if (auto load = dyn_cast<LoadOp>(op))
+    return add(getKey(load.getStateAttr()), false);
+  if (auto store = dyn_cast<StoreOp>(op))
+    return add(getKey(store.getStateAttr()), true);
+  if (isa<CountCompressionOp>(op))
+    return add(&kStatistics, true);
+  if (auto draw = dyn_cast<RandomNormalOp>(op))
+    add(getKey(draw.getGeneratorAttr()), true);
+
+  bool isRecursive = op->hasTrait<OpTrait::HasRecursiveMemoryEffects>();
+  if (auto interface = dyn_cast<MemoryEffectOpInterface>(op)) {
+    SmallVector<MemoryEffects::EffectInstance> instances;
+    interface.getEffects(instances);
+    for (const MemoryEffects::EffectInstance &instance : instances)
+      if (!isa<CollectiveResource, StateResource>(instance.getResource()))
+        add(&kMemory, !isa<MemoryEffects::Read>(instance.getEffect()));
+  } else if (!isRecursive) {
+    effects.isUnknown = true;
+  }
+  if (isRecursive)
+    for (Region &region : op->getRegions())
+      for (Operation &nested : region.getOps())
+        collect(&nested, effects);
+}
+
+Effects mlir::ddp::getEffects(Operation *op) {
+  Effects effects;
+  collect(op, effects);
+  return effects;
+}
+
+/// Whether the operation may make a result in the memory of `operand`.
+static bool mayOverwrite(Operation *op, OpOperand &operand) {
+  if (auto dps = dyn_cast<DestinationStyleOpInterface>(op))
+    return dps.isDpsInit(&operand);
+  // A loop or a branch: what becomes of the operand is known inside only.
+  if (op->getNumRegions() != 0)
+    return true;
+  auto algebra = dyn_cast<AlgebraOpInterface>(op);
+  if (!algebra)
+    return false;
+  for (OpResult result : op->getResults())
+    if (algebra.getUpdatedOperand(result.getResultNumber()) == operand.get() ||
+        (result.getType() == operand.get().getType() &&
+         algebra.mayOverwrite(result.getResultNumber(), operand)))
+      return true;
+  return false;
+}
+
+void mlir::ddp::forEachUse(Operation *op,
+                           function_ref<void(Value, bool)> visit) {
+  for (OpOperand &operand : op->getOpOperands())
+    visit(operand.get(), mayOverwrite(op, operand));
+  for (Region &region : op->getRegions())
+    region.walk([&](Operation *nested) {
+      for (OpOperand &operand : nested->getOpOperands())
+        if (!op->isAncestor(operand.get().getParentRegion()->getParentOp()))
+          visit(operand.get(), mayOverwrite(nested, operand));
+    });
+}
+
+Value mlir::ddp::getWhole(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!isa<ExtractOp, UnpackOp, tensor::ExtractSliceOp, tensor::CastOp,
+             tensor::CollapseShapeOp, tensor::ExpandShapeOp>(op))
+      break;
+    value = op->getOperand(0);
+  }
+  return value;
+}
+
+bool mlir::ddp::isWithoutContents(Value value) {
+  Operation *op = value.getDefiningOp();
+  return op && (isa<tensor::EmptyOp, linalg::FillOp>(op) ||
+                op->hasTrait<OpTrait::ConstantLike>());
+}

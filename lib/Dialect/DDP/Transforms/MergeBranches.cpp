@@ -1,0 +1,206 @@
+//===- MergeBranches.cpp ---------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-merge-branches: joins the `scf.if`s of a block that hold collectives and
+// have the same condition.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Dependences.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPMERGEBRANCHESPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Whether two values are certainly the same: one value, or made of the same
+/// values in the same way. Goes no deeper than conditions are.
+static bool isSameValue(Value a, Value b, unsigned depth = 4) {
+  if (a == b)
+    return true;
+  Operation *first = a.getDefiningOp(), *second = b.getDefiningOp();
+  if (depth == 0 || !first || !second || !isMemoryEffectFree(first) ||
+      first->getNumRegions() != 0 || first->getName() != second->getName() ||
+      first->getAttrDictionary() != second->getAttrDictionary() ||
+      first->getResultTypes() != second->getResultTypes() ||
+      first->getNumOperands() != second->getNumOperands() ||
+      cast<OpResult>(a).getResultNumber() !=
+          cast<OpResult>(b).getResultNumber())
+    return false;
+  return llvm::all_of(
+      llvm::zip(first->getOperands(), second->getOperands()), [&](auto pair) {
+        return isSameValue(std::get<0>(pair), std::get<1>(pair), depth - 1);
+      });
+}
+
+/// An `scf.if` with both branches, and a collective in one of them.
+static scf::IfOp getCandidate(Operation *op) {
+  auto choice = dyn_cast<scf::IfOp>(op);
+  if (!choice || choice.getElseRegion().empty())
+    return {};
+  bool hasCollective =
+      choice.walk([](AllReduceOp) { return WalkResult::interrupt(); })
+          .wasInterrupted();
+  return hasCollective ? choice : scf::IfOp();
+}
+
+namespace {
+/// What operations give, read and touch that are to be moved down.
+class Footprint {
+public:
+  void add(Operation *op) {
+    results.insert_range(op->getResults());
+    forEachUse(op, [&](Value value, bool) { read.insert(getWhole(value)); });
+    Effects effects = getEffects(op);
+    hasEffects |= !effects.isNone();
+    hasUnknown |= effects.isUnknown;
+    for (Access access : effects.accesses)
+      touched[access.what] |= access.isWrite;
+  }
+
+  /// Whether `op` uses one of their results.
+  bool isUsedBy(Operation *op) const {
+    bool found = false;
+    forEachUse(op,
+               [&](Value value, bool) { found |= results.contains(value); });
+    return found;
+  }
+
+  /// Whether they cannot be moved behind `op`.
+  bool isKeptBy(Operation *op) const {
+    bool found = isUsedBy(op);
+    forEachUse(op, [&](Value value, bool isOverwritten) {
+      found |= isOverwritten && !isWithoutContents(value) &&
+               read.contains(getWhole(value));
+    });
+    Effects effects = getEffects(op);
+    found |= hasUnknown && !effects.isNone();
+    found |= hasEffects && effects.isUnknown;
+    for (Access access : effects.accesses)
+      if (auto it = touched.find(access.what); it != touched.end())
+        found |= it->second || access.isWrite;
+    return found;
+  }
+
+private:
+  llvm::DenseSet<Value> results, read;
+  llvm::DenseMap<const void *, bool> touched; // whether written
+  bool hasEffects = false, hasUnknown = false;
+};
+
+/// Candidates that will be one, and what has to come behind them: what depends
+/// on one of them and stands in front of the last.
+class MergeSet {
+public:
+  explicit MergeSet(scf::IfOp first) { join(first); }
+
+  /// Whether a later operation has to stay behind.
+  bool keeps(Operation *op) const {
+    return ofMembers.isKeptBy(op) || ofBehind.isKeptBy(op);
+  }
+  /// Members keep their order, so that their effects do not matter.
+  bool canJoin(scf::IfOp op) const {
+    return isSameValue(scf::IfOp(members.front()).getCondition(),
+                       op.getCondition()) &&
+           !ofMembers.isUsedBy(op) && !ofBehind.isKeptBy(op);
+  }
+  void join(scf::IfOp op) {
+    members.push_back(op);
+    numBetween = behind.size();
+    ofMembers.add(op);
+  }
+  void putBehind(Operation *op) {
+    behind.push_back(op);
+    ofBehind.add(op);
+  }
+  void merge();
+
+private:
+  SmallVector<scf::IfOp> members;
+  SmallVector<Operation *> behind;
+  /// How many of those stand in front of the last member.
+  size_t numBetween = 0;
+  Footprint ofMembers, ofBehind;
+};
+} // namespace
+
+/// Puts a branch's operations behind those of the others; returns what it
+/// yields.
+static void append(Block *from, Block *to, SmallVectorImpl<Value> &yields) {
+  llvm::append_range(yields, from->getTerminator()->getOperands());
+  from->getTerminator()->erase();
+  to->getOperations().splice(to->end(), from->getOperations());
+}
+
+void MergeSet::merge() {
+  if (members.size() < 2)
+    return;
+  scf::IfOp last = members.back();
+  OpBuilder builder(last);
+  SmallVector<Type> types;
+  for (scf::IfOp member : members)
+    llvm::append_range(types, member.getResultTypes());
+  auto merged = scf::IfOp::create(builder, last.getLoc(), types,
+                                  members.front().getCondition(),
+                                  /*addThenBlock=*/true, /*addElseBlock=*/true);
+  for (auto getBlock : {&scf::IfOp::thenBlock, &scf::IfOp::elseBlock}) {
+    Block *block = (merged.*getBlock)();
+    SmallVector<Value> yields;
+    for (scf::IfOp member : members)
+      append((member.*getBlock)(), block, yields);
+    builder.setInsertionPointToEnd(block);
+    scf::YieldOp::create(builder, last.getLoc(), yields);
+  }
+  unsigned number = 0;
+  for (scf::IfOp member : members)
+    for (Value result : member.getResults())
+      result.replaceAllUsesWith(merged.getResult(number++));
+  Operation *previous = merged;
+  for (Operation *op : ArrayRef(behind).take_front(numBetween)) {
+    op->moveAfter(previous);
+    previous = op;
+  }
+  for (scf::IfOp member : members)
+    member.erase();
+}
+
+/// The sets of a block. One that nothing can join any more is closed, but only
+/// merged in the end: until then the block is as it was.
+static void mergeIn(Block &block) {
+  std::vector<std::unique_ptr<MergeSet>> sets;
+  for (Operation &op : block.without_terminator()) {
+    scf::IfOp candidate = getCandidate(&op);
+    MergeSet *open = sets.empty() ? nullptr : sets.back().get();
+    if (candidate && open && open->canJoin(candidate))
+      open->join(candidate);
+    else if (candidate)
+      sets.push_back(std::make_unique<MergeSet>(candidate));
+    else if (open && open->keeps(&op))
+      open->putBehind(&op);
+  }
+  for (auto &set : sets)
+    set->merge();
+}
+
+namespace {
+struct MergeBranchesPass
+    : public ddp::impl::DDPMergeBranchesPassBase<MergeBranchesPass> {
+  using DDPMergeBranchesPassBase::DDPMergeBranchesPassBase;
+
+  void runOnOperation() override {
+    llvm::SetVector<Block *> blocks;
+    getOperation()->walk([&](scf::IfOp op) {
+      if (op->getBlock()->mightHaveTerminator())
+        blocks.insert(op->getBlock());
+    });
+    for (Block *block : blocks)
+      mergeIn(*block);
+  }
+};
+} // namespace

@@ -1,0 +1,355 @@
+//===- Overlap.cpp ---------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-overlap: splits all-reduces into start and wait, and puts between them
+// what can be computed meanwhile.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Dependences.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/IR/Remarks.h"
+#include <deque>
+#include <queue>
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPOVERLAPPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// An all-reduce that can be split: on values, and with its place still open.
+static AllReduceOp getSplittable(Operation *op) {
+  auto allReduce = dyn_cast<AllReduceOp>(op);
+  return allReduce && allReduce.getResult() && !allReduce.getDestination()
+             ? allReduce
+             : AllReduceOp();
+}
+
+static int64_t getBytes(Type type) {
+  return getNumElementsOf(type) *
+         (getElementTypeOf(type).getIntOrFloatBitWidth() / 8);
+}
+
+/// Whether `op` takes next to no time: what is only said, or computed with
+/// single numbers.
+static bool isCheap(Operation *op) {
+  if (isa<PackOp, UnpackOp, ExtractOp, LoadOp, StoreOp, CountCompressionOp,
+          tensor::EmptyOp, tensor::ExtractSliceOp>(op) ||
+      op->hasTrait<OpTrait::ConstantLike>())
+    return true;
+  auto isArray = [](Type type) { return isa<ShapedType, BucketType>(type); };
+  return op->getNumRegions() == 0 && isMemoryEffectFree(op) &&
+         llvm::none_of(op->getOperandTypes(), isArray) &&
+         llvm::none_of(op->getResultTypes(), isArray);
+}
+
+namespace {
+/// An operation that has to wait: for a collective in flight, or for others
+/// that have to wait. A collective in flight is one as well, until it is
+/// awaited.
+struct Pending {
+  Operation *op = nullptr;
+  /// Its place in the program.
+  unsigned position = 0;
+  unsigned numBlockers = 0;
+  bool isDone = false;
+  SmallVector<Pending *> dependents;
+};
+
+struct InPosition {
+  bool operator()(const Pending *a, const Pending *b) const {
+    return a->position > b->position;
+  }
+};
+
+/// A place in the new order. An all-reduce that is split has two.
+struct Step {
+  enum Kind { Whole, Start, Wait } kind;
+  Operation *op;
+};
+
+/// A collective in flight, and where in the new order it was started.
+struct Flight {
+  Pending *pending;
+  size_t step;
+  /// The work that had been put in order by then.
+  size_t work;
+};
+
+/// What a block's new order comes to.
+struct Statistics {
+  unsigned started = 0;
+  size_t mostInFlight = 0;
+  int64_t mostBytes = 0;
+};
+
+/// Puts the operations of one block into an order in which at most `depth`
+/// collectives are in flight: in program order, but what needs the result of
+/// one in flight is put off until that has been awaited, and the oldest one is
+/// awaited where another is to be started.
+class Scheduler {
+public:
+  Scheduler(Block &block, size_t depth, Statistics &statistics)
+      : block(block), depth(depth), statistics(statistics) {}
+
+  void run();
+
+private:
+  /// The operations that `op` has to come after and that are not in order yet.
+  llvm::SetVector<Pending *> findBlockers(Operation *op);
+  Pending *putOff(Operation *op);
+  void registerPending(Pending *pending);
+  void put(Operation *op);
+  void launch(Pending *pending);
+  void awaitOldest();
+  void drain();
+  void finish(Pending *pending);
+  void rewrite();
+
+  static void dropDone(SmallVectorImpl<Pending *> &list) {
+    llvm::erase_if(list, [](Pending *pending) { return pending->isDone; });
+  }
+
+  Block &block;
+  size_t depth;
+  Statistics &statistics;
+
+  SmallVector<Step> order;
+  /// Operations in it that take time.
+  size_t work = 0;
+  std::deque<Flight> inFlight;
+  int64_t bytesInFlight = 0;
+  std::deque<Pending> storage;
+  unsigned position = 0;
+  /// Put-off operations that nothing keeps any more, by place in the program.
+  std::priority_queue<Pending *, SmallVector<Pending *>, InPosition> ready;
+
+  // Of the operations that are put off or in flight: who gives a value, who
+  // reads it, and who touches what is no value.
+  llvm::DenseMap<Value, Pending *> producers;
+  llvm::DenseMap<Value, SmallVector<Pending *, 2>> readers;
+  struct Touched {
+    Pending *writer = nullptr;
+    SmallVector<Pending *, 2> readers;
+  };
+  llvm::DenseMap<const void *, Touched> touched;
+  SmallVector<Pending *> withEffects;
+  Pending *barrier = nullptr;
+};
+} // namespace
+
+llvm::SetVector<Pending *> Scheduler::findBlockers(Operation *op) {
+  llvm::SetVector<Pending *> blockers;
+  auto add = [&](Pending *pending) {
+    if (pending && !pending->isDone)
+      blockers.insert(pending);
+  };
+  auto addAll = [&](SmallVectorImpl<Pending *> &list) {
+    dropDone(list);
+    blockers.insert_range(list);
+  };
+  if (producers.empty())
+    return blockers;
+  forEachUse(op, [&](Value value, bool isOverwritten) {
+    add(producers.lookup(value));
+    if (!isOverwritten || isWithoutContents(value))
+      return;
+    if (auto found = readers.find(getWhole(value)); found != readers.end())
+      addAll(found->second);
+  });
+  Effects effects = getEffects(op);
+  if (effects.isNone())
+    return blockers;
+  add(barrier);
+  if (effects.isUnknown)
+    addAll(withEffects);
+  for (Access access : effects.accesses) {
+    auto found = touched.find(access.what);
+    if (found == touched.end())
+      continue;
+    add(found->second.writer);
+    if (access.isWrite)
+      addAll(found->second.readers);
+  }
+  return blockers;
+}
+
+/// Lets later operations find it, those that it stands for included: whoever
+/// comes after it comes after what it comes after.
+void Scheduler::registerPending(Pending *pending) {
+  for (Value result : pending->op->getResults())
+    producers[result] = pending;
+  forEachUse(pending->op, [&](Value value, bool isOverwritten) {
+    if (isWithoutContents(value))
+      return;
+    SmallVectorImpl<Pending *> &list = readers[getWhole(value)];
+    if (isOverwritten)
+      list.clear();
+    list.push_back(pending);
+  });
+  Effects effects = getEffects(pending->op);
+  if (effects.isNone())
+    return;
+  if (effects.isUnknown) {
+    barrier = pending;
+    withEffects.clear();
+  }
+  withEffects.push_back(pending);
+  for (Access access : effects.accesses) {
+    Touched &state = touched[access.what];
+    if (access.isWrite) {
+      state.writer = pending;
+      state.readers.clear();
+    } else {
+      state.readers.push_back(pending);
+    }
+  }
+}
+
+Pending *Scheduler::putOff(Operation *op) {
+  Pending pending;
+  pending.op = op;
+  pending.position = position;
+  storage.push_back(std::move(pending));
+  registerPending(&storage.back());
+  return &storage.back();
+}
+
+void Scheduler::put(Operation *op) {
+  order.push_back({Step::Whole, op});
+  if (!isCheap(op))
+    ++work;
+}
+
+/// What waited for `pending` only may go on.
+void Scheduler::finish(Pending *pending) {
+  pending->isDone = true;
+  for (Pending *dependent : pending->dependents)
+    if (--dependent->numBlockers == 0)
+      ready.push(dependent);
+}
+
+void Scheduler::launch(Pending *pending) {
+  while (inFlight.size() >= depth)
+    awaitOldest();
+  inFlight.push_back({pending, order.size(), work});
+  order.push_back({Step::Whole, pending->op});
+  bytesInFlight += getBytes(pending->op->getResult(0).getType());
+  statistics.mostInFlight = std::max(statistics.mostInFlight, inFlight.size());
+  statistics.mostBytes = std::max(statistics.mostBytes, bytesInFlight);
+}
+
+/// Ends the oldest collective. If no time has passed since it was started, it
+/// stays in one piece: there is nothing to gain.
+void Scheduler::awaitOldest() {
+  Flight flight = inFlight.front();
+  inFlight.pop_front();
+  Operation *op = flight.pending->op;
+  bytesInFlight -= getBytes(op->getResult(0).getType());
+  if (work != flight.work) {
+    order[flight.step].kind = Step::Start;
+    order.push_back({Step::Wait, op});
+  }
+  finish(flight.pending);
+}
+
+/// Puts in order what nothing keeps any more, first of all what came first.
+void Scheduler::drain() {
+  while (!ready.empty()) {
+    Pending *pending = ready.top();
+    ready.pop();
+    if (getSplittable(pending->op)) {
+      launch(pending);
+    } else {
+      put(pending->op);
+      finish(pending);
+    }
+  }
+}
+
+void Scheduler::run() {
+  for (Operation &op : block.without_terminator()) {
+    ++position;
+    llvm::SetVector<Pending *> blockers = findBlockers(&op);
+    if (!blockers.empty()) {
+      Pending *pending = putOff(&op);
+      pending->numBlockers = blockers.size();
+      for (Pending *blocker : blockers)
+        blocker->dependents.push_back(pending);
+    } else if (getSplittable(&op)) {
+      while (inFlight.size() >= depth) {
+        awaitOldest();
+        drain();
+      }
+      launch(putOff(&op));
+    } else {
+      put(&op);
+    }
+  }
+  while (!inFlight.empty()) {
+    awaitOldest();
+    drain();
+  }
+  rewrite();
+}
+
+/// Lets the block have the new order.
+void Scheduler::rewrite() {
+  OpBuilder builder(block.getTerminator());
+  llvm::DenseMap<Operation *, AllReduceStartOp> starts;
+  for (Step step : order) {
+    if (step.kind == Step::Whole) {
+      step.op->moveBefore(block.getTerminator());
+      continue;
+    }
+    auto op = cast<AllReduceOp>(step.op);
+    if (step.kind == Step::Start) {
+      auto future = FutureType::get(builder.getContext(), op.getType(0));
+      starts[op] = AllReduceStartOp::create(
+          builder, op.getLoc(), TypeRange(future), op.getReductionAttr(),
+          op.getInput(), op.getGroupAttr(), op.getWireAttr(),
+          op.getBucketNameAttr(), /*destination=*/Value());
+      ++statistics.started;
+      continue;
+    }
+    auto wait =
+        WaitOp::create(builder, op.getLoc(), starts[op].getValues().front(),
+                       /*ticket=*/Value(), /*source=*/Value());
+    op.getResult().replaceAllUsesWith(wait.getResult());
+    op.erase();
+  }
+}
+
+namespace {
+struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
+  using DDPOverlapPassBase::DDPOverlapPassBase;
+
+  void runOnOperation() override {
+    llvm::SetVector<Block *> blocks;
+    getOperation()->walk([&](AllReduceOp op) {
+      Block *block = op->getBlock();
+      if (getSplittable(op) && block->mightHaveTerminator())
+        blocks.insert(block);
+    });
+    for (Block *block : blocks) {
+      Statistics statistics;
+      Scheduler(*block, std::max(1u, unsigned(depth)), statistics).run();
+      if (statistics.started == 0)
+        continue;
+      remark::passed(
+          block->getParentOp()->getLoc(),
+          remark::RemarkOpts::name("Overlap").category("ddp-overlap"))
+          << "collectives run beside the program"
+          << remark::metric("started", statistics.started)
+          << remark::metric("in-flight", statistics.mostInFlight)
+          << remark::metric("in-flight-bytes", statistics.mostBytes);
+    }
+  }
+};
+} // namespace
