@@ -44,8 +44,9 @@ static Status checkTable(const std::string &file,
       table->memory_read && table->memory_copy && table->stream_set &&
       table->synchronize && table->communicator_create &&
       table->communicator_destroy && table->cast && table->divide &&
-      table->scale && table->add && table->subtract && table->all_reduce &&
-      table->all_reduce_start && table->wait && table->abort;
+      table->scale && table->add && table->subtract && table->is_finite &&
+      table->matrices_create && table->all_reduce && table->all_reduce_start &&
+      table->wait && table->abort;
   if (!isWhole)
     return error(DDPHOOK_UNSUPPORTED, "%s lacks a function", file.c_str());
   return Status::ok();

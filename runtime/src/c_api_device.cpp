@@ -22,6 +22,8 @@ ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,
     if (!memory)
       return nullArgument("a place for the address");
     *memory = nullptr;
+    if (context->impl->hasFailed())
+      return context->impl->failure();
     ddphook_backend_error_t message = {};
     return fromBackendError(
         context->impl->backend().memory_alloc(context->impl->device(), bytes,

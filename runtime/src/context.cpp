@@ -199,6 +199,8 @@ Status Context::allGather(const std::string &what, const std::string &mine,
 }
 
 Status Context::setStream(void *stream) {
+  if (hasFailed())
+    return failure();
   ddphook_backend_error_t message = {};
   DDPHOOK_RETURN_IF_ERROR(fromBackendError(
       backendTable->stream_set(openDevice, stream, &message), message));

@@ -179,6 +179,18 @@ static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
   return DDPHOOK_OK;
 }
 
+static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
+                                 int32_t dtype, int64_t count, int32_t *result,
+                                 ddphook_backend_error_t *error) {
+  (void)device;
+  if (dtype != DDPHOOK_F32)
+    return fail(error, "the test backend supports f32 only");
+  *result = 1;
+  for (int64_t i = 0; i < count; ++i)
+    *result &= ((const float *)in)[i] - ((const float *)in)[i] == 0;
+  return DDPHOOK_OK;
+}
+
 /* Without a matrix list there are no low-rank calls either: the rest of the
  * table may stay empty. */
 static ddphook_status_t matricesCreate(ddphook_device_t *device,
@@ -249,6 +261,7 @@ ddphook_backend_get(void) {
       .scale = scale,
       .add = add,
       .subtract = subtract,
+      .is_finite = isFinite,
       .matrices_create = matricesCreate,
       .all_reduce = allReduce,
       .all_reduce_start = allReduceStart,

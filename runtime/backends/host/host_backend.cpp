@@ -51,19 +51,26 @@ struct ddphook_device {
   }
 };
 
+static Status createDeviceImpl(const ddphook_device_config_t &config,
+                               ddphook_device_t **device) {
+  auto result = std::make_unique<ddphook_device>();
+  DDPHOOK_RETURN_IF_ERROR(parseTransport(config.transport, &result->transport));
+  if (*config.options)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "the host backend has no options, but got '%s'",
+                 config.options);
+  result->timeoutSeconds = config.timeout_s;
+  result->localAddress = config.local_address;
+  *device = result.release();
+  return Status::ok();
+}
+
 static ddphook_status_t createDevice(const ddphook_device_config_t *config,
                                      ddphook_device_t **device,
                                      ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          auto result = std::make_unique<ddphook_device>();
-                          DDPHOOK_RETURN_IF_ERROR(parseTransport(
-                              config->transport, &result->transport));
-                          result->timeoutSeconds = config->timeout_s;
-                          result->localAddress = config->local_address;
-                          *device = result.release();
-                          return Status::ok();
-                        }),
-                        error);
+  return toBackendError(
+      withoutExceptions([&] { return createDeviceImpl(*config, device); }),
+      error);
 }
 
 static void destroyDevice(ddphook_device_t *device) { delete device; }
