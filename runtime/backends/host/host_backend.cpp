@@ -55,7 +55,7 @@ static Status createDeviceImpl(const ddphook_device_config_t &config,
                                ddphook_device_t **device) {
   auto result = std::make_unique<ddphook_device>();
   DDPHOOK_RETURN_IF_ERROR(parseTransport(config.transport, &result->transport));
-  if (*config.options)
+  if (config.options && *config.options)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "the host backend has no options, but got '%s'",
                  config.options);
