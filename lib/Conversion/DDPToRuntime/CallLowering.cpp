@@ -10,7 +10,6 @@
 #include "CallLowering.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -42,7 +41,8 @@ LogicalResult CallLowering::lower(Operation *op) {
       .Case<AddOp, AllReduceOp, AllReduceStartOp, ArenaOp, CastOp,
             CountCompressionOp, IsFiniteOp, MatmulOp, OrthogonalizeOp,
             ProjectOp, RandomNormalOp, ReconstructOp, ScaleOp, StateBufferOp,
-            SubOp, ViewOp, WaitOp>([&](auto known) { return convert(known); })
+            SubOp, ViewOp, WaitOp, linalg::FillOp, memref::CopyOp>(
+          [&](auto known) { return convert(known); })
       .Default([](Operation *unknown) {
         return unknown->emitOpError() << "expected an operation that the "
                                       << "runtime knows";
@@ -232,8 +232,10 @@ LogicalResult CallLowering::convert(StateBufferOp op) {
       createCall(builder, op.getLoc(), "ddphook_rt_state",
                  LLVM::LLVMPointerType::get(module.getContext()), {number})
           .getResult();
-  op.replaceAllUsesWith(createMemRef(builder, op.getLoc(), pointer,
-                                     cast<MemRefType>(op.getType())));
+  auto type = cast<MemRefType>(op.getType());
+  if (plan.usesDeviceMemory && isa<IntegerType>(type.getElementType()))
+    return convertHostState(op, pointer);
+  op.replaceAllUsesWith(createMemRef(builder, op.getLoc(), pointer, type));
   op.erase();
   return success();
 }

@@ -14,6 +14,8 @@
 #include "PlanWriter.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 
 namespace mlir::ddp {
 
@@ -26,6 +28,9 @@ public:
 
   /// Whether this is an operation that lower() knows, in its form on memory.
   static bool canLower(Operation *op);
+  /// Whether this is a copy, or zeros, that lower() makes a call of where arrays
+  /// lie in a device's memory.
+  static bool canLowerOnDevice(Operation *op);
 
   /// Replaces the operation by calls; explains why if it cannot.
   LogicalResult lower(Operation *op);
@@ -48,6 +53,11 @@ private:
   LogicalResult convert(SubOp op);
   LogicalResult convert(ViewOp op);
   LogicalResult convert(WaitOp op);
+  LogicalResult convert(linalg::FillOp op);
+  LogicalResult convert(memref::CopyOp op);
+  /// A state in host memory where arrays are in the device's: loads and stores
+  /// at `pointer`.
+  LogicalResult convertHostState(StateBufferOp op, Value pointer);
   /// The arguments of an all-reduce, which becomes part of the plan.
   template <typename OpTy>
   FailureOr<SmallVector<Value>> getCollective(OpBuilder &builder, OpTy op);
@@ -85,6 +95,8 @@ private:
   llvm::StringMap<unsigned> groupNumbers, stateNumbers, bucketNumbers;
   llvm::DenseMap<std::pair<Attribute, Type>, unsigned> listNumbers;
   unsigned numDraws = 0;
+  /// Where in the arena the zeros are that fills are copied from.
+  std::optional<int64_t> zerosOffset;
 };
 
 } // namespace mlir::ddp

@@ -118,6 +118,7 @@ void ConvertDDPToRuntimePass::runOnOperation() {
     return signalPassFailure();
   }
   plan = PlanContents();
+  plan.usesDeviceMemory = memory == ArrayMemory::Device;
   llvm::append_range(plan.groups, module.getOps<ProcessGroupOp>());
   llvm::append_range(plan.states, module.getOps<StateOp>());
   llvm::append_range(plan.buckets, module.getOps<BucketInfoOp>());
@@ -140,7 +141,8 @@ void ConvertDDPToRuntimePass::runOnOperation() {
   CallLowering lowering(module, handleSlot, plan);
   SmallVector<Operation *> ops;
   module.walk([&](Operation *op) {
-    if (CallLowering::canLower(op))
+    if (CallLowering::canLower(op) ||
+        (plan.usesDeviceMemory && CallLowering::canLowerOnDevice(op)))
       ops.push_back(op);
     if (auto arena = dyn_cast<ArenaOp>(op))
       plan.arenaBytes = std::max(

@@ -21,6 +21,14 @@ constexpr llvm::StringLiteral kHandleSymbol = "__ddphook_handle";
 /// The plan (`llvm.mlir.global constant`, JSON text).
 constexpr llvm::StringLiteral kPlanSymbol = "__ddphook_plan";
 
+/// Whose memory a module's arrays lie in: the plan's "memory".
+enum class ArrayMemory {
+  /// The host's: compiled code reads and writes them.
+  Host,
+  /// A device's: compiled code passes their addresses on.
+  Device
+};
+
 #define GEN_PASS_DECL
 #include "ddphook/Conversion/DDPToRuntime/Passes.h.inc"
 

@@ -23,6 +23,14 @@ def ConvertDDPToRuntimePass
     (docs/plan.md): `@__ddphook_plan`. `@__ddphook_handle` is the slot in which
     the runtime stores the module's handle.
 
+    With `memory=device` the module is for arrays that lie in a device's memory.
+    Contiguous `memref.copy`s become calls of `ddphook_rt_copy`; so do small
+    `linalg.fill`s of zeros, from a part of the arena that is never written. A
+    state of an integer type lies in the host's memory nevertheless and is
+    accessed through a pointer; hence every memref that is left is memory of the
+    device. What works on those is left to who makes kernels of it
+    (`ddphook-cc --device=cuda`) or refuses it (`ddp-check-device-memory`).
+
     Pre-condition: bufferized, `ddp-plan-arena`. Post-condition: no operation of
     the ddp dialect is left; anything that cannot be converted is an error.
 
@@ -41,6 +49,16 @@ def ConvertDDPToRuntimePass
         : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> ()
     ```
   }];
+  let options = [
+    Option<"memory", "memory", "::mlir::ddp::ArrayMemory",
+           /*default=*/"::mlir::ddp::ArrayMemory::Host",
+           "Where arrays lie",
+           [{::llvm::cl::values(
+               clEnumValN(::mlir::ddp::ArrayMemory::Host, "host",
+                          "in the host's memory"),
+               clEnumValN(::mlir::ddp::ArrayMemory::Device, "device",
+                          "in a device's memory"))}]>,
+  ];
   let dependentDialects = [
     "::mlir::LLVM::LLVMDialect", "::mlir::arith::ArithDialect",
     "::mlir::memref::MemRefDialect"];
