@@ -1,0 +1,94 @@
+//===- nccl_communicator.h - a communicator's ranks and state ---*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What lies behind an ncclComm_t. Operations in streams and in graphs hold it:
+// they may come to run after it was destroyed.
+//
+//===----------------------------------------------------------------------===//
+#ifndef EMULATED_CUDA_SRC_NCCL_COMMUNICATOR_H
+#define EMULATED_CUDA_SRC_NCCL_COMMUNICATOR_H
+
+#include "nccl.h"
+#include "shm_group.h"
+#include "status.h"
+#include "stream.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace emulated_cuda {
+
+struct AllReduce {
+  const void *in;
+  void *out;
+  ddphook::host::AllReduceDesc desc;
+  cudaStream_t stream;
+};
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+public:
+  Communicator(int rank, int size, Device *device, bool isBlocking)
+      : rank(rank), size(size), device(device), isBlocking(isBlocking) {}
+  /// Ends the thread; nothing waits for it.
+  ~Communicator();
+
+  const int rank;
+  const int size;
+  Device *const device;
+  const bool isBlocking;
+
+  /// Runs `work` on the communicator's thread. A blocking communicator gives
+  /// its result, another one ncclInProgress.
+  ncclResult_t start(std::function<ncclResult_t()> work);
+  /// The result of start(), as soon as there is one.
+  ncclResult_t waitForWork();
+
+  // What start() is given.
+  ncclResult_t join(const ncclUniqueId &id);
+  ncclResult_t submit(const AllReduce &operation);
+  ncclResult_t finalize();
+
+  /// The last result, or what has gone wrong since.
+  ncclResult_t state();
+  /// What keeps a call from being made now; or ncclSuccess.
+  ncclResult_t notReady();
+
+  /// Ends what waits for a peer, and waits until it has ended.
+  void abort();
+
+private:
+  ddphook::Status exchange(const ncclUniqueId &id);
+  ddphook::Status checkGpus(ddphook::Store &store);
+  void run(const AllReduce &operation);
+  void stall();
+  void fail(ncclResult_t result);
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  ncclResult_t result = ncclSuccess;
+  int runningCount = 0;
+  std::atomic<bool> isAborted{false};
+  bool isDuplicate = false;
+  /// Null in a communicator of one rank.
+  std::shared_ptr<ddphook::host::ShmGroup> group;
+  std::shared_ptr<Queue> worker;
+  /// The last collective in a stream, and that stream.
+  Mark lastCollective;
+  cudaStream_t lastStream = nullptr;
+};
+
+/// Remembers a message for ncclGetLastError() and gives the result back.
+ncclResult_t recordNccl(ncclResult_t result, const std::string &message);
+
+} // namespace emulated_cuda
+
+struct ncclComm {
+  std::shared_ptr<emulated_cuda::Communicator> impl;
+};
+
+#endif // EMULATED_CUDA_SRC_NCCL_COMMUNICATOR_H
