@@ -157,14 +157,31 @@ static SmallVector<Group> makeGroups(ProjectOp project, int64_t limit) {
 }
 
 namespace {
-/// Builds a step again, group by group.
+/// A group between its stages: the reduced P with the rest behind it, then the
+/// basis, and the reduced Q.
+struct GroupInStages {
+  explicit GroupInStages(const Group &group) : group(group) {}
+
+  const Group &group;
+  DenseI64ArrayAttr members;
+  Value p, rest, q;
+};
+
+/// Builds a step again, group by group. Each stage of a group takes bucket and
+/// M as the last one that was built left them, of whatever group: so no stage's
+/// operand is overwritten before it has run.
 class GroupBuilder {
 public:
   explicit GroupBuilder(LowRankStep step)
       : step(step), builder(step.project), loc(step.project.getLoc()),
         gradient(step.project.getInput()), matrix(step.project.getError()) {}
 
-  void add(const Group &group);
+  /// Project, and all-reduce P.
+  void project(GroupInStages &group);
+  /// Make P a basis, Q = Mᵀ·P, and all-reduce Q.
+  void multiply(GroupInStages &group);
+  /// Put bucket and error together.
+  void reconstruct(GroupInStages &group);
   void finish();
 
 private:
@@ -203,19 +220,19 @@ private:
 };
 } // namespace
 
-void GroupBuilder::add(const Group &group) {
+void GroupBuilder::project(GroupInStages &stages) {
+  const Group &group = stages.group;
   ProjectOp project = step.project;
   auto bucket = cast<BucketType>(gradient.getType());
   SmallVector<int64_t> members;
   for (int64_t place : group.matrices)
     members.push_back(project.getMembers()[place]);
-  DenseI64ArrayAttr membersAttr = builder.getDenseI64ArrayAttr(members);
+  stages.members = builder.getDenseI64ArrayAttr(members);
   DenseI64ArrayAttr othersAttr = builder.getDenseI64ArrayAttr(group.others);
   bool hasRest = !group.others.empty();
   bool isPacked = project.getPacked() && hasRest;
 
   // Where the rest travels with P, it lies behind it.
-  int64_t numMatrices = members.size();
   BucketType restType = getSubBucket(bucket, group.others);
   BucketType pType = take(step.orthogonalize.getInput(), group.matrices);
   SmallVector<Type> types;
@@ -234,38 +251,50 @@ void GroupBuilder::add(const Group &group) {
   Value basis = ExtractOp::create(builder, loc, project.getFactor(),
                                   builder.getDenseI64ArrayAttr(group.matrices));
   auto projected = ProjectOp::create(builder, loc, types, gradient, matrix,
-                                     basis, membersAttr, othersAttr, isPacked,
-                                     MatrixListAttr(), ValueRange());
+                                     basis, stages.members, othersAttr,
+                                     isPacked, MatrixListAttr(), ValueRange());
   if (matrix)
     matrix = projected.getValues().front();
-  Value p = reduce(step.reduceP, projected.getValues()[projected.getPNumber()]);
-  Value rest;
-  if (isPacked) {
-    rest = extract(p, numMatrices, group.others.size());
-    p = extract(p, 0, numMatrices);
-  } else if (hasRest) {
-    rest = reduce(step.reduceRest, projected.getValues().back());
+  stages.p =
+      reduce(step.reduceP, projected.getValues()[projected.getPNumber()]);
+  if (hasRest && !isPacked)
+    stages.rest = reduce(step.reduceRest, projected.getValues().back());
+}
+
+void GroupBuilder::multiply(GroupInStages &stages) {
+  const Group &group = stages.group;
+  int64_t numMatrices = group.matrices.size();
+  if (!group.others.empty() && !stages.rest) {
+    stages.rest = extract(stages.p, numMatrices, group.others.size());
+    stages.p = extract(stages.p, 0, numMatrices);
   }
-  if (rest)
-    rest = scale(step.scaleRest, rest);
-  p = OrthogonalizeOp::create(
-          builder, loc, p.getType(), p, step.orthogonalize.getEpsilonAttr(),
-          step.orthogonalize.getUnitColumnsAttr(), MatrixListAttr(), Value())
+  if (stages.rest)
+    stages.rest = scale(step.scaleRest, stages.rest);
+  stages.p = OrthogonalizeOp::create(builder, loc, stages.p.getType(), stages.p,
+                                     step.orthogonalize.getEpsilonAttr(),
+                                     step.orthogonalize.getUnitColumnsAttr(),
+                                     MatrixListAttr(), Value())
+                 .getResult();
+  Value q =
+      MatmulOp::create(
+          builder, loc, take(step.matmul.getResult(), group.matrices),
+          matrix ? matrix : gradient, stages.p, /*transposeLhs=*/true,
+          /*transposeRhs=*/false, stages.members, MatrixListAttr(), Value())
           .getResult();
-  Value q = MatmulOp::create(
-                builder, loc, take(step.matmul.getResult(), group.matrices),
-                matrix ? matrix : gradient, p, /*transposeLhs=*/true,
-                /*transposeRhs=*/false, membersAttr, MatrixListAttr(), Value())
-                .getResult();
-  q = scale(step.scaleQ, reduce(step.reduceQ, q));
+  stages.q = reduce(step.reduceQ, q);
+}
+
+void GroupBuilder::reconstruct(GroupInStages &stages) {
+  const Group &group = stages.group;
+  Value q = scale(step.scaleQ, stages.q);
   qParts.push_back(q);
   llvm::append_range(qOrder, group.matrices);
 
-  SmallVector<Type> outTypes(matrix ? 2 : 1, bucket);
+  SmallVector<Type> outTypes(matrix ? 2 : 1, gradient.getType());
   auto rebuilt = ReconstructOp::create(
-      builder, loc, outTypes, p, q, membersAttr, othersAttr, rest, matrix,
-      gradient, step.reconstruct.getGroupAttr(), MatrixListAttr(),
-      ValueRange());
+      builder, loc, outTypes, stages.p, q, stages.members,
+      builder.getDenseI64ArrayAttr(group.others), stages.rest, matrix, gradient,
+      step.reconstruct.getGroupAttr(), MatrixListAttr(), ValueRange());
   gradient = rebuilt.getValues().front();
   if (matrix)
     matrix = rebuilt.getValues().back();
@@ -287,6 +316,26 @@ void GroupBuilder::finish() {
            step.reduceRest, step.reduceP, step.project})
     if (op)
       op->erase();
+}
+
+/// Builds all groups. With a distance of d, a group is that many groups behind
+/// the one before it in each stage.
+static void buildGroups(LowRankStep step, ArrayRef<Group> groups,
+                        unsigned distance) {
+  GroupBuilder builder(step);
+  SmallVector<GroupInStages> stages;
+  for (const Group &group : groups)
+    stages.emplace_back(group);
+  size_t lag = distance;
+  for (size_t turn = 0; turn < stages.size() + 2 * lag; ++turn) {
+    if (turn < stages.size())
+      builder.project(stages[turn]);
+    if (turn >= lag && turn - lag < stages.size())
+      builder.multiply(stages[turn - lag]);
+    if (turn >= 2 * lag && turn - 2 * lag < stages.size())
+      builder.reconstruct(stages[turn - 2 * lag]);
+  }
+  builder.finish();
 }
 
 namespace {
@@ -315,10 +364,7 @@ struct GroupMatricesPass
             << "not a step that can be taken apart";
         continue;
       }
-      GroupBuilder grouped(*step);
-      for (const Group &group : groups)
-        grouped.add(group);
-      grouped.finish();
+      buildGroups(*step, groups, distance);
     }
   }
 };

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Dependences.h"
+#include "HoistCollectives.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
@@ -338,6 +339,7 @@ struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
         blocks.insert(block);
     });
     for (Block *block : blocks) {
+      hoistCollectives(*block);
       Statistics statistics;
       Scheduler(*block, std::max(1u, unsigned(depth)), statistics).run();
       if (statistics.started == 0)

@@ -292,6 +292,12 @@ def DDPGroupMatricesPass : Pass<"ddp-group-matrices"> {
     what the first one read from memory; for that there are two collectives a
     group. Sums over three ranks and more may be associated in another order.
 
+    With a `distance` the stages of neighbouring groups alternate: the first
+    group goes on to Q when so many others have been projected, and is put
+    together when so many others have their Q. `ddp-overlap` then finds local
+    work for the time that a collective travels; all stages work on one bucket,
+    so that it cannot change their order itself.
+
     Only steps of the form that PowerSGD expands to, after `ddp-fuse`; others,
     with `local_error_feedback` or `skip_nonfinite`, are left alone.
 
@@ -317,7 +323,10 @@ def DDPGroupMatricesPass : Pass<"ddp-group-matrices"> {
   }];
   let options = [
     Option<"groupMb", "group-mb", "double", /*default=*/"0",
-           "Limit of a group in MiB; 0: no groups">
+           "Limit of a group in MiB; 0: no groups">,
+    Option<"distance", "distance", "unsigned", /*default=*/"0",
+           "Groups that are projected before the first one goes on to its next "
+           "stage">
   ];
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }

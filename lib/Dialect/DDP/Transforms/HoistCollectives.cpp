@@ -1,0 +1,77 @@
+//===- HoistCollectives.cpp ------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Moves all-reduces up to where what they reduce is complete: a front end may
+// well have written them all at the end of the backward pass.
+//
+//===----------------------------------------------------------------------===//
+
+#include "HoistCollectives.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// The all-reduce and, in front of it, what only prepares its operand: casts,
+/// divisions and the packing. In program order.
+static SmallVector<Operation *> getChain(AllReduceOp op) {
+  SmallVector<Operation *> chain = {op};
+  while (Operation *before = chain.back()->getOperand(0).getDefiningOp()) {
+    if (!isa<CastOp, PackOp, ScaleOp>(before) || !before->hasOneUse() ||
+        before->getBlock() != op->getBlock() || before->getNumOperands() == 0)
+      break;
+    chain.push_back(before);
+    if (isa<PackOp>(before))
+      break;
+  }
+  std::reverse(chain.begin(), chain.end());
+  return chain;
+}
+
+void mlir::ddp::hoistCollectives(Block &block) {
+  llvm::DenseMap<Operation *, size_t> positions;
+  for (auto [position, op] : llvm::enumerate(block))
+    positions[&op] = position;
+  // What goes behind an operation that stays; and behind which one those go that
+  // do not stay.
+  llvm::MapVector<Operation *, SmallVector<Operation *>> moved;
+  llvm::DenseMap<Operation *, Operation *> anchorOf;
+  for (auto op : block.getOps<AllReduceOp>()) {
+    if (!op.getResult() || op.getDestination())
+      continue;
+    SmallVector<Operation *> chain = getChain(op);
+    size_t start = positions.lookup(chain.front());
+    Operation *anchor = nullptr;
+    auto stayBehind = [&](Operation *other) {
+      if (Operation *its = anchorOf.lookup(other))
+        other = its;
+      if (!anchor || positions.lookup(anchor) < positions.lookup(other))
+        anchor = other;
+    };
+    for (Value value : chain.front()->getOperands()) {
+      Operation *producer = value.getDefiningOp();
+      if (!producer || producer->getBlock() != &block)
+        continue;
+      stayBehind(producer);
+      // Whoever reads a gradient first, reads it in its bucket; afterwards
+      // there is the sum.
+      for (Operation *user : value.getUsers())
+        if (Operation *around = block.findAncestorOpInBlock(*user);
+            around && positions.lookup(around) < start)
+          stayBehind(around);
+    }
+    if (!anchor)
+      continue;
+    llvm::append_range(moved[anchor], chain);
+    for (Operation *op : chain)
+      anchorOf[op] = anchor;
+  }
+  for (auto &[anchor, ops] : moved) {
+    Operation *previous = anchor;
+    for (Operation *op : ops) {
+      op->moveAfter(previous);
+      previous = op;
+    }
+  }
+}
