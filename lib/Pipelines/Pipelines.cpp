@@ -57,6 +57,9 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   if (options.groupMb > 0) {
     DDPGroupMatricesPassOptions group;
     group.groupMb = options.groupMb;
+    // Half of what is in flight are Ps, the other half Qs.
+    if (options.overlap)
+      group.distance = (options.overlapDepth + 1) / 2;
     pm.addPass(createDDPGroupMatricesPass(group));
   }
 
