@@ -57,9 +57,9 @@ cudaError_t compressArray(cudaStream_t stream, const void *in, Dtype inType,
                           void *wire, Dtype wireType, int64_t n,
                           int64_t divisor);
 
-/// What comes back from it: out[i] = wire[i] in the other type. With `nonFinite`
-/// (a counter on the device), adds the number of infinite and NaN elements to
-/// it.
+/// What comes back from it: out[i] = wire[i] in the other type. With
+/// `nonFinite` (a counter on the device), adds the number of infinite and NaN
+/// elements to it.
 cudaError_t decompressArray(cudaStream_t stream, const void *wire,
                             Dtype wireType, void *out, Dtype outType, int64_t n,
                             unsigned long long *nonFinite);

@@ -1,0 +1,64 @@
+# ddphook_add_cuda_kernels(NAME [EMULATED]): a static library of the CUDA
+# kernels. By itself it needs the CUDA language; EMULATED compiles the same files
+# as C++ against the target emulated_cuda.
+#
+# The build keeps what ptxas says of each kernel in NAME.ptxas.txt beside the
+# library, and fails when a kernel spills registers.
+include_guard(GLOBAL)
+
+set(DDPHOOK_CUDA_KERNELS_DIR ${CMAKE_CURRENT_LIST_DIR})
+set(DDPHOOK_CUDA_KERNELS_RUNTIME_DIR ${CMAKE_CURRENT_LIST_DIR}/../../..)
+
+function(ddphook_add_cuda_kernels name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "EMULATED" "" "")
+  set(dir ${DDPHOOK_CUDA_KERNELS_DIR})
+  file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.cu)
+  set(sources)
+  if(arg_EMULATED)
+    # Other names, so that the same file may be CUDA in this build too.
+    foreach(kernel IN LISTS kernels)
+      get_filename_component(stem ${kernel} NAME_WE)
+      set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}/${stem}.cpp)
+      file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${kernel}\"\n")
+      list(APPEND sources ${source})
+    endforeach()
+  else()
+    set(sources ${kernels})
+  endif()
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC
+    ${dir}
+    ${DDPHOOK_CUDA_KERNELS_RUNTIME_DIR}/src
+    ${DDPHOOK_CUDA_KERNELS_RUNTIME_DIR}/include)
+  target_compile_features(${name} PUBLIC cxx_std_17)
+  set_target_properties(${name} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden
+    CUDA_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  if(arg_EMULATED)
+    target_link_libraries(${name} PUBLIC emulated_cuda)
+    # Every rounding counts; and kernels are loops within loops.
+    target_compile_options(${name} PRIVATE -ffp-contract=off -O2
+      -Wall -Wextra $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>
+      $<$<CXX_COMPILER_ID:GNU>:-Wno-unknown-pragmas>
+      $<$<BOOL:${DDPHOOK_WARNINGS_AS_ERRORS}>:-Werror>)
+    return()
+  endif()
+
+  set_target_properties(${name} PROPERTIES
+    CUDA_STANDARD 17
+    CUDA_STANDARD_REQUIRED ON
+    CUDA_ARCHITECTURES "80;90;100"
+    RULE_LAUNCH_COMPILE ${dir}/ptxas_log.sh)
+  target_compile_options(${name} PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xptxas -v
+      -Xcompiler=-Wall,-Wextra,-ffp-contract=off>
+    $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${DDPHOOK_WARNINGS_AS_ERRORS}>>:-Werror=all-warnings>)
+  add_custom_command(TARGET ${name} POST_BUILD
+    COMMAND ${CMAKE_COMMAND}
+      -DOBJECTS=$<JOIN:$<TARGET_OBJECTS:${name}>,|>
+      -DREPORT=$<TARGET_FILE_DIR:${name}>/${name}.ptxas.txt
+      -P ${dir}/check_spills.cmake
+    VERBATIM)
+endfunction()

@@ -1,0 +1,48 @@
+# Collects what ptxas_log.sh kept beside OBJECTS (separated by |) in REPORT: one
+# line a kernel with its architecture, registers, shared memory and spilled
+# bytes. Fails when a kernel spills, or when there is nothing to collect.
+string(REPLACE "|" ";" objects "${OBJECTS}")
+set(lines)
+set(spilling 0)
+foreach(object IN LISTS objects)
+  if(NOT EXISTS ${object}.ptxas)
+    message(FATAL_ERROR "expected ptxas's messages in ${object}.ptxas, "
+                        "but there is no such file")
+  endif()
+  file(STRINGS ${object}.ptxas messages)
+  foreach(message IN LISTS messages)
+    if(message MATCHES "Compiling entry function '([^']*)' for '([^']*)'")
+      set(kernel ${CMAKE_MATCH_1})
+      set(architecture ${CMAKE_MATCH_2})
+      set(spilled 0)
+    elseif(message MATCHES
+           "([0-9]+) bytes stack frame, ([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads")
+      math(EXPR spilled
+           "${CMAKE_MATCH_1} + ${CMAKE_MATCH_2} + ${CMAKE_MATCH_3}")
+    elseif(message MATCHES "Used ([0-9]+) registers")
+      set(registers ${CMAKE_MATCH_1})
+      set(shared 0)
+      if(message MATCHES "([0-9]+) bytes smem")
+        set(shared ${CMAKE_MATCH_1})
+      endif()
+      list(APPEND lines
+        "${architecture} registers ${registers} shared ${shared} spilled ${spilled} ${kernel}")
+      if(spilled GREATER 0)
+        math(EXPR spilling "${spilling} + 1")
+      endif()
+    endif()
+  endforeach()
+endforeach()
+list(LENGTH lines count)
+if(count EQUAL 0)
+  message(FATAL_ERROR "expected kernels in ptxas's messages, but found none")
+endif()
+list(SORT lines)
+list(JOIN lines "\n" text)
+file(WRITE ${REPORT} "${text}\n")
+if(spilling GREATER 0)
+  file(REMOVE ${REPORT}.spilling)
+  file(RENAME ${REPORT} ${REPORT}.spilling)
+  message(FATAL_ERROR "expected no kernel to spill registers, but ${spilling} "
+                      "of ${count} do: see ${REPORT}.spilling")
+endif()

@@ -1,0 +1,111 @@
+//===- convert.cu - casts, alone and with a division or a count -----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Two kernels for each pair of types: one that converts, and counts if it is
+// given a counter; and one that divides what it has converted.
+//
+//===----------------------------------------------------------------------===//
+#include "kernels.h"
+
+#include "map.h"
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+namespace {
+
+/// Converts, and adds the number of inputs that are not finite to `counter`.
+template <class In, class Out>
+struct Convert {
+  static constexpr bool kHasResult = true;
+
+  __device__ __forceinline__ ElemOf<Out> operator()(ElemOf<In> x) {
+    found += !In::isFinite(x);
+    return convertElement<In, Out>(x);
+  }
+  __device__ __forceinline__ void finish() const {
+    if (!counter)
+      return;
+    unsigned sum = found;
+    for (int offset = 16; offset > 0; offset /= 2)
+      sum += __shfl_xor_sync(~0u, sum, offset);
+    if (threadIdx.x % 32 == 0 && sum > 0)
+      atomicAdd(counter, static_cast<unsigned long long>(sum));
+  }
+
+  unsigned long long *counter;
+  unsigned found;
+};
+
+template <class In, class Out>
+struct ConvertAndDivide {
+  static constexpr bool kHasResult = true;
+
+  __device__ __forceinline__ ElemOf<Out> operator()(ElemOf<In> x) const {
+    return divideElement<Out>(convertElement<In, Out>(x), divisor);
+  }
+  __device__ __forceinline__ void finish() const {}
+
+  ComputeOf<Out> divisor;
+};
+
+/// Calls fn(In(), Out()) with the classes of two types.
+template <class Fn>
+cudaError_t withElements(Dtype in, Dtype out, const Fn &fn) {
+  return withElement(in, [&](auto from) {
+    return withElement(out, [&](auto to) { return fn(from, to); });
+  });
+}
+
+} // namespace
+
+static cudaError_t convert(cudaStream_t stream, const void *in, Dtype inType,
+                           void *out, Dtype outType, int64_t n,
+                           unsigned long long *counter) {
+  return withElements(inType, outType, [&](auto from, auto to) {
+    using In = decltype(from);
+    using Out = decltype(to);
+    const Convert<In, Out> function = {counter, 0};
+    return launchMap<ElemOf<In>, ElemOf<Out>>(stream, in, out, n, function);
+  });
+}
+
+cudaError_t ddphook::cuda::castArray(cudaStream_t stream, const void *in,
+                                     Dtype inType, void *out, Dtype outType,
+                                     int64_t n) {
+  if (inType == outType && in == out)
+    return cudaSuccess;
+  return convert(stream, in, inType, out, outType, n, nullptr);
+}
+
+cudaError_t ddphook::cuda::compressArray(cudaStream_t stream, const void *in,
+                                         Dtype inType, void *wire,
+                                         Dtype wireType, int64_t n,
+                                         int64_t divisor) {
+  if (divisor == 1)
+    return castArray(stream, in, inType, wire, wireType, n);
+  return withElements(inType, wireType, [&](auto from, auto to) {
+    using In = decltype(from);
+    using Out = decltype(to);
+    const ConvertAndDivide<In, Out> function = {
+        static_cast<ComputeOf<Out>>(divisor)};
+    return launchMap<ElemOf<In>, ElemOf<Out>>(stream, in, wire, n, function);
+  });
+}
+
+cudaError_t ddphook::cuda::divideArray(cudaStream_t stream, const void *in,
+                                       void *out, Dtype type, int64_t n,
+                                       int64_t divisor) {
+  return compressArray(stream, in, type, out, type, n, divisor);
+}
+
+cudaError_t ddphook::cuda::decompressArray(cudaStream_t stream,
+                                           const void *wire, Dtype wireType,
+                                           void *out, Dtype outType, int64_t n,
+                                           unsigned long long *nonFinite) {
+  if (!nonFinite)
+    return castArray(stream, wire, wireType, out, outType, n);
+  return convert(stream, wire, wireType, out, outType, n, nonFinite);
+}

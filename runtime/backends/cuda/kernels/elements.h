@@ -1,0 +1,211 @@
+//===- elements.h - element types on a CUDA device --------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// One class per element type, all with the same members, and the arithmetic of
+// the kernels on single elements. Every function is the same on the host and on
+// the device, so that a machine without one tests it bit by bit; there is one
+// exception: the device's own instructions convert between f32 and 16-bit
+// types. They round in the same way and differ in the bits of NaNs alone.
+//
+// Needs no CUDA header and no CUDA compiler. To be compiled without contracting
+// a product and a sum into one operation.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H
+
+#include "dtype.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#define DDPHOOK_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define DDPHOOK_HOST_DEVICE inline
+#endif
+
+namespace ddphook::cuda {
+
+DDPHOOK_HOST_DEVICE uint32_t bitsOf(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+DDPHOOK_HOST_DEVICE uint64_t bitsOf(double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+DDPHOOK_HOST_DEVICE float floatOf(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+//===----------------------------------------------------------------------===//
+// Element types
+//===----------------------------------------------------------------------===//
+
+/// In memory an `Elem`; computed with as a `Compute`.
+struct F32 {
+  static constexpr Dtype type = Dtype::F32;
+  using Elem = float;
+  using Compute = float;
+
+  static DDPHOOK_HOST_DEVICE float widen(float x) { return x; }
+  static DDPHOOK_HOST_DEVICE float narrow(float x) { return x; }
+  static DDPHOOK_HOST_DEVICE bool isFinite(float x) {
+    return (bitsOf(x) & 0x7f800000u) != 0x7f800000u;
+  }
+};
+
+struct F64 {
+  static constexpr Dtype type = Dtype::F64;
+  using Elem = double;
+  using Compute = double;
+
+  static DDPHOOK_HOST_DEVICE double widen(double x) { return x; }
+  static DDPHOOK_HOST_DEVICE double narrow(double x) { return x; }
+  static DDPHOOK_HOST_DEVICE bool isFinite(double x) {
+    constexpr uint64_t exponent = uint64_t(0x7ff) << 52;
+    return (bitsOf(x) & exponent) != exponent;
+  }
+};
+
+struct F16 {
+  static constexpr Dtype type = Dtype::F16;
+  using Elem = uint16_t;
+  using Compute = float;
+
+  static DDPHOOK_HOST_DEVICE float widen(uint16_t h) {
+#ifdef __CUDA_ARCH__
+    return __half2float(__ushort_as_half(h));
+#else
+    const uint32_t sign = uint32_t(h & 0x8000u) << 16;
+    const uint32_t exponent = h >> 10 & 0x1fu, fraction = h & 0x3ffu;
+    if (exponent == 0) {
+      // Exact: a multiple of 2^-24, the last place of a subnormal.
+      const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+      return floatOf(bitsOf(magnitude) | sign);
+    }
+    const uint32_t biased = exponent == 0x1f ? 0xff : exponent + (127 - 15);
+    return floatOf(sign | biased << 23 | fraction << 13);
+#endif
+  }
+  static DDPHOOK_HOST_DEVICE uint16_t narrow(float x) {
+#ifdef __CUDA_ARCH__
+    return __half_as_ushort(__float2half_rn(x));
+#else
+    const uint32_t all = bitsOf(x), magnitude = all & 0x7fffffffu;
+    const auto sign = static_cast<uint16_t>(all >> 16 & 0x8000u);
+    uint32_t result;
+    if (magnitude > 0x7f800000u) {
+      result = 0x7e00;
+    } else if (magnitude >= (127 + 16) << 23) {
+      result = 0x7c00;
+    } else if (magnitude >= (127 - 14) << 23) {
+      // Half of the last place that stays, less one, plus its parity rounds to
+      // nearest even; the carry into the exponent is right.
+      const uint32_t odd = magnitude >> 13 & 1;
+      result = (magnitude - ((127 - 15) << 23) + 0xfffu + odd) >> 13;
+    } else {
+      // Adding 0.5 makes the addition round at 2^-24.
+      const float shifted = floatOf(magnitude) + 0.5f;
+      result = bitsOf(shifted) - bitsOf(0.5f);
+    }
+    return static_cast<uint16_t>(result | sign);
+#endif
+  }
+  static DDPHOOK_HOST_DEVICE bool isFinite(uint16_t h) {
+    return (h & 0x7c00u) != 0x7c00u;
+  }
+};
+
+struct BF16 {
+  static constexpr Dtype type = Dtype::BF16;
+  using Elem = uint16_t;
+  using Compute = float;
+
+  static DDPHOOK_HOST_DEVICE float widen(uint16_t h) {
+    return floatOf(uint32_t(h) << 16);
+  }
+  static DDPHOOK_HOST_DEVICE uint16_t narrow(float x) {
+#ifdef __CUDA_ARCH__
+    return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+#else
+    const uint32_t bits = bitsOf(x);
+    // The addition could carry a NaN into infinity or past it.
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+      return 0x7fc0;
+    const uint32_t odd = bits >> 16 & 1;
+    return static_cast<uint16_t>((bits + 0x7fffu + odd) >> 16);
+#endif
+  }
+  static DDPHOOK_HOST_DEVICE bool isFinite(uint16_t h) {
+    return (h & 0x7f80u) != 0x7f80u;
+  }
+};
+
+template <class Element>
+using ElemOf = typename Element::Elem;
+template <class Element>
+using ComputeOf = typename Element::Compute;
+
+//===----------------------------------------------------------------------===//
+// Arithmetic
+//===----------------------------------------------------------------------===//
+
+/// To another type; from f64 to a 16-bit one through f32.
+template <class In, class Out>
+DDPHOOK_HOST_DEVICE ElemOf<Out> convertElement(ElemOf<In> x) {
+  if constexpr (std::is_same_v<In, Out>)
+    return x;
+  else
+    return Out::narrow(static_cast<ComputeOf<Out>>(In::widen(x)));
+}
+
+/// What is left of a value that was computed when it is stored.
+template <class Element>
+DDPHOOK_HOST_DEVICE ComputeOf<Element> roundTo(ComputeOf<Element> x) {
+  return Element::widen(Element::narrow(x));
+}
+
+template <class Element>
+DDPHOOK_HOST_DEVICE ElemOf<Element> divideElement(ElemOf<Element> x,
+                                                  ComputeOf<Element> divisor) {
+  return Element::narrow(Element::widen(x) / divisor);
+}
+template <class Element>
+DDPHOOK_HOST_DEVICE ElemOf<Element> scaleElement(ElemOf<Element> x,
+                                                 ComputeOf<Element> factor) {
+  return Element::narrow(Element::widen(x) * factor);
+}
+template <class Element>
+DDPHOOK_HOST_DEVICE ElemOf<Element> addElements(ElemOf<Element> a,
+                                                ElemOf<Element> b) {
+  return Element::narrow(Element::widen(a) + Element::widen(b));
+}
+template <class Element>
+DDPHOOK_HOST_DEVICE ElemOf<Element> subtractElements(ElemOf<Element> a,
+                                                     ElemOf<Element> b) {
+  return Element::narrow(Element::widen(a) - Element::widen(b));
+}
+
+/// a * b + c with one rounding.
+DDPHOOK_HOST_DEVICE float multiplyAdd(float a, float b, float c) {
+  return fmaf(a, b, c);
+}
+DDPHOOK_HOST_DEVICE double multiplyAdd(double a, double b, double c) {
+  return fma(a, b, c);
+}
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H

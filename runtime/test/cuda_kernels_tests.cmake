@@ -1,0 +1,18 @@
+# ddphook_add_cuda_kernels_tests(PREFIX KERNELS [LABEL]): the tests of the CUDA
+# kernels in the library KERNELS, as ddphook-PREFIXcuda_kernels_*_test.
+set(DDPHOOK_CUDA_KERNELS_TESTS_DIR ${CMAKE_CURRENT_LIST_DIR})
+
+function(ddphook_add_cuda_kernels_tests prefix kernels)
+  foreach(area IN ITEMS elementwise)
+    set(name cuda_kernels_${area}_test)
+    set(target ddphook-${prefix}${name})
+    add_executable(${target} ${DDPHOOK_CUDA_KERNELS_TESTS_DIR}/${name}.cpp)
+    target_compile_options(${target} PRIVATE -Wall -Wextra
+      $<$<BOOL:${DDPHOOK_WARNINGS_AS_ERRORS}>:-Werror>)
+    target_link_libraries(${target} PRIVATE
+      ${kernels} ddphook_rt_objects GTest::gtest GTest::gtest_main)
+    add_test(NAME runtime-${prefix}${name} COMMAND ${target})
+    set_tests_properties(runtime-${prefix}${name} PROPERTIES
+      TIMEOUT 600 LABELS "${ARGN}")
+  endforeach()
+endfunction()
