@@ -67,6 +67,7 @@ private:
                   Value part);
   Value getUpdated(AlgebraOpInterface op, OpResult result);
   Value findDyingOperand(AlgebraOpInterface op, OpResult result);
+  Value findYieldedBuffer(AlgebraOpInterface op, Value result);
   Value findDeadBuffer(AlgebraOpInterface op, Value result);
   Value getConcatDestination(ConcatOp concat, Operation *before);
 
@@ -248,6 +249,24 @@ static bool endsInStore(Value value, StringRef state) {
   return false;
 }
 
+/// For what an else branch yields: where the then branch leaves it.
+Value Assigner::findYieldedBuffer(AlgebraOpInterface op, Value result) {
+  auto choice = dyn_cast<scf::IfOp>(op->getParentOp());
+  if (!choice || op->getParentRegion() != &choice.getElseRegion())
+    return {};
+  for (OpOperand &use : result.getUses()) {
+    if (use.getOwner() != choice.elseYield())
+      continue;
+    Value root =
+        roots.lookup(choice.thenYield().getOperand(use.getOperandNumber()));
+    if (root && root.getType() == result.getType() &&
+        root.getParentBlock() == choice->getBlock() &&
+        mayLiveIn(root, result) && isDeadAfter(root, Value(), op))
+      return root;
+  }
+  return {};
+}
+
 /// A buffer of the result's type that nothing needs any more; a state's memory
 /// only for what ends there. Looks at the last few only: a search through all
 /// would be quadratic.
@@ -294,6 +313,8 @@ void Assigner::assign(AlgebraOpInterface op) {
     OpOperand *use = destination ? nullptr : findConcatUse(op, result);
     if (use)
       destination = createConcatSlice(op, *use);
+    if (!destination)
+      destination = findYieldedBuffer(op, result);
     if (!destination)
       destination = findDyingOperand(op, result);
     if (!destination)

@@ -32,8 +32,7 @@ using namespace mlir::ddp;
 static constexpr uint64_t kAlignment = 64;
 
 namespace {
-/// A buffer, and the top-level operations of its function between which it is
-/// alive.
+/// A buffer, and the places of its function between which it is alive.
 struct Interval {
   memref::AllocOp alloc;
   int64_t begin, end;
@@ -109,48 +108,83 @@ static LogicalResult collectUsers(memref::AllocOp alloc,
   return success();
 }
 
+/// Numbers the operations of a block in the order in which they may run. Those
+/// in branches have places of their own, branch after branch; all in a loop,
+/// and in whatever else has regions, have that of the operation around.
+static void number(Block &block, int64_t &next,
+                   llvm::DenseMap<Operation *, int64_t> &positions) {
+  for (Operation &op : block) {
+    positions[&op] = next++;
+    if (!isa<scf::IfOp>(op))
+      continue;
+    for (Region &region : op.getRegions())
+      for (Block &nested : region)
+        number(nested, next, positions);
+    // What the branches yield is alive until the end of them all.
+    positions[&op] = next++;
+  }
+}
+
+/// The place of an operation, or of the one around it that has a place.
+static int64_t
+getPosition(const llvm::DenseMap<Operation *, int64_t> &positions,
+            Operation *op) {
+  auto found = positions.find(op);
+  while (found == positions.end()) {
+    op = op->getParentOp();
+    found = positions.find(op);
+  }
+  return found->second;
+}
+
+/// From the first to the last of its users. The allocation itself holds nothing
+/// yet, nor do its views.
+static void setLifetime(Interval &interval,
+                        const llvm::SetVector<Operation *> &users,
+                        const llvm::DenseMap<Operation *, int64_t> &positions) {
+  for (Operation *user : users) {
+    if (isa<ViewLikeOpInterface>(user))
+      continue;
+    int64_t position = getPosition(positions, user);
+    interval.begin = std::min(interval.begin, position);
+    interval.end = std::max(interval.end, position);
+  }
+  if (interval.begin == INT64_MAX)
+    interval.begin = interval.end = getPosition(positions, interval.alloc);
+}
+
 /// The buffers of a function with a single block, by the positions of its
 /// operations. With several blocks (unstructured control flow) positions say
 /// nothing, and every buffer is alive throughout.
 static FailureOr<std::vector<Interval>> getIntervals(func::FuncOp function) {
-  Block &entry = function.front();
   bool isStructured = function.getBody().hasOneBlock();
   const DataLayout layout = DataLayout::closest(function);
   llvm::DenseMap<Operation *, int64_t> positions;
-  for (auto [position, op] : llvm::enumerate(entry))
-    positions[&op] = position;
+  int64_t next = 0;
+  number(function.front(), next, positions);
 
   std::vector<Interval> intervals;
-  WalkResult result = function.walk([&](memref::AllocOp alloc) {
-    if (failed(checkBuffer(alloc)))
-      return WalkResult::interrupt();
-    llvm::SetVector<Operation *> users;
-    if (failed(collectUsers(alloc, users))) {
-      alloc.emitOpError()
-          << "expected a buffer that does not leave the function";
-      return WalkResult::interrupt();
-    }
-    Interval interval{alloc, INT64_MAX, 0, getBytes(layout, alloc.getType())};
-    if (!isStructured) {
-      interval.begin = 0;
-      interval.end = INT64_MAX;
-    } else {
-      users.insert(alloc);
-      for (Operation *user : users) {
-        int64_t position = positions.lookup(entry.findAncestorOpInBlock(*user));
-        // The allocation itself holds nothing yet, nor do its views.
-        if (user == alloc || isa<ViewLikeOpInterface>(user))
-          continue;
-        interval.begin = std::min(interval.begin, position);
-        interval.end = std::max(interval.end, position);
-      }
-      if (interval.begin == INT64_MAX)
-        interval.begin = interval.end =
-            positions.lookup(entry.findAncestorOpInBlock(*alloc));
-    }
-    intervals.push_back(interval);
-    return WalkResult::advance();
-  });
+  WalkResult result =
+      function.walk([&](memref::AllocOp alloc) {
+        if (failed(checkBuffer(alloc)))
+          return WalkResult::interrupt();
+        llvm::SetVector<Operation *> users;
+        if (failed(collectUsers(alloc, users))) {
+          alloc.emitOpError()
+              << "expected a buffer that does not leave the function";
+          return WalkResult::interrupt();
+        }
+        Interval interval{alloc, INT64_MAX, 0,
+                          getBytes(layout, alloc.getType())};
+        if (isStructured) {
+          setLifetime(interval, users, positions);
+        } else {
+          interval.begin = 0;
+          interval.end = INT64_MAX;
+        }
+        intervals.push_back(interval);
+        return WalkResult::advance();
+      });
   if (result.wasInterrupted())
     return failure();
   return intervals;
