@@ -131,13 +131,16 @@ llvm::Error Compiler::createTarget() {
 
 llvm::Error Compiler::load(StringRef path) {
   PassManager pm(&context);
+  std::string pipeline = options.ddpPipeline.value_or("");
+  bool isForDevice = options.device != "host";
+  if (isForDevice)
+    pipeline += " memory=device";
   std::string message;
   auto takeMessage = [&](const llvm::Twine &text) {
     message = text.str();
     return failure();
   };
-  if (failed(
-          buildDDPPipeline(pm, options.ddpPipeline.value_or(""), takeMessage)))
+  if (failed(buildDDPPipeline(pm, pipeline, takeMessage)))
     return makeError(message);
 
   std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(path, &message);
@@ -153,6 +156,13 @@ llvm::Error Compiler::load(StringRef path) {
       return makeError("'" + path +
                        "' has a plan: it went through ddp-pipeline already "
                        "and takes no options of it");
+    FailureOr<bool> usesDevice = usesDeviceMemory(*module);
+    if (failed(usesDevice))
+      return makeFailure("the plan cannot be read");
+    if (isForDevice && !*usesDevice)
+      return makeError("'" + path +
+                       "' has a plan for memory of the host: expected one made "
+                       "by ddp-pipeline with memory=device");
     return llvm::Error::success();
   }
   if (failed(pm.run(*module)))
@@ -188,7 +198,17 @@ std::pair<unsigned, unsigned> Compiler::getVectorRegisters() {
   return {std::max(width, 64u), std::max(number, 8u)};
 }
 
+llvm::Error Compiler::lowerForDevice() {
+  PassManager pm(&context);
+  pm.addPass(createCheckDeviceMemoryPass());
+  if (failed(pm.run(*module)))
+    return makeFailure("cannot compile the module for a device");
+  return llvm::Error::success();
+}
+
 llvm::Error Compiler::lower() {
+  if (llvm::Error error = lowerForDevice())
+    return error;
   PassManager pm(&context);
   EmitEntryPointsPassOptions entryOptions;
   entryOptions.name = options.name;

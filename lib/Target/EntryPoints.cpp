@@ -216,22 +216,53 @@ private:
 };
 } // namespace
 
+/// The plan, parsed; an error where it is not JSON.
+static FailureOr<llvm::json::Value> parsePlan(LLVM::GlobalOp plan,
+                                              StringRef text) {
+  llvm::Expected<llvm::json::Value> json = llvm::json::parse(text);
+  if (json)
+    return std::move(*json);
+  plan.emitError() << "expected a plan in JSON, but got: "
+                   << llvm::toString(json.takeError());
+  return failure();
+}
+
+static bool isForDevice(const llvm::json::Value &plan) {
+  const llvm::json::Object *root = plan.getAsObject();
+  return root && root->getString("memory") == "device";
+}
+
+static StringAttr getPlanText(LLVM::GlobalOp plan) {
+  return plan ? dyn_cast_or_null<StringAttr>(plan.getValueOrNull())
+              : StringAttr();
+}
+
+FailureOr<bool> mlir::ddp::usesDeviceMemory(ModuleOp module) {
+  auto plan = module.lookupSymbol<LLVM::GlobalOp>(kPlanGlobalName);
+  StringAttr text = getPlanText(plan);
+  if (!text)
+    return false;
+  FailureOr<llvm::json::Value> json = parsePlan(plan, text);
+  if (failed(json))
+    return failure();
+  return isForDevice(*json);
+}
+
 FailureOr<EntryPointTable> mlir::ddp::collectEntryPoints(ModuleOp module) {
   EntryPointTable table;
   auto handle = module.lookupSymbol<LLVM::GlobalOp>(kHandleGlobalName);
   auto plan = module.lookupSymbol<LLVM::GlobalOp>(kPlanGlobalName);
-  auto text =
-      plan ? dyn_cast_or_null<StringAttr>(plan.getValueOrNull()) : StringAttr();
+  StringAttr text = getPlanText(plan);
   if (!handle || !text)
     return module.emitError()
            << "expected the globals '" << kHandleGlobalName << "' and '"
            << kPlanGlobalName << "' of 'convert-ddp-to-runtime'";
   table.plan = text.getValue();
 
-  llvm::Expected<llvm::json::Value> json = llvm::json::parse(table.plan);
-  if (!json)
-    return plan.emitError() << "expected a plan in JSON, but got: "
-                            << llvm::toString(json.takeError());
+  FailureOr<llvm::json::Value> json = parsePlan(plan, text);
+  if (failed(json))
+    return failure();
+  table.usesDeviceMemory = isForDevice(*json);
   const llvm::json::Object *root = json->getAsObject();
   const llvm::json::Array *entries = root ? root->getArray("entries") : nullptr;
   if (!entries)

@@ -64,7 +64,10 @@ void mlir::ddp::writeHeader(llvm::raw_ostream &os, StringRef name,
   std::string guard = "DDPHOOK_COMPILED_" + name.upper() + "_H";
   os << "/* Written by ddphook-cc from " << source << "; do not edit.\n"
      << " *\n"
-     << " * Arrays are contiguous and row-major. f16 and bf16 are passed as "
+     << " * Arrays are contiguous and row-major"
+     << (table.usesDeviceMemory ? ", in memory of the context's device.\n *"
+                                : ".")
+     << " f16 and bf16 are passed as "
         "their bits\n"
      << " * (uint16_t), i1 as one byte (0 or 1), index as int64_t. No array "
         "that is written\n"

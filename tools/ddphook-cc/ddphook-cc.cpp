@@ -46,6 +46,10 @@ static cl::opt<char> optLevel("O", cl::Prefix, cl::init('3'),
 static cl::opt<std::string>
     march("march", cl::init("native"), cl::value_desc("cpu"), cl::cat(category),
           cl::desc("CPU to compile for (default: native, this machine's)"));
+static cl::opt<std::string>
+    device("device", cl::init("host"), cl::value_desc("backend"),
+           cl::cat(category),
+           cl::desc("Whose memory arrays are in: host (default), cuda, …"));
 static cl::opt<bool> fuse("fuse-multiply-add", cl::cat(category),
                           cl::desc("Round a*b+c once where the CPU can"));
 static cl::opt<std::string>
@@ -69,6 +73,7 @@ static Error compile() {
     options.ddpPipeline = ddpPipeline;
   options.optLevel = optLevel - '0';
   options.march = march;
+  options.device = device;
   options.fuseMultiplyAdd = fuse;
   Expected<std::unique_ptr<Compiler>> compiler = Compiler::create(options);
   if (!compiler)

@@ -41,6 +41,10 @@ struct CompilerOptions {
   unsigned optLevel = 3;
   /// "native", or a CPU's name as LLVM knows it ("x86-64-v3").
   std::string march = "native";
+  /// The backend that arrays belong to: "host", "cuda", or the name of another
+  /// one. For all but "host" the module leaves arrays to the runtime; for "cuda"
+  /// what it computes itself becomes kernels.
+  std::string device = "host";
   /// Let a product and a sum that follows it round once. Off: results do not
   /// depend on the CPU.
   bool fuseMultiplyAdd = false;
@@ -90,6 +94,9 @@ private:
   llvm::Error createTarget();
   /// DiagnosedError after a diagnostic, else an error with this text.
   llvm::Error makeFailure(const llvm::Twine &text);
+  /// Makes kernels for the device, where that is asked for, and checks that
+  /// nothing else works on its memory.
+  llvm::Error lowerForDevice();
   /// Width in bits and number of the target's vector registers.
   std::pair<unsigned, unsigned> getVectorRegisters();
 

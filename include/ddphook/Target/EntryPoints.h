@@ -69,6 +69,8 @@ struct EntryPoint {
 /// The entry points of a module, in the plan's order, and the plan's text.
 struct EntryPointTable {
   StringRef plan;
+  /// Arrays lie in the memory of the context's device.
+  bool usesDeviceMemory = false;
   SmallVector<EntryPoint> entries;
 };
 
@@ -76,6 +78,10 @@ struct EntryPointTable {
 /// diagnostic and fails when something is missing, contradicts the plan, or has
 /// a type that no C function can take.
 FailureOr<EntryPointTable> collectEntryPoints(ModuleOp module);
+
+/// Whether the plan of `module` says that arrays lie in a device's memory; no
+/// without a plan.
+FailureOr<bool> usesDeviceMemory(ModuleOp module);
 
 /// The plan's name of an element type ("f32", "i1", "index"); empty when the
 /// plan has none for it.

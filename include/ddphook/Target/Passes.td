@@ -164,6 +164,31 @@ def OrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::mlir::linalg::LinalgDialect"];
 }
 
+def CheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> {
+  let summary = "Fail if host code works on memory of a device";
+  let description = [{
+    In a module whose plan says that arrays lie in a device's memory, the host
+    may only pass their addresses on: views, calls, branches, and launches of
+    kernels. Reports every kind of operation that reads, writes or allocates
+    memory, once, and constant arrays that are passed on as if the device could
+    read them. Other modules are not looked at.
+
+    Pre-condition: `ddp-pipeline{memory=device}`; before `ddp-emit-entry-points`.
+
+    Example:
+
+    ```mlir
+    linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
+    // error: 'linalg.exp' works on memory of a device, which the host cannot
+    // access: expected operations of ddp and contiguous copies only, …
+    ```
+  }];
+  let options = [
+    Option<"hasKernels", "has-kernels", "bool", /*default=*/"false",
+           "Whether linalg operations were made kernels before">,
+  ];
+}
+
 def CheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
   let summary = "Fail unless only the LLVM dialect is left";
   let description = [{

@@ -1,0 +1,67 @@
+// RUN: ddphook-opt %s --ddp-check-device-memory --split-input-file --verify-diagnostics
+// RUN: not ddphook-opt %s --ddp-check-device-memory=has-kernels --split-input-file 2>&1 | FileCheck %s
+
+llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+
+// One error for each kind of operation.
+func.func @step(%a: memref<4xf32>, %b: memref<4xf32>, %i: index) {
+  // CHECK: 'linalg.exp' works on memory of a device, which the host cannot access: expected a linalg operation, which becomes a kernel
+  // expected-error @below {{'linalg.exp' works on memory of a device, which the host cannot access: expected operations of ddp and contiguous copies only, or code for the device (--device=cuda)}}
+  linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
+  linalg.exp ins(%b : memref<4xf32>) outs(%a : memref<4xf32>)
+  // expected-error @below {{'memref.load' works on memory of a device}}
+  %0 = memref.load %a[%i] : memref<4xf32>
+  // expected-error @below {{'memref.store' works on memory of a device}}
+  memref.store %0, %b[%i] : memref<4xf32>
+  // expected-error @below {{'memref.copy' works on memory of a device}}
+  memref.copy %a, %b : memref<4xf32> to memref<4xf32>
+  %c4 = arith.constant 4 : index
+  scf.for %j = %i to %c4 step %c4 {
+    %v = memref.load %a[%j] : memref<4xf32>
+  }
+  return
+}
+
+// -----
+
+llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+
+func.func @memory() {
+  // expected-error @below {{'memref.alloc' needs memory of the host, which a module for a device does not use}}
+  %0 = memref.alloc() : memref<4xf32>
+  // expected-error @below {{'memref.alloca' needs memory of the host, which a module for a device does not use}}
+  %1 = memref.alloca() : memref<4xf32>
+  return
+}
+
+// -----
+
+llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+
+memref.global "private" constant @table : memref<2xf32> = dense<[1.0, 2.0]>
+func.func private @inner(%a: memref<2xf32>)
+
+func.func @constants() {
+  %0 = memref.get_global @table : memref<2xf32>
+  // expected-error @below {{a constant array is passed on as memory of a device: expected a linalg operation to copy it first}}
+  call @inner(%0) : (memref<2xf32>) -> ()
+  // expected-error @below {{a constant array is passed on as memory of a device}}
+  %1 = memref.extract_aligned_pointer_as_index %0 : memref<2xf32> -> index
+  return
+}
+
+// -----
+
+// expected-error @below {{expected a plan in JSON, but got}}
+llvm.mlir.global internal constant @__ddphook_plan("{")
+
+// -----
+
+// For the host all of that is right.
+
+llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22host\22}")
+
+func.func @host(%a: memref<4xf32>, %b: memref<4xf32>) {
+  linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
+  return
+}
