@@ -145,4 +145,25 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks,
   return cudaSuccess;
 }
 
+// There is nothing here that could run PTX: modules' own kernels need a device.
+
+cudaError_t cudaLibraryLoadData(cudaLibrary_t *, const void *, cudaJitOption *,
+                                void **, unsigned int, cudaLibraryOption *,
+                                void **, unsigned int) {
+  return record(cudaErrorNotSupported);
+}
+
+cudaError_t cudaLibraryUnload(cudaLibrary_t) {
+  return record(cudaErrorInvalidResourceHandle);
+}
+
+cudaError_t cudaLibraryGetKernel(cudaKernel_t *, cudaLibrary_t, const char *) {
+  return record(cudaErrorInvalidResourceHandle);
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *, const void *,
+                                void **) {
+  return record(cudaErrorInvalidDeviceFunction);
+}
+
 } // extern "C"

@@ -20,6 +20,8 @@ typedef struct CUevent_st *cudaEvent_t;
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
+typedef struct CUlib_st *cudaLibrary_t;
+typedef struct CUkern_st *cudaKernel_t;
 typedef void (*cudaHostFn_t)(void *userData);
 
 #define CUDART_VERSION 13000
@@ -219,6 +221,9 @@ enum cudaDeviceAttr {
   cudaDevAttrMaxPersistingL2CacheSize = 108,
   cudaDevAttrMaxAccessPolicyWindowSize = 109
 };
+
+enum cudaJitOption { cudaJitErrorLogBuffer = 5 };
+enum cudaLibraryOption { cudaLibraryBinaryIsPreserved = 1 };
 
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
