@@ -5,13 +5,72 @@
 //
 // Whole hooks on two ranks, from an f32 bucket to its average in place: the
 // calls that compiled code makes, against PyTorch's hooks from their call to
-// the future's end.
+// the future's end. PowerSGD's result goes to an array of its own, as compiled
+// steps have it.
 //
 //===----------------------------------------------------------------------===//
 #include "bench_collective.h"
 
+#include "powersgd_bucket.h"
+
+#include <nlohmann/json.hpp>
+
 using namespace ddphook;
 using namespace ddphook::bench;
+
+static constexpr int kRepetitions = 5;
+static constexpr Wire kWires[] = {Wire::SharedMemory, Wire::Gloo};
+
+static Status measurePowerSgd(const Options &options, int64_t rank,
+                              RankPool &pool, TorchProcess *torch,
+                              Section &section, Report &report) {
+  const int64_t n = options.elements();
+  const std::string name = "PowerSGD, rank " + std::to_string(rank);
+  const std::string kind = nlohmann::json{
+      {"shapes", layers(n).tensors},
+      {"rank", rank},
+      {"together", true}}.dump();
+  TorchAnswer answer;
+  if (torch)
+    DDPHOOK_RETURN_IF_ERROR(
+        torch->run("powersgd", kind, Caches::Warm, 0, &answer));
+  for (Wire wire : kWires) {
+    RankPool::Answer ours;
+    DDPHOOK_RETURN_IF_ERROR(
+        pool.runPowerSgd(wire, rank, Caches::Warm, 0, &ours));
+    const std::string where = name + ", " + wireName(wire) + ": ";
+    report.verified(where + "same bits on all ranks", ours.ranksAgree);
+    if (torch)
+      report.verified(where + "against PyTorch",
+                      areNear(ours.values, answer.values));
+  }
+  for (Caches caches : {Caches::Cold, Caches::Warm}) {
+    Samples samples[2], theirs;
+    for (int round = 0; round < options.rounds; ++round) {
+      for (Wire wire : kWires) {
+        RankPool::Answer ours;
+        DDPHOOK_RETURN_IF_ERROR(
+            pool.runPowerSgd(wire, rank, caches, kRepetitions, &ours));
+        samples[static_cast<int>(wire)].add(ours.seconds);
+      }
+      if (!torch)
+        continue;
+      DDPHOOK_RETURN_IF_ERROR(
+          torch->run("powersgd", kind, caches, kRepetitions, &answer));
+      theirs.add(answer.seconds);
+    }
+    for (Wire wire : kWires) {
+      Result &result = section.add(name + ", " + wireName(wire), caches, 4 * n);
+      result.samples = samples[static_cast<int>(wire)];
+      if (torch)
+        result.speedups.emplace_back("PyTorch",
+                                     theirs.median() / result.samples.median());
+    }
+    if (torch)
+      section.add("  PyTorch: " + name, caches, 4 * n).samples = theirs;
+  }
+  return Status::ok();
+}
 
 Status bench::benchHooks(const Options &options, TorchProcess *torch,
                          Report &report) {
@@ -34,6 +93,9 @@ Status bench::benchHooks(const Options &options, TorchProcess *torch,
   DDPHOOK_RETURN_IF_ERROR(
       measureCollectives(works, *pool, torch, options.rounds,
                          {Caches::Cold, Caches::Warm}, section, report));
+  for (int64_t rank : {1, 2, 4, 8})
+    DDPHOOK_RETURN_IF_ERROR(
+        measurePowerSgd(options, rank, *pool, torch, section, report));
   report.print(section);
   return Status::ok();
 }

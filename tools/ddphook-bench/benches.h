@@ -30,6 +30,8 @@ Status benchHooks(const Options &options, TorchProcess *torch, Report &report);
 /// The local work of PowerSGD in one thread.
 Status benchPowerSgd(const Options &options, TorchProcess *torch,
                      Report &report);
+/// Kernels and local work on the device of a backend.
+Status benchDevice(const Options &options, TorchProcess *torch, Report &report);
 /// The compiler's passes; needs no ranks and no PyTorch.
 Status benchCompile(const Options &options, TorchProcess *torch,
                     Report &report);

@@ -22,15 +22,22 @@ namespace {
 struct Command {
   const char *name, *help;
   BenchFunction run;
+  /// Runs when no subcommand is named.
+  bool isDefault = true;
 };
 
 constexpr Command kCommands[] = {
     {"cast", "casts and a hook's local work, one thread", benchCast},
     {"allreduce", "all-reduce over shared memory and Gloo", benchAllReduce},
-    {"hooks", "whole allreduce, fp16 and bf16 hooks on 2 ranks", benchHooks},
+    {"hooks", "whole allreduce, fp16, bf16 and PowerSGD hooks on 2 ranks",
+     benchHooks},
     {"powersgd", "PowerSGD's local work, one thread", benchPowerSgd},
+    {"device", "kernels and hooks' local work on a device", benchDevice,
+     /*isDefault=*/false},
+#ifdef DDPHOOK_BENCH_HAS_COMPILER
     {"compile", "the compiler's passes on 1000 to 30000 gradients",
      benchCompile},
+#endif
 };
 
 int fail(const Status &status) {
@@ -53,12 +60,17 @@ int main(int argc, char **argv) {
   }
   if (helpWanted) {
     std::printf("usage: ddphook-bench [SUBCOMMAND…] [OPTIONS]\n\n"
-                "Without a subcommand all run:\n");
+                "Without a subcommand all run but device:\n");
     for (const Command &command : kCommands)
       std::printf("  %-15s %s\n", command.name, command.help);
     std::printf("\n%s", optionsHelp());
     return 0;
   }
+
+  if (options.commands.empty())
+    for (const Command &command : kCommands)
+      if (command.isDefault)
+        options.commands.emplace_back(command.name);
 
   Report report(options);
   std::unique_ptr<TorchProcess> torch;

@@ -24,6 +24,9 @@ const char *bench::optionsHelp() {
          "                  the environment variable DDPHOOK_TEST_PYTHON, "
          "else\n"
          "                  there is no baseline\n"
+         "  --device=NAME   backend that the subcommand device measures "
+         "(default "
+         "cuda)\n"
          "  --json=FILE     also write the results there\n";
 }
 
@@ -100,13 +103,13 @@ Status bench::parseOptions(int argc, char **argv,
       DDPHOOK_RETURN_IF_ERROR(parseRanks(value, &options->ranks));
     else if (name == "python")
       options->python = value;
+    else if (name == "device")
+      options->device = value;
     else if (name == "json")
       options->json = value;
     else
       return error(DDPHOOK_INVALID_ARGUMENT, "unknown option '--%s'",
                    name.c_str());
   }
-  if (options->commands.empty())
-    options->commands = known;
   return Status::ok();
 }

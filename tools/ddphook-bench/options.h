@@ -18,7 +18,8 @@
 namespace ddphook::bench {
 
 struct Options {
-  /// Names of the subcommands to run, in order.
+  /// Names of the subcommands to run, in order; all but `device`, when none was
+  /// given.
   std::vector<std::string> commands;
   /// Size of the f32 bucket.
   double mib = 25;
@@ -28,6 +29,8 @@ struct Options {
   std::vector<int> ranks = {2, 4};
   /// Interpreter that has PyTorch; empty: no baseline.
   std::string python;
+  /// Backend that `device` measures.
+  std::string device = "cuda";
   /// File for the results as JSON; empty: none.
   std::string json;
 

@@ -11,6 +11,7 @@
 
 #include "gloo/gloo_group.h"
 #include "kernels.h"
+#include "powersgd_bucket.h"
 #include "shm_group.h"
 #include "store_server.h"
 #include "tcp_store.h"
@@ -32,14 +33,14 @@ using namespace ddphook::host;
 static constexpr double kTimeoutSeconds = 60;
 static constexpr int kMostRepetitions = 64;
 
-namespace {
-
-struct Command {
+/// What the parent asks a rank to do.
+struct RankPool::Command {
   Wire wire;
   int64_t count;
   Dtype dtype, wireType;
   bool divide, cold;
   int repetitions;
+  int64_t powerSgdRank; // 0: the all-reduce alone
 
   AllReduceDesc desc() const {
     AllReduceDesc desc{count, dtype, std::nullopt, divide};
@@ -49,10 +50,16 @@ struct Command {
   }
 };
 
+namespace {
+
+using Command = RankPool::Command;
+
 struct Reply {
   ddphook_status_t code;
   char message[512];
   uint64_t checksum;
+  int valueCount;
+  double values[10];
   double seconds[kMostRepetitions];
 };
 
@@ -86,7 +93,8 @@ bool writeAll(int file, const void *data, size_t size) {
 class RankProcess {
 public:
   RankProcess(int rank, int size, int64_t elements)
-      : rank(rank), size(size), input(4 * elements), bucket(4 * elements) {
+      : rank(rank), size(size), elements(elements), input(4 * elements),
+        bucket(4 * elements) {
     fillInput(input.as<float>(), elements, rank);
   }
 
@@ -106,12 +114,58 @@ public:
   }
 
   Status run(const Command &command, Reply *reply) {
+    reply->valueCount = 0;
+    return command.powerSgdRank > 0 ? runPowerSgd(command, reply)
+                                    : runAllReduce(command, reply);
+  }
+
+private:
+  Status allReduce(Wire wire, const AllReduceDesc &desc, void *data) {
+    return wire == Wire::SharedMemory ? shm->allReduce(desc, data, data)
+                                      : gloo->allReduce(desc, data, data);
+  }
+
+  /// Emptied caches, if wanted, and all ranks at the same point.
+  Status prepareMeasurement(const Command &command) {
+    if (command.cold)
+      flusher.flush();
+    float barrier = 0;
+    return shm->allReduce({1, Dtype::F32, std::nullopt, false}, &barrier,
+                          &barrier);
+  }
+
+  Status runPowerSgd(const Command &command, Reply *reply) {
+    std::unique_ptr<WorkDevice> host;
+    DDPHOOK_RETURN_IF_ERROR(WorkDevice::open("host", &host));
+    PowerSgdBucket work(*host, layers(elements), command.powerSgdRank,
+                        elements);
+    DDPHOOK_RETURN_IF_ERROR(work.prepare(rank));
+    auto reduce = [&](void *data, int64_t count) {
+      return allReduce(command.wire,
+                       {count, Dtype::F32, std::nullopt, /*divide=*/false},
+                       data);
+    };
+    DDPHOOK_RETURN_IF_ERROR(work.step(reduce, size));
+    std::vector<float> result;
+    DDPHOOK_RETURN_IF_ERROR(work.readResult(&result));
+    reply->checksum = checksum(result.data(), elements);
+    std::vector<double> values;
+    DDPHOOK_RETURN_IF_ERROR(work.describe(&values));
+    for (double value : values)
+      reply->values[reply->valueCount++] = value;
+    for (int i = 0; i < command.repetitions; ++i) {
+      DDPHOOK_RETURN_IF_ERROR(prepareMeasurement(command));
+      const double begin = now();
+      DDPHOOK_RETURN_IF_ERROR(work.step(reduce, size));
+      reply->seconds[i] = now() - begin;
+    }
+    return Status::ok();
+  }
+
+  Status runAllReduce(const Command &command, Reply *reply) {
     const AllReduceDesc desc = command.desc();
     auto reduce = [&] {
-      void *data = bucket.as<void>();
-      return command.wire == Wire::SharedMemory
-                 ? shm->allReduce(desc, data, data)
-                 : gloo->allReduce(desc, data, data);
+      return allReduce(command.wire, desc, bucket.as<void>());
     };
     auto refill = [&] {
       castArray(input.as<void>(), Dtype::F32, bucket.as<void>(), desc.dtype,
@@ -125,11 +179,7 @@ public:
     reply->checksum = checksum(result.data(), desc.count);
     refill();
     for (int i = 0; i < command.repetitions; ++i) {
-      if (command.cold)
-        flusher.flush();
-      float barrier = 0;
-      DDPHOOK_RETURN_IF_ERROR(shm->allReduce(
-          {1, Dtype::F32, std::nullopt, false}, &barrier, &barrier));
+      DDPHOOK_RETURN_IF_ERROR(prepareMeasurement(command));
       const double begin = now();
       DDPHOOK_RETURN_IF_ERROR(reduce());
       reply->seconds[i] = now() - begin;
@@ -137,8 +187,8 @@ public:
     return Status::ok();
   }
 
-private:
   const int rank, size;
+  const int64_t elements;
   Buffer input, bucket;
   CacheFlusher flusher;
   std::unique_ptr<TcpStore> store;
@@ -239,7 +289,22 @@ Status RankPool::run(Wire wire, const AllReduceDesc &desc, Caches caches,
                   desc.wireType(),
                   desc.divide,
                   caches == Caches::Cold,
-                  std::min(repetitions, kMostRepetitions)};
+                  std::min(repetitions, kMostRepetitions),
+                  /*powerSgdRank=*/0};
+  return ask(command, answer);
+}
+
+Status RankPool::runPowerSgd(Wire wire, int64_t rank, Caches caches,
+                             int repetitions, Answer *answer) {
+  Command command = {};
+  command.wire = wire;
+  command.cold = caches == Caches::Cold;
+  command.repetitions = std::min(repetitions, kMostRepetitions);
+  command.powerSgdRank = rank;
+  return ask(command, answer);
+}
+
+Status RankPool::ask(const Command &command, Answer *answer) {
   for (const Rank &rank : ranks)
     if (!writeAll(rank.toChild, &command, sizeof(command)))
       return error(DDPHOOK_PEER_LOST, "a rank ended");
@@ -251,8 +316,10 @@ Status RankPool::run(Wire wire, const AllReduceDesc &desc, Caches caches,
       return error(DDPHOOK_PEER_LOST, "rank %zu ended", rank);
     if (reply.code != DDPHOOK_OK)
       return Status(reply.code, reply.message);
-    if (rank == 0)
+    if (rank == 0) {
       answer->checksum = reply.checksum;
+      answer->values.assign(reply.values, reply.values + reply.valueCount);
+    }
     answer->ranksAgree &= answer->checksum == reply.checksum;
     for (size_t i = 0; i < answer->seconds.size(); ++i)
       answer->seconds[i] = std::max(answer->seconds[i], reply.seconds[i]);

@@ -27,6 +27,8 @@ const char *wireName(Wire wire);
 
 class RankPool {
 public:
+  struct Command;
+
   struct Answer {
     /// Per repetition, of the slowest rank.
     std::vector<double> seconds;
@@ -34,6 +36,8 @@ public:
     uint64_t checksum = 0;
     /// Whether all ranks had those bits.
     bool ranksAgree = true;
+    /// PowerSGD: fingerprints of the result and of rank 0's error.
+    std::vector<double> values;
   };
 
   /// Starts `size` processes with buckets of up to `elements` f32, each bound
@@ -50,6 +54,12 @@ public:
   Status run(Wire wire, const host::AllReduceDesc &desc, Caches caches,
              int repetitions, Answer *answer);
 
+  /// One compressed step of PowerSGD on the layers of as many elements as the
+  /// pool was started with: once for what it gives and then `repetitions` times
+  /// for the clock. Every rank has a gradient of its own.
+  Status runPowerSgd(Wire wire, int64_t rank, Caches caches, int repetitions,
+                     Answer *answer);
+
 private:
   struct Rank {
     pid_t pid;
@@ -57,6 +67,7 @@ private:
   };
 
   RankPool() = default;
+  Status ask(const Command &command, Answer *answer);
 
   std::vector<Rank> ranks;
 };

@@ -13,8 +13,9 @@ Jobs, each on the bucket that measure.h defines:
   local       kind allreduce | fp16 | bf16: the hook in a group of one
   reduce      kind f32 | f16 | bf16: dist.all_reduce, two ranks
   hook        kind allreduce | fp16 | bf16: the hook, two ranks
-  powersgd    kind {"shapes": [[1024, 1024], …], "rank": 1}: the hook in a group
-              of one, on a bucket of such tensors
+  powersgd    kind {"shapes": [[1024, 1024], …], "rank": 1, "together": false}:
+              the hook on a bucket of such tensors, in a group of one or on both
+              ranks, each with a gradient of its own
 """
 
 import argparse
@@ -84,24 +85,24 @@ def checksum(tensor):
     return int((words.astype(np.uint64) * odd).sum(dtype=np.uint64))
 
 
-def mixed_bits(n):
-    """32 well mixed bits for each number below n; as in bench_powersgd.cpp."""
-    bits = np.arange(n, dtype=np.uint32)
+def mixed_bits(n, first=0):
+    """32 well mixed bits for each of n numbers; as in powersgd_bucket.cpp."""
+    bits = np.arange(first, first + n, dtype=np.uint32)
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         bits ^= bits >> np.uint32(shift)
         bits *= np.uint32(factor)
     return bits ^ bits >> np.uint32(16)
 
 
-def make_full_rank(n):
+def make_full_rank(n, rank):
     """The sequence of make_input() would be matrices of hardly any rank."""
-    values = mixed_bits(n).view(np.int32).astype(np.float64) * 2.0**-31
+    values = mixed_bits(n, rank * n).view(np.int32).astype(np.float64) * 2.0**-31
     return torch.from_numpy(values.astype(np.float32))
 
 
 def fingerprint(tensor):
     """The norm, and sums with four sequences of signs."""
-    values = tensor.double().numpy()
+    values = tensor.double().cpu().numpy()
     bits = mixed_bits(values.size)
     sums = [float(np.linalg.norm(values))]
     for k in range(4):
@@ -113,9 +114,10 @@ def fingerprint(tensor):
 class PowerSgd:
     """A bucket and its state, from the first compressed step on."""
 
-    def __init__(self, group, shapes, rank):
+    def __init__(self, group, shapes, rank, job_rank, device="cpu"):
         self.input = make_full_rank(
-            sum(torch.Size(shape).numel() for shape in shapes))
+            sum(torch.Size(shape).numel() for shape in shapes), job_rank,
+        ).to(device)
         self.bucket = Bucket(self.input.clone(), shapes)
         self.state = powerSGD_hook.PowerSGDState(
             group, matrix_approximation_rank=rank, start_powerSGD_iter=2)
@@ -156,9 +158,12 @@ class Worker:
         bucket, hook = Bucket(self.bucket), HOOKS[kind]
         return (lambda: hook(group, bucket).wait()), self.bucket
 
-    def run_powersgd(self, shapes, rank, cold, repetitions):
+    def run_powersgd(self, shapes, rank, together, cold, repetitions):
         """Fingerprints of the first step's result and error, then seconds."""
-        work = PowerSgd(self.alone, shapes, rank)
+        if not together and self.rank != 0:
+            return None
+        group = self.together if together else self.alone
+        work = PowerSgd(group, shapes, rank, self.rank)
         work.step()
         values = fingerprint(work.bucket.buffer())
         values += fingerprint(work.state.error_dict[0])
@@ -167,16 +172,24 @@ class Worker:
             work.reset()
             if cold:
                 self.other.add_(1)
+            if together:
+                dist.barrier(group)
             begin = time.perf_counter()
             work.step()
             seconds.append(time.perf_counter() - begin)
+        if together:
+            seconds = self.slowest(seconds)
         return {"seconds": seconds, "checksum": 0, "values": values}
+
+    def slowest(self, seconds):
+        """A collective is done when its slowest rank is."""
+        slowest = torch.tensor(seconds, dtype=torch.float64)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self.together)
+        return slowest.tolist()
 
     def run(self, job, kind, cold, repetitions):
         """The result's checksum after one run, then the seconds of more."""
         if job == "powersgd":
-            if self.rank != 0:
-                return None
             return self.run_powersgd(**json.loads(kind), cold=cold,
                                      repetitions=repetitions)
         both = job in ("reduce", "hook")
@@ -197,10 +210,7 @@ class Worker:
             fn()
             seconds.append(time.perf_counter() - begin)
         if both:
-            # A collective is done when its slowest rank is.
-            slowest = torch.tensor(seconds, dtype=torch.float64)
-            dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self.together)
-            seconds = slowest.tolist()
+            seconds = self.slowest(seconds)
         return {"seconds": seconds, "checksum": value}
 
 

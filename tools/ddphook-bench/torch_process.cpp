@@ -29,6 +29,15 @@ static constexpr double kPatienceSeconds = 120;
 
 Status TorchProcess::start(const Options &options,
                            std::unique_ptr<TorchProcess> *process) {
+  return start(options, DDPHOOK_BENCH_TORCH_SCRIPT,
+               {"--elements=" + std::to_string(options.elements()),
+                "--flush-bytes=" + std::to_string(flushBytes())},
+               process);
+}
+
+Status TorchProcess::start(const Options &options, const std::string &script,
+                           const std::vector<std::string> &arguments,
+                           std::unique_ptr<TorchProcess> *process) {
   process->reset();
   if (options.python.empty())
     return Status::ok();
@@ -37,10 +46,10 @@ Status TorchProcess::start(const Options &options,
     return systemError(errno, "cannot create a pipe");
   // A child that died shows as an error of write().
   signal(SIGPIPE, SIG_IGN);
-  const std::string script = DDPHOOK_BENCH_TORCH_SCRIPT;
-  const std::string elements =
-      "--elements=" + std::to_string(options.elements());
-  const std::string flush = "--flush-bytes=" + std::to_string(flushBytes());
+  std::vector<const char *> words = {options.python.c_str(), script.c_str()};
+  for (const std::string &argument : arguments)
+    words.push_back(argument.c_str());
+  words.push_back(nullptr);
   std::unique_ptr<TorchProcess> torch(new TorchProcess());
   torch->pid = fork();
   if (torch->pid < 0)
@@ -49,8 +58,7 @@ Status TorchProcess::start(const Options &options,
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(in[0], STDIN_FILENO);
     dup2(out[1], STDOUT_FILENO);
-    execl(options.python.c_str(), options.python.c_str(), script.c_str(),
-          elements.c_str(), flush.c_str(), nullptr);
+    execv(words.front(), const_cast<char *const *>(words.data()));
     _exit(127);
   }
   close(in[0]);
@@ -86,7 +94,7 @@ Status TorchProcess::ask(const std::string &line, std::string *reply) {
     const std::string text = line + "\n";
     if (write(toChild, text.data(), text.size()) !=
         static_cast<ssize_t>(text.size()))
-      return systemError(errno, "cannot write to torch_hooks.py");
+      return systemError(errno, "cannot write to PyTorch's process");
   }
   const Deadline deadline = Deadline::after(kPatienceSeconds);
   for (;;) {
@@ -99,12 +107,12 @@ Status TorchProcess::ask(const std::string &line, std::string *reply) {
     pollfd ready{fromChild, POLLIN, 0};
     if (poll(&ready, 1, deadline.remainingMs()) == 0)
       return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "torch_hooks.py did not answer within %g s",
+                   "PyTorch's process did not answer within %g s",
                    kPatienceSeconds);
     char block[65536];
     const ssize_t size = read(fromChild, block, sizeof(block));
     if (size <= 0)
-      return error(DDPHOOK_PEER_LOST, "torch_hooks.py ended");
+      return error(DDPHOOK_PEER_LOST, "PyTorch's process ended");
     received.append(block, static_cast<size_t>(size));
   }
 }
@@ -119,7 +127,8 @@ Status TorchProcess::run(const std::string &job, const std::string &kind,
   DDPHOOK_RETURN_IF_ERROR(ask(request.dump(), &text));
   const nlohmann::json reply = nlohmann::json::parse(text, nullptr, false);
   if (reply.is_discarded() || !reply.contains("seconds"))
-    return error(DDPHOOK_INTERNAL, "torch_hooks.py failed: %s", text.c_str());
+    return error(DDPHOOK_INTERNAL, "PyTorch's process failed: %s",
+                 text.c_str());
   answer->seconds = reply.at("seconds").get<std::vector<double>>();
   answer->checksum = reply.at("checksum").get<uint64_t>();
   answer->values = reply.value("values", std::vector<double>());

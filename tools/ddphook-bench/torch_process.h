@@ -32,9 +32,13 @@ struct TorchAnswer {
 
 class TorchProcess {
 public:
-  /// Starts the interpreter that `options` names. When there is none, *process
-  /// stays empty.
+  /// Starts torch_hooks.py with the interpreter that `options` names. When
+  /// there is none, *process stays empty.
   static Status start(const Options &options,
+                      std::unique_ptr<TorchProcess> *process);
+  /// The same with another script that speaks as it does.
+  static Status start(const Options &options, const std::string &script,
+                      const std::vector<std::string> &arguments,
                       std::unique_ptr<TorchProcess> *process);
   ~TorchProcess();
 
