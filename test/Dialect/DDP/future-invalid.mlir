@@ -1,0 +1,227 @@
+// RUN: ddphook-opt %s -split-input-file -verify-diagnostics
+
+// expected-error@+1 {{expected a future of a bucket or a statically shaped tensor of f16, bf16, f32 or f64, but got 'i32'}}
+func.func private @type(!ddp.future<i32>)
+
+// -----
+
+// expected-error@+1 {{expected a future of a bucket or a statically shaped tensor of f16, bf16, f32 or f64, but got 'tensor<?xf32>'}}
+func.func private @dynamic(!ddp.future<tensor<?xf32>>)
+
+// -----
+
+// expected-error@+1 {{expected a future of a bucket or a statically shaped tensor of f16, bf16, f32 or f64, but got 'tensor<4xi32>'}}
+func.func private @element(!ddp.future<tensor<4xi32>>)
+
+// -----
+
+ddp.process_group @dp
+func.func @never(%x: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited exactly once, but its result has 0 uses}}
+  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @twice(%x: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited exactly once, but its result has 2 uses}}
+  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  %b = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @in_branch(%x: tensor<4xf32>, %c: i1) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited by one 'ddp.wait' in the same block, but its result is used by 'ddp.wait' elsewhere}}
+  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  scf.if %c {
+    // expected-note@+1 {{this is the use}}
+    %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  }
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @returned(%x: tensor<4xf32>) -> !ddp.future<tensor<4xf32>> {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited by one 'ddp.wait' in the same block, but its result is used by 'func.return'}}
+  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  // expected-note@+1 {{this is the use}}
+  return %f : !ddp.future<tensor<4xf32>>
+}
+
+// -----
+
+ddp.process_group @dp
+func.func private @other(!ddp.future<tensor<4xf32>>)
+func.func @called(%x: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited by one 'ddp.wait' in the same block, but its result is used by 'func.call'}}
+  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  // expected-note@+1 {{this is the use}}
+  call @other(%f) : (!ddp.future<tensor<4xf32>>) -> ()
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @branched(%x: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited by one 'ddp.wait' in the same block, but its result is used by 'cf.br'}}
+  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  // expected-note@+1 {{this is the use}}
+  cf.br ^next(%f : !ddp.future<tensor<4xf32>>)
+^next(%g: !ddp.future<tensor<4xf32>>):
+  return
+}
+
+// -----
+
+func.func @passed_on(%f: !ddp.future<tensor<4xf32>>) {
+  // expected-error@+1 {{'ddp.wait' op expected a future of 'ddp.all_reduce_start' itself, not one that was passed on}}
+  %r = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  return
+}
+
+// -----
+
+func.func @foreign_ticket(%x: tensor<4xf32>, %t: i64) {
+  // expected-error@+1 {{'ddp.wait' op expected a ticket of 'ddp.all_reduce_start' itself, not one that was passed on}}
+  %r = ddp.wait %x, %t : tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @no_ticket(%x: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.wait' op expected a ticket}}
+  %r = ddp.wait %x : tensor<4xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @ticket_too(%x: tensor<4xf32>, %t: i64) {
+  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  // expected-error@+1 {{'ddp.wait' op expected no ticket beside a future}}
+  %a = ddp.wait %f, %t : !ddp.future<tensor<4xf32>>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @reading_too(%x: tensor<4xf32>) {
+  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  // expected-error@+1 {{'ddp.wait' op expected no 'reading' beside a future}}
+  %a = ddp.wait %f reading %x : tensor<4xf32>, : !ddp.future<tensor<4xf32>>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @other_tensor(%x: tensor<4xf32>, %y: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited exactly once, but its result has 0 uses}}
+  %s, %t = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> tensor<4xf32>, i64
+  %a = ddp.wait %y, %t : tensor<4xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @mixed_up(%x: tensor<4xf32>, %y: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited by one 'ddp.wait' in the same block, but its result is used by 'ddp.wait' elsewhere}}
+  %s, %t = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> tensor<4xf32>, i64
+  %u, %v = ddp.all_reduce_start mean %y on @dp : tensor<4xf32> -> tensor<4xf32>, i64
+  %a = ddp.wait %s, %v : tensor<4xf32>
+  // expected-note@+1 {{this is the use}}
+  %b = ddp.wait %u, %t : tensor<4xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @reads_another(%x: tensor<4xf32>, %y: tensor<4xf32>) {
+  // expected-note@+1 {{the ticket's operation}}
+  %s, %t = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> tensor<4xf32>, i64
+  // expected-error@+1 {{'ddp.wait' op expected 'reading' to name the operand of the operation that it ends}}
+  %a = ddp.wait %s, %t reading %y : tensor<4xf32>, : tensor<4xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @other_future(%x: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected the result to be '!ddp.future<tensor<4xf32>>', or the results to be 'tensor<4xf32>' and a ticket}}
+  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<5xf32>>
+  %a = ddp.wait %f : !ddp.future<tensor<5xf32>>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @bucket_in_flight(%b: !ddp.bucket<f32, [4]>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected the result to be '!ddp.future<!ddp.bucket<f32, [4]>>'}}
+  %t = ddp.all_reduce_start mean %b on @dp : !ddp.bucket<f32, [4]> -> i64
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @future_into(%x: tensor<4xf32>, %d: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected the result to be '!ddp.future<tensor<4xf32>>', or the results to be 'tensor<4xf32>' and a ticket without 'into'}}
+  %f = ddp.all_reduce_start mean %x on @dp into %d : tensor<4xf32>, : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @memory_without_into(%x: memref<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected an 'into' operand and a ticket as the result on memrefs}}
+  %t = ddp.all_reduce_start mean %x on @dp : memref<4xf32> -> i64
+  ddp.wait %x, %t : memref<4xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @into_other_type(%x: memref<4xf32>, %d: memref<5xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected 'into' to have the operand's type, but got 'memref<5xf32>'}}
+  %t = ddp.all_reduce_start mean %x on @dp into %d : memref<5xf32>, : memref<4xf32> -> i64
+  ddp.wait %d, %t : memref<5xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @wire(%x: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected wire type f16 or bf16, but got 'f32'}}
+  %f = ddp.all_reduce_start mean %x on @dp wire f32 : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  return
+}
+
+// -----
+
+func.func @group(%x: tensor<4xf32>) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected process group @dp to be declared}}
+  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  return
+}

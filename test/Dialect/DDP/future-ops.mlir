@@ -1,0 +1,52 @@
+// RUN: ddphook-opt %s | ddphook-opt | FileCheck %s
+// RUN: ddphook-opt %s --mlir-print-op-generic | ddphook-opt | FileCheck %s
+
+// Collectives in flight, at the three levels.
+
+ddp.process_group @dp
+
+// CHECK-LABEL: func @buckets(
+func.func @buckets(%b: !ddp.bucket<f32, [4x8, 8]>) -> !ddp.bucket<f32, [4x8, 8]> {
+  // CHECK: %[[F:.+]] = ddp.all_reduce_start mean %{{.+}} on @dp wire bf16 as "b0" : !ddp.bucket<f32, [4x8, 8]> -> !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
+  %f = ddp.all_reduce_start mean %b on @dp wire bf16 as "b0"
+      : !ddp.bucket<f32, [4x8, 8]> -> !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
+  // CHECK: %[[R:.+]] = ddp.wait %[[F]] : !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
+  // CHECK: return %[[R]]
+  %r = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
+  return %r : !ddp.bucket<f32, [4x8, 8]>
+}
+
+// CHECK-LABEL: func @two(
+func.func @two(%x: tensor<2x3xf16>, %y: tensor<f64>) -> (tensor<2x3xf16>, tensor<f64>) {
+  // CHECK: %[[F:.+]] = ddp.all_reduce_start sum %{{.+}} on @dp : tensor<2x3xf16> -> !ddp.future<tensor<2x3xf16>>
+  %f = ddp.all_reduce_start sum %x on @dp : tensor<2x3xf16> -> !ddp.future<tensor<2x3xf16>>
+  // CHECK: %[[G:.+]] = ddp.all_reduce_start mean %{{.+}} on @dp : tensor<f64> -> !ddp.future<tensor<f64>>
+  %g = ddp.all_reduce_start mean %y on @dp : tensor<f64> -> !ddp.future<tensor<f64>>
+  // CHECK: ddp.wait %[[G]] : !ddp.future<tensor<f64>>
+  %s = ddp.wait %g : !ddp.future<tensor<f64>>
+  // CHECK: ddp.wait %[[F]] : !ddp.future<tensor<2x3xf16>>
+  %r = ddp.wait %f : !ddp.future<tensor<2x3xf16>>
+  return %r, %s : tensor<2x3xf16>, tensor<f64>
+}
+
+// CHECK-LABEL: func @flat(
+func.func @flat(%x: tensor<40xf32>, %d: tensor<40xf32>) -> (tensor<40xf32>, tensor<40xf32>) {
+  // CHECK: %[[S:.+]]:2 = ddp.all_reduce_start mean %[[X:.+]] on @dp : tensor<40xf32> -> tensor<40xf32>, i64
+  %s, %t = ddp.all_reduce_start mean %x on @dp : tensor<40xf32> -> tensor<40xf32>, i64
+  // CHECK: %[[U:.+]]:2 = ddp.all_reduce_start mean %[[X]] on @dp as "b1" into %{{.+}} : tensor<40xf32>, : tensor<40xf32> -> tensor<40xf32>, i64
+  %u, %v = ddp.all_reduce_start mean %x on @dp as "b1" into %d : tensor<40xf32>, : tensor<40xf32> -> tensor<40xf32>, i64
+  // CHECK: ddp.wait %[[S]]#0, %[[S]]#1 reading %[[X]] : tensor<40xf32>, : tensor<40xf32>
+  %a = ddp.wait %s, %t reading %x : tensor<40xf32>, : tensor<40xf32>
+  // CHECK: ddp.wait %[[U]]#0, %[[U]]#1 : tensor<40xf32>
+  %b = ddp.wait %u, %v : tensor<40xf32>
+  return %a, %b : tensor<40xf32>, tensor<40xf32>
+}
+
+// CHECK-LABEL: func @memory(
+func.func @memory(%x: memref<40xf32>, %d: memref<40xf32>) {
+  // CHECK: %[[T:.+]] = ddp.all_reduce_start sum %[[X:.+]] on @dp into %[[D:.+]] : memref<40xf32>, : memref<40xf32> -> i64
+  %t = ddp.all_reduce_start sum %x on @dp into %d : memref<40xf32>, : memref<40xf32> -> i64
+  // CHECK: ddp.wait %[[D]], %[[T]] reading %[[X]] : memref<40xf32>, : memref<40xf32>
+  ddp.wait %d, %t reading %x : memref<40xf32>, : memref<40xf32>
+  return
+}
