@@ -42,6 +42,7 @@ static Status convert(const PlanValue &planned, EntryValue &value) {
     return Status(DDPHOOK_UNSUPPORTED,
                   "element type '" + planned.dtype + "' has no file format");
   value.shape = planned.shape;
+  value.isScalar = planned.isScalar;
   if (!tensorBytes(value.shape, tensorTypeSize(value.type), value.bytes))
     return Status(DDPHOOK_UNSUPPORTED,
                   "shape " + printShape(value.shape) + " is too large");

@@ -26,6 +26,8 @@ struct EntryValue {
   std::vector<int64_t> shape;
   uint64_t elements = 0;
   uint64_t bytes = 0;
+  /// Arguments: a value, not an array of one.
+  bool isScalar = false;
 };
 
 struct EntryResult : EntryValue {

@@ -9,6 +9,7 @@
 #include "run_options.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <set>
 
 using namespace ddphook;
@@ -18,6 +19,9 @@ const char *const ddphook::runOptionsHelp =
     "  --ranks=N          number of processes to start (default 1); in a job "
     "that was\n"
     "                     launched already, the expected world size\n"
+    "  --device=NAME      where steps run: host (default), cuda, or another "
+    "backend;\n"
+    "                     also DDPHOOK_BACKEND\n"
     "  --steps=K          runs steps 0 … K-1 (default 1)\n"
     "  --inputs=PATTERN   safetensors files with the arguments, arg0, arg1, "
     "…;\n"
@@ -71,6 +75,10 @@ static Status setFlag(const std::string &flag, const std::string &value,
                      value + "'");
     return Status::ok();
   }
+  if (flag == "device") {
+    options.device = value;
+    return Status::ok();
+  }
   if (flag == "outputs") {
     options.outputs = value;
     return Status::ok();
@@ -105,8 +113,9 @@ static Status setFlag(const std::string &flag, const std::string &value,
 Status ddphook::parseRunOptions(const std::vector<std::string> &arguments,
                                 RunOptions &options,
                                 std::vector<std::string> &rest) {
-  static const std::set<std::string> known = {
-      "entry", "ranks", "steps", "inputs", "outputs", "state-in", "state-out"};
+  static const std::set<std::string> known = {"entry",    "ranks",    "device",
+                                              "steps",    "inputs",   "outputs",
+                                              "state-in", "state-out"};
   std::set<std::string> given;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string &argument = arguments[i];
@@ -130,6 +139,13 @@ Status ddphook::parseRunOptions(const std::vector<std::string> &arguments,
   if (!given.count("entry"))
     return invalid("--entry=NAME is missing");
   return Status::ok();
+}
+
+std::string ddphook::chooseDevice(const RunOptions &options) {
+  if (!options.device.empty())
+    return options.device;
+  const char *variable = std::getenv("DDPHOOK_BACKEND");
+  return variable && *variable ? variable : "host";
 }
 
 std::string ddphook::expandPattern(const std::string &pattern, int32_t rank,

@@ -26,6 +26,8 @@ struct RunOptions {
   std::string entry;
   /// Not given: 1, or the size of the job that is joined.
   std::optional<int32_t> ranks;
+  /// A backend's name; empty: from the environment, else "host".
+  std::string device;
   int64_t steps = 1;
   /// A pattern of file names; empty when not given.
   std::string inputs;
@@ -50,6 +52,9 @@ extern const char *const runOptionsHelp;
 /// is missing.
 Status parseRunOptions(const std::vector<std::string> &arguments,
                        RunOptions &options, std::vector<std::string> &rest);
+
+/// The backend that `options` and the environment choose.
+std::string chooseDevice(const RunOptions &options);
 
 /// `pattern` with every `{rank}` and `{step}` replaced.
 std::string expandPattern(const std::string &pattern, int32_t rank,

@@ -80,11 +80,13 @@ static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
     DDPHOOK_RETURN_IF_ERROR(
         buffers.readArguments(expandPattern(options.inputs, rank, step)));
   buffers.poisonResults();
+  DDPHOOK_RETURN_IF_ERROR(buffers.upload());
   DDPHOOK_RETURN_IF_ERROR(fromRuntime(
       job.signature.invoke(buffers.pointers()),
       "entry '" + options.entry + "' failed in step " + std::to_string(step)));
   if (options.outputs.empty())
     return Status::ok();
+  DDPHOOK_RETURN_IF_ERROR(buffers.download());
   return buffers.writeResults(expandPattern(options.outputs, rank, step));
 }
 
@@ -133,19 +135,23 @@ static Status saveStates(const Job &job) {
                      "cannot save the states");
 }
 
-/// Runs all steps as one rank. `place` may be null: a launched job's rank.
-/// `onStep` is called before each step and after the last.
-static Status runRank(const Job &job, const ddphook_options_t *place,
+/// Runs all steps as one rank, at `place` in the job. `onStep` is called before
+/// each step and after the last.
+static Status runRank(const Job &job, ddphook_options_t place,
                       const std::function<void(int64_t)> &onStep) {
+  const std::string backend = chooseDevice(job.options);
+  place.backend = backend.c_str();
   Context context;
   DDPHOOK_RETURN_IF_ERROR(fromRuntime(
-      ddphook_context_create(place, &context.context), "cannot join the job"));
+      ddphook_context_create(&place, &context.context), "cannot join the job"));
   int32_t rank = ddphook_context_rank(context.context);
-  StepBuffers buffers(job.signature);
-  DDPHOOK_RETURN_IF_ERROR(buffers.allocate());
+  // Loaded first: that says what is wrong with a module for another device.
   DDPHOOK_RETURN_IF_ERROR(
       fromRuntime(ddphook_module_load(context.context, &job.module),
                   "cannot load the module"));
+  StepBuffers buffers(job.signature,
+                      backend == "host" ? nullptr : context.context);
+  DDPHOOK_RETURN_IF_ERROR(buffers.allocate());
   DDPHOOK_RETURN_IF_ERROR(loadStates(job, rank));
   for (int64_t step = 0; step < job.options.steps; ++step) {
     onStep(step);
@@ -194,7 +200,7 @@ static Status runStartedRank(const Job &job, int32_t rank, int32_t ranks,
   place.world_size = ranks;
   place.master_addr = loopback;
   place.master_port = port;
-  return runRank(job, &place, [&](int64_t step) { report.progress(step); });
+  return runRank(job, place, [&](int64_t step) { report.progress(step); });
 }
 
 static int startRanks(const char *toolName, const Job &job,
@@ -255,7 +261,10 @@ int ddphook::runModule(const char *toolName,
     return reportError(toolName, status);
   if (!place.isLaunched)
     return startRanks(toolName, job, place.timeoutSeconds);
-  status = runRank(job, nullptr, [](int64_t) {});
+  // Its place is in the launch variables.
+  ddphook_options_t launched = {};
+  launched.struct_size = sizeof(launched);
+  status = runRank(job, launched, [](int64_t) {});
   if (status.isOk())
     return 0;
   return reportError(

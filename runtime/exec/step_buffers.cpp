@@ -18,15 +18,32 @@ using namespace ddphook;
 /// Of a cache line, and of the widest vector that compiled code uses.
 constexpr size_t bufferAlignment = 64;
 
+StepBuffers::~StepBuffers() {
+  for (Buffer &buffer : buffers)
+    ddphook_memory_free(device, buffer.onDevice, buffer.bytes);
+}
+
+static Status fromRuntime(ddphook_status_t code, const std::string &what) {
+  return code == DDPHOOK_OK
+             ? Status::ok()
+             : Status(code, what + ": " + ddphook_status_name(code) + ": " +
+                                ddphook_last_error());
+}
+
 Status StepBuffers::add(const EntryValue &value, const std::string &what) {
   uint64_t bytes = (std::max<uint64_t>(value.bytes, 1) + bufferAlignment - 1) /
                    bufferAlignment * bufferAlignment;
-  memory.emplace_back(std::aligned_alloc(bufferAlignment, bytes));
-  if (!memory.back())
+  Buffer &buffer = buffers.emplace_back();
+  buffer.bytes = value.bytes;
+  buffer.host.reset(std::aligned_alloc(bufferAlignment, bytes));
+  if (!buffer.host)
     return Status(DDPHOOK_RESOURCE_EXHAUSTED, "cannot allocate " +
                                                   std::to_string(value.bytes) +
                                                   " bytes for " + what);
-  list.push_back(memory.back().get());
+  if (device && !value.isScalar)
+    DDPHOOK_RETURN_IF_ERROR(fromRuntime(
+        ddphook_memory_alloc(device, buffer.bytes, &buffer.onDevice), what));
+  list.push_back(buffer.onDevice ? buffer.onDevice : buffer.host.get());
   return Status::ok();
 }
 
@@ -37,11 +54,11 @@ Status StepBuffers::allocate() {
   for (size_t i = 0; i < signature.results.size(); ++i) {
     const EntryResult &result = signature.results[i];
     if (result.argument >= 0) {
-      resultData.push_back(list[static_cast<size_t>(result.argument)]);
+      resultBuffers.push_back(static_cast<size_t>(result.argument));
       continue;
     }
+    resultBuffers.push_back(buffers.size());
     DDPHOOK_RETURN_IF_ERROR(add(result, "result " + std::to_string(i)));
-    resultData.push_back(list.back());
   }
   return Status::ok();
 }
@@ -91,9 +108,10 @@ Status StepBuffers::readArguments(const std::string &path) {
                     where + ": expected " +
                         print(argument.type, argument.shape) + ", but got " +
                         print(tensor->type, tensor->shape));
-    DDPHOOK_RETURN_IF_ERROR(reader.read(*tensor, list[i]));
+    DDPHOOK_RETURN_IF_ERROR(reader.read(*tensor, buffers[i].host.get()));
     if (argument.type == TensorType::Bool)
-      DDPHOOK_RETURN_IF_ERROR(checkBooleans(list[i], argument.elements, where));
+      DDPHOOK_RETURN_IF_ERROR(
+          checkBooleans(buffers[i].host.get(), argument.elements, where));
   }
   return Status::ok();
 }
@@ -102,20 +120,41 @@ void StepBuffers::drawArguments(RandomKey key) {
   for (size_t i = 0; i < signature.arguments.size(); ++i) {
     key.argument = i;
     fillRandom(key, signature.arguments[i].type,
-               signature.arguments[i].elements, list[i]);
+               signature.arguments[i].elements, buffers[i].host.get());
   }
 }
 
 void StepBuffers::poisonResults() {
   for (size_t i = 0; i < signature.results.size(); ++i)
     if (signature.results[i].argument < 0)
-      std::memset(resultData[i], 0xff, signature.results[i].bytes);
+      std::memset(resultBuffer(i).host.get(), 0xff, signature.results[i].bytes);
+}
+
+Status StepBuffers::upload() {
+  for (const Buffer &buffer : buffers)
+    if (buffer.onDevice)
+      DDPHOOK_RETURN_IF_ERROR(
+          fromRuntime(ddphook_memory_write(device, buffer.onDevice,
+                                           buffer.host.get(), buffer.bytes),
+                      "cannot copy to the device"));
+  return Status::ok();
+}
+
+Status StepBuffers::download() {
+  for (size_t i : resultBuffers)
+    if (const Buffer &buffer = buffers[i]; buffer.onDevice)
+      DDPHOOK_RETURN_IF_ERROR(
+          fromRuntime(ddphook_memory_read(device, buffer.host.get(),
+                                          buffer.onDevice, buffer.bytes),
+                      "cannot copy from the device"));
+  return Status::ok();
 }
 
 Status StepBuffers::writeResults(const std::string &path) const {
   std::vector<TensorView> tensors;
   for (size_t i = 0; i < signature.results.size(); ++i)
     tensors.push_back({"result" + std::to_string(i), signature.results[i].type,
-                       signature.results[i].shape, resultData[i]});
+                       signature.results[i].shape,
+                       buffers[resultBuffers[i]].host.get()});
   return writeSafetensors(path, tensors);
 }

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Buffers for the arguments and results of one entry point, and their ways
-// from and to files. Calls nothing.
+// Buffers for the arguments and results of one entry point, in the memory that
+// its module expects them in, and their ways from and to files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_STEP_BUFFERS_H
@@ -13,6 +13,8 @@
 #include "entry_signature.h"
 #include "random_tensor.h"
 #include "safetensors.h"
+
+#include "ddphook/runtime/runtime.h"
 
 #include <cstdint>
 #include <cstdlib>
@@ -24,9 +26,14 @@ namespace ddphook {
 
 class StepBuffers {
 public:
-  /// `signature` must outlive this object.
-  explicit StepBuffers(const EntrySignature &signature)
-      : signature(signature) {}
+  /// `signature` must outlive this object, and so must `device`: the context
+  /// whose device arrays lie on, or null when that is the host.
+  explicit StepBuffers(const EntrySignature &signature,
+                       ddphook_context_t *device = nullptr)
+      : signature(signature), device(device) {}
+  ~StepBuffers();
+  StepBuffers(const StepBuffers &) = delete;
+  StepBuffers &operator=(const StepBuffers &) = delete;
 
   /// Allocates all buffers, each aligned to 64 bytes and none null.
   Status allocate();
@@ -39,6 +46,10 @@ public:
   /// Fills results with 0xff bytes, which are NaN in every floating-point type:
   /// an element that the entry point forgets is seen.
   void poisonResults();
+  /// Gives the entry point what the calls above wrote, and takes back what it
+  /// wrote. Without a device there is nothing to do.
+  Status upload();
+  Status download();
   /// Result i to tensor `result<i>` of the file.
   Status writeResults(const std::string &path) const;
 
@@ -50,13 +61,22 @@ private:
     void operator()(void *memory) const { std::free(memory); }
   };
 
+  /// One argument, or one result that has memory of its own.
+  struct Buffer {
+    std::unique_ptr<void, Free> host;
+    void *onDevice = nullptr; // null: the entry point takes `host`
+    uint64_t bytes = 0;
+  };
+
   Status add(const EntryValue &value, const std::string &what);
+  Buffer &resultBuffer(size_t result) { return buffers[resultBuffers[result]]; }
 
   const EntrySignature &signature;
-  std::vector<std::unique_ptr<void, Free>> memory;
+  ddphook_context_t *const device;
+  std::vector<Buffer> buffers;
+  /// Of each result, that of an argument included.
+  std::vector<size_t> resultBuffers;
   std::vector<void *> list;
-  /// Where each result's data is, those in an argument's buffer included.
-  std::vector<void *> resultData;
 };
 
 } // namespace ddphook

@@ -17,9 +17,11 @@ using Strings = std::vector<std::string>;
 TEST(RunOptions, AcceptsBothSpellings) {
   for (const Strings &arguments :
        {Strings{"m.so", "--entry=step", "--ranks=3", "--steps=2",
-                "--inputs=a=b", "--outputs=o", "--other=1", "-x"},
+                "--inputs=a=b", "--outputs=o", "--device=cuda", "--other=1",
+                "-x"},
         Strings{"--entry", "step", "--ranks", "3", "m.so", "--steps", "2",
-                "--other=1", "--inputs", "a=b", "--outputs", "o", "-x"}}) {
+                "--other=1", "--inputs", "a=b", "--outputs", "o", "--device",
+                "cuda", "-x"}}) {
     RunOptions options;
     Strings rest;
     Status status = parseRunOptions(arguments, options, rest);
@@ -30,6 +32,7 @@ TEST(RunOptions, AcceptsBothSpellings) {
     EXPECT_EQ(options.inputs, "a=b");
     EXPECT_FALSE(options.randomSeed);
     EXPECT_EQ(options.outputs, "o");
+    EXPECT_EQ(chooseDevice(options), "cuda");
     EXPECT_EQ(rest, (Strings{"m.so", "--other=1", "-x"}));
   }
 }
@@ -42,6 +45,7 @@ TEST(RunOptions, HasDefaults) {
   EXPECT_EQ(options.steps, 1);
   EXPECT_TRUE(options.inputs.empty());
   EXPECT_TRUE(options.outputs.empty());
+  EXPECT_EQ(chooseDevice(options), "host");
 }
 
 TEST(RunOptions, AcceptsRandomInputs) {

@@ -65,9 +65,10 @@ static ddphook::Status parseCompilerFlags(const std::vector<std::string> &rest,
 }
 
 static llvm::Expected<std::unique_ptr<LoadedModule>>
-compile(const CompilerFlags &flags) {
+compile(const CompilerFlags &flags, const std::string &device) {
   CompilerOptions options;
   options.name = "ddphook";
+  options.device = device;
   options.ddpPipeline = flags.ddpPipeline;
   options.march = flags.march.value_or(options.march);
   auto compiler = Compiler::create(options);
@@ -94,7 +95,7 @@ int main(int argc, char **argv) {
     status = parseCompilerFlags(rest, flags);
   if (!status.isOk())
     return reportError(toolName, status, /*isUsage=*/true);
-  auto module = compile(flags);
+  auto module = compile(flags, chooseDevice(options));
   if (!module) {
     std::string message = toString(module.takeError());
     // Empty: a diagnostic has said it.
