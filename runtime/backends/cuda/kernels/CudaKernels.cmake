@@ -6,12 +6,10 @@
 # library, and fails when a kernel spills registers.
 include_guard(GLOBAL)
 
-set(DDPHOOK_CUDA_KERNELS_DIR ${CMAKE_CURRENT_LIST_DIR})
-set(DDPHOOK_CUDA_KERNELS_RUNTIME_DIR ${CMAKE_CURRENT_LIST_DIR}/../../..)
-
 function(ddphook_add_cuda_kernels name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "EMULATED" "" "")
-  set(dir ${DDPHOOK_CUDA_KERNELS_DIR})
+  set(dir ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
+  set(runtime ${dir}/../../..)
   file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.cu)
   set(sources)
   if(arg_EMULATED)
@@ -28,8 +26,8 @@ function(ddphook_add_cuda_kernels name)
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC
     ${dir}
-    ${DDPHOOK_CUDA_KERNELS_RUNTIME_DIR}/src
-    ${DDPHOOK_CUDA_KERNELS_RUNTIME_DIR}/include)
+    ${runtime}/src
+    ${runtime}/include)
   target_compile_features(${name} PUBLIC cxx_std_17)
   set_target_properties(${name} PROPERTIES
     POSITION_INDEPENDENT_CODE ON
@@ -49,7 +47,7 @@ function(ddphook_add_cuda_kernels name)
   set_target_properties(${name} PROPERTIES
     CUDA_STANDARD 17
     CUDA_STANDARD_REQUIRED ON
-    CUDA_ARCHITECTURES "80;90;100"
+    CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}"
     RULE_LAUNCH_COMPILE ${dir}/ptxas_log.sh)
   target_compile_options(${name} PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xptxas -v

@@ -1,0 +1,429 @@
+//===- cuda_backend.cpp - the CUDA backend's table ------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The functions of backend.h for NVIDIA GPUs and NCCL. Contracts are stated
+// there.
+//
+//===----------------------------------------------------------------------===//
+#include "backend_store.h"
+#include "cuda_communicator.h"
+#include "cuda_device.h"
+#include "cuda_error.h"
+#include "kernel_library.h"
+#include "kernels/kernels.h"
+#include "kernels/lowrank.h"
+
+#include <initializer_list>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+struct ddphook_device {
+  std::unique_ptr<CudaDevice> impl;
+};
+struct ddphook_communicator {
+  std::unique_ptr<CudaCommunicator> impl;
+};
+struct ddphook_matrices {
+  std::unique_ptr<MatrixList> impl;
+};
+struct ddphook_kernels {
+  std::unique_ptr<KernelLibrary> impl;
+};
+
+/// An address and its name in messages.
+using Argument = std::pair<const void *, const char *>;
+
+static Status checkAddresses(const CudaDevice &device,
+                             std::initializer_list<Argument> arguments) {
+  for (const auto &[address, name] : arguments)
+    DDPHOOK_RETURN_IF_ERROR(device.checkAddress(address, name));
+  return Status::ok();
+}
+
+/// Runs `function`, which returns a Status, with the GPU as current device,
+/// unless the device has failed.
+template <typename Function>
+static ddphook_status_t run(ddphook_device_t *device,
+                            ddphook_backend_error_t *error,
+                            Function &&function) {
+  return toBackendError(withoutExceptions([&] {
+                          CudaDevice &impl = *device->impl;
+                          DDPHOOK_RETURN_IF_ERROR(impl.failure());
+                          CurrentDevice current(impl.choice().number);
+                          Status status = function(impl);
+                          return status.isOk() ? status : impl.fail(status);
+                        }),
+                        error);
+}
+
+/// The same for what launches kernels on arrays: `launch` is given the stream.
+template <typename Launch>
+static ddphook_status_t
+runKernels(ddphook_device_t *device, ddphook_backend_error_t *error,
+           const char *what, std::initializer_list<Argument> arguments,
+           Launch &&launch) {
+  return run(device, error, [&](CudaDevice &impl) {
+    DDPHOOK_RETURN_IF_ERROR(checkAddresses(impl, arguments));
+    return toStatus(launch(impl.computeStream()), what);
+  });
+}
+
+/// Gives back what a device made; a failure changes nothing about that.
+template <typename Object>
+static void destroy(ddphook_device_t *device, Object *object) {
+  withoutExceptions([&] {
+    CurrentDevice current(device->impl->choice().number);
+    delete object;
+    return Status::ok();
+  }).ignore();
+}
+
+/// The type of that number; callers checked it.
+static Dtype toDtype(int32_t value) { return static_cast<Dtype>(value); }
+
+static ddphook_status_t createDevice(const ddphook_device_config_t *config,
+                                     ddphook_device_t **device,
+                                     ddphook_backend_error_t *error) {
+  return toBackendError(withoutExceptions([&] {
+                          auto result = std::make_unique<ddphook_device>();
+                          DDPHOOK_RETURN_IF_ERROR(
+                              CudaDevice::create(*config, &result->impl));
+                          *device = result.release();
+                          return Status::ok();
+                        }),
+                        error);
+}
+
+static void destroyDevice(ddphook_device_t *device) { delete device; }
+
+static ddphook_status_t allocate(ddphook_device_t *device, uint64_t bytes,
+                                 uint64_t alignment, void **memory,
+                                 ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    return impl.allocate(bytes, alignment, memory);
+  });
+}
+
+static void release(ddphook_device_t *device, void *memory, uint64_t) {
+  withoutExceptions([&] {
+    CurrentDevice current(device->impl->choice().number);
+    device->impl->release(memory);
+    return Status::ok();
+  }).ignore();
+}
+
+static ddphook_status_t writeMemory(ddphook_device_t *device, void *memory,
+                                    const void *host, uint64_t bytes,
+                                    ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    if (bytes == 0)
+      return Status::ok();
+    DDPHOOK_RETURN_IF_ERROR(impl.checkAddress(memory, "memory"));
+    return impl.copyAndWait(memory, host, bytes, cudaMemcpyHostToDevice,
+                            "writing device memory");
+  });
+}
+
+static ddphook_status_t readMemory(ddphook_device_t *device, void *host,
+                                   const void *memory, uint64_t bytes,
+                                   ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    if (bytes == 0)
+      return Status::ok();
+    DDPHOOK_RETURN_IF_ERROR(impl.checkAddress(memory, "memory"));
+    return impl.copyAndWait(host, memory, bytes, cudaMemcpyDeviceToHost,
+                            "reading device memory");
+  });
+}
+
+static ddphook_status_t copyMemory(ddphook_device_t *device, void *to,
+                                   const void *from, uint64_t bytes,
+                                   ddphook_backend_error_t *error) {
+  return runKernels(device, error, "copying device memory",
+                    {{to, "to"}, {from, "from"}}, [&](cudaStream_t stream) {
+                      return bytes == 0
+                                 ? cudaSuccess
+                                 : cudaMemcpyAsync(to, from, bytes,
+                                                   cudaMemcpyDeviceToDevice,
+                                                   stream);
+                    });
+}
+
+static ddphook_status_t setStream(ddphook_device_t *device, void *stream,
+                                  ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    return impl.setStream(static_cast<cudaStream_t>(stream));
+  });
+}
+
+static ddphook_status_t synchronize(ddphook_device_t *device,
+                                    ddphook_backend_error_t *error) {
+  return toBackendError(withoutExceptions([&] {
+                          CurrentDevice current(device->impl->choice().number);
+                          return device->impl->synchronize();
+                        }),
+                        error);
+}
+
+static ddphook_status_t createCommunicator(
+    ddphook_device_t *device, const ddphook_communicator_config_t *config,
+    ddphook_communicator_t **communicator, ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    auto result = std::make_unique<ddphook_communicator>();
+    DDPHOOK_RETURN_IF_ERROR(
+        CudaCommunicator::create(impl, *config, &result->impl));
+    *communicator = result.release();
+    return Status::ok();
+  });
+}
+
+static ddphook_status_t cast(ddphook_device_t *device, const void *in,
+                             int32_t inDtype, void *out, int32_t outDtype,
+                             int64_t count, ddphook_backend_error_t *error) {
+  return runKernels(device, error, "casting", {{in, "in"}, {out, "out"}},
+                    [&](cudaStream_t stream) {
+                      return castArray(stream, in, toDtype(inDtype), out,
+                                       toDtype(outDtype), count);
+                    });
+}
+
+static ddphook_status_t divide(ddphook_device_t *device, const void *in,
+                               void *out, int32_t dtype, int64_t count,
+                               int64_t divisor,
+                               ddphook_backend_error_t *error) {
+  return runKernels(device, error, "dividing", {{in, "in"}, {out, "out"}},
+                    [&](cudaStream_t stream) {
+                      return divideArray(stream, in, out, toDtype(dtype), count,
+                                         divisor);
+                    });
+}
+
+static ddphook_status_t scale(ddphook_device_t *device, double factor,
+                              const void *in, void *out, int32_t dtype,
+                              int64_t count, ddphook_backend_error_t *error) {
+  return runKernels(device, error, "scaling", {{in, "in"}, {out, "out"}},
+                    [&](cudaStream_t stream) {
+                      return scaleArray(stream, in, out, toDtype(dtype), count,
+                                        factor);
+                    });
+}
+
+static ddphook_status_t add(ddphook_device_t *device, const void *a,
+                            const void *b, void *out, int32_t dtype,
+                            int64_t count, ddphook_backend_error_t *error) {
+  return runKernels(device, error, "adding", {{a, "a"}, {b, "b"}, {out, "out"}},
+                    [&](cudaStream_t stream) {
+                      return addArrays(stream, out, a, b, toDtype(dtype),
+                                       count);
+                    });
+}
+
+static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
+                                 const void *b, void *out, int32_t dtype,
+                                 int64_t count,
+                                 ddphook_backend_error_t *error) {
+  return runKernels(
+      device, error, "subtracting", {{a, "a"}, {b, "b"}, {out, "out"}},
+      [&](cudaStream_t stream) {
+        return subtractArrays(stream, out, a, b, toDtype(dtype), count);
+      });
+}
+
+static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
+                                 int32_t dtype, int64_t count, int32_t *result,
+                                 ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    DDPHOOK_RETURN_IF_ERROR(impl.checkAddress(in, "in"));
+    return impl.isFinite(in, toDtype(dtype), count, result);
+  });
+}
+
+static ddphook_status_t createMatrices(ddphook_device_t *device,
+                                       const ddphook_matrix_list_t *list,
+                                       int32_t dtype,
+                                       ddphook_matrices_t **matrices,
+                                       ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    DDPHOOK_RETURN_IF_ERROR(impl.refuseCapture("preparing matrices"));
+    auto result = std::make_unique<ddphook_matrices>();
+    DDPHOOK_RETURN_IF_ERROR(
+        MatrixList::create(*list, toDtype(dtype), &result->impl));
+    *matrices = result.release();
+    return Status::ok();
+  });
+}
+
+/// What kernels may still be using is gone only when they have ended.
+template <typename Object>
+static void destroyUsed(ddphook_device_t *device, Object *object) {
+  synchronize(device, nullptr);
+  destroy(device, object);
+}
+
+static ddphook_status_t matmul(ddphook_device_t *device,
+                               ddphook_matrices_t *matrices, int32_t kind,
+                               void *matrix, void *p, void *q,
+                               ddphook_backend_error_t *error) {
+  return runKernels(
+      device, error, "multiplying matrices",
+      {{matrix, "matrix"}, {p, "p"}, {q, "q"}}, [&](cudaStream_t stream) {
+        return matrices->impl->matmul(
+            stream, static_cast<ddphook_matmul_kind_t>(kind), matrix, p, q);
+      });
+}
+
+static ddphook_status_t orthogonalize(ddphook_device_t *device,
+                                      ddphook_matrices_t *matrices,
+                                      int32_t factor, const void *in, void *out,
+                                      double epsilon,
+                                      ddphook_backend_error_t *error) {
+  return runKernels(
+      device, error, "orthogonalizing", {{in, "in"}, {out, "out"}},
+      [&](cudaStream_t stream) {
+        return matrices->impl->orthogonalize(
+            stream,
+            static_cast<ddphook_factor_t>(factor & ~DDPHOOK_UNIT_COLUMNS), in,
+            out, epsilon, (factor & DDPHOOK_UNIT_COLUMNS) != 0);
+      });
+}
+
+static ddphook_status_t project(ddphook_device_t *device,
+                                ddphook_matrices_t *matrices, const void *g,
+                                const void *e, const void *q, void *m, void *p,
+                                void *rest, ddphook_backend_error_t *error) {
+  return runKernels(
+      device, error, "projecting matrices",
+      {{g, "g"}, {e, "e"}, {q, "q"}, {m, "m"}, {p, "p"}, {rest, "rest"}},
+      [&](cudaStream_t stream) {
+        return matrices->impl->project(stream, g, e, q, m, p, rest);
+      });
+}
+
+static ddphook_status_t reconstruct(ddphook_device_t *device,
+                                    ddphook_matrices_t *matrices, const void *p,
+                                    const void *q, const void *rest,
+                                    const void *m, void *out, void *err,
+                                    int64_t divisor,
+                                    ddphook_backend_error_t *error) {
+  return runKernels(device, error, "reconstructing matrices",
+                    {{p, "p"},
+                     {q, "q"},
+                     {rest, "rest"},
+                     {m, "m"},
+                     {out, "out"},
+                     {err, "err"}},
+                    [&](cudaStream_t stream) {
+                      return matrices->impl->reconstruct(stream, p, q, rest, m,
+                                                         out, err, divisor);
+                    });
+}
+
+static ddphook_status_t
+startAllReduce(ddphook_device_t *device, ddphook_communicator_t *communicator,
+               const ddphook_all_reduce_t *operation, const void *in, void *out,
+               int64_t *ticket, ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &) {
+    return communicator->impl->start(*operation, in, out, ticket);
+  });
+}
+
+static ddphook_status_t allReduce(ddphook_device_t *device,
+                                  ddphook_communicator_t *communicator,
+                                  const ddphook_all_reduce_t *operation,
+                                  const void *in, void *out,
+                                  ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    int64_t ticket = 0;
+    DDPHOOK_RETURN_IF_ERROR(
+        communicator->impl->start(*operation, in, out, &ticket));
+    return impl.inFlight().wait(ticket, impl.computeStream());
+  });
+}
+
+static ddphook_status_t wait(ddphook_device_t *device, int64_t ticket,
+                             ddphook_backend_error_t *error) {
+  if (device->impl->failureLatch().isSet())
+    // Buffers are in use until what was started has been aborted.
+    return synchronize(device, error);
+  return run(device, error, [&](CudaDevice &impl) {
+    return impl.inFlight().wait(ticket, impl.computeStream());
+  });
+}
+
+static ddphook_status_t loadKernels(ddphook_device_t *device, const void *code,
+                                    uint64_t size, const char *const *names,
+                                    int64_t count, ddphook_kernels_t **kernels,
+                                    ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    DDPHOOK_RETURN_IF_ERROR(impl.refuseCapture("loading kernels"));
+    auto result = std::make_unique<ddphook_kernels>();
+    DDPHOOK_RETURN_IF_ERROR(
+        KernelLibrary::load(code, size, names, count, &result->impl));
+    *kernels = result.release();
+    return Status::ok();
+  });
+}
+
+static ddphook_status_t launch(ddphook_device_t *device,
+                               ddphook_kernels_t *kernels, int64_t kernel,
+                               const int64_t *grid, const int64_t *block,
+                               int64_t sharedBytes, void **arguments,
+                               ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    return kernels->impl->launch(kernel, grid, block, sharedBytes, arguments,
+                                 impl.computeStream());
+  });
+}
+
+static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
+                        const char *message) {
+  withoutExceptions([&] {
+    device->impl->abort(Status(status, message)).ignore();
+    return Status::ok();
+  }).ignore();
+}
+
+extern "C" __attribute__((visibility("default"))) const ddphook_backend_t *
+ddphook_backend_get(void) {
+  static const ddphook_backend_t backend = [] {
+    ddphook_backend_t table = {};
+    table.struct_size = sizeof(table);
+    table.abi_version = DDPHOOK_BACKEND_ABI_VERSION;
+    table.name = "cuda";
+    table.device_create = createDevice;
+    table.device_destroy = destroyDevice;
+    table.memory_alloc = allocate;
+    table.memory_free = release;
+    table.memory_write = writeMemory;
+    table.memory_read = readMemory;
+    table.memory_copy = copyMemory;
+    table.stream_set = setStream;
+    table.synchronize = synchronize;
+    table.communicator_create = createCommunicator;
+    table.communicator_destroy = destroy<ddphook_communicator_t>;
+    table.cast = cast;
+    table.divide = divide;
+    table.scale = scale;
+    table.add = add;
+    table.subtract = subtract;
+    table.is_finite = isFinite;
+    table.matrices_create = createMatrices;
+    table.matrices_destroy = destroyUsed<ddphook_matrices_t>;
+    table.matmul = matmul;
+    table.orthogonalize = orthogonalize;
+    table.project = project;
+    table.reconstruct = reconstruct;
+    table.all_reduce = allReduce;
+    table.all_reduce_start = startAllReduce;
+    table.wait = wait;
+    table.kernels_load = loadKernels;
+    table.kernels_unload = destroyUsed<ddphook_kernels_t>;
+    table.launch = launch;
+    table.abort = abortDevice;
+    return table;
+  }();
+  return &backend;
+}

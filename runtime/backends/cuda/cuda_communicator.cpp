@@ -1,0 +1,185 @@
+//===- cuda_communicator.cpp - one process group on GPUs ------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The communication stream runs one collective after the other, with the casts
+// before and behind it: so one staging buffer is enough.
+//
+//===----------------------------------------------------------------------===//
+#include "cuda_communicator.h"
+
+#include "cuda_error.h"
+#include "group_bootstrap.h"
+#include "kernels/kernels.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+/// How long leaving a group in good order may take. Ranks leave together, but
+/// need not; NCCL then waits for the others of this machine.
+static constexpr double leaveSeconds = 5;
+
+/// What NCCL's windows and our loads want.
+static constexpr uint64_t stagingAlignment = 4096;
+
+static const char *const what = "all-reduce";
+
+Status CudaCommunicator::create(CudaDevice &device,
+                                const ddphook_communicator_config_t &config,
+                                std::unique_ptr<CudaCommunicator> *result) {
+  DDPHOOK_RETURN_IF_ERROR(device.refuseCapture("joining a process group"));
+  std::unique_ptr<CudaCommunicator> created(
+      new CudaCommunicator(device, config.size, config.key));
+  created->stagingBytes = config.max_wire_bytes;
+  Status allocated = device.allocate(config.max_wire_bytes, stagingAlignment,
+                                     &created->staging);
+  if (config.size > 1 && allocated.isOk()) {
+    Deadline deadline = Deadline::after(device.timeoutSeconds());
+    std::vector<ncclUniqueId> ids;
+    DDPHOOK_RETURN_IF_ERROR(
+        agreeOnIds(config, device.options(), device.choice(), deadline, &ids));
+    DDPHOOK_RETURN_IF_ERROR(NcclCommunicator::create(
+        ids, config.size, config.rank, *created->name, device.options(),
+        device.failureLatch(), deadline, &created->nccl));
+    device.addCommunicator(created->nccl.get());
+    DDPHOOK_RETURN_IF_ERROR(device.registerAll(created->nccl.get()));
+  }
+  DDPHOOK_RETURN_IF_ERROR(allocated);
+  *result = std::move(created);
+  return Status::ok();
+}
+
+CudaCommunicator::~CudaCommunicator() {
+  if (nccl) {
+    // After a failure the watchdog has aborted it, or will soon.
+    if (device.synchronize().isOk())
+      nccl->finalize(
+              Deadline::after(std::min(leaveSeconds, device.timeoutSeconds())))
+          .ignore();
+    device.removeCommunicator(nccl.get());
+    nccl.reset();
+  }
+  if (staging)
+    device.release(staging);
+}
+
+Status CudaCommunicator::checkOperation(const ddphook_all_reduce_t &operation,
+                                        const void *in, const void *out) const {
+  DDPHOOK_RETURN_IF_ERROR(device.checkAddress(in, "in"));
+  DDPHOOK_RETURN_IF_ERROR(device.checkAddress(out, "out"));
+  std::optional<Dtype> wire = dtypeFromAbi(operation.wire_dtype);
+  if (!wire)
+    return Status::ok();
+  uint64_t bytes = static_cast<uint64_t>(operation.count) *
+                   static_cast<uint64_t>(dtypeSize(*wire));
+  if (bytes > stagingBytes)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected at most %" PRIu64 " bytes on the wire, but got "
+                 "%" PRIu64,
+                 stagingBytes, bytes);
+  return Status::ok();
+}
+
+/// A collective's events; waits for one to end when all are in use.
+Status CudaCommunicator::take(bool isCapturing, Collective **collective) {
+  InFlight &inFlight = device.inFlight();
+  Backoff backoff;
+  while (!(*collective = inFlight.take(isCapturing))) {
+    if (isCapturing)
+      return error(DDPHOOK_FAILED_PRECONDITION,
+                   "too many collectives are started in a graph without "
+                   "waiting for them");
+    DDPHOOK_RETURN_IF_ERROR(device.failure());
+    Status polled = inFlight.poll(device.timeoutSeconds());
+    if (!polled.isOk())
+      return device.fail(polled);
+    backoff.pause();
+  }
+  return Status::ok();
+}
+
+Status CudaCommunicator::start(const ddphook_all_reduce_t &operation,
+                               const void *in, void *out, int64_t *ticket) {
+  InFlight &inFlight = device.inFlight();
+  if (operation.count == 0) {
+    *ticket = inFlight.publishEnded();
+    return Status::ok();
+  }
+  DDPHOOK_RETURN_IF_ERROR(checkOperation(operation, in, out));
+  if (!nccl) {
+    // Nothing to overlap with.
+    DDPHOOK_RETURN_IF_ERROR(
+        enqueue(operation, in, out, device.computeStream(), nullptr));
+    *ticket = inFlight.publishEnded();
+    return Status::ok();
+  }
+  bool isCapturing = false;
+  DDPHOOK_RETURN_IF_ERROR(device.isCapturing(&isCapturing));
+  Collective *collective = nullptr;
+  DDPHOOK_RETURN_IF_ERROR(take(isCapturing, &collective));
+  collective->operation = operation;
+  collective->group = name;
+  cudaStream_t comm = device.commStream();
+  Status status = toStatus(
+      cudaEventRecord(collective->begin, device.computeStream()), what);
+  if (status.isOk())
+    status = toStatus(cudaStreamWaitEvent(comm, collective->begin, 0), what);
+  if (status.isOk())
+    status = enqueue(operation, in, out, comm, collective->begin);
+  if (status.isOk())
+    status = toStatus(cudaEventRecord(collective->end, comm), what);
+  if (!status.isOk()) {
+    inFlight.putBack(collective);
+    return device.fail(status);
+  }
+  *ticket = inFlight.publish(collective, isCapturing);
+  if (!isCapturing)
+    device.wakeWatchdog();
+  return Status::ok();
+}
+
+/// The sum over ranks, in the type that `in` and `out` have.
+Status CudaCommunicator::enqueueSum(const void *in, void *out, int64_t count,
+                                    Dtype dtype, cudaStream_t stream,
+                                    cudaEvent_t begin) {
+  if (!nccl) {
+    if (in == out)
+      return Status::ok();
+    size_t bytes = static_cast<size_t>(count * dtypeSize(dtype));
+    return toStatus(
+        cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, stream),
+        what);
+  }
+  // Recorded again, where the deadline of what waits for peers begins.
+  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
+  return nccl->allReduce(in, out, count, dtype, stream,
+                         Deadline::after(device.timeoutSeconds()));
+}
+
+Status CudaCommunicator::enqueue(const ddphook_all_reduce_t &operation,
+                                 const void *in, void *out, cudaStream_t stream,
+                                 cudaEvent_t begin) {
+  const Dtype dtype = static_cast<Dtype>(operation.dtype);
+  const Dtype wire = dtypeFromAbi(operation.wire_dtype).value_or(dtype);
+  const int64_t count = operation.count;
+  const int64_t divisor = operation.divide ? size : 1;
+  if (wire != dtype) {
+    DDPHOOK_RETURN_IF_ERROR(toStatus(
+        compressArray(stream, in, dtype, staging, wire, count, divisor), what));
+    DDPHOOK_RETURN_IF_ERROR(
+        enqueueSum(staging, staging, count, wire, stream, begin));
+    return toStatus(decompressArray(stream, staging, wire, out, dtype, count,
+                                    /*nonFinite=*/nullptr),
+                    what);
+  }
+  if (divisor > 1) {
+    DDPHOOK_RETURN_IF_ERROR(
+        toStatus(divideArray(stream, in, out, dtype, count, divisor), what));
+    in = out;
+  }
+  return enqueueSum(in, out, count, dtype, stream, begin);
+}

@@ -1,0 +1,326 @@
+//===- cuda_device.cpp - a process's use of one GPU -----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every wait asks again and again, under a deadline: CUDA's own waits have
+// none.
+//
+//===----------------------------------------------------------------------===//
+#include "cuda_device.h"
+
+#include "cuda_error.h"
+#include "kernels/kernels.h"
+
+#include <algorithm>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+/// How long, after a failure, streams may take to drain. NCCL's kernels end
+/// within milliseconds of an abort; what does not is stuck.
+static constexpr double drainSeconds = 5;
+static constexpr int defaultWatchdogMs = 5;
+
+namespace {
+
+/// Lets the calling thread do what a capture elsewhere in the process would
+/// forbid, while it lives.
+class RelaxedCapture {
+public:
+  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode); }
+  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode); }
+  RelaxedCapture(const RelaxedCapture &) = delete;
+  RelaxedCapture &operator=(const RelaxedCapture &) = delete;
+
+private:
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+};
+
+} // namespace
+
+Status CudaDevice::create(const ddphook_device_config_t &config,
+                          std::unique_ptr<CudaDevice> *result) {
+  std::unique_ptr<CudaDevice> device(new CudaDevice());
+  DDPHOOK_RETURN_IF_ERROR(CudaOptions::parse(
+      config.options ? config.options : "", &device->parsedOptions));
+  // NCCL chooses its transports itself.
+  std::string transport = config.transport ? config.transport : "auto";
+  if (transport != "auto" && transport != "nccl")
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected the transport 'auto' or 'nccl', but got '%s'",
+                 transport.c_str());
+  DDPHOOK_RETURN_IF_ERROR(chooseDevice(
+      config.local_rank, device->parsedOptions.device, &device->chosen));
+  CurrentDevice current(device->chosen.number);
+  DDPHOOK_RETURN_IF_ERROR(device->open(config));
+  *result = std::move(device);
+  return Status::ok();
+}
+
+Status CudaDevice::open(const ddphook_device_config_t &config) {
+  timeout = config.timeout_s;
+  parsedOptions.exportEnvironment();
+  allocations = std::make_unique<DeviceAllocations>(
+      chosen.number, parsedOptions.registerMemory.value_or(0) != 0);
+  DDPHOOK_RETURN_IF_ERROR(createStreams());
+  DDPHOOK_RETURN_IF_ERROR(collectives.create());
+  void *flag = nullptr;
+  DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
+      sizeof(*deviceFlag), alignof(int32_t), compute, &flag));
+  deviceFlag = static_cast<int32_t *>(flag);
+  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&flag, sizeof(*hostFlag)),
+                                   "allocating pinned memory"));
+  hostFlag = static_cast<int32_t *>(flag);
+  watchdog.start(chosen.number, timeout,
+                 std::chrono::milliseconds(
+                     parsedOptions.watchdogMs.value_or(defaultWatchdogMs)));
+  return Status::ok();
+}
+
+Status CudaDevice::createStreams() {
+  int least = 0, greatest = 0;
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+               "reading the priorities of streams"));
+  auto make = [&](std::optional<int> wanted, int byDefault,
+                  cudaStream_t *stream) {
+    int priority = std::clamp(wanted.value_or(byDefault), greatest, least);
+    return toStatus(
+        cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, priority),
+        "creating a stream");
+  };
+  DDPHOOK_RETURN_IF_ERROR(make(parsedOptions.computePriority, least, &own));
+  // Collectives first: other ranks wait for them.
+  DDPHOOK_RETURN_IF_ERROR(make(parsedOptions.commPriority, greatest, &comm));
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(cudaEventCreateWithFlags(&switched, cudaEventDisableTiming),
+               "creating an event"));
+  compute = own;
+  return Status::ok();
+}
+
+CudaDevice::~CudaDevice() {
+  CurrentDevice current(chosen.number);
+  if (latch.isSet() && !drain())
+    return; // What is stuck may still use all of this.
+  releaseDeferred();
+  if (hostFlag)
+    (void)cudaFreeHost(hostFlag);
+  if (deviceFlag)
+    allocations->release(deviceFlag);
+  if (switched)
+    (void)cudaEventDestroy(switched);
+  for (cudaStream_t stream : {comm, own})
+    if (stream)
+      (void)cudaStreamDestroy(stream);
+}
+
+Status CudaDevice::isCapturing(bool *result) const {
+  cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaStreamIsCapturing(compute, &state),
+                                   "asking whether a graph is captured"));
+  *result = state != cudaStreamCaptureStatusNone;
+  return Status::ok();
+}
+
+Status CudaDevice::refuseCapture(const char *what) const {
+  bool is = false;
+  DDPHOOK_RETURN_IF_ERROR(isCapturing(&is));
+  return is ? error(DDPHOOK_FAILED_PRECONDITION,
+                    "%s cannot be captured in a graph", what)
+            : Status::ok();
+}
+
+Status CudaDevice::setStream(cudaStream_t stream) {
+  cudaStream_t next = stream ? stream : own;
+  if (next == compute)
+    return Status::ok();
+  if (stream) {
+    int number = chosen.number;
+    DDPHOOK_RETURN_IF_ERROR(toStatus(cudaStreamGetDevice(stream, &number),
+                                     "looking at the caller's stream"));
+    if (number != chosen.number)
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected a stream of GPU %d, but got one of GPU %d",
+                   chosen.number, number);
+  }
+  DDPHOOK_RETURN_IF_ERROR(refuseCapture("leaving a stream"));
+  cudaStream_t before = compute;
+  compute = next;
+  Status status = refuseCapture("setting a stream");
+  if (status.isOk())
+    status = toStatus(cudaEventRecord(switched, before), "leaving a stream");
+  if (status.isOk())
+    status =
+        toStatus(cudaStreamWaitEvent(next, switched, 0), "setting a stream");
+  if (!status.isOk())
+    compute = before;
+  return status;
+}
+
+Status CudaDevice::allocate(uint64_t bytes, uint64_t alignment, void **memory) {
+  DDPHOOK_RETURN_IF_ERROR(refuseCapture("allocating memory"));
+  releaseDeferred();
+  DDPHOOK_RETURN_IF_ERROR(
+      allocations->allocate(bytes, alignment, compute, memory));
+  if (!parsedOptions.registerMemory.value_or(0))
+    return Status::ok();
+  const DeviceAllocations::Block *block = allocations->find(*memory);
+  for (NcclCommunicator *communicator : communicators) {
+    Status status = communicator->registerMemory(block->base, block->baseBytes);
+    if (!status.isOk()) {
+      release(*memory);
+      return status;
+    }
+  }
+  return Status::ok();
+}
+
+void CudaDevice::release(void *memory) {
+  bool is = false;
+  if (!isCapturing(&is).isOk() || is)
+    return deferred.push_back(memory);
+  releaseDeferred();
+  releaseNow(memory);
+}
+
+void CudaDevice::releaseDeferred() {
+  for (void *memory : deferred)
+    releaseNow(memory);
+  deferred.clear();
+}
+
+void CudaDevice::releaseNow(void *memory) {
+  const DeviceAllocations::Block *block = allocations->find(memory);
+  if (!block)
+    return;
+  // Freeing waits for the device, without a deadline.
+  if (!waitForStreams(/*withComm=*/true, "freeing memory").isOk() && !drain())
+    return allocations->abandon(memory);
+  for (NcclCommunicator *communicator : communicators)
+    communicator->forgetMemory(block->base);
+  RelaxedCapture relaxed;
+  allocations->release(memory);
+}
+
+Status CudaDevice::registerAll(NcclCommunicator *communicator) {
+  if (!parsedOptions.registerMemory.value_or(0))
+    return Status::ok();
+  for (const auto &[memory, block] : allocations->all())
+    DDPHOOK_RETURN_IF_ERROR(
+        communicator->registerMemory(block.base, block.baseBytes));
+  return Status::ok();
+}
+
+void CudaDevice::addCommunicator(NcclCommunicator *communicator) {
+  communicators.insert(communicator);
+  watchdog.add(communicator);
+}
+
+void CudaDevice::removeCommunicator(NcclCommunicator *communicator) {
+  watchdog.remove(communicator);
+  communicators.erase(communicator);
+}
+
+cudaError_t CudaDevice::queryStreams(bool withComm) const {
+  RelaxedCapture relaxed;
+  cudaError_t state = cudaStreamQuery(compute);
+  return state == cudaSuccess && withComm ? cudaStreamQuery(comm) : state;
+}
+
+Status CudaDevice::waitForStreams(bool withComm, const char *what) {
+  Watchdog::Watch watch(watchdog);
+  Backoff backoff;
+  Deadline deadline = Deadline::after(timeout);
+  int64_t ended = collectives.endedCount();
+  for (;;) {
+    if (latch.isSet())
+      return latch.get();
+    cudaError_t state = queryStreams(withComm);
+    if (state == cudaSuccess)
+      return latch.get();
+    if (state != cudaErrorNotReady)
+      return fail(toStatus(state, what));
+    if (int64_t now = collectives.endedCount(); now != ended) {
+      ended = now;
+      deadline = Deadline::after(timeout);
+    }
+    if (deadline.expired())
+      return fail(error(DDPHOOK_DEADLINE_EXCEEDED,
+                        "%s: the GPU's work did not end within %g s", what,
+                        timeout));
+    backoff.pause();
+  }
+}
+
+Status CudaDevice::synchronize() {
+  DDPHOOK_RETURN_IF_ERROR(refuseCapture("waiting"));
+  Status status = waitForStreams(/*withComm=*/true, "waiting for the GPU");
+  if (!status.isOk())
+    drain();
+  return status;
+}
+
+Status CudaDevice::copyAndWait(void *to, const void *from, uint64_t bytes,
+                               cudaMemcpyKind kind, const char *what) {
+  DDPHOOK_RETURN_IF_ERROR(refuseCapture(what));
+  // A copy of pageable memory blocks until the stream comes to it.
+  DDPHOOK_RETURN_IF_ERROR(waitForStreams(/*withComm=*/false, what));
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(cudaMemcpyAsync(to, from, bytes, kind, compute), what));
+  return waitForStreams(/*withComm=*/false, what);
+}
+
+Status CudaDevice::isFinite(const void *in, Dtype dtype, int64_t count,
+                            int32_t *result) {
+  const char *what = "looking for infinite numbers";
+  DDPHOOK_RETURN_IF_ERROR(refuseCapture(what));
+  DDPHOOK_RETURN_IF_ERROR(toStatus(
+      cudaMemsetAsync(deviceFlag, 0, sizeof(*deviceFlag), compute), what));
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(findNonFinite(compute, in, dtype, count, deviceFlag), what));
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(cudaMemcpyAsync(hostFlag, deviceFlag, sizeof(*hostFlag),
+                               cudaMemcpyDeviceToHost, compute),
+               what));
+  DDPHOOK_RETURN_IF_ERROR(waitForStreams(/*withComm=*/false, what));
+  *result = *hostFlag == 0;
+  return Status::ok();
+}
+
+Status CudaDevice::fail(const Status &status) {
+  switch (status.code()) {
+  case DDPHOOK_OK:
+  case DDPHOOK_INVALID_ARGUMENT:
+  case DDPHOOK_FAILED_PRECONDITION:
+  case DDPHOOK_UNSUPPORTED:
+  case DDPHOOK_RESOURCE_EXHAUSTED:
+    return status;
+  default:
+    break;
+  }
+  return abort(status);
+}
+
+Status CudaDevice::abort(const Status &status) {
+  Status first = latch.set(status);
+  watchdog.wake();
+  return first;
+}
+
+bool CudaDevice::drain() {
+  if (!latch.isSet())
+    return false;
+  Deadline deadline = Deadline::after(drainSeconds);
+  watchdog.waitForAbort(deadline);
+  Backoff backoff;
+  while (queryStreams(/*withComm=*/true) == cudaErrorNotReady) {
+    if (deadline.expired())
+      return false;
+    backoff.pause();
+  }
+  // A device that failed runs nothing any more.
+  (void)cudaGetLastError();
+  return true;
+}

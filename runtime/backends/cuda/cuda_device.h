@@ -1,0 +1,115 @@
+//===- cuda_device.h - a process's use of one GPU ---------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Streams, memory and failures of a GPU. Collectives are in
+// cuda_communicator.h, kernels of compiled modules in kernel_library.h; which
+// stream runs what is in docs/cuda.md.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H
+
+#include "cuda_options.h"
+#include "ddphook/runtime/backend.h"
+#include "device_allocations.h"
+#include "device_choice.h"
+#include "dtype.h"
+#include "failure_latch.h"
+#include "in_flight.h"
+#include "watchdog.h"
+
+#include <memory>
+#include <set>
+
+namespace ddphook::cuda {
+
+/// One thread at a time calls it, fail() excepted; the GPU is that thread's
+/// current device.
+class CudaDevice {
+public:
+  static Status create(const ddphook_device_config_t &config,
+                       std::unique_ptr<CudaDevice> *result);
+  ~CudaDevice();
+
+  const DeviceChoice &choice() const { return chosen; }
+  const CudaOptions &options() const { return parsedOptions; }
+  double timeoutSeconds() const { return timeout; }
+  InFlight &inFlight() { return collectives; }
+
+  /// The queue of all work but collectives; and theirs.
+  cudaStream_t computeStream() const { return compute; }
+  cudaStream_t commStream() const { return comm; }
+  Status setStream(cudaStream_t stream);
+  /// Whether the compute stream is recording a graph.
+  Status isCapturing(bool *result) const;
+  /// FAILED_PRECONDITION where it is; `what` cannot be a part of a graph.
+  Status refuseCapture(const char *what) const;
+
+  Status allocate(uint64_t bytes, uint64_t alignment, void **memory);
+  void release(void *memory);
+  Status checkAddress(const void *address, const char *argument) const {
+    return allocations->check(address, argument);
+  }
+  /// Host to device or back, on the compute stream; waits for it.
+  Status copyAndWait(void *to, const void *from, uint64_t bytes,
+                     cudaMemcpyKind kind, const char *what);
+  Status isFinite(const void *in, Dtype dtype, int64_t count, int32_t *result);
+
+  /// Waits until what was begun has ended, at most until a deadline that starts
+  /// anew with every collective that ends.
+  Status synchronize();
+
+  /// Keeps the first failure that is final, and has communicators aborted. Any
+  /// thread.
+  Status fail(const Status &status);
+  /// Keeps `status`, whatever it is. Any thread.
+  Status abort(const Status &status);
+  /// The failure that was kept.
+  Status failure() const { return latch.get(); }
+  const FailureLatch &failureLatch() const { return latch; }
+  /// After a failure: waits until streams are idle, for a while. Tells whether
+  /// they are.
+  bool drain();
+
+  void addCommunicator(NcclCommunicator *communicator);
+  void removeCommunicator(NcclCommunicator *communicator);
+  /// Registers what is allocated with a new communicator, where options ask for
+  /// that.
+  Status registerAll(NcclCommunicator *communicator);
+  /// What started is to be watched.
+  void wakeWatchdog() { watchdog.wake(); }
+
+private:
+  CudaDevice() = default;
+  Status open(const ddphook_device_config_t &config);
+  Status createStreams();
+  Status waitForStreams(bool withComm, const char *what);
+  cudaError_t queryStreams(bool withComm) const;
+  void releaseNow(void *memory);
+  void releaseDeferred();
+
+  CudaOptions parsedOptions;
+  DeviceChoice chosen;
+  double timeout = 0;
+  cudaStream_t own = nullptr;
+  cudaStream_t compute = nullptr;
+  cudaStream_t comm = nullptr;
+  /// Orders one compute stream after another.
+  cudaEvent_t switched = nullptr;
+  /// For isFinite(): on the device, and on the host, pinned.
+  int32_t *deviceFlag = nullptr;
+  int32_t *hostFlag = nullptr;
+  std::unique_ptr<DeviceAllocations> allocations;
+  /// Given back while a graph was captured, when nothing can be freed.
+  std::vector<void *> deferred;
+  std::set<NcclCommunicator *> communicators;
+  FailureLatch latch;
+  InFlight collectives;
+  Watchdog watchdog{latch, collectives};
+};
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H

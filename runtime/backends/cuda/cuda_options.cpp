@@ -1,0 +1,156 @@
+//===- cuda_options.cpp - options of the CUDA backend ---------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Reads the options' text by two tables: numbers and words.
+//
+//===----------------------------------------------------------------------===//
+#include "cuda_options.h"
+
+#include <cctype>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <set>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+namespace {
+
+struct NumberOption {
+  const char *name;
+  std::optional<int> CudaOptions::*member;
+  int least;
+  int most;
+};
+
+struct WordOption {
+  const char *name;
+  std::string CudaOptions::*member;
+};
+
+} // namespace
+
+static const NumberOption numberOptions[] = {
+    {"device", &CudaOptions::device, 0, INT_MAX},
+    {"compute_priority", &CudaOptions::computePriority, -100, 100},
+    {"comm_priority", &CudaOptions::commPriority, -100, 100},
+    {"register", &CudaOptions::registerMemory, 0, 1},
+    {"roots", &CudaOptions::roots, 1, INT_MAX},
+    {"watchdog_ms", &CudaOptions::watchdogMs, 1, 60000},
+    {"min_ctas", &CudaOptions::minCtas, 1, 1024},
+    {"max_ctas", &CudaOptions::maxCtas, 1, 1024},
+    {"cga_cluster_size", &CudaOptions::cgaClusterSize, 0, 8},
+    {"split_share", &CudaOptions::splitShare, 0, 1},
+    {"traffic_class", &CudaOptions::trafficClass, 0, INT_MAX},
+    {"collnet", &CudaOptions::collnet, 0, 1},
+    {"cta_policy", &CudaOptions::ctaPolicy, 0, 2},
+    {"nvls_ctas", &CudaOptions::nvlsCtas, 1, 1024},
+    {"channels_per_net_peer", &CudaOptions::channelsPerNetPeer, 1, 1024},
+    {"nvlink_centric_sched", &CudaOptions::nvlinkCentricSched, 0, 1},
+    {"nthreads", &CudaOptions::nthreads, 1, 1024},
+};
+
+static const WordOption wordOptions[] = {
+    {"net_name", &CudaOptions::netName},
+    {"algo", &CudaOptions::algo},
+    {"proto", &CudaOptions::proto},
+};
+
+static std::string knownNames() {
+  std::string names;
+  for (const NumberOption &option : numberOptions)
+    names += std::string(option.name) + ", ";
+  for (const WordOption &option : wordOptions)
+    names += std::string(option.name) + ", ";
+  return names.substr(0, names.size() - 2);
+}
+
+static Status parseNumber(const NumberOption &option, const std::string &value,
+                          CudaOptions *options) {
+  char *end = nullptr;
+  errno = 0;
+  long number = std::strtol(value.c_str(), &end, 10);
+  if (value.empty() || std::isspace(static_cast<unsigned char>(value[0])) ||
+      *end != '\0' || errno != 0 || number < option.least ||
+      number > option.most)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "option %s: expected a number from %d to %d, but got '%s'",
+                 option.name, option.least, option.most, value.c_str());
+  options->*option.member = static_cast<int>(number);
+  return Status::ok();
+}
+
+static Status parseEntry(const std::string &entry, CudaOptions *options,
+                         std::set<std::string> &seen) {
+  size_t equals = entry.find('=');
+  if (equals == std::string::npos)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected an option name=value, but got '%s'", entry.c_str());
+  std::string name = entry.substr(0, equals);
+  std::string value = entry.substr(equals + 1);
+  if (!seen.insert(name).second)
+    return error(DDPHOOK_INVALID_ARGUMENT, "option %s is given twice",
+                 name.c_str());
+  for (const NumberOption &option : numberOptions)
+    if (name == option.name)
+      return parseNumber(option, value, options);
+  for (const WordOption &option : wordOptions)
+    if (name == option.name) {
+      if (value.empty())
+        return error(DDPHOOK_INVALID_ARGUMENT,
+                     "option %s: expected a word, but got nothing",
+                     option.name);
+      options->*option.member = value;
+      return Status::ok();
+    }
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected one of the options %s, but got '%s'",
+               knownNames().c_str(), name.c_str());
+}
+
+Status CudaOptions::parse(const std::string &text, CudaOptions *options) {
+  std::set<std::string> seen;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    DDPHOOK_RETURN_IF_ERROR(
+        parseEntry(text.substr(begin, end - begin), options, seen));
+    begin = end + 1;
+  }
+  return Status::ok();
+}
+
+ncclConfig_t CudaOptions::ncclConfig(const std::string &name) const {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  auto set = [](int &field, const std::optional<int> &value) {
+    if (value)
+      field = *value;
+  };
+  config.blocking = 0;
+  config.commName = name.c_str();
+  set(config.minCTAs, minCtas);
+  set(config.maxCTAs, maxCtas);
+  set(config.cgaClusterSize, cgaClusterSize);
+  set(config.splitShare, splitShare);
+  set(config.trafficClass, trafficClass);
+  set(config.collnetEnable, collnet);
+  set(config.CTAPolicy, ctaPolicy);
+  set(config.nvlsCTAs, nvlsCtas);
+  set(config.nChannelsPerNetPeer, channelsPerNetPeer);
+  set(config.nvlinkCentricSched, nvlinkCentricSched);
+  if (!netName.empty())
+    config.netName = netName.c_str();
+  return config;
+}
+
+void CudaOptions::exportEnvironment() const {
+  if (!algo.empty())
+    ::setenv("NCCL_ALGO", algo.c_str(), /*overwrite=*/0);
+  if (!proto.empty())
+    ::setenv("NCCL_PROTO", proto.c_str(), /*overwrite=*/0);
+  if (nthreads)
+    ::setenv("NCCL_NTHREADS", std::to_string(*nthreads).c_str(),
+             /*overwrite=*/0);
+}

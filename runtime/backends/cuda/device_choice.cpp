@@ -1,0 +1,98 @@
+//===- device_choice.cpp - which GPU a process takes ----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Exactly two errors mean that there is no GPU: no device, and no driver or one
+// that is too old. Every other one is a failure of the machine.
+//
+//===----------------------------------------------------------------------===//
+#include "device_choice.h"
+
+#include "cuda_error.h"
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+/// Oldest compute capability that kernels are built for.
+static constexpr int leastMajor = 8;
+
+static Status describeDriver() {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    (void)cudaGetLastError();
+    return error(DDPHOOK_UNSUPPORTED,
+                 "no CUDA device: this machine has no NVIDIA driver "
+                 "(cudaErrorInsufficientDriver)");
+  }
+  int runtime = 0;
+  (void)cudaRuntimeGetVersion(&runtime);
+  return error(DDPHOOK_UNSUPPORTED,
+               "no CUDA device: expected a driver for CUDA %s or later, but "
+               "got one for CUDA %s (cudaErrorInsufficientDriver)",
+               cudaVersionText(runtime).c_str(),
+               cudaVersionText(driver).c_str());
+}
+
+static Status countDevices(int *count) {
+  cudaError_t found = cudaGetDeviceCount(count);
+  if (found == cudaErrorInsufficientDriver) {
+    (void)cudaGetLastError();
+    return describeDriver();
+  }
+  if (found == cudaErrorNoDevice || (found == cudaSuccess && *count == 0)) {
+    (void)cudaGetLastError();
+    return error(DDPHOOK_UNSUPPORTED,
+                 "no CUDA device: the driver shows no GPU to this process "
+                 "(cudaErrorNoDevice); CUDA_VISIBLE_DEVICES may hide them");
+  }
+  return toStatus(found, "counting CUDA devices");
+}
+
+static Status pickNumber(int localRank, std::optional<int> wanted, int count,
+                         int *number) {
+  if (wanted && *wanted >= count)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "option device: expected a GPU from 0 to %d, but got %d",
+                 count - 1, *wanted);
+  // Launchers that show every process its own GPU alone leave the local rank as
+  // it is.
+  if (!wanted && count > 1 && (localRank < 0 || localRank >= count))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a GPU for local rank %d, but this process sees %d; "
+                 "the option device=N chooses one",
+                 localRank, count);
+  *number = wanted ? *wanted : count == 1 ? 0 : localRank;
+  return Status::ok();
+}
+
+static std::string toHex(const cudaUUID_t &uuid) {
+  static const char digits[] = "0123456789abcdef";
+  std::string text;
+  for (char byte : uuid.bytes) {
+    text += digits[static_cast<unsigned char>(byte) >> 4];
+    text += digits[static_cast<unsigned char>(byte) & 15];
+  }
+  return text;
+}
+
+Status cuda::chooseDevice(int localRank, std::optional<int> wanted,
+                          DeviceChoice *choice) {
+  int count = 0;
+  DDPHOOK_RETURN_IF_ERROR(countDevices(&count));
+  DDPHOOK_RETURN_IF_ERROR(
+      pickNumber(localRank, wanted, count, &choice->number));
+  cudaDeviceProp properties = {};
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(cudaGetDeviceProperties(&properties, choice->number),
+               "reading a GPU's properties"));
+  choice->uuid = toHex(properties.uuid);
+  choice->capability = properties.major * 10 + properties.minor;
+  if (properties.major < leastMajor)
+    return error(DDPHOOK_UNSUPPORTED,
+                 "expected a GPU of compute capability %d.0 or later, but GPU "
+                 "%d (%s) has %d.%d",
+                 leastMajor, choice->number, properties.name, properties.major,
+                 properties.minor);
+  return Status::ok();
+}

@@ -1,0 +1,238 @@
+//===- group_bootstrap.cpp - how ranks of a group find each other ---------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every rank sets one key; rank 0 of the group reads them, decides, and sets
+// one that all read. So a group of n ranks costs 3n messages, not n².
+//
+//===----------------------------------------------------------------------===//
+#include "group_bootstrap.h"
+
+#include "backend_store.h"
+#include "cuda_error.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+/// First character of what a rank says.
+static constexpr char ready = '+';
+static constexpr char failed = '-';
+
+/// Ranks that one process can greet in good time.
+static constexpr int ranksPerRoot = 128;
+
+/// From this version on NCCL lets ranks share a GPU when it is asked to.
+static constexpr int sharingVersion = 23003;
+
+static int countRoots(const CudaOptions &options, int size) {
+  int roots = options.roots.value_or((size + ranksPerRoot - 1) / ranksPerRoot);
+  return std::min(roots, size);
+}
+
+/// The rank that gives unique id number `root`.
+static int rankOfRoot(int root, int roots, int size) {
+  return static_cast<int>(static_cast<int64_t>(root) * size / roots);
+}
+
+static bool isRoot(int rank, int roots, int size) {
+  for (int root = 0; root < roots; ++root)
+    if (rankOfRoot(root, roots, size) == rank)
+      return true;
+  return false;
+}
+
+static bool mayShareGpu(int ncclVersion) {
+  const char *enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return ncclVersion >= sharingVersion && enabled &&
+         std::strcmp(enabled, "1") == 0;
+}
+
+Status cuda::checkIdentities(const std::vector<RankIdentity> &ranks,
+                             const int32_t *worldRanks, bool canShareGpu) {
+  std::map<std::string, size_t> ownerOf;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const RankIdentity &rank = ranks[i];
+    if (rank.ncclVersion != ranks[0].ncclVersion)
+      return error(DDPHOOK_UNSUPPORTED,
+                   "expected the same NCCL on all ranks, but rank %d has %s "
+                   "and rank %d has %s",
+                   worldRanks[0], ncclVersionText(ranks[0].ncclVersion).c_str(),
+                   worldRanks[i], ncclVersionText(rank.ncclVersion).c_str());
+    if (rank.capability != ranks[0].capability)
+      return error(DDPHOOK_UNSUPPORTED,
+                   "expected GPUs of one kind, but rank %d has compute "
+                   "capability %d.%d and rank %d has %d.%d",
+                   worldRanks[0], ranks[0].capability / 10,
+                   ranks[0].capability % 10, worldRanks[i],
+                   rank.capability / 10, rank.capability % 10);
+    auto [owner, isFirst] = ownerOf.emplace(rank.uuid, i);
+    if (!isFirst && !canShareGpu)
+      return error(DDPHOOK_UNSUPPORTED,
+                   "expected every rank to have a GPU of its own, but ranks %d "
+                   "and %d share one; NCCL %s refuses that%s",
+                   worldRanks[owner->second], worldRanks[i],
+                   ncclVersionText(rank.ncclVersion).c_str(),
+                   rank.ncclVersion >= sharingVersion
+                       ? " unless NCCL_MULTI_RANK_GPU_ENABLE=1"
+                       : "");
+  }
+  return Status::ok();
+}
+
+namespace {
+
+/// The keys of one group in the store.
+class GroupStore {
+public:
+  GroupStore(const ddphook_communicator_config_t &config,
+             const Deadline &deadline)
+      : store(*config.store), key(std::string(config.key) + "/nccl/"),
+        deadline(deadline) {}
+
+  Status set(const std::string &name, const std::string &value) {
+    return store.set(key + name, value);
+  }
+  Status get(const std::string &name, std::string *value) {
+    return store.get(key + name, deadline, value);
+  }
+  Status erase(const std::string &name) { return store.erase(key + name); }
+  Status add(const std::string &name, int64_t *result) {
+    return store.add(key + name, 1, result);
+  }
+
+private:
+  BackendStore store;
+  const std::string key;
+  const Deadline deadline;
+};
+
+} // namespace
+
+static std::string toBytes(const ncclUniqueId &id) {
+  return std::string(id.internal, sizeof(id.internal));
+}
+
+/// "+uuid capability version\n", and the id of a rank that gives one.
+static Status introduce(const DeviceChoice &device, bool isRootRank,
+                        std::string *text, RankIdentity *identity) {
+  int version = 0;
+  DDPHOOK_RETURN_IF_ERROR(toStatus(ncclGetVersion(&version), nullptr,
+                                   "asking NCCL for its version"));
+  identity->uuid = device.uuid;
+  identity->capability = device.capability;
+  identity->ncclVersion = version;
+  *text = ready + device.uuid + ' ' + std::to_string(device.capability) + ' ' +
+          std::to_string(version) + '\n';
+  if (!isRootRank)
+    return Status::ok();
+  ncclUniqueId id = {};
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(ncclGetUniqueId(&id), nullptr, "making a unique id"));
+  *text += toBytes(id);
+  return Status::ok();
+}
+
+static Status readIntroduction(const std::string &text, int worldRank,
+                               RankIdentity *identity, std::string *id) {
+  if (!text.empty() && text[0] == failed)
+    return error(DDPHOOK_ABORTED, "rank %d: %s", worldRank, text.c_str() + 1);
+  char uuid[64] = {};
+  size_t end = text.find('\n');
+  if (end == std::string::npos || text[0] != ready ||
+      std::sscanf(text.c_str(), "+%63s %d %d", uuid, &identity->capability,
+                  &identity->ncclVersion) != 3)
+    return error(DDPHOOK_DATA_LOSS, "rank %d sent a malformed identity",
+                 worldRank);
+  identity->uuid = uuid;
+  *id = text.substr(end + 1);
+  return Status::ok();
+}
+
+/// What rank 0 of the group does: all unique ids, one behind the other.
+static Status collect(GroupStore &store,
+                      const ddphook_communicator_config_t &config, int roots,
+                      std::string *ids) {
+  std::vector<RankIdentity> ranks(static_cast<size_t>(config.size));
+  for (int rank = 0; rank < config.size; ++rank) {
+    const int worldRank = config.world_ranks[rank];
+    std::string text, id;
+    DDPHOOK_RETURN_IF_ERROR(
+        withContext(store.get(std::to_string(rank), &text),
+                    "waiting for rank " + std::to_string(worldRank)));
+    DDPHOOK_RETURN_IF_ERROR(readIntroduction(
+        text, worldRank, &ranks[static_cast<size_t>(rank)], &id));
+    if (id.size() !=
+        (isRoot(rank, roots, config.size) ? sizeof(ncclUniqueId) : size_t(0)))
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected the same option roots on all ranks, but rank %d "
+                   "has another one",
+                   worldRank);
+    *ids += id;
+    DDPHOOK_RETURN_IF_ERROR(store.erase(std::to_string(rank)));
+  }
+  return checkIdentities(ranks, config.world_ranks,
+                         mayShareGpu(ranks[0].ncclVersion));
+}
+
+/// Reads rank 0's decision. The last one to do so clears it away.
+static Status readVerdict(GroupStore &store, int size, std::string *ids) {
+  std::string verdict;
+  DDPHOOK_RETURN_IF_ERROR(
+      withContext(store.get("verdict", &verdict), "waiting for unique ids"));
+  int64_t readers = 0;
+  DDPHOOK_RETURN_IF_ERROR(store.add("readers", &readers));
+  if (readers == size) {
+    DDPHOOK_RETURN_IF_ERROR(store.erase("verdict"));
+    DDPHOOK_RETURN_IF_ERROR(store.erase("readers"));
+  }
+  if (verdict.empty() || (verdict[0] != ready && verdict[0] != failed))
+    return error(DDPHOOK_DATA_LOSS, "the unique ids are malformed");
+  if (verdict[0] == failed) {
+    size_t split = verdict.find(' ');
+    return Status(static_cast<ddphook_status_t>(std::atoi(verdict.c_str() + 1)),
+                  split == std::string::npos ? "" : verdict.substr(split + 1));
+  }
+  *ids = verdict.substr(1);
+  return Status::ok();
+}
+
+Status cuda::agreeOnIds(const ddphook_communicator_config_t &config,
+                        const CudaOptions &options, const DeviceChoice &device,
+                        const Deadline &deadline,
+                        std::vector<ncclUniqueId> *ids) {
+  GroupStore store(config, deadline);
+  const int roots = countRoots(options, config.size);
+  RankIdentity mine;
+  std::string text;
+  Status introduced =
+      introduce(device, isRoot(config.rank, roots, config.size), &text, &mine);
+  DDPHOOK_RETURN_IF_ERROR(
+      store.set(std::to_string(config.rank),
+                introduced.isOk() ? text : failed + introduced.message()));
+  if (config.rank == 0) {
+    std::string all;
+    Status collected = collect(store, config, roots, &all);
+    DDPHOOK_RETURN_IF_ERROR(
+        store.set("verdict", collected.isOk()
+                                 ? ready + all
+                                 : failed + std::to_string(collected.code()) +
+                                       ' ' + collected.message()));
+  }
+  std::string all;
+  Status agreed = readVerdict(store, config.size, &all);
+  DDPHOOK_RETURN_IF_ERROR(introduced);
+  DDPHOOK_RETURN_IF_ERROR(agreed);
+  if (all.size() != static_cast<size_t>(roots) * sizeof(ncclUniqueId))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected the same option roots on all ranks, but got %zu "
+                 "unique ids instead of %d",
+                 all.size() / sizeof(ncclUniqueId), roots);
+  ids->resize(static_cast<size_t>(roots));
+  std::memcpy(ids->data(), all.data(), all.size());
+  return Status::ok();
+}

@@ -1,0 +1,47 @@
+//===- group_bootstrap.h - how ranks of a group find each other -*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Before NCCL is asked to connect a process group, its ranks tell each other
+// over the job's store which GPU and which NCCL they have: what NCCL would
+// refuse, or wait for in vain, is a clear message on every rank.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H
+
+#include "cuda_options.h"
+#include "ddphook/runtime/backend.h"
+#include "deadline.h"
+#include "device_choice.h"
+#include "status.h"
+
+#include <nccl.h>
+
+#include <vector>
+
+namespace ddphook::cuda {
+
+/// What a rank says about itself.
+struct RankIdentity {
+  std::string uuid;
+  int capability = 0;
+  int ncclVersion = 0;
+};
+
+/// UNSUPPORTED where these ranks cannot form a group: different versions of
+/// NCCL, different compute capabilities (they could give different bits), two
+/// ranks on one GPU unless `canShareGpu`. `worldRanks` are for the message.
+Status checkIdentities(const std::vector<RankIdentity> &ranks,
+                       const int32_t *worldRanks, bool canShareGpu);
+
+/// Collective: exchanges identities, and gives every rank the unique ids for
+/// NCCL, or the first rank's reason why there are none.
+Status agreeOnIds(const ddphook_communicator_config_t &config,
+                  const CudaOptions &options, const DeviceChoice &device,
+                  const Deadline &deadline, std::vector<ncclUniqueId> *ids);
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H

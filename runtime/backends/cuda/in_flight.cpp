@@ -1,0 +1,157 @@
+//===- in_flight.cpp - collectives that were started ----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Collectives run on one stream: they end in the order of their tickets, and
+// the oldest one is all that has to be looked at.
+//
+//===----------------------------------------------------------------------===//
+#include "in_flight.h"
+
+#include "cuda_error.h"
+#include "dtype.h"
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+/// Collectives under way at a time, more than a step of the largest networks
+/// has buckets; the next one waits until the oldest has ended.
+static constexpr size_t poolSize = 256;
+
+InFlight::~InFlight() {
+  for (const std::unique_ptr<Collective> &collective : all) {
+    if (collective->begin)
+      (void)cudaEventDestroy(collective->begin);
+    if (collective->end)
+      (void)cudaEventDestroy(collective->end);
+  }
+}
+
+Status InFlight::create() {
+  for (size_t i = 0; i < poolSize; ++i) {
+    auto collective = std::make_unique<Collective>();
+    Collective *created = collective.get();
+    all.push_back(std::move(collective));
+    for (cudaEvent_t *event : {&created->begin, &created->end})
+      DDPHOOK_RETURN_IF_ERROR(
+          toStatus(cudaEventCreateWithFlags(event, cudaEventDisableTiming),
+                   "creating an event"));
+    unused.push_back(created);
+  }
+  return Status::ok();
+}
+
+Collective *InFlight::take(bool isCapturing) {
+  std::lock_guard<std::mutex> lock(mutex);
+  // A capture that ended without waiting for its collectives failed, and
+  // nothing refers to their events any more.
+  if (!isCapturing)
+    releaseCaptured(INT64_MAX);
+  if (unused.empty())
+    return nullptr;
+  Collective *collective = unused.back();
+  unused.pop_back();
+  collective->deadline.reset();
+  return collective;
+}
+
+void InFlight::putBack(Collective *collective) {
+  std::lock_guard<std::mutex> lock(mutex);
+  unused.push_back(collective);
+}
+
+int64_t InFlight::publish(Collective *collective, bool isCapturing) {
+  std::lock_guard<std::mutex> lock(mutex);
+  collective->ticket = ++started;
+  (isCapturing ? captured : pending).push_back(collective);
+  return collective->ticket;
+}
+
+int64_t InFlight::publishEnded() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return ++started;
+}
+
+void InFlight::releaseCaptured(int64_t ticket) {
+  while (!captured.empty() && captured.front()->ticket <= ticket) {
+    unused.push_back(captured.front());
+    captured.pop_front();
+  }
+}
+
+/// The last collective up to `ticket` that has not ended yet; null when all of
+/// them have.
+Collective *InFlight::find(int64_t ticket) {
+  Collective *found = nullptr;
+  for (const std::deque<Collective *> *list : {&pending, &captured})
+    for (Collective *collective : *list)
+      if (collective->ticket <= ticket &&
+          (!found || collective->ticket > found->ticket))
+        found = collective;
+  return found;
+}
+
+Status InFlight::wait(int64_t ticket, cudaStream_t stream) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (ticket < 1 || ticket > started)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a ticket from 1 to %lld, but got %lld",
+                 static_cast<long long>(started),
+                 static_cast<long long>(ticket));
+  if (ticket <= waited)
+    return Status::ok();
+  if (Collective *collective = find(ticket))
+    DDPHOOK_RETURN_IF_ERROR(
+        toStatus(cudaStreamWaitEvent(stream, collective->end, 0),
+                 "waiting for a collective"));
+  waited = ticket;
+  releaseCaptured(ticket);
+  return Status::ok();
+}
+
+/// "all-reduce 7 (1000 f32 as f16) of group 0".
+static std::string describe(const Collective &collective) {
+  const ddphook_all_reduce_t &operation = collective.operation;
+  std::string text = "all-reduce " + std::to_string(collective.ticket) + " (" +
+                     std::to_string(operation.count) + " " +
+                     dtypeName(static_cast<Dtype>(operation.dtype));
+  if (auto wire = dtypeFromAbi(operation.wire_dtype))
+    text += std::string(" as ") + dtypeName(*wire);
+  return text + ") of process group " + *collective.group;
+}
+
+Status InFlight::poll(double timeoutSeconds) {
+  std::lock_guard<std::mutex> lock(mutex);
+  while (!pending.empty()) {
+    Collective *oldest = pending.front();
+    cudaError_t state = cudaEventQuery(oldest->end);
+    if (state == cudaSuccess) {
+      pending.pop_front();
+      unused.push_back(oldest);
+      ++ended;
+      continue;
+    }
+    if (state != cudaErrorNotReady)
+      return toStatus(state, describe(*oldest).c_str());
+    // What waits for kernels of the caller is not late: the peers may be where
+    // this rank is.
+    if (!oldest->deadline && cudaEventQuery(oldest->begin) == cudaSuccess)
+      oldest->deadline = Deadline::after(timeoutSeconds);
+    if (oldest->deadline && oldest->deadline->expired())
+      return error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not end within %g s",
+                   describe(*oldest).c_str(), timeoutSeconds);
+    break;
+  }
+  return Status::ok();
+}
+
+bool InFlight::isEmpty() const {
+  std::lock_guard<std::mutex> lock(mutex);
+  return pending.empty();
+}
+
+int64_t InFlight::endedCount() const {
+  std::lock_guard<std::mutex> lock(mutex);
+  return ended;
+}

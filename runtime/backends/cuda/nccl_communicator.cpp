@@ -1,0 +1,176 @@
+//===- nccl_communicator.cpp - a communicator of NCCL ---------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every call may return ncclInProgress; until that is over, NCCL allows nothing
+// on the communicator but asking for its state and aborting it.
+//
+//===----------------------------------------------------------------------===//
+#include "nccl_communicator.h"
+
+#include "cuda_error.h"
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+static bool isFailure(ncclResult_t result) {
+  return result != ncclSuccess && result != ncclInProgress;
+}
+
+static ncclDataType_t ncclTypeOf(Dtype dtype) {
+  switch (dtype) {
+  case Dtype::F16:
+    return ncclFloat16;
+  case Dtype::BF16:
+    return ncclBfloat16;
+  case Dtype::F32:
+    return ncclFloat32;
+  case Dtype::F64:
+    return ncclFloat64;
+  }
+  return ncclNumTypes;
+}
+
+NcclCommunicator::~NcclCommunicator() { abort(); }
+
+Status NcclCommunicator::goneStatus() const {
+  Status reason = failure.get();
+  return reason.isOk() ? error(DDPHOOK_ABORTED,
+                               "the communicator of process group %s is gone",
+                               name.c_str())
+                       : reason;
+}
+
+/// Waits until the last call is over.
+Status NcclCommunicator::poll(const Deadline &deadline, const char *what) {
+  Backoff backoff;
+  for (;;) {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!handle)
+        return goneStatus();
+      ncclResult_t state = ncclSuccess;
+      ncclResult_t asked = ncclCommGetAsyncError(handle, &state);
+      if (asked != ncclSuccess)
+        return toStatus(asked, handle, what);
+      if (isFailure(state))
+        return toStatus(state, handle, what);
+      if (state == ncclSuccess)
+        return Status::ok();
+    }
+    if (failure.isSet())
+      return failure.get();
+    if (deadline.expired())
+      return error(DDPHOOK_DEADLINE_EXCEEDED,
+                   "%s: NCCL did not get ready in time, process group %s", what,
+                   name.c_str());
+    backoff.pause();
+  }
+}
+
+Status NcclCommunicator::create(const std::vector<ncclUniqueId> &ids, int size,
+                                int rank, const std::string &name,
+                                const CudaOptions &options,
+                                const FailureLatch &failure,
+                                const Deadline &deadline,
+                                std::unique_ptr<NcclCommunicator> *result) {
+  std::unique_ptr<NcclCommunicator> created(
+      new NcclCommunicator(name, failure));
+  ncclConfig_t config = options.ncclConfig(created->name);
+  std::vector<ncclUniqueId> roots = ids;
+  ncclResult_t begun =
+      roots.size() > 1
+          ? ncclCommInitRankScalable(&created->handle, size, rank,
+                                     static_cast<int>(roots.size()),
+                                     roots.data(), &config)
+          : ncclCommInitRankConfig(&created->handle, size, roots.front(), rank,
+                                   &config);
+  const char *what = "joining a process group";
+  if (isFailure(begun))
+    return toStatus(begun, nullptr, what);
+  DDPHOOK_RETURN_IF_ERROR(created->poll(deadline, what));
+  *result = std::move(created);
+  return Status::ok();
+}
+
+Status NcclCommunicator::allReduce(const void *in, void *out, int64_t count,
+                                   Dtype dtype, cudaStream_t stream,
+                                   const Deadline &deadline) {
+  const char *what = "starting an all-reduce";
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!handle)
+      return goneStatus();
+    ncclResult_t begun =
+        ncclAllReduce(in, out, static_cast<size_t>(count), ncclTypeOf(dtype),
+                      ncclSum, handle, stream);
+    if (begun != ncclInProgress)
+      return toStatus(begun, handle, what);
+  }
+  return poll(deadline, what);
+}
+
+Status NcclCommunicator::asyncError() {
+  // A thread that is in a call looks itself.
+  std::unique_lock<std::mutex> lock(mutex, std::try_to_lock);
+  if (!lock.owns_lock() || !handle)
+    return Status::ok();
+  ncclResult_t state = ncclSuccess;
+  ncclResult_t asked = ncclCommGetAsyncError(handle, &state);
+  if (asked != ncclSuccess)
+    return toStatus(asked, handle, "asking a communicator for its state");
+  if (isFailure(state))
+    return withContext(toStatus(state, handle, "a collective"),
+                       "process group " + name);
+  return Status::ok();
+}
+
+void NcclCommunicator::abort() {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (handle)
+    (void)ncclCommAbort(handle);
+  handle = nullptr;
+}
+
+Status NcclCommunicator::finalize(const Deadline &deadline) {
+  const char *what = "leaving a process group";
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!handle)
+      return Status::ok();
+    for (const auto &[memory, registration] : registered)
+      (void)ncclCommDeregister(handle, registration);
+    registered.clear();
+    ncclResult_t begun = ncclCommFinalize(handle);
+    if (isFailure(begun))
+      return toStatus(begun, handle, what);
+  }
+  DDPHOOK_RETURN_IF_ERROR(poll(deadline, what));
+  std::lock_guard<std::mutex> lock(mutex);
+  ncclComm_t last = handle;
+  handle = nullptr;
+  return last ? toStatus(ncclCommDestroy(last), nullptr, what) : Status::ok();
+}
+
+Status NcclCommunicator::registerMemory(void *memory, size_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!handle)
+    return goneStatus();
+  void *registration = nullptr;
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(ncclCommRegister(handle, memory, bytes, &registration), handle,
+               "registering memory"));
+  registered[memory] = registration;
+  return Status::ok();
+}
+
+void NcclCommunicator::forgetMemory(void *memory) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto found = registered.find(memory);
+  if (found == registered.end())
+    return;
+  if (handle)
+    (void)ncclCommDeregister(handle, found->second);
+  registered.erase(found);
+}

@@ -1,0 +1,75 @@
+//===- nccl_communicator.h - a communicator of NCCL -------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A non-blocking communicator: no call waits for a peer inside NCCL, so that
+// every wait ends at our deadline or when the job fails elsewhere.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
+
+#include "cuda_options.h"
+#include "deadline.h"
+#include "dtype.h"
+#include "failure_latch.h"
+#include "status.h"
+
+#include <nccl.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace ddphook::cuda {
+
+class NcclCommunicator {
+public:
+  /// Collective, on the current device. `ids` are the same on all ranks;
+  /// waiting ends early when `failure` is set.
+  static Status create(const std::vector<ncclUniqueId> &ids, int size, int rank,
+                       const std::string &name, const CudaOptions &options,
+                       const FailureLatch &failure, const Deadline &deadline,
+                       std::unique_ptr<NcclCommunicator> *result);
+  /// Aborts what is left of it.
+  ~NcclCommunicator();
+
+  /// Puts the sum on `stream`; waits until NCCL has done that.
+  Status allReduce(const void *in, void *out, int64_t count, Dtype dtype,
+                   cudaStream_t stream, const Deadline &deadline);
+
+  /// What NCCL found out meanwhile. Any thread.
+  Status asyncError();
+
+  /// Ends what is under way on the device, and this communicator. Any thread.
+  void abort();
+
+  /// Leaves in good order, when nothing is under way.
+  Status finalize(const Deadline &deadline);
+
+  /// Tells NCCL of memory that collectives work on, until it is forgotten.
+  Status registerMemory(void *memory, size_t bytes);
+  void forgetMemory(void *memory);
+
+private:
+  NcclCommunicator(const std::string &name, const FailureLatch &failure)
+      : name(name), failure(failure) {}
+  Status poll(const Deadline &deadline, const char *what);
+  Status goneStatus() const;
+
+  /// NCCL keeps a pointer to it.
+  const std::string name;
+  const FailureLatch &failure;
+  /// Held during calls of NCCL, never while waiting: the thread that aborts
+  /// gets its turn.
+  std::mutex mutex;
+  ncclComm_t handle = nullptr;
+  std::map<void *, void *> registered;
+};
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H

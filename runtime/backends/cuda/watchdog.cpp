@@ -1,0 +1,121 @@
+//===- watchdog.cpp - sees that nothing hangs -----------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The thread sleeps while nothing is under way.
+//
+//===----------------------------------------------------------------------===//
+#include "watchdog.h"
+
+#include "threads.h"
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+Watchdog::~Watchdog() {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    isEnding = true;
+  }
+  changed.notify_all();
+  if (thread.joinable())
+    thread.join();
+}
+
+void Watchdog::start(int device, double newTimeoutSeconds,
+                     std::chrono::milliseconds newInterval) {
+  timeoutSeconds = newTimeoutSeconds;
+  interval = newInterval;
+  thread = startThread("ddphook-watch", [this, device] { loop(device); });
+}
+
+void Watchdog::add(NcclCommunicator *communicator) {
+  std::lock_guard<std::mutex> lock(communicatorMutex);
+  communicators.insert(communicator);
+}
+
+void Watchdog::remove(NcclCommunicator *communicator) {
+  std::lock_guard<std::mutex> lock(communicatorMutex);
+  communicators.erase(communicator);
+}
+
+void Watchdog::wake() {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    hasWork = true;
+  }
+  changed.notify_all();
+}
+
+void Watchdog::changeWatches(int change) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    watches += change;
+  }
+  if (change > 0)
+    changed.notify_all();
+}
+
+void Watchdog::waitForAbort(const Deadline &deadline) {
+  std::unique_lock<std::mutex> lock(mutex);
+  changed.wait_until(lock, deadline.time(), [&] { return hasAborted; });
+}
+
+void Watchdog::abortAll() {
+  std::lock_guard<std::mutex> lock(communicatorMutex);
+  for (NcclCommunicator *communicator : communicators)
+    communicator->abort();
+}
+
+void Watchdog::look() {
+  Status status = inFlight.poll(timeoutSeconds);
+  if (status.isOk()) {
+    std::lock_guard<std::mutex> lock(communicatorMutex);
+    for (NcclCommunicator *communicator : communicators)
+      if (status.isOk())
+        status = communicator->asyncError();
+  }
+  if (!status.isOk())
+    failure.set(status).ignore();
+}
+
+void Watchdog::loop(int device) {
+  (void)cudaSetDevice(device);
+  // Asking for events from another thread would spoil a capture of the caller's
+  // in the strictest mode.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  std::unique_lock<std::mutex> lock(mutex);
+  while (!isEnding) {
+    if (failure.isSet() && !hasAborted) {
+      lock.unlock();
+      abortAll();
+      lock.lock();
+      hasAborted = true;
+      changed.notify_all();
+      continue;
+    }
+    if (hasAborted) {
+      changed.wait(lock, [&] { return isEnding; });
+      continue;
+    }
+    if (!hasWork && watches == 0) {
+      changed.wait(lock, [&] {
+        return isEnding || hasWork || watches > 0 || failure.isSet();
+      });
+      continue;
+    }
+    // wake() also tells of a failure, which cannot wait for the interval.
+    changed.wait_for(lock, interval,
+                     [&] { return isEnding || failure.isSet(); });
+    if (isEnding || failure.isSet())
+      continue;
+    hasWork = false;
+    lock.unlock();
+    look();
+    bool isBusy = !inFlight.isEmpty();
+    lock.lock();
+    hasWork = hasWork || isBusy;
+  }
+}

@@ -1,0 +1,88 @@
+//===- watchdog.h - sees that nothing hangs ---------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A thread that looks at collectives under way and at their communicators. The
+// first failure, whoever finds it, makes it abort all communicators: kernels
+// that wait for a peer then end, and streams drain.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_WATCHDOG_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_WATCHDOG_H
+
+#include "deadline.h"
+#include "failure_latch.h"
+#include "in_flight.h"
+#include "nccl_communicator.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <thread>
+
+namespace ddphook::cuda {
+
+class Watchdog {
+public:
+  /// `failure` and `inFlight` must outlive it.
+  Watchdog(FailureLatch &failure, InFlight &inFlight)
+      : failure(failure), inFlight(inFlight) {}
+  /// Ends the thread.
+  ~Watchdog();
+
+  /// Starts the thread, which looks every `interval`.
+  void start(int device, double timeoutSeconds,
+             std::chrono::milliseconds interval);
+
+  /// Communicators to look at and to abort.
+  void add(NcclCommunicator *communicator);
+  void remove(NcclCommunicator *communicator);
+
+  /// Something was started, or the failure was set. Any thread.
+  void wake();
+
+  /// Looks at communicators while it lives, also where no collective is known
+  /// to be under way: those of a graph are not.
+  class Watch {
+  public:
+    explicit Watch(Watchdog &watchdog) : watchdog(watchdog) {
+      watchdog.changeWatches(1);
+    }
+    ~Watch() { watchdog.changeWatches(-1); }
+    Watch(const Watch &) = delete;
+    Watch &operator=(const Watch &) = delete;
+
+  private:
+    Watchdog &watchdog;
+  };
+
+  /// Waits until all communicators were aborted, after a failure.
+  void waitForAbort(const Deadline &deadline);
+
+private:
+  void loop(int device);
+  void look();
+  void abortAll();
+  void changeWatches(int change);
+
+  FailureLatch &failure;
+  InFlight &inFlight;
+  double timeoutSeconds = 0;
+  std::chrono::milliseconds interval{0};
+  std::thread thread;
+
+  std::mutex communicatorMutex;
+  std::set<NcclCommunicator *> communicators;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool isEnding = false;
+  bool hasAborted = false;
+  bool hasWork = false;
+  int watches = 0;
+};
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_WATCHDOG_H
