@@ -1,0 +1,36 @@
+//===- interface_list.h - what a set of headers declares --------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The lists are compiled twice: with the emulated headers and with those of a
+// CUDA toolkit.
+//
+//===----------------------------------------------------------------------===//
+#ifndef EMULATED_CUDA_INTERFACE_LIST_H
+#define EMULATED_CUDA_INTERFACE_LIST_H
+
+#include <map>
+#include <string>
+
+/// Names of constants, functions and members, with a number, a mangled type or
+/// an offset.
+using Interface = std::map<std::string, std::string>;
+Interface emulatedInterface();
+Interface realInterface();
+Interface emulatedRuntimeInterface();
+Interface realRuntimeInterface();
+
+/// The bits that the headers' conversions give.
+struct Conversions {
+  unsigned short (*floatToHalf)(float);
+  unsigned short (*doubleToHalf)(double);
+  float (*halfToFloat)(unsigned short);
+  unsigned short (*floatToBfloat16)(float);
+  unsigned short (*doubleToBfloat16)(double);
+  float (*bfloat16ToFloat)(unsigned short);
+};
+Conversions emulatedConversions();
+Conversions realConversions();
+
+#endif // EMULATED_CUDA_INTERFACE_LIST_H
