@@ -197,6 +197,22 @@ TEST_F(Graph, TwoCapturesCannotMerge) {
             cudaErrorStreamCaptureInvalidated);
 }
 
+TEST_F(Graph, ACaptureEndsWithItsStream) {
+  cudaStream_t origin;
+  void *memory;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&origin, cudaStreamNonBlocking),
+            cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(origin, cudaStreamCaptureModeGlobal),
+            cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, origin), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(stream, event), cudaSuccess);
+  ASSERT_EQ(cudaStreamDestroy(origin), cudaSuccess);
+  EXPECT_EQ(add(stream, 1), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(cudaMalloc(&memory, 16), cudaSuccess);
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
+}
+
 TEST_F(Graph, CopiesReadTheirSourceInEveryLaunch) {
   int *pinned;
   ASSERT_EQ(cudaMallocHost(&pinned, sizeof(int)), cudaSuccess);

@@ -62,6 +62,27 @@ cudaError_t emulated_cuda::refuseLegacyDuringCapture(Device *device) {
   return cudaSuccess;
 }
 
+/// Makes the capture's streams ordinary ones again. With hostMutex() held.
+static void release(const std::shared_ptr<Capture> &capture) {
+  capture->graph.reset();
+  for (cudaStream_t captured : capture->streams) {
+    captured->capture.reset();
+    captured->tails.clear();
+  }
+  captures().erase(capture);
+}
+
+void emulated_cuda::leaveCapture(cudaStream_t stream) {
+  std::shared_ptr<Capture> capture = stream->capture;
+  if (!capture)
+    return;
+  capture->isInvalidated = true;
+  if (capture->origin == stream)
+    release(capture);
+  else
+    capture->streams.erase(stream);
+}
+
 /// Whether everything that the other streams of a capture were given comes
 /// before what its origin has now.
 static bool isJoined(const Capture &capture) {
@@ -129,12 +150,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
     error = cudaErrorStreamCaptureUnjoined;
   else
     *graph = capture->graph.release();
-  capture->graph.reset();
-  for (cudaStream_t captured : capture->streams) {
-    captured->capture.reset();
-    captured->tails.clear();
-  }
-  captures().erase(capture);
+  release(capture);
   return recordUnlessFailed(*stream->device, error);
 }
 

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "fiber.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <sys/mman.h>
@@ -44,9 +45,13 @@ Fiber::Fiber(std::function<void()> main) : main(std::move(main)) {
     std::fprintf(stderr, "emulated CUDA: no memory for a thread's stack\n");
     std::abort();
   }
+  // Mappings begin at pages: without this the used ends of all stacks would
+  // share few sets of the cache.
+  static std::atomic<size_t> made{0};
+  const size_t unused = made++ % 61 * 64;
   boost::context::stack_context stack;
-  stack.sp = static_cast<char *>(mapping) + guardBytes + stackBytes;
-  stack.size = stackBytes;
+  stack.size = stackBytes - unused;
+  stack.sp = static_cast<char *>(mapping) + guardBytes + stack.size;
   inside = boost::context::fiber(
       std::allocator_arg,
       boost::context::preallocated(stack.sp, stack.size, stack), Unowned(),

@@ -155,10 +155,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     return record(error);
   if (stream->isLegacy())
     return record(cudaErrorInvalidResourceHandle);
-  if (stream->capture) {
-    stream->capture->isInvalidated = true;
-    stream->capture->streams.erase(stream);
-  }
+  leaveCapture(stream);
   stream->device->streams.erase(stream);
   // Returns at once; what the stream was given still runs.
   stream->queue->close();

@@ -82,6 +82,9 @@ void waitForDevice(Device *device);
 cudaError_t refuseDuringCapture();
 /// The same for a call on one stream. With hostMutex() held.
 cudaError_t refuseDuringCaptureLocked(cudaStream_t stream);
+/// Forgets the stream, which is being destroyed, in the capture that it takes
+/// part in. With hostMutex() held.
+void leaveCapture(cudaStream_t stream);
 /// cudaErrorStreamCaptureImplicit while a stream is captured for which the
 /// legacy stream would have to wait. With hostMutex() held.
 cudaError_t refuseLegacyDuringCapture(Device *device);
