@@ -61,7 +61,8 @@ Effects mlir::ddp::getEffects(Operation *op) {
   return effects;
 }
 
-/// Whether the operation may make a result in the memory of `operand`.
+/// Whether the operation makes a result in the memory of `operand`, or may well
+/// do it. An elementwise operation of the algebra is free to take other memory.
 static bool mayOverwrite(Operation *op, OpOperand &operand) {
   if (auto dps = dyn_cast<DestinationStyleOpInterface>(op))
     return dps.isDpsInit(&operand);
@@ -71,12 +72,11 @@ static bool mayOverwrite(Operation *op, OpOperand &operand) {
   auto algebra = dyn_cast<AlgebraOpInterface>(op);
   if (!algebra)
     return false;
-  for (OpResult result : op->getResults())
-    if (algebra.getUpdatedOperand(result.getResultNumber()) == operand.get() ||
-        (result.getType() == operand.get().getType() &&
-         algebra.mayOverwrite(result.getResultNumber(), operand)))
-      return true;
-  return false;
+  return isa<AllReduceOp>(op) ||
+         llvm::any_of(op->getResults(), [&](OpResult result) {
+           return algebra.getUpdatedOperand(result.getResultNumber()) ==
+                  operand.get();
+         });
 }
 
 void mlir::ddp::forEachUse(Operation *op,

@@ -1,0 +1,73 @@
+// PowerSGD's buckets and groups beside each other.
+
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-bucketize{bucket-cap-mb=0},ddp-expand-hooks{hook=powersgd start-powersgd-iter=2},ddp-pack-collectives,ddp-fuse,ddp-merge-branches,ddp-overlap)' | FileCheck %s --check-prefix=BUCKETS
+
+// Two buckets: the second one is projected while P of the first travels, and so
+// on. The vanilla phase has nothing to compute.
+
+// BUCKETS-LABEL: func @step(
+// BUCKETS:         scf.if
+// BUCKETS-NEXT:      ddp.all_reduce mean {{.+}} "b0"
+// BUCKETS-NEXT:      ddp.all_reduce mean {{.+}} "b1"
+// BUCKETS-NEXT:      scf.yield
+// BUCKETS:         } else {
+// BUCKETS:           %[[M0:.+]]:2 = ddp.project
+// BUCKETS-NEXT:      %[[P0:.+]] = ddp.all_reduce_start sum %[[M0]]#1 on @dp as "b0"
+// BUCKETS:           %[[M1:.+]]:2 = ddp.project
+// BUCKETS-NEXT:      %[[P1:.+]] = ddp.all_reduce_start sum %[[M1]]#1 on @dp as "b1"
+// BUCKETS-NEXT:      %[[R0:.+]] = ddp.wait %[[P0]]
+// BUCKETS-NEXT:      %[[O0:.+]] = ddp.orthogonalize %[[R0]]
+// BUCKETS-NEXT:      %[[Q0:.+]] = ddp.matmul transpose_lhs %[[M0]]#0 members [0], %[[O0]]
+// BUCKETS-NEXT:      %[[FQ0:.+]] = ddp.all_reduce_start sum %[[Q0]]
+// BUCKETS-NEXT:      %[[R1:.+]] = ddp.wait %[[P1]]
+// BUCKETS-NEXT:      ddp.orthogonalize %[[R1]]
+// BUCKETS-NEXT:      ddp.matmul transpose_lhs %[[M1]]#0
+// BUCKETS-NEXT:      %[[FQ1:.+]] = ddp.all_reduce_start sum
+// BUCKETS-NEXT:      ddp.wait %[[FQ0]]
+// BUCKETS-NEXT:      ddp.scale
+// BUCKETS-NEXT:      ddp.reconstruct
+// BUCKETS-NEXT:      ddp.store {{.+}}, @b0.q
+// BUCKETS-NEXT:      ddp.store {{.+}}, @b0.error
+// BUCKETS-NEXT:      ddp.wait %[[FQ1]]
+
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-bucketize,ddp-expand-hooks{hook=powersgd start-powersgd-iter=2},ddp-pack-collectives,ddp-fuse,ddp-group-matrices{group-mb=0.001 distance=1},ddp-merge-branches,ddp-overlap)' | FileCheck %s --check-prefix=GROUPS
+
+// Three groups of one bucket: the next group is projected, in M as the last stage
+// left it, while the factors of this one travel.
+
+// GROUPS-LABEL: func @groups(
+// GROUPS:         } else {
+// GROUPS:           %[[M0:.+]]:2 = ddp.project %[[G:.+]] plus %{{.+}} members [0]
+// GROUPS-NEXT:      %[[P0:.+]] = ddp.all_reduce_start sum %[[M0]]#1
+// GROUPS:           %[[M1:.+]]:2 = ddp.project %[[G]] plus %[[M0]]#0 members [1]
+// GROUPS-NEXT:      %[[P1:.+]] = ddp.all_reduce_start sum %[[M1]]#1
+// GROUPS-NEXT:      ddp.extract
+// GROUPS-NEXT:      %[[R0:.+]] = ddp.wait %[[P0]]
+// GROUPS-NEXT:      %[[O0:.+]] = ddp.orthogonalize %[[R0]]
+// GROUPS-NEXT:      ddp.matmul transpose_lhs %[[M1]]#0 members [0], %[[O0]]
+// GROUPS-NEXT:      %[[Q0:.+]] = ddp.all_reduce_start sum
+// GROUPS-NEXT:      %[[M2:.+]]:2 = ddp.project %[[G]] plus %[[M1]]#0 members [2]
+// GROUPS-NEXT:      %[[R1:.+]] = ddp.wait %[[P1]]
+// GROUPS-NEXT:      %[[P2:.+]] = ddp.all_reduce_start sum %[[M2]]#1
+// GROUPS-NEXT:      %[[O1:.+]] = ddp.orthogonalize %[[R1]]
+// GROUPS-NEXT:      ddp.matmul transpose_lhs %[[M2]]#0 members [1], %[[O1]]
+// GROUPS-NEXT:      %[[RQ0:.+]] = ddp.wait %[[Q0]]
+// GROUPS-NEXT:      %[[Q1:.+]] = ddp.all_reduce_start sum
+// GROUPS-NEXT:      %[[DQ0:.+]] = ddp.scale %[[RQ0]]
+// GROUPS-NEXT:      %[[OUT0:.+]]:2 = ddp.reconstruct %[[O0]], %[[DQ0]] members [0] others [] from %[[M2]]#0 base %[[G]]
+// GROUPS-NEXT:      ddp.wait %[[P2]]
+
+ddp.process_group @dp
+func.func @step(%a: tensor<20x31xf32>, %b: tensor<16x19xf32>)
+    -> (tensor<20x31xf32>, tensor<16x19xf32>) {
+  %0 = ddp.all_reduce mean %a on @dp : tensor<20x31xf32>
+  %1 = ddp.all_reduce mean %b on @dp : tensor<16x19xf32>
+  return %0, %1 : tensor<20x31xf32>, tensor<16x19xf32>
+}
+func.func @groups(%a: tensor<20x31xf32>, %b: tensor<16x19xf32>, %c: tensor<18x17xf32>)
+    -> (tensor<20x31xf32>, tensor<16x19xf32>, tensor<18x17xf32>) {
+  %0 = ddp.all_reduce mean %a on @dp : tensor<20x31xf32>
+  %1 = ddp.all_reduce mean %b on @dp : tensor<16x19xf32>
+  %2 = ddp.all_reduce mean %c on @dp : tensor<18x17xf32>
+  return %0, %1, %2 : tensor<20x31xf32>, tensor<16x19xf32>, tensor<18x17xf32>
+}
