@@ -3,8 +3,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # From a bare Debian machine to a trained network: installs packages, builds the
-# compiler and the runtime, compiles the training step of docs/examples/digits
-# once per hook, trains it on two ranks, and prints what each hook cost.
+# compiler and the runtime with its CUDA backend, compiles the training step of
+# docs/examples/digits once per hook, trains it on two ranks, and prints what
+# each hook cost.
 # Everything it makes lies in build/; a second run only does what is left to do.
 #
 #     tools/quickstart.sh
@@ -46,6 +47,10 @@ stage() {
   echo "== $text: $*" >>"$log"
   "$@" >>"$log" 2>&1 </dev/null || fail "$text failed"
   echo "$((SECONDS - start)) s"
+}
+
+find_toolkit() {
+  "$root/tools/cuda-toolkit.sh" >"$build/quickstart/cuda-root"
 }
 
 free_port() {
@@ -127,9 +132,13 @@ main() {
   stage 'installing Debian packages that are missing' \
     "$root/tools/install-packages.sh"
   cd "$root"
-  stage 'configuring' cmake --preset release
+  stage 'finding a CUDA toolkit, or installing one (1.1 GB)' \
+    find_toolkit
+  stage 'configuring' cmake --preset release \
+    -DDDPHOOK_CUDA=ON -DDDPHOOK_CUDA_ROOT="$(<"$build/quickstart/cuda-root")"
   stage 'building compiler and runtime (minutes, the first time)' \
-    cmake --build build --target ddphook-cc ddphook-opt ddphook_rt
+    cmake --build build --target ddphook-cc ddphook-opt ddphook_rt \
+    ddphook_backend_cuda
   stage "compiling the training step, once for each of ${#variants[@]} hooks" \
     cmake --build build --target digits
   local variant

@@ -48,8 +48,11 @@ say "preparing the test Python (first time: about 80 s and 5.4 GB)"
 python=$(tools/python-env.sh) || die "the test Python could not be made"
 export DDPHOOK_TEST_PYTHON=$python
 
-say "configuring (preset release)"
-cmake --preset release >/tmp/ddphook-configure.$$ 2>&1 ||
+say "finding a CUDA toolkit (if there is none: about 30 s and 1.1 GB, once)"
+cuda=$(tools/cuda-toolkit.sh) || die "the CUDA toolkit could not be made"
+
+say "configuring (preset release, CUDA in $cuda)"
+cmake --preset release -DDDPHOOK_CUDA=ON -DDDPHOOK_CUDA_ROOT="$cuda" >/tmp/ddphook-configure.$$ 2>&1 ||
   { cat /tmp/ddphook-configure.$$; rm -f /tmp/ddphook-configure.$$; die "cmake"; }
 rm -f /tmp/ddphook-configure.$$
 mkdir -p "$logs"
