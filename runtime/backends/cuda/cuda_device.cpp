@@ -21,6 +21,9 @@ using namespace ddphook::cuda;
 /// within milliseconds of an abort; what does not is stuck.
 static constexpr double drainSeconds = 5;
 static constexpr int defaultWatchdogMs = 5;
+/// A collective that is late says more than that something is: it gets to speak
+/// first.
+static constexpr double marginSeconds = 0.25;
 
 namespace {
 
@@ -232,7 +235,8 @@ cudaError_t CudaDevice::queryStreams(bool withComm) const {
 Status CudaDevice::waitForStreams(bool withComm, const char *what) {
   Watchdog::Watch watch(watchdog);
   Backoff backoff;
-  Deadline deadline = Deadline::after(timeout);
+  const double seconds = timeout + marginSeconds;
+  Deadline deadline = Deadline::after(seconds);
   int64_t ended = collectives.endedCount();
   for (;;) {
     if (latch.isSet())
@@ -244,7 +248,7 @@ Status CudaDevice::waitForStreams(bool withComm, const char *what) {
       return fail(toStatus(state, what));
     if (int64_t now = collectives.endedCount(); now != ended) {
       ended = now;
-      deadline = Deadline::after(timeout);
+      deadline = Deadline::after(seconds);
     }
     if (deadline.expired())
       return fail(error(DDPHOOK_DEADLINE_EXCEEDED,
