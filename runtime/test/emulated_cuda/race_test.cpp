@@ -1,11 +1,11 @@
-//===- race_test.cpp - a missing event is a race --------------------------===//
+//===- race_test.cpp - a missing event or barrier is a race ---------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What the suites of the CUDA backend rely on when they run under TSan: two
 // streams that use one array without an event between them are reported, and
-// with one they are not.
+// with one they are not; and so are the threads of a block and their barriers.
 //
 //===----------------------------------------------------------------------===//
 #include "cuda_runtime.h"
@@ -43,7 +43,44 @@ void useOnTwoStreams(bool hasEvent) {
   }
 }
 
+__global__ void reverse(int *data, bool hasBarrier) {
+  __shared__ int copy[64];
+  copy[threadIdx.x] = data[threadIdx.x];
+  if (hasBarrier)
+    __syncthreads();
+  data[threadIdx.x] = copy[63 - threadIdx.x];
+}
+
+__global__ void reverseWarp(int *data, bool hasBarrier) {
+  int *copy = static_cast<int *>(emulatedDynamicShared());
+  copy[threadIdx.x] = data[threadIdx.x];
+  if (hasBarrier)
+    __syncwarp();
+  data[threadIdx.x] = copy[threadIdx.x ^ 31];
+}
+
+__global__ void addUp(int *data, bool isAtomic) {
+  if (isAtomic)
+    atomicAdd(data, 1);
+  else
+    ++*data;
+}
+
+void launch(void (*kernel)(int *, bool), bool isRight) {
+  int *data;
+  cudaMalloc(&data, 64 * sizeof(int));
+  cudaLaunchConfig_t config = {};
+  config.gridDim = 3;
+  config.blockDim = 64;
+  config.dynamicSmemBytes = 64 * sizeof(int);
+  cudaLaunchKernelEx(&config, kernel, data, isRight);
+  cudaDeviceSynchronize();
+}
+
 TEST(Race, AnEventPreventsIt) { useOnTwoStreams(true); }
+TEST(Race, ABarrierPreventsIt) { launch(reverse, true); }
+TEST(Race, AWarpsBarrierPreventsIt) { launch(reverseWarp, true); }
+TEST(Race, AnAtomicPreventsIt) { launch(addUp, true); }
 
 #if defined(__SANITIZE_THREAD__)
 #define HAS_TSAN 1
@@ -54,19 +91,23 @@ TEST(Race, AnEventPreventsIt) { useOnTwoStreams(true); }
 #endif
 
 #ifdef HAS_TSAN
-TEST(RaceDeathTest, WithoutAnEventItIsReported) {
+#define EXPECT_RACE(statement)                                                 \
+  EXPECT_DEATH(                                                                \
+      {                                                                        \
+        statement;                                                             \
+        std::exit(0);                                                          \
+      },                                                                       \
+      "data race")
+
+TEST(RaceDeathTest, IsReportedWithout) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_DEATH(
-      {
-        useOnTwoStreams(false);
-        std::exit(0);
-      },
-      "data race");
+  EXPECT_RACE(useOnTwoStreams(false));
+  EXPECT_RACE(launch(reverse, false));
+  EXPECT_RACE(launch(reverseWarp, false));
+  EXPECT_RACE(launch(addUp, false));
 }
 #else
-TEST(Race, WithoutAnEventItIsReported) {
-  GTEST_SKIP() << "only TSan can see it";
-}
+TEST(Race, IsReportedWithout) { GTEST_SKIP() << "only TSan can see it"; }
 #endif
 
 } // namespace

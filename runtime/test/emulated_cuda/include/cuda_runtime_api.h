@@ -19,6 +19,8 @@
 //     the kernel's line, instead of hanging; so does a barrier that the threads
 //     of a block reach at different lines.
 //   - device memory and, with clang, shared memory begin as 0xff bytes.
+//   - under TSan the threads of a block are threads: a barrier that is missing
+//     is a race, in shared memory as in the device's.
 //   - copies check that both ranges lie in one allocation each and that the
 //     memory is of the kind that was said.
 // Where it is laxer: host code that reads device memory is not caught, and a

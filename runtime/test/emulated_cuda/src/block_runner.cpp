@@ -12,6 +12,7 @@
 #include "block_runner.h"
 
 #include "module_shared.h"
+#include "race_detector.h"
 
 #include <cstdarg>
 #include <cstdio>
@@ -31,6 +32,7 @@ BlockRunner &BlockRunner::ofThisThread() {
 }
 
 BlockRunner::~BlockRunner() {
+  race_detector::Ignore ignore;
   isStopping = true;
   for (std::unique_ptr<Worker> &worker : workers)
     worker->fiber->enter();
@@ -43,6 +45,7 @@ uint3 BlockRunner::positionOf(unsigned index) const {
 
 void BlockRunner::run(const Kernel &launched, dim3 grid, dim3 block,
                       size_t dynamicBytes, bool reverse) {
+  race_detector::Ignore ignore;
   kernel = &launched;
   isReversed = reverse;
   gridDim = grid;
@@ -55,7 +58,9 @@ void BlockRunner::run(const Kernel &launched, dim3 grid, dim3 block,
                 static_cast<unsigned>(number / grid.x % grid.y),
                 static_cast<unsigned>(number / grid.x / grid.y)};
     poisonShared(launched, dynamicBytes);
-    runBlock(launched);
+    race_detector::release(&blockBegin);
+    runBlock();
+    race_detector::acquire(&blockEnd);
   }
   kernel = nullptr;
 }
@@ -77,7 +82,7 @@ void BlockRunner::poisonShared(const Kernel &launched, size_t dynamicBytes) {
   }
 }
 
-void BlockRunner::runBlock(const Kernel &) {
+void BlockRunner::runBlock() {
   begun = 0;
   living = threads;
   warps.resize((threads + 31) / 32);
@@ -106,10 +111,14 @@ void BlockRunner::runBlock(const Kernel &) {
 }
 
 BlockRunner::Worker *BlockRunner::takeWorker() {
+  // Each thread is one to TSan as well.
+  if (race_detector::isOn && begun < workers.size())
+    return workers[begun].get();
   if (idle.empty()) {
     workers.push_back(std::make_unique<Worker>());
     Worker *worker = workers.back().get();
     worker->fiber = std::make_unique<Fiber>([this, worker] {
+      race_detector::Ignore ignore;
       while (!isStopping)
         runThreads(worker);
     });
@@ -127,13 +136,18 @@ void BlockRunner::runThreads(Worker *worker) {
     worker->position = positionOf(worker->index);
     current = worker;
     threadIdx = worker->position;
+    race_detector::acquire(&blockBegin);
+    race_detector::ignoreEnd();
     kernel->body();
+    race_detector::ignoreBegin();
+    race_detector::release(&blockEnd);
     endThread();
     // Those whom this thread's end lets go on come first.
-    if (!ready.empty())
+    if (!ready.empty() || race_detector::isOn)
       break;
   }
-  idle.push_back(worker);
+  if (!race_detector::isOn)
+    idle.push_back(worker);
   worker->fiber->suspend();
 }
 
@@ -160,9 +174,11 @@ void BlockRunner::endThread() {
 
 int BlockRunner::waitForBlock(BarrierKind kind, int predicate,
                               const Place &place) {
+  race_detector::Ignore ignore;
   if (!kernel)
     fail("%s at %s:%d is called by host code", place.call, place.file,
          place.line);
+  race_detector::release(&inBarrier);
   if (inBarrier.empty()) {
     barrierKind = kind;
     barrierPlace = place;
@@ -180,6 +196,7 @@ int BlockRunner::waitForBlock(BarrierKind kind, int predicate,
   completeBarrierIfAllCame();
   if (worker->isInBarrier)
     suspend(worker, place);
+  race_detector::acquire(&inBarrier);
   return barrierResult;
 }
 
@@ -213,6 +230,7 @@ void BlockRunner::completeBarrierIfAllCame() {
 const WarpValues &BlockRunner::waitForWarp(unsigned mask,
                                            unsigned long long value,
                                            const Place &place) {
+  race_detector::Ignore ignore;
   if (!kernel)
     fail("%s at %s:%d is called by host code", place.call, place.file,
          place.line);
@@ -247,12 +265,14 @@ const WarpValues &BlockRunner::waitForWarp(unsigned mask,
          worker->index, place.call, place.file, place.line, mask,
          meeting.place.call, meeting.place.file, meeting.place.line);
   }
+  race_detector::release(&meeting);
   meeting.arrived |= bit;
   meeting.next.values[worker->index % 32] = value;
   meeting.waiting.push_back(worker);
   completeIfAllCame(warp, meeting);
   if (meeting.arrived & bit)
     suspend(worker, place);
+  race_detector::acquire(&meeting);
   return meeting.last;
 }
 

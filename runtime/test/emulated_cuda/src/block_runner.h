@@ -65,7 +65,7 @@ private:
     std::vector<Meeting> meetings;
   };
 
-  void runBlock(const Kernel &kernel);
+  void runBlock();
   void runThreads(Worker *worker);
   Worker *takeWorker();
   void suspend(Worker *worker, const Place &place);
@@ -97,6 +97,10 @@ private:
   Place barrierPlace = {};
   unsigned barrierTrue = 0;
   int barrierResult = 0;
+
+  /// Where all threads of a block begin and end, for TSan.
+  char blockBegin = 0;
+  char blockEnd = 0;
 
   std::unique_ptr<char[]> sharedBytes;
   size_t sharedCapacity = 0;

@@ -18,9 +18,6 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef EMULATED_CUDA_TSAN
-#include <sanitizer/tsan_interface.h>
-#endif
 
 using namespace emulated_cuda;
 
@@ -87,7 +84,7 @@ void Fiber::run() {
   __sanitizer_start_switch_fiber(nullptr, outsideStack, outsideStackSize);
 #endif
 #ifdef EMULATED_CUDA_TSAN
-  __tsan_switch_to_fiber(outsideTsan, 0);
+  __tsan_switch_to_fiber(outsideTsan, __tsan_switch_to_fiber_no_sync);
 #endif
 }
 
@@ -99,7 +96,7 @@ void Fiber::enter() {
 #endif
 #ifdef EMULATED_CUDA_TSAN
   outsideTsan = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(insideTsan, 0);
+  __tsan_switch_to_fiber(insideTsan, __tsan_switch_to_fiber_no_sync);
 #endif
   inside = std::move(inside).resume();
 #ifdef EMULATED_CUDA_ASAN
@@ -113,7 +110,7 @@ void Fiber::suspend() {
                                  outsideStackSize);
 #endif
 #ifdef EMULATED_CUDA_TSAN
-  __tsan_switch_to_fiber(outsideTsan, 0);
+  __tsan_switch_to_fiber(outsideTsan, __tsan_switch_to_fiber_no_sync);
 #endif
   outside = std::move(outside).resume();
 #ifdef EMULATED_CUDA_ASAN

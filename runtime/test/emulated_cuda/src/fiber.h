@@ -11,6 +11,8 @@
 #ifndef EMULATED_CUDA_SRC_FIBER_H
 #define EMULATED_CUDA_SRC_FIBER_H
 
+#include "race_detector.h"
+
 #include <boost/context/fiber.hpp>
 
 #include <cstddef>
@@ -20,15 +22,9 @@
 #if __has_feature(address_sanitizer)
 #define EMULATED_CUDA_ASAN 1
 #endif
-#if __has_feature(thread_sanitizer)
-#define EMULATED_CUDA_TSAN 1
-#endif
 #endif
 #if defined(__SANITIZE_ADDRESS__) && !defined(EMULATED_CUDA_ASAN)
 #define EMULATED_CUDA_ASAN 1
-#endif
-#if defined(__SANITIZE_THREAD__) && !defined(EMULATED_CUDA_TSAN)
-#define EMULATED_CUDA_TSAN 1
 #endif
 
 namespace emulated_cuda {
