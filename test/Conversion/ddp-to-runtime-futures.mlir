@@ -1,0 +1,34 @@
+// RUN: ddphook-opt %s --convert-ddp-to-runtime | FileCheck %s
+
+// Collectives in flight are numbered like all others, in the order of the program;
+// the wait gets the call's ticket.
+
+// CHECK-DAG: llvm.func @ddphook_rt_all_reduce_start(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> i64
+// CHECK-DAG: llvm.func @ddphook_rt_all_reduce(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr)
+// CHECK-DAG: llvm.func @ddphook_rt_wait(!llvm.ptr, i64)
+// CHECK:     @__ddphook_plan(
+// CHECK-SAME: \22collectives\22:[{\22bucket\22:\22b0\22,\22group\22:0,\22count\22:16,\22dtype\22:\22f32\22,\22wire_dtype\22:\22bf16\22,\22divide\22:true},{\22bucket\22:\22b1\22,\22group\22:1,\22count\22:6,\22dtype\22:\22f64\22,\22wire_dtype\22:\22\22,\22divide\22:false},{\22bucket\22:\22\22,\22group\22:0,\22count\22:16,{{[^]]+}}}]
+
+ddp.process_group @dp
+ddp.process_group @other
+
+// CHECK-LABEL: func.func @step(
+// CHECK:         %[[H:.+]] = llvm.load
+// CHECK:         %[[C0:.+]] = llvm.mlir.constant(0 : i32)
+// CHECK:         %[[T0:.+]] = llvm.call @ddphook_rt_all_reduce_start(%[[H]], %[[C0]], %[[X:[^,]+]], %[[Y:[^,)]+]])
+// CHECK:         %[[C1:.+]] = llvm.mlir.constant(1 : i32)
+// CHECK:         %[[T1:.+]] = llvm.call @ddphook_rt_all_reduce_start(%[[H]], %[[C1]], %[[Z:[^,]+]], %{{.+}})
+// CHECK:         %[[C2:.+]] = llvm.mlir.constant(2 : i32)
+// CHECK:         llvm.call @ddphook_rt_all_reduce(%[[H]], %[[C2]],
+// CHECK-NEXT:    llvm.call @ddphook_rt_wait(%[[H]], %[[T1]])
+// CHECK-NEXT:    llvm.call @ddphook_rt_wait(%[[H]], %[[T0]])
+// CHECK-NEXT:    return
+// CHECK-NOT:   ddp.
+func.func @step(%x: memref<16xf32>, %y: memref<16xf32>, %z: memref<2x3xf64>, %a: memref<16xf32>) {
+  %t0 = ddp.all_reduce_start mean %x on @dp wire bf16 as "b0" into %y : memref<16xf32>, : memref<16xf32> -> i64
+  %t1 = ddp.all_reduce_start sum %z on @other as "b1" into %z : memref<2x3xf64>, : memref<2x3xf64> -> i64
+  ddp.all_reduce mean %a on @dp into %a : memref<16xf32>, : memref<16xf32>
+  ddp.wait %z, %t1 : memref<2x3xf64>
+  ddp.wait %y, %t0 reading %x : memref<16xf32>, : memref<16xf32>
+  return
+}

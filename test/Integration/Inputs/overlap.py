@@ -1,0 +1,100 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs a step with and without overlap, and compares every bit of its results and
+of the states that it leaves.
+
+usage: overlap.py DDPHOOK-CC DDPHOOK-EXEC STEP.mlir DIRECTORY
+"""
+
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+
+SEED, STEPS = 2718, 5
+DEPTHS = (1, 2, 4)
+POWERSGD = "hook=powersgd start-powersgd-iter=2 "
+# Options, and the numbers of ranks.
+CASES = [
+    ("bucket-cap-mb=0", (1, 2, 3)),
+    ("bucket-cap-mb=0 hook=fp16", (2, 3)),
+    ("bucket-cap-mb=0 hook=fp16 fuse=false", (3,)),
+    ("bucket-cap-mb=0.006 hook=bf16", (2,)),
+    (POWERSGD + "bucket-cap-mb=0", (1, 2, 3)),
+    (POWERSGD + "bucket-cap-mb=0 matrix-approximation-rank=4 wrapper=fp16", (2,)),
+    (POWERSGD + "bucket-cap-mb=0 warm-start=false use-error-feedback=false", (3,)),
+    (POWERSGD + "bucket-cap-mb=0 numerics=improved", (2,)),
+    (POWERSGD + "bucket-cap-mb=0 pack-collectives=false fuse=false", (2,)),
+    (POWERSGD + "group-mb=0.00001", (1, 2, 3)),
+    (POWERSGD + "group-mb=0.00001 matrix-approximation-rank=4", (3,)),
+    (POWERSGD + "group-mb=0.004 pack-collectives=false wrapper=bf16", (2,)),
+    (POWERSGD + "group-mb=0.00001 use-error-feedback=false", (2,)),
+    ("hook=batched_powersgd start-powersgd-iter=2 bucket-cap-mb=0", (2,)),
+    ("hook=post_local_sgd start-localsgd-iter=2 bucket-cap-mb=0", (2,)),
+]
+
+
+def read_tensors(path):
+    data = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + size])
+    # The checkpoint's own description names the plan, which differs.
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        tensors[name] = data[8 + size + begin : 8 + size + end]
+    return tensors
+
+
+def run(execute, module, folder, world):
+    folder.mkdir()
+    words = [execute, module, "--entry=step", f"--ranks={world}"]
+    words += [f"--steps={STEPS}", f"--inputs=random:{SEED}"]
+    words += [f"--outputs={folder}/out.{{rank}}.{{step}}"]
+    words += [f"--state-out={folder}/state.{{rank}}"]
+    subprocess.run(words, check=True, timeout=120)
+    names = [f"out.{r}.{s}" for r in range(world) for s in range(STEPS)]
+    names += [f"state.{r}" for r in range(world)]
+    return {name: read_tensors(folder / name) for name in names}
+
+
+def main():
+    compiler, execute, source = sys.argv[1:4]
+    directory = pathlib.Path(sys.argv[4])
+    print(f"seed {SEED}")
+    numbers = {}
+
+    def build(options):
+        number = numbers.setdefault(options, len(numbers))
+        module = directory / f"{number}.so"
+        if not module.exists():
+            words = [compiler, source, "--shared", "-o", module]
+            subprocess.run([*words, f"--ddp-pipeline={options}"], check=True)
+        return module
+
+    differences, compared = [], 0
+    for options, worlds in CASES:
+        for world in worlds:
+            module = build(options)
+            expected = run(execute, module, directory / f"{module.stem}.{world}", world)
+            assert expected["out.0.0"] != expected["out.0.4"], "inputs never change"
+            for depth in DEPTHS:
+                module = build(f"{options} overlap=true overlap-depth={depth}")
+                got = run(execute, module, directory / f"{module.stem}.{world}", world)
+                for file, tensors in expected.items():
+                    assert tensors.keys() == got[file].keys(), file
+                    for name, data in tensors.items():
+                        compared += 1
+                        if got[file][name] != data:
+                            differences.append(
+                                f"{options}, {world} ranks, depth {depth}: "
+                                f"{name} of {file} differs"
+                            )
+    print("\n".join(differences) or f"{compared} arrays are equal")
+    sys.exit(bool(differences))
+
+
+if __name__ == "__main__":
+    main()
