@@ -34,6 +34,9 @@ static bool isContiguous(Type type) {
   int64_t offset;
   if (failed(memref.getStridesAndOffset(strides, offset)))
     return false;
+  // Whatever the strides of nothing are.
+  if (memref.getNumElements() == 0)
+    return true;
   int64_t expected = 1;
   for (int64_t i = memref.getRank() - 1; i >= 0; --i) {
     if (memref.getDimSize(i) != 1 && strides[i] != expected)
