@@ -145,7 +145,7 @@ TEST(Device, AttributesAgreeWithTheProperties) {
     EXPECT_TEXT(cudaDeviceGetAttribute(&value, cudaDevAttrL2CacheSize, 1),
                 cudaErrorInvalidDevice);
     EXPECT_TEXT(
-        cudaDeviceGetAttribute(&value, static_cast<cudaDeviceAttr>(9999), 0),
+        cudaDeviceGetAttribute(&value, static_cast<cudaDeviceAttr>(127), 0),
         cudaErrorInvalidValue);
     return "";
   });

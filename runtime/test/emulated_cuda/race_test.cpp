@@ -43,6 +43,40 @@ void useOnTwoStreams(bool hasEvent) {
   }
 }
 
+/// The same as branches of a graph.
+void useInAGraph(bool hasEvent) {
+  cudaStream_t streams[2];
+  cudaEvent_t begin, between, end;
+  int *data;
+  cudaMalloc(&data, 64 * sizeof(int));
+  for (cudaStream_t &stream : streams)
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  for (cudaEvent_t *event : {&begin, &between, &end})
+    cudaEventCreateWithFlags(event, cudaEventDisableTiming);
+  cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeGlobal);
+  cudaLaunchConfig_t config = {};
+  config.blockDim = 64;
+  config.stream = streams[0];
+  cudaLaunchKernelEx(&config, increment, data);
+  cudaEventRecord(begin, streams[0]);
+  cudaStreamWaitEvent(streams[1], begin);
+  cudaLaunchKernelEx(&config, increment, data);
+  cudaEventRecord(between, streams[0]);
+  if (hasEvent)
+    cudaStreamWaitEvent(streams[1], between);
+  config.stream = streams[1];
+  cudaLaunchKernelEx(&config, increment, data);
+  cudaEventRecord(end, streams[1]);
+  cudaStreamWaitEvent(streams[0], end);
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  cudaStreamEndCapture(streams[0], &graph);
+  cudaGraphInstantiate(&exec, graph, 0);
+  for (int i = 0; i < attempts; ++i)
+    cudaGraphLaunch(exec, streams[0]);
+  cudaDeviceSynchronize();
+}
+
 __global__ void reverse(int *data, bool hasBarrier) {
   __shared__ int copy[64];
   copy[threadIdx.x] = data[threadIdx.x];
@@ -78,6 +112,7 @@ void launch(void (*kernel)(int *, bool), bool isRight) {
 }
 
 TEST(Race, AnEventPreventsIt) { useOnTwoStreams(true); }
+TEST(Race, AnEdgePreventsIt) { useInAGraph(true); }
 TEST(Race, ABarrierPreventsIt) { launch(reverse, true); }
 TEST(Race, AWarpsBarrierPreventsIt) { launch(reverseWarp, true); }
 TEST(Race, AnAtomicPreventsIt) { launch(addUp, true); }
@@ -102,6 +137,7 @@ TEST(Race, AnAtomicPreventsIt) { launch(addUp, true); }
 TEST(RaceDeathTest, IsReportedWithout) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_RACE(useOnTwoStreams(false));
+  EXPECT_RACE(useInAGraph(false));
   EXPECT_RACE(launch(reverse, false));
   EXPECT_RACE(launch(reverseWarp, false));
   EXPECT_RACE(launch(addUp, false));

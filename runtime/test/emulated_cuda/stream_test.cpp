@@ -228,6 +228,7 @@ TEST(Event, MeasuresTime) {
   ASSERT_EQ(cudaEventRecord(untimed, stream), cudaSuccess);
   float ms = -1;
   EXPECT_EQ(cudaEventElapsedTime(&ms, start, end), cudaErrorNotReady);
+  ASSERT_EQ(cudaEventSynchronize(start), cudaSuccess);
   pause();
   gate.open();
   ASSERT_EQ(cudaEventSynchronize(end), cudaSuccess);

@@ -23,8 +23,8 @@
 //     is a race, in shared memory as in the device's.
 //   - copies check that both ranges lie in one allocation each and that the
 //     memory is of the kind that was said.
-// Where it is laxer: host code that reads device memory is not caught, and a
-// graph's nodes run one after the other when it is launched.
+// Where it is laxer: host code that reads device memory is not caught, and
+// neither is a race between two blocks of a launch.
 //
 // Settings, from the environment:
 //   EMULATED_CUDA_DEVICES=N       number of devices; 1 unless set, 0: no device

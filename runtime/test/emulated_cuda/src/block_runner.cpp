@@ -36,6 +36,7 @@ BlockRunner::~BlockRunner() {
   isStopping = true;
   for (std::unique_ptr<Worker> &worker : workers)
     worker->fiber->enter();
+  workers.clear();
 }
 
 uint3 BlockRunner::positionOf(unsigned index) const {

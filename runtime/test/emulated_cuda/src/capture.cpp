@@ -65,7 +65,7 @@ cudaError_t emulated_cuda::refuseLegacyDuringCapture(Device *device) {
 /// Makes the capture's streams ordinary ones again. With hostMutex() held.
 static void release(const std::shared_ptr<Capture> &capture) {
   capture->graph.reset();
-  for (cudaStream_t captured : capture->streams) {
+  for (auto [captured, number] : capture->streams) {
     captured->capture.reset();
     captured->tails.clear();
   }
@@ -95,7 +95,7 @@ static bool isJoined(const Capture &capture) {
       for (cudaGraphNode_t dependency : node->dependencies)
         next.push_back(dependency);
   }
-  for (cudaStream_t stream : capture.streams)
+  for (auto [stream, number] : capture.streams)
     for (cudaGraphNode_t node : stream->tails)
       if (!before.count(node))
         return false;
@@ -120,7 +120,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle,
   capture->origin = stream;
   capture->mode = mode;
   capture->thread = std::this_thread::get_id();
-  capture->streams = {stream};
+  capture->streams = {{stream, 0}};
   stream->capture = capture;
   stream->tails.clear();
   captures().insert(capture);

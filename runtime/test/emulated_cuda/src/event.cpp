@@ -71,7 +71,8 @@ static cudaError_t joinCapture(cudaStream_t stream, cudaEvent_t event) {
   }
   if (!stream->capture) {
     stream->capture = event->capture;
-    stream->capture->streams.insert(stream);
+    size_t number = stream->capture->streams.size();
+    stream->capture->streams[stream] = number;
     stream->tails.clear();
   }
   for (cudaGraphNode_t node : event->nodes)

@@ -62,6 +62,7 @@ cudaError_t emulated_cuda::submitLocked(cudaStream_t stream,
       return cudaErrorStreamCaptureInvalidated;
     auto node = std::make_unique<CUgraphNode_st>();
     node->operation = std::move(operation);
+    node->lane = stream->capture->streams[stream];
     node->dependencies = std::move(stream->tails);
     stream->tails = {node.get()};
     stream->capture->graph->nodes.push_back(std::move(node));

@@ -12,6 +12,7 @@
 #include "device.h"
 #include "queue.h"
 
+#include <map>
 #include <memory>
 #include <set>
 #include <thread>
@@ -19,6 +20,8 @@
 
 struct CUgraphNode_st {
   emulated_cuda::Queue::Operation operation;
+  /// The number of the captured stream that it was given to; the origin's is 0.
+  size_t lane = 0;
   std::vector<cudaGraphNode_t> dependencies;
 };
 
@@ -37,8 +40,8 @@ struct Capture {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread;
   bool isInvalidated = false;
-  /// The origin, and those that wait for its events.
-  std::set<cudaStream_t> streams;
+  /// The origin, and those that wait for its events, with numbers from 0.
+  std::map<cudaStream_t, size_t> streams;
 };
 
 } // namespace emulated_cuda
