@@ -3,7 +3,8 @@
 """What PyTorch's communication hooks give: the real ones, on real processes.
 
 Four worker processes form a Gloo world once per test session; a case with W
-ranks runs on a process group of the first W of them. A worker calls the hooks
+ranks runs on a process group of the first W of them. On CUDA tensors (test/gpu)
+it is a NCCL world of as many as there is room for. A worker calls the hooks
 that ship with PyTorch, once per bucket, with an object that has the methods of
 torch.distributed.GradBucket (which Python cannot construct); test_oracle.py
 shows that this gives the bits of DistributedDataParallel itself.
@@ -27,30 +28,37 @@ from tensors import DTYPES, Tensor
 
 WORLD = 4
 TIMEOUT_S = 120
+# Where a worker's tensors lie.
+_DEVICE = "cpu"
 
 
 class Pool:
     """The worker processes. One job at a time; a worker that fails fails the
-    job with its traceback."""
+    job with its traceback. `variables(rank)` are set in a worker's environment
+    before it does anything."""
 
-    def __init__(self):
+    def __init__(self, world=WORLD, device="cpu", variables=lambda rank: {}):
+        self.world = world
         port = runner.free_port()
         # A fork server imports torch once for all four.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch.distributed"])
         self.workers = []
-        for rank in range(WORLD):
+        for rank in range(world):
             here, there = context.Pipe()
             process = context.Process(
-                target=_serve, args=(rank, port, there), daemon=True
+                target=_serve,
+                args=(rank, world, port, there, device, variables(rank)),
+                daemon=True,
             )
             process.start()
             there.close()
             self.workers.append((process, here))
 
-    def call(self, function, arguments, ranks=range(WORLD)):
-        """function(*arguments[rank]) on each of `ranks`; their results."""
-        ranks = list(ranks)
+    def call(self, function, arguments, ranks=None):
+        """function(*arguments[rank]) on each of `ranks` (default: all); their
+        results."""
+        ranks = list(range(self.world) if ranks is None else ranks)
         for rank in ranks:
             self.workers[rank][1].send((function, arguments[rank]))
         results, failures = [], []
@@ -72,6 +80,10 @@ class Pool:
             if process.is_alive():
                 process.kill()
 
+    def run_barrier(self):
+        """Shows that the world works."""
+        self.call("run_barrier", [()] * self.world)
+
     def run_buckets(self, world, jobs):
         """Runs hooks on ranks 0 … world−1. jobs: a list of (hook, mean, bucket
         tensors by rank). Returns the list of results by rank."""
@@ -84,7 +96,7 @@ class Pool:
         jobs = [(tuple(job[0] or whole), *job[1:]) for job in jobs]
         partitions = {job[0] for job in jobs}
         everyone = sorted({group for parts in partitions for group in parts})
-        self.call("make_groups", [(everyone,)] * WORLD)
+        self.call("make_groups", [(everyone,)] * self.world)
         arguments = []
         for rank in range(world):
             mine = []
@@ -104,7 +116,7 @@ class Pool:
         [rank][step][bucket] as Tensors). Per job: results in the same nesting,
         and snapshots [rank][step]."""
         ranks = tuple(range(world))
-        self.call("make_groups", [((ranks,),)] * WORLD)
+        self.call("make_groups", [((ranks,),)] * self.world)
         arguments = []
         for rank in ranks:
             mine = [
@@ -123,15 +135,21 @@ class Pool:
         return results
 
 
-def _serve(rank, port, pipe):
+def _serve(rank, world, port, pipe, device, variables):
+    global _DEVICE
+    os.environ.update(variables)
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    if device == "cuda":
+        _DEVICE = f"cuda:{rank % torch.cuda.device_count()}"
+        torch.cuda.set_device(_DEVICE)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     # Peers are processes of this machine; the name of the host need not resolve.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, rank=rank, world_size=world)
     worker = _Worker(rank)
     while True:
         try:
@@ -176,6 +194,11 @@ class _Worker:
     def __init__(self, rank):
         self.rank = rank
         self.groups = {}
+
+    def run_barrier(self):
+        import torch.distributed as dist
+
+        dist.barrier()
 
     def make_groups(self, members):
         import torch.distributed as dist
@@ -304,13 +327,14 @@ def _to_torch(dtype, data):
     import torch
 
     tensor = torch.from_numpy(np.array(data, order="C"))
-    return tensor.view(torch.bfloat16) if dtype == "bf16" else tensor
+    tensor = tensor.view(torch.bfloat16) if dtype == "bf16" else tensor
+    return tensor.to(_DEVICE)
 
 
 def _to_numpy(tensor):
     import torch
 
-    tensor = tensor.detach().contiguous()
+    tensor = tensor.detach().contiguous().cpu()
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.view(torch.int16)
         return tensor.numpy().view(DTYPES["bf16"][0])

@@ -75,9 +75,14 @@ def start(arguments, env=None):
         raise FileNotFoundError(
             f"expected ddphook-run at {tool()}; build it or set DDPHOOK_RUN"
         )
+    return start_command([tool(), *arguments], env)
+
+
+def start_command(command, env=None):
+    """The same for any tool."""
     mark = {MARK: uuid.uuid4().hex}
     process = subprocess.Popen(
-        [tool(), *map(str, arguments)],
+        [*map(str, command)],
         env=environment({**(env or {}), **mark}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

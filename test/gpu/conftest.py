@@ -1,0 +1,138 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Options and fixtures of the suite that runs on devices.
+
+  --device=NAME   cuda (default): PyTorch's hooks on CUDA tensors beside it;
+                  any other backend (cuda_emulated, guarded): on CPU tensors, Gloo
+  --modules=DIR   compiled modules (default: compiled when needed, and kept)
+  --record=DIR    compiles all modules of the chosen tests into DIR, runs nothing
+
+Without a GPU all tests are skipped, and fail where DDPHOOK_REQUIRE_GPU is 1.
+"""
+
+import importlib.metadata
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "parity"))
+
+import device as devices  # noqa: E402
+import oracle  # noqa: E402
+import powersgd_cases  # noqa: E402
+import runner  # noqa: E402
+
+# Ranks of the emulated devices.
+WORLD = 3
+# One algorithm and one protocol on both sides: both decide the order of sums.
+NCCL = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--device", default="cuda")
+    parser.addoption("--modules")
+    parser.addoption("--record")
+    parser.addoption("--worlds", help="numbers of ranks, as 1,2")
+
+
+def pytest_report_header(config):
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in ("torch", "numpy")
+    )
+    return [
+        f"device: {config.getoption('--device')}; oracle: {versions}",
+        f"seed: {runner.SEED} (DDPHOOK_TEST_SEED)",
+    ]
+
+
+def make_device(config):
+    record = config.getoption("--record")
+    directory = record or config.getoption("--modules")
+    if not directory:
+        directory = pathlib.Path(config.rootpath) / "build" / "device-modules"
+    return devices.Device(
+        config.getoption("--device"), devices.Modules(directory, bool(record))
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def device(request):
+    device = make_device(request.config)
+    if device.is_real:
+        os.environ.update(NCCL)
+        if device.gpus == 0 and not device.modules.record:
+            reason = "no GPU: nvidia-smi finds none"
+            if os.environ.get("DDPHOOK_REQUIRE_GPU") == "1":
+                pytest.fail(f"{reason}, and DDPHOOK_REQUIRE_GPU is 1")
+            pytest.skip(reason)
+    runner.start = device.start
+    return device
+
+
+PROBE = """ddp.process_group @dp
+func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
+  %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+"""
+
+
+def why_not_two_on_one_gpu(device, directory):
+    """Empty where NCCL allows it, ours and PyTorch's; else what they said."""
+    device.shares = True
+    directory = runner.Directory(directory)
+    directory.write_module(PROBE)
+    arguments = [directory.module, "--entry=step", "--inputs=random:1", "--ranks=2"]
+    try:
+        result = runner.finish(runner.start(arguments))
+        if result.code != 0:
+            return "ours: " + result.stderr.strip()
+        pool = oracle.Pool(2, "cuda", device.rank_variables)
+        try:
+            pool.run_barrier()
+        finally:
+            pool.close()
+    except (AssertionError, RuntimeError, TimeoutError, EOFError) as error:
+        return f"PyTorch's: {error}"
+    return ""
+
+
+@pytest.fixture(scope="session")
+def worlds(request, device, tmp_path_factory):
+    """The numbers of ranks that there is room for."""
+    chosen = request.config.getoption("--worlds")
+    if chosen:
+        return [int(world) for world in chosen.split(",")]
+    if not device.is_real or device.modules.record:
+        return list(range(1, WORLD + 1))
+    if device.gpus > 1:
+        return [1, 2] + ([4] if device.gpus >= 4 else [])
+    path = device.modules.path(PROBE, "")
+    assert path.exists() or device.modules.canCompile, f"{path} is missing"
+    if not path.exists():
+        devices.compile_module(PROBE, "", path)
+    reason = why_not_two_on_one_gpu(device, tmp_path_factory.mktemp("probe"))
+    if not reason:
+        return [1, 2]
+    device.shares = False
+    print(f"\none rank only: two cannot share the GPU; {reason}", file=sys.stderr)
+    return [1]
+
+
+@pytest.fixture(scope="session")
+def pool(device, worlds):
+    if device.is_real:
+        pool = oracle.Pool(max(worlds), "cuda", device.rank_variables)
+    else:
+        pool = oracle.Pool()
+    yield pool
+    pool.close()
+
+
+def pytest_terminal_summary(terminalreporter):
+    for kind, deviations in sorted(powersgd_cases.MEASURED.items()):
+        numbers = ", ".join(f"{k} {v:.1e}" for k, v in sorted(deviations.worst.items()))
+        terminalreporter.line(f"PowerSGD, {kind}, largest deviations: {numbers}")

@@ -1,0 +1,136 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The device that test/gpu runs on, and the modules that were compiled for it.
+
+The helpers of test/parity start ddphook-run on a module's text. Here the same
+calls start ddphook-exec on a shared object instead, since a machine with a GPU
+may have no compiler: a module is found by a hash of its text and its options.
+`pytest test/gpu --record=DIR` compiles them, with ddphook-cc, and runs nothing.
+
+Environment: DDPHOOK_CC and DDPHOOK_EXEC name the tools (default: those of build/
+in this checkout).
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import runner
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Whatever the machine that compiles is.
+MARCH = "x86-64-v3"
+LAUNCHER = pathlib.Path(__file__).with_name("launch_ranks.py")
+
+
+def tool(variable, name):
+    path = os.environ.get(variable, str(ROOT / "build" / "bin" / name))
+    if not os.access(path, os.X_OK):
+        raise FileNotFoundError(f"expected {name} at {path}; set {variable}")
+    return path
+
+
+def module_name(text, pipeline):
+    key = json.dumps([text, pipeline]).encode()
+    return hashlib.sha256(key).hexdigest()[:24]
+
+
+def compile_module(text, pipeline, path):
+    source = path.with_suffix(".mlir")
+    source.write_text(text)
+    command = [tool("DDPHOOK_CC", "ddphook-cc"), source, "-o", path, "--shared"]
+    command += ["--device=cuda", f"--march={MARCH}"]
+    if pipeline:
+        command.append(f"--ddp-pipeline={pipeline}")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stderr}"
+
+
+class Modules:
+    """A directory of compiled modules: `DIR/HASH.so`, each with the text and the
+    options it was made from beside it. Where there is no directory to read, it
+    compiles what is asked for."""
+
+    def __init__(self, directory, record):
+        self.directory, self.record = pathlib.Path(directory), record
+        self.canCompile = record or not (self.directory / "COMPLETE").exists()
+        self.directory.mkdir(parents=True, exist_ok=True)
+
+    def path(self, text, pipeline):
+        return self.directory / f"{module_name(text, pipeline)}.so"
+
+    def require(self, text, pipeline=""):
+        """To be called first by every test, with the module it will run."""
+        path = self.path(text, pipeline)
+        if self.canCompile and not path.exists():
+            compile_module(text, pipeline, path)
+            path.with_suffix(".json").write_text(
+                json.dumps({"pipeline": pipeline, "march": MARCH}, indent=2)
+            )
+        if self.record:
+            pytest.skip("recorded")
+        assert path.exists(), (
+            f"{path} is missing: the modules were recorded from other sources"
+        )
+
+
+class Device:
+    def __init__(self, name, modules):
+        self.name, self.modules = name, modules
+        self.gpus = count_gpus() if name == "cuda" else 0
+        # Runs with more ranks than GPUs, each with variables of its own.
+        self.shares = False
+
+    @property
+    def is_real(self):
+        return self.name == "cuda"
+
+    def rank_variables(self, rank):
+        """What lets NCCL put several ranks on one GPU."""
+        if not self.shares:
+            return {}
+        return {
+            "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+            "NCCL_HOSTID": f"ddphook-test-{rank}",
+            "NCCL_SOCKET_IFNAME": "lo",
+            "NCCL_MAX_CTAS": "8",
+        }
+
+    def start(self, arguments, env=None):
+        """In place of runner.start: the same flags on this device."""
+        flags, pipeline, ranks = [], "", None
+        source, *rest = map(str, arguments)
+        for flag in rest:
+            if flag.startswith("--ddp-pipeline="):
+                pipeline = flag.split("=", 1)[1]
+            elif flag.startswith("--ranks=") and self.shares:
+                ranks = int(flag.split("=", 1)[1])
+            else:
+                flags.append(flag)
+        path = self.modules.path(pathlib.Path(source).read_text(), pipeline)
+        command = [tool("DDPHOOK_EXEC", "ddphook-exec"), path]
+        command += [f"--device={self.name}", *flags]
+        variables = dict(env or {})
+        if ranks is not None and ranks > max(self.gpus, 1):
+            each = [json.dumps(self.rank_variables(rank)) for rank in range(ranks)]
+            command = [sys.executable, LAUNCHER, runner.free_port(), *each, "--"] + command
+        elif ranks is not None:
+            command.append(f"--ranks={ranks}")
+        return runner.start_command(command, variables)
+
+
+def count_gpus():
+    """As the driver counts them: torch is not imported here."""
+    if not shutil.which("nvidia-smi"):
+        return 0
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed.returncode == 0 and visible is not None:
+        return min(len(lines), len([part for part in visible.split(",") if part]))
+    return len(lines) if listed.returncode == 0 else 0
