@@ -43,9 +43,6 @@
 
 #include "emulated_cuda/types.h"
 
-/// Code that has to know can ask.
-#define EMULATED_CUDA 1
-
 #ifdef __cplusplus
 #define EMULATED_CUDA_DEFAULT(value) = value
 extern "C" {

@@ -52,6 +52,11 @@ void BlockRunner::run(const Kernel &launched, dim3 grid, dim3 block,
   gridDim = grid;
   blockDim = block;
   threads = block.x * block.y * block.z;
+  // Of exactly that size, so that ASan sees a kernel that leaves it.
+  void *memory = nullptr;
+  if (dynamicBytes > 0 && posix_memalign(&memory, 128, dynamicBytes) != 0)
+    fail("no memory for %zu bytes of shared memory", dynamicBytes);
+  shared.reset(memory);
   const size_t blocks = static_cast<size_t>(grid.x) * grid.y * grid.z;
   for (size_t i = 0; i < blocks; ++i) {
     size_t number = reverse ? blocks - 1 - i : i;
@@ -64,23 +69,13 @@ void BlockRunner::run(const Kernel &launched, dim3 grid, dim3 block,
     race_detector::acquire(&blockEnd);
   }
   kernel = nullptr;
+  shared.reset();
 }
 
 void BlockRunner::poisonShared(const Kernel &launched, size_t dynamicBytes) {
   poisonModuleShared(launched.sharedBegin, launched.sharedEnd);
-  constexpr size_t alignment = 128;
-  if (sharedCapacity < dynamicBytes) {
-    sharedBytes.reset(new char[dynamicBytes + alignment]);
-    sharedCapacity = dynamicBytes;
-  }
-  shared = nullptr;
-  if (dynamicBytes > 0) {
-    size_t misplaced =
-        reinterpret_cast<uintptr_t>(sharedBytes.get()) % alignment;
-    // At the end of the buffer only the alignment's rest is unused.
-    shared = sharedBytes.get() + (misplaced ? alignment - misplaced : 0);
-    std::memset(shared, 0xff, dynamicBytes);
-  }
+  if (shared)
+    std::memset(shared.get(), 0xff, dynamicBytes);
 }
 
 void BlockRunner::runBlock() {

@@ -16,6 +16,7 @@
 #include "cuda_runtime.h"
 #include "fiber.h"
 
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -38,7 +39,7 @@ public:
   const WarpValues &waitForWarp(unsigned mask, unsigned long long value,
                                 const Place &place);
   unsigned laneId() const { return current->index % 32; }
-  void *dynamicShared() const { return shared; }
+  void *dynamicShared() const { return shared.get(); }
 
 private:
   /// A fiber with the thread that it is running.
@@ -102,9 +103,10 @@ private:
   char blockBegin = 0;
   char blockEnd = 0;
 
-  std::unique_ptr<char[]> sharedBytes;
-  size_t sharedCapacity = 0;
-  void *shared = nullptr;
+  struct Free {
+    void operator()(void *memory) const { std::free(memory); }
+  };
+  std::unique_ptr<void, Free> shared;
 };
 
 } // namespace emulated_cuda
