@@ -19,6 +19,10 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
+/// The cost of One-Shot Bufferize grows with the cube of an `scf.if`'s results.
+/// Sixteen buckets are enough to find work for one that travels.
+static constexpr size_t kMaxMembers = 16;
+
 /// Whether two values are certainly the same: one value, or made of the same
 /// values in the same way. Goes no deeper than conditions are.
 static bool isSameValue(Value a, Value b, unsigned depth = 4) {
@@ -106,7 +110,8 @@ public:
   }
   /// Members keep their order, so that their effects do not matter.
   bool canJoin(scf::IfOp op) const {
-    return isSameValue(scf::IfOp(members.front()).getCondition(),
+    return members.size() < kMaxMembers &&
+           isSameValue(scf::IfOp(members.front()).getCondition(),
                        op.getCondition()) &&
            !ofMembers.isUsedBy(op) && !ofBehind.isKeptBy(op);
   }

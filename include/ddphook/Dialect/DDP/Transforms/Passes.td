@@ -343,7 +343,8 @@ def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
     side effects.
 
     An `scf.if` that depends on the result of an earlier one, or on a state that
-    is written in between, is not joined with it.
+    is written in between, is not joined with it; and no more than 16 become one,
+    since bufferization takes long for more.
 
     Before:
 
