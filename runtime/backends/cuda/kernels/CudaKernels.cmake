@@ -10,7 +10,7 @@ function(ddphook_add_cuda_kernels name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "EMULATED" "" "")
   set(dir ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
   set(runtime ${dir}/../../..)
-  file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.cu)
+  file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.cu ${dir}/*.cpp)
   set(sources)
   if(arg_EMULATED)
     # Other names, so that the same file may be CUDA in this build too.

@@ -51,12 +51,25 @@ cudaError_t launch(cudaStream_t stream, int64_t blocks, int threads,
                             static_cast<Parameters>(arguments)...);
 }
 
+/// The same number, of which the compiler does not know where it comes from: it
+/// cannot keep an address for each of its uses from one iteration to the next.
+__device__ __forceinline__ int64_t opaque(int64_t value) {
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+l"(value));
+#endif
+  return value;
+}
+
 /// `kCount` elements that are loaded and stored at once, where their address
 /// allows that.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T elements[kCount];
 };
+
+/// How many elements of a type have 16 bytes.
+template <class T>
+constexpr int kPackLength = static_cast<int>(16 / sizeof(T));
 
 template <int kCount, class T>
 __host__ __device__ __forceinline__ bool isAlignedForPacks(const T *p) {

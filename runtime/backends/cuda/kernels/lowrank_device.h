@@ -1,0 +1,90 @@
+//===- lowrank_device.h - device code of several stages ---------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the kernels of low-rank compression share: loading parts of factors and
+// of rows.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H
+
+#include "launch.h"
+#include "lowrank_stages.h"
+
+namespace ddphook::cuda {
+
+/// Calls fn(std::integral_constant<int, bucket>()).
+template <class Fn>
+cudaError_t withBucket(int bucket, const Fn &fn) {
+  switch (bucket) {
+  case 1:
+    return fn(std::integral_constant<int, 1>());
+  case 2:
+    return fn(std::integral_constant<int, 2>());
+  case 4:
+    return fn(std::integral_constant<int, 4>());
+  case 8:
+    return fn(std::integral_constant<int, 8>());
+  case 16:
+    return fn(std::integral_constant<int, 16>());
+  case 32:
+    return fn(std::integral_constant<int, 32>());
+  }
+  return cudaErrorInvalidValue;
+}
+
+/// Copies part of a factor (rows x rank, row-major) into shared memory, column
+/// by column: rows first … first + kRows - 1 and columns from k0 on, zeros
+/// where there are none. Columns are kStride numbers apart.
+template <class Element, int kRows, int kColumns, int kStride>
+__device__ __forceinline__ void
+stageColumns(const ElemOf<Element> *factor, int64_t rows, int64_t rank,
+             int64_t first, int64_t k0, ComputeOf<Element> *chunk) {
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kColumns;
+       i += kThreads) {
+    const int j = i / kColumns, k = i % kColumns;
+    ComputeOf<Element> value = 0;
+    if (first + j < rows && k0 + k < rank)
+      value = Element::widen(factor[(first + j) * rank + k0 + k]);
+    chunk[k * kStride + j] = value;
+  }
+}
+
+/// Elements of a row of M, as many as a lane has; zeros from `count` on. With
+/// `isAligned` there are all or none.
+template <int kLength, class T>
+__device__ __forceinline__ Pack<T, kLength> loadRow(const T *p, int64_t count,
+                                                    bool isAligned) {
+  Pack<T, kLength> pack = {};
+  if (isAligned) {
+    if (count > 0)
+      pack = loadPack<kLength>(p, true);
+  } else {
+#pragma unroll
+    for (int v = 0; v < kLength; ++v)
+      if (v < count)
+        pack.elements[v] = p[v];
+  }
+  return pack;
+}
+
+template <int kLength, class T>
+__device__ __forceinline__ void storeRow(T *p, const Pack<T, kLength> &pack,
+                                         int64_t count, bool isAligned) {
+  if (isAligned) {
+    if (count > 0)
+      storePack(p, pack, true);
+  } else {
+#pragma unroll
+    for (int v = 0; v < kLength; ++v)
+      if (v < count)
+        p[v] = pack.elements[v];
+  }
+}
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H

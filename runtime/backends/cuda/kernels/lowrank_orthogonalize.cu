@@ -1,0 +1,351 @@
+//===- lowrank_orthogonalize.cu - orthonormal columns ---------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Modified Gram-Schmidt and Householder QR, as the host backend's lowrank.h
+// defines them, one block a factor. The columns, each contiguous, are in shared
+// memory if they fit and else in scratch memory. Element i of every column
+// belongs to thread i mod threads, so that only sums, and what is read of other
+// threads' elements, need barriers.
+//
+//===----------------------------------------------------------------------===//
+#include "lowrank_device.h"
+#include "reductions.h"
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+namespace {
+
+/// Columns whose inner products with one are summed at once.
+constexpr int kDots = 8;
+constexpr int kMostThreads = 512;
+
+/// Shared memory beside the factor, in numbers, and in indices.
+constexpr int kRoom = blockSumRoom(kDots);
+constexpr int kIndexRoom = 32;
+
+template <class Element>
+struct OrthogonalizeArguments {
+  using T = ComputeOf<Element>;
+  const MatrixEntry *matrices;
+  const ElemOf<Element> *in;
+  ElemOf<Element> *out;
+  T *work;
+  /// Numbers of shared memory for the factor.
+  int64_t sharedNumbers;
+  double epsilon;
+  bool isP;
+  bool unitColumns;
+};
+
+/// A block's columns, with their arithmetic on the block's threads.
+template <class Element>
+struct Columns {
+  using T = ComputeOf<Element>;
+
+  __device__ T *column(int64_t k) const { return columns + k * stride; }
+  /// The first element from `begin` on that is the calling thread's.
+  __device__ int64_t mine(int64_t begin) const {
+    const int64_t i = begin - begin % blockDim.x + threadIdx.x;
+    return i < begin ? i + blockDim.x : i;
+  }
+
+  /// Calls fn(i) for the thread's elements of begin … rows - 1.
+  template <class Fn>
+  __device__ __forceinline__ void forMine(int64_t begin, const Fn &fn) const {
+#pragma unroll 1
+    for (int64_t i = mine(begin); i < rows; i += blockDim.x)
+      fn(i);
+  }
+
+  /// The sum of squares from element `begin` on.
+  __device__ T squares(const T *column, int64_t begin) const {
+    T sum = 0;
+    forMine(begin,
+            [&](int64_t i) { sum = multiplyAdd(column[i], column[i], sum); });
+    return sumOverBlock(sum, room);
+  }
+
+  __device__ void gramSchmidt(double epsilon, bool unitColumns) const;
+  __device__ void makeUnitColumn(int64_t k) const;
+  __device__ void householder() const;
+  __device__ T makeReflector(T *column, int64_t k) const;
+  __device__ void reflectLater(int64_t k, T tau) const;
+  template <int kCount>
+  __device__ void reflect(T *first, const T *reflector, int64_t k, T tau,
+                          int count) const;
+
+  T *columns;
+  /// `count` scalars, written by the first thread.
+  T *tau;
+  int64_t stride;
+  int64_t rows;
+  int64_t count;
+  T *room;
+  int64_t *indexRoom;
+};
+
+/// Replaces column k by a unit vector without its projection on the columns
+/// before it, which are orthonormal; the one of which most is left.
+template <class Element>
+__device__ void Columns<Element>::makeUnitColumn(int64_t k) const {
+  T least = static_cast<T>(INFINITY);
+  int64_t best = 0;
+  forMine(0, [&](int64_t i) {
+    T sum = 0;
+    for (int64_t l = 0; l < k; ++l)
+      sum += column(l)[i] * column(l)[i];
+    if (sum < least) {
+      least = sum;
+      best = i;
+    }
+  });
+  minOverBlock(least, best, room, indexRoom);
+  T *target = column(k);
+  forMine(0, [&](int64_t i) {
+    T value = i == best ? T(1) : T(0);
+    for (int64_t l = 0; l < k; ++l)
+      value = multiplyAdd(-column(l)[best], column(l)[i], value);
+    target[i] = value;
+  });
+  const T norm = std::sqrt(squares(target, 0));
+  forMine(0,
+          [&](int64_t i) { target[i] = roundTo<Element>(target[i] / norm); });
+}
+
+template <class Element>
+__device__ void Columns<Element>::gramSchmidt(double epsilon,
+                                              bool unitColumns) const {
+#pragma unroll 1
+  for (int64_t k = 0; k < count; ++k) {
+    T *current = column(k);
+    T norm = roundTo<Element>(std::sqrt(squares(current, 0)));
+    if (unitColumns && norm == 0) {
+      makeUnitColumn(k);
+    } else {
+      if (epsilon != 0)
+        norm = roundTo<Element>(norm + static_cast<T>(epsilon));
+      forMine(0, [&](int64_t i) {
+        current[i] = roundTo<Element>(current[i] / norm);
+      });
+    }
+#pragma unroll 1
+    for (int64_t l = k + 1; l < count; l += kDots) {
+      const int together =
+          static_cast<int>(count - l < kDots ? count - l : kDots);
+      T factors[kDots] = {};
+      forMine(0, [&](int64_t i) {
+#pragma unroll
+        for (int c = 0; c < kDots; ++c)
+          if (c < together)
+            factors[c] += roundTo<Element>(current[i] * column(l + c)[i]);
+      });
+      sumOverBlock<kDots>(factors, room);
+#pragma unroll
+      for (int c = 0; c < kDots; ++c) {
+        if (c >= together)
+          continue;
+        const T factor = roundTo<Element>(factors[c]);
+        T *later = column(l + c);
+        forMine(0, [&](int64_t i) {
+          later[i] = roundTo<Element>(later[i] -
+                                      roundTo<Element>(factor * current[i]));
+        });
+      }
+    }
+  }
+}
+
+/// Makes the reflector of a column with its pivot at `k`, as LAPACK's larfg:
+/// H = I - tau·v·vᵀ. v replaces the column from its pivot, which is 1, on.
+template <class Element>
+__device__ typename Columns<Element>::T
+Columns<Element>::makeReflector(T *column, int64_t k) const {
+  // Between these bounds squares have lost nothing that matters.
+  constexpr bool isFloat = sizeof(T) == 4;
+  constexpr T tiny = static_cast<T>(isFloat ? 1e-30 : 1e-280);
+  constexpr T huge = static_cast<T>(isFloat ? 1e+30 : 1e+280);
+  T below = squares(column, k + 1);
+  T pivot = column[k];
+  bool isZero = false;
+  if (!(below >= tiny && below <= huge && pivot * pivot <= huge)) {
+    T nonZeros = 0, largest = 0;
+    forMine(k, [&](int64_t i) {
+      const T magnitude = std::fabs(column[i]);
+      nonZeros += i > k && column[i] != 0 ? T(1) : T(0);
+      largest = magnitude > largest ? magnitude : largest;
+    });
+    isZero = sumOverBlock(nonZeros, room) == 0;
+    largest = maxOverBlock(largest, room);
+    if (!isZero && largest > 0 && std::isfinite(largest)) {
+      // A power of two, so that squares neither overflow nor vanish; the
+      // reflector stays the same.
+      const int exponent = std::ilogb(largest);
+      forMine(k,
+              [&](int64_t i) { column[i] = std::ldexp(column[i], -exponent); });
+      below = squares(column, k + 1);
+      pivot = column[k];
+    }
+  }
+  T tau = 0;
+  __syncthreads();
+  if (!isZero) {
+    const double wide = pivot;
+    const double norm = std::sqrt(wide * wide + static_cast<double>(below));
+    const double beta = -std::copysign(norm, wide);
+    tau = static_cast<T>((beta - wide) / beta);
+    const T factor = static_cast<T>(1 / (wide - beta));
+    forMine(k + 1, [&](int64_t i) { column[i] *= factor; });
+  }
+  if (mine(k) == k)
+    column[k] = 1;
+  return tau;
+}
+
+/// Applies the reflector to `count` <= kCount columns from `first` on.
+template <class Element>
+template <int kCount>
+__device__ void Columns<Element>::reflect(T *first, const T *reflector,
+                                          int64_t k, T tau, int count) const {
+  T dots[kCount] = {};
+  forMine(k, [&](int64_t i) {
+    const T v = reflector[i];
+#pragma unroll
+    for (int c = 0; c < kCount; ++c)
+      if (c < count)
+        dots[c] = multiplyAdd(first[c * stride + i], v, dots[c]);
+  });
+  sumOverBlock<kCount>(dots, room);
+  forMine(k, [&](int64_t i) {
+    const T v = reflector[i];
+#pragma unroll
+    for (int c = 0; c < kCount; ++c)
+      if (c < count)
+        first[c * stride + i] =
+            multiplyAdd(-tau * dots[c], v, first[c * stride + i]);
+  });
+}
+
+/// Applies reflector k to the columns after it.
+template <class Element>
+__device__ void Columns<Element>::reflectLater(int64_t k, T tau) const {
+#pragma unroll 1
+  for (int64_t l = k + 1; l < count; l += kDots) {
+    const int64_t left = count - l;
+    if (left <= kDots / 2)
+      reflect<kDots / 2>(column(l), column(k), k, tau, static_cast<int>(left));
+    else
+      reflect<kDots>(column(l), column(k), k, tau,
+                     static_cast<int>(left < kDots ? left : kDots));
+  }
+}
+
+/// LAPACK's geqr2 and org2r.
+template <class Element>
+__device__ void Columns<Element>::householder() const {
+#pragma unroll 1
+  for (int64_t k = 0; k < count; ++k) {
+    const T scalar = makeReflector(column(k), k);
+    if (threadIdx.x == 0)
+      tau[k] = scalar;
+    if (scalar != 0)
+      reflectLater(k, scalar);
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int64_t k = count; k-- > 0;) {
+    const T scalar = tau[k];
+    if (scalar != 0)
+      reflectLater(k, scalar);
+    T *current = column(k);
+    forMine(0, [&](int64_t i) {
+      current[i] = i < k ? T(0) : i == k ? 1 - scalar : -scalar * current[i];
+    });
+  }
+}
+
+/// `kIsReflected`: Householder for ranks above 2.
+template <class Element, bool kIsReflected>
+__global__ void __launch_bounds__(kMostThreads, 1)
+    orthogonalizeFactors(OrthogonalizeArguments<Element> a) {
+  using T = ComputeOf<Element>;
+  const MatrixEntry matrix = a.matrices[blockIdx.x];
+  const int64_t rows = a.isP ? matrix.rows : matrix.columns;
+  const int64_t offset = a.isP ? matrix.pOffset : matrix.qOffset;
+  const int64_t rank = matrix.rank, size = rows * rank;
+  if (size == 0)
+    return;
+  Columns<Element> work;
+  int64_t *shared = dynamicShared<int64_t>();
+  work.indexRoom = shared;
+  work.room = reinterpret_cast<T *>(shared + kIndexRoom);
+  // Odd: elements of one row lie in different banks.
+  work.stride = rows | 1;
+  work.rows = rows;
+  // No direction is left for columns beyond the number of rows.
+  work.count = rows < rank ? rows : rank;
+  const bool isShared = (work.stride + 1) * work.count <= a.sharedNumbers;
+  work.columns = isShared ? work.room + kRoom : a.work + matrix.workOffset;
+  work.tau = work.columns + work.stride * work.count;
+
+  for (int64_t i = threadIdx.x; i < size; i += blockDim.x)
+    if (i % rank < work.count)
+      work.column(i % rank)[i / rank] = Element::widen(a.in[offset + i]);
+  __syncthreads();
+  if (kIsReflected && rank > 2)
+    work.householder();
+  else
+    work.gramSchmidt(a.epsilon, a.unitColumns);
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < size; i += blockDim.x)
+    a.out[offset + i] = Element::narrow(
+        i % rank < work.count ? work.column(i % rank)[i / rank] : T(0));
+}
+
+/// Calls fn(kernel) with the kernel of a type.
+template <class Fn>
+cudaError_t withKernel(Dtype type, const Fn &fn) {
+  return withElement(type, [&](auto element) {
+    using Element = decltype(element);
+    return fn(element,
+              orthogonalizeFactors<Element, sizeof(ElemOf<Element>) != 2>);
+  });
+}
+
+} // namespace
+
+int64_t ddphook::cuda::orthogonalizeRoomBytes(Dtype type) {
+  return kIndexRoom * int64_t(sizeof(int64_t)) + kRoom * computeSize(type);
+}
+
+cudaError_t ddphook::cuda::allowOrthogonalizeShared(Dtype type, int64_t bytes) {
+  return withKernel(type, [&](auto, auto kernel) {
+    return cudaFuncSetAttribute(kernel,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                static_cast<int>(bytes));
+  });
+}
+
+cudaError_t ddphook::cuda::launchOrthogonalize(const StageLaunch &stage,
+                                               const Orthogonalize &arguments) {
+  if (stage.blocks == 0)
+    return cudaSuccess;
+  return withKernel(stage.type, [&](auto element, auto kernel) {
+    using Element = decltype(element);
+    using T = ComputeOf<Element>;
+    const OrthogonalizeArguments<Element> values = {
+        stage.matrices,
+        static_cast<const ElemOf<Element> *>(arguments.in),
+        static_cast<ElemOf<Element> *>(arguments.out),
+        static_cast<T *>(arguments.work),
+        arguments.sharedBytes / int64_t(sizeof(T)),
+        arguments.epsilon,
+        arguments.isP,
+        arguments.unitColumns};
+    return launch(stage.stream, stage.blocks, arguments.threads,
+                  orthogonalizeRoomBytes(stage.type) + arguments.sharedBytes,
+                  kernel, values);
+  });
+}

@@ -1,0 +1,245 @@
+//===- lowrank_reconstruct.cu - out = P·Qᵀ, the error, and the rest -------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A block has a panel of columns, as wide as a warp's load, and a range of
+// rows, of which each warp takes four at a time. The panel's part of Q and the
+// rows' of P are in shared memory, column by column, so that one load of each
+// serves sixteen products. One kernel for every rank; above 32 columns, the
+// factors are loaded in turns.
+//
+// The order of additions: from the first column of the factors to the last.
+//
+//===----------------------------------------------------------------------===//
+#include "lowrank_device.h"
+
+#include <algorithm>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+namespace {
+
+template <class Element>
+struct ReconstructArguments {
+  using Elem = ElemOf<Element>;
+  const MatrixEntry *matrices;
+  const ddphook_piece_t *pieces;
+  const Tile *tiles;
+  const Elem *p;
+  const Elem *q;
+  const Elem *rest;
+  const Elem *m;
+  Elem *out;
+  Elem *err;
+  ComputeOf<Element> divisor;
+  bool isDivided;
+
+  /// m - product / divisor, each rounded.
+  __device__ __forceinline__ Elem error(Elem x, Elem product) const {
+    if (isDivided)
+      product = divideElement<Element>(product, divisor);
+    return subtractElements<Element>(x, product);
+  }
+};
+
+template <class T>
+struct ReconstructShape {
+  static constexpr int kLength = laneColumns(sizeof(T));
+  static constexpr int kPanel = 32 * kLength;
+  static constexpr int kRows = kWarps * kReconstructRows;
+  // Not all columns begin in the same bank; packs stay aligned.
+  static constexpr int kPanelStride = kPanel + kLength;
+  static constexpr int kRowStride = kRows + kReconstructRows;
+
+  static constexpr int64_t sharedBytes(int64_t columns) {
+    return columns * (kPanelStride + kRowStride) * int64_t(sizeof(T));
+  }
+};
+
+template <class Element>
+__device__ void scatterPiece(const ReconstructArguments<Element> &a,
+                             const Tile &tile) {
+  using Elem = ElemOf<Element>;
+  constexpr int kLength = kPackLength<Elem>;
+  const ddphook_piece_t piece = a.pieces[-1 - tile.matrix];
+  const Elem *rest = a.rest + piece.rest_offset;
+  const Elem *m = a.err ? a.m + piece.offset : nullptr;
+  Elem *err = a.err ? a.err + piece.offset : nullptr;
+  Elem *out = a.out + piece.offset;
+  const bool isAligned =
+      isAlignedForPacks<kLength>(rest) && isAlignedForPacks<kLength>(out) &&
+      (!err ||
+       (isAlignedForPacks<kLength>(m) && isAlignedForPacks<kLength>(err)));
+  for (int64_t i = tile.begin + int64_t(threadIdx.x) * kLength; i < tile.end;
+       i += kThreads * kLength) {
+    const int64_t count = tile.end - i;
+    const bool isWhole = isAligned && count >= kLength;
+    const Pack<Elem, kLength> x = loadRow<kLength>(rest + i, count, isWhole);
+    if (err) {
+      Pack<Elem, kLength> y = loadRow<kLength>(m + i, count, isWhole);
+#pragma unroll
+      for (int v = 0; v < kLength; ++v)
+        y.elements[v] = a.error(y.elements[v], x.elements[v]);
+      storeRow(err + i, y, count, isWhole);
+    }
+    storeRow(out + i, x, count, isWhole);
+  }
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kThreads, 2)
+    reconstructTiles(ReconstructArguments<Element> a, int together) {
+  using T = ComputeOf<Element>;
+  using Elem = ElemOf<Element>;
+  using Shape = ReconstructShape<T>;
+  constexpr int kLength = Shape::kLength, kRows = kReconstructRows;
+  const Tile tile = a.tiles[blockIdx.x];
+  if (tile.matrix < 0)
+    return scatterPiece<Element>(a, tile);
+  const MatrixEntry matrix = a.matrices[tile.matrix];
+  const Elem *p = a.p + matrix.pOffset, *q = a.q + matrix.qOffset;
+  T *panel = dynamicShared<T>();
+  T *rows = panel + together * Shape::kPanelStride;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int64_t column = tile.column + lane * kLength;
+  const int64_t count = matrix.columns - column;
+  const Elem *m = a.err ? a.m + matrix.offset : nullptr;
+  Elem *err = a.err ? a.err + matrix.offset : nullptr;
+  Elem *out = a.out + matrix.offset;
+  const bool isAligned =
+      matrix.columns % kLength == 0 && isAlignedForPacks<kLength>(out) &&
+      (!err ||
+       (isAlignedForPacks<kLength>(m) && isAlignedForPacks<kLength>(err)));
+
+#pragma unroll 1
+  for (int64_t first = tile.begin; first < tile.end; first += Shape::kRows) {
+    T products[kRows][kLength];
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+#pragma unroll
+      for (int v = 0; v < kLength; ++v)
+        products[b][v] = 0;
+    }
+#pragma unroll 1
+    for (int64_t k0 = 0; k0 < matrix.rank; k0 += together) {
+      const int columns = static_cast<int>(
+          matrix.rank - k0 < together ? matrix.rank - k0 : together);
+      __syncthreads();
+      // A rank that is loaded at once stays from the first rows to the last.
+      if (first == tile.begin || matrix.rank > together)
+        for (int i = static_cast<int>(threadIdx.x); i < columns * Shape::kPanel;
+             i += kThreads) {
+          const int j = i / columns, k = i % columns;
+          T value = 0;
+          if (tile.column + j < matrix.columns)
+            value = Element::widen(q[(tile.column + j) * matrix.rank + k0 + k]);
+          panel[k * Shape::kPanelStride + j] = value;
+        }
+      for (int i = static_cast<int>(threadIdx.x); i < columns * Shape::kRows;
+           i += kThreads) {
+        const int j = i / columns, k = i % columns;
+        T value = 0;
+        if (first + j < tile.end)
+          value = Element::widen(p[(first + j) * matrix.rank + k0 + k]);
+        rows[k * Shape::kRowStride + j] = value;
+      }
+      __syncthreads();
+      auto load = [&](int k, T(&x)[kRows], Pack<T, kLength> &y) {
+#pragma unroll
+        for (int b = 0; b < kRows; b += kPackLength<T>) {
+          const Pack<T, kPackLength<T>> part = loadPack<kPackLength<T>>(
+              rows + k * Shape::kRowStride + warp * kRows + b, true);
+#pragma unroll
+          for (int i = 0; i < kPackLength<T>; ++i)
+            x[b + i] = part.elements[i];
+        }
+        y = loadPack<kLength>(panel + k * Shape::kPanelStride + lane * kLength,
+                              true);
+      };
+      T x[kRows];
+      Pack<T, kLength> y;
+      int k = 0;
+      if (k0 == 0) {
+        // A product alone: 0 + -0 would lose the sign.
+        load(0, x, y);
+#pragma unroll
+        for (int b = 0; b < kRows; ++b) {
+#pragma unroll
+          for (int v = 0; v < kLength; ++v)
+            products[b][v] = x[b] * y.elements[v];
+        }
+        k = 1;
+      }
+#pragma unroll 2
+      for (; k < columns; ++k) {
+        load(k, x, y);
+#pragma unroll
+        for (int b = 0; b < kRows; ++b) {
+#pragma unroll
+          for (int v = 0; v < kLength; ++v)
+            products[b][v] = multiplyAdd(x[b], y.elements[v], products[b][v]);
+        }
+      }
+    }
+
+    const int64_t row = first + warp * kRows;
+    const int64_t start = opaque(row * matrix.columns + column);
+    Pack<Elem, kLength> errors[kRows];
+    if (err) {
+#pragma unroll
+      for (int b = 0; b < kRows; ++b)
+        errors[b] = loadRow<kLength>(m + start + b * matrix.columns,
+                                     row + b < tile.end ? count : 0, isAligned);
+    }
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+      const int64_t here = row + b < tile.end ? count : 0;
+      Pack<Elem, kLength> product;
+#pragma unroll
+      for (int v = 0; v < kLength; ++v)
+        product.elements[v] = Element::narrow(products[b][v]);
+      if (err) {
+#pragma unroll
+        for (int v = 0; v < kLength; ++v)
+          errors[b].elements[v] =
+              a.error(errors[b].elements[v], product.elements[v]);
+        storeRow(err + start + b * matrix.columns, errors[b], here, isAligned);
+      }
+      storeRow(out + start + b * matrix.columns, product, here, isAligned);
+    }
+  }
+}
+
+} // namespace
+
+cudaError_t ddphook::cuda::launchReconstruct(const StageLaunch &stage,
+                                             const StepArrays &arrays,
+                                             int64_t divisor) {
+  if (stage.blocks == 0)
+    return cudaSuccess;
+  return withElement(stage.type, [&](auto element) {
+    using Element = decltype(element);
+    using Elem = ElemOf<Element>;
+    using T = ComputeOf<Element>;
+    const ReconstructArguments<Element> arguments = {
+        stage.matrices,
+        stage.pieces,
+        stage.tiles,
+        static_cast<const Elem *>(arrays.pIn),
+        static_cast<const Elem *>(arrays.q),
+        static_cast<const Elem *>(arrays.rest),
+        static_cast<const Elem *>(arrays.g),
+        static_cast<Elem *>(arrays.out),
+        static_cast<Elem *>(arrays.err),
+        static_cast<T>(divisor),
+        divisor != 1};
+    const int together =
+        static_cast<int>(std::clamp<int64_t>(stage.largestRank, 1, kMaxBucket));
+    return launch(stage.stream, stage.blocks, kThreads,
+                  ReconstructShape<T>::sharedBytes(together),
+                  reconstructTiles<Element>, arguments, together);
+  });
+}

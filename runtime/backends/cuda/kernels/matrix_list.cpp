@@ -1,0 +1,270 @@
+//===- matrix_list.cpp - a matrix list on a device ------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Uploads a list's tables with the scratch memory of its stages, in one
+// allocation, and launches the stages.
+//
+//===----------------------------------------------------------------------===//
+#include "lowrank.h"
+
+#include "lowrank_stages.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+namespace {
+
+class DeviceMatrixList final : public MatrixList {
+public:
+  DeviceMatrixList(Dtype type, MatrixTables tables)
+      : type(type), bucket(tables.bucket), largestRank(tables.largestRank),
+        tables(std::move(tables)) {}
+  ~DeviceMatrixList() override { (void)cudaFree(memory); }
+
+  Status upload();
+
+  cudaError_t matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
+                     void *matrix, void *p, void *q) override;
+  cudaError_t orthogonalize(cudaStream_t stream, ddphook_factor_t factor,
+                            const void *in, void *out, double epsilon,
+                            bool unitColumns) override;
+  cudaError_t project(cudaStream_t stream, const void *g, const void *e,
+                      const void *q, void *m, void *p, void *rest) override;
+  cudaError_t reconstruct(cudaStream_t stream, const void *p, const void *q,
+                          const void *rest, const void *m, void *out, void *err,
+                          int64_t divisor) override;
+
+private:
+  /// A stage's tiles on the device.
+  struct Stage {
+    const Tile *tiles = nullptr;
+    int64_t matrixTiles = 0;
+    int64_t allTiles = 0;
+  };
+
+  StageLaunch launchOf(cudaStream_t stream, const Stage &stage,
+                       int64_t blocks) const;
+  int64_t workOf(bool isP, const MatrixEntry &matrix) const;
+
+  const Dtype type;
+  const int bucket;
+  const int64_t largestRank;
+  /// Empty after upload().
+  MatrixTables tables;
+  char *memory = nullptr;
+  const MatrixEntry *matrices = nullptr;
+  const ddphook_piece_t *pieces = nullptr;
+  Stage projectStage, transposedStage, sumStage, reconstructStage;
+  void *partials = nullptr;
+  void *work = nullptr;
+  int64_t matrixCount = 0;
+  /// Shared memory for the factors P and Q in orthogonalize, and its threads.
+  int64_t sharedBytes[2] = {0, 0};
+  int threads = 0;
+
+  friend class ddphook::cuda::MatrixList;
+};
+
+/// Tables one behind the other, each aligned, as one block of bytes.
+class Packer {
+public:
+  template <class T>
+  int64_t add(const std::vector<T> &values) {
+    const int64_t begin = reserve(values.size() * sizeof(T));
+    bytes.resize(static_cast<size_t>(end));
+    if (!values.empty())
+      std::memcpy(bytes.data() + begin, values.data(),
+                  values.size() * sizeof(T));
+    return begin;
+  }
+  /// Room that nothing is copied to; only after all tables.
+  int64_t reserve(uint64_t size) {
+    const int64_t begin = end;
+    end += static_cast<int64_t>((size + 255) / 256 * 256);
+    return begin;
+  }
+  const std::vector<char> &tables() const { return bytes; }
+  int64_t size() const { return end; }
+
+private:
+  std::vector<char> bytes;
+  int64_t end = 0;
+};
+
+/// The largest shared memory of a block on the current device.
+cudaError_t largestSharedBytes(int *bytes) {
+  int device = 0;
+  if (cudaError_t error = cudaGetDevice(&device))
+    return error;
+  return cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                device);
+}
+
+Status cudaFailure(cudaError_t code, const char *what) {
+  // Later launches are not to find it.
+  (void)cudaGetLastError();
+  return error(code == cudaErrorMemoryAllocation ? DDPHOOK_RESOURCE_EXHAUSTED
+                                                 : DDPHOOK_INTERNAL,
+               "expected %s to succeed, but got %s: %s", what,
+               cudaGetErrorName(code), cudaGetErrorString(code));
+}
+
+} // namespace
+
+Status MatrixList::create(const ddphook_matrix_list_t &list, Dtype type,
+                          std::unique_ptr<MatrixList> *result) {
+  int limit = 0;
+  if (cudaError_t code = largestSharedBytes(&limit))
+    return cudaFailure(code, "reading a device's attributes");
+  const int64_t shared = limit - orthogonalizeRoomBytes(type);
+  std::optional<MatrixTables> tables = makeMatrixTables(list, type, shared);
+  if (!tables)
+    return error(DDPHOOK_RESOURCE_EXHAUSTED,
+                 "expected memory for the factors of %lld matrices, but they "
+                 "are too large",
+                 static_cast<long long>(list.matrix_count));
+  if (cudaError_t code = allowOrthogonalizeShared(type, limit))
+    return cudaFailure(code, "setting a kernel's shared memory");
+  auto created = std::make_unique<DeviceMatrixList>(type, std::move(*tables));
+  for (int isP : {0, 1})
+    for (const MatrixEntry &matrix : created->tables.matrices) {
+      const int64_t bytes = created->workOf(isP, matrix) * computeSize(type);
+      if (bytes <= shared)
+        created->sharedBytes[isP] = std::max(created->sharedBytes[isP], bytes);
+    }
+  DDPHOOK_RETURN_IF_ERROR(created->upload());
+  *result = std::move(created);
+  return Status::ok();
+}
+
+int64_t DeviceMatrixList::workOf(bool isP, const MatrixEntry &matrix) const {
+  return orthogonalizeWork(isP ? matrix.rows : matrix.columns, matrix.rank)
+      .value_or(0);
+}
+
+Status DeviceMatrixList::upload() {
+  matrixCount = static_cast<int64_t>(tables.matrices.size());
+  // Four rows of a factor a thread, if there are as many threads.
+  threads = 64;
+  while (threads < 512 && threads * 4 < tables.largestFactorRows)
+    threads *= 2;
+  Packer packer;
+  const int64_t matricesAt = packer.add(tables.matrices);
+  const int64_t piecesAt = packer.add(tables.pieces);
+  const StageTiles *from[] = {&tables.project, &tables.transposed, &tables.sum,
+                              &tables.reconstruct};
+  Stage *to[] = {&projectStage, &transposedStage, &sumStage, &reconstructStage};
+  int64_t tilesAt[4];
+  for (int i = 0; i < 4; ++i)
+    tilesAt[i] = packer.add(from[i]->tiles);
+  const auto size = static_cast<uint64_t>(computeSize(type));
+  const int64_t partialsAt =
+      packer.reserve(static_cast<uint64_t>(tables.partials) * size);
+  const int64_t workAt =
+      packer.reserve(static_cast<uint64_t>(tables.work) * size);
+  if (packer.size() == 0)
+    return Status::ok();
+  if (cudaError_t code = cudaMalloc(reinterpret_cast<void **>(&memory),
+                                    static_cast<size_t>(packer.size()))) {
+    memory = nullptr;
+    return cudaFailure(code, "allocating device memory for a matrix list");
+  }
+  if (!packer.tables().empty())
+    if (cudaError_t code =
+            cudaMemcpy(memory, packer.tables().data(), packer.tables().size(),
+                       cudaMemcpyHostToDevice))
+      return cudaFailure(code, "copying a matrix list to the device");
+  matrices = reinterpret_cast<const MatrixEntry *>(memory + matricesAt);
+  pieces = reinterpret_cast<const ddphook_piece_t *>(memory + piecesAt);
+  for (int i = 0; i < 4; ++i)
+    *to[i] = {reinterpret_cast<const Tile *>(memory + tilesAt[i]),
+              from[i]->matrixTiles,
+              static_cast<int64_t>(from[i]->tiles.size())};
+  partials = memory + partialsAt;
+  work = memory + workAt;
+  tables = MatrixTables();
+  return Status::ok();
+}
+
+StageLaunch DeviceMatrixList::launchOf(cudaStream_t stream, const Stage &stage,
+                                       int64_t blocks) const {
+  return {stream,   type,   bucket,      largestRank,
+          matrices, pieces, stage.tiles, blocks};
+}
+
+cudaError_t DeviceMatrixList::matmul(cudaStream_t stream,
+                                     ddphook_matmul_kind_t kind, void *matrix,
+                                     void *p, void *q) {
+  StepArrays arrays;
+  switch (kind) {
+  case DDPHOOK_MATMUL_P:
+    arrays.g = matrix;
+    arrays.q = q;
+    arrays.pOut = p;
+    return launchProject(
+        launchOf(stream, projectStage, projectStage.matrixTiles), arrays);
+  case DDPHOOK_MATMUL_Q:
+    arrays.g = matrix;
+    arrays.pIn = p;
+    arrays.qOut = q;
+    if (cudaError_t code = launchTransposed(
+            launchOf(stream, transposedStage, transposedStage.matrixTiles),
+            arrays, partials))
+      return code;
+    return launchSum(launchOf(stream, sumStage, sumStage.matrixTiles), q,
+                     partials);
+  case DDPHOOK_MATMUL_M:
+    arrays.pIn = p;
+    arrays.q = q;
+    arrays.out = matrix;
+    return launchReconstruct(
+        launchOf(stream, reconstructStage, reconstructStage.matrixTiles),
+        arrays, 1);
+  }
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t DeviceMatrixList::orthogonalize(cudaStream_t stream,
+                                            ddphook_factor_t factor,
+                                            const void *in, void *out,
+                                            double epsilon, bool unitColumns) {
+  const bool isP = factor == DDPHOOK_FACTOR_P;
+  return launchOrthogonalize(
+      launchOf(stream, Stage(), matrixCount),
+      {isP, unitColumns, epsilon, in, out, work, sharedBytes[isP], threads});
+}
+
+cudaError_t DeviceMatrixList::project(cudaStream_t stream, const void *g,
+                                      const void *e, const void *q, void *m,
+                                      void *p, void *rest) {
+  StepArrays arrays;
+  arrays.g = g;
+  arrays.e = e;
+  arrays.q = q;
+  arrays.m = m;
+  arrays.pOut = p;
+  arrays.restOut = rest;
+  return launchProject(launchOf(stream, projectStage, projectStage.allTiles),
+                       arrays);
+}
+
+cudaError_t DeviceMatrixList::reconstruct(cudaStream_t stream, const void *p,
+                                          const void *q, const void *rest,
+                                          const void *m, void *out, void *err,
+                                          int64_t divisor) {
+  StepArrays arrays;
+  arrays.pIn = p;
+  arrays.q = q;
+  arrays.rest = rest;
+  arrays.g = m;
+  arrays.out = out;
+  arrays.err = err;
+  return launchReconstruct(
+      launchOf(stream, reconstructStage, reconstructStage.allTiles), arrays,
+      divisor);
+}

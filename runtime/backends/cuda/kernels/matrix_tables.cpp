@@ -1,0 +1,221 @@
+//===- matrix_tables.cpp - which block works on what ----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Tiles are as small as it takes to give every multiprocessor some, and large
+// enough that what blocks load besides M, or write besides their result, stays
+// small. The figures are those of an H200: 132 multiprocessors of several
+// blocks each; they are the same on every device, because the order of
+// additions follows from them.
+//
+// M is read three times. A list of at most about 40 MB leaves it in the L2
+// cache (60 MB) from one pass to the next: the second pass begins with the rows
+// that the first has read last. Larger buckets are cut into several lists by
+// the compiler (ddp-group-matrices).
+//
+//===----------------------------------------------------------------------===//
+#include "matrix_tables.h"
+
+#include <algorithm>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+/// Tiles that a list is cut into at least, if it is large enough.
+static constexpr int64_t kTargetTiles = 512;
+/// Tiles of a matrix or a piece at most, for the table's sake.
+static constexpr int64_t kMostTiles = int64_t(1) << 16;
+/// Elements of a piece's tile at least.
+static constexpr int64_t kPieceElements = 4096;
+
+static int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t roundUp(int64_t a, int64_t b) { return divideUp(a, b) * b; }
+
+int ddphook::cuda::bucketOf(int64_t largestRank) {
+  int bucket = 1;
+  while (bucket < kMaxBucket && bucket < largestRank)
+    bucket *= 2;
+  return bucket;
+}
+
+std::optional<int64_t> ddphook::cuda::orthogonalizeWork(int64_t rows,
+                                                        int64_t rank) {
+  int64_t numbers = 0;
+  if (__builtin_mul_overflow((rows | 1) + 1, std::min(rows, rank), &numbers) ||
+      numbers > int64_t(1) << 59)
+    return std::nullopt;
+  return numbers;
+}
+
+namespace {
+
+class TableMaker {
+public:
+  TableMaker(const ddphook_matrix_list_t &list, Dtype type,
+             int64_t sharedBytes);
+  std::optional<MatrixTables> make();
+
+private:
+  bool fits(const ddphook_matrix_t &matrix) const;
+  void addMatrix(const ddphook_matrix_t &matrix);
+  void addPiece(StageTiles &stage, int64_t number);
+  int32_t warpsPerRow(const ddphook_matrix_t &matrix) const;
+
+  const ddphook_matrix_list_t &list;
+  const int computeBytes;
+  const int64_t sharedBytes;
+  int64_t elements = 0, rows = 0;
+  bool isTooLarge = false;
+  MatrixTables tables;
+};
+
+} // namespace
+
+TableMaker::TableMaker(const ddphook_matrix_list_t &list, Dtype type,
+                       int64_t sharedBytes)
+    : list(list), computeBytes(computeSize(type)), sharedBytes(sharedBytes) {
+  for (int64_t i = 0; i < list.matrix_count; ++i) {
+    const ddphook_matrix_t &matrix = list.matrices[i];
+    tables.largestRank = std::max(tables.largestRank, matrix.rank);
+    elements += matrix.rows * matrix.columns;
+    rows += matrix.rows;
+  }
+  tables.bucket = bucketOf(tables.largestRank);
+}
+
+int32_t TableMaker::warpsPerRow(const ddphook_matrix_t &matrix) const {
+  // As few as leave enough blocks: blocks of fewer rows read Q more often.
+  const int64_t steps = std::min<int64_t>(
+      divideUp(matrix.columns, 32 * laneColumns(computeBytes)),
+      projectSteps(tables.bucket));
+  const int64_t rowsOfBlock = kWarps * projectRows(computeBytes, tables.bucket);
+  int32_t warps = 1;
+  while (2 * warps <= std::min<int64_t>(steps, kWarps) &&
+         rows / rowsOfBlock * warps < kTargetTiles / 2)
+    warps *= 2;
+  return warps;
+}
+
+/// Whether some device might hold the factors.
+bool TableMaker::fits(const ddphook_matrix_t &matrix) const {
+  constexpr int64_t limit = int64_t(1) << 40;
+  int64_t numbers = 0;
+  return !__builtin_mul_overflow(std::max(matrix.rows, matrix.columns),
+                                 matrix.rank, &numbers) &&
+         numbers <= limit / computeBytes &&
+         orthogonalizeWork(matrix.rows, matrix.rank) &&
+         orthogonalizeWork(matrix.columns, matrix.rank);
+}
+
+void TableMaker::addMatrix(const ddphook_matrix_t &matrix) {
+  const auto number = static_cast<int32_t>(tables.matrices.size());
+  MatrixEntry entry = {};
+  entry.offset = matrix.offset;
+  entry.pOffset = matrix.p_offset;
+  entry.qOffset = matrix.q_offset;
+  entry.rows = matrix.rows;
+  entry.columns = matrix.columns;
+  entry.rank = matrix.rank;
+  entry.warpsPerRow = warpsPerRow(matrix);
+
+  const int64_t groups = kWarps / entry.warpsPerRow;
+  const int64_t passRows = groups * projectRows(computeBytes, tables.bucket);
+  const int64_t projectTile =
+      std::max(passRows, roundUp(divideUp(matrix.rows, kMostTiles), passRows));
+  for (int64_t row = 0; row < matrix.rows; row += projectTile)
+    tables.project.tiles.push_back(
+        {row, std::min(row + projectTile, matrix.rows), 0, number, 0});
+
+  // Panels of Q; of one of no rows at least one tile, which writes zeros. From
+  // the last tile to the first: the pass before left the last rows in the
+  // cache.
+  const int64_t panel = 32 * transposedColumns(computeBytes, tables.bucket);
+  const int64_t mostSplits = std::clamp<int64_t>(
+      kMostTiles * panel / std::max<int64_t>(matrix.columns, 1), 1, 64);
+  const int64_t splitRows = std::max(
+      roundUp(divideUp(elements, kTargetTiles * panel), kTransposedRows),
+      roundUp(divideUp(matrix.rows, mostSplits), kTransposedRows));
+  if (matrix.rank > 0 && matrix.columns > 0) {
+    entry.splits = static_cast<int32_t>(
+        std::max<int64_t>(1, divideUp(matrix.rows, splitRows)));
+    for (int32_t split = entry.splits; split-- > 0;)
+      for (int64_t column = 0; column < matrix.columns; column += panel)
+        tables.transposed.tiles.push_back(
+            {split * splitRows, std::min((split + 1) * splitRows, matrix.rows),
+             column, number, split});
+    const int64_t factor = matrix.columns * matrix.rank;
+    if (entry.splits > 1) {
+      entry.partialOffset = tables.partials;
+      int64_t numbers = 0;
+      isTooLarge |=
+          __builtin_mul_overflow(factor, entry.splits, &numbers) ||
+          __builtin_add_overflow(tables.partials, numbers, &tables.partials);
+      const int64_t sumTile =
+          std::max<int64_t>(kThreads, divideUp(factor, kMostTiles));
+      for (int64_t i = 0; i < factor; i += sumTile)
+        tables.sum.tiles.push_back(
+            {i, std::min(i + sumTile, factor), 0, number, 0});
+    }
+  }
+
+  const int64_t width = 32 * laneColumns(computeBytes);
+  const int64_t passes = kWarps * kReconstructRows;
+  const int64_t panels = divideUp(matrix.columns, width);
+  const int64_t reconstructTile = std::max(
+      roundUp(divideUp(elements, 2 * kTargetTiles * width), passes),
+      roundUp(divideUp(matrix.rows * std::max<int64_t>(panels, 1), kMostTiles),
+              passes));
+  for (int64_t row = 0; row < matrix.rows; row += reconstructTile)
+    for (int64_t column = 0; column < matrix.columns; column += width)
+      tables.reconstruct.tiles.push_back(
+          {row, std::min(row + reconstructTile, matrix.rows), column, number,
+           0});
+
+  if (matrix.rank > 0) {
+    const int64_t factorRows = std::max(matrix.rows, matrix.columns);
+    tables.largestFactorRows = std::max(tables.largestFactorRows, factorRows);
+    const int64_t work = *orthogonalizeWork(factorRows, matrix.rank);
+    if (work * computeBytes > sharedBytes) {
+      entry.workOffset = tables.work;
+      isTooLarge |= __builtin_add_overflow(tables.work, work, &tables.work);
+    }
+  }
+  tables.matrices.push_back(entry);
+}
+
+void TableMaker::addPiece(StageTiles &stage, int64_t number) {
+  const int64_t count = list.pieces[number].count;
+  // Whole packs, whatever the type.
+  const int64_t tile =
+      std::max(kPieceElements, roundUp(divideUp(count, kMostTiles), 8));
+  for (int64_t i = 0; i < count; i += tile)
+    stage.tiles.push_back({i, std::min(i + tile, count), 0,
+                           static_cast<int32_t>(-1 - number), 0});
+}
+
+std::optional<MatrixTables> TableMaker::make() {
+  for (int64_t i = 0; i < list.matrix_count; ++i) {
+    if (!fits(list.matrices[i]))
+      return std::nullopt;
+    addMatrix(list.matrices[i]);
+  }
+  if (isTooLarge || tables.partials > int64_t(1) << 59 ||
+      tables.work > int64_t(1) << 59)
+    return std::nullopt;
+  tables.pieces.assign(list.pieces, list.pieces + list.piece_count);
+  for (StageTiles *stage :
+       {&tables.project, &tables.transposed, &tables.sum, &tables.reconstruct})
+    stage->matrixTiles = static_cast<int64_t>(stage->tiles.size());
+  for (int64_t i = 0; i < list.piece_count; ++i) {
+    addPiece(tables.project, i);
+    addPiece(tables.reconstruct, i);
+  }
+  return std::move(tables);
+}
+
+std::optional<MatrixTables>
+ddphook::cuda::makeMatrixTables(const ddphook_matrix_list_t &list, Dtype type,
+                                int64_t sharedBytes) {
+  return TableMaker(list, type, sharedBytes).make();
+}

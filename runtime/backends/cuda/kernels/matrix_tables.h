@@ -1,0 +1,120 @@
+//===- matrix_tables.h - which block works on what --------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A matrix list's tables. Every stage of low-rank compression is one launch for
+// all matrices: a table maps its blocks to tiles, a tile is a part of a matrix
+// or of a piece of the rest. The tables are made once, on the host, by shapes
+// and element type alone; so is the order of additions.
+//
+// Nothing here launches or allocates on a device.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MATRIX_TABLES_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MATRIX_TABLES_H
+
+#include "ddphook/runtime/backend.h"
+#include "dtype.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace ddphook::cuda {
+
+/// Threads and warps of a block in all stages but orthogonalize.
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+
+/// Columns of the factors that are worked on together at most.
+constexpr int kMaxBucket = 32;
+
+/// The kernels' width for a list: the smallest of 1, 2, 4, …, 32 that is not
+/// below its largest rank, or 32.
+int bucketOf(int64_t largestRank);
+
+/// Bytes of a number that a type is computed in.
+constexpr int computeSize(Dtype type) { return type == Dtype::F64 ? 8 : 4; }
+
+/// How many columns a thread has when a warp loads a row: 16 bytes of numbers.
+constexpr int laneColumns(int computeBytes) { return 16 / computeBytes; }
+
+// P = M·Q. A warp works on several rows at a time, a step is what its lanes
+// load of a row at once, and Q is kept in shared memory for a few steps.
+constexpr int projectRows(int computeBytes, int bucket) {
+  return bucket < 16 ? 4 : bucket == 16 ? 16 / computeBytes : 8 / computeBytes;
+}
+constexpr int projectSteps(int bucket) { return bucket <= 8 ? 8 : 64 / bucket; }
+
+// Q = Mᵀ·P. A warp works on a panel of columns; the accumulators of a thread,
+// its columns times the bucket, fill at most 64 registers.
+constexpr int transposedColumns(int computeBytes, int bucket) {
+  return bucket == 32 ? 8 / computeBytes : laneColumns(computeBytes);
+}
+/// Rows of P in shared memory.
+constexpr int kTransposedRows = 64;
+
+// M = P·Qᵀ. A block's warps work on kReconstructRows rows each.
+constexpr int kReconstructRows = 4;
+
+/// A matrix, with offsets in elements.
+struct MatrixEntry {
+  int64_t offset;
+  int64_t pOffset;
+  int64_t qOffset;
+  int64_t rows;
+  int64_t columns;
+  int64_t rank;
+  /// Warps that share a row in P = M·Q; a power of two.
+  int32_t warpsPerRow;
+  /// Ranges of rows in Q = Mᵀ·P, and where their partial sums begin.
+  int32_t splits;
+  int64_t partialOffset;
+  /// Where orthogonalize has its working copy if it is not in shared memory.
+  int64_t workOffset;
+};
+
+/// Of matrix number `matrix`: rows begin … end - 1 and a panel of columns from
+/// `column`. If `matrix` is negative, of piece number -1 - matrix: elements
+/// begin … end - 1.
+struct Tile {
+  int64_t begin;
+  int64_t end;
+  int64_t column;
+  int32_t matrix;
+  int32_t split;
+};
+
+/// Tiles of a stage: first those of matrices.
+struct StageTiles {
+  std::vector<Tile> tiles;
+  int64_t matrixTiles = 0;
+};
+
+struct MatrixTables {
+  std::vector<MatrixEntry> matrices;
+  std::vector<ddphook_piece_t> pieces;
+  StageTiles project, transposed, sum, reconstruct;
+  int bucket = 1;
+  int64_t largestRank = 0;
+  /// Largest number of rows of a factor that has columns.
+  int64_t largestFactorRows = 0;
+  /// Working memory of each kind, in numbers of the type that is computed in.
+  int64_t partials = 0;
+  int64_t work = 0;
+};
+
+/// The numbers that orthogonalize works with for a factor of that shape: its
+/// columns, `rows | 1` numbers apart, and as many scalars.
+std::optional<int64_t> orthogonalizeWork(int64_t rows, int64_t rank);
+
+/// The tables of a list; nothing when its working memory would be larger than
+/// any memory. Factors that take up to `sharedBytes` in orthogonalize need
+/// none.
+std::optional<MatrixTables> makeMatrixTables(const ddphook_matrix_list_t &list,
+                                             Dtype type, int64_t sharedBytes);
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MATRIX_TABLES_H

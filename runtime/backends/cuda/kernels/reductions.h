@@ -1,0 +1,135 @@
+//===- reductions.h - sums over a warp and a block --------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Sums in a fixed order: over the lanes of a warp by halves, then over the
+// warps from the first to the last.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_REDUCTIONS_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_REDUCTIONS_H
+
+#include "launch.h"
+
+namespace ddphook::cuda {
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+/// Sums kCount values, a power of two, over the lanes of a warp, all of which
+/// call it. A lane is left with max(1, kCount / 32) of the totals in values[0],
+/// …: those from the index on that is returned. Values are exchanged by halves,
+/// so that this takes about kCount shuffles and not five times as many; the
+/// order of additions is the same for every kCount.
+template <int kCount, class T>
+__device__ __forceinline__ int sumOverLanes(T *values) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  int first = 0;
+  int count = kCount;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    if (count > 1) {
+      count /= 2;
+      const bool isUpper = (lane & offset) != 0;
+#pragma unroll
+      for (int i = 0; i < kCount / 2; ++i) {
+        if (i >= count)
+          break;
+        const T sent = isUpper ? values[i] : values[i + count];
+        const T kept = isUpper ? values[i + count] : values[i];
+        values[i] = kept + __shfl_xor_sync(kAllLanes, sent, offset);
+      }
+      first += isUpper ? count : 0;
+    } else {
+      values[0] += __shfl_xor_sync(kAllLanes, values[0], offset);
+    }
+  }
+  return first;
+}
+
+/// Whether this lane is the one to write what it has after sumOverLanes(): when
+/// there are more lanes than values, several have the same.
+template <int kCount>
+__device__ __forceinline__ bool isWriterOfSums() {
+  constexpr unsigned kSame = kCount >= 32 ? 1 : 32 / kCount;
+  return threadIdx.x % kSame == 0;
+}
+
+/// Room in shared memory for the functions below, in numbers: kCount a warp of
+/// at most 32, and the results.
+constexpr int blockSumRoom(int count) { return 32 * count + count; }
+
+/// Sums kCount <= 32 values over all threads of the block, all of which call it
+/// and get the totals. `room` may be used again at once.
+template <int kCount, class T>
+__device__ void sumOverBlock(T (&values)[kCount], T *room) {
+  T *totals = room + 32 * kCount;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int first = sumOverLanes<kCount>(values);
+  if (isWriterOfSums<kCount>())
+    room[warp * kCount + first] = values[0];
+  __syncthreads();
+  if (threadIdx.x < kCount) {
+    T total = room[threadIdx.x];
+    for (unsigned w = 1; w < blockDim.x / 32; ++w)
+      total += room[w * kCount + threadIdx.x];
+    totals[threadIdx.x] = total;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    values[i] = totals[i];
+}
+
+template <class T>
+__device__ T sumOverBlock(T value, T *room) {
+  T values[1] = {value};
+  sumOverBlock<1>(values, room);
+  return values[0];
+}
+
+/// The largest of the threads' numbers, NaNs aside.
+template <class T>
+__device__ T maxOverBlock(T value, T *room) {
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const T other = __shfl_xor_sync(kAllLanes, value, offset);
+    value = other > value ? other : value;
+  }
+  if (threadIdx.x % 32 == 0)
+    room[threadIdx.x / 32] = value;
+  __syncthreads();
+  for (unsigned w = 0; w < blockDim.x / 32; ++w)
+    value = room[w] > value ? room[w] : value;
+  __syncthreads();
+  return value;
+}
+
+/// The least of the threads' numbers and the smallest index that has it.
+template <class T>
+__device__ void minOverBlock(T &value, int64_t &index, T *room,
+                             int64_t *indexRoom) {
+  auto take = [&](T otherValue, int64_t otherIndex) {
+    if (otherValue < value || (otherValue == value && otherIndex < index)) {
+      value = otherValue;
+      index = otherIndex;
+    }
+  };
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const T otherValue = __shfl_xor_sync(kAllLanes, value, offset);
+    const int64_t otherIndex =
+        __shfl_xor_sync(kAllLanes, static_cast<long long>(index), offset);
+    take(otherValue, otherIndex);
+  }
+  if (threadIdx.x % 32 == 0) {
+    room[threadIdx.x / 32] = value;
+    indexRoom[threadIdx.x / 32] = index;
+  }
+  __syncthreads();
+  for (unsigned w = 0; w < blockDim.x / 32; ++w)
+    take(room[w], indexRoom[w]);
+  __syncthreads();
+}
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_REDUCTIONS_H
