@@ -8,10 +8,10 @@
 //===----------------------------------------------------------------------===//
 #include "backend_test_util.h"
 
+#include "../backends/host/kernels/kernels.h"
 #include "backend_loader.h"
 #include "backend_store.h"
 #include "floating_point.h"
-#include "kernels.h"
 #include "store.h"
 
 #include <atomic>
@@ -68,9 +68,11 @@ static bool isGpuRequired() {
   return required && std::strcmp(required, "1") == 0;
 }
 
+Status BackendTest::load() { return loadBackend(GetParam(), &backend); }
+
 void BackendTest::SetUp() {
   ASSERT_EQ(emulatedDevices, 0);
-  Status loaded = loadBackend(GetParam(), &backend);
+  Status loaded = load();
   std::string reason = loaded.message();
   if (loaded.isOk() && isReal()) {
     Rank rank;
@@ -82,7 +84,8 @@ void BackendTest::SetUp() {
   if (reason.empty())
     return;
   ASSERT_TRUE(isReal() && !isGpuRequired()) << reason;
-  GTEST_SKIP() << reason;
+  // ctest knows the words.
+  GTEST_SKIP() << "no GPU to run on: " << reason;
 }
 
 std::string BackendTest::open(Rank &rank, const GroupOptions &options) {
@@ -137,9 +140,11 @@ bool BackendTest::runGroup(int size, const std::function<void(Rank &)> &body,
       config.key = "group";
       std::string joined = rank.show(backend->communicator_create(
           rank.device, &config, &rank.communicator, &rank.error));
-      if (isReal() && joined.find("own") != std::string::npos)
+      if (isReal() && joined.find("a GPU of its own") != std::string::npos)
         hasAll = false;
-      if (hasAll) {
+      if (options.onRefusal && joined != "OK") {
+        options.onRefusal(index, joined);
+      } else if (hasAll) {
         EXPECT_EQ(joined, "OK");
         if (joined == "OK")
           body(rank);

@@ -13,6 +13,7 @@
 
 #include "ddphook/runtime/backend.h"
 #include "dtype.h"
+#include "status.h"
 
 #include <gtest/gtest.h>
 
@@ -42,6 +43,8 @@ struct GroupOptions {
   const char *options = "";
   double timeout = 60;
   uint64_t maxWireBytes = uint64_t(64) << 20;
+  /// Takes what a rank was told that could not join; else that is a failure.
+  std::function<void(int, const std::string &)> onRefusal = {};
 };
 
 /// Memory of a rank's device.
@@ -67,6 +70,8 @@ private:
 class BackendTest : public testing::TestWithParam<const char *> {
 protected:
   void SetUp() override;
+  /// Finds the table.
+  virtual Status load();
 
   /// Opens a device as rank `index`.
   std::string open(Rank &rank, const GroupOptions &options);
