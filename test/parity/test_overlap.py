@@ -1,0 +1,75 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Collectives in flight against PyTorch's hooks: as test_parity.py and
+test_powersgd.py, compiled with overlap, with one, two and four in flight."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import cases
+import runner
+import test_parity
+import test_powersgd
+from cases import Function, Module
+from powersgd_cases import SHAPES, Case
+from powersgd_model import Config
+from test_parity import torch_hooks  # noqa: F401
+
+DEPTHS = (1, 2, 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(cases.Options):
+    overlap: str = "true"
+    overlap_depth: int = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class OverlapCase(Case):
+    overlap: str = ""
+
+    def pipeline(self, *more):
+        return super().pipeline(*more, self.overlap)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("hook", ["allreduce", "fp16", "bf16"])
+@pytest.mark.parametrize("body", ["plain", "produced", "consumed"])
+def test_hooks(torch_hooks, tmp_path, body, hook, depth):  # noqa: F811
+    """Small buckets; gradients that are computed between the reductions, and
+    averages that are used there."""
+    (function,) = cases.everything(groups=("dp", "dp2")).functions
+    ready = np.random.default_rng(runner.SEED).permutation(len(function.grads))
+    module = Module(
+        [Function("step", function.grads, None, body, list(ready))],
+        {"dp": "", "dp2": ""},
+    )
+    options = Options(hook=hook, bucket_cap_mb=0.002, overlap_depth=depth)
+    world = 2 + depth % 3
+    test_parity.check(tmp_path, torch_hooks, module, options, world)
+
+
+SHAPES_OF_ALL = tuple(SHAPES["transformer"] + SHAPES["same"])
+POWERSGD = [
+    ("ranks-1", Config(), 3, 0.01, ""),
+    ("ranks-4", Config(matrix_approximation_rank=4), 2, 0.01, ""),
+    ("groups", Config(matrix_approximation_rank=4), 2, None, "group-mb=0.0078125"),
+    ("cold", Config(warm_start=False, use_error_feedback=False), 2, 0.01, ""),
+    ("fp16", Config(matrix_approximation_rank=2, wrapper="fp16"), 2, 0.01, ""),
+    ("batched", Config(matrix_approximation_rank=2, batched=True), 2, 0.01, ""),
+]
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("name, config, world, cap_mb, more", POWERSGD)
+def test_powersgd_step_by_step(
+    pool, tmp_path, name, config, world, cap_mb, more, depth
+):
+    overlap = f"{more} overlap=true overlap-depth={depth}".strip()
+    case = OverlapCase(
+        name, SHAPES_OF_ALL, "f32", config, world, cap_mb=cap_mb, overlap=overlap
+    )
+    reference = test_powersgd.torch_reference(pool)
+    test_powersgd.check(tmp_path, case, reference, pack=depth != 1)
