@@ -3,13 +3,15 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The last pass of `ddp-lower-to-llvm`. One diagnostic per kind of operation:
+// The last pass of `ddp-lower-to-llvm`; in kernels, the registers of the NVVM
+// dialect are LLVM's as well. One diagnostic per kind of operation:
 // thousands of them would take longer than the compilation.
 //
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/Target/Passes.h"
 
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
 namespace mlir {
@@ -30,7 +32,8 @@ public:
     Operation *cast = nullptr;
     getOperation().walk([&](Operation *op) {
       if (isa<ModuleOp>(op) ||
-          isa_and_present<LLVM::LLVMDialect>(op->getDialect()))
+          isa_and_present<LLVM::LLVMDialect, NVVM::NVVMDialect>(
+              op->getDialect()))
         return;
       if (isa<UnrealizedConversionCastOp>(op)) {
         cast = op;

@@ -10,6 +10,8 @@
 
 #include "ddphook/Target/Compiler.h"
 
+#include "DeviceCode.h"
+
 #include "ddphook/InitAll.h"
 #include "ddphook/Target/EntryPoints.h"
 #include "ddphook/Target/Header.h"
@@ -23,6 +25,7 @@
 #include "mlir/Support/FileUtilities.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "llvm/Analysis/TargetTransformInfo.h"
 #include "llvm/IR/LegacyPassManager.h"
@@ -48,6 +51,7 @@ DialectRegistry getRegistry() {
   mlir::ddp::registerAllDialects(registry);
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
+  registerNVVMDialectTranslation(registry);
   return registry;
 }
 } // namespace
@@ -126,6 +130,12 @@ llvm::Error Compiler::createTarget() {
       *llvm::CodeGenOpt::getLevel(static_cast<int>(options.optLevel))));
   if (!target)
     return makeError("LLVM has no code generator for " + triple.str());
+  if (options.device != "cuda")
+    return llvm::Error::success();
+  auto device = createDeviceTarget(options.deviceArchitecture);
+  if (!device)
+    return device.takeError();
+  deviceTarget = std::move(*device);
   return llvm::Error::success();
 }
 
@@ -198,9 +208,40 @@ std::pair<unsigned, unsigned> Compiler::getVectorRegisters() {
   return {std::max(width, 64u), std::max(number, 8u)};
 }
 
+llvm::Error Compiler::compileKernels() {
+  auto kernels = module->lookupSymbol<gpu::GPUModuleOp>(kDeviceModuleName);
+  if (!kernels)
+    return llvm::Error::success();
+  FailureOr<std::string> code = emitDeviceCode(kernels, *deviceTarget);
+  if (failed(code))
+    return makeFailure("cannot compile the module's kernels");
+  OpBuilder b(module->getBodyRegion());
+  // The driver wants a null at the end.
+  std::string text = *code + '\0';
+  LLVM::GlobalOp::create(b, module->getLoc(),
+                         LLVM::LLVMArrayType::get(b.getI8Type(), text.size()),
+                         /*isConstant=*/true, LLVM::Linkage::Internal,
+                         kDeviceCodeGlobalName, b.getStringAttr(text));
+  deviceCode = std::move(*code);
+  return llvm::Error::success();
+}
+
 llvm::Error Compiler::lowerForDevice() {
+  CheckDeviceMemoryPassOptions checkOptions;
+  checkOptions.hasKernels = deviceTarget != nullptr;
+  if (deviceTarget) {
+    PassManager pm(&context);
+    pm.addPass(createMakeKernelsPass());
+    pm.addNestedPass<gpu::GPUModuleOp>(createExpandDeviceMathPass());
+    if (failed(pm.run(*module)))
+      return makeFailure("cannot make kernels of the module");
+    if (llvm::Error error = compileKernels())
+      return error;
+  }
   PassManager pm(&context);
-  pm.addPass(createCheckDeviceMemoryPass());
+  if (deviceTarget)
+    pm.addPass(createLaunchKernelsPass());
+  pm.addPass(createCheckDeviceMemoryPass(checkOptions));
   if (failed(pm.run(*module)))
     return makeFailure("cannot compile the module for a device");
   return llvm::Error::success();

@@ -370,6 +370,13 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
   auto moduleType = LLVM::LLVMStructType::getLiteral(
       b.getContext(),
       {i32, i32, ptr(), i64, i64, ptr(), i64, ptr(), ptr(), i64});
+  auto deviceCode = module.lookupSymbol<LLVM::GlobalOp>(
+      (kDefinitionPrefix + kDeviceCodeGlobalName).str());
+  // Without the null at the end.
+  int64_t deviceCodeBytes = 0;
+  if (deviceCode)
+    deviceCodeBytes =
+        cast<LLVM::LLVMArrayType>(deviceCode.getType()).getNumElements() - 1;
   std::string moduleName = (name + "_module").str();
   emitGlobal(moduleName, moduleType, /*external=*/true, [&] {
     auto hash = static_cast<int64_t>(llvm::xxh3_64bits(table.plan));
@@ -381,8 +388,10 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
                       constant(i64, hash),
                       addressOf((kDefinitionPrefix + kHandleGlobalName).str()),
                       constant(i64, static_cast<int64_t>(invokes.size())),
-                      addressOf(entriesName), LLVM::ZeroOp::create(b, ptr()),
-                      constant(i64, 0)});
+                      addressOf(entriesName),
+                      deviceCode ? addressOf(deviceCode.getName())
+                                 : LLVM::ZeroOp::create(b, ptr()),
+                      constant(i64, deviceCodeBytes)});
   });
   if (!shared)
     return;

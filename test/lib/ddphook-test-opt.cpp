@@ -3,13 +3,15 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddphook-opt and the dialect `testhook`.
+// ddphook-opt, the dialect `testhook`, and passes for tests.
 //
 //===----------------------------------------------------------------------===//
 
+#include "EmulateKernels.h"
 #include "TestHook.h"
 
 #include "ddphook/InitAll.h"
+#include "ddphook/Target/Passes.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -24,6 +26,8 @@ int main(int argc, char **argv) {
   registry.insert<testhook::TestHookDialect>();
   mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
+  mlir::ddp::registerDDPTargetPasses();
+  testhook::registerEmulateKernelsPass();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "ddphook-opt with the dialect testhook\n", registry));
 }

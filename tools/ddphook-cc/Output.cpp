@@ -88,6 +88,13 @@ Error mlir::ddp::writeOutput(Compiler &compiler, OutputKind kind,
     compiler.getModule().print(os);
     return writeText(path, text);
   }
+  if (kind == OutputKind::PTX) {
+    if (compiler.getDeviceCode().empty())
+      return createStringError(
+          "expected a module with kernels: nothing is left to them, or "
+          "--device=cuda is missing");
+    return writeText(path, compiler.getDeviceCode());
+  }
   Expected<std::unique_ptr<Module>> module = compiler.translate();
   if (!module)
     return module.takeError();

@@ -14,7 +14,7 @@
 namespace mlir {
 namespace ddp {
 
-enum class OutputKind { Object, Shared, LLVMIR, MLIR };
+enum class OutputKind { Object, Shared, LLVMIR, MLIR, PTX };
 
 /// Writes the module of `compiler`, which is lowered, to `path` ("-": standard
 /// output). `linker` is a program that takes a C compiler's flags; it makes the

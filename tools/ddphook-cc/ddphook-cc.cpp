@@ -35,7 +35,8 @@ static cl::opt<OutputKind>
                                "An object file (default)"),
                     clEnumValN(OutputKind::Shared, "shared", "A shared object"),
                     clEnumValN(OutputKind::LLVMIR, "llvm", "Optimized LLVM IR"),
-                    clEnumValN(OutputKind::MLIR, "mlir", "The LLVM dialect")),
+                    clEnumValN(OutputKind::MLIR, "mlir", "The LLVM dialect"),
+                    clEnumValN(OutputKind::PTX, "ptx", "PTX of the kernels")),
          cl::cat(category));
 static cl::opt<std::string> ddpPipeline("ddp-pipeline", cl::cat(category),
                                         cl::value_desc("options"),
@@ -50,6 +51,10 @@ static cl::opt<std::string>
     device("device", cl::init("host"), cl::value_desc("backend"),
            cl::cat(category),
            cl::desc("Whose memory arrays are in: host (default), cuda, …"));
+static cl::opt<std::string>
+    deviceArch("device-arch", cl::init("sm_80"), cl::value_desc("sm_NN"),
+               cl::cat(category),
+               cl::desc("Oldest GPU to compile for (default: sm_80)"));
 static cl::opt<bool> fuse("fuse-multiply-add", cl::cat(category),
                           cl::desc("Round a*b+c once where the CPU can"));
 static cl::opt<std::string>
@@ -74,6 +79,7 @@ static Error compile() {
   options.optLevel = optLevel - '0';
   options.march = march;
   options.device = device;
+  options.deviceArchitecture = deviceArch;
   options.fuseMultiplyAdd = fuse;
   Expected<std::unique_ptr<Compiler>> compiler = Compiler::create(options);
   if (!compiler)

@@ -45,6 +45,8 @@ struct CompilerOptions {
   /// one. For all but "host" the module leaves arrays to the runtime; for "cuda"
   /// what it computes itself becomes kernels.
   std::string device = "host";
+  /// For "cuda": the oldest architecture that has to run the kernels.
+  std::string deviceArchitecture = "sm_80";
   /// Let a product and a sum that follows it round once. Off: results do not
   /// depend on the CPU.
   bool fuseMultiplyAdd = false;
@@ -88,12 +90,17 @@ public:
 
   ModuleOp getModule() { return *module; }
 
+  /// PTX of the module's kernels; empty when it has none. After lower().
+  StringRef getDeviceCode() { return deviceCode; }
+
 private:
   explicit Compiler(CompilerOptions options);
 
   llvm::Error createTarget();
   /// DiagnosedError after a diagnostic, else an error with this text.
   llvm::Error makeFailure(const llvm::Twine &text);
+  /// Leaves the kernels' code in the module.
+  llvm::Error compileKernels();
   /// Makes kernels for the device, where that is asked for, and checks that
   /// nothing else works on its memory.
   llvm::Error lowerForDevice();
@@ -110,6 +117,9 @@ private:
   OwningOpRef<ModuleOp> module;
   llvm::LLVMContext llvmContext;
   std::unique_ptr<llvm::TargetMachine> target;
+  /// For kernels; null when there are none to be made.
+  std::unique_ptr<llvm::TargetMachine> deviceTarget;
+  std::string deviceCode;
 };
 
 } // namespace ddp

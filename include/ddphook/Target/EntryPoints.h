@@ -27,6 +27,13 @@ namespace ddp {
 inline constexpr llvm::StringLiteral kHandleGlobalName = "__ddphook_handle";
 inline constexpr llvm::StringLiteral kPlanGlobalName = "__ddphook_plan";
 
+/// Where `ddp-make-kernels` puts kernels, and how their names begin.
+inline constexpr llvm::StringLiteral kDeviceModuleName = "ddphook_kernels";
+inline constexpr llvm::StringLiteral kKernelPrefix = "ddphook_kernel_";
+/// The global with the code of the module's kernels, followed by a null.
+inline constexpr llvm::StringLiteral kDeviceCodeGlobalName =
+    "__ddphook_device_code";
+
 /// An argument of an entry point, or a result that has memory of its own.
 struct EntryBuffer {
   enum class Kind {

@@ -164,6 +164,80 @@ def OrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::mlir::linalg::LinalgDialect"];
 }
 
+def MakeKernelsPass : Pass<"ddp-make-kernels", "::mlir::ModuleOp"> {
+  let summary = "Make kernels of the linalg ops of a module for a device";
+  let description = [{
+    In a module whose plan says that arrays lie in a device's memory, moves every
+    linalg op on memrefs, and every copy that the runtime does not make, into a
+    kernel of the `gpu.module` `ddphook_kernels`, and launches it. Operations
+    that are equal up to the values of their operands share a kernel. Constants
+    and constant arrays go with it; scalars are arguments.
+
+    A thread computes one element of the results with all of its reduction, in
+    the order of the plain loop nest. In contractions of 65536 elements or more
+    it computes 2x2, from 2^20 on 4x4 of them. Multiplication and addition are
+    rounded apart: the results have the bits of the plain loops, but for
+    functions of the math library (`ddp-expand-device-math`).
+
+    Example:
+
+    ```mlir
+    linalg.exp ins(%a : memref<1000xf32>) outs(%b : memref<1000xf32>)
+    // becomes
+    gpu.launch_func @ddphook_kernels::@ddphook_kernel_0 blocks in (%c4, %c1, %c1)
+        threads in (%c256, %c1, %c1)
+        args(%a : memref<1000xf32>, %b : memref<1000xf32>)
+    ```
+
+    Refused: dynamic shapes and strides; results of which several iterations of
+    the parallel loops write one element.
+  }];
+  let dependentDialects = [
+    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
+    "::mlir::gpu::GPUDialect", "::mlir::linalg::LinalgDialect",
+    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect"
+  ];
+}
+
+def ExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUModuleOp"> {
+  let summary = "Turn functions of the math library into polynomials";
+  let description = [{
+    Kernels can call no math library. Replaces `math` operations on f32, f16 and
+    bf16 that no instruction of the device computes correctly rounded (`exp`,
+    `log`, `tanh`, `erf`, `sin`, …) by polynomials, 16-bit types through f32.
+    Reports what is left, once a kind: such functions of f64.
+  }];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
+    "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"
+  ];
+}
+
+def LaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
+  let summary = "Turn launches of kernels into calls of the runtime";
+  let description = [{
+    Every `gpu.launch_func` becomes a call of `ddphook_rt_launch` with the
+    kernel's number, and the plan gets the kernels' names. The `gpu.module` is
+    removed: whoever runs this pass has compiled it.
+
+    Pre-condition: `ddp-make-kernels`; the plan names no kernels.
+
+    Example:
+
+    ```mlir
+    gpu.launch_func @ddphook_kernels::@ddphook_kernel_0 blocks in (%c4, %c1, %c1)
+        threads in (%c256, %c1, %c1) args(%a : memref<1000xf32>)
+    // becomes
+    … stores of sizes, of arguments and of their addresses
+    llvm.call @ddphook_rt_launch(%handle, %c0, %grid, %block, %bytes, %addresses)
+    ```
+  }];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect",
+    "::mlir::memref::MemRefDialect"
+  ];
+}
+
 def CheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> {
   let summary = "Fail if host code works on memory of a device";
   let description = [{

@@ -1,0 +1,57 @@
+// RUN: ddphook-opt %s --ddp-make-kernels --ddp-launch-kernels --split-input-file --verify-diagnostics | FileCheck %s
+
+// The rest of the plan stays as it is.
+// CHECK-NOT: gpu.
+// CHECK: llvm.func @ddphook_rt_launch(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64, !llvm.ptr)
+// CHECK: @__ddphook_plan("{\22abi\22:3,\22memory\22:\22device\22,\22kernels\22:[\22ddphook_kernel_0\22,\22ddphook_kernel_1\22],\22process_groups\22:[]}")
+llvm.mlir.global internal constant @__ddphook_plan("{\22abi\22:3,\22memory\22:\22device\22,\22kernels\22:[],\22process_groups\22:[]}")
+llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
+
+// CHECK-LABEL: func.func @step(
+func.func @step(%a: memref<1000xf32>, %b: memref<2000xi1>, %x: f32, %y: i1,
+                %i: index) {
+  // One array of sizes, of values and of addresses, for all launches.
+  // CHECK:      %[[SLOT:.+]] = llvm.mlir.addressof @__ddphook_handle
+  // CHECK-NEXT: %[[HANDLE:.+]] = llvm.load %[[SLOT]]
+  // CHECK:      %[[SIX:.+]] = llvm.mlir.constant(6 : i64)
+  // CHECK-NEXT: %[[SIZES:.+]] = llvm.alloca %[[SIX]] x i64
+  // CHECK:      %[[THREE:.+]] = llvm.mlir.constant(3 : i64)
+  // CHECK-NEXT: %[[VALUES:.+]] = llvm.alloca %[[THREE]] x i64
+  // CHECK:      %[[ADDRESSES:.+]] = llvm.alloca %{{.+}} x !llvm.ptr
+  // CHECK-NOT:  llvm.alloca
+
+  // CHECK:      %[[GRID:.+]] = arith.index_cast %c4{{.*}} : index to i64
+  // CHECK-NEXT: %[[GRID_SLOT:.+]] = llvm.getelementptr %[[SIZES]][0]
+  // CHECK-NEXT: llvm.store %[[GRID]], %[[GRID_SLOT]]
+  // CHECK:      %[[X_SLOT:.+]] = llvm.getelementptr %[[VALUES]][0]
+  // CHECK-NEXT: llvm.store %{{.+}}, %[[X_SLOT]] : f32, !llvm.ptr
+  // CHECK-NEXT: %[[X_ADDRESS:.+]] = llvm.getelementptr %[[ADDRESSES]][0]
+  // CHECK-NEXT: llvm.store %[[X_SLOT]], %[[X_ADDRESS]]
+  // CHECK:      %[[A:.+]] = memref.extract_aligned_pointer_as_index
+  // CHECK:      %[[NUMBER:.+]] = llvm.mlir.constant(0 : i32)
+  // CHECK-NEXT: %[[BLOCK:.+]] = llvm.getelementptr %[[SIZES]][3]
+  // CHECK-NEXT: llvm.call @ddphook_rt_launch(%[[HANDLE]], %[[NUMBER]], %[[SIZES]], %[[BLOCK]], %{{.+}}, %[[ADDRESSES]])
+  linalg.fill ins(%x : f32) outs(%a : memref<1000xf32>)
+
+  // A truth value is a byte.
+  // CHECK:      llvm.zext %{{.+}} : i1 to i8
+  // CHECK:      llvm.mlir.constant(1 : i32)
+  // CHECK-NEXT: llvm.getelementptr
+  // CHECK-NEXT: llvm.call @ddphook_rt_launch
+  %part = memref.subview %b[%i] [1000] [1]
+      : memref<2000xi1> to memref<1000xi1, strided<[1], offset: ?>>
+  linalg.fill ins(%y : i1)
+      outs(%part : memref<1000xi1, strided<[1], offset: ?>>)
+  return
+}
+
+// -----
+
+// expected-error @below {{expected a plan without kernels, as ddp-pipeline with memory=device makes it}}
+module {
+  llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22,\22kernels\22:[\22mine\22]}")
+  func.func @step(%a: memref<1000xf32>, %x: f32) {
+    linalg.fill ins(%x : f32) outs(%a : memref<1000xf32>)
+    return
+  }
+}
