@@ -21,60 +21,70 @@ __global__ void increment(int *data) { ++data[threadIdx.x]; }
 /// A rare schedule orders the streams by itself: so often that none is left.
 constexpr int attempts = 20;
 
-void useOnTwoStreams(bool hasEvent) {
-  cudaStream_t streams[2];
-  cudaEvent_t event;
-  int *data;
-  cudaMalloc(&data, 64 * sizeof(int));
-  for (cudaStream_t &stream : streams)
-    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-  for (int i = 0; i < attempts; ++i) {
+/// Two streams, three events, and an array that both streams use.
+struct Fixture {
+  Fixture() {
+    for (cudaStream_t &stream : streams)
+      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    for (cudaEvent_t &event : events)
+      cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    cudaMalloc(&data, 64 * sizeof(int));
+  }
+  ~Fixture() {
+    for (cudaStream_t stream : streams)
+      cudaStreamDestroy(stream);
+    for (cudaEvent_t event : events)
+      cudaEventDestroy(event);
+    cudaFree(data);
+  }
+  void incrementOn(int stream) {
     cudaLaunchConfig_t config = {};
     config.blockDim = 64;
-    config.stream = streams[0];
+    config.stream = streams[stream];
     cudaLaunchKernelEx(&config, increment, data);
-    cudaEventRecord(event, streams[0]);
+  }
+  /// What `to` is given next comes after what `from` has been given.
+  void order(int from, int to, cudaEvent_t event) {
+    cudaEventRecord(event, streams[from]);
+    cudaStreamWaitEvent(streams[to], event);
+  }
+
+  cudaStream_t streams[2];
+  cudaEvent_t events[3];
+  int *data;
+};
+
+void useOnTwoStreams(bool hasEvent) {
+  Fixture on;
+  for (int i = 0; i < attempts; ++i) {
+    on.incrementOn(0);
     if (hasEvent)
-      cudaStreamWaitEvent(streams[1], event);
-    config.stream = streams[1];
-    cudaLaunchKernelEx(&config, increment, data);
+      on.order(0, 1, on.events[0]);
+    on.incrementOn(1);
     cudaDeviceSynchronize();
   }
 }
 
 /// The same as branches of a graph.
 void useInAGraph(bool hasEvent) {
-  cudaStream_t streams[2];
-  cudaEvent_t begin, between, end;
-  int *data;
-  cudaMalloc(&data, 64 * sizeof(int));
-  for (cudaStream_t &stream : streams)
-    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  for (cudaEvent_t *event : {&begin, &between, &end})
-    cudaEventCreateWithFlags(event, cudaEventDisableTiming);
-  cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeGlobal);
-  cudaLaunchConfig_t config = {};
-  config.blockDim = 64;
-  config.stream = streams[0];
-  cudaLaunchKernelEx(&config, increment, data);
-  cudaEventRecord(begin, streams[0]);
-  cudaStreamWaitEvent(streams[1], begin);
-  cudaLaunchKernelEx(&config, increment, data);
-  cudaEventRecord(between, streams[0]);
+  Fixture on;
+  cudaStreamBeginCapture(on.streams[0], cudaStreamCaptureModeGlobal);
+  on.incrementOn(0);
+  on.order(0, 1, on.events[0]);
+  on.incrementOn(0);
   if (hasEvent)
-    cudaStreamWaitEvent(streams[1], between);
-  config.stream = streams[1];
-  cudaLaunchKernelEx(&config, increment, data);
-  cudaEventRecord(end, streams[1]);
-  cudaStreamWaitEvent(streams[0], end);
+    on.order(0, 1, on.events[1]);
+  on.incrementOn(1);
+  on.order(1, 0, on.events[2]);
   cudaGraph_t graph;
   cudaGraphExec_t exec;
-  cudaStreamEndCapture(streams[0], &graph);
+  cudaStreamEndCapture(on.streams[0], &graph);
   cudaGraphInstantiate(&exec, graph, 0);
   for (int i = 0; i < attempts; ++i)
-    cudaGraphLaunch(exec, streams[0]);
+    cudaGraphLaunch(exec, on.streams[0]);
   cudaDeviceSynchronize();
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
 }
 
 __global__ void reverse(int *data, bool hasBarrier) {
@@ -101,13 +111,12 @@ __global__ void addUp(int *data, bool isAtomic) {
 }
 
 void launch(void (*kernel)(int *, bool), bool isRight) {
-  int *data;
-  cudaMalloc(&data, 64 * sizeof(int));
+  Fixture on;
   cudaLaunchConfig_t config = {};
   config.gridDim = 3;
   config.blockDim = 64;
   config.dynamicSmemBytes = 64 * sizeof(int);
-  cudaLaunchKernelEx(&config, kernel, data, isRight);
+  cudaLaunchKernelEx(&config, kernel, on.data, isRight);
   cudaDeviceSynchronize();
 }
 

@@ -45,7 +45,7 @@ Fiber::Fiber(std::function<void()> main) : main(std::move(main)) {
   // Mappings begin at pages: without this the used ends of all stacks would
   // share few sets of the cache.
   static std::atomic<size_t> made{0};
-  const size_t unused = made++ % 61 * 64;
+  const size_t unused = made.fetch_add(1, std::memory_order_relaxed) % 61 * 64;
   boost::context::stack_context stack;
   stack.size = stackBytes - unused;
   stack.sp = static_cast<char *>(mapping) + guardBytes + stack.size;
