@@ -13,7 +13,6 @@ Without a GPU all tests are skipped, and fail where DDPHOOK_REQUIRE_GPU is 1.
 import importlib.metadata
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
@@ -68,6 +67,8 @@ def device(request):
             if os.environ.get("DDPHOOK_REQUIRE_GPU") == "1":
                 pytest.fail(f"{reason}, and DDPHOOK_REQUIRE_GPU is 1")
             pytest.skip(reason)
+    elif device.name == "cuda_emulated":
+        os.environ.setdefault("EMULATED_CUDA_DEVICES", str(WORLD))
     runner.start = device.start
     return device
 
@@ -103,17 +104,17 @@ def why_not_two_on_one_gpu(device, directory):
 @pytest.fixture(scope="session")
 def worlds(request, device, tmp_path_factory):
     """The numbers of ranks that there is room for."""
+    if device.modules.record:
+        device.modules.make(PROBE, "")
+        return [1]
     chosen = request.config.getoption("--worlds")
     if chosen:
         return [int(world) for world in chosen.split(",")]
-    if not device.is_real or device.modules.record:
+    if not device.is_real:
         return list(range(1, WORLD + 1))
     if device.gpus > 1:
         return [1, 2] + ([4] if device.gpus >= 4 else [])
-    path = device.modules.path(PROBE, "")
-    assert path.exists() or device.modules.canCompile, f"{path} is missing"
-    if not path.exists():
-        devices.compile_module(PROBE, "", path)
+    device.modules.make(PROBE, "")
     reason = why_not_two_on_one_gpu(device, tmp_path_factory.mktemp("probe"))
     if not reason:
         return [1, 2]
@@ -124,6 +125,9 @@ def worlds(request, device, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pool(device, worlds):
+    if device.modules.record:
+        yield None
+        return
     if device.is_real:
         pool = oracle.Pool(max(worlds), "cuda", device.rank_variables)
     else:

@@ -58,25 +58,28 @@ class Modules:
 
     def __init__(self, directory, record):
         self.directory, self.record = pathlib.Path(directory), record
-        self.canCompile = record or not (self.directory / "COMPLETE").exists()
+        self.can_compile = record or not (self.directory / "COMPLETE").exists()
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def path(self, text, pipeline):
         return self.directory / f"{module_name(text, pipeline)}.so"
 
-    def require(self, text, pipeline=""):
-        """To be called first by every test, with the module it will run."""
+    def make(self, text, pipeline):
         path = self.path(text, pipeline)
-        if self.canCompile and not path.exists():
+        if self.can_compile and not path.exists():
             compile_module(text, pipeline, path)
             path.with_suffix(".json").write_text(
                 json.dumps({"pipeline": pipeline, "march": MARCH}, indent=2)
             )
-        if self.record:
-            pytest.skip("recorded")
         assert path.exists(), (
             f"{path} is missing: the modules were recorded from other sources"
         )
+
+    def require(self, text, pipeline=""):
+        """To be called first by every test, with the module it will run."""
+        self.make(text, pipeline)
+        if self.record:
+            pytest.skip("recorded")
 
 
 class Device:

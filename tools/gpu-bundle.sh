@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# usage: gpu-bundle.sh BUILD OUT.tar.gz
+#
+# Packs what tools/gpu-test.sh needs on a machine with a GPU that has neither MLIR
+# nor a network: the sources of the runtime and of the tests, the modules of
+# test/gpu compiled for CUDA by BUILD/bin/ddphook-cc, and the libraries that the
+# runtime is built with, as this machine's packages have them. There:
+#
+#   tar xzf OUT.tar.gz && ddphook-gpu/tools/gpu-test.sh
+#
+# The sources are those of the commit that is checked out, and what is changed in
+# files that git knows.
+set -euo pipefail
+
+if [[ $# != 2 ]]; then
+  sed -n '5p' "$0" | cut -c3- >&2
+  exit 2
+fi
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$(cd "$1" && pwd)
+out=$(realpath "$2")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bundle=$work/ddphook-gpu
+mkdir "$bundle"
+cd "$root"
+
+say() { echo "== $*" >&2; }
+
+python=$(tools/python-env.sh)
+
+say "sources"
+git ls-files -z -- .clang-format LICENSE\* runtime test/gpu test/parity \
+  test/requirements.txt tools/cuda\* tools/ddphook-bench tools/gpu-test.sh \
+  tools/gpu-report.py tools/python-env.sh |
+  while IFS= read -r -d '' file; do
+    if [[ -e $file ]]; then cp --parents "$file" "$bundle"; fi
+  done
+{
+  echo "commit $(git rev-parse HEAD)"
+  git diff --quiet HEAD -- runtime test tools || echo "with changes"
+  echo "packed $(date -u +%Y-%m-%dT%H:%MZ)"
+  "$build/bin/ddphook-cc" --version | head -n 1 | sed 's/^/compiler /'
+} >"$bundle/BUNDLE"
+
+say "modules (a minute or two)"
+PYTHONDONTWRITEBYTECODE=1 DDPHOOK_CC=$build/bin/ddphook-cc \
+  "$python" -m pytest -p no:cacheprovider -q test/gpu \
+  --record="$bundle/modules" >"$work/record.log" 2>&1 ||
+  { cat "$work/record.log"; echo "error: modules could not be compiled" >&2; exit 1; }
+count=$(find "$bundle/modules" -name '*.so' | wc -l)
+if [[ $count == 0 ]]; then
+  echo "error: test/gpu recorded no modules" >&2
+  exit 1
+fi
+touch "$bundle/modules/COMPLETE"
+echo "modules $count" >>"$bundle/BUNDLE"
+
+say "libraries"
+deps=$bundle/deps
+mkdir "$deps"
+# Files of Debian packages under the names that they have there: the packages of
+# CMake find what is beside them.
+keep() {
+  local file
+  while IFS= read -r file; do
+    case $file in
+    */share/doc/* | */share/man/* | */pkgconfig/* | */share/lintian/*) continue ;;
+    esac
+    if [[ -f $file || -L $file ]]; then cp --parents -P "$file" "$deps"; fi
+  done
+}
+for package in libgloo-dev libgloo0 libhwy-dev libhwy1 nlohmann-json3-dev \
+  libxxhash-dev libgtest-dev libgmock-dev libboost-context1.74-dev \
+  libboost-context1.74.0; do
+  dpkg -L "$package" | keep
+done
+# Of Boost only what its contexts include, and its packages of CMake.
+echo '#include <boost/context/fiber.hpp>' | g++ -std=c++17 -M -x c++ - |
+  tr ' \\' '\n\n' | grep '^/usr/include/boost' | keep
+printf '%s\n' /usr/include/boost/version.hpp \
+  /usr/lib/*/cmake/Boost-*/* /usr/lib/*/cmake/BoostDetectToolset* \
+  /usr/lib/*/cmake/boost_{headers,context}-*/* | keep
+# What they are linked with, the C and C++ libraries aside.
+for library in libgloo.so.0 libhwy.so.1; do
+  path=$(find "$deps" -name "$library" | head -n 1)
+  ldd "$path" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' |
+    { grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so' || true; }
+done | sort -u | while IFS= read -r library; do
+  mkdir -p "$deps/usr/lib/needed"
+  cp -L "$library" "$deps/usr/lib/needed"
+done
+
+say "packing"
+tar czf "$out" -C "$work" ddphook-gpu
+say "$out: $(du -h "$out" | cut -f1), $count modules"

@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# usage: gpu-test.sh [--out DIR] [--modules DIR] [--only STEP,STEP…]
+#
+# Builds the runtime with its CUDA backend and runs everything that needs a GPU, in
+# ten minutes: from a bundle of gpu-bundle.sh, or from a checkout with modules that
+# were compiled before. Needs nvcc, a C++17 compiler, CMake, and Python with
+# PyTorch, numpy, safetensors and pytest; no network and no MLIR. Leaves
+# DIR/report.txt and DIR/report.json (default: gpu-report). Every step runs whatever
+# happened before; the exit status is 0 when all passed.
+#
+# Environment: DDPHOOK_TEST_PYTHON (default python3), DDPHOOK_GPU_BUDGET_S (570).
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+out=$PWD/gpu-report modules=$root/modules only=
+while [[ $# -gt 0 ]]; do
+  case $1 in
+  --out) out=$(realpath -m "$2") && shift 2 ;;
+  --modules) modules=$(realpath -m "$2") && shift 2 ;;
+  --only) only=,$2, && shift 2 ;;
+  *) sed -n '5p' "$0" | cut -c3- >&2 && exit 2 ;;
+  esac
+done
+budget=${DDPHOOK_GPU_BUDGET_S:-570}
+python=${DDPHOOK_TEST_PYTHON:-python3}
+build=$out/build logs=$out/logs
+mkdir -p "$logs"
+rm -f "$logs"/* "$out"/report.* "$out/steps.tsv"
+cd "$root"
+
+deps=$root/deps/usr
+if [[ -d $deps ]]; then
+  for directory in "$deps/lib" "$deps"/lib/*-linux-gnu "$deps/lib/needed"; do
+    LD_LIBRARY_PATH=$directory${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  done
+fi
+# The backend lies beside the runtime's library.
+export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export DDPHOOK_REQUIRE_GPU=1 DDPHOOK_TEST_PYTHON PYTHONDONTWRITEBYTECODE=1
+DDPHOOK_TEST_PYTHON=$(command -v "$python")
+for candidate in "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")" \
+  /usr/local/cuda/bin; do
+  if [[ -x $candidate/nvcc ]]; then
+    export PATH=$PATH:$candidate
+    break
+  fi
+done
+
+# Runs a command as a step of the report: at most LIMIT seconds, and no longer than
+# there is time left.
+failures=0
+step() { # name limit command…
+  local name=$1 limit=$2 begin=$SECONDS left status result=pass
+  shift 2
+  if [[ -n $only && $only != *,$name,* ]]; then return 0; fi
+  left=$((budget - SECONDS))
+  if ((left < 5)); then
+    echo "there was no time left for it" >"$logs/$name.log"
+    status=124
+  else
+    ((limit > left)) && limit=$left
+    # Functions of this script, in a shell of their own that timeout can end.
+    timeout --kill-after=10 "$limit" bash -c '"$@"' step "$@" >"$logs/$name.log" 2>&1
+    status=$?
+  fi
+  if ((status == 124 || status == 137)); then
+    result=timeout
+  elif ((status != 0)); then
+    result=fail
+  fi
+  [[ $result == pass ]] || failures=$((failures + 1))
+  printf '%s\t%s\t%d\t%d\n' "$name" "$result" "$status" "$((SECONDS - begin))" >>"$out/steps.tsv"
+  printf '== [%4ds] %-24s %s\n' "$SECONDS" "$name" "$result"
+  [[ $result == pass ]] || tail -n 15 "$logs/$name.log"
+}
+
+versions() {
+  cat BUNDLE 2>/dev/null || git rev-parse HEAD
+  nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader &&
+    nvcc --version | tail -n 2 && cmake --version | head -n 1 && c++ --version | head -n 1 &&
+    "$DDPHOOK_TEST_PYTHON" - <<'PYTHON'
+import sys
+import numpy, pytest, safetensors, torch
+print("Python", sys.version.split()[0], "numpy", numpy.__version__)
+print("torch", torch.__version__, "CUDA", torch.version.cuda)
+print("NCCL of torch", ".".join(map(str, torch.cuda.nccl.version())))
+print("device", torch.cuda.get_device_name(0), torch.cuda.device_count())
+PYTHON
+}
+
+# Beside the toolkit, or in a package of the Python.
+nccl_root() {
+  for directory in "${DDPHOOK_NCCL_ROOT:-}" /usr/local/cuda /usr /usr/local; do
+    if [[ -n $directory && -f $directory/include/nccl.h ]]; then
+      echo "$directory"
+      return
+    fi
+  done
+  "$DDPHOOK_TEST_PYTHON" -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null
+}
+
+configure() {
+  local capability generator=() nccl
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+    head -n 1 | tr -d '. ')
+  command -v ninja >/dev/null && generator=(-G Ninja)
+  nccl=$(nccl_root)
+  # Warnings of other compilers are no failures here.
+  cmake "${generator[@]}" -S runtime -B "$build" -DCMAKE_BUILD_TYPE=Release \
+    -DDDPHOOK_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="${capability:-90}" \
+    -DDDPHOOK_WARNINGS_AS_ERRORS=OFF ${nccl:+-DDDPHOOK_NCCL_ROOT=$nccl} \
+    ${deps:+-DCMAKE_PREFIX_PATH=$deps}
+}
+
+compile() { cmake --build "$build" --parallel "$(nproc)"; }
+
+# The programs of the kernels' own tests that run on the GPU.
+kernel_tests() {
+  find "$build/bin" -name 'ddphook-cuda_kernels_*_test' ! -name '*_math_test' | sort
+}
+
+# ctest calls it a success when a label has no tests.
+gpu_tests() {
+  local found
+  found=$(ctest --test-dir "$build" -L gpu -N | sed -n 's/^Total Tests: //p')
+  echo "${found:-0} tests"
+  ((${found:-0} > 0)) &&
+    ctest --test-dir "$build" -L gpu --output-on-failure --timeout 240
+}
+
+host_tests() {
+  ctest --test-dir "$build" -LE gpu --output-on-failure --timeout 240 \
+    --parallel "$(nproc)"
+}
+
+sanitize() { # tool
+  local program any=0
+  for program in $(kernel_tests); do
+    any=1
+    echo "== $1: $(basename "$program")"
+    compute-sanitizer --tool "$1" --error-exitcode 9 "$program" --gtest_brief=1 || return
+  done
+  ((any))
+}
+
+parity() {
+  DDPHOOK_EXEC=$build/bin/ddphook-exec "$DDPHOOK_TEST_PYTHON" -m pytest \
+    -p no:cacheprovider -q -rs test/gpu --device=cuda --modules="$modules" \
+    --junitxml="$logs/parity.xml"
+}
+
+bench() {
+  "$build/bin/ddphook-bench" device --device=cuda --json="$logs/bench.json" --rounds=2
+}
+
+export root build logs modules deps
+export -f versions nccl_root configure compile kernel_tests gpu_tests host_tests sanitize \
+  parity bench
+
+step versions 60 versions
+step configure 60 configure
+step build 300 compile
+step gpu-tests 240 gpu_tests
+step parity 240 parity
+step bench 120 bench
+step memcheck 120 sanitize memcheck
+step racecheck 120 sanitize racecheck
+step synccheck 90 sanitize synccheck
+step host-tests 120 host_tests
+"$DDPHOOK_TEST_PYTHON" tools/gpu-report.py "$out" || failures=$((failures + 1))
+echo "$out/report.txt"
+exit $((failures > 0))
