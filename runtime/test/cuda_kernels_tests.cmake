@@ -14,5 +14,11 @@ function(ddphook_add_cuda_kernels_tests prefix kernels)
     add_test(NAME runtime-${prefix}${name} COMMAND ${target})
     set_tests_properties(runtime-${prefix}${name} PROPERTIES
       TIMEOUT 600 LABELS "${ARGN}")
+    if(prefix STREQUAL "emulated_")
+      # Threads and blocks the other way round: barriers that are missing show.
+      add_test(NAME runtime-${prefix}${name}-reverse COMMAND ${target})
+      set_tests_properties(runtime-${prefix}${name}-reverse PROPERTIES
+        TIMEOUT 600 ENVIRONMENT EMULATED_CUDA_ORDER=reverse)
+    endif()
   endforeach()
 endfunction()

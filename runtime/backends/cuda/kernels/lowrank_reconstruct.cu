@@ -116,6 +116,16 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 #pragma unroll 1
   for (int64_t first = tile.begin; first < tile.end; first += Shape::kRows) {
+    const int64_t row = first + warp * kRows;
+    const int64_t start = opaque(row * matrix.columns + column);
+    // On their way while the products are computed.
+    Pack<Elem, kLength> errors[kRows];
+    if (err) {
+#pragma unroll
+      for (int b = 0; b < kRows; ++b)
+        errors[b] = loadRow<kLength>(m + start + b * matrix.columns,
+                                     row + b < tile.end ? count : 0, isAligned);
+    }
     T products[kRows][kLength];
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
@@ -185,15 +195,6 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
     }
 
-    const int64_t row = first + warp * kRows;
-    const int64_t start = opaque(row * matrix.columns + column);
-    Pack<Elem, kLength> errors[kRows];
-    if (err) {
-#pragma unroll
-      for (int b = 0; b < kRows; ++b)
-        errors[b] = loadRow<kLength>(m + start + b * matrix.columns,
-                                     row + b < tile.end ? count : 0, isAligned);
-    }
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
       const int64_t here = row + b < tile.end ? count : 0;

@@ -36,28 +36,30 @@ struct TransposedShape {
   static constexpr int kLength = transposedColumns(sizeof(T), kBucket);
   static constexpr int kPanel = 32 * kLength;
   /// Rows of a warp that are loaded before the first is used.
-  static constexpr int kRows = 4;
+  static constexpr int kRows = kBucket <= 4 ? 8 : 4;
+  /// Rows of P in shared memory.
+  static constexpr int kChunk = kBucket <= 8 ? 256 : 64;
   /// Numbers of a row of P that are loaded at once.
   static constexpr int kTogether =
       kBucket < kPackLength<T> ? kBucket : kPackLength<T>;
   /// Columns of P that the warps' sums are added for at a time.
   static constexpr int kSlice = kBucket < 4 ? kBucket : 4;
   static constexpr int kBlocks = kLength * kBucket * sizeof(T) <= 128 ? 2 : 1;
-  static constexpr int kStaged = kTransposedRows * kBucket;
+  static constexpr int kStaged = kChunk * kBucket;
   static constexpr int kSums = kWarps * kPanel * kSlice;
   static constexpr int64_t kSharedBytes =
       int64_t(kStaged > kSums ? kStaged : kSums) * int64_t(sizeof(T));
 };
 
-/// Rows first … first + kTransposedRows - 1 of P, columns from k0 on; zeros
+/// Rows first … end - 1 of P, at most a chunk, and columns from k0 on; zeros
 /// where there are none.
 template <class Element, int kBucket>
 __device__ __forceinline__ void
 stageRows(const ElemOf<Element> *p, int64_t end, int64_t rank, int64_t first,
           int64_t k0, ComputeOf<Element> *staged) {
 #pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < kTransposedRows * kBucket;
-       i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x);
+       i < TransposedShape<Element, kBucket>::kStaged; i += kThreads) {
     const int64_t row = first + i / kBucket, k = k0 + i % kBucket;
     ComputeOf<Element> value = 0;
     if (row < end && k < rank)
@@ -93,12 +95,14 @@ transposedPass(const TransposedArguments<Element> &a, const Tile &tile,
       sums[v][k] = 0;
   }
 #pragma unroll 1
-  for (int64_t first = tile.begin; first < tile.end; first += kTransposedRows) {
+  for (int64_t first = tile.begin; first < tile.end; first += Shape::kChunk) {
     __syncthreads();
     stageRows<Element, kBucket>(p, tile.end, matrix.rank, first, k0, shared);
     __syncthreads();
 #pragma unroll 1
-    for (int i = warp * kRows; i < kTransposedRows; i += kWarps * kRows) {
+    for (int i = warp * kRows; i < Shape::kChunk; i += kWarps * kRows) {
+      if (first + i >= tile.end)
+        break;
       Pack<Elem, kLength> x[kRows];
       const int64_t start = opaque((first + i) * matrix.columns + column);
 #pragma unroll

@@ -52,7 +52,7 @@ constexpr int projectSteps(int bucket) { return bucket <= 8 ? 8 : 64 / bucket; }
 constexpr int transposedColumns(int computeBytes, int bucket) {
   return bucket == 32 ? 8 / computeBytes : laneColumns(computeBytes);
 }
-/// Rows of P in shared memory.
+/// Ranges of rows are multiples of that.
 constexpr int kTransposedRows = 64;
 
 // M = P·Qᵀ. A block's warps work on kReconstructRows rows each.

@@ -55,15 +55,20 @@ __device__ __forceinline__ bool isWriterOfSums() {
   return threadIdx.x % kSame == 0;
 }
 
-/// Room in shared memory for the functions below, in numbers: kCount a warp of
-/// at most 32, and the results.
-constexpr int blockSumRoom(int count) { return 32 * count + count; }
+/// Room in shared memory for the functions below, in numbers: up to 32 results,
+/// always in the same place, and `count` for each of up to 32 warps. Nobody
+/// writes results while a thread may still read those of the call before: there
+/// is a barrier between.
+constexpr int kMostSums = 32;
+constexpr int blockSumRoom(int count) { return kMostSums + 32 * count; }
 
 /// Sums kCount <= 32 values over all threads of the block, all of which call it
 /// and get the totals. `room` may be used again at once.
 template <int kCount, class T>
 __device__ void sumOverBlock(T (&values)[kCount], T *room) {
-  T *totals = room + 32 * kCount;
+  static_assert(kCount <= kMostSums, "expected room for the results");
+  T *totals = room;
+  room += kMostSums;
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int first = sumOverLanes<kCount>(values);
   if (isWriterOfSums<kCount>())
@@ -91,6 +96,7 @@ __device__ T sumOverBlock(T value, T *room) {
 /// The largest of the threads' numbers, NaNs aside.
 template <class T>
 __device__ T maxOverBlock(T value, T *room) {
+  room += kMostSums;
   for (int offset = 16; offset > 0; offset /= 2) {
     const T other = __shfl_xor_sync(kAllLanes, value, offset);
     value = other > value ? other : value;
@@ -108,6 +114,7 @@ __device__ T maxOverBlock(T value, T *room) {
 template <class T>
 __device__ void minOverBlock(T &value, int64_t &index, T *room,
                              int64_t *indexRoom) {
+  room += kMostSums;
   auto take = [&](T otherValue, int64_t otherIndex) {
     if (otherValue < value || (otherValue == value && otherIndex < index)) {
       value = otherValue;
