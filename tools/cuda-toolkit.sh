@@ -63,18 +63,6 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/ddphook
 venv=$cache/cuda-$key
 mkdir -p "$cache"
 
-# Names that compilers and linkers look for, which the packages lack.
-complete_layout() {
-  local root=$1 library
-  ln -sfn lib "$root/lib64"
-  for library in "$root"/lib/lib{cudart,cublas,cublasLt}.so.*; do
-    [[ -e $library ]] && ln -sfn "$(basename "$library")" "${library%%.so.*}.so"
-  done
-  ln -sfn "../../nccl/lib/libnccl.so.2" "$root/lib/libnccl.so.2"
-  ln -sfn libnccl.so.2 "$root/lib/libnccl.so"
-  ln -sfn "../../nccl/include/nccl.h" "$root/include/nccl.h"
-}
-
 # One maker at a time; a run that was killed leaves none behind that looks
 # finished.
 exec 9>"$cache/cuda-$key.lock"
@@ -85,7 +73,6 @@ if [[ ! -f $venv/.complete ]]; then
   /usr/bin/python3 -m venv "$venv" >&2
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     --no-input -r "$requirements" >&2
-  complete_layout "$(echo "$venv"/lib/python3*/site-packages/nvidia/cu13)"
   touch "$venv/.complete"
 fi
 echo "$venv"/lib/python3*/site-packages/nvidia/cu13

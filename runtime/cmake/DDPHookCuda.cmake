@@ -68,12 +68,12 @@ function(ddphook_find_cuda result)
   foreach(library IN ITEMS cudart cublas)
     string(TOUPPER ${library} upper)
     find_library(DDPHOOK_${upper}_LIBRARY
-      NAMES ${library} lib${library}.so.${major} HINTS ${root}
+      NAMES ${library} lib${library}.so.${major} NAMES_PER_DIR HINTS ${root}
       PATH_SUFFIXES lib64 lib targets/x86_64-linux/lib)
   endforeach()
   find_path(DDPHOOK_NCCL_INCLUDE nccl.h
     HINTS ${DDPHOOK_NCCL_ROOT} ${root} ${root}/../nccl PATH_SUFFIXES include)
-  find_library(DDPHOOK_NCCL_LIBRARY NAMES nccl libnccl.so.2
+  find_library(DDPHOOK_NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR
     HINTS ${DDPHOOK_NCCL_ROOT} ${root} ${root}/../nccl
     PATH_SUFFIXES lib64 lib lib/x86_64-linux-gnu)
   foreach(part IN ITEMS CUDART_INCLUDE CUDART_LIBRARY CUBLAS_INCLUDE
