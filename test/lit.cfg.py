@@ -32,6 +32,7 @@ llvm_config.with_environment("LC_ALL", "C")
 
 config.substitutions.append(("%plugin", config.ddphook_plugin))
 config.substitutions.append(("%python", config.python_executable))
+config.substitutions.append(("%digits", config.ddphook_digits))
 config.substitutions.append(("%runtime-include", config.ddphook_runtime_include))
 config.substitutions.append(("%runtime-lib", config.ddphook_lib_dir))
 
@@ -41,3 +42,9 @@ llvm_config.add_tool_substitutions(
     [ToolSubst(name, unresolved="fatal") for name in ours + upstream],
     [config.ddphook_tools_dir, config.llvm_tools_dir],
 )
+
+# NVIDIA's assembler checks the code for GPUs. Where a CUDA toolkit was asked for
+# it has to be there; elsewhere lit counts the test as unsupported.
+if config.ddphook_ptxas or config.ddphook_cuda:
+    config.available_features.add("ptxas")
+    config.substitutions.append(("%ptxas", config.ddphook_ptxas or "ptxas"))

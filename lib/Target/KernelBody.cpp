@@ -171,10 +171,7 @@ private:
         mapping.map(position.getResult(), dims[position.getDim()]);
         continue;
       }
-      b.clone(inner, mapping)->walk([&](linalg::IndexOp position) {
-        position.replaceAllUsesWith(dims[position.getDim()]);
-        position.erase();
-      });
+      b.clone(inner, mapping);
     }
     SmallVector<Value> yielded;
     for (Value value : op.getBlock()->getTerminator()->getOperands())
