@@ -100,7 +100,8 @@ void makeForDevice(TestModule &module) {
 
 } // namespace
 
-INSTANTIATE_TEST_SUITE_P(, Device, testing::Values("host", "guarded"),
+INSTANTIATE_TEST_SUITE_P(, Device,
+                         testing::Values("host", "guarded", "cuda_emulated"),
                          [](const auto &info) { return info.param; });
 
 TEST_P(Device, MemoryIsZeroedAlignedAndCopied) {
@@ -168,9 +169,11 @@ TEST_P(Device, MemoryIsExhausted) {
   EXPECT_EQ(Array<char>(context, 10).read(), std::vector<char>(10, 0));
 }
 
-TEST_P(Device, HasNoStreams) {
+TEST_P(Device, WhatIsNoStreamIsRefused) {
   int stream = 0;
-  EXPECT_EQ(ddphook_context_set_stream(context, &stream), DDPHOOK_UNSUPPORTED);
+  const bool hasStreams = std::string(GetParam()) == "cuda_emulated";
+  EXPECT_EQ(ddphook_context_set_stream(context, &stream),
+            hasStreams ? DDPHOOK_INVALID_ARGUMENT : DDPHOOK_UNSUPPORTED);
   EXPECT_EQ(show(ddphook_context_set_stream(context, nullptr)), "OK");
   EXPECT_EQ(show(ddphook_synchronize(context)), "OK");
 }
@@ -276,7 +279,7 @@ TEST_P(Device, CheckpointsDoNotDependOnTheDevice) {
   step(module);
   const std::vector<float> second = readError(context, module);
 
-  for (const char *other : {"host", "guarded"}) {
+  for (const char *other : {"host", "guarded", "cuda_emulated"}) {
     ddphook_context_t *otherContext = nullptr;
     ASSERT_EQ(createContext(other, "", &otherContext), "OK");
     TestModule loaded;

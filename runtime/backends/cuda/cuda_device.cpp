@@ -141,8 +141,11 @@ Status CudaDevice::setStream(cudaStream_t stream) {
     return Status::ok();
   if (stream) {
     int number = chosen.number;
-    DDPHOOK_RETURN_IF_ERROR(toStatus(cudaStreamGetDevice(stream, &number),
-                                     "looking at the caller's stream"));
+    cudaError_t asked = cudaStreamGetDevice(stream, &number);
+    Status status = toStatus(asked, "looking at the caller's stream");
+    if (asked == cudaErrorInvalidResourceHandle)
+      return Status(DDPHOOK_INVALID_ARGUMENT, status.message());
+    DDPHOOK_RETURN_IF_ERROR(status);
     if (number != chosen.number)
       return error(DDPHOOK_INVALID_ARGUMENT,
                    "expected a stream of GPU %d, but got one of GPU %d",
