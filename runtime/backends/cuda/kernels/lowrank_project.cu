@@ -143,7 +143,8 @@ __device__ void gatherPiece(const ProjectArguments<ElemOf<Element>> &a,
   const ddphook_piece_t piece = a.pieces[-1 - tile.matrix];
   const Elem *g = a.g + piece.offset, *e = a.e ? a.e + piece.offset : nullptr;
   Elem *m = a.m ? a.m + piece.offset : nullptr;
-  Elem *rest = a.rest + piece.rest_offset;
+  Elem *rest =
+      piece.rest_offset == kNotInRest ? nullptr : a.rest + piece.rest_offset;
   const bool isAligned =
       isAlignedForPacks<kLength>(g) && isAlignedForPacks<kLength>(rest) &&
       (!e || (isAlignedForPacks<kLength>(e) && isAlignedForPacks<kLength>(m)));
@@ -159,7 +160,8 @@ __device__ void gatherPiece(const ProjectArguments<ElemOf<Element>> &a,
         x.elements[v] = addElements<Element>(y.elements[v], x.elements[v]);
       storeRow(m + i, x, count, isWhole);
     }
-    storeRow(rest + i, x, count, isWhole);
+    if (rest)
+      storeRow(rest + i, x, count, isWhole);
   }
 }
 

@@ -64,10 +64,11 @@ __device__ void scatterPiece(const ReconstructArguments<Element> &a,
   using Elem = ElemOf<Element>;
   constexpr int kLength = kPackLength<Elem>;
   const ddphook_piece_t piece = a.pieces[-1 - tile.matrix];
-  const Elem *rest = a.rest + piece.rest_offset;
+  const bool isInRest = piece.rest_offset != kNotInRest;
   const Elem *m = a.err ? a.m + piece.offset : nullptr;
   Elem *err = a.err ? a.err + piece.offset : nullptr;
   Elem *out = a.out + piece.offset;
+  const Elem *rest = isInRest ? a.rest + piece.rest_offset : out;
   const bool isAligned =
       isAlignedForPacks<kLength>(rest) && isAlignedForPacks<kLength>(out) &&
       (!err ||
@@ -84,7 +85,8 @@ __device__ void scatterPiece(const ReconstructArguments<Element> &a,
         y.elements[v] = a.error(y.elements[v], x.elements[v]);
       storeRow(err + i, y, count, isWhole);
     }
-    storeRow(out + i, x, count, isWhole);
+    if (isInRest)
+      storeRow(out + i, x, count, isWhole);
   }
 }
 

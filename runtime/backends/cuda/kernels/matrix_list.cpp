@@ -10,6 +10,7 @@
 #include "lowrank.h"
 
 #include "lowrank_stages.h"
+#include "wide_products.h"
 
 #include <algorithm>
 #include <cstring>
@@ -44,6 +45,7 @@ private:
   struct Stage {
     const Tile *tiles = nullptr;
     int64_t matrixTiles = 0;
+    int64_t listTiles = 0;
     int64_t allTiles = 0;
   };
 
@@ -60,6 +62,7 @@ private:
   const MatrixEntry *matrices = nullptr;
   const ddphook_piece_t *pieces = nullptr;
   Stage projectStage, transposedStage, sumStage, reconstructStage;
+  std::unique_ptr<WideProducts> wide;
   void *partials = nullptr;
   void *work = nullptr;
   int64_t matrixCount = 0;
@@ -169,6 +172,8 @@ Status DeviceMatrixList::upload() {
       packer.reserve(static_cast<uint64_t>(tables.work) * size);
   if (packer.size() == 0)
     return Status::ok();
+  if (!tables.wide.empty())
+    DDPHOOK_RETURN_IF_ERROR(WideProducts::create(type, tables.wide, &wide));
   if (cudaError_t code = cudaMalloc(reinterpret_cast<void **>(&memory),
                                     static_cast<size_t>(packer.size()))) {
     memory = nullptr;
@@ -183,7 +188,7 @@ Status DeviceMatrixList::upload() {
   pieces = reinterpret_cast<const ddphook_piece_t *>(memory + piecesAt);
   for (int i = 0; i < 4; ++i)
     *to[i] = {reinterpret_cast<const Tile *>(memory + tilesAt[i]),
-              from[i]->matrixTiles,
+              from[i]->matrixTiles, from[i]->listTiles,
               static_cast<int64_t>(from[i]->tiles.size())};
   partials = memory + partialsAt;
   work = memory + workAt;
@@ -201,32 +206,38 @@ cudaError_t DeviceMatrixList::matmul(cudaStream_t stream,
                                      ddphook_matmul_kind_t kind, void *matrix,
                                      void *p, void *q) {
   StepArrays arrays;
+  cudaError_t code = cudaErrorInvalidValue;
   switch (kind) {
   case DDPHOOK_MATMUL_P:
     arrays.g = matrix;
     arrays.q = q;
     arrays.pOut = p;
-    return launchProject(
+    code = launchProject(
         launchOf(stream, projectStage, projectStage.matrixTiles), arrays);
+    break;
   case DDPHOOK_MATMUL_Q:
     arrays.g = matrix;
     arrays.pIn = p;
     arrays.qOut = q;
-    if (cudaError_t code = launchTransposed(
-            launchOf(stream, transposedStage, transposedStage.matrixTiles),
-            arrays, partials))
-      return code;
-    return launchSum(launchOf(stream, sumStage, sumStage.matrixTiles), q,
-                     partials);
+    code = launchTransposed(
+        launchOf(stream, transposedStage, transposedStage.matrixTiles), arrays,
+        partials);
+    if (!code)
+      code = launchSum(launchOf(stream, sumStage, sumStage.matrixTiles), q,
+                       partials);
+    break;
   case DDPHOOK_MATMUL_M:
     arrays.pIn = p;
     arrays.q = q;
     arrays.out = matrix;
-    return launchReconstruct(
+    code = launchReconstruct(
         launchOf(stream, reconstructStage, reconstructStage.matrixTiles),
         arrays, 1);
+    break;
   }
-  return cudaErrorInvalidValue;
+  if (code || !wide)
+    return code;
+  return wide->multiply(stream, kind, matrix, matrix, p, p, q, q);
 }
 
 cudaError_t DeviceMatrixList::orthogonalize(cudaStream_t stream,
@@ -249,8 +260,14 @@ cudaError_t DeviceMatrixList::project(cudaStream_t stream, const void *g,
   arrays.m = m;
   arrays.pOut = p;
   arrays.restOut = rest;
-  return launchProject(launchOf(stream, projectStage, projectStage.allTiles),
-                       arrays);
+  // Of wide matrices, the kernel computes the sum and cuBLAS then the product.
+  const int64_t tiles = e ? projectStage.allTiles : projectStage.listTiles;
+  const cudaError_t code =
+      launchProject(launchOf(stream, projectStage, tiles), arrays);
+  if (code || !wide)
+    return code;
+  return wide->multiply(stream, DDPHOOK_MATMUL_P, e ? m : g, nullptr, nullptr,
+                        p, q, nullptr);
 }
 
 cudaError_t DeviceMatrixList::reconstruct(cudaStream_t stream, const void *p,
@@ -264,7 +281,13 @@ cudaError_t DeviceMatrixList::reconstruct(cudaStream_t stream, const void *p,
   arrays.g = m;
   arrays.out = out;
   arrays.err = err;
-  return launchReconstruct(
-      launchOf(stream, reconstructStage, reconstructStage.allTiles), arrays,
-      divisor);
+  // Of wide matrices, cuBLAS computes the product and the kernel the error.
+  if (wide)
+    if (cudaError_t code = wide->multiply(stream, DDPHOOK_MATMUL_M, nullptr,
+                                          out, p, nullptr, q, nullptr))
+      return code;
+  const int64_t tiles =
+      err ? reconstructStage.allTiles : reconstructStage.listTiles;
+  return launchReconstruct(launchOf(stream, reconstructStage, tiles), arrays,
+                           divisor);
 }

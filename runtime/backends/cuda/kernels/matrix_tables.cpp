@@ -18,6 +18,7 @@
 #include "matrix_tables.h"
 
 #include <algorithm>
+#include <limits>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -48,6 +49,13 @@ std::optional<int64_t> ddphook::cuda::orthogonalizeWork(int64_t rows,
   return numbers;
 }
 
+/// Whether cuBLAS, which counts in ints, computes the products.
+static bool isWide(const ddphook_matrix_t &matrix) {
+  return matrix.rank > kMaxBucket &&
+         std::max({matrix.rows, matrix.columns, matrix.rank}) <=
+             std::numeric_limits<int32_t>::max();
+}
+
 namespace {
 
 class TableMaker {
@@ -58,9 +66,10 @@ public:
 
 private:
   bool fits(const ddphook_matrix_t &matrix) const;
+  void addProducts(MatrixEntry &entry, int32_t number);
   void addMatrix(const ddphook_matrix_t &matrix);
   void addPiece(StageTiles &stage, int64_t number);
-  int32_t warpsPerRow(const ddphook_matrix_t &matrix) const;
+  int32_t warpsPerRow(const MatrixEntry &matrix) const;
 
   const ddphook_matrix_list_t &list;
   const int computeBytes;
@@ -77,6 +86,8 @@ TableMaker::TableMaker(const ddphook_matrix_list_t &list, Dtype type,
     : list(list), computeBytes(computeSize(type)), sharedBytes(sharedBytes) {
   for (int64_t i = 0; i < list.matrix_count; ++i) {
     const ddphook_matrix_t &matrix = list.matrices[i];
+    if (isWide(matrix))
+      continue;
     tables.largestRank = std::max(tables.largestRank, matrix.rank);
     elements += matrix.rows * matrix.columns;
     rows += matrix.rows;
@@ -84,7 +95,7 @@ TableMaker::TableMaker(const ddphook_matrix_list_t &list, Dtype type,
   tables.bucket = bucketOf(tables.largestRank);
 }
 
-int32_t TableMaker::warpsPerRow(const ddphook_matrix_t &matrix) const {
+int32_t TableMaker::warpsPerRow(const MatrixEntry &matrix) const {
   // As few as leave enough blocks: blocks of fewer rows read Q more often.
   const int64_t steps = std::min<int64_t>(
       divideUp(matrix.columns, 32 * laneColumns(computeBytes)),
@@ -117,9 +128,29 @@ void TableMaker::addMatrix(const ddphook_matrix_t &matrix) {
   entry.rows = matrix.rows;
   entry.columns = matrix.columns;
   entry.rank = matrix.rank;
-  entry.warpsPerRow = warpsPerRow(matrix);
+  if (isWide(matrix)) {
+    tables.wide.push_back(entry);
+    tables.pieces.push_back(
+        {matrix.offset, kNotInRest, matrix.rows * matrix.columns});
+  } else {
+    addProducts(entry, number);
+  }
+  if (matrix.rank > 0) {
+    const int64_t factorRows = std::max(matrix.rows, matrix.columns);
+    tables.largestFactorRows = std::max(tables.largestFactorRows, factorRows);
+    const int64_t work = *orthogonalizeWork(factorRows, matrix.rank);
+    if (work * computeBytes > sharedBytes) {
+      entry.workOffset = tables.work;
+      isTooLarge |= __builtin_add_overflow(tables.work, work, &tables.work);
+    }
+  }
+  tables.matrices.push_back(entry);
+}
 
-  const int64_t groups = kWarps / entry.warpsPerRow;
+/// The tiles of a matrix's products.
+void TableMaker::addProducts(MatrixEntry &matrix, int32_t number) {
+  matrix.warpsPerRow = warpsPerRow(matrix);
+  const int64_t groups = kWarps / matrix.warpsPerRow;
   const int64_t passRows = groups * projectRows(computeBytes, tables.bucket);
   const int64_t projectTile =
       std::max(passRows, roundUp(divideUp(matrix.rows, kMostTiles), passRows));
@@ -137,19 +168,19 @@ void TableMaker::addMatrix(const ddphook_matrix_t &matrix) {
       roundUp(divideUp(elements, kTargetTiles * panel), kTransposedRows),
       roundUp(divideUp(matrix.rows, mostSplits), kTransposedRows));
   if (matrix.rank > 0 && matrix.columns > 0) {
-    entry.splits = static_cast<int32_t>(
+    matrix.splits = static_cast<int32_t>(
         std::max<int64_t>(1, divideUp(matrix.rows, splitRows)));
-    for (int32_t split = entry.splits; split-- > 0;)
+    for (int32_t split = matrix.splits; split-- > 0;)
       for (int64_t column = 0; column < matrix.columns; column += panel)
         tables.transposed.tiles.push_back(
             {split * splitRows, std::min((split + 1) * splitRows, matrix.rows),
              column, number, split});
     const int64_t factor = matrix.columns * matrix.rank;
-    if (entry.splits > 1) {
-      entry.partialOffset = tables.partials;
+    if (matrix.splits > 1) {
+      matrix.partialOffset = tables.partials;
       int64_t numbers = 0;
       isTooLarge |=
-          __builtin_mul_overflow(factor, entry.splits, &numbers) ||
+          __builtin_mul_overflow(factor, matrix.splits, &numbers) ||
           __builtin_add_overflow(tables.partials, numbers, &tables.partials);
       const int64_t sumTile =
           std::max<int64_t>(kThreads, divideUp(factor, kMostTiles));
@@ -171,21 +202,10 @@ void TableMaker::addMatrix(const ddphook_matrix_t &matrix) {
       tables.reconstruct.tiles.push_back(
           {row, std::min(row + reconstructTile, matrix.rows), column, number,
            0});
-
-  if (matrix.rank > 0) {
-    const int64_t factorRows = std::max(matrix.rows, matrix.columns);
-    tables.largestFactorRows = std::max(tables.largestFactorRows, factorRows);
-    const int64_t work = *orthogonalizeWork(factorRows, matrix.rank);
-    if (work * computeBytes > sharedBytes) {
-      entry.workOffset = tables.work;
-      isTooLarge |= __builtin_add_overflow(tables.work, work, &tables.work);
-    }
-  }
-  tables.matrices.push_back(entry);
 }
 
 void TableMaker::addPiece(StageTiles &stage, int64_t number) {
-  const int64_t count = list.pieces[number].count;
+  const int64_t count = tables.pieces[static_cast<size_t>(number)].count;
   // Whole packs, whatever the type.
   const int64_t tile =
       std::max(kPieceElements, roundUp(divideUp(count, kMostTiles), 8));
@@ -203,13 +223,17 @@ std::optional<MatrixTables> TableMaker::make() {
   if (isTooLarge || tables.partials > int64_t(1) << 59 ||
       tables.work > int64_t(1) << 59)
     return std::nullopt;
-  tables.pieces.assign(list.pieces, list.pieces + list.piece_count);
+  tables.pieces.insert(tables.pieces.begin(), list.pieces,
+                       list.pieces + list.piece_count);
   for (StageTiles *stage :
        {&tables.project, &tables.transposed, &tables.sum, &tables.reconstruct})
     stage->matrixTiles = static_cast<int64_t>(stage->tiles.size());
-  for (int64_t i = 0; i < list.piece_count; ++i) {
-    addPiece(tables.project, i);
-    addPiece(tables.reconstruct, i);
+  for (StageTiles *stage : {&tables.project, &tables.reconstruct}) {
+    for (int64_t i = 0; i < list.piece_count; ++i)
+      addPiece(*stage, i);
+    stage->listTiles = static_cast<int64_t>(stage->tiles.size());
+    for (size_t i = 0; i < tables.wide.size(); ++i)
+      addPiece(*stage, list.piece_count + static_cast<int64_t>(i));
   }
   return std::move(tables);
 }

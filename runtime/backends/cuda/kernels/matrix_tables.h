@@ -75,6 +75,9 @@ struct MatrixEntry {
   int64_t workOffset;
 };
 
+/// A matrix whose products are cuBLAS's is a piece that is not in the rest.
+constexpr int64_t kNotInRest = -1;
+
 /// Of matrix number `matrix`: rows begin … end - 1 and a panel of columns from
 /// `column`. If `matrix` is negative, of piece number -1 - matrix: elements
 /// begin … end - 1.
@@ -86,16 +89,22 @@ struct Tile {
   int32_t split;
 };
 
-/// Tiles of a stage: first those of matrices.
+/// Tiles of a stage: first those of matrices, then those of pieces, then those
+/// of wide matrices.
 struct StageTiles {
   std::vector<Tile> tiles;
   int64_t matrixTiles = 0;
+  int64_t listTiles = 0;
 };
 
 struct MatrixTables {
+  /// All matrices, and those whose rank is above kMaxBucket.
   std::vector<MatrixEntry> matrices;
+  std::vector<MatrixEntry> wide;
+  /// The rest's, then the wide matrices.
   std::vector<ddphook_piece_t> pieces;
   StageTiles project, transposed, sum, reconstruct;
+  /// Without the wide matrices.
   int bucket = 1;
   int64_t largestRank = 0;
   /// Largest number of rows of a factor that has columns.

@@ -1,0 +1,244 @@
+//===- wide_products.cpp - products of a high rank ------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// cuBLAS stores matrices column by column, so that it takes our row-major n x m
+// matrix for one of m x n, its transpose, and gives transposed products:
+//   Pᵀ = Qᵀ·Mᵀ,  Qᵀ = Pᵀ·M,  Mᵀ = Q·Pᵀ.
+//
+// All lists of a device share a handle, which is expensive; its stream and
+// workspace are set before each product. Setting the stream gives the workspace
+// back, so that comes first.
+//
+//===----------------------------------------------------------------------===//
+#include "wide_products.h"
+
+#include <cublas_v2.h>
+
+#include <map>
+#include <mutex>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t(8) << 20;
+
+/// A device's cuBLAS, for one thread at a time.
+struct Cublas {
+  ~Cublas() {
+    if (handle)
+      (void)cublasDestroy(handle);
+  }
+
+  std::mutex mutex;
+  cublasHandle_t handle = nullptr;
+};
+
+class CublasProducts final : public WideProducts {
+public:
+  CublasProducts(Dtype type, std::vector<MatrixEntry> matrices)
+      : type(type), matrices(std::move(matrices)) {}
+  ~CublasProducts() override { (void)cudaFree(workspace); }
+
+  cudaError_t multiply(cudaStream_t stream, ddphook_matmul_kind_t kind,
+                       const void *matrixIn, void *matrixOut, const void *pIn,
+                       void *pOut, const void *qIn, void *qOut) override;
+
+  const Dtype type;
+  const std::vector<MatrixEntry> matrices;
+  std::shared_ptr<Cublas> cublas;
+  void *workspace = nullptr;
+
+private:
+  /// C = op(A)·op(B), column by column: m x n, the inner dimension k.
+  struct Product {
+    bool isTransposedA, isTransposedB;
+    int64_t m, n, k;
+    const void *a;
+    int64_t leadingA;
+    const void *b;
+    int64_t leadingB;
+    void *c;
+  };
+  cudaError_t run(cudaStream_t stream, const Product &product) const;
+
+  template <class T>
+  T *at(T *array, int64_t offset) const {
+    using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
+    return static_cast<Byte *>(array) + offset * dtypeSize(type);
+  }
+};
+
+cudaDataType_t cublasType(Dtype type) {
+  switch (type) {
+  case Dtype::F16:
+    return CUDA_R_16F;
+  case Dtype::BF16:
+    return CUDA_R_16BF;
+  case Dtype::F32:
+    return CUDA_R_32F;
+  case Dtype::F64:
+    return CUDA_R_64F;
+  }
+  return CUDA_R_32F;
+}
+
+/// 16-bit products may use the units that are made for them, which sum in f32;
+/// pedantic f32 and f64 keep the others from theirs.
+cublasComputeType_t computeType(Dtype type) {
+  switch (type) {
+  case Dtype::F16:
+  case Dtype::BF16:
+    return CUBLAS_COMPUTE_32F;
+  case Dtype::F32:
+    return CUBLAS_COMPUTE_32F_PEDANTIC;
+  case Dtype::F64:
+    return CUBLAS_COMPUTE_64F_PEDANTIC;
+  }
+  return CUBLAS_COMPUTE_32F_PEDANTIC;
+}
+
+cudaError_t toCudaError(cublasStatus_t status) {
+  switch (status) {
+  case CUBLAS_STATUS_SUCCESS:
+    return cudaSuccess;
+  case CUBLAS_STATUS_ALLOC_FAILED:
+    return cudaErrorMemoryAllocation;
+  case CUBLAS_STATUS_INVALID_VALUE:
+    return cudaErrorInvalidValue;
+  case CUBLAS_STATUS_EXECUTION_FAILED:
+    return cudaErrorLaunchFailure;
+  case CUBLAS_STATUS_NOT_SUPPORTED:
+  case CUBLAS_STATUS_ARCH_MISMATCH:
+    return cudaErrorNotSupported;
+  default:
+    return cudaErrorUnknown;
+  }
+}
+
+/// The first failure of several calls.
+cublasStatus_t firstOf(std::initializer_list<cublasStatus_t> statuses) {
+  for (cublasStatus_t status : statuses)
+    if (status != CUBLAS_STATUS_SUCCESS)
+      return status;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+Status failure(cublasStatus_t status) {
+  return error(status == CUBLAS_STATUS_ALLOC_FAILED ? DDPHOOK_RESOURCE_EXHAUSTED
+                                                    : DDPHOOK_UNSUPPORTED,
+               "expected cuBLAS to start, but got %s",
+               cublasGetStatusName(status));
+}
+
+/// The current device's cuBLAS, as long as a list uses it.
+Status sharedCublas(std::shared_ptr<Cublas> *result) {
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<Cublas>> known;
+  int device = 0;
+  if (cudaError_t code = cudaGetDevice(&device))
+    return error(DDPHOOK_INTERNAL, "expected a current device, but got %s",
+                 cudaGetErrorName(code));
+  const std::lock_guard<std::mutex> lock(mutex);
+  if ((*result = known[device].lock()))
+    return Status::ok();
+  auto created = std::make_shared<Cublas>();
+  if (cublasStatus_t status = cublasCreate(&created->handle)) {
+    created->handle = nullptr;
+    return failure(status);
+  }
+  if (cublasStatus_t status = firstOf(
+          {cublasSetAtomicsMode(created->handle, CUBLAS_ATOMICS_NOT_ALLOWED),
+           cublasSetMathMode(
+               created->handle,
+               CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)}))
+    return failure(status);
+  known[device] = created;
+  *result = std::move(created);
+  return Status::ok();
+}
+
+} // namespace
+
+Status WideProducts::create(Dtype type,
+                            const std::vector<MatrixEntry> &matrices,
+                            std::unique_ptr<WideProducts> *result) {
+  auto created = std::make_unique<CublasProducts>(type, matrices);
+  DDPHOOK_RETURN_IF_ERROR(sharedCublas(&created->cublas));
+  if (cudaError_t code = cudaMalloc(&created->workspace, kWorkspaceBytes)) {
+    (void)cudaGetLastError();
+    created->workspace = nullptr;
+    return error(DDPHOOK_RESOURCE_EXHAUSTED,
+                 "expected device memory for cuBLAS, but got %s",
+                 cudaGetErrorName(code));
+  }
+  *result = std::move(created);
+  return Status::ok();
+}
+
+cudaError_t CublasProducts::run(cudaStream_t stream,
+                                const Product &product) const {
+  if (product.m == 0 || product.n == 0)
+    return cudaSuccess;
+  if (product.k == 0)
+    return cudaMemsetAsync(
+        product.c, 0,
+        static_cast<size_t>(product.m * product.n * dtypeSize(type)), stream);
+  const float one = 1, zero = 0;
+  const double wideOne = 1, wideZero = 0;
+  const bool isWide = type == Dtype::F64;
+  const cudaDataType_t elements = cublasType(type);
+  auto toInt = [](int64_t value) { return static_cast<int>(value); };
+  return toCudaError(cublasGemmEx(
+      cublas->handle, product.isTransposedA ? CUBLAS_OP_T : CUBLAS_OP_N,
+      product.isTransposedB ? CUBLAS_OP_T : CUBLAS_OP_N, toInt(product.m),
+      toInt(product.n), toInt(product.k),
+      isWide ? static_cast<const void *>(&wideOne) : &one, product.a, elements,
+      toInt(product.leadingA), product.b, elements, toInt(product.leadingB),
+      isWide ? static_cast<const void *>(&wideZero) : &zero, product.c,
+      elements, toInt(product.m), computeType(type), CUBLAS_GEMM_DEFAULT));
+}
+
+cudaError_t CublasProducts::multiply(cudaStream_t stream,
+                                     ddphook_matmul_kind_t kind,
+                                     const void *matrixIn, void *matrixOut,
+                                     const void *pIn, void *pOut,
+                                     const void *qIn, void *qOut) {
+  const std::lock_guard<std::mutex> lock(cublas->mutex);
+  if (cublasStatus_t status = firstOf(
+          {cublasSetStream(cublas->handle, stream),
+           cublasSetWorkspace(cublas->handle, workspace, kWorkspaceBytes)}))
+    return toCudaError(status);
+  for (const MatrixEntry &x : matrices) {
+    Product product = {};
+    switch (kind) {
+    case DDPHOOK_MATMUL_P:
+      product = {false,     false,
+                 x.rank,    x.rows,
+                 x.columns, at(qIn, x.qOffset),
+                 x.rank,    at(matrixIn, x.offset),
+                 x.columns, at(pOut, x.pOffset)};
+      break;
+    case DDPHOOK_MATMUL_Q:
+      product = {false,     true,
+                 x.rank,    x.columns,
+                 x.rows,    at(pIn, x.pOffset),
+                 x.rank,    at(matrixIn, x.offset),
+                 x.columns, at(qOut, x.qOffset)};
+      break;
+    case DDPHOOK_MATMUL_M:
+      product = {true,      false,
+                 x.columns, x.rows,
+                 x.rank,    at(qIn, x.qOffset),
+                 x.rank,    at(pIn, x.pOffset),
+                 x.rank,    at(matrixOut, x.offset)};
+      break;
+    }
+    if (cudaError_t code = run(stream, product))
+      return code;
+  }
+  return cudaSuccess;
+}
