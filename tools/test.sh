@@ -91,6 +91,20 @@ count pytest "$(number "$logs/pytest.log" '[0-9]+ passed')" \
   "$(number "$logs/pytest.log" '[0-9]+ (failed|error)')" \
   "$(number "$logs/pytest.log" '[0-9]+ skipped')" $status
 
+for device in guarded cuda_emulated; do
+  say "pytest: every hook on the device $device"
+  LD_LIBRARY_PATH=$build/bin DDPHOOK_CC=$build/bin/ddphook-cc \
+    DDPHOOK_EXEC=$build/bin/ddphook-exec DDPHOOK_RUN=$build/bin/ddphook-run \
+    "$python" -m pytest -q -rs -p no:cacheprovider test/gpu \
+    --device=$device --modules="$build/device-modules" \
+    >"$logs/pytest-$device.log" 2>&1
+  status=$?
+  ((status == 0)) || tail -80 "$logs/pytest-$device.log"
+  count "pytest-$device" "$(number "$logs/pytest-$device.log" '[0-9]+ passed')" \
+    "$(number "$logs/pytest-$device.log" '[0-9]+ (failed|error)')" \
+    "$(number "$logs/pytest-$device.log" '[0-9]+ skipped')" $status
+done
+
 say "consumer: the package, from the build tree and from an install tree"
 test/consumer/run.sh "$build" >"$logs/consumer.log" 2>&1
 status=$?

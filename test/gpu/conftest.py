@@ -73,6 +73,8 @@ def device(request):
     return device
 
 
+# What works takes a few seconds.
+PROBE_S = 30
 PROBE = """ddp.process_group @dp
 func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
   %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
@@ -88,10 +90,11 @@ def why_not_two_on_one_gpu(device, directory):
     directory.write_module(PROBE)
     arguments = [directory.module, "--entry=step", "--inputs=random:1", "--ranks=2"]
     try:
-        result = runner.finish(runner.start(arguments))
+        process = runner.start(arguments, {"DDPHOOK_TIMEOUT_S": PROBE_S})
+        result = runner.finish(process, 2 * PROBE_S)
         if result.code != 0:
             return "ours: " + result.stderr.strip()
-        pool = oracle.Pool(2, "cuda", device.rank_variables)
+        pool = oracle.Pool(2, "cuda", device.rank_variables, PROBE_S)
         try:
             pool.run_barrier()
         finally:

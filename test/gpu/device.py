@@ -60,6 +60,19 @@ class Modules:
         self.directory, self.record = pathlib.Path(directory), record
         self.can_compile = record or not (self.directory / "COMPLETE").exists()
         self.directory.mkdir(parents=True, exist_ok=True)
+        if self.can_compile:
+            self.forget_other_compilers()
+
+    def forget_other_compilers(self):
+        compiler = pathlib.Path(tool("DDPHOOK_CC", "ddphook-cc")).resolve()
+        stat = compiler.stat()
+        mark = f"{compiler} {stat.st_size} {stat.st_mtime_ns}\n"
+        stamp = self.directory / "COMPILER"
+        if stamp.exists() and stamp.read_text() == mark:
+            return
+        for path in self.directory.glob("*.so"):
+            path.unlink()
+        stamp.write_text(mark)
 
     def path(self, text, pipeline):
         return self.directory / f"{module_name(text, pipeline)}.so"
@@ -104,6 +117,9 @@ class Device:
             "NCCL_MAX_CTAS": "8",
         }
 
+    def exec_tool(self):
+        return tool("DDPHOOK_EXEC", "ddphook-exec")
+
     def start(self, arguments, env=None):
         """In place of runner.start: the same flags on this device."""
         flags, pipeline, ranks = [], "", None
@@ -116,8 +132,7 @@ class Device:
             else:
                 flags.append(flag)
         path = self.modules.path(pathlib.Path(source).read_text(), pipeline)
-        command = [tool("DDPHOOK_EXEC", "ddphook-exec"), path]
-        command += [f"--device={self.name}", *flags]
+        command = [self.exec_tool(), path, f"--device={self.name}", *flags]
         variables = dict(env or {})
         if ranks is not None and ranks > max(self.gpus, 1):
             each = [json.dumps(self.rank_variables(rank)) for rank in range(ranks)]

@@ -37,8 +37,14 @@ class Pool:
     job with its traceback. `variables(rank)` are set in a worker's environment
     before it does anything."""
 
-    def __init__(self, world=WORLD, device="cpu", variables=lambda rank: {}):
-        self.world = world
+    def __init__(
+        self,
+        world=WORLD,
+        device="cpu",
+        variables=lambda rank: {},
+        timeout=TIMEOUT_S,
+    ):
+        self.world, self.timeout = world, timeout
         port = runner.free_port()
         # A fork server imports torch once for all four.
         context = multiprocessing.get_context("forkserver")
@@ -64,7 +70,7 @@ class Pool:
         results, failures = [], []
         for rank in ranks:
             pipe = self.workers[rank][1]
-            if not pipe.poll(TIMEOUT_S):
+            if not pipe.poll(self.timeout):
                 raise TimeoutError(f"oracle rank {rank} gave no answer")
             done, value = pipe.recv()
             (results if done else failures).append(value)
