@@ -12,6 +12,7 @@
 
 #include "checkpoint.h"
 #include "data.h"
+#include "device_array.h"
 #include "digits.h" // written by ddphook-cc
 
 #include "ddphook/runtime/runtime.h"
@@ -47,42 +48,46 @@ constexpr uint32_t seed = 42;
 // Parameters
 //===----------------------------------------------------------------------===//
 
-// All parameters and then all velocities, one after another in `values`.
+// All parameters and then all velocities, one after another: in `values`, and
+// in the memory of the device on which steps run.
 struct Model {
   std::vector<float> values;
+  DeviceArray<float> memory;
   float *w1, *b1, *w2, *b2, *w3, *b3;
   float *vw1, *vb1, *vw2, *vb2, *vw3, *vb3;
 
-  Model() {
-    constexpr size_t sizes[] = {pixels * hidden1,  hidden1,
-                                hidden1 * hidden2, hidden2,
-                                hidden2 * classes, classes};
-    values.resize(
-        2 * std::accumulate(std::begin(sizes), std::end(sizes), size_t(0)));
+  explicit Model(ddphook_context_t *context)
+      : values(2 *
+               std::accumulate(std::begin(sizes), std::end(sizes), size_t(0))),
+        memory(context, values.size()) {
     float **const arrays[] = {&w1,  &b1,  &w2,  &b2,  &w3,  &b3,
                               &vw1, &vb1, &vw2, &vb2, &vw3, &vb3};
-    float *next = values.data();
+    float *next = memory.data();
     for (size_t i = 0; i < std::size(arrays); ++i) {
       *arrays[i] = next;
       next += sizes[i % std::size(sizes)];
     }
   }
-  Model(const Model &) = delete; // the pointers are into `values`
-  Model &operator=(const Model &) = delete;
 
   size_t bytes() const { return values.size() * sizeof(float); }
 
   // Weights uniform in ±sqrt(6 / inputs), everything else zero.
   void initialize(std::mt19937 &generator) {
-    auto fill = [&](float *weights, size_t inputs, size_t outputs) {
+    float *next = values.data();
+    for (size_t layer = 0; layer < std::size(sizes); layer += 2) {
+      size_t inputs = sizes[layer] / sizes[layer + 1];
       float limit = std::sqrt(6.0f / inputs);
-      for (size_t i = 0; i < inputs * outputs; ++i)
-        weights[i] = limit * (generator() / 2147483648.0f - 1.0f);
-    };
-    fill(w1, pixels, hidden1);
-    fill(w2, hidden1, hidden2);
-    fill(w3, hidden2, classes);
+      for (size_t i = 0; i < sizes[layer]; ++i)
+        next[i] = limit * (generator() / 2147483648.0f - 1.0f);
+      next += sizes[layer] + sizes[layer + 1];
+    }
   }
+
+private:
+  // Weights and biases of the layers.
+  static constexpr size_t sizes[] = {pixels * hidden1, hidden1,
+                                     hidden1 *hidden2, hidden2,
+                                     hidden2 *classes, classes};
 };
 
 // Compares this rank's parameters with every rank's, bit by bit.
@@ -132,10 +137,21 @@ private:
   std::ofstream file;
 };
 
+// A batch where steps read it, and the loss where they write it.
+struct Batch {
+  DeviceArray<float> images;
+  DeviceArray<int32_t> labels;
+  DeviceArray<float> loss;
+
+  explicit Batch(ddphook_context_t *context)
+      : images(context, batchSize * pixels), labels(context, batchSize),
+        loss(context, 1) {}
+};
+
 // Goes over this rank's images in a new random order, batch by batch; what is
 // left over at the end waits for the next epoch. Returns the mean loss.
 float trainEpoch(const Samples &train, size_t batches, float rate,
-                 std::mt19937 &generator, Model &m,
+                 std::mt19937 &generator, Model &m, Batch &memory,
                  std::vector<double> &milliseconds, Log &log) {
   std::vector<size_t> order(train.size());
   std::iota(order.begin(), order.end(), 0);
@@ -151,26 +167,34 @@ float trainEpoch(const Samples &train, size_t batches, float rate,
       std::copy_n(&train.images[sample * pixels], pixels, &images[i * pixels]);
       labels[i] = train.labels[sample];
     }
-    float loss;
+    memory.images.write(images.data());
+    memory.labels.write(labels.data());
     auto start = std::chrono::steady_clock::now();
-    check(digits_step(images.data(), labels.data(), rate, m.w1, m.b1, m.w2,
-                      m.b2, m.w3, m.b3, m.vw1, m.vb1, m.vw2, m.vb2, m.vw3,
-                      m.vb3, &loss),
+    check(digits_step(memory.images.data(), memory.labels.data(), rate, m.w1,
+                      m.b1, m.w2, m.b2, m.w3, m.b3, m.vw1, m.vb1, m.vw2, m.vb2,
+                      m.vw3, m.vb3, memory.loss.data()),
           "training step");
     std::chrono::duration<double, std::milli> elapsed =
         std::chrono::steady_clock::now() - start;
     milliseconds.push_back(elapsed.count());
+    float loss;
+    memory.loss.read(&loss);
     lossSum += loss;
     log.add(loss);
   }
   return lossSum / batches;
 }
 
-double accuracy(const Samples &test, const Model &m) {
+double accuracy(ddphook_context_t *context, const Samples &test,
+                const Model &m) {
   std::vector<float> logits(testSize * classes);
-  check(digits_predict(test.images.data(), m.w1, m.b1, m.w2, m.b2, m.w3, m.b3,
-                       logits.data()),
+  DeviceArray<float> images(context, test.images.size());
+  DeviceArray<float> results(context, logits.size());
+  images.write(test.images.data());
+  check(digits_predict(images.data(), m.w1, m.b1, m.w2, m.b2, m.w3, m.b3,
+                       results.data()),
         "prediction");
+  results.read(logits.data());
   size_t correct = 0;
   for (size_t i = 0; i < testSize; ++i) {
     const float *row = &logits[i * classes];
@@ -208,7 +232,8 @@ bool run(const Options &options) {
     throw std::runtime_error("too few images for so many ranks");
 
   // Everybody starts from rank 0's parameters, and has its own shuffling.
-  Model model;
+  Model model(created);
+  Batch batch(created);
   Progress progress;
   progress.epochs = options.epochs;
   progress.values = &model.values;
@@ -219,6 +244,7 @@ bool run(const Options &options) {
         "sending the initial parameters");
   if (!options.resume.empty())
     Checkpoints(created, &digits_module, options.resume).load(progress);
+  model.memory.write(model.values.data());
 
   if (!options.save.empty())
     Checkpoints::makeDirectory(options.save);
@@ -230,14 +256,16 @@ bool run(const Options &options) {
     float rate =
         0.05f * (1 - static_cast<float>(progress.epoch) / options.epochs);
     float loss = trainEpoch(data.train, batches, rate, progress.generator,
-                            model, milliseconds, log);
+                            model, batch, milliseconds, log);
     int epoch = ++progress.epoch;
     if (epoch % 10 != 0 && epoch != until)
       continue;
     if (rank == 0)
       std::printf("epoch %d: loss %.4f\n", epoch, loss);
-    if (!options.save.empty())
-      Checkpoints(created, &digits_module, options.save).save(progress);
+    if (options.save.empty())
+      continue;
+    model.memory.read(model.values.data());
+    Checkpoints(created, &digits_module, options.save).save(progress);
   }
 
   ddphook_stats_t stats = readStats();
@@ -248,7 +276,8 @@ bool run(const Options &options) {
     std::nth_element(milliseconds.begin(), middle, milliseconds.end());
     median = *middle;
   }
-  double percent = accuracy(data.test, model);
+  double percent = accuracy(created, data.test, model);
+  model.memory.read(model.values.data());
   bool same = sameOnAllRanks(created, model);
   if (rank == 0) {
     std::printf("test accuracy: %.2f %%\n", percent);
