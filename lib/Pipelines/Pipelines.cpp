@@ -64,7 +64,10 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   }
 
   if (options.overlap) {
-    pm.addPass(createDDPMergeBranchesPass());
+    // Enough to find work for what is in flight, without keeping all buckets.
+    DDPMergeBranchesPassOptions merge;
+    merge.limit = 4 * std::min(4u, options.overlapDepth.getValue());
+    pm.addPass(createDDPMergeBranchesPass(merge));
     DDPOverlapPassOptions overlap;
     overlap.depth = options.overlapDepth;
     pm.addPass(createDDPOverlapPass(overlap));

@@ -1,6 +1,7 @@
-// No more than 16 branches become one: bufferization would take long.
+// No more than 16 branches become one, or as the option says.
 
 // RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-bucketize{bucket-cap-mb=0},ddp-expand-hooks{hook=powersgd},ddp-merge-branches)' | FileCheck %s
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-bucketize{bucket-cap-mb=0},ddp-expand-hooks{hook=powersgd},ddp-merge-branches{limit=5})' | FileCheck %s --check-prefix=FIVE
 
 // CHECK-COUNT-15: ddp.pack
 // CHECK-NOT:      scf.if
@@ -8,6 +9,10 @@
 // CHECK:          %[[FIRST:.+]]:16 = scf.if
 // CHECK:          %[[LAST:.+]] = scf.if {{.+}} -> (!ddp.bucket<f32, [4x8]>) {
 // CHECK-NOT:      scf.if
+
+// FIVE-COUNT-3:   :5 = scf.if
+// FIVE:           :2 = scf.if
+// FIVE-NOT:       scf.if
 
 !t = tensor<4x8xf32>
 ddp.process_group @dp

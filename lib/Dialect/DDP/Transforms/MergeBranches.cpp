@@ -19,10 +19,6 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The cost of One-Shot Bufferize grows with the cube of an `scf.if`'s results.
-/// Sixteen buckets are enough to find work for one that travels.
-static constexpr size_t kMaxMembers = 16;
-
 /// Whether two values are certainly the same: one value, or made of the same
 /// values in the same way. Goes no deeper than conditions are.
 static bool isSameValue(Value a, Value b, unsigned depth = 4) {
@@ -109,8 +105,8 @@ public:
     return ofMembers.isKeptBy(op) || ofBehind.isKeptBy(op);
   }
   /// Members keep their order, so that their effects do not matter.
-  bool canJoin(scf::IfOp op) const {
-    return members.size() < kMaxMembers &&
+  bool canJoin(scf::IfOp op, size_t limit) const {
+    return members.size() < limit &&
            isSameValue(scf::IfOp(members.front()).getCondition(),
                        op.getCondition()) &&
            !ofMembers.isUsedBy(op) && !ofBehind.isKeptBy(op);
@@ -177,12 +173,12 @@ void MergeSet::merge() {
 
 /// The sets of a block. One that nothing can join any more is closed, but only
 /// merged in the end: until then the block is as it was.
-static void mergeIn(Block &block) {
+static void mergeIn(Block &block, size_t limit) {
   std::vector<std::unique_ptr<MergeSet>> sets;
   for (Operation &op : block.without_terminator()) {
     scf::IfOp candidate = getCandidate(&op);
     MergeSet *open = sets.empty() ? nullptr : sets.back().get();
-    if (candidate && open && open->canJoin(candidate))
+    if (candidate && open && open->canJoin(candidate, limit))
       open->join(candidate);
     else if (candidate)
       sets.push_back(std::make_unique<MergeSet>(candidate));
@@ -205,7 +201,7 @@ struct MergeBranchesPass
         blocks.insert(op->getBlock());
     });
     for (Block *block : blocks)
-      mergeIn(*block);
+      mergeIn(*block, limit);
   }
 };
 } // namespace

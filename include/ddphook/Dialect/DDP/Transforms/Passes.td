@@ -343,8 +343,9 @@ def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
     side effects.
 
     An `scf.if` that depends on the result of an earlier one, or on a state that
-    is written in between, is not joined with it; and no more than 16 become one,
-    since bufferization takes long for more.
+    is written in between, is not joined with it; and no more than `limit` become
+    one. Their buckets are all needed at the same time, and One-Shot Bufferize takes
+    time that grows with the cube of an `scf.if`'s results.
 
     Before:
 
@@ -361,6 +362,10 @@ def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
     %u0 = ddp.unpack %r#0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
     ```
   }];
+  let options = [
+    Option<"limit", "limit", "unsigned", /*default=*/"16",
+           "Branches that become one at most">
+  ];
   let dependentDialects = ["::mlir::ddp::DDPDialect",
                            "::mlir::scf::SCFDialect"];
 }
