@@ -164,9 +164,10 @@ void TableMaker::addProducts(MatrixEntry &matrix, int32_t number) {
   const int64_t panel = 32 * transposedColumns(computeBytes, tables.bucket);
   const int64_t mostSplits = std::clamp<int64_t>(
       kMostTiles * panel / std::max<int64_t>(matrix.columns, 1), 1, 64);
-  const int64_t splitRows = std::max(
-      roundUp(divideUp(elements, kTargetTiles * panel), kTransposedRows),
-      roundUp(divideUp(matrix.rows, mostSplits), kTransposedRows));
+  const int64_t splitRows = std::max<int64_t>(
+      {kTransposedRows,
+       roundUp(divideUp(elements, kTargetTiles * panel), kTransposedRows),
+       roundUp(divideUp(matrix.rows, mostSplits), kTransposedRows)});
   if (matrix.rank > 0 && matrix.columns > 0) {
     matrix.splits = static_cast<int32_t>(
         std::max<int64_t>(1, divideUp(matrix.rows, splitRows)));
