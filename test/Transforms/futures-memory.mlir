@@ -140,3 +140,28 @@ func.func @state(%x: !t) -> (!t, !t) {
   return %v, %w : !t, !t
 }
 // MEMORY-LABEL: func @state(
+
+// A state that is reduced where it lies, and read afterwards.
+
+// ASSIGN-LABEL: func @state_in_place(
+// ASSIGN:         %[[S:.+]] = ddp.load @s
+// ASSIGN:         ddp.all_reduce_start mean %[[S]] on @dp into %[[S]] :
+
+// MEMORY-LABEL: func @state_in_place(
+// MEMORY-NOT:     memref.copy
+// MEMORY:         %[[S:.+]] = ddp.state_buffer @s
+// MEMORY:         %[[T:.+]] = ddp.all_reduce_start mean %[[S]] on @dp into %[[S]]
+// MEMORY:         linalg.abs
+// MEMORY:         ddp.wait %[[S]], %[[T]] : memref<16xf32>
+// MEMORY-NOT:     memref.copy
+// MEMORY:         ddp.is_finite %[[S]]
+func.func @state_in_place(%x: !t) -> (!t, i1) {
+  %e = tensor.empty() : !t
+  %s = ddp.load @s : !b
+  %f = ddp.all_reduce_start mean %s on @dp : !b -> !f
+  %h = linalg.abs ins(%x : !t) outs(%e : !t) -> !t
+  %r = ddp.wait %f : !f
+  ddp.store %r, @s : !b
+  %ok = ddp.is_finite %r : !b
+  return %h, %ok : !t, i1
+}

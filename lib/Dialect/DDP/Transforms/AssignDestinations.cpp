@@ -104,6 +104,11 @@ static bool mayLiveIn(Value root, Value result) {
   Operation *op = result.getDefiningOp();
   if (load->getBlock() != op->getBlock())
     return false;
+  // What is in flight is used by nobody but the wait.
+  if (auto start = dyn_cast<AllReduceStartOp>(op)) {
+    op = start.getWait();
+    result = op->getResult(0);
+  }
   for (Operation *next = op->getNextNode(); next; next = next->getNextNode())
     if (auto store = dyn_cast<StoreOp>(next))
       if (store.getState() == load.getState())
