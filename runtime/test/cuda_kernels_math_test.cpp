@@ -176,17 +176,48 @@ TYPED_TEST(CudaElements, isFinite) {
               std::isfinite(static_cast<double>(TypeParam::widen(x))));
 }
 
+/// What was rounded once stays, and infinities, NaNs and signs of zeros too.
 TYPED_TEST(CudaElements, roundToWhatIsStored) {
+  using Compute = ComputeOf<TypeParam>;
   for (float x : hardValues<F32>()) {
-    using Compute = ComputeOf<TypeParam>;
-    const auto wide = static_cast<Compute>(x);
-    const Compute want = TypeParam::widen(TypeParam::narrow(wide));
-    const Compute got = roundTo<TypeParam>(wide);
-    ASSERT_TRUE(got == want || (got != got && want != want));
-    // Once rounded, it stays.
-    if (got == got)
-      ASSERT_EQ(roundTo<TypeParam>(got), got);
+    const Compute rounded = roundTo<TypeParam>(static_cast<Compute>(x));
+    const Compute again = roundTo<TypeParam>(rounded);
+    ASSERT_TRUE(rounded == again || (x != x && again != again));
+    if (x == x)
+      ASSERT_EQ(std::signbit(rounded), std::signbit(x));
   }
+}
+
+/// H·(pivot, x) = (beta, 0): H is orthogonal, and beta has the other sign.
+template <class T>
+void checkReflector(double tolerance) {
+  std::mt19937_64 random(kSeed);
+  std::normal_distribution<double> normal;
+  for (int i = 0; i < 10000; ++i) {
+    const int scale = static_cast<int>(random() % 40) - 20;
+    const T pivot = static_cast<T>(std::ldexp(normal(random), scale));
+    const T x = static_cast<T>(normal(random));
+    const Reflector<T> h = makeReflector(pivot, x * x);
+    const double v = static_cast<double>(h.factor) * x;
+    const double product = h.tau * (pivot + v * x);
+    const double beta = pivot - product;
+    const double norm = std::hypot(pivot, x);
+    ASSERT_NE(std::signbit(beta), std::signbit(pivot));
+    ASSERT_NEAR(std::abs(beta) / norm, 1, tolerance);
+    ASSERT_NEAR((x - product * v) / norm, 0, tolerance);
+    ASSERT_NEAR(h.tau * (1 + v * v), 2, 2 * tolerance);
+  }
+}
+
+TEST(CudaReflector, mapsToAMultipleOfTheFirstUnitVector) {
+  checkReflector<float>(1e-6);
+  checkReflector<double>(1e-14);
+  // A pivot of zero counts as positive, a negative zero as negative.
+  EXPECT_EQ(makeReflector(0.f, 4.f).tau, 1);
+  EXPECT_EQ(makeReflector(0.f, 4.f).factor, 0.5f);
+  EXPECT_EQ(makeReflector(-0.f, 4.f).factor, -0.5f);
+  // Squares of floats do not overflow.
+  EXPECT_EQ(makeReflector(-0x1p100f, 0x1p100f).tau, 2);
 }
 
 } // namespace

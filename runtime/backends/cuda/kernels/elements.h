@@ -206,6 +206,23 @@ DDPHOOK_HOST_DEVICE double multiplyAdd(double a, double b, double c) {
   return fma(a, b, c);
 }
 
+/// The scalars of LAPACK's larfg: H = I - tau·v·vᵀ with v = (1, factor·x) maps
+/// (pivot, x) to a multiple of the first unit vector whose sign the pivot does
+/// not have. `below` is the sum of squares of x, and not 0.
+template <class T>
+struct Reflector {
+  T tau;
+  T factor;
+};
+template <class T>
+DDPHOOK_HOST_DEVICE Reflector<T> makeReflector(T pivot, T below) {
+  const double wide = pivot;
+  const double norm = std::sqrt(wide * wide + static_cast<double>(below));
+  const double beta = -std::copysign(norm, wide);
+  return {static_cast<T>((beta - wide) / beta),
+          static_cast<T>(1 / (wide - beta))};
+}
+
 } // namespace ddphook::cuda
 
 #endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H

@@ -15,6 +15,10 @@
 //   same input gives the same bits, on every device of a kind.
 // - Fused passes give the bits of the calls that they stand for. A row of Pᵢ
 //   depends on that row of Mᵢ alone.
+// - Products of a rank above 32 are cuBLAS's, a call a matrix. Their bits are
+// the
+//   same for the same arrays on the same device and library; unlike those of
+//   our kernels they may depend on how arrays are aligned.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H

@@ -35,21 +35,35 @@ cudaError_t withBucket(int bucket, const Fn &fn) {
   return cudaErrorInvalidValue;
 }
 
-/// Copies part of a factor (rows x rank, row-major) into shared memory, column
-/// by column: rows first … first + kRows - 1 and columns from k0 on, zeros
-/// where there are none. Columns are kStride numbers apart.
+/// Copies `count` rows of a factor (rows x rank, row-major) from `first` on
+/// into shared memory, column by column, zeros where there are none. Columns
+/// are `stride` numbers apart.
+template <class Element>
+__device__ __forceinline__ void
+stageColumns(const ElemOf<Element> *factor, int64_t rows, int rank,
+             int64_t first, int count, int stride, ComputeOf<Element> *staged) {
+  for (int i = static_cast<int>(threadIdx.x); i < count * rank; i += kThreads) {
+    const int j = i / rank, k = i % rank;
+    ComputeOf<Element> value = 0;
+    if (first + j < rows)
+      value = Element::widen(factor[(first + j) * rank + k]);
+    staged[k * stride + j] = value;
+  }
+}
+
+/// The same of as many rows, and with zeros for columns up to kColumns.
 template <class Element, int kRows, int kColumns, int kStride>
 __device__ __forceinline__ void
-stageColumns(const ElemOf<Element> *factor, int64_t rows, int64_t rank,
-             int64_t first, int64_t k0, ComputeOf<Element> *chunk) {
+stageAllColumns(const ElemOf<Element> *factor, int64_t rows, int64_t rank,
+                int64_t first, ComputeOf<Element> *staged) {
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kColumns;
        i += kThreads) {
     const int j = i / kColumns, k = i % kColumns;
     ComputeOf<Element> value = 0;
-    if (first + j < rows && k0 + k < rank)
-      value = Element::widen(factor[(first + j) * rank + k0 + k]);
-    chunk[k * kStride + j] = value;
+    if (first + j < rows && k < rank)
+      value = Element::widen(factor[(first + j) * rank + k]);
+    staged[k * kStride + j] = value;
   }
 }
 

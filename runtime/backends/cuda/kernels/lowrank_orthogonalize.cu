@@ -192,12 +192,9 @@ Columns<Element>::makeReflector(T *column, int64_t k) const {
   T tau = 0;
   __syncthreads();
   if (!isZero) {
-    const double wide = pivot;
-    const double norm = std::sqrt(wide * wide + static_cast<double>(below));
-    const double beta = -std::copysign(norm, wide);
-    tau = static_cast<T>((beta - wide) / beta);
-    const T factor = static_cast<T>(1 / (wide - beta));
-    forMine(k + 1, [&](int64_t i) { column[i] *= factor; });
+    const Reflector<T> scalars = ddphook::cuda::makeReflector(pivot, below);
+    tau = scalars.tau;
+    forMine(k + 1, [&](int64_t i) { column[i] *= scalars.factor; });
   }
   if (mine(k) == k)
     column[k] = 1;

@@ -12,9 +12,6 @@
 // The order of additions of an element of P: each lane over its columns in
 // turn, then the lanes by halves, then the warps of the row.
 //
-// A rank above 32 takes several passes over the tile's rows; the first one adds
-// G and E, the others read the sum.
-//
 //===----------------------------------------------------------------------===//
 #include "lowrank_device.h"
 #include "reductions.h"
@@ -165,12 +162,12 @@ __device__ void gatherPiece(const ProjectArguments<ElemOf<Element>> &a,
   }
 }
 
-/// kRows rows of P from `row` on, columns from k0 on.
+/// Rows begin … end - 1 of P, at most as many as the block's warps work on.
 template <class Element, int kBucket>
 __device__ __forceinline__ void projectPass(
     const RowsOfM<Element, ProjectShape<Element, kBucket>::kLength> &source,
     const ElemOf<Element> *q, ElemOf<Element> *p, const MatrixEntry &matrix,
-    int64_t begin, int64_t end, int64_t k0) {
+    int64_t begin, int64_t end) {
   using Shape = ProjectShape<Element, kBucket>;
   using T = typename Shape::T;
   constexpr int kLength = Shape::kLength, kRows = Shape::kRows;
@@ -190,8 +187,8 @@ __device__ __forceinline__ void projectPass(
 #pragma unroll 1
   for (int64_t first = 0; first < matrix.columns; first += Shape::kColumns) {
     __syncthreads();
-    stageColumns<Element, Shape::kColumns, kBucket, Shape::kStride>(
-        q, matrix.columns, matrix.rank, first, k0, chunk);
+    stageAllColumns<Element, Shape::kColumns, kBucket, Shape::kStride>(
+        q, matrix.columns, matrix.rank, first, chunk);
     __syncthreads();
 #pragma unroll 1
     for (int s = warp % sharing; s < Shape::kSteps; s += sharing) {
@@ -228,7 +225,7 @@ __device__ __forceinline__ void projectPass(
   for (int i = static_cast<int>(threadIdx.x);
        i < kWarps / sharing * Shape::kValues; i += kThreads) {
     const int group = i / Shape::kValues, value = i % Shape::kValues;
-    const int64_t k = k0 + value % kBucket;
+    const int64_t k = value % kBucket;
     const int64_t target = begin + group * kRows + value / kBucket;
     if (target >= end || k >= matrix.rank)
       continue;
@@ -253,20 +250,12 @@ __global__ void __launch_bounds__(kThreads,
   const Elem *g = a.g + matrix.offset;
   const Elem *e = a.e ? a.e + matrix.offset : nullptr;
   Elem *m = a.m ? a.m + matrix.offset : nullptr;
+  const RowsOfM<Element, Shape::kLength> source(g, e, m, matrix.columns);
   const int64_t passRows = int64_t(kWarps / matrix.warpsPerRow) * Shape::kRows;
   for (int64_t row = tile.begin; row < tile.end; row += passRows) {
     const int64_t end = row + passRows < tile.end ? row + passRows : tile.end;
-    RowsOfM<Element, Shape::kLength> source(g, e, m, matrix.columns);
-    int64_t k0 = 0;
-    do {
-      projectPass<Element, kBucket>(source, a.q + matrix.qOffset,
-                                    a.p + matrix.pOffset, matrix, row, end, k0);
-      if (e) {
-        source.g = m;
-        source.e = nullptr;
-      }
-      k0 += kBucket;
-    } while (k0 < matrix.rank);
+    projectPass<Element, kBucket>(source, a.q + matrix.qOffset,
+                                  a.p + matrix.pOffset, matrix, row, end);
   }
 }
 

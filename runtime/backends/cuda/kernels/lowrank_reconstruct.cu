@@ -90,9 +90,49 @@ __device__ void scatterPiece(const ReconstructArguments<Element> &a,
   }
 }
 
+/// Four rows of P, whose columns are kRowStride apart, times a lane's columns
+/// of Qᵀ, which are kPanelStride apart.
+template <class T>
+__device__ __forceinline__ void
+multiplyFactors(const T *rows, const T *panel, int rank,
+                T (&products)[kReconstructRows][laneColumns(sizeof(T))]) {
+  using Shape = ReconstructShape<T>;
+  constexpr int kLength = Shape::kLength, kRows = kReconstructRows;
+#pragma unroll
+  for (int b = 0; b < kRows; ++b) {
+#pragma unroll
+    for (int v = 0; v < kLength; ++v)
+      products[b][v] = 0;
+  }
+#pragma unroll 2
+  for (int k = 0; k < rank; ++k) {
+    T x[kRows];
+#pragma unroll
+    for (int b = 0; b < kRows; b += kPackLength<T>) {
+      const Pack<T, kPackLength<T>> part =
+          loadPack<kPackLength<T>>(rows + k * Shape::kRowStride + b, true);
+#pragma unroll
+      for (int i = 0; i < kPackLength<T>; ++i)
+        x[b + i] = part.elements[i];
+    }
+    const Pack<T, kLength> y =
+        loadPack<kLength>(panel + k * Shape::kPanelStride, true);
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+#pragma unroll
+      for (int v = 0; v < kLength; ++v)
+        // The first is a product alone: 0 + -0 would lose its sign.
+        products[b][v] = k == 0
+                             ? x[b] * y.elements[v]
+                             : multiplyAdd(x[b], y.elements[v], products[b][v]);
+    }
+  }
+}
+
+/// `most`: columns of a factor that there is room for.
 template <class Element>
 __global__ void __launch_bounds__(kThreads, 2)
-    reconstructTiles(ReconstructArguments<Element> a, int together) {
+    reconstructTiles(ReconstructArguments<Element> a, int most) {
   using T = ComputeOf<Element>;
   using Elem = ElemOf<Element>;
   using Shape = ReconstructShape<T>;
@@ -101,9 +141,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (tile.matrix < 0)
     return scatterPiece<Element>(a, tile);
   const MatrixEntry matrix = a.matrices[tile.matrix];
+  const int rank = static_cast<int>(matrix.rank);
   const Elem *p = a.p + matrix.pOffset, *q = a.q + matrix.qOffset;
   T *panel = dynamicShared<T>();
-  T *rows = panel + together * Shape::kPanelStride;
+  T *rows = panel + most * Shape::kPanelStride;
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t column = tile.column + lane * kLength;
@@ -128,74 +169,16 @@ __global__ void __launch_bounds__(kThreads, 2)
         errors[b] = loadRow<kLength>(m + start + b * matrix.columns,
                                      row + b < tile.end ? count : 0, isAligned);
     }
+    __syncthreads();
+    if (first == tile.begin)
+      stageColumns<Element>(q, matrix.columns, rank, tile.column, Shape::kPanel,
+                            Shape::kPanelStride, panel);
+    stageColumns<Element>(p, tile.end, rank, first, Shape::kRows,
+                          Shape::kRowStride, rows);
+    __syncthreads();
     T products[kRows][kLength];
-#pragma unroll
-    for (int b = 0; b < kRows; ++b) {
-#pragma unroll
-      for (int v = 0; v < kLength; ++v)
-        products[b][v] = 0;
-    }
-#pragma unroll 1
-    for (int64_t k0 = 0; k0 < matrix.rank; k0 += together) {
-      const int columns = static_cast<int>(
-          matrix.rank - k0 < together ? matrix.rank - k0 : together);
-      __syncthreads();
-      // A rank that is loaded at once stays from the first rows to the last.
-      if (first == tile.begin || matrix.rank > together)
-        for (int i = static_cast<int>(threadIdx.x); i < columns * Shape::kPanel;
-             i += kThreads) {
-          const int j = i / columns, k = i % columns;
-          T value = 0;
-          if (tile.column + j < matrix.columns)
-            value = Element::widen(q[(tile.column + j) * matrix.rank + k0 + k]);
-          panel[k * Shape::kPanelStride + j] = value;
-        }
-      for (int i = static_cast<int>(threadIdx.x); i < columns * Shape::kRows;
-           i += kThreads) {
-        const int j = i / columns, k = i % columns;
-        T value = 0;
-        if (first + j < tile.end)
-          value = Element::widen(p[(first + j) * matrix.rank + k0 + k]);
-        rows[k * Shape::kRowStride + j] = value;
-      }
-      __syncthreads();
-      auto load = [&](int k, T(&x)[kRows], Pack<T, kLength> &y) {
-#pragma unroll
-        for (int b = 0; b < kRows; b += kPackLength<T>) {
-          const Pack<T, kPackLength<T>> part = loadPack<kPackLength<T>>(
-              rows + k * Shape::kRowStride + warp * kRows + b, true);
-#pragma unroll
-          for (int i = 0; i < kPackLength<T>; ++i)
-            x[b + i] = part.elements[i];
-        }
-        y = loadPack<kLength>(panel + k * Shape::kPanelStride + lane * kLength,
-                              true);
-      };
-      T x[kRows];
-      Pack<T, kLength> y;
-      int k = 0;
-      if (k0 == 0) {
-        // A product alone: 0 + -0 would lose the sign.
-        load(0, x, y);
-#pragma unroll
-        for (int b = 0; b < kRows; ++b) {
-#pragma unroll
-          for (int v = 0; v < kLength; ++v)
-            products[b][v] = x[b] * y.elements[v];
-        }
-        k = 1;
-      }
-#pragma unroll 2
-      for (; k < columns; ++k) {
-        load(k, x, y);
-#pragma unroll
-        for (int b = 0; b < kRows; ++b) {
-#pragma unroll
-          for (int v = 0; v < kLength; ++v)
-            products[b][v] = multiplyAdd(x[b], y.elements[v], products[b][v]);
-        }
-      }
-    }
+    multiplyFactors(rows + warp * kRows, panel + lane * kLength, rank,
+                    products);
 
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
@@ -239,10 +222,9 @@ cudaError_t ddphook::cuda::launchReconstruct(const StageLaunch &stage,
         static_cast<Elem *>(arrays.err),
         static_cast<T>(divisor),
         divisor != 1};
-    const int together =
-        static_cast<int>(std::clamp<int64_t>(stage.largestRank, 1, kMaxBucket));
+    const int most = static_cast<int>(std::max<int64_t>(stage.largestRank, 1));
     return launch(stage.stream, stage.blocks, kThreads,
-                  ReconstructShape<T>::sharedBytes(together),
-                  reconstructTiles<Element>, arguments, together);
+                  ReconstructShape<T>::sharedBytes(most),
+                  reconstructTiles<Element>, arguments, most);
   });
 }

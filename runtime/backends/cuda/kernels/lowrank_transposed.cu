@@ -51,16 +51,15 @@ struct TransposedShape {
       int64_t(kStaged > kSums ? kStaged : kSums) * int64_t(sizeof(T));
 };
 
-/// Rows first … end - 1 of P, at most a chunk, and columns from k0 on; zeros
-/// where there are none.
+/// Rows first … end - 1 of P, at most a chunk; zeros where there is nothing.
 template <class Element, int kBucket>
-__device__ __forceinline__ void
-stageRows(const ElemOf<Element> *p, int64_t end, int64_t rank, int64_t first,
-          int64_t k0, ComputeOf<Element> *staged) {
+__device__ __forceinline__ void stageRows(const ElemOf<Element> *p, int64_t end,
+                                          int64_t rank, int64_t first,
+                                          ComputeOf<Element> *staged) {
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x);
        i < TransposedShape<Element, kBucket>::kStaged; i += kThreads) {
-    const int64_t row = first + i / kBucket, k = k0 + i % kBucket;
+    const int64_t row = first + i / kBucket, k = i % kBucket;
     ComputeOf<Element> value = 0;
     if (row < end && k < rank)
       value = Element::widen(p[row * rank + k]);
@@ -68,15 +67,16 @@ stageRows(const ElemOf<Element> *p, int64_t end, int64_t rank, int64_t first,
   }
 }
 
-/// Columns k0 … k0 + kBucket - 1 of the panel.
 template <class Element, int kBucket>
-__device__ __forceinline__ void
-transposedPass(const TransposedArguments<Element> &a, const Tile &tile,
-               const MatrixEntry &matrix, int64_t k0) {
+__global__ void __launch_bounds__(kThreads,
+                                  TransposedShape<Element, kBucket>::kBlocks)
+    transposedTiles(TransposedArguments<Element> a) {
   using Shape = TransposedShape<Element, kBucket>;
   using T = typename Shape::T;
   using Elem = ElemOf<Element>;
   constexpr int kLength = Shape::kLength, kRows = Shape::kRows;
+  const Tile tile = a.tiles[blockIdx.x];
+  const MatrixEntry matrix = a.matrices[tile.matrix];
   const Elem *m = a.matrix + matrix.offset;
   const Elem *p = a.p + matrix.pOffset;
   const int warp = static_cast<int>(threadIdx.x / 32);
@@ -97,7 +97,7 @@ transposedPass(const TransposedArguments<Element> &a, const Tile &tile,
 #pragma unroll 1
   for (int64_t first = tile.begin; first < tile.end; first += Shape::kChunk) {
     __syncthreads();
-    stageRows<Element, kBucket>(p, tile.end, matrix.rank, first, k0, shared);
+    stageRows<Element, kBucket>(p, tile.end, matrix.rank, first, shared);
     __syncthreads();
 #pragma unroll 1
     for (int i = warp * kRows; i < Shape::kChunk; i += kWarps * kRows) {
@@ -142,7 +142,7 @@ transposedPass(const TransposedArguments<Element> &a, const Tile &tile,
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kOfWarp; i += kThreads) {
       const int64_t j = tile.column + i / Shape::kSlice;
-      const int64_t k = k0 + slice + i % Shape::kSlice;
+      const int64_t k = slice + i % Shape::kSlice;
       if (j >= matrix.columns || k >= matrix.rank)
         continue;
       T sum = shared[i];
@@ -155,17 +155,6 @@ transposedPass(const TransposedArguments<Element> &a, const Tile &tile,
                    (tile.split * matrix.columns + j) * matrix.rank + k] = sum;
     }
   }
-}
-
-template <class Element, int kBucket>
-__global__ void __launch_bounds__(kThreads,
-                                  TransposedShape<Element, kBucket>::kBlocks)
-    transposedTiles(TransposedArguments<Element> a) {
-  const Tile tile = a.tiles[blockIdx.x];
-  const MatrixEntry matrix = a.matrices[tile.matrix];
-#pragma unroll 1
-  for (int64_t k0 = 0; k0 < matrix.rank; k0 += kBucket)
-    transposedPass<Element, kBucket>(a, tile, matrix, k0);
 }
 
 /// Adds the sums of ranges of rows; a tile is a range of the elements of Q.

@@ -49,11 +49,9 @@ std::optional<int64_t> ddphook::cuda::orthogonalizeWork(int64_t rows,
   return numbers;
 }
 
-/// Whether cuBLAS, which counts in ints, computes the products.
+/// Whether the products are cuBLAS's.
 static bool isWide(const ddphook_matrix_t &matrix) {
-  return matrix.rank > kMaxBucket &&
-         std::max({matrix.rows, matrix.columns, matrix.rank}) <=
-             std::numeric_limits<int32_t>::max();
+  return matrix.rank > kMaxBucket;
 }
 
 namespace {
@@ -108,9 +106,12 @@ int32_t TableMaker::warpsPerRow(const MatrixEntry &matrix) const {
   return warps;
 }
 
-/// Whether some device might hold the factors.
+/// Whether some device might hold the factors; cuBLAS counts in ints.
 bool TableMaker::fits(const ddphook_matrix_t &matrix) const {
   constexpr int64_t limit = int64_t(1) << 40;
+  const int64_t longest = std::max({matrix.rows, matrix.columns, matrix.rank});
+  if (isWide(matrix) && longest > std::numeric_limits<int32_t>::max())
+    return false;
   int64_t numbers = 0;
   return !__builtin_mul_overflow(std::max(matrix.rows, matrix.columns),
                                  matrix.rank, &numbers) &&
@@ -158,9 +159,7 @@ void TableMaker::addProducts(MatrixEntry &matrix, int32_t number) {
     tables.project.tiles.push_back(
         {row, std::min(row + projectTile, matrix.rows), 0, number, 0});
 
-  // Panels of Q; of one of no rows at least one tile, which writes zeros. From
-  // the last tile to the first: the pass before left the last rows in the
-  // cache.
+  // Panels of Q; of one of no rows at least one tile, which writes zeros.
   const int64_t panel = 32 * transposedColumns(computeBytes, tables.bucket);
   const int64_t mostSplits = std::clamp<int64_t>(
       kMostTiles * panel / std::max<int64_t>(matrix.columns, 1), 1, 64);
@@ -171,7 +170,7 @@ void TableMaker::addProducts(MatrixEntry &matrix, int32_t number) {
   if (matrix.rank > 0 && matrix.columns > 0) {
     matrix.splits = static_cast<int32_t>(
         std::max<int64_t>(1, divideUp(matrix.rows, splitRows)));
-    for (int32_t split = matrix.splits; split-- > 0;)
+    for (int32_t split = 0; split < matrix.splits; ++split)
       for (int64_t column = 0; column < matrix.columns; column += panel)
         tables.transposed.tiles.push_back(
             {split * splitRows, std::min((split + 1) * splitRows, matrix.rows),
@@ -224,6 +223,8 @@ std::optional<MatrixTables> TableMaker::make() {
   if (isTooLarge || tables.partials > int64_t(1) << 59 ||
       tables.work > int64_t(1) << 59)
     return std::nullopt;
+  // The pass before left the last rows in the cache.
+  std::reverse(tables.transposed.tiles.begin(), tables.transposed.tiles.end());
   tables.pieces.insert(tables.pieces.begin(), list.pieces,
                        list.pieces + list.piece_count);
   for (StageTiles *stage :
