@@ -157,7 +157,7 @@ TEST(Stream, BlockingStreamsWaitForTheLegacyStream) {
   Stream blocking(cudaStreamDefault), free;
   DeviceArray<int> list(2);
   Gate gate(nullptr);
-  ASSERT_EQ(cudaMemsetAsync(list.data(), 0, 8, blocking), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(list.data(), 0, 4, blocking), cudaSuccess);
   ASSERT_EQ(cudaMemsetAsync(list.data() + 1, 0, 4, free), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(free), cudaSuccess);
   pause();

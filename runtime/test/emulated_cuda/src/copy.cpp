@@ -82,13 +82,14 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
       const char *begin = static_cast<const char *>(from);
       staged = std::make_shared<std::vector<char>>(begin, begin + bytes);
     }
-    auto copy = [=] {
+    // The operation alone holds the staged bytes, and gives them back.
+    auto copy = [=, staged = std::move(staged)] {
       if (isFaultDue("memcpy"))
         device->failure = cudaErrorIllegalAddress;
       else
         std::memcpy(to, staged ? staged->data() : from, bytes);
     };
-    if (cudaError_t error = submitLocked(stream, copy, &mark))
+    if (cudaError_t error = submitLocked(stream, std::move(copy), &mark))
       return record(error);
   }
   if (target.type == cudaMemoryTypeUnregistered && mark.queue)

@@ -7,6 +7,7 @@
 // that was reached; in a captured stream it is the nodes there.
 //
 //===----------------------------------------------------------------------===//
+#include "race_detector.h"
 #include "stream.h"
 
 #include <chrono>
@@ -131,7 +132,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   // The queue's lock makes the time visible to whoever sees the mark reached.
   if (cudaError_t error = submitLocked(
           stream,
-          [recording] { recording->time = std::chrono::steady_clock::now(); },
+          [recording] {
+            // A host thread may free it without having waited.
+            race_detector::Ignore ignore;
+            recording->time = std::chrono::steady_clock::now();
+          },
           &recording->mark))
     return record(error);
   event->capture.reset();

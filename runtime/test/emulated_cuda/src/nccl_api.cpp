@@ -10,6 +10,7 @@
 #include "memory.h"
 #include "nccl_bootstrap.h"
 #include "nccl_communicator.h"
+#include "race_detector.h"
 
 #include <algorithm>
 #include <optional>
@@ -227,6 +228,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return recordNccl(ncclInvalidArgument,
                       "the communicator's previous operation has not ended");
   comm->impl->finalize();
+  race_detector::Hide hide;
   delete comm;
   return ncclSuccess;
 }
@@ -235,6 +237,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (!comm)
     return ncclSuccess;
   comm->impl->abort();
+  race_detector::Hide hide;
   delete comm;
   return ncclSuccess;
 }

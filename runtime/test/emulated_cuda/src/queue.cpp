@@ -9,9 +9,21 @@
 //===----------------------------------------------------------------------===//
 #include "queue.h"
 
+#include "race_detector.h"
+
 #include <thread>
 
 using namespace emulated_cuda;
+
+// These two count in a Hide's scope; not where scopes are nested.
+static void acquireAt(void *point) {
+  race_detector::Show show;
+  race_detector::acquire(point);
+}
+static void releaseAt(void *point) {
+  race_detector::Show show;
+  race_detector::release(point);
+}
 
 bool Mark::isReached() const { return queue->isReached(number); }
 void Mark::wait() const { queue->wait(number); }
@@ -23,50 +35,73 @@ std::shared_ptr<Queue> Queue::create() {
 }
 
 void Queue::close() {
+  race_detector::Hide hide;
   std::lock_guard<std::mutex> lock(mutex);
   isClosed = true;
   pushed.notify_all();
 }
 
 Mark Queue::push(std::vector<Mark> marks, Operation operation) {
+  // The lock's order counts for nothing: it would order this call after
+  // operations that nobody has waited for.
+  race_detector::Hide hide;
   std::lock_guard<std::mutex> lock(mutex);
   entries.push_back({std::move(marks), std::move(operation)});
   ++pushedCount;
+  releaseAt(&pushPoints[pushedCount % pointCount]);
   pushed.notify_all();
   return {shared_from_this(), pushedCount};
 }
 
 Mark Queue::end() {
+  race_detector::Hide hide;
   std::lock_guard<std::mutex> lock(mutex);
   return {shared_from_this(), pushedCount};
 }
 
 bool Queue::isReached(uint64_t number) {
+  race_detector::Hide hide;
   std::lock_guard<std::mutex> lock(mutex);
-  return doneCount >= number;
+  if (doneCount < number)
+    return false;
+  acquireAt(&donePoints[number % pointCount]);
+  return true;
 }
 
 void Queue::wait(uint64_t number) {
+  race_detector::Hide hide;
   std::unique_lock<std::mutex> lock(mutex);
   done.wait(lock, [&] { return doneCount >= number; });
+  acquireAt(&donePoints[number % pointCount]);
 }
 
 void Queue::run() {
+  while (runNext()) {
+  }
+}
+
+bool Queue::runNext() {
+  race_detector::Hide hide;
   std::unique_lock<std::mutex> lock(mutex);
-  while (true) {
-    pushed.wait(lock, [&] { return isClosed || !entries.empty(); });
-    if (entries.empty())
-      return;
-    Entry entry = std::move(entries.front());
-    entries.pop_front();
-    lock.unlock();
+  pushed.wait(lock, [&] { return isClosed || !entries.empty(); });
+  if (entries.empty())
+    return false;
+  Entry entry = std::move(entries.front());
+  entries.pop_front();
+  const size_t point = (doneCount + 1) % pointCount;
+  lock.unlock();
+  acquireAt(&pushPoints[point]);
+  {
+    race_detector::Show show;
     for (const Mark &mark : entry.marks)
       mark.wait();
     entry.operation();
-    // What the operation holds is given back before anybody hears of its end.
-    entry = {};
-    lock.lock();
-    ++doneCount;
-    done.notify_all();
   }
+  // What the operation holds is given back before anybody hears of its end.
+  entry = {};
+  releaseAt(&donePoints[point]);
+  lock.lock();
+  ++doneCount;
+  done.notify_all();
+  return true;
 }

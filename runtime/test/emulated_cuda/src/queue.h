@@ -54,6 +54,13 @@ private:
   };
 
   void run();
+  bool runNext();
+
+  /// For TSan: where the call that pushes an operation meets it, and where it
+  /// meets those who wait for it. After so many operations they are used again.
+  static constexpr size_t pointCount = 256;
+  uint64_t pushPoints[pointCount];
+  uint64_t donePoints[pointCount];
 
   std::mutex mutex;
   std::condition_variable pushed;

@@ -1,4 +1,4 @@
-//===- race_detector.h - what TSan is told about kernels --------*- C++ -*-===//
+//===- race_detector.h - what TSan is told ----------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -30,6 +30,8 @@ void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);
 void AnnotateIgnoreWritesBegin(const char *file, int line);
 void AnnotateIgnoreWritesEnd(const char *file, int line);
+void AnnotateIgnoreSyncBegin(const char *file, int line);
+void AnnotateIgnoreSyncEnd(const char *file, int line);
 }
 #endif
 
@@ -54,6 +56,10 @@ inline void ignoreEnd() {
   AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 }
 
+/// The same for locks and atomic variables: they order nothing.
+inline void ignoreSyncBegin() { AnnotateIgnoreSyncBegin(__FILE__, __LINE__); }
+inline void ignoreSyncEnd() { AnnotateIgnoreSyncEnd(__FILE__, __LINE__); }
+
 #else
 
 constexpr bool isOn = false;
@@ -61,6 +67,8 @@ inline void acquire(void *) {}
 inline void release(void *) {}
 inline void ignoreBegin() {}
 inline void ignoreEnd() {}
+inline void ignoreSyncBegin() {}
+inline void ignoreSyncEnd() {}
 
 #endif
 
@@ -71,6 +79,37 @@ public:
   ~Ignore() { ignoreEnd(); }
   Ignore(const Ignore &) = delete;
   Ignore &operator=(const Ignore &) = delete;
+};
+
+/// Ignores what its scope does, and that its locks order anything: for what is
+/// no part of the program under test, such as a queue's lock.
+class Hide {
+public:
+  Hide() {
+    ignoreBegin();
+    ignoreSyncBegin();
+  }
+  ~Hide() {
+    ignoreSyncEnd();
+    ignoreEnd();
+  }
+  Hide(const Hide &) = delete;
+  Hide &operator=(const Hide &) = delete;
+};
+
+/// Within a Hide's scope: ends it for a while.
+class Show {
+public:
+  Show() {
+    ignoreSyncEnd();
+    ignoreEnd();
+  }
+  ~Show() {
+    ignoreBegin();
+    ignoreSyncBegin();
+  }
+  Show(const Show &) = delete;
+  Show &operator=(const Show &) = delete;
 };
 
 } // namespace emulated_cuda::race_detector
