@@ -139,6 +139,28 @@ def pool(device, worlds):
     pool.close()
 
 
+def pytest_sessionfinish(session):
+    """In a process of pytest-xdist: what it measured, for the one that reports."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["measured"] = {
+            kind: {what: float(value) for what, value in deviations.worst.items()}
+            for kind, deviations in powersgd_cases.MEASURED.items()
+        }
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    measured = getattr(node, "workeroutput", {}).get("measured", {})
+    for kind, worst in measured.items():
+        deviations = powersgd_cases.Deviations()
+        deviations.worst = worst
+        all_of_kind = powersgd_cases.MEASURED.setdefault(
+            kind, powersgd_cases.Deviations()
+        )
+        all_of_kind.merge(deviations)
+
+
 def pytest_terminal_summary(terminalreporter):
     for kind, deviations in sorted(powersgd_cases.MEASURED.items()):
         numbers = ", ".join(f"{k} {v:.1e}" for k, v in sorted(deviations.worst.items()))
