@@ -41,14 +41,17 @@ def module_name(text, pipeline):
 
 
 def compile_module(text, pipeline, path):
+    """Appears whole: tests may run in several processes."""
     source = path.with_suffix(".mlir")
+    partial = path.with_suffix(f".{os.getpid()}.partial")
     source.write_text(text)
-    command = [tool("DDPHOOK_CC", "ddphook-cc"), source, "-o", path, "--shared"]
+    command = [tool("DDPHOOK_CC", "ddphook-cc"), source, "-o", partial, "--shared"]
     command += ["--device=cuda", f"--march={MARCH}"]
     if pipeline:
         command.append(f"--ddp-pipeline={pipeline}")
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stderr}"
+    partial.rename(path)
 
 
 class Modules:
