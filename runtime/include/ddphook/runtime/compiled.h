@@ -13,11 +13,11 @@
  *
  * Threads. One thread runs a step at a time per module.
  *
- * Memory. Arrays of all types, the arena, and states of floating-point types lie
- * in memory of the context's device. A plan whose "memory" is "host" belongs to code that
- * reads and writes them itself; with "device" it only passes addresses on, and
- * runs on any backend. States of integer types always lie in host memory: code
- * decides by them.
+ * Memory. All arrays, the arena, and states of floating-point types lie in
+ * memory of the context's device. A plan whose "memory" is "host" belongs to
+ * code that reads and writes them itself; with "device" it only passes addresses
+ * on, and runs on any backend. States of integer types always lie in host
+ * memory: code decides by them.
  *
  * Order. A device runs the calls of all steps in the order in which they are
  * made, each as if it had ended before the next begins, the collectives between
@@ -50,11 +50,11 @@ typedef enum ddphook_dtype {
 typedef struct ddphook_module ddphook_module_t;
 
 /* One entry point of a compiled module. `buffers` holds one data pointer per
- * argument and then one per result, in the order of the plan's entry; arrays
- * are contiguous and row-major, in the memory that the plan names, whatever their
- * type and rank (labels, a loss); only what the plan calls a scalar is always in
- * the host's. Arguments that the plan marks "inout" are written, all others only
- * read; every result is written whole. */
+ * argument and then one per result, in the order of the plan's entry; arrays of
+ * all types and ranks are contiguous and row-major, in the memory that the plan
+ * names; what it calls a scalar is always in the host's. Arguments that it marks
+ * "inout" are written, all others only read; every result is written whole.
+ */
 typedef struct ddphook_compiled_entry {
   const char *name;
   ddphook_status_t (*invoke)(void *const *buffers);
