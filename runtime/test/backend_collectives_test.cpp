@@ -224,6 +224,42 @@ TEST_P(Collectives, StartedOnesKeepTheirOrder) {
     GTEST_SKIP() << "no " << ranks << " GPUs";
 }
 
+/// Each begins when the one before has ended, without anybody waiting.
+TEST_P(Collectives, KernelsAndCollectivesAlternate) {
+  const int ranks = 2;
+  bool hasRun = runGroup(ranks, [&](Rank &rank) {
+    const int64_t count = 20000;
+    std::vector<char> ones(count * sizeof(double));
+    for (int64_t i = 0; i < count; ++i) {
+      const double one = 1;
+      std::memcpy(ones.data() + i * 8, &one, sizeof(one));
+    }
+    DeviceArray a(rank, ones), b(rank, ones);
+    ddphook_all_reduce_t sum = {count, DDPHOOK_F64, -1, 0};
+    auto check = [&](ddphook_status_t status) {
+      EXPECT_EQ(rank.show(status), "OK");
+    };
+    for (int i = 0; i < 10; ++i) {
+      check(backend->scale(rank.device, 3, a.get(), b.get(), DDPHOOK_F64, count,
+                           &rank.error));
+      if (i % 2 == 0) {
+        check(backend->all_reduce(rank.device, rank.communicator, &sum, b.get(),
+                                  a.get(), &rank.error));
+      } else {
+        int64_t ticket = 0;
+        check(backend->all_reduce_start(rank.device, rank.communicator, &sum,
+                                        b.get(), a.get(), &ticket,
+                                        &rank.error));
+        check(backend->wait(rank.device, ticket, &rank.error));
+      }
+    }
+    std::vector<double> got = toDoubles(a.read(), Dtype::F64);
+    EXPECT_EQ(got, std::vector<double>(count, std::pow(6.0, 10)));
+  });
+  if (!hasRun)
+    GTEST_SKIP() << "no " << ranks << " GPUs";
+}
+
 /// More than a backend keeps books of at a time.
 TEST_P(Collectives, ManyAreUnderWay) {
   const int ranks = 2;
