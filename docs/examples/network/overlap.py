@@ -55,7 +55,8 @@ def compile_steps(build, folder, bucket_mb):
             subprocess.run([*words, f"--ddp-pipeline={pipeline}"], check=True)
 
 
-def run_rank(rank, folder, rounds, steps):
+def run_rank(arguments):
+    rank, folder = arguments.rank, arguments.folder
     from ddphook import Runtime
 
     runtime = Runtime()
@@ -89,11 +90,11 @@ def run_rank(rank, folder, rounds, steps):
             plain, other = results[name_of(hook, 0)], results[name_of(hook, depth)]
             for a, b in zip(plain, other):
                 assert a.tobytes() == b.tobytes(), f"{hook}, depth {depth}: differs"
-    for _ in range(rounds):
+    for _ in range(arguments.rounds):
         for hook in HOOKS:
             for depth in DEPTHS:
                 name = name_of(hook, depth)
-                for _ in range(steps):
+                for _ in range(arguments.steps):
                     runtime.barrier()
                     begin = time.perf_counter()
                     step(name)
@@ -151,17 +152,12 @@ def main():
     parser.add_argument("--tokens", type=int, default=model.TOKENS)
     parser.add_argument("--bucket-mb", type=float, default=25)
     parser.add_argument("--local", action="store_true", help="no slow link")
-    parser.add_argument(
-        "--realtime",
-        action="store_true",
-        help="run ranks before other programs of this machine (SCHED_RR)",
-    )
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     model.TOKENS = arguments.tokens
     if arguments.rank is not None:
-        run_rank(arguments.rank, arguments.folder, arguments.rounds, arguments.steps)
+        run_rank(arguments)
         return
     arguments.build = arguments.build.resolve()
     if os.geteuid() != 0 and not arguments.local:
@@ -169,8 +165,6 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         compile_steps(arguments.build, folder, arguments.bucket_mb)
-        if arguments.realtime:
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
         network = link.Loopback() if arguments.local else link.Link(arguments.rate)
         with network:
             start_ranks(arguments, network, folder)

@@ -181,8 +181,8 @@ llvm::SetVector<Pending *> Scheduler::findBlockers(Operation *op) {
   return blockers;
 }
 
-/// Lets later operations find it, those that it stands for included: whoever
-/// comes after it comes after what it comes after.
+/// Lets later operations find it. What it comes after itself they need not find
+/// any more: they come after it.
 void Scheduler::registerPending(Pending *pending) {
   for (Value result : pending->op->getResults())
     producers[result] = pending;
@@ -332,6 +332,11 @@ struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
   using DDPOverlapPassBase::DDPOverlapPassBase;
 
   void runOnOperation() override {
+    if (depth == 0) {
+      emitError(getOperation()->getLoc())
+          << "expected a depth of at least 1, but got 0";
+      return signalPassFailure();
+    }
     llvm::SetVector<Block *> blocks;
     getOperation()->walk([&](AllReduceOp op) {
       Block *block = op->getBlock();
@@ -341,7 +346,7 @@ struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
     for (Block *block : blocks) {
       hoistCollectives(*block);
       Statistics statistics;
-      Scheduler(*block, std::max(1u, unsigned(depth)), statistics).run();
+      Scheduler(*block, depth, statistics).run();
       if (statistics.started == 0)
         continue;
       remark::passed(
