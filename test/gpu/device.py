@@ -92,7 +92,7 @@ class Modules:
         )
 
     def require(self, text, pipeline=""):
-        """To be called first by every test, with the module it will run."""
+        """Called first by tests that ask the oracle before they run anything."""
         self.make(text, pipeline)
         if self.record:
             pytest.skip("recorded")
@@ -134,7 +134,9 @@ class Device:
                 ranks = int(flag.split("=", 1)[1])
             else:
                 flags.append(flag)
-        path = self.modules.path(pathlib.Path(source).read_text(), pipeline)
+        text = pathlib.Path(source).read_text()
+        self.modules.require(text, pipeline)
+        path = self.modules.path(text, pipeline)
         command = [self.exec_tool(), path, f"--device={self.name}", *flags]
         variables = dict(env or {})
         if ranks is not None and ranks > max(self.gpus, 1):

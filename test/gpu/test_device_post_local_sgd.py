@@ -1,0 +1,21 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Post-localSGD on a device against PyTorch's hook on CPU tensors: every bit, on both
+sides of the step from which on ranks go on by themselves."""
+
+import pytest
+import test_post_local_sgd
+
+# Of three ranks NCCL need not add in the order of Gloo.
+CASES = [case for case in test_post_local_sgd.CASES if case[0] <= 3]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
+def test_hook(device, worlds, tmp_path, case):
+    world = case[0]
+    if not device.modules.record:
+        if world > max(worlds):
+            pytest.skip(f"{world} ranks, but room for {max(worlds)}")
+        if device.is_real and world > 2:
+            pytest.skip("the order of sums is NCCL's")
+    test_post_local_sgd.test_hook(tmp_path, *case)
