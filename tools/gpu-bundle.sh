@@ -56,6 +56,7 @@ if [[ $count == 0 ]]; then
   echo "error: test/gpu recorded no modules" >&2
   exit 1
 fi
+rm -f "$bundle/modules/COMPILER"
 touch "$bundle/modules/COMPLETE"
 echo "modules $count" >>"$bundle/BUNDLE"
 
