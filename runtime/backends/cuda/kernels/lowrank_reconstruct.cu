@@ -6,8 +6,7 @@
 // A block has a panel of columns, as wide as a warp's load, and a range of
 // rows, of which each warp takes four at a time. The panel's part of Q and the
 // rows' of P are in shared memory, column by column, so that one load of each
-// serves sixteen products. One kernel for every rank; above 32 columns, the
-// factors are loaded in turns.
+// serves sixteen products. One kernel for all ranks up to 32.
 //
 // The order of additions: from the first column of the factors to the last.
 //
@@ -98,11 +97,13 @@ multiplyFactors(const T *rows, const T *panel, int rank,
                 T (&products)[kReconstructRows][laneColumns(sizeof(T))]) {
   using Shape = ReconstructShape<T>;
   constexpr int kLength = Shape::kLength, kRows = kReconstructRows;
+  // Added to the first product, a negative zero keeps its sign.
+  const T none = rank > 0 ? T(-0.0) : T(0);
 #pragma unroll
   for (int b = 0; b < kRows; ++b) {
 #pragma unroll
     for (int v = 0; v < kLength; ++v)
-      products[b][v] = 0;
+      products[b][v] = none;
   }
 #pragma unroll 2
   for (int k = 0; k < rank; ++k) {
@@ -121,10 +122,7 @@ multiplyFactors(const T *rows, const T *panel, int rank,
     for (int b = 0; b < kRows; ++b) {
 #pragma unroll
       for (int v = 0; v < kLength; ++v)
-        // The first is a product alone: 0 + -0 would lose its sign.
-        products[b][v] = k == 0
-                             ? x[b] * y.elements[v]
-                             : multiplyAdd(x[b], y.elements[v], products[b][v]);
+        products[b][v] = multiplyAdd(x[b], y.elements[v], products[b][v]);
     }
   }
 }

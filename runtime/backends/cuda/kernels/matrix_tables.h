@@ -27,11 +27,11 @@ namespace ddphook::cuda {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-/// Columns of the factors that are worked on together at most.
+/// The highest rank of our own kernels' products; above it they are cuBLAS's.
 constexpr int kMaxBucket = 32;
 
 /// The kernels' width for a list: the smallest of 1, 2, 4, …, 32 that is not
-/// below its largest rank, or 32.
+/// below its largest rank.
 int bucketOf(int64_t largestRank);
 
 /// Bytes of a number that a type is computed in.
