@@ -143,8 +143,13 @@ llvm::Error Compiler::load(StringRef path) {
   PassManager pm(&context);
   std::string pipeline = options.ddpPipeline.value_or("");
   bool isForDevice = options.device != "host";
-  if (isForDevice)
+  if (isForDevice) {
+    if (StringRef(normalizeOptionSpelling(pipeline)).contains("memory=host"))
+      return makeError("memory=host in the options of ddp-pipeline contradicts "
+                       "the device '" +
+                       options.device + "'");
     pipeline += " memory=device";
+  }
   std::string message;
   auto takeMessage = [&](const llvm::Twine &text) {
     message = text.str();

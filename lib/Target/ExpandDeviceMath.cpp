@@ -61,8 +61,10 @@ public:
 
     llvm::SmallPtrSet<const void *, 8> reported;
     getOperation().walk([&](Operation *op) {
-      bool isUnknown = isa_and_present<math::MathDialect>(op->getDialect()) &&
-                       !isInstruction(op);
+      // LLVM makes x - trunc(x / y) * y of remf, which is not the remainder.
+      bool isUnknown = isa<arith::RemFOp>(op) ||
+                       (isa_and_present<math::MathDialect>(op->getDialect()) &&
+                        !isInstruction(op));
       if (!isUnknown ||
           !reported.insert(op->getName().getAsOpaquePointer()).second)
         return;

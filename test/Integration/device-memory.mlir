@@ -51,6 +51,12 @@
 // REDEFINE: %{hook} = hook=batched_powersgd start_powerSGD_iter=2 wrapper=bf16
 // RUN: %{compare}
 
+// Collectives in flight.
+// REDEFINE: %{hook} = hook=fp16 overlap=true bucket_cap_mb=0
+// RUN: %{compare}
+// REDEFINE: %{hook} = hook=powersgd matrix_approximation_rank=2 start_powerSGD_iter=2 overlap=true bucket_cap_mb=0.003
+// RUN: %{compare}
+
 ddp.process_group @dp
 
 // What is reduced, and integers that are only copied.

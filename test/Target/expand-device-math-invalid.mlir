@@ -14,7 +14,9 @@ gpu.module @kernels {
     %y = memref.load %b[] : memref<f32>
     // expected-error @below {{'math.log10' of 'f32' has no code for the device}}
     %5 = math.log10 %y : f32
-    memref.store %5, %b[] : memref<f32>
+    // expected-error @below {{'arith.remf' of 'f32' has no code for the device}}
+    %6 = arith.remf %5, %y : f32
+    memref.store %6, %b[] : memref<f32>
     gpu.return
   }
 }

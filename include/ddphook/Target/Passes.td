@@ -205,7 +205,7 @@ def ExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUModul
     Kernels can call no math library. Replaces `math` operations on f32, f16 and
     bf16 that no instruction of the device computes correctly rounded (`exp`,
     `log`, `tanh`, `erf`, `sin`, …) by polynomials, 16-bit types through f32.
-    Reports what is left, once a kind: such functions of f64.
+    Reports what is left, once a kind: such functions of f64, and `arith.remf`.
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
