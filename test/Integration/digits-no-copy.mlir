@@ -7,6 +7,14 @@
 // RUN:   --ddp-pipeline="hook=allreduce wrapper=bf16 require-no-copy=true bucket-cap-mb=0.01" \
 // RUN:   | FileCheck %s --check-prefix=SMALL
 //
+// Nor with collectives in flight: every bucket but the last one travels while the
+// next gradients are computed.
+// RUN: ddphook-opt %S/../../docs/examples/digits/step.mlir \
+// RUN:   --ddp-pipeline="overlap=true require-no-copy=true bucket-cap-mb=0.01" \
+// RUN:   | FileCheck %s --check-prefix=OVERLAP
+// RUN: ddphook-opt %S/../../docs/examples/digits/step.mlir \
+// RUN:   --ddp-pipeline="overlap=true overlap-depth=4 require-no-copy=true bucket-cap-mb=0.01 hook=powersgd" -o /dev/null
+//
 // As object code it calls the runtime, the math library, and no allocator.
 // RUN: ddphook-cc %S/../../docs/examples/digits/step.mlir -o %t.o \
 // RUN:   --ddp-pipeline="hook=fp16 require-no-copy=true"
@@ -35,6 +43,13 @@
 // SMALL-COUNT-3: llvm.call @ddphook_rt_all_reduce
 // SMALL-NOT:     llvm.call @ddphook_rt_all_reduce
 // SMALL-LABEL:   func.func @predict(
+
+// OVERLAP-LABEL:   func.func @step(
+// OVERLAP:         llvm.call @ddphook_rt_all_reduce_start
+// OVERLAP:         linalg
+// OVERLAP-COUNT-2: llvm.call @ddphook_rt_all_reduce_start
+// OVERLAP:         llvm.call @ddphook_rt_wait
+// OVERLAP-LABEL:   func.func @predict(
 
 // SYMBOLS-NOT: {{malloc|free|memrefCopy}}
 // SYMBOLS: ddphook_rt_all_reduce

@@ -302,3 +302,59 @@ func.func @element_types(%t: i1, %i: index, %z: complex<f32>,
   memref.copy %m, %e : memref<0x3xf32> to memref<0x3xf32>
   return
 }
+
+// -----
+
+// Branches exclude each other, and have an order within: what one needs after the
+// other, or later, may share. What both need, or what lives on behind them, is apart.
+
+// CHECK-LABEL: func @branches(
+// CHECK:         %[[ARENA:.+]] = ddp.arena : memref<192xi8>
+// CHECK:         scf.if
+// CHECK:           linalg.exp {{.+}} outs(%[[A:.+]] :
+// CHECK:           linalg.exp ins(%[[A]] :
+// CHECK:           linalg.exp {{.+}} outs(%[[B:.+]] :
+// CHECK:         } else {
+// CHECK:           linalg.exp {{.+}} outs(%[[C:.+]] :
+func.func @branches(%x: memref<4xf32>, %y: memref<4xf32>, %c: i1) {
+  %both = memref.alloc() : memref<4xf32>
+  %behind = memref.alloc() : memref<4xf32>
+  linalg.exp ins(%x : memref<4xf32>) outs(%both : memref<4xf32>)
+  scf.if %c {
+    %a = memref.alloc() : memref<4xf32>
+    linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+    linalg.exp ins(%a : memref<4xf32>) outs(%behind : memref<4xf32>)
+    %b = memref.alloc() : memref<4xf32>
+    linalg.exp ins(%x : memref<4xf32>) outs(%b : memref<4xf32>)
+    linalg.exp ins(%b : memref<4xf32>) outs(%y : memref<4xf32>)
+  } else {
+    %d = memref.alloc() : memref<4xf32>
+    linalg.exp ins(%both : memref<4xf32>) outs(%d : memref<4xf32>)
+    linalg.exp ins(%d : memref<4xf32>) outs(%behind : memref<4xf32>)
+  }
+  linalg.exp ins(%behind : memref<4xf32>) outs(%y : memref<4xf32>)
+  return
+}
+
+// -----
+
+// A loop in a branch: all of it has one place.
+
+// CHECK-LABEL: func @loop_in_branch(
+// CHECK:         ddp.arena : memref<128xi8>
+func.func @loop_in_branch(%x: memref<4xf32>, %y: memref<4xf32>, %c: i1) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  scf.if %c {
+    scf.for %i = %c0 to %c3 step %c1 {
+      %a = memref.alloc() : memref<4xf32>
+      linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+      linalg.exp ins(%a : memref<4xf32>) outs(%y : memref<4xf32>)
+      %b = memref.alloc() : memref<4xf32>
+      linalg.exp ins(%x : memref<4xf32>) outs(%b : memref<4xf32>)
+      linalg.exp ins(%b : memref<4xf32>) outs(%y : memref<4xf32>)
+    }
+  }
+  return
+}

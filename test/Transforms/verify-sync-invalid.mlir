@@ -350,3 +350,15 @@ func.func @carried_crosswise(%g: tensor<4xf32>, %h: tensor<4xf32>)
   // expected-error @+1 {{expected result 0 marked 'ddp.gradient' to be reduced exactly once, but it is reduced more than once}}
   return %r#0 : tensor<4xf32>
 }
+
+// -----
+
+ddp.process_group @dp
+func.func @in_flight_twice(%g: tensor<4xf32>) -> (tensor<4xf32> {ddp.gradient}) {
+  %f = ddp.all_reduce_start mean %g on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  %r = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  // expected-note @+1 {{the reduction is here}}
+  %s = ddp.all_reduce mean %r on @dp : tensor<4xf32>
+  // expected-error @+1 {{expected result 0 marked 'ddp.gradient' to be reduced exactly once, but it is reduced more than once}}
+  return %s : tensor<4xf32>
+}

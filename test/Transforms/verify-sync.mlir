@@ -212,3 +212,24 @@ func.func @out_parameter(%g: tensor<4xf32>,
 // A declaration promises nothing that could be checked.
 // CHECK-LABEL: func private @elsewhere(
 func.func private @elsewhere(tensor<4xf32>) -> (tensor<4xf32> {ddp.gradient})
+
+// Started and awaited is reduced, once; and the same on all ranks.
+// CHECK-LABEL: func @in_flight(
+func.func @in_flight(%g: tensor<4xf32>, %h: tensor<4xf32>)
+    -> (tensor<4xf32> {ddp.gradient}, tensor<4xf32> {ddp.gradient}) {
+  %f = ddp.all_reduce_start mean %g on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  %r = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.extract %r[%c0] : tensor<4xf32>
+  %c = arith.cmpf olt, %e, %zero : f32
+  %s = scf.if %c -> tensor<4xf32> {
+    %0 = ddp.all_reduce mean %h on @dp : tensor<4xf32>
+    scf.yield %0 : tensor<4xf32>
+  } else {
+    %k = ddp.all_reduce_start sum %h on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+    %0 = ddp.wait %k : !ddp.future<tensor<4xf32>>
+    scf.yield %0 : tensor<4xf32>
+  }
+  return %r, %s : tensor<4xf32>, tensor<4xf32>
+}
