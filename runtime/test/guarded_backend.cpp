@@ -15,6 +15,8 @@
 //===----------------------------------------------------------------------===//
 #include "host_backend.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -22,6 +24,7 @@
 #include <mutex>
 #include <string>
 #include <sys/mman.h>
+#include <type_traits>
 #include <unistd.h>
 
 namespace {
