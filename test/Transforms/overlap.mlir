@@ -252,3 +252,29 @@ func.func @nested(%x: tensor<8xf32>, %n: index, %c: i1) -> (tensor<8xf32>, tenso
   }
   return %a, %b : tensor<8xf32>, tensor<8xf32>
 }
+
+// -----
+
+// One value in three buckets, packed long before they are reduced, in another order:
+// whatever moves, operands come first.
+
+// CHECK-LABEL: func @packed_early(
+// CHECK:         %[[V:.+]] = linalg.exp
+// CHECK:         %[[U:.+]] = linalg.abs
+// CHECK:         %[[P:.+]] = ddp.pack %[[V]], %[[U]]
+// CHECK:         ddp.all_reduce mean %[[P]]
+// CHECK:         return
+ddp.process_group @dp
+func.func @packed_early(%x: tensor<8xf32>)
+    -> (!ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8, 8]>, !ddp.bucket<f32, [8]>) {
+  %e = tensor.empty() : tensor<8xf32>
+  %v = linalg.exp ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+  %p0 = ddp.pack %v : tensor<8xf32> -> !ddp.bucket<f32, [8]>
+  %p2 = ddp.pack %v : tensor<8xf32> -> !ddp.bucket<f32, [8]>
+  %r0 = ddp.all_reduce mean %p0 on @dp : !ddp.bucket<f32, [8]>
+  %u = linalg.abs ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+  %p1 = ddp.pack %v, %u : tensor<8xf32>, tensor<8xf32> -> !ddp.bucket<f32, [8, 8]>
+  %r1 = ddp.all_reduce mean %p1 on @dp : !ddp.bucket<f32, [8, 8]>
+  %r2 = ddp.all_reduce mean %p2 on @dp : !ddp.bucket<f32, [8]>
+  return %r0, %r1, %r2 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8, 8]>, !ddp.bucket<f32, [8]>
+}

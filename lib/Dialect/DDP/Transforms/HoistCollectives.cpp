@@ -33,19 +33,31 @@ void mlir::ddp::hoistCollectives(Block &block) {
   llvm::DenseMap<Operation *, size_t> positions;
   for (auto [position, op] : llvm::enumerate(block))
     positions[&op] = position;
-  // What goes behind an operation that stays; and behind which one those go that
-  // do not stay.
-  llvm::MapVector<Operation *, SmallVector<Operation *>> moved;
+  // What may move: behind which operation that stays, or null while that is not
+  // decided.
+  llvm::MapVector<AllReduceOp, SmallVector<Operation *>> chains;
   llvm::DenseMap<Operation *, Operation *> anchorOf;
   for (auto op : block.getOps<AllReduceOp>()) {
     if (!op.getResult() || op.getDestination())
       continue;
-    SmallVector<Operation *> chain = getChain(op);
+    chains[op] = getChain(op);
+    for (Operation *link : chains[op])
+      anchorOf[link] = nullptr;
+  }
+  llvm::MapVector<Operation *, SmallVector<Operation *>> moved;
+  for (auto &[op, chain] : chains) {
     size_t start = positions.lookup(chain.front());
     Operation *anchor = nullptr;
+    bool isKept = false;
     auto stayBehind = [&](Operation *other) {
-      if (Operation *its = anchorOf.lookup(other))
-        other = its;
+      if (auto it = anchorOf.find(other); it != anchorOf.end()) {
+        // One of a later collective, that may go anywhere yet.
+        if (!it->second) {
+          isKept = true;
+          return;
+        }
+        other = it->second;
+      }
       if (!anchor || positions.lookup(anchor) < positions.lookup(other))
         anchor = other;
     };
@@ -61,11 +73,10 @@ void mlir::ddp::hoistCollectives(Block &block) {
             around && positions.lookup(around) < start)
           stayBehind(around);
     }
-    if (!anchor)
-      continue;
-    llvm::append_range(moved[anchor], chain);
-    for (Operation *op : chain)
-      anchorOf[op] = anchor;
+    if (anchor && !isKept)
+      llvm::append_range(moved[anchor], chain);
+    for (Operation *link : chain)
+      anchorOf[link] = anchor && !isKept ? anchor : link;
   }
   for (auto &[anchor, ops] : moved) {
     Operation *previous = anchor;
