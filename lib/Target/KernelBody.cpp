@@ -61,7 +61,8 @@ Value index(ImplicitLocOpBuilder &b, int64_t value) {
   return arith::ConstantIndexOp::create(b, value);
 }
 
-/// Position of the thread along one dimension of the grid.
+/// Position of the thread along one dimension of the grid, whose blocks are
+/// `blockSize` apart.
 Value getThread(ImplicitLocOpBuilder &b, gpu::Dimension dimension,
                 int64_t blockSize) {
   Value block = gpu::BlockIdOp::create(b, dimension);
@@ -253,15 +254,9 @@ LaunchShape TileEmitter::emit() {
   for (auto [loop, value] :
        llvm::zip_equal(c.outerLoops, delinearize(b, batch, outer)))
     dims[loop] = value;
-  auto getFirst = [&](gpu::Dimension dimension, int64_t size) -> Value {
-    Value block = gpu::BlockIdOp::create(b, dimension);
-    Value thread = gpu::ThreadIdOp::create(b, dimension);
-    return arith::AddIOp::create(
-        b, arith::MulIOp::create(b, block, index(b, size)), thread);
-  };
-  place(c.columnLoop, getFirst(gpu::Dimension::x, width), kColumnThreads,
+  place(c.columnLoop, getThread(b, gpu::Dimension::x, width), kColumnThreads,
         columns, columnInside);
-  place(*c.rowLoop, getFirst(gpu::Dimension::y, height), kRowThreads, rows,
+  place(*c.rowLoop, getThread(b, gpu::Dimension::y, height), kRowThreads, rows,
         rowInside);
 
   SmallVector<Value> sums;
