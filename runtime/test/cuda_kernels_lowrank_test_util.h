@@ -15,6 +15,7 @@
 #include "../backends/cuda/kernels/lowrank.h"
 #include "../backends/host/kernels/kernels.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -93,6 +94,14 @@ struct TestList {
   }
   TestList(const TestList &) = delete;
   TestList &operator=(const TestList &) = delete;
+
+  /// Whether a product is cuBLAS's, which may add in another order where arrays
+  /// are aligned differently.
+  bool usesCublas() const {
+    return std::any_of(
+        matrices.begin(), matrices.end(),
+        [](const ddphook_matrix_t &matrix) { return matrix.rank > 32; });
+  }
 
   std::unique_ptr<MatrixList> create() const {
     std::unique_ptr<MatrixList> result;
