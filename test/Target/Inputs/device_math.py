@@ -9,12 +9,12 @@ those of 1: the largest over 20000 arguments, random ones and those at which
 functions go wrong.
 """
 
+import json
 import math
 import random
 import struct
 import subprocess
 import sys
-import json
 
 SEED, COUNT = 31415, 20000
 INFINITY, NAN = math.inf, math.nan
