@@ -42,6 +42,13 @@ Status NcclCommunicator::goneStatus() const {
                        : reason;
 }
 
+/// The failure with the group's name.
+Status NcclCommunicator::inGroup(Status status) const {
+  return status.isOk()
+             ? status
+             : withContext(std::move(status), "process group " + name);
+}
+
 /// Waits until the last call is over.
 Status NcclCommunicator::poll(const Deadline &deadline, const char *what) {
   Backoff backoff;
@@ -53,9 +60,9 @@ Status NcclCommunicator::poll(const Deadline &deadline, const char *what) {
       ncclResult_t state = ncclSuccess;
       ncclResult_t asked = ncclCommGetAsyncError(handle, &state);
       if (asked != ncclSuccess)
-        return toStatus(asked, handle, what);
+        return inGroup(toStatus(asked, handle, what));
       if (isFailure(state))
-        return toStatus(state, handle, what);
+        return inGroup(toStatus(state, handle, what));
       if (state == ncclSuccess)
         return Status::ok();
     }
@@ -106,7 +113,7 @@ Status NcclCommunicator::allReduce(const void *in, void *out, int64_t count,
         ncclAllReduce(in, out, static_cast<size_t>(count), ncclTypeOf(dtype),
                       ncclSum, handle, stream);
     if (begun != ncclInProgress)
-      return toStatus(begun, handle, what);
+      return inGroup(toStatus(begun, handle, what));
   }
   return poll(deadline, what);
 }
@@ -121,8 +128,7 @@ Status NcclCommunicator::asyncError() {
   if (asked != ncclSuccess)
     return toStatus(asked, handle, "asking a communicator for its state");
   if (isFailure(state))
-    return withContext(toStatus(state, handle, "a collective"),
-                       "process group " + name);
+    return inGroup(toStatus(state, handle, "a collective"));
   return Status::ok();
 }
 

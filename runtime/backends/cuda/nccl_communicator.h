@@ -59,6 +59,7 @@ private:
       : name(name), failure(failure) {}
   Status poll(const Deadline &deadline, const char *what);
   Status goneStatus() const;
+  Status inGroup(Status status) const;
 
   /// NCCL keeps a pointer to it.
   const std::string name;
