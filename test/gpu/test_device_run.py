@@ -1,10 +1,11 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """ddphook-run on a device: what it compiles in memory gives the bits of the module
-that ddphook-cc wrote, and so does that module on the host."""
+that ddphook-cc wrote, and that module on the host gives the same numbers."""
 
 import os
 
+import powersgd_cases
 import pytest
 import runner
 import test_powersgd
@@ -12,6 +13,9 @@ from tensors import difference
 
 CASE = test_powersgd.free_case("run", "f32", 2)
 STEPS = 4
+# Of the largest element, after that many steps: CUDA kernels add the terms of a
+# product in another order than the host's.
+DRIFT = 1e-4
 
 
 def run(directory, command):
@@ -34,18 +38,25 @@ def test_in_memory_and_on_the_host(device, tmp_path):
     source, *flags = directory.arguments("step", CASE.world, STEPS)
     pipeline = f"--ddp-pipeline={CASE.pipeline()}"
     module = device.modules.path(CASE.module.text(), CASE.pipeline())
-    on_device = f"--device={device.name}"
     exec_tool = device.exec_tool()
-    want = run(directory, [exec_tool, module, on_device, *flags])
-    others = {
-        "ddphook-run": [compiler, source, on_device, pipeline, *flags],
-    }
-    # Products on a GPU are summed in another order.
-    if not device.is_real:
-        others["on the host"] = [exec_tool, module, "--device=host", *flags]
-    for what, command in others.items():
-        got = run(directory, command)
-        for rank in range(CASE.world):
-            for step in range(STEPS):
-                for ours, theirs in zip(got[rank][step], want[rank][step]):
-                    assert not difference(ours, theirs), what
+
+    def run_module(place):
+        return run(directory, [exec_tool, module, f"--device={place}", *flags])
+
+    want = run_module(device.name)
+    in_memory = run(
+        directory, [compiler, source, f"--device={device.name}", pipeline, *flags]
+    )
+    on_host = run_module("host")
+    for rank in range(CASE.world):
+        for step in range(STEPS):
+            expected = want[rank][step]
+            for ours, theirs in zip(in_memory[rank][step], expected):
+                assert not difference(ours, theirs)
+            for ours, theirs in zip(on_host[rank][step], expected):
+                if device.name == "guarded":
+                    assert not difference(ours, theirs)
+                    continue
+                near, whole = map(powersgd_cases.wide, (ours, theirs))
+                scale = powersgd_cases.largest(whole)
+                assert powersgd_cases.distance(near, whole, scale) <= DRIFT
