@@ -3,13 +3,18 @@
 # is missing, configures with the preset "release", builds, and runs
 #
 #   lit          the compiler: dialect, passes, code generation, plugin
-#   gtest        the runtime, its kernels and transports (through ctest)
-#   pytest       parity with PyTorch's hooks, errors, the digits step
+#   gtest        the runtime, its kernels, transports and CUDA backend, the latter
+#                on an emulated device (through ctest)
+#   pytest       parity with PyTorch's hooks, errors, the digits step; then every
+#                hook on a device whose memory the host cannot read, and on the
+#                emulated CUDA device
 #   consumer     projects that use the package, from the build and install trees
 #   docs         the generated reference is up to date
 #
-# A suite that cannot run because something is missing is a failure. The last
-# line is the sum over all suites: "N passed, N failed, N skipped".
+# A suite that cannot run because something is missing is a failure. What only a
+# GPU can run is skipped where there is none, and counted; DDPHOOK_REQUIRE_GPU=1
+# makes that a failure too. The last line is the sum over all suites: "N passed, N
+# failed, N skipped".
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
