@@ -10,21 +10,43 @@
 
 #include "../backends/host/host_backend.h"
 
+#include <algorithm>
+#include <climits>
 #include <dlfcn.h>
+#include <unistd.h>
 
 using namespace ddphook;
 
-/// The directory of the library or program that holds the runtime: backends are
-/// installed beside it.
+/// The directory of the library or program that holds the runtime, with a slash
+/// behind it; empty when nobody knows.
 static std::string ownDirectory() {
   Dl_info info = {};
-  if (::dladdr(reinterpret_cast<const void *>(&ddphook_status_name), &info) ==
-          0 ||
-      !info.dli_fname)
-    return "";
-  std::string path = info.dli_fname;
-  size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+  std::string path;
+  if (::dladdr(reinterpret_cast<const void *>(&ddphook_status_name), &info) !=
+          0 &&
+      info.dli_fname)
+    path = info.dli_fname;
+  // A program that was found through PATH is known by its name alone.
+  if (path.find('/') == std::string::npos) {
+    char target[PATH_MAX];
+    const ssize_t size = ::readlink("/proc/self/exe", target, sizeof(target));
+    path.assign(target, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  }
+  return path.substr(0, path.rfind('/') + 1);
+}
+
+/// Where a backend's library is: beside the runtime's, or, for a program that
+/// holds the runtime, among the libraries; else wherever the system looks.
+static std::string findLibrary(const std::string &file) {
+  const std::string own = ownDirectory();
+  if (own.empty())
+    return file;
+  for (const char *directory : {"", "../lib/", DDPHOOK_LIBRARY_DIRECTORY}) {
+    const std::string path = own + directory + file;
+    if (::access(path.c_str(), R_OK) == 0)
+      return path;
+  }
+  return file;
 }
 
 static Status checkTable(const std::string &file,
@@ -65,11 +87,8 @@ Status ddphook::loadBackend(const std::string &name,
                  "expected a backend's name of lower-case letters, digits and "
                  "underscores, but got '%s'",
                  name.c_str());
-  std::string file = "libddphook_backend_" + name + ".so";
-  void *library =
-      ::dlopen((ownDirectory() + file).c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library)
-    library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string file = "libddphook_backend_" + name + ".so";
+  void *library = ::dlopen(findLibrary(file).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return error(DDPHOOK_UNSUPPORTED,
                  "the backend '%s' is not available ('host' is built in): %s",
