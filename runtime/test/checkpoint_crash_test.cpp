@@ -122,8 +122,11 @@ TEST_F(CheckpointCrashTest, RanksAreKilled) {
           return status;
       }
     });
+    // A rank may be killed while another one has not quite loaded the module.
     for (const std::string &text : texts)
-      EXPECT_TRUE(text.empty() || text.rfind("PEER_LOST", 0) == 0) << text;
+      EXPECT_TRUE(text.empty() || text.rfind("PEER_LOST", 0) == 0 ||
+                  text.rfind("load PEER_LOST", 0) == 0)
+          << text;
     texts = load(world);
     ASSERT_EQ(texts, std::vector<std::string>(world, texts[0]));
     ASSERT_EQ(texts[0].find_first_not_of("0123456789"), std::string::npos)
