@@ -46,9 +46,18 @@ def environment(changes):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody has, nor the next one: beside a launcher's store on its
+    port, ddphook's own takes that. Connections that ended a minute ago still hold
+    theirs."""
+    while True:
+        with socket.socket() as probe, socket.socket() as beside:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+            try:
+                beside.bind(("0.0.0.0", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
 
 
 def launch(rank, world, port):
