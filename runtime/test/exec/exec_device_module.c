@@ -17,9 +17,6 @@
  *===----------------------------------------------------------------------===*/
 #include "ddphook/runtime/compiled.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 enum { elementCount = 14, factorCount = 3 };
 enum { iterationState, generatorState, errorState, factorState };
 
@@ -105,21 +102,4 @@ static ddphook_status_t runStep(void *const *buffers) {
 
 static const ddphook_compiled_entry_t entries[] = {{"step", runStep}};
 
-extern ddphook_compiled_module_t ddphook_compiled_module;
-ddphook_compiled_module_t ddphook_compiled_module = {
-    sizeof(ddphook_compiled_module_t),
-    DDPHOOK_ABI_VERSION,
-    plan,
-    sizeof(plan) - 1,
-    0,
-    &handle,
-    sizeof(entries) / sizeof(entries[0]),
-    entries,
-    NULL,
-    0,
-};
-
-/// The compiler writes the hash as a constant; here it is made at load time.
-__attribute__((constructor)) static void setHash(void) {
-  ddphook_compiled_module.plan_hash = XXH3_64bits(plan, sizeof(plan) - 1);
-}
+#include "exec_module_export.h"
