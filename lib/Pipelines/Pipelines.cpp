@@ -73,10 +73,13 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
     pm.addPass(createDDPOverlapPass(overlap));
   }
 
+  pm.addNestedPass<func::FuncOp>(createDDPLegalizeForBufferizationPass());
   pm.addPass(createDDPFlattenPass());
   pm.addPass(createDDPThreadStatesPass());
   pm.addPass(createDDPPrepareEntriesPass());
   pm.addNestedPass<func::FuncOp>(createDDPAssignDestinationsPass());
+  pm.addNestedPass<func::FuncOp>(createDDPYieldInPlacePass());
+  pm.addNestedPass<func::FuncOp>(createDDPPinBlockArgumentsPass());
   pm.addNestedPass<func::FuncOp>(createDDPBucketViewsPass());
   addBufferization(pm);
   pm.addPass(createDDPPlanArenaPass());

@@ -145,40 +145,76 @@ func.func @given(%t: tensor<4xf32>, %m: memref<4xf32>) {
   return
 }
 
-// A loop's values go to where the iteration found the last ones.
-// CHECK-LABEL: func @loop_values(
-// CHECK:         scf.for {{.+}} iter_args(%[[ACC:.+]] = %{{.+}})
-// CHECK-NEXT:      %[[E:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:      %[[S:.+]] = ddp.scale %[[ACC]] by 2.000000e+00 into %[[E]]
-// CHECK-NEXT:      %[[V:.+]] = bufferization.materialize_in_destination %[[S]] in %[[ACC]]
-// CHECK-NEXT:      scf.yield %[[V]]
-func.func @loop_values(%g: tensor<4xf32>) -> tensor<4xf32> {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c3 = arith.constant 3 : index
-  %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%acc = %g) -> tensor<4xf32> {
-    %s = ddp.scale %acc by 2.0 : tensor<4xf32>
-    scf.yield %s : tensor<4xf32>
-  }
-  return %r : tensor<4xf32>
+// A program computes in the memory of what was unpacked from a bucket: it is not
+// free while the program's value lives, in whatever shape and place.
+// CHECK-LABEL: func @computed_in_place(
+// CHECK:         %[[H:.+]] = ddp.pack %{{.+}} : tensor<4xf16>
+// CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:    ddp.cast %[[H]] into %[[E]]
+func.func @computed_in_place(%g: tensor<4xf32>, %h: tensor<4xf16>)
+    -> (tensor<2x2xf32>, tensor<4xf32>) {
+  %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  %u = ddp.unpack %b : tensor<4xf32> -> tensor<4xf32>
+  %x = linalg.exp ins(%u : tensor<4xf32>) outs(%u : tensor<4xf32>) -> tensor<4xf32>
+  %y = tensor.expand_shape %x [[0, 1]] output_shape [2, 2] : tensor<4xf32> into tensor<2x2xf32>
+  %p = ddp.pack %h : tensor<4xf16> -> tensor<4xf16>
+  %c = ddp.cast %p : tensor<4xf16> -> tensor<4xf32>
+  return %y, %c : tensor<2x2xf32>, tensor<4xf32>
 }
 
-// Two that change places wait in copies. Numbers are no memory.
-// CHECK-LABEL: func @loop_values_swapped(
-// CHECK:         scf.for {{.+}} iter_args(%[[X:.+]] = %{{.+}}, %[[Y:.+]] = %{{.+}}, %[[N:.+]] = %{{.+}})
-// CHECK-NEXT:      %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[Y]])
-// CHECK-NEXT:      %[[COPY2:.+]] = bufferization.alloc_tensor() copy(%[[X]])
-// CHECK-NEXT:      %[[V:.+]] = bufferization.materialize_in_destination %[[COPY]] in %[[X]]
-// CHECK-NEXT:      %[[W:.+]] = bufferization.materialize_in_destination %[[COPY2]] in %[[Y]]
-// CHECK-NEXT:      scf.yield %[[V]], %[[W]], %[[N]]
-func.func @loop_values_swapped(%g: tensor<4xf32>, %h: tensor<4xf32>, %n: i32)
+// It is free once the program's last value is over.
+// CHECK-LABEL: func @computed_and_over(
+// CHECK:         %[[B:.+]] = ddp.pack %{{.+}} : tensor<4xf32>
+// CHECK:         %[[H:.+]] = ddp.pack %{{.+}} : tensor<4xf16>
+// CHECK-NEXT:    ddp.cast %[[H]] into %[[B]]
+func.func @computed_and_over(%g: tensor<4xf32>, %h: tensor<4xf16>)
     -> (tensor<4xf32>, tensor<4xf32>) {
+  %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  %u = ddp.unpack %b : tensor<4xf32> -> tensor<4xf32>
+  %x = linalg.exp ins(%u : tensor<4xf32>) outs(%u : tensor<4xf32>) -> tensor<4xf32>
+  %e = tensor.empty() : tensor<4xf32>
+  %y = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  %p = ddp.pack %h : tensor<4xf16> -> tensor<4xf16>
+  %c = ddp.cast %p : tensor<4xf16> -> tensor<4xf32>
+  return %y, %c : tensor<4xf32>, tensor<4xf32>
+}
+
+// A loop, a branch and a call may each hold what was unpacked.
+// CHECK-LABEL: func @held_by_control_flow(
+// CHECK:         %[[E0:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:    ddp.cast %{{.+}} into %[[E0]]
+// CHECK:         %[[E1:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:    ddp.cast %{{.+}} into %[[E1]]
+// CHECK:         %[[E2:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK-NEXT:    ddp.cast %{{.+}} into %[[E2]]
+func.func private @identity(%x: tensor<4xf32>) -> tensor<4xf32>
+func.func @held_by_control_flow(%g0: tensor<4xf32>, %g1: tensor<4xf32>,
+    %g2: tensor<4xf32>, %h: tensor<4xf16>, %c: i1, %n: index)
+    -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>,
+        tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
-  %c3 = arith.constant 3 : index
-  %r:3 = scf.for %i = %c0 to %c3 step %c1 iter_args(%x = %g, %y = %h, %k = %n)
-      -> (tensor<4xf32>, tensor<4xf32>, i32) {
-    scf.yield %y, %x, %k : tensor<4xf32>, tensor<4xf32>, i32
+  %b0 = ddp.pack %g0 : tensor<4xf32> -> tensor<4xf32>
+  %u0 = ddp.unpack %b0 : tensor<4xf32> -> tensor<4xf32>
+  %x0 = scf.for %i = %c0 to %n step %c1 iter_args(%a = %u0) -> tensor<4xf32> {
+    scf.yield %a : tensor<4xf32>
   }
-  return %r#0, %r#1 : tensor<4xf32>, tensor<4xf32>
+  %p0 = ddp.pack %h : tensor<4xf16> -> tensor<4xf16>
+  %r0 = ddp.cast %p0 : tensor<4xf16> -> tensor<4xf32>
+  %b1 = ddp.pack %g1 : tensor<4xf32> -> tensor<4xf32>
+  %u1 = ddp.unpack %b1 : tensor<4xf32> -> tensor<4xf32>
+  %x1 = scf.if %c -> tensor<4xf32> {
+    scf.yield %u1 : tensor<4xf32>
+  } else {
+    scf.yield %g1 : tensor<4xf32>
+  }
+  %p1 = ddp.pack %h : tensor<4xf16> -> tensor<4xf16>
+  %r1 = ddp.cast %p1 : tensor<4xf16> -> tensor<4xf32>
+  %b2 = ddp.pack %g2 : tensor<4xf32> -> tensor<4xf32>
+  %u2 = ddp.unpack %b2 : tensor<4xf32> -> tensor<4xf32>
+  %x2 = func.call @identity(%u2) : (tensor<4xf32>) -> tensor<4xf32>
+  %p2 = ddp.pack %h : tensor<4xf16> -> tensor<4xf16>
+  %r2 = ddp.cast %p2 : tensor<4xf16> -> tensor<4xf32>
+  return %x0, %x1, %x2, %r0, %r1, %r2 : tensor<4xf32>, tensor<4xf32>,
+      tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }

@@ -285,17 +285,18 @@ func.func @overwritten(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 
 // -----
 
-// Unpacked, and the bucket used again: its memory is lent, not handed on. An
-// argument's never is.
+// Unpacked, and the bucket's memory used again, by way of another unpack: it is
+// lent, not handed on, for as long as one of the tensors is needed. An argument's
+// never is.
 // CHECK-LABEL: func @unpack_not_last(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<8xf32>
 // CHECK:         %[[S:.+]] = ddp.scale
 // CHECK:         %[[M:.+]] = bufferization.to_buffer %[[S]] read_only
 // CHECK:         %[[V:.+]] = ddp.view %[[M]][0]
 // CHECK:         bufferization.to_tensor %[[V]] restrict :
-// CHECK:         %[[N:.+]] = bufferization.to_buffer %[[S]] :
+// CHECK:         %[[N:.+]] = bufferization.to_buffer %[[S]] read_only
 // CHECK:         %[[W:.+]] = ddp.view %[[N]][0]
-// CHECK:         bufferization.to_tensor %[[W]] restrict writable :
+// CHECK:         bufferization.to_tensor %[[W]] restrict :
 // CHECK:         bufferization.to_buffer %[[A]] read_only
 func.func @unpack_not_last(%a: tensor<8xf32>)
     -> (tensor<8xf32>, tensor<2x4xf32>, tensor<8xf32>) {
@@ -305,6 +306,40 @@ func.func @unpack_not_last(%a: tensor<8xf32>)
   %1 = ddp.unpack %s : tensor<8xf32> -> tensor<2x4xf32>
   %2 = ddp.unpack %a : tensor<8xf32> -> tensor<8xf32>
   return %0, %1, %2 : tensor<8xf32>, tensor<2x4xf32>, tensor<8xf32>
+}
+
+// -----
+
+// The tensors of the first unpack are over when the second one begins; those of
+// the third one may be overwritten only where another iteration does not come.
+// CHECK-LABEL: func @unpack_last(
+// CHECK:         %[[S:.+]] = ddp.scale
+// CHECK:         bufferization.to_buffer %[[S]] read_only
+// CHECK:         linalg.exp
+// CHECK:         %[[N:.+]] = bufferization.to_buffer %[[S]] :
+// CHECK:         %[[W:.+]] = ddp.view %[[N]][0]
+// CHECK:         bufferization.to_tensor %[[W]] restrict writable :
+// CHECK:         %[[T:.+]] = ddp.scale
+// CHECK:         scf.for
+// CHECK:           bufferization.to_buffer %[[T]] read_only
+func.func @unpack_last(%a: tensor<8xf32>, %n: index)
+    -> (tensor<8xf32>, tensor<2x4xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %e = tensor.empty() : tensor<8xf32>
+  %f = tensor.empty() : tensor<8xf32>
+  %g = tensor.empty() : tensor<8xf32>
+  %s = ddp.scale %a by 2.0 into %e : tensor<8xf32>, : tensor<8xf32>
+  %0 = ddp.unpack %s : tensor<8xf32> -> tensor<8xf32>
+  %x = linalg.exp ins(%0 : tensor<8xf32>) outs(%f : tensor<8xf32>) -> tensor<8xf32>
+  %1 = ddp.unpack %s : tensor<8xf32> -> tensor<2x4xf32>
+  %t = ddp.scale %a by 3.0 into %g : tensor<8xf32>, : tensor<8xf32>
+  %r = scf.for %i = %c0 to %n step %c1 iter_args(%y = %x) -> (tensor<8xf32>) {
+    %2 = ddp.unpack %t : tensor<8xf32> -> tensor<8xf32>
+    %z = linalg.add ins(%y, %2 : tensor<8xf32>, tensor<8xf32>) outs(%y : tensor<8xf32>) -> tensor<8xf32>
+    scf.yield %z : tensor<8xf32>
+  }
+  return %r, %1 : tensor<8xf32>, tensor<2x4xf32>
 }
 
 // -----

@@ -37,6 +37,13 @@ def f16(x):
     return struct.unpack("<e", struct.pack("<e", x))[0]
 
 
+def bf16(x):
+    """Of an f32 number, not NaN: the nearest bfloat16, to even."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", x))
+    bits += 0x7FFF + ((bits >> 16) & 1)
+    return struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))[0]
+
+
 class PerRank:
     """A tensor on every rank: flat lists of f32 numbers."""
 
@@ -87,7 +94,10 @@ class Group:
     def _reduce(self, value, divide):
         world = len(value.lists)
         wire = f32 if self.hook in ("allreduce", "noop") else f16
-        lists = [[wire(x) for x in values] for values in value.lists]
+        lists = value.lists
+        if self.hook.endswith("-in-bf16"):
+            lists = [[bf16(x) for x in values] for values in lists]
+        lists = [[wire(x) for x in values] for values in lists]
         if not self.hook.endswith("noop"):
             if divide:
                 lists = [[wire(x / world) for x in values] for values in lists]
@@ -95,6 +105,8 @@ class Group:
             for other in lists[1:]:
                 total = [wire(a + b) for a, b in zip(total, other)]
             lists = [total] * world
+        if self.hook.endswith("-in-bf16"):
+            lists = [[bf16(x) for x in values] for values in lists]
         return PerRank([list(x) for x in lists])
 
     def mean(self, value):
@@ -362,21 +374,22 @@ def report(entries, differences):
     return 1 if differences else 0
 
 
-def main():
+def run(entries):
+    """Runs and compares entry points; the exit status of the program."""
     tool, module, directory, hook = sys.argv[1:]
     os.makedirs(directory, exist_ok=True)
     print(f"seed {SEED}")
     generator = random.Random(SEED)
     differences = []
-    for entry in ENTRIES:
+    for entry in entries:
         for world in (1, 2):
             differences += check(
                 *(tool, module, directory, entry.__name__),
-                *(functools.partial(entry, Group(hook)), ENTRIES[entry]),
+                *(functools.partial(entry, Group(hook)), entries[entry]),
                 *(world, 2, generator),
             )
-    return report(len(ENTRIES), differences)
+    return report(len(entries), differences)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(ENTRIES))

@@ -4,19 +4,17 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-assign-destinations: gives every operation of the algebra memory to write
-// to, as an `into` operand. A wrong choice costs a copy, never a wrong result:
-// One-Shot Bufferize checks each of them. The exception is the memory of
-// states, whose loads and stores it takes for different memory: mayLiveIn()
-// decides.
+// to, as an `into` operand. One-Shot Bufferize checks these choices, but does
+// not see all that a bucket's or a state's memory holds: the tensors that are
+// unpacked from a bucket, and the next load of a state. So memory is only given
+// away here where MemoryUses.h proves that nothing needs it any more.
 //
 //===----------------------------------------------------------------------===//
 
-#include "InPlaceChain.h"
-#include "StateUses.h"
+#include "MemoryUses.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Interfaces/LoopLikeInterface.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPASSIGNDESTINATIONSPASS
@@ -39,15 +37,19 @@ static OpFoldResult getOffset(OpBuilder &builder, int64_t offset,
 
 namespace {
 /// Assigns destinations in one walk over a function. `roots` maps a value to
-/// the buffer that it will live in, named by the value that makes the buffer: a
-/// pack, an empty tensor, a load of a state. Buffers that are not ours to
-/// overwrite have no root.
+/// the buffer that it is meant to live in, named by the value that makes the
+/// buffer: a pack, an empty tensor, a load of a state. Buffers that are not
+/// ours to overwrite have no root.
 class Assigner {
 public:
   void run(Region &region) {
     for (Block &block : region)
       for (Operation &op : llvm::make_early_inc_range(block)) {
-        visit(&op);
+        // May erase the operation, unless it has regions.
+        if (op.getNumRegions() == 0) {
+          visit(&op);
+          continue;
+        }
         for (Region &nested : op.getRegions())
           run(nested);
         if (auto choice = dyn_cast<scf::IfOp>(op))
@@ -58,7 +60,6 @@ public:
 private:
   void visit(Operation *op);
   void assign(AlgebraOpInterface op);
-  void assignStart(AllReduceStartOp op);
   void lower(ConcatOp op);
   void aliasResults(scf::IfOp op);
   void yieldInOneBuffer(scf::IfOp op, OpResult result);
@@ -75,7 +76,6 @@ private:
     if (!root)
       return;
     roots[value] = root;
-    aliases[root].push_back(value);
     if (value == root)
       buffers[root.getType()].push_back(root);
   }
@@ -84,7 +84,6 @@ private:
   bool isDeadAfter(Value root, Value value, Operation *op);
 
   llvm::DenseMap<Value, Value> roots;
-  llvm::DenseMap<Value, SmallVector<Value>> aliases;
   /// Roots by type, in the order in which they were met.
   llvm::DenseMap<Type, SmallVector<Value>> buffers;
   /// The tensors in which concats are put together, with the parts that they
@@ -122,27 +121,21 @@ static bool mayLiveIn(Value root, Value result) {
   return false;
 }
 
+/// Whether `user` is the wait that still reads what `op` has started to reduce.
+static bool isWaitOf(Operation *user, Operation *op) {
+  auto wait = dyn_cast<WaitOp>(user);
+  return wait && wait.getStart() == op;
+}
+
 bool Assigner::isDeadAfter(Value root, Value value, Operation *op) {
-  // The next iteration of a loop needs what comes from outside of it.
-  Operation *ancestor = root.getParentBlock()->findAncestorOpInBlock(*op);
-  if (!ancestor)
-    return false;
-  for (Operation *around = op; around != ancestor;) {
-    around = around->getParentOp();
-    if (isa<LoopLikeOpInterface>(around))
-      return false;
-  }
-  for (Value alias : aliases[root])
-    for (OpOperand &use : alias.getUses()) {
-      if (use.getOwner() == op) {
-        if (alias != value)
-          return false;
-        continue;
-      }
-      if (!isOverBefore(use.getOwner(), op))
-        return false;
-    }
-  return true;
+  return runsAtMostOncePer(root, op) &&
+         !visitMemoryUses(root, [&](OpOperand &use) {
+            Operation *user = use.getOwner();
+            if (user != op && !isWaitOf(user, op))
+              return requireBefore(user, op);
+            return use.get() == value ? WalkResult::advance()
+                                      : WalkResult::interrupt();
+          }).wasInterrupted();
 }
 
 /// The tensor in which a concat's parts are put together; made where its first
@@ -404,17 +397,6 @@ void Assigner::aliasResults(scf::IfOp op) {
   }
 }
 
-/// The operand is still read until the wait, unless it is what is in flight:
-/// for the choice it counts as read by the start only.
-void Assigner::assignStart(AllReduceStartOp op) {
-  WaitOp wait = op.getWait();
-  Value source = wait.getSource();
-  wait.getSourceMutable().clear();
-  assign(cast<AlgebraOpInterface>(op.getOperation()));
-  if (source)
-    wait.getSourceMutable().assign(source);
-}
-
 void Assigner::lower(ConcatOp op) {
   OpBuilder builder(op);
   (void)getConcatDestination(op, op);
@@ -426,9 +408,6 @@ void Assigner::lower(ConcatOp op) {
 }
 
 void Assigner::visit(Operation *op) {
-  if (auto start = dyn_cast<AllReduceStartOp>(op);
-      start && isa<RankedTensorType>(start.getValues().front().getType()))
-    return assignStart(start);
   if (auto wait = dyn_cast<WaitOp>(op); wait && wait.getResult())
     return setRoot(wait.getResult(), roots.lookup(wait.getInFlight()));
   if (auto algebraOp = dyn_cast<AlgebraOpInterface>(op)) {
@@ -446,41 +425,12 @@ void Assigner::visit(Operation *op) {
       setRoot(result, roots.lookup(op->getOperand(0)));
 }
 
-/// Lets every iteration leave its values where it found those of the last one,
-/// as One-Shot Bufferize demands. Where they are there already the copy folds
-/// away.
-static void yieldInPlace(scf::ForOp loop) {
-  Operation *yield = loop.getBody()->getTerminator();
-  OpBuilder builder(yield);
-  Location loc = yield->getLoc();
-  // What goes from one argument to another waits outside of both, before any of
-  // them is overwritten.
-  for (auto [argument, operand] :
-       llvm::zip(loop.getRegionIterArgs(), yield->getOpOperands())) {
-    Value value = operand.get(), start = value;
-    while (OpOperand *link = getTiedOperand(start))
-      start = link->get();
-    auto type = dyn_cast<RankedTensorType>(value.getType());
-    if (type && start != argument &&
-        llvm::is_contained(loop.getRegionIterArgs(), start))
-      operand.set(bufferization::AllocTensorOp::create(
-          builder, loc, type, ValueRange(), /*copy=*/value));
-  }
-  for (auto [argument, operand] :
-       llvm::zip(loop.getRegionIterArgs(), yield->getOpOperands()))
-    if (isa<RankedTensorType>(argument.getType()))
-      operand.set(bufferization::MaterializeInDestinationOp::create(
-                      builder, loc, argument.getType(), operand.get(), argument)
-                      .getResult());
-}
-
 namespace {
 struct AssignDestinationsPass
     : public ddp::impl::DDPAssignDestinationsPassBase<AssignDestinationsPass> {
   using DDPAssignDestinationsPassBase::DDPAssignDestinationsPassBase;
   void runOnOperation() override {
     Assigner().run(getOperation().getFunctionBody());
-    getOperation()->walk(yieldInPlace);
   }
 };
 } // namespace

@@ -11,8 +11,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "InPlaceChain.h"
+#include "MemoryUses.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
+#include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/IR/Remarks.h"
 
 namespace mlir::ddp {
@@ -99,19 +101,54 @@ static void rewritePack(PackOp pack) {
   pack.erase();
 }
 
-static void rewriteUnpack(UnpackOp unpack) {
+/// Adds to `makers` the values that make the memory in which `bucket` may lie.
+/// Returns whether all of them are known, and ours to overwrite.
+static bool findMakers(Value bucket, llvm::SetVector<Value> &makers) {
+  static const bufferization::BufferizationOptions options;
+  bufferization::AnalysisState state(options);
+  llvm::SetVector<Value> pending;
+  pending.insert(bucket);
+  for (unsigned i = 0; i < pending.size(); ++i) {
+    Value value = pending[i];
+    Operation *op = value.getDefiningOp();
+    if (!op)
+      return false;
+    if (isa<PackOp, tensor::EmptyOp, bufferization::AllocTensorOp>(op)) {
+      makers.insert(value);
+      continue;
+    }
+    // A state's memory is needed in the next step.
+    if (!isa<bufferization::BufferizableOpInterface>(op))
+      return false;
+    bufferization::AliasingOpOperandList operands =
+        state.getAliasingOpOperands(value);
+    if (operands.getNumAliases() == 0)
+      return false;
+    for (const bufferization::AliasingOpOperand &alias : operands)
+      pending.insert(alias.opOperand->get());
+  }
+  return true;
+}
+
+/// Whether the unpacked tensors may be overwritten where they lie, since
+/// nothing else needs the bucket's memory behind the unpack. One-Shot Bufferize
+/// cannot know: the tensors enter as alias sets of their own.
+static bool isLastUse(UnpackOp unpack) {
+  llvm::SetVector<Value> makers;
+  return findMakers(unpack.getBucket(), makers) &&
+         llvm::all_of(makers, [&](Value maker) {
+           return runsAtMostOncePer(maker, unpack) &&
+                  !visitMemoryUses(maker, [&](OpOperand &use) {
+                     if (use.getOwner() == unpack)
+                       return WalkResult::skip();
+                     return requireBefore(use.getOwner(), unpack);
+                   }).wasInterrupted();
+         });
+}
+
+static void rewriteUnpack(UnpackOp unpack, bool isLast) {
   Location loc = unpack.getLoc();
   OpBuilder builder(unpack);
-  // The last use may hand the memory on; an earlier one only lends it.
-  bool isLast =
-      llvm::all_of(unpack.getBucket().getUsers(), [&](Operation *user) {
-        if (user == unpack)
-          return true;
-        Operation *ancestor = unpack->getBlock()->findAncestorOpInBlock(*user);
-        return ancestor && ancestor->isBeforeInBlock(unpack);
-      });
-  // Whether the bucket is ours to overwrite at all.
-  isLast = isLast && unpack.getBucket().getDefiningOp();
   Value buffer = bufferization::ToBufferOp::create(
       builder, loc, getBufferType(unpack.getBucket()), unpack.getBucket(),
       /*read_only=*/!isLast);
@@ -196,8 +233,14 @@ struct BucketViewsPass
       else if (auto store = dyn_cast<StoreOp>(op))
         stores.push_back(store);
     });
+    // While all memory can still be followed.
+    llvm::DenseSet<Operation *> lastUses;
+    for (UnpackOp unpack : unpacks)
+      if (isLastUse(unpack))
+        lastUses.insert(unpack);
     llvm::for_each(packs, rewritePack);
-    llvm::for_each(unpacks, rewriteUnpack);
+    for (UnpackOp unpack : unpacks)
+      rewriteUnpack(unpack, lastUses.contains(unpack));
     llvm::for_each(loads, rewriteLoad);
     llvm::for_each(stores, rewriteStore);
   }

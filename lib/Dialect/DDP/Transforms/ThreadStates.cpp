@@ -10,12 +10,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "StateUses.h"
+#include "MemoryUses.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
-#include "mlir/Interfaces/LoopLikeInterface.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPTHREADSTATESPASS
@@ -99,12 +98,8 @@ static void saveOldValue(LoadOp load, StoreOp store) {
 /// there, and runs at most once for each load.
 static bool isStoredUnder(LoadOp load, StoreOp store) {
   Operation *around = load->getBlock()->findAncestorOpInBlock(*store);
-  if (!around || !load->isBeforeInBlock(around))
-    return false;
-  for (Operation *op = store; op != around; op = op->getParentOp())
-    if (isa<LoopLikeOpInterface>(op->getParentOp()))
-      return false;
-  return true;
+  return around && load->isBeforeInBlock(around) &&
+         runsAtMostOncePer(load.getValue(), store);
 }
 
 static StringRef getState(Operation *op) {

@@ -500,17 +500,59 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
                            "::mlir::memref::MemRefDialect"];
 }
 
+def DDPLegalizeForBufferizationPass
+    : InterfacePass<"ddp-legalize-for-bufferization",
+                    "::mlir::FunctionOpInterface"> {
+  let summary = "avoid what One-Shot Bufferize gets wrong";
+  let description = [{
+    Three things go wrong in MLIR 22 without a word, two of them in the models by
+    which One-Shot Bufferize knows operations, and are written differently here:
+
+    - a `linalg.map` whose body reads its destination becomes a
+      `linalg.generic`: the model takes the destination for one that is only
+      written, and gives it a new buffer without the old values where it cannot
+      be overwritten;
+    - an `scf.index_switch` with tensors as results becomes a chain of `scf.if`:
+      the model takes its results for memory of their own, and lets them be
+      overwritten where the tensors that the cases yield are still needed;
+    - a slice gets stride 1 in dimensions of size 1: another one makes it
+      ambiguous which of them a slice of lower rank drops, and lowering it fails.
+
+    Before:
+
+    ```mlir
+    %r = linalg.map ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>)
+      (%x: f32, %y: f32) {
+        %s = arith.addf %x, %y : f32
+        linalg.yield %s : f32
+      }
+    ```
+
+    After:
+
+    ```mlir
+    %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
+        ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>) {
+      ^bb0(%x: f32, %y: f32):
+        %s = arith.addf %x, %y : f32
+        linalg.yield %s : f32
+      } -> tensor<4xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::linalg::LinalgDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
 def DDPAssignDestinationsPass
     : InterfacePass<"ddp-assign-destinations", "::mlir::FunctionOpInterface"> {
   let summary = "tell every operation where to write";
   let description = [{
     Gives each operation of the bucket algebra an `into` operand: its slice if
     it is a part of a `ddp.concat`; an operand of its type that dies, if the
-    operation is elementwise; else a new `tensor.empty`. One-Shot Bufferize
-    proves these choices, and copies where one was wrong.
-
-    A loop's values are copied to where the iteration found the last ones,
-    unless they are there.
+    operation is elementwise; memory that nothing needs any more; else a new
+    `tensor.empty`. Memory dies when no operation behind can reach it, as the
+    operations' interfaces tell; what they do not tell counts as needed.
 
     Pre-condition: `ddp-flatten`. Post-condition: no `ddp.concat`.
 
@@ -529,6 +571,87 @@ def DDPAssignDestinationsPass
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
                            "::mlir::ddp::DDPDialect",
                            "::mlir::tensor::TensorDialect"];
+}
+
+def DDPYieldInPlacePass
+    : InterfacePass<"ddp-yield-in-place", "::mlir::FunctionOpInterface"> {
+  let summary = "keep the tensors of a loop where they are";
+  let description = [{
+    One-Shot Bufferize asks of every tensor that an `scf.for` or an `scf.while`
+    carries from one iteration to the next that it lies in one place. So what an
+    iteration yields is copied to where the iteration found the last values,
+    unless it is there. What goes from one place to another, as in a loop that
+    swaps two tensors, waits in memory of its own before any of them is
+    overwritten.
+
+    An `scf.while` whose two regions do not have the same tensors at the same
+    places gets a place in both for each tensor that the first region hands to
+    the second.
+
+    Pre-condition: `ddp-assign-destinations`.
+
+    Before:
+
+    ```mlir
+    %r:2 = scf.for %i = %a to %b step %c iter_args(%x = %p, %y = %q)
+        -> (tensor<8xf32>, tensor<8xf32>) {
+      scf.yield %y, %x : tensor<8xf32>, tensor<8xf32>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    %r:2 = scf.for %i = %a to %b step %c iter_args(%x = %p, %y = %q)
+        -> (tensor<8xf32>, tensor<8xf32>) {
+      %0 = bufferization.alloc_tensor() copy(%x) : tensor<8xf32>
+      %1 = bufferization.alloc_tensor() copy(%y) : tensor<8xf32>
+      %2 = bufferization.materialize_in_destination %1 in %x
+          : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+      %3 = bufferization.materialize_in_destination %0 in %y
+          : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+      scf.yield %2, %3 : tensor<8xf32>, tensor<8xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
+def DDPPinBlockArgumentsPass
+    : InterfacePass<"ddp-pin-block-arguments", "::mlir::FunctionOpInterface"> {
+  let summary = "give the tensors among block arguments memory of their own";
+  let description = [{
+    Where blocks branch to each other, every tensor that a block hands to
+    another one gets a buffer, and each branch copies it there. All buffers of a
+    step have fixed places, so what a block computes lies where it lay when the
+    block ran before: the tensor that is handed on must have left by then.
+
+    Pre-condition: `ddp-assign-destinations`. Post-condition: no block but the
+    first of a region has arguments that are tensors.
+
+    Before:
+
+    ```mlir
+    ^head(%x: tensor<8xf32>):
+      ...
+      cf.br ^head(%y : tensor<8xf32>)
+    ```
+
+    After, with `%b` allocated in the first block:
+
+    ```mlir
+    ^head:
+      %x = bufferization.to_tensor %b restrict : memref<8xf32> to tensor<8xf32>
+      ...
+      bufferization.materialize_in_destination %y in restrict writable %b
+          : (tensor<8xf32>, memref<8xf32>) -> ()
+      cf.br ^head
+    ```
+  }];
+  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
+                           "::mlir::cf::ControlFlowDialect",
+                           "::mlir::memref::MemRefDialect"];
 }
 
 def DDPBucketViewsPass

@@ -1,0 +1,119 @@
+//===- LegalizeForBufferization.cpp ----------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-legalize-for-bufferization: writes in other operations what One-Shot
+// Bufferize of MLIR 22 would get wrong without a word.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Linalg/Transforms/Transforms.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/PatternMatch.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPLEGALIZEFORBUFFERIZATIONPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Whether the body of the map needs what its destination held before.
+static bool readsDestination(linalg::MapOp map) {
+  Block *body = map.getBody();
+  return body->getNumArguments() > map.getInputs().size() &&
+         !body->getArguments().back().use_empty();
+}
+
+/// Has One-Shot Bufferize ask a `linalg.generic` instead: it takes the
+/// destination of any `linalg.map` for one that is only written, and would give
+/// it a new buffer without the old values.
+static void generalize(linalg::MapOp map, RewriterBase &rewriter) {
+  rewriter.setInsertionPoint(map);
+  (void)linalg::generalizeNamedOp(rewriter, map);
+}
+
+/// Moves the block of a region of the switch into a branch.
+static void moveBody(Region &from, Region &to) {
+  if (!to.empty())
+    to.front().erase();
+  to.takeBody(from);
+}
+
+/// A chain of `scf.if`s that yields what the switch does. One-Shot Bufferize
+/// takes the result of an `scf.index_switch` for new memory even where a case
+/// yields a tensor that is still needed, or that may not be written at all.
+static void expand(scf::IndexSwitchOp op, RewriterBase &rewriter) {
+  Location loc = op.getLoc();
+  TypeRange types = op.getResultTypes();
+  if (op.getCases().empty()) {
+    rewriter.setInsertionPoint(op);
+    auto whole = scf::ExecuteRegionOp::create(rewriter, loc, types);
+    moveBody(op.getDefaultRegion(), whole.getRegion());
+    rewriter.replaceOp(op, whole);
+    return;
+  }
+  rewriter.setInsertionPoint(op);
+  scf::IfOp first;
+  for (auto [value, region] : llvm::zip(op.getCases(), op.getCaseRegions())) {
+    Value constant = arith::ConstantIndexOp::create(rewriter, loc, value);
+    Value isCase = arith::CmpIOp::create(
+        rewriter, loc, arith::CmpIPredicate::eq, op.getArg(), constant);
+    auto choice = scf::IfOp::create(rewriter, loc, types, isCase,
+                                    /*addThenBlock=*/true,
+                                    /*addElseBlock=*/true);
+    moveBody(region, choice.getThenRegion());
+    if (first)
+      scf::YieldOp::create(rewriter, loc, choice.getResults());
+    else
+      first = choice;
+    rewriter.setInsertionPointToStart(&choice.getElseRegion().front());
+    if (&region == &op.getCaseRegions().back())
+      moveBody(op.getDefaultRegion(), choice.getElseRegion());
+  }
+  rewriter.replaceOp(op, first);
+}
+
+/// Makes the strides 1 that mean nothing, those of dimensions of size 1: a slice
+/// that drops one of several such dimensions is ambiguous otherwise, and
+/// `expand-strided-metadata` ends in a crash.
+template <typename SliceOp>
+static void normalizeStrides(SliceOp slice) {
+  SmallVector<int64_t> strides(slice.getStaticStrides());
+  for (auto [size, stride] : llvm::zip(slice.getStaticSizes(), strides))
+    if (size == 1 && !ShapedType::isDynamic(stride))
+      stride = 1;
+  slice.setStaticStrides(strides);
+}
+
+namespace {
+struct LegalizeForBufferizationPass
+    : public ddp::impl::DDPLegalizeForBufferizationPassBase<
+          LegalizeForBufferizationPass> {
+  using DDPLegalizeForBufferizationPassBase::
+      DDPLegalizeForBufferizationPassBase;
+
+  void runOnOperation() override {
+    IRRewriter rewriter(&getContext());
+    getOperation()->walk([&](Operation *op) {
+      bool hasTensors =
+          llvm::any_of(op->getResultTypes(), llvm::IsaPred<TensorType>);
+      if (!hasTensors)
+        return;
+      if (auto map = dyn_cast<linalg::MapOp>(op); map && readsDestination(map))
+        generalize(map, rewriter);
+      else if (auto choice = dyn_cast<scf::IndexSwitchOp>(op))
+        expand(choice, rewriter);
+      else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
+        normalizeStrides(slice);
+      else if (auto slice = dyn_cast<tensor::InsertSliceOp>(op))
+        normalizeStrides(slice);
+    });
+  }
+};
+} // namespace

@@ -1,0 +1,187 @@
+//===- PinBlockArguments.cpp -----------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-pin-block-arguments: gives the tensors that blocks hand to each other
+// memory of their own. A block may run again, and then overwrites what it wrote
+// before: every buffer has one place. A tensor that is still on its way through
+// block arguments must not lie there.
+//
+//===----------------------------------------------------------------------===//
+
+#include "MemoryUses.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPPINBLOCKARGUMENTSPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+/// A block argument that is a tensor: its memory, and the tensor in it.
+struct Pinned {
+  unsigned number;
+  Value buffer;
+  Value tensor;
+};
+
+/// The pinned arguments of a block, in ascending order.
+using PinnedArguments = SmallVector<Pinned>;
+} // namespace
+
+static LogicalResult checkArgument(BlockArgument argument) {
+  auto type = dyn_cast<RankedTensorType>(argument.getType());
+  if (type && type.hasStaticShape())
+    return success();
+  return emitError(argument.getLoc())
+         << "expected block argument " << argument.getArgNumber()
+         << " to be a tensor of static shape, but got " << argument.getType();
+}
+
+/// Checks that all ways into a block can be rewritten.
+static LogicalResult checkPredecessors(Block &block) {
+  for (Block *predecessor : block.getPredecessors())
+    if (!isa<cf::BranchOp, cf::CondBranchOp, cf::SwitchOp>(
+            predecessor->getTerminator()))
+      return predecessor->getTerminator()->emitOpError()
+             << "expected a branch of the cf dialect to a block whose "
+                "arguments "
+                "are tensors";
+  return success();
+}
+
+/// Gives the tensors among the arguments of `block` a buffer each, made in the
+/// region's first block, and lets all uses read it.
+static PinnedArguments pinArguments(Block &block) {
+  PinnedArguments pinned;
+  OpBuilder atEntry = OpBuilder::atBlockBegin(&block.getParent()->front());
+  OpBuilder atStart = OpBuilder::atBlockBegin(&block);
+  for (BlockArgument argument : block.getArguments()) {
+    auto type = dyn_cast<RankedTensorType>(argument.getType());
+    if (!type)
+      continue;
+    Location loc = argument.getLoc();
+    Value buffer = memref::AllocOp::create(
+        atEntry, loc, MemRefType::get(type.getShape(), type.getElementType()));
+    Value tensor = bufferization::ToTensorOp::create(
+        atStart, loc, type, buffer, /*restrict=*/true, /*writable=*/false);
+    argument.replaceAllUsesWith(tensor);
+    pinned.push_back({argument.getArgNumber(), buffer, tensor});
+  }
+  return pinned;
+}
+
+/// A block of its own for the way from `branch` to its successor `number`, or
+/// branch's own block if there is no other way from it.
+static Operation *splitWay(Operation *branch, unsigned number) {
+  if (branch->getNumSuccessors() == 1)
+    return branch;
+  Block *target = branch->getSuccessor(number);
+  OpBuilder builder(branch->getContext());
+  Block *between = builder.createBlock(
+      target->getParent(), std::next(branch->getBlock()->getIterator()));
+  SuccessorOperands operands =
+      cast<BranchOpInterface>(branch).getSuccessorOperands(number);
+  auto way = cf::BranchOp::create(builder, branch->getLoc(), target,
+                                  operands.getForwardedOperands());
+  operands.getMutableForwardedOperands().clear();
+  branch->setSuccessor(between, number);
+  return way;
+}
+
+/// Lets the branch write to the buffers of its successor what it handed over.
+/// Whatever may lie in one of those buffers is saved before they are written.
+static void writeArguments(Operation *branch, const PinnedArguments &pinned) {
+  MutableOperandRange operands = cast<BranchOpInterface>(branch)
+                                     .getSuccessorOperands(0)
+                                     .getMutableForwardedOperands();
+  OpBuilder builder(branch);
+  Location loc = branch->getLoc();
+  SmallVector<bufferization::MaterializeInDestinationOp> writes;
+  for (const Pinned &argument : pinned)
+    writes.push_back(bufferization::MaterializeInDestinationOp::create(
+        builder, loc, TypeRange(), operands[argument.number].get(),
+        argument.buffer, /*restrict=*/true, /*writable=*/true));
+  for (const Pinned &argument : llvm::reverse(pinned))
+    operands.erase(argument.number);
+
+  llvm::SetVector<Operation *> endangered;
+  for (auto [argument, own] : llvm::zip(pinned, writes)) {
+    WalkResult result =
+        visitMemoryUses(argument.tensor, [&, own = own](OpOperand &use) {
+          Operation *user = use.getOwner();
+          if (user != own && llvm::is_contained(writes, user))
+            endangered.insert(user);
+          return WalkResult::advance();
+        });
+    if (result.wasInterrupted())
+      endangered.insert_range(writes);
+  }
+  if (endangered.empty())
+    return;
+  builder.setInsertionPoint(writes.front());
+  for (Operation *write : endangered) {
+    Value source = write->getOperand(0);
+    write->setOperand(0, bufferization::AllocTensorOp::create(
+                             builder, loc,
+                             cast<RankedTensorType>(source.getType()),
+                             ValueRange(), /*copy=*/source));
+  }
+}
+
+static bool hasTensors(Block &block) {
+  return llvm::any_of(block.getArgumentTypes(), llvm::IsaPred<TensorType>);
+}
+
+static LogicalResult pin(Region &region) {
+  llvm::MapVector<Block *, PinnedArguments> pinned;
+  for (Block &block : llvm::drop_begin(region)) {
+    if (!hasTensors(block))
+      continue;
+    for (BlockArgument argument : block.getArguments())
+      if (isa<TensorType>(argument.getType()) &&
+          failed(checkArgument(argument)))
+        return failure();
+    if (failed(checkPredecessors(block)))
+      return failure();
+    pinned[&block];
+  }
+  for (auto &[block, arguments] : pinned)
+    arguments = pinArguments(*block);
+  for (auto &[block, arguments] : pinned) {
+    // Each way into the block, before new blocks are put on any of them.
+    SmallVector<std::pair<Operation *, unsigned>> ways;
+    for (auto it = block->pred_begin(); it != block->pred_end(); ++it)
+      ways.push_back({(*it)->getTerminator(), it.getSuccessorIndex()});
+    for (auto [branch, number] : ways)
+      writeArguments(splitWay(branch, number), arguments);
+    for (const Pinned &argument : llvm::reverse(arguments))
+      block->eraseArgument(argument.number);
+  }
+  return success();
+}
+
+namespace {
+struct PinBlockArgumentsPass
+    : public ddp::impl::DDPPinBlockArgumentsPassBase<PinBlockArgumentsPass> {
+  using DDPPinBlockArgumentsPassBase::DDPPinBlockArgumentsPassBase;
+
+  void runOnOperation() override {
+    SmallVector<Region *> regions;
+    getOperation()->walk([&](Operation *op) {
+      for (Region &region : op->getRegions())
+        if (!region.empty() && !region.hasOneBlock())
+          regions.push_back(&region);
+    });
+    for (Region *region : regions)
+      if (failed(pin(*region)))
+        return signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,77 @@
+// RUN: ddphook-opt %s --pass-pipeline="builtin.module(func.func(ddp-legalize-for-bufferization))" | FileCheck %s
+
+// A body that reads the destination, and one that does not.
+// CHECK-LABEL: func.func @maps(
+// CHECK:         linalg.generic {{.+}} ins(%{{.+}} : tensor<4xf32>) outs(%{{.+}} : tensor<4xf32>)
+// CHECK-NEXT:    ^bb0(%[[X:.+]]: f32, %[[Y:.+]]: f32):
+// CHECK-NEXT:      arith.addf %[[X]], %[[Y]]
+// CHECK:         linalg.map { math.absf }
+func.func @maps(%a: tensor<4xf32>, %b: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %r = linalg.map ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>) (%x: f32, %y: f32) {
+    %s = arith.addf %x, %y : f32
+    linalg.yield %s : f32
+  }
+  %t = linalg.map { math.absf } ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>)
+  return %r, %t : tensor<4xf32>, tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @switches(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4xf32>, %[[B:[a-z0-9]+]]: tensor<4xf32>, %[[N:[a-z0-9]+]]: index)
+// CHECK:         %[[C3:.+]] = arith.constant 3 : index
+// CHECK:         %[[IS3:.+]] = arith.cmpi eq, %[[N]], %[[C3]]
+// CHECK:         %[[R:.+]] = scf.if %[[IS3]] -> (tensor<4xf32>) {
+// CHECK:           scf.yield %[[A]]
+// CHECK:         } else {
+// CHECK:           %[[C5:.+]] = arith.constant 5 : index
+// CHECK:           %[[IS5:.+]] = arith.cmpi eq, %[[N]], %[[C5]]
+// CHECK:           %[[I:.+]] = scf.if %[[IS5]] -> (tensor<4xf32>) {
+// CHECK:             scf.yield %[[B]]
+// CHECK:           } else {
+// CHECK:             %[[E:.+]] = linalg.exp
+// CHECK:             scf.yield %[[E]]
+// CHECK:           }
+// CHECK:           scf.yield %[[I]]
+// CHECK:         }
+// CHECK:         %[[D:.+]] = scf.execute_region -> tensor<4xf32> {
+// CHECK:           scf.yield %[[B]]
+// CHECK:         return %[[R]], %[[D]]
+func.func @switches(%a: tensor<4xf32>, %b: tensor<4xf32>, %n: index)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %r = scf.index_switch %n -> tensor<4xf32>
+  case 3 {
+    scf.yield %a : tensor<4xf32>
+  }
+  case 5 {
+    scf.yield %b : tensor<4xf32>
+  }
+  default {
+    %e = linalg.exp ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>) -> tensor<4xf32>
+    scf.yield %e : tensor<4xf32>
+  }
+  %s = scf.index_switch %n -> tensor<4xf32>
+  default {
+    scf.yield %b : tensor<4xf32>
+  }
+  return %r, %s : tensor<4xf32>, tensor<4xf32>
+}
+
+// A switch between numbers is no matter of memory.
+// CHECK-LABEL: func.func @numbers(
+// CHECK:         scf.index_switch
+func.func @numbers(%n: index) -> f32 {
+  %r = scf.index_switch %n -> f32
+  default {
+    %c = arith.constant 1.0 : f32
+    scf.yield %c : f32
+  }
+  return %r : f32
+}
+
+// CHECK-LABEL: func.func @slices(
+// CHECK:         tensor.extract_slice %{{.+}}[%{{.+}}, 1, 1] [1, 1, 2] [1, 1, 2]
+// CHECK:         tensor.insert_slice %{{.+}} into %{{.+}}[1, 1, 1] [1, 1, 2] [1, 1, 2]
+func.func @slices(%a: tensor<2x3x4xf32>, %i: index) -> tensor<2x3x4xf32> {
+  %x = tensor.extract_slice %a[%i, 1, 1] [1, 1, 2] [1, 2, 2] : tensor<2x3x4xf32> to tensor<1x2xf32>
+  %y = tensor.insert_slice %x into %a[1, 1, 1] [1, 1, 2] [3, 1, 2] : tensor<1x2xf32> into tensor<2x3x4xf32>
+  return %y : tensor<2x3x4xf32>
+}
