@@ -68,15 +68,15 @@ class Buckets:
     def place(self, block, op):
         return self.places[op]
 
-    def low_rank_members(self, block):
-        """PowerSGD's reductions in a block, each with its bucket."""
-        return {
-            op: bucket
-            for bucket in self.by_block[block]
-            for op in bucket.members
+    def low_rank(self, block=None):
+        """PowerSGD's buckets of the program or of one block, in their order."""
+        blocks = self.by_block.values() if block is None else [self.by_block[block]]
+        return [
+            bucket
+            for buckets in blocks
+            for bucket in buckets
             if innermost(bucket.hook) in ("powersgd", "batched_powersgd")
-            and bucket.hook[0] == "never"
-        }
+        ]
 
     def _visit(self, block, func):
         self.by_block[block] = self._fill(block, func)
@@ -117,6 +117,7 @@ class Buckets:
                 closed.append(open_.pop(kind))
                 seen.add(kind)
         buckets = closed + list(open_.values())
+        buckets.sort(key=lambda bucket: ops.index(bucket.members[0]))
         for bucket in buckets:
             self._assign(bucket.members, bucket.hook)
         return buckets

@@ -17,13 +17,12 @@ from program import split_operands, uses
 
 class Evaluator:
     """`poison` fills memory that nothing has written; results that depend on it
-    show that a program is not valid."""
+    show that a program is not valid. `low_rank` evaluates PowerSGD's buckets
+    (powersgd.py); without it they are as before PowerSGD's first iteration."""
 
-    def __init__(self, program, poison, low_rank=None):
-        self.program, self.poison = program, poison
+    def __init__(self, program, poison):
+        self.program, self.poison, self.low_rank = program, poison, None
         self.buckets = Buckets(program)
-        # What evaluates PowerSGD's buckets (powersgd.py).
-        self.low_rank = low_rank
         # Counters by block (and kind of average).
         self.counters = {}
         self.needs = {}
@@ -53,7 +52,8 @@ class Evaluator:
     def _block(self, block, env, ranks):
         """Operations in order, except that a bucket waits for its last gradient,
         and what needs its averages for the bucket."""
-        shared = self.buckets.low_rank_members(block)
+        buckets = self.buckets.low_rank(block) if self.low_rank else []
+        shared = {op: bucket for bucket in buckets for op in bucket.members}
         pending = list(block.ops)
         iteration = self.counters.get(block, 0)
         while pending:

@@ -305,7 +305,8 @@ def generate(seed):
     program.funcs.append(
         _function(random_, program, types, "step", size, numbers, False)
     )
-    if program.world > 2 and has_chains(program):
+    depends_on_places = program.world > 2 or "start-powersgd-iter" in program.options
+    if depends_on_places and has_chains(program):
         program.options["bucket-cap-mb"] = "0"
         program.options.pop("first-bucket-mb", None)
     return program

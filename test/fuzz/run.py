@@ -2,6 +2,7 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiles and runs one program with ddphook-run and compares it with the model."""
 
+import copy
 import os
 import pathlib
 import re
@@ -11,13 +12,15 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 
-import numpy as np
-
+import compare
 import inputs
-from evaluate import Evaluator
 from printer import print_program
 
 HANG_S = 120
+# Options that change when and where something is computed, never what; and those
+# of which that is true up to two ranks.
+ORDERING = ("overlap", "overlap-depth", "fuse")
+REGROUPING = ("group-mb", "pack-collectives")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -57,20 +60,6 @@ def command(program, directory):
     return arguments
 
 
-def expected_results(program, values):
-    """[step][rank][number], or None if they are not determined."""
-    results = []
-    for poison in (float("nan"), -1234.0):
-        evaluator = Evaluator(program, poison)
-        results.append([evaluator.step(step) for step in values])
-    for one, other in zip(*results):
-        for rank_one, rank_other in zip(one, other):
-            for a, b in zip(rank_one, rank_other):
-                if inputs.difference(a, b):
-                    return None
-    return results[0]
-
-
 def _environment():
     clean = {
         name: value
@@ -84,20 +73,31 @@ def _environment():
 def run(program, keep=None):
     """The outcome of one program; its files stay in `keep`, if given."""
     values = inputs.draw_all(program)
-    expected = expected_results(program, values)
-    if expected is None:
-        return Outcome("invalid")
+    samples = compare.expected_results(program, values)
+    if samples is None:
+        return Outcome("invalid", "a result depends on memory that nothing wrote")
     directory = keep or tempfile.mkdtemp(prefix="ddphook-fuzz-")
     try:
-        return _run(program, directory, values, expected)
+        return _run(program, directory, values, samples)
     finally:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _run(program, directory, values, expected):
+def _run(program, directory, values, samples):
     pathlib.Path(directory, "module.mlir").write_text(print_program(program))
     inputs.save_program_inputs(program, directory, values)
+    got, failure = _execute(program, directory)
+    if failure:
+        return failure
+    wrong = _find_difference(got, samples, compare.difference) if samples else None
+    if not wrong and compare.compresses(program):
+        wrong, failure = _compare_with_plain(program, directory, got)
+    return failure or (Outcome("wrong", wrong) if wrong else Outcome("ok"))
+
+
+def _execute(program, directory):
+    """[step][rank][number], or the failure."""
     process = subprocess.Popen(
         command(program, directory),
         env=_environment(),
@@ -113,19 +113,45 @@ def _run(program, directory, values, expected):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         _, stderr = process.communicate()
-        return Outcome("hung", f"nothing after {HANG_S} s: {stderr[-300:]}")
+        return None, Outcome("hung", f"nothing after {HANG_S} s: {stderr[-300:]}")
     if process.returncode:
-        return _classify(program, directory, process.returncode, stderr)
+        return None, _classify(program, directory, process.returncode, stderr)
     types = [v.type for v in program.func(program.entry).body.yields]
-    for step in range(program.steps):
-        for rank in range(program.world):
-            got = inputs.load(f"{directory}/out.{rank}.{step}", types)
-            for number, pair in enumerate(zip(got, expected[step][rank])):
-                wrong = inputs.difference(*pair)
+    return [
+        [
+            inputs.load(f"{directory}/out.{rank}.{step}", types)
+            for rank in range(program.world)
+        ]
+        for step in range(program.steps)
+    ], None
+
+
+def _find_difference(got, samples, difference):
+    for step, ranks in enumerate(got):
+        for rank, results in enumerate(ranks):
+            for number, value in enumerate(results):
+                expected = [sample[step][rank][number] for sample in samples]
+                wrong = difference(value, expected)
                 if wrong:
-                    place = f"result {number} on rank {rank} in step {step}"
-                    return Outcome("wrong", f"{place}: {wrong}")
-    return Outcome("ok")
+                    return f"result {number} on rank {rank} in step {step}: {wrong}"
+    return None
+
+
+def _compare_with_plain(program, directory, got):
+    """PowerSGD's bits do not depend on how the step is put in order."""
+    plain = copy.copy(program)
+    left_out = ORDERING + (REGROUPING if program.world <= 2 else ())
+    plain.options = {k: v for k, v in program.options.items() if k not in left_out}
+    plain.options["fuse"] = "false"
+    expected, failure = _execute(plain, directory)
+    if failure:
+        # The message is that of other options than the program's.
+        failure.message = f"{failure.message} (with {plain.pipeline})"
+        return None, failure
+    wrong = _find_difference(
+        got, [expected], lambda a, b: inputs.difference(a, b[0])
+    )
+    return (f"not as with {plain.pipeline}: {wrong}" if wrong else None), None
 
 
 def _find_frames(program, directory):
