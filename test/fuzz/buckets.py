@@ -1,0 +1,161 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which bucket a reduction is in and where: docs/parity.md, "Buckets".
+
+From three ranks on the place decides the order of a sum. Where reductions of a
+block depend on each other, buckets are split in a way that the page leaves open;
+the generator asks for one bucket a gradient then (`has_chains`)."""
+
+import math
+from dataclasses import dataclass, field
+
+import numerics
+from program import uses, walk
+
+DEFAULT_HOOK = ("allreduce",)
+WRAPPERS = {"fp16": "f16", "bf16": "bf16"}
+
+
+@dataclass
+class Place:
+    """Of one reduction: its hook, and its elements in the message."""
+
+    hook: tuple
+    offset: int = 0
+    count: int = 0
+
+
+@dataclass(eq=False)
+class Bucket:
+    hook: tuple
+    members: list = field(default_factory=list)
+
+
+def size_of(type_):
+    return math.prod(type_.shape)
+
+
+def default_hook(options):
+    """The hook that the pipeline's options name."""
+    name = options.get("hook", "allreduce")
+    if name == "post_local_sgd":
+        hook = (
+            name,
+            int(options.get("start-localsgd-iter", 100)),
+            options.get("subgroup"),
+            options.get("post-local-gradient-allreduce", "true") == "true",
+        )
+    else:
+        hook = (name,)
+    wrapper = options.get("wrapper")
+    return ("wrap", WRAPPERS[wrapper], hook) if wrapper else hook
+
+
+def innermost(hook):
+    while hook[0] == "wrap":
+        hook = hook[2]
+    return hook[0]
+
+
+class Buckets:
+    def __init__(self, program):
+        self.program = program
+        self.places = {}
+        self.by_block = {}
+        for func in program.funcs:
+            self._visit(func.body, func)
+
+    def place(self, block, op):
+        return self.places[op]
+
+    def low_rank(self, block=None):
+        """PowerSGD's buckets of the program or of one block, in their order."""
+        blocks = self.by_block.values() if block is None else [self.by_block[block]]
+        return [
+            bucket
+            for buckets in blocks
+            for bucket in buckets
+            if innermost(bucket.hook) in ("powersgd", "batched_powersgd")
+        ]
+
+    def _visit(self, block, func):
+        self.by_block[block] = self._fill(block, func)
+        self._place_averages(block)
+        for op in block.ops:
+            for region in op.regions:
+                self._visit(region, func)
+
+    def _fill(self, block, func):
+        options = self.program.options
+        position = {r: i for i, op in enumerate(block.ops) for r in op.results}
+        ops = [op for op in block.ops if op.kind == "all_reduce"]
+        order = options.get("order", "ready")
+        if order == "reverse":
+            ops.reverse()
+        if order == "ready":
+            ops.sort(key=lambda op: position.get(op.operands[0], -1))
+        cap = float(options.get("bucket-cap-mb", 25))
+        first = float(
+            options.get("first-bucket-mb", cap if "bucket-cap-mb" in options else 1)
+        )
+        limits = [int(first * 2**20), int(cap * 2**20)]
+        open_, closed, seen = {}, [], set()
+        for op in ops:
+            named = op.attrs.get("hook") or func.hook or self.program.hook
+            kind = (
+                op.attrs["group"],
+                op.result.type.dtype,
+                op.attrs["reduction"],
+                named,
+            )
+            hook = named or default_hook(options)
+            bucket = open_.setdefault(kind, Bucket(hook))
+            bucket.members.append(op)
+            sizes = [size_of(member.result.type) for member in bucket.members]
+            size = sum(sizes) * numerics.SIZES[op.result.type.dtype]
+            if size >= limits[kind in seen]:
+                closed.append(open_.pop(kind))
+                seen.add(kind)
+        buckets = closed + list(open_.values())
+        buckets.sort(key=lambda bucket: ops.index(bucket.members[0]))
+        for bucket in buckets:
+            self._assign(bucket.members, bucket.hook)
+        return buckets
+
+    def _assign(self, members, hook):
+        offset, count = 0, sum(size_of(op.result.type) for op in members)
+        for op in members:
+            self.places[op] = Place(hook, offset, count)
+            offset += size_of(op.result.type)
+
+    def _place_averages(self, block):
+        kinds = {}
+        for op in block.ops:
+            if op.kind == "average":
+                attrs = op.attrs
+                kind = (
+                    attrs["group"],
+                    attrs["every"],
+                    attrs["warmup"],
+                    op.result.type.dtype,
+                )
+                kinds.setdefault(kind, []).append(op)
+        for members in kinds.values():
+            self._assign(members, DEFAULT_HOOK)
+
+
+def has_chains(program):
+    """Whether a reduction of some block depends on another one of that block."""
+    for func in program.funcs:
+        blocks = [func.body] + [r for op in walk(func.body) for r in op.regions]
+        for block in blocks:
+            tainted = set()
+            for op in block.ops:
+                depends = any(value in tainted for value in uses(op))
+                if op.kind in ("all_reduce", "average"):
+                    if depends:
+                        return True
+                    depends = True
+                if depends:
+                    tainted.update(op.results)
+    return False

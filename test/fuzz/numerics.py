@@ -1,0 +1,200 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Arithmetic of the fuzzer's model, from docs/parity.md: what an operation on
+elements gives, and what a hook makes of a gradient.
+
+An array of f16, f32 or f64 has numpy's type. One of bf16 is a float32 array of
+numbers that bf16 can hold. Every operation rounds its result to its type.
+"""
+
+import numpy as np
+
+STORAGE = {
+    "f16": np.float16,
+    "bf16": np.float32,
+    "f32": np.float32,
+    "f64": np.float64,
+}
+SIZES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+
+
+def to_bf16(values):
+    """Rounds float32 to nearest even among the numbers that bf16 can hold."""
+    values = np.array(values, np.float32, order="C")
+    bits = values.view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) & np.uint32(0xFFFF0000)
+    # A NaN must not be rounded up to infinity.
+    rounded = np.where(np.isnan(values), np.uint32(0x7FC00000), rounded)
+    return rounded.astype(np.uint32).view(np.float32)
+
+
+def as_type(values, dtype):
+    """Values of whatever precision, rounded once to `dtype`; f64 → bf16 goes
+    through f32 and must not be asked for where that matters."""
+    values = np.asarray(values)
+    with np.errstate(all="ignore"):
+        if dtype == "bf16":
+            return to_bf16(values.astype(np.float32))
+        return values.astype(STORAGE[dtype])
+
+
+def cast(values, source, target):
+    """ddp.cast: from f64 to 16 bits through f32."""
+    if source == "f64" and target in ("f16", "bf16"):
+        values = as_type(values, "f32")
+    return as_type(values, target)
+
+
+def _extreme(a, b, is_max):
+    """arith.maximumf, minimumf: NaN wins, and −0 is less than +0."""
+    chosen = np.maximum(a, b) if is_max else np.minimum(a, b)
+    negative = np.signbit(a) & np.signbit(b) if is_max else np.signbit(a) | np.signbit(b)
+    zero = np.where(negative, -0.0, 0.0).astype(chosen.dtype)
+    return np.where((a == 0) & (b == 0), zero, chosen)
+
+
+_COMPARISONS = {
+    "olt": lambda a, b: a < b,
+    "oge": lambda a, b: a >= b,
+    "oeq": lambda a, b: a == b,
+    "une": lambda a, b: ~(a == b),
+    "uno": lambda a, b: np.isnan(a) | np.isnan(b),
+    "ult": lambda a, b: ~(a >= b),
+    "slt": lambda a, b: a < b,
+    "sge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+}
+
+_ELEMENTWISE = {
+    "arith.addf": lambda a, b: a + b,
+    "arith.subf": lambda a, b: a - b,
+    "arith.mulf": lambda a, b: a * b,
+    "arith.divf": lambda a, b: a / b,
+    "arith.negf": lambda a: -a,
+    "arith.maximumf": lambda a, b: _extreme(a, b, True),
+    "arith.minimumf": lambda a, b: _extreme(a, b, False),
+    "math.absf": np.abs,
+    "math.sqrt": np.sqrt,
+    "math.copysign": np.copysign,
+}
+
+
+def elementwise(name, operands, dtype):
+    """One operation of arith or math on floating-point numbers."""
+    with np.errstate(all="ignore"):
+        return as_type(_ELEMENTWISE[name](*operands), dtype)
+
+
+def compare(predicate, a, b):
+    with np.errstate(all="ignore"):
+        return _COMPARISONS[predicate](a, b)
+
+
+def run_body(attrs, arguments, captured):
+    """The body of a linalg operation on arrays of one shape (or scalars)."""
+    tmp = []
+
+    def get(reference):
+        kind, number = reference
+        return {"arg": arguments, "tmp": tmp, "captured": captured}[kind][number]
+
+    for name, references, types, extra in attrs["body"]:
+        operands = [get(reference) for reference in references]
+        if name == "arith.constant":
+            tmp.append(as_type(extra["value"], types[0]))
+        elif name == "arith.cmpf":
+            tmp.append(compare(extra["predicate"], *operands))
+        elif name == "arith.select":
+            tmp.append(np.where(*operands))
+        elif name in ("arith.extf", "arith.truncf"):
+            tmp.append(as_type(operands[0], types[1]))
+        else:
+            tmp.append(elementwise(name, operands, types[0]))
+    return [get(reference) for reference in attrs["yields"]]
+
+
+def _view(array, axes, parallel, index):
+    """An operand for one index of the reductions, its axes in the order of the
+    parallel dimensions, those that it lacks of size 1."""
+    array = array[tuple(slice(None) if d in parallel else index[d] for d in axes)]
+    own = [d for d in axes if d in parallel]
+    array = array.transpose([own.index(d) for d in parallel if d in own])
+    return array[tuple(slice(None) if d in own else np.newaxis for d in parallel)]
+
+
+def run_linalg(attrs, ins, outs, captured):
+    """A linalg operation as the plain loop nest: the reductions' indices in
+    order, everything else at once."""
+    maps, iterators = attrs["maps"], attrs["iterators"]
+    sizes = {}
+    for axes, array in zip(maps, [*ins, *outs]):
+        sizes.update(zip(axes, array.shape))
+    parallel = [d for d, name in enumerate(iterators) if name == "parallel"]
+    reduced = [d for d, name in enumerate(iterators) if name == "reduction"]
+    outs = [np.array(out) for out in outs]
+    shape = tuple(sizes[d] for d in parallel)
+    for numbers in np.ndindex(*(sizes[d] for d in reduced)):
+        index = dict(zip(reduced, numbers))
+        arguments = [
+            np.broadcast_to(_view(array, axes, parallel, index), shape)
+            for axes, array in zip(maps, [*ins, *outs])
+        ]
+        results = run_body(attrs, arguments, captured)
+        for number, (out, values) in enumerate(zip(outs, results)):
+            axes = maps[len(ins) + number]
+            order = [parallel.index(d) for d in axes]
+            outs[number] = (
+                np.broadcast_to(values, shape).transpose(order).astype(out.dtype)
+            )
+    return outs
+
+
+# What hooks do.
+
+
+def ring_sum(parts, dtype, offset=0, count=None):
+    """The all-reduce of the parts that ranks have, in the order of Gloo's ring,
+    where they begin at element `offset` of a message of `count`."""
+    world, size = len(parts), SIZES[dtype]
+    length = parts[0].size
+    count = length if count is None else count
+    if world == 1:
+        return parts[0]
+    largest = size * (2**20 // size)
+    segments = max(-(-count * size // largest), 2 * world)
+    segments = -(-segments // world) * world
+    segment = -(-(-(-count * size // segments)) // size)
+    chunk = max(segment * (segments // world), 1)
+    out = np.empty(length, STORAGE[dtype])
+    flat = [part.reshape(-1) for part in parts]
+    places = (offset + np.arange(length)) // chunk
+    for c in range(world):
+        mine = places == c
+        total = flat[(c - 1) % world][mine]
+        for i in range(2, world + 1):
+            addend = flat[(c - i) % world][mine]
+            total = elementwise("arith.addf", (addend, total), dtype)
+        out[mine] = total
+    return out.reshape(parts[0].shape)
+
+
+WIRES = {"fp16": "f16", "bf16": "bf16"}
+
+
+def run_hook(hook, parts, dtype, mean, offset, count):
+    """A hook without a state on one member of a bucket: what every rank gets."""
+    own = dtype
+    while hook[0] == "wrap":
+        parts = [cast(part, own, hook[1]) for part in parts]
+        own, hook = hook[1], hook[2]
+    if hook[0] == "noop":
+        return [cast(part, own, dtype) for part in parts]
+    wire = WIRES.get(hook[0], own)
+    parts = [cast(part, own, wire) for part in parts]
+    if mean:
+        world = as_type(len(parts), wire)
+        parts = [elementwise("arith.divf", (part, world), wire) for part in parts]
+    total = ring_sum(parts, wire, offset, count)
+    # Back to the type that the innermost hook was given, and from there at once.
+    return [cast(cast(total, wire, own), own, dtype)] * len(parts)
