@@ -20,11 +20,7 @@ using namespace mlir::ddp;
 /// Tensors to memory. `ddp-prepare-entries` has made the public functions'
 /// interfaces; what is left to bufferize across are private functions.
 static void addBufferization(OpPassManager &pm) {
-  bufferization::OneShotBufferizePassOptions oneShot;
-  oneShot.bufferizeFunctionBoundaries = true;
-  oneShot.functionBoundaryTypeConversion =
-      bufferization::LayoutMapOption::IdentityLayoutMap;
-  pm.addPass(bufferization::createOneShotBufferizePass(oneShot));
+  pm.addPass(createDDPBufferizePass());
   // A copy of a buffer onto itself is one only once equal views are one value.
   pm.addPass(createCSEPass());
   pm.addPass(createDDPFoldCopiesPass());

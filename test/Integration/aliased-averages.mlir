@@ -244,3 +244,24 @@ func.func @strided_element(%a: !t, %b: !t, %n: index) -> tensor<1xf32> {
       : tensor<1x3x5xf32> to tensor<1xf32>
   return %x : tensor<1xf32>
 }
+
+// A loop whose branches yield its own value or one from outside: memory for both
+// has to be kept apart. The same by a selection.
+func.func @one_or_the_other(%a: !t, %b: !t, %n: index) -> (!t, !t) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %r = ddp.all_reduce mean %a on @dp : !t
+  %x:2 = scf.for %i = %c0 to %n step %c1 iter_args(%y = %r, %z = %b) -> (!t, !t) {
+    %c = arith.cmpi eq, %i, %c1 : index
+    %o = scf.if %c -> !t {
+      scf.yield %r : !t
+    } else {
+      %m = linalg.add ins(%z, %y : !t, !t) outs(%z : !t) -> !t
+      scf.yield %m : !t
+    }
+    %s = arith.select %c, %y, %o : !t
+    %q = linalg.map { math.absf } ins(%s : !t) outs(%s : !t)
+    scf.yield %q, %o : !t, !t
+  }
+  return %x#0, %x#1 : !t, !t
+}

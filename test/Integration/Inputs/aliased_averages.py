@@ -118,6 +118,15 @@ def strided_element(dp, a, b, n):
     return (dp.mean(a).slice(7, 8),)
 
 
+def one_or_the_other(dp, a, b, n):
+    r = dp.mean(a)
+    y, z = r, b
+    for i in range(n):
+        o = r if i == 1 else z + y
+        y, z = absolute(y if i == 1 else o), o
+    return y, z
+
+
 ENTRIES = {
     computed_in_place: [A, B],
     computed_in_place_later: [A, B],
@@ -136,6 +145,7 @@ ENTRIES = {
     switched: [A, B, "index"],
     only_default: [A, B, "index"],
     strided_element: [A, B, "index"],
+    one_or_the_other: [A, B, "index"],
 }
 
 

@@ -79,8 +79,23 @@ static void expand(scf::IndexSwitchOp op, RewriterBase &rewriter) {
   rewriter.replaceOp(op, first);
 }
 
-/// Makes the strides 1 that mean nothing, those of dimensions of size 1: a slice
-/// that drops one of several such dimensions is ambiguous otherwise, and
+/// A branch that yields what the selection gives. One-Shot Bufferize wants the
+/// operands and the result of an `arith.select` in one alias set, and refuses
+/// it where one of them is still needed; for a branch it makes a copy.
+static void expand(arith::SelectOp op, RewriterBase &rewriter) {
+  rewriter.setInsertionPoint(op);
+  rewriter.replaceOpWithNewOp<scf::IfOp>(
+      op, op.getCondition(),
+      [&](OpBuilder &builder, Location loc) {
+        scf::YieldOp::create(builder, loc, op.getTrueValue());
+      },
+      [&](OpBuilder &builder, Location loc) {
+        scf::YieldOp::create(builder, loc, op.getFalseValue());
+      });
+}
+
+/// Makes the strides 1 that mean nothing, those of dimensions of size 1: a
+/// slice that drops one of several such dimensions is ambiguous otherwise, and
 /// `expand-strided-metadata` ends in a crash.
 template <typename SliceOp>
 static void normalizeStrides(SliceOp slice) {
@@ -108,6 +123,9 @@ struct LegalizeForBufferizationPass
       if (auto map = dyn_cast<linalg::MapOp>(op); map && readsDestination(map))
         generalize(map, rewriter);
       else if (auto choice = dyn_cast<scf::IndexSwitchOp>(op))
+        expand(choice, rewriter);
+      else if (auto choice = dyn_cast<arith::SelectOp>(op);
+               choice && choice.getCondition().getType().isInteger(1))
         expand(choice, rewriter);
       else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
         normalizeStrides(slice);

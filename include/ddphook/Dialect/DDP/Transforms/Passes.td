@@ -675,6 +675,25 @@ def DDPBucketViewsPass
     "::mlir::memref::MemRefDialect", "::mlir::tensor::TensorDialect"];
 }
 
+def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
+  let summary = "tensors to memory, with copies where there is no other way";
+  let description = [{
+    Upstream's One-Shot Bufferize, with function boundaries. It demands that what
+    a loop carries and what the branches of an `scf.if` yield lies in one place,
+    and refuses a program that still needs something else there: two tensors of
+    which a branch yields the one or the other, and a loop goes on with both,
+    say. In a function that is refused every tensor that a loop begins with or
+    hands to its next iteration, and every tensor that a branch yields, is copied
+    first, and the missed remark `Copies` counts them. The copies are static
+    buffers like all others.
+
+    Pre-condition: `ddp-bucket-views`. Post-condition: no tensors but in
+    functions without bodies.
+  }];
+  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
+                           "::mlir::memref::MemRefDialect"];
+}
+
 def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
   let summary = "place all buffers of a step in one arena";
   let description = [{

@@ -1,0 +1,167 @@
+//===- Bufferize.cpp -------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-bufferize: tensors to memory by One-Shot Bufferize, which refuses
+// programs whose control flow forces values into one place that they may not
+// share. In such functions whatever loops and branches hand on gets memory of
+// its own.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/Bufferization/Transforms/OneShotAnalysis.h"
+#include "mlir/Dialect/Bufferization/Transforms/OneShotModuleBufferize.h"
+#include "mlir/Dialect/Bufferization/Transforms/Transforms.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPBUFFERIZEPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+static bufferization::OneShotBufferizationOptions getOptions() {
+  bufferization::OneShotBufferizationOptions options;
+  // Private functions: ddp-prepare-entries has made the public ones plain.
+  options.bufferizeFunctionBoundaries = true;
+  options.setFunctionBoundaryTypeConversion(
+      bufferization::LayoutMapOption::IdentityLayoutMap);
+  return options;
+}
+
+//===----------------------------------------------------------------------===//
+// Memory of its own for what control flow hands on
+//===----------------------------------------------------------------------===//
+
+/// Lets `operand` be a copy of what it is. Returns whether it was none.
+static bool copyOperand(OpOperand &operand) {
+  Value value = operand.get();
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!type || value.getDefiningOp<bufferization::AllocTensorOp>())
+    return false;
+  OpBuilder builder(operand.getOwner());
+  operand.set(bufferization::AllocTensorOp::create(
+      builder, operand.getOwner()->getLoc(), type, ValueRange(),
+      /*copy=*/value));
+  return true;
+}
+
+/// The tensor that `ddp-yield-in-place` or `ddp-assign-destinations` sends to a
+/// place that a loop or a branch has for it.
+static bufferization::MaterializeInDestinationOp getMove(OpOperand &operand) {
+  return operand.get()
+      .getDefiningOp<bufferization::MaterializeInDestinationOp>();
+}
+
+/// Copies what loops begin with, what goes from one iteration to the next
+/// before it goes to its place there, and what branches yield. Returns the
+/// number of copies.
+static unsigned separateMemory(FunctionOpInterface function) {
+  unsigned numCopies = 0;
+  function.walk([&](Operation *op) {
+    if (isa<scf::ForOp, scf::WhileOp>(op))
+      for (OpOperand &operand : op->getOpOperands())
+        numCopies += copyOperand(operand);
+    if (!op->hasTrait<OpTrait::IsTerminator>())
+      return;
+    if (isa<scf::ForOp, scf::WhileOp>(op->getParentOp())) {
+      for (OpOperand &operand : op->getOpOperands())
+        if (auto move = getMove(operand))
+          numCopies += copyOperand(move.getSourceMutable());
+    } else if (isa<scf::IfOp, scf::ExecuteRegionOp>(op->getParentOp())) {
+      for (OpOperand &operand : op->getOpOperands()) {
+        if (auto move = getMove(operand))
+          operand.set(move.getSource());
+        numCopies += copyOperand(operand);
+      }
+    }
+  });
+  return numCopies;
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct BufferizePass : public ddp::impl::DDPBufferizePassBase<BufferizePass> {
+  using DDPBufferizePassBase::DDPBufferizePassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    bufferization::OneShotBufferizationOptions options = getOptions();
+    llvm::DenseSet<Operation *> separated;
+    while (true) {
+      bufferization::OneShotAnalysisState state(module, options);
+      SmallVector<Diagnostic> diagnostics;
+      if (succeeded(analyze(state, diagnostics)))
+        return bufferize(state, options);
+      if (!separateRefused(diagnostics, separated)) {
+        for (Diagnostic &diagnostic : diagnostics)
+          getContext().getDiagEngine().emit(std::move(diagnostic));
+        return signalPassFailure();
+      }
+    }
+  }
+
+  LogicalResult analyze(bufferization::OneShotAnalysisState &state,
+                        SmallVectorImpl<Diagnostic> &diagnostics) {
+    ScopedDiagnosticHandler handler(&getContext(), [&](Diagnostic &diagnostic) {
+      diagnostics.push_back(std::move(diagnostic));
+    });
+    return bufferization::analyzeModuleOp(getOperation(), state);
+  }
+
+  void bufferize(bufferization::OneShotAnalysisState &state,
+                 const bufferization::OneShotBufferizationOptions &options) {
+    bufferization::BufferizationState memory;
+    if (failed(
+            bufferization::insertTensorCopies(getOperation(), state, memory)) ||
+        failed(
+            bufferization::bufferizeModuleOp(getOperation(), options, memory)))
+      signalPassFailure();
+  }
+
+  /// Separates memory in the functions that hold what the diagnostics are
+  /// about, all functions where that is unknown. Returns whether that changed
+  /// anything.
+  bool separateRefused(ArrayRef<Diagnostic> diagnostics,
+                       llvm::DenseSet<Operation *> &separated) {
+    llvm::SetVector<Operation *> refused, all;
+    for (auto function : getOperation().getOps<FunctionOpInterface>()) {
+      if (function.isExternal() || separated.contains(function))
+        continue;
+      all.insert(function);
+      function.walk([&](Operation *op) {
+        for (const Diagnostic &diagnostic : diagnostics)
+          if (diagnostic.getSeverity() == DiagnosticSeverity::Error &&
+              diagnostic.getLocation() == op->getLoc())
+            refused.insert(function);
+      });
+    }
+    bool hasChanged = false;
+    for (Operation *function : refused.empty() ? all : refused) {
+      separated.insert(function);
+      unsigned numCopies = separateMemory(cast<FunctionOpInterface>(function));
+      if (numCopies == 0)
+        continue;
+      hasChanged = true;
+      remark::missed(
+          function->getLoc(),
+          remark::RemarkOpts::name("Copies").category("ddp-bufferize"))
+          << "loops and branches hand tensors on in copies, since values that "
+             "they hand on would share memory otherwise"
+          << remark::metric("copies", numCopies);
+    }
+    return hasChanged;
+  }
+};
+} // namespace
