@@ -55,7 +55,7 @@
 // CHECK:         ddp.all_reduce
 // CHECK:         ddp.view
 
-// CHECK:       After OneShotBufferizePass
+// CHECK:       After DDPBufferizePass
 // CHECK:         %[[M:.+]] = memref.alloc
 // CHECK:         linalg.exp {{.+}} outs(%[[V1:.+]] : memref<3x2xf32>)
 // CHECK:         memref.copy %[[V1]], %[[V1]]
