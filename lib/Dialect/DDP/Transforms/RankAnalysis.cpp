@@ -1,0 +1,601 @@
+//===- RankAnalysis.cpp ----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Control flow: branches, loops, blocks and calls. What operations compute is
+// in RankTransfer.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RankAnalysis.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
+#include "mlir/IR/Dominance.h"
+#include "llvm/ADT/PostOrderIterator.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+RankAnalysis::RankAnalysis(ModuleOp module) : groups(module), module(module) {
+  uint64_t numOps = 0;
+  module->walk([&](Operation *) { ++numOps; });
+  // Functions are followed anew for each call, loops until they are stable.
+  maxVisited = 100000 + 200 * numOps;
+  facts.reserve(2 * numOps);
+}
+
+//===----------------------------------------------------------------------===//
+// Functions
+//===----------------------------------------------------------------------===//
+
+void RankAnalysis::run() {
+  SmallVector<FunctionOpInterface> functions;
+  module->walk([&](Operation *op) {
+    if (auto call = dyn_cast<CallOpInterface>(op))
+      called.insert(call.resolveCallableInTable(&symbols));
+    if (auto function = dyn_cast<FunctionOpInterface>(op);
+        function && !function.isExternal())
+      functions.push_back(function);
+  });
+  do {
+    statesChanged = false;
+    // What a step leaves in a state is what the next one finds.
+    answers.clear();
+    for (FunctionOpInterface function : functions)
+      if (function.isPublic() || !called.contains(function))
+        runEntry(function);
+  } while (statesChanged);
+  for (auto [where, set] : reducedSources)
+    sources.addReduced(set);
+}
+
+void RankAnalysis::runAlone(FunctionOpInterface function) {
+  if (!called.contains(function))
+    return;
+  isRecording = false;
+  runEntry(function);
+  isRecording = true;
+}
+
+void RankAnalysis::runEntry(FunctionOpInterface function) {
+  SmallVector<RankFact> arguments;
+  memory = RankMemory();
+  for (BlockArgument argument : function.getArguments())
+    arguments.push_back(createArgument(
+        argument, !!function.getArgAttr(argument.getArgNumber(),
+                                        DDPDialect::kReplicatedAttrName)));
+  callStack.assign(1, function);
+  visitFunction(function, arguments, RankControl());
+  callStack.clear();
+  if (!isRecording)
+    return;
+  for (auto state : module.getOps<StateOp>()) {
+    StringAttr name = state.getSymNameAttr();
+    RankMask before =
+        getStateMask(state, FlatSymbolRefAttr::get(state.getSymNameAttr()));
+    if (!memory.isWritten(name.getAsOpaquePointer()))
+      continue;
+    RankMask after = memory.getUniform(name.getAsOpaquePointer());
+    findings.leftInStates[{function, name}] = after;
+    statesChanged |= (before & after) != before;
+    stateMasks[name] = before & after;
+  }
+}
+
+void RankAnalysis::visitFunction(FunctionOpInterface function,
+                                 ArrayRef<RankFact> arguments,
+                                 const RankControl &control) {
+  Region &body = function.getFunctionBody();
+  for (auto [argument, fact] : llvm::zip(body.getArguments(), arguments))
+    facts[argument] = fact;
+  visitRegion(body, control);
+  for (Block &block : body) {
+    Operation *terminator = block.getTerminator();
+    if (!terminator->hasTrait<OpTrait::ReturnLike>())
+      continue;
+    SmallVector<RankFact> &results = returned[terminator];
+    results.clear();
+    for (Value operand : terminator->getOperands())
+      results.push_back(facts.lookup(operand));
+  }
+}
+
+/// Whether nothing that the function or what it calls does depends on memory.
+static bool touchesNoMemory(Operation *function) {
+  return !function
+              ->walk([](Operation *op) {
+                auto isMemory = [](Type type) {
+                  return isa<BaseMemRefType>(type);
+                };
+                bool touches = isa<CallOpInterface>(op) ||
+                               llvm::any_of(op->getOperandTypes(), isMemory) ||
+                               llvm::any_of(op->getResultTypes(), isMemory);
+                return touches ? WalkResult::interrupt()
+                               : WalkResult::advance();
+              })
+              .wasInterrupted();
+}
+
+bool RankAnalysis::holdsCollectives(Operation *op) {
+  auto [it, isNew] = withCollectives.try_emplace(op, false);
+  if (!isNew)
+    return it->second;
+  // A function that calls itself: the entry stands for what is not known yet.
+  bool holds = false;
+  op->walk([&](Operation *nested) {
+    if (isa<AllReduceOp, AllReduceStartOp, AverageOp>(nested))
+      holds = true;
+    else if (auto call = dyn_cast<CallOpInterface>(nested))
+      if (Operation *callee = call.resolveCallableInTable(&symbols))
+        holds |= holdsCollectives(callee);
+    return holds ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return withCollectives[op] = holds;
+}
+
+void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
+  auto function = dyn_cast_or_null<FunctionOpInterface>(
+      call.resolveCallableInTable(&symbols));
+  bool isKnown = function && !function.isExternal() &&
+                 function.getNumArguments() == call.getArgOperands().size();
+  if (isKnown) {
+    bool isRecursive = llvm::is_contained(callStack, function.getOperation());
+    if (isRecursive || numVisited > maxVisited) {
+      isKnown = false;
+      if (holdsCollectives(function))
+        (isRecursive ? findings.recursive : findings.exhausted).insert(call);
+    }
+  }
+  if (!isKnown)
+    return transferEffects(call, control);
+  if (holdsCollectives(function))
+    recordReach(call, control, 0);
+
+  Answer question;
+  question.mask = control.mask;
+  for (auto [number, operand] : llvm::enumerate(call.getArgOperands())) {
+    RankFact fact = facts.lookup(operand);
+    if (function.getArgAttr(number, DDPDialect::kReplicatedAttrName)) {
+      fact.uniform = kAllRanks;
+      if (fact.count.times == GradientCount::Unreduced)
+        fact.count = GradientCount();
+    }
+    question.arguments.push_back(fact);
+  }
+  auto [known, isNew] = withoutMemory.try_emplace(function, false);
+  if (isNew)
+    known->second = touchesNoMemory(function);
+  bool mayRemember = known->second;
+  const Answer *answer = nullptr;
+  if (mayRemember)
+    for (const Answer &candidate : answers[function])
+      if (candidate.mask == question.mask &&
+          candidate.arguments == question.arguments)
+        answer = &candidate;
+  if (!answer) {
+    callStack.push_back(function);
+    RankControl inside{control.mask, call, &control};
+    visitFunction(function, question.arguments, inside);
+    callStack.pop_back();
+    std::optional<SmallVector<RankFact>> results;
+    for (Block &block : function.getFunctionBody()) {
+      auto it = returned.find(block.getTerminator());
+      if (it == returned.end())
+        continue;
+      if (!results) {
+        results = it->second;
+        continue;
+      }
+      for (auto [result, other] : llvm::zip(*results, it->second)) {
+        result = join(result, other);
+        // Which of the returns it is may differ.
+        for (Operation *deciding :
+             getControlFlow(function.getFunctionBody()).deciding.lookup(&block))
+          for (Value operand : deciding->getOperands())
+            result.uniform &= facts.lookup(operand).uniform;
+      }
+    }
+    question.results = results.value_or(SmallVector<RankFact>());
+    SmallVector<Answer, 2> &all = answers[function];
+    if (all.size() >= 4)
+      all.erase(all.begin());
+    all.push_back(std::move(question));
+    answer = &all.back();
+  }
+  for (auto [result, fact] : llvm::zip(call->getResults(), answer->results))
+    facts[result] = fact;
+}
+
+LogicalResult RankAnalysis::reportCalls() const {
+  for (Operation *call : findings.recursive)
+    call->emitOpError() << "expected collectives outside of recursion, where "
+                        << "nobody knows how often they run";
+  for (Operation *call : findings.exhausted)
+    call->emitOpError() << "expected calls that can be followed, but there are "
+                        << "more than " << maxVisited
+                        << " operations on the way";
+  return success(findings.recursive.empty() && findings.exhausted.empty());
+}
+
+//===----------------------------------------------------------------------===//
+// Regions
+//===----------------------------------------------------------------------===//
+
+RankFact RankAnalysis::join(const RankFact &a, const RankFact &b) {
+  RankFact result;
+  result.uniform = a.uniform & b.uniform;
+  result.count = joinCounts(sources, a.count, b.count);
+  if (a.region == b.region)
+    result.region = a.region;
+  if (a.reducedAs == b.reducedAs)
+    result.reducedAs = a.reducedAs;
+  return result;
+}
+
+/// Gives the value another fact. Returns whether it is one.
+bool RankAnalysis::update(Value value, RankFact next) {
+  RankFact &fact = facts[value];
+  unsigned before = fact.count.sources;
+  if (sources.contains(before, next.count.sources) &&
+      sources.contains(next.count.sources, before))
+    next.count.sources = before;
+  bool isNew = !(next == fact);
+  fact = next;
+  return isNew;
+}
+
+void RankAnalysis::visitRegion(Region &region, const RankControl &control) {
+  if (region.empty())
+    return;
+  if (region.hasOneBlock())
+    return visitBlock(region.front(), control);
+  visitBlocks(region, control);
+}
+
+void RankAnalysis::visitBlock(Block &block, const RankControl &control) {
+  for (Operation &op : block)
+    visit(&op, control);
+}
+
+void RankAnalysis::visit(Operation *op, const RankControl &control) {
+  ++numVisited;
+  if (isa<CallOpInterface>(op))
+    return visitCall(cast<CallOpInterface>(op), control);
+  if (op->getNumRegions() == 0)
+    return transfer(op, control);
+  if (auto branch = dyn_cast<scf::IfOp>(op))
+    return visitChoice(op, branch.getCondition(), control);
+  if (auto branch = dyn_cast<scf::IndexSwitchOp>(op))
+    return visitChoice(op, branch.getArg(), control);
+  if (isa<scf::ExecuteRegionOp, affine::AffineIfOp>(op))
+    return visitChoice(op, op->getOperands(), control);
+  if (isa<scf::ForOp, affine::AffineForOp>(op))
+    return visitLoop(cast<LoopLikeOpInterface>(op), control);
+  if (auto loop = dyn_cast<scf::WhileOp>(op))
+    return visitWhile(loop, control);
+  if (isa<DestinationStyleOpInterface>(op) && !isa<scf::ForallOp>(op))
+    return transfer(op, control);
+  visitUnknownRegions(op, control);
+}
+
+/// One of the regions runs, and `deciding` says which.
+void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
+                               const RankControl &control) {
+  RankMask choice = kAllRanks;
+  for (Value value : deciding)
+    choice &= facts.lookup(value).uniform;
+  RankControl inside{control.mask & choice, op, &control};
+  RankMemory before = memory;
+  std::optional<RankMemory> after;
+  SmallVector<std::pair<Value, RankFact>> results;
+  auto leave = [&](ValueRange values) {
+    if (after)
+      after->join(memory, choice);
+    else
+      after = memory;
+    for (auto [number, value] : llvm::enumerate(values)) {
+      RankFact fact = facts.lookup(value);
+      if (number == results.size()) {
+        results.push_back({value, fact});
+        continue;
+      }
+      auto &[other, joined] = results[number];
+      joined = join(joined, fact);
+      if (other != value)
+        joined.uniform &= choice;
+    }
+  };
+  bool isComplete = true;
+  for (Region &region : op->getRegions()) {
+    isComplete &= !region.empty();
+    if (region.empty())
+      continue;
+    memory = before;
+    visitRegion(region, inside);
+    for (Block &block : region)
+      if (Operation *terminator = block.getTerminator();
+          terminator->hasTrait<OpTrait::ReturnLike>())
+        leave(terminator->getOperands());
+  }
+  if (!isComplete && after)
+    after->join(before, choice);
+  memory = after ? *after : before;
+  for (auto [result, fact] : llvm::zip(op->getResults(), results))
+    set(result, fact.second);
+}
+
+void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
+                             const RankControl &control) {
+  // All but what is carried decides about the number of iterations.
+  OperandRange inits = loop.getInits();
+  RankMask bounds = kAllRanks;
+  for (OpOperand &operand : loop->getOpOperands())
+    if (!llvm::is_contained(inits, operand.get()) ||
+        operand.getOperandNumber() < inits.getBeginOperandIndex() ||
+        operand.getOperandNumber() >=
+            inits.getBeginOperandIndex() + inits.size())
+      bounds &= facts.lookup(operand.get()).uniform;
+  RankControl inside{control.mask & bounds, loop, &control};
+  RankFact ofBounds;
+  ofBounds.uniform = bounds;
+  if (std::optional<SmallVector<Value>> variables = loop.getLoopInductionVars())
+    for (Value variable : *variables)
+      facts[variable] = ofBounds;
+  std::optional<APInt> tripCount = loop.getStaticTripCount();
+  bool runsAtMostOnce = tripCount && tripCount->ule(1);
+
+  for (auto [argument, init] : llvm::zip(loop.getRegionIterArgs(), inits))
+    facts[argument] = facts.lookup(init);
+  RankMemory before = memory;
+  Block &body = loop.getLoopRegions().front()->front();
+  SmallVector<RankFact> yielded;
+  while (true) {
+    RankMemory start = memory;
+    visitBlock(body, inside);
+    yielded.clear();
+    for (Value value : loop.getYieldedValues())
+      yielded.push_back(facts.lookup(value));
+    if (runsAtMostOnce || numVisited > 2 * maxVisited)
+      break;
+    bool isStable = true;
+    for (auto [argument, after] : llvm::zip(loop.getRegionIterArgs(), yielded))
+      isStable &= !update(argument, join(facts.lookup(argument), after));
+    RankMemory joined = start;
+    joined.join(memory, bounds);
+    isStable &= joined == start;
+    if (isStable)
+      break;
+    memory = joined;
+  }
+  if (!tripCount || tripCount->isZero())
+    memory.join(before, bounds);
+  for (auto [result, init, after] :
+       llvm::zip(loop->getResults(), inits, yielded)) {
+    RankFact fact = after;
+    if (tripCount && tripCount->isZero())
+      fact = facts.lookup(init);
+    else if (!tripCount)
+      fact = join(after, facts.lookup(init));
+    fact.uniform &= bounds;
+    set(result, fact);
+  }
+}
+
+void RankAnalysis::visitWhile(scf::WhileOp loop, const RankControl &control) {
+  RankMask choice = kAllRanks;
+  for (auto [argument, init] :
+       llvm::zip(loop.getBeforeArguments(), loop.getInits()))
+    facts[argument] = facts.lookup(init);
+  while (true) {
+    RankControl inside{control.mask & choice, loop, &control};
+    RankMemory start = memory;
+    visitRegion(loop.getBefore(), inside);
+    RankMemory leaving = memory;
+    scf::ConditionOp condition = loop.getConditionOp();
+    RankMask next = choice & facts.lookup(condition.getCondition()).uniform;
+    for (auto [argument, value] :
+         llvm::zip(loop.getAfterArguments(), condition.getArgs()))
+      facts[argument] = facts.lookup(value);
+    visitRegion(loop.getAfter(), inside);
+    bool isStable = next == choice;
+    choice = next;
+    for (auto [argument, value] :
+         llvm::zip(loop.getBeforeArguments(), loop.getYieldedValues()))
+      isStable &=
+          !update(argument, join(facts.lookup(argument), facts.lookup(value)));
+    RankMemory joined = start;
+    joined.join(memory, choice);
+    isStable &= joined == start;
+    memory = joined;
+    if (isStable || numVisited > 2 * maxVisited) {
+      memory = leaving;
+      for (auto [result, value] :
+           llvm::zip(loop.getResults(), condition.getArgs())) {
+        RankFact fact = facts.lookup(value);
+        fact.uniform &= choice;
+        set(result, fact);
+      }
+      return;
+    }
+  }
+}
+
+/// How often such a region runs, and in which order beside others, is anyone's
+/// guess: a collective has no place there.
+void RankAnalysis::visitUnknownRegions(Operation *op,
+                                       const RankControl &control) {
+  transfer(op, control);
+  if (!holdsCollectives(op))
+    return;
+  RankControl inside{0, op, &control};
+  for (Region &region : op->getRegions()) {
+    for (Block &block : region)
+      for (BlockArgument argument : block.getArguments())
+        facts[argument] = createUnknown(argument);
+    visitRegion(region, inside);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Blocks
+//===----------------------------------------------------------------------===//
+
+const RankAnalysis::ControlFlow &RankAnalysis::getControlFlow(Region &region) {
+  std::unique_ptr<ControlFlow> &known = controlFlows[&region];
+  if (known)
+    return *known;
+  known = std::make_unique<ControlFlow>();
+  llvm::ReversePostOrderTraversal<Block *> order(&region.front());
+  llvm::append_range(known->order, order);
+  llvm::SmallPtrSet<Block *, 8> visited;
+  for (Block *block : known->order) {
+    visited.insert(block);
+    for (Block *successor : block->getSuccessors())
+      known->hasCycles |= visited.contains(successor);
+  }
+  if (region.hasOneBlock())
+    return *known;
+  // A branch decides about all that comes behind one of its ways, up to where
+  // they meet again (Ferrante, Ottenstein and Warren, 1987).
+  PostDominanceInfo postDominance(region.getParentOp());
+  for (Block *block : known->order) {
+    if (block->getNumSuccessors() < 2)
+      continue;
+    auto *meeting = postDominance.getNode(block)->getIDom();
+    for (Block *successor : block->getSuccessors())
+      for (auto *node = postDominance.getNode(successor);
+           node && node != meeting && node->getBlock();
+           node = node->getIDom()) {
+        auto &deciding = known->deciding[node->getBlock()];
+        if (!llvm::is_contained(deciding, block->getTerminator()))
+          deciding.push_back(block->getTerminator());
+      }
+  }
+  return *known;
+}
+
+/// Within which groups all ranks take the same way.
+static RankMask getChoice(Operation *terminator,
+                          function_ref<RankFact(Value)> get) {
+  if (terminator->getNumSuccessors() < 2)
+    return kAllRanks;
+  if (auto branch = dyn_cast<cf::CondBranchOp>(terminator))
+    return get(branch.getCondition()).uniform;
+  if (auto branch = dyn_cast<cf::SwitchOp>(terminator))
+    return get(branch.getFlag()).uniform;
+  RankMask mask = terminator->getNumOperands() == 0 ? 0 : kAllRanks;
+  for (Value operand : terminator->getOperands())
+    mask &= get(operand).uniform;
+  return mask;
+}
+
+void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
+  const ControlFlow &flow = getControlFlow(region);
+  auto getFact = [&](Value value) { return facts.lookup(value); };
+  struct State {
+    /// Within which groups all ranks that come to the region come here.
+    RankMask reached = kAllRanks;
+    Operation *cause = nullptr;
+    bool isVisited = false;
+    RankMemory in, out;
+  };
+  llvm::DenseMap<Block *, State> states;
+  for (Block *block : flow.order)
+    states[block];
+  states[&region.front()].in = memory;
+
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    for (Block *block : flow.order) {
+      State &state = states[block];
+      RankMask reached = kAllRanks;
+      for (Operation *terminator : flow.deciding.lookup(block)) {
+        RankMask decided = states[terminator->getBlock()].reached &
+                           getChoice(terminator, getFact);
+        if (decided != kAllRanks && !state.cause)
+          state.cause = terminator;
+        reached &= decided;
+      }
+      bool isNew = !state.isVisited || reached != state.reached;
+      state.reached = reached;
+
+      // What comes from the blocks in front. Where they give different values,
+      // all ranks have to come from the same one.
+      RankMask same = kAllRanks;
+      SmallVector<std::optional<RankFact>> joined(block->getNumArguments());
+      SmallVector<Value> firstValues(block->getNumArguments());
+      std::optional<RankMemory> in;
+      if (block->isEntryBlock())
+        in = state.in;
+      for (auto it = block->pred_begin(); it != block->pred_end(); ++it) {
+        auto from = states.find(*it);
+        if (from == states.end() || !from->second.isVisited)
+          continue;
+        Operation *terminator = (*it)->getTerminator();
+        same &= from->second.reached & getChoice(terminator, getFact);
+        if (in)
+          in->join(from->second.out, same);
+        else
+          in = from->second.out;
+        auto branch = dyn_cast<BranchOpInterface>(terminator);
+        for (BlockArgument argument : block->getArguments()) {
+          unsigned number = argument.getArgNumber();
+          Value value =
+              branch
+                  ? branch.getSuccessorOperands(it.getSuccessorIndex())[number]
+                  : Value();
+          RankFact fact = value ? facts.lookup(value) : createUnknown(argument);
+          if (joined[number]) {
+            joined[number] = join(*joined[number], fact);
+            if (value != firstValues[number])
+              joined[number]->uniform &= same;
+          } else {
+            joined[number] = fact;
+            firstValues[number] = value;
+          }
+        }
+      }
+      if (!block->isEntryBlock())
+        for (auto [argument, fact] : llvm::zip(block->getArguments(), joined)) {
+          RankFact now = fact.value_or(RankFact());
+          now.uniform &= reached;
+          isNew |= update(argument, now);
+        }
+      if (in && !(*in == state.in)) {
+        isNew = true;
+        state.in = *in;
+      }
+      if (!isNew && !flow.hasCycles)
+        continue;
+      changed |= isNew && flow.hasCycles;
+      state.isVisited = true;
+      memory = state.in;
+      RankControl inside{control.mask & reached,
+                         reached == kAllRanks ? control.op : state.cause,
+                         &control};
+      visitBlock(*block, inside);
+      // Ranks that leave a loop in different iterations bring different values.
+      if (reached != kAllRanks)
+        for (Operation &op : *block)
+          for (Value result : op.getResults())
+            facts[result].uniform &= reached;
+      state.out = memory;
+      if (numVisited > 2 * maxVisited)
+        changed = false;
+    }
+  }
+  std::optional<RankMemory> out;
+  for (Block *block : flow.order) {
+    if (block->getNumSuccessors() != 0)
+      continue;
+    if (out)
+      out->join(states[block].out, states[block].reached);
+    else
+      out = states[block].out;
+  }
+  memory = out.value_or(memory);
+}

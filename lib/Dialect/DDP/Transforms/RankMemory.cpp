@@ -1,0 +1,127 @@
+//===- RankMemory.cpp ------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Stretches of memory: reading, writing, and what two paths have in common.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RankMemory.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// What was never written means nothing, so it may as well be the same
+/// everywhere: arguments and states are told otherwise.
+RankMask RankMemory::getInitial(const void *root) const {
+  auto it = initial.find(root);
+  return it == initial.end() ? kAllRanks : it->second;
+}
+
+MemoryContents RankMemory::read(const MemoryRegion &region) const {
+  if (!region.root)
+    return {0, nullptr};
+  MemoryContents result;
+  bool isFirst = true;
+  auto add = [&](const MemoryContents &contents) {
+    result.uniform &= contents.uniform;
+    if (isFirst)
+      result.reducedAs = contents.reducedAs;
+    else if (result.reducedAs != contents.reducedAs)
+      result.reducedAs = nullptr;
+    isFirst = false;
+  };
+  int64_t covered = region.begin;
+  auto it = stretches.upper_bound({region.root, region.begin});
+  if (it != stretches.begin() && std::prev(it)->first.first == region.root)
+    --it;
+  for (; it != stretches.end() && it->first.first == region.root &&
+         it->first.second < region.end;
+       ++it) {
+    if (it->second.end <= region.begin)
+      continue;
+    if (it->first.second > covered)
+      add({getInitial(region.root), nullptr});
+    covered = it->second.end;
+    add(it->second.contents);
+  }
+  if (covered < region.end || isFirst)
+    add({getInitial(region.root), nullptr});
+  return result;
+}
+
+void RankMemory::split(const void *root, int64_t at) {
+  auto it = stretches.upper_bound({root, at});
+  if (it == stretches.begin())
+    return;
+  --it;
+  if (it->first.first != root || it->first.second >= at || it->second.end <= at)
+    return;
+  Stretch rest = it->second;
+  it->second.end = at;
+  stretches[{root, at}] = rest;
+}
+
+void RankMemory::write(const MemoryRegion &region,
+                       const MemoryContents &contents, bool isWhole) {
+  if (!region.root || region.begin >= region.end)
+    return;
+  MemoryContents result = contents;
+  if (!isWhole || !region.isExact) {
+    result.uniform &= read(region).uniform;
+    result.reducedAs = nullptr;
+  }
+  split(region.root, region.begin);
+  split(region.root, region.end);
+  auto first = stretches.lower_bound({region.root, region.begin});
+  auto last = stretches.lower_bound({region.root, region.end});
+  stretches.erase(first, last);
+  stretches[{region.root, region.begin}] = {region.end, result};
+}
+
+void RankMemory::join(const RankMemory &other, RankMask choice) {
+  for (auto [root, uniform] : other.initial)
+    initial.try_emplace(root, uniform);
+  for (const auto &[key, stretch] : other.stretches) {
+    split(key.first, key.second);
+    split(key.first, stretch.end);
+  }
+  Stretches before = stretches;
+  // What either has written is what they may differ in.
+  auto merge = [&](const void *root, int64_t begin, int64_t end) {
+    MemoryRegion region{root, begin, end, true};
+    MemoryContents mine = read(region), theirs = other.read(region);
+    if (mine == theirs)
+      return;
+    MemoryContents both;
+    both.uniform = mine.uniform & theirs.uniform & choice;
+    both.reducedAs =
+        mine.reducedAs == theirs.reducedAs ? mine.reducedAs : nullptr;
+    write(region, both, /*isWhole=*/true);
+  };
+  for (const auto &[key, stretch] : before)
+    merge(key.first, key.second, stretch.end);
+  for (const auto &[key, stretch] : other.stretches)
+    if (!before.count(key))
+      merge(key.first, key.second, stretch.end);
+  for (const InFlight &collective : other.inFlight)
+    if (!llvm::is_contained(inFlight, collective))
+      inFlight.push_back(collective);
+}
+
+bool RankMemory::isWritten(const void *root) const {
+  auto it = stretches.lower_bound({root, INT64_MIN});
+  return it != stretches.end() && it->first.first == root;
+}
+
+RankMask RankMemory::getUniform(const void *root) const {
+  RankMask mask = kAllRanks;
+  bool isWritten = false;
+  for (auto it = stretches.lower_bound({root, INT64_MIN});
+       it != stretches.end() && it->first.first == root; ++it) {
+    mask &= it->second.contents.uniform;
+    isWritten = true;
+  }
+  return isWritten ? mask : getInitial(root);
+}

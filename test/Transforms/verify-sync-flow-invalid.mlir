@@ -1,0 +1,340 @@
+// RUN: ddphook-opt %s --ddp-verify-sync -split-input-file -verify-diagnostics
+
+// Programs that look right to an analysis that only counts.
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+ddp.process_group @alone ranks [[0], [1]]
+
+// Ranks that reduce alone agree on nothing.
+func.func @condition_of_each_rank(%g: !t, %norm: tensor<f32>) -> (!t {ddp.gradient}) {
+  %limit = arith.constant 1.0 : f32
+  %n = ddp.all_reduce sum %norm on @alone : tensor<f32>
+  %v = tensor.extract %n[] : tensor<f32>
+  %c = arith.cmpf ogt, %v, %limit : f32
+  %r = scf.if %c -> !t {
+    // expected-note @+1 {{the reduction is here}}
+    %a = ddp.all_reduce mean %g on @dp : !t
+    scf.yield %a : !t
+  } else {
+    %b = ddp.all_reduce sum %g on @dp : !t
+    scf.yield %b : !t
+  }
+  // expected-error @+1 {{but it is reduced under control flow that may differ between ranks}}
+  return %r : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @pairs ranks [[0, 1], [2, 3]]
+ddp.process_group @others ranks [[0, 2], [1, 3]]
+
+// Pairs of ranks agree, but others reduce together.
+func.func @condition_of_another_group(%g: !t, %norm: tensor<f32>) -> (!t {ddp.gradient}) {
+  %limit = arith.constant 1.0 : f32
+  %n = ddp.all_reduce sum %norm on @pairs : tensor<f32>
+  %v = tensor.extract %n[] : tensor<f32>
+  %c = arith.cmpf ogt, %v, %limit : f32
+  %r = scf.if %c -> !t {
+    // expected-note @+1 {{the reduction is here}}
+    %a = ddp.all_reduce mean %g on @others : !t
+    scf.yield %a : !t
+  } else {
+    %b = ddp.all_reduce sum %g on @others : !t
+    scf.yield %b : !t
+  }
+  // expected-error @+1 {{but it is reduced under control flow that may differ between ranks}}
+  return %r : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+ddp.process_group @node placement intra_node
+
+// One machine agrees, the job does not.
+func.func @condition_of_a_machine(%g: !t, %norm: tensor<f32>) -> (!t {ddp.gradient}) {
+  %limit = arith.constant 1.0 : f32
+  %n = ddp.all_reduce sum %norm on @node : tensor<f32>
+  %v = tensor.extract %n[] : tensor<f32>
+  %c = arith.cmpf ogt, %v, %limit : f32
+  %r = scf.if %c -> !t {
+    // expected-note @+1 {{the reduction is here}}
+    %a = ddp.all_reduce mean %g on @dp : !t
+    scf.yield %a : !t
+  } else {
+    %b = ddp.all_reduce sum %g on @dp : !t
+    scf.yield %b : !t
+  }
+  // expected-error @+1 {{but it is reduced under control flow that may differ between ranks}}
+  return %r : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @alone ranks [[0], [1]]
+
+// A group of one rank reduces nothing.
+func.func @reduced_alone(%g: !t) -> (!t {ddp.gradient}) {
+  %r = ddp.all_reduce mean %g on @alone : !t
+  // expected-error @+1 {{but it is not reduced}}
+  return %r : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+ddp.process_group @pairs ranks [[0, 1], [2, 3]]
+
+// The pairs are counted twice.
+func.func @overlapping_groups(%g: !t) -> (!t {ddp.gradient}) {
+  %a = ddp.all_reduce sum %g on @pairs : !t
+  // expected-note @+1 {{the reduction is here}}
+  %b = ddp.all_reduce sum %a on @dp : !t
+  // expected-error @+1 {{but it is reduced more than once}}
+  return %b : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+func.func private @first(%a: !t, %b: !t) -> !t {
+  return %a : !t
+}
+func.func @call_drops_the_sum(%g: !t) -> (!t {ddp.gradient}) {
+  %r = ddp.all_reduce mean %g on @dp : !t
+  %a = func.call @first(%g, %r) : (!t, !t) -> !t
+  // expected-error @+1 {{but it is not reduced}}
+  return %a : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+func.func @copied_over(%g: !t) -> (!t {ddp.gradient}) {
+  %r = ddp.all_reduce mean %g on @dp : !t
+  %a = linalg.copy ins(%g : !t) outs(%r : !t) -> !t
+  // expected-error @+1 {{but it is not reduced}}
+  return %a : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+func.func @inserted_over(%g: !t) -> (!t {ddp.gradient}) {
+  %r = ddp.all_reduce mean %g on @dp : !t
+  %a = tensor.insert_slice %g into %r[0, 0] [4, 8] [1, 1] : !t into !t
+  // expected-error @+1 {{but it is not reduced}}
+  return %a : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+func.func @filled_over(%g: !t, %x: f32) -> (!t {ddp.gradient}) {
+  %r = ddp.all_reduce mean %g on @dp : !t
+  %a = linalg.fill ins(%x : f32) outs(%r : !t) -> !t
+  // expected-error @+1 {{but it is not reduced}}
+  return %a : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+func.func @partly_over(%g: !t, %h: tensor<2x8xf32>) -> (!t {ddp.gradient}) {
+  // expected-note @+1 {{the reduction is here}}
+  %r = ddp.all_reduce mean %g on @dp : !t
+  %a = tensor.insert_slice %h into %r[0, 0] [2, 8] [1, 1] : tensor<2x8xf32> into !t
+  // expected-error @+1 {{but it is reduced in some of its elements only}}
+  return %a : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+func.func @added_again(%g: !t) -> (!t {ddp.gradient}) {
+  // expected-note @+1 {{the reduction is here}}
+  %r = ddp.all_reduce mean %g on @dp : !t
+  %a = arith.addf %r, %g : !t
+  // expected-error @+1 {{but it is mixed with data that is not reduced}}
+  return %a : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+// One of the batch and the labels differs between ranks; both are in what is
+// added.
+func.func @local_term(%x: !t, %y: !t) -> (!t {ddp.gradient}) {
+  %g = arith.mulf %x, %y : !t
+  // expected-note @+1 {{the reduction is here}}
+  %r = ddp.all_reduce mean %g on @dp : !t
+  %l = arith.subf %y, %x : !t
+  %a = arith.addf %r, %l : !t
+  // expected-error @+1 {{but it is mixed with data that is not reduced}}
+  return %a : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+// The norm is reduced, what it scales is not.
+func.func @scaled_only(%g: !t, %h: !t) -> (!t {ddp.gradient}) {
+  %zero = arith.constant dense<0.0> : tensor<f32>
+  // expected-note @+1 {{the reduction is here}}
+  %r = ddp.all_reduce mean %h on @dp : !t
+  %norm = linalg.generic
+      {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> ()>], iterator_types = ["reduction", "reduction"]}
+      ins(%r : !t) outs(%zero : tensor<f32>) {
+  ^bb0(%x: f32, %acc: f32):
+    %next = arith.addf %acc, %x : f32
+    linalg.yield %next : f32
+  } -> tensor<f32>
+  %n = tensor.extract %norm[] : tensor<f32>
+  %a = linalg.map ins(%g : !t) outs(%r : !t) (%x: f32, %o: f32) {
+    %y = arith.mulf %x, %n : f32
+    linalg.yield %y : f32
+  }
+  // expected-error @+1 {{but it is not reduced}}
+  return %a : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+// Ranks leave the loop after different numbers of iterations.
+func.func @divergent_exit(%g: !t, %n: index) -> (!t {ddp.gradient}) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %zero = arith.constant dense<0.0> : !t
+  cf.br ^head(%c0, %zero : index, !t)
+^head(%i: index, %acc: !t):
+  // expected-note @+1 {{the reduction is here}}
+  %r = ddp.all_reduce mean %g on @dp : !t
+  %j = arith.addi %i, %c1 : index
+  %more = arith.cmpi slt, %j, %n : index
+  cf.cond_br %more, ^head(%j, %r : index, !t), ^end
+^end:
+  // expected-error @+1 {{but it is reduced under control flow that may differ between ranks}}
+  return %r : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+// How often the loop ran differs, and decides later.
+func.func @decided_by_an_exit(%g: !t, %n: index) -> (!t {ddp.gradient}) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c9 = arith.constant 9 : index
+  cf.br ^head(%c0 : index)
+^head(%i: index):
+  %j = arith.addi %i, %c1 : index
+  %more = arith.cmpi slt, %j, %n : index
+  cf.cond_br %more, ^head(%j : index), ^end
+^end:
+  %few = arith.cmpi slt, %j, %c9 : index
+  %r = scf.if %few -> !t {
+    // expected-note @+1 {{the reduction is here}}
+    %a = ddp.all_reduce mean %g on @dp : !t
+    scf.yield %a : !t
+  } else {
+    %b = ddp.all_reduce sum %g on @dp : !t
+    scf.yield %b : !t
+  }
+  // expected-error @+1 {{but it is reduced under control flow that may differ between ranks}}
+  return %r : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+// Both ways meet, with another value each.
+func.func @decided_by_a_way(%g: !t, %mine: i1) -> (!t {ddp.gradient}) {
+  %yes = arith.constant true
+  %no = arith.constant false
+  cf.cond_br %mine, ^meet(%yes : i1), ^meet(%no : i1)
+^meet(%c: i1):
+  cf.cond_br %c, ^left, ^right
+^left:
+  %a = ddp.all_reduce mean %g on @dp : !t
+  cf.br ^end(%a : !t)
+^right:
+  // expected-note @+1 {{the reduction is here}}
+  %b = ddp.all_reduce sum %g on @dp : !t
+  cf.br ^end(%b : !t)
+^end(%r: !t):
+  // expected-error @+1 {{but it is reduced under control flow that may differ between ranks}}
+  return %r : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+func.func private @choose(%g: !t, %c: i1) -> !t {
+  %r = scf.if %c -> !t {
+    // expected-note @+1 {{the reduction is here}}
+    %a = ddp.all_reduce mean %g on @dp : !t
+    scf.yield %a : !t
+  } else {
+    %b = ddp.all_reduce sum %g on @dp : !t
+    scf.yield %b : !t
+  }
+  return %r : !t
+}
+func.func @condition_of_the_caller(%g: !t, %c: i1) -> (!t {ddp.gradient}) {
+  %r = func.call @choose(%g, %c) : (!t, i1) -> !t
+  // expected-error @+1 {{but it is reduced under control flow that may differ between ranks}}
+  return %r : !t
+}
+
+// -----
+
+!t = tensor<4x8xf32>
+ddp.process_group @dp
+
+func.func private @again(%g: !t, %c: i1) -> !t {
+  %r = scf.if %c -> !t {
+    %a = ddp.all_reduce mean %g on @dp : !t
+    // expected-error @+1 {{expected collectives outside of recursion}}
+    %b = func.call @again(%a, %c) : (!t, i1) -> !t
+    scf.yield %b : !t
+  } else {
+    scf.yield %g : !t
+  }
+  return %r : !t
+}
+func.func @recursive(%g: !t, %c: i1 {ddp.replicated}) -> (!t {ddp.gradient}) {
+  %r = func.call @again(%g, %c) : (!t, i1) -> !t
+  // expected-note @-11 {{the reduction is here}}
+  // expected-error @+1 {{but it is reduced on some paths only}}
+  return %r : !t
+}
