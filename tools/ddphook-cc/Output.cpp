@@ -42,7 +42,8 @@ Error linkSharedObject(StringRef object, StringRef path, StringRef linker) {
   SmallString<128> objectPath;
   if (std::error_code code =
           sys::fs::createTemporaryFile("ddphook", "o", objectPath))
-    return createStringError(code, "cannot create a temporary file");
+    return createStringError(code, "cannot create a temporary file: " +
+                                       code.message());
   FileRemover objectRemover(objectPath);
   if (Error error = writeText(objectPath, object))
     return error;
@@ -51,7 +52,8 @@ Error linkSharedObject(StringRef object, StringRef path, StringRef linker) {
   SmallString<128> linkedPath;
   if (std::error_code code =
           sys::fs::createUniqueFile(path + ".%%%%%%.tmp", linkedPath))
-    return createStringError(code, "cannot write '" + path + "'");
+    return createStringError(code, "cannot write '" + path +
+                                       "': " + code.message());
   FileRemover linkedRemover(linkedPath);
   // -Bsymbolic: an entry point must not be replaced by a function of the
   // program that happens to have its name.
@@ -67,17 +69,55 @@ Error linkSharedObject(StringRef object, StringRef path, StringRef linker) {
                              "' failed to link the shared object" +
                              (message.empty() ? "" : ": ") + message);
   if (std::error_code code = sys::fs::rename(linkedPath, path))
-    return createStringError(code, "cannot write '" + path + "'");
+    return createStringError(code, "cannot write '" + path +
+                                       "': " + code.message());
   linkedRemover.releaseFile();
   return Error::success();
 }
 } // namespace
 
+/// Writes `text` and hears of every failure; `stream` would otherwise end the
+/// program when it is destroyed.
+static Error writeTo(raw_fd_ostream &stream, StringRef text, StringRef path) {
+  stream << text;
+  stream.flush();
+  std::error_code code = stream.error();
+  stream.clear_error();
+  return code ? createStringError(code, "cannot write '" + path +
+                                            "': " + code.message())
+              : Error::success();
+}
+
+/// Pipes and devices have no place beside them, and nothing that could be kept.
+static bool isSpecialFile(StringRef path) {
+  sys::fs::file_status status;
+  return !sys::fs::status(path, status) && sys::fs::exists(status) &&
+         status.type() != sys::fs::file_type::regular_file &&
+         status.type() != sys::fs::file_type::directory_file;
+}
+
 Error mlir::ddp::writeText(StringRef path, StringRef text) {
-  return writeToOutput(path, [&](raw_ostream &os) {
-    os << text;
-    return Error::success();
-  });
+  auto failure = [&](std::error_code code) {
+    return createStringError(code, "cannot write '" + path +
+                                       "': " + code.message());
+  };
+  if (path == "-")
+    return writeTo(outs(), text, "standard output");
+  if (isSpecialFile(path)) {
+    std::error_code code;
+    raw_fd_ostream stream(path, code);
+    return code ? failure(code) : writeTo(stream, text, path);
+  }
+  Expected<sys::fs::TempFile> file =
+      sys::fs::TempFile::create(path + ".%%%%%%.tmp");
+  if (!file)
+    return failure(errorToErrorCode(file.takeError()));
+  raw_fd_ostream stream(file->FD, /*shouldClose=*/false);
+  if (Error error = writeTo(stream, text, path))
+    return joinErrors(std::move(error), file->discard());
+  if (Error error = file->keep(path))
+    return failure(errorToErrorCode(std::move(error)));
+  return Error::success();
 }
 
 Error mlir::ddp::writeOutput(Compiler &compiler, OutputKind kind,
