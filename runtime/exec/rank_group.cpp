@@ -121,6 +121,7 @@ private:
   void fail(int32_t rank, ddphook_status_t code, std::string what,
             int64_t time);
   bool anyFailed() const;
+  void showProgress();
   void killStalled();
   void signalAll(int signal);
   Status firstCause() const;
@@ -266,6 +267,15 @@ void RankGroup::signalAll(int signal) {
   }
 }
 
+void RankGroup::showProgress() {
+  if (!options.onProgress)
+    return;
+  int64_t slowest = children[0].report->step.load();
+  for (const Child &child : children)
+    slowest = std::min(slowest, child.report->step.load());
+  options.onProgress(slowest);
+}
+
 void RankGroup::killStalled() {
   int64_t limit = now() - nanoseconds(options.stallSeconds);
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
@@ -319,6 +329,7 @@ RankGroupResult RankGroup::run() {
       signalAll(SIGTERM);
     }
     reap();
+    showProgress();
     if (killTime == 0)
       killStalled();
     if (killTime == 0 && (result.signal != 0 || anyFailed()))

@@ -47,6 +47,9 @@ struct RankGroupOptions {
   double graceSeconds = 1;
   /// Runs in a new child; its status is the rank's.
   std::function<Status(int32_t rank, RankReport &report)> body;
+  /// Runs in the parent, several times a second while ranks run, with the last
+  /// step that all of them have begun, or −1.
+  std::function<void(int64_t step)> onProgress;
   /// Runs in the parent for every rank that did not finish, after it ended.
   /// `step` is the last one that it began, or −1.
   std::function<void(int32_t rank, pid_t process, int64_t step)> cleanUp;

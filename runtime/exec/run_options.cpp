@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "run_options.h"
 
+#include "file_pattern.h"
+
 #include <charconv>
 #include <cstdlib>
 #include <set>
@@ -30,6 +32,12 @@ const char *const ddphook::runOptionsHelp =
     "                     arguments drawn at random\n"
     "  --outputs=PATTERN  safetensors files to write, with result0, result1, "
     "…\n"
+    "  --free-space=ignore\n"
+    "                     does not refuse outputs that are larger than the "
+    "free space\n"
+    "  --progress=on|off  tells on standard error which step it is in; not "
+    "given:\n"
+    "                     on a terminal\n"
     "  --state-in=PATTERN states to begin with: a checkpoint, or safetensors "
     "files\n"
     "                     with tensors of their names\n"
@@ -83,6 +91,20 @@ static Status setFlag(const std::string &flag, const std::string &value,
     options.outputs = value;
     return Status::ok();
   }
+  if (flag == "free-space") {
+    if (value != "check" && value != "ignore")
+      return invalid("expected --free-space to be check or ignore, but got '" +
+                     value + "'");
+    options.checksFreeSpace = value == "check";
+    return Status::ok();
+  }
+  if (flag == "progress") {
+    if (value != "on" && value != "off")
+      return invalid("expected --progress to be on or off, but got '" + value +
+                     "'");
+    options.progress = value == "on" ? ProgressMode::On : ProgressMode::Off;
+    return Status::ok();
+  }
   if (flag == "state-out") {
     options.stateOut = value;
     return Status::ok();
@@ -113,9 +135,9 @@ static Status setFlag(const std::string &flag, const std::string &value,
 Status ddphook::parseRunOptions(const std::vector<std::string> &arguments,
                                 RunOptions &options,
                                 std::vector<std::string> &rest) {
-  static const std::set<std::string> known = {"entry",    "ranks",    "device",
-                                              "steps",    "inputs",   "outputs",
-                                              "state-in", "state-out"};
+  static const std::set<std::string> known = {
+      "device",   "entry", "free-space", "inputs",   "outputs",
+      "progress", "ranks", "state-in",   "state-out", "steps"};
   std::set<std::string> given;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string &argument = arguments[i];
@@ -148,21 +170,24 @@ std::string ddphook::chooseDevice(const RunOptions &options) {
   return variable && *variable ? variable : "host";
 }
 
-std::string ddphook::expandPattern(const std::string &pattern, int32_t rank,
-                                   int64_t step) {
-  std::string name;
-  for (size_t i = 0; i < pattern.size();) {
-    if (pattern.compare(i, 6, "{rank}") == 0) {
-      name += std::to_string(rank);
-      i += 6;
-    } else if (pattern.compare(i, 6, "{step}") == 0) {
-      name += std::to_string(step);
-      i += 6;
-    } else {
-      name += pattern[i++];
-    }
-  }
-  return name;
+/// Refuses that `writer` replaces a file that `other` names: a pattern of files
+/// that are used once by every rank, or in every step.
+static Status checkOverwriting(const char *flag, const FileSet &writer,
+                               const char *otherFlag, const FileSet &other) {
+  if (writer.pattern.empty() || other.pattern.empty())
+    return Status::ok();
+  std::optional<Collision> found = findCollision(writer, other);
+  if (!found)
+    return Status::ok();
+  return invalid(std::string(flag) + " would overwrite " + otherFlag + " '" +
+                 expandPattern(other.pattern, found->second.rank,
+                               found->second.step) +
+                 "'");
+}
+
+static std::string print(const FilePlace &place) {
+  return "rank " + std::to_string(place.rank) + " in step " +
+         std::to_string(place.step);
 }
 
 static Status checkOutputs(const RunOptions &options, int32_t worldSize) {
@@ -177,9 +202,18 @@ static Status checkOutputs(const RunOptions &options, int32_t worldSize) {
     return invalid("expected {step} in --outputs with " +
                    std::to_string(options.steps) + " steps, but got '" +
                    outputs + "'");
-  if (outputs == options.inputs)
-    return invalid("--outputs would overwrite --inputs '" + outputs + "'");
-  return Status::ok();
+  const FileSet written = {outputs, worldSize, options.steps};
+  if (std::optional<Collision> found = findCollision(written))
+    return invalid(
+        "expected --outputs to give every file a name of its own, but with '" +
+        outputs + "' " + print(found->first) + " and " + print(found->second) +
+        " both write '" +
+        expandPattern(outputs, found->first.rank, found->first.step) + "'");
+  DDPHOOK_RETURN_IF_ERROR(
+      checkOverwriting("--outputs", written, "--inputs",
+                       {options.inputs, worldSize, options.steps}));
+  return checkOverwriting("--outputs", written, "--state-in",
+                          {options.stateIn, worldSize, 1});
 }
 
 /// States are read once and written once, whatever the number of steps.
@@ -196,9 +230,11 @@ static Status checkStates(const RunOptions &options, int32_t worldSize) {
   if (worldSize > 1 && out.find("{rank}") == std::string::npos)
     return invalid("expected {rank} in --state-out with " +
                    std::to_string(worldSize) + " ranks, but got '" + out + "'");
-  if (out == options.inputs || out == options.outputs)
-    return invalid("--state-out would overwrite other files of the run, '" +
-                   out + "'");
+  const FileSet saved = {out, worldSize, 1};
+  for (const std::string &other : {options.inputs, options.outputs})
+    DDPHOOK_RETURN_IF_ERROR(
+        checkOverwriting("--state-out", saved, "other files of the run,",
+                         {other, worldSize, options.steps}));
   return Status::ok();
 }
 

@@ -22,6 +22,8 @@ namespace ddphook {
 /// More processes than this on one machine are taken for a mistake.
 constexpr int32_t maxLocalRanks = 1024;
 
+enum class ProgressMode { Auto, On, Off };
+
 struct RunOptions {
   std::string entry;
   /// Not given: 1, or the size of the job that is joined.
@@ -35,6 +37,10 @@ struct RunOptions {
   std::optional<uint64_t> randomSeed;
   /// A pattern of file names; empty: results are not written.
   std::string outputs;
+  /// Whether outputs that are larger than the free space are an error.
+  bool checksFreeSpace = true;
+  /// Auto: on a terminal.
+  ProgressMode progress = ProgressMode::Auto;
   /// Patterns of the files that states are loaded from before the first step
   /// and saved to after the last; empty when not given.
   std::string stateIn;
@@ -56,12 +62,8 @@ Status parseRunOptions(const std::vector<std::string> &arguments,
 /// The backend that `options` and the environment choose.
 std::string chooseDevice(const RunOptions &options);
 
-/// `pattern` with every `{rank}` and `{step}` replaced.
-std::string expandPattern(const std::string &pattern, int32_t rank,
-                          int64_t step);
-
-/// Refuses patterns of files to write by which one of `worldSize` ranks or one
-/// of the steps would overwrite what another has written.
+/// Refuses patterns by which one of `worldSize` ranks would, in one of the
+/// steps, overwrite what another has written or what the run reads.
 Status checkPatterns(const RunOptions &options, int32_t worldSize);
 
 } // namespace ddphook

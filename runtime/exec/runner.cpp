@@ -10,6 +10,9 @@
 
 #include "atomic_file.h"
 #include "bootstrap.h"
+#include "file_pattern.h"
+#include "free_space.h"
+#include "progress.h"
 #include "rank_group.h"
 #include "step_buffers.h"
 
@@ -223,7 +226,14 @@ static int startRanks(const char *toolName, const Job &job,
       ::unlink(partialPath(expandPattern(options.outputs, rank, step), process)
                    .c_str());
   };
-  RankGroupResult result = runRankGroup(group);
+  RankGroupResult result;
+  {
+    Progress progress(toolName, options);
+    group.onProgress = [&](int64_t step) { progress.update(step); };
+    result = runRankGroup(group);
+    if (result.status.isOk())
+      progress.finish();
+  }
   if (result.status.isOk())
     return 0;
   int exitStatus = reportError(toolName, result.status);
@@ -238,9 +248,15 @@ static Status prepare(Job &job, const Bootstrap &place) {
         "expected --ranks to be the world size of the launched job, " +
             std::to_string(place.worldSize) + ", but got " +
             std::to_string(*options.ranks));
-  DDPHOOK_RETURN_IF_ERROR(checkPatterns(
-      options, place.isLaunched ? place.worldSize : options.ranks.value_or(1)));
+  const int32_t worldSize =
+      place.isLaunched ? place.worldSize : options.ranks.value_or(1);
+  DDPHOOK_RETURN_IF_ERROR(checkPatterns(options, worldSize));
   DDPHOOK_RETURN_IF_ERROR(findEntry(job.module, options.entry, job.signature));
+  // Of a launched job nobody knows which ranks share a disk.
+  if (!options.outputs.empty() && options.checksFreeSpace)
+    DDPHOOK_RETURN_IF_ERROR(checkFreeSpace(
+        {options.outputs, place.isLaunched ? 1 : worldSize, options.steps},
+        job.signature));
   if (!job.signature.arguments.empty() && options.inputs.empty() &&
       !options.randomSeed)
     return Status(DDPHOOK_INVALID_ARGUMENT, "--inputs is missing, but entry '" +
@@ -264,7 +280,16 @@ int ddphook::runModule(const char *toolName,
   // Its place is in the launch variables.
   ddphook_options_t launched = {};
   launched.struct_size = sizeof(launched);
-  status = runRank(job, launched, [](int64_t) {});
+  {
+    RunOptions shown = options;
+    if (place.rank != 0)
+      shown.progress = ProgressMode::Off;
+    Progress progress(toolName, shown);
+    status =
+        runRank(job, launched, [&](int64_t step) { progress.update(step); });
+    if (status.isOk())
+      progress.finish();
+  }
   if (status.isOk())
     return 0;
   return reportError(

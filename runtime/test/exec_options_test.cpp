@@ -6,9 +6,14 @@
 // The flags of ddphook-exec and ddphook-run, good and bad.
 //
 //===----------------------------------------------------------------------===//
+#include "file_pattern.h"
+#include "free_space.h"
 #include "run_options.h"
 
 #include <gtest/gtest.h>
+
+#include <random>
+#include <set>
 
 using namespace ddphook;
 
@@ -94,6 +99,9 @@ TEST(RunOptions, NamesEveryDefect) {
        "expected --inputs=random:SEED with a seed from 0 to 2^64-1, but got "
        "'random:18446744073709551616'"},
       {{"--state-in=strict:"}, "--state-in=strict: lacks a pattern of files"},
+      {{"--free-space=maybe"},
+       "expected --free-space to be check or ignore, but got 'maybe'"},
+      {{"--progress=1"}, "expected --progress to be on or off, but got '1'"},
       {{"--state-out="}, "--state-out has an empty value"},
   };
   for (const auto &row : table) {
@@ -123,12 +131,86 @@ TEST(Patterns, MustNotOverwrite) {
   EXPECT_EQ(check("", 2, 2), "");
   EXPECT_EQ(check("out", 1, 1), "");
   EXPECT_EQ(check("{rank}{step}", 2, 2), "");
+  EXPECT_EQ(check("{rank}{step}", 11, 10), "");
+  EXPECT_EQ(check("f{rank}{step}", 11, 12),
+            "expected --outputs to give every file a name of its own, but with "
+            "'f{rank}{step}' rank 1 in step 10 and rank 11 in step 0 both write "
+            "'f110'");
   EXPECT_EQ(check("{step}", 1, 2),
             "expected {rank} in --outputs with 2 ranks, but got '{step}'");
   EXPECT_EQ(check("{rank}", 3, 2),
             "expected {step} in --outputs with 3 steps, but got '{rank}'");
   EXPECT_EQ(check("f{rank}", 1, 2, "f{rank}"),
-            "--outputs would overwrite --inputs 'f{rank}'");
+            "--outputs would overwrite --inputs 'f0'");
+  EXPECT_EQ(check("d/../f1{step}", 8, 1, "./f17"),
+            "--outputs would overwrite --inputs './f17'");
+  EXPECT_EQ(check("f1{step}", 8, 1, "f18"), "");
+}
+
+/// A pattern of a few of the characters that can matter.
+static std::string drawPattern(std::mt19937 &random) {
+  const char *const parts[] = {"{rank}", "{step}", "0", "1", "2", "x"};
+  std::string pattern;
+  for (size_t count = random() % 5 + 1; count > 0; --count)
+    pattern += parts[random() % std::size(parts)];
+  return pattern;
+}
+
+TEST(Patterns, CollideAsTheirNamesDo) {
+  std::mt19937 random(20261);
+  int collisions = 0;
+  for (int round = 0; round < 3000; ++round) {
+    FileSet sets[2];
+    for (FileSet &set : sets)
+      set = {drawPattern(random), static_cast<int32_t>(random() % 14 + 1),
+             static_cast<int64_t>(random() % 130 + 1)};
+    std::set<std::string> names;
+    for (int32_t rank = 0; rank < sets[0].ranks; ++rank)
+      for (int64_t step = 0; step < sets[0].steps; ++step)
+        names.insert(expandPattern(sets[0].pattern, rank, step));
+    bool collide = false;
+    for (int32_t rank = 0; rank < sets[1].ranks; ++rank)
+      for (int64_t step = 0; step < sets[1].steps; ++step)
+        collide |= names.count(expandPattern(sets[1].pattern, rank, step)) != 0;
+    const std::string what = sets[0].pattern + " and " + sets[1].pattern;
+    std::optional<Collision> found = findCollision(sets[0], sets[1]);
+    EXPECT_EQ(found.has_value(), collide) << what;
+    if (found) {
+      ++collisions;
+      EXPECT_EQ(expandPattern(sets[0].pattern, found->first.rank,
+                              found->first.step),
+                expandPattern(sets[1].pattern, found->second.rank,
+                              found->second.step))
+          << what;
+    }
+
+    const FileSet &set = sets[0];
+    if (set.pattern.find("{rank}") == std::string::npos ||
+        set.pattern.find("{step}") == std::string::npos)
+      continue;
+    const bool isUnique =
+        names.size() == static_cast<size_t>(set.ranks * set.steps);
+    EXPECT_EQ(!findCollision(set).has_value(), isUnique) << set.pattern;
+  }
+  EXPECT_GT(collisions, 100);
+}
+
+TEST(FreeSpace, OutputsThatCannotFit) {
+  EntrySignature signature;
+  EntryResult &result = signature.results.emplace_back();
+  result.shape = {1 << 20};
+  result.bytes = 4 << 20;
+  const std::string pattern = testing::TempDir() + "out.{rank}.{step}";
+  EXPECT_TRUE(checkFreeSpace({pattern, 1, 1}, signature).isOk());
+  Status status = checkFreeSpace({pattern, 1024, int64_t(1) << 40}, signature);
+  EXPECT_EQ(status.code(), DDPHOOK_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.message().find("the outputs need 4.73e+03 EB, but '"), 0u)
+      << status.message();
+  // Then the run says what is wrong.
+  EXPECT_TRUE(
+      checkFreeSpace({"/no/such/directory/{step}", 1, int64_t(1) << 60},
+                     signature)
+          .isOk());
 }
 
 TEST(Patterns, States) {
@@ -152,6 +234,10 @@ TEST(Patterns, States) {
             "expected no {step} in --state-out, but got 's{rank}{step}'");
   EXPECT_EQ(check("", "in", 1),
             "--state-out would overwrite other files of the run, 'in'");
+  EXPECT_EQ(check("", "out{rank}2", 2),
+            "--state-out would overwrite other files of the run, 'out02'");
+  EXPECT_EQ(check("out01", "", 1),
+            "--outputs would overwrite --state-in 'out01'");
 }
 
 TEST(RunOptions, States) {

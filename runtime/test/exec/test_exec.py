@@ -482,6 +482,52 @@ def test_signals_end_the_ranks(tmp_path, files, number):
     assert outputs_in(tmp_path) == []
 
 
+def test_an_ignored_signal_stays_ignored(tmp_path, files):
+    """As shells have it for jobs in the background; SIGTERM ends the run."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = start(misbehave(tmp_path, files, HANG))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    wait_for_ranks(process, 3)
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.terminate()
+    code, errors = finish(process)
+    assert "interrupted by signal 15" in errors
+    assert code == 128 + signal.SIGTERM
+
+
+def test_outputs_that_cannot_fit(tmp_path, files):
+    arguments = [
+        *["--entry=step", "--inputs=random:1", files["outputs"]],
+        f"--steps={2**62}",
+    ]
+    expect_error(
+        rf"the outputs need .* EB, but '{tmp_path}' has only .* free "
+        r"\(--free-space=ignore runs nevertheless\)",
+        *arguments,
+    )
+    assert outputs_in(tmp_path) == []
+    process = start([*arguments, "--free-space=ignore"])
+    deadline = time.monotonic() + HANG_S
+    while not outputs_in(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.terminate()
+    assert finish(process)[0] == 128 + signal.SIGTERM
+    assert outputs_in(tmp_path)
+
+
+def test_progress(tmp_path, files):
+    arguments = ["--entry=step", "--inputs=random:1", "--ranks=2", "--steps=3"]
+    expect_ok(*arguments, "--progress=off")
+    code, errors = run(*arguments, "--progress=on")
+    assert code == 0
+    # In between there are lines if it takes long.
+    assert errors.endswith("ddphook-exec: 3 of 3 steps are done\n")
+
+
 def test_ranks_end_with_the_tool(tmp_path, files):
     process = start(misbehave(tmp_path, files, HANG))
     wait_for_ranks(process, 3)

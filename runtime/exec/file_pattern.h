@@ -1,0 +1,52 @@
+//===- file_pattern.h - names of files by rank and step ---------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Patterns in which `{rank}` and `{step}` stand for numbers, and whether two
+// files of a run would have one name. Names are compared as text: links are not
+// followed.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_EXEC_FILE_PATTERN_H
+#define DDPHOOK_RUNTIME_EXEC_FILE_PATTERN_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace ddphook {
+
+/// `pattern` with every `{rank}` and `{step}` replaced.
+std::string expandPattern(const std::string &pattern, int32_t rank,
+                          int64_t step);
+
+/// The files that `ranks` ranks use in `steps` steps.
+struct FileSet {
+  std::string pattern;
+  int32_t ranks = 1;
+  int64_t steps = 1;
+};
+
+/// Where in a run a file is used.
+struct FilePlace {
+  int32_t rank = 0;
+  int64_t step = 0;
+};
+
+struct Collision {
+  FilePlace first;
+  FilePlace second;
+};
+
+/// Two places at which `set` has one name. Its pattern has a `{rank}` if there
+/// are several ranks, and a `{step}` if there are several steps.
+std::optional<Collision> findCollision(const FileSet &set);
+
+/// A place of `first` and one of `second` that have one name.
+std::optional<Collision> findCollision(const FileSet &first,
+                                       const FileSet &second);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_EXEC_FILE_PATTERN_H

@@ -1,0 +1,49 @@
+//===- progress.h - how far a run has come ----------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Tells people on standard error which step a run is in: on a terminal one line
+// that is written over, elsewhere a line every ten seconds.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_EXEC_PROGRESS_H
+#define DDPHOOK_RUNTIME_EXEC_PROGRESS_H
+
+#include "run_options.h"
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace ddphook {
+
+class Progress {
+public:
+  Progress(const char *toolName, const RunOptions &options);
+  /// Removes the line from a terminal.
+  ~Progress();
+  Progress(const Progress &) = delete;
+  Progress &operator=(const Progress &) = delete;
+
+  /// To be called often: `step` has begun, −1: none has.
+  void update(int64_t step);
+  /// All steps are done.
+  void finish();
+
+private:
+  using Clock = std::chrono::steady_clock;
+
+  void show(const std::string &text);
+
+  const char *const toolName;
+  const int64_t steps;
+  const bool isTerminal;
+  const bool isShown;
+  bool hasLine = false;
+  Clock::time_point next;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_EXEC_PROGRESS_H
