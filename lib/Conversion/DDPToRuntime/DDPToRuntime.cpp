@@ -17,6 +17,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "llvm/ADT/SetVector.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_CONVERTDDPTORUNTIMEPASS
@@ -110,6 +111,31 @@ LogicalResult ConvertDDPToRuntimePass::checkNothingIsLeft() {
   return failure(result.wasInterrupted());
 }
 
+/// In their order, but every group behind its parent: the runtime makes groups
+/// in the order of the plan.
+static SmallVector<ProcessGroupOp> collectGroups(ModuleOp module) {
+  llvm::SetVector<ProcessGroupOp> groups;
+  for (ProcessGroupOp group : module.getOps<ProcessGroupOp>()) {
+    SmallVector<ProcessGroupOp> chain = {group};
+    while (std::optional<StringRef> parent = chain.back().getParent())
+      chain.push_back(module.lookupSymbol<ProcessGroupOp>(*parent));
+    groups.insert(chain.rbegin(), chain.rend());
+  }
+  return groups.takeVector();
+}
+
+/// In their order, but every state behind the generator that it begins with the
+/// numbers of: the runtime fills states in the order of the plan.
+static SmallVector<StateOp> collectStates(ModuleOp module) {
+  llvm::SetVector<StateOp> states;
+  for (StateOp state : module.getOps<StateOp>()) {
+    if (std::optional<StringRef> generator = state.getGenerator())
+      states.insert(module.lookupSymbol<StateOp>(*generator));
+    states.insert(state);
+  }
+  return states.takeVector();
+}
+
 void ConvertDDPToRuntimePass::runOnOperation() {
   ModuleOp module = getOperation();
   if (Operation *existing = module.lookupSymbol(kPlanSymbol)) {
@@ -119,8 +145,8 @@ void ConvertDDPToRuntimePass::runOnOperation() {
   }
   plan = PlanContents();
   plan.usesDeviceMemory = memory == ArrayMemory::Device;
-  llvm::append_range(plan.groups, module.getOps<ProcessGroupOp>());
-  llvm::append_range(plan.states, module.getOps<StateOp>());
+  plan.groups = collectGroups(module);
+  plan.states = collectStates(module);
   llvm::append_range(plan.buckets, module.getOps<BucketInfoOp>());
   if (failed(collectEntries()))
     return signalPassFailure();
