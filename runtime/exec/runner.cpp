@@ -12,6 +12,7 @@
 #include "bootstrap.h"
 #include "file_pattern.h"
 #include "free_space.h"
+#include "hmac.h"
 #include "progress.h"
 #include "rank_group.h"
 #include "step_buffers.h"
@@ -186,6 +187,22 @@ static Status findFreePort(uint16_t &port) {
   return status;
 }
 
+/// Gives the ranks to come a secret of their own, unless the user chose one.
+static Status chooseJobSecret() {
+  const char *variable = "DDPHOOK_JOB_SECRET";
+  const char *chosen = std::getenv(variable);
+  if (chosen && *chosen)
+    return Status::ok();
+  std::string bytes, text;
+  DDPHOOK_RETURN_IF_ERROR(drawSecret(digestSize, &bytes));
+  for (char byte : bytes) {
+    text.push_back(static_cast<char>('a' + (byte & 15)));
+    text.push_back(static_cast<char>('a' + ((byte >> 4) & 15)));
+  }
+  ::setenv(variable, text.c_str(), 1);
+  return Status::ok();
+}
+
 static Status runStartedRank(const Job &job, int32_t rank, int32_t ranks,
                              uint16_t port, RankReport &report) {
   constexpr char loopback[] = "127.0.0.1";
@@ -216,6 +233,8 @@ static int startRanks(const char *toolName, const Job &job,
   group.stallSeconds = timeoutSeconds * 1.1 + 5;
   uint16_t port = 0;
   Status status = findFreePort(port);
+  if (status.isOk())
+    status = chooseJobSecret();
   if (!status.isOk())
     return reportError(toolName, status);
   group.body = [&](int32_t rank, RankReport &report) {

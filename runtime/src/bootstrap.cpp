@@ -10,6 +10,8 @@
 //===----------------------------------------------------------------------===//
 #include "bootstrap.h"
 
+#include "socket.h"
+
 #include <cctype>
 #include <cerrno>
 #include <climits>
@@ -53,6 +55,9 @@ constexpr LaunchVariables openMpi = {
 constexpr LaunchVariables pmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                                  "MPI_LOCALNRANKS"};
 constexpr int defaultPort = 29500;
+constexpr const char *loopback = "127.0.0.1";
+/// Who records a handshake can try out secrets, as many as it likes.
+constexpr size_t minSecretSize = 16;
 
 /// Reads variables and keeps the first error.
 class Reader {
@@ -239,12 +244,15 @@ static Status findMaster(const ddphook_options_t &options, Reader &reader,
   else if (const char *address = reader.text("MASTER_ADDR"))
     result->masterAddress = address;
   else if (isOneMachine)
-    result->masterAddress = "127.0.0.1";
+    result->masterAddress = loopback;
   else
     return error(DDPHOOK_BAD_ENVIRONMENT,
                  "expected MASTER_ADDR to name the machine of rank 0 in a job "
                  "of %d ranks, but it is not set",
                  result->worldSize);
+  // However the launcher calls this machine: nobody else shall reach the store.
+  if (isOneMachine && isOwnAddress(result->masterAddress))
+    result->masterAddress = loopback;
 
   if (options.master_port != 0) {
     result->masterPort = options.master_port;
@@ -275,6 +283,16 @@ static void chooseText(const char *option, const char *variable,
     *value = option;
   else if (const char *text = reader.text(variable))
     *value = text;
+}
+
+static Status chooseSecret(const Reader &reader, std::string *secret) {
+  chooseText(nullptr, "DDPHOOK_JOB_SECRET", reader, secret);
+  if (!secret->empty() && secret->size() < minSecretSize)
+    return error(DDPHOOK_BAD_ENVIRONMENT,
+                 "expected DDPHOOK_JOB_SECRET to have at least %zu characters, "
+                 "but got %zu",
+                 minSecretSize, secret->size());
+  return Status::ok();
 }
 
 static Status chooseTimeout(double option, const Reader &reader,
@@ -322,6 +340,7 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
   for (const char *variable : {"SLURM_JOB_ID", "PMIX_NAMESPACE",
                                "TORCHELASTIC_RUN_ID", "DDPHOOK_RUN_ID"})
     chooseText(nullptr, variable, reader, &result->runId);
+  DDPHOOK_RETURN_IF_ERROR(chooseSecret(reader, &result->secret));
   DDPHOOK_RETURN_IF_ERROR(
       chooseTimeout(options.timeout_s, reader, &result->timeoutSeconds));
 

@@ -4,8 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds rank, world size and the store's address from options or from the
-// variables that launchers set. It opens no connection. docs/runtime.md lists
-// the variables.
+// variables that launchers set. It opens no connection, but asks the resolver
+// whether the store's address is this machine's. docs/runtime.md lists the
+// variables.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BOOTSTRAP_H
@@ -36,6 +37,8 @@ struct Bootstrap {
   int masterPort = 0;
   /// Keeps processes of different jobs apart that meet on one port.
   std::string runId;
+  /// What the ranks prove to each other to have; empty: nothing.
+  std::string secret;
   /// Stands for this machine instead of its own identity; usually empty.
   std::string nodeOverride;
   std::string backend = "host";

@@ -9,6 +9,7 @@
 #include "context.h"
 
 #include "backend_loader.h"
+#include "handshake.h"
 #include "module.h"
 
 #include <cstring>
@@ -58,6 +59,7 @@ Status Context::join() {
       options.port = place.masterPort;
       options.worldSize = place.worldSize;
       options.runId = place.runId;
+      options.secret = place.secret;
       DDPHOOK_RETURN_IF_ERROR(StoreServer::start(options, &server));
     }
     TcpStore::Options options;
@@ -66,6 +68,7 @@ Status Context::join() {
     options.rank = place.rank;
     options.worldSize = place.worldSize;
     options.runId = place.runId;
+    options.secret = place.secret;
     options.timeoutSeconds = place.timeoutSeconds;
     std::unique_ptr<TcpStore> connected;
     DDPHOOK_RETURN_IF_ERROR(TcpStore::connect(options, deadline, &connected));
@@ -79,8 +82,13 @@ Status Context::join() {
   return Status::ok();
 }
 
+std::string Context::proofKey(const std::string &use) const {
+  return control ? deriveKey(control->sessionKey(), use) : "";
+}
+
 Status Context::exchangeMachines() {
-  MachineIdentity mine = identifyMachine(place.nodeOverride);
+  MachineIdentity mine;
+  DDPHOOK_RETURN_IF_ERROR(identifyMachine(place.nodeOverride, &mine));
   std::vector<std::string> all;
   DDPHOOK_RETURN_IF_ERROR(exchange->allGather(
       "ddphook_context_create (machines)", mine.node + '\n' + mine.memoryDomain,

@@ -54,6 +54,10 @@ public:
   ddphook_device_t *device() const { return openDevice; }
   const ddphook_backend_store_t &storeTable() const { return table; }
 
+  /// 32 bytes that only this job's ranks can know, others for every `use`; none
+  /// in a world of one.
+  std::string proofKey(const std::string &use) const;
+
   /// Runs all work on the caller's queue, or again on the device's own.
   Status setStream(void *stream);
   bool hasCallersStream() const { return isOnCallersStream; }

@@ -8,8 +8,11 @@
 //===----------------------------------------------------------------------===//
 #include "machine.h"
 
+#include "socket.h"
+
+#include <cerrno>
 #include <climits>
-#include <fstream>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,23 +25,42 @@ static std::string namespaceOf(const char *path) {
   return size > 0 ? std::string(target, static_cast<size_t>(size)) : "";
 }
 
-MachineIdentity ddphook::identifyMachine(const std::string &nodeOverride) {
-  MachineIdentity identity;
+Status ddphook::readBootId(std::string *bootId) {
+  FileDescriptor file(
+      ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  bootId->clear();
+  if (!file.isValid()) {
+    // A container may hide it. But ranks of one machine must not take each
+    // other for strangers because one of them has no descriptor left.
+    Status status = systemError(errno, "cannot identify the machine");
+    return status.code() == DDPHOOK_RESOURCE_EXHAUSTED ? status : Status::ok();
+  }
+  char text[64];
+  ssize_t size = ::read(file.get(), text, sizeof(text));
+  if (size > 0)
+    bootId->assign(text, static_cast<size_t>(size));
+  while (!bootId->empty() && bootId->back() == '\n')
+    bootId->pop_back();
+  return Status::ok();
+}
+
+Status ddphook::identifyMachine(const std::string &nodeOverride,
+                                MachineIdentity *identity) {
   if (!nodeOverride.empty()) {
-    identity.node = "named:" + nodeOverride;
+    identity->node = "named:" + nodeOverride;
   } else {
     std::string boot;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    DDPHOOK_RETURN_IF_ERROR(readBootId(&boot));
     char host[256] = "";
     if (::gethostname(host, sizeof(host) - 1) != 0)
       host[0] = '\0';
-    identity.node = "boot:" + boot + "/" + host;
+    identity->node = "boot:" + boot + "/" + host;
   }
   struct stat sharedMemory = {};
   std::string device = ::stat("/dev/shm", &sharedMemory) == 0
                            ? std::to_string(sharedMemory.st_dev)
                            : "";
-  identity.memoryDomain =
-      identity.node + "/" + namespaceOf("/proc/self/ns/pid") + "/shm:" + device;
-  return identity;
+  identity->memoryDomain =
+      identity->node + "/" + namespaceOf("/proc/self/ns/pid") + "/shm:" + device;
+  return Status::ok();
 }

@@ -11,6 +11,8 @@
 #ifndef DDPHOOK_RUNTIME_SRC_MACHINE_H
 #define DDPHOOK_RUNTIME_SRC_MACHINE_H
 
+#include "status.h"
+
 #include <string>
 
 namespace ddphook {
@@ -25,7 +27,11 @@ struct MachineIdentity {
 
 /// `nodeOverride`, when not empty, stands for the machine itself
 /// (DDPHOOK_NODE).
-MachineIdentity identifyMachine(const std::string &nodeOverride);
+Status identifyMachine(const std::string &nodeOverride,
+                       MachineIdentity *identity);
+
+/// What the kernel calls its present run; empty where it does not tell.
+Status readBootId(std::string *bootId);
 
 } // namespace ddphook
 

@@ -3,20 +3,22 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The little of TCP that the control connection needs.
+// System calls around sockets.
 //
 //===----------------------------------------------------------------------===//
 #include "socket.h"
 
 #include <arpa/inet.h>
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -45,6 +47,21 @@ void FileDescriptor::reset() {
   fd = -1;
 }
 
+Status Interrupt::create(Interrupt *interrupt) {
+  interrupt->event =
+      FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!interrupt->event.isValid())
+    return systemError(errno, "cannot make an eventfd");
+  return Status::ok();
+}
+
+void Interrupt::raise() const {
+  uint64_t one = 1;
+  if (::write(event.get(), &one, sizeof(one)) < 0) {
+    // Its counter is full, and with that not 0.
+  }
+}
+
 static Status resolve(const std::string &host, int port, AddressList *list) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
@@ -70,8 +87,45 @@ bool ddphook::isLoopbackAddress(const std::string &address) {
   return address == "localhost";
 }
 
-static Status tryListen(const sockaddr *address, socklen_t size,
-                        FileDescriptor *result) {
+/// The bytes of an IPv4 or IPv6 address; IPv4 within IPv6 is IPv4.
+static std::string addressBytes(const sockaddr *address) {
+  if (address->sa_family == AF_INET)
+    return std::string(
+        reinterpret_cast<const char *>(
+            &reinterpret_cast<const sockaddr_in *>(address)->sin_addr),
+        sizeof(in_addr));
+  if (address->sa_family != AF_INET6)
+    return "";
+  const in6_addr &v6 =
+      reinterpret_cast<const sockaddr_in6 *>(address)->sin6_addr;
+  std::string bytes(reinterpret_cast<const char *>(&v6), sizeof(v6));
+  return IN6_IS_ADDR_V4MAPPED(&v6) ? bytes.substr(12) : bytes;
+}
+
+bool ddphook::isOwnAddress(const std::string &address) {
+  AddressList list(nullptr, &freeaddrinfo);
+  ifaddrs *interfaces = nullptr;
+  if (!resolve(address, 0, &list).isOk() || ::getifaddrs(&interfaces) != 0)
+    return false;
+  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces,
+                                                         &freeifaddrs);
+  auto isOwn = [&](const sockaddr *wanted) {
+    std::string bytes = addressBytes(wanted);
+    if (bytes.size() == sizeof(in_addr) && bytes[0] == 127)
+      return true; // All of them are, though interfaces have one.
+    for (ifaddrs *entry = interfaces; entry; entry = entry->ifa_next)
+      if (entry->ifa_addr && addressBytes(entry->ifa_addr) == bytes)
+        return true;
+    return false;
+  };
+  for (addrinfo *entry = list.get(); entry; entry = entry->ai_next)
+    if (!isOwn(entry->ai_addr))
+      return false;
+  return true;
+}
+
+Status ddphook::listenAt(const sockaddr *address, socklen_t size,
+                         FileDescriptor *result) {
   FileDescriptor fd(::socket(address->sa_family,
                              SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.isValid())
@@ -105,7 +159,7 @@ Status ddphook::listenOn(const std::string &address, int port,
     AddressList list(nullptr, &freeaddrinfo);
     status = resolve(address, port, &list);
     for (addrinfo *entry = list.get(); entry; entry = entry->ai_next) {
-      status = tryListen(entry->ai_addr, entry->ai_addrlen, socket);
+      status = listenAt(entry->ai_addr, entry->ai_addrlen, socket);
       if (status.isOk())
         break;
     }
@@ -114,13 +168,13 @@ Status ddphook::listenOn(const std::string &address, int port,
     any6.sin6_family = AF_INET6;
     any6.sin6_port = htons(static_cast<uint16_t>(port));
     status =
-        tryListen(reinterpret_cast<sockaddr *>(&any6), sizeof(any6), socket);
+        listenAt(reinterpret_cast<sockaddr *>(&any6), sizeof(any6), socket);
     if (!status.isOk()) {
       sockaddr_in any4 = {};
       any4.sin_family = AF_INET;
       any4.sin_port = htons(static_cast<uint16_t>(port));
       status =
-          tryListen(reinterpret_cast<sockaddr *>(&any4), sizeof(any4), socket);
+          listenAt(reinterpret_cast<sockaddr *>(&any4), sizeof(any4), socket);
     }
   }
   if (!status.isOk())
@@ -131,32 +185,37 @@ Status ddphook::listenOn(const std::string &address, int port,
   return Status::ok();
 }
 
-/// Waits until `events` are possible; false when the deadline passed.
-static bool waitFor(int socket, short events, const Deadline &deadline) {
+/// Waits until `events` are possible.
+static Status waitFor(int socket, short events, const Deadline &deadline,
+                      const Interrupt *interrupt) {
   for (;;) {
-    pollfd entry = {socket, events, 0};
-    int ready = ::poll(&entry, 1, deadline.remainingMs());
+    pollfd entries[2] = {{socket, events, 0},
+                         {interrupt ? interrupt->fd() : -1, POLLIN, 0}};
+    int ready = ::poll(entries, 2, deadline.remainingMs());
+    if (ready > 0 && entries[1].revents)
+      return error(DDPHOOK_ABORTED, "interrupted");
     if (ready > 0)
-      return true;
+      return Status::ok();
     if (deadline.expired())
-      return false;
+      return error(DDPHOOK_DEADLINE_EXCEEDED, "no answer in time");
   }
 }
 
-static Status connectTo(const addrinfo &address, const Deadline &deadline,
-                        FileDescriptor *result) {
-  FileDescriptor fd(::socket(address.ai_family,
+Status ddphook::connectTo(const sockaddr *address, socklen_t size,
+                          const Deadline &deadline, const Interrupt *interrupt,
+                          FileDescriptor *result) {
+  FileDescriptor fd(::socket(address->sa_family,
                              SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.isValid())
     return systemError(errno, "cannot open a socket");
-  if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
+  if (::connect(fd.get(), address, size) != 0) {
     if (errno != EINPROGRESS)
       return systemError(errno, "cannot connect");
-    if (!waitFor(fd.get(), POLLOUT, deadline))
-      return error(DDPHOOK_DEADLINE_EXCEEDED, "cannot connect: no answer");
+    DDPHOOK_RETURN_IF_ERROR(withContext(
+        waitFor(fd.get(), POLLOUT, deadline, interrupt), "cannot connect"));
     int failed = 0;
-    socklen_t size = sizeof(failed);
-    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failed, &size);
+    socklen_t length = sizeof(failed);
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failed, &length);
     if (failed != 0)
       return systemError(failed, "cannot connect");
   }
@@ -174,8 +233,9 @@ Status ddphook::connectOnce(const std::string &host, int port,
   DDPHOOK_RETURN_IF_ERROR(resolve(host, port, &list));
   Status status = error(DDPHOOK_IO_ERROR, "no address");
   for (addrinfo *address = list.get(); address; address = address->ai_next) {
-    status = connectTo(*address, deadline, socket);
-    if (status.isOk())
+    status = connectTo(address->ai_addr, address->ai_addrlen, deadline,
+                       /*interrupt=*/nullptr, socket);
+    if (status.isOk() || status.code() == DDPHOOK_RESOURCE_EXHAUSTED)
       return status;
   }
   return status;
@@ -193,7 +253,7 @@ void ddphook::setControlOptions(int socket) {
 }
 
 Status ddphook::sendAll(int socket, const void *data, size_t size,
-                        const Deadline &deadline) {
+                        const Deadline &deadline, const Interrupt *interrupt) {
   const char *next = static_cast<const char *>(data);
   while (size > 0) {
     ssize_t sent = ::send(socket, next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -204,14 +264,15 @@ Status ddphook::sendAll(int socket, const void *data, size_t size,
     }
     if (sent < 0 && errno != EAGAIN && errno != EINTR)
       return systemError(errno, "cannot send");
-    if (!waitFor(socket, POLLOUT, deadline))
-      return error(DDPHOOK_DEADLINE_EXCEEDED, "cannot send in time");
+    DDPHOOK_RETURN_IF_ERROR(withContext(
+        waitFor(socket, POLLOUT, deadline, interrupt), "cannot send"));
   }
   return Status::ok();
 }
 
 Status ddphook::receiveAll(int socket, void *data, size_t size,
-                           const Deadline &deadline) {
+                           const Deadline &deadline,
+                           const Interrupt *interrupt) {
   char *next = static_cast<char *>(data);
   while (size > 0) {
     ssize_t received = ::recv(socket, next, size, MSG_DONTWAIT);
@@ -224,8 +285,7 @@ Status ddphook::receiveAll(int socket, void *data, size_t size,
       return error(DDPHOOK_DATA_LOSS, "the connection was closed");
     if (errno != EAGAIN && errno != EINTR)
       return systemError(errno, "cannot receive");
-    if (!waitFor(socket, POLLIN, deadline))
-      return error(DDPHOOK_DEADLINE_EXCEEDED, "no answer in time");
+    DDPHOOK_RETURN_IF_ERROR(waitFor(socket, POLLIN, deadline, interrupt));
   }
   return Status::ok();
 }

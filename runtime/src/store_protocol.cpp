@@ -11,9 +11,6 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-/// The last byte is the protocol's version.
-static constexpr std::string_view magic = "ddphook\1";
-
 template <typename Integer>
 static void put(std::string &bytes, Integer value) {
   for (size_t i = 0; i < sizeof(Integer); ++i)
@@ -29,8 +26,12 @@ static Integer take(std::string_view bytes, size_t offset) {
   return value;
 }
 
+Credentials wire::storeCredentials(const std::string &secret) {
+  return {jobKey(secret), !secret.empty(), "ddphook store"};
+}
+
 std::string Hello::encode() const {
-  std::string bytes(magic);
+  std::string bytes;
   put(bytes, abiVersion);
   put(bytes, worldSize);
   put(bytes, rank);
@@ -40,13 +41,13 @@ std::string Hello::encode() const {
 }
 
 std::optional<Hello> Hello::decode(std::string_view bytes) {
-  if (bytes.size() != size || bytes.substr(0, magic.size()) != magic)
+  if (bytes.size() != size)
     return std::nullopt;
   Hello hello;
-  hello.abiVersion = take<uint32_t>(bytes, 8);
-  hello.worldSize = take<uint32_t>(bytes, 12);
-  hello.rank = take<uint32_t>(bytes, 16);
-  hello.runId = take<uint64_t>(bytes, 24);
+  hello.abiVersion = take<uint32_t>(bytes, 0);
+  hello.worldSize = take<uint32_t>(bytes, 4);
+  hello.rank = take<uint32_t>(bytes, 8);
+  hello.runId = take<uint64_t>(bytes, 16);
   return hello;
 }
 

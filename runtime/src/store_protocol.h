@@ -3,14 +3,16 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The messages between StoreServer and TcpStore. A connection begins with one
-// Hello from the client; after that both sides send frames. All numbers are
-// little-endian, so that machines of both kinds understand each other.
+// The messages between StoreServer and TcpStore. A connection begins with the
+// handshake of handshake.h, in which the client introduces itself by a Hello;
+// after that both sides send frames. All numbers are little-endian, so that
+// machines of both kinds understand each other.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_PROTOCOL_H
 #define DDPHOOK_RUNTIME_SRC_STORE_PROTOCOL_H
 
+#include "handshake.h"
 #include "status.h"
 
 #include <cstddef>
@@ -21,9 +23,16 @@
 
 namespace ddphook::wire {
 
-/// A client's first message.
+/// What both ends of the store's connections have in common.
+Credentials storeCredentials(const std::string &secret);
+
+/// Bytes of the token that comes with Welcome: ranks of this run of the job have
+/// it, ranks of others with the same secret do not.
+inline constexpr size_t tokenSize = 32;
+
+/// Who a client is.
 struct Hello {
-  static constexpr size_t size = 32;
+  static constexpr size_t size = 24;
 
   uint32_t abiVersion = 0;
   uint32_t worldSize = 0;
@@ -31,7 +40,7 @@ struct Hello {
   uint64_t runId = 0; // a hash
 
   std::string encode() const;
-  /// Nothing when `bytes` are not a Hello of this protocol version.
+  /// Nothing when `bytes` have another size.
   static std::optional<Hello> decode(std::string_view bytes);
 };
 
@@ -46,7 +55,7 @@ enum class Kind : uint8_t {
   Abort = 7, // value: a failure; this rank gives up
   Leave = 8, // this rank ends well; no answer
   // From server to client.
-  Welcome = 32,
+  Welcome = 32, // value: the token
   Reject = 33, // value: a failure; id 1: trying again may help
   Value = 34,
   Missing = 35, // answer to TryGet

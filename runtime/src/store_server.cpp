@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "store_server.h"
 
+#include "admission.h"
 #include "ddphook/runtime/compiled.h"
 #include "store_protocol.h"
 #include "threads.h"
@@ -35,8 +36,6 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-/// How long a stranger may hold a connection without a valid Hello.
-static constexpr double helloSeconds = 10;
 /// How long a rejected client is given to read why.
 static constexpr double farewellSeconds = 2;
 
@@ -47,10 +46,9 @@ using Bytes = std::shared_ptr<const std::string>;
 
 struct Connection {
   FileDescriptor socket;
-  std::string peer;
-  /// -1 until a valid Hello came.
+  /// -1 when it was rejected; `patience` is then its time to read why.
   int rank = -1;
-  Deadline patience = Deadline::after(helloSeconds);
+  Deadline patience = Deadline::after(0);
   bool isRejected = false;
   bool hasLeft = false;
   /// Set when it is over; the loop then removes it.
@@ -69,9 +67,14 @@ struct Waiter {
 
 class StoreServer::Loop {
 public:
-  Loop(const Options &options, FileDescriptor listening, FileDescriptor wake)
+  Loop(const Options &options, FileDescriptor listening, FileDescriptor wake,
+       std::string token)
       : options(options), runId(hashRunId(options.runId)),
-        listening(std::move(listening)), wake(std::move(wake)) {}
+        token(std::move(token)), wake(std::move(wake)),
+        admission(std::make_unique<Admission>(
+            Admission::Options{storeCredentials(options.secret), Hello::size,
+                               static_cast<size_t>(options.worldSize)},
+            std::move(listening))) {}
 
   void run();
 
@@ -92,7 +95,7 @@ public:
   std::thread thread;
 
 private:
-  void acceptAll();
+  void admit(const pollfd *entries);
   void readFrom(Connection &connection);
   void writeTo(Connection &connection);
   void parseInput(Connection &connection);
@@ -103,6 +106,10 @@ private:
   void onEnd(Connection &connection, const std::string &reason);
   void removeClosed();
 
+  /// All ranks have joined, though some may be gone again.
+  bool isComplete() const {
+    return static_cast<int>(joined.size()) == options.worldSize;
+  }
   void setValue(const std::string &key, std::string value);
   void handleGet(Connection &connection, uint32_t id, const std::string &key);
   void handleAdd(Connection &connection, uint32_t id, const std::string &key,
@@ -122,8 +129,10 @@ private:
 
   const Options options;
   const uint64_t runId;
-  FileDescriptor listening;
+  /// What only ranks that were welcomed know.
+  const std::string token;
   FileDescriptor wake;
+  std::unique_ptr<Admission> admission;
   std::atomic<bool> stopNow{false};
   std::atomic<bool> stopWhenAllLeft{false};
   std::atomic<bool> ended{false};
@@ -148,20 +157,22 @@ void StoreServer::Loop::run() {
   std::vector<pollfd> entries;
   while (!stopNow) {
     bool allLeft = static_cast<int>(gone.size()) == options.worldSize;
-    bool nobodyLeft = connections.empty();
+    // Ranks that are still to join a job that failed shall hear of it.
+    bool nobodyLeft = connections.empty() && failure.isOk();
     if (stopWhenAllLeft && (allLeft || nobodyLeft))
       break;
     entries.clear();
     entries.push_back({wake.get(), POLLIN, 0});
-    entries.push_back({listening.get(), POLLIN, 0});
-    bool hasStrangers = false;
+    bool hasRejected = false;
     for (Connection &connection : connections) {
       short events = connection.output.empty() ? POLLIN : POLLIN | POLLOUT;
       entries.push_back({connection.socket.get(), events, 0});
-      hasStrangers |= connection.rank < 0;
+      hasRejected |= connection.isRejected;
     }
-    if (::poll(entries.data(), entries.size(), hasStrangers ? 100 : -1) < 0 &&
-        errno != EINTR)
+    size_t firstStranger = entries.size();
+    admission->watch(&entries);
+    int patience = hasRejected ? 100 : admission->patienceMs();
+    if (::poll(entries.data(), entries.size(), patience) < 0 && errno != EINTR)
       break;
     if (entries[0].revents) {
       uint64_t count;
@@ -169,45 +180,51 @@ void StoreServer::Loop::run() {
         // Somebody else's wake-up was read already.
       }
     }
-    size_t index = 2;
+    size_t index = 1;
     // What is handled here may write to other connections, but never adds or
     // removes one.
     for (Connection &connection : connections) {
       short events = entries[index++].revents;
       if (events & (POLLIN | POLLHUP | POLLERR))
         readFrom(connection);
-      if (connection.rank < 0 && connection.patience.expired())
+      if (connection.isRejected && connection.patience.expired())
         connection.isClosed = true;
     }
+    admit(entries.data() + firstStranger);
     for (Connection &connection : connections)
       writeTo(connection);
     removeClosed();
-    if (entries[1].revents)
-      acceptAll();
   }
   for (Connection &connection : connections)
     writeTo(connection);
   connections.clear();
-  listening.reset();
+  admission.reset();
   ended = true;
 }
 
-void StoreServer::Loop::acceptAll() {
-  for (;;) {
-    FileDescriptor socket(::accept4(listening.get(), nullptr, nullptr,
-                                    SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.isValid()) {
-      // Out of descriptors: the client stays in the queue and retries; do not
-      // spin on it.
-      if (errno == EMFILE || errno == ENFILE)
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      return;
-    }
-    setControlOptions(socket.get());
+/// Lets those in that have the job's secret.
+void StoreServer::Loop::admit(const pollfd *entries) {
+  std::vector<Admission::Guest> guests;
+  size_t refusals = admission->refusals();
+  Status status = admission->handle(entries, &guests);
+  if (admission->refusals() != refusals)
+    setValue(refusedKey(), std::to_string(admission->refusals()) +
+                               ", the last one from " +
+                               admission->lastRefused());
+  for (Admission::Guest &guest : guests) {
     connections.emplace_back();
-    connections.back().peer = peerNameOf(socket.get());
-    connections.back().socket = std::move(socket);
+    connections.back().socket = std::move(guest.socket);
+    std::optional<Hello> hello = Hello::decode(guest.introduction);
+    if (hello)
+      handleHello(connections.back(), *hello);
+    else
+      connections.back().isClosed = true;
   }
+  if (status.isOk() || isComplete())
+    return;
+  // A job that is still gathering would only wait for its deadline.
+  failJob(/*culprit=*/-1,
+          withContext(status, "rank 0 cannot let all ranks join"));
 }
 
 void StoreServer::Loop::readFrom(Connection &connection) {
@@ -242,18 +259,6 @@ void StoreServer::Loop::parseInput(Connection &connection) {
   while (!connection.isClosed && !connection.isRejected &&
          !connection.hasLeft) {
     std::string_view rest = input.substr(used);
-    if (connection.rank < 0) {
-      if (rest.size() < Hello::size)
-        break;
-      std::optional<Hello> hello = Hello::decode(rest.substr(0, Hello::size));
-      used += Hello::size;
-      if (!hello) {
-        connection.isClosed = true; // Not one of ours.
-        break;
-      }
-      handleHello(connection, *hello);
-      continue;
-    }
     if (rest.size() < Frame::headerSize)
       break;
     std::optional<Frame> frame = Frame::decodeHeader(rest);
@@ -303,7 +308,7 @@ void StoreServer::Loop::handleHello(Connection &connection,
   if (!status.isOk()) {
     reject(connection, /*mayRetry=*/false, status);
     // A job that is still gathering would only wait for its deadline.
-    if (static_cast<int>(joined.size()) < options.worldSize)
+    if (!isComplete())
       failJob(/*culprit=*/-1, status);
     return;
   }
@@ -314,11 +319,11 @@ void StoreServer::Loop::handleHello(Connection &connection,
     std::lock_guard<std::mutex> lock(outwardMutex);
     outward = address;
   }
-  send(connection, Kind::Welcome, 0);
+  send(connection, Kind::Welcome, 0, token);
   if (!failure.isOk())
     send(connection, Kind::Failure, 0, encodeStatus(failure));
   setValue(joinedKey(rank), "");
-  if (static_cast<int>(joined.size()) == options.worldSize)
+  if (isComplete())
     setValue(allJoinedKey(), "");
 }
 
@@ -507,6 +512,8 @@ std::string StoreServer::joinedKey(int rank) {
 
 const char *StoreServer::allJoinedKey() { return "joined/all"; }
 
+const char *StoreServer::refusedKey() { return "joined/refused"; }
+
 uint64_t ddphook::hashRunId(const std::string &runId) {
   return XXH3_64bits(runId.data(), runId.size());
 }
@@ -520,8 +527,10 @@ Status StoreServer::start(const Options &options,
   FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.isValid())
     return systemError(errno, "cannot make an eventfd");
-  server->loop =
-      std::make_unique<Loop>(options, std::move(listening), std::move(wake));
+  std::string token;
+  DDPHOOK_RETURN_IF_ERROR(drawSecret(tokenSize, &token));
+  server->loop = std::make_unique<Loop>(options, std::move(listening),
+                                        std::move(wake), std::move(token));
   server->loop->thread = startThread(
       "ddphook-store", [loop = server->loop.get()] { loop->run(); });
   *result = std::move(server);

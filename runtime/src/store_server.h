@@ -5,7 +5,8 @@
 //
 // One thread that serves the job's key-value store over TCP and watches the
 // ranks: a connection that closes without a farewell is a lost rank, and all
-// others hear of it at once. It never trusts what it receives.
+// others hear of it at once. Only who has the job's secret is heard at all
+// (admission.h), and even then it never trusts what it receives.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_SERVER_H
@@ -29,12 +30,17 @@ public:
     int port = 0;
     int worldSize = 1;
     std::string runId;
+    /// Empty: everybody is let in.
+    std::string secret;
   };
 
   /// The key that exists as soon as `rank` is connected, and the one that
   /// exists as soon as all are.
   static std::string joinedKey(int rank);
   static const char *allJoinedKey();
+  /// The key that exists as soon as somebody without the job's secret was
+  /// turned away; its value says how often, and who was the last.
+  static const char *refusedKey();
 
   /// Listens, and starts the thread.
   static Status start(const Options &options,

@@ -27,6 +27,9 @@ using namespace ddphook::wire;
 static constexpr double lookSeconds = 0.5;
 /// How long a broken connection is given to tell why it broke.
 static constexpr double newsSeconds = 0.1;
+/// How long a rank that is refused tries again: the job before, which has
+/// another secret or run id, may still be closing.
+static constexpr double refusalSeconds = 10;
 /// How many absent ranks a message names before it only counts them.
 static constexpr size_t maxNamedRanks = 8;
 
@@ -38,52 +41,72 @@ struct TcpStore::Request {
   std::string value;
 };
 
+/// Receives the answer to the Hello; `token` is what comes with a welcome.
+static Status receiveWelcome(int socket, const Deadline &deadline,
+                             bool *isFinal, std::string *token) {
+  char header[Frame::headerSize];
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket, header, sizeof(header), deadline));
+  std::optional<Frame> frame =
+      Frame::decodeHeader(std::string_view(header, sizeof(header)));
+  if (!frame || frame->keySize != 0)
+    return error(DDPHOOK_IO_ERROR, "it sent malformed data");
+  std::string value(frame->valueSize, '\0');
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket, value.data(), value.size(), deadline));
+  if (frame->kind == Kind::Reject) {
+    *isFinal = frame->id == 0;
+    return decodeStatus(value);
+  }
+  if (frame->kind != Kind::Welcome || value.size() != tokenSize)
+    return error(DDPHOOK_IO_ERROR, "it sent malformed data");
+  *token = value;
+  return Status::ok();
+}
+
 /// One attempt to connect and be welcomed. `isFinal` is set when another one
 /// cannot end differently.
 static Status tryToJoin(const TcpStore::Options &options,
                         const Deadline &deadline, FileDescriptor *socket,
-                        bool *isFinal) {
-  *isFinal = false;
-  DDPHOOK_RETURN_IF_ERROR(
-      connectOnce(options.host, options.port, deadline, socket));
+                        std::string *session, bool *isFinal) {
+  Status connected =
+      connectOnce(options.host, options.port, deadline, socket);
+  // Without descriptors or memory this process cannot join anything.
+  *isFinal = connected.code() == DDPHOOK_RESOURCE_EXHAUSTED;
+  DDPHOOK_RETURN_IF_ERROR(connected);
   setControlOptions(socket->get());
   Hello hello;
   hello.abiVersion = DDPHOOK_ABI_VERSION;
   hello.worldSize = static_cast<uint32_t>(options.worldSize);
   hello.rank = static_cast<uint32_t>(options.rank);
   hello.runId = hashRunId(options.runId);
-  std::string bytes = hello.encode();
+  Credentials credentials = storeCredentials(options.secret);
+  Status proved =
+      proveOn(socket->get(), credentials, hello.encode(), deadline);
+  if (proved.code() == DDPHOOK_BAD_ENVIRONMENT)
+    return proved;
   DDPHOOK_RETURN_IF_ERROR(
-      sendAll(socket->get(), bytes.data(), bytes.size(), deadline));
-  char header[Frame::headerSize];
+      withContext(proved, "it did not answer as a ddphook store"));
+  std::string token;
   DDPHOOK_RETURN_IF_ERROR(
-      withContext(receiveAll(socket->get(), header, sizeof(header), deadline),
-                  "it did not answer as a ddphook store"));
-  std::optional<Frame> frame =
-      Frame::decodeHeader(std::string_view(header, sizeof(header)));
-  bool isStore =
-      frame && (frame->kind == Kind::Welcome || frame->kind == Kind::Reject);
-  if (!isStore)
-    return error(DDPHOOK_IO_ERROR, "it is not a ddphook store");
-  if (frame->kind == Kind::Welcome)
-    return Status::ok();
-  std::string reason(frame->bodySize(), '\0');
-  DDPHOOK_RETURN_IF_ERROR(
-      receiveAll(socket->get(), reason.data(), reason.size(), deadline));
-  *isFinal = frame->id == 0;
-  return decodeStatus(std::string_view(reason).substr(frame->keySize));
+      receiveWelcome(socket->get(), deadline, isFinal, &token));
+  *session = deriveKey(credentials.key, token);
+  return Status::ok();
 }
 
 Status TcpStore::connect(const Options &options, const Deadline &deadline,
                          std::unique_ptr<TcpStore> *store) {
   double pause = 0.01;
   Status cause;
+  Deadline refusalsEnd = Deadline::after(refusalSeconds);
   for (;;) {
     FileDescriptor socket;
     bool isFinal = false;
-    Status status = tryToJoin(options, deadline, &socket, &isFinal);
+    std::string session;
+    Status status = tryToJoin(options, deadline, &socket, &session, &isFinal);
     if (status.isOk()) {
-      store->reset(new TcpStore(options, std::move(socket)));
+      store->reset(
+          new TcpStore(options, std::move(socket), std::move(session)));
       return status;
     }
     if (isFinal)
@@ -91,6 +114,12 @@ Status TcpStore::connect(const Options &options, const Deadline &deadline,
     // An attempt that the deadline cut short tells less than those before.
     if (cause.isOk() || status.code() != DDPHOOK_DEADLINE_EXCEEDED)
       cause = status;
+    bool isRefused = status.code() == DDPHOOK_BAD_ENVIRONMENT;
+    if (isRefused && (refusalsEnd.expired() || deadline.remaining() <= pause))
+      return error(DDPHOOK_BAD_ENVIRONMENT,
+                   "rank %d may not join rank 0 at %s:%d: %s", options.rank,
+                   options.host.c_str(), options.port,
+                   cause.message().c_str());
     if (deadline.remaining() <= pause)
       return error(DDPHOOK_DEADLINE_EXCEEDED,
                    "rank %d could not join rank 0 at %s:%d within %g s: %s",
@@ -101,8 +130,10 @@ Status TcpStore::connect(const Options &options, const Deadline &deadline,
   }
 }
 
-TcpStore::TcpStore(const Options &options, FileDescriptor connected)
-    : options(options), socket(std::move(connected)) {
+TcpStore::TcpStore(const Options &options, FileDescriptor connected,
+                   std::string session)
+    : options(options), session(std::move(session)),
+      socket(std::move(connected)) {
   receiver = startThread("ddphook-control", [this] { receive(); });
 }
 
@@ -237,6 +268,9 @@ Status TcpStore::waitForAll(const Deadline &deadline) {
   }
   if (absent > maxNamedRanks)
     names += ", …";
+  std::string refused;
+  if (get(StoreServer::refusedKey(), Deadline::after(0), &refused).isOk())
+    names += "; connections that lacked the job's secret: " + refused;
   return error(DDPHOOK_DEADLINE_EXCEEDED,
                "%zu of %d ranks did not join within %g s: rank %s", absent,
                options.worldSize, options.timeoutSeconds, names.c_str());

@@ -28,6 +28,8 @@ public:
     int rank = 0;
     int worldSize = 1;
     std::string runId;
+    /// The job's; may be empty.
+    std::string secret;
     /// Bounds connecting, and every send to a server that does not read.
     double timeoutSeconds = 300;
   };
@@ -64,13 +66,17 @@ public:
   /// Says farewell: this rank ends well. Nothing may be called after it.
   void leave();
 
+  /// 32 bytes that only ranks of this run of the job know, for proofs between
+  /// them beside the store.
+  const std::string &sessionKey() const { return session; }
+
   /// Address by which other machines reach this one.
   std::string localAddress() const { return localAddressOf(socket.get()); }
 
 private:
   struct Request;
 
-  TcpStore(const Options &options, FileDescriptor socket);
+  TcpStore(const Options &options, FileDescriptor socket, std::string session);
   Status send(const std::string &frame);
   Status request(uint32_t id, const std::string &frame,
                  const Deadline &deadline, Request *request);
@@ -80,6 +86,7 @@ private:
   void fail(const Status &status);
 
   const Options options;
+  const std::string session;
   FileDescriptor socket;
   std::thread receiver;
 

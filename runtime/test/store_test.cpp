@@ -377,7 +377,7 @@ TEST(StoreServer, SurvivesGarbage) {
       byte = static_cast<char>(random());
     // Sometimes with a good beginning.
     if (round % 3 == 1)
-      bytes.replace(0, std::min<size_t>(bytes.size(), 8), "ddphook\1");
+      bytes.replace(0, std::min<size_t>(bytes.size(), 8), "ddphook\2");
     sendAll(socket.get(), bytes.data(), bytes.size(), deadline).ignore();
   }
   // A connection that never speaks stays open meanwhile.
@@ -401,7 +401,10 @@ TEST(StoreServer, SurvivesGarbageFromARank) {
     hello.worldSize = 2;
     hello.rank = 1;
     hello.runId = hashRunId("");
-    std::string bytes = hello.encode();
+    ASSERT_EQ(show(proveOn(socket.get(), wire::storeCredentials(""),
+                           hello.encode(), Deadline::after(20))),
+              "OK");
+    std::string bytes;
     // Frames with one byte changed, then noise of an impossible kind.
     for (int i = 0; i < 5; ++i) {
       std::string frame = wire::encodeFrame(
@@ -452,7 +455,7 @@ TEST(TcpStore, ConnectsOnlyToAStore) {
     EXPECT_LT(secondsSince(begin), 5);
     expectContains(show(status), "DEADLINE_EXCEEDED: rank 0 could not join");
     expectContains(show(status), answers
-                                     ? "it is not a ddphook store"
+                                     ? "it does not speak ddphook's protocol"
                                      : "it did not answer as a ddphook store");
     isOver = true;
     service.join();
@@ -500,8 +503,8 @@ TEST(Protocol, RoundTrips) {
   EXPECT_EQ(decoded->worldSize, hello.worldSize);
   EXPECT_EQ(decoded->rank, hello.rank);
   EXPECT_EQ(decoded->runId, hello.runId);
-  bytes[7] = 2; // Another version of the protocol.
-  EXPECT_FALSE(wire::Hello::decode(bytes));
+  EXPECT_FALSE(wire::Hello::decode(bytes + "x"));
+  EXPECT_FALSE(wire::Hello::decode(""));
 
   std::string frame =
       wire::encodeFrame(wire::Kind::Set, 0x81828384, "key", "value");

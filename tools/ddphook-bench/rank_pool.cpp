@@ -109,7 +109,8 @@ public:
     DDPHOOK_RETURN_IF_ERROR(ShmGroup::create(*store, "bench-shm", rank, size,
                                              kTimeoutSeconds, &shm));
     DDPHOOK_RETURN_IF_ERROR(GlooDevice::create("127.0.0.1", &device));
-    return GlooGroup::create(*device, *store, "bench-gloo", rank, size,
+    return GlooGroup::create(*device, *store, "bench-gloo",
+                             /*proofKey=*/"", rank, size,
                              kTimeoutSeconds, &gloo);
   }
 

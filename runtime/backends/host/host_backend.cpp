@@ -35,11 +35,12 @@ struct ddphook_device {
   double timeoutSeconds = 300;
   std::string localAddress;
 
-  /// Guards the set against abort(), which comes from other threads.
+  /// Guards what follows against abort(), which comes from other threads.
   std::mutex mutex;
   std::set<ddphook_communicator *> communicators;
-
   std::unique_ptr<GlooDevice> gloo;
+  bool isAborted = false;
+
   CommThread commThread{[this] { closeAll(); }};
 
   void closeAll() {
@@ -120,9 +121,15 @@ createCommunicatorImpl(ddphook_device_t *device,
                        ddphook_communicator_t **communicator) {
   auto result = std::make_unique<ddphook_communicator>();
   auto makeDevice = [device](GlooDevice **gloo) {
-    if (!device->gloo)
-      DDPHOOK_RETURN_IF_ERROR(
-          GlooDevice::create(device->localAddress, &device->gloo));
+    // Only this thread ever sets it.
+    if (!device->gloo) {
+      std::unique_ptr<GlooDevice> made;
+      DDPHOOK_RETURN_IF_ERROR(GlooDevice::create(device->localAddress, &made));
+      std::lock_guard<std::mutex> lock(device->mutex);
+      if (device->isAborted)
+        made->abort();
+      device->gloo = std::move(made);
+    }
     *gloo = device->gloo.get();
     return Status::ok();
   };
@@ -311,6 +318,9 @@ static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
     // The reason first: a call that then ends shall not be taken for the cause.
     device->commThread.abort(Status(status, message));
     std::lock_guard<std::mutex> lock(device->mutex);
+    device->isAborted = true;
+    if (device->gloo)
+      device->gloo->abort();
     for (ddphook_communicator *communicator : device->communicators)
       communicator->impl->abort();
     return Status::ok();

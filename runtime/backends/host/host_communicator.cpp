@@ -55,9 +55,11 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
     } else {
       GlooDevice *device = nullptr;
       DDPHOOK_RETURN_IF_ERROR(makeDevice(&device));
-      DDPHOOK_RETURN_IF_ERROR(GlooGroup::create(*device, store, config.key,
-                                                config.rank, config.size,
-                                                timeoutSeconds, &result->gloo));
+      std::string proofKey(reinterpret_cast<const char *>(config.proof_key),
+                           config.proof_key_size);
+      DDPHOOK_RETURN_IF_ERROR(GlooGroup::create(
+          *device, store, config.key, proofKey, config.rank, config.size,
+          timeoutSeconds, &result->gloo));
       result->gloo->reserve(static_cast<int64_t>(config.max_wire_bytes));
     }
   }

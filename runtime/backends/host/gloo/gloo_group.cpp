@@ -3,38 +3,47 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The only file that calls Gloo; its exceptions become statuses here.
+// The only file that runs Gloo's algorithms; exceptions become statuses here.
 //
 //===----------------------------------------------------------------------===//
 #include "gloo_group.h"
 
-#include "gloo_context.h"
-#include "gloo_store.h"
+#include "gloo_transport.h"
 #include "kernels.h"
-#include "threads.h"
+#include "peer_mesh.h"
 
 #include <gloo/allreduce.h>
-#include <gloo/common/error.h>
-#include <gloo/transport/tcp/device.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
 
 using namespace ddphook;
 using namespace ddphook::host;
 
 class GlooDevice::Impl {
 public:
-  std::shared_ptr<::gloo::transport::Device> device;
+  /// Where groups listen.
+  sockaddr_storage address = {};
+  socklen_t addressSize = 0;
+  Interrupt interrupt;
 };
 
 class GlooGroup::Impl {
 public:
   Status ring(const AllReduceDesc &desc, const void *in, void *out);
 
+  GlooDevice::Impl *device = nullptr;
+  std::shared_ptr<GlooTransport> transport;
   std::shared_ptr<GlooContext> context;
   int size = 0;
   double timeoutSeconds = 0;
+  /// All-reduces so far.
+  uint32_t operations = 0;
   /// The bucket in its wire type.
   std::unique_ptr<char[]> wire;
   int64_t wireCapacity = 0;
@@ -42,32 +51,18 @@ public:
 };
 
 static std::chrono::milliseconds toMilliseconds(double seconds) {
-  // Gloo takes 0 for "wait forever".
   double ms = std::min(std::max(seconds * 1e3, 1.0), 1e12);
   return std::chrono::milliseconds(static_cast<int64_t>(ms));
 }
 
 /// Runs `function`, which calls Gloo.
 template <typename Function>
-static Status translateExceptions(const char *what, double timeoutSeconds,
-                                  Function &&function) {
-  NoPipeSignal guard;
+static Status translateExceptions(const char *what, Function &&function) {
   try {
     function();
     return Status::ok();
-  } catch (const StoreFailure &failure) {
+  } catch (const TransportFailure &failure) {
     return withContext(failure.status, what);
-  } catch (const GlooAborted &) {
-    return error(DDPHOOK_ABORTED, "%s: the group was aborted on this rank",
-                 what);
-  } catch (const ::gloo::IoException &exception) {
-    // Gloo has one exception for both; only its text tells them apart.
-    const char *text = exception.what();
-    if (std::strstr(text, "imed out") || std::strstr(text, "timeout"))
-      return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "%s: a peer did not answer within %g s", what,
-                   timeoutSeconds);
-    return error(DDPHOOK_PEER_LOST, "%s: a peer closed its connection", what);
   } catch (const std::bad_alloc &) {
     return error(DDPHOOK_RESOURCE_EXHAUSTED, "%s: out of memory", what);
   } catch (const std::exception &exception) {
@@ -75,47 +70,94 @@ static Status translateExceptions(const char *what, double timeoutSeconds,
   }
 }
 
+/// The first address of a network interface; its size, or 0.
+static Status findInterface(const char *name, sockaddr_storage *address,
+                            socklen_t *size) {
+  ifaddrs *list = nullptr;
+  if (::getifaddrs(&list) != 0)
+    return systemError(errno, "cannot list network interfaces");
+  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  for (ifaddrs *entry = list; entry; entry = entry->ifa_next) {
+    if (!entry->ifa_addr || std::strcmp(entry->ifa_name, name) != 0)
+      continue;
+    int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6)
+      continue;
+    *size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(address, entry->ifa_addr, *size);
+    return Status::ok();
+  }
+  return error(DDPHOOK_BAD_ENVIRONMENT,
+               "expected DDPHOOK_SOCKET_IFNAME to name a network interface "
+               "with an address, but got '%s'",
+               name);
+}
+
+static Status parseAddress(const std::string &text, sockaddr_storage *address,
+                           socklen_t *size) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo *list = nullptr;
+  if (::getaddrinfo(text.c_str(), nullptr, &hints, &list) != 0)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a numeric address of this machine, but got '%s'",
+                 text.c_str());
+  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
+  *size = list->ai_addrlen;
+  std::memcpy(address, list->ai_addr, *size);
+  return Status::ok();
+}
+
 Status GlooDevice::create(const std::string &address,
                           std::unique_ptr<GlooDevice> *result) {
   auto impl = std::make_unique<Impl>();
-  ::gloo::transport::tcp::attr attributes;
   const char *interface = std::getenv("DDPHOOK_SOCKET_IFNAME");
   if (interface && *interface)
-    attributes.iface = interface;
+    DDPHOOK_RETURN_IF_ERROR(
+        findInterface(interface, &impl->address, &impl->addressSize));
   else
-    attributes.hostname = address;
-  Status status = translateExceptions("cannot open a TCP device", 0, [&] {
-    BlockedSignals blocked;
-    impl->device = ::gloo::transport::tcp::CreateDevice(attributes);
-  });
-  DDPHOOK_RETURN_IF_ERROR(status);
+    DDPHOOK_RETURN_IF_ERROR(
+        parseAddress(address, &impl->address, &impl->addressSize));
+  DDPHOOK_RETURN_IF_ERROR(Interrupt::create(&impl->interrupt));
   result->reset(new GlooDevice(std::move(impl)));
-  return status;
+  return Status::ok();
 }
+
+void GlooDevice::abort() { impl->interrupt.raise(); }
 
 GlooDevice::GlooDevice(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
 GlooDevice::~GlooDevice() = default;
 
 GlooGroup::GlooGroup(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-GlooGroup::~GlooGroup() {
-  NoPipeSignal guard;
-  impl.reset();
-}
+GlooGroup::~GlooGroup() = default;
 
 Status GlooGroup::create(GlooDevice &device, Store &store,
-                         const std::string &key, int rank, int size,
-                         double timeoutSeconds,
+                         const std::string &key, const std::string &proofKey,
+                         int rank, int size, double timeoutSeconds,
                          std::unique_ptr<GlooGroup> *group) {
+  const char *what = "connecting the ranks over TCP";
+  PeerMeshOptions mesh;
+  mesh.rank = rank;
+  mesh.size = size;
+  mesh.address = device.impl->address;
+  mesh.addressSize = device.impl->addressSize;
+  mesh.key = key;
+  mesh.proofKey = proofKey;
+  mesh.timeoutSeconds = timeoutSeconds;
+  mesh.interrupt = &device.impl->interrupt;
+  std::vector<FileDescriptor> sockets;
+  DDPHOOK_RETURN_IF_ERROR(
+      withContext(connectPeers(mesh, store, &sockets), what));
   auto impl = std::make_unique<Impl>();
+  impl->device = device.impl.get();
   impl->size = size;
   impl->timeoutSeconds = timeoutSeconds;
-  DDPHOOK_RETURN_IF_ERROR(
-      translateExceptions("connecting the ranks over TCP", timeoutSeconds, [&] {
-        GlooStore rendezvous(store, key + "/", Deadline::after(timeoutSeconds));
-        impl->context = std::make_shared<GlooContext>(rank, size);
-        impl->context->setTimeout(toMilliseconds(timeoutSeconds));
-        impl->context->connect(rendezvous, device.impl->device);
-      }));
+  DDPHOOK_RETURN_IF_ERROR(translateExceptions(what, [&] {
+    impl->transport = std::make_shared<GlooTransport>(
+        rank, std::move(sockets), device.impl->interrupt, timeoutSeconds);
+    impl->context = std::make_shared<GlooContext>(impl->transport);
+  }));
   group->reset(new GlooGroup(std::move(impl)));
   return Status::ok();
 }
@@ -132,7 +174,7 @@ void GlooGroup::reserve(int64_t wireBytes) {
 /// order of additions, depend on the array's size.
 Status GlooGroup::Impl::ring(const AllReduceDesc &desc, const void *in,
                              void *out) {
-  return translateExceptions("all-reduce over TCP", timeoutSeconds, [&] {
+  return translateExceptions("all-reduce over TCP", [&] {
     ::gloo::AllreduceOptions options(context);
     size_t count = static_cast<size_t>(desc.count);
     // Gloo only wants to know the elements' size.
@@ -157,6 +199,7 @@ Status GlooGroup::Impl::ring(const AllReduceDesc &desc, const void *in,
     }
     options.setAlgorithm(::gloo::AllreduceOptions::Algorithm::RING);
     options.setTimeout(toMilliseconds(timeoutSeconds));
+    options.setTag(operations++);
     options.setReduceFunction(
         [type](void *sum, const void *a, const void *b, size_t n) {
           addArrays(sum, a, b, type, static_cast<int64_t>(n));
@@ -191,12 +234,10 @@ Status GlooGroup::allReduce(const AllReduceDesc &desc, const void *in,
   return status;
 }
 
-void GlooGroup::abort() { impl->context->abort(); }
+void GlooGroup::abort() { impl->device->interrupt.raise(); }
 
 void GlooGroup::close() {
   if (impl->failure.isOk())
     impl->failure = error(DDPHOOK_ABORTED, "the group was closed");
-  translateExceptions("closing connections", 0, [&] {
-    impl->context->closeConnections();
-  }).ignore();
+  impl->transport->close();
 }

@@ -20,7 +20,7 @@
 
 namespace ddphook::host {
 
-/// The event thread and the network address that a process's groups share.
+/// The network address at which a process's groups meet others.
 class GlooDevice {
 public:
   /// `address` is the numeric address by which others reach this machine. An
@@ -28,6 +28,10 @@ public:
   static Status create(const std::string &address,
                        std::unique_ptr<GlooDevice> *device);
   ~GlooDevice();
+
+  /// Makes calls of its groups that are under way fail soon, creating one
+  /// included, and every later call that has to wait. Any thread.
+  void abort();
 
 private:
   friend class GlooGroup;
@@ -38,12 +42,13 @@ private:
 
 class GlooGroup {
 public:
-  /// Meets the `size` ranks that use the same `key` of the same store.
-  /// Collective; ends within `timeoutSeconds`, which also bounds every later
-  /// call. `key` must not have been used before in this store. The device must
-  /// outlive the group.
+  /// Meets the `size` ranks that use the same `key` of the same store, and lets
+  /// in nobody who has not the same `proofKey`. Collective; ends within
+  /// `timeoutSeconds`, which also bounds every later call. `key` must not have
+  /// been used before in this store. The device must outlive the group.
   static Status create(GlooDevice &device, Store &store, const std::string &key,
-                       int rank, int size, double timeoutSeconds,
+                       const std::string &proofKey, int rank, int size,
+                       double timeoutSeconds,
                        std::unique_ptr<GlooGroup> *group);
   ~GlooGroup();
 
@@ -52,12 +57,12 @@ public:
   void reserve(int64_t wireBytes);
 
   /// Collective; all ranks pass the same description: the plan's comparison
-  /// sees to that, since Gloo itself ends the process when they do not. `in`
-  /// may equal `out`, else they must not overlap. After a failure every later
-  /// call fails at once.
+  /// sees to that, since not every difference shows on the wire. `in` may equal
+  /// `out`, else they must not overlap. After a failure every later call fails
+  /// at once.
   Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
 
-  /// Makes a call that is under way fail soon, and every later one. Any thread.
+  /// GlooDevice::abort().
   void abort();
 
   /// Closes all connections: peers that wait for this rank fail. Never while a

@@ -8,13 +8,14 @@
 //===----------------------------------------------------------------------===//
 #include "shm_segment.h"
 
+#include "machine.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
-#include <fstream>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -25,13 +26,14 @@ using namespace ddphook::host;
 
 /// Tells machines and PID namespaces apart: processes that agree on it see each
 /// other under the same process numbers.
-static std::string processSpace() {
+static Status findProcessSpace(std::string *result) {
   std::string bootId;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> bootId;
+  DDPHOOK_RETURN_IF_ERROR(readBootId(&bootId));
   char space[64] = {};
   if (readlink("/proc/self/ns/pid", space, sizeof(space) - 1) < 0)
     space[0] = '\0';
-  return bootId + "/" + space;
+  *result = bootId + "/" + space;
+  return Status::ok();
 }
 
 /// The limit on file sizes is a resource like the others.
@@ -101,10 +103,12 @@ Status ShmSegment::create(int size, std::string *address) {
   if (getrandom(nonce, sizeof(nonce), 0) != sizeof(nonce))
     return systemError(errno, "cannot get random bytes");
   std::memcpy(header().nonce, nonce, sizeof(nonce));
+  std::string space;
+  DDPHOOK_RETURN_IF_ERROR(findProcessSpace(&space));
   char text[128];
   std::snprintf(text, sizeof(text), "%ld %d %" PRIx64 " %" PRIx64 " ",
                 static_cast<long>(getpid()), file, nonce[0], nonce[1]);
-  *address = text + processSpace();
+  *address = text + space;
   return Status::ok();
 }
 
@@ -118,7 +122,9 @@ Status ShmSegment::open(int size, const std::string &address) {
     return error(DDPHOOK_INTERNAL,
                  "expected the address of a segment, but got '%s'",
                  address.c_str());
-  if (address.substr(static_cast<size_t>(parsed)) != processSpace())
+  std::string space;
+  DDPHOOK_RETURN_IF_ERROR(findProcessSpace(&space));
+  if (address.substr(static_cast<size_t>(parsed)) != space)
     return error(DDPHOOK_UNSUPPORTED,
                  "shared memory needs all ranks on one machine and in one PID "
                  "namespace");

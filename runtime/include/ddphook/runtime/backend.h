@@ -107,6 +107,11 @@ typedef struct ddphook_communicator_config {
    * stays valid until the communicator is destroyed. */
   const ddphook_backend_store_t *store;
   const char *key;
+  /* Bytes that all ranks of this communicator have, and nobody outside the job:
+   * with them ranks can prove to each other, on connections of the backend's
+   * own, who they are. 32 in a job of several ranks; valid during the call. */
+  const unsigned char *proof_key;
+  size_t proof_key_size;
 } ddphook_communicator_config_t;
 
 /* One all-reduce; the arithmetic is ddphook_rt_all_reduce()'s in compiled.h. */

@@ -1,0 +1,284 @@
+//===- gloo_transport.cpp - Gloo's algorithms over our sockets ------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See gloo_transport.h. All messages that can move are moved whenever one is
+// waited for, so no two ranks wait for each other to receive.
+//
+//===----------------------------------------------------------------------===//
+#include "gloo_transport.h"
+
+#include <gloo/transport/pair.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <poll.h>
+#include <sys/uio.h>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+namespace {
+
+/// Says that there is a connection to a rank, which is all that algorithms on
+/// unbound buffers ask of a pair.
+class Connected final : public ::gloo::transport::Pair {
+public:
+  const ::gloo::transport::Address &address() const override { refuse(); }
+  void connect(const std::vector<char> &) override { refuse(); }
+  void close() override {}
+  void setSync(bool, bool) override { refuse(); }
+  std::unique_ptr<::gloo::transport::Buffer>
+  createSendBuffer(int, void *, size_t) override {
+    refuse();
+  }
+  std::unique_ptr<::gloo::transport::Buffer>
+  createRecvBuffer(int, void *, size_t) override {
+    refuse();
+  }
+  void send(::gloo::transport::UnboundBuffer *, uint64_t, size_t,
+            size_t) override {
+    refuse();
+  }
+  void recv(::gloo::transport::UnboundBuffer *, uint64_t, size_t,
+            size_t) override {
+    refuse();
+  }
+
+private:
+  [[noreturn]] static void refuse() {
+    throw TransportFailure(
+        error(DDPHOOK_INTERNAL, "messages only travel in unbound buffers"));
+  }
+};
+
+} // namespace
+
+class GlooTransport::Buffer final : public ::gloo::transport::UnboundBuffer {
+public:
+  Buffer(GlooTransport &transport, void *memory, size_t size)
+      : UnboundBuffer(memory, size), transport(transport) {}
+
+  void send(int rank, uint64_t slot, size_t offset, size_t bytes) override {
+    transport.send(rank, message(slot, offset, bytes));
+  }
+  void recv(int rank, uint64_t slot, size_t offset, size_t bytes) override {
+    transport.receive(rank, message(slot, offset, bytes));
+  }
+  void recv(std::vector<int>, uint64_t, size_t, size_t) override {
+    transport.fail(error(DDPHOOK_INTERNAL, "messages have one sender"));
+  }
+
+  bool waitSend(int *, std::chrono::milliseconds timeout) override {
+    transport.await(sent, seconds(timeout));
+    --sent;
+    return true;
+  }
+  bool waitRecv(int *, std::chrono::milliseconds timeout) override {
+    transport.await(received, seconds(timeout));
+    --received;
+    return true;
+  }
+  // The transport's interrupt ends waits.
+  void abortWaitSend() override {}
+  void abortWaitRecv() override {}
+
+  /// Messages that have moved and were not waited for yet.
+  size_t sent = 0, received = 0;
+
+private:
+  Message message(uint64_t slot, size_t offset, size_t bytes) {
+    if (bytes == kUnspecifiedByteCount)
+      bytes = size - offset;
+    return {{slot, bytes}, static_cast<char *>(ptr) + offset, this, 0, {}};
+  }
+  double seconds(std::chrono::milliseconds timeout) const {
+    if (timeout == ::gloo::transport::kUnsetTimeout)
+      return transport.timeoutSeconds;
+    return std::chrono::duration<double>(timeout).count();
+  }
+
+  GlooTransport &transport;
+};
+
+GlooTransport::GlooTransport(int rank, std::vector<FileDescriptor> sockets,
+                             const Interrupt &interrupt, double timeoutSeconds)
+    : Context(rank, static_cast<int>(sockets.size())), peers(sockets.size()),
+      interrupt(interrupt), timeoutSeconds(timeoutSeconds) {
+  for (size_t peer = 0; peer < sockets.size(); ++peer)
+    if (sockets[peer].isValid()) {
+      peers[peer].socket = std::move(sockets[peer]);
+      pairs_[peer] = std::make_unique<Connected>();
+    }
+}
+
+GlooTransport::~GlooTransport() = default;
+
+std::unique_ptr<::gloo::transport::Pair> &GlooTransport::createPair(int) {
+  fail(error(DDPHOOK_INTERNAL, "connections are there from the beginning"));
+}
+
+std::unique_ptr<::gloo::transport::UnboundBuffer>
+GlooTransport::createUnboundBuffer(void *memory, size_t size) {
+  return std::make_unique<Buffer>(*this, memory, size);
+}
+
+void GlooTransport::close() {
+  for (Peer &peer : peers)
+    peer.socket.reset();
+  if (failure.isOk())
+    failure = error(DDPHOOK_ABORTED, "the group was closed");
+}
+
+void GlooTransport::fail(Status status) {
+  if (failure.isOk())
+    failure = std::move(status);
+  // The memory of what is on its way is about to go.
+  for (Peer &peer : peers) {
+    peer.outgoing.clear();
+    peer.incoming.clear();
+  }
+  throw TransportFailure(failure);
+}
+
+GlooTransport::Peer &GlooTransport::peerOf(int rank) {
+  if (!failure.isOk())
+    fail(failure);
+  return peers.at(static_cast<size_t>(rank));
+}
+
+void GlooTransport::send(int to, Message message) {
+  Peer &peer = peerOf(to);
+  peer.outgoing.push_back(message);
+  // Usually the system takes it at once.
+  if (peer.outgoing.size() == 1)
+    sendSome(to);
+}
+
+void GlooTransport::receive(int from, Message message) {
+  peerOf(from).incoming.push_back(message);
+}
+
+void GlooTransport::await(const size_t &completions, double seconds) {
+  Deadline deadline = Deadline::after(seconds);
+  while (completions == 0) {
+    if (!failure.isOk())
+      fail(failure);
+    if (!moveAll())
+      block(deadline, seconds);
+  }
+}
+
+/// Moves what can be moved now; false when nothing could.
+bool GlooTransport::moveAll() {
+  bool hasMoved = false;
+  for (int rank = 0; rank < size; ++rank) {
+    hasMoved |= sendSome(rank);
+    hasMoved |= receiveSome(rank);
+  }
+  return hasMoved;
+}
+
+bool GlooTransport::sendSome(int rank) {
+  Peer &peer = peers[static_cast<size_t>(rank)];
+  bool hasMoved = false;
+  while (!peer.outgoing.empty()) {
+    Message &message = peer.outgoing.front();
+    iovec parts[2] = {{&message.header, sizeof(Header)},
+                      {message.data, message.header.bytes}};
+    msghdr bytes = {};
+    bytes.msg_iov = parts;
+    bytes.msg_iovlen = 2;
+    if (message.moved < sizeof(Header)) {
+      parts[0] = {reinterpret_cast<char *>(&message.header) + message.moved,
+                  sizeof(Header) - message.moved};
+    } else {
+      bytes.msg_iov = parts + 1;
+      bytes.msg_iovlen = 1;
+      parts[1] = {message.data + (message.moved - sizeof(Header)),
+                  message.size() - message.moved};
+    }
+    ssize_t sent =
+        ::sendmsg(peer.socket.get(), &bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR)
+      continue;
+    if (sent < 0 && errno == EAGAIN)
+      break;
+    if (sent < 0)
+      fail(error(DDPHOOK_PEER_LOST,
+                 "rank %d of the group closed its connection", rank));
+    hasMoved = true;
+    message.moved += static_cast<size_t>(sent);
+    if (message.moved < message.size())
+      continue;
+    ++message.buffer->sent;
+    peer.outgoing.pop_front();
+  }
+  return hasMoved;
+}
+
+bool GlooTransport::receiveSome(int rank) {
+  Peer &peer = peers[static_cast<size_t>(rank)];
+  bool hasMoved = false;
+  while (!peer.incoming.empty()) {
+    Message &message = peer.incoming.front();
+    bool isHeader = message.moved < sizeof(Header);
+    char *begin =
+        isHeader ? reinterpret_cast<char *>(&message.announced) + message.moved
+                 : message.data + (message.moved - sizeof(Header));
+    size_t wanted =
+        (isHeader ? sizeof(Header) : message.size()) - message.moved;
+    ssize_t received = ::recv(peer.socket.get(), begin, wanted, MSG_DONTWAIT);
+    if (received < 0 && errno == EINTR)
+      continue;
+    if (received < 0 && errno == EAGAIN)
+      break;
+    if (received <= 0)
+      fail(error(DDPHOOK_PEER_LOST,
+                 "rank %d of the group closed its connection", rank));
+    hasMoved = true;
+    message.moved += static_cast<size_t>(received);
+    if (message.moved == sizeof(Header) &&
+        (message.announced.slot != message.header.slot ||
+         message.announced.bytes != message.header.bytes))
+      fail(error(DDPHOOK_FAILED_PRECONDITION,
+                 "expected %" PRIu64 " bytes of operation %" PRIx64
+                 " from rank %d of the group, but got %" PRIu64
+                 " bytes of operation %" PRIx64,
+                 message.header.bytes, message.header.slot, rank,
+                 message.announced.bytes, message.announced.slot));
+    if (message.moved < message.size())
+      continue;
+    ++message.buffer->received;
+    peer.incoming.pop_front();
+  }
+  return hasMoved;
+}
+
+/// Waits until something can be moved.
+void GlooTransport::block(const Deadline &deadline, double seconds) {
+  std::vector<pollfd> entries = {{interrupt.fd(), POLLIN, 0}};
+  int waitedFor = -1;
+  for (int rank = 0; rank < size; ++rank) {
+    const Peer &peer = peers[static_cast<size_t>(rank)];
+    int events = (peer.incoming.empty() ? 0 : POLLIN) |
+                 (peer.outgoing.empty() ? 0 : POLLOUT);
+    if (events == 0)
+      continue;
+    entries.push_back({peer.socket.get(), static_cast<short>(events), 0});
+    waitedFor = rank;
+  }
+  if (waitedFor < 0)
+    fail(error(DDPHOOK_INTERNAL, "waited for a message that nobody sends"));
+  int ready = ::poll(entries.data(), entries.size(), deadline.remainingMs());
+  if (ready < 0 && errno != EINTR)
+    fail(systemError(errno, "cannot wait for a peer"));
+  if (ready > 0 && entries[0].revents)
+    fail(error(DDPHOOK_ABORTED, "the group was aborted on this rank"));
+  if (ready <= 0 && deadline.expired())
+    fail(error(DDPHOOK_DEADLINE_EXCEEDED,
+               "rank %d of the group did not answer within %g s", waitedFor,
+               seconds));
+}

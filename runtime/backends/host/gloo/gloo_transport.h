@@ -1,0 +1,115 @@
+//===- gloo_transport.h - Gloo's algorithms over our sockets ----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A transport for Gloo's algorithms over connections that were opened without
+// Gloo (peer_mesh.h). Its own TCP transport takes whoever connects first for the
+// peer, ends the process when a peer sends something odd, waits five times as
+// long as it is told to while it connects, and cannot be called off. This one
+// has no thread: bytes move while the algorithm waits, and every wait ends by
+// its deadline, when a peer is lost, or when it is interrupted.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
+
+#include "socket.h"
+
+#include <gloo/context.h>
+#include <gloo/transport/context.h>
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <vector>
+
+namespace ddphook::host {
+
+/// Leaves a Gloo algorithm: its waits have no other way to fail.
+class TransportFailure : public std::exception {
+public:
+  explicit TransportFailure(Status status) : status(std::move(status)) {}
+  const char *what() const noexcept override {
+    return status.message().c_str();
+  }
+
+  const Status status;
+};
+
+/// Used by one thread at a time. A message is a header, which says which
+/// operation it belongs to and how long it is, and its bytes. Messages from one
+/// rank to another are received in the order in which they were sent. After a
+/// failure every later wait fails.
+class GlooTransport final : public ::gloo::transport::Context {
+public:
+  /// `sockets` has a connection to every other rank. The interrupt must outlive
+  /// it.
+  GlooTransport(int rank, std::vector<FileDescriptor> sockets,
+                const Interrupt &interrupt, double timeoutSeconds);
+  ~GlooTransport() override;
+
+  std::unique_ptr<::gloo::transport::Pair> &createPair(int rank) override;
+  std::unique_ptr<::gloo::transport::UnboundBuffer>
+  createUnboundBuffer(void *memory, size_t size) override;
+
+  /// Closes all connections.
+  void close();
+
+private:
+  class Buffer;
+
+  struct Header {
+    uint64_t slot;
+    uint64_t bytes;
+  };
+
+  /// A message on its way, in one direction.
+  struct Message {
+    Header header;
+    char *data;
+    Buffer *buffer;
+    /// Bytes that were moved, those of the header included.
+    size_t moved = 0;
+    /// Of a message that is received: what the peer says of it.
+    Header announced = {};
+
+    size_t size() const { return sizeof(Header) + header.bytes; }
+  };
+
+  struct Peer {
+    FileDescriptor socket;
+    std::deque<Message> outgoing;
+    std::deque<Message> incoming;
+  };
+
+  void send(int to, Message message);
+  void receive(int from, Message message);
+  /// Waits until `completions` is not 0 any more.
+  void await(const size_t &completions, double seconds);
+  bool moveAll();
+  bool sendSome(int rank);
+  bool receiveSome(int rank);
+  void block(const Deadline &deadline, double seconds);
+  Peer &peerOf(int rank);
+  [[noreturn]] void fail(Status status);
+
+  std::vector<Peer> peers;
+  const Interrupt &interrupt;
+  const double timeoutSeconds;
+  Status failure;
+};
+
+/// Gloo's view of a process group.
+class GlooContext final : public ::gloo::Context {
+public:
+  explicit GlooContext(std::shared_ptr<GlooTransport> transport)
+      : Context(transport->rank, transport->size) {
+    transportContext_ = std::move(transport);
+  }
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H

@@ -1,0 +1,242 @@
+//===- peer_mesh.cpp - a group's connections to each other ----------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every rank listens, tells the others where through the store, connects to
+// those before it, and then lets in those behind it. Nobody waits in a circle:
+// rank 0 lets others in at once, and rank n as soon as those before it do.
+//
+//===----------------------------------------------------------------------===//
+#include "peer_mesh.h"
+
+#include "admission.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstring>
+#include <netinet/in.h>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+namespace {
+
+/// What a connecting rank says of itself.
+constexpr size_t introductionSize = 8;
+
+class PeerMesh {
+public:
+  PeerMesh(const PeerMeshOptions &options, Store &store,
+           std::vector<FileDescriptor> &sockets)
+      : options(options), store(store), sockets(sockets),
+        deadline(Deadline::after(options.timeoutSeconds)) {}
+
+  Status connect();
+
+private:
+  Status listen(FileDescriptor *listening);
+  Status connectTo(int peer);
+  Status tryToConnect(int peer, const sockaddr_storage &address,
+                      socklen_t size);
+  Status letIn(FileDescriptor listening);
+  Status nameMissing() const;
+
+  /// For connections from one rank to another.
+  Credentials credentials(int to) const {
+    return {options.proofKey, !options.proofKey.empty(),
+            "ddphook group " + options.key + " rank " + std::to_string(to)};
+  }
+  std::string keyOf(int peer) const {
+    return options.key + "/address/" + std::to_string(peer);
+  }
+
+  const PeerMeshOptions &options;
+  Store &store;
+  std::vector<FileDescriptor> &sockets;
+  const Deadline deadline;
+};
+
+std::string encodeRank(int rank) {
+  std::string bytes(introductionSize, '\0');
+  for (size_t i = 0; i < introductionSize; ++i)
+    bytes[i] = static_cast<char>(uint64_t(rank) >> (8 * i));
+  return bytes;
+}
+
+uint64_t decodeRank(const std::string &bytes) {
+  uint64_t rank = 0;
+  for (size_t i = 0; i < introductionSize; ++i)
+    rank |= uint64_t(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  return rank;
+}
+
+/// An address as "ADDRESS PORT".
+std::string encodeAddress(const sockaddr_storage &address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  uint16_t port = 0;
+  if (address.ss_family == AF_INET6) {
+    auto &v6 = reinterpret_cast<const sockaddr_in6 &>(address);
+    ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+    port = v6.sin6_port;
+  } else {
+    auto &v4 = reinterpret_cast<const sockaddr_in &>(address);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    port = v4.sin_port;
+  }
+  return std::string(text) + " " + std::to_string(ntohs(port));
+}
+
+/// The address in `text`, of the same family as `own`; 0 when there is none.
+socklen_t decodeAddress(const std::string &text, const sockaddr_storage &own,
+                        sockaddr_storage *address) {
+  size_t space = text.find(' ');
+  if (space == std::string::npos)
+    return 0;
+  std::string host = text.substr(0, space);
+  auto port = htons(static_cast<uint16_t>(std::atoi(text.c_str() + space)));
+  *address = {};
+  address->ss_family = own.ss_family;
+  if (own.ss_family == AF_INET6) {
+    auto &v6 = reinterpret_cast<sockaddr_in6 &>(*address);
+    v6.sin6_port = port;
+    // An address of the link needs an interface, which is each machine's own.
+    v6.sin6_scope_id = reinterpret_cast<const sockaddr_in6 &>(own).sin6_scope_id;
+    return ::inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1 ? sizeof(v6)
+                                                                   : 0;
+  }
+  auto &v4 = reinterpret_cast<sockaddr_in &>(*address);
+  v4.sin_port = port;
+  return ::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1 ? sizeof(v4) : 0;
+}
+
+/// Pauses between attempts; false when the time is up or somebody interrupts.
+bool pauseBefore(const Deadline &deadline, const Interrupt *interrupt,
+                 double seconds) {
+  pollfd entry = {interrupt ? interrupt->fd() : -1, POLLIN, 0};
+  int pause = std::min(static_cast<int>(seconds * 1e3), deadline.remainingMs());
+  return ::poll(&entry, 1, pause) == 0 && !deadline.expired();
+}
+
+} // namespace
+
+Status PeerMesh::connect() {
+  sockets.clear();
+  sockets.resize(static_cast<size_t>(options.size));
+  FileDescriptor listening;
+  DDPHOOK_RETURN_IF_ERROR(listen(&listening));
+  for (int peer = 0; peer < options.rank; ++peer)
+    DDPHOOK_RETURN_IF_ERROR(connectTo(peer));
+  DDPHOOK_RETURN_IF_ERROR(letIn(std::move(listening)));
+  // All who need it have read it.
+  store.erase(keyOf(options.rank)).ignore();
+  return Status::ok();
+}
+
+Status PeerMesh::listen(FileDescriptor *listening) {
+  DDPHOOK_RETURN_IF_ERROR(
+      listenAt(reinterpret_cast<const sockaddr *>(&options.address),
+               options.addressSize, listening));
+  sockaddr_storage bound = {};
+  socklen_t size = sizeof(bound);
+  if (::getsockname(listening->get(), reinterpret_cast<sockaddr *>(&bound),
+                    &size) != 0)
+    return systemError(errno, "cannot listen");
+  return store.set(keyOf(options.rank), encodeAddress(bound));
+}
+
+Status PeerMesh::tryToConnect(int peer, const sockaddr_storage &address,
+                              socklen_t size) {
+  FileDescriptor socket;
+  DDPHOOK_RETURN_IF_ERROR(
+      ddphook::connectTo(reinterpret_cast<const sockaddr *>(&address), size,
+                         deadline, options.interrupt, &socket));
+  setControlOptions(socket.get());
+  DDPHOOK_RETURN_IF_ERROR(proveOn(socket.get(), credentials(peer),
+                                  encodeRank(options.rank), deadline,
+                                  options.interrupt));
+  sockets[static_cast<size_t>(peer)] = std::move(socket);
+  return Status::ok();
+}
+
+Status PeerMesh::connectTo(int peer) {
+  std::string text;
+  DDPHOOK_RETURN_IF_ERROR(store.get(keyOf(peer), deadline, &text));
+  sockaddr_storage address;
+  socklen_t size = decodeAddress(text, options.address, &address);
+  if (size == 0)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected rank %d of the group to have an address like this "
+                 "rank's, %s, but got '%s'",
+                 peer, encodeAddress(options.address).c_str(), text.c_str());
+  Status cause;
+  do {
+    Status status = tryToConnect(peer, address, size);
+    // Only the network's failures may pass; one that cut the time short tells
+    // less than those before.
+    if (status.isOk() || status.code() == DDPHOOK_ABORTED ||
+        status.code() == DDPHOOK_RESOURCE_EXHAUSTED)
+      return status;
+    if (cause.isOk() || status.code() != DDPHOOK_DEADLINE_EXCEEDED)
+      cause = status;
+  } while (pauseBefore(deadline, options.interrupt, /*seconds=*/0.05));
+  if (!deadline.expired())
+    return error(DDPHOOK_ABORTED, "interrupted");
+  return error(DDPHOOK_DEADLINE_EXCEEDED,
+               "rank %d of the group, at %s, could not be reached within %g s: "
+               "%s",
+               peer, text.c_str(), options.timeoutSeconds,
+               cause.message().c_str());
+}
+
+Status PeerMesh::nameMissing() const {
+  std::string names;
+  for (int peer = options.rank + 1; peer < options.size; ++peer)
+    if (!sockets[static_cast<size_t>(peer)].isValid())
+      names += (names.empty() ? "" : ", ") + std::to_string(peer);
+  return error(DDPHOOK_DEADLINE_EXCEEDED,
+               "not all ranks of the group connected within %g s: rank %s is "
+               "missing",
+               options.timeoutSeconds, names.c_str());
+}
+
+Status PeerMesh::letIn(FileDescriptor listening) {
+  Admission admission({credentials(options.rank), introductionSize,
+                       static_cast<size_t>(options.size)},
+                      std::move(listening));
+  auto isComplete = [&] {
+    return std::all_of(sockets.begin() + options.rank + 1, sockets.end(),
+                       [](const FileDescriptor &fd) { return fd.isValid(); });
+  };
+  while (!isComplete()) {
+    if (deadline.expired())
+      return nameMissing();
+    std::vector<pollfd> entries = {
+        {options.interrupt ? options.interrupt->fd() : -1, POLLIN, 0}};
+    admission.watch(&entries);
+    int patience = admission.patienceMs(), remaining = deadline.remainingMs();
+    if (::poll(entries.data(), entries.size(),
+               patience < 0 ? remaining : std::min(patience, remaining)) < 0) {
+      if (errno == EINTR)
+        continue;
+      return systemError(errno, "cannot wait for connections");
+    }
+    if (entries[0].revents)
+      return error(DDPHOOK_ABORTED, "interrupted");
+    std::vector<Admission::Guest> guests;
+    DDPHOOK_RETURN_IF_ERROR(admission.handle(entries.data() + 1, &guests));
+    for (Admission::Guest &guest : guests) {
+      uint64_t peer = decodeRank(guest.introduction);
+      // Who comes twice has given up its first connection.
+      if (peer > uint64_t(options.rank) && peer < uint64_t(options.size))
+        sockets[peer] = std::move(guest.socket);
+    }
+  }
+  return Status::ok();
+}
+
+Status host::connectPeers(const PeerMeshOptions &options, Store &store,
+                          std::vector<FileDescriptor> *sockets) {
+  return PeerMesh(options, store, *sockets).connect();
+}
