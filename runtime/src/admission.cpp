@@ -9,6 +9,7 @@
 #include "admission.h"
 
 #include <cerrno>
+#include <fcntl.h>
 
 using namespace ddphook;
 
@@ -29,6 +30,10 @@ static constexpr double elderSeconds = 1;
 static double secondsSince(Deadline::Clock::time_point begin) {
   return std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
 }
+
+Admission::Admission(Options options, FileDescriptor listeningSocket)
+    : options(std::move(options)), listening(std::move(listeningSocket)),
+      reserve(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)) {}
 
 void Admission::watch(std::vector<pollfd> *entries) const {
   entries->push_back({pause.expired() ? listening.get() : -1, POLLIN, 0});
@@ -109,7 +114,10 @@ Status Admission::acceptSome() {
         return Status::ok(); // Nobody waits, or it is gone again.
       // The caller stays in the queue, and is tried again.
       pause = Deadline::after(pauseSeconds);
-      return makeRoom() || !strangers.empty() ? Status::ok() : status;
+      if (makeRoom() || !strangers.empty())
+        return Status::ok();
+      reserve.reset();
+      return status;
     }
     Stranger stranger;
     setControlOptions(socket.get());

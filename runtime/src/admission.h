@@ -36,8 +36,7 @@ public:
     std::string introduction;
   };
 
-  Admission(Options options, FileDescriptor listening)
-      : options(std::move(options)), listening(std::move(listening)) {}
+  Admission(Options options, FileDescriptor listening);
 
   /// Appends what to poll for.
   void watch(std::vector<pollfd> *entries) const;
@@ -48,7 +47,8 @@ public:
 
   /// Does what has become possible. `entries` are those that watch() appended.
   /// RESOURCE_EXHAUSTED when this process has no descriptor left for somebody
-  /// who waits to be let in; that may pass.
+  /// who waits to be let in. From then on there is one for a caller at a time,
+  /// who can be told why.
   Status handle(const pollfd *entries, std::vector<Guest> *guests);
 
   /// How many proved not to have the key, and the address of the last one.
@@ -70,6 +70,8 @@ private:
 
   const Options options;
   FileDescriptor listening;
+  /// Given up when there is no other descriptor left.
+  FileDescriptor reserve;
   /// In the order of their arrival.
   std::deque<Stranger> strangers;
   /// Until then nobody is accepted, because there are no descriptors.

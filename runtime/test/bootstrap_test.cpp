@@ -7,11 +7,13 @@
 //
 //===----------------------------------------------------------------------===//
 #include "bootstrap.h"
+#include "socket.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
+#include <unistd.h>
 
 using namespace ddphook;
 
@@ -273,4 +275,39 @@ TEST(Bootstrap, ProcessEnvironment) {
   EXPECT_STREQ(environment("DDPHOOK_TEST_VARIABLE"), "set");
   ::setenv("DDPHOOK_TEST_VARIABLE", "", 1);
   EXPECT_EQ(environment("DDPHOOK_TEST_VARIABLE"), nullptr);
+}
+
+/// Whatever the launcher calls this machine, nobody outside may reach the store.
+TEST(Bootstrap, RanksOfOneMachineMeetOnTheLoopback) {
+  char host[256] = "";
+  ASSERT_EQ(::gethostname(host, sizeof(host) - 1), 0);
+  Variables local = with(torchrun, {{"LOCAL_WORLD_SIZE", "4"}});
+  for (const std::string &name :
+       {std::string(host), std::string("localhost"), std::string("127.9.8.7"),
+        std::string("::1"), std::string("::ffff:127.0.0.1")}) {
+    // A machine may not know its own name.
+    if (!isOwnAddress(name))
+      continue;
+    EXPECT_EQ(placeOf(with(local, {{"MASTER_ADDR", name}})),
+              "3/4 1 127.0.0.1:1235")
+        << name;
+  }
+  EXPECT_TRUE(isOwnAddress("localhost"));
+  // Another machine's address, or one of several machines.
+  EXPECT_EQ(placeOf(with(local, {{"MASTER_ADDR", "192.0.2.1"}})),
+            "3/4 1 192.0.2.1:1235");
+  EXPECT_EQ(placeOf(with(torchrun, {{"MASTER_ADDR", "localhost"}})),
+            "3/4 1 localhost:1235");
+}
+
+TEST(Bootstrap, JobSecret) {
+  Bootstrap place;
+  ASSERT_TRUE(find({}, &place).isOk());
+  EXPECT_EQ(place.secret, "");
+  ASSERT_TRUE(
+      find({{"DDPHOOK_JOB_SECRET", "sixteen letters!"}}, &place).isOk());
+  EXPECT_EQ(place.secret, "sixteen letters!");
+  EXPECT_EQ(placeOf({{"DDPHOOK_JOB_SECRET", "fifteen letters"}}),
+            "BAD_ENVIRONMENT: expected DDPHOOK_JOB_SECRET to have at least 16 "
+            "characters, but got 15");
 }
