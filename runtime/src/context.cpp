@@ -159,6 +159,8 @@ Status Context::latch(const Status &status, bool tellOthers) {
   }
   if (control && tellOthers)
     control->reportFailure(status);
+  else if (server && tellOthers)
+    server->fail(status);
   if (openDevice)
     backendTable->abort(openDevice, status.code(), status.message().c_str());
   return status;

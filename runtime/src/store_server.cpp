@@ -78,23 +78,34 @@ public:
 
   void run();
 
-  /// Both from other threads.
+  /// All of them from other threads.
   void requestStop(bool whenAllLeft) {
     (whenAllLeft ? stopWhenAllLeft : stopNow) = true;
-    uint64_t one = 1;
-    if (::write(wake.get(), &one, sizeof(one)) < 0) {
-      // The counter is already above 0: the loop wakes up anyway.
+    wakeUp();
+  }
+  void requestFailure(const Status &status) {
+    {
+      std::lock_guard<std::mutex> lock(sharedMutex);
+      failureOfRankZero = status;
     }
+    wakeUp();
   }
   bool hasEnded() const { return ended; }
   std::string outwardAddress() {
-    std::lock_guard<std::mutex> lock(outwardMutex);
+    std::lock_guard<std::mutex> lock(sharedMutex);
     return outward;
   }
 
   std::thread thread;
 
 private:
+  void wakeUp() {
+    uint64_t one = 1;
+    if (::write(wake.get(), &one, sizeof(one)) < 0) {
+      // The counter is already above 0: the loop wakes up anyway.
+    }
+  }
+  void takeFailure();
   void admit(const pollfd *entries);
   void readFrom(Connection &connection);
   void writeTo(Connection &connection);
@@ -137,8 +148,10 @@ private:
   std::atomic<bool> stopWhenAllLeft{false};
   std::atomic<bool> ended{false};
 
-  std::mutex outwardMutex;
+  /// Guards what follows, for other threads.
+  std::mutex sharedMutex;
   std::string outward;
+  Status failureOfRankZero;
 
   std::list<Connection> connections;
   std::map<std::string, std::string> values;
@@ -156,10 +169,13 @@ private:
 void StoreServer::Loop::run() {
   std::vector<pollfd> entries;
   while (!stopNow) {
+    // Read first: what was asked for before it is then known, too.
+    bool mayStop = stopWhenAllLeft;
+    takeFailure();
     bool allLeft = static_cast<int>(gone.size()) == options.worldSize;
     // Ranks that are still to join a job that failed shall hear of it.
     bool nobodyLeft = connections.empty() && failure.isOk();
-    if (stopWhenAllLeft && (allLeft || nobodyLeft))
+    if (mayStop && (allLeft || nobodyLeft))
       break;
     entries.clear();
     entries.push_back({wake.get(), POLLIN, 0});
@@ -200,6 +216,18 @@ void StoreServer::Loop::run() {
   connections.clear();
   admission.reset();
   ended = true;
+}
+
+/// What a rank's own failure is to all others.
+static Status abortedBy(int rank, const Status &status) {
+  return error(DDPHOOK_ABORTED, "rank %d failed: %s (%s)", rank,
+               status.message().c_str(), ddphook_status_name(status.code()));
+}
+
+void StoreServer::Loop::takeFailure() {
+  std::lock_guard<std::mutex> lock(sharedMutex);
+  if (!failureOfRankZero.isOk())
+    failJob(/*culprit=*/0, abortedBy(0, failureOfRankZero));
 }
 
 /// Lets those in that have the job's secret.
@@ -316,7 +344,7 @@ void StoreServer::Loop::handleHello(Connection &connection,
   joined.insert(rank);
   std::string address = localAddressOf(connection.socket.get());
   if (!isLoopbackAddress(address)) {
-    std::lock_guard<std::mutex> lock(outwardMutex);
+    std::lock_guard<std::mutex> lock(sharedMutex);
     outward = address;
   }
   send(connection, Kind::Welcome, 0, token);
@@ -366,13 +394,9 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
   case Kind::Erase:
     values.erase(name);
     return;
-  case Kind::Abort: {
-    Status status = decodeStatus(value);
+  case Kind::Abort:
     return failJob(connection.rank,
-                   error(DDPHOOK_ABORTED, "rank %d failed: %s (%s)",
-                         connection.rank, status.message().c_str(),
-                         ddphook_status_name(status.code())));
-  }
+                   abortedBy(connection.rank, decodeStatus(value)));
   case Kind::Leave:
     connection.hasLeft = true;
     gone.insert(connection.rank);
@@ -540,6 +564,8 @@ Status StoreServer::start(const Options &options,
 std::string StoreServer::outwardAddress() const {
   return loop->outwardAddress();
 }
+
+void StoreServer::fail(const Status &status) { loop->requestFailure(status); }
 
 void StoreServer::finish(const Deadline &deadline) {
   loop->requestStop(/*whenAllLeft=*/true);

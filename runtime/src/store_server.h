@@ -52,6 +52,10 @@ public:
   /// empty when none has.
   std::string outwardAddress() const;
 
+  /// Tells all ranks, those that are still to join included, that rank 0 has
+  /// failed: for rank 0 when it has no connection of its own to say so.
+  void fail(const Status &status);
+
   /// Waits until every rank has left or was lost, at most until `deadline`, and
   /// ends the thread. Without this call the destructor ends it at once.
   void finish(const Deadline &deadline);

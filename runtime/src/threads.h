@@ -11,8 +11,6 @@
 #ifndef DDPHOOK_RUNTIME_SRC_THREADS_H
 #define DDPHOOK_RUNTIME_SRC_THREADS_H
 
-#include <cerrno>
-#include <ctime>
 #include <pthread.h>
 #include <signal.h>
 #include <thread>
@@ -35,36 +33,6 @@ public:
 
 private:
   sigset_t saved;
-};
-
-/// While it lives, writing to a connection that its peer closed is an error of
-/// the write on this thread, not a SIGPIPE that ends the process. For libraries
-/// that write without MSG_NOSIGNAL.
-class NoPipeSignal {
-public:
-  NoPipeSignal() {
-    sigemptyset(&pipeSignal);
-    sigaddset(&pipeSignal, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    wasPending = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipeSignal, &saved);
-  }
-  ~NoPipeSignal() {
-    // What was raised meanwhile is taken back, but not what others raised.
-    timespec none = {};
-    if (!wasPending)
-      while (sigtimedwait(&pipeSignal, nullptr, &none) < 0 && errno == EINTR)
-        continue;
-    pthread_sigmask(SIG_SETMASK, &saved, nullptr);
-  }
-  NoPipeSignal(const NoPipeSignal &) = delete;
-  NoPipeSignal &operator=(const NoPipeSignal &) = delete;
-
-private:
-  sigset_t pipeSignal;
-  sigset_t saved;
-  bool wasPending;
 };
 
 /// A thread of the runtime. `name` has at most 15 characters.

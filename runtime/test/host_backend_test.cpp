@@ -13,7 +13,6 @@
 #include "host_communicator.h"
 #include "kernels.h"
 #include "store.h"
-#include "threads.h"
 
 #include <gtest/gtest.h>
 
@@ -394,45 +393,6 @@ TEST(HostMemory, RefusesWhatTheMachineLacks) {
       DDPHOOK_RESOURCE_EXHAUSTED);
   EXPECT_NE(std::string(error.message).find("140737488355328"),
             std::string::npos);
-}
-
-/// Gloo writes to connections that its peer may have closed; when that happens
-/// is chance, so the guard around its calls is tested by itself.
-TEST(NoPipeSignal, TurnsTheSignalIntoAnError) {
-  auto writeToNobody = [] {
-    int ends[2];
-    ASSERT_EQ(::pipe(ends), 0);
-    ::close(ends[0]);
-    EXPECT_EQ(::write(ends[1], "x", 1), -1);
-    EXPECT_EQ(errno, EPIPE);
-    ::close(ends[1]);
-  };
-  auto isPending = [] {
-    sigset_t pending;
-    sigpending(&pending);
-    return sigismember(&pending, SIGPIPE) == 1;
-  };
-  // Without the guard this would be the end of the test program.
-  {
-    NoPipeSignal guard;
-    writeToNobody();
-    EXPECT_TRUE(isPending());
-  }
-  EXPECT_FALSE(isPending());
-  // A signal that was there before stays.
-  std::thread([&] {
-    BlockedSignals blocked;
-    writeToNobody();
-    {
-      NoPipeSignal guard;
-      writeToNobody();
-    }
-    EXPECT_TRUE(isPending());
-    sigset_t all;
-    sigfillset(&all);
-    timespec none = {};
-    EXPECT_EQ(sigtimedwait(&all, nullptr, &none), SIGPIPE);
-  }).join();
 }
 
 TEST(CommThread, RunsInOrderAndKeepsTheFirstFailure) {

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -267,4 +268,40 @@ TEST(JobFailure, MissingRankZero) {
                  "127.0.0.1:" +
                      std::to_string(port) + " within 1 s: cannot connect: ");
   EXPECT_LT(results[0].seconds, 2);
+}
+
+/// From the least with which rank 0 can listen to what is enough for all: every
+/// rank says at once what is missing, or nothing is.
+TEST_P(FailureTest, FewFileDescriptors) {
+  const int ranks = world();
+  int enough = 0;
+  for (int spare = 4; spare < 20; ++spare) {
+    int port = freePort();
+    auto results = runRanks(ranks, [&](int rank) {
+      int next = ::dup(0);
+      ::close(next);
+      rlimit limit = {static_cast<rlim_t>(next + spare),
+                      static_cast<rlim_t>(next + spare)};
+      if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return std::string("cannot set the limit");
+      TestModule module(Collectives{{1000}});
+      ddphook_options_t options =
+          jobOptions(rank, ranks, port, transport(), 30);
+      return withModule(options, module, [&](ddphook_context_t *) {
+        std::vector<float> data(1000, 1.0f);
+        return step(module, data);
+      });
+    });
+    bool isEnough = results[0].text == "OK";
+    enough += isEnough;
+    for (const RankResult &result : results) {
+      EXPECT_LT(result.seconds, 15) << spare << ": " << result.text;
+      if (isEnough)
+        EXPECT_EQ(result.text, "OK") << spare;
+      else
+        expectContains(result.text, "Too many open files");
+    }
+  }
+  EXPECT_GT(enough, 0);
+  EXPECT_LT(enough, 16);
 }

@@ -62,6 +62,17 @@ void sleepSeconds(double seconds) {
   ::usleep(static_cast<useconds_t>(std::max(seconds, 0.0) * 1e6));
 }
 
+/// How long this thread wanted to run and got no processor, in seconds.
+double starvation() {
+  double running = 0, waiting = 0;
+  if (FILE *file = std::fopen("/proc/thread-self/schedstat", "r")) {
+    if (std::fscanf(file, "%lf %lf", &running, &waiting) != 2)
+      waiting = 0;
+    std::fclose(file);
+  }
+  return waiting / 1e9;
+}
+
 /// Three groups: everybody, pairs, and everybody again.
 std::string groupsOf(int world) {
   std::string pairs;
@@ -93,7 +104,8 @@ std::string connectForever(ddphook_context_t *context, int world) {
   }
 }
 
-/// One rank; what it returns begins with the call that ended it.
+/// One rank; what it returns begins with the call that ended it, and ends with
+/// what a loaded machine may have done to it.
 std::string runRank(const Options &options, int rank, int world, int port,
                     double delay) {
   bool isStore = options.phase == "store";
@@ -115,8 +127,13 @@ std::string runRank(const Options &options, int rank, int world, int port,
   } else {
     result = connectForever(context, world);
   }
+  auto begin = Clock::now();
   ddphook_context_destroy(context);
-  return result;
+  char cost[100];
+  std::snprintf(cost, sizeof(cost),
+                " (%.2f s to destroy the context, %.2f s without a processor)",
+                secondsSince(begin), starvation());
+  return result + cost;
 }
 
 /// One rank's process, and where it writes its result.

@@ -136,6 +136,19 @@ def test_two_processes_with_one_rank(tmp_path, port):
     assert directory.output_files() == []
 
 
+def test_ranks_with_different_secrets(tmp_path, port):
+    """The one that may not join says why, and so do those that wait for it."""
+    directory = harness.make(tmp_path, world=2)
+    for rank, secret in enumerate(["the secret of this job", "the secret of that job"]):
+        env = {"DDPHOOK_JOB_SECRET": secret}
+        processes = start_ranks(directory, 2, port, [rank], env)
+        if rank == 0:
+            waiting = processes[0]
+    finish_soon(directory, [processes[1]], "another DDPHOOK_JOB_SECRET")
+    finish_soon(directory, [waiting], "rank 1", "lacked the job's secret")
+    assert directory.output_files() == []
+
+
 MISMATCHES = {
     "hooks": ({"pipeline": "hook=fp16"}, {"pipeline": "hook=bf16"}),
     "wrappers": ({"pipeline": "wrapper=fp16"}, {"pipeline": "hook=allreduce"}),
