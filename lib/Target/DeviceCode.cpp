@@ -132,9 +132,7 @@ static void addPasses(OpPassManager &pm) {
   bf16Options.targetTypeStr = "f32";
   pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
   pm.addPass(ddp::createRoundNarrowFloatsPass());
-  arith::ArithExpandOpsPassOptions expandOptions;
-  expandOptions.includeBf16 = true;
-  pm.addPass(arith::createArithExpandOpsPass(expandOptions));
+  pm.addPass(ddp::createExpandArithPass());
   pm.addPass(createConvertMathToLLVMPass());
   ConvertFuncToLLVMPassOptions functionOptions;
   functionOptions.useBarePtrCallConv = true;

@@ -47,9 +47,7 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   bf16Options.targetTypeStr = "f32";
   pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
   pm.addPass(createRoundNarrowFloatsPass());
-  arith::ArithExpandOpsPassOptions expandOptions;
-  expandOptions.includeBf16 = true;
-  pm.addPass(arith::createArithExpandOpsPass(expandOptions));
+  pm.addPass(createExpandArithPass());
   // What LLVM has no intrinsic for becomes a call of the math library.
   pm.addPass(createConvertMathToLLVMPass());
   pm.addPass(createConvertMathToLibmPass());

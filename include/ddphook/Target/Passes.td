@@ -286,6 +286,27 @@ def RoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
   }];
 }
 
+def ExpandArithPass : Pass<"ddp-expand-arith"> {
+  let summary = "Expand arithmetic that LLVM has no instruction for";
+  let description = [{
+    Casts from and to bf16 become integer operations, and rounding divisions of
+    integers become plain ones. `arith.maximumf` and `arith.minimumf` stay, for
+    LLVM's intrinsics: of -0 and +0 the latter is the larger one.
+
+    Example:
+
+    ```mlir
+    %e = arith.extf %x : bf16 to f32
+    // becomes
+    %i = arith.bitcast %x : bf16 to i16
+    %w = arith.extui %i : i16 to i32
+    %s = arith.shli %w, %c16 : i32
+    %e = arith.bitcast %s : i32 to f32
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
 def CheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
   let summary = "Fail unless only the LLVM dialect is left";
   let description = [{
