@@ -131,6 +131,7 @@ static void addPasses(OpPassManager &pm) {
   bf16Options.sourceTypeStrs = {"bf16"};
   bf16Options.targetTypeStr = "f32";
   pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
+  pm.addPass(ddp::createRoundNarrowFloatsPass());
   arith::ArithExpandOpsPassOptions expandOptions;
   expandOptions.includeBf16 = true;
   pm.addPass(arith::createArithExpandOpsPass(expandOptions));

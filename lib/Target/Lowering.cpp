@@ -46,6 +46,7 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   bf16Options.sourceTypeStrs = {"bf16"};
   bf16Options.targetTypeStr = "f32";
   pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
+  pm.addPass(createRoundNarrowFloatsPass());
   arith::ArithExpandOpsPassOptions expandOptions;
   expandOptions.includeBf16 = true;
   pm.addPass(arith::createArithExpandOpsPass(expandOptions));

@@ -263,6 +263,29 @@ def CheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> 
   ];
 }
 
+def RoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
+  let summary = "Let every operation on a narrow float round its result";
+  let description = [{
+    `math-extend-to-supported-types` and `arith-emulate-unsupported-floats`
+    compute f16 and bf16 in f32, and mark the casts around each operation
+    `contract`: from one operation to the next they may be left out. This pass
+    takes that mark away, so that a result has the bits that docs/parity.md
+    promises, whether operations stand in one loop or in several.
+
+    Pre-condition: directly behind those two passes, before anything folds.
+
+    Example:
+
+    ```mlir
+    %p = arith.truncf %0 fastmath<contract> : f32 to bf16
+    %1 = arith.extf %p fastmath<contract> : bf16 to f32
+    // becomes
+    %p = arith.truncf %0 : f32 to bf16
+    %1 = arith.extf %p : bf16 to f32
+    ```
+  }];
+}
+
 def CheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
   let summary = "Fail unless only the LLVM dialect is left";
   let description = [{
