@@ -137,8 +137,12 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
     else the one that the options name. Records each bucket in a
     `ddp.bucket_info`.
 
-    Pre-condition: `ddp-bucketize`. Post-condition: every reduction carries
-    `ddp.hook = #ddp.allreduce`.
+    A reduction of memory with another hook than `#ddp.allreduce` becomes a bucket
+    of its own, in its place: `to_tensor`, pack, reduce, unpack, and
+    `materialize_in_destination`.
+
+    Pre-condition: `ddp-bucketize`. Post-condition: every reduction of a bucket
+    carries `ddp.hook = #ddp.allreduce`.
 
     Before, with `hook=fp16`:
 
@@ -222,6 +226,7 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
            "Post-local SGD: all-reduce among near ranks (default true)">
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::bufferization::BufferizationDialect",
                            "::mlir::ddp::DDPDialect",
                            "::mlir::scf::SCFDialect"];
 }
