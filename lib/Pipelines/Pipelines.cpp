@@ -28,9 +28,7 @@ static void addBufferization(OpPassManager &pm) {
   // A copy of a buffer onto itself is one only once equal views are one value.
   pm.addPass(createCSEPass());
   pm.addPass(createDDPFoldCopiesPass());
-  bufferization::BufferResultsToOutParamsPassOptions outParams;
-  outParams.hoistStaticAllocs = true;
-  pm.addPass(bufferization::createBufferResultsToOutParamsPass(outParams));
+  pm.addPass(createDDPResultsToOutParamsPass());
 }
 
 void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
@@ -76,6 +74,7 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   pm.addPass(createDDPFlattenPass());
   pm.addPass(createDDPThreadStatesPass());
   pm.addPass(createDDPPrepareEntriesPass());
+  pm.addPass(createDDPFoldResultsPass());
   pm.addNestedPass<func::FuncOp>(createDDPAssignDestinationsPass());
   pm.addNestedPass<func::FuncOp>(createDDPBucketViewsPass());
   addBufferization(pm);

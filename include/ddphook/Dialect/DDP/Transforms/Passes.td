@@ -505,6 +505,33 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
                            "::mlir::memref::MemRefDialect"];
 }
 
+def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
+  let summary = "let functions return only what their callers lack";
+  let description = [{
+    A result of a private function that is one of its arguments in every return,
+    or the same value as another result, is dropped; callers use that other
+    value. Behind bufferization it would be a buffer of its own, and a copy.
+
+    Before:
+
+    ```mlir
+    func.func private @f(%a: tensor<4xf32>)
+        -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+      %r = linalg.exp …
+      return %r, %r, %a : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+    }
+    %0:3 = call @f(%x)
+        : (tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+    ```
+
+    After: uses of `%0#1` are uses of `%0`, those of `%0#2` of `%x`.
+
+    ```mlir
+    %0 = call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    ```
+  }];
+}
+
 def DDPAssignDestinationsPass
     : InterfacePass<"ddp-assign-destinations", "::mlir::FunctionOpInterface"> {
   let summary = "tell every operation where to write";
@@ -555,6 +582,43 @@ def DDPBucketViewsPass
   let dependentDialects = [
     "::mlir::bufferization::BufferizationDialect", "::mlir::ddp::DDPDialect",
     "::mlir::memref::MemRefDialect", "::mlir::tensor::TensorDialect"];
+}
+
+def DDPResultsToOutParamsPass
+    : Pass<"ddp-results-to-out-params", "::mlir::ModuleOp"> {
+  let summary = "let callers give private functions memory for results";
+  let description = [{
+    A buffer that a private function returns becomes an argument, and its callers
+    allocate it. What the function allocates and returns is computed straight into
+    that argument; where it returns the same buffer several times, or a part of
+    one, it copies. Results that are memory of its caller, an argument or a part
+    of one, stay results: there is nothing to copy.
+
+    Pre-condition: bufferized. Results are of static shape and identity layout.
+
+    Before:
+
+    ```mlir
+    func.func private @f() -> memref<4xf32> {
+      %m = memref.alloc() : memref<4xf32>
+      …
+      return %m : memref<4xf32>
+    }
+    %0 = call @f() : () -> memref<4xf32>
+    ```
+
+    After:
+
+    ```mlir
+    func.func private @f(%m: memref<4xf32>) {
+      …
+      return
+    }
+    %0 = memref.alloc() : memref<4xf32>
+    call @f(%0) : (memref<4xf32>) -> ()
+    ```
+  }];
+  let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }
 
 def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
