@@ -75,6 +75,7 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   pm.addPass(createDDPThreadStatesPass());
   pm.addPass(createDDPPrepareEntriesPass());
   pm.addPass(createDDPFoldResultsPass());
+  pm.addNestedPass<func::FuncOp>(createDDPSplitEmptyTensorsPass());
   pm.addNestedPass<func::FuncOp>(createDDPAssignDestinationsPass());
   pm.addNestedPass<func::FuncOp>(createDDPBucketViewsPass());
   addBufferization(pm);

@@ -532,6 +532,36 @@ def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
   }];
 }
 
+def DDPSplitEmptyTensorsPass
+    : InterfacePass<"ddp-split-empty-tensors", "::mlir::FunctionOpInterface"> {
+  let summary = "give every operation a destination of its own";
+  let description = [{
+    Operations that start from the same `tensor.empty`, which is what CSE makes of
+    many, get one each; so do those that start from the same filled tensor. One-Shot
+    Bufferize takes time that grows with the cube of the number of operations that
+    write to one alias set. An empty tensor of which slices are taken stays whole.
+
+    Before:
+
+    ```mlir
+    %e = tensor.empty() : tensor<4xf32>
+    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>) …
+    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e : tensor<4xf32>) …
+    ```
+
+    After:
+
+    ```mlir
+    %e0 = tensor.empty() : tensor<4xf32>
+    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e0 : tensor<4xf32>) …
+    %e1 = tensor.empty() : tensor<4xf32>
+    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e1 : tensor<4xf32>) …
+    ```
+  }];
+  let dependentDialects = ["::mlir::linalg::LinalgDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
 def DDPAssignDestinationsPass
     : InterfacePass<"ddp-assign-destinations", "::mlir::FunctionOpInterface"> {
   let summary = "tell every operation where to write";
