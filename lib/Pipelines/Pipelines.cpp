@@ -24,6 +24,7 @@ static void addBufferization(OpPassManager &pm) {
   oneShot.bufferizeFunctionBoundaries = true;
   oneShot.functionBoundaryTypeConversion =
       bufferization::LayoutMapOption::IdentityLayoutMap;
+  pm.addPass(createDDPCheckBufferizablePass());
   pm.addPass(bufferization::createOneShotBufferizePass(oneShot));
   // A copy of a buffer onto itself is one only once equal views are one value.
   pm.addPass(createCSEPass());
@@ -31,8 +32,7 @@ static void addBufferization(OpPassManager &pm) {
   pm.addPass(createDDPResultsToOutParamsPass());
 }
 
-void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
-                                 const DDPPipelineOptions &options) {
+static void addPasses(OpPassManager &pm, const DDPPipelineOptions &options) {
   pm.addPass(createDDPVerifySyncPass());
   pm.addPass(createDDPExpandAveragesPass());
   DDPBucketizePassOptions bucketize;
@@ -88,6 +88,15 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   pm.addPass(createConvertDDPToRuntimePass(runtime));
 }
 
+void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
+                                 const DDPPipelineOptions &options) {
+  DDPIsolateCollectivesPassOptions isolate;
+  isolate.allFunctions = options.allFunctions;
+  isolate.pipeline.emplace_back(ModuleOp::getOperationName());
+  addPasses(isolate.pipeline.back(), options);
+  pm.addPass(createDDPIsolateCollectivesPass(isolate));
+}
+
 /// What is wrong with an option's value, or nothing. LLVM's option parser knows
 /// too, but prints it straight to stderr, where no caller can catch it.
 static std::string checkValue(StringRef name, StringRef value) {
@@ -111,8 +120,9 @@ static std::string checkValue(StringRef name, StringRef value) {
     return mismatch("ready, forward or reverse");
   if (name == "memory" && !llvm::is_contained({"host", "device"}, value))
     return mismatch("host or device");
-  if (llvm::is_contained(
-          {"fuse", "overlap", "pack-collectives", "require-no-copy"}, name) &&
+  if (llvm::is_contained({"all-functions", "fuse", "overlap",
+                          "pack-collectives", "require-no-copy"},
+                         name) &&
       !value.empty() &&
       !llvm::is_contained({"true", "false", "1", "0"}, value.lower()))
     return mismatch("true or false");

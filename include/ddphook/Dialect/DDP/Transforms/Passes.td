@@ -13,6 +13,44 @@
 
 include "mlir/Pass/PassBase.td"
 
+def DDPIsolateCollectivesPass
+    : Pass<"ddp-isolate-collectives", "::mlir::ModuleOp"> {
+  let summary = "run passes on what has to do with collectives only";
+  let description = [{
+    Runs a pipeline on a module that holds the operations and marks of the ddp
+    dialect, the functions that these are in, the functions that those call or
+    that call them, and what they refer to. Everything else is taken out before
+    and put back behind: a function without collectives comes out as it went in,
+    whatever dialects it uses. Meanwhile an empty module of the same name stands
+    in its place.
+
+    With `all-functions` nothing is taken out. `ddphook-cc` and `ddphook-run` do
+    that, since their public functions without collectives are entry points as
+    well.
+
+    Example: of these, only `@step` and `@loss` are seen by the passes.
+
+    ```mlir
+    func.func @other(%a: tensor<?xf32>) -> tensor<?xf32> {
+      %0 = "foo.op"(%a) : (tensor<?xf32>) -> tensor<?xf32>
+      return %0 : tensor<?xf32>
+    }
+    func.func private @loss(%a: tensor<4xf32>) -> tensor<4xf32> { … }
+    func.func @step(%a: tensor<4xf32>) -> tensor<4xf32> {
+      %g = call @loss(%a) : (tensor<4xf32>) -> tensor<4xf32>
+      %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+      return %r : tensor<4xf32>
+    }
+    ```
+  }];
+  let options = [
+    ListOption<"pipeline", "pipeline", "::mlir::OpPassManager",
+               "The passes, on a module">,
+    Option<"allFunctions", "all-functions", "bool", /*default=*/"false",
+           "Run them on the whole module">
+  ];
+}
+
 def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
   let summary = "check that every gradient is reduced exactly once";
   let description = [{
@@ -612,6 +650,25 @@ def DDPBucketViewsPass
   let dependentDialects = [
     "::mlir::bufferization::BufferizationDialect", "::mlir::ddp::DDPDialect",
     "::mlir::memref::MemRefDialect", "::mlir::tensor::TensorDialect"];
+}
+
+def DDPCheckBufferizablePass
+    : Pass<"ddp-check-bufferizable", "::mlir::ModuleOp"> {
+  let summary = "fail if something on tensors cannot become memory";
+  let description = [{
+    An error for every kind of operation on tensors that does not implement
+    BufferizableOpInterface: one of a dialect that is not registered, say, or one
+    that has to be lowered before (`tosa.add`, `stablehlo.add`). Lower it to
+    linalg, attach the interface to it, or move it to a function without
+    collectives, which `ddp-pipeline` leaves alone.
+
+    Example of what is refused:
+
+    ```mlir
+    %h = "foo.bar"(%g) : (tensor<4xf32>) -> tensor<4xf32>
+    %r = ddp.all_reduce mean %h on @dp : tensor<4xf32>
+    ```
+  }];
 }
 
 def DDPResultsToOutParamsPass
