@@ -20,17 +20,15 @@ using namespace mlir::ddp;
 /// Tensors to memory. `ddp-prepare-entries` has made the public functions'
 /// interfaces; what is left to bufferize across are private functions.
 static void addBufferization(OpPassManager &pm) {
+  pm.addPass(createDDPCheckBufferizablePass());
   pm.addPass(createDDPBufferizePass());
   // A copy of a buffer onto itself is one only once equal views are one value.
   pm.addPass(createCSEPass());
   pm.addPass(createDDPFoldCopiesPass());
-  bufferization::BufferResultsToOutParamsPassOptions outParams;
-  outParams.hoistStaticAllocs = true;
-  pm.addPass(bufferization::createBufferResultsToOutParamsPass(outParams));
+  pm.addPass(createDDPResultsToOutParamsPass());
 }
 
-void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
-                                 const DDPPipelineOptions &options) {
+static void addPasses(OpPassManager &pm, const DDPPipelineOptions &options) {
   pm.addPass(createDDPVerifySyncPass());
   pm.addPass(createDDPExpandAveragesPass());
   DDPBucketizePassOptions bucketize;
@@ -73,6 +71,8 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   pm.addPass(createDDPFlattenPass());
   pm.addPass(createDDPThreadStatesPass());
   pm.addPass(createDDPPrepareEntriesPass());
+  pm.addPass(createDDPFoldResultsPass());
+  pm.addNestedPass<func::FuncOp>(createDDPSplitEmptyTensorsPass());
   pm.addNestedPass<func::FuncOp>(createDDPAssignDestinationsPass());
   pm.addNestedPass<func::FuncOp>(createDDPYieldInPlacePass());
   pm.addNestedPass<func::FuncOp>(createDDPPinBlockArgumentsPass());
@@ -85,6 +85,15 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   ConvertDDPToRuntimePassOptions runtime;
   runtime.memory = options.memory;
   pm.addPass(createConvertDDPToRuntimePass(runtime));
+}
+
+void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
+                                 const DDPPipelineOptions &options) {
+  DDPIsolateCollectivesPassOptions isolate;
+  isolate.allFunctions = options.allFunctions;
+  isolate.pipeline.emplace_back(ModuleOp::getOperationName());
+  addPasses(isolate.pipeline.back(), options);
+  pm.addPass(createDDPIsolateCollectivesPass(isolate));
 }
 
 /// What is wrong with an option's value, or nothing. LLVM's option parser knows
@@ -110,8 +119,9 @@ static std::string checkValue(StringRef name, StringRef value) {
     return mismatch("ready, forward or reverse");
   if (name == "memory" && !llvm::is_contained({"host", "device"}, value))
     return mismatch("host or device");
-  if (llvm::is_contained(
-          {"fuse", "overlap", "pack-collectives", "require-no-copy"}, name) &&
+  if (llvm::is_contained({"all-functions", "fuse", "overlap",
+                          "pack-collectives", "require-no-copy"},
+                         name) &&
       !value.empty() &&
       !llvm::is_contained({"true", "false", "1", "0"}, value.lower()))
     return mismatch("true or false");

@@ -141,7 +141,9 @@ llvm::Error Compiler::createTarget() {
 
 llvm::Error Compiler::load(StringRef path) {
   PassManager pm(&context);
-  std::string pipeline = options.ddpPipeline.value_or("");
+  // Public functions are entry points with collectives and without.
+  std::string pipeline =
+      "all-functions=true " + options.ddpPipeline.value_or("");
   bool isForDevice = options.device != "host";
   if (isForDevice) {
     if (StringRef(normalizeOptionSpelling(pipeline)).contains("memory=host"))

@@ -12,6 +12,9 @@
 #include "ddphook/Target/EntryPoints.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Interfaces/ViewLikeInterface.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/JSON.h"
@@ -84,6 +87,42 @@ std::string mlir::ddp::getEntrySymbol(StringRef moduleName,
   return result;
 }
 
+/// Whether an operation may write to memory through `memref`. What is done with
+/// its address, and behind branches and loops, is not looked into.
+static bool mayWrite(Value memref) {
+  llvm::SetVector<Value> aliases;
+  aliases.insert(memref);
+  for (size_t i = 0; i < aliases.size(); ++i)
+    for (OpOperand &use : aliases[i].getUses()) {
+      Operation *user = use.getOwner();
+      if (isa<ViewLikeOpInterface>(user)) {
+        aliases.insert_range(user->getResults());
+        continue;
+      }
+      if (auto call = dyn_cast<func::CallOp>(user)) {
+        auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+            call, call.getCalleeAttr());
+        if (!callee || callee.isExternal())
+          return true;
+        aliases.insert(callee.getArgument(use.getOperandNumber()));
+        aliases.insert_range(call.getResults());
+        continue;
+      }
+      auto effects = dyn_cast<MemoryEffectOpInterface>(user);
+      SmallVector<MemoryEffects::EffectInstance> onValue;
+      if (effects)
+        effects.getEffectsOnValue(use.get(), onValue);
+      // An operation that says nothing of this operand passes it on.
+      if (onValue.empty() ||
+          !llvm::all_of(onValue,
+                        [](const MemoryEffects::EffectInstance &effect) {
+                          return isa<MemoryEffects::Read>(effect.getEffect());
+                        }))
+        return true;
+    }
+  return false;
+}
+
 namespace {
 /// Matches one entry of the plan with its function.
 class EntryMatcher {
@@ -129,8 +168,9 @@ private:
     if (!isa<MemRefType>(buffer.type))
       buffer.kind = EntryBuffer::Kind::ScalarArgument;
     const llvm::json::Object *argument = value.getAsObject();
-    if (argument)
-      buffer.inout = argument->getBoolean("inout").value_or(false);
+    buffer.mayBeWritten = argument &&
+                          argument->getBoolean("inout").value_or(false) &&
+                          mayWrite(function.getArgument(number));
     return append(buffer, argument);
   }
 

@@ -33,7 +33,7 @@ void writeComment(llvm::raw_ostream &os, const EntryPoint &entry) {
     else if (buffer.kind == EntryBuffer::Kind::ScalarArgument)
       os << ", by value";
     else
-      os << (buffer.inout ? ", updated in place" : ", read");
+      os << (buffer.mayBeWritten ? ", updated in place" : ", read");
     os << '\n';
   }
   for (auto [result, argument] : entry.aliases)
@@ -49,7 +49,7 @@ void writeFunction(llvm::raw_ostream &os, StringRef name,
       entry.buffers, os,
       [&](const EntryBuffer &buffer) {
         bool isPointer = buffer.kind != EntryBuffer::Kind::ScalarArgument;
-        if (isPointer && buffer.isArgument() && !buffer.inout)
+        if (isPointer && buffer.isArgument() && !buffer.mayBeWritten)
           os << "const ";
         os << getCElementType(buffer.getElementType()) << ' '
            << (isPointer ? "*" : "") << buffer.getName();

@@ -87,3 +87,16 @@ func.func @again(%m: memref<4xf32>) {
   ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
   return
 }
+
+// -----
+
+// expected-error @+1 {{expected argument 0 of at most 72057594037927936 elements, but got 'memref<4294967296x4294967296xf32>'}}
+func.func @step(%a: memref<4294967296x4294967296xf32>) {
+  return
+}
+
+// -----
+
+ddp.state @a : !ddp.bucket<f32, [72057594037927936]> per_rank zero
+// expected-error @+1 {{expected states of at most 72057594037927936 elements together}}
+ddp.state @b : !ddp.bucket<f32, [1]> per_rank zero

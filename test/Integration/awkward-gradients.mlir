@@ -305,3 +305,63 @@ func.func @buckets(%a: !t, %b: !t) -> (!t, !t, !t, !t) {
   %v:2 = ddp.unpack %p : !ddp.bucket<f32, [3x5, 3x5]> -> !t, !t
   return %u#0, %u#1, %v#0, %v#1 : !t, !t, !t, !t
 }
+
+// A private function returns one buffer twice, an argument, a part of another
+// result, and what only the run decides; its caller overwrites some of them.
+func.func private @shared_results(%x: !t, %y: !t, %c: i1)
+    -> (!t, !t, !t, tensor<5xf32>, !t) {
+  %e = tensor.empty() : !t
+  %g = linalg.mul ins(%x, %y : !t, !t) outs(%e : !t) -> !t
+  %row = tensor.extract_slice %g[1, 0] [1, 5] [1, 1] : !t to tensor<5xf32>
+  %either = scf.if %c -> !t {
+    scf.yield %g : !t
+  } else {
+    scf.yield %y : !t
+  }
+  return %g, %g, %x, %row, %either : !t, !t, !t, tensor<5xf32>, !t
+}
+func.func @returned_twice(%a: !t, %b: !t, %c: i1)
+    -> (!t, !t, !t, tensor<5xf32>, !t) {
+  %0:5 = func.call @shared_results(%a, %b, %c)
+      : (!t, !t, i1) -> (!t, !t, !t, tensor<5xf32>, !t)
+  %u = linalg.add ins(%0#0, %b : !t, !t) outs(%0#0 : !t) -> !t
+  %r = ddp.all_reduce mean %u on @dp : !t
+  %s = ddp.all_reduce mean %0#2 on @dp : !t
+  return %r, %0#1, %s, %0#3, %0#4 : !t, !t, !t, tensor<5xf32>, !t
+}
+
+// Both are one with hook=noop.
+func.func private @local_and_reduced(%x: !t, %y: !t) -> (!t, !t) {
+  %e = tensor.empty() : !t
+  %g = linalg.mul ins(%x, %y : !t, !t) outs(%e : !t) -> !t
+  %r = ddp.all_reduce mean %g on @dp : !t
+  return %g, %r : !t, !t
+}
+func.func @returns_both(%a: !t, %b: !t) -> (!t, !t) {
+  %0:2 = func.call @local_and_reduced(%a, %b) : (!t, !t) -> (!t, !t)
+  %u = linalg.add ins(%0#0, %b : !t, !t) outs(%0#0 : !t) -> !t
+  return %u, %0#1 : !t, !t
+}
+
+// On memory, one after the other.
+func.func @on_memory(%a: !t, %b: !t) -> (!t, !t, !t) {
+  %ma = memref.alloc() : memref<3x5xf32>
+  %mb = memref.alloc() : memref<3x5xf32>
+  %m = memref.alloc() : memref<3x5xf32>
+  %n = memref.alloc() : memref<3x5xf32>
+  %o = memref.alloc() : memref<3x5xf32>
+  bufferization.materialize_in_destination %a in restrict writable %ma
+      : (!t, memref<3x5xf32>) -> ()
+  bufferization.materialize_in_destination %b in restrict writable %mb
+      : (!t, memref<3x5xf32>) -> ()
+  linalg.mul ins(%ma, %mb : memref<3x5xf32>, memref<3x5xf32>)
+      outs(%m : memref<3x5xf32>)
+  ddp.all_reduce mean %m on @dp into %m : memref<3x5xf32>, : memref<3x5xf32>
+  linalg.add ins(%m, %mb : memref<3x5xf32>, memref<3x5xf32>)
+      outs(%n : memref<3x5xf32>)
+  ddp.all_reduce sum %n on @dp into %o : memref<3x5xf32>, : memref<3x5xf32>
+  %r = bufferization.to_tensor %m restrict : memref<3x5xf32> to !t
+  %s = bufferization.to_tensor %n restrict : memref<3x5xf32> to !t
+  %t = bufferization.to_tensor %o restrict : memref<3x5xf32> to !t
+  return %r, %s, %t : !t, !t, !t
+}

@@ -73,7 +73,7 @@
 // CHECK-NEXT:    memref.copy %[[V0]], %[[O1]]
 // CHECK-NEXT:    return
 
-// CHECK:       After BufferResultsToOutParamsPass
+// CHECK:       After DDPResultsToOutParamsPass
 
 // CHECK:       After DDPPlanArenaPass
 // CHECK:         %[[ARENA:.+]] = ddp.arena : memref<64xi8>

@@ -54,3 +54,35 @@ func.func @step(%g: tensor<4x3xf32>, %h: tensor<5xbf16>, %n: tensor<i64>,
 func.func @eval.loss() {
   return
 }
+
+// What an entry may write but does not is only read, and constant.
+// CHECK:      /* Entry point "keep".
+// CHECK-NEXT:  *   arg0: f32[4], read
+// CHECK-NEXT:  *   arg1: f32[4], updated in place
+// CHECK-NEXT:  *   arg2: f32[4], read
+// CHECK-NEXT:  *   arg3: f32[4], updated in place
+// CHECK:      ddphook_status_t model_keep(const float *arg0,
+// CHECK-NEXT:     float *arg1,
+// CHECK-NEXT:     const float *arg2,
+// CHECK-NEXT:     float *arg3,
+func.func @keep(%kept: tensor<4xf32> {bufferization.writable = true},
+                %updated: tensor<4xf32> {bufferization.writable = true},
+                %read: memref<4xf32>, %written: memref<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %e = tensor.empty() : tensor<4xf32>
+  %0 = linalg.exp ins(%kept : tensor<4xf32>) outs(%e : tensor<4xf32>)
+      -> tensor<4xf32>
+  %1 = linalg.add ins(%updated, %0 : tensor<4xf32>, tensor<4xf32>)
+      outs(%updated : tensor<4xf32>) -> tensor<4xf32>
+  func.call @write(%read, %written) : (memref<4xf32>, memref<4xf32>) -> ()
+  return %0, %1 : tensor<4xf32>, tensor<4xf32>
+}
+func.func private @write(%from: memref<4xf32>, %to: memref<4xf32>) {
+  %v = memref.subview %to[2] [2] [1]
+      : memref<4xf32> to memref<2xf32, strided<[1], offset: 2>>
+  %w = memref.subview %from[0] [2] [1]
+      : memref<4xf32> to memref<2xf32, strided<[1]>>
+  memref.copy %w, %v : memref<2xf32, strided<[1]>>
+      to memref<2xf32, strided<[1], offset: 2>>
+  return
+}

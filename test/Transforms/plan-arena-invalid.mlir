@@ -1,4 +1,4 @@
-// RUN: ddphook-opt %s --ddp-plan-arena -split-input-file -verify-diagnostics
+// RUN: ddphook-opt %s --ddp-plan-arena --allow-unregistered-dialect -split-input-file -verify-diagnostics
 
 func.func @dynamic(%n: index) {
   // expected-error @+1 {{expected a buffer of static shape and identity layout, but got 'memref<?xf32>'}}
@@ -61,4 +61,37 @@ module {
     func.call @ping(%x) : (memref<4xf32>) -> ()
     return
   }
+}
+
+// -----
+
+func.func @too_large() {
+  // expected-error @+1 {{expected a buffer of at most 1152921504606846976 bytes, but got 'memref<4294967296x4294967296xf32>'}}
+  %a = memref.alloc() : memref<4294967296x4294967296xf32>
+  return
+}
+
+// -----
+
+// expected-error @+1 {{expected buffers of at most 1152921504606846976 bytes together, with those of its callers}}
+func.func @too_large_together(%x: f32) {
+  %a = memref.alloc() : memref<1152921504606846976xi8>
+  %b = memref.alloc() : memref<1152921504606846976xi8>
+  "test.use"(%a, %b) : (memref<1152921504606846976xi8>, memref<1152921504606846976xi8>) -> ()
+  return
+}
+
+// -----
+
+func.func @too_large_with_caller() {
+  %a = memref.alloc() : memref<1152921504606846976xi8>
+  call @callee() : () -> ()
+  "test.use"(%a) : (memref<1152921504606846976xi8>) -> ()
+  return
+}
+// expected-error @+1 {{expected buffers of at most 1152921504606846976 bytes together, with those of its callers}}
+func.func private @callee() {
+  %a = memref.alloc() : memref<64xi8>
+  "test.use"(%a) : (memref<64xi8>) -> ()
+  return
 }

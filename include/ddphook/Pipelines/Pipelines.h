@@ -79,6 +79,10 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
       llvm::cl::values(
           clEnumValN(ArrayMemory::Host, "host", "in the host's memory"),
           clEnumValN(ArrayMemory::Device, "device", "in a device's memory"))};
+  Option<bool> allFunctions{
+      *this, "all-functions",
+      llvm::cl::desc("Compile functions without collectives as well"),
+      llvm::cl::init(false)};
   Option<bool> requireNoCopy{
       *this, "require-no-copy",
       llvm::cl::desc("Fail if the step allocates or copies"),

@@ -47,8 +47,9 @@ struct EntryBuffer {
   unsigned number;
   /// A memref type, or the type of the scalar.
   Type type;
-  /// The function writes this argument.
-  bool inout = false;
+  /// The function may write this argument: the plan allows it, and there is an
+  /// operation that does.
+  bool mayBeWritten = false;
 
   bool isArgument() const {
     return kind == Kind::Argument || kind == Kind::ScalarArgument;

@@ -36,6 +36,7 @@ struct ConvertDDPToRuntimePass
 
 private:
   LogicalResult collectEntries();
+  LogicalResult checkSizes();
   void cleanUp();
   LogicalResult checkNothingIsLeft();
 
@@ -56,7 +57,7 @@ LogicalResult ConvertDDPToRuntimePass::collectEntries() {
     // What does not communicate need not be callable through the plan.
     bool usesDDP = function
                        .walk([](Operation *op) {
-                         return isa<DDPDialect>(op->getDialect())
+                         return isa_and_nonnull<DDPDialect>(op->getDialect())
                                     ? WalkResult::interrupt()
                                     : WalkResult::advance();
                        })
@@ -67,6 +68,25 @@ LogicalResult ConvertDDPToRuntimePass::collectEntries() {
     return WalkResult::interrupt();
   });
   return failure(result.wasInterrupted());
+}
+
+/// The plan has sizes in bytes, which the runtime adds up.
+LogicalResult ConvertDDPToRuntimePass::checkSizes() {
+  for (FunctionOpInterface entry : plan.entries)
+    for (auto [index, type] : llvm::enumerate(entry.getArgumentTypes()))
+      if (!hasAddressableSize(type))
+        return entry.emitOpError()
+               << "expected argument " << index << " of at most "
+               << kMaxElements << " elements, but got " << type;
+  int64_t numElements = 0;
+  for (StateOp state : plan.states) {
+    numElements =
+        addElements(numElements, getNumElementsOf(state.getBufferType()));
+    if (numElements > kMaxElements)
+      return state.emitOpError() << "expected states of at most "
+                                 << kMaxElements << " elements together";
+  }
+  return success();
 }
 
 /// Removes the dialect's attributes from a function's arguments and results:
@@ -148,7 +168,7 @@ void ConvertDDPToRuntimePass::runOnOperation() {
   plan.groups = collectGroups(module);
   plan.states = collectStates(module);
   llvm::append_range(plan.buckets, module.getOps<BucketInfoOp>());
-  if (failed(collectEntries()))
+  if (failed(collectEntries()) || failed(checkSizes()))
     return signalPassFailure();
 
   OpBuilder atStart = OpBuilder::atBlockBegin(module.getBody());

@@ -256,6 +256,21 @@ def buckets(dp, a, b):
     return doubled, reduced, a, b
 
 
+def returned_twice(dp, a, b, c):
+    g = a * b
+    return dp.mean(g + b), g, dp.mean(a), g.slice(5, 10), (g if c else b)
+
+
+def returns_both(dp, a, b):
+    g = a * b
+    return g + b, dp.mean(g)
+
+
+def on_memory(dp, a, b):
+    r = dp.mean(a * b)
+    return r, r + b, dp.sum(r + b)
+
+
 ENTRIES = {
     read_after: [A, B],
     read_before: [A, B],
@@ -281,6 +296,9 @@ ENTRIES = {
     small: [(0, 3), (), V],
     called: [A, B],
     buckets: [A, B],
+    returned_twice: [A, B, "i1"],
+    returns_both: [A, B],
+    on_memory: [A, B],
 }
 
 

@@ -209,7 +209,7 @@ static LogicalResult verifyMembers(Operation *op, TypeRange tensors,
   }
   int64_t numElements = 0;
   for (Type type : tensors)
-    numElements += getNumElementsOf(type);
+    numElements = addElements(numElements, getNumElementsOf(type));
   if (numElements != getNumElementsOf(bucket))
     return op->emitOpError()
            << "expected tensors of " << getNumElementsOf(bucket)
@@ -261,7 +261,7 @@ LogicalResult ConcatOp::verify() {
                            << " to be of the result's kind, but got " << part;
     if (bucket)
       llvm::append_range(shapes, cast<BucketType>(part).getShapes());
-    numElements += getNumElementsOf(part);
+    numElements = addElements(numElements, getNumElementsOf(part));
   }
   if (std::optional<ArrayRef<int64_t>> order = getOrder()) { // C2
     SmallVector<DenseI64ArrayAttr> ordered(shapes.size());

@@ -12,6 +12,7 @@
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -64,6 +65,48 @@ void BucketType::print(AsmPrinter &printer) const {
   printer << "]>";
 }
 
+/// Whether there are at most `kMaxElements`. Dimensions of size 0 do not make
+/// up for large ones: parts of the shape are multiplied, too.
+static bool hasAddressableShape(ArrayRef<int64_t> shape) {
+  int64_t numElements = 1;
+  for (int64_t dim : shape)
+    if (dim != 0 && (llvm::MulOverflow(numElements, dim, numElements) ||
+                     numElements > kMaxElements))
+      return false;
+  return true;
+}
+
+static bool hasAddressableShapes(ArrayRef<DenseI64ArrayAttr> shapes) {
+  int64_t numElements = 0;
+  for (DenseI64ArrayAttr shape : shapes) {
+    if (!hasAddressableShape(shape.asArrayRef()))
+      return false;
+    numElements = addElements(numElements,
+                              ShapedType::getNumElements(shape.asArrayRef()));
+  }
+  return numElements <= kMaxElements;
+}
+
+bool mlir::ddp::hasAddressableSize(Type type) {
+  if (auto bucket = dyn_cast<BucketType>(type))
+    return hasAddressableShapes(bucket.getShapes());
+  if (auto future = dyn_cast<FutureType>(type))
+    return hasAddressableSize(future.getValueType());
+  auto shaped = dyn_cast<ShapedType>(type);
+  return !shaped || !shaped.hasStaticShape() ||
+         hasAddressableShape(shaped.getShape());
+}
+
+LogicalResult mlir::ddp::verifyAddressableSizes(Operation *op) {
+  for (TypeRange types :
+       {TypeRange(op->getOperandTypes()), TypeRange(op->getResultTypes())})
+    for (Type type : types)
+      if (!hasAddressableSize(type))
+        return op->emitOpError() << "expected at most " << kMaxElements
+                                 << " elements, but got " << type;
+  return success();
+}
+
 LogicalResult BucketType::verify(function_ref<InFlightDiagnostic()> emitError,
                                  Type elementType,
                                  ArrayRef<DenseI64ArrayAttr> shapes) {
@@ -73,6 +116,9 @@ LogicalResult BucketType::verify(function_ref<InFlightDiagnostic()> emitError,
   for (DenseI64ArrayAttr shape : shapes)
     if (llvm::any_of(shape.asArrayRef(), [](int64_t d) { return d < 0; }))
       return emitError() << "expected static shapes in a bucket";
+  if (!hasAddressableShapes(shapes)) // C3
+    return emitError() << "expected a bucket of at most " << kMaxElements
+                       << " elements";
   return success();
 }
 

@@ -151,7 +151,7 @@ int64_t MatrixListAttr::getNumFactorElements() const {
   int64_t sum = 0;
   ArrayRef<int64_t> numbers = getMatrices().asArrayRef();
   for (size_t i = 0; i < numbers.size(); i += 6)
-    sum += numbers[i + 3] * numbers[i + 5];
+    sum = addElements(sum, numbers[i + 3] * numbers[i + 5]);
   return sum;
 }
 
@@ -159,7 +159,7 @@ int64_t MatrixListAttr::getNumPieceElements() const {
   int64_t sum = 0;
   ArrayRef<int64_t> numbers = getPieces().asArrayRef();
   for (size_t i = 2; i < numbers.size(); i += 3)
-    sum += numbers[i];
+    sum = addElements(sum, numbers[i]);
   return sum;
 }
 

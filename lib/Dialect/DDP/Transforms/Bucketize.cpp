@@ -111,11 +111,28 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
 
     unsigned next = getNextNumber();
     for (Block *block : blocks)
-      rewriteBlock(*block, *limits, next);
+      if (failed(rewriteBlock(*block, *limits, next)))
+        return signalPassFailure();
   }
 
-  void rewriteBlock(Block &block, const BucketLimits &limits, unsigned &next) {
+  static LogicalResult checkSize(Bucket &bucket) {
+    int64_t numElements = 0;
+    for (AllReduceOp member : bucket.members)
+      numElements = addElements(numElements,
+                                getNumElementsOf(member.getInput().getType()));
+    if (numElements <= kMaxElements)
+      return success();
+    return bucket.members.front().emitOpError()
+           << "expected a bucket of at most " << kMaxElements
+           << " elements, but its gradients have more; lower 'bucket-cap-mb'";
+  }
+
+  LogicalResult rewriteBlock(Block &block, const BucketLimits &limits,
+                             unsigned &next) {
     BucketSchedule schedule = scheduleBuckets(block, limits);
+    for (auto &bucket : schedule.buckets)
+      if (failed(checkSize(*bucket)))
+        return failure();
     llvm::DenseMap<Bucket *, unsigned> numbers;
     for (auto &bucket : schedule.buckets)
       numbers[bucket.get()] = next++;
@@ -140,6 +157,7 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
                  cast<BucketType>(reduced.getInput().getType()).getNumBytes())
           << remark::metric("split-by-a-dependence", isSplit);
     }
+    return success();
   }
 };
 } // namespace

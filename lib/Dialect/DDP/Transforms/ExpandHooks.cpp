@@ -60,14 +60,26 @@ struct ExpandHooksPass
     if (failed(defaultHook))
       return signalPassFailure();
 
+    nextNumber = 0;
     llvm::StringSet<> recorded;
     for (auto info : getOperation().getOps<BucketInfoOp>())
       recorded.insert(info.getBucketName());
-    SmallVector<AllReduceOp> reductions;
+    llvm::StringSet<> taken = recorded;
+    SmallVector<AllReduceOp> reductions, onMemory;
     getOperation().walk([&](AllReduceOp op) {
-      if (!isa<MemRefType>(op.getInput().getType()) && !isFinal(op, recorded))
+      taken.insert(op.getBucketName().value_or(""));
+      if (isa<MemRefType>(op.getInput().getType()))
+        onMemory.push_back(op);
+      else if (!isFinal(op, recorded))
         reductions.push_back(op);
     });
+    for (AllReduceOp op : onMemory)
+      if (!isa<AllReduceHookAttr>(getEffectiveHook(op, *defaultHook))) {
+        FailureOr<AllReduceOp> lifted = liftToBucket(op, taken);
+        if (failed(lifted))
+          return signalPassFailure();
+        reductions.push_back(*lifted);
+      }
     for (AllReduceOp op : reductions)
       if (failed(expand(op, *defaultHook)))
         return signalPassFailure();
@@ -80,6 +92,47 @@ struct ExpandHooksPass
 #define DDP_HOOK_PARAMETER(field, option, description) options.field = field;
 #include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
     return options;
+  }
+
+  /// A name that no bucket of the module has.
+  StringAttr makeBucketName(llvm::StringSet<> &taken) {
+    while (true) {
+      std::string name = "b" + std::to_string(nextNumber++);
+      if (taken.insert(name).second)
+        return StringAttr::get(&getContext(), name);
+    }
+  }
+
+  /// A reduction of memory becomes one of a bucket, where it stands: what reads
+  /// and writes memory keeps its order, so that nothing else can be in one
+  /// bucket with it.
+  FailureOr<AllReduceOp> liftToBucket(AllReduceOp op,
+                                      llvm::StringSet<> &taken) {
+    if (op.getWire())
+      return op.emitOpError() << "expected no wire type, since a hook decides "
+                              << "about it";
+    auto memory = cast<MemRefType>(op.getInput().getType());
+    auto type =
+        RankedTensorType::get(memory.getShape(), memory.getElementType());
+    auto bucketType =
+        BucketType::getFromTensors(&getContext(), type.getElementType(), type);
+    OpBuilder builder(op);
+    Location loc = op.getLoc();
+    Value gradient = bufferization::ToTensorOp::create(
+        builder, loc, type, op.getInput(), /*restrict=*/true);
+    Value bucket = PackOp::create(builder, loc, bucketType, gradient);
+    auto lifted = AllReduceOp::create(
+        builder, loc, bucketType, op.getReductionAttr(), bucket,
+        op.getGroupAttr(), /*wire=*/TypeAttr(), makeBucketName(taken),
+        /*destination=*/Value());
+    if (Attribute hook = op->getAttr(DDPDialect::kHookAttrName))
+      lifted->setAttr(DDPDialect::kHookAttrName, hook);
+    auto unpack = UnpackOp::create(builder, loc, type, lifted.getResult());
+    bufferization::MaterializeInDestinationOp::create(
+        builder, loc, TypeRange(), unpack.getTensors().front(),
+        op.getDestination(), /*restrict=*/true, /*writable=*/true);
+    op.erase();
+    return lifted;
   }
 
   LogicalResult expand(AllReduceOp op, HookAttrInterface defaultHook) {
@@ -137,5 +190,8 @@ struct ExpandHooksPass
     if (pack->use_empty())
       pack.erase();
   }
+
+  /// Of buckets that reductions of memory become.
+  unsigned nextNumber = 0;
 };
 } // namespace

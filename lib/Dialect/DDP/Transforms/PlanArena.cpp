@@ -41,9 +41,20 @@ struct Interval {
 };
 } // namespace
 
+/// So that a few sums of them can be computed with.
+static constexpr int64_t kMaxBytes = int64_t(1) << 60;
+
+/// The bytes of a buffer, or of several, or more than `kMaxBytes`.
+static int64_t addBytes(int64_t a, int64_t b) {
+  return a + b > kMaxBytes ? kMaxBytes + 1 : a + b;
+}
+
 static int64_t getBytes(const DataLayout &layout, MemRefType type) {
-  int64_t elementBytes = layout.getTypeSize(type.getElementType());
-  return llvm::alignTo(type.getNumElements() * elementBytes, kAlignment);
+  int64_t bytes = layout.getTypeSize(type.getElementType());
+  for (int64_t dim : type.getShape())
+    if (llvm::MulOverflow(bytes, dim, bytes) || bytes > kMaxBytes)
+      return llvm::is_contained(type.getShape(), 0) ? 0 : kMaxBytes + 1;
+  return llvm::alignTo(bytes, kAlignment);
 }
 
 /// Checks that a buffer can have a place in the arena.
@@ -60,6 +71,9 @@ static LogicalResult checkBuffer(memref::AllocOp alloc) {
     return alloc.emitOpError()
            << "expected a buffer aligned to " << kAlignment
            << " bytes at most, but got " << *alloc.getAlignment();
+  if (getBytes(DataLayout::closest(alloc), type) > kMaxBytes)
+    return alloc.emitOpError() << "expected a buffer of at most " << kMaxBytes
+                               << " bytes, but got " << type;
   return success();
 }
 
@@ -220,7 +234,7 @@ public:
         byOffset.erase(last);
       }
     }
-    end = offset + bytes;
+    end = addBytes(offset, bytes);
     return offset;
   }
 
@@ -248,7 +262,7 @@ private:
 };
 } // namespace
 
-/// Gives every interval an offset; returns the bytes needed.
+/// Gives every interval an offset; returns the bytes needed, as addBytes().
 static int64_t place(std::vector<Interval> &intervals) {
   llvm::stable_sort(intervals, [](const Interval &a, const Interval &b) {
     return a.begin < b.begin;
@@ -296,7 +310,7 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
       for (auto &[op, plan] : plans)
         for (Operation *callee : callees[op]) {
           int64_t &base = plans[callee].base;
-          int64_t needed = plan.base + plan.bytes;
+          int64_t needed = addBytes(plan.base, plan.bytes);
           // A cycle without buffers of its own is harmless.
           if (base < needed) {
             base = needed;
@@ -325,6 +339,13 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
     }
     if (failed(assignBases(plans)))
       return signalPassFailure();
+    for (auto &[op, plan] : plans)
+      if (addBytes(plan.base, plan.bytes) > kMaxBytes) {
+        plan.function.emitOpError()
+            << "expected buffers of at most " << kMaxBytes
+            << " bytes together, with those of its callers";
+        return signalPassFailure();
+      }
     for (auto &[op, plan] : plans)
       rewrite(plan);
   }

@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CallGraph.h"
 #include "InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
@@ -247,15 +248,15 @@ struct PrepareEntriesPass
   /// Calls inside the module go to private copies with the original interface.
   void splitOffPrivateTwins(ArrayRef<func::FuncOp> entries) {
     SymbolTable symbols(getOperation());
-    SymbolTableCollection collection;
-    SymbolUserMap users(collection, getOperation());
+    llvm::DenseSet<StringAttr> referenced =
+        collectReferencedNames(getOperation());
     llvm::DenseMap<StringAttr, FlatSymbolRefAttr> twins;
     for (func::FuncOp function : entries) {
-      if (users.getUsers(function).empty())
+      StringAttr name = function.getSymNameAttr();
+      if (!referenced.contains(name))
         continue;
       func::FuncOp twin = function.clone();
       twin.setPrivate();
-      StringAttr name = function.getSymNameAttr();
       twins[name] = FlatSymbolRefAttr::get(symbols.insert(twin));
     }
     if (twins.empty())

@@ -30,6 +30,34 @@
 
 namespace mlir::ddp {
 
+/// The most elements of a bucket, a tensor or a memref, counted without
+/// dimensions of size 0. Bytes of any element type and sums of some of them
+/// still fit into 64 bits.
+constexpr int64_t kMaxElements = int64_t(1) << 56;
+
+/// The sum of two numbers of elements; one more than `kMaxElements` stands for
+/// all that are larger.
+constexpr int64_t addElements(int64_t a, int64_t b) {
+  return a + b > kMaxElements ? kMaxElements + 1 : a + b;
+}
+
+/// Whether a bucket, tensor or memref has at most `kMaxElements`. Other types,
+/// and shapes that are not static, have.
+bool hasAddressableSize(Type type);
+
+/// Reports the first operand or result of `op` that has more.
+LogicalResult verifyAddressableSizes(Operation *op);
+
+/// The trait of every operation of the dialect.
+template <typename ConcreteType>
+class HasAddressableSizes
+    : public OpTrait::TraitBase<ConcreteType, HasAddressableSizes> {
+public:
+  static LogicalResult verifyTrait(Operation *op) {
+    return verifyAddressableSizes(op);
+  }
+};
+
 /// What a hook has to compute: the `ddp.all_reduce` that it replaces.
 struct BucketReduction {
   Location loc;

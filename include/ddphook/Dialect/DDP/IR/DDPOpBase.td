@@ -20,8 +20,14 @@ include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 include "mlir/Interfaces/ViewLikeInterface.td"
 
+/// Sizes of operands and results can be computed with.
+def DDP_HasAddressableSizes : NativeOpTrait<"HasAddressableSizes"> {
+  let cppNamespace = "::mlir::ddp";
+}
+
 class DDP_Op<string mnemonic, list<Trait> traits = []>
-    : Op<DDP_Dialect, mnemonic, traits>;
+    : Op<DDP_Dialect, mnemonic,
+         !listconcat(traits, [DDP_HasAddressableSizes])>;
 
 /// On buckets and tensors: results, no effect on memory. On memrefs: no results;
 /// reads the operands, writes `into`.

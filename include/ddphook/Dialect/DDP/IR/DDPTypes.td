@@ -36,6 +36,8 @@ def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
     Constraints:
     - (C1) the element type is f16, bf16, f32 or f64.
     - (C2) every dimension is static.
+    - (C3) there are at most 2^56 elements, dimensions of size 0 not counted; so
+      for tensors and memrefs in the dialect's operations.
   }];
   let parameters = (ins "::mlir::Type":$elementType,
                     ArrayRefParameter<"::mlir::DenseI64ArrayAttr",

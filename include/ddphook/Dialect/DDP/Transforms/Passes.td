@@ -13,6 +13,44 @@
 
 include "mlir/Pass/PassBase.td"
 
+def DDPIsolateCollectivesPass
+    : Pass<"ddp-isolate-collectives", "::mlir::ModuleOp"> {
+  let summary = "run passes on what has to do with collectives only";
+  let description = [{
+    Runs a pipeline on a module that holds the operations and marks of the ddp
+    dialect, the functions that these are in, the functions that those call or
+    that call them, and what they refer to. Everything else is taken out before
+    and put back behind: a function without collectives comes out as it went in,
+    whatever dialects it uses. Meanwhile an empty module of the same name stands
+    in its place.
+
+    With `all-functions` nothing is taken out. `ddphook-cc` and `ddphook-run` do
+    that, since their public functions without collectives are entry points as
+    well.
+
+    Example: of these, only `@step` and `@loss` are seen by the passes.
+
+    ```mlir
+    func.func @other(%a: tensor<?xf32>) -> tensor<?xf32> {
+      %0 = "foo.op"(%a) : (tensor<?xf32>) -> tensor<?xf32>
+      return %0 : tensor<?xf32>
+    }
+    func.func private @loss(%a: tensor<4xf32>) -> tensor<4xf32> { … }
+    func.func @step(%a: tensor<4xf32>) -> tensor<4xf32> {
+      %g = call @loss(%a) : (tensor<4xf32>) -> tensor<4xf32>
+      %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+      return %r : tensor<4xf32>
+    }
+    ```
+  }];
+  let options = [
+    ListOption<"pipeline", "pipeline", "::mlir::OpPassManager",
+               "The passes, on a module">,
+    Option<"allFunctions", "all-functions", "bool", /*default=*/"false",
+           "Run them on the whole module">
+  ];
+}
+
 def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
   let summary = "check that every gradient is reduced exactly once";
   let description = [{
@@ -137,8 +175,12 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
     else the one that the options name. Records each bucket in a
     `ddp.bucket_info`.
 
-    Pre-condition: `ddp-bucketize`. Post-condition: every reduction carries
-    `ddp.hook = #ddp.allreduce`.
+    A reduction of memory with another hook than `#ddp.allreduce` becomes a bucket
+    of its own, in its place: `to_tensor`, pack, reduce, unpack, and
+    `materialize_in_destination`.
+
+    Pre-condition: `ddp-bucketize`. Post-condition: every reduction of a bucket
+    carries `ddp.hook = #ddp.allreduce`.
 
     Before, with `hook=fp16`:
 
@@ -222,6 +264,7 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
            "Post-local SGD: all-reduce among near ranks (default true)">
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::bufferization::BufferizationDialect",
                            "::mlir::ddp::DDPDialect",
                            "::mlir::scf::SCFDialect"];
 }
@@ -500,6 +543,63 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
                            "::mlir::memref::MemRefDialect"];
 }
 
+def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
+  let summary = "let functions return only what their callers lack";
+  let description = [{
+    A result of a private function that is one of its arguments in every return,
+    or the same value as another result, is dropped; callers use that other
+    value. Behind bufferization it would be a buffer of its own, and a copy.
+
+    Before:
+
+    ```mlir
+    func.func private @f(%a: tensor<4xf32>)
+        -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+      %r = linalg.exp …
+      return %r, %r, %a : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+    }
+    %0:3 = call @f(%x)
+        : (tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+    ```
+
+    After: uses of `%0#1` are uses of `%0`, those of `%0#2` of `%x`.
+
+    ```mlir
+    %0 = call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    ```
+  }];
+}
+
+def DDPSplitEmptyTensorsPass
+    : InterfacePass<"ddp-split-empty-tensors", "::mlir::FunctionOpInterface"> {
+  let summary = "give every operation a destination of its own";
+  let description = [{
+    Operations that start from the same `tensor.empty`, which is what CSE makes of
+    many, get one each; so do those that start from the same filled tensor. One-Shot
+    Bufferize takes time that grows with the cube of the number of operations that
+    write to one alias set. An empty tensor of which slices are taken stays whole.
+
+    Before:
+
+    ```mlir
+    %e = tensor.empty() : tensor<4xf32>
+    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>) …
+    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e : tensor<4xf32>) …
+    ```
+
+    After:
+
+    ```mlir
+    %e0 = tensor.empty() : tensor<4xf32>
+    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e0 : tensor<4xf32>) …
+    %e1 = tensor.empty() : tensor<4xf32>
+    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e1 : tensor<4xf32>) …
+    ```
+  }];
+  let dependentDialects = ["::mlir::linalg::LinalgDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
 def DDPLegalizeForBufferizationPass
     : InterfacePass<"ddp-legalize-for-bufferization",
                     "::mlir::FunctionOpInterface"> {
@@ -673,6 +773,62 @@ def DDPBucketViewsPass
   let dependentDialects = [
     "::mlir::bufferization::BufferizationDialect", "::mlir::ddp::DDPDialect",
     "::mlir::memref::MemRefDialect", "::mlir::tensor::TensorDialect"];
+}
+
+def DDPCheckBufferizablePass
+    : Pass<"ddp-check-bufferizable", "::mlir::ModuleOp"> {
+  let summary = "fail if something on tensors cannot become memory";
+  let description = [{
+    An error for every kind of operation on tensors that does not implement
+    BufferizableOpInterface: one of a dialect that is not registered, say, or one
+    that has to be lowered before (`tosa.add`, `stablehlo.add`). Lower it to
+    linalg, attach the interface to it, or move it to a function without
+    collectives, which `ddp-pipeline` leaves alone.
+
+    Example of what is refused:
+
+    ```mlir
+    %h = "foo.bar"(%g) : (tensor<4xf32>) -> tensor<4xf32>
+    %r = ddp.all_reduce mean %h on @dp : tensor<4xf32>
+    ```
+  }];
+}
+
+def DDPResultsToOutParamsPass
+    : Pass<"ddp-results-to-out-params", "::mlir::ModuleOp"> {
+  let summary = "let callers give private functions memory for results";
+  let description = [{
+    A buffer that a private function returns becomes an argument, and its callers
+    allocate it. What the function allocates and returns is computed straight into
+    that argument; where it returns the same buffer several times, or a part of
+    one, it copies. Results that are memory of its caller, an argument or a part
+    of one, stay results: there is nothing to copy.
+
+    Pre-condition: bufferized. Results are of static shape and identity layout.
+
+    Before:
+
+    ```mlir
+    func.func private @f() -> memref<4xf32> {
+      %m = memref.alloc() : memref<4xf32>
+      …
+      return %m : memref<4xf32>
+    }
+    %0 = call @f() : () -> memref<4xf32>
+    ```
+
+    After:
+
+    ```mlir
+    func.func private @f(%m: memref<4xf32>) {
+      …
+      return
+    }
+    %0 = memref.alloc() : memref<4xf32>
+    call @f(%0) : (memref<4xf32>) -> ()
+    ```
+  }];
+  let dependentDialects = ["::mlir::memref::MemRefDialect"];
 }
 
 def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {

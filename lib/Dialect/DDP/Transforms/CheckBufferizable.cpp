@@ -1,0 +1,67 @@
+//===- CheckBufferizable.cpp -----------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-check-bufferizable: names the operations on tensors that One-Shot
+// Bufferize cannot take to memory. It would only say that they were not
+// bufferized.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "llvm/ADT/SmallPtrSet.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPCHECKBUFFERIZABLEPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// The first tensor that the operation takes or makes, or null.
+static Type findTensor(Operation *op) {
+  for (TypeRange types :
+       {TypeRange(op->getOperandTypes()), TypeRange(op->getResultTypes())})
+    for (Type type : types)
+      if (isa<TensorType>(type))
+        return type;
+  return {};
+}
+
+namespace {
+struct CheckBufferizablePass
+    : public ddp::impl::DDPCheckBufferizablePassBase<CheckBufferizablePass> {
+  using DDPCheckBufferizablePassBase::DDPCheckBufferizablePassBase;
+
+  void runOnOperation() override {
+    llvm::SmallPtrSet<const void *, 4> reported;
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      function.walk([&](Operation *op) {
+        // The dialect's own operations explain themselves.
+        if (op == function || isa_and_nonnull<DDPDialect>(op->getDialect()) ||
+            isa<bufferization::BufferizableOpInterface>(op))
+          return;
+        Type tensor = findTensor(op);
+        OperationName name = op->getName();
+        if (!tensor || !reported.insert(name.getAsOpaquePointer()).second)
+          return;
+        InFlightDiagnostic diagnostic =
+            op->emitError()
+            << "expected '" << name
+            << "' to implement BufferizableOpInterface, since it works on "
+            << tensor << " in '" << function.getName()
+            << "', which is compiled to memory; see docs/passes.md";
+        if (!op->isRegistered())
+          diagnostic.attachNote()
+              << "the dialect '" << name.getDialectNamespace()
+              << "' has no operation of this name, or is not registered";
+        signalPassFailure();
+      });
+  }
+};
+} // namespace

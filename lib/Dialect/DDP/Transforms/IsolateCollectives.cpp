@@ -1,0 +1,173 @@
+//===- IsolateCollectives.cpp ----------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-isolate-collectives: runs passes on the part of a module that has to do
+// with collectives. The rest is taken out of the module meanwhile, so that no
+// pass, ours or another project's, can meet an operation that it does not know.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPISOLATECOLLECTIVESPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+static bool hasDDPAttr(ArrayAttr lists) {
+  if (!lists)
+    return false;
+  for (auto attrs : lists.getAsRange<DictionaryAttr>())
+    for (NamedAttribute attr : attrs)
+      if (isa_and_nonnull<DDPDialect>(attr.getNameDialect()))
+        return true;
+  return false;
+}
+
+/// Whether `op` or something in it is of the dialect, or is marked by it: a
+/// gradient, say, that nothing reduces yet.
+static bool usesDDP(Operation *op) {
+  WalkResult result = op->walk([](Operation *nested) {
+    bool found = isa_and_nonnull<DDPDialect>(nested->getDialect());
+    for (NamedAttribute attr : nested->getDiscardableAttrs())
+      found |= isa_and_nonnull<DDPDialect>(attr.getNameDialect());
+    if (auto function = dyn_cast<FunctionOpInterface>(nested))
+      found |= hasDDPAttr(function.getArgAttrsAttr()) ||
+               hasDDPAttr(function.getResAttrsAttr());
+    return found ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return result.wasInterrupted();
+}
+
+/// A declaration that no pass has a reason to change. It stays, so that passes
+/// that need one of its name find it.
+static bool isPlainDeclaration(Operation *op) {
+  auto function = dyn_cast<FunctionOpInterface>(op);
+  return function && function.isExternal() &&
+         llvm::none_of(function.getArgumentTypes(),
+                       llvm::IsaPred<TensorType>) &&
+         llvm::none_of(function.getResultTypes(), llvm::IsaPred<TensorType>);
+}
+
+namespace {
+/// Which operations of a module refer to which others of it by name.
+class References {
+public:
+  explicit References(ModuleOp module) : module(module) {
+    for (Operation &op : *module.getBody())
+      op.walk([&](Operation *user) {
+        user->getAttrDictionary().walk(
+            [&](SymbolRefAttr symbol) { add(&op, user, symbol); });
+      });
+  }
+
+  ArrayRef<Operation *> getReferences(Operation *op) { return from[op]; }
+  ArrayRef<Operation *> getUsers(Operation *op) { return to[op]; }
+
+private:
+  void add(Operation *op, Operation *user, SymbolRefAttr symbol) {
+    Operation *target = symbols.lookupNearestSymbolFrom(user, symbol);
+    // What is around the user may hide names, but nobody knows.
+    if (!target)
+      target = symbols.lookupSymbolIn(module, symbol.getRootReference());
+    if (target)
+      target = module.getBody()->findAncestorOpInBlock(*target);
+    if (!target || target == op)
+      return;
+    from[op].push_back(target);
+    to[target].push_back(op);
+  }
+
+  ModuleOp module;
+  SymbolTableCollection symbols;
+  llvm::DenseMap<Operation *, SmallVector<Operation *>> from, to;
+};
+} // namespace
+
+/// What has to be compiled together: the operations that use the dialect, what
+/// they refer to, and, since a function's interface may change, who refers to
+/// their functions.
+static llvm::SetVector<Operation *> findInvolved(ModuleOp module) {
+  References references(module);
+  llvm::SetVector<Operation *> involved;
+  for (Operation &op : *module.getBody())
+    if (usesDDP(&op))
+      involved.insert(&op);
+  for (size_t i = 0; i < involved.size(); ++i) {
+    Operation *op = involved[i];
+    involved.insert_range(references.getReferences(op));
+    if (isa<FunctionOpInterface>(op))
+      involved.insert_range(references.getUsers(op));
+  }
+  return involved;
+}
+
+namespace {
+/// The operations that were taken out of a module. An empty module of the same
+/// name keeps the place of each.
+class SetAside {
+public:
+  void take(Operation *op) {
+    OpBuilder builder(op);
+    auto symbol = dyn_cast<SymbolOpInterface>(op);
+    std::optional<StringRef> name;
+    if (symbol && symbol.getNameAttr())
+      name = symbol.getName();
+    auto place = ModuleOp::create(builder, op->getLoc(), name);
+    op->remove();
+    kept[place] = op;
+  }
+
+  void putBack(ModuleOp module) {
+    for (Operation &op : llvm::make_early_inc_range(*module.getBody()))
+      if (auto it = kept.find(&op); it != kept.end()) {
+        module.getBody()->getOperations().insert(op.getIterator(), it->second);
+        kept.erase(it);
+        op.erase();
+      }
+    // No pass removes those places, but nothing forbids it either.
+    for (auto [place, op] : kept)
+      module.push_back(op);
+    kept.clear();
+  }
+
+private:
+  llvm::MapVector<Operation *, Operation *> kept;
+};
+
+struct IsolateCollectivesPass
+    : public ddp::impl::DDPIsolateCollectivesPassBase<IsolateCollectivesPass> {
+  using DDPIsolateCollectivesPassBase::DDPIsolateCollectivesPassBase;
+
+  void getDependentDialects(DialectRegistry &registry) const override {
+    DDPIsolateCollectivesPassBase::getDependentDialects(registry);
+    for (const OpPassManager &passes : pipeline)
+      passes.getDependentDialects(registry);
+  }
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    SetAside others;
+    if (!allFunctions) {
+      llvm::SetVector<Operation *> involved = findInvolved(module);
+      for (Operation &op : llvm::make_early_inc_range(*module.getBody()))
+        if (!involved.contains(&op) && !isPlainDeclaration(&op))
+          others.take(&op);
+    }
+    bool ok = llvm::all_of(pipeline, [&](OpPassManager &passes) {
+      return succeeded(runPipeline(passes, module));
+    });
+    others.putBack(module);
+    if (!ok)
+      signalPassFailure();
+  }
+};
+} // namespace

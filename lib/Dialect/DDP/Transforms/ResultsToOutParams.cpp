@@ -1,0 +1,164 @@
+//===- ResultsToOutParams.cpp ----------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-results-to-out-params: callers give private functions the memory for
+// their results. As upstream's buffer-results-to-out-params, but for functions
+// that return one buffer several times, or memory that they were given.
+//
+//===----------------------------------------------------------------------===//
+
+#include "CallGraph.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "llvm/ADT/SetVector.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPRESULTSTOOUTPARAMSPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Adds what `value` is a view of, or may be chosen from; says whether that is
+/// all that it may be.
+static bool collectSources(Value value, llvm::SetVector<Value> &sources) {
+  if (auto argument = dyn_cast<BlockArgument>(value))
+    return argument.getOwner()->isEntryBlock() &&
+           isa<FunctionOpInterface>(argument.getOwner()->getParentOp());
+  Operation *op = value.getDefiningOp();
+  if (auto view = dyn_cast<ViewLikeOpInterface>(op)) {
+    sources.insert(view.getViewSource());
+    return true;
+  }
+  if (auto choice = dyn_cast<scf::IfOp>(op)) {
+    unsigned number = cast<OpResult>(value).getResultNumber();
+    sources.insert(choice.thenYield()->getOperand(number));
+    sources.insert(choice.elseYield()->getOperand(number));
+    return true;
+  }
+  return false;
+}
+
+/// Whether the memory is certainly its caller's: not the function's own, nor a
+/// constant, which the caller might write to.
+static bool isFromOutside(Value memref) {
+  llvm::SetVector<Value> sources;
+  sources.insert(memref);
+  for (size_t i = 0; i < sources.size(); ++i)
+    if (!collectSources(sources[i], sources))
+      return false;
+  return true;
+}
+
+namespace {
+/// Rewrites one function and its calls.
+class OutParams {
+public:
+  OutParams(func::FuncOp function, MutableArrayRef<func::CallOp> calls)
+      : function(function), calls(calls), returns(getReturns(function)),
+        moved(function.getNumResults()) {}
+
+  LogicalResult run() {
+    for (unsigned number = 0; number < moved.size(); ++number)
+      if (failed(choose(number)))
+        return failure();
+    if (moved.none())
+      return success();
+    rewriteFunction();
+    for (func::CallOp &call : calls)
+      rewriteCall(call);
+    return success();
+  }
+
+private:
+  LogicalResult choose(unsigned number);
+  bool canHoist(unsigned number);
+  void rewriteFunction();
+  void rewriteCall(func::CallOp &call);
+
+  func::FuncOp function;
+  MutableArrayRef<func::CallOp> calls;
+  SmallVector<func::ReturnOp> returns;
+  /// Results that become out-parameters.
+  llvm::BitVector moved;
+};
+} // namespace
+
+/// Decides whether a result becomes an out-parameter.
+LogicalResult OutParams::choose(unsigned number) {
+  auto type = dyn_cast<MemRefType>(function.getResultTypes()[number]);
+  if (!type || llvm::all_of(returns, [&](func::ReturnOp op) {
+        return isFromOutside(op.getOperand(number));
+      }))
+    return success();
+  if (!type.hasStaticShape() || !type.getLayout().isIdentity())
+    return function.emitOpError()
+           << "expected result " << number
+           << " to be a buffer of static shape and identity layout, but got "
+           << type;
+  moved.set(number);
+  return success();
+}
+
+/// Whether the caller's memory can take the place of the buffer that the
+/// function allocates.
+bool OutParams::canHoist(unsigned number) {
+  if (!function.getBody().hasOneBlock() || returns.size() != 1)
+    return false;
+  auto alloc =
+      returns.front().getOperand(number).getDefiningOp<memref::AllocOp>();
+  return alloc && alloc->getBlock() == &function.getBody().front();
+}
+
+void OutParams::rewriteFunction() {
+  for (unsigned number : moved.set_bits()) {
+    (void)function.insertArgument(function.getNumArguments(),
+                                  function.getResultTypes()[number],
+                                  /*argAttrs=*/{}, function.getLoc());
+    Value out = function.getArguments().back();
+    if (canHoist(number)) {
+      // What returns the same buffer once more returns the argument now, and
+      // is copied.
+      auto alloc =
+          returns.front().getOperand(number).getDefiningOp<memref::AllocOp>();
+      alloc->replaceAllUsesWith(ValueRange(out));
+      alloc.erase();
+      continue;
+    }
+    for (func::ReturnOp op : returns) {
+      OpBuilder builder(op);
+      memref::CopyOp::create(builder, op.getLoc(), op.getOperand(number), out);
+    }
+  }
+  eraseResults(function, moved);
+}
+
+void OutParams::rewriteCall(func::CallOp &call) {
+  OpBuilder builder(call);
+  SmallVector<Value> buffers;
+  for (unsigned number : moved.set_bits()) {
+    Value result = call.getResult(number);
+    Value buffer = memref::AllocOp::create(builder, call.getLoc(),
+                                           cast<MemRefType>(result.getType()));
+    result.replaceAllUsesWith(buffer);
+    buffers.push_back(buffer);
+  }
+  replaceCall(call, moved, buffers);
+}
+
+namespace {
+struct ResultsToOutParamsPass
+    : public ddp::impl::DDPResultsToOutParamsPassBase<ResultsToOutParamsPass> {
+  using DDPResultsToOutParamsPassBase::DDPResultsToOutParamsPassBase;
+
+  void runOnOperation() override {
+    PrivateFunctions functions = collectPrivateFunctions(getOperation());
+    for (auto &[function, calls] : functions)
+      if (failed(OutParams(function, calls).run()))
+        return signalPassFailure();
+  }
+};
+} // namespace

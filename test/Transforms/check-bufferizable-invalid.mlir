@@ -1,0 +1,41 @@
+// RUN: ddphook-opt %s --ddp-check-bufferizable --allow-unregistered-dialect -split-input-file -verify-diagnostics
+// RUN: ddphook-opt %s --ddp-pipeline --allow-unregistered-dialect -split-input-file -verify-diagnostics
+
+// Each kind of operation once.
+ddp.process_group @dp
+func.func @unregistered(%a: tensor<4xf32>, %n: index) -> tensor<4xf32> {
+  // expected-error @+2 {{expected 'foo.bar' to implement BufferizableOpInterface, since it works on 'tensor<4xf32>' in 'unregistered', which is compiled to memory; see docs/passes.md}}
+  // expected-note @+1 {{the dialect 'foo' has no operation of this name, or is not registered}}
+  %0 = "foo.bar"(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = "foo.bar"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  // Not on tensors.
+  "foo.count"(%n) ({ "foo.inner"() : () -> () }) : (index) -> ()
+  %r = ddp.all_reduce mean %1 on @dp : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @registered(%a: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @+1 {{expected 'tosa.exp' to implement BufferizableOpInterface, since it works on 'tensor<4xf32>' in 'registered', which is compiled to memory}}
+  %0 = tosa.exp %a : (tensor<4xf32>) -> tensor<4xf32>
+  %r = ddp.all_reduce mean %0 on @dp : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+// In a function that one with collectives calls.
+ddp.process_group @dp
+func.func private @loss(%a: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @+2 {{expected 'foo.bar' to implement BufferizableOpInterface}}
+  // expected-note @+1 {{the dialect 'foo' has no operation of this name}}
+  %0 = "foo.bar"(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+func.func @step(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = call @loss(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  %r = ddp.all_reduce mean %0 on @dp : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
