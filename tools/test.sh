@@ -5,9 +5,9 @@
 #   lit          the compiler: dialect, passes, code generation, plugin
 #   gtest        the runtime, its kernels, transports and CUDA backend, the latter
 #                on an emulated device (through ctest)
-#   pytest       parity with PyTorch's hooks, errors, the digits step; then every
-#                hook on a device whose memory the host cannot read, and on the
-#                emulated CUDA device
+#   pytest       parity with PyTorch's hooks, errors, the digits step, random
+#                programs; then every hook on a device whose memory the host
+#                cannot read, and on the emulated CUDA device
 #   consumer     projects that use the package, from the build and install trees
 #   docs         the generated reference is up to date
 #
@@ -86,9 +86,9 @@ bad=$(number "$logs/ctest.log" '[0-9]+ tests? failed out of')
 left=$(grep -cE '\*\*\*(Skipped|Not Run)' "$logs/ctest.log")
 count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left" $status
 
-say "pytest: parity with PyTorch, errors, integration"
+say "pytest: parity with PyTorch, errors, integration, random programs"
 DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest -q -rs \
-  -p no:cacheprovider test/parity test/errors test/Integration \
+  -p no:cacheprovider test/parity test/errors test/Integration test/fuzz \
   >"$logs/pytest.log" 2>&1
 status=$?
 ((status == 0)) || tail -80 "$logs/pytest.log"

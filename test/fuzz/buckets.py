@@ -69,14 +69,20 @@ class Buckets:
         return self.places[op]
 
     def low_rank(self, block=None):
-        """PowerSGD's buckets of the program or of one block, in their order."""
-        blocks = self.by_block.values() if block is None else [self.by_block[block]]
-        return [
-            bucket
-            for buckets in blocks
-            for bucket in buckets
-            if innermost(bucket.hook) in ("powersgd", "batched_powersgd")
-        ]
+        """PowerSGD's buckets of the program or of one block, in the order in which
+        they are reduced: a bucket stands where its last gradient stood."""
+        found = []
+        for owner, buckets in self.by_block.items():
+            if block in (None, owner):
+                mine = [
+                    bucket
+                    for bucket in buckets
+                    if innermost(bucket.hook) in ("powersgd", "batched_powersgd")
+                ]
+                place = owner.ops.index
+                mine.sort(key=lambda bucket: max(map(place, bucket.members)))
+                found += mine
+        return found
 
     def _visit(self, block, func):
         self.by_block[block] = self._fill(block, func)
@@ -117,7 +123,6 @@ class Buckets:
                 closed.append(open_.pop(kind))
                 seen.add(kind)
         buckets = closed + list(open_.values())
-        buckets.sort(key=lambda bucket: ops.index(bucket.members[0]))
         for bucket in buckets:
             self._assign(bucket.members, bucket.hook)
         return buckets

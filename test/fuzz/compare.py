@@ -28,11 +28,6 @@ _PARAMETERS_BEYOND_PYTORCH = (
 
 def compresses(program):
     """Whether PowerSGD has a compressed step."""
-    hooks = [program.hook, *(f.hook for f in program.funcs)]
-    hooks += [op.attrs.get("hook") for f in program.funcs for op in walk(f.body)]
-    own = {innermost(hook) for hook in hooks if hook}
-    if own & {"powersgd", "batched_powersgd"}:
-        return True
     if program.options.get("hook") not in ("powersgd", "batched_powersgd"):
         return False
     return config_of(program.options).start_powerSGD_iter < NEVER

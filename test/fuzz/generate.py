@@ -8,11 +8,12 @@ stand where all ranks come by together."""
 
 import random
 
+import linalg
 import options
 import statements
 from buckets import has_chains
 from control import CONTROL
-from program import Block, Func, Op, Program, Type, Value
+from program import Block, Func, Op, Program, Type, Value, inner_ops, uses
 
 INDEX, FLAG = Type(None, "index"), Type(None, "i1")
 
@@ -105,7 +106,7 @@ class Builder:
             self.add(Op("scalar", [number, other], [result], attrs))
             return result
         floats = [v for v in self.scope if v.type.shape is None]
-        floats = [v for v in floats if v.type.dtype in statements.WIDTH]
+        floats = [v for v in floats if v.type.dtype in linalg.WIDTH]
         if floats and kind < 0.95:
             value = self.random.choice(floats)
             other = self.constant(value.type.dtype, 0.0)
@@ -176,11 +177,11 @@ class Builder:
 
 
 STATEMENTS = [
-    (16, statements.elementwise),
-    (4, statements.contraction),
-    (5, statements.reduction),
-    (5, statements.movement),
-    (3, statements.fill),
+    (16, linalg.elementwise),
+    (4, linalg.contraction),
+    (5, linalg.reduction),
+    (5, linalg.movement),
+    (3, linalg.fill),
     (4, statements.extract_slice),
     (5, statements.insert_slice),
     (5, statements.reshape),
@@ -262,10 +263,30 @@ def _function(random_, program, types, name, size, numbers, is_private):
     add_statements(b, size)
     _finish(b, random_.choice([1, 2, 2, 3, 4]))
     func = Func(name, b.block, is_private)
+    if not is_private and random_.random() < 0.3:
+        func.gradients = _gradients(func, program)
     func.communicates = _communicates(b.block, program)
     if random_.random() < program.own_hooks / 2:
         func.hook = options.random_hook(random_, program)
     return func
+
+
+def _gradients(func, program):
+    """Results that ddp-verify-sync must find reduced exactly once: averages of what
+    no other reduction went into."""
+    mixed, once = set(), set()
+    for op in func.body.ops:
+        is_mixed = any(v in mixed for v in uses(op))
+        reduces = any(
+            o.kind in ("all_reduce", "average", "call") for o in [op, *inner_ops(op)]
+        )
+        if op.kind == "all_reduce" and not is_mixed:
+            if program.groups[op.attrs["group"]] is None:
+                once.update(op.results)
+        if is_mixed or reduces:
+            mixed.update(op.results)
+    numbers = enumerate(func.body.yields)
+    return tuple(number for number, value in numbers if value in once)
 
 
 def _communicates(block, program):
@@ -287,6 +308,9 @@ def generate(seed):
     program.values = random_.choice(["normal", "normal", "integers", "special"])
     options.add_groups(random_, program)
     options.add_options(random_, program)
+    if random_.random() < 0.05:
+        program.hook = options.random_hook(random_, program)
+        program.keeps_ranks_apart = True
     types = _random_types(random_)
     numbers = iter(range(10**6))
     program.callees = []

@@ -29,13 +29,24 @@ def to_bf16(values):
 
 
 def as_type(values, dtype):
-    """Values of whatever precision, rounded once to `dtype`; f64 → bf16 goes
-    through f32 and must not be asked for where that matters."""
+    """Values of whatever precision, rounded once to `dtype`."""
     values = np.asarray(values)
     with np.errstate(all="ignore"):
         if dtype == "bf16":
-            return to_bf16(values.astype(np.float32))
+            return to_bf16(_round_to_odd(values))
         return values.astype(STORAGE[dtype])
+
+
+def _round_to_odd(values):
+    """float32 such that rounding it further is like rounding the f64 values."""
+    narrow = np.array(values, np.float32, order="C")
+    if values.dtype != np.float64:
+        return narrow
+    wide = narrow.astype(np.float64)
+    bits = narrow.view(np.uint32)
+    bits = np.where(np.abs(wide) > np.abs(values), bits - 1, bits)
+    inexact = (wide != values) & np.isfinite(values) & (values != 0)
+    return np.where(inexact, bits | 1, bits).astype(np.uint32).view(np.float32)
 
 
 def cast(values, source, target):

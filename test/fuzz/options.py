@@ -18,6 +18,10 @@ def add_groups(random_, program):
 def random_hook(random_, program):
     """Of an operation or a function."""
     kind = random_.random()
+    if kind < 0.05:
+        # Reduced as by allreduce: its first compressed iteration is far away.
+        rank = ("matrix_approximation_rank", random_.choice([1, 2]))
+        return ("powersgd", (rank,))
     if kind < 0.2:
         wire = random_.choice(["f16", "bf16"])
         return ("wrap", wire, random_hook(random_, program))

@@ -8,6 +8,7 @@ does with an average. So the model runs several times, each time with other erro
 of the size of a rounding in every product; what the runs differ by is what a
 result may differ by (compare.py)."""
 
+import json
 import pathlib
 import sys
 
@@ -30,14 +31,12 @@ NEVER = 1000
 def config_of(options):
     """The parameters that the options name, as the model takes them."""
     names = {
-        name.lower().replace("_", "-"): (name, type(value))
-        for name, value in vars(powersgd_model.Config()).items()
+        name.lower().replace("_", "-"): name for name in vars(powersgd_model.Config())
     }
     given = {"start_powerSGD_iter": NEVER}
     for option, text in options.items():
         if option in names and option != "wrapper":
-            name, kind = names[option]
-            given[name] = text == "true" if kind is bool else kind(float(text))
+            given[names[option]] = json.loads(text)
     return powersgd_model.Config(
         **given,
         batched=options.get("hook") == "batched_powersgd",

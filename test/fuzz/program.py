@@ -98,6 +98,12 @@ def walk(block):
             yield from walk(region)
 
 
+def inner_ops(op):
+    """All operations in an operation's regions."""
+    for region in op.regions:
+        yield from walk(region)
+
+
 def uses(op):
     """All values that an operation and its regions use."""
     yield from op.operands
