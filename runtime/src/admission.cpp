@@ -67,8 +67,8 @@ Status Admission::handle(const pollfd *entries, std::vector<Guest> *guests) {
 bool Admission::hear(Stranger &stranger, std::vector<Guest> *guests) {
   size_t size = AcceptingHandshake::claimSize(options.introductionSize);
   std::string buffer(size - stranger.claim.size(), '\0');
-  ssize_t received = ::recv(stranger.socket.get(), buffer.data(), buffer.size(),
-                            MSG_DONTWAIT);
+  ssize_t received =
+      ::recv(stranger.socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (received < 0)
     return errno == EAGAIN || errno == EINTR;
   if (received == 0)
@@ -78,8 +78,8 @@ bool Admission::hear(Stranger &stranger, std::vector<Guest> *guests) {
     return true;
   Guest guest;
   std::string verdict;
-  bool isGuest = stranger.handshake.check(stranger.claim, &guest.introduction,
-                                          &verdict);
+  bool isGuest =
+      stranger.handshake.check(stranger.claim, &guest.introduction, &verdict);
   if (!isGuest) {
     ++refused;
     lastRefusedPeer = peerNameOf(stranger.socket.get());

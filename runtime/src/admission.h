@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A listening socket and the strangers who connected to it. Whoever proves to
-// have the key (handshake.h) is handed over as a guest. All others cost a bounded
-// amount of memory, descriptors and time, so that neither floods nor
+// have the key (handshake.h) is handed over as a guest. All others cost a
+// bounded amount of memory, descriptors and time, so that neither floods nor
 // connections that never say anything keep the job's ranks out.
 //
 //===----------------------------------------------------------------------===//

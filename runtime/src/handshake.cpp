@@ -21,8 +21,7 @@ static_assert(AcceptingHandshake::greetingSize ==
 
 /// Texts one after another, each behind its size: no two lists of texts give
 /// the same bytes.
-static std::string
-frameTexts(std::initializer_list<std::string_view> texts) {
+static std::string frameTexts(std::initializer_list<std::string_view> texts) {
   std::string bytes;
   for (std::string_view text : texts) {
     for (int shift = 0; shift < 64; shift += 8)
@@ -78,8 +77,7 @@ bool AcceptingHandshake::check(std::string_view claim,
                        proof))
     return false;
   *introduction = middle;
-  *verdict =
-      accepted + prove(credentials, "verdict", nonce, theirs, middle);
+  *verdict = accepted + prove(credentials, "verdict", nonce, theirs, middle);
   return true;
 }
 

@@ -10,7 +10,8 @@
 //   connecting end → claim      nonce b, introduction,
 //                               HMAC(key, "claim", purpose, a, b, introduction)
 //   accepting end  → verdict    accepted or refused,
-//                               HMAC(key, "verdict", purpose, a, b, introduction)
+//                               HMAC(key, "verdict", purpose, a, b,
+//                               introduction)
 //
 // The connecting end proves first, so that a stranger who connects gets nothing
 // that was made with the key. Nonces are drawn anew for every connection: what

@@ -54,8 +54,7 @@ static void compress(State &H, const char *block) {
       W[t] = W[t] << 8 | static_cast<unsigned char>(block[4 * t + i]);
   }
   for (size_t t = 16; t < 64; ++t) {
-    uint32_t s0 =
-        rotr(W[t - 15], 7) ^ rotr(W[t - 15], 18) ^ (W[t - 15] >> 3);
+    uint32_t s0 = rotr(W[t - 15], 7) ^ rotr(W[t - 15], 18) ^ (W[t - 15] >> 3);
     uint32_t s1 = rotr(W[t - 2], 17) ^ rotr(W[t - 2], 19) ^ (W[t - 2] >> 10);
     W[t] = s1 + W[t - 7] + s0 + W[t - 16];
   }

@@ -60,7 +60,7 @@ Status ddphook::identifyMachine(const std::string &nodeOverride,
   std::string device = ::stat("/dev/shm", &sharedMemory) == 0
                            ? std::to_string(sharedMemory.st_dev)
                            : "";
-  identity->memoryDomain =
-      identity->node + "/" + namespaceOf("/proc/self/ns/pid") + "/shm:" + device;
+  identity->memoryDomain = identity->node + "/" +
+                           namespaceOf("/proc/self/ns/pid") + "/shm:" + device;
   return Status::ok();
 }

@@ -161,8 +161,7 @@ static Status connectGroups(ddphook_module &module, Context &context) {
     config.store = &context.storeTable();
     config.key = key.c_str();
     std::string proofKey = context.proofKey(key);
-    config.proof_key =
-        reinterpret_cast<const unsigned char *>(proofKey.data());
+    config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
     config.proof_key_size = proofKey.size();
     ddphook_backend_error_t message = {};
     Status status = fromBackendError(

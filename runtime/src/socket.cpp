@@ -48,8 +48,7 @@ void FileDescriptor::reset() {
 }
 
 Status Interrupt::create(Interrupt *interrupt) {
-  interrupt->event =
-      FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  interrupt->event = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!interrupt->event.isValid())
     return systemError(errno, "cannot make an eventfd");
   return Status::ok();

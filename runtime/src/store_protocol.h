@@ -26,8 +26,8 @@ namespace ddphook::wire {
 /// What both ends of the store's connections have in common.
 Credentials storeCredentials(const std::string &secret);
 
-/// Bytes of the token that comes with Welcome: ranks of this run of the job have
-/// it, ranks of others with the same secret do not.
+/// Bytes of the token that comes with Welcome: ranks of this run of the job
+/// have it, ranks of others with the same secret do not.
 inline constexpr size_t tokenSize = 32;
 
 /// Who a client is.
@@ -56,7 +56,7 @@ enum class Kind : uint8_t {
   Leave = 8, // this rank ends well; no answer
   // From server to client.
   Welcome = 32, // value: the token
-  Reject = 33, // value: a failure; id 1: trying again may help
+  Reject = 33,  // value: a failure; id 1: trying again may help
   Value = 34,
   Missing = 35, // answer to TryGet
   Error = 36,   // value: a failure of the request with this id

@@ -45,8 +45,7 @@ struct TcpStore::Request {
 static Status receiveWelcome(int socket, const Deadline &deadline,
                              bool *isFinal, std::string *token) {
   char header[Frame::headerSize];
-  DDPHOOK_RETURN_IF_ERROR(
-      receiveAll(socket, header, sizeof(header), deadline));
+  DDPHOOK_RETURN_IF_ERROR(receiveAll(socket, header, sizeof(header), deadline));
   std::optional<Frame> frame =
       Frame::decodeHeader(std::string_view(header, sizeof(header)));
   if (!frame || frame->keySize != 0)
@@ -69,8 +68,7 @@ static Status receiveWelcome(int socket, const Deadline &deadline,
 static Status tryToJoin(const TcpStore::Options &options,
                         const Deadline &deadline, FileDescriptor *socket,
                         std::string *session, bool *isFinal) {
-  Status connected =
-      connectOnce(options.host, options.port, deadline, socket);
+  Status connected = connectOnce(options.host, options.port, deadline, socket);
   // Without descriptors or memory this process cannot join anything.
   *isFinal = connected.code() == DDPHOOK_RESOURCE_EXHAUSTED;
   DDPHOOK_RETURN_IF_ERROR(connected);
@@ -81,8 +79,7 @@ static Status tryToJoin(const TcpStore::Options &options,
   hello.rank = static_cast<uint32_t>(options.rank);
   hello.runId = hashRunId(options.runId);
   Credentials credentials = storeCredentials(options.secret);
-  Status proved =
-      proveOn(socket->get(), credentials, hello.encode(), deadline);
+  Status proved = proveOn(socket->get(), credentials, hello.encode(), deadline);
   if (proved.code() == DDPHOOK_BAD_ENVIRONMENT)
     return proved;
   DDPHOOK_RETURN_IF_ERROR(
@@ -118,8 +115,7 @@ Status TcpStore::connect(const Options &options, const Deadline &deadline,
     if (isRefused && (refusalsEnd.expired() || deadline.remaining() <= pause))
       return error(DDPHOOK_BAD_ENVIRONMENT,
                    "rank %d may not join rank 0 at %s:%d: %s", options.rank,
-                   options.host.c_str(), options.port,
-                   cause.message().c_str());
+                   options.host.c_str(), options.port, cause.message().c_str());
     if (deadline.remaining() <= pause)
       return error(DDPHOOK_DEADLINE_EXCEEDED,
                    "rank %d could not join rank 0 at %s:%d within %g s: %s",

@@ -277,7 +277,8 @@ TEST(Bootstrap, ProcessEnvironment) {
   EXPECT_EQ(environment("DDPHOOK_TEST_VARIABLE"), nullptr);
 }
 
-/// Whatever the launcher calls this machine, nobody outside may reach the store.
+/// Whatever the launcher calls this machine, nobody outside may reach the
+/// store.
 TEST(Bootstrap, RanksOfOneMachineMeetOnTheLoopback) {
   char host[256] = "";
   ASSERT_EQ(::gethostname(host, sizeof(host) - 1), 0);

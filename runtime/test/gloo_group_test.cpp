@@ -113,7 +113,8 @@ TEST(GlooGroup, StrangersGetNoConnectionAndDoNoHarm) {
       silent.push_back(connectTo(port));
     for (const char *key : {"", "another key"}) {
       FileDescriptor socket = connectTo(port);
-      Credentials credentials = {key, *key != '\0', "ddphook group group rank 0"};
+      Credentials credentials = {key, *key != '\0',
+                                 "ddphook group group rank 0"};
       EXPECT_EQ(proveOn(socket.get(), credentials, std::string(8, '\1'),
                         Deadline::after(20))
                     .code(),
@@ -144,7 +145,8 @@ TEST(GlooGroup, ARankWithAnotherKeyIsAStranger) {
   runRanks(2, [&](int rank) {
     Member member(rank == 0 ? "this job's" : "that job's");
     std::string result = member.join(store, rank, 2, /*timeout=*/0.5);
-    expectContains(result, "DEADLINE_EXCEEDED: connecting the ranks over TCP: ");
+    expectContains(result,
+                   "DEADLINE_EXCEEDED: connecting the ranks over TCP: ");
     expectContains(result, rank == 0 ? "rank 1 is missing"
                                      : "it was started with another");
   });
@@ -154,9 +156,10 @@ TEST(GlooGroup, NamesWhoNeverComes) {
   MemoryStore store;
   Member member;
   auto begin = Deadline::Clock::now();
-  EXPECT_EQ(member.join(store, 0, 3, /*timeout=*/0.3),
-            "DEADLINE_EXCEEDED: connecting the ranks over TCP: not all ranks of "
-            "the group connected within 0.3 s: rank 1, 2 is missing");
+  EXPECT_EQ(
+      member.join(store, 0, 3, /*timeout=*/0.3),
+      "DEADLINE_EXCEEDED: connecting the ranks over TCP: not all ranks of "
+      "the group connected within 0.3 s: rank 1, 2 is missing");
   EXPECT_LT(secondsSince(begin), 5);
 }
 
@@ -166,8 +169,9 @@ TEST(GlooGroup, NamesWhoDoesNotAnswer) {
   FileDescriptor listening;
   int port = 0;
   ASSERT_EQ(show(listenOn("127.0.0.1", 0, &listening, &port)), "OK");
-  ASSERT_EQ(show(store.set("group/address/0", "127.0.0.1 " + std::to_string(port))),
-            "OK");
+  ASSERT_EQ(
+      show(store.set("group/address/0", "127.0.0.1 " + std::to_string(port))),
+      "OK");
   Member member;
   auto begin = Deadline::Clock::now();
   expectContains(member.join(store, 1, 2, /*timeout=*/0.3),
@@ -187,9 +191,9 @@ TEST(GlooGroup, ConnectingIsCalledOff) {
     MemoryStore store;
     if (rank == 2)
       listening.reset();
-    ASSERT_EQ(show(store.set("group/address/0",
-                             "127.0.0.1 " + std::to_string(port))),
-              "OK");
+    ASSERT_EQ(
+        show(store.set("group/address/0", "127.0.0.1 " + std::to_string(port))),
+        "OK");
     Member member;
     std::thread other([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -251,8 +255,9 @@ TEST(GlooGroup, DifferentCountsAreAnError) {
     std::string result = member.reduce(values);
     // The other one may only see that its peer is gone.
     EXPECT_NE(result, "OK");
-    failures += result.find("FAILED_PRECONDITION: all-reduce over TCP: expected "
-                            "") == 0;
+    failures +=
+        result.find("FAILED_PRECONDITION: all-reduce over TCP: expected "
+                    "") == 0;
   });
   EXPECT_GE(failures.load(), 1);
 }

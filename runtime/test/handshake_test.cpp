@@ -63,8 +63,9 @@ public:
 
   FileDescriptor connect() {
     FileDescriptor socket;
-    EXPECT_EQ(show(connectOnce("127.0.0.1", port, Deadline::after(20), &socket)),
-              "OK");
+    EXPECT_EQ(
+        show(connectOnce("127.0.0.1", port, Deadline::after(20), &socket)),
+        "OK");
     return socket;
   }
 
@@ -91,18 +92,18 @@ std::string recordClaim(const Credentials &credentials,
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   FileDescriptor near(ends[0]), far(ends[1]);
   std::string greeting = handshake.greeting();
-  std::string claim(
-      AcceptingHandshake::claimSize(Door::introduction().size()), '\0');
+  std::string claim(AcceptingHandshake::claimSize(Door::introduction().size()),
+                    '\0');
   Deadline deadline = Deadline::after(20);
   std::thread other([&] {
     // The verdict never comes.
-    EXPECT_EQ(proveOn(far.get(), credentials, Door::introduction(), deadline)
-                  .code(),
-              DDPHOOK_DATA_LOSS);
+    EXPECT_EQ(
+        proveOn(far.get(), credentials, Door::introduction(), deadline).code(),
+        DDPHOOK_DATA_LOSS);
   });
-  EXPECT_EQ(show(sendAll(near.get(), greeting.data(), greeting.size(),
-                         deadline)),
-            "OK");
+  EXPECT_EQ(
+      show(sendAll(near.get(), greeting.data(), greeting.size(), deadline)),
+      "OK");
   EXPECT_EQ(show(receiveAll(near.get(), claim.data(), claim.size(), deadline)),
             "OK");
   near.reset();
@@ -189,13 +190,14 @@ TEST(Handshake, DemandsAProofOfTheAcceptingEnd) {
     int port = 0;
     ASSERT_EQ(show(listenOn("127.0.0.1", 0, &listening, &port)), "OK");
     FileDescriptor socket;
-    ASSERT_EQ(show(connectOnce("127.0.0.1", port, Deadline::after(20), &socket)),
-              "OK");
+    ASSERT_EQ(
+        show(connectOnce("127.0.0.1", port, Deadline::after(20), &socket)),
+        "OK");
     FileDescriptor impostor(::accept(listening.get(), nullptr, nullptr));
     ASSERT_TRUE(impostor.isValid());
-    std::string answer =
-        beginHandshake(credentialsOf(secret)).greeting() + verdict +
-        std::string(AcceptingHandshake::verdictSize - 1, '\7');
+    std::string answer = beginHandshake(credentialsOf(secret)).greeting() +
+                         verdict +
+                         std::string(AcceptingHandshake::verdictSize - 1, '\7');
     ASSERT_EQ(show(sendAll(impostor.get(), answer.data(), answer.size(),
                            Deadline::after(20))),
               "OK");
@@ -215,8 +217,8 @@ TEST(Admission, TurnsGarbageAwayAtOnce) {
         .ignore();
     // What comes back is the greeting and perhaps a refusal, then the end.
     char answer[4096];
-    Status status = receiveAll(socket.get(), answer, sizeof(answer),
-                               Deadline::after(20));
+    Status status =
+        receiveAll(socket.get(), answer, sizeof(answer), Deadline::after(20));
     EXPECT_NE(status.code(), DDPHOOK_OK);
     EXPECT_NE(status.code(), DDPHOOK_DEADLINE_EXCEEDED);
   }

@@ -33,10 +33,10 @@ TEST(Sha256, ExamplesOfTheStandard) {
                                "27ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(toHex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223"
                                   "b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(toHex(sha256(
-                "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
-            "248d6a61d20638b8e5c026930c3e6039"
-            "a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(
+      toHex(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
+      "248d6a61d20638b8e5c026930c3e6039"
+      "a33ce45964ff2167f6ecedd419db06c1");
   EXPECT_EQ(toHex(sha256(std::string(1000000, 'a'))),
             "cdc76e5c9914fb9281a1c7e284d73e67"
             "f1809a48a497200e046d39ccc7112cd0");

@@ -9,8 +9,8 @@
 // Starts job after job of two to four ranks that do nothing but come together:
 // they connect process groups over TCP or shared memory again and again, or
 // join the job. At a random moment a random rank is killed or stopped. No other
-// rank may outlive that by more than the deadline and two seconds, crash, or end
-// as if nothing had happened. Time in which a rank wanted to run and got no
+// rank may outlive that by more than the deadline and two seconds, crash, or
+// end as if nothing had happened. Time in which a rank wanted to run and got no
 // processor does not count, nor does time in which this program, which only
 // waits, did not run either: then the machine stood still. Prints how the ranks
 // ended and the slowest end; the exit status is 1 when a rank broke the rule.
@@ -187,8 +187,7 @@ void Job::start() {
   }
 }
 
-bool Job::judge(int rank, const std::string &text, int status,
-                double seconds) {
+bool Job::judge(int rank, const std::string &text, int status, double seconds) {
   const char *fault = nullptr;
   if (seconds > options.timeout + allowance)
     fault = "was late";

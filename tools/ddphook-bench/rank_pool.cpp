@@ -110,8 +110,8 @@ public:
                                              kTimeoutSeconds, &shm));
     DDPHOOK_RETURN_IF_ERROR(GlooDevice::create("127.0.0.1", &device));
     return GlooGroup::create(*device, *store, "bench-gloo",
-                             /*proofKey=*/"", rank, size,
-                             kTimeoutSeconds, &gloo);
+                             /*proofKey=*/"", rank, size, kTimeoutSeconds,
+                             &gloo);
   }
 
   Status run(const Command &command, Reply *reply) {

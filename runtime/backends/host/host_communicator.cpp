@@ -57,9 +57,9 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
       DDPHOOK_RETURN_IF_ERROR(makeDevice(&device));
       std::string proofKey(reinterpret_cast<const char *>(config.proof_key),
                            config.proof_key_size);
-      DDPHOOK_RETURN_IF_ERROR(GlooGroup::create(
-          *device, store, config.key, proofKey, config.rank, config.size,
-          timeoutSeconds, &result->gloo));
+      DDPHOOK_RETURN_IF_ERROR(
+          GlooGroup::create(*device, store, config.key, proofKey, config.rank,
+                            config.size, timeoutSeconds, &result->gloo));
       result->gloo->reserve(static_cast<int64_t>(config.max_wire_bytes));
     }
   }

@@ -30,12 +30,12 @@ public:
   void connect(const std::vector<char> &) override { refuse(); }
   void close() override {}
   void setSync(bool, bool) override { refuse(); }
-  std::unique_ptr<::gloo::transport::Buffer>
-  createSendBuffer(int, void *, size_t) override {
+  std::unique_ptr<::gloo::transport::Buffer> createSendBuffer(int, void *,
+                                                              size_t) override {
     refuse();
   }
-  std::unique_ptr<::gloo::transport::Buffer>
-  createRecvBuffer(int, void *, size_t) override {
+  std::unique_ptr<::gloo::transport::Buffer> createRecvBuffer(int, void *,
+                                                              size_t) override {
     refuse();
   }
   void send(::gloo::transport::UnboundBuffer *, uint64_t, size_t,

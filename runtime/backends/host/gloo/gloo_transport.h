@@ -4,11 +4,11 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A transport for Gloo's algorithms over connections that were opened without
-// Gloo (peer_mesh.h). Its own TCP transport takes whoever connects first for the
-// peer, ends the process when a peer sends something odd, waits five times as
-// long as it is told to while it connects, and cannot be called off. This one
-// has no thread: bytes move while the algorithm waits, and every wait ends by
-// its deadline, when a peer is lost, or when it is interrupted.
+// Gloo (peer_mesh.h). Its own TCP transport takes whoever connects first for
+// the peer, ends the process when a peer sends something odd, waits five times
+// as long as it is told to while it connects, and cannot be called off. This
+// one has no thread: bytes move while the algorithm waits, and every wait ends
+// by its deadline, when a peer is lost, or when it is interrupted.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H

@@ -102,7 +102,8 @@ socklen_t decodeAddress(const std::string &text, const sockaddr_storage &own,
     auto &v6 = reinterpret_cast<sockaddr_in6 &>(*address);
     v6.sin6_port = port;
     // An address of the link needs an interface, which is each machine's own.
-    v6.sin6_scope_id = reinterpret_cast<const sockaddr_in6 &>(own).sin6_scope_id;
+    v6.sin6_scope_id =
+        reinterpret_cast<const sockaddr_in6 &>(own).sin6_scope_id;
     return ::inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1 ? sizeof(v6)
                                                                    : 0;
   }
