@@ -8,11 +8,9 @@
 //===----------------------------------------------------------------------===//
 #include "machine.h"
 
-#include "socket.h"
+#include "boot_id.h"
 
-#include <cerrno>
 #include <climits>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,25 +21,6 @@ static std::string namespaceOf(const char *path) {
   char target[PATH_MAX];
   ssize_t size = ::readlink(path, target, sizeof(target));
   return size > 0 ? std::string(target, static_cast<size_t>(size)) : "";
-}
-
-Status ddphook::readBootId(std::string *bootId) {
-  FileDescriptor file(
-      ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  bootId->clear();
-  if (!file.isValid()) {
-    // A container may hide it. But ranks of one machine must not take each
-    // other for strangers because one of them has no descriptor left.
-    Status status = systemError(errno, "cannot identify the machine");
-    return status.code() == DDPHOOK_RESOURCE_EXHAUSTED ? status : Status::ok();
-  }
-  char text[64];
-  ssize_t size = ::read(file.get(), text, sizeof(text));
-  if (size > 0)
-    bootId->assign(text, static_cast<size_t>(size));
-  while (!bootId->empty() && bootId->back() == '\n')
-    bootId->pop_back();
-  return Status::ok();
 }
 
 Status ddphook::identifyMachine(const std::string &nodeOverride,

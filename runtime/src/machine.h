@@ -29,10 +29,6 @@ struct MachineIdentity {
 /// (DDPHOOK_NODE).
 Status identifyMachine(const std::string &nodeOverride,
                        MachineIdentity *identity);
-
-/// What the kernel calls its present run; empty where it does not tell.
-Status readBootId(std::string *bootId);
-
 } // namespace ddphook
 
 #endif // DDPHOOK_RUNTIME_SRC_MACHINE_H
