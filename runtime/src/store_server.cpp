@@ -125,6 +125,7 @@ private:
   void handleGet(Connection &connection, uint32_t id, const std::string &key);
   void handleAdd(Connection &connection, uint32_t id, const std::string &key,
                  std::string_view summand);
+  void abortJob(int rank, const Status &status);
   void failJob(int culprit, const Status &status);
   void failWaiters(const Status &status);
 
@@ -162,8 +163,10 @@ private:
   /// Not OK once a rank has left or was lost: an answer to waits for keys that
   /// can then never come.
   Status leftStatus;
-  /// The first failure of the job, and the rank that it came from.
+  /// The first failure of the job.
   Status failure;
+  /// A rank has waited for as long as it may: who is not here does not come.
+  bool hasExpired = false;
 };
 
 void StoreServer::Loop::run() {
@@ -174,7 +177,8 @@ void StoreServer::Loop::run() {
     takeFailure();
     bool allLeft = static_cast<int>(gone.size()) == options.worldSize;
     // Ranks that are still to join a job that failed shall hear of it.
-    bool nobodyLeft = connections.empty() && failure.isOk();
+    bool mayCome = !failure.isOk() && !isComplete() && !hasExpired;
+    bool nobodyLeft = connections.empty() && !mayCome;
     if (mayStop && (allLeft || nobodyLeft))
       break;
     entries.clear();
@@ -218,16 +222,18 @@ void StoreServer::Loop::run() {
   ended = true;
 }
 
-/// What a rank's own failure is to all others.
-static Status abortedBy(int rank, const Status &status) {
-  return error(DDPHOOK_ABORTED, "rank %d failed: %s (%s)", rank,
-               status.message().c_str(), ddphook_status_name(status.code()));
+/// A rank has failed by itself.
+void StoreServer::Loop::abortJob(int rank, const Status &status) {
+  hasExpired |= status.code() == DDPHOOK_DEADLINE_EXCEEDED;
+  failJob(rank,
+          error(DDPHOOK_ABORTED, "rank %d failed: %s (%s)", rank,
+                status.message().c_str(), ddphook_status_name(status.code())));
 }
 
 void StoreServer::Loop::takeFailure() {
   std::lock_guard<std::mutex> lock(sharedMutex);
   if (!failureOfRankZero.isOk())
-    failJob(/*culprit=*/0, abortedBy(0, failureOfRankZero));
+    abortJob(/*rank=*/0, failureOfRankZero);
 }
 
 /// Lets those in that have the job's secret.
@@ -395,8 +401,7 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
     values.erase(name);
     return;
   case Kind::Abort:
-    return failJob(connection.rank,
-                   abortedBy(connection.rank, decodeStatus(value)));
+    return abortJob(connection.rank, decodeStatus(value));
   case Kind::Leave:
     connection.hasLeft = true;
     gone.insert(connection.rank);
