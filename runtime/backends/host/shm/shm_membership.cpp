@@ -94,16 +94,19 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
   auto reached = [&] {
     return counter(kind, peer).load(std::memory_order_acquire) >= goal;
   };
-  // Ranks that share a processor need it handed over.
-  constexpr int yields = 200;
-  for (int i = 0; i < yields; ++i) {
+  const Deadline::Clock::time_point start = Deadline::Clock::now();
+  // Ranks that share a processor need it handed over. Alone or among
+  // themselves they yield some hundred times here, but beside other programs
+  // only once or twice: a yield forfeits a slice of time, and newer kernels
+  // never forget that, so that a rank with many of them runs seconds later.
+  constexpr std::chrono::microseconds yieldTime(100);
+  do {
     if (reached())
       return true;
     if (hasFailed())
       return false;
     sched_yield();
-  }
-  const Deadline::Clock::time_point start = Deadline::Clock::now();
+  } while (Deadline::Clock::now() - start < yieldTime);
   for (;;) {
     if (reached())
       return true;
