@@ -160,7 +160,7 @@ TEST(GlooGroup, NamesWhoNeverComes) {
       member.join(store, 0, 3, /*timeout=*/0.3),
       "DEADLINE_EXCEEDED: connecting the ranks over TCP: not all ranks of "
       "the group connected within 0.3 s: rank 1, 2 is missing");
-  EXPECT_LT(secondsSince(begin), 5);
+  EXPECT_LT(secondsSince(begin), 20);
 }
 
 /// Somebody is there, but says nothing: the rank before hangs in its debugger.
@@ -178,7 +178,7 @@ TEST(GlooGroup, NamesWhoDoesNotAnswer) {
                  "DEADLINE_EXCEEDED: connecting the ranks over TCP: rank 0 of "
                  "the group, at 127.0.0.1 " +
                      std::to_string(port) + ", could not be reached");
-  EXPECT_LT(secondsSince(begin), 5);
+  EXPECT_LT(secondsSince(begin), 20);
 }
 
 TEST(GlooGroup, ConnectingIsCalledOff) {

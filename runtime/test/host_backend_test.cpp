@@ -286,7 +286,7 @@ TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
 
 TEST_P(HostBackend, AMissingPeerIsADeadline) {
   std::atomic<int> waiting{1};
-  runGroup(2, GetParam(), 0.5, [&](Rank &rank) {
+  runGroup(2, GetParam(), 2, [&](Rank &rank) {
     std::vector<float> data(10);
     ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0};
     if (rank.index == 0) {
@@ -298,8 +298,8 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
       double seconds = std::chrono::duration<double>(
                            std::chrono::steady_clock::now() - begin)
                            .count();
-      EXPECT_GE(seconds, 0.45);
-      EXPECT_LT(seconds, 3);
+      EXPECT_GE(seconds, 1.9);
+      EXPECT_LT(seconds, 20);
       // The group is dead, on both ranks.
       EXPECT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
                                      data.data(), data.data(), &rank.error),

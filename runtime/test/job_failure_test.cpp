@@ -28,7 +28,8 @@ TEST_P(FailureTest, PeerIsKilledInACollective) {
   int port = freePort(), ranks = world();
   auto results = runRanks(ranks, [&](int rank) {
     TestModule module(Collectives{{1 << 20}});
-    ddphook_options_t options = jobOptions(rank, ranks, port, transport(), 30);
+    ddphook_options_t options =
+        jobOptions(rank, ranks, port, transport(), farDeadline);
     return withModule(options, module, [&](ddphook_context_t *) {
       std::vector<float> data(1 << 20, 1.0f);
       std::string result = step(module, data);
@@ -44,8 +45,7 @@ TEST_P(FailureTest, PeerIsKilledInACollective) {
       std::string again = "enter ";
       if (step(module, data).substr(again.size()) != result)
         return std::string("the failure did not stay");
-      if (std::chrono::steady_clock::now() - begin >
-          std::chrono::milliseconds(50))
+      if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20))
         return std::string("a later call waited");
       return result;
     });
@@ -56,7 +56,7 @@ TEST_P(FailureTest, PeerIsKilledInACollective) {
       continue;
     EXPECT_EQ(results[rank].text,
               "PEER_LOST: rank 1 was lost: its connection closed");
-    EXPECT_LT(results[rank].seconds, results[1].seconds + 2);
+    EXPECT_LT(results[rank].seconds, results[1].seconds + room);
   }
 }
 
@@ -64,7 +64,8 @@ TEST_P(FailureTest, RankZeroIsKilledInACollective) {
   int port = freePort(), ranks = world();
   auto results = runRanks(ranks, [&](int rank) {
     TestModule module(Collectives{{1000}});
-    ddphook_options_t options = jobOptions(rank, ranks, port, transport(), 30);
+    ddphook_options_t options =
+        jobOptions(rank, ranks, port, transport(), farDeadline);
     return withModule(options, module, [&](ddphook_context_t *) {
       std::vector<float> data(1000, 1.0f);
       if (rank == 0) {
@@ -76,7 +77,7 @@ TEST_P(FailureTest, RankZeroIsKilledInACollective) {
   });
   for (int rank = 1; rank < ranks; ++rank) {
     expectContains(results[rank].text, "PEER_LOST: rank 0 was lost");
-    EXPECT_LT(results[rank].seconds, results[0].seconds + 2);
+    EXPECT_LT(results[rank].seconds, results[0].seconds + room);
   }
 }
 
@@ -87,7 +88,7 @@ TEST_P(FailureTest, PeerIsStoppedInACollective) {
       [&](int rank) {
         TestModule module(Collectives{{1 << 18}});
         ddphook_options_t options =
-            jobOptions(rank, ranks, port, transport(), 1);
+            jobOptions(rank, ranks, port, transport(), 2);
         return withModule(options, module, [&](ddphook_context_t *context) {
           std::vector<float> data(1 << 18, 1.0f);
           std::string result = step(module, data);
@@ -103,7 +104,7 @@ TEST_P(FailureTest, PeerIsStoppedInACollective) {
           double seconds = std::chrono::duration<double>(
                                std::chrono::steady_clock::now() - begin)
                                .count();
-          return seconds < 2 ? result : "late: " + result;
+          return seconds < 2 + room ? result : "late: " + result;
         });
       },
       /*patience=*/30, /*stoppedRank=*/1);
@@ -124,7 +125,8 @@ TEST_P(FailureTest, PeerFailsBeforeACollective) {
   int port = freePort(), ranks = world();
   auto results = runRanks(ranks, [&](int rank) {
     TestModule module(Collectives{{1000}});
-    ddphook_options_t options = jobOptions(rank, ranks, port, transport(), 30);
+    ddphook_options_t options =
+        jobOptions(rank, ranks, port, transport(), farDeadline);
     return withModule(options, module, [&](ddphook_context_t *) {
       std::vector<float> data(1000, 1.0f);
       if (rank == ranks - 1) {
@@ -149,7 +151,7 @@ TEST_P(FailureTest, PeerFailsBeforeACollective) {
     EXPECT_EQ(results[rank].text, "ABORTED: rank " + std::to_string(ranks - 1) +
                                       " failed: " + cause +
                                       " (INVALID_ARGUMENT)");
-    EXPECT_LT(results[rank].seconds, 5);
+    EXPECT_LT(results[rank].seconds, room);
   }
   EXPECT_EQ(results[ranks - 1].text, "INVALID_ARGUMENT: " + cause);
 }
@@ -158,7 +160,7 @@ TEST(JobFailure, PeerIsKilledInABarrier) {
   int port = freePort();
   auto results = runRanks(3, [&](int rank) {
     TestModule module;
-    ddphook_options_t options = jobOptions(rank, 3, port, "auto", 30);
+    ddphook_options_t options = jobOptions(rank, 3, port, "auto", farDeadline);
     return withModule(options, module, [&](ddphook_context_t *context) {
       if (rank == 2) {
         sleepMs(100);
@@ -170,7 +172,7 @@ TEST(JobFailure, PeerIsKilledInABarrier) {
   for (int rank : {0, 1}) {
     EXPECT_EQ(results[rank].text,
               "PEER_LOST: rank 2 was lost: its connection closed");
-    EXPECT_LT(results[rank].seconds, results[2].seconds + 1);
+    EXPECT_LT(results[rank].seconds, results[2].seconds + room);
   }
 }
 
@@ -180,7 +182,7 @@ TEST(JobFailure, PeerIsStoppedInABarrier) {
       3,
       [&](int rank) {
         TestModule module;
-        ddphook_options_t options = jobOptions(rank, 3, port, "auto", 1);
+        ddphook_options_t options = jobOptions(rank, 3, port, "auto", 2);
         return withModule(options, module, [&](ddphook_context_t *context) {
           if (rank == 2)
             ::kill(::getpid(), SIGSTOP);
@@ -191,7 +193,7 @@ TEST(JobFailure, PeerIsStoppedInABarrier) {
   for (int rank : {0, 1}) {
     expectContains(results[rank].text, "1 of 3 ranks did not come");
     expectContains(results[rank].text, "rank 2");
-    EXPECT_LT(results[rank].seconds, 4);
+    EXPECT_LT(results[rank].seconds, 2 + room);
   }
 }
 
@@ -201,7 +203,7 @@ TEST(JobFailure, RankZeroIsStoppedInABarrier) {
       2,
       [&](int rank) {
         TestModule module;
-        ddphook_options_t options = jobOptions(rank, 2, port, "auto", 1);
+        ddphook_options_t options = jobOptions(rank, 2, port, "auto", 2);
         return withModule(options, module, [&](ddphook_context_t *context) {
           if (rank == 0)
             ::kill(::getpid(), SIGSTOP);
@@ -210,14 +212,14 @@ TEST(JobFailure, RankZeroIsStoppedInABarrier) {
       },
       /*patience=*/30, /*stoppedRank=*/0);
   expectContains(results[1].text, "DEADLINE_EXCEEDED: ");
-  EXPECT_LT(results[1].seconds, 4);
+  EXPECT_LT(results[1].seconds, 2 + room);
 }
 
 TEST(JobFailure, PeerLeavesEarly) {
   int port = freePort();
   auto results = runRanks(2, [&](int rank) {
     TestModule module;
-    ddphook_options_t options = jobOptions(rank, 2, port, "auto", 30);
+    ddphook_options_t options = jobOptions(rank, 2, port, "auto", farDeadline);
     return withModule(options, module, [&](ddphook_context_t *context) {
       return rank == 1 ? std::string("OK") : show(ddphook_barrier(context));
     });
@@ -230,7 +232,7 @@ TEST(JobFailure, RankZeroStaysUntilTheOthersLeft) {
   int port = freePort();
   auto results = runRanks(3, [&](int rank) {
     TestModule module;
-    ddphook_options_t options = jobOptions(rank, 3, port, "auto", 30);
+    ddphook_options_t options = jobOptions(rank, 3, port, "auto", farDeadline);
     return withModule(options, module, [&](ddphook_context_t *context) {
       std::string result = show(ddphook_barrier(context));
       sleepMs(rank * 200);
@@ -245,13 +247,13 @@ TEST(JobFailure, MissingRank) {
   int port = freePort();
   auto results = runRanks(2, [&](int rank) {
     TestModule module;
-    ddphook_options_t options = jobOptions(rank, 3, port, "auto", 1);
+    ddphook_options_t options = jobOptions(rank, 3, port, "auto", 3);
     return withModule(options, module,
                       [](ddphook_context_t *) { return std::string(); });
   });
   for (const RankResult &result : results) {
-    expectContains(result.text, "1 of 3 ranks did not join within 1 s: rank 2");
-    EXPECT_LT(result.seconds, 4);
+    expectContains(result.text, "1 of 3 ranks did not join within 3 s: rank 2");
+    EXPECT_LT(result.seconds, 3 + room);
   }
 }
 
@@ -267,7 +269,7 @@ TEST(JobFailure, MissingRankZero) {
                  "create DEADLINE_EXCEEDED: rank 1 could not join rank 0 at "
                  "127.0.0.1:" +
                      std::to_string(port) + " within 1 s: cannot connect: ");
-  EXPECT_LT(results[0].seconds, 2);
+  EXPECT_LT(results[0].seconds, 1 + room);
 }
 
 /// From the least with which rank 0 can listen to what is enough for all: every
@@ -286,7 +288,7 @@ TEST_P(FailureTest, FewFileDescriptors) {
         return std::string("cannot set the limit");
       TestModule module(Collectives{{1000}});
       ddphook_options_t options =
-          jobOptions(rank, ranks, port, transport(), 30);
+          jobOptions(rank, ranks, port, transport(), farDeadline);
       return withModule(options, module, [&](ddphook_context_t *) {
         std::vector<float> data(1000, 1.0f);
         return step(module, data);
@@ -295,7 +297,7 @@ TEST_P(FailureTest, FewFileDescriptors) {
     bool isEnough = results[0].text == "OK";
     enough += isEnough;
     for (const RankResult &result : results) {
-      EXPECT_LT(result.seconds, 15) << spare << ": " << result.text;
+      EXPECT_LT(result.seconds, room) << spare << ": " << result.text;
       if (isEnough)
         EXPECT_EQ(result.text, "OK") << spare;
       else

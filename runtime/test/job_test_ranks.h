@@ -20,6 +20,11 @@
 
 namespace ddphook::test {
 
+/// What a loaded machine may add to a time that a test asserts, in seconds.
+inline constexpr double room = 20;
+/// A deadline that nobody must have waited for, if the time is within `room`.
+inline constexpr double farDeadline = 60;
+
 /// Joins, loads `module`, runs `body` and leaves; the first error is the
 /// result, else what `body` returns.
 inline std::string

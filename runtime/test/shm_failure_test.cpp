@@ -63,7 +63,7 @@ TEST(ShmGroup, rankNeverComes) {
   double start = secondsNow();
   Status status = ShmGroup::create(store, "g", 0, 2, 0.2, &group);
   EXPECT_EQ(status.code(), DDPHOOK_DEADLINE_EXCEEDED) << status.message();
-  EXPECT_LT(secondsNow() - start, 5);
+  EXPECT_LT(secondsNow() - start, 20);
   EXPECT_EQ(group, nullptr);
 }
 
@@ -110,7 +110,7 @@ TEST(ShmGroup, abortReachesAllRanks) {
     double start = secondsNow();
     Status status = group->allReduce({1, Dtype::F32, {}, false}, &x, &x);
     EXPECT_EQ(status.code(), DDPHOOK_ABORTED);
-    EXPECT_LT(secondsNow() - start, 5);
+    EXPECT_LT(secondsNow() - start, 20);
     if (rank != 2) {
       EXPECT_NE(status.message().find("rank 2"), std::string::npos)
           << status.message();
@@ -314,7 +314,7 @@ TEST_F(ShmProcesses, killedRankOfFourStopsAll) {
 }
 
 TEST_F(ShmProcesses, stoppedRankMeetsTheDeadlineAndIsFenced) {
-  constexpr double timeout = 0.5;
+  constexpr double timeout = 2;
   start(2, timeout, 1 << 18);
   ASSERT_TRUE(running(2));
   kill(pids[1], SIGSTOP);
