@@ -144,7 +144,7 @@ def pytest_sessionfinish(session):
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["measured"] = {
-            kind: {what: float(value) for what, value in deviations.worst.items()}
+            kind: (deviations.worst, deviations.share)
             for kind, deviations in powersgd_cases.MEASURED.items()
         }
 
@@ -152,9 +152,9 @@ def pytest_sessionfinish(session):
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     measured = getattr(node, "workeroutput", {}).get("measured", {})
-    for kind, worst in measured.items():
+    for kind, (worst, share) in measured.items():
         deviations = powersgd_cases.Deviations()
-        deviations.worst = worst
+        deviations.worst, deviations.share = worst, share
         all_of_kind = powersgd_cases.MEASURED.setdefault(
             kind, powersgd_cases.Deviations()
         )
@@ -163,5 +163,6 @@ def pytest_testnodedown(node):
 
 def pytest_terminal_summary(terminalreporter):
     for kind, deviations in sorted(powersgd_cases.MEASURED.items()):
-        numbers = ", ".join(f"{k} {v:.1e}" for k, v in sorted(deviations.worst.items()))
-        terminalreporter.line(f"PowerSGD, {kind}, largest deviations: {numbers}")
+        terminalreporter.line(
+            f"PowerSGD, {kind}, largest deviations: {deviations.report()}"
+        )

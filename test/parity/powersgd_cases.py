@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Models, options and gradients for the tests of PowerSGD, and how far results
-may lie apart.
+"""Models, options and gradients for the tests of PowerSGD, and how far results lie
+apart. How far they may is in powersgd_condition.py.
 
 The full product of shapes, options and ranks would be thousands of cases;
 `pairwise` chooses few that have every pair of settings of any two of them.
@@ -50,18 +50,6 @@ KINDS = {
     "batched-bf16": ("f32", "bf16", True),
 }
 
-# Relative to the largest element of a matrix (out), of gradient + error (E), of
-# a factor (Q): about three times what was measured between PyTorch's hooks and
-# an independent model (f64: of what one would expect from f32).
-LIMITS = {
-    "f32": {"out": 1.5e-5, "E": 1.5e-5, "Q": 1.5e-5},
-    "f64": {"out": 1e-13, "E": 1e-13, "Q": 1e-13},
-    "batched": {"out": 5e-6, "E": 5e-6, "Q": 5e-6},
-    "f16": {"out": 6e-3, "E": 3e-3, "Q": 6e-3},
-    "bf16": {"out": 1.5e-2, "E": 5e-3, "Q": 1.5e-2},
-}
-
-
 # What tests measured, for the summary at the end of a run: the largest deviations
 # by kind, and the drift of results that nothing brings back.
 MEASURED = {}
@@ -89,11 +77,6 @@ class Case:
     def kind(self):
         inner = self.config.inner_dtype(self.dtype)
         return f"batched {inner}" if self.config.batched else inner
-
-    @property
-    def limits(self):
-        inner = self.config.inner_dtype(self.dtype)
-        return LIMITS["batched" if self.config.batched and inner == "f32" else inner]
 
     @property
     def module(self):
@@ -322,49 +305,65 @@ def largest(values):
     return finite.max(initial=0)
 
 
+def distances(layouts, gradients, before, got, want):
+    """What a compressed step gave on one rank, compared: yields (what, bucket,
+    number) and a distance. Results ("out") and factors ("Q") are compared matrix by
+    matrix, relative to the matrix's largest element; errors ("E") relative to that
+    of gradient + error before the step. `gradients` by bucket, `before` a state;
+    `got` and `want` pairs of results by bucket and the state after the step."""
+    (got, after), (want, expected) = got, want
+    for bucket, layout in enumerate(layouts):
+        ours, theirs = wide(got[bucket]), wide(want[bucket])
+        for number, matrix in enumerate(layout.matrices):
+            part = slice(matrix.offset, matrix.offset + matrix.rows * matrix.columns)
+            far = distance(ours[part], theirs[part], largest(theirs[part]))
+            yield ("out", bucket, number), far
+        if bucket in after.error:
+            ours, theirs = wide(after.error[bucket]), wide(expected.error[bucket])
+            total = np.zeros(theirs.shape)
+            total[: layout.count] = wide(gradients[bucket])
+            if bucket in before.error:
+                total += wide(before.error[bucket])
+            yield ("E", bucket, 0), distance(ours, theirs, largest(total))
+        if bucket in after.q:
+            ours, theirs = wide(after.q[bucket]), wide(expected.q[bucket])
+            pairs = zip(layout.factors(ours, 1), layout.factors(theirs, 1))
+            for number, (left, right) in enumerate(pairs):
+                far = distance(left.reshape(-1), right.reshape(-1), largest(right))
+                yield ("Q", bucket, number), far
+
+
 class Deviations:
-    """The largest distances seen, by what was compared."""
+    """The largest distances seen, and the largest parts of their limits, by what
+    was compared; and all that were beyond."""
 
     def __init__(self):
-        self.worst = {}
+        self.worst, self.share, self.beyond = {}, {}, []
 
-    def note(self, what, value):
-        self.worst[what] = max(self.worst.get(what, 0.0), value)
+    def add(self, limits, found):
+        """`found` as distances() yields it; `limits` by the same keys."""
+        for key, far in found:
+            what, bucket, number = key
+            limit = limits[key]
+            self._note(what, far, far / limit)
+            if not far <= limit:
+                self.beyond.append(
+                    f"{what} {number} of bucket {bucket}: {far:.3g} where {limit:.3g} "
+                    "is allowed"
+                )
 
-    def add_out(self, layout, got, want):
-        """Flat buckets, compared matrix by matrix; what is not compressed has
-        tests of its own. The batched hook's matrix is the bucket."""
-        got, want = wide(got), wide(want)
-        for matrix in layout.matrices:
-            end = matrix.offset + matrix.rows * matrix.columns
-            ours, theirs = got[matrix.offset : end], want[matrix.offset : end]
-            self.note("out", distance(ours, theirs, largest(theirs)))
-
-    def add_error(self, got, want, gradient, before):
-        """`gradient` and `before`, the error before the step, give the scale."""
-        total = wide(want).copy()
-        total[:] = 0
-        flat = wide(gradient)
-        total[: flat.size] = flat
-        if before is not None:
-            total += wide(before)
-        self.note("E", distance(wide(got), wide(want), largest(total)))
-
-    def add_q(self, layout, got, want):
-        pairs = zip(layout.factors(wide(got), 1), layout.factors(wide(want), 1))
-        for ours, theirs in pairs:
-            ours, theirs = ours.reshape(-1), theirs.reshape(-1)
-            self.note("Q", distance(ours, theirs, largest(theirs)))
+    def _note(self, what, far, share):
+        self.worst[what] = max(self.worst.get(what, 0.0), float(far))
+        self.share[what] = max(self.share.get(what, 0.0), float(share))
 
     def merge(self, other):
         for what, value in other.worst.items():
-            self.note(what, value)
+            self._note(what, value, other.share.get(what, 0.0))
+        self.beyond += other.beyond
 
-    def beyond(self, limits):
-        """None, or which of them exceed their limits."""
-        lines = [
-            f"{what}: {value:.3g} where {limits[what]:.3g} is allowed"
-            for what, value in self.worst.items()
-            if not value <= limits[what]
-        ]
-        return "; ".join(lines) or None
+    def report(self):
+        """One line for a summary."""
+        return ", ".join(
+            f"{what} {value:.1e} ({self.share[what]:.0%} of its limit)"
+            for what, value in sorted(self.worst.items())
+        )

@@ -139,7 +139,7 @@ def _matrix(offset, shape, size, config):
     return None
 
 
-class _Arithmetic:
+class Arithmetic:
     """Wide arrays (f64 for f64, else f32) that hold values of one type."""
 
     def __init__(self, dtype):
@@ -159,8 +159,17 @@ class _Arithmetic:
             values = np.asarray(values).astype(self.wide)
         return self.load(self.store(values)) if self.is_16_bit else values
 
+    def reduce(self, values, squares, count):
+        """Sums of `count` products each, whose order is free; `squares` are the
+        sums of the products' squares, by which rounding errors are estimated."""
+        return self.round(values)
+
     def matmul(self, a, b):
-        return self.round(a.astype(np.float64) @ b.astype(np.float64))
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        return self.reduce(a @ b, (a * a) @ (b * b), a.shape[1])
+
+    def householder(self, factor):
+        return np.linalg.qr(factor)[0]
 
     def ring_sum(self, values):
         return self.load(model.ring_sum([self.store(v) for v in values]))
@@ -168,12 +177,16 @@ class _Arithmetic:
     def orthogonalize(self, factor, epsilon):
         """In place. Householder QR from rank 3 on, where LAPACK has the type."""
         if factor.shape[1] > 2 and not self.is_16_bit:
-            factor[:] = np.linalg.qr(factor.astype(np.float64))[0]
+            factor[:] = self.householder(factor.astype(np.float64))
             return
         with np.errstate(all="ignore"):
             for i in range(factor.shape[1]):
                 column = factor[:, i].astype(np.float64)
-                norm = self.round(np.sqrt(np.sum(column * column)))
+                squares = column * column
+                norm = np.sqrt(np.sum(squares))
+                # The root halves a relative error.
+                spread = np.sum(squares * squares) / (4 * norm * norm)
+                norm = self.reduce(norm, spread, len(column))
                 if epsilon:
                     norm = self.round(norm + self.wide(epsilon))
                 factor[:, i] = self.round(factor[:, i] / norm)
@@ -181,7 +194,10 @@ class _Arithmetic:
                     break
                 column, rest = factor[:, i : i + 1], factor[:, i + 1 :]
                 products = self.round(column * rest).astype(np.float64)
-                share = self.round(products.sum(0, keepdims=True))
+                squares = (products * products).sum(0, keepdims=True)
+                share = self.reduce(
+                    products.sum(0, keepdims=True), squares, len(products)
+                )
                 rest[:] = self.round(rest - self.round(share * column))
 
 
@@ -191,7 +207,7 @@ class Model:
     def __init__(self, config, world, buckets, dtype):
         self.config, self.world, self.dtype = config, world, dtype
         self.layouts = [Layout(shapes, config) for shapes in buckets]
-        self.math = _Arithmetic(config.inner_dtype(dtype))
+        self.math = Arithmetic(config.inner_dtype(dtype))
         self.generator = np.random.RandomState(config.random_seed)
         self.iter = 0
         self.stats = [0, 0]

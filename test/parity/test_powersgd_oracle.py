@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import powersgd_cases
+import powersgd_condition
 import powersgd_model
 import powersgd_random
 from oracle import WORLD
-from powersgd_cases import Case, Deviations
-from powersgd_model import Config, Layout, Model
+from powersgd_cases import Case, Deviations, distances
+from powersgd_model import Config, Layout, Model, Snapshot
 from tensors import DTYPES, Tensor, difference
 
 CASES = powersgd_cases.matrix_of_cases() + powersgd_cases.extra_cases()
@@ -40,6 +41,9 @@ def run_both(pool, case, steps, make_model=Model):
 def compare(case, step, flat, out, snapshots, results, deviations):
     """One compressed step with the state injected, all ranks."""
     got, states, _ = results[step]
+    grads = [rank[step] for rank in flat]
+    limits = powersgd_condition.limits(case, grads, [s[step] for s in snapshots])
+    layouts = [Layout(shapes, case.config) for shapes in case.bucket_shapes]
     for rank in range(case.world):
         before, after = snapshots[rank][step], snapshots[rank][step + 1]
         assert states[rank].iter == after.iter
@@ -47,18 +51,9 @@ def compare(case, step, flat, out, snapshots, results, deviations):
         assert states[rank].stats == after.stats
         assert states[rank].error.keys() == after.error.keys()
         assert states[rank].q.keys() == after.q.keys()
-        for number, shapes in enumerate(case.bucket_shapes):
-            layout = Layout(shapes, case.config)
-            deviations.add_out(layout, got[rank][number], out[rank][step][number])
-            if number in after.error:
-                deviations.add_error(
-                    states[rank].error[number],
-                    after.error[number],
-                    flat[rank][step][number],
-                    before.error.get(number),
-                )
-            if number in after.q:
-                deviations.add_q(layout, states[rank].q[number], after.q[number])
+        ours, theirs = (got[rank], states[rank]), (out[rank][step], after)
+        found = distances(layouts, grads[rank], before, ours, theirs)
+        deviations.add(limits, found)
 
 
 def assert_exact(case, step, got, out):
@@ -86,20 +81,25 @@ def test_model_follows_the_hooks(pool, case):
         assert_exact(case, step, results[step][0], out)
         if step >= case.first:
             compare(case, step, flat, out, snapshots, results, deviations)
-    report = deviations.beyond(case.limits)
-    assert not report, report
+    assert not deviations.beyond, "; ".join(deviations.beyond)
     # Nothing injected: what is exact stays so, the rest begins alike.
     for rank in range(case.world):
         last = free.snapshot(rank)
         assert (last.iter, last.stats) == (steps, snapshots[rank][-1].stats)
         assert np.array_equal(last.generator, snapshots[rank][-1].generator)
     for step in range(case.first + 1):
-        first = Deviations()
         assert_exact(case, step, results[step][2], out)
-        for number, shapes in enumerate(case.bucket_shapes):
-            layout = Layout(shapes, case.config)
-            first.add_out(layout, results[step][2][0][number], out[0][step][number])
-        assert not first.beyond(case.limits)
+    grads = [rank[case.first] for rank in flat]
+    before = [rank[case.first] for rank in snapshots]
+    layouts = [Layout(shapes, case.config) for shapes in case.bucket_shapes]
+    ours, theirs = results[case.first][2][0], out[0][case.first]
+    pairs = (ours, Snapshot()), (theirs, Snapshot())
+    deviations = Deviations()
+    deviations.add(
+        powersgd_condition.limits(case, grads, before),
+        distances(layouts, grads[0], before[0], *pairs),
+    )
+    assert not deviations.beyond, "; ".join(deviations.beyond)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -227,7 +227,56 @@ def test_a_wrong_model_is_noticed(pool, wrong):
         deviations = Deviations()
         for step in range(case.first, 5):
             compare(case, step, flat, out, snapshots, rest, deviations)
-        assert bool(deviations.beyond(case.limits)) == (make_model is wrong)
+        assert bool(deviations.beyond) == (make_model is wrong)
+
+
+class CoarseProducts(powersgd_model.Arithmetic):
+    """Multiplies what has lost digits, as tensor cores may: of f32 those of TF32
+    are left, of f64 those of f32, of 16 bits those of FP8."""
+
+    DIGITS = {"f64": 24, "f32": 11, "f16": 4, "bf16": 4}
+
+    def matmul(self, a, b):
+        return super().matmul(self.truncate(a), self.truncate(b))
+
+    def truncate(self, values):
+        fraction, exponent = np.frexp(values)
+        scale = 2.0 ** self.DIGITS[self.dtype]
+        return np.ldexp(np.round(fraction * scale) / scale, exponent)
+
+
+@pytest.mark.parametrize("kind", powersgd_cases.KINDS)
+@pytest.mark.parametrize("shapes", ["mlp", "transformer", "awkward", "everything"])
+def test_lost_digits_are_noticed(shapes, kind):
+    """Limits that grow with the condition of a step still tell right from wrong."""
+    dtype, wrapper, batched = powersgd_cases.KINDS[kind]
+    config = Config(
+        matrix_approximation_rank=8,
+        min_compression_rate=1e-3,
+        batched=batched,
+        wrapper=wrapper,
+    )
+    shapes = tuple(powersgd_cases.SHAPES[shapes])
+    case = Case("digits", shapes, dtype, config, 2)
+    flat = case.flat(case.gradients(4))
+    arguments = (case.config, case.world, case.bucket_shapes, case.dtype)
+    for arithmetic in (powersgd_model.Arithmetic, CoarseProducts):
+        right, other = Model(*arguments), Model(*arguments)
+        other.math = arithmetic(config.inner_dtype(dtype))
+        deviations = Deviations()
+        for step in range(4):
+            grads = [rank[step] for rank in flat]
+            before = [right.snapshot(rank) for rank in range(case.world)]
+            other.restore(before)
+            want, got = right.step(grads), other.step(grads)
+            if step < case.first:
+                continue
+            limits = powersgd_condition.limits(case, grads, before)
+            ours = got[0], other.snapshot(0)
+            theirs = want[0], right.snapshot(0)
+            found = distances(right.layouts, grads[0], before[0], ours, theirs)
+            deviations.add(limits, found)
+        assert bool(deviations.beyond) == (arithmetic is CoarseProducts)
 
 
 def test_a_division_before_the_sum_is_noticed(pool):
