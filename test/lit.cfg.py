@@ -19,6 +19,7 @@ config.excludes = [
     "Inputs",
     "consumer",
     "errors",
+    "fuzz",
     "lib",
     "parity",
     "unit",

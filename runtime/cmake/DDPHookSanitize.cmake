@@ -1,0 +1,33 @@
+# DDPHOOK_SANITIZE: all of ddphook's own code with a sanitizer, LLVM and other
+# libraries without. To be included before the first target.
+set(DDPHOOK_SANITIZE "" CACHE STRING
+    "Build with a sanitizer: address (with undefined) or thread")
+option(DDPHOOK_BUILD_FUZZERS
+       "Build the libFuzzer targets, and everything for coverage" OFF)
+
+set(ddphook_sanitizers)
+if(DDPHOOK_SANITIZE STREQUAL "address")
+  # vptr and function look at type information that LLVM's and other libraries'
+  # classes may not have.
+  set(ddphook_sanitizers -fsanitize=address,undefined -fno-sanitize=vptr,function
+      -fno-sanitize-recover=all)
+  # Without these, an index into a std::vector beyond its size but within its
+  # capacity goes unseen.
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+elseif(DDPHOOK_SANITIZE STREQUAL "thread")
+  set(ddphook_sanitizers -fsanitize=thread)
+elseif(DDPHOOK_SANITIZE)
+  message(FATAL_ERROR
+          "expected DDPHOOK_SANITIZE to be address or thread, but got ${DDPHOOK_SANITIZE}")
+endif()
+if(DDPHOOK_BUILD_FUZZERS)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "expected clang to build the libFuzzer targets, but got "
+                        "${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  list(APPEND ddphook_sanitizers -fsanitize=fuzzer-no-link)
+endif()
+if(ddphook_sanitizers)
+  add_compile_options(${ddphook_sanitizers} -fno-omit-frame-pointer)
+  add_link_options(${ddphook_sanitizers})
+endif()

@@ -1,0 +1,23 @@
+//===- UpstreamCrashes.h - inputs at which MLIR itself ends -----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Faults of MLIR 22 that stock mlir-opt has as well. A fuzzer that runs into
+// them finds nothing else.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_TEST_FUZZ_UPSTREAMCRASHES_H
+#define DDPHOOK_TEST_FUZZ_UPSTREAMCRASHES_H
+
+#include "llvm/ADT/StringRef.h"
+
+namespace mlir::ddp {
+
+/// Whether `text` has what one of the faults needs; some innocent modules have
+/// it, too.
+bool crashesUpstream(llvm::StringRef text);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_TEST_FUZZ_UPSTREAMCRASHES_H

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# fuzz-libfuzzer.sh [--build DIRECTORY] TARGET MINUTES: runs a libFuzzer target.
+#
+#   pipeline   the MLIR parser, our passes and the lowering to LLVM
+#   readers    what the runtime reads: plans, safetensors, manifests, messages
+#   store      both ends of the control connection
+#
+# It begins with test/fuzz/libfuzzer/corpus/TARGET, and pipeline with the modules of
+# the compiler's tests as well; what it finds on the way is kept in the build
+# directory, below fuzz/, for the next run. MINUTES 0 runs over the corpus once.
+# Inputs that fail are kept as fuzz/TARGET-* and make the exit status 1; pass one to
+# DIRECTORY/bin/ddphook-TARGET-fuzzer to see why.
+#
+# DIRECTORY (default: build-address) has the targets; where it does not exist, the
+# preset "address" is built into it.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$root/build-address
+if [[ ${1:-} == --build ]]; then build=$2; shift 2; fi
+target=${1:-} minutes=${2:-}
+if [[ ! $target =~ ^(pipeline|readers|store)$ || ! $minutes =~ ^[0-9]+$ ]]; then
+  echo "usage: fuzz-libfuzzer.sh [--build DIRECTORY] pipeline|readers|store MINUTES" >&2
+  exit 2
+fi
+fuzzer=$build/bin/ddphook-$target-fuzzer
+cd "$root"
+if [[ ! -x $fuzzer ]]; then
+  cmake --preset address
+  ninja -C "$build" "ddphook-$target-fuzzer"
+fi
+
+fuzz=$build/fuzz
+mkdir -p "$fuzz/$target"
+corpora=("$fuzz/$target" "$root/test/fuzz/libfuzzer/corpus/$target")
+if [[ $target == pipeline && $minutes != 0 ]]; then
+  "$root/test/fuzz/libfuzzer/compiler/seeds.py" "$fuzz/seeds"
+  corpora+=("$fuzz/seeds")
+fi
+options=(-timeout=60 -max_len=16384 -rss_limit_mb=4096 "-artifact_prefix=$fuzz/$target-")
+if ((minutes == 0)); then
+  exec "$fuzzer" "${options[@]}" -runs=0 "${corpora[@]:1}"
+fi
+exec "$fuzzer" "${options[@]}" -max_total_time=$((minutes * 60)) "${corpora[@]}"

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# sanitize.sh address|thread [--short]: builds with sanitizers and runs the tests.
+#
+#   address   AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer: the
+#             compiler's tools under lit, the runtime under ctest, and the fuzzers
+#             over their corpora
+#   thread    ThreadSanitizer: the runtime under ctest
+#   --short   what CI runs: the runtime's core, its host backend and its readers,
+#             built alone, with nothing but their tests
+#
+# The presets "address" and "thread" build into build-address and build-thread, the
+# short forms into build-address-short and build-thread-short. CUDA is left out:
+# sanitizers do not know device code. The last line is "N passed, N failed, N
+# skipped"; logs lie in the build directory.
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+kind=${1:-} form=${2:-}
+if [[ ! $kind =~ ^(address|thread)$ || ! $form =~ ^(--short)?$ ]]; then
+  echo "usage: sanitize.sh address|thread [--short]" >&2
+  exit 2
+fi
+build=$root/build-$kind${form:+-short}
+jobs=$(nproc)
+passed=0 failed=0 skipped=0
+cd "$root"
+
+# LLVM is not instrumented: what its headers do in our code, marking what a
+# container or an allocator has not given out, its library does not undo.
+export ASAN_OPTIONS=detect_container_overflow=0:allow_user_poisoning=0
+export UBSAN_OPTIONS=print_stacktrace=1
+# Tests fork while other threads run.
+export TSAN_OPTIONS=die_after_fork=0:suppressions=$root/tools/thread-sanitizer.supp
+
+die() {
+  echo "FAILED: $*"
+  echo "$passed passed, $((failed + 1)) failed, $skipped skipped"
+  exit 1
+}
+
+# Adds what a log's numbers say; no test at all is a failure.
+count() { # suite passed failed skipped exit-status log
+  local p=$2 f=$3 s=$4
+  if (($5 != 0 && f == 0)) || ((p + f == 0)); then f=$((f + 1)); fi
+  if ((f > 0)); then tail -80 "$6"; fi
+  echo "$1: $p passed, $f failed, $s skipped"
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+run_ctest() { # arguments of ctest
+  local log=$build/ctest.log status total bad left
+  ctest --test-dir "$build" -j"$jobs" --timeout 1200 --output-on-failure "$@" \
+    >"$log" 2>&1
+  status=$?
+  total=$(sed -nE 's/.* out of ([0-9]+)$/\1/p' "$log" | tail -1)
+  bad=$(sed -nE 's/.* ([0-9]+) tests? failed out of .*/\1/p' "$log" | tail -1)
+  left=$(grep -cE '\*\*\*(Skipped|Not Run)' "$log")
+  count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left" $status "$log"
+}
+
+run_lit() {
+  local log=$build/lit.log status
+  lit_number() { sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$log" | awk '{s+=$1} END {print s+0}'; }
+  "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v -j"$jobs" "$build/test" >"$log" 2>&1
+  status=$?
+  count lit "$(lit_number 'Passed')" "$(lit_number 'Failed|Timed Out|Unresolved')" \
+    "$(lit_number 'Skipped|Unsupported|Excluded')" $status "$log"
+}
+
+if [[ $form == --short ]]; then
+  tests="bootstrap c_api checkpoint host_backend job kernels plan shm state store"
+  targets=()
+  for name in $tests; do targets+=("ddphook-${name}_test"); done
+  fuzzers=OFF
+  if [[ $kind == address ]]; then
+    fuzzers=ON
+    targets+=(ddphook-readers-fuzzer ddphook-store-fuzzer)
+  fi
+  cmake -S runtime -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
+    -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 \
+    -DCMAKE_CXX_FLAGS_DEBUG="-O1 -gline-tables-only" -DDDPHOOK_CUDA=OFF \
+    -DDDPHOOK_SANITIZE="$kind" -DDDPHOOK_BUILD_FUZZERS=$fuzzers \
+    -DDDPHOOK_ALL_INSTRUCTION_SETS=OFF >/tmp/ddphook-sanitize.$$ 2>&1 ||
+    { cat /tmp/ddphook-sanitize.$$; rm -f /tmp/ddphook-sanitize.$$; die "cmake"; }
+  rm -f /tmp/ddphook-sanitize.$$
+  ninja -C "$build" "${targets[@]}" >"$build/build.log" 2>&1 ||
+    { tail -60 "$build/build.log"; die "the build"; }
+  run_ctest -R "^runtime-(${tests// /|})_test$"
+else
+  cmake --preset "$kind" >/tmp/ddphook-sanitize.$$ 2>&1 ||
+    { cat /tmp/ddphook-sanitize.$$; rm -f /tmp/ddphook-sanitize.$$; die "cmake"; }
+  rm -f /tmp/ddphook-sanitize.$$
+  runtime="all"
+  if [[ $kind == thread ]]; then runtime="runtime/all"; fi
+  ninja -C "$build" "$runtime" >"$build/build.log" 2>&1 ||
+    { tail -60 "$build/build.log"; die "the build"; }
+  if [[ $kind == address ]]; then run_lit; fi
+  run_ctest
+fi
+if [[ $kind == address ]]; then
+  for target in readers store pipeline; do
+    if [[ ! -x $build/bin/ddphook-$target-fuzzer ]]; then continue; fi
+    tools/fuzz-libfuzzer.sh --build "$build" $target 0 >"$build/fuzz-$target.log" 2>&1
+    status=$?
+    count "fuzz-$target" $((status == 0)) $((status != 0)) 0 $status \
+      "$build/fuzz-$target.log"
+  done
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+((failed == 0))
