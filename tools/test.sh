@@ -5,7 +5,7 @@
 #   lit          the compiler: dialect, passes, code generation, plugin
 #   gtest        the runtime, its kernels, transports and CUDA backend, the latter
 #                on an emulated device (through ctest)
-#   pytest       parity with PyTorch's hooks, errors, the digits step, random
+#   pytest       parity with PyTorch's hooks, errors, mutants, the digits step, random
 #                programs; then every hook on a device whose memory the host
 #                cannot read, and on the emulated CUDA device
 #   consumer     projects that use the package, from the build and install trees
@@ -88,7 +88,8 @@ count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left" $status
 
 say "pytest: parity with PyTorch, errors, integration, random programs"
 DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest -q -rs \
-  -p no:cacheprovider test/parity test/errors test/Integration test/fuzz \
+  -p no:cacheprovider test/parity test/errors test/mutants test/Integration \
+  test/fuzz \
   >"$logs/pytest.log" 2>&1
 status=$?
 ((status == 0)) || tail -80 "$logs/pytest.log"

@@ -17,9 +17,41 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
+namespace {
+/// A pass manager that checks after each pass what the pass did to the
+/// collectives, if it is asked to.
+class CheckedPassManager {
+public:
+  CheckedPassManager(OpPassManager &pm, bool verifyOrder) : pm(pm) {
+    if (verifyOrder)
+      history = createCollectiveHistory();
+  }
+
+  void addPass(std::unique_ptr<Pass> pass,
+               OrderAcrossPass kept = OrderAcrossPass::Everything) {
+    StringRef name = pass->getArgument();
+    pm.addPass(std::move(pass));
+    if (history)
+      pm.addPass(createVerifyOrderAfterPass(history, name, kept));
+  }
+  template <typename OpTy>
+  void addNestedPass(std::unique_ptr<Pass> pass) {
+    StringRef name = pass->getArgument();
+    pm.addNestedPass<OpTy>(std::move(pass));
+    if (history)
+      pm.addPass(createVerifyOrderAfterPass(history, name,
+                                            OrderAcrossPass::Everything));
+  }
+
+private:
+  OpPassManager &pm;
+  CollectiveHistory history;
+};
+} // namespace
+
 /// Tensors to memory. `ddp-prepare-entries` has made the public functions'
 /// interfaces; what is left to bufferize across are private functions.
-static void addBufferization(OpPassManager &pm) {
+static void addBufferization(CheckedPassManager &pm) {
   pm.addPass(createDDPCheckBufferizablePass());
   pm.addPass(createDDPBufferizePass());
   // A copy of a buffer onto itself is one only once equal views are one value.
@@ -28,23 +60,25 @@ static void addBufferization(OpPassManager &pm) {
   pm.addPass(createDDPResultsToOutParamsPass());
 }
 
-static void addPasses(OpPassManager &pm, const DDPPipelineOptions &options) {
+static void addPasses(OpPassManager &passManager,
+                      const DDPPipelineOptions &options) {
+  CheckedPassManager pm(passManager, options.verifyOrder);
   pm.addPass(createDDPVerifySyncPass());
-  pm.addPass(createDDPExpandAveragesPass());
+  pm.addPass(createDDPExpandAveragesPass(), OrderAcrossPass::Nothing);
   DDPBucketizePassOptions bucketize;
   bucketize.bucketCapMb = options.bucketCapMb;
   bucketize.firstBucketMb = options.firstBucketMb;
   bucketize.order = options.order;
-  pm.addPass(createDDPBucketizePass(bucketize));
+  pm.addPass(createDDPBucketizePass(bucketize), OrderAcrossPass::Members);
   DDPExpandHooksPassOptions expand;
   expand.hook = options.hook;
   expand.wrapper = options.wrapper;
 #define DDP_HOOK_PARAMETER(field, option, description)                         \
   expand.field = options.field;
 #include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
-  pm.addPass(createDDPExpandHooksPass(expand));
+  pm.addPass(createDDPExpandHooksPass(expand), OrderAcrossPass::Recorded);
   if (options.packCollectives)
-    pm.addPass(createDDPPackCollectivesPass());
+    pm.addPass(createDDPPackCollectivesPass(), OrderAcrossPass::Elements);
   if (options.fuse)
     pm.addPass(createDDPFusePass());
 
@@ -54,17 +88,17 @@ static void addPasses(OpPassManager &pm, const DDPPipelineOptions &options) {
     // Half of what is in flight are Ps, the other half Qs.
     if (options.overlap)
       group.distance = (options.overlapDepth + 1) / 2;
-    pm.addPass(createDDPGroupMatricesPass(group));
+    pm.addPass(createDDPGroupMatricesPass(group), OrderAcrossPass::Elements);
   }
 
   if (options.overlap) {
     // Enough to find work for what is in flight, without keeping all buckets.
     DDPMergeBranchesPassOptions merge;
     merge.limit = 4 * std::min(4u, options.overlapDepth.getValue());
-    pm.addPass(createDDPMergeBranchesPass(merge));
+    pm.addPass(createDDPMergeBranchesPass(merge), OrderAcrossPass::Elements);
     DDPOverlapPassOptions overlap;
     overlap.depth = options.overlapDepth;
-    pm.addPass(createDDPOverlapPass(overlap));
+    pm.addPass(createDDPOverlapPass(overlap), OrderAcrossPass::Elements);
   }
 
   pm.addNestedPass<func::FuncOp>(createDDPLegalizeForBufferizationPass());
@@ -120,7 +154,8 @@ static std::string checkValue(StringRef name, StringRef value) {
   if (name == "memory" && !llvm::is_contained({"host", "device"}, value))
     return mismatch("host or device");
   if (llvm::is_contained({"all-functions", "fuse", "overlap",
-                          "pack-collectives", "require-no-copy"},
+                          "pack-collectives", "require-no-copy",
+                          "verify-order"},
                          name) &&
       !value.empty() &&
       !llvm::is_contained({"true", "false", "1", "0"}, value.lower()))

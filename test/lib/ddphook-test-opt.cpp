@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "BreakCollectives.h"
 #include "EmulateKernels.h"
 #include "TestHook.h"
 
@@ -27,6 +28,7 @@ int main(int argc, char **argv) {
   mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
   mlir::ddp::registerDDPTargetPasses();
+  testhook::registerBreakCollectivesPipeline();
   testhook::registerEmulateKernelsPass();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "ddphook-opt with the dialect testhook\n", registry));

@@ -87,6 +87,11 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
       *this, "require-no-copy",
       llvm::cl::desc("Fail if the step allocates or copies"),
       llvm::cl::init(false)};
+  Option<bool> verifyOrder{
+      *this, "verify-order",
+      llvm::cl::desc("Check after every pass that all ranks run the same "
+                     "collectives, and that the pass has kept them"),
+      llvm::cl::init(false)};
 };
 
 /// Appends all passes from `ddp.all_reduce` to calls of the runtime.

@@ -130,6 +130,8 @@ int64_t NoopHookAttr::getWireBytes(BucketType) const { return 0; }
 
 double NoopHookAttr::getLocalPasses(BucketType) const { return 0; }
 
+bool NoopHookAttr::reducesEveryStep() const { return false; }
+
 //===----------------------------------------------------------------------===//
 // #ddp.wrap
 //===----------------------------------------------------------------------===//
@@ -178,6 +180,10 @@ FailureOr<Value> WrapHookAttr::expand(OpBuilder &builder,
 Type WrapHookAttr::getWireType(BucketType bucket) const {
   return cast<HookAttrInterface>(getInner())
       .getWireType(getInnerBucket(*this, bucket));
+}
+
+bool WrapHookAttr::reducesEveryStep() const {
+  return cast<HookAttrInterface>(getInner()).reducesEveryStep();
 }
 
 int64_t WrapHookAttr::getWireBytes(BucketType bucket) const {

@@ -90,3 +90,7 @@ int64_t PostLocalSGDHookAttr::getWireBytes(BucketType bucket) const {
 double PostLocalSGDHookAttr::getLocalPasses(BucketType) const {
   return 2; // the division reads and writes it
 }
+
+bool PostLocalSGDHookAttr::reducesEveryStep() const {
+  return getPostLocalGradientAllreduce();
+}

@@ -12,9 +12,6 @@
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
-#include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
-#include "mlir/IR/Dominance.h"
-#include "llvm/ADT/PostOrderIterator.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -63,6 +60,7 @@ void RankAnalysis::runAlone(FunctionOpInterface function) {
 void RankAnalysis::runEntry(FunctionOpInterface function) {
   SmallVector<RankFact> arguments;
   memory = RankMemory();
+  written.clear();
   for (BlockArgument argument : function.getArguments())
     arguments.push_back(createArgument(
         argument, !!function.getArgAttr(argument.getArgNumber(),
@@ -76,7 +74,7 @@ void RankAnalysis::runEntry(FunctionOpInterface function) {
     StringAttr name = state.getSymNameAttr();
     RankMask before =
         getStateMask(state, FlatSymbolRefAttr::get(state.getSymNameAttr()));
-    if (!memory.isWritten(name.getAsOpaquePointer()))
+    if (!written.contains(name.getAsOpaquePointer()))
       continue;
     RankMask after = memory.getUniform(name.getAsOpaquePointer());
     findings.leftInStates[{function, name}] = after;
@@ -437,165 +435,4 @@ void RankAnalysis::visitUnknownRegions(Operation *op,
         facts[argument] = createUnknown(argument);
     visitRegion(region, inside);
   }
-}
-
-//===----------------------------------------------------------------------===//
-// Blocks
-//===----------------------------------------------------------------------===//
-
-const RankAnalysis::ControlFlow &RankAnalysis::getControlFlow(Region &region) {
-  std::unique_ptr<ControlFlow> &known = controlFlows[&region];
-  if (known)
-    return *known;
-  known = std::make_unique<ControlFlow>();
-  llvm::ReversePostOrderTraversal<Block *> order(&region.front());
-  llvm::append_range(known->order, order);
-  llvm::SmallPtrSet<Block *, 8> visited;
-  for (Block *block : known->order) {
-    visited.insert(block);
-    for (Block *successor : block->getSuccessors())
-      known->hasCycles |= visited.contains(successor);
-  }
-  if (region.hasOneBlock())
-    return *known;
-  // A branch decides about all that comes behind one of its ways, up to where
-  // they meet again (Ferrante, Ottenstein and Warren, 1987).
-  PostDominanceInfo postDominance(region.getParentOp());
-  for (Block *block : known->order) {
-    if (block->getNumSuccessors() < 2)
-      continue;
-    auto *meeting = postDominance.getNode(block)->getIDom();
-    for (Block *successor : block->getSuccessors())
-      for (auto *node = postDominance.getNode(successor);
-           node && node != meeting && node->getBlock();
-           node = node->getIDom()) {
-        auto &deciding = known->deciding[node->getBlock()];
-        if (!llvm::is_contained(deciding, block->getTerminator()))
-          deciding.push_back(block->getTerminator());
-      }
-  }
-  return *known;
-}
-
-/// Within which groups all ranks take the same way.
-static RankMask getChoice(Operation *terminator,
-                          function_ref<RankFact(Value)> get) {
-  if (terminator->getNumSuccessors() < 2)
-    return kAllRanks;
-  if (auto branch = dyn_cast<cf::CondBranchOp>(terminator))
-    return get(branch.getCondition()).uniform;
-  if (auto branch = dyn_cast<cf::SwitchOp>(terminator))
-    return get(branch.getFlag()).uniform;
-  RankMask mask = terminator->getNumOperands() == 0 ? 0 : kAllRanks;
-  for (Value operand : terminator->getOperands())
-    mask &= get(operand).uniform;
-  return mask;
-}
-
-void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
-  const ControlFlow &flow = getControlFlow(region);
-  auto getFact = [&](Value value) { return facts.lookup(value); };
-  struct State {
-    /// Within which groups all ranks that come to the region come here.
-    RankMask reached = kAllRanks;
-    Operation *cause = nullptr;
-    bool isVisited = false;
-    RankMemory in, out;
-  };
-  llvm::DenseMap<Block *, State> states;
-  for (Block *block : flow.order)
-    states[block];
-  states[&region.front()].in = memory;
-
-  bool changed = true;
-  while (changed) {
-    changed = false;
-    for (Block *block : flow.order) {
-      State &state = states[block];
-      RankMask reached = kAllRanks;
-      for (Operation *terminator : flow.deciding.lookup(block)) {
-        RankMask decided = states[terminator->getBlock()].reached &
-                           getChoice(terminator, getFact);
-        if (decided != kAllRanks && !state.cause)
-          state.cause = terminator;
-        reached &= decided;
-      }
-      bool isNew = !state.isVisited || reached != state.reached;
-      state.reached = reached;
-
-      // What comes from the blocks in front. Where they give different values,
-      // all ranks have to come from the same one.
-      RankMask same = kAllRanks;
-      SmallVector<std::optional<RankFact>> joined(block->getNumArguments());
-      SmallVector<Value> firstValues(block->getNumArguments());
-      std::optional<RankMemory> in;
-      if (block->isEntryBlock())
-        in = state.in;
-      for (auto it = block->pred_begin(); it != block->pred_end(); ++it) {
-        auto from = states.find(*it);
-        if (from == states.end() || !from->second.isVisited)
-          continue;
-        Operation *terminator = (*it)->getTerminator();
-        same &= from->second.reached & getChoice(terminator, getFact);
-        if (in)
-          in->join(from->second.out, same);
-        else
-          in = from->second.out;
-        auto branch = dyn_cast<BranchOpInterface>(terminator);
-        for (BlockArgument argument : block->getArguments()) {
-          unsigned number = argument.getArgNumber();
-          Value value =
-              branch
-                  ? branch.getSuccessorOperands(it.getSuccessorIndex())[number]
-                  : Value();
-          RankFact fact = value ? facts.lookup(value) : createUnknown(argument);
-          if (joined[number]) {
-            joined[number] = join(*joined[number], fact);
-            if (value != firstValues[number])
-              joined[number]->uniform &= same;
-          } else {
-            joined[number] = fact;
-            firstValues[number] = value;
-          }
-        }
-      }
-      if (!block->isEntryBlock())
-        for (auto [argument, fact] : llvm::zip(block->getArguments(), joined)) {
-          RankFact now = fact.value_or(RankFact());
-          now.uniform &= reached;
-          isNew |= update(argument, now);
-        }
-      if (in && !(*in == state.in)) {
-        isNew = true;
-        state.in = *in;
-      }
-      if (!isNew && !flow.hasCycles)
-        continue;
-      changed |= isNew && flow.hasCycles;
-      state.isVisited = true;
-      memory = state.in;
-      RankControl inside{control.mask & reached,
-                         reached == kAllRanks ? control.op : state.cause,
-                         &control};
-      visitBlock(*block, inside);
-      // Ranks that leave a loop in different iterations bring different values.
-      if (reached != kAllRanks)
-        for (Operation &op : *block)
-          for (Value result : op.getResults())
-            facts[result].uniform &= reached;
-      state.out = memory;
-      if (numVisited > 2 * maxVisited)
-        changed = false;
-    }
-  }
-  std::optional<RankMemory> out;
-  for (Block *block : flow.order) {
-    if (block->getNumSuccessors() != 0)
-      continue;
-    if (out)
-      out->join(states[block].out, states[block].reached);
-    else
-      out = states[block].out;
-  }
-  memory = out.value_or(memory);
 }

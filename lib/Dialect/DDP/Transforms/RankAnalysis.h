@@ -162,6 +162,8 @@ private:
   SymbolTableCollection symbols;
   llvm::DenseMap<Value, RankFact> facts;
   RankMemory memory;
+  /// Roots that the entry has written so far.
+  llvm::DenseSet<const void *> written;
   llvm::DenseMap<Operation *, SmallVector<RankFact>> returned;
   llvm::DenseMap<Operation *, Reach> reached;
   bool isRecording = true;

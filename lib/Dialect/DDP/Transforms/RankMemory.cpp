@@ -110,11 +110,6 @@ void RankMemory::join(const RankMemory &other, RankMask choice) {
       inFlight.push_back(collective);
 }
 
-bool RankMemory::isWritten(const void *root) const {
-  auto it = stretches.lower_bound({root, INT64_MIN});
-  return it != stretches.end() && it->first.first == root;
-}
-
 RankMask RankMemory::getUniform(const void *root) const {
   RankMask mask = kAllRanks;
   bool isWritten = false;

@@ -61,8 +61,6 @@ public:
   /// Of two paths that meet; `choice` is where all ranks take the same.
   void join(const RankMemory &other, RankMask choice);
 
-  bool isWritten(const void *root) const;
-
   /// What a root holds in all.
   RankMask getUniform(const void *root) const;
 

@@ -117,7 +117,7 @@ def DDP_BF16Hook : DDP_Hook<"BF16Hook", "bf16", ["getWireType"]> {
   }];
 }
 
-def DDP_NoopHook : DDP_Hook<"NoopHook", "noop"> {
+def DDP_NoopHook : DDP_Hook<"NoopHook", "noop", ["reducesEveryStep"]> {
   let summary = "no communication: every rank keeps its own gradient";
   let description = [{
     PyTorch's `noop_hook`, for measuring what communication costs.
@@ -126,7 +126,8 @@ def DDP_NoopHook : DDP_Hook<"NoopHook", "noop"> {
 
 def DDP_WrapHook
     : DDP_Hook<"WrapHook", "wrap",
-               ["verifyBucket", "getStateBytes", "getWireType"]> {
+               ["verifyBucket", "getStateBytes", "getWireType",
+                "reducesEveryStep"]> {
   let summary = "run another hook in a 16-bit type";
   let description = [{
     PyTorch's `fp16_compress_wrapper` and `bf16_compress_wrapper`: the bucket is
@@ -221,7 +222,7 @@ def DDP_BatchedPowerSGDHook
 }
 
 def DDP_PostLocalSGDHook
-    : DDP_Hook<"PostLocalSGDHook", "post_local_sgd"> {
+    : DDP_Hook<"PostLocalSGDHook", "post_local_sgd", ["reducesEveryStep"]> {
   let summary = "all-reduce at first, only among near ranks later";
   let description = [{
     PyTorch's `post_localSGD_hook`: up to iteration `start_localSGD_iter` the

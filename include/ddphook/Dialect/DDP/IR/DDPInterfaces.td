@@ -70,7 +70,15 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       /*retTy=*/"::mlir::Type", /*methodName=*/"getWireType",
       /*args=*/(ins "::mlir::ddp::BucketType":$bucket),
       /*methodBody=*/"",
-      /*defaultImplementation=*/"return bucket.getElementType();">
+      /*defaultImplementation=*/"return bucket.getElementType();">,
+    InterfaceMethod<
+      /*desc=*/[{
+        Whether every step reduces the bucket, over whatever group;
+        `ddp-verify-order` then checks that no rank keeps what only it has.
+      }],
+      /*retTy=*/"bool", /*methodName=*/"reducesEveryStep",
+      /*args=*/(ins), /*methodBody=*/"",
+      /*defaultImplementation=*/"return true;">
   ];
 }
 

@@ -55,6 +55,22 @@ FailureOr<HookAttrInterface>
 parseHookOptions(MLIRContext *context, const HookOptions &options,
                  function_ref<InFlightDiagnostic()> emitError);
 
+/// What a pass keeps of a module's collectives: nothing, the tensors that they
+/// reduce, those as the buckets' records, the elements that travel, or all of
+/// them in their places.
+enum class OrderAcrossPass { Nothing, Members, Recorded, Elements, Everything };
+
+/// What `ddp-verify-order` found after the pass before; shared by all of one
+/// pipeline.
+struct CollectiveTrace;
+using CollectiveHistory = std::shared_ptr<std::unique_ptr<CollectiveTrace>>;
+CollectiveHistory createCollectiveHistory();
+
+/// `ddp-verify-order` behind `pass`, which keeps so much.
+std::unique_ptr<Pass> createVerifyOrderAfterPass(CollectiveHistory history,
+                                                 StringRef pass,
+                                                 OrderAcrossPass kept);
+
 #define GEN_PASS_DECL
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
 

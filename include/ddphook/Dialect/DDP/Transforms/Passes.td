@@ -56,12 +56,40 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
   let description = [{
     A function result marked `ddp.gradient`, or an argument so marked that is an
     out-parameter, must carry a value that was all-reduced exactly once on every
-    path. Not at all, twice, on some paths only, or under control flow that may
-    differ between ranks is an error that names the value.
+    path. Anything else is an error that names the value and says what is wrong.
 
-    Control flow is the same on all ranks if it depends on constants, on
-    arguments marked `ddp.replicated`, on reduced values, and on what is computed
-    from those without side effects.
+    *Data* is followed forwards from the arguments, through branches, loops, blocks
+    and calls, each call on its own. Of a value it is known
+
+    - how often what flows into it was reduced: a set of *unreduced*, *once* and
+      *more often*. The set is empty for what no rank has of its own: constants,
+      numbers by themselves, and arguments marked `ddp.replicated`;
+    - which arguments flow into it unreduced.
+
+    An operation that computes each element from all operands gives as many
+    reductions as the most reduced one has: a weight minus a reduced gradient is
+    reduced. But a norm or another value of fewer elements does not make reduced
+    what it scales. Where paths meet, where elements are put together
+    (`insert_slice`, `concat`), and in a `select`, the sets are united. Only what is
+    read counts: a destination that is overwritten as a whole contributes nothing.
+
+    Of the arguments that flow into one reduction at least one differs between
+    ranks; so does a value into which all of them flow. A gradient that such a
+    value flows into beside the reduced one is an error (`mixed with data that is
+    not reduced`). Arguments that are not marked `ddp.replicated` are otherwise
+    taken for parameters when a reduced gradient is added to them.
+
+    A reduction over a group whose parts are single ranks is none. Reductions over
+    two groups that have at most one rank in common anywhere, as within machines
+    and then between them, are one in two steps.
+
+    *Control flow*: all ranks of each part of a process group have to come to its
+    collectives equally often. So what decides about that, a condition, the bounds
+    of a loop or a branch on the way, must be *the same within the group's parts*:
+    computed without side effects from constants, arguments marked
+    `ddp.replicated`, and values reduced over that group or one that it refines.
+    (Of the groups a `placement` makes it is only known that they refine their
+    parent.) Recursion around collectives is an error.
 
     Pre-condition: tensors; runs before `ddp-bucketize`. Changes nothing.
 
@@ -73,6 +101,46 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
       %b = ddp.all_reduce mean %a on @dp : tensor<4xf32>
       return %b : tensor<4xf32>  // reduced twice
     }
+    ```
+  }];
+}
+
+def DDPVerifyOrderPass : Pass<"ddp-verify-order", "::mlir::ModuleOp"> {
+  let summary = "check that all ranks run the same collectives in the same order";
+  let description = [{
+    Runs at every level, from tensors to calls of the runtime, and changes nothing.
+    What is the same on all ranks is found as for `ddp-verify-sync`; on memrefs it
+    is what a stretch of memory holds at a point of the program. It is an error if
+
+    - a collective stands where not all ranks of its group come equally often (not
+      looked at in calls of the runtime, where conditions are read through
+      pointers);
+    - a collective of a bucket is on a group that the bucket's record does not
+      know: neither its own, nor one made of it, nor one that its hook names; or
+      a recorded bucket has no collective;
+    - a bucket is unpacked while part of it is what only this rank has (buckets and
+      flat tensors), or a collective reduces what a collective of its bucket gave;
+    - a state that is loaded is not stored again behind that, on the same path or
+      in a branch there (one that never changes can be stored as it was loaded); or
+      a replicated one gets what may differ between ranks;
+    - memory that a collective in flight reads is written, or what it writes is
+      touched, before the wait (memrefs);
+    - a collective that was started is not awaited exactly once, in the same block
+      (calls of the runtime; elsewhere the operation's verifier says so).
+
+    `ddp-pipeline` runs it after each of its passes with `verify-order=true`, and
+    then also compares the collectives before and after the pass. Where a pass may
+    change their order the same elements have to travel, everywhere else the same
+    collectives in the same places.
+
+    Example of what is refused:
+
+    ```mlir
+    func.func @step(%g: tensor<4xf32>, %mine: i1) {
+      scf.if %mine {
+        %a = ddp.all_reduce mean %g on @dp : tensor<4xf32>  // some ranks wait
+      }
+      …
     ```
   }];
 }

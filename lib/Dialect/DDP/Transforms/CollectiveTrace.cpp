@@ -1,0 +1,284 @@
+//===- CollectiveTrace.cpp -------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Collects and compares collectives. Calls of the runtime name a collective by
+// its number in the plan, which says the rest.
+//
+//===----------------------------------------------------------------------===//
+
+#include "CollectiveTrace.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/CallInterfaces.h"
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// What a pass writes that does not know this library; see DDPToRuntime.h.
+static constexpr llvm::StringLiteral kPlanSymbol = "__ddphook_plan";
+
+namespace {
+/// One collective, at any level.
+struct Description {
+  std::string reduction, group, travelsAs, bucket;
+  int64_t elements = 0;
+
+  std::string getKind() const {
+    return reduction + " on @" + group + " in " + travelsAs;
+  }
+};
+
+class Tracer {
+public:
+  Tracer(ModuleOp module, CollectiveTrace &trace);
+
+private:
+  void trace(Operation *op, CollectiveTrace::Function &function);
+  void traceRegions(Operation *op, CollectiveTrace::Function &function);
+  void traceCall(LLVM::CallOp call, CollectiveTrace::Function &function);
+  void add(CollectiveTrace::Function &function, StringRef verb,
+           const Description &description, Type type);
+
+  llvm::json::Value plan = nullptr;
+  SymbolTableCollection symbols;
+  /// Functions that run collectives, or call some that do.
+  llvm::DenseSet<Operation *> communicating;
+};
+} // namespace
+
+static std::string print(Type type) {
+  std::string text;
+  llvm::raw_string_ostream(text) << type;
+  return text;
+}
+
+/// Counts the tensors that a bucket holds; a tensor is one itself.
+static void countMembers(std::map<std::string, int64_t> &counts,
+                         const std::string &kind, Type type) {
+  auto count = [&](ArrayRef<int64_t> shape) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    llvm::interleave(shape, os, "x");
+    ++counts[kind + " of " + text];
+  };
+  if (auto bucket = dyn_cast<BucketType>(type))
+    for (unsigned i = 0; i < bucket.getNumMembers(); ++i)
+      count(bucket.getShape(i));
+  else if (auto shaped = dyn_cast<ShapedType>(type))
+    count(shaped.getShape());
+}
+
+template <typename OpTy>
+static Description describe(OpTy op) {
+  Type type = op.getInput().getType();
+  return {stringifyReduction(op.getReduction()).str(), op.getGroup().str(),
+          print(op.getWire().value_or(getElementTypeOf(type))),
+          op.getBucketName().value_or("").str(), getNumElementsOf(type)};
+}
+
+void Tracer::add(CollectiveTrace::Function &function, StringRef verb,
+                 const Description &description, Type type) {
+  std::string kind = description.getKind();
+  function.order += (verb + " " + std::to_string(description.elements) + " " +
+                     kind + " as '" + description.bucket + "'\n")
+                        .str();
+  function.elements[kind] += description.elements;
+  if (!type)
+    return;
+  countMembers(function.members, kind, type);
+  if (!description.bucket.empty())
+    countMembers(function.bucketMembers, kind, type);
+}
+
+void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
+  StringRef callee = call.getCallee().value_or("");
+  if (callee == "ddphook_rt_wait") {
+    function.order += "wait\n";
+    return;
+  }
+  bool isStart = callee == "ddphook_rt_all_reduce_start";
+  if (!isStart && callee != "ddphook_rt_all_reduce")
+    return;
+  APInt number;
+  const llvm::json::Object *root = plan.getAsObject();
+  const llvm::json::Array *all = root ? root->getArray("collectives") : nullptr;
+  const llvm::json::Array *groups =
+      root ? root->getArray("process_groups") : nullptr;
+  if (!all || !groups ||
+      !matchPattern(call.getOperand(1), m_ConstantInt(&number)) ||
+      number.uge(all->size())) {
+    function.order += "a collective without a plan\n";
+    return;
+  }
+  const llvm::json::Object &entry =
+      *(*all)[number.getZExtValue()].getAsObject();
+  Description description;
+  description.reduction =
+      entry.getBoolean("divide").value_or(false) ? "mean" : "sum";
+  size_t group = entry.getInteger("group").value_or(0);
+  if (group < groups->size())
+    description.group =
+        (*groups)[group].getAsObject()->getString("name").value_or("").str();
+  description.travelsAs = entry.getString("wire_dtype").value_or("").str();
+  if (description.travelsAs.empty())
+    description.travelsAs = entry.getString("dtype").value_or("").str();
+  description.bucket = entry.getString("bucket").value_or("").str();
+  description.elements = entry.getInteger("count").value_or(0);
+  add(function, isStart ? "start" : "reduce", description, Type());
+}
+
+/// The regions of an operation, as far as there are collectives in them.
+void Tracer::traceRegions(Operation *op, CollectiveTrace::Function &function) {
+  for (auto [number, region] : llvm::enumerate(op->getRegions())) {
+    std::string before = std::move(function.order);
+    function.order.clear();
+    for (Block &block : region)
+      for (Operation &nested : block)
+        trace(&nested, function);
+    std::string inside = std::move(function.order);
+    function.order = std::move(before);
+    if (!inside.empty())
+      function.order += (op->getName().getStringRef() + " region " +
+                         std::to_string(number) + " {\n" + inside + "}\n")
+                            .str();
+  }
+}
+
+void Tracer::trace(Operation *op, CollectiveTrace::Function &function) {
+  if (auto reduction = dyn_cast<AllReduceOp>(op))
+    add(function, "reduce", describe(reduction),
+        reduction.getInput().getType());
+  else if (auto start = dyn_cast<AllReduceStartOp>(op))
+    add(function, "start", describe(start), start.getInput().getType());
+  else if (isa<WaitOp>(op))
+    function.order += "wait\n";
+  else if (auto call = dyn_cast<LLVM::CallOp>(op))
+    traceCall(call, function);
+  else if (auto call = dyn_cast<CallOpInterface>(op)) {
+    if (communicating.contains(call.resolveCallableInTable(&symbols)))
+      function.order += "call\n";
+  } else if (op->getNumRegions() != 0)
+    traceRegions(op, function);
+}
+
+static bool isCollective(Operation *op) {
+  auto call = dyn_cast<LLVM::CallOp>(op);
+  return isa<AllReduceOp, AllReduceStartOp>(op) ||
+         (call &&
+          call.getCallee().value_or("").starts_with("ddphook_rt_all_reduce"));
+}
+
+Tracer::Tracer(ModuleOp module, CollectiveTrace &trace) {
+  if (auto global = module.lookupSymbol<LLVM::GlobalOp>(kPlanSymbol)) {
+    auto text = dyn_cast_or_null<StringAttr>(global.getValueOrNull());
+    llvm::Expected<llvm::json::Value> parsed =
+        llvm::json::parse(text ? text.getValue() : "");
+    if (parsed)
+      plan = std::move(*parsed);
+    else
+      llvm::consumeError(parsed.takeError());
+  }
+  bool isStable = false;
+  while (!isStable) {
+    isStable = true;
+    module.walk([&](Operation *op) {
+      auto call = dyn_cast<CallOpInterface>(op);
+      if (isCollective(op) ||
+          (call &&
+           communicating.contains(call.resolveCallableInTable(&symbols))))
+        if (Operation *function = op->getParentOfType<FunctionOpInterface>())
+          isStable &= !communicating.insert(function).second;
+    });
+  }
+  module.walk([&](FunctionOpInterface function) {
+    if (function.isExternal() || isa<LLVM::LLVMFuncOp>(function))
+      return;
+    CollectiveTrace::Function &traced =
+        trace.functions[function.getName().str()];
+    for (Block &block : function.getFunctionBody())
+      for (Operation &op : block)
+        this->trace(&op, traced);
+  });
+  module.walk([&](BucketInfoOp info) {
+    Description description{stringifyReduction(info.getReduction()).str(),
+                            info.getGroup().str(), "", "", 0};
+    auto type = cast<BucketType>(info.getType());
+    description.travelsAs = print(type.getElementType());
+    countMembers(trace.recorded, description.getKind(), type);
+  });
+}
+
+CollectiveTrace::CollectiveTrace(ModuleOp module) { Tracer(module, *this); }
+
+/// Of what there are more or fewer than before; empty where nothing.
+static std::string findDifference(const std::map<std::string, int64_t> &before,
+                                  const std::map<std::string, int64_t> &after) {
+  auto get = [](const std::map<std::string, int64_t> &counts,
+                const std::string &key) {
+    auto it = counts.find(key);
+    return it == counts.end() ? 0 : it->second;
+  };
+  for (const auto *counts : {&before, &after})
+    for (const auto &[key, count] : *counts)
+      if (get(before, key) != get(after, key))
+        return "expected " + std::to_string(get(before, key)) + " times '" +
+               key + "', but got " + std::to_string(get(after, key));
+  return "";
+}
+
+/// The first line that differs.
+static std::string findDifference(StringRef before, StringRef after) {
+  while (true) {
+    auto [old, oldRest] = before.split('\n');
+    auto [now, nowRest] = after.split('\n');
+    if (old != now)
+      return "expected '" + old.str() + "', but got '" + now.str() + "'";
+    if (oldRest.empty() && nowRest.empty())
+      return "";
+    before = oldRest;
+    after = nowRest;
+  }
+}
+
+LogicalResult mlir::ddp::compareTraces(Location loc, StringRef pass,
+                                       OrderAcrossPass kept,
+                                       const CollectiveTrace &before,
+                                       const CollectiveTrace &after) {
+  auto report = [&](StringRef where, const std::string &difference) {
+    return emitError(loc) << pass << " changed the collectives of " << where
+                          << ": " << difference;
+  };
+  if (kept == OrderAcrossPass::Recorded) {
+    std::map<std::string, int64_t> members;
+    for (const auto &[name, function] : before.functions)
+      for (const auto &[kind, count] : function.bucketMembers)
+        members[kind] += count;
+    for (const auto &[kind, count] : before.recorded)
+      members[kind] += count;
+    std::string difference = findDifference(members, after.recorded);
+    return difference.empty()
+               ? success()
+               : LogicalResult(report("its buckets", difference));
+  }
+  for (const auto &[name, old] : before.functions) {
+    auto now = after.functions.find(name);
+    std::string difference;
+    if (now == after.functions.end()) {
+      // A function that nothing calls any more may be gone, if it was private.
+      continue;
+    }
+    if (kept == OrderAcrossPass::Members)
+      difference = findDifference(old.members, now->second.members);
+    else if (kept == OrderAcrossPass::Elements)
+      difference = findDifference(old.elements, now->second.elements);
+    else if (kept == OrderAcrossPass::Everything)
+      difference = findDifference(StringRef(old.order), now->second.order);
+    if (!difference.empty())
+      return report("@" + name, difference);
+  }
+  return success();
+}

@@ -1,0 +1,322 @@
+//===- VerifyOrder.cpp -----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-verify-order: judges what the analysis found about who reaches which
+// collective, what buckets and states hold, and what touches memory in flight.
+//
+//===----------------------------------------------------------------------===//
+
+#include "CollectiveTrace.h"
+#include "RankAnalysis.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPVERIFYORDERPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+class OrderVerifier {
+public:
+  explicit OrderVerifier(ModuleOp module) : module(module), analysis(module) {
+    for (auto info : module.getOps<BucketInfoOp>())
+      infos[info.getBucketNameAttr()] = info;
+  }
+
+  LogicalResult verify();
+
+private:
+  LogicalResult checkReach(Operation *op, FlatSymbolRefAttr group);
+  LogicalResult checkGroup(Operation *op, StringAttr bucket,
+                           FlatSymbolRefAttr group);
+  LogicalResult checkBuckets();
+  LogicalResult checkLoad(LoadOp load);
+  LogicalResult checkStates();
+  LogicalResult checkFlight();
+  LogicalResult checkTicket(LLVM::CallOp start);
+
+  ModuleOp module;
+  RankAnalysis analysis;
+  llvm::MapVector<StringAttr, BucketInfoOp> infos;
+  llvm::DenseMap<StringAttr, SmallVector<StoreOp>> stores;
+  /// Buckets that have a collective.
+  llvm::DenseSet<StringAttr> reduced;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+LogicalResult OrderVerifier::checkReach(Operation *op, FlatSymbolRefAttr name) {
+  ProcessGroupOp group = analysis.groups.lookup(op, name);
+  const RankAnalysis::Reach *reach = analysis.getReach(op);
+  if (!group || !reach || RankGroups::isTrivial(group) ||
+      (reach->mask & analysis.groups.getBit(group)))
+    return success();
+  InFlightDiagnostic diagnostic =
+      op->emitOpError() << "expected all ranks of " << name
+                        << " to come here equally often, but that may differ "
+                        << "between them";
+  if (reach->cause)
+    diagnostic.attachNote(reach->cause->getLoc()) << "this decides about it";
+  return diagnostic;
+}
+
+/// Whether a bucket reduced over `recorded` may use `group` as well: it is made
+/// of it, or the hook names it.
+static bool mayUse(RankGroups &groups, BucketInfoOp info,
+                   ProcessGroupOp group) {
+  ProcessGroupOp recorded = groups.lookup(info, info.getGroupAttr());
+  // Parents of parents end, unless somebody has made a circle of them.
+  for (unsigned i = 0; group && i < 64; ++i) {
+    bool isNamed = false;
+    info.getHook().walk([&](FlatSymbolRefAttr name) {
+      isNamed |= groups.lookup(info, name) == group;
+    });
+    if (group == recorded || isNamed)
+      return true;
+    FlatSymbolRefAttr parent = group.getParentAttr();
+    group = parent ? groups.lookup(group, parent) : ProcessGroupOp();
+  }
+  return false;
+}
+
+LogicalResult OrderVerifier::checkGroup(Operation *op, StringAttr bucket,
+                                        FlatSymbolRefAttr name) {
+  if (infos.empty() || !bucket)
+    return success();
+  reduced.insert(bucket);
+  BucketInfoOp info = infos.lookup(bucket);
+  if (!info)
+    return op->emitOpError() << "expected bucket " << bucket
+                             << " to be recorded by a 'ddp.bucket_info'";
+  ProcessGroupOp group = analysis.groups.lookup(op, name);
+  if (!group || mayUse(analysis.groups, info, group))
+    return success();
+  InFlightDiagnostic diagnostic =
+      op->emitOpError() << "expected bucket " << bucket
+                        << " to be reduced over " << info.getGroupAttr()
+                        << ", but got " << name;
+  diagnostic.attachNote(info.getLoc()) << "the bucket's record";
+  return diagnostic;
+}
+
+/// What travels must be there, and nothing of a bucket may stay behind.
+LogicalResult OrderVerifier::checkBuckets() {
+  bool ok = true;
+  bool isAlwaysReduced = !infos.empty();
+  for (auto [name, info] : infos) {
+    isAlwaysReduced &=
+        cast<HookAttrInterface>(info.getHook()).reducesEveryStep();
+    if (info.getWireBytes() != 0 && !reduced.contains(name)) {
+      info.emitOpError() << "expected a collective that reduces bucket "
+                         << name;
+      ok = false;
+    }
+  }
+  if (isAlwaysReduced)
+    for (auto [op, mask] : analysis.findings.unpacked)
+      if (mask == 0) {
+        op->emitOpError() << "expected a bucket that was reduced, but part of "
+                          << "it is what only this rank has";
+        ok = false;
+      }
+  for (auto [op, isRepeated] : analysis.findings.repeated)
+    if (isRepeated) {
+      op->emitOpError() << "expected to reduce a bucket once, but its operand "
+                        << "was reduced before";
+      ok = false;
+    }
+  return success(ok);
+}
+
+//===----------------------------------------------------------------------===//
+// States
+//===----------------------------------------------------------------------===//
+
+/// Whether `later` comes behind `op`, on the same path or in a branch there.
+static bool comesBehind(Operation *op, Operation *later) {
+  for (Operation *around = op; around && around->getBlock();
+       around = around->getParentOp()) {
+    if (Operation *inBlock = around->getBlock()->findAncestorOpInBlock(*later))
+      return around != inBlock && around->isBeforeInBlock(inBlock);
+    // Blocks of one region: in one of the ways through it.
+    if (around->getParentRegion()->isAncestor(later->getParentRegion()))
+      return true;
+  }
+  return false;
+}
+
+LogicalResult OrderVerifier::checkLoad(LoadOp load) {
+  auto state =
+      SymbolTable::lookupNearestSymbolFrom<StateOp>(load, load.getStateAttr());
+  if (!state || state.getInit() == StateInit::MT19937 ||
+      getNumElementsOf(state.getBufferType()) == 0)
+    return success();
+  if (llvm::any_of(stores.lookup(state.getSymNameAttr()),
+                   [&](StoreOp store) { return comesBehind(load, store); }))
+    return success();
+  InFlightDiagnostic diagnostic = load.emitOpError()
+                                  << "expected state " << load.getStateAttr()
+                                  << " to be stored again behind this";
+  diagnostic.attachNote(state.getLoc()) << "the state is declared here";
+  return diagnostic;
+}
+
+LogicalResult OrderVerifier::checkStates() {
+  bool ok = true;
+  for (auto [op, mask] : analysis.findings.stored)
+    stores[cast<StoreOp>(op).getStateAttr().getAttr()].push_back(
+        cast<StoreOp>(op));
+  module.walk([&](LoadOp load) { ok &= succeeded(checkLoad(load)); });
+  auto isReplicated = [&](Operation *op, FlatSymbolRefAttr name) {
+    auto state = SymbolTable::lookupNearestSymbolFrom<StateOp>(op, name);
+    return state && state.getPlacement() == StatePlacement::Replicated;
+  };
+  for (auto [op, mask] : analysis.findings.stored) {
+    FlatSymbolRefAttr state = cast<StoreOp>(op).getStateAttr();
+    if (mask != 0 || !isReplicated(op, state))
+      continue;
+    InFlightDiagnostic diagnostic =
+        op->emitOpError() << "expected state " << state
+                          << ", which is replicated, to get the same value on "
+                          << "all ranks, but it may differ";
+    const RankAnalysis::Reach *reach = analysis.getReach(op);
+    if (reach && reach->mask == 0 && reach->cause)
+      diagnostic.attachNote(reach->cause->getLoc())
+          << "this decides whether it is stored";
+    ok = false;
+  }
+  for (auto [where, mask] : analysis.findings.leftInStates) {
+    auto state = FlatSymbolRefAttr::get(where.second);
+    if (mask != 0 || !isReplicated(where.first, state))
+      continue;
+    where.first->emitOpError()
+        << "expected to leave the same value in state " << state
+        << ", which is replicated, on all ranks, but it may differ";
+    ok = false;
+  }
+  // In memory there are no loads and stores: what is used has to be written.
+  llvm::DenseSet<StringAttr> written;
+  for (auto [where, mask] : analysis.findings.leftInStates)
+    written.insert(where.second);
+  module.walk([&](StateBufferOp buffer) {
+    auto state = SymbolTable::lookupNearestSymbolFrom<StateOp>(
+        buffer, buffer.getStateAttr());
+    if (!state || state.getInit() == StateInit::MT19937 || buffer.use_empty() ||
+        getNumElementsOf(state.getBufferType()) == 0 ||
+        !written.insert(state.getSymNameAttr()).second)
+      return;
+    buffer.emitOpError() << "expected state " << buffer.getStateAttr()
+                         << " to be written by some function";
+    ok = false;
+  });
+  return success(ok);
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives in flight
+//===----------------------------------------------------------------------===//
+
+LogicalResult OrderVerifier::checkFlight() {
+  for (auto [op, start] : analysis.findings.conflicts) {
+    InFlightDiagnostic diagnostic =
+        op->emitOpError() << "expected not to touch memory that a collective "
+                          << "in flight works on";
+    diagnostic.attachNote(start->getLoc()) << "it was started here";
+  }
+  return success(analysis.findings.conflicts.empty());
+}
+
+/// At calls of the runtime nothing but the ticket connects start and wait.
+LogicalResult OrderVerifier::checkTicket(LLVM::CallOp start) {
+  unsigned numWaits = 0;
+  for (Operation *user : start->getUsers()) {
+    auto wait = dyn_cast<LLVM::CallOp>(user);
+    numWaits += wait && wait.getCallee() == StringRef("ddphook_rt_wait") &&
+                user->getBlock() == start->getBlock();
+  }
+  if (numWaits == 1)
+    return success();
+  return start.emitOpError()
+         << "expected the collective to be awaited exactly "
+         << "once in its block, but got " << numWaits << " waits";
+}
+
+LogicalResult OrderVerifier::verify() {
+  analysis.run();
+  bool ok = succeeded(analysis.reportCalls());
+  module.walk([&](Operation *op) {
+    auto check = [&](auto collective) {
+      ok &= succeeded(checkReach(op, collective.getGroupAttr()));
+      ok &= succeeded(checkGroup(op, collective.getBucketNameAttr(),
+                                 collective.getGroupAttr()));
+    };
+    if (auto reduction = dyn_cast<AllReduceOp>(op))
+      check(reduction);
+    else if (auto start = dyn_cast<AllReduceStartOp>(op))
+      check(start);
+    else if (auto average = dyn_cast<AverageOp>(op))
+      ok &= succeeded(checkReach(op, average.getGroupAttr()));
+    else if (auto call = dyn_cast<LLVM::CallOp>(op);
+             call &&
+             call.getCallee() == StringRef("ddphook_rt_all_reduce_start"))
+      ok &= succeeded(checkTicket(call));
+  });
+  ok &= succeeded(checkBuckets());
+  ok &= succeeded(checkStates());
+  ok &= succeeded(checkFlight());
+  return success(ok);
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct VerifyOrderPass
+    : public ddp::impl::DDPVerifyOrderPassBase<VerifyOrderPass> {
+  VerifyOrderPass() = default;
+  VerifyOrderPass(CollectiveHistory history, StringRef pass,
+                  OrderAcrossPass kept)
+      : history(std::move(history)), pass(pass), kept(kept) {}
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    bool ok = succeeded(OrderVerifier(module).verify());
+    if (history) {
+      auto now = std::make_unique<CollectiveTrace>(module);
+      if (*history)
+        ok &= succeeded(
+            compareTraces(module.getLoc(), pass, kept, **history, *now));
+      *history = std::move(now);
+    }
+    markAllAnalysesPreserved();
+    if (!ok)
+      signalPassFailure();
+  }
+
+  /// What was there after the pass before; null where nobody compares.
+  CollectiveHistory history;
+  std::string pass;
+  OrderAcrossPass kept = OrderAcrossPass::Nothing;
+};
+} // namespace
+
+CollectiveHistory mlir::ddp::createCollectiveHistory() {
+  return std::make_shared<std::unique_ptr<CollectiveTrace>>();
+}
+
+std::unique_ptr<Pass>
+mlir::ddp::createVerifyOrderAfterPass(CollectiveHistory history, StringRef pass,
+                                      OrderAcrossPass kept) {
+  return std::make_unique<VerifyOrderPass>(std::move(history), pass, kept);
+}

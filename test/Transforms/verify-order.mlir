@@ -1,0 +1,47 @@
+// RUN: ddphook-opt %s --ddp-verify-order | FileCheck %s
+// RUN: ddphook-opt %s --ddp-pipeline="verify-order=true" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=fp16 overlap=true verify-order=true" -o /dev/null
+
+// What is accepted, and that the pass changes nothing.
+
+ddp.process_group @dp
+ddp.process_group @alone ranks [[0], [1]]
+
+// Ranks may differ in what they do without each other, and in what a group of
+// one rank does.
+// CHECK-LABEL: func @local_branch(
+func.func @local_branch(%g: tensor<4x8xf32>, %mine: i1) -> tensor<4x8xf32> {
+  %h = scf.if %mine -> tensor<4x8xf32> {
+    %a = ddp.all_reduce mean %g on @alone : tensor<4x8xf32>
+    scf.yield %a : tensor<4x8xf32>
+  } else {
+    scf.yield %g : tensor<4x8xf32>
+  }
+  %r = ddp.all_reduce mean %h on @dp : tensor<4x8xf32>
+  return %r : tensor<4x8xf32>
+}
+
+// A condition on what was reduced: after bufferization it is read from memory.
+// CHECK-LABEL: func @reduced_condition(
+// CHECK:         scf.if
+// CHECK-NEXT:      ddp.all_reduce mean
+func.func @reduced_condition(%g: tensor<4x8xf32>, %norm: tensor<f32>) -> tensor<4x8xf32> {
+  %limit = arith.constant 1.0 : f32
+  %n = ddp.all_reduce sum %norm on @dp : tensor<f32>
+  %v = tensor.extract %n[] : tensor<f32>
+  %c = arith.cmpf ogt, %v, %limit : f32
+  %r = scf.if %c -> tensor<4x8xf32> {
+    %a = ddp.all_reduce mean %g on @dp : tensor<4x8xf32>
+    scf.yield %a : tensor<4x8xf32>
+  } else {
+    %b = ddp.all_reduce sum %g on @dp : tensor<4x8xf32>
+    scf.yield %b : tensor<4x8xf32>
+  }
+  return %r : tensor<4x8xf32>
+}
+
+// CHECK-LABEL: func @average(
+func.func @average(%w: tensor<4x8xf32> {bufferization.writable = true}) -> tensor<4x8xf32> {
+  %w1 = ddp.average %w on @dp every 4 : tensor<4x8xf32>
+  return %w1 : tensor<4x8xf32>
+}
