@@ -44,7 +44,7 @@ def config_of(options):
     )
 
 
-class _NoisyArithmetic(powersgd_model._Arithmetic):
+class _NoisyArithmetic(powersgd_model.Arithmetic):
     def __init__(self, dtype, random):
         super().__init__(dtype)
         self.random = random
