@@ -65,9 +65,6 @@ class Buckets:
         for func in program.funcs:
             self._visit(func.body, func)
 
-    def place(self, block, op):
-        return self.places[op]
-
     def low_rank(self, block=None):
         """PowerSGD's buckets of the program or of one block, in the order in which
         they are reduced: a bucket stands where its last gradient stood."""

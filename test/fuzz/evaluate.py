@@ -103,7 +103,7 @@ class Evaluator:
     def _all_reduce(self, op, env, ranks, block):
         if len(ranks) != self.program.world:
             raise AssertionError("a collective under divergent control flow")
-        place = self.buckets.place(block, op)
+        place = self.buckets.places[op]
         hook, group = place.hook, op.attrs["group"]
         outer = []
         while hook[0] == "wrap":
@@ -131,7 +131,7 @@ class Evaluator:
         return [out]
 
     def _average(self, op, env, ranks, block):
-        place = self.buckets.place(block, op)
+        place = self.buckets.places[op]
         iteration, warmup = self.counters.get(block, 0), op.attrs["warmup"]
         value = env[op.operands[0]]
         if iteration < warmup or (iteration - warmup) % op.attrs["every"]:

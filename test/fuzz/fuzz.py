@@ -11,7 +11,6 @@ import collections
 import concurrent.futures
 import os
 import pathlib
-import pickle
 import shlex
 import sys
 import time
@@ -41,11 +40,10 @@ def write(program, outcome, directory):
         f"{run.describe(program)}\n{outcome.kind}: {outcome.message}\n"
         f"again: {again.kind}: {again.message}\n\n{command}\n"
     )
-    with open(directory / "program.pickle", "wb") as file:
-        pickle.dump(program, file)
 
 
 def keep_failure(seed, outcome, keep, seconds):
+    """Where the failure is kept, with a smaller one beside it."""
     directory = pathlib.Path(keep) / f"seed-{seed}"
     program = generate.generate(seed)
     write(program, outcome, directory)
@@ -93,7 +91,7 @@ def main():
     options = parser.parse_args()
 
     tally, end = Tally(), time.monotonic() + options.minutes * 60
-    next_seed, reduced = options.seed, collections.Counter()
+    next_seed, kept = options.seed, collections.Counter()
     with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
         running = set()
 
@@ -118,18 +116,17 @@ def main():
                     continue
                 seed, outcome = result
                 tally.add(outcome)
-                if outcome.kind in BAD:
+                if outcome.kind in (*BAD, "invalid"):
                     print(f"seed {seed}: {outcome.kind}: {outcome.message}", flush=True)
-                if outcome.kind not in ("ok", "invalid"):
-                    # A few of each kind are made smaller; all of them are kept.
-                    reduced[outcome.key] += 1
-                    few = reduced[outcome.key] <= (5 if outcome.kind in BAD else 1)
-                    seconds = options.reduce if few else 0
+                # All that is bad is kept, and one refusal of a kind; a few of each
+                # kind are made smaller.
+                kept[outcome.key] += 1
+                is_first = kept[outcome.key] <= (5 if outcome.kind in BAD else 1)
+                if outcome.kind in BAD or outcome.kind == "refused" and is_first:
+                    seconds = options.reduce if is_first else 0
                     running.add(
                         pool.submit(keep_failure, seed, outcome, options.keep, seconds)
                     )
-                if outcome.kind == "invalid":
-                    print(f"seed {seed}: {outcome.message}", flush=True)
     print(tally.summary())
     return 1 if any(tally.kinds[kind] for kind in (*BAD, "invalid")) else 0
 

@@ -149,6 +149,10 @@ class Builder:
             "every": self.random.choice([1, 1, 2]),
             "warmup": self.random.choice([0, 0, 1]),
         }
+        # Averages of one kind are one collective and must not depend on each other.
+        others = [op for op in self.block.ops if op.kind == "average"]
+        if others and x not in self.block.args:
+            return False
         self.add(Op("average", [x], [Value(x.type)], attrs))
         return True
 
@@ -313,7 +317,6 @@ def generate(seed):
         program.keeps_ranks_apart = True
     types = _random_types(random_)
     numbers = iter(range(10**6))
-    program.callees = []
     for i in range(random_.choice([0, 0, 1, 1, 2])):
         size = random_.randint(0, 5)
         func = _function(random_, program, types, f"f{i}", size, numbers, True)

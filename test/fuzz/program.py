@@ -66,6 +66,8 @@ class Func:
     hook: Optional[tuple] = None
     # Numbers of results that are marked `ddp.gradient`.
     gradients: tuple = ()
+    # Whether it, or what it calls, holds a collective.
+    communicates: bool = False
 
 
 @dataclass(eq=False)
@@ -81,6 +83,11 @@ class Program:
     values: str = "normal"
     options: dict = field(default_factory=dict)
     hook: Optional[tuple] = None
+    # For the generator: functions that may be called, how often an operation has a
+    # hook of its own, and whether hooks may leave ranks with different averages.
+    callees: list = field(default_factory=list)
+    own_hooks: float = 0
+    keeps_ranks_apart: bool = False
 
     def func(self, name):
         return next(f for f in self.funcs if f.name == name)
