@@ -20,6 +20,7 @@
 #include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/xxhash.h"
 
@@ -61,6 +62,29 @@ void warnAboutOtherFunctions(ModuleOp module, const EntryPointTable &table) {
       function.emitWarning() << "'" << function.getName()
                              << "' is public but no entry of the plan: it "
                                 "cannot be called from C";
+}
+
+/// Removes functions that no entry point leads to. They may be on tensors
+/// still: `ddp-pipeline` leaves functions without collectives alone.
+void eraseUnreachableFunctions(ModuleOp module, const EntryPointTable &table) {
+  SymbolTable symbols(module);
+  llvm::SetVector<Operation *> reached;
+  for (const EntryPoint &entry : table.entries)
+    reached.insert(entry.function);
+  for (Operation &op : *module.getBody())
+    if (!isa<func::FuncOp>(op))
+      reached.insert(&op);
+  for (size_t i = 0; i < reached.size(); ++i)
+    reached[i]->walk([&](Operation *op) {
+      op->getAttrDictionary().walk([&](SymbolRefAttr symbol) {
+        if (Operation *target = symbols.lookup(symbol.getRootReference()))
+          reached.insert(target);
+      });
+    });
+  for (auto function :
+       llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
+    if (!reached.contains(function))
+      function.erase();
 }
 
 /// Makes every definition internal and gives it a name that no library has.
@@ -219,6 +243,7 @@ LogicalResult EntryPointEmitter::emit(const EntryPointTable &table) {
   leave = *leaveOr;
 
   warnAboutOtherFunctions(module, table);
+  eraseUnreachableFunctions(module, table);
   internalizeDefinitions(module);
   SmallVector<LLVM::LLVMFuncOp> invokes;
   for (auto [index, entry] : llvm::enumerate(table.entries)) {

@@ -1,7 +1,7 @@
 // Register tiles, loop orders and expanded copies compute the bits of the plain
 // loops, for every width of vector registers.
 //
-// RUN: ddphook-opt %s --ddp-pipeline="all-functions=true" -o %t.mlir
+// RUN: ddphook-opt %s --ddp-pipeline=all-functions=true -o %t.mlir
 // RUN: mlir-opt %t.mlir --convert-linalg-to-loops -o %t.loops.mlir
 // RUN: ddphook-cc %t.loops.mlir -o %t.plain.o --name=plain -O1
 // RUN: ddphook-opt %t.mlir --ddp-expand-copies \

@@ -358,3 +358,22 @@ func.func @loop_in_branch(%x: memref<4xf32>, %y: memref<4xf32>, %c: i1) {
   }
   return
 }
+
+// -----
+
+// A branch that yields the function's own buffer beside one of the caller's: only
+// the latter leaves the function.
+// CHECK-LABEL: func private @one_of_two(
+// CHECK:         memref.view
+// CHECK-NOT:     memref.alloc
+func.func private @one_of_two(%a: memref<4xf32>, %b: memref<4xf32>, %c: i1)
+    -> memref<4xf32> {
+  %own = memref.alloc() : memref<4xf32>
+  %r:2 = scf.if %c -> (memref<4xf32>, memref<4xf32>) {
+    scf.yield %a, %own : memref<4xf32>, memref<4xf32>
+  } else {
+    scf.yield %b, %own : memref<4xf32>, memref<4xf32>
+  }
+  memref.copy %r#1, %a : memref<4xf32> to memref<4xf32>
+  return %r#0 : memref<4xf32>
+}

@@ -113,6 +113,11 @@ static LogicalResult collectUsers(memref::AllocOp alloc,
           !isa<FunctionOpInterface>(user->getParentOp())) {
         Operation *parent = user->getParentOp();
         users.insert(parent);
+        // What a branch yields is the result of the same position.
+        if (isa<scf::IfOp>(parent)) {
+          insertMemRefs(parent->getResult(use.getOperandNumber()));
+          continue;
+        }
         insertMemRefs(parent->getResults());
         for (Region &region : parent->getRegions())
           for (Block &block : region)
