@@ -289,8 +289,8 @@ def RoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
 def ExpandArithPass : Pass<"ddp-expand-arith"> {
   let summary = "Expand arithmetic that LLVM has no instruction for";
   let description = [{
-    Casts from and to bf16 become integer operations, and rounding divisions of
-    integers become plain ones. `arith.maximumf` and `arith.minimumf` stay, for
+    Casts from and to bf16 become integer operations; one from f64 rounds once.
+    Rounding divisions of integers become plain ones. `arith.maximumf` and `arith.minimumf` stay, for
     LLVM's intrinsics: of -0 and +0 the latter is the larger one.
 
     Example:
@@ -304,7 +304,8 @@ def ExpandArithPass : Pass<"ddp-expand-arith"> {
     %e = arith.bitcast %s : i32 to f32
     ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect"];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::math::MathDialect"];
 }
 
 def CheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
