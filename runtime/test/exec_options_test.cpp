@@ -94,6 +94,7 @@ TEST(RunOptions, NamesEveryDefect) {
        "expected --inputs=random:SEED with a seed from 0 to 2^64-1, but got "
        "'random:18446744073709551616'"},
       {{"--state-in=strict:"}, "--state-in=strict: lacks a pattern of files"},
+      {{"--state-in=partial:"}, "--state-in=partial: lacks a pattern of files"},
       {{"--state-out="}, "--state-out has an empty value"},
   };
   for (const auto &row : table) {
@@ -170,4 +171,12 @@ TEST(RunOptions, States) {
           .isOk());
   EXPECT_EQ(strict.stateIn, "x");
   EXPECT_TRUE(strict.isStateStrict);
+  EXPECT_FALSE(strict.isStatePartial);
+  RunOptions partial;
+  ASSERT_TRUE(
+      parseRunOptions({"--entry=a", "--state-in=partial:x"}, partial, rest)
+          .isOk());
+  EXPECT_EQ(partial.stateIn, "x");
+  EXPECT_FALSE(partial.isStateStrict);
+  EXPECT_TRUE(partial.isStatePartial);
 }
