@@ -12,6 +12,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <set>
 
 using namespace ddphook;
@@ -44,6 +45,10 @@ const char *const ddphook::runOptionsHelp =
     "  --state-in=strict:PATTERN\n"
     "                     the same, but with a value for every state of every "
     "rank\n"
+    "  --state-in=partial:PATTERN\n"
+    "                     the same; what the checkpoint lacks begins anew, and "
+    "what\n"
+    "                     has no place in the module is dropped\n"
     "  --state-out=PATTERN\n"
     "                     saves the states after the last step, as a "
     "checkpoint\n";
@@ -110,12 +115,17 @@ static Status setFlag(const std::string &flag, const std::string &value,
     return Status::ok();
   }
   if (flag == "state-in") {
-    constexpr char strictPrefix[] = "strict:";
-    options.isStateStrict = value.rfind(strictPrefix, 0) == 0;
-    options.stateIn =
-        options.isStateStrict ? value.substr(sizeof(strictPrefix) - 1) : value;
-    if (options.stateIn.empty())
-      return invalid("--state-in=strict: lacks a pattern of files");
+    options.stateIn = value;
+    for (auto [prefix, isGiven] :
+         {std::pair("strict:", &options.isStateStrict),
+          std::pair("partial:", &options.isStatePartial)}) {
+      *isGiven = value.rfind(prefix, 0) == 0;
+      if (*isGiven)
+        options.stateIn = value.substr(std::strlen(prefix));
+      if (options.stateIn.empty())
+        return invalid(std::string("--state-in=") + prefix +
+                       " lacks a pattern of files");
+    }
     return Status::ok();
   }
   constexpr char randomPrefix[] = "random:";

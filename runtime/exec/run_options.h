@@ -45,8 +45,9 @@ struct RunOptions {
   /// and saved to after the last; empty when not given.
   std::string stateIn;
   std::string stateOut;
-  /// `--state-in=strict:PATTERN`.
+  /// `--state-in=strict:PATTERN` and `--state-in=partial:PATTERN`.
   bool isStateStrict = false;
+  bool isStatePartial = false;
 };
 
 /// Usage lines of the shared flags, for the tools' --help.

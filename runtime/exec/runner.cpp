@@ -97,7 +97,11 @@ static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
 /// Says when states do not begin with what some other job saved.
 static void noteLoad(const Job &job, const ddphook_state_info_t &info) {
   std::string what;
-  if (info.zeroed > 0)
+  if (info.missing > 0 || info.dropped > 0)
+    what = "lacks " + std::to_string(info.missing) +
+           " states of gradients, which begin anew, and has " +
+           std::to_string(info.dropped) + " that were dropped";
+  else if (info.zeroed > 0)
     what = "is of " + std::to_string(info.world_size) +
            " ranks: " + std::to_string(info.zeroed) +
            " states of single ranks begin at "
@@ -119,7 +123,8 @@ static Status loadStates(const Job &job, int32_t rank) {
   info.struct_size = sizeof(info);
   const uint32_t flags =
       DDPHOOK_STATE_PLAIN |
-      (job.options.isStateStrict ? uint32_t(DDPHOOK_STATE_STRICT) : 0);
+      (job.options.isStateStrict ? uint32_t(DDPHOOK_STATE_STRICT) : 0) |
+      (job.options.isStatePartial ? uint32_t(DDPHOOK_STATE_PARTIAL) : 0);
   DDPHOOK_RETURN_IF_ERROR(
       fromRuntime(ddphook_state_load(&job.module, job.options.stateIn.c_str(),
                                      flags, &info),

@@ -9,6 +9,7 @@
 #include "checkpoint_files.h"
 
 #include "atomic_file.h"
+#include "checkpoint_states.h"
 
 #include <nlohmann/json.hpp>
 
@@ -29,7 +30,7 @@ using Json = nlohmann::ordered_json;
 static constexpr char rankWord[] = "{rank}";
 static constexpr char pendingSuffix[] = ".pending-";
 static constexpr char manifestFormat[] = "ddphook checkpoint";
-static constexpr int formatVersion = 1;
+static constexpr int formatVersion = 2;
 /// A manifest has a few hundred bytes.
 static constexpr off_t maxManifestBytes = 1 << 16;
 
@@ -107,17 +108,21 @@ static bool parseHash(const std::string &text, uint64_t *hash) {
   return code == std::errc() && end == text.data() + text.size();
 }
 
+uint64_t ddphook::hashText(std::string_view text) {
+  return XXH3_64bits(text.data(), text.size());
+}
+
 /// Of everything before the manifest's own checksum.
 static std::string manifestChecksum(const Json &json) {
-  const std::string text = json.dump();
-  return printHash(XXH3_64bits(text.data(), text.size()));
+  return printHash(hashText(json.dump()));
 }
 
 std::string ddphook::printManifest(const Manifest &manifest) {
   Json json = {{"format", manifestFormat},
                {"version", formatVersion},
                {"generation", printHash(manifest.generation)},
-               {"plan_hash", printHash(manifest.planHash)},
+               {"program_hash", printHash(manifest.programHash)},
+               {"states_hash", printHash(manifest.statesHash)},
                {"world_size", manifest.worldSize}};
   json["checksum"] = manifestChecksum(json);
   return json.dump(2) + "\n";
@@ -128,6 +133,9 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
   auto malformed = [&](const char *what) {
     return error(DDPHOOK_DATA_LOSS, "'%s' %s", path.c_str(), what);
   };
+  // The parser takes a zero byte for the end of the text.
+  if (text.find('\0') != std::string::npos)
+    return malformed("is not the manifest of a checkpoint");
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("format") ||
       json["format"] != manifestFormat)
@@ -142,7 +150,7 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
                  path.c_str(), formatVersion, json["version"].dump().c_str());
   Json copy = json;
   copy.erase("checksum");
-  if (json.size() != 6 || !json.contains("checksum") ||
+  if (json.size() != 7 || !json.contains("checksum") ||
       json["checksum"] != manifestChecksum(copy))
     return malformed("is damaged: its checksum is wrong");
   // Only a manifest that was made by other means can fail from here on.
@@ -151,7 +159,9 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
            parseHash(json[key].get<std::string>(), value);
   };
   if (!hash("generation", &manifest->generation) || manifest->generation == 0 ||
-      !hash("plan_hash", &manifest->planHash) || !json.contains("world_size") ||
+      !hash("program_hash", &manifest->programHash) ||
+      !hash("states_hash", &manifest->statesHash) ||
+      !json.contains("world_size") ||
       !json["world_size"].is_number_unsigned() ||
       json["world_size"].get<uint64_t>() < 1 ||
       json["world_size"].get<uint64_t>() > (1 << 24))
@@ -224,20 +234,19 @@ TensorView ddphook::stateTensor(const PlanState &state) {
 
 static const char versionKey[] = "ddphook.checkpoint";
 static const char generationKey[] = "ddphook.generation";
-static const char planHashKey[] = "ddphook.plan_hash";
+static const char statesKey[] = "ddphook.states";
 static const char worldSizeKey[] = "ddphook.world_size";
 static const char rankKey[] = "ddphook.rank";
 /// Followed by the state's name.
 static const char checksumPrefix[] = "ddphook.xxh3.";
 
-std::map<std::string, std::string>
-ddphook::rankMetadata(const Manifest &manifest, int rank,
-                      const std::vector<PlanState> &states,
-                      const std::vector<uint64_t> &checksums) {
+std::map<std::string, std::string> ddphook::rankMetadata(
+    const Manifest &manifest, int rank, const std::vector<PlanState> &states,
+    const std::string &description, const std::vector<uint64_t> &checksums) {
   std::map<std::string, std::string> metadata = {
       {versionKey, std::to_string(formatVersion)},
       {generationKey, printHash(manifest.generation)},
-      {planHashKey, printHash(manifest.planHash)},
+      {statesKey, description},
       {worldSizeKey, std::to_string(manifest.worldSize)},
       {rankKey, std::to_string(rank)}};
   for (size_t i = 0; i < states.size(); ++i)
@@ -264,11 +273,10 @@ uint64_t ddphook::generationOf(const SafetensorsHeader &header) {
 
 Status ddphook::checkRankMetadata(const SafetensorsHeader &header,
                                   const Manifest &manifest, int rank,
-                                  const std::vector<PlanState> &states,
+                                  std::vector<PlanState> *states,
                                   std::vector<uint64_t> *checksums) {
   for (auto [key, expected] :
        {std::pair(versionKey, std::to_string(formatVersion)),
-        std::pair(planHashKey, printHash(manifest.planHash)),
         std::pair(worldSizeKey, std::to_string(manifest.worldSize)),
         std::pair(rankKey, std::to_string(rank))}) {
     const std::string got = lookUp(header, key);
@@ -277,8 +285,16 @@ Status ddphook::checkRankMetadata(const SafetensorsHeader &header,
                    "expected '%s' to be %s in its metadata, but got '%s'", key,
                    expected.c_str(), got.c_str());
   }
+  const std::string description = lookUp(header, statesKey);
+  if (hashText(description) != manifest.statesHash)
+    return error(DDPHOOK_DATA_LOSS,
+                 "expected '%s' in its metadata to have the hash %s, but got "
+                 "%s",
+                 statesKey, printHash(manifest.statesHash).c_str(),
+                 printHash(hashText(description)).c_str());
+  DDPHOOK_RETURN_IF_ERROR(parseStates(description, states));
   checksums->clear();
-  for (const PlanState &state : states) {
+  for (const PlanState &state : *states) {
     uint64_t checksum;
     if (!parseHash(lookUp(header, checksumPrefix + state.name), &checksum))
       return error(DDPHOOK_DATA_LOSS,

@@ -36,9 +36,13 @@ std::string printHash(uint64_t hash);
 /// What is written last: with it, and not before, a checkpoint exists.
 struct Manifest {
   uint64_t generation = 0;
-  uint64_t planHash = 0;
+  uint64_t programHash = 0; ///< hashProgram() of the module's states.
+  uint64_t statesHash = 0;  ///< XXH3 of their description.
   int worldSize = 0;
 };
+
+/// XXH3, 64 bits.
+uint64_t hashText(std::string_view text);
 
 std::string printManifest(const Manifest &manifest);
 /// DATA_LOSS when `text`, which came from `path`, is not a whole manifest.
@@ -52,21 +56,21 @@ Status readManifestText(const std::string &path, std::string *text);
 TensorView stateTensor(const PlanState &state);
 TensorType stateTensorType(StateDtype dtype);
 
-/// The metadata of a rank's file; `checksums` one per state.
-std::map<std::string, std::string>
-rankMetadata(const Manifest &manifest, int rank,
-             const std::vector<PlanState> &states,
-             const std::vector<uint64_t> &checksums);
+/// The metadata of a rank's file; `checksums` one per state, `description` of
+/// all of them.
+std::map<std::string, std::string> rankMetadata(
+    const Manifest &manifest, int rank, const std::vector<PlanState> &states,
+    const std::string &description, const std::vector<uint64_t> &checksums);
 
 /// Whether a file is a part of some checkpoint.
 bool hasRankMetadata(const SafetensorsHeader &header);
 /// The generation that a file says it belongs to; 0: none.
 uint64_t generationOf(const SafetensorsHeader &header);
 /// Checks that a file of `manifest`'s generation is that of `rank`, and gives
-/// the checksums that it states.
+/// the states that it has, and their checksums.
 Status checkRankMetadata(const SafetensorsHeader &header,
                          const Manifest &manifest, int rank,
-                         const std::vector<PlanState> &states,
+                         std::vector<PlanState> *states,
                          std::vector<uint64_t> *checksums);
 
 } // namespace ddphook

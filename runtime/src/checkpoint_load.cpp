@@ -11,6 +11,7 @@
 #include "agreement.h"
 #include "checkpoint.h"
 #include "checkpoint_files.h"
+#include "checkpoint_read.h"
 #include "random.h"
 #include "state.h"
 
@@ -18,8 +19,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <optional>
 
 using namespace ddphook;
@@ -49,9 +50,7 @@ private:
   char *imageOf(size_t state) { return image.data() + states[state].offset; }
 
   Status readImage();
-  Status readCheckpoint(int rank);
-  Status openRankFile(const std::string &path, int rank,
-                      std::unique_ptr<SafetensorsReader> *reader) const;
+  Status readCheckpoint();
   Status readPlain();
   Status checkValues();
   std::string hashReplicated();
@@ -75,12 +74,17 @@ private:
 } // namespace
 
 Status Loader::checkCall() const {
-  constexpr uint32_t known = DDPHOOK_STATE_STRICT | DDPHOOK_STATE_PLAIN;
+  constexpr uint32_t known =
+      DDPHOOK_STATE_STRICT | DDPHOOK_STATE_PLAIN | DDPHOOK_STATE_PARTIAL;
   if (flags & ~known)
     return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected no flags but DDPHOOK_STATE_STRICT and "
-                 "DDPHOOK_STATE_PLAIN, but got %u",
+                 "expected no flags but DDPHOOK_STATE_STRICT, "
+                 "DDPHOOK_STATE_PLAIN and DDPHOOK_STATE_PARTIAL, but got %u",
                  flags);
+  if ((flags & DDPHOOK_STATE_STRICT) && (flags & DDPHOOK_STATE_PARTIAL))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected DDPHOOK_STATE_STRICT or DDPHOOK_STATE_PARTIAL, but "
+                 "got both");
   if (pattern.empty())
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected a pattern of file names, but got an empty one");
@@ -120,13 +124,6 @@ Status Loader::findManifest() {
   }
   Manifest found;
   DDPHOOK_RETURN_IF_ERROR(parseManifest(text, manifestPath, &found));
-  if (found.planHash != module.compiled->plan_hash)
-    return error(DDPHOOK_PLAN_MISMATCH,
-                 "the checkpoint of '%s' belongs to another plan: expected "
-                 "the module's hash %s, but got %s",
-                 manifestPath.c_str(),
-                 printHash(module.compiled->plan_hash).c_str(),
-                 printHash(found.planHash).c_str());
   manifest = found;
   if (isOtherWorld() && (flags & DDPHOOK_STATE_STRICT))
     return error(DDPHOOK_FAILED_PRECONDITION,
@@ -136,67 +133,28 @@ Status Loader::findManifest() {
   return Status::ok();
 }
 
-/// The file of `rank`, which may not have its final name yet.
-Status Loader::openRankFile(const std::string &path, int rank,
-                            std::unique_ptr<SafetensorsReader> *reader) const {
-  Status status;
-  for (const std::string &name :
-       {path, pendingFile(path, manifest->generation)}) {
-    *reader = std::make_unique<SafetensorsReader>();
-    Status opened = (*reader)->open(name);
-    if (opened.isOk() &&
-        generationOf((*reader)->header()) == manifest->generation)
-      return Status::ok();
-    // What is wrong with the file by its final name says more.
-    if (!status.isOk())
-      continue;
-    status = opened.isOk()
-                 ? error(DDPHOOK_DATA_LOSS,
-                         "'%s' is not rank %d's file of the checkpoint of "
-                         "'%s'%s",
-                         path.c_str(), rank, manifestPath.c_str(),
-                         hasRankMetadata((*reader)->header())
-                             ? ", but of another one"
-                             : "")
-                 : opened;
+Status Loader::readCheckpoint() {
+  const bool isPartial = flags & DDPHOOK_STATE_PARTIAL;
+  CheckpointReader reader(module.plan, *manifest, pattern, isPartial,
+                          isOtherWorld(), image.data());
+  // Under another world size rank 0 reads for all.
+  if (isOtherWorld() && context.rank() != 0)
+    return reader.beginAnew();
+  DDPHOOK_RETURN_IF_ERROR(reader.read(context.rank()));
+  const CheckpointMapping &mapping = reader.mapping();
+  result.world_size = manifest->worldSize;
+  for (size_t i = 0; i < states.size(); ++i)
+    ++(reader.isLoaded(i) ? result.loaded : result.zeroed);
+  if (isLogging() && context.rank() == 0) {
+    for (const std::string &what : mapping.missing)
+      std::fprintf(stderr, "ddphook: '%s': %s\n", manifestPath.c_str(),
+                   what.c_str());
+    for (const std::string &what : mapping.dropped)
+      std::fprintf(stderr, "ddphook: '%s': its %s is dropped\n",
+                   manifestPath.c_str(), what.c_str());
   }
-  return status;
-}
-
-Status Loader::readCheckpoint(int rank) {
-  const std::string path = rankFile(pattern, rank);
-  std::unique_ptr<SafetensorsReader> reader;
-  DDPHOOK_RETURN_IF_ERROR(openRankFile(path, rank, &reader));
-  std::vector<uint64_t> checksums;
-  Status status =
-      checkRankMetadata(reader->header(), *manifest, rank, states, &checksums);
-  if (!status.isOk())
-    return withContext(std::move(status), "'" + path + "'");
-  if (reader->header().tensors.size() != states.size())
-    return error(DDPHOOK_DATA_LOSS, "'%s': expected %zu tensors, but got %zu",
-                 path.c_str(), states.size(), reader->header().tensors.size());
-  for (size_t i = 0; i < states.size(); ++i) {
-    if (isOtherWorld() && !isReplicated(i))
-      continue;
-    const TensorView expected = stateTensor(states[i]);
-    const TensorInfo *tensor = reader->find(expected.name);
-    if (!tensor || tensor->type != expected.type ||
-        tensor->shape != expected.shape)
-      return error(DDPHOOK_DATA_LOSS,
-                   "'%s': expected a tensor '%s' of type %s and shape %s",
-                   path.c_str(), expected.name.c_str(),
-                   tensorTypeName(expected.type),
-                   printShape(expected.shape).c_str());
-    DDPHOOK_RETURN_IF_ERROR(reader->read(*tensor, imageOf(i)));
-    const uint64_t hash =
-        XXH3_64bits(imageOf(i), static_cast<size_t>(states[i].bytes));
-    if (hash != checksums[i])
-      return error(DDPHOOK_DATA_LOSS,
-                   "'%s': tensor '%s' is damaged: expected the checksum %s, "
-                   "but got %s",
-                   path.c_str(), expected.name.c_str(),
-                   printHash(checksums[i]).c_str(), printHash(hash).c_str());
-  }
+  result.missing = static_cast<int32_t>(mapping.missing.size());
+  result.dropped = static_cast<int32_t>(mapping.dropped.size());
   return Status::ok();
 }
 
@@ -274,14 +232,7 @@ Status Loader::checkValues() {
 Status Loader::readImage() {
   DDPHOOK_RETURN_IF_ERROR(context.synchronize());
   image.assign(static_cast<size_t>(module.plan.stateArena.bytes), 0);
-  if (!manifest)
-    DDPHOOK_RETURN_IF_ERROR(readPlain());
-  else if (!isOtherWorld())
-    DDPHOOK_RETURN_IF_ERROR(readCheckpoint(context.rank()));
-  else if (context.rank() == 0)
-    DDPHOOK_RETURN_IF_ERROR(readCheckpoint(0));
-  else
-    return Status::ok();
+  DDPHOOK_RETURN_IF_ERROR(manifest ? readCheckpoint() : readPlain());
   return checkValues();
 }
 
@@ -357,11 +308,9 @@ Status Loader::load(ddphook_state_info_t *info) {
   Status written = writeStates();
   if (!written.isOk())
     return context.fail(std::move(written));
-  if (manifest) {
-    result.world_size = manifest->worldSize;
-    for (size_t i = 0; i < states.size(); ++i)
-      ++(isOtherWorld() && !isReplicated(i) ? result.zeroed : result.loaded);
-  }
+  // Only rank 0 has seen a file.
+  if (isOtherWorld())
+    DDPHOOK_RETURN_IF_ERROR(context.broadcast(&result, sizeof(result), 0));
   *info = result;
   return agree(context, "ddphook_state_load (end)", task, Status::ok(), "",
                &all);

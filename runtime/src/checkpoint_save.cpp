@@ -13,6 +13,7 @@
 #include "atomic_file.h"
 #include "checkpoint.h"
 #include "checkpoint_files.h"
+#include "checkpoint_states.h"
 #include "state.h"
 
 #define XXH_INLINE_ALL
@@ -22,6 +23,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <set>
+#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -49,7 +51,9 @@ static Status writeStateData(const ddphook_module &module, size_t number,
 }
 
 static Status writeRankFile(const ddphook_module &module,
-                            const Manifest &manifest, const std::string &path) {
+                            const Manifest &manifest,
+                            const std::string &description,
+                            const std::string &path) {
   const std::vector<PlanState> &states = module.plan.states;
   std::vector<TensorView> tensors;
   for (const PlanState &state : states)
@@ -58,9 +62,9 @@ static Status writeRankFile(const ddphook_module &module,
   DDPHOOK_RETURN_IF_ERROR(layOutSafetensors(tensors, layout));
   std::vector<uint64_t> checksums(states.size(), 0);
   auto makeHeader = [&] {
-    return makeSafetensorsHeader(
-        tensors, layout,
-        rankMetadata(manifest, module.context.rank(), states, checksums));
+    return makeSafetensorsHeader(tensors, layout,
+                                 rankMetadata(manifest, module.context.rank(),
+                                              states, description, checksums));
   };
   AtomicFile file(path);
   DDPHOOK_RETURN_IF_ERROR(file.open());
@@ -74,9 +78,9 @@ static Status writeRankFile(const ddphook_module &module,
   return file.commit();
 }
 
-/// A checkpoint of another plan, or a file that is something else, is not to be
-/// replaced by mistake.
-static Status checkReplaced(const std::string &path, uint64_t planHash) {
+/// A checkpoint of another program, or a file that is something else, is not to
+/// be replaced by mistake.
+static Status checkReplaced(const std::string &path, uint64_t programHash) {
   static const char advice[] = "remove it, or save with DDPHOOK_STATE_REPLACE";
   std::string text;
   DDPHOOK_RETURN_IF_ERROR(readManifestText(path, &text));
@@ -86,9 +90,9 @@ static Status checkReplaced(const std::string &path, uint64_t planHash) {
   Status status = parseManifest(text, path, &old);
   if (!status.isOk())
     return Status(status.code(), status.message() + "; " + advice);
-  if (old.planHash != planHash)
+  if (old.programHash != programHash)
     return error(DDPHOOK_FAILED_PRECONDITION,
-                 "'%s' belongs to a checkpoint of another plan; %s",
+                 "'%s' belongs to a checkpoint of another program; %s",
                  path.c_str(), advice);
   return Status::ok();
 }
@@ -114,9 +118,19 @@ static Status checkOthers(const ddphook_module &module,
   return Status::ok();
 }
 
+/// A rank's file is to take its final name after the manifest is in place: what
+/// would be in its way has to be known before.
+static Status checkPlace(const std::string &path) {
+  struct stat attributes;
+  if (::stat(path.c_str(), &attributes) == 0 && !S_ISREG(attributes.st_mode))
+    return error(DDPHOOK_IO_ERROR, "cannot write '%s': not a regular file",
+                 path.c_str());
+  return Status::ok();
+}
+
 static Status checkSave(const ddphook_module &module,
-                        const std::string &pattern, const std::string &manifest,
-                        uint32_t flags) {
+                        const std::string &pattern, const std::string &path,
+                        const Manifest &manifest, uint32_t flags) {
   if (flags & ~uint32_t(DDPHOOK_STATE_REPLACE))
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected no flags but DDPHOOK_STATE_REPLACE, but got %u",
@@ -132,9 +146,10 @@ static Status checkSave(const ddphook_module &module,
                  module.context.worldSize(), pattern.c_str());
   if (module.isRunning())
     return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
-  DDPHOOK_RETURN_IF_ERROR(checkOthers(module, manifest));
+  DDPHOOK_RETURN_IF_ERROR(checkPlace(rankFile(pattern, module.context.rank())));
+  DDPHOOK_RETURN_IF_ERROR(checkOthers(module, path));
   if (module.context.rank() == 0 && !(flags & DDPHOOK_STATE_REPLACE))
-    return checkReplaced(manifest, module.compiled->plan_hash);
+    return checkReplaced(path, manifest.programHash);
   return Status::ok();
 }
 
@@ -170,19 +185,22 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   if (context.hasFailed())
     return context.failure();
   const std::string manifestPath = manifestFile(pattern);
+  const std::string description = printStates(module.plan.states);
   Manifest manifest;
-  manifest.planHash = module.compiled->plan_hash;
+  manifest.programHash = hashProgram(module.plan.states);
+  manifest.statesHash = hashText(description);
   manifest.worldSize = context.worldSize();
 
   // Which save this is, is up to rank 0.
-  Status status = withoutExceptions(
-      [&] { return checkSave(module, pattern, manifestPath, flags); });
+  Status status = withoutExceptions([&] {
+    return checkSave(module, pattern, manifestPath, manifest, flags);
+  });
   // A step that failed on the device leaves nothing worth saving.
   if (status.isOk())
     status = context.synchronize();
   if (status.isOk() && context.rank() == 0)
     status = drawGeneration(&manifest.generation);
-  const std::string plan = printHash(manifest.planHash);
+  const std::string plan = printHash(module.compiled->plan_hash);
   std::vector<std::string> all;
   DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_save", task, status,
                                 plan + std::to_string(manifest.generation),
@@ -199,7 +217,7 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   const std::string file = rankFile(pattern, context.rank());
   const std::string pending = pendingFile(file, manifest.generation);
   status = withoutExceptions(
-      [&] { return writeRankFile(module, manifest, pending); });
+      [&] { return writeRankFile(module, manifest, description, pending); });
   status =
       agree(context, "ddphook_state_save (written)", task, status, "", &all);
   if (!status.isOk())

@@ -34,6 +34,9 @@ struct ModuleGroup {
   int64_t size() const { return static_cast<int64_t>(members.ranks.size()); }
 };
 
+/// Whether reports are wanted: DDPHOOK_LOG=info.
+bool isLogging();
+
 } // namespace ddphook
 
 /// What a compiled module's handle points to. Only one thread at a time uses

@@ -30,8 +30,7 @@ bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
   return stepFailure.isOk() && result != 0;
 }
 
-/// Whether reports are wanted: DDPHOOK_LOG=info.
-static bool isLogging() {
+bool ddphook::isLogging() {
   static const bool wanted = [] {
     const char *value = std::getenv("DDPHOOK_LOG");
     return value && std::string_view(value) == "info";

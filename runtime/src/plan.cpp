@@ -102,8 +102,9 @@ static void readProcessGroup(const Reader &at, Names *names, Plan *plan) {
 
 static void readBucket(const Reader &at, const Names &groups, Names *names,
                        Plan *plan) {
-  if (!at.expectKeys({"name", "group", "reduction", "dtype", "shapes", "hook",
-                      "wire_dtype", "wire_bytes", "state_bytes"}))
+  if (!at.expectKeys({"name", "group", "reduction", "dtype", "shapes",
+                      "gradients", "hook", "wire_dtype", "wire_bytes",
+                      "state_bytes"}))
     return;
   PlanBucket bucket;
   bucket.name = at["name"].text();
@@ -116,6 +117,11 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
   bucket.dtype = at["dtype"].dtype();
   int64_t bytes;
   bucket.shapes = readShapes(at["shapes"], dtypeSize(bucket.dtype), &bytes);
+  bucket.gradients = readNames(at["gradients"]);
+  if (!bucket.gradients.empty() &&
+      bucket.gradients.size() != bucket.shapes.size())
+    at["gradients"].fail("a name for each of " +
+                         std::to_string(bucket.shapes.size()) + " shapes");
   bucket.hook = at["hook"].text();
   bucket.wireDtype = at["wire_dtype"].optionalDtype();
   bucket.wireBytes = at["wire_bytes"].integer(0, maxBytes);
@@ -208,25 +214,68 @@ static void readEntry(const Reader &at, Names *names, Plan *plan) {
   plan->entries.push_back(std::move(entry));
 }
 
-/// Parses JSON, refusing what the library tolerates: an object that has a key
-/// twice, and depths at which it would use up the stack later on.
-static Json parseStrictly(std::string_view text, bool *isRefused) {
-  std::vector<std::set<std::string>> open;
-  auto onEvent = [&](int depth, Json::parse_event_t event, Json &parsed) {
-    if (depth > maxDepth) {
-      *isRefused = true;
-      return false;
-    }
-    if (event == Json::parse_event_t::object_start)
-      open.emplace_back();
-    else if (event == Json::parse_event_t::object_end)
-      open.pop_back();
-    else if (event == Json::parse_event_t::key)
-      *isRefused |=
-          !open.back().insert(parsed.get_ref<const std::string &>()).second;
+namespace {
+/// Looks at every event of a JSON text, and stops at what is refused.
+class StrictEvents : public nlohmann::json_sax<Json> {
+public:
+  bool isRefused = false;
+
+  bool start_object(size_t) override {
+    open.emplace_back();
+    return descend();
+  }
+  bool key(std::string &text) override {
+    isRefused |= !open.back().insert(text).second;
+    return !isRefused;
+  }
+  bool end_object() override {
+    open.pop_back();
+    return ascend();
+  }
+  bool start_array(size_t) override { return descend(); }
+  bool end_array() override { return ascend(); }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(Json::number_integer_t) override { return true; }
+  bool number_unsigned(Json::number_unsigned_t) override { return true; }
+  bool number_float(Json::number_float_t, const std::string &) override {
     return true;
-  };
-  return Json::parse(text.begin(), text.end(), onEvent,
+  }
+  bool string(std::string &) override { return true; }
+  bool binary(Json::binary_t &) override { return true; }
+  bool parse_error(size_t, const std::string &,
+                   const nlohmann::json::exception &) override {
+    return false;
+  }
+
+private:
+  bool descend() {
+    isRefused |= ++depth > maxDepth;
+    return !isRefused;
+  }
+  bool ascend() {
+    --depth;
+    return true;
+  }
+
+  std::vector<std::set<std::string>> open;
+  int depth = 0;
+};
+} // namespace
+
+Json plan::parseStrictly(std::string_view text, bool *isRefused) {
+  // The library takes it for the end of the text.
+  *isRefused = text.find('\0') != std::string_view::npos;
+  if (*isRefused)
+    return Json(Json::value_t::discarded);
+  // Beforehand: while it builds a tree, the library lets one refuse things only
+  // in time that is quadratic in the length of lists.
+  StrictEvents events;
+  const bool isJson = Json::sax_parse(text.begin(), text.end(), &events);
+  *isRefused = events.isRefused;
+  if (!isJson)
+    return Json(Json::value_t::discarded);
+  return Json::parse(text.begin(), text.end(), nullptr,
                      /*allow_exceptions=*/false);
 }
 
@@ -239,8 +288,8 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
   Json json = parseStrictly(text, &isRefused);
   if (isRefused)
     return error(DDPHOOK_DATA_LOSS,
-                 "malformed plan: an object has a key twice, or it is nested "
-                 "too deeply");
+                 "malformed plan: an object has a key twice, it is nested too "
+                 "deeply, or it has a zero byte");
   if (json.is_discarded())
     return error(DDPHOOK_DATA_LOSS, "malformed plan: it is no JSON text");
   // The version first: another one may have other keys.
@@ -280,6 +329,8 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
       [&](const Reader &at) { readState(at, &states, &result); });
   if (failure.isOk())
     checkOverlap(top["states"], result);
+  if (failure.isOk())
+    checkRoles(top["states"], result.states);
   top["matrix_lists"].forEach(
       [&](const Reader &at) { readMatrixList(at, &result); });
   top["collectives"].forEach(

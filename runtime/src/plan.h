@@ -44,6 +44,7 @@ struct PlanBucket {
   bool isMean = false;
   Dtype dtype = Dtype::F32;
   std::vector<Shape> shapes;
+  std::vector<std::string> gradients; // names: one for each shape, or none
   std::string hook;
   std::optional<Dtype> wireDtype;
   int64_t wireBytes = 0;
@@ -54,6 +55,11 @@ struct PlanState {
   std::string name;
   StateDtype dtype = StateDtype::F32;
   std::vector<Shape> shapes;
+  /// What it is to gradients, by which checkpoints find it. Lists of their
+  /// names: one for each shape, or one for all of the state.
+  std::string role;
+  std::vector<std::vector<std::string>> gradients;
+  std::string method; // what else its values depend on
   StatePlacement placement = StatePlacement::PerRank;
   StateInit init = StateInit::Zero;
   uint32_t seed = 0;               // Mt19937
@@ -61,6 +67,10 @@ struct PlanState {
   std::vector<int64_t> draws;      // Normal
   int64_t offset = 0;
   int64_t bytes = 0;
+
+  /// Whether all gradients have one value of it, and each has all of it: a
+  /// counter or a random generator.
+  bool isShared() const { return !role.empty() && !floatDtype(dtype); }
 };
 
 struct PlanMatrixList {

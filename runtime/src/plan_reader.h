@@ -30,8 +30,10 @@ constexpr int64_t maxRanks = 1 << 24;
 /// A place in the plan: reads values there and remembers the first error.
 class Reader {
 public:
-  Reader(const Json &json, std::string path, Status *failure)
-      : json(json), path(std::move(path)), failure(failure) {}
+  /// `what`: the text that it is a place in.
+  Reader(const Json &json, std::string path, Status *failure,
+         const char *what = "plan")
+      : json(json), path(std::move(path)), failure(failure), what(what) {}
 
   bool isOk() const { return failure->isOk(); }
 
@@ -42,8 +44,8 @@ public:
     if (got.size() > 80)
       got = got.substr(0, 77) + "...";
     *failure =
-        error(DDPHOOK_DATA_LOSS, "malformed plan: %s: expected %s, but got %s",
-              path.empty() ? "the whole" : path.c_str(), expected.c_str(),
+        error(DDPHOOK_DATA_LOSS, "malformed %s: %s: expected %s, but got %s",
+              what, path.empty() ? "the whole" : path.c_str(), expected.c_str(),
               got.c_str());
   }
 
@@ -63,7 +65,8 @@ public:
 
   /// The value under a key that expectKeys() has seen.
   Reader operator[](const char *key) const {
-    return Reader(json.at(key), path.empty() ? key : path + "." + key, failure);
+    return Reader(json.at(key), path.empty() ? key : path + "." + key, failure,
+                  what);
   }
 
   std::string text() const {
@@ -112,13 +115,15 @@ public:
     if (!json.is_array())
       return fail("a list");
     for (size_t i = 0; i < json.size() && isOk(); ++i)
-      function(Reader(json[i], path + "[" + std::to_string(i) + "]", failure));
+      function(
+          Reader(json[i], path + "[" + std::to_string(i) + "]", failure, what));
   }
 
 private:
   const Json &json;
   const std::string path;
   Status *failure;
+  const char *what;
 };
 
 /// Names that must be unique, and their numbers.
@@ -144,6 +149,20 @@ private:
 /// Shapes of arrays, and the bytes of all of them together.
 std::vector<Shape> readShapes(const Reader &at, int64_t elementBytes,
                               int64_t *bytes);
+
+/// Parses JSON, refusing what the library tolerates: an object that has a key
+/// twice, depths at which it would use up the stack later on, and a zero byte.
+Json parseStrictly(std::string_view text, bool *isRefused);
+
+/// A list of names that are not empty.
+std::vector<std::string> readNames(const Reader &at);
+
+/// What a state is: its name, type, shapes, role, method and placement. Gives
+/// its bytes.
+int64_t readDescription(const Reader &at, PlanState *state);
+
+/// No two states have one role for one gradient.
+void checkRoles(const Reader &at, const std::vector<PlanState> &states);
 
 // One element of the lists of those names.
 void readState(const Reader &at, Names *names, Plan *plan);

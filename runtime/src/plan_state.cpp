@@ -11,6 +11,7 @@
 #include "plan_reader.h"
 
 #include <algorithm>
+#include <set>
 
 using namespace ddphook;
 using namespace ddphook::plan;
@@ -75,20 +76,64 @@ static void readInit(const Reader &at, const Names &names, const Plan &plan,
     at["generator"].fail("the name of a random generator");
 }
 
-void plan::readState(const Reader &at, Names *names, Plan *plan) {
-  if (!at.expectKeys({"name", "dtype", "shapes", "placement", "init", "seed",
-                      "generator", "draws", "offset", "bytes"}))
-    return;
-  PlanState state;
-  state.dtype = readStateDtype(at["dtype"]);
-  const int64_t elementBytes = stateDtypeSize(state.dtype);
+std::vector<std::string> plan::readNames(const Reader &at) {
+  std::vector<std::string> names;
+  at.forEach([&](const Reader &name) {
+    names.push_back(name.text());
+    if (names.back().empty())
+      name.fail("a name that is not empty");
+  });
+  return names;
+}
+
+int64_t plan::readDescription(const Reader &at, PlanState *state) {
+  state->name = at["name"].text();
+  state->dtype = readStateDtype(at["dtype"]);
   int64_t bytes = 0;
-  state.shapes = readShapes(at["shapes"], elementBytes, &bytes);
+  state->shapes =
+      readShapes(at["shapes"], stateDtypeSize(state->dtype), &bytes);
+  state->role = at["role"].text();
+  at["gradients"].forEach([&](const Reader &list) {
+    state->gradients.push_back(readNames(list));
+    if (state->gradients.back().empty())
+      list.fail("at least one name");
+  });
+  const size_t lists = state->gradients.size();
+  if (state->role.empty() && lists != 0)
+    at["gradients"].fail("no gradients without a role");
+  if (!state->role.empty() && lists != 1 &&
+      (state->isShared() || lists != state->shapes.size()))
+    at["gradients"].fail(state->isShared()
+                             ? "one list"
+                             : "one list, or " +
+                                   std::to_string(state->shapes.size()));
+  state->method = at["method"].text();
   std::string placement = at["placement"].text();
   if (placement != "replicated" && placement != "per_rank")
     at["placement"].fail(R"("replicated" or "per_rank")");
-  state.placement = placement == "replicated" ? StatePlacement::Replicated
-                                              : StatePlacement::PerRank;
+  state->placement = placement == "replicated" ? StatePlacement::Replicated
+                                               : StatePlacement::PerRank;
+  return bytes;
+}
+
+void plan::checkRoles(const Reader &at, const std::vector<PlanState> &states) {
+  std::set<std::pair<std::string_view, std::string_view>> seen;
+  for (const PlanState &state : states)
+    for (const std::vector<std::string> &list : state.gradients)
+      for (const std::string &gradient : list)
+        if (!seen.emplace(state.role, gradient).second)
+          return at.fail("one state of role '" + state.role +
+                         "' for gradient '" + gradient + "'");
+}
+
+void plan::readState(const Reader &at, Names *names, Plan *plan) {
+  if (!at.expectKeys({"name", "dtype", "shapes", "role", "gradients", "method",
+                      "placement", "init", "seed", "generator", "draws",
+                      "offset", "bytes"}))
+    return;
+  PlanState state;
+  const int64_t bytes = readDescription(at, &state);
+  const int64_t elementBytes = stateDtypeSize(state.dtype);
   state.offset = at["offset"].integer(0, plan->stateArena.bytes);
   if (state.offset % elementBytes != 0)
     at["offset"].fail("a multiple of the element's size");
@@ -99,7 +144,6 @@ void plan::readState(const Reader &at, Names *names, Plan *plan) {
     at["bytes"].fail("an end within the state arena");
   readInit(at, *names, *plan, &state);
   // Last, so that a state is not its own generator.
-  state.name = at["name"].text();
   names->add(at["name"], state.name);
   plan->states.push_back(std::move(state));
 }

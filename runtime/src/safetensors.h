@@ -79,6 +79,9 @@ public:
   const TensorInfo *find(std::string_view name) const;
   /// Copies a tensor of this file; `data` has room for end − begin bytes.
   Status read(const TensorInfo &tensor, void *data) const;
+  /// Copies `size` bytes of it, from its byte `offset` on.
+  Status readPart(const TensorInfo &tensor, uint64_t offset, void *data,
+                  uint64_t size) const;
 
 private:
   std::string path;

@@ -119,8 +119,12 @@ const TensorInfo *SafetensorsReader::find(std::string_view name) const {
 }
 
 Status SafetensorsReader::read(const TensorInfo &tensor, void *data) const {
-  return readAt(file, path, data, tensor.end - tensor.begin,
-                dataOffset + tensor.begin);
+  return readPart(tensor, 0, data, tensor.end - tensor.begin);
+}
+
+Status SafetensorsReader::readPart(const TensorInfo &tensor, uint64_t offset,
+                                   void *data, uint64_t size) const {
+  return readAt(file, path, data, size, dataOffset + tensor.begin + offset);
 }
 
 Status ddphook::layOutSafetensors(const std::vector<TensorView> &tensors,

@@ -354,6 +354,10 @@ Status ddphook::parseSafetensorsHeader(std::string_view text,
   header = SafetensorsHeader();
   if (text.empty() || text.front() != '{')
     return malformed("expected the header to begin with '{'");
+  // JSON has none; the library would take one for the end of the text.
+  if (size_t zero = text.find('\0'); zero != std::string_view::npos)
+    return malformed("header is not valid JSON (a zero byte at byte " +
+                     std::to_string(zero) + ")");
   HeaderEvents events(header);
   if (!json::sax_parse(text.begin(), text.end(), &events))
     return events.failure;

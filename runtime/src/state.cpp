@@ -45,12 +45,12 @@ Status ddphook::writeState(ddphook_module &module, size_t state, int64_t offset,
                           message);
 }
 
-Status ddphook::initialiseStates(ddphook_module &module) {
+Status ddphook::drawFirstValues(
+    const Plan &plan, const std::function<Status(size_t, const void *)> &set) {
   DefaultFloatingPoint environment;
-  const std::vector<PlanState> &states = module.plan.states;
   std::map<size_t, std::vector<int32_t>> generators;
-  for (size_t i = 0; i < states.size(); ++i) {
-    const PlanState &state = states[i];
+  for (size_t i = 0; i < plan.states.size(); ++i) {
+    const PlanState &state = plan.states[i];
     if (state.init == StateInit::Mt19937) {
       std::vector<int32_t> &generator = generators[i];
       generator.resize(generatorElements);
@@ -61,13 +61,17 @@ Status ddphook::initialiseStates(ddphook_module &module) {
           drawNormal(generators.at(*state.generator).data(), state.draws.data(),
                      static_cast<int64_t>(state.draws.size()), numbers.data(),
                      *floatDtype(state.dtype)));
-      DDPHOOK_RETURN_IF_ERROR(
-          writeState(module, i, 0, numbers.data(), state.bytes));
+      DDPHOOK_RETURN_IF_ERROR(set(i, numbers.data()));
     }
   }
   // With what was taken from them.
   for (const auto &[i, generator] : generators)
-    DDPHOOK_RETURN_IF_ERROR(
-        writeState(module, i, 0, generator.data(), states[i].bytes));
+    DDPHOOK_RETURN_IF_ERROR(set(i, generator.data()));
   return Status::ok();
+}
+
+Status ddphook::initialiseStates(ddphook_module &module) {
+  return drawFirstValues(module.plan, [&](size_t i, const void *value) {
+    return writeState(module, i, 0, value, module.plan.states[i].bytes);
+  });
 }

@@ -12,10 +12,16 @@
 
 #include "module.h"
 
+#include <functional>
+
 namespace ddphook {
 
-/// Gives all states their first values, in the order of the plan; the state
-/// arena holds zeros.
+/// Calls `set` with the number and the first value of every state that does not
+/// begin as zeros, in no particular order.
+Status drawFirstValues(const Plan &plan,
+                       const std::function<Status(size_t, const void *)> &set);
+
+/// Gives all states their first values; the state arena holds zeros.
 Status initialiseStates(ddphook_module &module);
 
 /// Copies `bytes` bytes of a state, from `offset` on.

@@ -174,7 +174,7 @@ TEST_F(CApi, MalformedModules) {
   EXPECT_EQ(load([](Module &m) { m.setPlan("{}"); }),
             "DATA_LOSS: malformed plan: it names no ABI version");
   EXPECT_EQ(load([](Module &m) {
-              m.setPlan(replaced(R"("abi":3)", R"("abi":1)", m.plan));
+              m.setPlan(replaced(R"("abi":4)", R"("abi":1)", m.plan));
             }),
             "UNSUPPORTED: expected a plan for ABI version 3, but got one for "
             "1");
@@ -188,8 +188,10 @@ TEST_F(CApi, MalformedModules) {
 
 static const char *statesPlan =
     R"("states":[{"name":"a","dtype":"f32","shapes":[[3]],)"
+    R"("role":"","gradients":[],"method":"",)"
     R"("placement":"per_rank","init":"zero","seed":0,"generator":"","draws":[],"offset":0,"bytes":12},)"
-    R"({"name":"b","dtype":"f64","shapes":[[2]],"placement":"replicated",)"
+    R"({"name":"b","dtype":"f64","shapes":[[2]],"role":"","gradients":[],)"
+    R"("method":"","placement":"replicated",)"
     R"("init":"zero","seed":0,"generator":"","draws":[],"offset":64,"bytes":16}])";
 
 TEST_F(CApi, States) {

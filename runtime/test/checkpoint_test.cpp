@@ -172,25 +172,26 @@ TEST_F(CheckpointTest, AnotherWorldSize) {
 TEST_F(CheckpointTest, AnotherPlan) {
   save(1, 1);
   auto states = powersgdStates();
-  states[0].name = "other.iter";
+  states[3].method = "mean #ddp.other";
   auto other = [&](const std::function<std::string(StateModule &)> &body) {
     return runJob(1, body, states)[0];
   };
   EXPECT_EQ(other([&](StateModule &module) {
               return show(ddphook_state_load(&module.compiled, pattern.c_str(),
                                              0, nullptr));
-            })
-                .find("PLAN_MISMATCH: the checkpoint of '" + manifest +
-                      "' belongs to another plan: expected the module's hash "),
-            0u);
-  // A save of it would destroy the other's checkpoint.
-  EXPECT_EQ(other([&](StateModule &module) {
-              return show(
-                  ddphook_state_save(&module.compiled, pattern.c_str(), 0));
             }),
-            "FAILED_PRECONDITION: '" + manifest +
-                "' belongs to a checkpoint of another plan; remove it, or save "
-                "with DDPHOOK_STATE_REPLACE");
+            "PLAN_MISMATCH: the checkpoint of '" + manifest +
+                "' belongs to another plan, and does not fit this one: its "
+                "state 'powersgd.q' of gradient 'w' was kept for 'mean "
+                "#ddp.powersgd', but the module has 'mean #ddp.other'");
+  // A save of it would destroy the other's checkpoint.
+  EXPECT_EQ(
+      other([&](StateModule &module) {
+        return show(ddphook_state_save(&module.compiled, pattern.c_str(), 0));
+      }),
+      "FAILED_PRECONDITION: '" + manifest +
+          "' belongs to a checkpoint of another program; remove it, or save "
+          "with DDPHOOK_STATE_REPLACE");
   expectLoad(1, "1");
   EXPECT_EQ(other([&](StateModule &module) {
               return show(ddphook_state_save(&module.compiled, pattern.c_str(),
@@ -198,6 +199,23 @@ TEST_F(CheckpointTest, AnotherPlan) {
             }),
             "OK");
   EXPECT_EQ(load(1)[0].find("PLAN_MISMATCH"), 0u);
+}
+
+/// What is in the place of a rank's file is found before anything is written.
+TEST_F(CheckpointTest, PlaceOfAFileIsTaken) {
+  std::filesystem::create_directory(file0);
+  const std::string taken =
+      "IO_ERROR: cannot write '" + file0 + "': not a regular file";
+  EXPECT_EQ(runJob(2,
+                   [&](StateModule &module) {
+                     return show(ddphook_state_save(&module.compiled,
+                                                    pattern.c_str(), 0));
+                   }),
+            (std::vector<std::string>{
+                taken, "ABORTED: rank 0 could not save its states: cannot "
+                       "write '" +
+                           file0 + "': not a regular file (IO_ERROR)"}));
+  EXPECT_EQ(directory.list(), std::vector<std::string>{"state.0.safetensors"});
 }
 
 TEST_F(CheckpointTest, NothingThere) {
@@ -311,9 +329,9 @@ TEST_F(CheckpointTest, OtherManifests) {
   save(1, 2, DDPHOOK_STATE_REPLACE);
   expectLoad(1, "2");
   directory.write("state.manifest.json",
-                  R"({"format":"ddphook checkpoint","version":2})");
+                  R"({"format":"ddphook checkpoint","version":1})");
   expectRefused("UNSUPPORTED: '" + manifest +
-                "': expected a checkpoint of version 1, but got 2");
+                "': expected a checkpoint of version 2, but got 1");
 }
 
 /// Whatever is in the manifest's place, a load gives an error.
@@ -432,11 +450,18 @@ TEST_F(CheckpointTest, BadCalls) {
             "INVALID_ARGUMENT: expected no flags but DDPHOOK_STATE_REPLACE, "
             "but got 2");
   EXPECT_EQ(call([&](StateModule &m) {
-              return ddphook_state_load(&m.compiled, pattern.c_str(), 9,
+              return ddphook_state_load(&m.compiled, pattern.c_str(), 17,
                                         nullptr);
             }),
-            "INVALID_ARGUMENT: expected no flags but DDPHOOK_STATE_STRICT and "
-            "DDPHOOK_STATE_PLAIN, but got 9");
+            "INVALID_ARGUMENT: expected no flags but DDPHOOK_STATE_STRICT, "
+            "DDPHOOK_STATE_PLAIN and DDPHOOK_STATE_PARTIAL, but got 17");
+  EXPECT_EQ(call([&](StateModule &m) {
+              return ddphook_state_load(
+                  &m.compiled, pattern.c_str(),
+                  DDPHOOK_STATE_STRICT | DDPHOOK_STATE_PARTIAL, nullptr);
+            }),
+            "INVALID_ARGUMENT: expected DDPHOOK_STATE_STRICT or "
+            "DDPHOOK_STATE_PARTIAL, but got both");
   EXPECT_EQ(call([&](StateModule &m) {
               ddphook_state_info_t info = {};
               return ddphook_state_load(&m.compiled, pattern.c_str(), 0, &info);

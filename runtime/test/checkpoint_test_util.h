@@ -46,6 +46,9 @@ public:
   }
 
   int rankNumber() const { return rank; }
+  /// Of the job that loaded the module.
+  ddphook_context_t *contextHandle() const { return context; }
+  void setContext(ddphook_context_t *handle) { context = handle; }
 
   void fill(int salt) {
     last = salt;
@@ -97,6 +100,7 @@ public:
 private:
   const int rank;
   int last = 0;
+  ddphook_context_t *context = nullptr;
 };
 
 /// Joins a job as one rank, loads a module, and gives what `body` returns.
@@ -112,6 +116,7 @@ inline std::string inJob(int rank, int world, int port,
   std::string result;
   {
     StateModule module(rank, states);
+    module.setContext(context);
     status = ddphook_module_load(context, &module.compiled);
     result = status == DDPHOOK_OK ? body(module) : "load " + show(status);
   }

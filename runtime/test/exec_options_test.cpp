@@ -102,6 +102,7 @@ TEST(RunOptions, NamesEveryDefect) {
       {{"--free-space=maybe"},
        "expected --free-space to be check or ignore, but got 'maybe'"},
       {{"--progress=1"}, "expected --progress to be on or off, but got '1'"},
+      {{"--state-in=partial:"}, "--state-in=partial: lacks a pattern of files"},
       {{"--state-out="}, "--state-out has an empty value"},
   };
   for (const auto &row : table) {
@@ -256,4 +257,12 @@ TEST(RunOptions, States) {
           .isOk());
   EXPECT_EQ(strict.stateIn, "x");
   EXPECT_TRUE(strict.isStateStrict);
+  EXPECT_FALSE(strict.isStatePartial);
+  RunOptions partial;
+  ASSERT_TRUE(
+      parseRunOptions({"--entry=a", "--state-in=partial:x"}, partial, rest)
+          .isOk());
+  EXPECT_EQ(partial.stateIn, "x");
+  EXPECT_FALSE(partial.isStateStrict);
+  EXPECT_TRUE(partial.isStatePartial);
 }

@@ -68,7 +68,7 @@ TEST(SafetensorsHeader, AcceptsNoTensors) {
 }
 
 struct BadHeader {
-  const char *text;
+  std::string text;
   uint64_t dataBytes;
   const char *message;
 };
@@ -82,6 +82,10 @@ TEST(SafetensorsHeader, NamesEveryDefect) {
       {"{}}", 0, "header is not valid JSON (near byte "},
       {"{\"\xff\":1}", 0, "header is not valid JSON (near byte "},
       {"{\"a\":1e999}", 0, "header is not valid JSON (near byte "},
+      {std::string("{}\0\0\0", 5), 0,
+       "header is not valid JSON (a zero byte at byte 2)"},
+      {std::string("{\"\0\":1}", 7), 0,
+       "header is not valid JSON (a zero byte at byte 2)"},
       {"{\"a\":1}", 0, "expected tensor 'a' to be an object, but got a number"},
       {"{\"a\":null}", 0, "expected tensor 'a' to be an object, but got null"},
       {"{\"a\":[1]}", 0,

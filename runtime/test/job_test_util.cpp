@@ -115,9 +115,9 @@ static ddphook_status_t invokeNothing(void *const *) {
 
 TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
                        const std::string &groups, const std::string &hook) {
-  plan = R"({"abi":3,"memory":"host","kernels":[],"process_groups":)" + groups +
+  plan = R"({"abi":4,"memory":"host","kernels":[],"process_groups":)" + groups +
          R"(,"buckets":[{"name":"b0","group":"dp","reduction":"mean",)"
-         R"("dtype":"f32","shapes":[[3]],"hook":")" +
+         R"("dtype":"f32","shapes":[[3]],"gradients":[],"hook":")" +
          hook +
          R"(","wire_dtype":"","wire_bytes":12,"state_bytes":0}],"states":[],)"
          R"("matrix_lists":[],"collectives":[)";

@@ -18,18 +18,22 @@ using namespace ddphook;
 
 /// The example of docs/plan.md, with more of everything.
 static const std::string goodPlan =
-    R"({"abi":3,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
+    R"({"abi":4,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
     R"("placement":"","parent":""},{"name":"pairs","size":2,)"
     R"("ranks":[[0,2],[3,1]],"placement":"","parent":"dp"}],)"
     R"("buckets":[{"name":"b0","group":"dp","reduction":"mean","dtype":"f32",)"
-    R"("shapes":[[300,200],[200]],"hook":"#ddp.fp16","wire_dtype":"f16",)"
+    R"("shapes":[[300,200],[200]],"gradients":["w","b"],"hook":"#ddp.fp16",)"
+    R"("wire_dtype":"f16",)"
     R"("wire_bytes":120400,"state_bytes":0}],"states":[{"name":"b0.error",)"
-    R"("dtype":"f32","shapes":[[300,200],[200]],"placement":"per_rank",)"
+    R"("dtype":"f32","shapes":[[300,200],[200]],"role":"error",)"
+    R"("gradients":[["w"],["b"]],"method":"mean","placement":"per_rank",)"
     R"("init":"zero","seed":0,"generator":"","draws":[],"offset":64,)"
     R"("bytes":240800},{"name":"generator","dtype":"i32","shapes":[[625]],)"
+    R"("role":"generator","gradients":[["w","b"]],"method":"",)"
     R"("placement":"replicated","init":"mt19937","seed":4294967295,)"
     R"("generator":"","draws":[],"offset":240864,"bytes":2500},)"
     R"({"name":"b0.q","dtype":"f64","shapes":[[],[3,2]],)"
+    R"("role":"","gradients":[],"method":"",)"
     R"("placement":"replicated","init":"normal","seed":0,)"
     R"("generator":"generator","draws":[1,6],"offset":0,"bytes":56}],)"
     R"("matrix_lists":[{"dtype":"f32","begin":100,"end":60200,)"
@@ -119,13 +123,13 @@ TEST(Plan, Parses) {
 }
 
 TEST(Plan, OtherAbiVersions) {
-  Status status = parse(replaced(R"("abi":3)", R"("abi":1)"));
+  Status status = parse(replaced(R"("abi":4)", R"("abi":1)"));
   EXPECT_EQ(status.code(), DDPHOOK_UNSUPPORTED);
   EXPECT_EQ(status.message(),
-            "expected a plan for ABI version 3, but got one for 1");
+            "expected a plan for ABI version 4, but got one for 1");
   // Whatever else such a plan holds.
   EXPECT_EQ(parse(R"({"abi":77,"new":[]})").code(), DDPHOOK_UNSUPPORTED);
-  expectBad(replaced(R"("abi":3)", R"("abi":"3")"), "names no ABI version");
+  expectBad(replaced(R"("abi":4)", R"("abi":"3")"), "names no ABI version");
   expectBad("[]", "names no ABI version");
 }
 
@@ -136,9 +140,9 @@ TEST(Plan, IsNoJson) {
   expectBad(replaced(R"("size":2,)", R"("size":2,"size":2,)"),
             "an object has a key twice");
   std::string deep(500000, '[');
-  expectBad(R"({"abi":3,"memory":"host","kernels":[],"process_groups":)" + deep,
+  expectBad(R"({"abi":4,"memory":"host","kernels":[],"process_groups":)" + deep,
             "nested too deeply");
-  expectBad(R"({"abi":3,"memory":"host","kernels":[],"process_groups":)" +
+  expectBad(R"({"abi":4,"memory":"host","kernels":[],"process_groups":)" +
                 deep + std::string(500000, ']') + "}",
             "nested too deeply");
 }
@@ -220,18 +224,19 @@ TEST(Plan, WrongTypesAndRanges) {
             "entries[0]: expected an object, but got 7");
   expectBad(replaced(R"("states":[)", R"("states":[[[]],)"),
             "states[0]: expected an object");
-  expectBad(R"({"abi":3})", "the whole: expected a key 'memory'");
+  expectBad(R"({"abi":4})", "the whole: expected a key 'memory'");
 }
 
 TEST(Plan, BadStates) {
   // A counter may be of any type, but no type that no state has.
-  EXPECT_TRUE(parse(replaced(R"("dtype":"f64","shapes":[[],[3,2]],)"
-                             R"("placement":"replicated","init":"normal",)"
-                             R"("seed":0,"generator":"generator",)"
-                             R"("draws":[1,6])",
-                             R"("dtype":"i64","shapes":[[],[3,2]],)"
-                             R"("placement":"replicated","init":"zero",)"
-                             R"("seed":0,"generator":"","draws":[])"))
+  const std::string rest = R"("role":"","gradients":[],"method":"",)";
+  EXPECT_TRUE(parse(replaced(R"("dtype":"f64","shapes":[[],[3,2]],)" + rest +
+                                 R"("placement":"replicated","init":"normal",)"
+                                 R"("seed":0,"generator":"generator",)"
+                                 R"("draws":[1,6])",
+                             R"("dtype":"i64","shapes":[[],[3,2]],)" + rest +
+                                 R"("placement":"replicated","init":"zero",)"
+                                 R"("seed":0,"generator":"","draws":[])"))
                   .isOk());
   expectBad(replaced(R"("dtype":"i32")", R"("dtype":"i16")"),
             R"(states[1].dtype: expected one of "f16", "bf16", "f32", "f64", )"
@@ -424,7 +429,7 @@ static Status resolve(const std::string &groups, const std::string &nodes,
                       int rank, std::vector<GroupMembers> *members) {
   Plan plan;
   Status status = parsePlan(
-      R"({"abi":3,"memory":"host","kernels":[],"process_groups":)" + groups +
+      R"({"abi":4,"memory":"host","kernels":[],"process_groups":)" + groups +
           R"(,"buckets":[],"states":[],"matrix_lists":[],)"
           R"("collectives":[],)"
           R"("arena":{"bytes":0,"alignment":1},)"

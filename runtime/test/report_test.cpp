@@ -32,7 +32,7 @@ public:
     const std::string last = R"("state_bytes":0}])";
     plan.replace(plan.find(last), last.size(),
                  R"("state_bytes":0},{"name":"b1","group":"dp",)"
-                 R"("reduction":"mean","dtype":"f32","shapes":[[4,5]],)"
+                 R"("reduction":"mean","dtype":"f32","shapes":[[4,5]],"gradients":[],)"
                  R"("hook":"#ddp.powersgd","wire_dtype":"","wire_bytes":36,)"
                  R"("state_bytes":0}])");
     module.setPlan(plan);

@@ -158,9 +158,53 @@ def test_files_of_another_rank_and_of_another_save(saved):
 
 
 def test_state_of_another_plan(saved):
-    expect_refused(saved, "PLAN_MISMATCH", "another plan", pipeline=OTHER)
-    expect_refused(saved, "PLAN_MISMATCH", "another plan", pipeline="hook=fp16")
+    expect_refused(
+        saved,
+        "PLAN_MISMATCH",
+        "another plan",
+        "'powersgd.error' of gradient 'step.arg0'",
+        "start_powerSGD_iter = 3",
+        pipeline=OTHER,
+    )
+    expect_refused(
+        saved,
+        "PLAN_MISMATCH",
+        "another plan",
+        "no place for its state 'powersgd.error' of gradient 'step.arg0'",
+        pipeline="hook=fp16",
+    )
 
+
+def test_a_part_of_the_states(saved):
+    """What cannot be carried over is dropped on demand, and counted."""
+    given = f"partial:{states(saved)}"
+    result = run(saved, f"--state-in={given}", pipeline=OTHER)
+    # The generator and the counter go on; two errors and a Q begin anew.
+    assert (result.code, result.stderr) == (
+        0,
+        f"ddphook-run: note: '{states(saved)}' lacks 3 states of gradients, which "
+        "begin anew, and has 3 that were dropped\n",
+    )
+    saved.clear_outputs()
+    result = run(
+        saved,
+        f"--state-in={given}",
+        pipeline="hook=fp16",
+        env={"DDPHOOK_LOG": "info"},
+    )
+    assert result.code == 0
+    for name in ("step.arg0", "step.arg1"):
+        what = f"its state 'powersgd.error' of gradient '{name}' is dropped\n"
+        assert what in result.stderr
+
+
+def test_a_checkpoint_of_an_older_version(saved):
+    text = manifest(saved).read_text()
+    assert '"version": 2' in text
+    manifest(saved).write_text(text.replace('"version": 2', '"version": 1'))
+    expect_refused(
+        saved, "UNSUPPORTED", "expected a checkpoint of version 2, but got 1"
+    )
 
 def test_another_world_size(saved):
     expect_refused(
@@ -280,6 +324,19 @@ def test_place_of_the_manifest_is_taken(saved):
     save_errors(saved, result, "not a regular file")
     assert sorted(p.name for p in saved.path.glob("taken*")) == [place.name]
     assert files_of(saved) == before
+
+
+def test_place_of_a_file_is_taken(saved):
+    """A directory in the place of a rank's file: nothing is left beside it."""
+    place = saved.path / "taken.1.safetensors"
+    place.mkdir()
+    result = run(saved, f"--state-out={saved.path}/taken.{{rank}}.safetensors")
+    save_errors(saved, result, "rank 1", "IO_ERROR", "not a regular file")
+    assert sorted(p.name for p in saved.path.glob("taken*")) == [place.name]
+    saved.clear_outputs()
+    result = run(saved, f"--state-out={place}", world=1)
+    save_errors(saved, result, "IO_ERROR", "not a regular file")
+    assert sorted(p.name for p in saved.path.glob("taken*")) == [place.name]
 
 
 def test_patterns(saved):

@@ -82,13 +82,22 @@ FeedbackAttr::expand(OpBuilder &builder, const ddp::BucketReduction &reduction,
   for (Operation &op : *module.getBody())
     if (isa<ddp::ProcessGroupOp, ddp::StateOp>(op))
       atStates.setInsertionPointAfter(&op);
-  ddp::StateOp::create(
+  auto state = ddp::StateOp::create(
       atStates, loc, name, TypeAttr::get(type),
       ddp::StatePlacementAttr::get(context, ddp::StatePlacement::PerRank),
       ddp::StateInitAttr::get(context, ddp::StateInit::Zero),
       /*seed=*/IntegerAttr(), /*generator=*/FlatSymbolRefAttr(),
       /*draws=*/DenseI64ArrayAttr());
   auto symbol = FlatSymbolRefAttr::get(name);
+
+  // For checkpoints: each tensor of it belongs to one gradient.
+  if (reduction.gradients) {
+    SmallVector<Attribute> owners;
+    for (Attribute gradient : reduction.gradients)
+      owners.push_back(builder.getArrayAttr({gradient}));
+    state.setRole("testhook.feedback");
+    state.setGradientsAttr(builder.getArrayAttr(owners));
+  }
 
   // m = gradient + error; sent = m in 16 bits; error = what that lacks of m.
   auto cast = [&](Value value, Type elementType) -> Value {

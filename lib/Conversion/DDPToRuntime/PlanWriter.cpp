@@ -121,6 +121,14 @@ static void writeShapes(llvm::json::OStream &json, Type type) {
   });
 }
 
+static void writeNames(llvm::json::OStream &json, ArrayAttr names) {
+  json.array([&] {
+    if (names)
+      for (StringAttr name : names.getAsRange<StringAttr>())
+        json.value(name.getValue());
+  });
+}
+
 static void writeBucket(llvm::json::OStream &json, BucketInfoOp bucket) {
   auto type = cast<BucketType>(bucket.getType());
   json.object([&] {
@@ -129,6 +137,9 @@ static void writeBucket(llvm::json::OStream &json, BucketInfoOp bucket) {
     json.attribute("reduction", stringifyReduction(bucket.getReduction()));
     json.attribute("dtype", getTypeName(type.getElementType()));
     writeShapes(json, type);
+    json.attributeBegin("gradients");
+    writeNames(json, bucket.getGradientsAttr());
+    json.attributeEnd();
     std::string hook;
     llvm::raw_string_ostream(hook) << bucket.getHook();
     json.attribute("hook", hook);
@@ -158,6 +169,13 @@ static void writeState(llvm::json::OStream &json, StateOp state,
     json.attribute("dtype",
                    getTypeName(state.getBufferType().getElementType()));
     writeShapes(json, state.getType());
+    json.attribute("role", state.getRole().value_or(""));
+    json.attributeArray("gradients", [&] {
+      if (ArrayAttr lists = state.getGradientsAttr())
+        for (ArrayAttr names : lists.getAsRange<ArrayAttr>())
+          writeNames(json, names);
+    });
+    json.attribute("method", state.getMethod().value_or(""));
     json.attribute("placement", stringifyStatePlacement(state.getPlacement()));
     json.attribute("init", stringifyStateInit(state.getInit()));
     json.attribute("seed", static_cast<int64_t>(state.getSeed().value_or(0)));

@@ -20,7 +20,7 @@ namespace mlir::ddp {
 
 /// The version of the plan and of the calls, DDPHOOK_ABI_VERSION of
 /// ddphook/runtime/compiled.h.
-constexpr int64_t kABIVersion = 3;
+constexpr int64_t kABIVersion = 4;
 
 /// Names and values of element types, as in ddphook/runtime/compiled.h and the
 /// plan. The name of a type that the plan cannot express is empty.

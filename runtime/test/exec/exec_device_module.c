@@ -22,9 +22,13 @@ enum { iterationState, generatorState, errorState, factorState };
 
 static ddphook_module_t *handle;
 
-#define STATE(name, dtype, shapes, placement, init)                            \
+#define STATE(name, dtype, shapes, role, gradients, placement, init)           \
   "{\"name\":\"" name "\",\"dtype\":\"" dtype "\",\"shapes\":" shapes          \
-  ",\"placement\":\"" placement "\",\"init\":" init "}"
+  ",\"role\":\"test." role "\",\"gradients\":" gradients                       \
+  ",\"method\":\"\",\"placement\":\"" placement "\",\"init\":" init "}"
+/* Names of the bucket's gradients. */
+#define W "\"b0.w\""
+#define B "\"b0.b\""
 #define ZERO "\"zero\",\"seed\":0,\"generator\":\"\",\"draws\":[]"
 #define ARGUMENT(dtype, shape, scalar, inout)                                  \
   "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"scalar\":" scalar            \
@@ -33,22 +37,25 @@ static ddphook_module_t *handle;
   "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"argument\":" argument "}"
 
 static const char plan[] =
-    "{\"abi\":3,\"memory\":\"device\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":4,\"memory\":\"device\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
-    "\"dtype\":\"f32\",\"shapes\":[[4,3],[2]],\"hook\":\"#test.hook\","
+    "\"dtype\":\"f32\",\"shapes\":[[4,3],[2]],\"gradients\":[],"
+    "\"hook\":\"#test.hook\","
     "\"wire_dtype\":\"\",\"wire_bytes\":56,\"state_bytes\":68}],"
     "\"states\":["
     // clang-format off
-    STATE("powersgd.iter", "i64", "[[]]", "replicated",
+    STATE("powersgd.iter", "i64", "[[]]", "iter", "[[" W "," B "]]", "replicated",
           ZERO ",\"offset\":0,\"bytes\":8") ","
-    STATE("powersgd.generator", "i32", "[[625]]", "replicated",
+    STATE("powersgd.generator", "i32", "[[625]]", "generator",
+          "[[" W "," B "]]", "replicated",
           "\"mt19937\",\"seed\":42,\"generator\":\"\",\"draws\":[],"
           "\"offset\":64,\"bytes\":2500") ","
-    STATE("b0.error", "f32", "[[4,3],[2]]", "per_rank",
+    STATE("b0.error", "f32", "[[4,3],[2]]", "error", "[[" W "],[" B "]]",
+          "per_rank",
           ZERO ",\"offset\":2624,\"bytes\":56") ","
-    STATE("b0.q", "f32", "[[3,1]]", "replicated",
+    STATE("b0.q", "f32", "[[3,1]]", "q", "[[" W "]]", "replicated",
           "\"normal\",\"seed\":0,\"generator\":\"powersgd.generator\","
           "\"draws\":[3],\"offset\":2688,\"bytes\":12")
     "],\"matrix_lists\":[],"

@@ -40,11 +40,12 @@ static ddphook_module_t *handle;
 #define VECTOR_OUT RESULT("f32", "[7]", "-1")
 
 static const char plan[] =
-    "{\"abi\":3,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":4,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
-    "\"dtype\":\"f32\",\"shapes\":[[7]],\"hook\":\"#ddp.allreduce\","
+    "\"dtype\":\"f32\",\"shapes\":[[7]],\"gradients\":[],"
+    "\"hook\":\"#ddp.allreduce\","
     "\"wire_dtype\":\"\",\"wire_bytes\":28,\"state_bytes\":0}],"
     "\"states\":[],\"matrix_lists\":[],"
     "\"collectives\":["

@@ -274,6 +274,14 @@ ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 8
 
 // -----
 
+// C2
+ddp.process_group @dp
+// expected-error @+1 {{expected names of 1 gradients, but got 2}}
+ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 8
+    state_bytes 0 : !ddp.bucket<f32, [4]> of ["w", "b"]
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // ddp.pack, ddp.unpack
 //===----------------------------------------------------------------------===//
@@ -842,6 +850,65 @@ func.func @view_far_outside(%m: memref<8xf32>) {
 func.func @view_negative(%m: memref<8xf32>) {
   // expected-error @+1 {{attribute 'offset' failed to satisfy constraint: 64-bit signless integer attribute whose value is non-negative}}
   %0 = ddp.view %m[-1] : memref<8xf32> to memref<2xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @too_few_names(%b: !ddp.bucket<f32, [2, 3]>) {
+  // C5
+  // expected-error @+1 {{expected names of 2 gradients, but got 1}}
+  %0 = ddp.all_reduce sum %b on @dp : !ddp.bucket<f32, [2, 3]> of ["x"]
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @names_of_a_tensor(%a: tensor<2xf32>) {
+  // C5
+  // expected-error @+1 {{expected names of gradients on a bucket only, but got 'tensor<2xf32>'}}
+  %0 = ddp.all_reduce sum %a on @dp : tensor<2xf32> of ["x"]
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @name_of_a_bucket(%b: !ddp.bucket<f32, [2]>) {
+  // expected-error @+1 {{expected 'ddp.name' on the 'ddp.all_reduce' of a gradient, or on a function's argument}}
+  %0 = ddp.all_reduce sum %b on @dp {ddp.name = "x"} : !ddp.bucket<f32, [2]>
+  return
+}
+
+// -----
+
+// expected-error @+1 {{expected 'ddp.name' on the 'ddp.all_reduce' of a gradient, or on a function's argument}}
+func.func @name_of_a_function() attributes {ddp.name = "x"} {
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @empty_name(%a: tensor<2xf32>) {
+  // expected-error @+1 {{expected 'ddp.name' to be a string that is not empty, in UTF-8, but got ""}}
+  %0 = ddp.all_reduce sum %a on @dp {ddp.name = ""} : tensor<2xf32>
+  return
+}
+
+// -----
+
+// expected-error @+1 {{expected 'ddp.name' of argument 1 to be a string that is not empty, in UTF-8, but got 7 : i64}}
+func.func @number_as_a_name(%a: tensor<2xf32>, %b: tensor<2xf32> {ddp.name = 7}) {
+  return
+}
+
+// -----
+
+// expected-error @+1 {{expected 'ddp.name' of argument 0 to be a string that is not empty, in UTF-8, but got "\FF"}}
+func.func @no_utf8(%a: tensor<2xf32> {ddp.name = "\FF"}) {
   return
 }
 

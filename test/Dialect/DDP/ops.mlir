@@ -30,6 +30,22 @@ ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 64
 ddp.bucket_info "b1" sum on @dp hook #ddp.noop wire f64 bytes 0
     state_bytes 128 : !ddp.bucket<f64, []>
 
+// CHECK: ddp.bucket_info "b2" sum on @dp {{.+}} : !ddp.bucket<f64, [2, 3]> of ["w", "b"]{{$}}
+ddp.bucket_info "b2" sum on @dp hook #ddp.noop wire f64 bytes 0
+    state_bytes 0 : !ddp.bucket<f64, [2, 3]> of ["w", "b"]
+
+// CHECK-LABEL: func @named(
+// CHECK-SAME: %[[A:[a-z0-9]+]]: tensor<2xf32> {ddp.name = "w"}, %[[B:[a-z0-9]+]]: !ddp.bucket<f32, [2, 3]>
+func.func @named(%a: tensor<2xf32> {ddp.name = "w"},
+                 %b: !ddp.bucket<f32, [2, 3]>) {
+  // CHECK: ddp.all_reduce mean %[[A]] on @dp {ddp.name = "v"} : tensor<2xf32>{{$}}
+  %0 = ddp.all_reduce mean %a on @dp {ddp.name = "v"} : tensor<2xf32>
+  // CHECK: ddp.all_reduce sum %[[B]] on @dp as "b0" : !ddp.bucket<f32, [2, 3]> of ["x", "y"]{{$}}
+  %1 = ddp.all_reduce sum %b on @dp as "b0" : !ddp.bucket<f32, [2, 3]>
+      of ["x", "y"]
+  return
+}
+
 // CHECK-LABEL: func @pack_unpack(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4x8xf32>, %[[B:[a-z0-9]+]]: tensor<f32>, %[[C:[a-z0-9]+]]: tensor<0x3xf32>
 func.func @pack_unpack(%a: tensor<4x8xf32>, %b: tensor<f32>,

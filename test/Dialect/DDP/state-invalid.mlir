@@ -25,6 +25,26 @@ ddp.state @s : tensor<624xi32> replicated mt19937 seed 0
 
 // -----
 
+// C5
+// expected-error @+1 {{expected one list of gradients or 2, but got 3}}
+ddp.state @s : !ddp.bucket<f32, [2, 3]> per_rank zero
+    role "error" of [["a"], ["b"], ["c"]]
+
+// -----
+
+// C5
+// expected-error @+1 {{expected one list of gradients or 1, but got 0}}
+ddp.state @s : i64 per_rank zero role "iter" of []
+
+// -----
+
+// C5
+// expected-error @+1 {{expected 'role' and 'of' together}}
+"ddp.state"() <{init = #ddp<state_init zero>, sym_name = "s", type = i64,
+    placement = #ddp<state_placement replicated>, role = "iter"}> : () -> ()
+
+// -----
+
 // C2
 // expected-error @+1 {{expected a seed with 'mt19937', and only there}}
 ddp.state @s : tensor<625xi32> replicated mt19937

@@ -24,6 +24,16 @@ ddp.state @nothing : !ddp.bucket<f64, []> replicated normal from @late draws []
 // CHECK: ddp.state @words : tensor<625xi32> replicated zero {note = "kept"}
 ddp.state @words : tensor<625xi32> replicated zero {note = "kept"}
 
+// CHECK: ddp.state @mine : !ddp.bucket<f32, [2, 3]> per_rank zero role "error" of {{\[}}["w"], ["b"]] under "mean #ddp.powersgd"{{$}}
+// GENERIC: gradients = {{\[}}["w"], ["b"]], {{.+}} method = "mean #ddp.powersgd", {{.+}} role = "error"
+ddp.state @mine : !ddp.bucket<f32, [2, 3]> per_rank zero
+    role "error" of [["w"], ["b"]] under "mean #ddp.powersgd"
+// CHECK: ddp.state @square : !ddp.bucket<f32, [2, 3]> per_rank zero role "square" of {{\[}}["w", "b"]]{{$}}
+ddp.state @square : !ddp.bucket<f32, [2, 3]> per_rank zero
+    role "square" of [["w", "b"]]
+// CHECK: ddp.state @none : !ddp.bucket<f32, []> per_rank zero role "error" of []{{$}}
+ddp.state @none : !ddp.bucket<f32, []> per_rank zero role "error" of []
+
 // CHECK-LABEL: func @access(
 func.func @access() {
   // CHECK: %[[I:.+]] = ddp.load @iter : i64

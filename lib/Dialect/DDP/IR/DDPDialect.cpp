@@ -18,6 +18,7 @@
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Transforms/InliningUtils.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/JSON.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -49,6 +50,17 @@ void DDPDialect::initialize() {
   registerBufferization();
 }
 
+/// The name of a gradient, on `what`.
+static LogicalResult verifyName(Operation *op, Attribute name,
+                                const Twine &what) {
+  auto text = dyn_cast<StringAttr>(name);
+  if (!text || text.empty() || !llvm::json::isUTF8(text.getValue()))
+    return op->emitOpError()
+           << "expected '" << DDPDialect::kNameAttrName << "'" << what
+           << " to be a string that is not empty, in UTF-8, but got " << name;
+  return success();
+}
+
 LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
                                                    NamedAttribute attribute) {
   if (attribute.getName() == kHookAttrName) {
@@ -61,6 +73,14 @@ LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
              << "expected '" << kHookAttrName
              << "' on 'ddp.all_reduce', a function or a module only";
     return success();
+  }
+  if (attribute.getName() == kNameAttrName) {
+    if (!isa<AllReduceOp>(op) || isa<BucketType>(op->getOperand(0).getType()))
+      return op->emitOpError()
+             << "expected '" << kNameAttrName
+             << "' on the 'ddp.all_reduce' of a gradient, or on a function's "
+             << "argument";
+    return verifyName(op, attribute.getValue(), "");
   }
   if (attribute.getName() == kResultArgumentsAttrName) {
     if (!isa<DenseI64ArrayAttr>(attribute.getValue()) ||
@@ -83,6 +103,9 @@ LogicalResult DDPDialect::verifyRegionArgAttribute(Operation *op,
                                                    unsigned regionIndex,
                                                    unsigned argIndex,
                                                    NamedAttribute attribute) {
+  if (attribute.getName() == kNameAttrName)
+    return verifyName(op, attribute.getValue(),
+                      " of argument " + Twine(argIndex));
   bool isGradient = attribute.getName() == kGradientAttrName;
   if (!isGradient && attribute.getName() != kReplicatedAttrName &&
       attribute.getName() != kInoutAttrName)

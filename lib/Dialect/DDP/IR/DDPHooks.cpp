@@ -196,6 +196,11 @@ int64_t WrapHookAttr::getStateBytes(BucketType bucket) const {
       .getStateBytes(getInnerBucket(*this, bucket));
 }
 
+Attribute WrapHookAttr::getStateMethod() const {
+  return get(getContext(), getWireType(),
+             cast<HookAttrInterface>(getInner()).getStateMethod());
+}
+
 double WrapHookAttr::getLocalPasses(BucketType bucket) const {
   // The inner hook's passes are in units of the 16-bit bucket.
   double inner = cast<HookAttrInterface>(getInner())

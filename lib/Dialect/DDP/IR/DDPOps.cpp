@@ -178,6 +178,24 @@ LogicalResult ProcessGroupOp::verifySymbolUses(SymbolTableCollection &symbols) {
 // ddp.bucket_info
 //===----------------------------------------------------------------------===//
 
+/// Checks that there is a name for each member of a bucket, or none at all.
+static LogicalResult verifyNames(Operation *op, ArrayAttr names, Type type) {
+  if (!names)
+    return success();
+  auto bucket = dyn_cast<BucketType>(type);
+  if (!bucket)
+    return op->emitOpError() << "expected names of gradients on a bucket only, "
+                             << "but got " << type;
+  if (names.size() != bucket.getNumMembers())
+    return op->emitOpError() << "expected names of " << bucket.getNumMembers()
+                             << " gradients, but got " << names.size();
+  return success();
+}
+
+LogicalResult BucketInfoOp::verify() {
+  return verifyNames(*this, getGradientsAttr(), getType()); // C2
+}
+
 LogicalResult BucketInfoOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGroup(*this, getGroupAttr(), symbols); // C1
 }
@@ -396,7 +414,9 @@ LogicalResult AllReduceOp::verify() {
   if (getWire() && !isa<Float16Type, BFloat16Type>(*getWire())) // C3
     return emitOpError() << "expected wire type f16 or bf16, but got "
                          << *getWire();
-  if (failed(verifyDestinationType(*this))) // C4
+  if (failed(verifyDestinationType(*this)) || // C4
+      failed(verifyNames(*this, getGradientsAttr(),
+                         getInput().getType()))) // C5
     return failure();
   return verifyAlgebra(*this);
 }

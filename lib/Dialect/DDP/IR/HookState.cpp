@@ -15,7 +15,7 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 HookState::HookState(OpBuilder &builder, const BucketReduction &reduction)
-    : builder(builder), loc(reduction.loc) {
+    : builder(builder), reduction(reduction), loc(reduction.loc) {
   Operation *parent = builder.getInsertionBlock()->getParentOp();
   module = dyn_cast<ModuleOp>(parent);
   if (!module)
@@ -47,17 +47,73 @@ FailureOr<StateOp> HookState::create(const Twine &name, Type type,
                          draws);
 }
 
-FailureOr<StateOp> HookState::createZero(const Twine &name, Type type,
-                                         StatePlacement placement) {
-  return create(name, type, placement, StateInit::Zero, {}, {}, {});
+/// Where what a process group has agreed on is the same: on all ranks of the
+/// job, unless the group is but a part of it.
+static StatePlacement getPlacement(ModuleOp module, FlatSymbolRefAttr symbol) {
+  auto group = module.lookupSymbol<ProcessGroupOp>(symbol.getAttr());
+  bool isPart = group && (group.getPlacement() ||
+                          (group.getRanks() && group.getRanks()->size() > 1));
+  return isPart ? StatePlacement::PerRank : StatePlacement::Replicated;
 }
 
-FailureOr<StateOp> HookState::createNormal(const Twine &name, BucketType type,
+/// Says what a state of the bucket is to its members.
+FailureOr<StateOp> HookState::describe(FailureOr<StateOp> state, StringRef role,
+                                       Members members) {
+  if (failed(state) || !reduction.gradients)
+    return state;
+  SmallVector<Attribute> lists;
+  for (ArrayRef<int64_t> list : members) {
+    SmallVector<Attribute> names;
+    for (int64_t member : list)
+      names.push_back(reduction.gradients[member]);
+    lists.push_back(builder.getArrayAttr(names));
+  }
+  state->setRole(role);
+  state->setGradientsAttr(builder.getArrayAttr(lists));
+  return state;
+}
+
+/// Notes that the bucket uses a state that others use as well.
+FailureOr<StateOp> HookState::share(FailureOr<StateOp> state, StringRef role) {
+  if (failed(state))
+    return state;
+  if (reduction.sharedStates) {
+    state->setRole(role);
+    reduction.sharedStates->push_back(*state);
+  }
+  return state;
+}
+
+/// BUCKET.WORD of a role HOOK.WORD.
+static std::string getStateName(const BucketReduction &reduction,
+                                StringRef role) {
+  return (reduction.bucketName.getValue() + "." + role.rsplit('.').second)
+      .str();
+}
+
+FailureOr<StateOp> HookState::createZero(StringRef role, BucketType type,
+                                         StatePlacement placement,
+                                         Members members) {
+  return describe(create(getStateName(reduction, role), type, placement,
+                         StateInit::Zero, {}, {}, {}),
+                  role, members);
+}
+
+FailureOr<StateOp> HookState::createNormal(StringRef role, BucketType type,
                                            StateOp generator,
-                                           ArrayRef<int64_t> draws) {
-  return create(name, type, StatePlacement::Replicated, StateInit::Normal, {},
-                FlatSymbolRefAttr::get(generator.getSymNameAttr()),
-                builder.getDenseI64ArrayAttr(draws));
+                                           ArrayRef<int64_t> draws,
+                                           Members members) {
+  return describe(create(getStateName(reduction, role), type,
+                         getPlacement(module, reduction.group),
+                         StateInit::Normal, {},
+                         FlatSymbolRefAttr::get(generator.getSymNameAttr()),
+                         builder.getDenseI64ArrayAttr(draws)),
+                  role, members);
+}
+
+FailureOr<StateOp> HookState::createCounter(const Twine &name) {
+  return create(name, builder.getI64Type(), StatePlacement::Replicated,
+                StateInit::Zero, {}, {}, {});
 }
 
 FailureOr<StateOp> HookState::getGenerator(StringRef name, int64_t seed) {
@@ -66,20 +122,28 @@ FailureOr<StateOp> HookState::getGenerator(StringRef name, int64_t seed) {
     if (auto state = module.lookupSymbol<StateOp>(candidate))
       if (state.getInit() == StateInit::MT19937 &&
           static_cast<int64_t>(*state.getSeed()) == seed)
-        return state;
+        return share(state, name);
   bool isFirst = !module.lookupSymbol(name);
   auto type =
       RankedTensorType::get({StateOp::kGeneratorWords}, builder.getI32Type());
-  return create(isFirst ? Twine(name) : Twine(numbered), type,
-                StatePlacement::Replicated, StateInit::MT19937,
-                builder.getI64IntegerAttr(seed), {}, {});
+  return share(create(isFirst ? Twine(name) : Twine(numbered), type,
+                      StatePlacement::Replicated, StateInit::MT19937,
+                      builder.getI64IntegerAttr(seed), {}, {}),
+               name);
 }
 
 FailureOr<StateOp> HookState::getCounter(StringRef name) {
-  auto existing = module.lookupSymbol<StateOp>(name);
-  if (existing && existing.getType().isInteger(64))
-    return existing;
-  return createZero(name, builder.getI64Type(), StatePlacement::Replicated);
+  auto counter = module.lookupSymbol<StateOp>(name);
+  if (!counter || !counter.getType().isInteger(64)) {
+    FailureOr<StateOp> created = createCounter(name);
+    if (failed(created))
+      return failure();
+    counter = *created;
+  }
+  // One group that is a part of the job may count what another does not.
+  if (getPlacement(module, reduction.group) == StatePlacement::PerRank)
+    counter.setPlacement(StatePlacement::PerRank);
+  return share(counter, name);
 }
 
 FailureOr<Value> HookState::getIteration(StringRef name) {
@@ -93,12 +157,16 @@ FailureOr<Value> HookState::getIteration(StringRef name) {
     if (isCounter(state.getSymName()) && state.getType().isInteger(64))
       ++numCounters;
   for (auto load : block->getOps<LoadOp>())
-    if (isCounter(load.getState()))
+    if (isCounter(load.getState())) {
+      if (auto counter = module.lookupSymbol<StateOp>(load.getState()))
+        (void)share(counter, name);
       return load.getValue();
+    }
 
-  FailureOr<StateOp> counter = createZero(
-      numCounters == 0 ? Twine(name) : name + "." + Twine(numCounters),
-      builder.getI64Type(), StatePlacement::Replicated);
+  FailureOr<StateOp> counter =
+      share(createCounter(numCounters == 0 ? Twine(name)
+                                           : name + "." + Twine(numCounters)),
+            name);
   if (failed(counter))
     return failure();
   auto symbol = FlatSymbolRefAttr::get(counter->getSymNameAttr());

@@ -22,20 +22,27 @@ public:
   /// For the reduction that is expanded at the builder's insertion point.
   HookState(OpBuilder &builder, const BucketReduction &reduction);
 
-  /// A state of this name and type that begins as zeros. An error if the name
-  /// is taken.
-  FailureOr<StateOp> createZero(const Twine &name, Type type,
-                                StatePlacement placement);
+  /// Members of the bucket, for each tensor of a state.
+  using Members = ArrayRef<SmallVector<int64_t>>;
 
-  /// A replicated state of normal numbers from `generator`.
-  FailureOr<StateOp> createNormal(const Twine &name, BucketType type,
-                                  StateOp generator, ArrayRef<int64_t> draws);
+  /// A state of the bucket that begins as zeros: `role`, HOOK.WORD, says what
+  /// it is to those members, and its name is BUCKET.WORD. An error if that is
+  /// taken.
+  FailureOr<StateOp> createZero(StringRef role, BucketType type,
+                                StatePlacement placement, Members members);
+
+  /// The same, of normal numbers from `generator`, equal on all ranks of the
+  /// reduction's group.
+  FailureOr<StateOp> createNormal(StringRef role, BucketType type,
+                                  StateOp generator, ArrayRef<int64_t> draws,
+                                  Members members);
 
   /// The random generator that all hooks with this seed share. The first is
   /// called `name`, others `name`.SEED.
   FailureOr<StateOp> getGenerator(StringRef name, int64_t seed);
 
-  /// A replicated i64 that begins as 0 and that all hooks share.
+  /// An i64 that begins as 0 and that all hooks share, for what all ranks of
+  /// the reduction's group count alike.
   FailureOr<StateOp> getCounter(StringRef name);
 
   /// The number of times that the current block ran before: an i64 state that
@@ -45,12 +52,17 @@ public:
   FailureOr<Value> getIteration(StringRef name);
 
 private:
+  FailureOr<StateOp> describe(FailureOr<StateOp> state, StringRef role,
+                              Members members);
+  FailureOr<StateOp> share(FailureOr<StateOp> state, StringRef role);
+  FailureOr<StateOp> createCounter(const Twine &name);
   FailureOr<StateOp> create(const Twine &name, Type type,
                             StatePlacement placement, StateInit init,
                             IntegerAttr seed, FlatSymbolRefAttr generator,
                             DenseI64ArrayAttr draws);
 
   OpBuilder &builder;
+  const BucketReduction &reduction;
   Location loc;
   ModuleOp module;
 };

@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "PowerSGDExpansion.h"
+#include "LowRankLayout.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -27,17 +28,27 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
   if (failed(found))
     return failure();
   generator = *found;
-  StringRef bucket = reduction.bucketName.getValue();
+  // The batched hook's square is one matrix of all gradients.
+  SmallVector<SmallVector<int64_t>> ofError, ofQ;
+  if (errorType != bucketType) {
+    ofError.push_back(getAllMembers(bucketType));
+    ofQ = ofError;
+  } else {
+    for (int64_t member : getAllMembers(bucketType))
+      ofError.push_back({member});
+    for (int64_t member : compression.members)
+      ofQ.push_back({member});
+  }
   if (parameters.useErrorFeedback) {
-    found = states.createZero((bucket + ".error").str(), errorType,
-                              StatePlacement::PerRank);
+    found = states.createZero("powersgd.error", errorType,
+                              StatePlacement::PerRank, ofError);
     if (failed(found))
       return failure();
     error = *found;
   }
   if (parameters.warmStart) {
-    found = states.createNormal((bucket + ".q").str(), compression.q, generator,
-                                compression.draws);
+    found = states.createNormal("powersgd.q", compression.q, generator,
+                                compression.draws, ofQ);
     if (failed(found))
       return failure();
     q = *found;
@@ -140,7 +151,7 @@ BucketValue PowerSGDExpansion::assemble(BucketType type, BucketValue p,
 void PowerSGDExpansion::countElements(BucketType type) {
   CountCompressionOp::create(
       builder, loc, reduction.bucketName,
-      builder.getI64IntegerAttr(uncompressedElements),
+      builder.getI64IntegerAttr(bucketType.getNumElements()),
       builder.getI64IntegerAttr(
           compression.p.getNumElements() + compression.q.getNumElements() +
           getSubBucket(type, compression.rest).getNumElements()),

@@ -47,8 +47,7 @@ public:
                     PowerSGDCompression compression, BucketType bucket)
       : builder(builder), loc(reduction.loc), reduction(reduction),
         parameters(parameters), compression(std::move(compression)),
-        states(builder, reduction),
-        uncompressedElements(bucket.getNumElements()) {}
+        states(builder, reduction), bucketType(bucket) {}
 
   /// Declares the states that the rest uses; `error` is the type of the error.
   LogicalResult declareStates(BucketType error);
@@ -118,8 +117,8 @@ private:
   HookState states;
   Value iteration;
   StateOp generator, error, q, nonFinite;
-  /// Elements of the gradient, without what fills it up.
-  int64_t uncompressedElements;
+  /// Of the gradient, without what fills it up.
+  BucketType bucketType;
 };
 
 } // namespace mlir::ddp

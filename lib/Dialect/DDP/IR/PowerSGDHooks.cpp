@@ -212,14 +212,32 @@ int64_t PowerSGDHookAttr::getStateBytes(BucketType bucket) const {
                          getUseErrorFeedback(), getWarmStart());
 }
 
-/// Read the gradient (and add the error: read, write), read for Q, then write the
-/// result (and read M, write the error). The local error needs a product of its
-/// own; a step that may be taken back writes result and error elsewhere first.
+/// Read the gradient (and add the error: read, write), read for Q, then write
+/// the result (and read M, write the error). The local error needs a product of
+/// its own; a step that may be taken back writes result and error elsewhere
+/// first.
 template <typename HookT>
 static double getPasses(HookT hook) {
   return (hook.getUseErrorFeedback() ? 7 : 3) +
          (hook.getLocalErrorFeedback() ? 1 : 0) +
          (hook.getSkipNonfinite() ? 4 : 0);
+}
+
+/// All parameters but the one that only says when statistics are printed.
+template <typename HookT>
+static Attribute getMethodOf(HookT hook) {
+  constexpr int64_t defaultFrequency = 10000;
+  return HookT::get(hook.getContext(), hook.getMatrixApproximationRank(),
+                    hook.getStartPowerSGDIter(), hook.getMinCompressionRate(),
+                    hook.getUseErrorFeedback(), hook.getWarmStart(),
+                    hook.getOrthogonalizationEpsilon(), hook.getRandomSeed(),
+                    defaultFrequency, hook.getBatchTensorsWithSameShape(),
+                    hook.getLocalErrorFeedback(), hook.getKeepZeroColumns(),
+                    hook.getSkipNonfinite(), hook.getWireType());
+}
+
+Attribute PowerSGDHookAttr::getStateMethod() const {
+  return getMethodOf(*this);
 }
 
 double PowerSGDHookAttr::getLocalPasses(BucketType) const {
@@ -270,6 +288,10 @@ int64_t BatchedPowerSGDHookAttr::getWireBytes(BucketType bucket) const {
 int64_t BatchedPowerSGDHookAttr::getStateBytes(BucketType bucket) const {
   return getStateBytesOf(getCompression(*this, bucket), getSquare(bucket),
                          getUseErrorFeedback(), getWarmStart());
+}
+
+Attribute BatchedPowerSGDHookAttr::getStateMethod() const {
+  return getMethodOf(*this);
 }
 
 double BatchedPowerSGDHookAttr::getLocalPasses(BucketType) const {

@@ -42,6 +42,13 @@ LogicalResult StateOp::verify() {
   if (isGenerator && *getSeed() > UINT32_MAX) // C2
     return emitOpError() << "expected a seed from 0 to " << UINT32_MAX
                          << ", but got " << static_cast<int64_t>(*getSeed());
+  if (getRole().has_value() != getGradients().has_value()) // C5
+    return emitOpError() << "expected 'role' and 'of' together";
+  size_t numTensors = bucket ? bucket.getNumMembers() : 1;
+  if (getGradients() && getGradients()->size() != 1 &&
+      getGradients()->size() != numTensors) // C5
+    return emitOpError() << "expected one list of gradients or " << numTensors
+                         << ", but got " << getGradients()->size();
   bool isNormal = getInit() == StateInit::Normal;
   if (isNormal != getGenerator().has_value() ||
       isNormal != getDraws().has_value()) // C3

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "BucketSchedule.h"
+#include "GradientNames.h"
 
 #include "mlir/IR/Remarks.h"
 
@@ -27,9 +28,11 @@ static AllReduceOp emitBucket(Bucket &bucket, StringRef name,
   OpBuilder builder(insertionPoint);
   SmallVector<Value> tensors;
   SmallVector<Location> locations;
+  SmallVector<Attribute> names;
   for (AllReduceOp member : bucket.members) {
     tensors.push_back(member.getInput());
     locations.push_back(member.getLoc());
+    names.push_back(member->getAttr(DDPDialect::kNameAttrName));
   }
   AllReduceOp first = bucket.members.front();
   Location loc = builder.getFusedLoc(locations);
@@ -40,7 +43,7 @@ static AllReduceOp emitBucket(Bucket &bucket, StringRef name,
   auto reduced = AllReduceOp::create(
       builder, loc, bucketType, first.getReductionAttr(), packed,
       first.getGroupAttr(), /*wire=*/TypeAttr(), builder.getStringAttr(name),
-      /*destination=*/Value());
+      /*destination=*/Value(), builder.getArrayAttr(names));
   // All members have the same hook, or none.
   if (Attribute hook = first->getAttr(DDPDialect::kHookAttrName))
     reduced->setAttr(DDPDialect::kHookAttrName, hook);
@@ -95,7 +98,7 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
 
   void runOnOperation() override {
     FailureOr<BucketLimits> limits = getLimits();
-    if (failed(limits))
+    if (failed(limits) || failed(nameGradients(getOperation())))
       return signalPassFailure();
 
     llvm::SetVector<Block *> blocks;

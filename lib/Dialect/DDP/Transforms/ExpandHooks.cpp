@@ -8,9 +8,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "GradientNames.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -42,6 +44,71 @@ static std::string getRate(HookAttrInterface hook, BucketType type) {
 }
 
 namespace {
+/// Notes which states belong to which gradients, while hooks declare them.
+class StateRoles {
+public:
+  explicit StateRoles(ModuleOp module) : module(module) {
+    for (auto state : module.getOps<StateOp>())
+      older.insert(state);
+  }
+
+  void addBucket(const BucketReduction &reduction, HookAttrInterface hook) {
+    std::string method;
+    llvm::raw_string_ostream(method)
+        << stringifyReduction(reduction.kind) << ' ' << hook.getStateMethod();
+    buckets[reduction.bucketName] = {reduction.gradients, method};
+    for (StateOp state : *reduction.sharedStates) {
+      auto [it, isNew] = shared.try_emplace(state);
+      if (isNew && state.getGradients())
+        llvm::append_range(it->second,
+                           cast<ArrayAttr>((*state.getGradients())[0]));
+      if (reduction.gradients)
+        llvm::append_range(it->second, reduction.gradients);
+    }
+  }
+
+  /// Once all hooks are expanded.
+  void assign() {
+    Builder builder(module.getContext());
+    for (auto &[state, gradients] : shared)
+      if (!gradients.empty())
+        StateOp(state).setGradientsAttr(
+            builder.getArrayAttr({builder.getArrayAttr(gradients)}));
+      else
+        StateOp(state).removeRoleAttr();
+    for (auto state : module.getOps<StateOp>()) {
+      if (older.contains(state) || shared.contains(state))
+        continue;
+      // A bucket's own state is called BUCKET.ROLE.
+      StringRef name = state.getSymName();
+      for (size_t dot = 0; (dot = name.find('.', dot)) != StringRef::npos;
+           ++dot) {
+        auto it = buckets.find(builder.getStringAttr(name.take_front(dot)));
+        if (it == buckets.end())
+          continue;
+        const Method &bucket = it->second;
+        state.setMethod(bucket.text);
+        // Of a hook that does not say what belongs to what.
+        if (!state.getRole() && bucket.gradients && !bucket.gradients.empty()) {
+          state.setRole(name.drop_front(dot + 1));
+          state.setGradientsAttr(builder.getArrayAttr({bucket.gradients}));
+        }
+        break;
+      }
+    }
+  }
+
+private:
+  struct Method {
+    ArrayAttr gradients;
+    std::string text;
+  };
+  ModuleOp module;
+  llvm::DenseSet<Operation *> older;
+  llvm::DenseMap<StringAttr, Method> buckets;
+  llvm::MapVector<Operation *, SmallVector<Attribute>> shared;
+};
+
 struct ExpandHooksPass
     : public ddp::impl::DDPExpandHooksPassBase<ExpandHooksPass> {
   using DDPExpandHooksPassBase::DDPExpandHooksPassBase;
@@ -80,9 +147,13 @@ struct ExpandHooksPass
           return signalPassFailure();
         reductions.push_back(*lifted);
       }
+    if (failed(nameGradients(getOperation())))
+      return signalPassFailure();
+    StateRoles roles(getOperation());
     for (AllReduceOp op : reductions)
-      if (failed(expand(op, *defaultHook)))
+      if (failed(expand(op, *defaultHook, roles)))
         return signalPassFailure();
+    roles.assign();
   }
 
   HookOptions getHookOptions() {
@@ -125,6 +196,8 @@ struct ExpandHooksPass
         builder, loc, bucketType, op.getReductionAttr(), bucket,
         op.getGroupAttr(), /*wire=*/TypeAttr(), makeBucketName(taken),
         /*destination=*/Value());
+    if (Attribute name = op->getAttr(DDPDialect::kNameAttrName))
+      lifted.setGradientsAttr(builder.getArrayAttr(name));
     if (Attribute hook = op->getAttr(DDPDialect::kHookAttrName))
       lifted->setAttr(DDPDialect::kHookAttrName, hook);
     auto unpack = UnpackOp::create(builder, loc, type, lifted.getResult());
@@ -135,7 +208,8 @@ struct ExpandHooksPass
     return lifted;
   }
 
-  LogicalResult expand(AllReduceOp op, HookAttrInterface defaultHook) {
+  LogicalResult expand(AllReduceOp op, HookAttrInterface defaultHook,
+                       StateRoles &roles) {
     auto bucket = dyn_cast<TypedValue<BucketType>>(op.getInput());
     if (!bucket || !op.getBucketName())
       return op.emitOpError()
@@ -146,11 +220,14 @@ struct ExpandHooksPass
       return failure();
 
     OpBuilder builder(op);
-    BucketReduction reduction{op.getLoc(), op.getReduction(), op.getGroupAttr(),
-                              op.getBucketNameAttr()};
+    SmallVector<StateOp> shared;
+    BucketReduction reduction{op.getLoc(),           op.getReduction(),
+                              op.getGroupAttr(),     op.getBucketNameAttr(),
+                              op.getGradientsAttr(), &shared};
     FailureOr<Value> reduced = hook.expand(builder, reduction, bucket);
     if (failed(reduced))
       return op.emitOpError() << "hook " << hook << " could not be expanded";
+    roles.addBucket(reduction, hook);
     if (reduced->getType() != type)
       return op.emitOpError() << "expected hook " << hook << " to give " << type
                               << ", but got " << reduced->getType();
@@ -162,7 +239,7 @@ struct ExpandHooksPass
                          TypeAttr::get(hook.getWireType(type)),
                          builder.getI64IntegerAttr(hook.getWireBytes(type)),
                          builder.getI64IntegerAttr(hook.getStateBytes(type)),
-                         TypeAttr::get(type));
+                         TypeAttr::get(type), op.getGradientsAttr());
     remark::passed(op.getLoc(), remark::RemarkOpts::name("Hook").category(
                                     "ddp-expand-hooks"))
         << *op.getBucketName() << remark::metric("hook", Attribute(hook))

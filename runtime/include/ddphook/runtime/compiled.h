@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a call below changes its meaning. */
-#define DDPHOOK_ABI_VERSION 3
+#define DDPHOOK_ABI_VERSION 4
 
 /* Element types; values are part of the ABI and of the plan. */
 typedef enum ddphook_dtype {

@@ -165,14 +165,17 @@ DDPHOOK_API ddphook_status_t ddphook_module_stats(
  *===------------------------------------------------------------------------*/
 
 typedef enum ddphook_state_flag {
-  /* Saving: replaces also a checkpoint of another plan, and what is in the
+  /* Saving: replaces also a checkpoint of another program, and what is in the
    * manifest's place but no manifest. */
   DDPHOOK_STATE_REPLACE = 1,
   /* Loading: refuses what would not give every state its saved value: a
    * checkpoint of another world size, a plain file that lacks a state. */
   DDPHOOK_STATE_STRICT = 2,
   /* Loading: takes plain safetensors files where there is no manifest. */
-  DDPHOOK_STATE_PLAIN = 4
+  DDPHOOK_STATE_PLAIN = 4,
+  /* Loading: begins anew what a checkpoint lacks, and drops what the module has
+   * no place for, instead of refusing. Not with DDPHOOK_STATE_STRICT. */
+  DDPHOOK_STATE_PARTIAL = 8
 } ddphook_state_flag_t;
 
 /* What a load did on this rank. */
@@ -180,27 +183,34 @@ typedef struct ddphook_state_info {
   size_t struct_size; /* set by the caller */
   int32_t world_size; /* of the job that saved; 0: plain files */
   int32_t loaded;     /* states that have their saved value */
-  int32_t zeroed; /* states of single ranks, zero after another world size */
-  int32_t kept;   /* states that a plain file lacks, unchanged */
+  int32_t zeroed;     /* states that begin anew: those of single ranks after
+                       * another world size, and what a checkpoint lacks */
+  int32_t kept;       /* states that a plain file lacks, unchanged */
+  int32_t missing;    /* with DDPHOOK_STATE_PARTIAL: states of gradients that
+                       * the checkpoint lacks, */
+  int32_t dropped;    /* and those of it that the module has no place for */
 } ddphook_state_info_t;
 
 /* Saves the states of a loaded module. Whatever happens, the process or the
  * machine dying included, afterwards there is the checkpoint that was there
  * before, or the new one, whole; when DDPHOOK_OK is returned, the new one, on
- * disk. FAILED_PRECONDITION where another plan's checkpoint would be replaced,
- * or that of another loaded module; RESOURCE_EXHAUSTED when the disk is full.
+ * disk. FAILED_PRECONDITION where the checkpoint of other gradients or hooks
+ * would be replaced, or that of another loaded module; RESOURCE_EXHAUSTED when
+ * the disk is full.
  */
 DDPHOOK_API ddphook_status_t
 ddphook_state_save(const ddphook_compiled_module_t *module, const char *pattern,
                    uint32_t flags);
 
 /* Gives the states of a loaded module the values of a checkpoint, bit by bit.
- * PLAN_MISMATCH: it belongs to another plan. DATA_LOSS: a file is damaged, or
- * not of this checkpoint. IO_ERROR: one is missing.
+ * Buckets, order, overlap, memory and device may be others than those of the
+ * module that saved: states are found by the names of gradients. PLAN_MISMATCH:
+ * something cannot be carried over; the message names it. DATA_LOSS: a file is
+ * damaged, or not of this checkpoint. IO_ERROR: one is missing.
  *
  * After a save by another number of ranks, replicated states (factors,
  * counters, generators) are loaded, from the file of rank 0 of both jobs, and
- * those of single ranks (errors) become zero. With DDPHOOK_STATE_STRICT that is
+ * those of single ranks (errors) begin anew. With DDPHOOK_STATE_STRICT that is
  * FAILED_PRECONDITION.
  *
  * A plain file, with DDPHOOK_STATE_PLAIN, has tensors by the names of states,

@@ -29,6 +29,7 @@
 #include "ddphook/Dialect/DDP/IR/DDPTypes.h.inc"
 
 namespace mlir::ddp {
+class StateOp;
 
 /// The most elements of a bucket, a tensor or a memref, counted without
 /// dimensions of size 0. Bytes of any element type and sums of some of them
@@ -66,6 +67,11 @@ struct BucketReduction {
   FlatSymbolRefAttr group;
   /// The bucket's name in the plan; states are named after it.
   StringAttr bucketName;
+  /// The names of the bucket's gradients; null where they have none.
+  ArrayAttr gradients = {};
+  /// A hook puts here the states that it shares with other buckets; they are
+  /// then given a role for all these buckets' gradients. May be null.
+  SmallVectorImpl<StateOp> *sharedStates = nullptr;
 };
 
 } // namespace mlir::ddp

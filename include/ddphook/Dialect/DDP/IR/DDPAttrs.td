@@ -126,8 +126,8 @@ def DDP_NoopHook : DDP_Hook<"NoopHook", "noop", ["reducesEveryStep"]> {
 
 def DDP_WrapHook
     : DDP_Hook<"WrapHook", "wrap",
-               ["verifyBucket", "getStateBytes", "getWireType",
-                "reducesEveryStep"]> {
+               ["verifyBucket", "getStateBytes", "getStateMethod",
+                "getWireType", "reducesEveryStep"]> {
   let summary = "run another hook in a 16-bit type";
   let description = [{
     PyTorch's `fp16_compress_wrapper` and `bf16_compress_wrapper`: the bucket is
@@ -148,7 +148,8 @@ def DDP_WrapHook
 class DDP_PowerSGDBase<string name, string attrMnemonic,
                        list<string> methods = []>
     : DDP_Hook<name, attrMnemonic,
-               !listconcat(["getStateBytes", "getWireType"], methods)> {
+               !listconcat(["getStateBytes", "getStateMethod", "getWireType"],
+                           methods)> {
   string options = [{
     Parameters have PyTorch's names and defaults. Until iteration
     `start_powerSGD_iter` the bucket is all-reduced as it is. A logging frequency

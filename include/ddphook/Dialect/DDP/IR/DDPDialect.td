@@ -34,6 +34,8 @@ def DDP_Dialect : Dialect {
 
     Discardable attributes:
     - `ddp.hook`: a hook attribute, on `ddp.all_reduce`, a function or a module.
+    - `ddp.name`: a string, on the `ddp.all_reduce` of a gradient or on a
+      function's argument that is one: what states and checkpoints call it.
     - `ddp.gradient`: on a function's result, or on an argument that is an
       out-parameter: its value must be reduced exactly once (`ddp-verify-sync`).
     - `ddp.replicated`: on a function's argument: all ranks pass the same value,
@@ -56,6 +58,7 @@ def DDP_Dialect : Dialect {
   let extraClassDeclaration = [{
     /// Names of the discardable attributes.
     static constexpr llvm::StringLiteral kHookAttrName = "ddp.hook";
+    static constexpr llvm::StringLiteral kNameAttrName = "ddp.name";
     static constexpr llvm::StringLiteral kGradientAttrName = "ddp.gradient";
     static constexpr llvm::StringLiteral kReplicatedAttrName = "ddp.replicated";
     static constexpr llvm::StringLiteral kInoutAttrName = "ddp.inout";

@@ -57,6 +57,14 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       /*methodBody=*/"", /*defaultImplementation=*/"return 0;">,
     InterfaceMethod<
       /*desc=*/[{
+        The hook without parameters that its states do not depend on: those of
+        a checkpoint are taken by hooks for which this is equal.
+      }],
+      /*retTy=*/"::mlir::Attribute", /*methodName=*/"getStateMethod",
+      /*args=*/(ins),
+      /*methodBody=*/"", /*defaultImplementation=*/"return $_attr;">,
+    InterfaceMethod<
+      /*desc=*/[{
         Times that local work reads or writes a bucket-sized array, in units of
         the bucket's own bytes.
       }],

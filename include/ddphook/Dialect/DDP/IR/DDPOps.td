@@ -71,20 +71,24 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
 
     ```mlir
     ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 240
-        state_bytes 0 : !ddp.bucket<f32, [120]>
+        state_bytes 0 : !ddp.bucket<f32, [120]> of ["w"]
     ```
 
     Constraints:
     - (C1) `group` is a `ddp.process_group`.
+    - (C2) `of` has a name for each member.
   }];
   let arguments = (ins StrAttr:$bucket_name, DDP_ReductionAttr:$reduction,
                    FlatSymbolRefAttr:$group, DDP_HookAttrInterface:$hook,
                    TypeAttr:$wire_type, I64Attr:$wire_bytes,
-                   I64Attr:$state_bytes, TypeAttrOf<DDP_BucketType>:$type);
+                   I64Attr:$state_bytes, TypeAttrOf<DDP_BucketType>:$type,
+                   OptionalAttr<StrArrayAttr>:$gradients);
   let assemblyFormat = [{
     $bucket_name custom<Reduction>($reduction) `on` $group `hook` $hook `wire` $wire_type
     `bytes` $wire_bytes `state_bytes` $state_bytes attr-dict `:` $type
+    (`of` $gradients^)?
   }];
+  let hasVerifier = 1;
 }
 
 //===----------------------------------------------------------------------===//
@@ -211,11 +215,16 @@ def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
     and the sum is cast back: what a cast, an all-reduce and a cast would give,
     in one pass (`ddp-fuse` makes it).
 
+    A gradient's name is the discardable attribute `ddp.name`; `ddp-bucketize`
+    derives it where it is missing, and lists the names of a bucket's members
+    behind `of`. States and checkpoints know gradients by these names.
+
     Example:
 
     ```mlir
     %r = ddp.all_reduce mean %g on @dp : tensor<300x200xf32>
-    %s = ddp.all_reduce sum %b on @dp wire f16 : !ddp.bucket<f32, [4x8, 8]>
+    %s = ddp.all_reduce sum %b on @dp as "b0" : !ddp.bucket<f32, [4x8, 8]>
+        of ["w", "b"]
     ```
 
     Constraints:
@@ -223,16 +232,28 @@ def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
     - (C2) `group` is a `ddp.process_group`.
     - (C3) the wire type is f16 or bf16.
     - (C4) `into` has the operand's type; on memrefs, its shape and element type.
+    - (C5) `of` stands on a bucket, and has a name for each member.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Value:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
                    OptionalAttr<StrAttr>:$bucket_name,
-                   Optional<DDP_Value>:$destination);
+                   Optional<DDP_Value>:$destination,
+                   OptionalAttr<StrArrayAttr>:$gradients);
   let results = (outs Optional<DDP_Value>:$result);
+  let builders = [
+    /// Without names of gradients.
+    OpBuilder<(ins "::mlir::Type":$type, "ReductionAttr":$reduction,
+                   "::mlir::Value":$input, "::mlir::FlatSymbolRefAttr":$group,
+                   "::mlir::TypeAttr":$wire, "::mlir::StringAttr":$bucketName,
+                   "::mlir::Value":$destination), [{
+      build($_builder, $_state, type, reduction, input, group, wire, bucketName,
+            destination, /*gradients=*/{});
+    }]>
+  ];
   let assemblyFormat = [{
     custom<Reduction>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
     (`into` $destination^ `:` type($destination) `,`)? attr-dict
-    `:` type($input)
+    `:` type($input) (`of` $gradients^)?
   }];
 }
 

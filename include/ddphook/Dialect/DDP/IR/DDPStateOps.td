@@ -27,14 +27,24 @@ def DDP_StateOp : DDP_Op<"state", [
       numbers that PyTorch's `randn` would give in draws of those sizes, after
       `manual_seed` with a number from the generator (docs/parity.md).
 
+    `role … of` says what the state is to which gradients, whatever bucket they
+    are in: what checkpoints find it by (docs/checkpoints.md). There is a list of
+    gradients for each tensor of the state, or one list for all of it together.
+    `under` is what else its values depend on: a checkpoint's are taken only
+    where that is the same. A state without a role is found by its own name.
+
     Example:
 
     ```mlir
     ddp.state @powersgd.iter : i64 replicated zero
+        role "powersgd.iter" of [["w", "b"]]
     ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
+        role "powersgd.generator" of [["w", "b"]]
     ddp.state @b0.error : !ddp.bucket<f32, [64x32, 64]> per_rank zero
+        role "powersgd.error" of [["w"], ["b"]] under "mean #ddp.powersgd"
     ddp.state @b0.q : !ddp.bucket<f32, [32x2]> replicated normal
         from @powersgd.generator draws [64]
+        role "powersgd.q" of [["w"]] under "mean #ddp.powersgd"
     ```
 
     Constraints:
@@ -44,16 +54,33 @@ def DDP_StateOp : DDP_Op<"state", [
     - (C3) `from` and `draws` are given for `normal`, and only there; the type is
       a bucket, and the draws add up to its elements.
     - (C4) `from` names a state that begins as `mt19937`.
+    - (C5) `of` has one list of names, or as many as the bucket has tensors.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type,
                    DDP_StatePlacementAttr:$placement, DDP_StateInitAttr:$init,
                    OptionalAttr<I64Attr>:$seed,
                    OptionalAttr<FlatSymbolRefAttr>:$generator,
-                   OptionalAttr<DenseI64ArrayAttr>:$draws);
+                   OptionalAttr<DenseI64ArrayAttr>:$draws,
+                   OptionalAttr<StrAttr>:$role,
+                   OptionalAttr<TypedArrayAttrBase<StrArrayAttr,
+                                "list of lists of names">>:$gradients,
+                   OptionalAttr<StrAttr>:$method);
+  let builders = [
+    /// A state without a role.
+    OpBuilder<(ins "::mlir::StringAttr":$name, "::mlir::TypeAttr":$type,
+                   "StatePlacementAttr":$placement, "StateInitAttr":$init,
+                   "::mlir::IntegerAttr":$seed,
+                   "::mlir::FlatSymbolRefAttr":$generator,
+                   "::mlir::DenseI64ArrayAttr":$draws), [{
+      build($_builder, $_state, name, type, placement, init, seed, generator,
+            draws, /*role=*/{}, /*gradients=*/{}, /*method=*/{});
+    }]>
+  ];
   let assemblyFormat = [{
     $sym_name `:` $type custom<StatePlacement>($placement)
     custom<StateInit>($init) (`seed` $seed^)? (`from` $generator^)?
-    (`draws` $draws^)? attr-dict
+    (`draws` $draws^)? (`role` $role^ `of` $gradients)?
+    (`under` $method^)? attr-dict
   }];
   let extraClassDeclaration = [{
     /// 32-bit words of a random generator: the twister's 624 and a position.

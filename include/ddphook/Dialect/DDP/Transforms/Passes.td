@@ -192,8 +192,13 @@ def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
     the bucket is split. A bucket stands where the last of its reductions stood;
     what used an earlier one's result moves behind it.
 
+    Before that every gradient gets a name, which does not depend on the options
+    below: its own `ddp.name` or its argument's, a name in a location, or its
+    place (docs/checkpoints.md). Two of one name are an error.
+
     Pre-condition: reductions of tensors. Post-condition: reductions of buckets,
-    named b0, b1, … in the order of their first gradients.
+    named b0, b1, … in the order of their first gradients, that list the names of
+    their members.
 
     Before:
 
@@ -208,6 +213,7 @@ def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
     %b = ddp.pack %g0, %g1 : tensor<4x8xf32>, tensor<8xf32>
         -> !ddp.bucket<f32, [4x8, 8]>
     %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4x8, 8]>
+        of ["step.arg0", "step.arg1"]
     %r0, %r1 = ddp.unpack %r : !ddp.bucket<f32, [4x8, 8]>
         -> tensor<4x8xf32>, tensor<8xf32>
     ```
@@ -241,7 +247,8 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
     Replaces every reduction of a bucket by what its hook expands to. The hook
     is the innermost `ddp.hook` of the operation, its function and the module,
     else the one that the options name. Records each bucket in a
-    `ddp.bucket_info`.
+    `ddp.bucket_info`, and in each state that a hook declares what it is to which
+    gradients.
 
     A reduction of memory with another hook than `#ddp.allreduce` becomes a bucket
     of its own, in its place: `to_tensor`, pack, reduce, unpack, and

@@ -1,0 +1,213 @@
+//===- GradientNames.cpp ---------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Names gradients. A name depends on the program alone, not on any option:
+// names are given before there are buckets, in program order.
+//
+//===----------------------------------------------------------------------===//
+
+#include "GradientNames.h"
+
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// The function's argument that `value` is, or nothing.
+static std::optional<std::pair<FunctionOpInterface, unsigned>>
+getArgument(Value value) {
+  auto argument = dyn_cast<BlockArgument>(value);
+  if (!argument || !argument.getOwner()->isEntryBlock())
+    return std::nullopt;
+  auto function =
+      dyn_cast<FunctionOpInterface>(argument.getOwner()->getParentOp());
+  if (!function)
+    return std::nullopt;
+  return std::pair(function, argument.getArgNumber());
+}
+
+/// The name that a function's argument was given.
+static StringAttr getArgumentName(Value value) {
+  auto argument = getArgument(value);
+  return argument ? argument->first.getArgAttrOfType<StringAttr>(
+                        argument->second, DDPDialect::kNameAttrName)
+                  : StringAttr();
+}
+
+/// The first name in a location; empty where there is none.
+static StringRef getNameIn(Location location) {
+  StringRef name;
+  location->walk([&](Location nested) {
+    if (auto named = dyn_cast<NameLoc>(nested))
+      name = named.getName().getValue();
+    return name.empty() ? WalkResult::advance() : WalkResult::interrupt();
+  });
+  return name;
+}
+
+/// The place of a value among the results of its function, where it is one.
+static std::optional<unsigned> getResultNumber(Value value) {
+  for (OpOperand &use : value.getUses())
+    if (use.getOwner()->hasTrait<OpTrait::ReturnLike>() &&
+        isa<FunctionOpInterface>(use.getOwner()->getParentOp()))
+      return use.getOperandNumber();
+  return std::nullopt;
+}
+
+namespace {
+class Namer {
+public:
+  explicit Namer(ModuleOp module) : module(module) {}
+  LogicalResult run();
+
+private:
+  LogicalResult reserve(StringAttr name, Operation *owner);
+  LogicalResult reserveArguments(FunctionOpInterface function);
+  LogicalResult reserveGiven(Operation *op);
+  std::string derive(AllReduceOp op);
+  StringAttr makeUnique(StringRef name);
+  void nameTensor(AllReduceOp op);
+  void nameMembers(AllReduceOp op, BucketType bucket);
+
+  ModuleOp module;
+  /// Names that are taken, and by what.
+  llvm::StringMap<Operation *> taken;
+  /// Names of arguments that a reduction has.
+  llvm::StringSet<> usedArguments;
+  llvm::StringMap<unsigned> numCopies;
+  /// Reductions so far, by function.
+  llvm::DenseMap<Operation *, unsigned> numReductions;
+};
+} // namespace
+
+LogicalResult Namer::reserve(StringAttr name, Operation *owner) {
+  auto [it, isNew] = taken.try_emplace(name.getValue(), owner);
+  if (isNew)
+    return success();
+  InFlightDiagnostic diagnostic = owner->emitOpError()
+                                  << "expected a name of its own for gradient "
+                                  << name;
+  diagnostic.attachNote(it->second->getLoc()) << "this has it";
+  return diagnostic;
+}
+
+/// Takes the names that function arguments were given.
+LogicalResult Namer::reserveArguments(FunctionOpInterface function) {
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    if (auto name =
+            function.getArgAttrOfType<StringAttr>(i, DDPDialect::kNameAttrName))
+      if (failed(reserve(name, function)))
+        return failure();
+  return success();
+}
+
+/// Takes the names that `op` and records of buckets were given.
+LogicalResult Namer::reserveGiven(Operation *op) {
+  if (auto allReduce = dyn_cast<AllReduceOp>(op)) {
+    auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName);
+    // Its argument may have the same one, for one reduction.
+    if (name && (name != getArgumentName(allReduce.getInput()) ||
+                 !usedArguments.insert(name).second))
+      return reserve(name, op);
+  }
+  ArrayAttr members;
+  if (auto allReduce = dyn_cast<AllReduceOp>(op))
+    members = allReduce.getGradientsAttr();
+  if (auto info = dyn_cast<BucketInfoOp>(op))
+    members = info.getGradientsAttr();
+  if (!members)
+    return success();
+  for (StringAttr name : members.getAsRange<StringAttr>()) {
+    // An earlier pass put an argument's gradient into the bucket.
+    auto it = taken.find(name);
+    if (it != taken.end() && isa<FunctionOpInterface>(it->second) &&
+        usedArguments.insert(name).second)
+      continue;
+    if (failed(reserve(name, op)))
+      return failure();
+  }
+  return success();
+}
+
+/// What `op` would be called if nothing else were called so.
+std::string Namer::derive(AllReduceOp op) {
+  auto function = op->getParentOfType<FunctionOpInterface>();
+  unsigned number = numReductions[function]++;
+  Value input = op.getInput();
+  StringRef name = getNameIn(op.getLoc());
+  if (name.empty() && isa<BlockArgument>(input))
+    name = getNameIn(input.getLoc());
+  if (!name.empty())
+    return llvm::json::fixUTF8(name);
+  std::string prefix = function ? function.getName().str() + "." : "";
+  if (auto argument = getArgument(input))
+    return prefix + "arg" + std::to_string(argument->second);
+  if (Value result = op.getResult())
+    if (std::optional<unsigned> place = getResultNumber(result))
+      return prefix + "result" + std::to_string(*place);
+  return prefix + "gradient" + std::to_string(number);
+}
+
+/// `name`, or where that is taken `name`#1 and so on.
+StringAttr Namer::makeUnique(StringRef name) {
+  unsigned &number = numCopies[name];
+  std::string unique = name.str();
+  while (!taken.try_emplace(unique, module).second)
+    unique = (name + "#" + Twine(++number)).str();
+  return StringAttr::get(module.getContext(), unique);
+}
+
+void Namer::nameTensor(AllReduceOp op) {
+  std::string derived = derive(op);
+  if (op->hasAttr(DDPDialect::kNameAttrName))
+    return;
+  StringAttr name = getArgumentName(op.getInput());
+  if (!name)
+    name = makeUnique(derived);
+  else if (!usedArguments.insert(name).second)
+    name = makeUnique(name);
+  op->setAttr(DDPDialect::kNameAttrName, name);
+}
+
+void Namer::nameMembers(AllReduceOp op, BucketType bucket) {
+  SmallVector<Attribute> names;
+  for (unsigned i = 0; i < bucket.getNumMembers(); ++i)
+    names.push_back(makeUnique((*op.getBucketName() + "." + Twine(i)).str()));
+  op.setGradientsAttr(ArrayAttr::get(op.getContext(), names));
+}
+
+LogicalResult Namer::run() {
+  // What the module gives comes first, wherever it stands.
+  auto toWalkResult = [](LogicalResult result) {
+    return failed(result) ? WalkResult::interrupt() : WalkResult::advance();
+  };
+  WalkResult result = module.walk([&](FunctionOpInterface function) {
+    return toWalkResult(reserveArguments(function));
+  });
+  if (!result.wasInterrupted())
+    result = module.walk(
+        [&](Operation *op) { return toWalkResult(reserveGiven(op)); });
+  if (result.wasInterrupted())
+    return failure();
+  module.walk([&](AllReduceOp op) {
+    Type type = op.getInput().getType();
+    auto bucket = dyn_cast<BucketType>(type);
+    bool isFinal = isa_and_nonnull<AllReduceHookAttr>(
+        op->getAttr(DDPDialect::kHookAttrName));
+    if (isa<RankedTensorType>(type) && !op.getDestination())
+      nameTensor(op);
+    else if (bucket && op.getBucketName() && !op.getGradients() && !isFinal)
+      nameMembers(op, bucket);
+  });
+  return success();
+}
+
+LogicalResult mlir::ddp::nameGradients(ModuleOp module) {
+  return Namer(module).run();
+}
