@@ -95,7 +95,7 @@ Status TcpStore::connect(const Options &options, const Deadline &deadline,
                          std::unique_ptr<TcpStore> *store) {
   double pause = 0.01;
   Status cause;
-  Deadline refusalsEnd = Deadline::after(refusalSeconds);
+  std::optional<Deadline> refusalsEnd;
   for (;;) {
     FileDescriptor socket;
     bool isFinal = false;
@@ -108,15 +108,20 @@ Status TcpStore::connect(const Options &options, const Deadline &deadline,
     }
     if (isFinal)
       return status;
-    // An attempt that the deadline cut short tells less than those before.
-    if (cause.isOk() || status.code() != DDPHOOK_DEADLINE_EXCEEDED)
-      cause = status;
     bool isRefused = status.code() == DDPHOOK_BAD_ENVIRONMENT;
-    if (isRefused && (refusalsEnd.expired() || deadline.remaining() <= pause))
+    if (isRefused && !refusalsEnd)
+      refusalsEnd = Deadline::after(refusalSeconds);
+    // An attempt that the deadline cut short tells less than those before, and
+    // a refusal more than all others: rank 0 may have given up since.
+    if (isRefused || cause.isOk() ||
+        (!refusalsEnd && status.code() != DDPHOOK_DEADLINE_EXCEEDED))
+      cause = status;
+    bool isLast = deadline.remaining() <= pause;
+    if (refusalsEnd && (isLast || (isRefused && refusalsEnd->expired())))
       return error(DDPHOOK_BAD_ENVIRONMENT,
                    "rank %d may not join rank 0 at %s:%d: %s", options.rank,
                    options.host.c_str(), options.port, cause.message().c_str());
-    if (deadline.remaining() <= pause)
+    if (isLast)
       return error(DDPHOOK_DEADLINE_EXCEEDED,
                    "rank %d could not join rank 0 at %s:%d within %g s: %s",
                    options.rank, options.host.c_str(), options.port,

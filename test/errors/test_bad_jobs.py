@@ -3,8 +3,11 @@
 """Jobs that cannot start or cannot go on: contradictory launch variables, ranks
 compiled differently, peers that are killed, stopped or never come."""
 
+import contextlib
 import os
+import pathlib
 import signal
+import socket
 import time
 
 import numpy as np
@@ -140,12 +143,13 @@ def test_ranks_with_different_secrets(tmp_path, port):
     """The one that may not join says why, and so do those that wait for it."""
     directory = harness.make(tmp_path, world=2)
     for rank, secret in enumerate(["the secret of this job", "the secret of that job"]):
-        env = {"DDPHOOK_JOB_SECRET": secret}
+        env = {"DDPHOOK_JOB_SECRET": secret, "DDPHOOK_TIMEOUT_S": 6}
         processes = start_ranks(directory, 2, port, [rank], env)
         if rank == 0:
             waiting = processes[0]
-    finish_soon(directory, [processes[1]], "another DDPHOOK_JOB_SECRET")
-    finish_soon(directory, [waiting], "rank 1", "lacked the job's secret")
+    limit = 6 + 2 * SLACK_S
+    finish_soon(directory, [processes[1]], "another DDPHOOK_JOB_SECRET", limit=limit)
+    finish_soon(directory, [waiting], "rank 1", "lacked the job's secret", limit=limit)
     assert directory.output_files() == []
 
 
@@ -245,6 +249,40 @@ def test_rank_of_ours_that_is_killed(tmp_path, killed):
     result = runner.finish(process, SLACK_S)
     harness.assert_error(result, lines=range(1, 4))
     harness.assert_nothing_left(directory, process)
+
+
+def listening_ports(process):
+    """The TCP ports on which a process of this machine listens."""
+    inodes = set()
+    for name in os.listdir(f"/proc/{process}/fd"):
+        with contextlib.suppress(OSError):
+            inodes.add(os.readlink(f"/proc/{process}/fd/{name}"))
+    ports = []
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                ports.append(int(fields[1].rsplit(":", 1)[1], 16))
+    return ports
+
+
+def test_ranks_of_ours_have_a_secret(tmp_path):
+    """--ranks=2: whoever connects to the store is asked for it."""
+    directory = endless(tmp_path, 2)
+    process = runner.start(directory.arguments("step", 2, ENDLESS))
+    try:
+        wait_for_step(directory, 2)
+        ports = [p for rank in rank_processes(process, 2) for p in listening_ports(rank)]
+        assert len(ports) == 1
+        with socket.create_connection(("127.0.0.1", ports[0]), timeout=SLACK_S) as stranger:
+            greeting = stranger.recv(41, socket.MSG_WAITALL)
+            assert greeting[:9] == b"ddphook\x02\x01"
+            stranger.sendall(bytes(88))
+            assert stranger.recv(4096, socket.MSG_WAITALL) == bytes(33)
+    finally:
+        process.kill()
+        runner.finish(process)
+        runner.kill_descendants(process)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
