@@ -121,7 +121,7 @@ public:
   void arrive() {
     --left;
     while (left > 0)
-      std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 
 private:
@@ -309,7 +309,7 @@ TEST_P(Collectives, AMissingPeerIsADeadline) {
           hasExpired = true;
         } else {
           while (!hasExpired)
-            std::this_thread::yield();
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
           EXPECT_NE(reduceAndWait(rank, data, 10), DDPHOOK_OK);
         }
         meeting.arrive();

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 using namespace ddphook;
@@ -262,6 +263,6 @@ TEST(Admission, AFloodDoesNotKeepRanksOut) {
   flood.join();
   // The last one knows that it is in before the loop has counted it.
   for (Deadline end = Deadline::after(20); door.count < 20 && !end.expired();)
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   EXPECT_EQ(door.count.load(), 20u);
 }

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -307,7 +308,7 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
       waiting = 0;
     } else {
       while (waiting)
-        std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
       EXPECT_NE(backend().all_reduce(rank.device, rank.communicator, &operation,
                                      data.data(), data.data(), &rank.error),
                 DDPHOOK_OK);
@@ -343,7 +344,7 @@ TEST_P(HostBackend, AbortEndsEverything) {
               std::chrono::seconds(5));
     ++done;
     while (done < 2)
-      std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
   });
 }
 

@@ -49,12 +49,13 @@ private:
 };
 
 /// Pauses of a loop that asks again and again: short ones first, since most of
-/// what is waited for takes microseconds.
+/// what is waited for takes microseconds. Beside other programs a yield takes
+/// longer than all of those, and is not repeated: newer kernels make who yields
+/// often wait for seconds.
 class Backoff {
 public:
   void pause() {
-    if (turns < yields) {
-      ++turns;
+    if (Clock::now() - begin < yieldTime) {
       std::this_thread::yield();
       return;
     }
@@ -63,9 +64,10 @@ public:
   }
 
 private:
-  static constexpr int yields = 200;
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::microseconds yieldTime{100};
   static constexpr std::chrono::microseconds longest{200};
-  int turns = 0;
+  const Clock::time_point begin = Clock::now();
   std::chrono::microseconds sleep{10};
 };
 

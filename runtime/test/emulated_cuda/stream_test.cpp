@@ -33,7 +33,7 @@ public:
 private:
   static void wait(void *self) {
     while (!static_cast<Gate *>(self)->isOpen)
-      std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   std::atomic<bool> isOpen{false};
 };
