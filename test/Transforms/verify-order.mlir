@@ -40,6 +40,15 @@ func.func @reduced_condition(%g: tensor<4x8xf32>, %norm: tensor<f32>) -> tensor<
   return %r : tensor<4x8xf32>
 }
 
+// Reduced again, as the program says: in buckets of their own, whatever a hook does
+// with them.
+// CHECK-LABEL: func @again(
+func.func @again(%g: tensor<16x8xf32>) -> tensor<16x8xf32> {
+  %a = ddp.all_reduce mean %g on @dp : tensor<16x8xf32>
+  %b = ddp.all_reduce mean %a on @dp {ddp.hook = #ddp.powersgd<start_powerSGD_iter = 2>} : tensor<16x8xf32>
+  return %b : tensor<16x8xf32>
+}
+
 // CHECK-LABEL: func @average(
 func.func @average(%w: tensor<4x8xf32> {bufferization.writable = true}) -> tensor<4x8xf32> {
   %w1 = ddp.average %w on @dp every 4 : tensor<4x8xf32>

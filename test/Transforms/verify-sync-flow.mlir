@@ -197,6 +197,20 @@ func.func @tiles(%g: !t, %w: !t) -> (!t {ddp.gradient}) {
   return %u : !t
 }
 
+// All parameters in one array, the first half of which is not frozen.
+// CHECK-LABEL: func @flat_parameters(
+func.func @flat_parameters(%flat: tensor<64xf32>, %x: !t) -> (tensor<64xf32> {ddp.gradient}) {
+  %zero = arith.constant dense<0.0> : tensor<64xf32>
+  %half = tensor.extract_slice %flat[0] [32] [1] : tensor<64xf32> to tensor<32xf32>
+  %w = tensor.expand_shape %half [[0, 1]] output_shape [4, 8] : tensor<32xf32> into !t
+  %g = arith.mulf %x, %w : !t
+  %r = ddp.all_reduce mean %g on @dp : !t
+  %c = tensor.collapse_shape %r [[0, 1]] : !t into tensor<32xf32>
+  %move = tensor.insert_slice %c into %zero[0] [32] [1] : tensor<32xf32> into tensor<64xf32>
+  %u = arith.subf %flat, %move : tensor<64xf32>
+  return %u : tensor<64xf32>
+}
+
 // A call gives what it makes of the argument that it uses, not of the others.
 func.func private @second(%a: !t, %b: !t) -> !t {
   return %b : !t
@@ -233,6 +247,26 @@ func.func @condition_through_calls(%g: !t, %c: i1 {ddp.replicated}, %mine: i1) -
   %other = func.call @identity(%mine) : (i1) -> i1
   %r = func.call @choose(%g, %same) : (!t, i1) -> !t
   return %r, %other : !t, i1
+}
+
+// A function that returns in two places, and hands tensors to one of them.
+func.func private @two_returns(%c: i1, %norm: tensor<f32>, %g: !t) -> tensor<f32> {
+  %n = ddp.all_reduce sum %norm on @dp : tensor<f32>
+  cf.cond_br %c, ^left(%g : !t), ^right
+^left(%unused: !t):
+  return %n : tensor<f32>
+^right:
+  %m = arith.negf %n : tensor<f32>
+  return %m : tensor<f32>
+}
+// CHECK-LABEL: func @condition_of_two_returns(
+func.func @condition_of_two_returns(%g: !t, %c: i1 {ddp.replicated}, %norm: tensor<f32>) -> (!t {ddp.gradient}) {
+  %zero = arith.constant 0.0 : f32
+  %n = func.call @two_returns(%c, %norm, %g) : (i1, tensor<f32>, !t) -> tensor<f32>
+  %v = tensor.extract %n[] : tensor<f32>
+  %positive = arith.cmpf ogt, %v, %zero : f32
+  %r = func.call @choose(%g, %positive) : (!t, i1) -> !t
+  return %r : !t
 }
 
 // Loops of blocks: the number of iterations is the same on all ranks.

@@ -34,6 +34,7 @@ PROGRAMS = {
         "condition_of_a_group",
         "condition_of_the_job",
         "overwritten",
+        "two_returns",
     },
 }
 

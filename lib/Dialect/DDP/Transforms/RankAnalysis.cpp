@@ -192,8 +192,7 @@ void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
         // Which of the returns it is may differ.
         for (Operation *deciding :
              getControlFlow(function.getFunctionBody()).deciding.lookup(&block))
-          for (Value operand : deciding->getOperands())
-            result.uniform &= facts.lookup(operand).uniform;
+          result.uniform &= getChoice(deciding);
       }
     }
     question.results = results.value_or(SmallVector<RankFact>());
@@ -207,14 +206,14 @@ void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
     facts[result] = fact;
 }
 
-LogicalResult RankAnalysis::reportCalls() const {
+LogicalResult RankAnalysis::reportUnfollowed() const {
   for (Operation *call : findings.recursive)
     call->emitOpError() << "expected collectives outside of recursion, where "
                         << "nobody knows how often they run";
-  for (Operation *call : findings.exhausted)
-    call->emitOpError() << "expected calls that can be followed, but there are "
-                        << "more than " << maxVisited
-                        << " operations on the way";
+  for (Operation *op : findings.exhausted)
+    op->emitOpError() << "expected calls and loops that can be followed, but "
+                      << "they come to more than " << maxVisited
+                      << " operations";
   return success(findings.recursive.empty() && findings.exhausted.empty());
 }
 
@@ -356,6 +355,8 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
     yielded.clear();
     for (Value value : loop.getYieldedValues())
       yielded.push_back(facts.lookup(value));
+    if (numVisited > 2 * maxVisited)
+      findings.exhausted.insert(loop);
     if (runsAtMostOnce || numVisited > 2 * maxVisited)
       break;
     bool isStable = true;
@@ -408,6 +409,8 @@ void RankAnalysis::visitWhile(scf::WhileOp loop, const RankControl &control) {
     joined.join(memory, choice);
     isStable &= joined == start;
     memory = joined;
+    if (!isStable && numVisited > 2 * maxVisited)
+      findings.exhausted.insert(loop);
     if (isStable || numVisited > 2 * maxVisited) {
       memory = leaving;
       for (auto [result, value] :

@@ -84,8 +84,8 @@ public:
     return it == reached.end() ? nullptr : &it->second;
   }
 
-  /// Errors for calls that cannot be followed and may lead to collectives.
-  LogicalResult reportCalls() const;
+  /// Errors for what could not be followed.
+  LogicalResult reportUnfollowed() const;
 
   /// What was found on the way, for the passes to judge.
   struct Findings {
@@ -97,7 +97,8 @@ public:
     llvm::MapVector<Operation *, bool> repeated;
     /// What touches memory that a collective is at work on.
     llvm::MapVector<Operation *, Operation *> conflicts;
-    /// Calls that could not be followed: recursion, or too many.
+    /// Calls of a function that is being followed already, and calls and loops
+    /// that would take too long.
     llvm::SetVector<Operation *> recursive, exhausted;
   } findings;
 
@@ -132,6 +133,7 @@ private:
   struct Inputs {
     RankMask uniform = kAllRanks;
     SmallVector<GradientCount, 4> counts;
+    /// Null unless all come from collectives of one bucket.
     StringAttr reducedAs;
   };
   void add(Inputs &inputs, Operation *op, Value value);
@@ -187,6 +189,7 @@ private:
     bool hasCycles = false;
   };
   const ControlFlow &getControlFlow(Region &region);
+  RankMask getChoice(Operation *terminator);
   llvm::DenseMap<Region *, std::unique_ptr<ControlFlow>> controlFlows;
 
   llvm::DenseMap<StringAttr, RankMask> stateMasks;

@@ -52,23 +52,21 @@ const RankAnalysis::ControlFlow &RankAnalysis::getControlFlow(Region &region) {
 }
 
 /// Within which groups all ranks take the same way.
-static RankMask getChoice(Operation *terminator,
-                          function_ref<RankFact(Value)> get) {
+RankMask RankAnalysis::getChoice(Operation *terminator) {
   if (terminator->getNumSuccessors() < 2)
     return kAllRanks;
   if (auto branch = dyn_cast<cf::CondBranchOp>(terminator))
-    return get(branch.getCondition()).uniform;
+    return facts.lookup(branch.getCondition()).uniform;
   if (auto branch = dyn_cast<cf::SwitchOp>(terminator))
-    return get(branch.getFlag()).uniform;
+    return facts.lookup(branch.getFlag()).uniform;
   RankMask mask = terminator->getNumOperands() == 0 ? 0 : kAllRanks;
   for (Value operand : terminator->getOperands())
-    mask &= get(operand).uniform;
+    mask &= facts.lookup(operand).uniform;
   return mask;
 }
 
 void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
   const ControlFlow &flow = getControlFlow(region);
-  auto getFact = [&](Value value) { return facts.lookup(value); };
   struct State {
     /// Within which groups all ranks that come to the region come here.
     RankMask reached = kAllRanks;
@@ -88,8 +86,8 @@ void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
       State &state = states[block];
       RankMask reached = kAllRanks;
       for (Operation *terminator : flow.deciding.lookup(block)) {
-        RankMask decided = states[terminator->getBlock()].reached &
-                           getChoice(terminator, getFact);
+        RankMask decided =
+            states[terminator->getBlock()].reached & getChoice(terminator);
         if (decided != kAllRanks && !state.cause)
           state.cause = terminator;
         reached &= decided;
@@ -110,7 +108,7 @@ void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
         if (from == states.end() || !from->second.isVisited)
           continue;
         Operation *terminator = (*it)->getTerminator();
-        same &= from->second.reached & getChoice(terminator, getFact);
+        same &= from->second.reached & getChoice(terminator);
         if (in)
           in->join(from->second.out, same);
         else
@@ -158,8 +156,10 @@ void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
           for (Value result : op.getResults())
             facts[result].uniform &= reached;
       state.out = memory;
-      if (numVisited > 2 * maxVisited)
+      if (changed && numVisited > 2 * maxVisited) {
+        findings.exhausted.insert(region.getParentOp());
         changed = false;
+      }
     }
   }
   std::optional<RankMemory> out;

@@ -82,10 +82,12 @@ void RankAnalysis::add(Inputs &inputs, Operation *op, Value value) {
     fact.uniform &= contents.uniform;
     fact.reducedAs = contents.reducedAs;
   }
+  if (inputs.counts.empty())
+    inputs.reducedAs = fact.reducedAs;
+  else if (inputs.reducedAs != fact.reducedAs)
+    inputs.reducedAs = nullptr;
   inputs.uniform &= fact.uniform;
   inputs.counts.push_back(fact.count);
-  if (!inputs.reducedAs)
-    inputs.reducedAs = fact.reducedAs;
 }
 
 /// What the regions of an operation take from outside of it.
@@ -332,6 +334,8 @@ bool RankAnalysis::transferTensor(Operation *op) {
     RankFact fact = combine(all, op->getResult(0).getType());
     fact.count = placeCounts(sources, facts.lookup(part).count,
                              facts.lookup(into).count);
+    // Each element has its place: nothing is broadcast.
+    fact.count.elements = getNumElements(op->getResult(0).getType());
     set(op->getResult(0), fact);
     return true;
   };
@@ -354,6 +358,7 @@ bool RankAnalysis::transferTensor(Operation *op) {
          op->getOperands().drop_front(std::min(1u, op->getNumOperands())))
       fact.count =
           placeCounts(sources, fact.count, facts.lookup(operand).count);
+    fact.count.elements = getNumElements(op->getResult(0).getType());
     // What a program packs is its own affair, what a hook joins is a bucket's.
     if (isa<ConcatOp>(op))
       fact.reducedAs = all.reducedAs;
@@ -402,12 +407,20 @@ void RankAnalysis::transferDestinationStyle(DestinationStyleOpInterface op,
   if (isa<linalg::LinalgOp>(op.getOperation()) && op->getNumRegions() == 1 &&
       op->getRegion(0).hasOneBlock())
     body = &op->getRegion(0).front();
+  // What an operation with a name does is one thing; others may do several.
+  bool isFollowed =
+      body && isa<linalg::GenericOp, linalg::MapOp, linalg::ReduceOp,
+                  linalg::SelectOp, linalg::ElementwiseOp>(op.getOperation());
   Inputs all;
   for (OpOperand &operand : op->getOpOperands()) {
     if (body && operand.getOperandNumber() < body->getNumArguments()) {
       BlockArgument argument = body->getArgument(operand.getOperandNumber());
       if (argument.use_empty())
         continue;
+      if (!isFollowed) {
+        add(all, op, operand.get());
+        continue;
+      }
       Inputs input;
       add(input, op, operand.get());
       RankFact fact = combine(input, operand.get().getType());
@@ -416,14 +429,14 @@ void RankAnalysis::transferDestinationStyle(DestinationStyleOpInterface op,
     add(all, op, operand.get());
   }
   // A short program of scalars, followed like any other.
-  if (body)
+  if (isFollowed)
     for (Operation &nested : body->without_terminator())
       visit(&nested, control);
-  else
+  else if (!body)
     addUsedAbove(all, op);
   for (auto [number, init] : llvm::enumerate(op.getDpsInitsMutable())) {
     RankFact fact;
-    if (body) {
+    if (isFollowed) {
       Inputs yielded;
       add(yielded, op, body->getTerminator()->getOperand(number));
       fact = combine(yielded, init.get().getType());

@@ -253,7 +253,7 @@ LogicalResult OrderVerifier::checkTicket(LLVM::CallOp start) {
 
 LogicalResult OrderVerifier::verify() {
   analysis.run();
-  bool ok = succeeded(analysis.reportCalls());
+  bool ok = succeeded(analysis.reportUnfollowed());
   module.walk([&](Operation *op) {
     auto check = [&](auto collective) {
       ok &= succeeded(checkReach(op, collective.getGroupAttr()));

@@ -123,7 +123,7 @@ struct VerifySyncPass
       return;
     RankAnalysis analysis(getOperation());
     analysis.run();
-    bool ok = succeeded(analysis.reportCalls());
+    bool ok = succeeded(analysis.reportUnfollowed());
     for (FunctionOpInterface function : marked) {
       analysis.runAlone(function);
       ok &= succeeded(checkResults(analysis, function));
