@@ -7,8 +7,8 @@
 #
 # It begins with test/fuzz/libfuzzer/corpus/TARGET, and pipeline with the modules of
 # the compiler's tests as well; what it finds on the way is kept in the build
-# directory, below fuzz/, for the next run. MINUTES 0 runs over the corpus once.
-# Inputs that fail are kept as fuzz/TARGET-* and make the exit status 1; pass one to
+# directory, below fuzz/, for the next run. MINUTES 0 means the corpus and ten
+# seconds, with nothing kept, as in CI. Inputs that fail are kept as fuzz/TARGET-* and make the exit status 1; pass one to
 # DIRECTORY/bin/ddphook-TARGET-fuzzer to see why.
 #
 # DIRECTORY (default: build-address) has the targets; where it does not exist, the
@@ -37,8 +37,11 @@ if [[ $target == pipeline && $minutes != 0 ]]; then
   "$root/test/fuzz/libfuzzer/compiler/seeds.py" "$fuzz/seeds"
   corpora+=("$fuzz/seeds")
 fi
-options=(-timeout=60 -max_len=16384 -rss_limit_mb=4096 "-artifact_prefix=$fuzz/$target-")
+# A time that no input takes, also on a loaded machine.
+options=(-timeout=600 -max_len=16384 -rss_limit_mb=4096 "-artifact_prefix=$fuzz/$target-")
 if ((minutes == 0)); then
-  exec "$fuzzer" "${options[@]}" -runs=0 "${corpora[@]:1}"
+  # Without instrumentation no input is new: all of the corpus is kept.
+  exec "$fuzzer" "${options[@]}" -max_total_time=10 -seed=1 -keep_seed=1 \
+    "${corpora[@]:1}"
 fi
 exec "$fuzzer" "${options[@]}" -max_total_time=$((minutes * 60)) "${corpora[@]}"

@@ -61,7 +61,9 @@ run_ctest() { # arguments of ctest
 run_lit() {
   local log=$build/lit.log status
   lit_number() { sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$log" | awk '{s+=$1} END {print s+0}'; }
-  "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v -j"$jobs" "$build/test" >"$log" 2>&1
+  # Programs without a sanitizer cannot load or link what has one.
+  "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v -j"$jobs" "$build/test" \
+    --filter-out 'Plugin/|cc-link|bfloat16-exec|linear\.test' >"$log" 2>&1
   status=$?
   count lit "$(lit_number 'Passed')" "$(lit_number 'Failed|Timed Out|Unresolved')" \
     "$(lit_number 'Skipped|Unsupported|Excluded')" $status "$log"
@@ -79,6 +81,7 @@ if [[ $form == --short ]]; then
   cmake -S runtime -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
     -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 \
     -DCMAKE_CXX_FLAGS_DEBUG="-O1 -gline-tables-only" -DDDPHOOK_CUDA=OFF \
+    -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld-22 -DCMAKE_MODULE_LINKER_FLAGS=-fuse-ld=lld-22 \
     -DDDPHOOK_SANITIZE="$kind" -DDDPHOOK_BUILD_FUZZERS=$fuzzers \
     -DDDPHOOK_ALL_INSTRUCTION_SETS=OFF >/tmp/ddphook-sanitize.$$ 2>&1 ||
     { cat /tmp/ddphook-sanitize.$$; rm -f /tmp/ddphook-sanitize.$$; die "cmake"; }

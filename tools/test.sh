@@ -8,6 +8,7 @@
 #   pytest       parity with PyTorch's hooks, errors, mutants, the digits step, random
 #                programs; then every hook on a device whose memory the host
 #                cannot read, and on the emulated CUDA device
+#   fuzz         the libFuzzer targets over their corpora, and ten seconds each
 #   consumer     projects that use the package, from the build and install trees
 #   docs         the generated reference is up to date
 #
@@ -57,7 +58,8 @@ say "finding a CUDA toolkit (if there is none: about 30 s and 1.1 GB, once)"
 cuda=$(tools/cuda-toolkit.sh) || die "the CUDA toolkit could not be made"
 
 say "configuring (preset release, CUDA in $cuda)"
-cmake --preset release -DDDPHOOK_CUDA=ON -DDDPHOOK_CUDA_ROOT="$cuda" >/tmp/ddphook-configure.$$ 2>&1 ||
+cmake --preset release -DDDPHOOK_CUDA=ON -DDDPHOOK_CUDA_ROOT="$cuda" \
+  -DDDPHOOK_BUILD_FUZZERS=ON >/tmp/ddphook-configure.$$ 2>&1 ||
   { cat /tmp/ddphook-configure.$$; rm -f /tmp/ddphook-configure.$$; die "cmake"; }
 rm -f /tmp/ddphook-configure.$$
 mkdir -p "$logs"
@@ -109,6 +111,14 @@ for device in guarded cuda_emulated; do
   count "pytest-$device" "$(number "$logs/pytest-$device.log" '[0-9]+ passed')" \
     "$(number "$logs/pytest-$device.log" '[0-9]+ (failed|error)')" \
     "$(number "$logs/pytest-$device.log" '[0-9]+ skipped')" $status
+done
+
+for target in pipeline readers store; do
+  say "fuzz: the libFuzzer target $target, its corpus and ten seconds"
+  tools/fuzz-libfuzzer.sh --build "$build" $target 0 >"$logs/fuzz-$target.log" 2>&1
+  status=$?
+  ((status == 0)) || tail -40 "$logs/fuzz-$target.log"
+  count "fuzz-$target" $((status == 0)) $((status != 0)) 0 $status
 done
 
 say "consumer: the package, from the build tree and from an install tree"

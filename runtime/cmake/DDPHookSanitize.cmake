@@ -3,7 +3,7 @@
 set(DDPHOOK_SANITIZE "" CACHE STRING
     "Build with a sanitizer: address (with undefined) or thread")
 option(DDPHOOK_BUILD_FUZZERS
-       "Build the libFuzzer targets, and everything for coverage" OFF)
+       "Build the libFuzzer targets; with a sanitizer, all for coverage, too" OFF)
 
 set(ddphook_sanitizers)
 if(DDPHOOK_SANITIZE STREQUAL "address")
@@ -20,11 +20,11 @@ elseif(DDPHOOK_SANITIZE)
   message(FATAL_ERROR
           "expected DDPHOOK_SANITIZE to be address or thread, but got ${DDPHOOK_SANITIZE}")
 endif()
-if(DDPHOOK_BUILD_FUZZERS)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    message(FATAL_ERROR "expected clang to build the libFuzzer targets, but got "
-                        "${CMAKE_CXX_COMPILER_ID}")
-  endif()
+if(DDPHOOK_BUILD_FUZZERS AND NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "expected clang to build the libFuzzer targets, but got "
+                      "${CMAKE_CXX_COMPILER_ID}")
+endif()
+if(DDPHOOK_BUILD_FUZZERS AND DDPHOOK_SANITIZE)
   list(APPEND ddphook_sanitizers -fsanitize=fuzzer-no-link)
 endif()
 if(ddphook_sanitizers)

@@ -6,15 +6,17 @@
 // A libFuzzer target. Somebody sends any bytes, over real sockets: what is tested
 // is the code that runs in a job. The first byte of the input says to whom:
 //
-//   c  to the server, as rank 1 after a valid greeting
-//   h  to the server, as a stranger
+//   c  to the server, as rank 1 that was welcomed
+//   h  to the server, as a stranger without the job's secret
 //   r  to a rank that was welcomed and asks for a key
+//   g  to a rank that wants to prove itself
 //
 // The other end closes its side of the connection after its bytes, so nothing
 // here waits for a deadline, except when something hangs.
 //
 //===----------------------------------------------------------------------===//
 #include "ddphook/runtime/compiled.h"
+#include "handshake.h"
 #include "socket.h"
 #include "store_protocol.h"
 #include "store_server.h"
@@ -23,7 +25,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <poll.h>
 #include <sys/socket.h>
 #include <thread>
@@ -32,7 +33,7 @@ using namespace ddphook;
 using namespace ddphook::wire;
 
 /// Far above what an answer takes: whoever needs it hangs.
-static constexpr double patience = 30;
+static constexpr double patience = 300;
 
 static constexpr char loopback[] = "127.0.0.1";
 
@@ -67,13 +68,16 @@ static void say(int socket, std::string_view bytes) {
   }
 }
 
-static std::string greeting(int rank, int worldSize) {
+/// The job's, which strangers do not have.
+static constexpr char secret[] = "between the ranks";
+
+static Hello introductionOf(int rank, int worldSize) {
   Hello hello;
   hello.abiVersion = DDPHOOK_ABI_VERSION;
   hello.worldSize = static_cast<uint32_t>(worldSize);
   hello.rank = static_cast<uint32_t>(rank);
   hello.runId = hashRunId("");
-  return hello.encode();
+  return hello;
 }
 
 /// The server also serves a well-behaved rank 0, who must get an answer
@@ -82,12 +86,14 @@ static void talkToServer(std::string_view bytes, bool asRank) {
   constexpr int worldSize = 2;
   StoreServer::Options serverOptions;
   serverOptions.worldSize = worldSize;
+  serverOptions.secret = secret;
   std::unique_ptr<StoreServer> server;
   promiseOk(StoreServer::start(serverOptions, &server),
             "a server can be started");
   TcpStore::Options options;
   options.port = server->port();
   options.worldSize = worldSize;
+  options.secret = secret;
   options.timeoutSeconds = patience;
   std::unique_ptr<TcpStore> rank;
   promiseOk(TcpStore::connect(options, Deadline::after(patience), &rank),
@@ -98,19 +104,38 @@ static void talkToServer(std::string_view bytes, bool asRank) {
   promiseOk(connectOnce(loopback, server->port(), Deadline::after(patience),
                         &socket),
             "anybody can connect");
-  say(socket.get(),
-      (asRank ? greeting(1, worldSize) : std::string()) + std::string(bytes));
+  if (asRank)
+    promiseOk(proveOn(socket.get(), storeCredentials(secret),
+                      introductionOf(1, worldSize).encode(),
+                      Deadline::after(patience)),
+              "who has the secret can prove it");
+  say(socket.get(), bytes);
 
   int64_t counter = 0;
   Status status = rank->add("counter", 1, &counter);
   promise(status.code() != DDPHOOK_DEADLINE_EXCEEDED,
           "the server answers rank 0", status);
-  bool isGreeting = bytes.size() >= Hello::size &&
-                    Hello::decode(bytes.substr(0, Hello::size)).has_value();
-  if (!asRank && !isGreeting)
-    promise(status.isOk() && counter == 2, "a stranger changes nothing",
-            status);
+  promise(asRank || (status.isOk() && counter == 2),
+          "a stranger changes nothing", status);
   rank->leave();
+}
+
+/// What a server does before it listens to a rank.
+static void welcome(int socket) {
+  const Deadline deadline = Deadline::after(patience);
+  AcceptingHandshake handshake;
+  promiseOk(AcceptingHandshake::begin(storeCredentials(secret), &handshake),
+            "a handshake can begin");
+  const std::string greeting = handshake.greeting();
+  sendAll(socket, greeting.data(), greeting.size(), deadline).ignore();
+  std::string claim(AcceptingHandshake::claimSize(Hello::size), '\0');
+  promiseOk(receiveAll(socket, claim.data(), claim.size(), deadline),
+            "a rank answers a greeting");
+  std::string introduction, answer;
+  promise(handshake.check(claim, &introduction, &answer),
+          "a rank proves that it has the secret");
+  answer += encodeFrame(Kind::Welcome, 0, {}, std::string(tokenSize, 't'));
+  sendAll(socket, answer.data(), answer.size(), deadline).ignore();
 }
 
 static void talkToClient(std::string_view bytes) {
@@ -122,13 +147,14 @@ static void talkToClient(std::string_view bytes) {
     promise(::poll(&entry, 1, static_cast<int>(patience * 1e3)) > 0,
             "the client connects");
     FileDescriptor socket(::accept(listening.get(), nullptr, nullptr));
-    say(socket.get(),
-        encodeFrame(Kind::Welcome, 0, {}, {}) + std::string(bytes));
+    welcome(socket.get());
+    say(socket.get(), bytes);
   });
   TcpStore::Options options;
   options.port = port;
   options.rank = 1;
   options.worldSize = 2;
+  options.secret = secret;
   std::unique_ptr<TcpStore> rank;
   promiseOk(TcpStore::connect(options, Deadline::after(patience), &rank),
             "a rank that is welcomed has joined");
@@ -140,13 +166,39 @@ static void talkToClient(std::string_view bytes) {
   server.join();
 }
 
+/// Nobody without the secret can say what passes for its proof.
+static void greetClient(std::string_view bytes) {
+  int ends[2];
+  promise(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0,
+          "sockets can be made");
+  FileDescriptor rank(ends[0]), stranger(ends[1]);
+  const Deadline deadline = Deadline::after(patience);
+  sendAll(stranger.get(), bytes.data(), bytes.size(), deadline).ignore();
+  ::shutdown(stranger.get(), SHUT_WR);
+  Status status = proveOn(rank.get(), storeCredentials(secret),
+                          introductionOf(1, 2).encode(), deadline);
+  promise(!status.isOk() && !deadline.expired(),
+          "a stranger is not taken for rank 0", status);
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  if (size == 0 || !std::strchr("chr", data[0]) || data[0] == 0)
+  if (size == 0)
     return -1;
   std::string_view bytes(reinterpret_cast<const char *>(data) + 1, size - 1);
-  if (data[0] == 'r')
+  switch (data[0]) {
+  case 'c':
+    talkToServer(bytes, /*asRank=*/true);
+    return 0;
+  case 'h':
+    talkToServer(bytes, /*asRank=*/false);
+    return 0;
+  case 'r':
     talkToClient(bytes);
-  else
-    talkToServer(bytes, /*asRank=*/data[0] == 'c');
-  return 0;
+    return 0;
+  case 'g':
+    greetClient(bytes);
+    return 0;
+  default:
+    return -1;
+  }
 }
