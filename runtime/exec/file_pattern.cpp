@@ -5,9 +5,9 @@
 //
 // A run may have more files than can be listed, so names are compared with
 // their digits unknown: for every choice of the numbers' lengths, the two names
-// are laid side by side, and what stands at one place must be equal. Digits that
-// nothing determines are as small as they can be, which makes all numbers the
-// smallest that collide; the files collide if those occur in the run.
+// are laid side by side, and what stands at one place must be equal. Digits
+// that nothing determines are as small as they can be, which makes all numbers
+// the smallest that collide; the files collide if those occur in the run.
 //
 //===----------------------------------------------------------------------===//
 #include "file_pattern.h"
@@ -23,7 +23,8 @@ static constexpr char rankWord[] = "{rank}";
 static constexpr char stepWord[] = "{step}";
 static constexpr size_t wordLength = sizeof(rankWord) - 1;
 
-/// Calls `onRank`, `onStep` or `onText`, with a character, for all of `pattern`.
+/// Calls `onRank`, `onStep` or `onText`, with a character, for all of
+/// `pattern`.
 template <typename OnRank, typename OnStep, typename OnText>
 static void scan(const std::string &pattern, OnRank onRank, OnStep onStep,
                  OnText onText) {
@@ -119,7 +120,8 @@ public:
     for (size_t number = 0; number < numberCount; ++number) {
       numbers[number] = 0;
       for (int i = 0; i < lengths[number]; ++i) {
-        const char digit = known[find(static_cast<int>(number) * maxDigits + i)];
+        const char digit =
+            known[find(static_cast<int>(number) * maxDigits + i)];
         numbers[number] = numbers[number] * 10 +
                           static_cast<uint64_t>(digit ? digit - '0' : 0);
       }
@@ -142,9 +144,8 @@ private:
 } // namespace
 
 /// Whether files with numbers of these lengths collide, and which.
-static std::optional<Collision> collide(const FileSet &first,
-                                        const FileSet &second,
-                                        const Lengths &lengths) {
+static std::optional<Collision>
+collide(const FileSet &first, const FileSet &second, const Lengths &lengths) {
   Digits digits(lengths);
   const std::vector<Cell> a = digits.layOut(first.pattern, 0);
   const std::vector<Cell> b = digits.layOut(second.pattern, 2);

@@ -58,8 +58,8 @@ static double replacedBytes(const FileSet &set, double needed) {
   for (int64_t step = 0; step < set.steps; ++step)
     for (int32_t rank = 0; rank < set.ranks && bytes < needed; ++rank) {
       struct stat attributes;
-      if (::stat(expandPattern(set.pattern, rank, step).c_str(),
-                 &attributes) == 0 &&
+      if (::stat(expandPattern(set.pattern, rank, step).c_str(), &attributes) ==
+              0 &&
           S_ISREG(attributes.st_mode))
         bytes += static_cast<double>(attributes.st_blocks) * 512;
     }

@@ -45,9 +45,9 @@ void Progress::update(int64_t step) {
   if (!isShown || now < next)
     return;
   next = now + (isTerminal ? terminalPause : linePause);
-  show(step < 0 ? "before the first step"
-                : "step " + std::to_string(step) + " of " +
-                      std::to_string(steps));
+  show(step < 0
+           ? "before the first step"
+           : "step " + std::to_string(step) + " of " + std::to_string(steps));
 }
 
 void Progress::finish() {

@@ -146,7 +146,7 @@ Status ddphook::parseRunOptions(const std::vector<std::string> &arguments,
                                 RunOptions &options,
                                 std::vector<std::string> &rest) {
   static const std::set<std::string> known = {
-      "device",   "entry", "free-space", "inputs",   "outputs",
+      "device",   "entry", "free-space", "inputs",    "outputs",
       "progress", "ranks", "state-in",   "state-out", "steps"};
   std::set<std::string> given;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -189,10 +189,10 @@ static Status checkOverwriting(const char *flag, const FileSet &writer,
   std::optional<Collision> found = findCollision(writer, other);
   if (!found)
     return Status::ok();
-  return invalid(std::string(flag) + " would overwrite " + otherFlag + " '" +
-                 expandPattern(other.pattern, found->second.rank,
-                               found->second.step) +
-                 "'");
+  return invalid(
+      std::string(flag) + " would overwrite " + otherFlag + " '" +
+      expandPattern(other.pattern, found->second.rank, found->second.step) +
+      "'");
 }
 
 static std::string print(const FilePlace &place) {

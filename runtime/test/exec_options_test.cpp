@@ -133,10 +133,11 @@ TEST(Patterns, MustNotOverwrite) {
   EXPECT_EQ(check("out", 1, 1), "");
   EXPECT_EQ(check("{rank}{step}", 2, 2), "");
   EXPECT_EQ(check("{rank}{step}", 11, 10), "");
-  EXPECT_EQ(check("f{rank}{step}", 11, 12),
-            "expected --outputs to give every file a name of its own, but with "
-            "'f{rank}{step}' rank 1 in step 10 and rank 11 in step 0 both write "
-            "'f110'");
+  EXPECT_EQ(
+      check("f{rank}{step}", 11, 12),
+      "expected --outputs to give every file a name of its own, but with "
+      "'f{rank}{step}' rank 1 in step 10 and rank 11 in step 0 both write "
+      "'f110'");
   EXPECT_EQ(check("{step}", 1, 2),
             "expected {rank} in --outputs with 2 ranks, but got '{step}'");
   EXPECT_EQ(check("{rank}", 3, 2),
@@ -178,10 +179,10 @@ TEST(Patterns, CollideAsTheirNamesDo) {
     EXPECT_EQ(found.has_value(), collide) << what;
     if (found) {
       ++collisions;
-      EXPECT_EQ(expandPattern(sets[0].pattern, found->first.rank,
-                              found->first.step),
-                expandPattern(sets[1].pattern, found->second.rank,
-                              found->second.step))
+      EXPECT_EQ(
+          expandPattern(sets[0].pattern, found->first.rank, found->first.step),
+          expandPattern(sets[1].pattern, found->second.rank,
+                        found->second.step))
           << what;
     }
 
@@ -208,10 +209,9 @@ TEST(FreeSpace, OutputsThatCannotFit) {
   EXPECT_EQ(status.message().find("the outputs need 4.73e+03 EB, but '"), 0u)
       << status.message();
   // Then the run says what is wrong.
-  EXPECT_TRUE(
-      checkFreeSpace({"/no/such/directory/{step}", 1, int64_t(1) << 60},
-                     signature)
-          .isOk());
+  EXPECT_TRUE(checkFreeSpace({"/no/such/directory/{step}", 1, int64_t(1) << 60},
+                             signature)
+                  .isOk());
 }
 
 TEST(Patterns, States) {

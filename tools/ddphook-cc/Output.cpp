@@ -52,8 +52,8 @@ Error linkSharedObject(StringRef object, StringRef path, StringRef linker) {
   SmallString<128> linkedPath;
   if (std::error_code code =
           sys::fs::createUniqueFile(path + ".%%%%%%.tmp", linkedPath))
-    return createStringError(code, "cannot write '" + path +
-                                       "': " + code.message());
+    return createStringError(code,
+                             "cannot write '" + path + "': " + code.message());
   FileRemover linkedRemover(linkedPath);
   // -Bsymbolic: an entry point must not be replaced by a function of the
   // program that happens to have its name.
@@ -69,8 +69,8 @@ Error linkSharedObject(StringRef object, StringRef path, StringRef linker) {
                              "' failed to link the shared object" +
                              (message.empty() ? "" : ": ") + message);
   if (std::error_code code = sys::fs::rename(linkedPath, path))
-    return createStringError(code, "cannot write '" + path +
-                                       "': " + code.message());
+    return createStringError(code,
+                             "cannot write '" + path + "': " + code.message());
   linkedRemover.releaseFile();
   return Error::success();
 }
@@ -98,8 +98,8 @@ static bool isSpecialFile(StringRef path) {
 
 Error mlir::ddp::writeText(StringRef path, StringRef text) {
   auto failure = [&](std::error_code code) {
-    return createStringError(code, "cannot write '" + path +
-                                       "': " + code.message());
+    return createStringError(code,
+                             "cannot write '" + path + "': " + code.message());
   };
   if (path == "-")
     return writeTo(outs(), text, "standard output");

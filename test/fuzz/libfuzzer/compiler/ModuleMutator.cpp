@@ -32,22 +32,55 @@ using Random = std::minstd_rand;
 Strings operationNames;
 
 /// Types, attributes and numbers at which something changes.
-const Strings words = {
-    "@dp", "#ddp.fp16", "#ddp.bf16", "#ddp.noop", "#ddp.allreduce",
-    "#ddp.powersgd<rank = 2>", "#ddp.batched_powersgd<rank = 1>",
-    "#ddp.fp16_wrapper<#ddp.powersgd>", "#ddp.bf16_wrapper<#ddp.fp16>",
-    "#ddp.post_local_sgd", "ddp.hook", "mean", "sum", "on", "into", "as",
-    "private", "public", "f16", "bf16", "f32", "f64", "i1", "i32", "index",
-    "tensor<f32>", "tensor<0xf32>", "tensor<4x8xf32>", "tensor<8xbf16>",
-    "tensor<?xf32>", "tensor<*xf32>", "tensor<2x0x3xf16>",
-    "tensor<4611686018427387904xf64>", "memref<8xf32>",
-    "memref<4x8xf32, strided<[8, 1], offset: ?>>", "!ddp.bucket<f32, [4x8, 8]>",
-    "!ddp.bucket<bf16, [8]>", "!ddp.bucket<f32, []>",
-    "!ddp.future<!ddp.bucket<f32, [8]>>", "dense<0.0>", "loc(unknown)"};
+const Strings words = {"@dp",
+                       "#ddp.fp16",
+                       "#ddp.bf16",
+                       "#ddp.noop",
+                       "#ddp.allreduce",
+                       "#ddp.powersgd<rank = 2>",
+                       "#ddp.batched_powersgd<rank = 1>",
+                       "#ddp.fp16_wrapper<#ddp.powersgd>",
+                       "#ddp.bf16_wrapper<#ddp.fp16>",
+                       "#ddp.post_local_sgd",
+                       "ddp.hook",
+                       "mean",
+                       "sum",
+                       "on",
+                       "into",
+                       "as",
+                       "private",
+                       "public",
+                       "f16",
+                       "bf16",
+                       "f32",
+                       "f64",
+                       "i1",
+                       "i32",
+                       "index",
+                       "tensor<f32>",
+                       "tensor<0xf32>",
+                       "tensor<4x8xf32>",
+                       "tensor<8xbf16>",
+                       "tensor<?xf32>",
+                       "tensor<*xf32>",
+                       "tensor<2x0x3xf16>",
+                       "tensor<4611686018427387904xf64>",
+                       "memref<8xf32>",
+                       "memref<4x8xf32, strided<[8, 1], offset: ?>>",
+                       "!ddp.bucket<f32, [4x8, 8]>",
+                       "!ddp.bucket<bf16, [8]>",
+                       "!ddp.bucket<f32, []>",
+                       "!ddp.future<!ddp.bucket<f32, [8]>>",
+                       "dense<0.0>",
+                       "loc(unknown)"};
 
-const Strings numbers = {"0",   "1",   "2",     "3",          "8",
-                         "32",  "-1",  "255",   "65536",      "2147483648",
-                         "0.0", "1.5", "0x7F800000", "9223372036854775807"};
+const Strings numbers = {"0",          "1",
+                         "2",          "3",
+                         "8",          "32",
+                         "-1",         "255",
+                         "65536",      "2147483648",
+                         "0.0",        "1.5",
+                         "0x7F800000", "9223372036854775807"};
 
 const Strings options = {
     "hook=allreduce", "hook=fp16", "hook=bf16", "hook=noop", "hook=powersgd",
@@ -205,8 +238,8 @@ void mutateLines(Strings &lines, Random &random) {
   if (kind != 0) // 0: copied
     lines.erase(lines.begin() + line, lines.begin() + end);
   if (kind != 1) // 1: removed; 2: moved
-    lines.insert(lines.begin() + below(random, lines.size() + 1),
-                 block.begin(), block.end());
+    lines.insert(lines.begin() + below(random, lines.size() + 1), block.begin(),
+                 block.end());
   if (lines.empty())
     lines.emplace_back();
 }

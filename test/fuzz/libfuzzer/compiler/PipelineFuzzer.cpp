@@ -153,8 +153,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (failed(pass->addToPipeline(pm, /*options=*/"", ignore)))
       return 0;
   bool isWholePipeline = request.passes.empty();
-  if (isWholePipeline &&
-      failed(buildDDPPipeline(pm, request.options, ignore)))
+  if (isWholePipeline && failed(buildDDPPipeline(pm, request.options, ignore)))
     return 0;
   if (failed(pm.run(*module)))
     return 0;

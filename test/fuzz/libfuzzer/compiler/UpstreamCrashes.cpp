@@ -26,9 +26,8 @@ static bool hasBrokenList(StringRef text, StringRef operation, StringRef list) {
   llvm::Regex wholeList((llvm::Twine(list) + " = \\[[-0-9, ]*\\]").str());
   SmallVector<StringRef> parts;
   text.split(parts, operation);
-  return llvm::any_of(llvm::drop_begin(parts), [&](StringRef part) {
-    return !wholeList.match(part);
-  });
+  return llvm::any_of(llvm::drop_begin(parts),
+                      [&](StringRef part) { return !wholeList.match(part); });
 }
 
 bool mlir::ddp::crashesUpstream(StringRef text) {

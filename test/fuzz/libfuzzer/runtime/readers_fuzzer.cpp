@@ -10,8 +10,8 @@
 //   m  parseManifest()                   x  an exchange's answer
 //   w  a message's beginning             e  a failure that travels as a value
 //
-// What a reader accepts must keep what its header promises. Conversations of the
-// store are in store_fuzzer.cpp.
+// What a reader accepts must keep what its header promises. Conversations of
+// the store are in store_fuzzer.cpp.
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint_files.h"

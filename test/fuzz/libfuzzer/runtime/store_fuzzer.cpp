@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A libFuzzer target. Somebody sends any bytes, over real sockets: what is tested
-// is the code that runs in a job. The first byte of the input says to whom:
+// A libFuzzer target. Somebody sends any bytes, over real sockets: what is
+// tested is the code that runs in a job. The first byte of the input says to
+// whom:
 //
 //   c  to the server, as rank 1 that was welcomed
 //   h  to the server, as a stranger without the job's secret
@@ -101,9 +102,9 @@ static void talkToServer(std::string_view bytes, bool asRank) {
   promiseOk(rank->set("counter", "1"), "rank 0 can set a key");
 
   FileDescriptor socket;
-  promiseOk(connectOnce(loopback, server->port(), Deadline::after(patience),
-                        &socket),
-            "anybody can connect");
+  promiseOk(
+      connectOnce(loopback, server->port(), Deadline::after(patience), &socket),
+      "anybody can connect");
   if (asRank)
     promiseOk(proveOn(socket.get(), storeCredentials(secret),
                       introductionOf(1, worldSize).encode(),
