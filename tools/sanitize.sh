@@ -5,7 +5,7 @@
 #             compiler's tools under lit, the runtime under ctest, and the fuzzers
 #             over their corpora
 #   thread    ThreadSanitizer: the runtime under ctest
-#   --short   what CI runs: the runtime's core, its host backend and its readers,
+#   --short   in minutes: the runtime's core, its host backend and its readers,
 #             built alone, with nothing but their tests
 #
 # The presets "address" and "thread" build into build-address and build-thread, the
