@@ -42,9 +42,9 @@ KNOWN = {
 @pytest.fixture(scope="module")
 def outcomes():
     """All seeds at once, on all processors."""
+    tally = fuzz.Tally()
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
         found = dict(pool.map(fuzz.run_seed, SEEDS))
-    tally = fuzz.Tally()
     for outcome in found.values():
         tally.add(outcome)
     print(f"\nseeds {FIRST} to {LAST - 1}\n{tally.summary()}")
