@@ -163,10 +163,10 @@ def _find_frames(program, directory):
     arguments += ["-o", "/dev/null"]
     try:
         found = subprocess.run(
-            arguments, capture_output=True, text=True, errors="replace", timeout=30
+            arguments, capture_output=True, text=True, errors="replace", timeout=90
         )
     except subprocess.TimeoutExpired:
-        return ["unknown: no stack after 30 s"]
+        return ["unknown: no stack after 90 s"]
     frames = re.findall(r"^ ?#\d+ 0x\w+ ((?:mlir|llvm)::[\w:]+)", found.stderr, re.M)
     plumbing = ("llvm::sys", "mlir::detail", "mlir::PassManager")
     return [frame for frame in frames if not frame.startswith(plumbing)][:3]

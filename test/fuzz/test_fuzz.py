@@ -28,17 +28,23 @@ FIRST, LAST = map(int, os.environ.get("DDPHOOK_FUZZ_SEEDS", "0:300").split(":"))
 SEEDS = range(FIRST, LAST)
 # Of valid modules, in percent. What holds today; the aim is 1.
 REFUSED_LIMIT = 20.0
-# What is known to fail, and with what. Here the outcome is only printed.
+# What is known to fail, and how. A seed that does not fail any more passes.
 KNOWN = {
+    # A bucket is reused while a value in its memory is alive.
+    31: "wrong",
+    # linalg.map loses the old value of an output that has to be copied.
+    **dict.fromkeys((182, 206), "wrong"),
+    # A private function returns one buffer twice.
+    **dict.fromkeys((67, 89, 98, 131, 158, 180, 268, 277, 294), "crashed"),
 }
 
 
 @pytest.fixture(scope="module")
 def outcomes():
     """All seeds at once, on all processors."""
+    tally = fuzz.Tally()
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
         found = dict(pool.map(fuzz.run_seed, SEEDS))
-    tally = fuzz.Tally()
     for outcome in found.values():
         tally.add(outcome)
     print(f"\nseeds {FIRST} to {LAST - 1}\n{tally.summary()}")
