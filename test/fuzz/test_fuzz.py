@@ -26,18 +26,8 @@ from program import count_operations
 
 FIRST, LAST = map(int, os.environ.get("DDPHOOK_FUZZ_SEEDS", "0:300").split(":"))
 SEEDS = range(FIRST, LAST)
-# Of valid modules, in percent. What holds today; the aim is 1.
-REFUSED_LIMIT = 20.0
-# What is known to fail, and how. A seed that does not fail any more passes.
-KNOWN = {
-    # A bucket is reused while a value in its memory is alive.
-    31: "wrong",
-    # linalg.map loses the old value of an output that has to be copied.
-    **dict.fromkeys((182, 206), "wrong"),
-    # A private function returns one buffer twice.
-    **dict.fromkeys((67, 89, 98, 131, 158, 180, 268, 277, 294), "crashed"),
-}
-
+# Of valid modules, in percent.
+REFUSED_LIMIT = 1.0
 
 @pytest.fixture(scope="module")
 def outcomes():
@@ -54,8 +44,6 @@ def outcomes():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_seed(outcomes, seed):
     outcome = outcomes[seed]
-    if seed in KNOWN and outcome.kind == KNOWN[seed]:
-        pytest.xfail(f"{outcome.kind}: {outcome.message}")
     if outcome.kind not in ("ok", "refused"):
         pytest.fail(
             f"{run.describe(generate.generate(seed))}\n{outcome.kind}: "
