@@ -288,7 +288,7 @@ def test_wrong_checkpoints(job, tmp_path):
     expect_error(
         rf"rank \d: {load}PLAN_MISMATCH: the checkpoint of '.*s.manifest.json' "
         "belongs to another plan, and does not fit this one: it has no state "
-        r"'test\.iter' of gradient 'b1\.w' \(and 5 more\)",
+        r"'test\.iter' of gradient 'b1\.w' \(and 6 more\)",
         *job(2, 1, given),
         module=OTHER,
     )
