@@ -72,7 +72,7 @@ func.func @my.exp() {
 // CHECK:       llvm.mlir.global internal constant @ddphook.entries()
 // CHECK:       llvm.mlir.global external constant @model_module()
 // CHECK:         llvm.mlir.constant(72 : i32)
-// CHECK:         llvm.mlir.constant(3 : i32)
+// CHECK:         llvm.mlir.constant(4 : i32)
 // CHECK-NOT:   ddphook_compiled_module
 // SHARED:      llvm.mlir.alias external @ddphook_compiled_module
 // SHARED:        llvm.mlir.addressof @model_module
