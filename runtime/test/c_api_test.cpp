@@ -143,12 +143,13 @@ TEST_F(CApi, MalformedModules) {
     return text;
   };
   using Module = TestModule;
+  const std::string version = std::to_string(DDPHOOK_ABI_VERSION);
   EXPECT_EQ(load([](Module &m) { m.compiled.abi_version = 9; }),
-            "UNSUPPORTED: expected a module compiled for ABI version 3, but "
-            "got version 9 of 72 bytes");
+            "UNSUPPORTED: expected a module compiled for ABI version " +
+                version + ", but got version 9 of 72 bytes");
   EXPECT_EQ(load([](Module &m) { m.compiled.struct_size = 8; }),
-            "UNSUPPORTED: expected a module compiled for ABI version 3, but "
-            "got version 3 of 8 bytes");
+            "UNSUPPORTED: expected a module compiled for ABI version " +
+                version + ", but got version " + version + " of 8 bytes");
   EXPECT_EQ(load([](Module &m) { m.compiled.plan = nullptr; }),
             "DATA_LOSS: the module lacks its plan, its handle or its entry "
             "points");
@@ -176,8 +177,8 @@ TEST_F(CApi, MalformedModules) {
   EXPECT_EQ(load([](Module &m) {
               m.setPlan(replaced(R"("abi":4)", R"("abi":1)", m.plan));
             }),
-            "UNSUPPORTED: expected a plan for ABI version 3, but got one for "
-            "1");
+            "UNSUPPORTED: expected a plan for ABI version " + version +
+                ", but got one for 1");
   EXPECT_EQ(load([](Module &m) {
               m.setPlan(replaced(R"("arena":{"bytes":0)",
                                  R"("arena":{"bytes":140737488355328)",
