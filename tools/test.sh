@@ -8,7 +8,7 @@
 #   pytest       parity with PyTorch's hooks, errors, mutants, the digits step, random
 #                programs; then every hook on a device whose memory the host
 #                cannot read, and on the emulated CUDA device
-#   fuzz         the libFuzzer targets over their corpora, and ten seconds each
+#   fuzz         the libFuzzer targets over their corpora
 #   consumer     projects that use the package, from the build and install trees
 #   docs         the generated reference is up to date
 #
@@ -114,7 +114,7 @@ for device in guarded cuda_emulated; do
 done
 
 for target in pipeline readers store; do
-  say "fuzz: the libFuzzer target $target, its corpus and ten seconds"
+  say "fuzz: the libFuzzer target $target"
   tools/fuzz-libfuzzer.sh --build "$build" $target 0 >"$logs/fuzz-$target.log" 2>&1
   status=$?
   ((status == 0)) || tail -40 "$logs/fuzz-$target.log"
