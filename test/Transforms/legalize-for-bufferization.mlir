@@ -75,3 +75,37 @@ func.func @slices(%a: tensor<2x3x4xf32>, %i: index) -> tensor<2x3x4xf32> {
   %y = tensor.insert_slice %x into %a[1, 1, 1] [1, 1, 2] [3, 1, 2] : tensor<1x2xf32> into tensor<2x3x4xf32>
   return %y : tensor<2x3x4xf32>
 }
+
+// No iterations: the destination as it was. A part of it written: the rest stays.
+// CHECK-LABEL: func.func @unwritten(
+// CHECK-SAME:    %{{.+}}: tensor<0xf32>, %[[A:[a-z0-9]+]]: tensor<f32>, %[[B:[a-z0-9]+]]: tensor<4x2xf32>
+// CHECK-NOT:     reduction
+// CHECK:         %[[C:.+]] = bufferization.alloc_tensor() copy(%[[B]])
+// CHECK:         %[[D:.+]] = linalg.generic {{.+}} outs(%[[C]] : tensor<4x2xf32>)
+// CHECK:         return %[[A]], %[[D]]
+func.func @unwritten(%x: tensor<0xf32>, %a: tensor<f32>, %b: tensor<4x2xf32>,
+                     %y: tensor<4xf32>) -> (tensor<f32>, tensor<4x2xf32>) {
+  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> ()>],
+                       iterator_types = ["reduction"]}
+      ins(%x : tensor<0xf32>) outs(%a : tensor<f32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<f32>
+  %s = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i, 0)>],
+                       iterator_types = ["parallel"]}
+      ins(%y : tensor<4xf32>) outs(%b : tensor<4x2xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<4x2xf32>
+  return %r, %s : tensor<f32>, tensor<4x2xf32>
+}
+
+// CHECK-LABEL: func.func @selects(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4xf32>, %[[B:[a-z0-9]+]]: tensor<4xf32>, %[[C:[a-z0-9]+]]: i1
+// CHECK:         scf.if %[[C]]
+// CHECK:           scf.yield %[[A]]
+// CHECK:           scf.yield %[[B]]
+func.func @selects(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
+  %r = arith.select %c, %a, %b : tensor<4xf32>
+  return %r : tensor<4xf32>
+}

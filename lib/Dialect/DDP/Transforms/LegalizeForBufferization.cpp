@@ -38,6 +38,25 @@ static void generalize(linalg::MapOp map, RewriterBase &rewriter) {
   (void)linalg::generalizeNamedOp(rewriter, map);
 }
 
+/// Has the destinations keep what the operation does not write. One without
+/// iterations, a sum over no elements, say, gives them as they were, and one
+/// may write to a part of them only; One-Shot Bufferize takes a destination
+/// that the body does not read for one that is written as a whole.
+static void keepUnwritten(linalg::LinalgOp op, RewriterBase &rewriter) {
+  if (llvm::is_contained(op.getStaticLoopRanges(), 0)) {
+    SmallVector<Value> inits(op.getDpsInits());
+    rewriter.replaceOp(op, inits);
+    return;
+  }
+  rewriter.setInsertionPoint(op);
+  for (OpOperand &init : op.getDpsInitsMutable())
+    if (!op.getMatchingIndexingMap(&init).isProjectedPermutation() &&
+        !op.payloadUsesValueFromOperand(&init))
+      init.set(bufferization::AllocTensorOp::create(
+          rewriter, op.getLoc(), cast<RankedTensorType>(init.get().getType()),
+          ValueRange(), /*copy=*/init.get()));
+}
+
 /// Moves the block of a region of the switch into a branch.
 static void moveBody(Region &from, Region &to) {
   if (!to.empty())
@@ -122,6 +141,8 @@ struct LegalizeForBufferizationPass
         return;
       if (auto map = dyn_cast<linalg::MapOp>(op); map && readsDestination(map))
         generalize(map, rewriter);
+      else if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
+        keepUnwritten(linalgOp, rewriter);
       else if (auto choice = dyn_cast<scf::IndexSwitchOp>(op))
         expand(choice, rewriter);
       else if (auto choice = dyn_cast<arith::SelectOp>(op);

@@ -680,8 +680,9 @@ def DDPLegalizeForBufferizationPass
                     "::mlir::FunctionOpInterface"> {
   let summary = "avoid what One-Shot Bufferize gets wrong";
   let description = [{
-    Three things go wrong in MLIR 22 without a word, two of them in the models by
-    which One-Shot Bufferize knows operations, and are written differently here:
+    Some things go wrong in MLIR 22 without a word, or are refused for no good
+    reason, most of them by the models by which One-Shot Bufferize knows
+    operations. They are written differently here:
 
     - a `linalg.map` whose body reads its destination becomes a
       `linalg.generic`: the model takes the destination for one that is only
@@ -690,6 +691,11 @@ def DDPLegalizeForBufferizationPass
     - an `scf.index_switch` with tensors as results becomes a chain of `scf.if`:
       the model takes its results for memory of their own, and lets them be
       overwritten where the tensors that the cases yield are still needed;
+    - a linalg operation without iterations is replaced by its destinations, and
+      one that writes only a part of them gets copies to write to: the model takes
+      what a body does not read for something that is written as a whole;
+    - an `arith.select` of tensors becomes an `scf.if`: the model wants both
+      operands and the result in one place;
     - a slice gets stride 1 in dimensions of size 1: another one makes it
       ambiguous which of them a slice of lower rank drops, and lowering it fails.
 
@@ -715,6 +721,7 @@ def DDPLegalizeForBufferizationPass
     ```
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::bufferization::BufferizationDialect",
                            "::mlir::linalg::LinalgDialect",
                            "::mlir::scf::SCFDialect"];
 }
