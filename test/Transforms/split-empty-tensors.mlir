@@ -66,3 +66,12 @@ func.func @filled_and_read(%a: !t) -> (!t, !t) {
   %0 = linalg.add ins(%a, %f : !t, !t) outs(%f : !t) -> !t
   return %0, %f : !t, !t
 }
+
+// One that nobody uses.
+// CHECK-LABEL: func.func @unused(
+// CHECK-NEXT:    tensor.empty
+// CHECK-NEXT:    return
+func.func @unused() {
+  %e = tensor.empty() : tensor<4xf32>
+  return
+}

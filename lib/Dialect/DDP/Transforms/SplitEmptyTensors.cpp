@@ -27,6 +27,8 @@ static void splitEmpty(tensor::EmptyOp empty) {
   SmallVector<OpOperand *> uses;
   for (OpOperand &use : empty->getUses())
     uses.push_back(&use);
+  if (uses.empty())
+    return;
   for (OpOperand *use : llvm::drop_begin(uses)) {
     OpBuilder builder(use->getOwner());
     use->set(builder.clone(*empty)->getResult(0));
