@@ -265,3 +265,20 @@ func.func @one_or_the_other(%a: !t, %b: !t, %n: index) -> (!t, !t) {
   }
   return %x#0, %x#1 : !t, !t
 }
+
+// A loop of blocks computes in the place of a tensor from outside of it.
+func.func @branches_write_outside(%a: !t, %b: !t, %n: index {ddp.replicated}) -> (!t, !t) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %r = ddp.all_reduce mean %a on @dp : !t
+  cf.br ^head(%c0, %b : index, !t)
+^head(%i: index, %y: !t):
+  %more = arith.cmpi slt, %i, %n : index
+  cf.cond_br %more, ^body, ^exit
+^body:
+  %s = linalg.add ins(%y, %r : !t, !t) outs(%r : !t) -> !t
+  %next = arith.addi %i, %c1 : index
+  cf.br ^head(%next, %s : index, !t)
+^exit:
+  return %y, %b : !t, !t
+}

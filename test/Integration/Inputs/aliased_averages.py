@@ -127,6 +127,13 @@ def one_or_the_other(dp, a, b, n):
     return y, z
 
 
+def branches_write_outside(dp, a, b, n):
+    r, y = dp.mean(a), b
+    for _ in range(n):
+        y = y + r
+    return y, b
+
+
 ENTRIES = {
     computed_in_place: [A, B],
     computed_in_place_later: [A, B],
@@ -146,6 +153,7 @@ ENTRIES = {
     only_default: [A, B, "index"],
     strided_element: [A, B, "index"],
     one_or_the_other: [A, B, "index"],
+    branches_write_outside: [A, B, "index"],
 }
 
 

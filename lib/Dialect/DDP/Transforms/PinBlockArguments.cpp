@@ -135,6 +135,38 @@ static void writeArguments(Operation *branch, const PinnedArguments &pinned) {
   }
 }
 
+/// Whether control may come back to the block.
+static bool isInCycle(Block &block) {
+  llvm::SetVector<Block *> reached;
+  reached.insert_range(block.getSuccessors());
+  for (unsigned i = 0; i < reached.size(); ++i)
+    reached.insert_range(reached[i]->getSuccessors());
+  return reached.contains(&block);
+}
+
+/// Lets what a block in a cycle may write to be a copy, where it comes from
+/// another block and is needed again when the block runs once more. One-Shot
+/// Bufferize does not know loops of blocks.
+static void saveFromOutside(Block &block) {
+  block.walk([&](Operation *op) {
+    // Branches of cf copy what they hand on.
+    if (isa<BranchOpInterface>(op))
+      return;
+    for (OpOperand &use : op->getOpOperands()) {
+      auto type = dyn_cast<RankedTensorType>(use.get().getType());
+      Block *home = use.get().getParentBlock();
+      bool isInside =
+          home == &block || block.findAncestorOpInBlock(*home->getParentOp());
+      if (!type || !type.hasStaticShape() || isInside || isOnlyRead(use) ||
+          use.get().getDefiningOp<tensor::EmptyOp>())
+        continue;
+      OpBuilder builder(op);
+      use.set(bufferization::AllocTensorOp::create(
+          builder, op->getLoc(), type, ValueRange(), /*copy=*/use.get()));
+    }
+  });
+}
+
 static bool hasTensors(Block &block) {
   return llvm::any_of(block.getArgumentTypes(), llvm::IsaPred<TensorType>);
 }
@@ -179,9 +211,13 @@ struct PinBlockArgumentsPass
         if (!region.empty() && !region.hasOneBlock())
           regions.push_back(&region);
     });
-    for (Region *region : regions)
+    for (Region *region : regions) {
+      for (Block &block : *region)
+        if (isInCycle(block))
+          saveFromOutside(block);
       if (failed(pin(*region)))
         return signalPassFailure();
+    }
   }
 };
 } // namespace

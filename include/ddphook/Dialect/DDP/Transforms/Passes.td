@@ -809,6 +809,9 @@ def DDPPinBlockArgumentsPass
     step have fixed places, so what a block computes lies where it lay when the
     block ran before: the tensor that is handed on must have left by then.
 
+    In a cycle of blocks an operation that may write to a tensor from another
+    block gets a copy of it: the next time around needs the tensor as it was.
+
     Pre-condition: `ddp-assign-destinations`. Post-condition: no block but the
     first of a region has arguments that are tensors.
 
