@@ -157,7 +157,7 @@ static void saveFromOutside(Block &block) {
       Block *home = use.get().getParentBlock();
       bool isInside =
           home == &block || block.findAncestorOpInBlock(*home->getParentOp());
-      if (!type || !type.hasStaticShape() || isInside || isOnlyRead(use) ||
+      if (!type || isInside || isOnlyRead(use) ||
           use.get().getDefiningOp<tensor::EmptyOp>())
         continue;
       OpBuilder builder(op);
