@@ -82,16 +82,18 @@ class Buckets:
         return found
 
     def _visit(self, block, func):
-        self.by_block[block] = self._fill(block, func)
-        self._place_averages(block)
+        self.by_block[block] = []
+        for ops in _printed_blocks(block):
+            self.by_block[block] += self._fill(ops, func)
+            self._place_averages(ops)
         for op in block.ops:
             for region in op.regions:
                 self._visit(region, func)
 
-    def _fill(self, block, func):
+    def _fill(self, ops, func):
         options = self.program.options
-        position = {r: i for i, op in enumerate(block.ops) for r in op.results}
-        ops = [op for op in block.ops if op.kind == "all_reduce"]
+        position = {r: i for i, op in enumerate(ops) for r in op.results}
+        ops = [op for op in ops if op.kind == "all_reduce"]
         order = options.get("order", "ready")
         if order == "reverse":
             ops.reverse()
@@ -130,9 +132,9 @@ class Buckets:
             self.places[op] = Place(hook, offset, count)
             offset += size_of(op.result.type)
 
-    def _place_averages(self, block):
+    def _place_averages(self, ops):
         kinds = {}
-        for op in block.ops:
+        for op in ops:
             if op.kind == "average":
                 attrs = op.attrs
                 kind = (
@@ -144,6 +146,17 @@ class Buckets:
                 kinds.setdefault(kind, []).append(op)
         for members in kinds.values():
             self._assign(members, DEFAULT_HOOK)
+
+
+def _printed_blocks(block):
+    """The operations of each block that MLIR sees: what follows control flow that
+    is written as branches between blocks is in another one."""
+    printed = [[]]
+    for op in block.ops:
+        printed[-1].append(op)
+        if op.attrs.get("cf"):
+            printed.append([])
+    return printed
 
 
 def has_chains(program):

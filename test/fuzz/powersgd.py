@@ -114,7 +114,7 @@ class LowRank:
                 made = powersgd_model.Model(self.config, len(ranks), [shapes], dtype)
                 made.math = _NoisyArithmetic(made.math.dtype, self.random)
                 made.generator = generator
-                if self.config.warm_start:
+                if self.config.warm_start and made.layouts[0].is_compressed:
                     drawn = powersgd_random.draw(
                         generator, made.layouts[0].draws, made.math.dtype
                     )

@@ -86,6 +86,8 @@ class Layout:
         self.sizes = [math.prod(shape) for shape in shapes]
         self.count = sum(self.sizes)
         self.total = self.count
+        # A square of nothing: there is nothing to compress, nor to draw.
+        self.is_compressed = self.count > 0 or not config.batched
         self.pieces, groups, offset = [], {}, 0
         self.compressed = 0
         if config.batched:
@@ -249,7 +251,8 @@ class Model:
         self.q = {b: load(q).copy() for b, q in first.q.items()}
 
     def _bucket(self, number, tensors, mean):
-        if self.iter < self.config.start_powerSGD_iter:
+        is_compressed = self.layouts[number].is_compressed
+        if self.iter < self.config.start_powerSGD_iter or not is_compressed:
             hook = ("allreduce",)
             if self.config.wrapper:
                 hook = ("wrap", WIRE[self.config.wrapper], hook)

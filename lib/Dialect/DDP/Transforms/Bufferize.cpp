@@ -78,8 +78,12 @@ static unsigned separateMemory(FunctionOpInterface function) {
           numCopies += copyOperand(move.getSourceMutable());
     } else if (isa<scf::IfOp, scf::ExecuteRegionOp>(op->getParentOp())) {
       for (OpOperand &operand : op->getOpOperands()) {
-        if (auto move = getMove(operand))
+        if (auto move = getMove(operand)) {
           operand.set(move.getSource());
+          // Would write over what the copies of other operands still read.
+          if (move->use_empty())
+            move->erase();
+        }
         numCopies += copyOperand(operand);
       }
     }
