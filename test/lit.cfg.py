@@ -30,6 +30,10 @@ config.test_exec_root = os.path.join(config.ddphook_build_dir, "test")
 # lit passes on a fixed list of environment variables only. Whatever describes a
 # job that the caller happens to run in stays outside.
 llvm_config.with_environment("LC_ALL", "C")
+# What the scripts of several tests share.
+llvm_config.with_environment(
+    "PYTHONPATH", os.path.join(config.test_source_root, "Inputs")
+)
 
 config.substitutions.append(("%plugin", config.ddphook_plugin))
 config.substitutions.append(("%python", config.python_executable))

@@ -11,12 +11,13 @@ a test that no pass lets two values share memory that they may not share.
 """
 
 import functools
-import json
 import os
 import random
 import struct
 import subprocess
 import sys
+
+import plain_safetensors
 
 SEED = 4711
 A, B, V = (3, 5), (3, 5), (7,)
@@ -302,34 +303,6 @@ ENTRIES = {
 }
 
 
-def write_safetensors(path, tensors):
-    header, data = {}, b""
-    for name, (dtype, shape, content) in tensors.items():
-        end = len(data) + len(content)
-        header[name] = {
-            "dtype": dtype,
-            "shape": list(shape),
-            "data_offsets": [len(data), end],
-        }
-        data += content
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
-
-
-def read_results(path):
-    with open(path, "rb") as file:
-        content = file.read()
-    (size,) = struct.unpack("<Q", content[:8])
-    header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
-    results = {}
-    for name, entry in header.items():
-        if name != "__metadata__":
-            begin, end = entry["data_offsets"]
-            results[name] = data[begin:end]
-    return results
-
-
 def make_arguments(shapes, world, generator):
     """Values for the model, and the same as contents of files."""
     arguments, files = [], [{} for _ in range(world)]
@@ -360,7 +333,7 @@ def check(tool, module, directory, name, compute, shapes, world, steps, generato
     for step in range(steps):
         arguments, files = make_arguments(shapes, world, generator)
         for rank, tensors in enumerate(files):
-            write_safetensors(f"{prefix}.in.{rank}.{step}", tensors)
+            plain_safetensors.write(f"{prefix}.in.{rank}.{step}", tensors)
         expected.append(compute(*arguments))
     command = [tool, module, f"--entry={name}", f"--ranks={world}"]
     command += [f"--steps={steps}", f"--inputs={prefix}.in.{{rank}}.{{step}}"]
@@ -369,13 +342,13 @@ def check(tool, module, directory, name, compute, shapes, world, steps, generato
     differences = []
     for step, results in enumerate(expected):
         for rank in range(world):
-            found = read_results(f"{prefix}.out.{rank}.{step}")
+            found = plain_safetensors.read(f"{prefix}.out.{rank}.{step}")
             where = f"{name}, {world} ranks, rank {rank}, step {step}"
             if len(found) != len(results):
                 differences.append(f"{where}: {len(found)} results")
             for index, value in enumerate(results):
                 want = value.lists[rank]
-                got = found.get(f"result{index}", b"")
+                _, _, got = found.get(f"result{index}", ("", (), b""))
                 if got != struct.pack(f"<{len(want)}f", *want):
                     got = list(struct.unpack(f"<{len(got) // 4}f", got))
                     differences.append(

@@ -6,11 +6,11 @@ of the states that it leaves.
 usage: overlap.py DDPHOOK-CC DDPHOOK-EXEC STEP.mlir DIRECTORY
 """
 
-import json
 import pathlib
-import struct
 import subprocess
 import sys
+
+import plain_safetensors
 
 SEED, STEPS = 2718, 5
 POWERSGD = "hook=powersgd start-powersgd-iter=2 "
@@ -33,19 +33,6 @@ CASES = [
 ]
 
 
-def read_tensors(path):
-    data = path.read_bytes()
-    (size,) = struct.unpack_from("<Q", data)
-    header = json.loads(data[8 : 8 + size])
-    # The checkpoint's own description names the plan, which differs.
-    header.pop("__metadata__", None)
-    tensors = {}
-    for name, entry in header.items():
-        begin, end = entry["data_offsets"]
-        tensors[name] = data[8 + size + begin : 8 + size + end]
-    return tensors
-
-
 def run(execute, module, folder, world):
     folder.mkdir()
     words = [execute, module, "--entry=step", f"--ranks={world}"]
@@ -55,7 +42,7 @@ def run(execute, module, folder, world):
     subprocess.run(words, check=True, timeout=120)
     names = [f"out.{r}.{s}" for r in range(world) for s in range(STEPS)]
     names += [f"state.{r}" for r in range(world)]
-    return {name: read_tensors(folder / name) for name in names}
+    return {name: plain_safetensors.read(folder / name) for name in names}
 
 
 def main():

@@ -9,12 +9,13 @@ those of 1: the largest over 20000 arguments, random ones and those at which
 functions go wrong.
 """
 
-import json
 import math
 import random
 import struct
 import subprocess
 import sys
+
+import plain_safetensors
 
 SEED, COUNT = 31415, 20000
 INFINITY, NAN = math.inf, math.nan
@@ -86,34 +87,6 @@ FUNCTIONS = {
 }
 
 
-def write(path, arrays):
-    header, offset = {}, 0
-    for i, array in enumerate(arrays):
-        end = offset + 4 * len(array)
-        header[f"arg{i}"] = {
-            "dtype": "F32",
-            "shape": [len(array)],
-            "data_offsets": [offset, end],
-        }
-        offset = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for array in arrays:
-            file.write(struct.pack(f"<{len(array)}f", *array))
-
-
-def read(path):
-    with open(path, "rb") as file:
-        content = file.read()
-    (size,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + size])
-    for i in range(len(FUNCTIONS)):
-        begin, end = header[f"result{i}"]["data_offsets"]
-        yield struct.unpack(f"<{COUNT}f", content[8 + size + begin : 8 + size + end])
-
-
 def error(name, got, exact):
     expected = rounded(exact)
     if math.isnan(expected) or math.isnan(got):
@@ -130,7 +103,11 @@ def main(tool, module, directory):
     for _, draw, special, _ in FUNCTIONS.values():
         numbers = [f32(draw(generator)) for _ in range(COUNT - len(special))]
         arrays.append([f32(x) for x in special] + numbers)
-    write(f"{directory}/inputs", arrays)
+    arguments = {
+        f"arg{i}": ("F32", (COUNT,), struct.pack(f"<{COUNT}f", *array))
+        for i, array in enumerate(arrays)
+    }
+    plain_safetensors.write(f"{directory}/inputs", arguments)
     subprocess.run(
         [
             tool,
@@ -141,10 +118,12 @@ def main(tool, module, directory):
         ],
         check=True,
     )
+    results = plain_safetensors.read(f"{directory}/outputs")
     failed = False
-    for (name, (function, _, special, limit)), xs, ys in zip(
-        FUNCTIONS.items(), arrays, read(f"{directory}/outputs")
+    for i, ((name, (function, _, _, limit)), xs) in enumerate(
+        zip(FUNCTIONS.items(), arrays)
     ):
+        ys = struct.unpack(f"<{COUNT}f", results[f"result{i}"][2])
         errors = [error(name, y, total(function)(x)) for x, y in zip(xs, ys)]
         worst = max(range(COUNT), key=errors.__getitem__)
         print(f"{name}: {errors[worst]:.2f} ulp at {xs[worst]!r}")

@@ -5,10 +5,10 @@
 usage: signed_zeros.py DDPHOOK-EXEC MODULE.so DIRECTORY
 """
 
-import json
-import struct
 import subprocess
 import sys
+
+import plain_safetensors
 
 # Each element type by its bits: +0, -0, 1 and a NaN, in bytes.
 TYPES = {
@@ -19,32 +19,6 @@ TYPES = {
 }
 
 
-def write(path, dtype, tensors):
-    header, data = {}, b""
-    for name, content in tensors.items():
-        header[name] = {
-            "dtype": dtype,
-            "shape": [16],
-            "data_offsets": [len(data), len(data) + len(content)],
-        }
-        data += content
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
-
-
-def read(path):
-    with open(path, "rb") as file:
-        content = file.read()
-    (size,) = struct.unpack("<Q", content[:8])
-    header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
-    return {
-        name: data[slice(*entry["data_offsets"])]
-        for name, entry in header.items()
-        if name != "__metadata__"
-    }
-
-
 def main():
     tool, module, directory = sys.argv[1:]
     bad = 0
@@ -52,20 +26,20 @@ def main():
         # In the order of their values; NaN wins over all of them.
         order = [minus, plus, one, nan]
         pairs = [(a, b) for a in order for b in order]
-        arguments = {
-            f"arg{i}": b"".join(pair[i].to_bytes(size, "little") for pair in pairs)
-            for i in (0, 1)
-        }
-        write(f"{directory}/{name}.in", dtype, arguments)
+        arguments = {}
+        for i in (0, 1):
+            content = b"".join(pair[i].to_bytes(size, "little") for pair in pairs)
+            arguments[f"arg{i}"] = (dtype, (len(pairs),), content)
+        plain_safetensors.write(f"{directory}/{name}.in", arguments)
         subprocess.run(
             [tool, module, f"--entry={name}", f"--inputs={directory}/{name}.in"]
             + [f"--outputs={directory}/{name}.out"],
             check=True,
             timeout=60,
         )
-        results = read(f"{directory}/{name}.out")
+        results = plain_safetensors.read(f"{directory}/{name}.out")
         for index, choose in enumerate((max, min)):
-            got = results[f"result{index}"]
+            got = results[f"result{index}"][2]
             for i, pair in enumerate(pairs):
                 bits = int.from_bytes(got[i * size : (i + 1) * size], "little")
                 want = nan if nan in pair else choose(pair, key=order.index)

@@ -5,13 +5,14 @@
 usage: wide_casts.py DDPHOOK-EXEC MODULE.so DIRECTORY
 """
 
-import json
 import math
 import random
 import struct
 import subprocess
 import sys
 from fractions import Fraction
+
+import plain_safetensors
 
 SEED, COUNT = 2718, 4096
 
@@ -65,22 +66,16 @@ def main():
         offset = generator.choice((0, 2**-52, -(2**-52), 2**-30, -(2**-30), 0.1, -0.1))
         values.append(generator.choice((1, -1)) * tie * (1 + offset))
     content = struct.pack(f"<{COUNT}d", *values)
-    header = {"arg0": {"dtype": "F64", "shape": [COUNT], "data_offsets": [0, len(content)]}}
-    text = json.dumps(header).encode()
-    with open(f"{directory}/in", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + content)
+    plain_safetensors.write(f"{directory}/in", {"arg0": ("F64", (COUNT,), content)})
     subprocess.run(
         [tool, module, "--entry=step", f"--inputs={directory}/in", f"--outputs={directory}/out"],
         check=True,
         timeout=60,
     )
-    with open(f"{directory}/out", "rb") as file:
-        data = file.read()
-    (size,) = struct.unpack("<Q", data[:8])
-    header, data = json.loads(data[8 : 8 + size]), data[8 + size :]
+    results = plain_safetensors.read(f"{directory}/out")
     bad = 0
     for name, form in (("result0", bf16), ("result1", f16)):
-        got = struct.unpack(f"<{COUNT}H", data[slice(*header[name]["data_offsets"])])
+        got = struct.unpack(f"<{COUNT}H", results[name][2])
         for x, bits in zip(values, got):
             if bits != form.round(x):
                 print(f"{name}: {x.hex()}: expected {form.round(x):#x}, but got {bits:#x}")
