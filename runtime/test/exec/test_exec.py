@@ -1,128 +1,29 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""ddphook-exec as users meet it: a command line, files, one line of error.
-
-Runs the hand-made module of exec_module.c; no compiler is involved. Environment:
-DDPHOOK_EXEC names the tool, DDPHOOK_EXEC_MODULES the directory with the modules.
-"""
+"""ddphook-exec on good and bad requests: what it writes, what it says."""
 
 import os
-import pathlib
 import re
-import signal
-import socket
 import subprocess
-import time
 
 import numpy
 import pytest
 import torch
+from exec_harness import (
+    MODULE,
+    MODULES,
+    SEED,
+    TOOL,
+    expect_error,
+    expect_ok,
+    outputs_in,
+    run,
+    vectors,
+    write_vectors,
+)
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as torch_load
 from safetensors.torch import save_file as torch_save
-
-TOOL = os.environ["DDPHOOK_EXEC"]
-MODULES = pathlib.Path(os.environ["DDPHOOK_EXEC_MODULES"])
-MODULE = MODULES / "exec_module_0.so"
-SEED = 20261
-# No healthy run takes a tenth of this.
-HANG_S = 60
-LAUNCH = (
-    "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
-).split()
-LAUNCH_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "DDPHOOK_")
-
-KILL, SEGV, HANG, EXIT, FAIL, STOP = range(6)
-
-
-def start(arguments, module=MODULE, **variables):
-    """Starts the tool in a process group of its own, so that what it leaves
-    behind can be found."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in LAUNCH and not name.startswith(LAUNCH_PREFIXES)
-    }
-    environment |= {name: str(value) for name, value in variables.items()}
-    return subprocess.Popen(
-        [TOOL, str(module), *map(str, arguments)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def group_exists(process):
-    try:
-        os.killpg(process.pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def finish(process):
-    """Exit status and standard error; whatever happened, no process may be
-    left."""
-    try:
-        output, errors = process.communicate(timeout=HANG_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        _, errors = process.communicate()
-        pytest.fail(f"hung for {HANG_S} s; stderr: {errors}")
-    assert output == ""
-    left = group_exists(process)
-    if left:
-        os.killpg(process.pid, signal.SIGKILL)
-    assert not left, "a process was left behind"
-    return process.returncode, errors
-
-
-def run(*arguments, **variables):
-    return finish(start(arguments, **variables))
-
-
-def expect_ok(*arguments, **variables):
-    assert run(*arguments, **variables) == (0, "")
-
-
-def expect_error(pattern, *arguments, status=1, **variables):
-    """The whole of standard error must be one line that matches `pattern`."""
-    code, errors = run(*arguments, **variables)
-    assert re.fullmatch(f"ddphook-exec: error: (?:{pattern})\n", errors), errors
-    assert code == status
-
-
-def vectors(rank, step):
-    """A multiple of 12 in every element: means over 1 to 4 ranks and their
-    halves are exact in every order and in f16."""
-    random = numpy.random.default_rng([SEED, rank, step])
-    return (12 * random.integers(-40, 41, 7)).astype(numpy.float32)
-
-
-@pytest.fixture
-def files(tmp_path):
-    return {
-        "inputs": f"--inputs={tmp_path}/in.{{rank}}.{{step}}.safetensors",
-        "outputs": f"--outputs={tmp_path}/out.{{rank}}.{{step}}.safetensors",
-    }
-
-
-def outputs_in(path):
-    """What the tool wrote, unfinished files included."""
-    return sorted(
-        item.name for item in path.iterdir() if not item.name.startswith("in.")
-    )
-
-
-def write_vectors(path, ranks, steps):
-    for rank in range(ranks):
-        for step in range(steps):
-            save_file(
-                {"arg0": vectors(rank, step)}, path / f"in.{rank}.{step}.safetensors"
-            )
 
 
 @pytest.mark.parametrize("entry", ["step", "halves"])
@@ -380,145 +281,6 @@ def test_wrong_inputs(tmp_path, files):
     expect(r": tensor 'arg0' has unknown key 'shapf'")
 
 
-def test_first_cause_of_many_failures(tmp_path, files):
-    """Rank 1 has no input for step 1; the others lose their peer by that."""
-    write_vectors(tmp_path, 3, 2)
-    (tmp_path / "in.1.1.safetensors").unlink()
-    expect_error(
-        r"rank 1: cannot open '.*/in\.1\.1\.safetensors': No such file or directory",
-        "--entry=step",
-        "--ranks=3",
-        "--steps=2",
-        files["inputs"],
-        files["outputs"],
-    )
-    assert outputs_in(tmp_path) == [f"out.{rank}.0.safetensors" for rank in range(3)]
-
-
-def scalar(value):
-    return numpy.array(value, dtype=numpy.int32)
-
-
-def misbehave(tmp_path, files, what, ranks=3):
-    for rank in range(ranks):
-        save_file(
-            {"arg0": scalar(1), "arg1": scalar(what)},
-            tmp_path / f"in.{rank}.0.safetensors",
-        )
-    return [
-        "--entry=misbehave",
-        f"--ranks={ranks}",
-        files["inputs"],
-        files["outputs"],
-    ]
-
-
-@pytest.mark.parametrize(
-    "what, pattern",
-    [
-        (KILL, r"rank 1: was killed by signal 9 \(Killed\) in step 0"),
-        (SEGV, r"rank 1: was killed by signal 11 \(Segmentation fault\) in step 0"),
-        (EXIT, "rank 1: exited with status 5 in step 0"),
-        (FAIL, "rank 1: entry 'misbehave' failed in step 0: UNSUPPORTED"),
-    ],
-)
-def test_a_rank_that_dies(tmp_path, files, what, pattern):
-    begin = time.monotonic()
-    # In a build with a sanitizer that one must not catch the signal.
-    expect_error(
-        pattern, *misbehave(tmp_path, files, what), ASAN_OPTIONS="handle_segv=0"
-    )
-    assert outputs_in(tmp_path) == []
-    # The others do not wait for the deadline of 300 s.
-    assert time.monotonic() - begin < 30
-
-
-@pytest.mark.parametrize("what", [HANG, STOP])
-def test_a_rank_that_hangs(tmp_path, files, what):
-    # Two ranks wait until the same deadline. The second may hear of the first's
-    # failure before it sees its own, and be the one that reports it.
-    expect_error(
-        "rank [02]: entry 'misbehave' failed in step 0: "
-        r"(?:DEADLINE_EXCEEDED: .*|ABORTED: rank [02] failed: .*\(DEADLINE_EXCEEDED\))",
-        *misbehave(tmp_path, files, what),
-        DDPHOOK_TIMEOUT_S=2,
-    )
-    assert outputs_in(tmp_path) == []
-
-
-def test_a_lone_rank_that_hangs(tmp_path, files):
-    """Nobody waits for it, so the parent must notice."""
-    save_file(
-        {"arg0": scalar(0), "arg1": scalar(HANG)},
-        tmp_path / "in.0.0.safetensors",
-    )
-    expect_error(
-        "rank 0: made no progress for 6 s in step 0 and was killed",
-        "--entry=misbehave",
-        files["inputs"],
-        DDPHOOK_TIMEOUT_S=1,
-    )
-
-
-def wait_for_ranks(process, count):
-    """Until the tool has that many children."""
-    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    deadline = time.monotonic() + HANG_S
-    while len(children.read_text().split()) < count:
-        assert time.monotonic() < deadline, "the ranks never came"
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_end_the_ranks(tmp_path, files, number):
-    process = start(misbehave(tmp_path, files, HANG))
-    wait_for_ranks(process, 3)
-    process.send_signal(number)
-    code, errors = finish(process)
-    assert re.fullmatch(
-        rf"ddphook-exec: error: interrupted by signal {int(number)} \(.*\)\n", errors
-    )
-    assert code == 128 + number
-    assert outputs_in(tmp_path) == []
-
-
-def test_an_ignored_signal_stays_ignored(tmp_path, files):
-    """As shells have it for jobs in the background; SIGTERM ends the run."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        process = start(misbehave(tmp_path, files, HANG))
-    finally:
-        signal.signal(signal.SIGINT, before)
-    wait_for_ranks(process, 3)
-    os.killpg(process.pid, signal.SIGINT)
-    time.sleep(0.5)
-    assert process.poll() is None
-    process.terminate()
-    code, errors = finish(process)
-    assert "interrupted by signal 15" in errors
-    assert code == 128 + signal.SIGTERM
-
-
-def test_outputs_that_cannot_fit(tmp_path, files):
-    arguments = [
-        *["--entry=step", "--inputs=random:1", files["outputs"]],
-        f"--steps={2**62}",
-    ]
-    expect_error(
-        rf"the outputs need .* EB, but '{tmp_path}' has only .* free "
-        r"\(--free-space=ignore runs nevertheless\)",
-        *arguments,
-    )
-    assert outputs_in(tmp_path) == []
-    process = start([*arguments, "--free-space=ignore"])
-    deadline = time.monotonic() + HANG_S
-    while not outputs_in(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.terminate()
-    assert finish(process)[0] == 128 + signal.SIGTERM
-    assert outputs_in(tmp_path)
-
-
 def test_progress(tmp_path, files):
     arguments = ["--entry=step", "--inputs=random:1", "--ranks=2", "--steps=3"]
     expect_ok(*arguments, "--progress=off")
@@ -526,106 +288,6 @@ def test_progress(tmp_path, files):
     assert code == 0
     # In between there are lines if it takes long.
     assert errors.endswith("ddphook-exec: 3 of 3 steps are done\n")
-
-
-def test_ranks_end_with_the_tool(tmp_path, files):
-    process = start(misbehave(tmp_path, files, HANG))
-    wait_for_ranks(process, 3)
-    process.kill()
-    process.communicate(timeout=HANG_S)
-    deadline = time.monotonic() + HANG_S
-    while group_exists(process) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not group_exists(process)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def launch(world, arguments, **variables):
-    """Starts the tool once per rank, as torchrun does."""
-    port = free_port()
-    processes = [
-        start(
-            arguments,
-            RANK=rank,
-            LOCAL_RANK=rank,
-            WORLD_SIZE=world,
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-            **variables,
-        )
-        for rank in range(world)
-    ]
-    return [finish(process) for process in processes]
-
-
-@pytest.mark.parametrize("ranks", [[], ["--ranks=3"]])
-def test_joins_a_launched_job(tmp_path, files, ranks):
-    write_vectors(tmp_path, 3, 2)
-    arguments = ["--entry=step", "--steps=2", *ranks, *files.values()]
-    assert launch(3, arguments) == [(0, "")] * 3
-    assert len(outputs_in(tmp_path)) == 6
-    for step in range(2):
-        expected = numpy.mean([vectors(rank, step) for rank in range(3)], axis=0)
-        for rank in range(3):
-            got = load_file(tmp_path / f"out.{rank}.{step}.safetensors")
-            numpy.testing.assert_array_equal(got["result0"], expected)
-
-
-def test_a_rank_of_a_launched_job_fails(tmp_path, files):
-    write_vectors(tmp_path, 2, 1)
-    (tmp_path / "in.1.0.safetensors").unlink()
-    results = launch(2, ["--entry=step", *files.values()], DDPHOOK_TIMEOUT_S=3)
-    assert [code for code, _ in results] == [1, 1]
-    assert re.fullmatch(
-        "ddphook-exec: error: rank 0: entry 'step' failed in step 0: "
-        "(PEER_LOST|ABORTED|DEADLINE_EXCEEDED): .*\n",
-        results[0][1],
-    )
-    assert re.fullmatch(
-        "ddphook-exec: error: rank 1: cannot open '.*': No such file or directory\n",
-        results[1][1],
-    )
-
-
-def test_wrong_launch_variables():
-    expect_error(
-        "expected --ranks to be the world size of the launched job, 1, but got 2",
-        "--entry=nothing",
-        "--ranks=2",
-        RANK=0,
-        WORLD_SIZE=1,
-    )
-    expect_error(
-        ".*RANK.*WORLD_SIZE.*",
-        "--entry=nothing",
-        RANK=0,
-    )
-    expect_error(
-        "launch variables contradict each other: .*",
-        "--entry=nothing",
-        RANK=0,
-        WORLD_SIZE=2,
-        OMPI_COMM_WORLD_RANK=1,
-        OMPI_COMM_WORLD_SIZE=2,
-    )
-    expect_error(
-        r"expected \{rank\} in --outputs with 2 ranks, but got 'out'",
-        "--entry=nothing",
-        "--outputs=out",
-        RANK=0,
-        WORLD_SIZE=2,
-        MASTER_ADDR="127.0.0.1",
-    )
-    expect_error(
-        "expected DDPHOOK_TIMEOUT_S to be a number of seconds above 0, but got 'soon'",
-        "--entry=nothing",
-        DDPHOOK_TIMEOUT_S="soon",
-    )
 
 
 def test_many_ranks(tmp_path, files):

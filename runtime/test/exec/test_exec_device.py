@@ -13,8 +13,8 @@ import numpy
 import pytest
 from safetensors.numpy import load_file, save_file
 
-import test_exec
-from test_exec import MODULES, SEED
+import exec_harness
+from exec_harness import MODULES, SEED
 
 MODULE = MODULES / "exec_device_module.so"
 TOUCHING = MODULES / "exec_touching_module.so"
@@ -24,7 +24,7 @@ COUNT = 14
 
 
 def run(*arguments, module=MODULE, **variables):
-    return test_exec.run(
+    return exec_harness.run(
         *arguments, module=module, LD_LIBRARY_PATH=BACKENDS, **variables
     )
 
@@ -34,7 +34,7 @@ def expect_ok(*arguments, **variables):
 
 
 def expect_error(pattern, *arguments, module=MODULE, **variables):
-    test_exec.expect_error(
+    exec_harness.expect_error(
         pattern, *arguments, module=module, LD_LIBRARY_PATH=BACKENDS, **variables
     )
 

@@ -17,8 +17,8 @@ import pytest
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
-import test_exec
-from test_exec import MODULES, SEED
+import exec_harness
+from exec_harness import MODULES, SEED
 
 MODULE = MODULES / "exec_state_module.so"
 OTHER = MODULES / "exec_other_state_module.so"
@@ -26,7 +26,7 @@ NAMES = ["b0.error", "b0.q", "powersgd.generator", "powersgd.iter"]
 
 
 def run(*arguments, module=MODULE, **variables):
-    return test_exec.run(*arguments, module=module, **variables)
+    return exec_harness.run(*arguments, module=module, **variables)
 
 
 def expect_ok(*arguments, **variables):
@@ -34,7 +34,7 @@ def expect_ok(*arguments, **variables):
 
 
 def expect_error(pattern, *arguments, module=MODULE, **variables):
-    test_exec.expect_error(pattern, *arguments, module=module, **variables)
+    exec_harness.expect_error(pattern, *arguments, module=module, **variables)
 
 
 @pytest.fixture
@@ -330,7 +330,7 @@ def test_a_full_disk(job, tmp_path):
 
     done = subprocess.run(
         [
-            test_exec.TOOL,
+            exec_harness.TOOL,
             str(MODULE),
             *job(2, 1, f"--state-in={files}", f"--state-out={files}"),
         ],
@@ -355,7 +355,7 @@ def test_killed_while_saving(job, tmp_path):
     random = numpy.random.RandomState(SEED)
     seen = 1
     for _ in range(25):
-        process = test_exec.start(
+        process = exec_harness.start(
             job(2, 1, f"--state-in={files}", f"--state-out={files}"), module=MODULE
         )
         time.sleep(random.uniform(0.0, 0.12))
