@@ -18,8 +18,10 @@
 
 namespace mlir::ddp {
 
+/// The dialect, and of other dialects what the passes ask their operations.
 inline void registerAllDialects(DialectRegistry &registry) {
   registry.insert<DDPDialect>();
+  registerBufferizationModels(registry);
 }
 
 inline void registerAllPasses() {

@@ -71,6 +71,11 @@ std::unique_ptr<Pass> createVerifyOrderAfterPass(CollectiveHistory history,
                                                  StringRef pass,
                                                  OrderAcrossPass kept);
 
+/// Registers how operations of MLIR's own dialects are bufferized, which the
+/// passes on memory ask them. `mlir::registerAllDialects` does that, too, and
+/// may be called as well.
+void registerBufferizationModels(DialectRegistry &registry);
+
 #define GEN_PASS_DECL
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
 
