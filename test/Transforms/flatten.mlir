@@ -113,3 +113,6 @@ func.func private @callee(!ddp.bucket<f32, [4, 5]>) -> !ddp.bucket<f32, [4, 5]>
 // CHECK: ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 80 state_bytes 0 : !ddp.bucket<f32, [4x8, 8]>
 ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 80 state_bytes 0
     : !ddp.bucket<f32, [4x8, 8]>
+
+// CHECK: llvm.func @returns_nothing(!llvm.ptr)
+llvm.func @returns_nothing(!llvm.ptr)

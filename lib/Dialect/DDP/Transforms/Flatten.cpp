@@ -218,7 +218,11 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
             arguments, llvm::map_range(function.getArgumentTypes(), flatten));
         llvm::append_range(results,
                            llvm::map_range(function.getResultTypes(), flatten));
-        function.setType(function.cloneTypeWith(arguments, results));
+        // Not every function can be given a type: one of LLVM's without a
+        // result says that it has none, and wants one.
+        if (!llvm::equal(arguments, function.getArgumentTypes()) ||
+            !llvm::equal(results, function.getResultTypes()))
+          function.setType(function.cloneTypeWith(arguments, results));
       }
     });
     getOperation().walk([&](UnrealizedConversionCastOp cast) {
