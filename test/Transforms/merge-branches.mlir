@@ -164,3 +164,38 @@ func.func @dependent(%b: !b, %c: i1) -> (!b, !b, !b, !b, !b, !b, !b) {
   }
   return %r0, %r1, %r2, %r3, %r4, %r5, %r6 : !b, !b, !b, !b, !b, !b, !b
 }
+
+// Branches in branches come first: those of the second one are gone when the outer
+// ones are one.
+// CHECK-LABEL: func.func @nested(
+// CHECK:         %{{.+}}:2 = scf.if %{{.+}} -> (!ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>) {
+// CHECK-COUNT-2:   scf.if
+// CHECK-NOT:     scf.if
+// CHECK:         return
+func.func @nested(%a: !b, %b: !b, %c: i1, %d: i1) -> (!b, !b) {
+  %r0 = scf.if %c -> !b {
+    %0 = scf.if %d -> !b {
+      %1 = ddp.all_reduce mean %a on @dp : !b
+      scf.yield %1 : !b
+    } else {
+      scf.yield %a : !b
+    }
+    %2 = ddp.all_reduce mean %0 on @dp : !b
+    scf.yield %2 : !b
+  } else {
+    scf.yield %a : !b
+  }
+  %r1 = scf.if %c -> !b {
+    %0 = scf.if %d -> !b {
+      %1 = ddp.all_reduce mean %b on @dp : !b
+      scf.yield %1 : !b
+    } else {
+      scf.yield %b : !b
+    }
+    %2 = ddp.all_reduce mean %0 on @dp : !b
+    scf.yield %2 : !b
+  } else {
+    scf.yield %b : !b
+  }
+  return %r0, %r1 : !b, !b
+}

@@ -195,10 +195,11 @@ struct MergeBranchesPass
   using DDPMergeBranchesPassBase::DDPMergeBranchesPassBase;
 
   void runOnOperation() override {
-    llvm::SetVector<Block *> blocks;
-    getOperation()->walk([&](scf::IfOp op) {
-      if (op->getBlock()->mightHaveTerminator())
-        blocks.insert(op->getBlock());
+    // From the inside out: merging removes the blocks of what it merges.
+    SmallVector<Block *> blocks;
+    getOperation()->walk([&](Block *block) {
+      if (block->mightHaveTerminator() && !block->getOps<scf::IfOp>().empty())
+        blocks.push_back(block);
     });
     for (Block *block : blocks)
       mergeIn(*block, limit);
