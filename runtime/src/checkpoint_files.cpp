@@ -9,7 +9,6 @@
 #include "checkpoint_files.h"
 
 #include "atomic_file.h"
-#include "checkpoint_states.h"
 
 #include <nlohmann/json.hpp>
 
@@ -100,7 +99,7 @@ std::string ddphook::printHash(uint64_t hash) {
   return text;
 }
 
-static bool parseHash(const std::string &text, uint64_t *hash) {
+static bool parseHash(std::string_view text, uint64_t *hash) {
   if (text.size() != 16)
     return false;
   auto [end, code] =
@@ -255,10 +254,10 @@ std::map<std::string, std::string> ddphook::rankMetadata(
 }
 
 /// The value of a key; empty where there is none.
-static std::string lookUp(const SafetensorsHeader &header,
-                          const std::string &key) {
+static std::string_view lookUp(const SafetensorsHeader &header,
+                               std::string_view key) {
   auto found = header.metadata.find(key);
-  return found == header.metadata.end() ? "" : found->second;
+  return found == header.metadata.end() ? std::string_view() : found->second;
 }
 
 bool ddphook::hasRankMetadata(const SafetensorsHeader &header) {
@@ -273,28 +272,32 @@ uint64_t ddphook::generationOf(const SafetensorsHeader &header) {
 
 Status ddphook::checkRankMetadata(const SafetensorsHeader &header,
                                   const Manifest &manifest, int rank,
-                                  std::vector<PlanState> *states,
-                                  std::vector<uint64_t> *checksums) {
+                                  std::string_view *description) {
   for (auto [key, expected] :
        {std::pair(versionKey, std::to_string(formatVersion)),
         std::pair(worldSizeKey, std::to_string(manifest.worldSize)),
         std::pair(rankKey, std::to_string(rank))}) {
-    const std::string got = lookUp(header, key);
+    const std::string got(lookUp(header, key));
     if (got != expected)
       return error(DDPHOOK_DATA_LOSS,
                    "expected '%s' to be %s in its metadata, but got '%s'", key,
                    expected.c_str(), got.c_str());
   }
-  const std::string description = lookUp(header, statesKey);
-  if (hashText(description) != manifest.statesHash)
+  *description = lookUp(header, statesKey);
+  if (hashText(*description) != manifest.statesHash)
     return error(DDPHOOK_DATA_LOSS,
                  "expected '%s' in its metadata to have the hash %s, but got "
                  "%s",
                  statesKey, printHash(manifest.statesHash).c_str(),
-                 printHash(hashText(description)).c_str());
-  DDPHOOK_RETURN_IF_ERROR(parseStates(description, states));
+                 printHash(hashText(*description)).c_str());
+  return Status::ok();
+}
+
+Status ddphook::readChecksums(const SafetensorsHeader &header,
+                              const std::vector<PlanState> &states,
+                              std::vector<uint64_t> *checksums) {
   checksums->clear();
-  for (const PlanState &state : *states) {
+  for (const PlanState &state : states) {
     uint64_t checksum;
     if (!parseHash(lookUp(header, checksumPrefix + state.name), &checksum))
       return error(DDPHOOK_DATA_LOSS,

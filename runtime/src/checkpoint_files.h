@@ -67,11 +67,14 @@ bool hasRankMetadata(const SafetensorsHeader &header);
 /// The generation that a file says it belongs to; 0: none.
 uint64_t generationOf(const SafetensorsHeader &header);
 /// Checks that a file of `manifest`'s generation is that of `rank`, and gives
-/// the states that it has, and their checksums.
+/// the description of the states that it has.
 Status checkRankMetadata(const SafetensorsHeader &header,
                          const Manifest &manifest, int rank,
-                         std::vector<PlanState> *states,
-                         std::vector<uint64_t> *checksums);
+                         std::string_view *description);
+/// The checksums of those states.
+Status readChecksums(const SafetensorsHeader &header,
+                     const std::vector<PlanState> &states,
+                     std::vector<uint64_t> *checksums);
 
 } // namespace ddphook
 

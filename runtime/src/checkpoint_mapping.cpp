@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Both sides are taken apart into pieces, which are matched by their keys: time
-// grows with the number of pieces, but for a logarithm.
+// Both sides are taken apart into pieces, which are matched by hashes of their
+// keys: time grows with the number of pieces. Keys are views of the states' own
+// names, of which there may be tens of thousands.
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint_mapping.h"
@@ -12,13 +13,47 @@
 #include "safetensors.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 using namespace ddphook;
 
 namespace {
 
+/// Some names of a state.
+struct Names {
+  const std::string *data = nullptr;
+  size_t count = 0;
+
+  Names() = default;
+  Names(const std::string &name) : data(&name), count(1) {}
+  Names(const std::vector<std::string> &names)
+      : data(names.data()), count(names.size()) {}
+
+  const std::string *begin() const { return data; }
+  const std::string *end() const { return data + count; }
+};
+
 /// A role, and the gradients it is of; of no role, the state's name.
-using PieceKey = std::pair<std::string, std::vector<std::string>>;
+struct PieceKey {
+  std::string_view role;
+  Names names;
+
+  bool operator==(const PieceKey &other) const {
+    return role == other.role &&
+           std::equal(names.begin(), names.end(), other.names.begin(),
+                      other.names.end());
+  }
+
+  struct Hash {
+    size_t operator()(const PieceKey &key) const {
+      size_t hash = std::hash<std::string_view>()(key.role);
+      for (const std::string &name : key.names)
+        hash = hash * 31 + std::hash<std::string>()(name);
+      return hash;
+    }
+  };
+};
 
 /// What belongs together: some tensors of a state.
 struct Piece {
@@ -51,9 +86,9 @@ private:
 
   /// Of the saved states.
   std::vector<Piece> pieces;
-  std::map<PieceKey, size_t> pieceNumbers;
+  std::unordered_map<PieceKey, size_t, PieceKey::Hash> pieceNumbers;
   /// Saved states of gradients, by role and gradient.
-  std::map<std::pair<std::string, std::string>, size_t> ofGradient;
+  std::unordered_map<PieceKey, size_t, PieceKey::Hash> ofGradient;
   /// For each saved piece the module's piece that takes it.
   std::vector<std::optional<Piece>> takers;
   std::vector<bool> isSharedTaken;
@@ -69,10 +104,10 @@ static std::vector<Piece> getPieces(const std::vector<PlanState> &states,
     Piece whole = {number, 0, state.shapes.size(), 0, state.bytes, {}};
     // A state of no gradients has no piece that a gradient could need.
     if (state.role.empty())
-      whole.key = {"", {state.name}};
+      whole.key = {"", state.name};
     else if (!state.gradients.empty())
       whole.key = {state.role, state.gradients[0]};
-    if (!whole.key.second.empty())
+    if (whole.key.names.count > 0)
       pieces.push_back(std::move(whole));
     return pieces;
   }
@@ -101,23 +136,24 @@ static std::string quote(const std::string &name) {
   return text + (name.size() > 80 ? "…'" : "'");
 }
 
-std::string ddphook::describePiece(const PlanState &state,
-                                   const std::vector<std::string> &gradients) {
+/// "state 'powersgd.iter' of gradient 'w'".
+static std::string describePiece(const PlanState &state, Names gradients) {
   if (state.role.empty())
     return "state " + quote(state.name);
   std::string text = "state " + quote(state.role) + " of gradient" +
-                     (gradients.size() > 1 ? "s " : " ") + quote(gradients[0]);
-  for (size_t i = 1; i < gradients.size() && i < 4; ++i)
-    text += ", " + quote(gradients[i]);
-  if (gradients.size() > 4)
-    text += " and " + std::to_string(gradients.size() - 4) + " more";
+                     (gradients.count > 1 ? "s " : " ") +
+                     quote(gradients.data[0]);
+  for (size_t i = 1; i < gradients.count && i < 4; ++i)
+    text += ", " + quote(gradients.data[i]);
+  if (gradients.count > 4)
+    text += " and " + std::to_string(gradients.count - 4) + " more";
   return text;
 }
 
 static std::string describe(const std::vector<PlanState> &states,
                             const Piece &piece) {
   const PlanState &state = states[piece.state];
-  return describePiece(state, piece.key.second);
+  return describePiece(state, piece.key.names);
 }
 
 static std::string printType(const PlanState &state, const Piece &piece) {
@@ -132,7 +168,7 @@ void Mapper::indexSaved() {
     const PlanState &state = saved[i];
     for (const std::vector<std::string> &list : state.gradients)
       for (const std::string &gradient : list)
-        ofGradient.emplace(std::pair(state.role, gradient), i);
+        ofGradient.emplace(PieceKey{state.role, gradient}, i);
     if (state.isShared())
       continue;
     for (Piece &piece : getPieces(saved, i)) {
@@ -153,17 +189,18 @@ void Mapper::lack(size_t state, std::string what) {
 void Mapper::takeShared(size_t number) {
   const PlanState &state = states[number];
   std::vector<SharedSource> &sources = mapping.shared[number];
+  std::unordered_set<size_t> known;
   for (const std::string &gradient : state.gradients[0]) {
     auto found = ofGradient.find({state.role, gradient});
     if (found == ofGradient.end()) {
-      lack(number, "it has no " + describePiece(state, {gradient}));
+      lack(number, "it has no " + describePiece(state, gradient));
       continue;
     }
     const PlanState &source = saved[found->second];
     if (source.dtype != state.dtype || source.shapes != state.shapes ||
         source.seed != state.seed) {
       lack(number,
-           "its " + describePiece(state, {gradient}) +
+           "its " + describePiece(state, gradient) +
                (source.seed != state.seed
                     ? " began with seed " + std::to_string(source.seed) +
                           ", but the module's with " +
@@ -172,10 +209,7 @@ void Mapper::takeShared(size_t number) {
       continue;
     }
     isSharedTaken[found->second] = true;
-    bool isKnown = false;
-    for (const SharedSource &other : sources)
-      isKnown |= other.saved == found->second;
-    if (!isKnown)
+    if (known.insert(found->second).second)
       sources.push_back({found->second, gradient});
   }
   mapping.lacksAll[number] = sources.empty();
@@ -222,7 +256,7 @@ std::string Mapper::explainMissing(const Piece &wanted) const {
       continue;
     for (const std::vector<std::string> &list : saved[found->second].gradients)
       for (const std::string &other : list)
-        if (other == gradient && (list.size() > 1 || gradients.size() > 1))
+        if (other == gradient && (list.size() > 1 || gradients.count > 1))
           return "its " + describePiece(saved[found->second], list) +
                  " is one whole, and the module's is of other gradients: " +
                  describe(states, wanted);
@@ -300,4 +334,19 @@ Status ddphook::mapStates(const std::vector<PlanState> &saved,
   if (list.size() > 1)
     first += " (and " + std::to_string(list.size() - 1) + " more)";
   return Status(DDPHOOK_PLAN_MISMATCH, first);
+}
+
+CheckpointMapping ddphook::mapInPlace(const std::vector<PlanState> &states) {
+  CheckpointMapping mapping;
+  mapping.runs.resize(states.size());
+  mapping.lacksPart.resize(states.size(), false);
+  mapping.lacksAll.resize(states.size(), false);
+  for (size_t i = 0; i < states.size(); ++i) {
+    const PlanState &state = states[i];
+    if (state.isShared())
+      mapping.shared[i] = {{i, state.gradients[0][0]}};
+    else if (state.role.empty() || !state.gradients.empty())
+      mapping.runs[i] = {{state.bytes, i, 0}};
+  }
+  return mapping;
 }

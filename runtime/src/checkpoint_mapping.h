@@ -53,9 +53,8 @@ Status mapStates(const std::vector<PlanState> &saved,
                  const std::vector<PlanState> &states, bool isPartial,
                  CheckpointMapping *mapping);
 
-/// "state 'powersgd.iter' of gradient 'w'".
-std::string describePiece(const PlanState &state,
-                          const std::vector<std::string> &gradients);
+/// What mapStates() gives for the states of the module itself.
+CheckpointMapping mapInPlace(const std::vector<PlanState> &states);
 
 } // namespace ddphook
 

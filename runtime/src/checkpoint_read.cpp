@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "checkpoint_read.h"
 
+#include "checkpoint_states.h"
 #include "state.h"
 
 #define XXH_INLINE_ALL
@@ -50,28 +51,50 @@ Status CheckpointReader::openRankFile(
   return status;
 }
 
+/// Finds out what states the file has.
+Status CheckpointReader::findSaved(const SafetensorsReader &reader, int rank) {
+  const SafetensorsHeader &header = reader.header();
+  std::string_view description;
+  DDPHOOK_RETURN_IF_ERROR(
+      checkRankMetadata(header, manifest, rank, &description));
+  // Descriptions can be long; most jobs go on as they were.
+  if (description != printStates(states)) {
+    DDPHOOK_RETURN_IF_ERROR(parseStates(description, &others));
+    saved = &others;
+  }
+  DDPHOOK_RETURN_IF_ERROR(readChecksums(header, *saved, &checksums));
+  if (header.tensors.size() != saved->size())
+    return error(DDPHOOK_DATA_LOSS, "expected %zu tensors, but got %zu",
+                 saved->size(), header.tensors.size());
+  return Status::ok();
+}
+
+/// Finds out what goes where.
+Status CheckpointReader::map() {
+  if (saved == &states)
+    mapped = mapInPlace(states);
+  else
+    DDPHOOK_RETURN_IF_ERROR(mapStates(*saved, states, isPartial, &mapped));
+  isMapped = true;
+  return Status::ok();
+}
+
 Status CheckpointReader::read(int rank) {
   const std::string path = rankFile(pattern, rank);
   std::unique_ptr<SafetensorsReader> reader;
   DDPHOOK_RETURN_IF_ERROR(openRankFile(path, rank, &reader));
-  std::vector<uint64_t> checksums;
-  Status status =
-      checkRankMetadata(reader->header(), manifest, rank, &saved, &checksums);
+  Status status = findSaved(*reader, rank);
   if (!status.isOk())
     return withContext(std::move(status), "'" + path + "'");
-  if (reader->header().tensors.size() != saved.size())
-    return error(DDPHOOK_DATA_LOSS, "'%s': expected %zu tensors, but got %zu",
-                 path.c_str(), saved.size(), reader->header().tensors.size());
-  status = mapStates(saved, states, isPartial, &mapped);
+  status = map();
   if (!status.isOk())
     return withContext(std::move(status),
                        "the checkpoint of '" + manifestPath +
                            "' belongs to another plan, and does not fit this "
                            "one");
-  isMapped = true;
   DDPHOOK_RETURN_IF_ERROR(beginAnew());
-  for (size_t i = 0; i < saved.size(); ++i) {
-    const TensorView expected = stateTensor(saved[i]);
+  for (size_t i = 0; i < saved->size(); ++i) {
+    const TensorView expected = stateTensor((*saved)[i]);
     const TensorInfo *tensor = reader->find(expected.name);
     if (!tensor || tensor->type != expected.type ||
         tensor->shape != expected.shape)
@@ -102,7 +125,7 @@ bool CheckpointReader::isForeign(size_t state) const {
 
 /// Whether anything is taken of a saved state.
 bool CheckpointReader::isNeeded(size_t number) const {
-  if (saved[number].isShared())
+  if ((*saved)[number].isShared())
     return true;
   return std::any_of(
       mapped.runs[number].begin(), mapped.runs[number].end(),
@@ -149,9 +172,9 @@ Status CheckpointReader::readSaved(const SafetensorsReader &reader,
     }
     return Status::ok();
   };
-  if (saved[number].isShared()) {
+  if ((*saved)[number].isShared()) {
     std::vector<char> &value = sharedValues[number];
-    value.resize(static_cast<size_t>(saved[number].bytes));
+    value.resize(static_cast<size_t>((*saved)[number].bytes));
     DDPHOOK_RETURN_IF_ERROR(reader.read(tensor, value.data()));
     XXH3_64bits_update(&hashing, value.data(), value.size());
   } else {

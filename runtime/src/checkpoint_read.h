@@ -43,6 +43,8 @@ public:
 
 private:
   char *imageOf(size_t state) { return image + states[state].offset; }
+  Status findSaved(const SafetensorsReader &reader, int rank);
+  Status map();
   Status openRankFile(const std::string &path, int rank,
                       std::unique_ptr<SafetensorsReader> *reader) const;
   bool isForeign(size_t state) const;
@@ -60,9 +62,11 @@ private:
   const bool isPartial, isOtherWorld;
   char *const image;
 
-  /// What the checkpoint has, where that goes, and values that go to several
-  /// places.
-  std::vector<PlanState> saved;
+  /// What the checkpoint has, the module's own states or others, where that
+  /// goes, and values that go to several places.
+  std::vector<PlanState> others;
+  const std::vector<PlanState> *saved = &states;
+  std::vector<uint64_t> checksums;
   CheckpointMapping mapped;
   bool isMapped = false;
   std::map<size_t, std::vector<char>> sharedValues;

@@ -9,49 +9,63 @@
 //===----------------------------------------------------------------------===//
 #include "checkpoint_states.h"
 
+#include "json_text.h"
 #include "plan_reader.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
+#include <deque>
 
 using namespace ddphook;
 using namespace ddphook::plan;
 
-/// A list of what `print` makes of elements.
+/// Appends a list of what `append` appends for elements.
 template <typename T, typename Function>
-static std::string printList(const std::vector<T> &list, Function &&print) {
-  std::string text = "[";
-  for (const T &element : list)
-    text += (text.size() > 1 ? "," : "") + print(element);
-  return text + "]";
+static void appendList(std::string *text, const std::vector<T> &list,
+                       Function &&append) {
+  *text += '[';
+  for (const T &element : list) {
+    if (&element != list.data())
+      *text += ',';
+    append(element);
+  }
+  *text += ']';
 }
 
-static std::string printText(const std::string &text) {
-  return Json(text).dump();
-}
-
-static std::string printState(const PlanState &state) {
-  auto printShape = [](const Shape &shape) {
-    return printList(shape, [](int64_t size) { return std::to_string(size); });
+static void appendState(std::string *text, const PlanState &state) {
+  auto appendName = [&](const std::string &name) {
+    appendJsonText(text, name);
   };
-  auto printNames = [](const std::vector<std::string> &names) {
-    return printList(names, printText);
-  };
-  return "{\"name\":" + printText(state.name) + ",\"dtype\":\"" +
-         stateDtypeName(state.dtype) +
-         "\",\"shapes\":" + printList(state.shapes, printShape) +
-         ",\"role\":" + printText(state.role) +
-         ",\"gradients\":" + printList(state.gradients, printNames) +
-         ",\"method\":" + printText(state.method) + ",\"placement\":\"" +
-         (state.placement == StatePlacement::Replicated ? "replicated"
-                                                        : "per_rank") +
-         "\",\"seed\":" + std::to_string(state.seed) + "}";
+  *text += "{\"name\":";
+  appendName(state.name);
+  *text += ",\"dtype\":\"";
+  *text += stateDtypeName(state.dtype);
+  *text += "\",\"shapes\":";
+  appendList(text, state.shapes, [&](const Shape &shape) {
+    appendList(text, shape,
+               [&](int64_t size) { *text += std::to_string(size); });
+  });
+  *text += ",\"role\":";
+  appendName(state.role);
+  *text += ",\"gradients\":";
+  appendList(text, state.gradients, [&](const std::vector<std::string> &names) {
+    appendList(text, names, appendName);
+  });
+  *text += ",\"method\":";
+  appendName(state.method);
+  *text += ",\"placement\":\"";
+  *text +=
+      state.placement == StatePlacement::Replicated ? "replicated" : "per_rank";
+  *text += "\",\"seed\":" + std::to_string(state.seed) + "}";
 }
 
 std::string ddphook::printStates(const std::vector<PlanState> &states) {
-  return printList(states, printState);
+  std::string text;
+  appendList(&text, states,
+             [&](const PlanState &state) { appendState(&text, state); });
+  return text;
 }
 
 Status ddphook::parseStates(std::string_view text,
@@ -62,7 +76,7 @@ Status ddphook::parseStates(std::string_view text,
     return error(DDPHOOK_DATA_LOSS,
                  "malformed description of states: it is no JSON text");
   Status failure;
-  Reader top(json, "", &failure, "description of states");
+  Reader top(json, &failure, "description of states");
   states->clear();
   Names names;
   int64_t end = 0;
@@ -88,22 +102,30 @@ Status ddphook::parseStates(std::string_view text,
 }
 
 uint64_t ddphook::hashProgram(const std::vector<PlanState> &states) {
-  std::vector<std::string> lines;
+  // Lines by what they begin with. Names hold no zero byte that would make two
+  // lines one.
+  std::map<std::string, std::vector<std::string_view>> lines;
+  std::deque<std::string> printed;
   for (const PlanState &state : states) {
-    // Names hold no zero byte that would make two lines one.
-    std::string common = state.role + '\0' + stateDtypeName(state.dtype) +
-                         '\0' + state.method + '\0' +
-                         std::to_string(state.seed) + '\0';
+    std::vector<std::string_view> &rest =
+        lines[state.role + '\0' + stateDtypeName(state.dtype) + '\0' +
+              state.method + '\0' + std::to_string(state.seed) + '\0'];
     for (const std::vector<std::string> &list : state.gradients)
-      for (const std::string &gradient : list)
-        lines.push_back(common + gradient);
-    if (state.role.empty())
-      lines.push_back(common + printState(state));
+      rest.insert(rest.end(), list.begin(), list.end());
+    if (state.role.empty()) {
+      appendState(&printed.emplace_back(), state);
+      rest.push_back(printed.back());
+    }
   }
-  std::sort(lines.begin(), lines.end());
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
-  for (const std::string &line : lines)
-    XXH3_64bits_update(&hash, line.c_str(), line.size() + 1);
+  for (auto &[begin, rest] : lines) {
+    std::sort(rest.begin(), rest.end());
+    for (std::string_view end : rest) {
+      XXH3_64bits_update(&hash, begin.data(), begin.size());
+      XXH3_64bits_update(&hash, end.data(), end.size());
+      XXH3_64bits_update(&hash, "", 1);
+    }
+  }
   return XXH3_64bits_digest(&hash);
 }

@@ -302,7 +302,7 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
                  DDPHOOK_ABI_VERSION, json["abi"].dump().c_str());
 
   Status failure;
-  Reader top(json, "", &failure);
+  Reader top(json, &failure);
   if (!top.expectKeys({"abi", "memory", "kernels", "process_groups", "buckets",
                        "states", "matrix_lists", "collectives", "arena",
                        "state_arena", "entries"}))

@@ -30,10 +30,9 @@ constexpr int64_t maxRanks = 1 << 24;
 /// A place in the plan: reads values there and remembers the first error.
 class Reader {
 public:
-  /// `what`: the text that it is a place in.
-  Reader(const Json &json, std::string path, Status *failure,
-         const char *what = "plan")
-      : json(json), path(std::move(path)), failure(failure), what(what) {}
+  /// The whole of a text. `what`: what text that is.
+  Reader(const Json &json, Status *failure, const char *what = "plan")
+      : json(json), failure(failure), what(what) {}
 
   bool isOk() const { return failure->isOk(); }
 
@@ -43,10 +42,9 @@ public:
     std::string got = json.dump(-1, ' ', false, Json::error_handler_t::replace);
     if (got.size() > 80)
       got = got.substr(0, 77) + "...";
-    *failure =
-        error(DDPHOOK_DATA_LOSS, "malformed %s: %s: expected %s, but got %s",
-              what, path.empty() ? "the whole" : path.c_str(), expected.c_str(),
-              got.c_str());
+    *failure = error(
+        DDPHOOK_DATA_LOSS, "malformed %s: %s: expected %s, but got %s", what,
+        around ? path().c_str() : "the whole", expected.c_str(), got.c_str());
   }
 
   /// Checks that this is an object with exactly these keys.
@@ -63,10 +61,10 @@ public:
     return isOk();
   }
 
-  /// The value under a key that expectKeys() has seen.
+  /// The value under a key that expectKeys() has seen; valid as long as this
+  /// is.
   Reader operator[](const char *key) const {
-    return Reader(json.at(key), path.empty() ? key : path + "." + key, failure,
-                  what);
+    return Reader(json.at(key), *this, key, 0);
   }
 
   std::string text() const {
@@ -115,13 +113,29 @@ public:
     if (!json.is_array())
       return fail("a list");
     for (size_t i = 0; i < json.size() && isOk(); ++i)
-      function(
-          Reader(json[i], path + "[" + std::to_string(i) + "]", failure, what));
+      function(Reader(json[i], *this, nullptr, i));
   }
 
 private:
+  Reader(const Json &json, const Reader &around, const char *key, size_t index)
+      : json(json), around(&around), key(key), index(index),
+        failure(around.failure), what(around.what) {}
+
+  /// Put together only for an error: texts have places by the ten thousand.
+  std::string path() const {
+    if (!around)
+      return "";
+    const std::string before = around->path();
+    if (!key)
+      return before + "[" + std::to_string(index) + "]";
+    return before.empty() ? key : before + "." + key;
+  }
+
   const Json &json;
-  const std::string path;
+  /// What this is an element of, by its key or else by its index.
+  const Reader *around = nullptr;
+  const char *key = nullptr;
+  size_t index = 0;
   Status *failure;
   const char *what;
 };

@@ -11,7 +11,8 @@
 #include "plan_reader.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
+#include <unordered_set>
 
 using namespace ddphook;
 using namespace ddphook::plan;
@@ -117,11 +118,11 @@ int64_t plan::readDescription(const Reader &at, PlanState *state) {
 }
 
 void plan::checkRoles(const Reader &at, const std::vector<PlanState> &states) {
-  std::set<std::pair<std::string_view, std::string_view>> seen;
+  std::map<std::string_view, std::unordered_set<std::string_view>> seen;
   for (const PlanState &state : states)
     for (const std::vector<std::string> &list : state.gradients)
       for (const std::string &gradient : list)
-        if (!seen.emplace(state.role, gradient).second)
+        if (!seen[state.role].insert(gradient).second)
           return at.fail("one state of role '" + state.role +
                          "' for gradient '" + gradient + "'");
 }

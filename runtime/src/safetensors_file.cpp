@@ -11,6 +11,7 @@
 #include "safetensors.h"
 
 #include "atomic_file.h"
+#include "json_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -156,13 +157,23 @@ std::string ddphook::makeSafetensorsHeader(
     const std::vector<TensorView> &tensors, const SafetensorsLayout &layout,
     const std::map<std::string, std::string> &metadata) {
   std::string text = "{";
-  if (!metadata.empty())
-    text += "\"__metadata__\":" + nlohmann::json(metadata).dump();
+  if (!metadata.empty()) {
+    text += "\"__metadata__\":";
+    for (const auto &[key, value] : metadata) {
+      text += text.back() == ':' ? '{' : ',';
+      appendJsonText(&text, key);
+      text += ':';
+      appendJsonText(&text, value);
+    }
+    text += '}';
+  }
   uint64_t offset = 0;
   for (size_t i : layout.order) {
     const TensorView &tensor = tensors[i];
-    text += (text.size() > 1 ? "," : "") + nlohmann::json(tensor.name).dump() +
-            ":{\"dtype\":\"" + tensorTypeName(tensor.type) +
+    if (text.size() > 1)
+      text += ',';
+    appendJsonText(&text, tensor.name);
+    text += std::string(":{\"dtype\":\"") + tensorTypeName(tensor.type) +
             "\",\"shape\":" + nlohmann::json(tensor.shape).dump() +
             ",\"data_offsets\":[" + std::to_string(offset) + "," +
             std::to_string(offset + layout.bytes[i]) + "]}";

@@ -11,6 +11,7 @@
 #include "checkpoint_mapping.h"
 #include "checkpoint_states.h"
 #include "checkpoint_test_util.h"
+#include "json_text.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -76,6 +77,27 @@ std::string mismatch(const std::string &text) {
 
 } // namespace
 
+/// Everything of a mapping, as one text.
+static std::string print(const CheckpointMapping &mapping) {
+  std::string text;
+  for (const std::vector<SavedRun> &runs : mapping.runs) {
+    for (const SavedRun &run : runs)
+      text += std::to_string(run.bytes) + " to " +
+              (run.state ? std::to_string(*run.state) : "nobody") + " at " +
+              std::to_string(run.offset) + ", ";
+    text += "end\n";
+  }
+  for (const auto &[state, sources] : mapping.shared)
+    for (const SharedSource &source : sources)
+      text += std::to_string(state) + " of " + std::to_string(source.saved) +
+              " by " + source.gradient + "\n";
+  for (const std::vector<bool> *flags : {&mapping.lacksPart, &mapping.lacksAll})
+    for (bool flag : *flags)
+      text += flag ? '1' : '0';
+  return text + " " + std::to_string(mapping.missing.size()) + " " +
+         std::to_string(mapping.dropped.size());
+}
+
 TEST(Mapping, SameBucketsAreOneRunEach) {
   const std::vector<PlanState> states = {
       counter("iter", {"w", "b"}),
@@ -94,6 +116,8 @@ TEST(Mapping, SameBucketsAreOneRunEach) {
   EXPECT_TRUE(mapping.runs[3].empty());
   ASSERT_EQ(mapping.shared.at(0).size(), 1u);
   EXPECT_EQ(mapping.shared.at(0)[0].saved, 0u);
+  // The short way, which no names are compared on.
+  EXPECT_EQ(print(mapInPlace(states)), print(mapping));
 }
 
 TEST(Mapping, BucketsThatSplitAndJoin) {
@@ -205,6 +229,34 @@ TEST(States, DescriptionsAreReadBack) {
   for (size_t i = 0; i < states.size(); ++i)
     EXPECT_EQ(parsed[i].bytes, states[i].bytes);
   EXPECT_EQ(parsed[3].offset, 8 + 20 + 2500);
+}
+
+TEST(States, TextsAreWrittenAsTheLibraryDoes) {
+  std::mt19937 random(4712);
+  for (int i = 0; i < 20000; ++i) {
+    // All of ASCII, or mostly what needs no or little care; some letters of
+    // two bytes.
+    std::string text;
+    for (size_t length = random() % 12; length > 0; --length)
+      switch (random() % (i % 2 ? 3 : 30)) {
+      case 0:
+        text += static_cast<char>(random() % 128);
+        break;
+      case 1:
+        text += "\"\\/\x7f"[random() % 4];
+        break;
+      case 2:
+        text += i % 5 ? "w" : "é";
+        break;
+      default:
+        text += static_cast<char>('a' + random() % 26);
+      }
+    std::string json = "[";
+    appendJsonText(&json, text);
+    EXPECT_EQ(json, "[" + nlohmann::json(text).dump());
+  }
+  std::string json;
+  EXPECT_ANY_THROW(appendJsonText(&json, "\xff"));
 }
 
 TEST(States, BadDescriptions) {

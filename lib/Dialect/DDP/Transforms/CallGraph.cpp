@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "CallGraph.h"
+#include "SymbolRefs.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -21,21 +22,21 @@ PrivateFunctions mlir::ddp::collectPrivateFunctions(ModuleOp module) {
       byName[function.getSymNameAttr()] = function;
     }
   // Names in nested symbol tables may be others; a function is left alone then.
-  auto forget = [&](SymbolRefAttr symbol) {
+  SymbolRefFinder others([&](SymbolRefAttr symbol) {
     if (auto it = byName.find(symbol.getRootReference()); it != byName.end()) {
       functions.erase(it->second);
       byName.erase(it);
     }
-  };
+  });
   SmallVector<func::CallOp> calls;
   module.walk([&](Operation *op) {
     auto call = dyn_cast<func::CallOp>(op);
     if (call && op->getParentOfType<ModuleOp>() == module) {
       calls.push_back(call);
-      call->getDiscardableAttrDictionary().walk(forget);
+      others.visitDiscardable(call);
       return;
     }
-    op->getAttrDictionary().walk(forget);
+    others.visit(op);
   });
   for (func::CallOp call : calls)
     if (auto it = byName.find(call.getCalleeAttr().getAttr());
@@ -46,10 +47,9 @@ PrivateFunctions mlir::ddp::collectPrivateFunctions(ModuleOp module) {
 
 llvm::DenseSet<StringAttr> mlir::ddp::collectReferencedNames(ModuleOp module) {
   llvm::DenseSet<StringAttr> names;
-  module.walk([&](Operation *op) {
-    op->getAttrDictionary().walk(
-        [&](SymbolRefAttr symbol) { names.insert(symbol.getRootReference()); });
-  });
+  SymbolRefFinder finder(
+      [&](SymbolRefAttr symbol) { names.insert(symbol.getRootReference()); });
+  module.walk([&](Operation *op) { finder.visit(op); });
   return names;
 }
 

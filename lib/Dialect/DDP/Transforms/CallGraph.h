@@ -24,8 +24,7 @@ using PrivateFunctions =
     llvm::MapVector<func::FuncOp, SmallVector<func::CallOp>>;
 PrivateFunctions collectPrivateFunctions(ModuleOp module);
 
-/// The names that anything in the module refers to. Unlike SymbolUserMap, it
-/// takes operations that nobody has registered.
+/// The names that anything in the module refers to.
 llvm::DenseSet<StringAttr> collectReferencedNames(ModuleOp module);
 
 /// The returns of a function.

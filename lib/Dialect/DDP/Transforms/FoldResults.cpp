@@ -34,15 +34,18 @@ static BlockArgument findArgument(ArrayRef<func::ReturnOp> returns,
   return found;
 }
 
-/// The first result before this one that is the same value in each return.
-static std::optional<unsigned> findEqual(ArrayRef<func::ReturnOp> returns,
-                                         unsigned number) {
-  for (unsigned before = 0; before < number; ++before)
-    if (llvm::all_of(returns, [&](func::ReturnOp op) {
-          return op.getOperand(before) == op.getOperand(number);
-        }))
-      return before;
-  return std::nullopt;
+/// For each result the first one that is the same value in each return.
+static SmallVector<unsigned> findFirstEqual(ArrayRef<func::ReturnOp> returns,
+                                            unsigned numResults) {
+  SmallVector<unsigned> first(numResults, 0);
+  for (func::ReturnOp op : returns) {
+    // Of those that were equal so far, the first one with this value.
+    llvm::DenseMap<std::pair<unsigned, Value>, unsigned> refined;
+    for (auto [number, value] : llvm::enumerate(op.getOperands()))
+      first[number] =
+          refined.try_emplace({first[number], value}, number).first->second;
+  }
+  return first;
 }
 
 /// Drops what the function's callers have already. Says whether it did.
@@ -52,17 +55,16 @@ static bool foldResults(func::FuncOp function,
   if (returns.empty())
     return false;
   llvm::BitVector erased(function.getNumResults());
+  SmallVector<unsigned> firstEqual = findFirstEqual(returns, erased.size());
   for (unsigned number = 0; number < erased.size(); ++number) {
     BlockArgument argument = findArgument(returns, number);
-    std::optional<unsigned> equal =
-        argument ? std::nullopt : findEqual(returns, number);
-    if (!argument && !equal)
+    if (!argument && firstEqual[number] == number)
       continue;
     erased.set(number);
     for (func::CallOp call : calls)
       call.getResult(number).replaceAllUsesWith(
           argument ? call.getOperand(argument.getArgNumber())
-                   : call.getResult(*equal));
+                   : call.getResult(firstEqual[number]));
   }
   if (erased.none())
     return false;

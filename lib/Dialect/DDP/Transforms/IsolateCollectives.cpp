@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "SymbolRefs.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Pass/PassManager.h"
@@ -63,34 +64,53 @@ class References {
 public:
   explicit References(ModuleOp module) : module(module) {
     for (Operation &op : *module.getBody())
-      op.walk([&](Operation *user) {
-        user->getAttrDictionary().walk(
-            [&](SymbolRefAttr symbol) { add(&op, user, symbol); });
-      });
+      add(&op);
   }
 
   ArrayRef<Operation *> getReferences(Operation *op) { return from[op]; }
   ArrayRef<Operation *> getUsers(Operation *op) { return to[op]; }
 
 private:
-  void add(Operation *op, Operation *user, SymbolRefAttr symbol) {
-    Operation *target = symbols.lookupNearestSymbolFrom(user, symbol);
-    // What is around the user may hide names, but nobody knows.
-    if (!target)
-      target = symbols.lookupSymbolIn(module, symbol.getRootReference());
-    if (target)
-      target = module.getBody()->findAncestorOpInBlock(*target);
-    if (!target || target == op)
-      return;
-    from[op].push_back(target);
-    to[target].push_back(op);
-  }
+  void add(Operation *op);
+  void add(Operation *op, Operation *table, SymbolRefAttr symbol);
 
   ModuleOp module;
   SymbolTableCollection symbols;
   llvm::DenseMap<Operation *, SmallVector<Operation *>> from, to;
 };
 } // namespace
+
+/// Adds what `op` and the operations in it refer to.
+void References::add(Operation *op) {
+  // What a name means depends on the symbol table around its user.
+  llvm::SmallDenseMap<Operation *, SymbolRefFinder> finders;
+  op->walk([&](Operation *user) {
+    Operation *table = SymbolTable::getNearestSymbolTable(user);
+    auto it = finders.find(table);
+    if (it == finders.end())
+      it = finders
+               .try_emplace(table,
+                            [this, op, table](SymbolRefAttr symbol) {
+                              add(op, table, symbol);
+                            })
+               .first;
+    it->second.visit(user);
+  });
+}
+
+/// Adds that `op` refers to a name by way of this symbol table; null where what
+/// is around the user may hide names, but nobody knows.
+void References::add(Operation *op, Operation *table, SymbolRefAttr symbol) {
+  Operation *target = table ? symbols.lookupSymbolIn(table, symbol) : nullptr;
+  if (!target)
+    target = symbols.lookupSymbolIn(module, symbol.getRootReference());
+  if (target)
+    target = module.getBody()->findAncestorOpInBlock(*target);
+  if (!target || target == op)
+    return;
+  from[op].push_back(target);
+  to[target].push_back(op);
+}
 
 /// What has to be compiled together: the operations that use the dialect, what
 /// they refer to, and, since a function's interface may change, who refers to

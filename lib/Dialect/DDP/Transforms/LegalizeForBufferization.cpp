@@ -38,12 +38,23 @@ static void generalize(linalg::MapOp map, RewriterBase &rewriter) {
   (void)linalg::generalizeNamedOp(rewriter, map);
 }
 
+/// Whether the operation has no iterations. Their numbers are sizes of
+/// operands; it takes a while to find out which ones.
+static bool isEmpty(linalg::LinalgOp op) {
+  bool mayBeEmpty = llvm::any_of(op->getOperandTypes(), [](Type type) {
+    auto shaped = dyn_cast<ShapedType>(type);
+    return shaped && shaped.hasRank() &&
+           llvm::is_contained(shaped.getShape(), 0);
+  });
+  return mayBeEmpty && llvm::is_contained(op.getStaticLoopRanges(), 0);
+}
+
 /// Has the destinations keep what the operation does not write. One without
 /// iterations, a sum over no elements, say, gives them as they were, and one
 /// may write to a part of them only; One-Shot Bufferize takes a destination
 /// that the body does not read for one that is written as a whole.
 static void keepUnwritten(linalg::LinalgOp op, RewriterBase &rewriter) {
-  if (llvm::is_contained(op.getStaticLoopRanges(), 0)) {
+  if (isEmpty(op)) {
     SmallVector<Value> inits(op.getDpsInits());
     rewriter.replaceOp(op, inits);
     return;

@@ -150,11 +150,16 @@ void EntryRewriter::writeResult(unsigned result, Value memref) {
 
 void EntryRewriter::rewriteResults() {
   Block &entry = function.front();
+  llvm::DenseSet<int64_t> updated;
+  llvm::DenseMap<Value, unsigned> numReturned;
+  for (func::ReturnOp op : returns)
+    for (Value value : op.getOperands())
+      ++numReturned[value];
   for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
     int64_t argument =
         isa<RankedTensorType>(type) ? findUpdatedArgument(index) : -1;
     // Each argument can stand for one result; a second one is copied.
-    if (argument != -1 && llvm::is_contained(resultArguments, argument))
+    if (argument != -1 && !updated.insert(argument).second)
       argument = -1;
     resultArguments.push_back(argument);
     if (argument != -1)
@@ -165,7 +170,7 @@ void EntryRewriter::rewriteResults() {
     if (returns.size() == 1 && isa<RankedTensorType>(type)) {
       Value value = returns.front().getOperand(index);
       if (isOnlyReadBefore(value, returns.front(), returns.front()) &&
-          llvm::count(returns.front().getOperands(), value) == 1)
+          numReturned.lookup(value) == 1)
         if (OpOperand *start = findChainStart(value, returns.front())) {
           // A new builder each time: setChainStart erases the old start, which
           // may be the block's first operation.

@@ -114,11 +114,17 @@ bool OutParams::canHoist(unsigned number) {
 }
 
 void OutParams::rewriteFunction() {
+  // All at once, since each change makes a new list of all of them.
+  unsigned next = function.getNumArguments();
+  SmallVector<Type> types;
+  for (unsigned number : moved.set_bits())
+    types.push_back(function.getResultTypes()[number]);
+  (void)function.insertArguments(
+      SmallVector<unsigned>(types.size(), next), types,
+      SmallVector<DictionaryAttr>(types.size()),
+      SmallVector<Location>(types.size(), function.getLoc()));
   for (unsigned number : moved.set_bits()) {
-    (void)function.insertArgument(function.getNumArguments(),
-                                  function.getResultTypes()[number],
-                                  /*argAttrs=*/{}, function.getLoc());
-    Value out = function.getArguments().back();
+    Value out = function.getArgument(next++);
     if (canHoist(number)) {
       // What returns the same buffer once more returns the argument now, and
       // is copied.

@@ -15,6 +15,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint_files.h"
+#include "checkpoint_states.h"
 #include "exchange.h"
 #include "plan.h"
 #include "safetensors.h"
@@ -136,10 +137,12 @@ static void readFile(std::string_view bytes) {
     manifest.generation = generationOf(reader.header());
     promise(manifest.generation == 0 || !reader.header().metadata.empty(),
             "a generation comes from metadata");
+    std::string_view description;
     std::vector<PlanState> states;
     std::vector<uint64_t> checksums;
-    if (checkRankMetadata(reader.header(), manifest, 0, &states, &checksums)
-            .isOk())
+    if (checkRankMetadata(reader.header(), manifest, 0, &description).isOk() &&
+        parseStates(description, &states).isOk() &&
+        readChecksums(reader.header(), states, &checksums).isOk())
       promise(checksums.size() == states.size(), "every state has a checksum");
   }
   ::close(file);
