@@ -95,28 +95,32 @@ static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
 }
 
 /// Says when states do not begin with what some other job saved.
-static void noteLoad(const Job &job, const ddphook_state_info_t &info) {
-  std::string what;
-  if (info.missing > 0 || info.dropped > 0)
-    what = "lacks " + std::to_string(info.missing) +
-           " states of gradients, which begin anew, and has " +
-           std::to_string(info.dropped) + " that were dropped";
-  else if (info.zeroed > 0)
-    what = "is of " + std::to_string(info.world_size) +
-           " ranks: " + std::to_string(info.zeroed) +
-           " states of single ranks begin at "
-           "zero, " +
-           std::to_string(info.loaded) + " were loaded";
-  else if (info.kept > 0)
-    what = "lacks " + std::to_string(info.kept) + " of " +
-           std::to_string(info.kept + info.loaded) +
-           " states, which begin as if nothing had been loaded";
-  if (!what.empty())
+static void noteLoad(const Job &job, const ddphook_state_info_t &info,
+                     int32_t worldSize) {
+  std::vector<std::string> notes;
+  auto count = [](int32_t number) { return std::to_string(number); };
+  const bool isPart = info.missing > 0 || info.dropped > 0;
+  if (isPart)
+    notes.push_back("lacks " + count(info.missing) +
+                    " states of gradients, which begin anew, and has " +
+                    count(info.dropped) + " that were dropped");
+  // Also counts states of which everything is missing.
+  if (info.zeroed > 0 && (!isPart || info.world_size != worldSize))
+    notes.push_back("is of " + count(info.world_size) +
+                    " ranks: " + count(info.zeroed) +
+                    (isPart ? " states begin anew, "
+                            : " states of single ranks begin at zero, ") +
+                    count(info.loaded) + " were loaded");
+  if (info.kept > 0)
+    notes.push_back("lacks " + count(info.kept) + " of " +
+                    count(info.kept + info.loaded) +
+                    " states, which begin as if nothing had been loaded");
+  for (const std::string &note : notes)
     std::fprintf(stderr, "%s: note: '%s' %s\n", job.toolName,
-                 job.options.stateIn.c_str(), what.c_str());
+                 job.options.stateIn.c_str(), note.c_str());
 }
 
-static Status loadStates(const Job &job, int32_t rank) {
+static Status loadStates(const Job &job, const ddphook_context_t *context) {
   if (job.options.stateIn.empty())
     return Status::ok();
   ddphook_state_info_t info = {};
@@ -129,8 +133,8 @@ static Status loadStates(const Job &job, int32_t rank) {
       fromRuntime(ddphook_state_load(&job.module, job.options.stateIn.c_str(),
                                      flags, &info),
                   "cannot load the states"));
-  if (rank == 0)
-    noteLoad(job, info);
+  if (ddphook_context_rank(context) == 0)
+    noteLoad(job, info, ddphook_context_world_size(context));
   return Status::ok();
 }
 
@@ -161,7 +165,7 @@ static Status runRank(const Job &job, ddphook_options_t place,
   StepBuffers buffers(job.signature,
                       backend == "host" ? nullptr : context.context);
   DDPHOOK_RETURN_IF_ERROR(buffers.allocate());
-  DDPHOOK_RETURN_IF_ERROR(loadStates(job, rank));
+  DDPHOOK_RETURN_IF_ERROR(loadStates(job, context.context));
   for (int64_t step = 0; step < job.options.steps; ++step) {
     onStep(step);
     DDPHOOK_RETURN_IF_ERROR(runStep(job, buffers, rank, step));

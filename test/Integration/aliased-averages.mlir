@@ -282,3 +282,28 @@ func.func @branches_write_outside(%a: !t, %b: !t, %n: index {ddp.replicated}) ->
 ^exit:
   return %y, %b : !t, !t
 }
+
+// A block behind the first one computes in the place of its function's arguments,
+// and reads them.
+func.func private @blocks_write(%y: !t, %z: !t, %c: i1) -> (!t, !t, !t) {
+  %x = scf.if %c -> !t {
+    scf.yield %y : !t
+  } else {
+    scf.yield %z : !t
+  }
+  cf.br ^next
+^next:
+  %p = linalg.map { math.absf } ins(%y : !t) outs(%x : !t)
+  %q = linalg.map { arith.negf } ins(%z : !t) outs(%y : !t)
+  %s = linalg.sub ins(%y, %z : !t, !t) outs(%z : !t) -> !t
+  %r = ddp.all_reduce mean %z on @dp : !t
+  return %r, %q, %s : !t, !t, !t
+}
+func.func @branches_write_arguments(%a: !t, %b: !t, %n: index {ddp.replicated})
+    -> (!t, !t, !t, !t) {
+  %c0 = arith.constant 0 : index
+  %c = arith.cmpi eq, %n, %c0 : index
+  %r = ddp.all_reduce mean %a on @dp : !t
+  %x:3 = func.call @blocks_write(%r, %b, %c) : (!t, !t, i1) -> (!t, !t, !t)
+  return %x#0, %x#1, %x#2, %r : !t, !t, !t, !t
+}

@@ -5,7 +5,7 @@ ddp.process_group @node
 
 // Two parameters in one collective, in the first step behind the warmup and in
 // every fourth from there on.
-// CHECK: ddp.state @average0.iter : i64 replicated zero
+// CHECK: ddp.state @average0.iter : i64 replicated zero role "average.iter" of {{\[}}["together.arg0", "together.arg1"]]{{$}}
 // CHECK-LABEL: func.func @together(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4x8xf32>, %[[ARG1:[a-z0-9]+]]: tensor<8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>)
 // CHECK-NEXT:   %[[ITER:.+]] = ddp.load @average0.iter : i64
@@ -79,4 +79,26 @@ func.func @users(%w: tensor<4xf32>, %v: tensor<4xf32>)
       -> tensor<4xf32>
   %1 = ddp.average %v on @dp every 4 : tensor<4xf32>
   return %x, %1 : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// The counter is that of what is averaged, by names that do not depend on what
+// else the program averages.
+// CHECK: ddp.state @average0.iter {{.+}} of {{\[}}["w", "names.arg1", "named", "names.result3", "names.average4"]]
+// CHECK: ddp.state @average1.iter {{.+}} of {{\[}}["w#1"]]
+func.func @names(%w: tensor<4xf32> {ddp.name = "w"}, %b: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %n = arith.addf %b, %b : tensor<4xf32>
+  %0 = ddp.average %w on @dp every 4 : tensor<4xf32>
+  %1 = ddp.average %b on @dp every 4 : tensor<4xf32>
+  %2 = ddp.average %b on @dp every 4 : tensor<4xf32> loc("named")
+  %3 = ddp.average %n on @dp every 4 : tensor<4xf32>
+  %4 = ddp.average %n on @dp every 4 : tensor<4xf32>
+  %5 = ddp.average %w on @dp every 5 : tensor<4xf32>
+  %6 = arith.addf %4, %4 : tensor<4xf32>
+  return %0, %1, %2, %3, %6 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>,
+      tensor<4xf32>, tensor<4xf32>
 }

@@ -68,3 +68,34 @@ func.func @both_ways(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: i1)
 ^join(%y: tensor<4xf32>):
   return %y : tensor<4xf32>
 }
+
+// What another block than the first may write is a copy where it may be an
+// argument of the function: of what is read behind it One-Shot Bufferize would
+// know nothing.
+// CHECK-LABEL: func.func @arguments(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4xf32>, %[[B:[a-z0-9]+]]: tensor<4xf32>
+// CHECK:         linalg.exp ins(%[[A]] : tensor<4xf32>) outs(%[[B]]
+// CHECK:         %[[X:.+]] = scf.if
+// CHECK:         %[[CB:.+]] = bufferization.alloc_tensor() copy(%[[B]])
+// CHECK-NEXT:    linalg.exp ins(%[[A]] : tensor<4xf32>) outs(%[[CB]]
+// CHECK:         %[[CX:.+]] = bufferization.alloc_tensor() copy(%[[X]])
+// CHECK-NEXT:    linalg.exp ins(%[[A]] : tensor<4xf32>) outs(%[[CX]]
+// CHECK-NOT:     alloc_tensor
+// CHECK:         return
+func.func @arguments(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: i1)
+    -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %p = linalg.exp ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>) -> tensor<4xf32>
+  %x = scf.if %c -> tensor<4xf32> {
+    scf.yield %a : tensor<4xf32>
+  } else {
+    scf.yield %p : tensor<4xf32>
+  }
+  %e = tensor.empty() : tensor<4xf32>
+  cf.br ^next
+^next:
+  %q = linalg.exp ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>) -> tensor<4xf32>
+  %r = linalg.exp ins(%a : tensor<4xf32>) outs(%x : tensor<4xf32>) -> tensor<4xf32>
+  %s = linalg.exp ins(%a : tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  %t = linalg.exp ins(%q : tensor<4xf32>) outs(%q : tensor<4xf32>) -> tensor<4xf32>
+  return %p, %r, %s, %t : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}

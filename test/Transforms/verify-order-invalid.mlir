@@ -235,3 +235,191 @@ func.func @ticket_lost(%h: !llvm.ptr, %n: i32, %p: !llvm.ptr) {
   %t = llvm.call @ddphook_rt_all_reduce_start(%h, %n, %p, %p) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> i64
   return
 }
+
+// -----
+
+// Which of several yields it is differs.
+ddp.process_group @dp
+func.func @two_yields(%g: tensor<4xf32>, %mine: i1) {
+  %true = arith.constant true
+  %false = arith.constant false
+  %x = scf.execute_region -> i1 {
+    cf.cond_br %mine, ^a, ^b
+  ^a:
+    scf.yield %true : i1
+  ^b:
+    scf.yield %false : i1
+  }
+  // expected-note @+1 {{this decides about it}}
+  scf.if %x {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+// Which of several returns it is differs, though not at the branch before it.
+ddp.process_group @dp
+func.func private @four_returns(%mine: i1, %all: i1) -> i1 {
+  %true = arith.constant true
+  %false = arith.constant false
+  cf.cond_br %mine, ^a, ^b
+^a:
+  cf.cond_br %all, ^a1, ^a2
+^b:
+  cf.cond_br %all, ^b1, ^b2
+^a1:
+  return %true : i1
+^a2:
+  return %true : i1
+^b1:
+  return %false : i1
+^b2:
+  return %false : i1
+}
+func.func @several_returns(%g: tensor<4xf32>, %mine: i1, %all: i1 {ddp.replicated}) {
+  %x = func.call @four_returns(%mine, %all) : (i1, i1) -> i1
+  // expected-note @+1 {{this decides about it}}
+  scf.if %x {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+// Some ranks write, and what they write is the same for all that do.
+ddp.process_group @dp
+func.func @divergent_write(%g: tensor<4xf32>, %mine: i1) {
+  %true = arith.constant true
+  %false = arith.constant false
+  %m = memref.alloca() : memref<i1>
+  memref.store %true, %m[] : memref<i1>
+  scf.if %mine {
+    memref.store %false, %m[] : memref<i1>
+  }
+  %x = memref.load %m[] : memref<i1>
+  // expected-note @+1 {{this decides about it}}
+  scf.if %x {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+// A counter in memory, and a loop that some ranks leave earlier.
+ddp.process_group @dp
+func.func @divergent_count(%g: tensor<4xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %m = memref.alloca() : memref<index>
+  memref.store %c0, %m[] : memref<index>
+  cf.br ^head
+^head:
+  %i = memref.load %m[] : memref<index>
+  %next = arith.addi %i, %c1 : index
+  memref.store %next, %m[] : memref<index>
+  %more = arith.cmpi slt, %next, %n : index
+  cf.cond_br %more, ^head, ^exit
+^exit:
+  %count = memref.load %m[] : memref<index>
+  %x = arith.cmpi eq, %count, %c1 : index
+  // expected-note @+1 {{this decides about it}}
+  scf.if %x {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+// A rank's own value goes to one of two places.
+ddp.process_group @dp
+func.func @one_of_two_places(%g: tensor<4xf32>, %mine: i1, %all: i1 {ddp.replicated}) {
+  %true = arith.constant true
+  %m = memref.alloca() : memref<i1>
+  %other = memref.alloca() : memref<i1>
+  memref.store %true, %m[] : memref<i1>
+  %place = scf.if %all -> memref<i1> {
+    scf.yield %m : memref<i1>
+  } else {
+    scf.yield %other : memref<i1>
+  }
+  memref.store %mine, %place[] : memref<i1>
+  %x = memref.load %m[] : memref<i1>
+  // expected-note @+1 {{this decides about it}}
+  scf.if %x {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+// The same value, in another place on every rank.
+ddp.process_group @dp
+func.func @another_place(%g: tensor<4xf32>, %mine: i1) {
+  %true = arith.constant true
+  %false = arith.constant false
+  %m = memref.alloca() : memref<i1>
+  %other = memref.alloca() : memref<i1>
+  memref.store %true, %m[] : memref<i1>
+  %place = arith.select %mine, %m, %other : memref<i1>
+  memref.store %false, %place[] : memref<i1>
+  %x = memref.load %m[] : memref<i1>
+  // expected-note @+1 {{this decides about it}}
+  scf.if %x {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+// Addresses are a process's own, and so is what a pointer leads to.
+ddp.process_group @dp
+llvm.mlir.global internal @flag(true) : i1
+func.func @address(%g: tensor<4xf32>) {
+  %c3 = arith.constant 3 : index
+  %m = memref.alloca() : memref<i1>
+  %p = memref.extract_aligned_pointer_as_index %m : memref<i1> -> index
+  %x = arith.cmpi ugt, %p, %c3 : index
+  // expected-note @+1 {{this decides about it}}
+  scf.if %x {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  %q = llvm.mlir.addressof @flag : !llvm.ptr
+  %y = llvm.load %q : !llvm.ptr -> i1
+  // expected-note @+1 {{this decides about it}}
+  scf.if %y {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+// As long as a rank likes.
+ddp.process_group @dp
+func.func @own_size(%g: tensor<4xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %m = memref.alloc(%n) : memref<?xi1>
+  %size = memref.dim %m, %c0 : memref<?xi1>
+  %x = arith.cmpi eq, %size, %c0 : index
+  // expected-note @+1 {{this decides about it}}
+  scf.if %x {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  return
+}

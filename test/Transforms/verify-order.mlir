@@ -54,3 +54,50 @@ func.func @average(%w: tensor<4x8xf32> {bufferization.writable = true}) -> tenso
   %w1 = ddp.average %w on @dp every 4 : tensor<4x8xf32>
   return %w1 : tensor<4x8xf32>
 }
+
+// A switch becomes branches on its way.
+// CHECK-LABEL: func @switch(
+func.func @switch(%g: tensor<4x8xf32>, %n: index {ddp.replicated}) -> tensor<4x8xf32> {
+  %r = scf.index_switch %n -> tensor<4x8xf32>
+  case 0 {
+    %a = ddp.all_reduce mean %g on @dp : tensor<4x8xf32>
+    scf.yield %a : tensor<4x8xf32>
+  }
+  case 2 {
+    %b = ddp.all_reduce sum %g on @dp : tensor<4x8xf32>
+    scf.yield %b : tensor<4x8xf32>
+  }
+  default {
+    %s = ddp.scale %g by 2.0 : tensor<4x8xf32>
+    %c = ddp.all_reduce mean %s on @dp : tensor<4x8xf32>
+    scf.yield %c : tensor<4x8xf32>
+  }
+  return %r : tensor<4x8xf32>
+}
+
+// In memory: what all ranks write, one of two places after a replicated choice,
+// and what each writes elsewhere.
+// CHECK-LABEL: func @memory(
+func.func @memory(%g: tensor<4x8xf32>, %mine: i1, %all: i1 {ddp.replicated}) -> tensor<4x8xf32> {
+  %true = arith.constant true
+  %m = memref.alloc() : memref<i1>
+  %other = memref.alloc() : memref<i1>
+  %own = memref.alloc() : memref<i1>
+  memref.store %true, %m[] : memref<i1>
+  memref.store %true, %other[] : memref<i1>
+  memref.store %mine, %own[] : memref<i1>
+  %place = scf.if %all -> memref<i1> {
+    scf.yield %m : memref<i1>
+  } else {
+    scf.yield %other : memref<i1>
+  }
+  memref.store %all, %place[] : memref<i1>
+  %x = memref.load %m[] : memref<i1>
+  %r = scf.if %x -> tensor<4x8xf32> {
+    %a = ddp.all_reduce mean %g on @dp : tensor<4x8xf32>
+    scf.yield %a : tensor<4x8xf32>
+  } else {
+    scf.yield %g : tensor<4x8xf32>
+  }
+  return %r : tensor<4x8xf32>
+}

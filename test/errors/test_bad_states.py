@@ -206,6 +206,31 @@ def test_a_checkpoint_of_an_older_version(saved):
         saved, "UNSUPPORTED", "expected a checkpoint of version 2, but got 1"
     )
 
+def test_a_part_of_the_states_in_another_world(saved):
+    """Both are said: what the other hook has no use for, and what the other ranks
+    cannot have."""
+    flag = f"--state-in=partial:{states(saved)}"
+    notes = {
+        OTHER: [
+            "lacks 3 states of gradients, which begin anew, and has 3 that were "
+            "dropped",
+            "is of 2 ranks: 2 states begin anew, 2 were loaded",
+        ],
+        PIPELINE: [
+            "is of 2 ranks: 1 states of single ranks begin at zero, 3 were loaded"
+        ],
+    }
+    for pipeline, expected in notes.items():
+        result = run(saved, flag, world=3, pipeline=pipeline)
+        assert (result.code, result.stderr) == (
+            0,
+            "".join(
+                f"ddphook-run: note: '{states(saved)}' {line}\n" for line in expected
+            ),
+        )
+        saved.clear_outputs()
+
+
 def test_another_world_size(saved):
     expect_refused(
         saved, "expected 3 ranks, but got 2", world=3, strict=True

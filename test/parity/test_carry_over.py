@@ -367,6 +367,16 @@ def test_what_cannot_be_carried_over(tmp_path, name):
     assert not os.path.exists(job.states("other").format(rank=0))
 
 
+def test_other_ranks_in_a_group(tmp_path):
+    """A Q that one group has agreed on is none of another one's."""
+    job = Job(tmp_path, 2, HOOKS["powersgd"])
+    job.inputs(0, BEFORE)
+    job.run(FIRST, BEFORE, "middle")
+    job.directory.write_module(module(2).replace("on @self", "on @dp"))
+    error = job.run(FIRST, BEFORE, "other", job.states("middle"), expect=1)
+    assert "gradient 'alone' was kept for 'mean in [0], [1] #ddp.powersgd" in error
+
+
 def test_batched_where_buckets_are_the_same(tmp_path):
     """A square of a whole bucket goes over to plans with the same buckets."""
     job = Job(tmp_path, 2, BATCHED)
@@ -390,3 +400,40 @@ def test_a_logging_frequency_changes_nothing(tmp_path):
     job.run(FIRST, BEFORE, "middle")
     job.hook += " compression-stats-logging-frequency=7"
     job.run("", BEFORE, "other", "strict:" + job.states("middle"))
+
+
+def averages(*names):
+    functions = {
+        "first": """func.func @first(%w: tensor<4xf32>) -> tensor<4xf32> {
+    %a = ddp.average %w on @dp every 4 : tensor<4xf32>
+    return %a : tensor<4xf32>
+  }""",
+        "second": """func.func @second(%w: tensor<4xf32>) -> tensor<4xf32> {
+    %a = ddp.average %w on @dp every 4 : tensor<4xf32>
+    return %a : tensor<4xf32>
+  }""",
+    }
+    text = "\n".join(functions[name] for name in names)
+    return f"module {{\nddp.process_group @dp\n{text}\n}}"
+
+
+def test_counters_of_averages(tmp_path):
+    """They follow what is averaged, wherever the program has it."""
+    directory = runner.Directory(tmp_path)
+    saved, other = (str(tmp_path / f"{n}.safetensors") for n in ("saved", "other"))
+
+    def run(steps, *flags, names=("first", "second"), expect=0):
+        directory.write_module(averages(*names))
+        command = [directory.module, "--entry=first", f"--steps={steps}"]
+        flags = ["--inputs=random:1", *flags]
+        result = runner.finish(runner.start([*command, *flags]))
+        assert result.code == expect, result.stderr
+        return result.stderr
+
+    run(5, f"--state-out={saved}")
+    swapped = ("second", "first")
+    run(1, f"--state-in=strict:{saved}", f"--state-out={other}", names=swapped)
+    counters = {name: int(value[0]) for (_, name), value in pieces(other).items()}
+    assert counters == {"first.arg0": 6, "second.arg0": 0}
+    error = run(1, f"--state-in={saved}", names=("first",), expect=1)
+    assert "no place for its state 'average.iter' of gradient 'second.arg0'" in error

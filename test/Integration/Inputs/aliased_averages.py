@@ -134,6 +134,11 @@ def branches_write_outside(dp, a, b, n):
     return y, b
 
 
+def branches_write_arguments(dp, a, b, n):
+    r = dp.mean(a)
+    return dp.mean(b), -b, r - b, r
+
+
 ENTRIES = {
     computed_in_place: [A, B],
     computed_in_place_later: [A, B],
@@ -154,6 +159,7 @@ ENTRIES = {
     strided_element: [A, B, "index"],
     one_or_the_other: [A, B, "index"],
     branches_write_outside: [A, B, "index"],
+    branches_write_arguments: [A, B, "index"],
 }
 
 

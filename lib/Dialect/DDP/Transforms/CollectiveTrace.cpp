@@ -11,6 +11,7 @@
 #include "CollectiveTrace.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/CallInterfaces.h"
 #include "llvm/Support/JSON.h"
@@ -39,6 +40,8 @@ public:
 private:
   void trace(Operation *op, CollectiveTrace::Function &function);
   void traceRegions(Operation *op, CollectiveTrace::Function &function);
+  std::string traceRegion(Region &region, CollectiveTrace::Function &function);
+  void traceSwitch(scf::IndexSwitchOp op, CollectiveTrace::Function &function);
   void traceCall(LLVM::CallOp call, CollectiveTrace::Function &function);
   void add(CollectiveTrace::Function &function, StringRef verb,
            const Description &description, Type type);
@@ -131,21 +134,46 @@ void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
   add(function, isStart ? "start" : "reduce", description, Type());
 }
 
-/// The regions of an operation, as far as there are collectives in them.
-void Tracer::traceRegions(Operation *op, CollectiveTrace::Function &function) {
-  for (auto [number, region] : llvm::enumerate(op->getRegions())) {
-    std::string before = std::move(function.order);
-    function.order.clear();
-    for (Block &block : region)
-      for (Operation &nested : block)
-        trace(&nested, function);
-    std::string inside = std::move(function.order);
-    function.order = std::move(before);
-    if (!inside.empty())
-      function.order += (op->getName().getStringRef() + " region " +
-                         std::to_string(number) + " {\n" + inside + "}\n")
-                            .str();
+/// What is in a region, under the name of its operation and its number; empty
+/// where there are no collectives.
+static std::string wrap(StringRef op, size_t number,
+                        const std::string &inside) {
+  if (inside.empty())
+    return "";
+  return (op + " region " + Twine(number) + " {\n" + inside + "}\n").str();
+}
+
+std::string Tracer::traceRegion(Region &region,
+                                CollectiveTrace::Function &function) {
+  std::string before = std::move(function.order);
+  function.order.clear();
+  for (Block &block : region)
+    for (Operation &nested : block)
+      trace(&nested, function);
+  std::string inside = std::move(function.order);
+  function.order = std::move(before);
+  return inside;
+}
+
+/// As the branches that `ddp-legalize-for-bufferization` makes of it.
+void Tracer::traceSwitch(scf::IndexSwitchOp op,
+                         CollectiveTrace::Function &function) {
+  std::string rest = traceRegion(op.getDefaultRegion(), function);
+  if (op.getCases().empty())
+    rest = wrap(scf::ExecuteRegionOp::getOperationName(), 0, rest);
+  for (Region &region : llvm::reverse(op.getCaseRegions())) {
+    StringRef name = scf::IfOp::getOperationName();
+    rest = wrap(name, 0, traceRegion(region, function)) + wrap(name, 1, rest);
   }
+  function.order += rest;
+}
+
+void Tracer::traceRegions(Operation *op, CollectiveTrace::Function &function) {
+  if (auto choice = dyn_cast<scf::IndexSwitchOp>(op))
+    return traceSwitch(choice, function);
+  for (auto [number, region] : llvm::enumerate(op->getRegions()))
+    function.order += wrap(op->getName().getStringRef(), number,
+                           traceRegion(region, function));
 }
 
 void Tracer::trace(Operation *op, CollectiveTrace::Function &function) {

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "GradientNames.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include <map>
@@ -32,6 +33,7 @@ struct ExpandAveragesPass
   using DDPExpandAveragesPassBase::DDPExpandAveragesPassBase;
 
   void runOnOperation() override {
+    names = nameAverages(getOperation());
     std::vector<Averages> sets;
     getOperation().walk([&](Block *block) {
       std::map<Kind, size_t> numbers;
@@ -51,8 +53,11 @@ struct ExpandAveragesPass
         return signalPassFailure();
   }
 
-  /// The i64 state that counts the runs of set number `number`.
-  FailureOr<StateOp> createCounter(Location loc, unsigned number) {
+  /// The i64 state that counts the runs of `set`, set number `number`. In a
+  /// checkpoint it belongs to what is averaged: numbers are others where the
+  /// program has an average more.
+  FailureOr<StateOp> createCounter(const Averages &set, unsigned number) {
+    Location loc = set.front()->getLoc();
     OpBuilder builder = OpBuilder::atBlockBegin(getOperation().getBody());
     for (Operation &op : *getOperation().getBody())
       if (isa<ProcessGroupOp, StateOp>(op))
@@ -61,12 +66,18 @@ struct ExpandAveragesPass
     if (getOperation().lookupSymbol(name))
       return emitError(loc)
              << "expected the name @" << name << " to be free for a state";
-    return StateOp::create(
+    auto state = StateOp::create(
         builder, loc, builder.getStringAttr(name),
         TypeAttr::get(builder.getI64Type()),
         StatePlacementAttr::get(&getContext(), StatePlacement::Replicated),
         StateInitAttr::get(&getContext(), StateInit::Zero), IntegerAttr(),
         FlatSymbolRefAttr(), DenseI64ArrayAttr());
+    SmallVector<Attribute> members;
+    for (AverageOp op : set)
+      members.push_back(names.lookup(op));
+    state.setRole("average.iter");
+    state.setGradientsAttr(builder.getArrayAttr(builder.getArrayAttr(members)));
+    return state;
   }
 
   LogicalResult expand(Averages &set, unsigned number) {
@@ -74,7 +85,7 @@ struct ExpandAveragesPass
     Location loc = first.getLoc();
     if (failed(moveUsersBehind(set)))
       return failure();
-    FailureOr<StateOp> counter = createCounter(loc, number);
+    FailureOr<StateOp> counter = createCounter(set, number);
     if (failed(counter))
       return failure();
     OpBuilder builder(last);
@@ -170,5 +181,8 @@ struct ExpandAveragesPass
     }
     return success();
   }
+
+  /// What each average is of.
+  llvm::DenseMap<Operation *, StringAttr> names;
 };
 } // namespace

@@ -43,6 +43,27 @@ static std::string getRate(HookAttrInterface hook, BucketType type) {
                                      static_cast<double>(bytes));
 }
 
+/// Which ranks reduce together, where these are not all: what a group has
+/// agreed on means nothing to another one.
+static std::string getRanks(ProcessGroupOp group) {
+  if (!group)
+    return "";
+  if (std::optional<Placement> placement = group.getPlacement())
+    return (stringifyPlacement(*placement) + " ").str();
+  if (!group.getRanks() || group.getRanks()->size() == 1)
+    return "";
+  std::string text = "in ";
+  llvm::raw_string_ostream os(text);
+  llvm::interleaveComma(group.getRanks()->getAsRange<DenseI64ArrayAttr>(), os,
+                        [&](DenseI64ArrayAttr list) {
+                          os << '[';
+                          llvm::interleaveComma(list.asArrayRef(), os);
+                          os << ']';
+                        });
+  os << ' ';
+  return text;
+}
+
 namespace {
 /// Notes which states belong to which gradients, while hooks declare them.
 class StateRoles {
@@ -55,7 +76,10 @@ public:
   void addBucket(const BucketReduction &reduction, HookAttrInterface hook) {
     std::string method;
     llvm::raw_string_ostream(method)
-        << stringifyReduction(reduction.kind) << ' ' << hook.getStateMethod();
+        << stringifyReduction(reduction.kind) << ' '
+        << getRanks(
+               module.lookupSymbol<ProcessGroupOp>(reduction.group.getAttr()))
+        << hook.getStateMethod();
     buckets[reduction.bucketName] = {reduction.gradients, method};
     for (StateOp state : *reduction.sharedStates) {
       auto [it, isNew] = shared.try_emplace(state);
@@ -79,10 +103,11 @@ public:
     for (auto state : module.getOps<StateOp>()) {
       if (older.contains(state) || shared.contains(state))
         continue;
-      // A bucket's own state is called BUCKET.ROLE.
+      // A bucket's own state is called BUCKET.ROLE; of buckets `x` and `x.y` it
+      // is the second one's `x.y.error`.
       StringRef name = state.getSymName();
-      for (size_t dot = 0; (dot = name.find('.', dot)) != StringRef::npos;
-           ++dot) {
+      for (size_t dot = name.rfind('.'); dot != StringRef::npos;
+           dot = name.take_front(dot).rfind('.')) {
         auto it = buckets.find(builder.getStringAttr(name.take_front(dot)));
         if (it == buckets.end())
           continue;

@@ -65,12 +65,13 @@ class Namer {
 public:
   explicit Namer(ModuleOp module) : module(module) {}
   LogicalResult run();
+  StringAttr nameAverage(AverageOp op);
 
 private:
   LogicalResult reserve(StringAttr name, Operation *owner);
   LogicalResult reserveArguments(FunctionOpInterface function);
   LogicalResult reserveGiven(Operation *op);
-  std::string derive(AllReduceOp op);
+  std::string derive(Operation *op, Value input, Value result, StringRef word);
   StringAttr makeUnique(StringRef name);
   void nameTensor(AllReduceOp op);
   void nameMembers(AllReduceOp op, BucketType bucket);
@@ -135,12 +136,13 @@ LogicalResult Namer::reserveGiven(Operation *op) {
   return success();
 }
 
-/// What `op` would be called if nothing else were called so.
-std::string Namer::derive(AllReduceOp op) {
+/// What the `word` of a function that gives `result` for `input` would be
+/// called if nothing else were called so.
+std::string Namer::derive(Operation *op, Value input, Value result,
+                          StringRef word) {
   auto function = op->getParentOfType<FunctionOpInterface>();
   unsigned number = numReductions[function]++;
-  Value input = op.getInput();
-  StringRef name = getNameIn(op.getLoc());
+  StringRef name = getNameIn(op->getLoc());
   if (name.empty() && isa<BlockArgument>(input))
     name = getNameIn(input.getLoc());
   if (!name.empty())
@@ -148,10 +150,10 @@ std::string Namer::derive(AllReduceOp op) {
   std::string prefix = function ? function.getName().str() + "." : "";
   if (auto argument = getArgument(input))
     return prefix + "arg" + std::to_string(argument->second);
-  if (Value result = op.getResult())
+  if (result)
     if (std::optional<unsigned> place = getResultNumber(result))
       return prefix + "result" + std::to_string(*place);
-  return prefix + "gradient" + std::to_string(number);
+  return prefix + word.str() + std::to_string(number);
 }
 
 /// `name`, or where that is taken `name`#1 and so on.
@@ -164,7 +166,7 @@ StringAttr Namer::makeUnique(StringRef name) {
 }
 
 void Namer::nameTensor(AllReduceOp op) {
-  std::string derived = derive(op);
+  std::string derived = derive(op, op.getInput(), op.getResult(), "gradient");
   if (op->hasAttr(DDPDialect::kNameAttrName))
     return;
   StringAttr name = getArgumentName(op.getInput());
@@ -208,6 +210,20 @@ LogicalResult Namer::run() {
   return success();
 }
 
+StringAttr Namer::nameAverage(AverageOp op) {
+  std::string derived = derive(op, op.getInput(), op.getResult(), "average");
+  StringAttr name = getArgumentName(op.getInput());
+  return makeUnique(name ? name.getValue() : StringRef(derived));
+}
+
 LogicalResult mlir::ddp::nameGradients(ModuleOp module) {
   return Namer(module).run();
+}
+
+llvm::DenseMap<Operation *, StringAttr>
+mlir::ddp::nameAverages(ModuleOp module) {
+  llvm::DenseMap<Operation *, StringAttr> names;
+  Namer namer(module);
+  module.walk([&](AverageOp op) { names[op] = namer.nameAverage(op); });
+  return names;
 }

@@ -22,6 +22,9 @@ namespace mlir::ddp {
 /// then differ; an error where those that are written in it do not.
 LogicalResult nameGradients(ModuleOp module);
 
+/// Names for the parameters that are averaged, by the same rules, each another.
+llvm::DenseMap<Operation *, StringAttr> nameAverages(ModuleOp module);
+
 } // namespace mlir::ddp
 
 #endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_GRADIENTNAMES_H

@@ -144,27 +144,67 @@ static bool isInCycle(Block &block) {
   return reached.contains(&block);
 }
 
+/// Whether `use` may write, or lets others write, to memory that is older than
+/// its block. Branches of cf copy what they hand on.
+static bool mayOverwriteFromOutside(OpOperand &use) {
+  return isa<RankedTensorType>(use.get().getType()) &&
+         !isa<BranchOpInterface>(use.getOwner()) && !isOnlyRead(use) &&
+         !use.get().getDefiningOp<tensor::EmptyOp>();
+}
+
+/// Lets the use have a copy of its own.
+static void save(OpOperand &use) {
+  OpBuilder builder(use.getOwner());
+  use.set(bufferization::AllocTensorOp::create(
+      builder, use.getOwner()->getLoc(),
+      cast<RankedTensorType>(use.get().getType()), ValueRange(),
+      /*copy=*/use.get()));
+}
+
 /// Lets what a block in a cycle may write to be a copy, where it comes from
 /// another block and is needed again when the block runs once more. One-Shot
 /// Bufferize does not know loops of blocks.
 static void saveFromOutside(Block &block) {
   block.walk([&](Operation *op) {
-    // Branches of cf copy what they hand on.
-    if (isa<BranchOpInterface>(op))
-      return;
     for (OpOperand &use : op->getOpOperands()) {
-      auto type = dyn_cast<RankedTensorType>(use.get().getType());
       Block *home = use.get().getParentBlock();
       bool isInside =
           home == &block || block.findAncestorOpInBlock(*home->getParentOp());
-      if (!type || isInside || isOnlyRead(use) ||
-          use.get().getDefiningOp<tensor::EmptyOp>())
-        continue;
-      OpBuilder builder(op);
-      use.set(bufferization::AllocTensorOp::create(
-          builder, op->getLoc(), type, ValueRange(), /*copy=*/use.get()));
+      if (!isInside && mayOverwriteFromOutside(use))
+        save(use);
     }
   });
+}
+
+/// Lets what other blocks than the first may write to be a copy, where it may
+/// lie in the memory of an argument of the function. One-Shot Bufferize takes
+/// every write outside of an argument's block to be over before the argument is
+/// there, and lets it destroy what is still to be read.
+static void saveArguments(Region &region) {
+  Block &entry = region.front();
+  llvm::SetVector<OpOperand *> uses;
+  bool isKnown = true;
+  for (BlockArgument argument : entry.getArguments()) {
+    if (!isa<RankedTensorType>(argument.getType()))
+      continue;
+    WalkResult result = visitMemoryUses(argument, [&](OpOperand &use) {
+      Operation *user = use.getOwner();
+      if (isa<BranchOpInterface>(user) ||
+          (user->hasTrait<OpTrait::ReturnLike>() &&
+           isa<FunctionOpInterface>(user->getParentOp())))
+        return WalkResult::skip();
+      if (entry.findAncestorOpInBlock(*user) || !mayOverwriteFromOutside(use))
+        return WalkResult::advance();
+      uses.insert(&use);
+      return WalkResult::skip();
+    });
+    isKnown &= !result.wasInterrupted();
+  }
+  for (OpOperand *use : uses)
+    save(*use);
+  if (!isKnown)
+    for (Block &block : llvm::drop_begin(region))
+      saveFromOutside(block);
 }
 
 static bool hasTensors(Block &block) {
@@ -212,6 +252,7 @@ struct PinBlockArgumentsPass
           regions.push_back(&region);
     });
     for (Region *region : regions) {
+      saveArguments(*region);
       for (Block &block : *region)
         if (isInCycle(block))
           saveFromOutside(block);

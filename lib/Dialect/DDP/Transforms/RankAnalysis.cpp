@@ -179,20 +179,20 @@ void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
     visitFunction(function, question.arguments, inside);
     callStack.pop_back();
     std::optional<SmallVector<RankFact>> results;
+    RankMask same = kAllRanks;
     for (Block &block : function.getFunctionBody()) {
       auto it = returned.find(block.getTerminator());
       if (it == returned.end())
         continue;
+      // Which of the returns it is may differ.
+      same &= getLeftBy(block.getTerminator());
       if (!results) {
         results = it->second;
         continue;
       }
       for (auto [result, other] : llvm::zip(*results, it->second)) {
         result = join(result, other);
-        // Which of the returns it is may differ.
-        for (Operation *deciding :
-             getControlFlow(function.getFunctionBody()).deciding.lookup(&block))
-          result.uniform &= getChoice(deciding);
+        result.uniform &= same;
       }
     }
     question.results = results.value_or(SmallVector<RankFact>());
@@ -225,8 +225,7 @@ RankFact RankAnalysis::join(const RankFact &a, const RankFact &b) {
   RankFact result;
   result.uniform = a.uniform & b.uniform;
   result.count = joinCounts(sources, a.count, b.count);
-  if (a.region == b.region)
-    result.region = a.region;
+  result.region = unite(a.region, b.region);
   if (a.reducedAs == b.reducedAs)
     result.reducedAs = a.reducedAs;
   return result;
@@ -288,7 +287,10 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
   RankMemory before = memory;
   std::optional<RankMemory> after;
   SmallVector<std::pair<Value, RankFact>> results;
-  auto leave = [&](ValueRange values) {
+  RankMask same = choice;
+  auto leave = [&](Operation *terminator) {
+    ValueRange values = terminator->getOperands();
+    same &= getLeftBy(terminator);
     if (after)
       after->join(memory, choice);
     else
@@ -302,7 +304,7 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
       auto &[other, joined] = results[number];
       joined = join(joined, fact);
       if (other != value)
-        joined.uniform &= choice;
+        joined.uniform &= same;
     }
   };
   bool isComplete = true;
@@ -315,7 +317,7 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
     for (Block &block : region)
       if (Operation *terminator = block.getTerminator();
           terminator->hasTrait<OpTrait::ReturnLike>())
-        leave(terminator->getOperands());
+        leave(terminator);
   }
   if (!isComplete && after)
     after->join(before, choice);

@@ -26,6 +26,7 @@
 #include "mlir/Interfaces/DestinationStyleOpInterface.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
+#include <set>
 
 namespace mlir::ddp {
 
@@ -34,7 +35,8 @@ struct RankFact {
   /// The groups within whose parts all ranks have the same value.
   RankMask uniform = kAllRanks;
   GradientCount count;
-  /// Of a memref: where it lies.
+  /// Of a memref: where it lies. (`uniform` is for the place, not for what it
+  /// holds.)
   MemoryRegion region;
   /// Of a value that a bucket's collective gave: the bucket.
   StringAttr reducedAs;
@@ -158,12 +160,15 @@ private:
   void write(Operation *op, Value memref, const RankFact &fact, bool isWhole,
              const RankControl &control);
   MemoryRegion findRegion(OpResult result);
+  MemoryRegion unite(const MemoryRegion &a, const MemoryRegion &b);
   RankMask &getStateMask(Operation *op, FlatSymbolRefAttr state);
 
   ModuleOp module;
   SymbolTableCollection symbols;
   llvm::DenseMap<Value, RankFact> facts;
   RankMemory memory;
+  /// Where memrefs lie that lie in one of several places.
+  std::set<std::vector<MemoryRegion>> placeLists;
   /// Roots that the entry has written so far.
   llvm::DenseSet<const void *> written;
   llvm::DenseMap<Operation *, SmallVector<RankFact>> returned;
@@ -191,6 +196,13 @@ private:
   const ControlFlow &getControlFlow(Region &region);
   RankMask getChoice(Operation *terminator);
   llvm::DenseMap<Region *, std::unique_ptr<ControlFlow>> controlFlows;
+  /// Within which groups all ranks that are in a region leave it by this
+  /// terminator; nothing where it is the only one.
+  llvm::DenseMap<Operation *, RankMask> leftBy;
+  RankMask getLeftBy(Operation *terminator) const {
+    auto it = leftBy.find(terminator);
+    return it == leftBy.end() ? kAllRanks : it->second;
+  }
 
   llvm::DenseMap<StringAttr, RankMask> stateMasks;
   bool statesChanged = false;

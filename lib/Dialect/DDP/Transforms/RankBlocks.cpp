@@ -166,6 +166,7 @@ void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
   for (Block *block : flow.order) {
     if (block->getNumSuccessors() != 0)
       continue;
+    leftBy[block->getTerminator()] = states[block].reached;
     if (out)
       out->join(states[block].out, states[block].reached);
     else

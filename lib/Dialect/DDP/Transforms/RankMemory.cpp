@@ -22,6 +22,12 @@ RankMask RankMemory::getInitial(const void *root) const {
 MemoryContents RankMemory::read(const MemoryRegion &region) const {
   if (!region.root)
     return {0, nullptr};
+  if (region.places) {
+    MemoryContents any;
+    for (const MemoryRegion &place : *region.places)
+      any.uniform &= read(place).uniform;
+    return any;
+  }
   MemoryContents result;
   bool isFirst = true;
   auto add = [&](const MemoryContents &contents) {
@@ -65,19 +71,37 @@ void RankMemory::split(const void *root, int64_t at) {
 
 void RankMemory::write(const MemoryRegion &region,
                        const MemoryContents &contents, bool isWhole) {
+  if (region.places) {
+    for (const MemoryRegion &place : *region.places)
+      write(place, contents, /*isWhole=*/false);
+    return;
+  }
   if (!region.root || region.begin >= region.end)
     return;
-  MemoryContents result = contents;
-  if (!isWhole || !region.isExact) {
-    result.uniform &= read(region).uniform;
-    result.reducedAs = nullptr;
-  }
   split(region.root, region.begin);
   split(region.root, region.end);
-  auto first = stretches.lower_bound({region.root, region.begin});
-  auto last = stretches.lower_bound({region.root, region.end});
-  stretches.erase(first, last);
-  stretches[{region.root, region.begin}] = {region.end, result};
+  auto it = stretches.lower_bound({region.root, region.begin});
+  if (isWhole && region.isExact) {
+    stretches.erase(it, stretches.lower_bound({region.root, region.end}));
+    stretches[{region.root, region.begin}] = {region.end, contents};
+    return;
+  }
+  // Somewhere in there: each part is what it was, or this.
+  int64_t covered = region.begin;
+  auto fill = [&](int64_t end) {
+    RankMask uniform = getInitial(region.root) & contents.uniform;
+    if (covered < end)
+      stretches[{region.root, covered}] = {end, {uniform, nullptr}};
+  };
+  for (; it != stretches.end() && it->first.first == region.root &&
+         it->first.second < region.end;
+       ++it) {
+    fill(it->first.second);
+    covered = it->second.end;
+    it->second.contents.uniform &= contents.uniform;
+    it->second.contents.reducedAs = nullptr;
+  }
+  fill(region.end);
 }
 
 void RankMemory::join(const RankMemory &other, RankMask choice) {

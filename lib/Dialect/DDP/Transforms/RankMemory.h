@@ -15,6 +15,8 @@
 #include "RankGroups.h"
 
 #include <map>
+#include <tuple>
+#include <vector>
 
 namespace mlir::ddp {
 
@@ -25,12 +27,26 @@ struct MemoryRegion {
   int64_t begin = 0, end = 0;
   /// Whether these bytes are the whole memref, and nothing else.
   bool isExact = false;
+  /// Of a memref that lies in one of several places: these, without such ones
+  /// among them. The root is the list then.
+  const std::vector<MemoryRegion> *places = nullptr;
 
   bool overlaps(const MemoryRegion &other) const {
+    auto isOverOther = [&](const MemoryRegion &place) {
+      return other.overlaps(place);
+    };
+    if (places)
+      return llvm::any_of(*places, isOverOther);
+    if (other.places)
+      return isOverOther(*this);
     return root && root == other.root && begin < other.end && other.begin < end;
   }
   bool operator==(const MemoryRegion &other) const {
     return root == other.root && begin == other.begin && end == other.end;
+  }
+  bool operator<(const MemoryRegion &other) const {
+    return std::tie(root, begin, end) <
+           std::tie(other.root, other.begin, other.end);
   }
 };
 

@@ -59,6 +59,18 @@ MemoryRegion RankAnalysis::findRegion(OpResult result) {
     memory.setInitial(root, declared && declared.getConstant() ? kAllRanks : 0);
     return {root, 0, bytes, isPlain};
   }
+  // Somewhere in what the operands point to.
+  MemoryRegion any;
+  bool isFirst = true;
+  for (Value operand : op->getOperands())
+    if (isa<BaseMemRefType>(operand.getType())) {
+      MemoryRegion place = facts.lookup(operand).region;
+      any = isFirst ? place : unite(any, place);
+      isFirst = false;
+    }
+  any.isExact = false;
+  if (any.places)
+    return any;
   if (auto view = dyn_cast<ViewOp>(op)) {
     MemoryRegion source = facts.lookup(view.getSource()).region;
     int64_t begin = source.begin + int64_t(view.getOffset()) * elementBytes;
@@ -79,7 +91,29 @@ MemoryRegion RankAnalysis::findRegion(OpResult result) {
   }
   if (isa<memref::AllocOp, memref::AllocaOp, bufferization::ToBufferOp>(op))
     return {result.getAsOpaquePointer(), 0, bytes, isPlain};
-  return {};
+  return any;
+}
+
+/// Where a memref lies that lies in `a` or in `b`.
+MemoryRegion RankAnalysis::unite(const MemoryRegion &a, const MemoryRegion &b) {
+  if (a == b)
+    return a;
+  std::set<MemoryRegion> all;
+  for (const MemoryRegion &region : {a, b})
+    if (region.places)
+      all.insert(region.places->begin(), region.places->end());
+    else
+      all.insert({region.root, region.begin, region.end});
+  // Loops may find new parts of a buffer for ever: then it is all of it.
+  constexpr size_t maxPlaces = 8;
+  std::set<MemoryRegion> whole;
+  if (all.size() > maxPlaces)
+    for (const MemoryRegion &place : all)
+      whole.insert({place.root, INT64_MIN, INT64_MAX});
+  const std::set<MemoryRegion> &places = whole.empty() ? all : whole;
+  const std::vector<MemoryRegion> &known =
+      *placeLists.emplace(places.begin(), places.end()).first;
+  return {&known, 0, 0, false, &known};
 }
 
 /// An operation reads or writes memory: none may that a collective works on.
@@ -97,8 +131,14 @@ void RankAnalysis::access(Operation *op, const MemoryRegion &region,
 
 void RankAnalysis::write(Operation *op, Value memref, const RankFact &fact,
                          bool isWhole, const RankControl &control) {
-  MemoryRegion region = facts.lookup(memref).region;
-  access(op, region, /*isWrite=*/true);
-  written.insert(region.root);
-  memory.write(region, {fact.uniform, fact.reducedAs}, isWhole);
+  const RankFact &place = facts.lookup(memref);
+  access(op, place.region, /*isWrite=*/true);
+  if (place.region.places)
+    for (const MemoryRegion &region : *place.region.places)
+      written.insert(region.root);
+  else
+    written.insert(place.region.root);
+  // Not all ranks may come here, nor all of those write to the same place.
+  RankMask uniform = fact.uniform & place.uniform & control.mask;
+  memory.write(place.region, {uniform, fact.reducedAs}, isWhole);
 }

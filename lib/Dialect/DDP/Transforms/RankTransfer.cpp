@@ -372,6 +372,13 @@ bool RankAnalysis::transferTensor(Operation *op) {
     fact.count = joinCounts(sources, facts.lookup(select.getTrueValue()).count,
                             facts.lookup(select.getFalseValue()).count);
     fact.count.sources = flowing;
+    if (isMemory(select.getResult())) {
+      fact.uniform = facts.lookup(select.getCondition()).uniform &
+                     facts.lookup(select.getTrueValue()).uniform &
+                     facts.lookup(select.getFalseValue()).uniform;
+      fact.region = unite(facts.lookup(select.getTrueValue()).region,
+                          facts.lookup(select.getFalseValue()).region);
+    }
     set(select.getResult(), fact);
     return true;
   }
@@ -483,11 +490,18 @@ void RankAnalysis::transferEffects(Operation *op, const RankControl &control) {
       return effect.getValue() != nullptr;
     });
   }
-  for (const auto &effect : effects)
-    if (Value value = effect.getValue();
-        value && isMemory(value) &&
-        isa<MemoryEffects::Read>(effect.getEffect()))
+  for (const auto &effect : effects) {
+    Value value = effect.getValue();
+    if (!value || !isa<MemoryEffects::Read>(effect.getEffect()))
+      continue;
+    if (isMemory(value))
       add(inputs, op, value);
+    else
+      inputs.uniform = 0; // Through a pointer, whatever is there.
+  }
+  // Memory lies elsewhere in every process.
+  if (isa<memref::ExtractAlignedPointerAsIndexOp>(op))
+    inputs.uniform = 0;
   if (op->getNumRegions() != 0) {
     // What happens in there is not followed: all that it has may go anywhere.
     addUsedAbove(inputs, op);
@@ -504,6 +518,9 @@ void RankAnalysis::transferEffects(Operation *op, const RankControl &control) {
                                   : combine(inputs, result.getType());
     if (isMemory(result)) {
       fact.uniform = kAllRanks;
+      for (Value operand : op->getOperands())
+        if (isMemory(operand) || operand.getType().isIndex())
+          fact.uniform &= facts.lookup(operand).uniform;
       fact.region = findRegion(result);
       if (auto buffer = dyn_cast<bufferization::ToBufferOp>(op))
         memory.write(fact.region,

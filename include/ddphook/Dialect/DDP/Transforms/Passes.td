@@ -810,7 +810,9 @@ def DDPPinBlockArgumentsPass
     block ran before: the tensor that is handed on must have left by then.
 
     In a cycle of blocks an operation that may write to a tensor from another
-    block gets a copy of it: the next time around needs the tensor as it was.
+    block gets a copy of it: the next time around needs the tensor as it was. So
+    does an operation behind the first block that may write to an argument of the
+    function.
 
     Pre-condition: `ddp-assign-destinations`. Post-condition: no block but the
     first of a region has arguments that are tensors.
