@@ -26,15 +26,17 @@ jobs=$(nproc)
 passed=0 failed=0 skipped=0
 cd "$root"
 
+# A request for more memory than there can be ends as without a sanitizer.
+memory=allocator_may_return_null=1
 # LLVM is not instrumented: what its headers do in our code, marking what a
 # container or an allocator has not given out, its library does not undo.
-export ASAN_OPTIONS=detect_container_overflow=0:allow_user_poisoning=0
+export ASAN_OPTIONS=detect_container_overflow=0:allow_user_poisoning=0:$memory
 export UBSAN_OPTIONS=print_stacktrace=1
 # Tests fork while other threads run. Of libraries that are not instrumented, above
 # all Gloo and the C++ library, ThreadSanitizer takes note of what they lock and
 # wait for, but not of their accesses to memory: it cannot know by which of their
 # atomic variables these are ordered.
-export TSAN_OPTIONS=die_after_fork=0:ignore_noninstrumented_modules=1
+export TSAN_OPTIONS=die_after_fork=0:ignore_noninstrumented_modules=1:$memory
 
 die() {
   echo "FAILED: $*"
