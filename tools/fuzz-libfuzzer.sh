@@ -44,8 +44,12 @@ if ((minutes == 0)); then
   # The parser is MLIR's own: what it makes of random bytes is no test of ours.
   runs=1000
   if [[ $target == pipeline ]]; then runs=0; fi
-  # Without instrumentation no input is new: all of the corpus is kept.
-  exec "$fuzzer" "${options[@]}" -runs=$runs -seed=1 -keep_seed=1 \
+  # What an instrumented target finds goes into the first directory. Without
+  # instrumentation no input is new: all of the corpus is kept.
+  found=$(mktemp -d)
+  trap 'rm -rf "$found"' EXIT
+  "$fuzzer" "${options[@]}" -runs=$runs -seed=1 -keep_seed=1 "$found" \
     "${corpora[@]:1}"
+  exit
 fi
 exec "$fuzzer" "${options[@]}" -max_total_time=$((minutes * 60)) "${corpora[@]}"

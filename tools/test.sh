@@ -9,6 +9,8 @@
 #                programs; then every hook on a device whose memory the host
 #                cannot read, and on the emulated CUDA device
 #   fuzz         the libFuzzer targets over their corpora
+#   sanitize     the runtime's core and host backend under ASan and UBSan, and
+#                under TSan (the short forms of tools/sanitize.sh)
 #   consumer     projects that use the package, from the build and install trees
 #   docs         the generated reference is up to date
 #
@@ -119,6 +121,16 @@ for target in pipeline readers store; do
   status=$?
   ((status == 0)) || tail -40 "$logs/fuzz-$target.log"
   count "fuzz-$target" $((status == 0)) $((status != 0)) 0 $status
+done
+
+for kind in address thread; do
+  say "sanitize: the runtime's core and host backend, $kind (first time: minutes)"
+  tools/sanitize.sh $kind --short >"$logs/sanitize-$kind.log" 2>&1
+  status=$?
+  ((status == 0)) || tail -80 "$logs/sanitize-$kind.log"
+  count "sanitize-$kind" "$(number "$logs/sanitize-$kind.log" '[0-9]+ passed')" \
+    "$(number "$logs/sanitize-$kind.log" '[0-9]+ failed')" \
+    "$(number "$logs/sanitize-$kind.log" '[0-9]+ skipped')" $status
 done
 
 say "consumer: the package, from the build tree and from an install tree"

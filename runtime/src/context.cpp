@@ -71,6 +71,8 @@ Status Context::join() {
     options.secret = place.secret;
     options.timeoutSeconds = place.timeoutSeconds;
     std::unique_ptr<TcpStore> connected;
+    if (server)
+      DDPHOOK_RETURN_IF_ERROR(server->makeRoomForRankZero());
     DDPHOOK_RETURN_IF_ERROR(TcpStore::connect(options, deadline, &connected));
     control = connected.get();
     store = std::move(connected);

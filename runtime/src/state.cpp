@@ -19,6 +19,8 @@ using namespace ddphook;
 
 Status ddphook::readState(const ddphook_module &module, size_t state,
                           int64_t offset, void *data, int64_t bytes) {
+  if (bytes == 0)
+    return Status::ok(); // memcpy() forbids null pointers even then
   const char *memory = module.states.get(state) + offset;
   if (module.states.isOnHost(state)) {
     std::memcpy(data, memory, static_cast<size_t>(bytes));
@@ -33,6 +35,8 @@ Status ddphook::readState(const ddphook_module &module, size_t state,
 
 Status ddphook::writeState(ddphook_module &module, size_t state, int64_t offset,
                            const void *data, int64_t bytes) {
+  if (bytes == 0)
+    return Status::ok();
   char *memory = module.states.get(state) + offset;
   if (module.states.isOnHost(state)) {
     std::memcpy(memory, data, static_cast<size_t>(bytes));
@@ -61,7 +65,8 @@ Status ddphook::drawFirstValues(
           drawNormal(generators.at(*state.generator).data(), state.draws.data(),
                      static_cast<int64_t>(state.draws.size()), numbers.data(),
                      *floatDtype(state.dtype)));
-      DDPHOOK_RETURN_IF_ERROR(set(i, numbers.data()));
+      if (!numbers.empty())
+        DDPHOOK_RETURN_IF_ERROR(set(i, numbers.data()));
     }
   }
   // With what was taken from them.

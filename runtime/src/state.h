@@ -16,15 +16,16 @@
 
 namespace ddphook {
 
-/// Calls `set` with the number and the first value of every state that does not
-/// begin as zeros, in no particular order.
+/// Calls `set` with the number and the first value of every state that has
+/// elements and does not begin as zeros, in no particular order.
 Status drawFirstValues(const Plan &plan,
                        const std::function<Status(size_t, const void *)> &set);
 
 /// Gives all states their first values; the state arena holds zeros.
 Status initialiseStates(ddphook_module &module);
 
-/// Copies `bytes` bytes of a state, from `offset` on.
+/// Copies `bytes` bytes of a state, from `offset` on; `data` may be null where
+/// there are none.
 Status readState(const ddphook_module &module, size_t state, int64_t offset,
                  void *data, int64_t bytes);
 Status writeState(ddphook_module &module, size_t state, int64_t offset,

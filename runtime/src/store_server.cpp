@@ -22,6 +22,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <fcntl.h>
 #include <list>
 #include <map>
 #include <mutex>
@@ -556,13 +557,24 @@ Status StoreServer::start(const Options &options,
   FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.isValid())
     return systemError(errno, "cannot make an eventfd");
+  const int loopWake = wake.get();
   std::string token;
   DDPHOOK_RETURN_IF_ERROR(drawSecret(tokenSize, &token));
   server->loop = std::make_unique<Loop>(options, std::move(listening),
                                         std::move(wake), std::move(token));
+  // Before the thread takes whatever is left. That there is none is no reason
+  // not to start: somebody has to tell the other ranks.
+  server->room = FileDescriptor(::fcntl(loopWake, F_DUPFD_CLOEXEC, 0));
   server->loop->thread = startThread(
       "ddphook-store", [loop = server->loop.get()] { loop->run(); });
   *result = std::move(server);
+  return Status::ok();
+}
+
+Status StoreServer::makeRoomForRankZero() {
+  if (!room.isValid())
+    return systemError(EMFILE, "cannot connect to this rank's own store");
+  room.reset();
   return Status::ok();
 }
 

@@ -48,6 +48,12 @@ public:
 
   int port() const { return boundPort; }
 
+  /// Frees the descriptor that start() has kept for rank 0's own connection; to
+  /// be called right before connecting. RESOURCE_EXHAUSTED when there is none:
+  /// rank 0 must not take the server's last one, by which the others hear of
+  /// it.
+  Status makeRoomForRankZero();
+
   /// An address of this machine at which a rank of another machine reached it;
   /// empty when none has.
   std::string outwardAddress() const;
@@ -67,6 +73,7 @@ private:
   StoreServer();
 
   std::unique_ptr<Loop> loop;
+  FileDescriptor room;
   int boundPort = 0;
 };
 

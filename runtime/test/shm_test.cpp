@@ -10,6 +10,7 @@
 #include "shm_group.h"
 
 #include "kernels.h"
+#include "shm_membership.h"
 
 #include "gloo/allreduce.h"
 #include "gloo/rendezvous/context.h"
@@ -272,5 +273,49 @@ TEST(ShmGroup, mixedSequence) {
     }
   });
 }
+
+/// A rank that looks for a peer's sums, is interrupted, and looks for free
+/// slots finds that all peers have overtaken it. These peers hold still there.
+class ShmSlots : public testing::TestWithParam<int> {};
+
+TEST_P(ShmSlots, keptWhileTheirOwnerReads) {
+  const int size = GetParam();
+  constexpr uint64_t slots = ShmSegment::kSlots;
+  constexpr int64_t n = 4 << 20; // of many more chunks than there are slots
+  MemoryStore store;
+  onRanks(size, [&](int rank) {
+    if (rank == 0) {
+      std::unique_ptr<ShmGroup> group;
+      Status status = ShmGroup::create(store, "g", rank, size, 60, &group);
+      ASSERT_TRUE(status.isOk()) << status.message();
+      std::vector<float> x(n);
+      status = group->allReduce({n, Dtype::F32, Dtype::F16, false}, x.data(),
+                                x.data());
+      EXPECT_EQ(status.code(), DDPHOOK_ABORTED) << status.message();
+      return;
+    }
+    ShmMembership peer(rank, size, 60);
+    Status status = peer.join(store, "g");
+    ASSERT_TRUE(status.isOk()) << status.message();
+    peer.startClock();
+    ASSERT_TRUE(peer.await(&RankControl::published, 1, 0));
+    peer.mine().signatures[0] = peer.memory().control(0).signatures[0];
+    // Of the first chunk rank 0 does not see the last stage before its own.
+    peer.set(&RankControl::consumed, 1);
+    if (size > 2)
+      peer.set(&RankControl::published, 1);
+    if (rank > 1) {
+      peer.set(&RankControl::reduced, 1);
+      return (void)peer.await(&RankControl::published, n, 0);
+    }
+    ASSERT_TRUE(peer.await(&RankControl::published, slots, 0));
+    usleep(50000); // Rank 0 would go on.
+    EXPECT_EQ(peer.counter(&RankControl::published, 0).load(), slots);
+    peer.abort();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ShmSlots, testing::Values(2, 3),
+                         testing::PrintToStringParamName());
 
 } // namespace

@@ -17,8 +17,11 @@
 
 #include <atomic>
 #include <random>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace ddphook;
 
@@ -471,6 +474,59 @@ TEST(StoreServer, NamesTheVariableWhenThePortIsTaken) {
   EXPECT_EQ(status.code(), DDPHOOK_IO_ERROR);
   expectContains(status.message(), "DDPHOOK_PORT");
   expectContains(status.message(), "Address already in use");
+}
+
+/// A caller for whom the server has given up its last descriptor: rank 0 must
+/// not take that one, or else nobody could be told anything any more.
+TEST(StoreServer, LeavesItsLastDescriptorToCallers) {
+  for (int spare : {3, 4}) {
+    int toTest[2], toChild[2];
+    ASSERT_EQ(::pipe(toTest), 0);
+    ASSERT_EQ(::pipe(toChild), 0);
+    pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      // The server's two and its last one, and rank 0's.
+      std::vector<FileDescriptor> free;
+      for (int i = 0; i < spare; ++i)
+        free.emplace_back(::dup(0));
+      const rlim_t limit = static_cast<rlim_t>(free.back().get() + 1);
+      const rlimit limits = {limit, limit};
+      ::setrlimit(RLIMIT_NOFILE, &limits);
+      free.clear();
+      auto server = startServer(2);
+      const int port = server->port();
+      char go;
+      if (::write(toTest[1], &port, sizeof(port)) != sizeof(port) ||
+          ::read(toChild[0], &go, 1) != 1)
+        ::_exit(2);
+      std::unique_ptr<TcpStore> store;
+      Status status = server->makeRoomForRankZero();
+      if (status.isOk())
+        status = tryConnect(*server, 0, 2, &store, "", 30);
+      if (status.isOk())
+        status = store->waitForAll(Deadline::after(30));
+      const std::string text = show(status);
+      ::_exit(::write(toTest[1], text.data(), text.size()) < 0);
+    }
+    int port = 0;
+    ASSERT_EQ(::read(toTest[0], &port, sizeof(port)), ssize_t(sizeof(port)));
+    FileDescriptor caller;
+    ASSERT_TRUE(
+        connectOnce("127.0.0.1", port, Deadline::after(30), &caller).isOk());
+    // Greeted with the last descriptor.
+    char greeting;
+    ASSERT_TRUE(
+        receiveAll(caller.get(), &greeting, 1, Deadline::after(30)).isOk());
+    caller.reset();
+    ASSERT_EQ(::write(toChild[1], "g", 1), 1);
+    char text[512] = {};
+    EXPECT_GT(::read(toTest[0], text, sizeof(text) - 1), 0);
+    expectContains(text, "Too many open files");
+    ::waitpid(child, nullptr, 0);
+    for (int fd : {toTest[0], toTest[1], toChild[0], toChild[1]})
+      ::close(fd);
+  }
 }
 
 TEST(Socket, LoopbackAddresses) {

@@ -202,11 +202,17 @@ void ShmGroup::Impl::reduceAlone(const Collective &op) {
   }
 }
 
-/// Whether nobody reads what this rank's slot for the chunk holds now.
+/// Whether nobody reads what this rank's slot for the chunk holds now: no peer,
+/// nor this rank itself, which its peers may have overtaken.
 bool ShmGroup::Impl::canPublish(uint64_t chunk) const {
   constexpr uint64_t slots = ShmSegment::kSlots;
-  return past(chunk) <= slots ||
-         member.allReached(&RankControl::consumed, past(chunk) - slots);
+  constexpr auto consumed = &RankControl::consumed;
+  if (past(chunk) <= slots)
+    return true;
+  const uint64_t goal = past(chunk) - slots;
+  return member.counter(consumed, rank).load(std::memory_order_relaxed) >=
+             goal &&
+         member.allReached(consumed, goal);
 }
 
 /// Casts and divides a chunk into this rank's slot.

@@ -26,8 +26,13 @@
 extern "C" {
 #endif
 
-/* Values are part of the ABI: they are only ever added. */
+/* Values are part of the ABI: they are only ever added. Every int may be one,
+ * in C++ as in C, so that a program can take what a newer library returns. */
+#ifdef __cplusplus
+typedef enum ddphook_status : int {
+#else
 typedef enum ddphook_status {
+#endif
   DDPHOOK_OK = 0,
   /* The call itself is wrong (null pointer, unknown dtype, bad option). Fix the
    * caller; the context is unharmed. */
