@@ -281,9 +281,12 @@ size_t store(const Strings &lines, uint8_t *data, size_t maxSize) {
 void mlir::ddp::setMutatorWords(const DialectRegistry &registry) {
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   context.loadDialect<DDPDialect>();
-  for (RegisteredOperationName name :
-       context.getRegisteredOperationsByDialect("ddp"))
-    operationNames.push_back(name.getStringRef().str());
+  // Not getRegisteredOperationsByDialect(), which searches a list for another
+  // order than it has and finds nothing.
+  for (RegisteredOperationName name : context.getRegisteredOperations())
+    if (name.getDialectNamespace() == DDPDialect::getDialectNamespace())
+      operationNames.push_back(name.getStringRef().str());
+  llvm::sort(operationNames);
 }
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size,
