@@ -12,7 +12,10 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstddef>
+#include <cstring>
 #include <dlfcn.h>
+#include <iterator>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -49,8 +52,66 @@ static std::string findLibrary(const std::string &file) {
   return file;
 }
 
-static Status checkTable(const std::string &file,
-                         const ddphook_backend_t *table) {
+namespace {
+/// A function of the table, and where its pointer lies.
+struct Slot {
+  const char *name;
+  size_t offset;
+
+  bool isIn(const ddphook_backend_t &table) const {
+    void *pointer;
+    std::memcpy(&pointer, reinterpret_cast<const char *>(&table) + offset,
+                sizeof(pointer));
+    return pointer != nullptr;
+  }
+};
+} // namespace
+
+#define SLOT(function) {#function, offsetof(ddphook_backend_t, function)}
+
+/// What every backend has.
+static constexpr Slot kFunctions[] = {SLOT(device_create),
+                                      SLOT(device_destroy),
+                                      SLOT(memory_alloc),
+                                      SLOT(memory_free),
+                                      SLOT(memory_write),
+                                      SLOT(memory_read),
+                                      SLOT(memory_copy),
+                                      SLOT(stream_set),
+                                      SLOT(synchronize),
+                                      SLOT(communicator_create),
+                                      SLOT(communicator_destroy),
+                                      SLOT(cast),
+                                      SLOT(divide),
+                                      SLOT(scale),
+                                      SLOT(add),
+                                      SLOT(subtract),
+                                      SLOT(is_finite),
+                                      SLOT(matrices_create),
+                                      SLOT(matrices_destroy),
+                                      SLOT(matmul),
+                                      SLOT(orthogonalize),
+                                      SLOT(project),
+                                      SLOT(reconstruct),
+                                      SLOT(all_reduce),
+                                      SLOT(all_reduce_start),
+                                      SLOT(wait),
+                                      SLOT(abort)};
+
+/// What a backend has all of, or nothing.
+static constexpr Slot kKernelFunctions[] = {SLOT(kernels_load),
+                                            SLOT(kernels_unload), SLOT(launch)};
+
+#undef SLOT
+
+static_assert(offsetof(ddphook_backend_t, device_create) +
+                      (std::size(kFunctions) + std::size(kKernelFunctions)) *
+                          sizeof(void (*)()) ==
+                  sizeof(ddphook_backend_t),
+              "expected every function of the table in one of the lists");
+
+Status ddphook::checkBackend(const std::string &file,
+                             const ddphook_backend_t *table) {
   if (!table)
     return error(DDPHOOK_UNSUPPORTED, "%s provides no backend", file.c_str());
   if (table->abi_version != DDPHOOK_BACKEND_ABI_VERSION ||
@@ -60,17 +121,22 @@ static Status checkTable(const std::string &file,
                  "version %u of %zu bytes",
                  file.c_str(), DDPHOOK_BACKEND_ABI_VERSION, table->abi_version,
                  table->struct_size);
-  bool isWhole =
-      table->name && table->device_create && table->device_destroy &&
-      table->memory_alloc && table->memory_free && table->memory_write &&
-      table->memory_read && table->memory_copy && table->stream_set &&
-      table->synchronize && table->communicator_create &&
-      table->communicator_destroy && table->cast && table->divide &&
-      table->scale && table->add && table->subtract && table->is_finite &&
-      table->matrices_create && table->all_reduce && table->all_reduce_start &&
-      table->wait && table->abort;
-  if (!isWhole)
-    return error(DDPHOOK_UNSUPPORTED, "%s lacks a function", file.c_str());
+  if (!table->name)
+    return error(DDPHOOK_UNSUPPORTED, "%s has no name", file.c_str());
+  const auto hasNot = [&](const Slot &slot) { return !slot.isIn(*table); };
+  const auto missing =
+      std::find_if(std::begin(kFunctions), std::end(kFunctions), hasNot);
+  if (missing != std::end(kFunctions))
+    return error(DDPHOOK_UNSUPPORTED, "%s lacks the function %s", file.c_str(),
+                 missing->name);
+  const auto lacking = std::find_if(std::begin(kKernelFunctions),
+                                    std::end(kKernelFunctions), hasNot);
+  const bool hasKernels = !std::all_of(std::begin(kKernelFunctions),
+                                       std::end(kKernelFunctions), hasNot);
+  if (hasKernels && lacking != std::end(kKernelFunctions))
+    return error(DDPHOOK_UNSUPPORTED,
+                 "%s has kernels, but lacks the function %s", file.c_str(),
+                 lacking->name);
   return Status::ok();
 }
 
@@ -95,7 +161,7 @@ Status ddphook::loadBackend(const std::string &name,
                  name.c_str(), ::dlerror());
   auto get = reinterpret_cast<ddphook_backend_get_t>(
       ::dlsym(library, DDPHOOK_BACKEND_GET_SYMBOL));
-  Status status = get ? checkTable(file, get())
+  Status status = get ? checkBackend(file, get())
                       : error(DDPHOOK_UNSUPPORTED, "%s has no function %s",
                               file.c_str(), DDPHOOK_BACKEND_GET_SYMBOL);
   if (!status.isOk()) {

@@ -18,8 +18,13 @@
 namespace ddphook {
 
 /// Gives the table of the backend `name`. A loaded library stays loaded.
-/// UNSUPPORTED: no such library, or one of another version.
+/// UNSUPPORTED: no such library, one of another version, or one that lacks a
+/// function.
 Status loadBackend(const std::string &name, const ddphook_backend_t **backend);
+
+/// Whether the runtime can work with the table that the library `file` gave it:
+/// its version, and every function that has to be there.
+Status checkBackend(const std::string &file, const ddphook_backend_t *table);
 
 } // namespace ddphook
 

@@ -407,7 +407,7 @@ TEST(Backend, FromALibrary) {
   EXPECT_EQ(
       createWith("outdated")
           .find("UNSUPPORTED: expected libddphook_backend_outdated.so to have "
-                "version 3 of the backend ABI, but got version 99 of "),
+                "version 4 of the backend ABI, but got version 99 of "),
       0u);
   ddphook_options_t options = {};
   options.struct_size = sizeof(options);

@@ -191,8 +191,10 @@ static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
   return DDPHOOK_OK;
 }
 
-/* Without a matrix list there are no low-rank calls either: the rest of the
- * table may stay empty. */
+static ddphook_status_t withoutLowRank(ddphook_backend_error_t *error) {
+  return fail(error, "the test backend has no low-rank products");
+}
+
 static ddphook_status_t matricesCreate(ddphook_device_t *device,
                                        const ddphook_matrix_list_t *list,
                                        int32_t dtype,
@@ -202,7 +204,74 @@ static ddphook_status_t matricesCreate(ddphook_device_t *device,
   (void)list;
   (void)dtype;
   (void)matrices;
-  return fail(error, "the test backend has no low-rank products");
+  return withoutLowRank(error);
+}
+
+/* Without a matrix list there are no other low-rank calls. */
+static void matricesDestroy(ddphook_device_t *device,
+                            ddphook_matrices_t *matrices) {
+  (void)device;
+  (void)matrices;
+}
+
+static ddphook_status_t multiply(ddphook_device_t *device,
+                                 ddphook_matrices_t *matrices, int32_t kind,
+                                 void *matrix, void *p, void *q,
+                                 ddphook_backend_error_t *error) {
+  (void)device;
+  (void)matrices;
+  (void)kind;
+  (void)matrix;
+  (void)p;
+  (void)q;
+  return withoutLowRank(error);
+}
+
+static ddphook_status_t orthogonalize(ddphook_device_t *device,
+                                      ddphook_matrices_t *matrices,
+                                      int32_t factor, const void *in, void *out,
+                                      double epsilon,
+                                      ddphook_backend_error_t *error) {
+  (void)device;
+  (void)matrices;
+  (void)factor;
+  (void)in;
+  (void)out;
+  (void)epsilon;
+  return withoutLowRank(error);
+}
+
+static ddphook_status_t project(ddphook_device_t *device,
+                                ddphook_matrices_t *matrices, const void *g,
+                                const void *e, const void *q, void *m, void *p,
+                                void *rest, ddphook_backend_error_t *error) {
+  (void)device;
+  (void)matrices;
+  (void)g;
+  (void)e;
+  (void)q;
+  (void)m;
+  (void)p;
+  (void)rest;
+  return withoutLowRank(error);
+}
+
+static ddphook_status_t reconstruct(ddphook_device_t *device,
+                                    ddphook_matrices_t *matrices, const void *p,
+                                    const void *q, const void *rest,
+                                    const void *m, void *out, void *err,
+                                    int64_t divisor,
+                                    ddphook_backend_error_t *error) {
+  (void)device;
+  (void)matrices;
+  (void)p;
+  (void)q;
+  (void)rest;
+  (void)m;
+  (void)out;
+  (void)err;
+  (void)divisor;
+  return withoutLowRank(error);
 }
 
 static ddphook_status_t allReduce(ddphook_device_t *device,
@@ -263,6 +332,11 @@ ddphook_backend_get(void) {
       .subtract = subtract,
       .is_finite = isFinite,
       .matrices_create = matricesCreate,
+      .matrices_destroy = matricesDestroy,
+      .matmul = multiply,
+      .orthogonalize = orthogonalize,
+      .project = project,
+      .reconstruct = reconstruct,
       .all_reduce = allReduce,
       .all_reduce_start = allReduceStart,
       .wait = waitFor,

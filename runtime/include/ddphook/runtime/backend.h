@@ -39,7 +39,7 @@ extern "C" {
 
 /* Raised whenever a struct or a function below changes its meaning. A backend
  * and a runtime of different versions do not work together. */
-#define DDPHOOK_BACKEND_ABI_VERSION 3
+#define DDPHOOK_BACKEND_ABI_VERSION 4
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
