@@ -68,3 +68,14 @@ func.func @narrowing(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
       {ddp.hook = #testhook.narrowing} : !ddp.bucket<f32, [4]>
   return %r : !ddp.bucket<f32, [4]>
 }
+
+// -----
+
+ddp.process_group @dp
+func.func @twice(%b: !ddp.bucket<f32, [4]>, %c: !ddp.bucket<f32, [4]>)
+    -> (!ddp.bucket<f32, [4]>, !ddp.bucket<f32, [4]>) {
+  %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4]>
+  // expected-error @+1 {{expected a bucket with a name of its own, but another one is called 'b0'}}
+  %s = ddp.all_reduce mean %c on @dp as "b0" : !ddp.bucket<f32, [4]>
+  return %r, %s : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [4]>
+}

@@ -153,7 +153,7 @@ struct ExpandHooksPass
       return signalPassFailure();
 
     nextNumber = 0;
-    llvm::StringSet<> recorded;
+    recorded.clear();
     for (auto info : getOperation().getOps<BucketInfoOp>())
       recorded.insert(info.getBucketName());
     llvm::StringSet<> taken = recorded;
@@ -239,6 +239,10 @@ struct ExpandHooksPass
     if (!bucket || !op.getBucketName())
       return op.emitOpError()
              << "expected a named bucket; run 'ddp-bucketize' first";
+    if (!recorded.insert(*op.getBucketName()).second)
+      return op.emitOpError() << "expected a bucket with a name of its own, "
+                                 "but another one is called '"
+                              << *op.getBucketName() << "'";
     BucketType type = bucket.getType();
     HookAttrInterface hook = getEffectiveHook(op, defaultHook);
     if (failed(hook.verifyBucket(type, [&] { return op.emitOpError(); })))
@@ -295,5 +299,7 @@ struct ExpandHooksPass
 
   /// Of buckets that reductions of memory become.
   unsigned nextNumber = 0;
+  /// Names of the buckets that the module has a record of.
+  llvm::StringSet<> recorded;
 };
 } // namespace
