@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# Says which C, C++ and CUDA files are not as clang-format writes them; with --fix,
+# writes them so. The last line is "N of N files are formatted".
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+format=$(command -v clang-format-22) || {
+  echo "error: clang-format-22 is missing: run tools/install-packages.sh" >&2
+  exit 1
+}
+mapfile -t files < <(git ls-files '*.c' '*.cpp' '*.cu' '*.cuh' '*.h' '*.inc')
+if [[ ${1:-} == --fix ]]; then "$format" -i "${files[@]}"; fi
+bad=$("$format" --dry-run "${files[@]}" 2>&1 |
+  sed -nE 's/^([^:]+):[0-9]+:[0-9]+: warning: code should be clang-formatted.*/\1/p' |
+  sort -u)
+if [[ -n $bad ]]; then sed 's/^/not formatted (tools\/check-format.sh --fix does it): /' <<<"$bad"; fi
+wrong=$(grep -c . <<<"$bad" || true)
+echo "$((${#files[@]} - wrong)) of ${#files[@]} files are formatted"
+((wrong == 0))
