@@ -307,3 +307,21 @@ func.func @branches_write_arguments(%a: !t, %b: !t, %n: index {ddp.replicated})
   %x:3 = func.call @blocks_write(%r, %b, %c) : (!t, !t, i1) -> (!t, !t, !t)
   return %x#0, %x#1, %x#2, %r : !t, !t, !t, !t
 }
+
+// Several blocks of a region yield, one of them a tensor that it has computed.
+func.func @region_yields(%a: !t, %b: !t, %n: index {ddp.replicated}) -> (!t, !t) {
+  %c0 = arith.constant 0 : index
+  %c = arith.cmpi eq, %n, %c0 : index
+  %r = ddp.all_reduce mean %a on @dp : !t
+  %x = scf.execute_region -> !t {
+    cf.cond_br %c, ^same, ^other
+  ^same:
+    scf.yield %r : !t
+  ^other:
+    %s = linalg.add ins(%r, %b : !t, !t) outs(%r : !t) -> !t
+    scf.yield %s : !t
+  }
+  %y = linalg.map { math.absf } ins(%b : !t) outs(%x : !t)
+  %z = linalg.sub ins(%x, %y : !t, !t) outs(%y : !t) -> !t
+  return %z, %r : !t, !t
+}

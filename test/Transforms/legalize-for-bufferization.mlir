@@ -109,3 +109,23 @@ func.func @selects(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: i1) -> tensor<4xf32
   %r = arith.select %c, %a, %b : tensor<4xf32>
   return %r : tensor<4xf32>
 }
+
+// CHECK-LABEL: func.func @yields(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4xf32>, %[[B:[a-z0-9]+]]: tensor<4xf32>
+// CHECK:         scf.execute_region -> tensor<4xf32>
+// CHECK:           cf.br ^[[JOIN:bb[0-9]+]](%[[A]] : tensor<4xf32>)
+// CHECK:           cf.br ^[[JOIN]](%[[B]] : tensor<4xf32>)
+// CHECK:         ^[[JOIN]](%[[Y:.+]]: tensor<4xf32>):
+// CHECK:           scf.yield %[[Y]]
+// CHECK-NOT:       scf.yield
+// CHECK:         return
+func.func @yields(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
+  %r = scf.execute_region -> tensor<4xf32> {
+    cf.cond_br %c, ^x, ^y
+  ^x:
+    scf.yield %a : tensor<4xf32>
+  ^y:
+    scf.yield %b : tensor<4xf32>
+  }
+  return %r : tensor<4xf32>
+}

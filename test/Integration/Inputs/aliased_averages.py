@@ -139,6 +139,11 @@ def branches_write_arguments(dp, a, b, n):
     return dp.mean(b), -b, r - b, r
 
 
+def region_yields(dp, a, b, n):
+    r = dp.mean(a)
+    return (r if n == 0 else r + b) - absolute(b), r
+
+
 ENTRIES = {
     computed_in_place: [A, B],
     computed_in_place_later: [A, B],
@@ -160,6 +165,7 @@ ENTRIES = {
     one_or_the_other: [A, B, "index"],
     branches_write_outside: [A, B, "index"],
     branches_write_arguments: [A, B, "index"],
+    region_yields: [A, B, "index"],
 }
 
 

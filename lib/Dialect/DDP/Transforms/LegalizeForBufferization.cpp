@@ -10,6 +10,7 @@
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
+#include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -109,6 +110,22 @@ static void expand(scf::IndexSwitchOp op, RewriterBase &rewriter) {
   rewriter.replaceOp(op, first);
 }
 
+/// Lets all blocks that yield from the region branch to one that does: One-Shot
+/// Bufferize refuses several.
+static void joinYields(scf::ExecuteRegionOp op, RewriterBase &rewriter) {
+  auto yields = llvm::to_vector(op.getRegion().getOps<scf::YieldOp>());
+  if (yields.size() < 2)
+    return;
+  SmallVector<Location> locs(op.getNumResults(), op.getLoc());
+  Block *join = rewriter.createBlock(&op.getRegion(), op.getRegion().end(),
+                                     op.getResultTypes(), locs);
+  scf::YieldOp::create(rewriter, op.getLoc(), join->getArguments());
+  for (scf::YieldOp yield : yields) {
+    rewriter.setInsertionPoint(yield);
+    rewriter.replaceOpWithNewOp<cf::BranchOp>(yield, join, yield.getOperands());
+  }
+}
+
 /// A branch that yields what the selection gives. One-Shot Bufferize wants the
 /// operands and the result of an `arith.select` in one alias set, and refuses
 /// it where one of them is still needed; for a branch it makes a copy.
@@ -146,6 +163,8 @@ struct LegalizeForBufferizationPass
   void runOnOperation() override {
     IRRewriter rewriter(&getContext());
     getOperation()->walk([&](Operation *op) {
+      if (auto region = dyn_cast<scf::ExecuteRegionOp>(op))
+        return joinYields(region, rewriter);
       bool hasTensors =
           llvm::any_of(op->getResultTypes(), llvm::IsaPred<TensorType>);
       if (!hasTensors)

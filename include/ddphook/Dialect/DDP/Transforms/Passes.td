@@ -696,6 +696,8 @@ def DDPLegalizeForBufferizationPass
       what a body does not read for something that is written as a whole;
     - an `arith.select` of tensors becomes an `scf.if`: the model wants both
       operands and the result in one place;
+    - where several blocks of an `scf.execute_region` yield, they branch to one that
+      does: the model knows only one;
     - a slice gets stride 1 in dimensions of size 1: another one makes it
       ambiguous which of them a slice of lower rank drops, and lowering it fails.
 
