@@ -338,3 +338,87 @@ func.func @recursive(%g: !t, %c: i1 {ddp.replicated}) -> (!t {ddp.gradient}) {
   // expected-error @+1 {{but it is reduced on some paths only}}
   return %r : !t
 }
+
+// -----
+
+// Loops that replace a gradient slice by slice, but not all of it.
+ddp.process_group @dp
+func.func @a_layer_is_left(%s: tensor<4x8xf32>) -> (tensor<4x8xf32> {ddp.gradient}) {
+  %begin = arith.constant 0 : index
+  %step = arith.constant 1 : index
+  %end = arith.constant 3 : index
+  %r = scf.for %i = %begin to %end step %step iter_args(%a = %s) -> tensor<4x8xf32> {
+    %p = tensor.extract_slice %s[%i, 0] [1, 8] [1, 1]
+        : tensor<4x8xf32> to tensor<1x8xf32>
+    // expected-note @+1 {{the reduction is here}}
+    %q = ddp.all_reduce mean %p on @dp : tensor<1x8xf32>
+    %b = tensor.insert_slice %q into %a[%i, 0] [1, 8] [1, 1]
+        : tensor<1x8xf32> into tensor<4x8xf32>
+    scf.yield %b : tensor<4x8xf32>
+  }
+  // expected-error @+1 {{but it is reduced in some of its elements only}}
+  return %r : tensor<4x8xf32>
+}
+
+// -----
+
+// Gaps between the slices.
+ddp.process_group @dp
+func.func @every_other_layer(%s: tensor<4x8xf32>) -> (tensor<4x8xf32> {ddp.gradient}) {
+  %begin = arith.constant 0 : index
+  %step = arith.constant 2 : index
+  %end = arith.constant 4 : index
+  %r = scf.for %i = %begin to %end step %step iter_args(%a = %s) -> tensor<4x8xf32> {
+    %p = tensor.extract_slice %s[%i, 0] [1, 8] [1, 1]
+        : tensor<4x8xf32> to tensor<1x8xf32>
+    // expected-note @+1 {{the reduction is here}}
+    %q = ddp.all_reduce mean %p on @dp : tensor<1x8xf32>
+    %b = tensor.insert_slice %q into %a[%i, 0] [1, 8] [1, 1]
+        : tensor<1x8xf32> into tensor<4x8xf32>
+    scf.yield %b : tensor<4x8xf32>
+  }
+  // expected-error @+1 {{but it is reduced in some of its elements only}}
+  return %r : tensor<4x8xf32>
+}
+
+// -----
+
+// Slices that are not whole in the other dimension.
+ddp.process_group @dp
+func.func @half_a_layer(%s: tensor<4x8xf32>) -> (tensor<4x8xf32> {ddp.gradient}) {
+  %begin = arith.constant 0 : index
+  %step = arith.constant 1 : index
+  %end = arith.constant 4 : index
+  %r = scf.for %i = %begin to %end step %step iter_args(%a = %s) -> tensor<4x8xf32> {
+    %p = tensor.extract_slice %s[%i, 0] [1, 4] [1, 1]
+        : tensor<4x8xf32> to tensor<1x4xf32>
+    // expected-note @+1 {{the reduction is here}}
+    %q = ddp.all_reduce mean %p on @dp : tensor<1x4xf32>
+    %b = tensor.insert_slice %q into %a[%i, 0] [1, 4] [1, 1]
+        : tensor<1x4xf32> into tensor<4x8xf32>
+    scf.yield %b : tensor<4x8xf32>
+  }
+  // expected-error @+1 {{but it is reduced in some of its elements only}}
+  return %r : tensor<4x8xf32>
+}
+
+// -----
+
+// Along two dimensions at once.
+ddp.process_group @dp
+func.func @diagonal(%s: tensor<4x8xf32>) -> (tensor<4x8xf32> {ddp.gradient}) {
+  %begin = arith.constant 0 : index
+  %step = arith.constant 1 : index
+  %end = arith.constant 4 : index
+  %r = scf.for %i = %begin to %end step %step iter_args(%a = %s) -> tensor<4x8xf32> {
+    %p = tensor.extract_slice %s[%i, %i] [1, 1] [1, 1]
+        : tensor<4x8xf32> to tensor<1x1xf32>
+    // expected-note @+1 {{the reduction is here}}
+    %q = ddp.all_reduce mean %p on @dp : tensor<1x1xf32>
+    %b = tensor.insert_slice %q into %a[%i, %i] [1, 1] [1, 1]
+        : tensor<1x1xf32> into tensor<4x8xf32>
+    scf.yield %b : tensor<4x8xf32>
+  }
+  // expected-error @+1 {{but it is reduced in some of its elements only}}
+  return %r : tensor<4x8xf32>
+}

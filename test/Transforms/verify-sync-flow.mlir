@@ -312,3 +312,23 @@ func.func @while(%g: !t, %n: index {ddp.replicated}) -> (!t {ddp.gradient}) {
   }
   return %r#1 : !t
 }
+
+// -----
+
+// A gradient of stacked layers, replaced layer by layer.
+// CHECK-LABEL: func.func @layers(
+ddp.process_group @dp
+func.func @layers(%s: tensor<3x4x8xf32>) -> (tensor<3x4x8xf32> {ddp.gradient}) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%a = %s) -> tensor<3x4x8xf32> {
+    %p = tensor.extract_slice %s[%i, 0, 0] [1, 4, 8] [1, 1, 1]
+        : tensor<3x4x8xf32> to tensor<4x8xf32>
+    %q = ddp.all_reduce mean %p on @dp : tensor<4x8xf32>
+    %b = tensor.insert_slice %q into %a[%i, 0, 0] [1, 4, 8] [1, 1, 1]
+        : tensor<4x8xf32> into tensor<3x4x8xf32>
+    scf.yield %b : tensor<3x4x8xf32>
+  }
+  return %r : tensor<3x4x8xf32>
+}

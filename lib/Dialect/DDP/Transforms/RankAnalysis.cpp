@@ -12,6 +12,7 @@
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -326,6 +327,39 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
     set(result, fact.second);
 }
 
+/// The slice that a loop inserts into the tensor that it carries as `number`,
+/// if its iterations together write all of it: slices along one dimension, from
+/// its begin to its end, one behind the other.
+static tensor::InsertSliceOp findCoveringInsert(LoopLikeOpInterface loop,
+                                                unsigned number) {
+  auto forOp = dyn_cast<scf::ForOp>(loop.getOperation());
+  if (!forOp)
+    return {};
+  BlockArgument carried = forOp.getRegionIterArg(number);
+  auto insert =
+      forOp.getYieldedValues()[number].getDefiningOp<tensor::InsertSliceOp>();
+  if (!insert || insert.getDest() != carried ||
+      insert->getBlock() != forOp.getBody() ||
+      !insert.getType().hasStaticShape() || !insert.hasUnitStride())
+    return {};
+  std::optional<int64_t> step = getConstantIntValue(forOp.getStep());
+  unsigned numSliced = 0;
+  for (auto [offset, size, extent] :
+       llvm::zip(insert.getMixedOffsets(), insert.getMixedSizes(),
+                 insert.getType().getShape())) {
+    if (isConstantIntValue(offset, 0) && isConstantIntValue(size, extent))
+      continue;
+    if (offset != OpFoldResult(forOp.getInductionVar()) || !step ||
+        *step <= 0 || extent == 0 || extent % *step != 0 ||
+        !isConstantIntValue(size, *step) ||
+        !isConstantIntValue(forOp.getLowerBound(), 0) ||
+        !isConstantIntValue(forOp.getUpperBound(), extent))
+      return {};
+    ++numSliced;
+  }
+  return numSliced == 1 ? insert : tensor::InsertSliceOp();
+}
+
 void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
                              const RankControl &control) {
   // All but what is carried decides about the number of iterations.
@@ -376,6 +410,13 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
   for (auto [result, init, after] :
        llvm::zip(loop->getResults(), inits, yielded)) {
     RankFact fact = after;
+    // Nothing is left of what the loop began with.
+    if (auto insert = findCoveringInsert(loop, result.getResultNumber())) {
+      const RankFact &slice = facts.lookup(insert.getSource());
+      fact.uniform = slice.uniform;
+      fact.count = slice.count;
+      fact.count.elements = after.count.elements;
+    }
     if (tripCount && tripCount->isZero())
       fact = facts.lookup(init);
     else if (!tripCount)
