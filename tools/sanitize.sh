@@ -55,7 +55,7 @@ count() { # suite passed failed skipped exit-status log
 
 run_ctest() { # arguments of ctest
   local log=$build/ctest.log status total bad left
-  ctest --test-dir "$build" -j"$jobs" --timeout 1200 --output-on-failure "$@" \
+  ctest --test-dir "$build" -j"$jobs" --timeout 7200 --output-on-failure "$@" \
     >"$log" 2>&1
   status=$?
   total=$(sed -nE 's/.* out of ([0-9]+)$/\1/p' "$log" | tail -1)

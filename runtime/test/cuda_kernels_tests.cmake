@@ -13,7 +13,7 @@ function(ddphook_add_cuda_kernels_tests prefix kernels)
       ${kernels} ddphook_rt_objects GTest::gtest GTest::gtest_main)
     add_test(NAME runtime-${prefix}${name} COMMAND ${target})
     set_tests_properties(runtime-${prefix}${name} PROPERTIES
-      TIMEOUT 600 LABELS "${ARGN}")
+      TIMEOUT ${ddphook_test_seconds} LABELS "${ARGN}")
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
     if("gpu" IN_LIST ARGN)
       set_tests_properties(runtime-${prefix}${name} PROPERTIES
@@ -23,7 +23,7 @@ function(ddphook_add_cuda_kernels_tests prefix kernels)
       # Threads and blocks the other way round: barriers that are missing show.
       add_test(NAME runtime-${prefix}${name}-reverse COMMAND ${target})
       set_tests_properties(runtime-${prefix}${name}-reverse PROPERTIES
-        TIMEOUT 600 ENVIRONMENT EMULATED_CUDA_ORDER=reverse)
+        TIMEOUT ${ddphook_test_seconds} ENVIRONMENT EMULATED_CUDA_ORDER=reverse)
     endif()
   endforeach()
 endfunction()

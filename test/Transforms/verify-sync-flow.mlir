@@ -313,11 +313,8 @@ func.func @while(%g: !t, %n: index {ddp.replicated}) -> (!t {ddp.gradient}) {
   return %r#1 : !t
 }
 
-// -----
-
 // A gradient of stacked layers, replaced layer by layer.
 // CHECK-LABEL: func.func @layers(
-ddp.process_group @dp
 func.func @layers(%s: tensor<3x4x8xf32>) -> (tensor<3x4x8xf32> {ddp.gradient}) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
