@@ -185,7 +185,7 @@ def test_modules_for_the_host(job):
 def test_modules_that_touch_device_memory(job):
     assert run(*job("host", 1, 1), module=TOUCHING) == (0, "")
     code, errors = run(
-        *job("guarded", 1, 1), module=TOUCHING, **test_exec.UNCAUGHT
+        *job("guarded", 1, 1), module=TOUCHING, **exec_harness.UNCAUGHT
     )
     assert code != 0 and "rank 0" in errors
 

@@ -13,6 +13,7 @@ import numpy
 import pytest
 from exec_harness import (
     HANG_S,
+    UNCAUGHT,
     expect_error,
     finish,
     group_exists,
@@ -23,13 +24,6 @@ from exec_harness import (
 from safetensors.numpy import save_file
 
 KILL, SEGV, HANG, EXIT, FAIL, STOP = range(6)
-
-# For ranks that crash: in a build with a sanitizer that one must not catch the
-# signal.
-UNCAUGHT = {
-    name: os.environ.get(name, "") + ":handle_segv=0"
-    for name in ("ASAN_OPTIONS", "TSAN_OPTIONS")
-}
 
 
 def test_first_cause_of_many_failures(tmp_path, files):
