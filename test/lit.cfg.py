@@ -32,6 +32,8 @@ config.test_exec_root = os.path.join(config.ddphook_build_dir, "test")
 llvm_config.with_environment("LC_ALL", "C")
 
 config.substitutions.append(("%plugin", config.ddphook_plugin))
+config.substitutions.append(("%testhook-plugin", config.ddphook_testhook_plugin))
+config.substitutions.append(("%stock-plugin", config.ddphook_stock_plugin))
 config.substitutions.append(("%python", config.python_executable))
 config.substitutions.append(("%digits", config.ddphook_digits))
 config.substitutions.append(("%runtime-include", config.ddphook_runtime_include))
