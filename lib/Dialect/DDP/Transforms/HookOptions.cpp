@@ -17,6 +17,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/Threading.h"
 #include <mutex>
 
 using namespace mlir;
@@ -282,7 +283,11 @@ static Attribute parseText(MLIRContext *context, StringRef text,
   size_t length = 0;
   Attribute attribute;
   {
+    // Other threads may report what has nothing to do with this.
+    uint64_t thread = llvm::get_threadid();
     ScopedDiagnosticHandler handler(context, [&](Diagnostic &diagnostic) {
+      if (llvm::get_threadid() != thread)
+        return failure();
       if (message.empty())
         message = diagnostic.str();
       return success();
