@@ -64,13 +64,24 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
 
 Value PowerSGDExpansion::run(BucketValue bucket,
                              function_ref<Value(BucketValue)> compressedBody) {
+  auto compareIteration = [&](arith::CmpIPredicate predicate, int64_t limit) {
+    Value constant = arith::ConstantOp::create(
+        builder, loc, builder.getI64IntegerAttr(limit));
+    return Value(
+        arith::CmpIOp::create(builder, loc, predicate, iteration, constant));
+  };
+  Value isVanilla;
+  if (int64_t start = parameters.start_powerSGD_iter; start > 0)
+    isVanilla = compareIteration(arith::CmpIPredicate::slt, start);
+  if (int64_t stop = parameters.stop_powerSGD_iter; stop >= 0) {
+    Value isLate = compareIteration(arith::CmpIPredicate::sge, stop);
+    isVanilla =
+        isVanilla ? Value(arith::OrIOp::create(builder, loc, isVanilla, isLate))
+                  : isLate;
+  }
   // Without a vanilla phase there is nothing to choose.
-  if (parameters.start_powerSGD_iter <= 0)
+  if (!isVanilla)
     return compressedBody(bucket);
-  Value start = arith::ConstantOp::create(
-      builder, loc, builder.getI64IntegerAttr(parameters.start_powerSGD_iter));
-  Value isVanilla = arith::CmpIOp::create(
-      builder, loc, arith::CmpIPredicate::slt, iteration, start);
   auto choice = scf::IfOp::create(builder, loc, TypeRange(bucket.getType()),
                                   isVanilla, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);

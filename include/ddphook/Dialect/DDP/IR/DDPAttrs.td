@@ -171,7 +171,7 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     `start_powerSGD_iter` the bucket is all-reduced as it is. A logging frequency
     below 1 counts as 1, as in PyTorch.
 
-    Four more parameters change what PyTorch does (docs/numerics.md):
+    These parameters change what PyTorch does (docs/numerics.md):
 
     - `local_error_feedback`: the error is what this rank lost, M − P·Qₗᵀ with
       its own Qₗ, not what its gradient lacks of the mean; tensors that are not
@@ -199,6 +199,9 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
         :$matrix_approximation_rank,
     DDP_IntegerParameter<1000, "first iteration that is compressed">
         :$start_powerSGD_iter,
+    DDP_IntegerParameter<-1, "first iteration that is not compressed any more; "
+                             "below 0: there is none">
+        :$stop_powerSGD_iter,
     DDP_NumberParameter<"2", "compress a matrix only if its factors are smaller "
                              "by this">
         :$min_compression_rate,
