@@ -13,6 +13,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
+#include "llvm/Support/Format.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -147,8 +148,11 @@ LogicalResult DDPPipelineOptions::parse(
   std::string message;
   llvm::raw_string_ostream os(message);
   bool isOk = succeeded(parseFromString(normalized, os));
-  if (isOk && !(groupMb >= 0))
-    isOk = rejectValue("group-mb", "at least 0", std::to_string(groupMb));
+  if (isOk && !(groupMb >= 0)) {
+    std::string value;
+    llvm::raw_string_ostream(value) << llvm::format("%g", groupMb.getValue());
+    isOk = rejectValue("group-mb", "at least 0", value);
+  }
   if (isOk)
     return success();
   StringRef reason = rejection.empty() ? message : rejection;
