@@ -171,8 +171,11 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     `start_powerSGD_iter` the bucket is all-reduced as it is. A logging frequency
     below 1 counts as 1, as in PyTorch.
 
-    These parameters change what PyTorch does (docs/numerics.md):
+    These parameters are not PyTorch's; what all but the first change is in
+    docs/numerics.md:
 
+    - `stop_powerSGD_iter`: from this iteration on the bucket is all-reduced as
+      it is again, and error and Q stay as they are.
     - `local_error_feedback`: the error is what this rank lost, M − P·Qₗᵀ with
       its own Qₗ, not what its gradient lacks of the mean; tensors that are not
       compressed have none.
