@@ -36,6 +36,8 @@ llvm_config.with_environment(
 )
 
 config.substitutions.append(("%plugin", config.ddphook_plugin))
+config.substitutions.append(("%testhook-plugin", config.ddphook_testhook_plugin))
+config.substitutions.append(("%stock-plugin", config.ddphook_stock_plugin))
 config.substitutions.append(("%python", config.python_executable))
 config.substitutions.append(("%digits", config.ddphook_digits))
 config.substitutions.append(("%runtime-include", config.ddphook_runtime_include))

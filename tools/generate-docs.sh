@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes docs/generated from the TableGen files; with --check only compares.
+# Writes docs/generated and the tables of hooks from the TableGen files; with
+# --check only compares.
 #
 #   tools/generate-docs.sh [--check] [BUILD_DIR]
 set -euo pipefail
@@ -31,4 +32,8 @@ for page in DDPDialect DDPPasses DDPConversionPasses DDPTargetPasses; do
     status=1
   fi
 done
+
+arguments=("$build/include/ddphook/Dialect/DDP/IR/DDPRecords.json")
+$check && arguments=(--check "${arguments[@]}")
+"$root/tools/hook-tables.py" "${arguments[@]}" || status=1
 exit $status

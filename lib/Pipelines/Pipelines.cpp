@@ -13,6 +13,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
+#include "llvm/Support/Format.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -73,9 +74,6 @@ static void addPasses(OpPassManager &passManager,
   DDPExpandHooksPassOptions expand;
   expand.hook = options.hook;
   expand.wrapper = options.wrapper;
-#define DDP_HOOK_PARAMETER(field, option, description)                         \
-  expand.field = options.field;
-#include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
   pm.addPass(createDDPExpandHooksPass(expand), OrderAcrossPass::Recorded);
   if (options.packCollectives)
     pm.addPass(createDDPPackCollectivesPass(), OrderAcrossPass::Elements);
@@ -130,57 +128,43 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
   pm.addPass(createDDPIsolateCollectivesPass(isolate));
 }
 
-/// What is wrong with an option's value, or nothing. LLVM's option parser knows
-/// too, but prints it straight to stderr, where no caller can catch it.
-static std::string checkValue(StringRef name, StringRef value) {
-  auto mismatch = [&](StringRef expected) {
-    return ("expected " + name + " to be " + expected + ", but got '" + value +
-            "'")
-        .str();
-  };
-  double number;
-  if (llvm::is_contained({"bucket-cap-mb", "first-bucket-mb", "group-mb"},
-                         name) &&
-      value.getAsDouble(number))
-    return mismatch("a number");
-  if (name == "group-mb" && !(number >= 0))
-    return mismatch("at least 0");
-  if (unsigned depth;
-      name == "overlap-depth" && (value.getAsInteger(10, depth) || depth == 0))
-    return mismatch("a number of at least 1");
-  if (name == "order" &&
-      !llvm::is_contained({"ready", "forward", "reverse"}, value))
-    return mismatch("ready, forward or reverse");
-  if (name == "memory" && !llvm::is_contained({"host", "device"}, value))
-    return mismatch("host or device");
-  if (llvm::is_contained({"all-functions", "fuse", "overlap",
-                          "pack-collectives", "require-no-copy",
-                          "verify-order"},
-                         name) &&
-      !value.empty() &&
-      !llvm::is_contained({"true", "false", "1", "0"}, value.lower()))
-    return mismatch("true or false");
-  return "";
+/// What `rejectValue` was told last, in this thread.
+static thread_local std::string rejection;
+
+bool mlir::ddp::rejectValue(StringRef option, const Twine &expected,
+                            StringRef value) {
+  rejection = ("expected " + option + " to be " + expected + ", but got '" +
+               value + "'")
+                  .str();
+  return false;
+}
+
+LogicalResult DDPPipelineOptions::parse(
+    StringRef options,
+    function_ref<LogicalResult(const Twine &)> errorHandler) {
+  std::string normalized = normalizeOptions(
+      options, [&](StringRef name) { return OptionsMap.contains(name); });
+  rejection.clear();
+  std::string message;
+  llvm::raw_string_ostream os(message);
+  bool isOk = succeeded(parseFromString(normalized, os));
+  if (isOk && !(groupMb >= 0)) {
+    std::string value;
+    llvm::raw_string_ostream(value) << llvm::format("%g", groupMb.getValue());
+    isOk = rejectValue("group-mb", "at least 0", value);
+  }
+  if (isOk)
+    return success();
+  StringRef reason = rejection.empty() ? message : rejection;
+  return errorHandler("in the options of ddp-pipeline: " + reason.trim());
 }
 
 LogicalResult mlir::ddp::buildDDPPipeline(
     OpPassManager &pm, StringRef options,
     function_ref<LogicalResult(const Twine &)> errorHandler) {
-  std::string normalized = normalizeOptionSpelling(options);
-  SmallVector<StringRef> words;
-  StringRef(normalized).split(words, ' ', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
-  for (StringRef word : words) {
-    auto [name, value] = word.split('=');
-    if (std::string wrong = checkValue(name, value.trim("'\"")); !wrong.empty())
-      return errorHandler("in the options of ddp-pipeline: " + wrong);
-  }
-
   DDPPipelineOptions parsed;
-  std::string message;
-  llvm::raw_string_ostream os(message);
-  if (failed(parsed.parseFromString(normalized, os)))
-    return errorHandler("in the options of ddp-pipeline: " +
-                        StringRef(message).trim());
+  if (failed(parsed.parse(options, errorHandler)))
+    return failure();
   buildDDPPipeline(pm, parsed);
   return success();
 }

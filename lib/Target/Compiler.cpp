@@ -27,6 +27,7 @@
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
+#include "mlir/Tools/Plugins/DialectPlugin.h"
 #include "llvm/Analysis/TargetTransformInfo.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/MC/MCSubtargetInfo.h"
@@ -44,22 +45,28 @@ llvm::Error makeError(const llvm::Twine &text) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), text);
 }
 
-DialectRegistry getRegistry() {
-  DialectRegistry registry;
+llvm::Error registerDialects(DialectRegistry &registry,
+                             ArrayRef<std::string> plugins) {
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);
   mlir::ddp::registerAllDialects(registry);
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
   registerNVVMDialectTranslation(registry);
-  return registry;
+  for (const std::string &path : plugins) {
+    llvm::Expected<DialectPlugin> plugin = DialectPlugin::load(path);
+    if (!plugin)
+      return plugin.takeError();
+    plugin->registerDialectRegistryCallbacks(registry);
+  }
+  return llvm::Error::success();
 }
 } // namespace
 
-Compiler::Compiler(CompilerOptions options)
+Compiler::Compiler(CompilerOptions options, const DialectRegistry &registry)
     : options(std::move(options)),
       // ddphook-run forks when the module is compiled: no thread pool.
-      context(getRegistry(), MLIRContext::Threading::DISABLED),
+      context(registry, MLIRContext::Threading::DISABLED),
       diagnostics(sources, &context),
       // Passes that stop at the first error may have found it several times.
       filter(&context, [this](Diagnostic &diagnostic) {
@@ -81,7 +88,11 @@ Compiler::create(CompilerOptions options) {
   if (toCIdentifier(options.name) != options.name)
     return makeError("expected a C identifier as the module's name, but got '" +
                      options.name + "'");
-  std::unique_ptr<Compiler> compiler(new Compiler(std::move(options)));
+  DialectRegistry registry;
+  if (llvm::Error error = registerDialects(registry, options.dialectPlugins))
+    return error;
+  std::unique_ptr<Compiler> compiler(
+      new Compiler(std::move(options), registry));
   if (llvm::Error error = compiler->createTarget())
     return error;
   return compiler;
@@ -140,25 +151,26 @@ llvm::Error Compiler::createTarget() {
 }
 
 llvm::Error Compiler::load(StringRef path) {
-  PassManager pm(&context);
-  // Public functions are entry points with collectives and without.
-  std::string pipeline =
-      "all-functions=true " + options.ddpPipeline.value_or("");
-  bool isForDevice = options.device != "host";
-  if (isForDevice) {
-    if (StringRef(normalizeOptionSpelling(pipeline)).contains("memory=host"))
-      return makeError("memory=host in the options of ddp-pipeline contradicts "
-                       "the device '" +
-                       options.device + "'");
-    pipeline += " memory=device";
-  }
   std::string message;
   auto takeMessage = [&](const llvm::Twine &text) {
     message = text.str();
     return failure();
   };
-  if (failed(buildDDPPipeline(pm, pipeline, takeMessage)))
+  DDPPipelineOptions pipeline;
+  // Public functions are entry points with collectives and without.
+  pipeline.allFunctions = true;
+  if (failed(pipeline.parse(options.ddpPipeline.value_or(""), takeMessage)))
     return makeError(message);
+  bool isForDevice = options.device != "host";
+  if (isForDevice) {
+    if (pipeline.memory.hasValue() && pipeline.memory == ArrayMemory::Host)
+      return makeError("memory=host in the options of ddp-pipeline contradicts "
+                       "the device '" +
+                       options.device + "'");
+    pipeline.memory = ArrayMemory::Device;
+  }
+  PassManager pm(&context);
+  buildDDPPipeline(pm, pipeline);
 
   std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(path, &message);
   if (!buffer)

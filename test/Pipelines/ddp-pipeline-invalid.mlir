@@ -9,7 +9,7 @@
 // RANK: error: expected matrix-approximation-rank only with hook=powersgd or batched_powersgd, but got hook=allreduce
 
 // RUN: not ddphook-opt %s --ddp-pipeline="hook=gzip" 2>&1 | FileCheck %s --check-prefix=HOOK
-// HOOK: error: expected hook=allreduce, fp16, bf16, noop, powersgd, batched_powersgd or post_local_sgd, but got 'gzip'
+// HOOK: error: expected hook=allreduce, fp16, bf16, noop, powersgd, batched_powersgd, post_local_sgd or an attribute, but got 'gzip'
 // HOOK-NOT: func.func
 
 // RUN: not ddphook-opt %s --ddp-pipeline="wrapper=fp32" 2>&1 | FileCheck %s --check-prefix=WRAPPER
@@ -23,6 +23,12 @@
 
 // RUN: not ddphook-opt %s --ddp-pipeline="bucket-cap-mb=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
 // NEGATIVE: error: expected a bucket limit that is not negative, but got -1
+
+// RUN: not ddphook-opt %s --ddp-pipeline="group-mb=-0.5" 2>&1 | FileCheck %s --check-prefix=GROUP
+// GROUP: error: in the options of ddp-pipeline: expected group-mb to be at least 0, but got '-0.5'
+
+// RUN: not ddphook-opt %s --ddp-pipeline="bucket-cap-mb hook=fp16" 2>&1 | FileCheck %s --check-prefix=VALUE
+// VALUE: error: in the options of ddp-pipeline: expected bucket-cap-mb to be a number, but got ''
 
 // RUN: not ddphook-opt %s --ddp-pipeline="order=backward" 2>&1 | FileCheck %s --check-prefix=ORDER
 // ORDER: error: in the options of ddp-pipeline: expected order to be ready, forward or reverse, but got 'backward'

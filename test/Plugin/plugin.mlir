@@ -12,6 +12,16 @@
 // RUN: ddphook-opt %s --ddp-pipeline="hook=fp16 bucket_cap_mb=2" > %t.tool
 // RUN: diff %t.plugin %t.tool
 
+// A hook as an attribute.
+// RUN: mlir-opt %s --load-dialect-plugin=%plugin --pass-pipeline="builtin.module(ddp-pipeline{hook=#ddp.fp16 bucket_cap_mb=2})" > %t.attribute
+// RUN: diff %t.plugin %t.attribute
+
+// A hook of another dialect, in a plugin that has both.
+// RUN: mlir-opt %s --load-dialect-plugin=%stock-plugin --pass-pipeline="builtin.module(ddp-pipeline{hook=#testhook.scaled<0.5>})" | FileCheck %s --check-prefix=FOREIGN
+// RUN: mlir-opt %s --load-dialect-plugin=%stock-plugin --pass-pipeline="builtin.module(ddp-pipeline{hook=testhook.weighted weight=2})" | FileCheck %s --check-prefix=WEIGHTED
+// FOREIGN: \22hook\22:\22#testhook.scaled<5.000000e-01 : f64>\22
+// WEIGHTED: \22hook\22:\22#testhook.weighted<weight = 2.000000e+00 : f64>\22
+
 // Without the plugin, nothing of this exists.
 // RUN: not mlir-opt %s 2>&1 | FileCheck %s --check-prefix=NOTHING
 // NOTHING: error: {{.*}}ddp.process_group
@@ -25,7 +35,7 @@
 
 // Its diagnostics come out of mlir-opt as any other's.
 // RUN: not mlir-opt %s --load-dialect-plugin=%plugin --pass-pipeline="builtin.module(ddp-pipeline{hook=gzip})" 2>&1 | FileCheck %s --check-prefix=ERROR
-// ERROR: error: expected hook=allreduce, fp16, bf16, noop, powersgd, batched_powersgd or post_local_sgd, but got 'gzip'
+// ERROR: error: expected hook=allreduce, fp16, bf16, noop, powersgd, batched_powersgd, post_local_sgd or an attribute, but got 'gzip'
 
 // PARSE: ddp.process_group @dp
 // PARSE: ddp.all_reduce mean %{{.+}} on @dp : tensor<300x200xf32>

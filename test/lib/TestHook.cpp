@@ -61,6 +61,32 @@ int64_t ScaledAttr::getWireBytes(ddp::BucketType bucket) const {
 
 double ScaledAttr::getLocalPasses(ddp::BucketType) const { return 6; }
 
+LogicalResult WeightedAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   const Parameters &parameters) {
+  if (!parameters.weight.getValue().isFinite()) // C1
+    return emitError() << "expected a finite weight, but got "
+                       << parameters.weight;
+  return success();
+}
+
+FailureOr<Value>
+WeightedAttr::expand(OpBuilder &builder, const ddp::BucketReduction &reduction,
+                     TypedValue<ddp::BucketType> bucket) const {
+  double weight = getWeight().getValueAsDouble();
+  Value weighted = scale(builder, reduction.loc, bucket, weight);
+  Value reduced = ddp::buildFinalAllReduce(builder, reduction, weighted);
+  return getUndo() ? scale(builder, reduction.loc, reduced, 1 / weight)
+                   : reduced;
+}
+
+int64_t WeightedAttr::getWireBytes(ddp::BucketType bucket) const {
+  return bucket.getNumBytes();
+}
+
+double WeightedAttr::getLocalPasses(ddp::BucketType) const {
+  return getUndo() ? 6 : 4;
+}
+
 /// Error feedback for 16-bit gradients: a hook with a state of its own.
 FailureOr<Value>
 FeedbackAttr::expand(OpBuilder &builder, const ddp::BucketReduction &reduction,

@@ -11,8 +11,7 @@
 #ifndef DDPHOOK_TEST_LIB_TESTHOOKATTRS_TD
 #define DDPHOOK_TEST_LIB_TESTHOOKATTRS_TD
 
-include "ddphook/Dialect/DDP/IR/DDPInterfaces.td"
-include "mlir/IR/AttrTypeBase.td"
+include "ddphook/Dialect/DDP/IR/DDPHookBase.td"
 include "mlir/IR/DialectBase.td"
 
 def TestHook_Dialect : Dialect {
@@ -22,21 +21,29 @@ def TestHook_Dialect : Dialect {
 }
 
 class TestHook_Hook<string name, string attrMnemonic, list<string> methods = []>
-    : AttrDef<TestHook_Dialect, name,
-              [DeclareAttrInterfaceMethods<
-                  DDP_HookAttrInterface,
-                  !listconcat(["expand", "getWireBytes", "getLocalPasses"],
-                              methods)>]> {
-  let mnemonic = attrMnemonic;
-}
+    : DDP_HookAttr<TestHook_Dialect, name, attrMnemonic, methods>;
 
-def TestHook_Scaled : TestHook_Hook<"Scaled", "scaled", ["verifyBucket"]> {
+def TestHook_Scaled
+    : DDP_HookAttrBase<TestHook_Dialect, "Scaled", "scaled", ["verifyBucket"]> {
   let summary = "multiply by a factor, all-reduce, divide by it again";
   let description = [{
-    Refuses buckets of f64 (as an example of `verifyBucket`).
+    Refuses buckets of f64 (as an example of `verifyBucket`), and has a syntax of
+    its own, so that options can only give it as an attribute.
   }];
   let parameters = (ins "::mlir::FloatAttr":$factor);
   let assemblyFormat = "`<` $factor `>`";
+}
+
+def TestHook_Weighted : TestHook_Hook<"Weighted", "weighted"> {
+  let summary = "multiply by a weight, all-reduce";
+  let description = [{
+    Constraints:
+    - (C1) the weight is finite.
+  }];
+  let parameters = (ins
+    DDP_NumberParameter<"1", "what gradients are multiplied by">:$weight,
+    DDP_FlagParameter<0, "divide by the weight again">:$undo);
+  let genVerifyDecl = 1;
 }
 
 def TestHook_Feedback

@@ -41,6 +41,10 @@ static cl::opt<OutputKind>
 static cl::opt<std::string> ddpPipeline("ddp-pipeline", cl::cat(category),
                                         cl::value_desc("options"),
                                         cl::desc("Options of ddp-pipeline"));
+static cl::list<std::string>
+    dialectPlugins("load-dialect-plugin", cl::cat(category),
+                   cl::value_desc("library"),
+                   cl::desc("Load dialects, with hooks for example"));
 static cl::opt<char> optLevel("O", cl::Prefix, cl::init('3'),
                               cl::value_desc("0-3"), cl::cat(category),
                               cl::desc("Optimization level (default 3)"));
@@ -76,6 +80,7 @@ static Error compile() {
   options.shared = isShared;
   if (ddpPipeline.getNumOccurrences())
     options.ddpPipeline = ddpPipeline;
+  options.dialectPlugins = dialectPlugins;
   options.optLevel = optLevel - '0';
   options.march = march;
   options.device = device;

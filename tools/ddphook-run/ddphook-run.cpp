@@ -22,12 +22,15 @@ static const char toolName[] = "ddphook-run";
 static const char compilerHelp[] =
     "  --ddp-pipeline=OPTIONS\n"
     "                     options of ddp-pipeline, as for ddphook-cc\n"
+    "  --load-dialect-plugin=LIBRARY\n"
+    "                     load dialects, with hooks for example\n"
     "  --march=CPU        CPU to compile for (default native)\n";
 
 namespace {
 struct CompilerFlags {
   std::string path;
   std::optional<std::string> ddpPipeline, march;
+  std::vector<std::string> dialectPlugins;
 };
 } // namespace
 
@@ -50,15 +53,21 @@ static ddphook::Status parseCompilerFlags(const std::vector<std::string> &rest,
     size_t equals = argument.find('=');
     std::string flag = argument.substr(0, equals);
     bool isPipeline = flag == "--ddp-pipeline";
-    if (!isPipeline && flag != "--march")
+    bool isPlugin = flag == "--load-dialect-plugin";
+    if (!isPipeline && !isPlugin && flag != "--march")
       return invalid("unknown flag '" + argument + "'");
+    if (equals == std::string::npos && i + 1 == rest.size())
+      return invalid(flag + " needs a value");
+    std::string text =
+        equals == std::string::npos ? rest[++i] : argument.substr(equals + 1);
+    if (isPlugin) {
+      flags.dialectPlugins.push_back(text);
+      continue;
+    }
     auto &value = isPipeline ? flags.ddpPipeline : flags.march;
     if (value)
       return invalid(flag + " is given twice");
-    if (equals == std::string::npos && i + 1 == rest.size())
-      return invalid(flag + " needs a value");
-    value =
-        equals == std::string::npos ? rest[++i] : argument.substr(equals + 1);
+    value = text;
   }
   return flags.path.empty() ? invalid("expected a file, FILE.mlir")
                             : ddphook::Status::ok();
@@ -70,6 +79,7 @@ compile(const CompilerFlags &flags, const std::string &device) {
   options.name = "ddphook";
   options.device = device;
   options.ddpPipeline = flags.ddpPipeline;
+  options.dialectPlugins = flags.dialectPlugins;
   options.march = flags.march.value_or(options.march);
   auto compiler = Compiler::create(options);
   if (!compiler)

@@ -18,33 +18,77 @@
 
 namespace mlir::ddp {
 
-/// Options of `ddp-pipeline`. Dashes and underscores are the same in their
-/// names, and case does not matter.
+/// Remembers what is wrong with an option's value, for the function that parses
+/// all options. Gives false.
+bool rejectValue(StringRef option, const Twine &expected, StringRef value);
+
+/// Options of `ddp-pipeline`.
 struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
-  Option<std::string> hook{
-      *this, "hook",
-      llvm::cl::desc("Hook of buckets that no attribute gives one: allreduce, "
-                     "fp16, bf16, noop, powersgd, batched_powersgd or "
-                     "post_local_sgd"),
-      llvm::cl::init("allreduce")};
+  /// An option whose value is checked here. LLVM's parser would print what is
+  /// wrong with it straight to standard error, where no caller can catch it.
+  template <typename T>
+  struct Value : public Option<T> {
+    using Option<T>::Option;
+    using Option<T>::operator=;
+
+    /// An option without a value has an empty one.
+    llvm::cl::ValueExpected getValueExpectedFlagDefault() const override {
+      return llvm::cl::ValueOptional;
+    }
+    bool handleOccurrence(unsigned, StringRef name, StringRef text) override {
+      T value;
+      if (!read(name, text, value))
+        return true;
+      this->setValue(value);
+      this->optHasValue = true;
+      return false;
+    }
+    bool read(StringRef name, StringRef text, T &value) {
+      if constexpr (std::is_same_v<T, bool>) {
+        std::string lower = text.lower();
+        value = lower.empty() || lower == "true" || lower == "1";
+        return value || lower == "false" || lower == "0" ||
+               rejectValue(name, "true or false", text);
+      } else if constexpr (std::is_same_v<T, double>) {
+        return !text.getAsDouble(value) || rejectValue(name, "a number", text);
+      } else if constexpr (std::is_same_v<T, unsigned>) {
+        return (!text.getAsInteger(10, value) && value > 0) ||
+               rejectValue(name, "a number of at least 1", text);
+      } else {
+        auto &parser = this->getParser();
+        std::string names;
+        for (unsigned i = 0, count = parser.getNumOptions(); i < count; ++i) {
+          if (text == parser.getOption(i))
+            return !parser.parse(*this, name, text, value);
+          names += i == 0 ? "" : i + 1 == count ? " or " : ", ";
+          names += parser.getOption(i);
+        }
+        return rejectValue(name, names, text);
+      }
+    }
+  };
+
+  /// Reads options as users write them: dashes and underscores are the same in
+  /// names, case does not matter, and parameters of the hook stand beside it.
+  LogicalResult parse(StringRef options,
+                      function_ref<LogicalResult(const Twine &)> errorHandler);
+
+  Option<std::string> hook{*this, "hook", llvm::cl::desc(getHookHelp()),
+                           llvm::cl::init(kDefaultHook.str())};
   Option<std::string> wrapper{
       *this, "wrapper",
       llvm::cl::desc("Run that hook in a 16-bit type: fp16 or bf16"),
       llvm::cl::init("")};
-#define DDP_HOOK_PARAMETER(field, option, description)                         \
-  Option<std::string> field{*this, option, llvm::cl::desc(description),        \
-                            llvm::cl::init("")};
-#include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
-  Option<double> bucketCapMb{
+  Value<double> bucketCapMb{
       *this, "bucket-cap-mb",
       llvm::cl::desc("Limit of a bucket in MiB (default 25); given explicitly, "
                      "of the first bucket as well"),
       llvm::cl::init(kUnsetLimit)};
-  Option<double> firstBucketMb{
+  Value<double> firstBucketMb{
       *this, "first-bucket-mb",
       llvm::cl::desc("Limit of the first bucket of a kind in MiB (default 1)"),
       llvm::cl::init(kUnsetLimit)};
-  Option<BucketOrder> order{
+  Value<BucketOrder> order{
       *this, "order", llvm::cl::desc("Order in which gradients are packed"),
       llvm::cl::init(BucketOrder::Ready),
       llvm::cl::values(
@@ -52,42 +96,41 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
           clEnumValN(BucketOrder::Forward, "forward",
                      "program order of the reductions"),
           clEnumValN(BucketOrder::Reverse, "reverse", "that order, reversed"))};
-  Option<bool> packCollectives{
+  Value<bool> packCollectives{
       *this, "pack-collectives",
       llvm::cl::desc("Let PowerSGD's uncompressed tensors travel with P"),
       llvm::cl::init(true)};
-  Option<bool> fuse{
+  Value<bool> fuse{
       *this, "fuse",
       llvm::cl::desc("Let one pass over memory do what several operations say"),
       llvm::cl::init(true)};
-  Option<double> groupMb{
+  Value<double> groupMb{
       *this, "group-mb",
       llvm::cl::desc("PowerSGD: matrices that are taken through all stages "
                      "together, in MiB (default 0: the whole bucket)"),
       llvm::cl::init(0)};
-  Option<bool> overlap{
-      *this, "overlap",
-      llvm::cl::desc("Compute while collectives are in flight"),
-      llvm::cl::init(false)};
-  Option<unsigned> overlapDepth{
+  Value<bool> overlap{*this, "overlap",
+                      llvm::cl::desc("Compute while collectives are in flight"),
+                      llvm::cl::init(false)};
+  Value<unsigned> overlapDepth{
       *this, "overlap-depth",
       llvm::cl::desc("Collectives in flight at most, with overlap"),
       llvm::cl::init(2)};
-  Option<ArrayMemory> memory{
+  Value<ArrayMemory> memory{
       *this, "memory", llvm::cl::desc("Where arrays lie (default host)"),
       llvm::cl::init(ArrayMemory::Host),
       llvm::cl::values(
           clEnumValN(ArrayMemory::Host, "host", "in the host's memory"),
           clEnumValN(ArrayMemory::Device, "device", "in a device's memory"))};
-  Option<bool> allFunctions{
+  Value<bool> allFunctions{
       *this, "all-functions",
       llvm::cl::desc("Compile functions without collectives as well"),
       llvm::cl::init(false)};
-  Option<bool> requireNoCopy{
+  Value<bool> requireNoCopy{
       *this, "require-no-copy",
       llvm::cl::desc("Fail if the step allocates or copies"),
       llvm::cl::init(false)};
-  Option<bool> verifyOrder{
+  Value<bool> verifyOrder{
       *this, "verify-order",
       llvm::cl::desc("Check after every pass that all ranks run the same "
                      "collectives, and that the pass has kept them"),

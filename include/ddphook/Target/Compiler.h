@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace mlir {
 namespace ddp {
@@ -37,13 +38,15 @@ struct CompilerOptions {
   /// Options of `ddp-pipeline`; not given: its defaults. A module that has a
   /// plan went through the pipeline already and takes none.
   std::optional<std::string> ddpPipeline;
+  /// Shared objects that bring dialects, with hooks for example.
+  std::vector<std::string> dialectPlugins;
   /// 0 … 3.
   unsigned optLevel = 3;
   /// "native", or a CPU's name as LLVM knows it ("x86-64-v3").
   std::string march = "native";
   /// The backend that arrays belong to: "host", "cuda", or the name of another
-  /// one. For all but "host" the module leaves arrays to the runtime; for "cuda"
-  /// what it computes itself becomes kernels.
+  /// one. For all but "host" the module leaves arrays to the runtime; for
+  /// "cuda" what it computes itself becomes kernels.
   std::string device = "host";
   /// For "cuda": the oldest architecture that has to run the kernels.
   std::string deviceArchitecture = "sm_80";
@@ -94,7 +97,7 @@ public:
   StringRef getDeviceCode() { return deviceCode; }
 
 private:
-  explicit Compiler(CompilerOptions options);
+  Compiler(CompilerOptions options, const DialectRegistry &registry);
 
   llvm::Error createTarget();
   /// DiagnosedError after a diagnostic, else an error with this text.

@@ -24,7 +24,7 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
     return failure();
   iteration = *counter;
   FailureOr<StateOp> found =
-      states.getGenerator("powersgd.generator", parameters.seed);
+      states.getGenerator("powersgd.generator", parameters.random_seed);
   if (failed(found))
     return failure();
   generator = *found;
@@ -39,21 +39,21 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
     for (int64_t member : compression.members)
       ofQ.push_back({member});
   }
-  if (parameters.useErrorFeedback) {
+  if (parameters.use_error_feedback) {
     found = states.createZero("powersgd.error", errorType,
                               StatePlacement::PerRank, ofError);
     if (failed(found))
       return failure();
     error = *found;
   }
-  if (parameters.warmStart) {
+  if (parameters.warm_start) {
     found = states.createNormal("powersgd.q", compression.q, generator,
                                 compression.draws, ofQ);
     if (failed(found))
       return failure();
     q = *found;
   }
-  if (parameters.skipNonFinite) {
+  if (parameters.skip_nonfinite) {
     found = states.getCounter("powersgd.nonfinite");
     if (failed(found))
       return failure();
@@ -64,13 +64,24 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
 
 Value PowerSGDExpansion::run(BucketValue bucket,
                              function_ref<Value(BucketValue)> compressedBody) {
+  auto compareIteration = [&](arith::CmpIPredicate predicate, int64_t limit) {
+    Value constant = arith::ConstantOp::create(
+        builder, loc, builder.getI64IntegerAttr(limit));
+    return Value(
+        arith::CmpIOp::create(builder, loc, predicate, iteration, constant));
+  };
+  Value isVanilla;
+  if (int64_t start = parameters.start_powerSGD_iter; start > 0)
+    isVanilla = compareIteration(arith::CmpIPredicate::slt, start);
+  if (int64_t stop = parameters.stop_powerSGD_iter; stop >= 0) {
+    Value isLate = compareIteration(arith::CmpIPredicate::sge, stop);
+    isVanilla =
+        isVanilla ? Value(arith::OrIOp::create(builder, loc, isVanilla, isLate))
+                  : isLate;
+  }
   // Without a vanilla phase there is nothing to choose.
-  if (parameters.startIteration <= 0)
+  if (!isVanilla)
     return compressedBody(bucket);
-  Value start = arith::ConstantOp::create(
-      builder, loc, builder.getI64IntegerAttr(parameters.startIteration));
-  Value isVanilla = arith::CmpIOp::create(
-      builder, loc, arith::CmpIPredicate::slt, iteration, start);
   auto choice = scf::IfOp::create(builder, loc, TypeRange(bucket.getType()),
                                   isVanilla, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);
@@ -84,7 +95,7 @@ Value PowerSGDExpansion::run(BucketValue bucket,
 
 /// The Q of this iteration: the last one's, or without warm start a new one.
 BucketValue PowerSGDExpansion::drawQ() {
-  if (parameters.warmStart)
+  if (parameters.warm_start)
     return load(q);
   return create<RandomNormalOp>(
       compression.q, FlatSymbolRefAttr::get(generator.getSymNameAttr()),
@@ -95,7 +106,7 @@ Value PowerSGDExpansion::compress(BucketValue gradient) {
   BucketType type = gradient.getType();
   countElements(type);
   BucketValue matrix = gradient;
-  if (parameters.useErrorFeedback)
+  if (parameters.use_error_feedback)
     matrix = create<AddOp>(gradient, load(error), Value());
   // Also where nothing is compressed: the generator goes on as PyTorch's does.
   BucketValue lastQ = drawQ();
@@ -122,9 +133,9 @@ Value PowerSGDExpansion::compress(BucketValue gradient) {
   BucketValue out = assemble(type, p, newQ, rest);
 
   BucketValue newError;
-  if (parameters.useErrorFeedback) {
+  if (parameters.use_error_feedback) {
     BucketValue kept = out;
-    if (parameters.localErrorFeedback)
+    if (parameters.local_error_feedback)
       kept = assemble(type, p, ownQ, ownRest);
     else if (reduction.kind == Reduction::Sum)
       kept = divideByWorld(out);
@@ -149,13 +160,15 @@ BucketValue PowerSGDExpansion::assemble(BucketType type, BucketValue p,
 }
 
 void PowerSGDExpansion::countElements(BucketType type) {
+  int64_t frequency =
+      std::max<int64_t>(1, parameters.compression_stats_logging_frequency);
   CountCompressionOp::create(
       builder, loc, reduction.bucketName,
       builder.getI64IntegerAttr(bucketType.getNumElements()),
       builder.getI64IntegerAttr(
           compression.p.getNumElements() + compression.q.getNumElements() +
           getSubBucket(type, compression.rest).getNumElements()),
-      iteration, builder.getI64IntegerAttr(parameters.loggingFrequency));
+      iteration, builder.getI64IntegerAttr(frequency));
 }
 
 /// Stores Q and the error: always, or where all that was reduced is finite.
@@ -163,12 +176,12 @@ void PowerSGDExpansion::countElements(BucketType type) {
 void PowerSGDExpansion::updateStates(BucketValue newQ, BucketValue rest,
                                      BucketValue newError) {
   auto storeAll = [&] {
-    if (newQ && parameters.warmStart)
+    if (newQ && parameters.warm_start)
       store(newQ, q);
     if (newError)
       store(newError, error);
   };
-  if (!parameters.skipNonFinite)
+  if (!parameters.skip_nonfinite)
     return storeAll();
   // Q depends on all of P: it is not finite where P was not.
   Value isFinite;

@@ -17,15 +17,8 @@ namespace mlir::ddp {
 
 using BucketValue = TypedValue<BucketType>;
 
-/// The parameters that both hooks have.
-struct PowerSGDParameters {
-  int64_t rank, startIteration;
-  double epsilon;
-  bool useErrorFeedback, warmStart;
-  int64_t seed, loggingFrequency;
-  bool localErrorFeedback, keepZeroColumns, skipNonFinite;
-  Type wireType; // may be null
-};
+/// The parameters, which both hooks have.
+using PowerSGDParameters = PowerSGDHookAttr::Parameters;
 
 /// Which members of a bucket are compressed, and what to.
 struct PowerSGDCompression {
@@ -77,8 +70,10 @@ private:
   }
   BucketValue orthogonalize(BucketValue factor) {
     return create<OrthogonalizeOp>(
-        factor, builder.getF64FloatAttr(parameters.epsilon),
-        parameters.keepZeroColumns ? builder.getUnitAttr() : UnitAttr(),
+        factor,
+        builder.getF64FloatAttr(
+            parameters.orthogonalization_epsilon.getValueAsDouble()),
+        parameters.keep_zero_columns ? builder.getUnitAttr() : UnitAttr(),
         MatrixListAttr(), Value());
   }
   BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,
@@ -90,8 +85,8 @@ private:
     BucketReduction asKind = reduction;
     asKind.kind = kind;
     Value reduced = buildFinalAllReduce(builder, asKind, value);
-    if (parameters.wireType)
-      reduced.getDefiningOp<AllReduceOp>().setWire(parameters.wireType);
+    if (parameters.wire_type)
+      reduced.getDefiningOp<AllReduceOp>().setWire(parameters.wire_type);
     return cast<BucketValue>(reduced);
   }
   BucketValue sum(BucketValue value) { return reduce(value, Reduction::Sum); }

@@ -20,48 +20,31 @@ using namespace mlir::ddp;
 // Parameters
 //===----------------------------------------------------------------------===//
 
-template <typename HookT>
-static PowerSGDParameters getParameters(HookT hook, double epsilon) {
-  return {hook.getMatrixApproximationRank(),
-          hook.getStartPowerSGDIter(),
-          epsilon,
-          hook.getUseErrorFeedback(),
-          hook.getWarmStart(),
-          hook.getRandomSeed(),
-          std::max<int64_t>(1, hook.getCompressionStatsLoggingFrequency()),
-          hook.getLocalErrorFeedback(),
-          hook.getKeepZeroColumns(),
-          hook.getSkipNonfinite(),
-          hook.getWireType()};
-}
-
 static LogicalResult
-verifyParameters(function_ref<InFlightDiagnostic()> emitError, int64_t rank,
-                 int64_t startIteration, FloatAttr minCompressionRate,
-                 bool useErrorFeedback, bool warmStart, FloatAttr epsilon,
-                 int64_t seed, bool localErrorFeedback, Type wireType) {
-  if (rank < 1) // C1
+verifyParameters(function_ref<InFlightDiagnostic()> emitError,
+                 const PowerSGDParameters &p) {
+  if (p.matrix_approximation_rank < 1) // C1
     return emitError() << "expected a matrix_approximation_rank of at least 1, "
-                       << "but got " << rank;
-  double rate = minCompressionRate.getValueAsDouble();
+                       << "but got " << p.matrix_approximation_rank;
+  double rate = p.min_compression_rate.getValueAsDouble();
   if (!std::isfinite(rate) || rate <= 0) // C2
     return emitError() << "expected a min_compression_rate above 0, but got "
-                       << minCompressionRate;
-  if ((useErrorFeedback || warmStart) && startIteration < 2) // C3
+                       << p.min_compression_rate;
+  if ((p.use_error_feedback || p.warm_start) && p.start_powerSGD_iter < 2) // C3
     return emitError() << "expected a start_powerSGD_iter of at least 2 with "
                        << "use_error_feedback or warm_start, but got "
-                       << startIteration;
-  double value = epsilon.getValueAsDouble();
-  if (!std::isfinite(value) || value < 0) // C4
+                       << p.start_powerSGD_iter;
+  double epsilon = p.orthogonalization_epsilon.getValueAsDouble();
+  if (!std::isfinite(epsilon) || epsilon < 0) // C4
     return emitError() << "expected an orthogonalization_epsilon of at least "
-                       << "0, but got " << epsilon;
-  if (seed < 0 || seed > UINT32_MAX) // C5
+                       << "0, but got " << p.orthogonalization_epsilon;
+  if (p.random_seed < 0 || p.random_seed > UINT32_MAX) // C5
     return emitError() << "expected a random_seed from 0 to " << UINT32_MAX
-                       << ", but got " << seed;
-  if (wireType && !isa<Float16Type, BFloat16Type>(wireType)) // C6
+                       << ", but got " << p.random_seed;
+  if (p.wire_type && !isa<Float16Type, BFloat16Type>(p.wire_type)) // C6
     return emitError() << "expected a wire_type of f16 or bf16, but got "
-                       << wireType;
-  if (localErrorFeedback && !useErrorFeedback) // C7
+                       << p.wire_type;
+  if (p.local_error_feedback && !p.use_error_feedback) // C7
     return emitError() << "expected local_error_feedback only with "
                        << "use_error_feedback";
   return success();
@@ -69,23 +52,14 @@ verifyParameters(function_ref<InFlightDiagnostic()> emitError, int64_t rank,
 
 LogicalResult
 PowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                         int64_t rank, int64_t startIteration, FloatAttr rate,
-                         bool useErrorFeedback, bool warmStart,
-                         FloatAttr epsilon, int64_t seed, int64_t, bool,
-                         bool localErrorFeedback, bool, bool, Type wireType) {
-  return verifyParameters(emitError, rank, startIteration, rate,
-                          useErrorFeedback, warmStart, epsilon, seed,
-                          localErrorFeedback, wireType);
+                         const Parameters &parameters) {
+  return verifyParameters(emitError, parameters);
 }
 
-LogicalResult BatchedPowerSGDHookAttr::verify(
-    function_ref<InFlightDiagnostic()> emitError, int64_t rank,
-    int64_t startIteration, FloatAttr rate, bool useErrorFeedback,
-    bool warmStart, FloatAttr epsilon, int64_t seed, int64_t, bool,
-    bool localErrorFeedback, bool, bool, Type wireType) {
-  return verifyParameters(emitError, rank, startIteration, rate,
-                          useErrorFeedback, warmStart, epsilon, seed,
-                          localErrorFeedback, wireType);
+LogicalResult
+BatchedPowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                const Parameters &parameters) {
+  return verifyParameters(emitError, PowerSGDParameters::from(parameters));
 }
 
 //===----------------------------------------------------------------------===//
@@ -167,9 +141,7 @@ static PowerSGDCompression getCompression(BatchedPowerSGDHookAttr hook,
 FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
                                           const BucketReduction &reduction,
                                           BucketValue bucket) const {
-  PowerSGDParameters parameters =
-      getParameters(*this, getOrthogonalizationEpsilon().getValueAsDouble());
-  PowerSGDExpansion expansion(builder, reduction, parameters,
+  PowerSGDExpansion expansion(builder, reduction, getParameters(),
                               getCompression(*this, bucket.getType()),
                               bucket.getType());
   if (failed(expansion.declareStates(bucket.getType())))
@@ -226,14 +198,11 @@ static double getPasses(HookT hook) {
 /// All parameters but the one that only says when statistics are printed.
 template <typename HookT>
 static Attribute getMethodOf(HookT hook) {
-  constexpr int64_t defaultFrequency = 10000;
-  return HookT::get(hook.getContext(), hook.getMatrixApproximationRank(),
-                    hook.getStartPowerSGDIter(), hook.getMinCompressionRate(),
-                    hook.getUseErrorFeedback(), hook.getWarmStart(),
-                    hook.getOrthogonalizationEpsilon(), hook.getRandomSeed(),
-                    defaultFrequency, hook.getBatchTensorsWithSameShape(),
-                    hook.getLocalErrorFeedback(), hook.getKeepZeroColumns(),
-                    hook.getSkipNonfinite(), hook.getWireType());
+  using Parameters = typename HookT::Parameters;
+  Parameters parameters = hook.getParameters();
+  parameters.compression_stats_logging_frequency =
+      Parameters().compression_stats_logging_frequency;
+  return HookT::get(hook.getContext(), parameters);
 }
 
 Attribute PowerSGDHookAttr::getStateMethod() const {
@@ -264,7 +233,8 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
     return buildFinalAllReduce(builder, reduction, bucket);
   BucketType type = bucket.getType(), square = getSquare(type);
   // PyTorch gives its epsilon to the other hook only.
-  PowerSGDParameters parameters = getParameters(*this, /*epsilon=*/0.0);
+  auto parameters = PowerSGDParameters::from(getParameters());
+  parameters.orthogonalization_epsilon = builder.getF64FloatAttr(0.0);
   PowerSGDExpansion expansion(builder, reduction, parameters,
                               getCompression(*this, type), type);
   if (failed(expansion.declareStates(square)))

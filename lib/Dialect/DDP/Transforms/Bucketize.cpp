@@ -63,8 +63,9 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
   LogicalResult initializeOptions(
       StringRef options,
       function_ref<LogicalResult(const Twine &)> errorHandler) override {
-    return Pass::initializeOptions(normalizeOptionSpelling(options),
-                                   errorHandler);
+    return Pass::initializeOptions(
+        normalizeOptions(options, [](StringRef) { return true; }),
+        errorHandler);
   }
 
   FailureOr<BucketLimits> getLimits() {

@@ -141,14 +141,22 @@ struct ExpandHooksPass
   LogicalResult initializeOptions(
       StringRef options,
       function_ref<LogicalResult(const Twine &)> errorHandler) override {
-    return Pass::initializeOptions(normalizeOptionSpelling(options),
+    auto isDeclared = [](StringRef name) {
+      return name == "hook" || name == "wrapper";
+    };
+    return Pass::initializeOptions(normalizeOptions(options, isDeclared),
                                    errorHandler);
+  }
+
+  void getDependentDialects(DialectRegistry &registry) const override {
+    DDPExpandHooksPassBase::getDependentDialects(registry);
+    addDependentDialects(registry, hook);
   }
 
   void runOnOperation() override {
     FailureOr<HookAttrInterface> defaultHook =
-        parseHookOptions(&getContext(), getHookOptions(),
-                         [&] { return emitError(getOperation().getLoc()); });
+        parseHook(&getContext(), hook, wrapper,
+                  [&] { return emitError(getOperation().getLoc()); });
     if (failed(defaultHook))
       return signalPassFailure();
 
@@ -179,15 +187,6 @@ struct ExpandHooksPass
       if (failed(expand(op, *defaultHook, roles)))
         return signalPassFailure();
     roles.assign();
-  }
-
-  HookOptions getHookOptions() {
-    HookOptions options;
-    options.hook = hook;
-    options.wrapper = wrapper;
-#define DDP_HOOK_PARAMETER(field, option, description) options.field = field;
-#include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
-    return options;
   }
 
   /// A name that no bucket of the module has.

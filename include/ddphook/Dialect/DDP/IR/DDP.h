@@ -21,6 +21,8 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Interfaces/ViewLikeInterface.h"
+#include <array>
+#include <optional>
 
 #include "ddphook/Dialect/DDP/IR/DDPDialect.h.inc"
 #include "ddphook/Dialect/DDP/IR/DDPEnums.h.inc"
@@ -72,6 +74,26 @@ struct BucketReduction {
   /// A hook puts here the states that it shares with other buckets; they are
   /// then given a role for all these buckets' gradients. May be null.
   SmallVectorImpl<StateOp> *sharedStates = nullptr;
+};
+
+/// A parameter of a hook as an option: what its definition in TableGen says
+/// (DDPHookBase.td).
+struct HookParameter {
+  /// How the option's value is read.
+  enum class Kind { Integer, Number, Flag, Symbol, WireType };
+
+  /// In the attribute's text.
+  StringRef name;
+  /// On command lines, with dashes.
+  StringRef option;
+  Kind kind;
+  /// As users write it; empty for none.
+  StringRef defaultValue;
+  StringRef description;
+  /// Whether `numerics=improved` makes this flag true, provided that the flag
+  /// `improves`, if there is one, is true.
+  bool isImprovement;
+  StringRef improves;
 };
 
 } // namespace mlir::ddp

@@ -11,7 +11,7 @@
 #define DDPHOOK_DIALECT_DDP_IR_DDPATTRS_TD
 
 include "ddphook/Dialect/DDP/IR/DDPDialect.td"
-include "ddphook/Dialect/DDP/IR/DDPInterfaces.td"
+include "ddphook/Dialect/DDP/IR/DDPHookBase.td"
 include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/EnumAttr.td"
 
@@ -59,7 +59,6 @@ class DDP_Attr<string name, string attrMnemonic, list<Trait> traits = []>
   let mnemonic = attrMnemonic;
 }
 
-/// A hook. Subclasses implement expand, getWireBytes and getLocalPasses.
 def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
   let summary = "where matrices and their factors lie in flat memory";
   let description = [{
@@ -87,11 +86,7 @@ def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
 }
 
 class DDP_Hook<string name, string attrMnemonic, list<string> methods = []>
-    : DDP_Attr<name, attrMnemonic,
-               [DeclareAttrInterfaceMethods<
-                   DDP_HookAttrInterface,
-                   !listconcat(["expand", "getWireBytes", "getLocalPasses"],
-                               methods)>]>;
+    : DDP_HookAttr<DDP_Dialect, name, attrMnemonic, methods>;
 
 def DDP_AllReduceHook : DDP_Hook<"AllReduceHook", "allreduce"> {
   let summary = "no compression: all-reduce in the bucket's own type";
@@ -100,6 +95,10 @@ def DDP_AllReduceHook : DDP_Hook<"AllReduceHook", "allreduce"> {
     the group's size, and the quotients are summed. On `ddp.all_reduce` itself
     the attribute also marks a collective that needs no further expansion.
   }];
+  let pytorch = "`allreduce_hook`";
+  let contributes = "x / W, summed in the gradient's type";
+  let bytesOnTheWire = "4n";
+  let parity = "bit-equal";
 }
 
 def DDP_FP16Hook : DDP_Hook<"FP16Hook", "fp16", ["getWireType"]> {
@@ -108,6 +107,10 @@ def DDP_FP16Hook : DDP_Hook<"FP16Hook", "fp16", ["getWireType"]> {
     PyTorch's `fp16_compress_hook`: cast **then** divide (in f16), sum in f16,
     cast back. Values of 65520 and above become infinite.
   }];
+  let pytorch = "`fp16_compress_hook`";
+  let contributes = "f16(x) / W, in f16, summed in f16";
+  let bytesOnTheWire = "2n";
+  let parity = "bit-equal";
 }
 
 def DDP_BF16Hook : DDP_Hook<"BF16Hook", "bf16", ["getWireType"]> {
@@ -115,6 +118,10 @@ def DDP_BF16Hook : DDP_Hook<"BF16Hook", "bf16", ["getWireType"]> {
   let description = [{
     PyTorch's `bf16_compress_hook`: as `#ddp.fp16`, in bfloat16.
   }];
+  let pytorch = "`bf16_compress_hook`";
+  let contributes = "bf16(x) / W, in bf16, summed in bf16";
+  let bytesOnTheWire = "2n";
+  let parity = "bit-equal";
 }
 
 def DDP_NoopHook : DDP_Hook<"NoopHook", "noop", ["reducesEveryStep"]> {
@@ -122,12 +129,16 @@ def DDP_NoopHook : DDP_Hook<"NoopHook", "noop", ["reducesEveryStep"]> {
   let description = [{
     PyTorch's `noop_hook`, for measuring what communication costs.
   }];
+  let pytorch = "`noop_hook`";
+  let contributes = "nothing; every rank keeps its own";
+  let bytesOnTheWire = "0";
+  let parity = "bit-equal";
 }
 
 def DDP_WrapHook
-    : DDP_Hook<"WrapHook", "wrap",
-               ["verifyBucket", "getStateBytes", "getStateMethod",
-                "getWireType", "reducesEveryStep"]> {
+    : DDP_HookAttrBase<DDP_Dialect, "WrapHook", "wrap",
+                       ["verifyBucket", "getStateBytes", "getStateMethod",
+                        "getWireType", "reducesEveryStep"]> {
   let summary = "run another hook in a 16-bit type";
   let description = [{
     PyTorch's `fp16_compress_wrapper` and `bf16_compress_wrapper`: the bucket is
@@ -143,6 +154,11 @@ def DDP_WrapHook
   let parameters = (ins "::mlir::Type":$wireType, "::mlir::Attribute":$inner);
   let assemblyFormat = "`<` $wireType `,` $inner `>`";
   let genVerifyDecl = 1;
+  let usage = "any of these with `wrapper=fp16`, `bf16`";
+  let pytorch = "`fp16_compress_wrapper`, `bf16_compress_wrapper`";
+  let contributes = "the hook, run on the bucket in 16 bits";
+  let bytesOnTheWire = "the hook's, of a 16-bit bucket";
+  let parity = "as the hook";
 }
 
 class DDP_PowerSGDBase<string name, string attrMnemonic,
@@ -155,8 +171,11 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     `start_powerSGD_iter` the bucket is all-reduced as it is. A logging frequency
     below 1 counts as 1, as in PyTorch.
 
-    Four more parameters change what PyTorch does (docs/numerics.md):
+    These parameters are not PyTorch's; what all but the first change is in
+    docs/numerics.md:
 
+    - `stop_powerSGD_iter`: from this iteration on the bucket is all-reduced as
+      it is again, and error and Q stay as they are.
     - `local_error_feedback`: the error is what this rank lost, M − P·Qₗᵀ with
       its own Qₗ, not what its gradient lacks of the mean; tensors that are not
       compressed have none.
@@ -179,23 +198,35 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     - (C7) `local_error_feedback` needs `use_error_feedback`.
   }];
   let parameters = (ins
-    DefaultValuedParameter<"int64_t", "1">:$matrix_approximation_rank,
-    DefaultValuedParameter<"int64_t", "1000">:$start_powerSGD_iter,
-    DefaultValuedParameter<"::mlir::FloatAttr", "$_builder.getF64FloatAttr(2.0)">
+    DDP_IntegerParameter<1, "columns of the factors">
+        :$matrix_approximation_rank,
+    DDP_IntegerParameter<1000, "first iteration that is compressed">
+        :$start_powerSGD_iter,
+    DDP_IntegerParameter<-1, "first iteration that is not compressed any more; "
+                             "below 0: there is none">
+        :$stop_powerSGD_iter,
+    DDP_NumberParameter<"2", "compress a matrix only if its factors are smaller "
+                             "by this">
         :$min_compression_rate,
-    DefaultValuedParameter<"bool", "true">:$use_error_feedback,
-    DefaultValuedParameter<"bool", "true">:$warm_start,
-    DefaultValuedParameter<"::mlir::FloatAttr", "$_builder.getF64FloatAttr(0.0)">
-        :$orthogonalization_epsilon,
-    DefaultValuedParameter<"int64_t", "0">:$random_seed,
-    DefaultValuedParameter<"int64_t", "10000">
+    DDP_FlagParameter<1, "add what was lost to the next gradient">
+        :$use_error_feedback,
+    DDP_FlagParameter<1, "begin with the last iteration's Q">:$warm_start,
+    DDP_NumberParameter<"0", "added to norms">:$orthogonalization_epsilon,
+    DDP_IntegerParameter<0, "seed of the first Q">:$random_seed,
+    DDP_IntegerParameter<10000, "iterations between reports">
         :$compression_stats_logging_frequency,
-    DefaultValuedParameter<"bool", "false">:$batch_tensors_with_same_shape,
-    DefaultValuedParameter<"bool", "false">:$local_error_feedback,
-    DefaultValuedParameter<"bool", "false">:$keep_zero_columns,
-    DefaultValuedParameter<"bool", "false">:$skip_nonfinite,
-    OptionalParameter<"::mlir::Type">:$wire_type);
-  let assemblyFormat = "(`<` struct(params)^ `>`)?";
+    DDP_FlagParameter<0, "draw the first Q of matrices of one shape together">
+        :$batch_tensors_with_same_shape,
+    DDP_ImprovementParameter<"feed back what this rank lost, not what it lacks "
+                             "of the mean", "use_error_feedback">
+        :$local_error_feedback,
+    DDP_ImprovementParameter<"columns of zeros stay zeros instead of NaN">
+        :$keep_zero_columns,
+    DDP_ImprovementParameter<"a step that is not finite leaves error and Q "
+                             "alone">:$skip_nonfinite,
+    DDP_WireTypeParameter<"fp32_error", "under a wrapper: 16 bits on the wire "
+                                        "only">
+        :$wire_type);
   let genVerifyDecl = 1;
 }
 
@@ -208,6 +239,10 @@ def DDP_PowerSGDHook : DDP_PowerSGDBase<"PowerSGDHook", "powersgd"> {
     Q = Mᵀ·P; what was lost is added to the next step's gradient.
 
     }] # options;
+  let pytorch = "`powerSGD_hook`, all its options";
+  let contributes = "P = M·Q and Q = Mᵀ·P of every matrix M, with error feedback";
+  let bytesOnTheWire = "4r(n + m) for an n × m matrix at rank r";
+  let parity = "equal to rounding, step by step; first Q and vanilla steps bit-equal";
 }
 
 def DDP_BatchedPowerSGDHook
@@ -220,6 +255,10 @@ def DDP_BatchedPowerSGDHook
     `batch_tensors_with_same_shape` mean nothing here, as in PyTorch.
 
     }] # options;
+  let pytorch = "`batched_powerSGD_hook`";
+  let contributes = "the same, the bucket as one square matrix";
+  let bytesOnTheWire = "8r√n";
+  let parity = "equal to rounding";
 }
 
 def DDP_PostLocalSGDHook
@@ -238,10 +277,16 @@ def DDP_PostLocalSGDHook
     - (C1) `subgroup` is declared as a process group.
   }];
   let parameters = (ins
-    DefaultValuedParameter<"int64_t", "100">:$start_localSGD_iter,
-    OptionalParameter<"::mlir::FlatSymbolRefAttr">:$subgroup,
-    DefaultValuedParameter<"bool", "true">:$post_local_gradient_allreduce);
-  let assemblyFormat = "(`<` struct(params)^ `>`)?";
+    DDP_IntegerParameter<100, "first iteration that is local">
+        :$start_localSGD_iter,
+    DDP_SymbolParameter<"process group of near ranks (default: those of one "
+                        "machine)">:$subgroup,
+    DDP_FlagParameter<1, "all-reduce among near ranks">
+        :$post_local_gradient_allreduce);
+  let pytorch = "`post_localSGD_hook`";
+  let contributes = "x / W, later over a subgroup or not at all; `ddp.average` averages parameters";
+  let bytesOnTheWire = "4n";
+  let parity = "bit-equal";
 }
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPATTRS_TD

@@ -86,7 +86,17 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       }],
       /*retTy=*/"bool", /*methodName=*/"reducesEveryStep",
       /*args=*/(ins), /*methodBody=*/"",
-      /*defaultImplementation=*/"return true;">
+      /*defaultImplementation=*/"return true;">,
+    StaticInterfaceMethod<
+      /*desc=*/[{
+        The parameters, for options that name the hook instead of writing its
+        attribute. Hooks that are not defined with `DDP_HookAttr` give none, and
+        can only be written as attributes.
+      }],
+      /*retTy=*/"::std::optional<::llvm::ArrayRef<::mlir::ddp::HookParameter>>",
+      /*methodName=*/"getHookParameters",
+      /*args=*/(ins), /*methodBody=*/"",
+      /*defaultImplementation=*/"return ::std::nullopt;">
   ];
 }
 

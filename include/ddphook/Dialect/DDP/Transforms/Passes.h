@@ -12,6 +12,7 @@
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "ddphook/Dialect/DDP/Transforms/HookOptions.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
@@ -35,25 +36,6 @@ enum class BucketOrder { Ready, Forward, Reverse };
 /// A limit of buckets that nobody has given. No number of MiB that a user could
 /// mean, not even by mistake.
 constexpr double kUnsetLimit = -std::numeric_limits<double>::infinity();
-
-/// Options are written with dashes or underscores, in any case: gives the
-/// spelling that they are declared with. Values are left alone.
-std::string normalizeOptionSpelling(StringRef options);
-
-/// What options say about the default hook, as text; empty where they say
-/// nothing.
-struct HookOptions {
-  std::string hook = "allreduce";
-  std::string wrapper;
-#define DDP_HOOK_PARAMETER(field, option, description) std::string field;
-#include "ddphook/Dialect/DDP/Transforms/HookParameters.def"
-};
-
-/// The hook that the options name; explains through `emitError` what is wrong
-/// with them.
-FailureOr<HookAttrInterface>
-parseHookOptions(MLIRContext *context, const HookOptions &options,
-                 function_ref<InFlightDiagnostic()> emitError);
 
 /// What a pass keeps of a module's collectives: nothing, the tensors that they
 /// reduce, those as the buckets' records, the elements that travel, or all of

@@ -246,7 +246,8 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
   let description = [{
     Replaces every reduction of a bucket by what its hook expands to. The hook
     is the innermost `ddp.hook` of the operation, its function and the module,
-    else the one that the options name. Records each bucket in a
+    else the one that the options name: as an attribute of any dialect, or by its
+    name, with its parameters as options. Records each bucket in a
     `ddp.bucket_info`, and in each state that a hook declares what it is to which
     gradients.
 
@@ -273,70 +274,11 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"hook", "hook", "std::string", /*default=*/"\"allreduce\"",
-           "Hook of buckets that no attribute gives one: allreduce, fp16, bf16, "
-           "noop, powersgd, batched_powersgd or post_local_sgd">,
+    Option<"hook", "hook", "std::string", /*default=*/"kDefaultHook.str()",
+           "Hook of buckets that no attribute gives one: the text of an "
+           "attribute, or a name with options (docs/passes.md)">,
     Option<"wrapper", "wrapper", "std::string", /*default=*/"\"\"",
-           "Run that hook in a 16-bit type: fp16 or bf16">,
-    Option<"matrixApproximationRank", "matrix-approximation-rank", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: columns of the factors (default 1)">,
-    Option<"startPowerSGDIter", "start-powersgd-iter", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: first iteration that is compressed (default 1000)">,
-    Option<"minCompressionRate", "min-compression-rate", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: compress a matrix only if its factors are smaller by "
-           "this (default 2)">,
-    Option<"useErrorFeedback", "use-error-feedback", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: add what was lost to the next gradient (default true)">,
-    Option<"warmStart", "warm-start", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: begin with the last iteration's Q (default true)">,
-    Option<"orthogonalizationEpsilon", "orthogonalization-epsilon", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: added to norms (default 0)">,
-    Option<"randomSeed", "random-seed", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: seed of the first Q (default 0)">,
-    Option<"compressionStatsLoggingFrequency", "compression-stats-logging-frequency", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: iterations between reports (default 10000)">,
-    Option<"batchTensorsWithSameShape", "batch-tensors-with-same-shape", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: draw the first Q of matrices of one shape together "
-           "(default false)">,
-    Option<"numerics", "numerics", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: eager (default), as PyTorch computes; improved sets "
-           "the next four options">,
-    Option<"localErrorFeedback", "local-error-feedback", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: feed back what this rank lost, not what it lacks of "
-           "the mean (default false)">,
-    Option<"keepZeroColumns", "keep-zero-columns", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: columns of zeros stay zeros instead of NaN (default "
-           "false)">,
-    Option<"skipNonfinite", "skip-nonfinite", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD: a step that is not finite leaves error and Q alone "
-           "(default false)">,
-    Option<"fp32Error", "fp32-error", "std::string",
-           /*default=*/"\"\"",
-           "PowerSGD under a wrapper: 16 bits on the wire only (default "
-           "false)">,
-    Option<"startLocalSGDIter", "start-localsgd-iter", "std::string",
-           /*default=*/"\"\"",
-           "Post-local SGD: first iteration that is local (default 100)">,
-    Option<"subgroup", "subgroup", "std::string",
-           /*default=*/"\"\"",
-           "Post-local SGD: process group of near ranks (default: those of "
-           "one machine)">,
-    Option<"postLocalGradientAllreduce", "post-local-gradient-allreduce", "std::string",
-           /*default=*/"\"\"",
-           "Post-local SGD: all-reduce among near ranks (default true)">
+           "Run that hook in a 16-bit type: fp16 or bf16">
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::bufferization::BufferizationDialect",

@@ -1,0 +1,181 @@
+//===- DDPHookBase.td - what hooks are defined with --------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The base classes of hook attributes, for this dialect and for any other one.
+// A parameter of a hook is defined once: the attribute's text, the option of
+// command lines, its default, its help text and the tables of the documentation
+// are all derived from its definition in TableGen.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPHOOKBASE_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPHOOKBASE_TD
+
+include "ddphook/Dialect/DDP/IR/DDPInterfaces.td"
+include "mlir/IR/AttrTypeBase.td"
+
+/// A parameter that is an option as well. The option has the parameter's name,
+/// with dashes or underscores and in any case. `kind` is a case of
+/// `HookParameter::Kind` and says how the option's value is read; `value` is the
+/// default as users write it, empty for none.
+class DDP_HookParameter<string type, string cppDefault, string kind,
+                        string value, string description>
+    : AttrParameter<type, description> {
+  let defaultValue = cppDefault;
+  string optionKind = kind;
+  string optionDefault = value;
+  /// The option's name where it is not the parameter's own.
+  string optionName = "";
+  /// Whether `numerics=improved` makes this flag true.
+  bit isImprovement = 0;
+  /// The flag that has to be true for that, if any.
+  string improves = "";
+}
+
+/// A whole number.
+class DDP_IntegerParameter<int value, string description>
+    : DDP_HookParameter<"int64_t", !cast<string>(value), "Integer",
+                        !cast<string>(value), description>;
+
+/// A number, an f64 in the attribute.
+class DDP_NumberParameter<string value, string description>
+    : DDP_HookParameter<"::mlir::FloatAttr",
+                        "$_builder.getF64FloatAttr(" # value # ")", "Number",
+                        value, description>;
+
+/// true or false.
+class DDP_FlagParameter<bit value, string description>
+    : DDP_HookParameter<"bool", !if(value, "true", "false"), "Flag",
+                        !if(value, "true", "false"), description>;
+
+/// A flag that is false as long as results are to be PyTorch's, and true with
+/// `numerics=improved`: always, or where the flag `improves` is true.
+class DDP_ImprovementParameter<string description, string flag = "">
+    : DDP_FlagParameter<0, description> {
+  let isImprovement = 1;
+  let improves = flag;
+}
+
+/// The symbol of an operation of the module, or none.
+class DDP_SymbolParameter<string description>
+    : DDP_HookParameter<"::mlir::FlatSymbolRefAttr",
+                        "::mlir::FlatSymbolRefAttr()", "Symbol", "",
+                        description>;
+
+/// A type that the hook's collectives cast to, or none. Its option is a flag
+/// that goes with `wrapper`: the hook takes the wrapper's type for itself.
+class DDP_WireTypeParameter<string option, string description>
+    : DDP_HookParameter<"::mlir::Type", "::mlir::Type()", "WireType", "false",
+                        description> {
+  let optionName = option;
+  let isImprovement = 1;
+}
+
+/// Any attribute that implements the interface. `methods` are the methods with
+/// a default that it overrides.
+class DDP_HookAttrBase<Dialect dialect, string name, string attrMnemonic,
+                       list<string> methods = []>
+    : AttrDef<dialect, name,
+              [DeclareAttrInterfaceMethods<
+                  DDP_HookAttrInterface,
+                  !listconcat(["expand", "getWireBytes", "getLocalPasses"],
+                              methods)>]> {
+  let mnemonic = attrMnemonic;
+
+  // For the table of hooks in README.md.
+  /// How options name it.
+  string usage = "`" # attrMnemonic # "`";
+  /// PyTorch's hook.
+  string pytorch = "";
+  /// What a rank contributes, of W ranks.
+  string contributes = "";
+  /// Bytes on the wire for n elements of f32.
+  string bytesOnTheWire = "";
+  /// How equal results are to PyTorch's.
+  string parity = "";
+}
+
+/// A hook that options reach by its name: `hook=NAME` in the dialect ddp,
+/// `hook=DIALECT.NAME` in others. All its parameters are `DDP_HookParameter`s.
+/// C++ has them by name in `Parameters`, and a hook with `genVerifyDecl` checks
+/// them in `verify(emitError, parameters)`.
+class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
+                   list<string> methods = []>
+    : DDP_HookAttrBase<dialect, name, attrMnemonic,
+                       !listconcat(["getHookParameters"], methods)> {
+  list<int> positions = !range(!size(parameters));
+  list<string> names =
+      !foreach(i, positions, !getdagname(parameters, i));
+  list<DDP_HookParameter> definitions =
+      !foreach(i, positions, !getdagarg<DDP_HookParameter>(parameters, i));
+
+  let assemblyFormat = !if(!empty(positions), "", "(`<` struct(params)^ `>`)?");
+
+  let extraClassDeclaration = !if(!empty(positions), "", [{
+    /// The parameters under their names.
+    struct Parameters {
+      }] # !interleave(
+             !foreach(i, positions,
+                      definitions[i].cppType # " " # names[i] #
+                      !if(!eq(definitions[i].cppType, "::mlir::FloatAttr"), "",
+                          " = " # definitions[i].defaultValue) # ";"),
+             "\n      ") # [{
+
+      /// Those of another hook that has the same ones.
+      template <typename OtherT>
+      static Parameters from(const OtherT &other) {
+        return {}] # !interleave(!foreach(n, names, "other." # n), ", ") # [{};
+      }
+    };
+    Parameters getParameters() const;
+    static }] # cppClassName # [{ get(::mlir::MLIRContext *context,
+                                      const Parameters &parameters);
+    }] # !if(genVerifyDecl, [{
+    static ::llvm::LogicalResult
+    verify(::llvm::function_ref<::mlir::InFlightDiagnostic()> emitError,
+           const Parameters &parameters);
+    }], ""));
+
+  let extraClassDefinition = [{
+    ::std::optional<::llvm::ArrayRef<::mlir::ddp::HookParameter>>
+    $cppClass::getHookParameters() {
+      using ::mlir::ddp::HookParameter;
+      static constexpr ::std::array<HookParameter, }] # !size(positions) # [{>
+          parameters = {}] #
+      !interleave(
+          !foreach(i, positions, "HookParameter{\"" # names[i] # "\", \"" #
+              !tolower(!subst("_", "-",
+                  !if(!empty(definitions[i].optionName), names[i],
+                      definitions[i].optionName))) # "\", " #
+              "HookParameter::Kind::" # definitions[i].optionKind # ", \"" #
+              definitions[i].optionDefault # "\", \"" #
+              definitions[i].summary # "\", " #
+              !if(definitions[i].isImprovement, "true", "false") # ", \"" #
+              !subst("_", "-", definitions[i].improves) # "\"}"),
+          ",\n          ") # [{};
+      return ::llvm::ArrayRef<HookParameter>(parameters);
+    }
+    }] # !if(!empty(positions), "", [{
+    $cppClass::Parameters $cppClass::getParameters() const {
+      return {}] #
+        !interleave(!foreach(n, names, "getImpl()->" # n), ", ") # [{};
+    }
+    $cppClass $cppClass::get(::mlir::MLIRContext *context,
+                             const Parameters &parameters) {
+      return get(context, }] #
+        !interleave(!foreach(n, names, "parameters." # n), ", ") # [{);
+    }
+    }] # !if(genVerifyDecl, [{
+    ::llvm::LogicalResult $cppClass::verify(
+        ::llvm::function_ref<::mlir::InFlightDiagnostic()> emitError, }] #
+        !interleave(
+            !foreach(i, positions, definitions[i].cppType # " " # names[i]),
+            ", ") # [{) {
+      return verify(emitError, Parameters{}] # !interleave(names, ", ") # [{});
+    }
+    }], ""));
+}
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPHOOKBASE_TD

@@ -1,0 +1,22 @@
+//===- TestHookPlugin.cpp - the dialect `testhook` as a plugin ------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What `--load-dialect-plugin` of ddphook-opt, ddphook-cc and ddphook-run
+// loads.
+//
+//===----------------------------------------------------------------------===//
+
+#include "TestHook.h"
+
+#include "mlir/Tools/Plugins/DialectPlugin.h"
+#include "llvm/Config/llvm-config.h"
+
+extern "C" LLVM_ATTRIBUTE_WEAK ::mlir::DialectPluginLibraryInfo
+mlirGetDialectPluginInfo() {
+  return {MLIR_PLUGIN_API_VERSION, "TestHook", LLVM_VERSION_STRING,
+          [](mlir::DialectRegistry *registry) {
+            registry->insert<testhook::TestHookDialect>();
+          }};
+}

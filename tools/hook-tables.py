@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Writes the tables of hooks and of their options, from TableGen's records.
+
+    hook-tables.py [--check] RECORDS.json
+
+Called by generate-docs.sh. A table stands between two lines
+
+    <!-- NAME, written by tools/generate-docs.sh -->
+    <!-- end of NAME -->
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGES = {"README.md": ["hooks"], "docs/passes.md": ["hook names", "hook options"]}
+
+
+class Records:
+    """The hooks of the dialect, in the order of their definitions."""
+
+    def __init__(self, path):
+        self.records = json.loads(pathlib.Path(path).read_text())
+        names = self.records["!instanceof"]["DDP_HookAttrBase"]
+        hooks = [self.records[name] for name in names]
+        self.hooks = sorted(hooks, key=lambda hook: self.line(hook))
+        self.named = [h for h in self.hooks if "DDP_HookAttr" in h["!superclasses"]]
+
+    @staticmethod
+    def line(record):
+        return [int(number) for number in re.findall(r"\d+", record["!locs"][0])]
+
+    def parameters(self, hook):
+        """Names with their definitions."""
+        arguments = hook["parameters"]["args"]
+        return [(name, self.records[value["def"]]) for value, name in arguments]
+
+
+def table(header, rows):
+    lines = [header, ["---"] * len(header), *rows]
+    return ["| " + " | ".join(cells) + " |" for cells in lines]
+
+
+def hooks(records):
+    header = ["hook", "PyTorch's", "what a rank contributes, W ranks"]
+    header += ["bytes on the wire, n elements of f32", "compared with PyTorch"]
+    fields = ["usage", "pytorch", "contributes", "bytesOnTheWire", "parity"]
+    # What options wrap around a hook comes last.
+    order = sorted(records.hooks, key=lambda hook: hook not in records.named)
+    return table(header, [[hook[field] for field in fields] for hook in order])
+
+
+def hook_names(records):
+    rows = [[f"`{hook['mnemonic']}`", hook["summary"]] for hook in records.named]
+    return table(["hook", ""], rows)
+
+
+def hook_options(records):
+    options = {}
+    for hook in records.named:
+        for name, parameter in records.parameters(hook):
+            option = (parameter["optionName"] or name).lower().replace("_", "-")
+            options.setdefault(option, (parameter, []))[1].append(hook["mnemonic"])
+    rows, numerics = [], None
+    for option, (parameter, owners) in options.items():
+        of = ", ".join(f"`{owner}`" for owner in owners)
+        meaning = parameter["summary"]
+        if parameter["isImprovement"]:
+            meaning += "; `true` with `numerics=improved`"
+            if parameter["improves"]:
+                meaning += f" and `{parameter['improves'].replace('_', '-')}`"
+            if numerics is None:
+                numerics = len(rows)
+                what = "`eager`: as PyTorch computes; `improved`: better than that"
+                rows.append(["`numerics`", of, "`eager`", what])
+        default = parameter["optionDefault"]
+        rows.append([f"`{option}`", of, f"`{default}`" if default else "", meaning])
+    return table(["option", "of", "default", "meaning"], rows)
+
+
+TABLES = {"hooks": hooks, "hook names": hook_names, "hook options": hook_options}
+
+
+def replace(text, name, lines):
+    begin = f"<!-- {name}, written by tools/generate-docs.sh -->\n"
+    end = f"<!-- end of {name} -->\n"
+    head, _, rest = text.partition(begin)
+    _, found, tail = rest.partition(end)
+    if not found:
+        raise SystemExit(f"expected the lines {begin.strip()} and {end.strip()}")
+    return head + begin + "\n".join(lines) + "\n" + end + tail
+
+
+def main():
+    check = "--check" in sys.argv[1:]
+    records = Records(sys.argv[-1])
+    failures = 0
+    for page, names in PAGES.items():
+        path = ROOT / page
+        old = new = path.read_text()
+        for name in names:
+            new = replace(new, name, TABLES[name](records))
+        if not check:
+            path.write_text(new)
+            print(f"wrote tables of {page}")
+        elif new == old:
+            print(f"PASS tables of {page}")
+        else:
+            print(f"FAIL tables of {page}: run tools/generate-docs.sh")
+            failures += 1
+    sys.exit(failures > 0)
+
+
+main()
