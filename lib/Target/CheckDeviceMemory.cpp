@@ -9,7 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ddphook/Target/EntryPoints.h"
+#include "ddphook/Dialect/DDP/IR/Plan.h"
 #include "ddphook/Target/Passes.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
@@ -54,10 +54,7 @@ public:
   using CheckDeviceMemoryPassBase::CheckDeviceMemoryPassBase;
 
   void runOnOperation() override {
-    FailureOr<bool> isForDevice = usesDeviceMemory(getOperation());
-    if (failed(isForDevice))
-      return signalPassFailure();
-    if (!*isForDevice)
+    if (!usesDeviceMemory(getOperation()))
       return;
     getOperation().walk<WalkOrder::PreOrder>([&](Operation *op) {
       // Kernels run on the device.

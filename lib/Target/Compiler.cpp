@@ -180,15 +180,12 @@ llvm::Error Compiler::load(StringRef path) {
   if (!module)
     return makeFailure("cannot parse '" + path + "'");
 
-  if (module->lookupSymbol(kPlanGlobalName)) {
+  if (getPlan(*module)) {
     if (options.ddpPipeline)
       return makeError("'" + path +
                        "' has a plan: it went through ddp-pipeline already "
                        "and takes no options of it");
-    FailureOr<bool> usesDevice = usesDeviceMemory(*module);
-    if (failed(usesDevice))
-      return makeFailure("the plan cannot be read");
-    if (isForDevice && !*usesDevice)
+    if (isForDevice && !usesDeviceMemory(*module))
       return makeError("'" + path +
                        "' has a plan for memory of the host: expected one made "
                        "by ddp-pipeline with memory=device");

@@ -12,6 +12,7 @@
 
 #include "ddphook/Target/EntryPoints.h"
 #include "ddphook/Target/Passes.h"
+#include "ddphook/Target/PlanText.h"
 
 #include "ddphook/runtime/compiled.h"
 
@@ -48,6 +49,11 @@ bool isDeclaration(SymbolOpInterface symbol) {
     return !global.getValueOrNull() && global.getInitializerRegion().empty() &&
            global.getLinkage() != LLVM::Linkage::Internal;
   return symbol.isDeclaration();
+}
+
+/// Whether C has no type for such numbers and passes their bits.
+bool isNarrowFloat(Type scalar) {
+  return isa<FloatType>(scalar) && scalar.getIntOrFloatBitWidth() < 32;
 }
 
 /// Public functions that the plan does not list are no entry points, which
@@ -138,12 +144,12 @@ private:
                   ArrayRef<LLVM::LLVMFuncOp> invokes);
   LLVM::GlobalOp emitGlobal(StringRef symbol, Type type, bool external,
                             llvm::function_ref<Value()> value);
-  LLVM::GlobalOp emitString(StringRef symbol, StringRef text);
+  void emitBytes(StringRef symbol, StringRef bytes);
 
   /// The type in which C passes `scalar` by value.
   Type getScalarType(Type scalar) {
-    if (scalar.isF16() || scalar.isBF16())
-      return b.getI16Type();
+    if (isNarrowFloat(scalar))
+      return b.getIntegerType(scalar.getIntOrFloatBitWidth());
     if (scalar.isIndex())
       return b.getI64Type();
     if (scalar.isInteger(1))
@@ -180,7 +186,7 @@ private:
 } // namespace
 
 Value EntryPointEmitter::fromC(Value value, Type scalar) {
-  if (scalar.isF16() || scalar.isBF16())
+  if (isNarrowFloat(scalar))
     return LLVM::BitcastOp::create(b, scalar, value);
   if (scalar.isIndex())
     return UnrealizedConversionCastOp::create(b, scalar, value).getResult(0);
@@ -192,8 +198,8 @@ Value EntryPointEmitter::fromC(Value value, Type scalar) {
 
 Value EntryPointEmitter::toC(Value value) {
   Type scalar = value.getType();
-  if (scalar.isF16() || scalar.isBF16())
-    return LLVM::BitcastOp::create(b, b.getI16Type(), value);
+  if (isNarrowFloat(scalar))
+    return LLVM::BitcastOp::create(b, getScalarType(scalar), value);
   if (scalar.isIndex())
     return UnrealizedConversionCastOp::create(b, b.getI64Type(), value)
         .getResult(0);
@@ -280,7 +286,7 @@ LLVM::LLVMFuncOp EntryPointEmitter::emitFunction(const EntryPoint &entry,
 
   b.setInsertionPointToStart(first);
   Value handle = LLVM::LoadOp::create(
-      b, ptr(), addressOf((kDefinitionPrefix + kHandleGlobalName).str()));
+      b, ptr(), addressOf((kDefinitionPrefix + kHandleSymbol).str()));
   Value entered =
       LLVM::CallOp::create(b, enter, ValueRange{handle, constant(i32, index)})
           .getResult();
@@ -359,11 +365,11 @@ EntryPointEmitter::emitGlobal(StringRef symbol, Type type, bool external,
   return global;
 }
 
-LLVM::GlobalOp EntryPointEmitter::emitString(StringRef symbol, StringRef text) {
-  auto value = b.getStringAttr(text + StringRef("\0", 1));
-  auto type = LLVM::LLVMArrayType::get(b.getI8Type(), value.getValue().size());
-  return LLVM::GlobalOp::create(b, type, /*isConstant=*/true,
-                                LLVM::Linkage::Internal, symbol, value);
+void EntryPointEmitter::emitBytes(StringRef symbol, StringRef bytes) {
+  LLVM::GlobalOp::create(b,
+                         LLVM::LLVMArrayType::get(b.getI8Type(), bytes.size()),
+                         /*isConstant=*/true, LLVM::Linkage::Internal, symbol,
+                         b.getStringAttr(bytes));
 }
 
 /// ddphook_compiled_entry_t[] and ddphook_compiled_module_t of compiled.h.
@@ -381,7 +387,8 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
     invokeNames.push_back(invoke.getName().str());
   for (const EntryPoint &entry : table.entries) {
     names.push_back((kTablePrefix + "name." + entry.name).str());
-    emitString(names.back(), entry.name);
+    emitBytes(names.back(),
+              StringRef(entry.name.c_str(), entry.name.size() + 1));
   }
   std::string entriesName = (kTablePrefix + "entries").str();
   emitGlobal(entriesName, entriesType, /*external=*/false, [&] {
@@ -391,6 +398,10 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
           aggregate(entryType, {addressOf(entryName), addressOf(invokeName)}));
     return aggregate(entriesType, entries);
   });
+
+  std::string plan = writePlanText(table.plan);
+  std::string planName = (kTablePrefix + "plan").str();
+  emitBytes(planName, plan);
 
   auto moduleType = LLVM::LLVMStructType::getLiteral(
       b.getContext(),
@@ -404,14 +415,13 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
         cast<LLVM::LLVMArrayType>(deviceCode.getType()).getNumElements() - 1;
   std::string moduleName = (name + "_module").str();
   emitGlobal(moduleName, moduleType, /*external=*/true, [&] {
-    auto hash = static_cast<int64_t>(llvm::xxh3_64bits(table.plan));
+    auto hash = static_cast<int64_t>(llvm::xxh3_64bits(plan));
     return aggregate(moduleType,
                      {constant(i32, sizeof(ddphook_compiled_module_t)),
-                      constant(i32, DDPHOOK_ABI_VERSION),
-                      addressOf((kDefinitionPrefix + kPlanGlobalName).str()),
-                      constant(i64, static_cast<int64_t>(table.plan.size())),
+                      constant(i32, DDPHOOK_ABI_VERSION), addressOf(planName),
+                      constant(i64, static_cast<int64_t>(plan.size())),
                       constant(i64, hash),
-                      addressOf((kDefinitionPrefix + kHandleGlobalName).str()),
+                      addressOf((kDefinitionPrefix + kHandleSymbol).str()),
                       constant(i64, static_cast<int64_t>(invokes.size())),
                       addressOf(entriesName),
                       deviceCode ? addressOf(deviceCode.getName())
@@ -440,6 +450,14 @@ public:
     if (failed(table))
       return signalPassFailure();
     EntryPointEmitter emitter(getOperation(), name, shared);
+    if (table->plan.getAbi() != DDPHOOK_ABI_VERSION) {
+      getOperation().emitError()
+          << "expected a plan for ABI version " << DDPHOOK_ABI_VERSION
+          << ", but got one for " << table->plan.getAbi();
+      return signalPassFailure();
+    }
+    // From here on it is the module's constant.
+    getOperation()->removeAttr(DDPDialect::kPlanAttrName);
     if (failed(emitter.emit(*table)))
       signalPassFailure();
   }

@@ -3,9 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Matches the plan's entries with the module's functions. The plan says what
-// callers pass; the functions say whether a value without dimensions travels
-// in memory or by value. Nothing is changed here.
+// Matches the plan's entries with the module's functions. Nothing is changed
+// here.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,8 +15,6 @@
 #include "mlir/Interfaces/ViewLikeInterface.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/StringSwitch.h"
-#include "llvm/Support/JSON.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -32,42 +29,6 @@ ArrayRef<int64_t> EntryBuffer::getShape() const {
   if (auto memref = dyn_cast<MemRefType>(type))
     return memref.getShape();
   return {};
-}
-
-StringRef mlir::ddp::getPlanElementType(Type type) {
-  if (type.isF16())
-    return "f16";
-  if (type.isBF16())
-    return "bf16";
-  if (type.isF32())
-    return "f32";
-  if (type.isF64())
-    return "f64";
-  if (type.isIndex())
-    return "index";
-  if (type.isSignlessInteger(1))
-    return "i1";
-  if (type.isSignlessInteger(8))
-    return "i8";
-  if (type.isSignlessInteger(16))
-    return "i16";
-  if (type.isSignlessInteger(32))
-    return "i32";
-  if (type.isSignlessInteger(64))
-    return "i64";
-  return "";
-}
-
-StringRef mlir::ddp::getCElementType(Type type) {
-  return llvm::StringSwitch<StringRef>(getPlanElementType(type))
-      .Cases({"f16", "bf16"}, "uint16_t")
-      .Case("f32", "float")
-      .Case("f64", "double")
-      .Case("i1", "uint8_t")
-      .Case("i8", "int8_t")
-      .Case("i16", "int16_t")
-      .Case("i32", "int32_t")
-      .Cases({"i64", "index"}, "int64_t");
 }
 
 std::string mlir::ddp::toCIdentifier(StringRef text) {
@@ -123,209 +84,85 @@ static bool mayWrite(Value memref) {
   return false;
 }
 
-namespace {
+/// Reports where a function's arguments or results are not what the plan says.
+static LogicalResult compareTypes(func::FuncOp function, StringRef what,
+                                  ArrayRef<Type> planned,
+                                  ArrayRef<Type> types) {
+  if (planned.size() != types.size())
+    return function.emitError()
+           << "expected entry point '" << function.getName() << "' to have "
+           << planned.size() << " " << what << "s, as the plan says, but got "
+           << types.size();
+  for (auto [number, expected, type] : llvm::enumerate(planned, types))
+    if (expected != type)
+      return function.emitError()
+             << "expected " << what << " " << number << " of entry point '"
+             << function.getName() << "' to be " << expected
+             << ", as the plan says, but got " << type;
+  return success();
+}
+
 /// Matches one entry of the plan with its function.
-class EntryMatcher {
-public:
-  EntryMatcher(const llvm::json::Object &json, func::FuncOp function,
-               EntryPoint &entry)
-      : json(json), function(function), entry(entry) {}
-
-  LogicalResult match() {
-    const llvm::json::Array *arguments = json.getArray("arguments");
-    const llvm::json::Array *results = json.getArray("results");
-    if (!arguments || !results)
-      return error() << "has no \"arguments\" or no \"results\" in the plan";
-    if (arguments->size() > function.getNumArguments())
-      return error() << "has " << arguments->size()
-                     << " arguments in the plan, but the function takes "
-                     << function.getNumArguments();
-    for (const llvm::json::Value &argument : *arguments)
-      if (failed(matchArgument(argument)))
-        return failure();
-    for (const llvm::json::Value &result : *results)
-      if (failed(matchResult(result)))
-        return failure();
-    if (nextArgument != function.getNumArguments() ||
-        nextReturned != function.getNumResults())
-      return error() << "has " << results->size()
-                     << " results in the plan, but the function takes "
-                     << function.getNumArguments() - arguments->size()
-                     << " more buffers and returns " << function.getNumResults()
-                     << " values";
-    return success();
-  }
-
-private:
-  InFlightDiagnostic error() {
-    return function.emitError() << "entry point '" << entry.name << "' ";
-  }
-
-  LogicalResult matchArgument(const llvm::json::Value &value) {
-    unsigned number = nextArgument++;
-    EntryBuffer buffer{EntryBuffer::Kind::Argument, number,
-                       function.getArgumentTypes()[number]};
-    if (!isa<MemRefType>(buffer.type))
-      buffer.kind = EntryBuffer::Kind::ScalarArgument;
-    const llvm::json::Object *argument = value.getAsObject();
-    buffer.mayBeWritten = argument &&
-                          argument->getBoolean("inout").value_or(false) &&
-                          mayWrite(function.getArgument(number));
-    return append(buffer, argument);
-  }
-
-  LogicalResult matchResult(const llvm::json::Value &value) {
-    const llvm::json::Object *result = value.getAsObject();
-    unsigned number = nextResult++;
-    std::optional<int64_t> alias =
-        result ? result->getInteger("argument") : std::nullopt;
-    if (!alias)
-      return error() << "has no \"argument\" for result " << number
-                     << " in the plan";
-    if (*alias >= 0) {
-      entry.aliases.emplace_back(number, static_cast<unsigned>(*alias));
-      return success();
-    }
-    // A result without dimensions is a 0-D buffer or a returned scalar.
-    Type passed = nextArgument < function.getNumArguments()
-                      ? function.getArgumentTypes()[nextArgument]
-                      : Type();
-    Type returned = nextReturned < function.getNumResults()
-                        ? function.getResultTypes()[nextReturned]
-                        : Type();
-    bool isPassed = passed && matches(passed, *result);
-    bool isReturned = returned && matches(returned, *result);
-    if (isPassed && isReturned)
-      return error() << "returns scalars and 0-D buffers of one type; return "
-                        "result "
-                     << number << " as a tensor";
-    if (isReturned) {
-      ++nextReturned;
-      return append({EntryBuffer::Kind::ScalarResult, number, returned},
-                    result);
-    }
-    if (!passed)
-      return error() << "has no buffer for result " << number;
-    ++nextArgument;
-    return append({EntryBuffer::Kind::Result, number, passed}, result);
-  }
-
-  static bool matches(Type type, const llvm::json::Object &json) {
-    ArrayRef<int64_t> shape;
-    if (auto memref = dyn_cast<MemRefType>(type))
-      shape = memref.getShape();
-    const llvm::json::Array *planShape = json.getArray("shape");
-    return planShape &&
-           llvm::equal(shape, *planShape,
-                       [](int64_t extent, const llvm::json::Value &value) {
-                         return value.getAsInteger() == extent;
-                       }) &&
-           json.getString("dtype") ==
-               getPlanElementType(getElementTypeOrSelf(type));
-  }
-
-  LogicalResult append(EntryBuffer buffer, const llvm::json::Object *json) {
-    std::string name = buffer.getName();
-    if (auto memref = dyn_cast<MemRefType>(buffer.type)) {
-      if (!memref.hasStaticShape())
-        return error() << "expected a static shape of " << name << ", but got "
-                       << memref;
-      if (!memref.getLayout().isIdentity() || memref.getMemorySpace())
-        return error() << "expected " << name
-                       << " to be contiguous memory of the host, but got "
-                       << memref;
-    }
-    if (getPlanElementType(buffer.getElementType()).empty())
-      return error() << "expected " << name
-                     << " to have elements of type f16, bf16, f32, f64, i1, "
-                        "i8, i16, i32, i64 or index, but got "
-                     << buffer.type;
-    if (!json || !matches(buffer.type, *json))
-      return error() << "expected " << name
-                     << " to be as the plan says, but got " << buffer.type;
-    entry.buffers.push_back(buffer);
-    return success();
-  }
-
-  const llvm::json::Object &json;
-  func::FuncOp function;
-  EntryPoint &entry;
-  unsigned nextArgument = 0;
-  unsigned nextResult = 0;
-  unsigned nextReturned = 0;
-};
-} // namespace
-
-/// The plan, parsed; an error where it is not JSON.
-static FailureOr<llvm::json::Value> parsePlan(LLVM::GlobalOp plan,
-                                              StringRef text) {
-  llvm::Expected<llvm::json::Value> json = llvm::json::parse(text);
-  if (json)
-    return std::move(*json);
-  plan.emitError() << "expected a plan in JSON, but got: "
-                   << llvm::toString(json.takeError());
-  return failure();
-}
-
-static bool isForDevice(const llvm::json::Value &plan) {
-  const llvm::json::Object *root = plan.getAsObject();
-  return root && root->getString("memory") == "device";
-}
-
-static StringAttr getPlanText(LLVM::GlobalOp plan) {
-  return plan ? dyn_cast_or_null<StringAttr>(plan.getValueOrNull())
-              : StringAttr();
-}
-
-FailureOr<bool> mlir::ddp::usesDeviceMemory(ModuleOp module) {
-  auto plan = module.lookupSymbol<LLVM::GlobalOp>(kPlanGlobalName);
-  StringAttr text = getPlanText(plan);
-  if (!text)
-    return false;
-  FailureOr<llvm::json::Value> json = parsePlan(plan, text);
-  if (failed(json))
+static LogicalResult matchEntry(PlanEntryAttr planned, EntryPoint &entry) {
+  func::FuncOp function = entry.function;
+  SmallVector<Type> argumentTypes, resultTypes;
+  for (PlanArgumentAttr argument : planned.getArguments())
+    argumentTypes.push_back(argument.getType());
+  for (PlanResultAttr result : planned.getResults())
+    if (result.getArgument() == -1)
+      (isa<MemRefType>(result.getType()) ? argumentTypes : resultTypes)
+          .push_back(result.getType());
+  if (failed(compareTypes(function, "argument", argumentTypes,
+                          function.getArgumentTypes())) ||
+      failed(compareTypes(function, "result", resultTypes,
+                          function.getResultTypes())))
     return failure();
-  return isForDevice(*json);
+
+  for (auto [number, argument] : llvm::enumerate(planned.getArguments())) {
+    bool isArray = isa<MemRefType>(argument.getType());
+    entry.buffers.push_back(
+        {isArray ? EntryBuffer::Kind::Argument
+                 : EntryBuffer::Kind::ScalarArgument,
+         static_cast<unsigned>(number), argument.getType(),
+         argument.getInout() && mayWrite(function.getArgument(number))});
+  }
+  for (auto [number, result] : llvm::enumerate(planned.getResults())) {
+    bool isArray = isa<MemRefType>(result.getType());
+    if (result.getArgument() != -1)
+      entry.aliases.emplace_back(number, result.getArgument());
+    else
+      entry.buffers.push_back({isArray ? EntryBuffer::Kind::Result
+                                       : EntryBuffer::Kind::ScalarResult,
+                               static_cast<unsigned>(number),
+                               result.getType()});
+  }
+  for (const EntryBuffer &buffer : entry.buffers)
+    if (auto memref = dyn_cast<MemRefType>(buffer.type);
+        memref && memref.getMemorySpace())
+      return function.emitError()
+             << "expected " << buffer.getName() << " of entry point '"
+             << entry.name << "' to be in no memory space, but got " << memref;
+  return success();
 }
 
 FailureOr<EntryPointTable> mlir::ddp::collectEntryPoints(ModuleOp module) {
   EntryPointTable table;
-  auto handle = module.lookupSymbol<LLVM::GlobalOp>(kHandleGlobalName);
-  auto plan = module.lookupSymbol<LLVM::GlobalOp>(kPlanGlobalName);
-  StringAttr text = getPlanText(plan);
-  if (!handle || !text)
+  table.plan = getPlan(module);
+  if (!table.plan || !module.lookupSymbol<LLVM::GlobalOp>(kHandleSymbol))
     return module.emitError()
-           << "expected the globals '" << kHandleGlobalName << "' and '"
-           << kPlanGlobalName << "' of 'convert-ddp-to-runtime'";
-  table.plan = text.getValue();
-
-  FailureOr<llvm::json::Value> json = parsePlan(plan, text);
-  if (failed(json))
-    return failure();
-  table.usesDeviceMemory = isForDevice(*json);
-  const llvm::json::Object *root = json->getAsObject();
-  const llvm::json::Array *entries = root ? root->getArray("entries") : nullptr;
-  if (!entries)
-    return plan.emitError() << "expected \"entries\" in the plan";
-
-  if (entries->empty())
+           << "expected the attribute '" << DDPDialect::kPlanAttrName
+           << "' and the global '" << kHandleSymbol
+           << "' of 'convert-ddp-to-runtime'";
+  if (table.plan.getEntries().empty())
     return module.emitError() << "expected a public function on tensors of "
                                  "static shape: the module has no entry point";
-
-  for (const llvm::json::Value &value : *entries) {
-    const llvm::json::Object *object = value.getAsObject();
-    std::optional<StringRef> name =
-        object ? object->getString("name") : std::nullopt;
-    if (!name)
-      return plan.emitError() << "expected a \"name\" of every entry";
-    auto function = module.lookupSymbol<func::FuncOp>(*name);
+  for (PlanEntryAttr planned : table.plan.getEntries()) {
+    auto function = module.lookupSymbol<func::FuncOp>(planned.getName());
     if (!function || function.isExternal())
-      return plan.emitError()
-             << "expected a function '" << *name << "', an entry of the plan";
-    EntryPoint &entry = table.entries.emplace_back();
-    entry.name = name->str();
-    entry.function = function;
-    if (failed(EntryMatcher(*object, function, entry).match()))
+      return module.emitError() << "expected a function " << planned.getName()
+                                << ", an entry of the plan";
+    table.entries.push_back({planned.getName().str(), function, {}, {}});
+    if (failed(matchEntry(planned, table.entries.back())))
       return failure();
   }
   return table;

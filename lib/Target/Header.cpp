@@ -10,6 +10,8 @@
 
 #include "ddphook/Target/Header.h"
 
+#include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+
 #include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
@@ -20,7 +22,7 @@ void writeComment(llvm::raw_ostream &os, const EntryPoint &entry) {
   os << "/* Entry point \"" << entry.name << "\".\n";
   for (const EntryBuffer &buffer : entry.buffers) {
     os << " *   " << buffer.getName() << ": "
-       << getPlanElementType(buffer.getElementType());
+       << lookupElementType(buffer.getElementType())->name;
     if (isa<MemRefType>(buffer.type))
       os << '['
          << llvm::join(
@@ -51,7 +53,7 @@ void writeFunction(llvm::raw_ostream &os, StringRef name,
         bool isPointer = buffer.kind != EntryBuffer::Kind::ScalarArgument;
         if (isPointer && buffer.isArgument() && !buffer.mayBeWritten)
           os << "const ";
-        os << getCElementType(buffer.getElementType()) << ' '
+        os << lookupElementType(buffer.getElementType())->cType << ' '
            << (isPointer ? "*" : "") << buffer.getName();
       },
       ",\n    ");
@@ -65,8 +67,9 @@ void mlir::ddp::writeHeader(llvm::raw_ostream &os, StringRef name,
   os << "/* Written by ddphook-cc from " << source << "; do not edit.\n"
      << " *\n"
      << " * Arrays are contiguous and row-major"
-     << (table.usesDeviceMemory ? ", in memory of the context's device.\n *"
-                                : ".")
+     << (table.plan.usesDeviceMemory()
+             ? ", in memory of the context's device.\n *"
+             : ".")
      << " f16 and bf16 are passed as "
         "their bits\n"
      << " * (uint16_t), i1 as one byte (0 or 1), index as int64_t. No array "

@@ -13,7 +13,6 @@
 
 #include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "llvm/ADT/StringExtras.h"
 
 namespace mlir {
 namespace ddp {
@@ -43,7 +42,7 @@ public:
     if (ops.empty())
       return;
     b.setInsertionPointToStart(&function.getBody().front());
-    Value slot = LLVM::AddressOfOp::create(b, ptr(), kHandleGlobalName);
+    Value slot = LLVM::AddressOfOp::create(b, ptr(), kHandleSymbol);
     handle = LLVM::LoadOp::create(b, ptr(), slot);
     sizes = createArray(b.getI64Type(), 6);
     values = createArray(b.getI64Type(), maxArguments);
@@ -121,14 +120,20 @@ public:
     if (!device)
       return;
     llvm::StringMap<int32_t> numbers;
-    SmallVector<std::string> names;
+    SmallVector<StringAttr> names;
     for (auto function : device.getOps<FunctionOpInterface>())
       if (function.getName().starts_with(kKernelPrefix)) {
         numbers[function.getName()] = names.size();
-        names.push_back(("\"" + function.getName() + "\"").str());
+        names.push_back(StringAttr::get(&getContext(), function.getName()));
       }
-    if (failed(writeNames(names)))
+    PlanAttr plan = getPlan(module);
+    if (!plan || !plan.usesDeviceMemory() || !plan.getKernels().empty()) {
+      module.emitError() << "expected a plan without kernels, as ddp-pipeline "
+                            "with memory=device makes it";
       return signalPassFailure();
+    }
+    module->setAttr(DDPDialect::kPlanAttrName,
+                    plan.cloneWith(ArrayMemory::Device, names));
 
     OpBuilder b(module.getBodyRegion());
     Type ptr = LLVM::LLVMPointerType::get(&getContext());
@@ -144,27 +149,6 @@ public:
         LaunchEmitter(function, *launch, numbers);
     device.erase();
     module->removeAttr(gpu::GPUDialect::getContainerModuleAttrName());
-  }
-
-private:
-  /// Keys of the plan keep their order: the text is changed, not the JSON.
-  LogicalResult writeNames(ArrayRef<std::string> names) {
-    auto plan = getOperation().lookupSymbol<LLVM::GlobalOp>(kPlanGlobalName);
-    auto text = plan ? dyn_cast_or_null<StringAttr>(plan.getValueOrNull())
-                     : StringAttr();
-    constexpr llvm::StringLiteral empty = "\"kernels\":[]";
-    size_t position = text ? text.getValue().find(empty) : StringRef::npos;
-    if (position == StringRef::npos)
-      return getOperation().emitError()
-             << "expected a plan without kernels, as ddp-pipeline with "
-                "memory=device makes it";
-    std::string changed = text.getValue().substr(0, position).str() +
-                          "\"kernels\":[" + llvm::join(names, ",") + "]" +
-                          text.getValue().substr(position + empty.size()).str();
-    OpBuilder b(plan);
-    plan.setValueAttr(b.getStringAttr(changed));
-    plan.setGlobalType(LLVM::LLVMArrayType::get(b.getI8Type(), changed.size()));
-    return success();
   }
 };
 } // namespace

@@ -2,14 +2,15 @@
 // RUN: ddphook-opt %s --convert-ddp-to-runtime --split-input-file | FileCheck %s --check-prefix=HOST
 
 // In the host's memory everything stays as it is.
-// HOST:     memory\22:\22host\22
+// HOST:     memory = host
 // HOST:     memref.copy
 // HOST:     linalg.fill
 // HOST:     memref.load
 
-// CHECK-DAG: llvm.func @ddphook_rt_copy(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64)
 // 104 bytes of buffers, zeros from 128 on: eight of f32.
-// CHECK-DAG: {\22abi\22:{{[0-9]+}},\22memory\22:\22device\22,\22kernels\22:[]{{.*}}\22arena\22:{\22bytes\22:160,
+// CHECK: ddp.plan = #ddp.plan<abi = {{[0-9]+}}, memory = device, states =
+// CHECK-SAME: arena_bytes = 160,
+// CHECK: llvm.func @ddphook_rt_copy(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64)
 
 ddp.state @iter : i64 replicated zero
 ddp.state @error : !ddp.bucket<f32, [4]> per_rank zero

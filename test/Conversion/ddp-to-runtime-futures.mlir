@@ -3,11 +3,13 @@
 // Collectives in flight are numbered like all others, in the order of the program;
 // the wait gets the call's ticket.
 
+// CHECK:     collectives = [
+// CHECK-SAME: <bucket = "b0", group = 0, count = 16, dtype = f32, wire_dtype = bf16, divide = true>,
+// CHECK-SAME: <bucket = "b1", group = 1, count = 6, dtype = f64, divide = false>,
+// CHECK-SAME: <group = 0, count = 16, dtype = f32, divide = true>]
 // CHECK-DAG: llvm.func @ddphook_rt_all_reduce_start(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> i64
 // CHECK-DAG: llvm.func @ddphook_rt_all_reduce(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr)
 // CHECK-DAG: llvm.func @ddphook_rt_wait(!llvm.ptr, i64)
-// CHECK:     @__ddphook_plan(
-// CHECK-SAME: \22collectives\22:[{\22bucket\22:\22b0\22,\22group\22:0,\22count\22:16,\22dtype\22:\22f32\22,\22wire_dtype\22:\22bf16\22,\22divide\22:true},{\22bucket\22:\22b1\22,\22group\22:1,\22count\22:6,\22dtype\22:\22f64\22,\22wire_dtype\22:\22\22,\22divide\22:false},{\22bucket\22:\22\22,\22group\22:0,\22count\22:16,{{[^]]+}}}]
 
 ddp.process_group @dp
 ddp.process_group @other

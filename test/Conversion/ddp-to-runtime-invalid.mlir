@@ -82,11 +82,20 @@ func.func @result() -> memref<64xi8> {
 
 // Converted once already.
 // expected-error @+1 {{expected a module without a plan: it was converted before}}
-llvm.mlir.global internal constant @__ddphook_plan("{}")
-func.func @again(%m: memref<4xf32>) {
-  ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
-  return
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host>} {
+  func.func @again(%m: memref<4xf32>) {
+    ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
+    return
+  }
 }
+
+// -----
+
+// What a hook of another dialect may claim.
+ddp.process_group @dp
+// expected-error @+1 {{expected 'wire_type' to be f16, bf16, f32 or f64, but got 'i8'}}
+ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire i8 bytes 4 state_bytes 0
+    : !ddp.bucket<f32, [4]>
 
 // -----
 

@@ -14,20 +14,20 @@ ddp.state @nothing : !ddp.bucket<f64, []> replicated normal
     from @powersgd.generator draws []
 
 // Each state at a multiple of 64 bytes.
-// CHECK:      @__ddphook_plan(
-// CHECK-SAME: \22states\22:[
-// CHECK-SAME: {\22name\22:\22powersgd.iter\22,\22dtype\22:\22i64\22,\22shapes\22:{{\[\[}}]],\22role\22:\22\22,\22gradients\22:[],\22method\22:\22\22,\22placement\22:\22replicated\22,\22init\22:\22zero\22,\22seed\22:0,\22generator\22:\22\22,\22draws\22:[],\22offset\22:0,\22bytes\22:8},
-// CHECK-SAME: {\22name\22:\22powersgd.generator\22,\22dtype\22:\22i32\22,\22shapes\22:{{\[\[}}625]],\22role\22:\22\22,\22gradients\22:[],\22method\22:\22\22,\22placement\22:\22replicated\22,\22init\22:\22mt19937\22,\22seed\22:4294967295,\22generator\22:\22\22,\22draws\22:[],\22offset\22:64,\22bytes\22:2500},
-// CHECK-SAME: {\22name\22:\22b0.error\22,\22dtype\22:\22f16\22,\22shapes\22:{{\[\[}}2,3],[5]],\22role\22:\22\22,\22gradients\22:[],\22method\22:\22\22,\22placement\22:\22per_rank\22,\22init\22:\22zero\22,\22seed\22:0,\22generator\22:\22\22,\22draws\22:[],\22offset\22:2624,\22bytes\22:22},
-// CHECK-SAME: {\22name\22:\22b0.q\22,\22dtype\22:\22f16\22,\22shapes\22:{{\[\[}}3,2]],\22role\22:\22\22,\22gradients\22:[],\22method\22:\22\22,\22placement\22:\22replicated\22,\22init\22:\22normal\22,\22seed\22:0,\22generator\22:\22powersgd.generator\22,\22draws\22:[4,2],\22offset\22:2688,\22bytes\22:12},
-// CHECK-SAME: {\22name\22:\22nothing\22,\22dtype\22:\22f64\22,\22shapes\22:[],\22role\22:\22\22,\22gradients\22:[],\22method\22:\22\22,\22placement\22:\22replicated\22,\22init\22:\22normal\22,\22seed\22:0,\22generator\22:\22powersgd.generator\22,\22draws\22:[],\22offset\22:2752,\22bytes\22:0}],
+// CHECK:      ddp.plan
+// CHECK-SAME: states = [
+// CHECK-SAME: <name = "powersgd.iter", type = i64, placement = replicated, init = zero, offset = 0>,
+// CHECK-SAME: <name = "powersgd.generator", type = tensor<625xi32>, placement = replicated, init = mt19937, seed = 4294967295, offset = 64>,
+// CHECK-SAME: <name = "b0.error", type = !ddp.bucket<f16, [2x3, 5]>, placement = per_rank, init = zero, offset = 2624>,
+// CHECK-SAME: <name = "b0.q", type = !ddp.bucket<f16, [3x2]>, placement = replicated, init = normal, generator = "powersgd.generator", draws = [4, 2], offset = 2688>,
+// CHECK-SAME: <name = "nothing", type = !ddp.bucket<f64, []>, placement = replicated, init = normal, generator = "powersgd.generator", draws = [], offset = 2752>],
 // One list for a layout and an element type.
-// CHECK-SAME: \22matrix_lists\22:[
-// CHECK-SAME: {\22dtype\22:\22f32\22,\22begin\22:0,\22end\22:11,\22matrices\22:{{\[\[}}0,0,0,2,3,2]],\22pieces\22:{{\[\[}}6,0,5]]},
-// CHECK-SAME: {\22dtype\22:\22f16\22,\22begin\22:0,\22end\22:11,\22matrices\22:{{\[\[}}0,0,0,2,3,2]],\22pieces\22:{{\[\[}}6,0,5]]},
-// CHECK-SAME: {\22dtype\22:\22f32\22,\22begin\22:0,\22end\22:0,\22matrices\22:{{\[\[}}0,0,0,0,3,2],[0,0,6,0,1,1]],\22pieces\22:[]},
-// CHECK-SAME: {\22dtype\22:\22f32\22,\22begin\22:0,\22end\22:6,\22matrices\22:{{\[\[}}0,0,0,2,3,2]],\22pieces\22:[]}],
-// CHECK-SAME: \22state_arena\22:{\22bytes\22:2752,\22alignment\22:64},
+// CHECK-SAME: matrix_lists = [
+// CHECK-SAME: <dtype = f32, layout = <0 to 11, [0, 0, 0, 2, 3, 2], [6, 0, 5]>>,
+// CHECK-SAME: <dtype = f16, layout = <0 to 11, [0, 0, 0, 2, 3, 2], [6, 0, 5]>>,
+// CHECK-SAME: <dtype = f32, layout = <0 to 0, [0, 0, 0, 0, 3, 2, 0, 0, 6, 0, 1, 1], []>>,
+// CHECK-SAME: <dtype = f32, layout = <0 to 6, [0, 0, 0, 2, 3, 2], []>>],
+// CHECK-SAME: state_arena_bytes = 2752,
 
 #list = #ddp.matrix_list<0 to 11, [0, 0, 0, 2, 3, 2], [6, 0, 5]>
 

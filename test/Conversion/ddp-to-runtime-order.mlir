@@ -3,17 +3,15 @@
 // In the IR a symbol may be used before it is defined; in the plan groups follow
 // their parents, and states the generators whose numbers they begin with.
 
-// CHECK: @__ddphook_plan(
-// CHECK-SAME: process_groups
-// CHECK-SAME: {\22name\22:\22dp\22
-// CHECK-SAME: {\22name\22:\22pairs\22
-// CHECK-SAME: {\22name\22:\22node\22
-// CHECK-SAME: {\22name\22:\22other\22
-// CHECK-SAME: states
-// CHECK-SAME: {\22name\22:\22first\22
-// CHECK-SAME: {\22name\22:\22late\22
-// CHECK-SAME: {\22name\22:\22filled\22
-// CHECK-SAME: {\22name\22:\22last\22
+// CHECK: ddp.plan
+// CHECK-SAME: process_groups = [<name = "dp">
+// CHECK-SAME: <name = "pairs"
+// CHECK-SAME: <name = "node"
+// CHECK-SAME: <name = "other">]
+// CHECK-SAME: states = [<name = "first"
+// CHECK-SAME: <name = "late"
+// CHECK-SAME: <name = "filled"
+// CHECK-SAME: <name = "last"
 ddp.process_group @node placement intra_node parent @pairs
 ddp.process_group @pairs placement inter_node parent @dp
 ddp.process_group @dp

@@ -5,7 +5,7 @@
 
 ddp.process_group @dp
 
-// CHECK:       \22results\22:[{\22dtype\22:\22f32\22,\22shape\22:[64,32],\22argument\22:0}]
+// CHECK:       results = [<type = memref<64x32xf32>, argument = 0>]
 // CHECK-LABEL: func.func @step(
 // CHECK-SAME:    %[[W:[a-z0-9]+]]: memref<64x32xf32>, %[[G:[a-z0-9]+]]: memref<64x32xf32>)
 // The gradient, an argument, goes into its bucket.

@@ -8,6 +8,7 @@
 // Every gradient is born in its bucket, the buckets are reduced in place, the
 // weights are updated from them: nothing is copied or allocated.
 
+// CHECK:       ddp.plan =
 // CHECK-NOT:   ddp.{{[a-z_]+}}{{[ (]}}
 // CHECK-LABEL: func.func @step(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<16x64xf32>, %[[T:[a-z0-9]+]]: memref<16x10xf32>, %[[W1:[a-z0-9]+]]: memref<64x32xf32>, %[[B1:[a-z0-9]+]]: memref<32xf32>, %[[W2:[a-z0-9]+]]: memref<32x10xf32>, %[[B2:[a-z0-9]+]]: memref<10xf32>, %[[LOSS:[a-z0-9]+]]: memref<f32>)

@@ -8,19 +8,19 @@
 // RUN: ddphook-opt %s --ddp-pipeline="wrapper=bf16" | FileCheck %s --check-prefixes=CHECK,WRAPPED
 // RUN: ddphook-opt %s --ddp-pipeline="wrapper=fp16 hook=noop" | FileCheck %s --check-prefixes=CHECK,WRAPNOOP
 
-// CHECK: @__ddphook_plan(
-// DEFAULT-SAME:  \22hook\22:\22#ddp.allreduce\22,\22wire_dtype\22:\22\22,\22wire_bytes\22:32,
-// DEFAULT-SAME:  \22collectives\22:[{\22bucket\22:\22b0\22,\22group\22:0,\22count\22:8,\22dtype\22:\22f32\22,\22wire_dtype\22:\22\22,\22divide\22:true}]
-// FP16-SAME:     \22hook\22:\22#ddp.fp16\22,\22wire_dtype\22:\22f16\22,\22wire_bytes\22:16,
-// FP16-SAME:     \22collectives\22:[{\22bucket\22:\22b0\22,\22group\22:0,\22count\22:8,\22dtype\22:\22f32\22,\22wire_dtype\22:\22f16\22,\22divide\22:true}]
-// BF16-SAME:     \22hook\22:\22#ddp.bf16\22,\22wire_dtype\22:\22bf16\22,\22wire_bytes\22:16,
-// BF16-SAME:     \22collectives\22:[{\22bucket\22:\22b0\22,\22group\22:0,\22count\22:8,\22dtype\22:\22f32\22,\22wire_dtype\22:\22bf16\22,\22divide\22:true}]
-// NOOP-SAME:     \22hook\22:\22#ddp.noop\22,\22wire_dtype\22:\22\22,\22wire_bytes\22:0,
-// NOOP-SAME:     \22collectives\22:[]
-// WRAPPED-SAME:  \22hook\22:\22#ddp.wrap<bf16, #ddp.allreduce>\22,\22wire_dtype\22:\22bf16\22,\22wire_bytes\22:16,
-// WRAPPED-SAME:  \22collectives\22:[{\22bucket\22:\22b0\22,\22group\22:0,\22count\22:8,\22dtype\22:\22f32\22,\22wire_dtype\22:\22bf16\22,\22divide\22:true}]
-// WRAPNOOP-SAME: \22hook\22:\22#ddp.wrap<f16, #ddp.noop>\22,\22wire_dtype\22:\22f16\22,\22wire_bytes\22:0,
-// WRAPNOOP-SAME: \22collectives\22:[]
+// CHECK: ddp.plan
+// DEFAULT-SAME:  hook = #ddp.allreduce, wire_type = f32, wire_bytes = 32
+// DEFAULT-SAME:  collectives = [<bucket = "b0", group = 0, count = 8, dtype = f32, divide = true>]
+// FP16-SAME:     hook = #ddp.fp16, wire_type = f16, wire_bytes = 16
+// FP16-SAME:     collectives = [<bucket = "b0", group = 0, count = 8, dtype = f32, wire_dtype = f16, divide = true>]
+// BF16-SAME:     hook = #ddp.bf16, wire_type = bf16, wire_bytes = 16
+// BF16-SAME:     collectives = [<bucket = "b0", group = 0, count = 8, dtype = f32, wire_dtype = bf16, divide = true>]
+// NOOP-SAME:     hook = #ddp.noop, wire_type = f32>
+// NOOP-NOT:      collectives =
+// WRAPPED-SAME:  hook = #ddp.wrap<bf16, #ddp.allreduce>, wire_type = bf16, wire_bytes = 16
+// WRAPPED-SAME:  collectives = [<bucket = "b0", group = 0, count = 8, dtype = f32, wire_dtype = bf16, divide = true>]
+// WRAPNOOP-SAME: hook = #ddp.wrap<f16, #ddp.noop>, wire_type = f16>
+// WRAPNOOP-NOT:  collectives =
 // CHECK-LABEL: func.func @step(
 // DEFAULT-NOT:     llvm.call @ddphook_rt_cast
 // DEFAULT:         llvm.call @ddphook_rt_all_reduce
@@ -37,7 +37,7 @@
 // halves.
 // RUN: ddphook-opt %s --ddp-pipeline="hook=fp16 fuse=false" | FileCheck %s --check-prefix=UNFUSED
 // RUN: ddphook-opt %s --ddp-pipeline="hook=fp16 fuse=true" | FileCheck %s --check-prefixes=CHECK,FP16
-// UNFUSED: \22collectives\22:[{\22bucket\22:\22b0\22,\22group\22:0,\22count\22:8,\22dtype\22:\22f16\22,\22wire_dtype\22:\22\22,\22divide\22:true}]
+// UNFUSED: collectives = [<bucket = "b0", group = 0, count = 8, dtype = f16, divide = true>]
 // UNFUSED-LABEL: func.func @step(
 // UNFUSED:         llvm.call @ddphook_rt_cast
 // UNFUSED:         llvm.call @ddphook_rt_all_reduce
@@ -52,11 +52,11 @@
 // RUN: ddphook-opt %s --ddp-pipeline="order=forward" | FileCheck %s --check-prefix=FORWARD
 // RUN: ddphook-opt %s --ddp-pipeline="order=reverse" | FileCheck %s --check-prefix=REVERSE
 // Numbered in ready order, listed in program order: b1's reduction comes first.
-// ZERO:      \22name\22:\22b1\22,\22group\22:\22dp\22,\22reduction\22:\22mean\22,\22dtype\22:\22f32\22,\22shapes\22:{{\[\[}}3,2]]
-// ZERO-SAME: \22name\22:\22b0\22,\22group\22:\22dp\22,\22reduction\22:\22mean\22,\22dtype\22:\22f32\22,\22shapes\22:{{\[\[}}2]]
-// READY:   \22shapes\22:{{\[\[}}2],[3,2]]
-// FORWARD: \22shapes\22:{{\[\[}}3,2],[2]]
-// REVERSE: \22shapes\22:{{\[\[}}2],[3,2]]
+// ZERO:      name = "b1", group = "dp", reduction = mean, type = <f32, [3x2]>
+// ZERO-SAME: name = "b0", group = "dp", reduction = mean, type = <f32, [2]>
+// READY:   type = <f32, [2, 3x2]>
+// FORWARD: type = <f32, [3x2, 2]>
+// REVERSE: type = <f32, [2, 3x2]>
 
 // Dashes or underscores, in any case; the order does not matter.
 // RUN: ddphook-opt %s --ddp-pipeline="hook=fp16 bucket-cap-mb=0 order=forward first-bucket-mb=2" > %t.dashes

@@ -72,6 +72,8 @@
 
 // Behind that of the vanilla phase: two collectives packed, three apart.
 // RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="hook=powersgd" | FileCheck %s --check-prefix=PACKED
-// PACKED: \22collectives\22:[{\22bucket\22:\22b0\22,\22group\22:0,\22count\22:2410,\22dtype\22:\22f32\22,\22wire_dtype\22:\22\22,\22divide\22:true},{\22bucket\22:\22b0\22,\22group\22:0,\22count\22:138,\22dtype\22:\22f32\22,\22wire_dtype\22:\22\22,\22divide\22:false},{\22bucket\22:\22b0\22,\22group\22:0,\22count\22:42,\22dtype\22:\22f32\22,\22wire_dtype\22:\22\22,\22divide\22:false}],
+// PACKED:      collectives = [<bucket = "b0", group = 0, count = 2410, dtype = f32, divide = true>,
+// PACKED-SAME:   <bucket = "b0", group = 0, count = 138, dtype = f32, divide = false>,
+// PACKED-SAME:   <bucket = "b0", group = 0, count = 42, dtype = f32, divide = false>],
 // RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="hook=powersgd pack_collectives=false" | FileCheck %s --check-prefix=APART
-// APART: \22collectives\22:[{{.+}}\22count\22:2410,{{.+}}\22count\22:96,{{.+}}\22count\22:42,{{.+}}\22count\22:42,{{[^]]+}}\22divide\22:false}],
+// APART: collectives = [<{{[^]]+}}count = 2410,{{[^]]+}}count = 96,{{[^]]+}}count = 42,{{[^]]+}}count = 42,{{[^],]+}}, divide = false>],

@@ -81,7 +81,7 @@
 // CHECK-NOT:     memref.alloc
 
 // CHECK:       After ConvertDDPToRuntimePass
-// CHECK:       llvm.mlir.global internal constant @__ddphook_plan(
+// CHECK:       module attributes {ddp.plan = #ddp.plan<
 // CHECK:         llvm.call @ddphook_rt_arena
 // CHECK:         llvm.call @ddphook_rt_all_reduce
 // CHECK-NOT:     ddp.all_reduce

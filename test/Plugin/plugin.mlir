@@ -44,7 +44,7 @@
 // PASSES:         %[[B:.+]] = ddp.pack
 // PASSES-NEXT:    ddp.all_reduce mean %[[B]] on @dp wire f16 as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [300x200, 200]>
 
-// PIPELINE:       llvm.mlir.global internal constant @__ddphook_plan(
+// PIPELINE:       module attributes {ddp.plan = #ddp.plan<
 // PIPELINE-LABEL: func.func @step(
 // PIPELINE:         llvm.call @ddphook_rt_all_reduce
 // PIPELINE-NOT:     ddp.all_reduce

@@ -1,7 +1,7 @@
 // RUN: ddphook-opt %s --ddp-check-device-memory --split-input-file --verify-diagnostics
 // RUN: not ddphook-opt %s --ddp-check-device-memory=has-kernels --split-input-file 2>&1 | FileCheck %s
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 // One error for each kind of operation.
 func.func @step(%a: memref<4xf32>, %b: memref<4xf32>, %i: index) {
@@ -22,9 +22,11 @@ func.func @step(%a: memref<4xf32>, %b: memref<4xf32>, %i: index) {
   return
 }
 
+}
+
 // -----
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 func.func @memory() {
   // expected-error @below {{'memref.alloc' needs memory of the host, which a module for a device does not use}}
@@ -34,9 +36,11 @@ func.func @memory() {
   return
 }
 
+}
+
 // -----
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 memref.global "private" constant @table : memref<2xf32> = dense<[1.0, 2.0]>
 func.func private @inner(%a: memref<2xf32>)
@@ -50,18 +54,17 @@ func.func @constants() {
   return
 }
 
-// -----
-
-// expected-error @below {{expected a plan in JSON, but got}}
-llvm.mlir.global internal constant @__ddphook_plan("{")
+}
 
 // -----
 
 // For the host all of that is right.
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22host\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host>} {
 
 func.func @host(%a: memref<4xf32>, %b: memref<4xf32>) {
   linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
   return
+}
+
 }

@@ -2,8 +2,8 @@
 
 // RUN: ddphook-opt %s --ddp-check-device-memory | FileCheck %s
 
-// CHECK: __ddphook_plan
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+// CHECK: memory = device
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 llvm.func @ddphook_rt_copy(!llvm.ptr, i64)
 memref.global "private" constant @table : memref<2xf32> = dense<[1.0, 2.0]>
@@ -28,4 +28,6 @@ func.func @step(%a: memref<4x4xf32>, %b: memref<4x4xf32>, %c: i1, %i: index) {
   %table = memref.get_global @table : memref<2xf32>
   %x = memref.load %table[%i] : memref<2xf32>
   return
+}
+
 }

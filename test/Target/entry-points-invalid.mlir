@@ -4,56 +4,49 @@
 // RUN:   -split-input-file | FileCheck %s --check-prefix=NAME
 // NAME: error: expected a C identifier as the module's name, but got 'a-b'
 
-// expected-error @below {{expected the globals '__ddphook_handle' and '__ddphook_plan' of 'convert-ddp-to-runtime'}}
+// expected-error @below {{expected the attribute 'ddp.plan' and the global '__ddphook_handle' of 'convert-ddp-to-runtime'}}
 module {
 }
 
 // -----
 
-module {
-  llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  // expected-error @below {{expected a plan in JSON, but got: }}
-  llvm.mlir.global internal constant @__ddphook_plan("{")
+// expected-error @below {{expected the attribute 'ddp.plan' and the global '__ddphook_handle' of 'convert-ddp-to-runtime'}}
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step">]>} {
+  func.func @step() {
+    return
+  }
 }
 
 // -----
 
-module {
+// Made by another version of the compiler.
+// expected-error @below {{expected a plan for ABI version 4, but got one for 3}}
+module attributes {ddp.plan = #ddp.plan<abi = 3, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  // expected-error @below {{expected "entries" in the plan}}
-  llvm.mlir.global internal constant @__ddphook_plan("{}")
+  func.func @step() {
+    return
+  }
 }
 
 // -----
 
 // expected-error @below {{expected a public function on tensors of static shape: the module has no entry point}}
-module {
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[]}")
 }
 
 // -----
 
-module {
+// expected-error @below {{expected a function "step", an entry of the plan}}
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  // expected-error @below {{expected a "name" of every entry}}
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{}]}")
 }
 
 // -----
 
-module {
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step", arguments = [<type = memref<4xf32>>]>]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  // expected-error @below {{expected a function 'step', an entry of the plan}}
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22}]}")
-}
-
-// -----
-
-module {
-  llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22}]}")
-  // expected-error @below {{entry point 'step' has no "arguments" or no "results" in the plan}}
+  // expected-error @below {{expected entry point 'step' to have 1 arguments, as the plan says, but got 0}}
   func.func @step() {
     return
   }
@@ -61,21 +54,9 @@ module {
 
 // -----
 
-module {
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step", arguments = [<type = memref<4xf32>>]>]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[{\22dtype\22:\22f32\22,\22shape\22:[],\22inout\22:false}],\22results\22:[]}]}")
-  // expected-error @below {{entry point 'step' has 1 arguments in the plan, but the function takes 0}}
-  func.func @step() {
-    return
-  }
-}
-
-// -----
-
-module {
-  llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[{\22dtype\22:\22f32\22,\22shape\22:[4],\22inout\22:false}],\22results\22:[]}]}")
-  // expected-error @below {{entry point 'step' expected a static shape of arg0, but got 'memref<?xf32>'}}
+  // expected-error @below {{expected argument 0 of entry point 'step' to be 'memref<4xf32>', as the plan says, but got 'memref<?xf32>'}}
   func.func @step(%a: memref<?xf32>) {
     return
   }
@@ -83,54 +64,19 @@ module {
 
 // -----
 
-module {
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step", arguments = [<type = memref<4xf32, 1>>]>]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[{\22dtype\22:\22f32\22,\22shape\22:[4],\22inout\22:false}],\22results\22:[]}]}")
-  // expected-error @below {{entry point 'step' expected arg0 to be contiguous memory of the host, but got 'memref<4xf32, strided<[2]>>'}}
-  func.func @step(%a: memref<4xf32, strided<[2]>>) {
+  // expected-error @below {{expected arg0 of entry point 'step' to be in no memory space, but got 'memref<4xf32, 1>'}}
+  func.func @step(%a: memref<4xf32, 1>) {
     return
   }
 }
 
 // -----
 
-module {
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step", results = [<type = memref<4xf32>>]>]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[{\22dtype\22:\22f32\22,\22shape\22:[4],\22inout\22:false}],\22results\22:[]}]}")
-  // expected-error @below {{entry point 'step' expected arg0 to have elements of type f16, bf16, f32, f64, i1, i8, i16, i32, i64 or index, but got 'memref<4xi5>'}}
-  func.func @step(%a: memref<4xi5>) {
-    return
-  }
-}
-
-// -----
-
-module {
-  llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[{\22dtype\22:\22f32\22,\22shape\22:[5],\22inout\22:false}],\22results\22:[]}]}")
-  // expected-error @below {{entry point 'step' expected arg0 to be as the plan says, but got 'memref<4xf32>'}}
-  func.func @step(%a: memref<4xf32>) {
-    return
-  }
-}
-
-// -----
-
-module {
-  llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[],\22results\22:[{\22dtype\22:\22f32\22,\22shape\22:[4]}]}]}")
-  // expected-error @below {{entry point 'step' has no "argument" for result 0 in the plan}}
-  func.func @step(%a: memref<4xf32>) {
-    return
-  }
-}
-
-// -----
-
-module {
-  llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[],\22results\22:[{\22dtype\22:\22f32\22,\22shape\22:[4],\22argument\22:-1}]}]}")
-  // expected-error @below {{entry point 'step' has no buffer for result 0}}
+  // expected-error @below {{expected entry point 'step' to have 1 arguments, as the plan says, but got 0}}
   func.func @step() {
     return
   }
@@ -138,10 +84,9 @@ module {
 
 // -----
 
-module {
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[],\22results\22:[]}]}")
-  // expected-error @below {{entry point 'step' has 0 results in the plan, but the function takes 1 more buffers and returns 0 values}}
+  // expected-error @below {{expected entry point 'step' to have 0 arguments, as the plan says, but got 1}}
   func.func @step(%a: memref<4xf32>) {
     return
   }
@@ -149,21 +94,30 @@ module {
 
 // -----
 
-module {
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[],\22results\22:[{\22dtype\22:\22f32\22,\22shape\22:[],\22argument\22:-1},{\22dtype\22:\22f32\22,\22shape\22:[],\22argument\22:-1}]}]}")
-  // expected-error @below {{entry point 'step' returns scalars and 0-D buffers of one type; return result 0 as a tensor}}
-  func.func @step(%a: memref<f32>) -> f32 {
-    %0 = memref.load %a[] : memref<f32>
-    return %0 : f32
+  // expected-error @below {{expected entry point 'step' to have 0 results, as the plan says, but got 1}}
+  func.func @step() -> i1 {
+    %0 = arith.constant true
+    return %0 : i1
   }
 }
 
 // -----
 
-module {
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step", results = [<type = memref<f32>>, <type = f32>]>]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22a.b\22,\22arguments\22:[],\22results\22:[]},{\22name\22:\22a_b\22,\22arguments\22:[],\22results\22:[]}]}")
+  // expected-error @below {{expected result 0 of entry point 'step' to be 'f32', as the plan says, but got 'f64'}}
+  func.func @step(%a: memref<f32>) -> f64 {
+    %0 = arith.constant 0.0 : f64
+    return %0 : f64
+  }
+}
+
+// -----
+
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "a.b">, <name = "a_b">]>} {
+  llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   func.func @a.b() {
     return
   }
@@ -175,9 +129,8 @@ module {
 
 // -----
 
-module {
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[],\22results\22:[]}]}")
   // expected-error @below {{'model_step' is the C name of an entry point}}
   func.func private @model_step()
   func.func @step() {
@@ -187,9 +140,8 @@ module {
 
 // -----
 
-module {
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
-  llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[],\22results\22:[]}]}")
   func.func @step() {
     return
   }

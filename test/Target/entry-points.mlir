@@ -2,15 +2,23 @@
 // RUN: ddphook-opt %s --ddp-emit-entry-points="name=model shared" \
 // RUN:   | FileCheck %s --check-prefix=SHARED
 
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [
+    <name = "step",
+     arguments = [<type = memref<2x3xf32>, inout = true>, <type = bf16>,
+                  <type = i1>, <type = index>],
+     results = [<type = memref<f64>>, <type = memref<2x3xf32>, argument = 0>,
+                <type = i1>]>,
+    <name = "my.exp">]>} {
+
 llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr {
   %0 = llvm.mlir.zero : !llvm.ptr
   llvm.return %0 : !llvm.ptr
 }
-llvm.mlir.global internal constant @__ddphook_plan("{\22entries\22:[{\22name\22:\22step\22,\22arguments\22:[{\22dtype\22:\22f32\22,\22shape\22:[2,3],\22inout\22:true},{\22dtype\22:\22bf16\22,\22shape\22:[],\22inout\22:false},{\22dtype\22:\22i1\22,\22shape\22:[],\22inout\22:false},{\22dtype\22:\22index\22,\22shape\22:[],\22inout\22:false}],\22results\22:[{\22dtype\22:\22f64\22,\22shape\22:[],\22argument\22:-1},{\22dtype\22:\22f32\22,\22shape\22:[2,3],\22argument\22:0},{\22dtype\22:\22i1\22,\22shape\22:[],\22argument\22:-1}]},{\22name\22:\22my.exp\22,\22arguments\22:[],\22results\22:[]}]}")
 
+// The plan is a constant now, and no attribute.
+// CHECK-NOT: ddp.plan
 // Definitions are hidden; what other objects define keeps its name.
 // CHECK-DAG: llvm.mlir.global internal @ddphook.def.__ddphook_handle()
-// CHECK-DAG: llvm.mlir.global internal constant @ddphook.def.__ddphook_plan(
 // CHECK-DAG: memref.global "private" @ddphook.def.table
 // CHECK-DAG: func.func private @exp(f32) -> f32
 memref.global @table : memref<2xf32> = dense<1.0>
@@ -31,6 +39,8 @@ func.func @step(%a: memref<2x3xf32>, %s: bf16, %flag: i1, %n: index,
 
 func.func @my.exp() {
   return
+}
+
 }
 
 // 16-bit floats travel as their bits, booleans as bytes; the result that is an
@@ -70,6 +80,7 @@ func.func @my.exp() {
 // CHECK:       llvm.mlir.global internal constant @ddphook.name.step("step\00")
 // CHECK:       llvm.mlir.global internal constant @ddphook.name.my.exp("my.exp\00")
 // CHECK:       llvm.mlir.global internal constant @ddphook.entries()
+// CHECK:       llvm.mlir.global internal constant @ddphook.plan("{\22abi\22:4,
 // CHECK:       llvm.mlir.global external constant @model_module()
 // CHECK:         llvm.mlir.constant(72 : i32)
 // CHECK:         llvm.mlir.constant(4 : i32)

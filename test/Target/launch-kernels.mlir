@@ -2,9 +2,10 @@
 
 // The rest of the plan stays as it is.
 // CHECK-NOT: gpu.
+// CHECK: ddp.plan = #ddp.plan<abi = 4, memory = device, kernels = ["ddphook_kernel_0", "ddphook_kernel_1"], arena_bytes = 64>
 // CHECK: llvm.func @ddphook_rt_launch(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64, !llvm.ptr)
-// CHECK: @__ddphook_plan("{\22abi\22:3,\22memory\22:\22device\22,\22kernels\22:[\22ddphook_kernel_0\22,\22ddphook_kernel_1\22],\22process_groups\22:[]}")
-llvm.mlir.global internal constant @__ddphook_plan("{\22abi\22:3,\22memory\22:\22device\22,\22kernels\22:[],\22process_groups\22:[]}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device, arena_bytes = 64>} {
+
 llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
 
 // CHECK-LABEL: func.func @step(
@@ -45,11 +46,12 @@ func.func @step(%a: memref<1000xf32>, %b: memref<2000xi1>, %x: f32, %y: i1,
   return
 }
 
+}
+
 // -----
 
 // expected-error @below {{expected a plan without kernels, as ddp-pipeline with memory=device makes it}}
-module {
-  llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22,\22kernels\22:[\22mine\22]}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device, kernels = ["mine"]>} {
   func.func @step(%a: memref<1000xf32>, %x: f32) {
     linalg.fill ins(%x : f32) outs(%a : memref<1000xf32>)
     return

@@ -1,6 +1,6 @@
 // RUN: ddphook-opt %s --ddp-make-kernels --split-input-file --verify-diagnostics
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 func.func @dynamic(%a: memref<?xf32>) {
   // expected-error @below {{cannot become a kernel: expected static shapes}}
@@ -8,9 +8,11 @@ func.func @dynamic(%a: memref<?xf32>) {
   return
 }
 
+}
+
 // -----
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 func.func @dynamic_strides(%a: memref<4x4xf32, strided<[?, 1]>>) {
   // expected-error @below {{cannot become a kernel: expected static shapes and strides, but got 'memref<4x4xf32, strided<[?, 1]>>'}}
@@ -19,9 +21,11 @@ func.func @dynamic_strides(%a: memref<4x4xf32, strided<[?, 1]>>) {
   return
 }
 
+}
+
 // -----
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 // Which of the columns would be the result?
 func.func @race(%a: memref<4x4xf32>, %b: memref<4xf32>) {
@@ -37,9 +41,11 @@ func.func @race(%a: memref<4x4xf32>, %b: memref<4xf32>) {
   return
 }
 
+}
+
 // -----
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 func.func @vector(%a: memref<4xvector<2xf32>>, %v: vector<2xf32>) {
   // expected-error @below {{cannot become a kernel: expected arrays and scalars, but got 'vector<2xf32>'}}
@@ -50,4 +56,6 @@ func.func @vector(%a: memref<4xvector<2xf32>>, %v: vector<2xf32>) {
     linalg.yield %v : vector<2xf32>
   }
   return
+}
+
 }

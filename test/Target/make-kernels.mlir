@@ -1,8 +1,8 @@
 // RUN: ddphook-opt %s --ddp-make-kernels --split-input-file | FileCheck %s
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
-// CHECK: module attributes {gpu.container_module}
+// CHECK: module attributes {ddp.plan = {{.+}}, gpu.container_module}
 
 // One kernel for equal operations, whatever they work on; a scalar is an
 // argument, a constant is not.
@@ -40,9 +40,11 @@ func.func @equal(%a: memref<1000xf32>, %b: memref<1000xf32>, %s: f32) {
 // CHECK:        gpu.func @ddphook_kernel_1(%{{.+}}: memref<1000xf32>) kernel
 // CHECK:          arith.constant 1.000000e+00 : f32
 
+}
+
 // -----
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 // Parts of arrays travel as the array's address and an offset that is not
 // known; threads are numbered along the result, rows that end in its middle
@@ -76,9 +78,11 @@ func.func @reduction(%a: memref<3x5x4xf32>, %b: memref<8x10xf32>, %i: index) {
   return
 }
 
+}
+
 // -----
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 // Copies with gaps; constant arrays get a copy on the device; values of the
 // array that the body looks up itself.
@@ -121,9 +125,11 @@ func.func @lookup(%a: memref<2x4xf32>, %at: memref<4xi32>, %out: memref<4xf32>,
   return
 }
 
+}
+
 // -----
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22device\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
 // A large contraction: 2x2 elements a thread, 64 columns and 16 rows a block.
 
@@ -149,15 +155,19 @@ func.func @matmul(%a: memref<256x40xf32>, %b: memref<40x300xf32>,
   return
 }
 
+}
+
 // -----
 
 // For the host nothing changes.
 
-llvm.mlir.global internal constant @__ddphook_plan("{\22memory\22:\22host\22}")
+module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host>} {
 
 // CHECK-LABEL: func.func @host(
 // CHECK-NEXT:    linalg.exp
 func.func @host(%a: memref<4xf32>) {
   linalg.exp ins(%a : memref<4xf32>) outs(%a : memref<4xf32>)
   return
+}
+
 }

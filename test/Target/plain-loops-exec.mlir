@@ -2,7 +2,7 @@
 // loops, for every width of vector registers.
 //
 // RUN: ddphook-opt %s --ddp-pipeline=all-functions=true -o %t.mlir
-// RUN: mlir-opt %t.mlir --convert-linalg-to-loops -o %t.loops.mlir
+// RUN: mlir-opt %t.mlir --allow-unregistered-dialect --convert-linalg-to-loops -o %t.loops.mlir
 // RUN: ddphook-cc %t.loops.mlir -o %t.plain.o --name=plain -O1
 // RUN: ddphook-opt %t.mlir --ddp-expand-copies \
 // RUN:   --ddp-tile-contractions="vector-width=128 vector-registers=16" \

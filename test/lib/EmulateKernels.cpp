@@ -11,6 +11,8 @@
 
 #include "EmulateKernels.h"
 
+#include "ddphook/Dialect/DDP/IR/Plan.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
@@ -53,8 +55,7 @@ public:
     for (gpu::GPUModuleOp module : modules)
       module.erase();
     getOperation()->removeAttr(gpu::GPUDialect::getContainerModuleAttrName());
-    if (failed(moveArraysToHost()))
-      signalPassFailure();
+    moveArraysToHost();
   }
 
 private:
@@ -113,19 +114,10 @@ private:
     launch.erase();
   }
 
-  LogicalResult moveArraysToHost() {
-    auto plan = getOperation().lookupSymbol<LLVM::GlobalOp>("__ddphook_plan");
-    if (!plan)
-      return success();
-    auto text = cast<StringAttr>(plan.getValueOrNull());
-    auto [head, tail] = text.getValue().split("\"memory\":\"device\"");
-    if (tail.empty())
-      return plan.emitError() << "expected a plan for memory of a device";
-    std::string changed = (head + "\"memory\":\"host\"" + tail).str();
-    OpBuilder b(plan);
-    plan.setValueAttr(b.getStringAttr(changed));
-    plan.setGlobalType(LLVM::LLVMArrayType::get(b.getI8Type(), changed.size()));
-    return success();
+  void moveArraysToHost() {
+    if (ddp::PlanAttr plan = ddp::getPlan(getOperation()))
+      getOperation()->setAttr(ddp::DDPDialect::kPlanAttrName,
+                              plan.cloneWith(ddp::ArrayMemory::Host, {}));
   }
 };
 } // namespace

@@ -11,9 +11,9 @@
 #ifndef DDPHOOK_TARGET_ENTRYPOINTS_H
 #define DDPHOOK_TARGET_ENTRYPOINTS_H
 
+#include "ddphook/Dialect/DDP/IR/Plan.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
 
@@ -22,10 +22,6 @@
 
 namespace mlir {
 namespace ddp {
-
-/// Names of the globals that `convert-ddp-to-runtime` emits.
-inline constexpr llvm::StringLiteral kHandleGlobalName = "__ddphook_handle";
-inline constexpr llvm::StringLiteral kPlanGlobalName = "__ddphook_plan";
 
 /// Where `ddp-make-kernels` puts kernels, and how their names begin.
 inline constexpr llvm::StringLiteral kDeviceModuleName = "ddphook_kernels";
@@ -74,30 +70,16 @@ struct EntryPoint {
   SmallVector<std::pair<unsigned, unsigned>> aliases;
 };
 
-/// The entry points of a module, in the plan's order, and the plan's text.
+/// The entry points of a module, in the plan's order, and the plan.
 struct EntryPointTable {
-  StringRef plan;
-  /// Arrays lie in the memory of the context's device.
-  bool usesDeviceMemory = false;
+  PlanAttr plan;
   SmallVector<EntryPoint> entries;
 };
 
-/// Reads the plan of `module` and matches it with the functions. Emits a
-/// diagnostic and fails when something is missing, contradicts the plan, or has
-/// a type that no C function can take.
+/// Matches the plan of `module` with its functions. Emits a diagnostic and
+/// fails when something is missing, contradicts the plan, or has a type that no
+/// C function can take.
 FailureOr<EntryPointTable> collectEntryPoints(ModuleOp module);
-
-/// Whether the plan of `module` says that arrays lie in a device's memory; no
-/// without a plan.
-FailureOr<bool> usesDeviceMemory(ModuleOp module);
-
-/// The plan's name of an element type ("f32", "i1", "index"); empty when the
-/// plan has none for it.
-StringRef getPlanElementType(Type type);
-
-/// The C type of an array element ("float"; 16-bit floats are "uint16_t": their
-/// bits). `type` has a name in the plan.
-StringRef getCElementType(Type type);
 
 /// `text` with every character that C does not allow in an identifier replaced
 /// by an underscore, and one in front if it starts with a digit.

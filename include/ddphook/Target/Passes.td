@@ -5,7 +5,7 @@
 //
 // The passes that turn what `ddp-pipeline` leaves (functions on memrefs, calls
 // of the runtime, a plan) into the LLVM dialect with C entry points. None of
-// them knows the ddp dialect; nothing here touches tensors.
+// them knows an operation of the ddp dialect; nothing here touches tensors.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_TARGET_PASSES
@@ -22,11 +22,12 @@ def EmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
     table of entries; the constant `NAME_module`. Characters of an entry's name
     that C does not allow become underscores in `NAME_ENTRY`.
 
-    Pre-condition: the module holds `@__ddphook_handle` and `@__ddphook_plan`,
-    and every entry of the plan is a `func.func` on identity-layout memrefs of
-    static shape and scalars, whose results were appended to its arguments.
+    Pre-condition: the module holds `@__ddphook_handle` and its plan, in
+    `ddp.plan`, and every entry of the plan is a `func.func` on identity-layout
+    memrefs of static shape and scalars, whose results were appended to its
+    arguments.
 
-    Post-condition: every other definition is internal and has the prefix
+    Post-condition: the plan is a constant, the JSON text of docs/plan.md. Every other definition is internal and has the prefix
     `ddphook.def.`, so that a function called `step`, `index` or `exp` never meets
     a function of the C library that has this name.
 

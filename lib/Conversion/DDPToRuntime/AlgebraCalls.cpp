@@ -25,10 +25,11 @@ FailureOr<SmallVector<Value>> CallLowering::getCollective(OpBuilder &builder,
     return failure();
   auto type = cast<MemRefType>(op.getInput().getType());
   Value number = getInteger(builder, op.getLoc(), plan.collectives.size(), 32);
-  plan.collectives.push_back(
-      {op.getBucketName().value_or(""), groupNumbers.lookup(op.getGroup()),
-       type.getNumElements(), type.getElementType(),
-       op.getWire().value_or(Type()), op.getReduction() == Reduction::Mean});
+  plan.collectives.push_back(PlanCollectiveAttr::get(
+      op.getContext(), op.getBucketNameAttr(),
+      groupNumbers.lookup(op.getGroup()), type.getNumElements(),
+      type.getElementType(), op.getWire().value_or(Type()),
+      op.getReduction() == Reduction::Mean));
   pointers->insert(pointers->begin(), number);
   return pointers;
 }
@@ -70,11 +71,9 @@ LogicalResult CallLowering::convert(CastOp op) {
   if (failed(pointers))
     return failure();
   Value input = pointers->front(), output = pointers->back();
-  Type from = getElementTypeOf(op.getInput().getType());
-  Type to = getElementTypeOf(op.getDestination().getType());
   createCall(builder, loc, "ddphook_rt_cast", Type(),
-             {input, getInteger(builder, loc, getDtypeValue(from), 32), output,
-              getInteger(builder, loc, getDtypeValue(to), 32),
+             {input, getDtype(builder, loc, op.getInput()), output,
+              getDtype(builder, loc, op.getDestination()),
               getInteger(builder, loc,
                          getNumElementsOf(op.getInput().getType()), 64)});
   op.erase();
@@ -91,8 +90,7 @@ LogicalResult CallLowering::convert(ScaleOp op) {
   Value input = pointers->front(), output = pointers->back();
   Type type = op.getInput().getType();
   Value count = getInteger(builder, loc, getNumElementsOf(type), 64);
-  Value dtype =
-      getInteger(builder, loc, getDtypeValue(getElementTypeOf(type)), 32);
+  Value dtype = getDtype(builder, loc, op.getInput());
   if (op.getGroup()) {
     Value group =
         getInteger(builder, loc, groupNumbers.lookup(*op.getGroup()), 32);
@@ -114,10 +112,11 @@ LogicalResult CallLowering::convert(ScaleOp op) {
 /// The number of a matrix list in the plan; equal ones share one.
 Value CallLowering::getMatrixList(OpBuilder &builder, Location loc,
                                   MatrixListAttr layout, Type elementType) {
-  auto [it, isNew] =
-      listNumbers.try_emplace({layout, elementType}, plan.matrixLists.size());
+  auto list =
+      PlanMatrixListAttr::get(builder.getContext(), elementType, layout);
+  auto [it, isNew] = listNumbers.try_emplace(list, plan.matrixLists.size());
   if (isNew)
-    plan.matrixLists.push_back({layout, elementType});
+    plan.matrixLists.push_back(list);
   return getInteger(builder, loc, it->second, 32);
 }
 
@@ -131,8 +130,7 @@ LogicalResult CallLowering::convertBinary(OpTy op, StringRef function) {
     return failure();
   Type type = op.getInput().getType();
   pointers->push_back(getInteger(builder, loc, getNumElementsOf(type), 64));
-  pointers->push_back(
-      getInteger(builder, loc, getDtypeValue(getElementTypeOf(type)), 32));
+  pointers->push_back(getDtype(builder, loc, op.getInput()));
   createCall(builder, loc, function, Type(), *pointers);
   op.erase();
   return success();

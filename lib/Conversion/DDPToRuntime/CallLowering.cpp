@@ -9,6 +9,8 @@
 
 #include "CallLowering.h"
 
+#include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -37,6 +39,12 @@ bool CallLowering::canLower(Operation *op) {
 }
 
 LogicalResult CallLowering::lower(Operation *op) {
+  if (isa<AlgebraOpInterface, IsFiniteOp>(op))
+    for (Type type : op->getOperandTypes())
+      if (auto memref = dyn_cast<MemRefType>(type);
+          memref && !isDtype(memref.getElementType()))
+        return op->emitOpError() << "expected elements of type "
+                                 << getDtypeNames() << ", but got " << type;
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case<AddOp, AllReduceOp, AllReduceStartOp, ArenaOp, CastOp,
             CountCompressionOp, IsFiniteOp, MatmulOp, OrthogonalizeOp,
@@ -69,6 +77,13 @@ LLVM::CallOp CallLowering::createCall(OpBuilder &builder, Location loc,
             type, llvm::to_vector(ValueRange(operands).getTypes())));
   }
   return LLVM::CallOp::create(builder, loc, function, operands);
+}
+
+/// The ddphook_dtype_t of a memref's elements, whose type lower() has checked.
+Value CallLowering::getDtype(OpBuilder &builder, Location loc, Value memref) {
+  const ElementType *known =
+      lookupElementType(getElementTypeOf(memref.getType()));
+  return getInteger(builder, loc, *known->dtype, 32);
 }
 
 /// The module's handle, loaded once at a function's entry.
@@ -233,7 +248,8 @@ LogicalResult CallLowering::convert(StateBufferOp op) {
                  LLVM::LLVMPointerType::get(module.getContext()), {number})
           .getResult();
   auto type = cast<MemRefType>(op.getType());
-  if (plan.usesDeviceMemory && isa<IntegerType>(type.getElementType()))
+  if (plan.memory == ArrayMemory::Device &&
+      isa<IntegerType>(type.getElementType()))
     return convertHostState(op, pointer);
   op.replaceAllUsesWith(createMemRef(builder, op.getLoc(), pointer, type));
   op.erase();
@@ -262,12 +278,10 @@ LogicalResult CallLowering::convert(RandomNormalOp op) {
       DenseIntElementsAttr::get(
           RankedTensorType::get({int64_t(draws.size())}, builder.getI64Type()),
           draws));
-  Type type = op.getDestination().getType();
-  createCall(
-      builder, loc, "ddphook_rt_random_normal", Type(),
-      {generator, LLVM::AddressOfOp::create(builder, loc, sizes),
-       getInteger(builder, loc, draws.size(), 64), pointers->front(),
-       getInteger(builder, loc, getDtypeValue(getElementTypeOf(type)), 32)});
+  createCall(builder, loc, "ddphook_rt_random_normal", Type(),
+             {generator, LLVM::AddressOfOp::create(builder, loc, sizes),
+              getInteger(builder, loc, draws.size(), 64), pointers->front(),
+              getDtype(builder, loc, op.getDestination())});
   op.erase();
   return success();
 }
@@ -283,13 +297,12 @@ LogicalResult CallLowering::convert(IsFiniteOp op) {
       getPointers(builder, op, {op.getInput()});
   if (failed(pointers))
     return failure();
-  Type type = op.getInput().getType();
   Value result =
-      createCall(
-          builder, loc, "ddphook_rt_is_finite", builder.getI32Type(),
-          {pointers->front(),
-           getInteger(builder, loc, getNumElementsOf(type), 64),
-           getInteger(builder, loc, getDtypeValue(getElementTypeOf(type)), 32)})
+      createCall(builder, loc, "ddphook_rt_is_finite", builder.getI32Type(),
+                 {pointers->front(),
+                  getInteger(builder, loc,
+                             getNumElementsOf(op.getInput().getType()), 64),
+                  getDtype(builder, loc, op.getInput())})
           .getResult();
   op.replaceAllUsesWith(
       Value(LLVM::ICmpOp::create(builder, loc, LLVM::ICmpPredicate::ne, result,

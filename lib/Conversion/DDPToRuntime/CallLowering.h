@@ -11,7 +11,7 @@
 #ifndef DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_CALLLOWERING_H
 #define DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_CALLLOWERING_H
 
-#include "PlanWriter.h"
+#include "PlanBuilder.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -69,6 +69,7 @@ private:
   LLVM::CallOp createCall(OpBuilder &builder, Location loc, StringRef name,
                           Type result, ArrayRef<Value> arguments);
   Value getHandle(OpBuilder &builder);
+  Value getDtype(OpBuilder &builder, Location loc, Value memref);
 
   LogicalResult getPointer(OpBuilder &builder, Operation *op, Value memref,
                            Value &pointer);
@@ -93,7 +94,7 @@ private:
   llvm::DenseMap<Operation *, Value> handles;
   /// Numbers in the plan.
   llvm::StringMap<unsigned> groupNumbers, stateNumbers, bucketNumbers;
-  llvm::DenseMap<std::pair<Attribute, Type>, unsigned> listNumbers;
+  llvm::DenseMap<PlanMatrixListAttr, unsigned> listNumbers;
   unsigned numDraws = 0;
   /// Where in the arena the zeros are that fills are copied from.
   std::optional<int64_t> zerosOffset;

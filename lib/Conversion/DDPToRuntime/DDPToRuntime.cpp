@@ -10,9 +10,7 @@
 
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
 #include "CallLowering.h"
-#include "PlanWriter.h"
-
-#include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "PlanBuilder.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -158,13 +156,13 @@ static SmallVector<StateOp> collectStates(ModuleOp module) {
 
 void ConvertDDPToRuntimePass::runOnOperation() {
   ModuleOp module = getOperation();
-  if (Operation *existing = module.lookupSymbol(kPlanSymbol)) {
-    existing->emitError() << "expected a module without a plan: it was "
-                          << "converted before";
+  if (getPlan(module)) {
+    module.emitError() << "expected a module without a plan: it was "
+                       << "converted before";
     return signalPassFailure();
   }
   plan = PlanContents();
-  plan.usesDeviceMemory = memory == ArrayMemory::Device;
+  plan.memory = memory;
   plan.groups = collectGroups(module);
   plan.states = collectStates(module);
   llvm::append_range(plan.buckets, module.getOps<BucketInfoOp>());
@@ -187,8 +185,8 @@ void ConvertDDPToRuntimePass::runOnOperation() {
   CallLowering lowering(module, handleSlot, plan);
   SmallVector<Operation *> ops;
   module.walk([&](Operation *op) {
-    if (CallLowering::canLower(op) ||
-        (plan.usesDeviceMemory && CallLowering::canLowerOnDevice(op)))
+    if (CallLowering::canLower(op) || (plan.memory == ArrayMemory::Device &&
+                                       CallLowering::canLowerOnDevice(op)))
       ops.push_back(op);
     if (auto arena = dyn_cast<ArenaOp>(op))
       plan.arenaBytes = std::max(
@@ -198,13 +196,11 @@ void ConvertDDPToRuntimePass::runOnOperation() {
     if (failed(lowering.lower(op)))
       return signalPassFailure();
 
-  std::string text = writePlan(plan);
-  LLVM::GlobalOp::create(
-      atStart, module.getLoc(),
-      LLVM::LLVMArrayType::get(atStart.getI8Type(), text.size()),
-      /*isConstant=*/true, LLVM::Linkage::Internal, kPlanSymbol,
-      atStart.getStringAttr(text));
+  FailureOr<PlanAttr> built = buildPlan(&getContext(), plan);
+  if (failed(built))
+    return signalPassFailure();
   cleanUp();
+  module->setAttr(DDPDialect::kPlanAttrName, *built);
   if (failed(checkNothingIsLeft()))
     signalPassFailure();
 }

@@ -14,14 +14,14 @@ include "mlir/Pass/PassBase.td"
 
 def ConvertDDPToRuntimePass
     : Pass<"convert-ddp-to-runtime", "::mlir::ModuleOp"> {
-  let summary = "turn ddp operations into calls of the runtime, and emit the plan";
+  let summary = "turn ddp operations into calls of the runtime, and write the plan";
   let description = [{
     Every operation of the algebra becomes an `llvm.call` of the function of
     `ddphook/runtime/compiled.h` that does it; the arena comes from the runtime,
     views of it become `memref.view`s. What the ranks have to agree on and what
-    the runtime has to allocate goes into the plan, a JSON constant
-    (docs/plan.md): `@__ddphook_plan`. `@__ddphook_handle` is the slot in which
-    the runtime stores the module's handle.
+    the runtime has to allocate goes into the plan (docs/plan.md), the module's
+    attribute `ddp.plan`. `@__ddphook_handle` is the slot in which the runtime
+    stores the module's handle.
 
     With `memory=device` the module is for arrays that lie in a device's memory.
     Contiguous `memref.copy`s become calls of `ddphook_rt_copy`; so do small
@@ -61,7 +61,7 @@ def ConvertDDPToRuntimePass
   ];
   let dependentDialects = [
     "::mlir::LLVM::LLVMDialect", "::mlir::arith::ArithDialect",
-    "::mlir::memref::MemRefDialect"];
+    "::mlir::ddp::DDPDialect", "::mlir::memref::MemRefDialect"];
 }
 
 #endif // DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD

@@ -89,6 +89,12 @@ LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
                                << "' to be an array of i64 on a function";
     return success();
   }
+  if (attribute.getName() == kPlanAttrName) {
+    if (!isa<PlanAttr>(attribute.getValue()) || !isa<ModuleOp>(op))
+      return op->emitOpError() << "expected '" << kPlanAttrName
+                               << "' to be a #ddp.plan on a module";
+    return success();
+  }
   return op->emitOpError() << "got unknown attribute '"
                            << attribute.getName().getValue()
                            << "' of the ddp dialect";

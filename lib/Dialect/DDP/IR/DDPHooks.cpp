@@ -9,6 +9,8 @@
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
+#include "PlanList.h"
+
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
 

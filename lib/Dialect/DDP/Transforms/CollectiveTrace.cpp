@@ -10,17 +10,15 @@
 
 #include "CollectiveTrace.h"
 
+#include "ddphook/Dialect/DDP/IR/Plan.h"
+
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/CallInterfaces.h"
-#include "llvm/Support/JSON.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
-
-/// What a pass writes that does not know this library; see DDPToRuntime.h.
-static constexpr llvm::StringLiteral kPlanSymbol = "__ddphook_plan";
 
 namespace {
 /// One collective, at any level.
@@ -46,7 +44,8 @@ private:
   void add(CollectiveTrace::Function &function, StringRef verb,
            const Description &description, Type type);
 
-  llvm::json::Value plan = nullptr;
+  /// Null until the module is converted.
+  PlanAttr plan;
   SymbolTableCollection symbols;
   /// Functions that run collectives, or call some that do.
   llvm::DenseSet<Operation *> communicating;
@@ -107,30 +106,20 @@ void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
   if (!isStart && callee != "ddphook_rt_all_reduce")
     return;
   APInt number;
-  const llvm::json::Object *root = plan.getAsObject();
-  const llvm::json::Array *all = root ? root->getArray("collectives") : nullptr;
-  const llvm::json::Array *groups =
-      root ? root->getArray("process_groups") : nullptr;
-  if (!all || !groups ||
-      !matchPattern(call.getOperand(1), m_ConstantInt(&number)) ||
-      number.uge(all->size())) {
+  if (!plan || !matchPattern(call.getOperand(1), m_ConstantInt(&number)) ||
+      number.uge(plan.getCollectives().size())) {
     function.order += "a collective without a plan\n";
     return;
   }
-  const llvm::json::Object &entry =
-      *(*all)[number.getZExtValue()].getAsObject();
-  Description description;
-  description.reduction =
-      entry.getBoolean("divide").value_or(false) ? "mean" : "sum";
-  size_t group = entry.getInteger("group").value_or(0);
-  if (group < groups->size())
-    description.group =
-        (*groups)[group].getAsObject()->getString("name").value_or("").str();
-  description.travelsAs = entry.getString("wire_dtype").value_or("").str();
-  if (description.travelsAs.empty())
-    description.travelsAs = entry.getString("dtype").value_or("").str();
-  description.bucket = entry.getString("bucket").value_or("").str();
-  description.elements = entry.getInteger("count").value_or(0);
+  PlanCollectiveAttr planned = plan.getCollectives()[number.getZExtValue()];
+  Type wire = planned.getWireDtype();
+  StringAttr bucket = planned.getBucket();
+  Description description{
+      stringifyReduction(planned.getDivide() ? Reduction::Mean : Reduction::Sum)
+          .str(),
+      plan.getProcessGroups()[planned.getGroup()].getName().str(),
+      print(wire ? wire : planned.getDtype()), bucket ? bucket.str() : "",
+      planned.getCount()};
   add(function, isStart ? "start" : "reduce", description, Type());
 }
 
@@ -200,16 +189,8 @@ static bool isCollective(Operation *op) {
           call.getCallee().value_or("").starts_with("ddphook_rt_all_reduce"));
 }
 
-Tracer::Tracer(ModuleOp module, CollectiveTrace &trace) {
-  if (auto global = module.lookupSymbol<LLVM::GlobalOp>(kPlanSymbol)) {
-    auto text = dyn_cast_or_null<StringAttr>(global.getValueOrNull());
-    llvm::Expected<llvm::json::Value> parsed =
-        llvm::json::parse(text ? text.getValue() : "");
-    if (parsed)
-      plan = std::move(*parsed);
-    else
-      llvm::consumeError(parsed.takeError());
-  }
+Tracer::Tracer(ModuleOp module, CollectiveTrace &trace)
+    : plan(getPlan(module)) {
   bool isStable = false;
   while (!isStable) {
     isStable = true;

@@ -21,8 +21,8 @@
 #include "UpstreamCrashes.h"
 
 #include "ddphook/InitAll.h"
-#include "ddphook/Target/EntryPoints.h"
 #include "ddphook/Target/Passes.h"
+#include "ddphook/Target/PlanText.h"
 
 #include "plan.h"
 
@@ -100,14 +100,11 @@ static Request readRequest(StringRef text) {
 }
 
 static void checkPlan(ModuleOp module) {
-  auto global = module.lookupSymbol<LLVM::GlobalOp>(kPlanGlobalName);
-  auto text = global ? dyn_cast_or_null<StringAttr>(global.getValueAttr())
-                     : StringAttr();
-  if (!text)
+  PlanAttr attribute = getPlan(module);
+  if (!attribute)
     reportBroken("a module that went through ddp-pipeline has a plan");
   ddphook::Plan plan;
-  ddphook::Status status =
-      ddphook::parsePlan(std::string_view(text.getValue()), &plan);
+  ddphook::Status status = ddphook::parsePlan(writePlanText(attribute), &plan);
   if (!status.isOk())
     reportBroken("the runtime takes the plan: " + status.message());
 }

@@ -45,6 +45,8 @@ def DDP_Dialect : Dialect {
     - `ddp.result_arguments`: on a public function, written by
       `ddp-prepare-entries`: for each result of the original function the
       argument whose memory it is, or -1 for an out-parameter.
+    - `ddp.plan`: on a module, written by `convert-ddp-to-runtime`: its plan, a
+      `#ddp.plan`.
   }];
   let useDefaultAttributePrinterParser = 1;
   let useDefaultTypePrinterParser = 1;
@@ -64,6 +66,7 @@ def DDP_Dialect : Dialect {
     static constexpr llvm::StringLiteral kInoutAttrName = "ddp.inout";
     static constexpr llvm::StringLiteral kResultArgumentsAttrName =
         "ddp.result_arguments";
+    static constexpr llvm::StringLiteral kPlanAttrName = "ddp.plan";
 
     void registerAttributes();
     void registerTypes();

@@ -14,6 +14,7 @@
 include "ddphook/Dialect/DDP/IR/DDPFutureOps.td"
 include "ddphook/Dialect/DDP/IR/DDPLowRankOps.td"
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
+include "ddphook/Dialect/DDP/IR/DDPPlanAttrs.td"
 include "ddphook/Dialect/DDP/IR/DDPStateOps.td"
 
 //===----------------------------------------------------------------------===//

@@ -1,0 +1,254 @@
+//===- DDPPlanAttrs.td - the plan of a module --------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The plan of docs/plan.md as the compiler holds it, from the conversion to the
+// emission of entry points. Only there does it become JSON.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPPLANATTRS_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPPLANATTRS_TD
+
+include "ddphook/Dialect/DDP/IR/DDPAttrs.td"
+
+def DDP_ArrayMemory
+    : I32EnumAttr<"ArrayMemory", "whose memory a module's arrays lie in", [
+    I32EnumAttrCase<"Host", 0, "host">,
+    I32EnumAttrCase<"Device", 1, "device">
+  ]> {
+  let cppNamespace = "::mlir::ddp";
+  let genSpecializedAttr = 0;
+}
+def DDP_ArrayMemoryAttr : EnumAttr<DDP_Dialect, DDP_ArrayMemory, "array_memory">;
+
+/// A list in brackets, left out of the text where it is empty.
+class DDP_PlanList<string elementType>
+    : OptionalArrayRefParameter<elementType> {
+  let parser = "parsePlanList<" # elementType # ">($_parser)";
+  let printer = "printPlanList<" # elementType # ">($_printer, $_self)";
+}
+
+class DDP_PlanPart<string name, string attrMnemonic>
+    : DDP_Attr<name, attrMnemonic> {
+  let assemblyFormat = "`<` struct(params) `>`";
+}
+
+def DDP_PlanGroupAttr : DDP_PlanPart<"PlanGroup", "plan_group"> {
+  let summary = "a process group of the plan";
+  let description = [{
+    It says of the group what `ddp.process_group` says.
+
+    Example: `#ddp.plan_group<name = "node", placement = intra_node>`
+
+    Constraints:
+    - (C1) `ranks` are arrays of i64.
+  }];
+  let parameters = (ins "::mlir::StringAttr":$name,
+                    DefaultValuedParameter<"int64_t", "0">:$size,
+                    OptionalParameter<"::mlir::ArrayAttr">:$ranks,
+                    OptionalParameter<"::mlir::ddp::PlacementAttr">:$placement,
+                    OptionalParameter<"::mlir::StringAttr">:$parent);
+  let genVerifyDecl = 1;
+}
+
+def DDP_PlanBucketAttr : DDP_PlanPart<"PlanBucket", "plan_bucket"> {
+  let summary = "a bucket of the plan";
+  let description = [{
+    It says of the bucket what `ddp.bucket_info` says.
+
+    Example:
+
+    ```mlir
+    #ddp.plan_bucket<name = "b0", group = "dp", reduction = mean,
+        type = !ddp.bucket<f32, [4x8, 8]>, gradients = ["w", "b"],
+        hook = #ddp.fp16, wire_type = f16, wire_bytes = 80>
+    ```
+
+    Constraints:
+    - (C1) `wire_type` is f16, bf16, f32 or f64.
+    - (C2) `gradients` are names.
+  }];
+  let parameters = (ins "::mlir::StringAttr":$name, "::mlir::StringAttr":$group,
+                    "::mlir::ddp::ReductionAttr":$reduction,
+                    "::mlir::ddp::BucketType":$type,
+                    OptionalParameter<"::mlir::ArrayAttr">:$gradients,
+                    "::mlir::ddp::HookAttrInterface":$hook,
+                    "::mlir::Type":$wire_type,
+                    DefaultValuedParameter<"int64_t", "0">:$wire_bytes,
+                    DefaultValuedParameter<"int64_t", "0">:$state_bytes);
+  let genVerifyDecl = 1;
+}
+
+def DDP_PlanStateAttr : DDP_PlanPart<"PlanState", "plan_state"> {
+  let summary = "a state of the plan";
+  let description = [{
+    It says of the state what `ddp.state` says, and where in the state arena the
+    state lies.
+
+    Example:
+
+    ```mlir
+    #ddp.plan_state<name = "b0.error", type = !ddp.bucket<f32, [4x8]>,
+        placement = per_rank, init = zero, offset = 64>
+    ```
+
+    Constraints:
+    - (C1) the type is a bucket, `i64` or a statically shaped tensor of i32.
+    - (C2) `gradients` are lists of names.
+  }];
+  let parameters = (ins "::mlir::StringAttr":$name, "::mlir::Type":$type,
+                    OptionalParameter<"::mlir::StringAttr">:$role,
+                    OptionalParameter<"::mlir::ArrayAttr">:$gradients,
+                    OptionalParameter<"::mlir::StringAttr">:$method,
+                    "::mlir::ddp::StatePlacementAttr":$placement,
+                    "::mlir::ddp::StateInitAttr":$init,
+                    DefaultValuedParameter<"int64_t", "0">:$seed,
+                    OptionalParameter<"::mlir::StringAttr">:$generator,
+                    OptionalParameter<"::mlir::DenseI64ArrayAttr">:$draws,
+                    "int64_t":$offset);
+  let extraClassDeclaration = [{
+    /// Element type, and shapes of the bucket's members or of the one tensor.
+    ::mlir::Type getElementType() const;
+    ::llvm::SmallVector<::llvm::ArrayRef<int64_t>> getShapes() const;
+    int64_t getNumBytes() const;
+  }];
+  let genVerifyDecl = 1;
+}
+
+def DDP_PlanMatrixListAttr : DDP_PlanPart<"PlanMatrixList", "plan_matrix_list"> {
+  let summary = "what low-rank calls of the plan work on";
+  let description = [{
+    Example:
+
+    ```mlir
+    #ddp.plan_matrix_list<dtype = f32,
+        layout = <0 to 11, [0, 0, 0, 2, 3, 2], [6, 0, 5]>>
+    ```
+
+    Constraints:
+    - (C1) `dtype` is f16, bf16, f32 or f64.
+  }];
+  let parameters = (ins "::mlir::Type":$dtype,
+                    "::mlir::ddp::MatrixListAttr":$layout);
+  let genVerifyDecl = 1;
+}
+
+def DDP_PlanCollectiveAttr : DDP_PlanPart<"PlanCollective", "plan_collective"> {
+  let summary = "a collective of the plan";
+  let description = [{
+    Example:
+
+    ```mlir
+    #ddp.plan_collective<bucket = "b0", group = 0, count = 40, dtype = f32,
+        wire_dtype = f16, divide = true>
+    ```
+
+    Constraints:
+    - (C1) `dtype` and `wire_dtype` are f16, bf16, f32 or f64.
+  }];
+  let parameters = (ins OptionalParameter<"::mlir::StringAttr">:$bucket,
+                    "int64_t":$group, "int64_t":$count, "::mlir::Type":$dtype,
+                    OptionalParameter<"::mlir::Type">:$wire_dtype,
+                    "bool":$divide);
+  let genVerifyDecl = 1;
+}
+
+def DDP_PlanArgumentAttr : DDP_PlanPart<"PlanArgument", "plan_argument"> {
+  let summary = "an argument of an entry point";
+  let description = [{
+    Example: `#ddp.plan_argument<type = memref<4x8xf32>, inout = true>`
+  }];
+  let parameters = (ins "::mlir::Type":$type,
+                    DefaultValuedParameter<"bool", "false">:$inout);
+}
+
+def DDP_PlanResultAttr : DDP_PlanPart<"PlanResult", "plan_result"> {
+  let summary = "a result of an entry point";
+  let description = [{
+    A result that is no argument is a buffer behind the arguments, if it is a
+    memref; otherwise the function returns it.
+
+    Example: `#ddp.plan_result<type = memref<4x8xf32>, argument = 0>`
+  }];
+  let parameters = (ins "::mlir::Type":$type,
+                    DefaultValuedParameter<"int64_t", "-1">:$argument);
+}
+
+def DDP_PlanEntryAttr : DDP_PlanPart<"PlanEntry", "plan_entry"> {
+  let summary = "an entry point of the plan";
+  let description = [{
+    Example:
+
+    ```mlir
+    #ddp.plan_entry<name = "step",
+        arguments = [<type = memref<4x8xf32>, inout = true>, <type = f32>],
+        results = [<type = memref<4x8xf32>, argument = 0>]>
+    ```
+
+    Constraints:
+    - (C1) types are element types of docs/plan.md, or memrefs of them with
+      static shape and identity layout.
+    - (C2) an argument that is `inout` is a memref.
+    - (C3) `argument` is -1, or an `inout` argument of the result's type.
+  }];
+  let parameters = (ins "::mlir::StringAttr":$name,
+                    DDP_PlanList<"::mlir::ddp::PlanArgumentAttr">:$arguments,
+                    DDP_PlanList<"::mlir::ddp::PlanResultAttr">:$results);
+  let genVerifyDecl = 1;
+}
+
+def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
+  let summary = "what a module's ranks must agree on, and what it needs";
+  let description = [{
+    The plan of a module (docs/plan.md), in its attribute `ddp.plan`. Written by
+    `convert-ddp-to-runtime`; `ddp-launch-kernels` adds the kernels' names, and
+    `ddp-emit-entry-points` turns it into JSON text. Lists that are empty are not
+    printed.
+
+    Example:
+
+    ```mlir
+    #ddp.plan<abi = 4, memory = host,
+        process_groups = [<name = "dp">],
+        buckets = [<name = "b0", group = "dp", reduction = mean,
+                    type = !ddp.bucket<f32, [4x8, 8]>, hook = #ddp.fp16,
+                    wire_type = f16, wire_bytes = 80>],
+        collectives = [<bucket = "b0", group = 0, count = 40, dtype = f32,
+                        wire_dtype = f16, divide = true>],
+        arena_bytes = 160,
+        entries = [<name = "step", arguments = [<type = memref<4x8xf32>>]>]>
+    ```
+
+    Constraints:
+    - (C1) the `group` of a collective is the number of a process group.
+    - (C2) there are kernels in a device's memory only.
+  }];
+  let parameters = (ins
+    "int64_t":$abi, "::mlir::ddp::ArrayMemoryAttr":$memory,
+    DDP_PlanList<"::mlir::StringAttr">:$kernels,
+    DDP_PlanList<"::mlir::ddp::PlanGroupAttr">:$process_groups,
+    DDP_PlanList<"::mlir::ddp::PlanBucketAttr">:$buckets,
+    DDP_PlanList<"::mlir::ddp::PlanStateAttr">:$states,
+    DDP_PlanList<"::mlir::ddp::PlanMatrixListAttr">:$matrix_lists,
+    DDP_PlanList<"::mlir::ddp::PlanCollectiveAttr">:$collectives,
+    DefaultValuedParameter<"int64_t", "0">:$arena_bytes,
+    DefaultValuedParameter<"int64_t", "0">:$state_arena_bytes,
+    DDP_PlanList<"::mlir::ddp::PlanEntryAttr">:$entries);
+  let extraClassDeclaration = [{
+    /// What both arenas are aligned to, in bytes: a cache line, and enough for
+    /// any vector load.
+    static constexpr int64_t kArenaAlignment = 64;
+
+    bool usesDeviceMemory() const {
+      return getMemory().getValue() == ArrayMemory::Device;
+    }
+    /// The same plan with other memory and kernels.
+    PlanAttr cloneWith(ArrayMemory memory,
+                       ::llvm::ArrayRef<::mlir::StringAttr> kernels) const;
+  }];
+  let genVerifyDecl = 1;
+}
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPPLANATTRS_TD

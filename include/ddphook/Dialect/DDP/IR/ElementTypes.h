@@ -1,0 +1,42 @@
+//===- ElementTypes.h - element types of compiled modules -------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The list of element types that compiler and runtime share
+// (ddphook/runtime/element_types.inc), for MLIR's types.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_ELEMENTTYPES_H
+#define DDPHOOK_DIALECT_DDP_IR_ELEMENTTYPES_H
+
+#include "mlir/IR/Types.h"
+
+#include <optional>
+
+namespace mlir::ddp {
+
+struct ElementType {
+  /// In the plan and in MLIR: "bf16".
+  StringRef name;
+  /// Its type in C: "uint16_t" for floats of 16 bits, which are their bits.
+  StringRef cType;
+  int64_t bytes;
+  /// Its ddphook_dtype_t; nothing where the runtime does not compute with it.
+  std::optional<int32_t> dtype;
+};
+
+/// The element type that MLIR calls `type`; null where neither plans nor calls
+/// of the runtime know it.
+const ElementType *lookupElementType(Type type);
+
+/// Whether the runtime computes with elements of that type.
+bool isDtype(Type type);
+
+/// The names of all types that isDtype() accepts, for diagnostics.
+StringRef getDtypeNames();
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_DIALECT_DDP_IR_ELEMENTTYPES_H

@@ -1,0 +1,27 @@
+//===- PlanText.h - the plan as the runtime reads it ------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The JSON text of docs/plan.md. `ddp-emit-entry-points` puts it into compiled
+// modules; a compiler that makes entry points in its own way asks for it here.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_TARGET_PLANTEXT_H
+#define DDPHOOK_TARGET_PLANTEXT_H
+
+#include "ddphook/Dialect/DDP/IR/Plan.h"
+
+#include <string>
+
+namespace mlir {
+namespace ddp {
+
+/// The text of `plan`, without white space and with its keys in the order of
+/// docs/plan.md: equal plans have equal bytes.
+std::string writePlanText(PlanAttr plan);
+
+} // namespace ddp
+} // namespace mlir
+
+#endif // DDPHOOK_TARGET_PLANTEXT_H

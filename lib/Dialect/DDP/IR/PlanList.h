@@ -1,0 +1,44 @@
+//===- PlanList.h - lists in the text of a plan -----------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// How DDPPlanAttrs.td reads and writes its lists: in brackets, elements without
+// what their type says anyway.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_PLANLIST_H
+#define DDPHOOK_LIB_DIALECT_DDP_IR_PLANLIST_H
+
+#include "mlir/IR/DialectImplementation.h"
+
+namespace mlir::ddp {
+
+template <typename AttrTy>
+FailureOr<SmallVector<AttrTy>> parsePlanList(AsmParser &parser) {
+  SmallVector<AttrTy> list;
+  auto parseElement = [&] {
+    FailureOr<AttrTy> element = FieldParser<AttrTy>::parse(parser);
+    if (succeeded(element))
+      list.push_back(*element);
+    return LogicalResult(element);
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square,
+                                     parseElement))
+    return failure();
+  return list;
+}
+
+template <typename AttrTy>
+void printPlanList(AsmPrinter &printer, ArrayRef<AttrTy> list) {
+  printer << '[';
+  llvm::interleaveComma(list, printer, [&](AttrTy element) {
+    printer.printStrippedAttrOrType(element);
+  });
+  printer << ']';
+}
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_IR_PLANLIST_H

@@ -1,0 +1,222 @@
+//===- PlanText.cpp - the plan as the runtime reads it --------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Writes the plan's attributes as JSON. The only place of the compiler that
+// knows this format.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Target/PlanText.h"
+
+#include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+class PlanTextWriter {
+public:
+  explicit PlanTextWriter(llvm::raw_ostream &os) : json(os) {}
+
+  void write(PlanAttr plan);
+
+private:
+  void write(StringAttr name) { json.value(name.getValue()); }
+  void write(ArrayAttr names) { writeElements(names.getAsRange<StringAttr>()); }
+  void write(ArrayRef<int64_t> numbers) {
+    json.array([&] {
+      for (int64_t number : numbers)
+        json.value(number);
+    });
+  }
+  void write(DenseI64ArrayAttr numbers) { write(numbers.asArrayRef()); }
+  void write(PlanGroupAttr group);
+  void write(PlanBucketAttr bucket);
+  void write(PlanStateAttr state);
+  void write(PlanMatrixListAttr list);
+  void write(PlanCollectiveAttr collective);
+  void write(PlanEntryAttr entry);
+
+  template <typename Range>
+  void writeElements(Range &&elements) {
+    json.array([&] {
+      for (auto element : elements)
+        write(element);
+    });
+  }
+  template <typename Range>
+  void writeList(StringRef key, Range &&elements) {
+    json.attributeBegin(key);
+    writeElements(elements);
+    json.attributeEnd();
+  }
+  /// Strings that are not there are empty, and so are lists.
+  void writeString(StringRef key, StringAttr value) {
+    json.attribute(key, value ? value.getValue() : "");
+  }
+  template <typename ElementAttr>
+  void writeArray(StringRef key, ArrayAttr list) {
+    json.attributeArray(key, [&] {
+      if (list)
+        for (auto element : list.getAsRange<ElementAttr>())
+          write(element);
+    });
+  }
+  void writeDtype(StringRef key, Type type) {
+    json.attribute(key, type ? lookupElementType(type)->name : "");
+  }
+  void writeTuples(StringRef key, ArrayRef<int64_t> numbers, size_t size);
+  void writeArena(StringRef key, int64_t bytes);
+  void writeValue(Type type);
+
+  llvm::json::OStream json;
+};
+} // namespace
+
+void PlanTextWriter::write(PlanGroupAttr group) {
+  json.object([&] {
+    writeString("name", group.getName());
+    json.attribute("size", group.getSize());
+    writeArray<DenseI64ArrayAttr>("ranks", group.getRanks());
+    PlacementAttr placement = group.getPlacement();
+    json.attribute("placement",
+                   placement ? stringifyPlacement(placement.getValue()) : "");
+    writeString("parent", group.getParent());
+  });
+}
+
+void PlanTextWriter::write(PlanBucketAttr bucket) {
+  Type elementType = bucket.getType().getElementType();
+  Type wireType = bucket.getWireType();
+  json.object([&] {
+    writeString("name", bucket.getName());
+    writeString("group", bucket.getGroup());
+    json.attribute("reduction",
+                   stringifyReduction(bucket.getReduction().getValue()));
+    writeDtype("dtype", elementType);
+    writeList("shapes", bucket.getType().getShapes());
+    writeArray<StringAttr>("gradients", bucket.getGradients());
+    std::string hook;
+    llvm::raw_string_ostream(hook) << bucket.getHook();
+    json.attribute("hook", hook);
+    writeDtype("wire_dtype", wireType == elementType ? Type() : wireType);
+    json.attribute("wire_bytes", bucket.getWireBytes());
+    json.attribute("state_bytes", bucket.getStateBytes());
+  });
+}
+
+void PlanTextWriter::write(PlanStateAttr state) {
+  json.object([&] {
+    writeString("name", state.getName());
+    writeDtype("dtype", state.getElementType());
+    writeList("shapes", state.getShapes());
+    writeString("role", state.getRole());
+    writeArray<ArrayAttr>("gradients", state.getGradients());
+    writeString("method", state.getMethod());
+    json.attribute("placement",
+                   stringifyStatePlacement(state.getPlacement().getValue()));
+    json.attribute("init", stringifyStateInit(state.getInit().getValue()));
+    json.attribute("seed", state.getSeed());
+    writeString("generator", state.getGenerator());
+    json.attributeBegin("draws");
+    write(state.getDraws() ? state.getDraws().asArrayRef()
+                           : ArrayRef<int64_t>());
+    json.attributeEnd();
+    json.attribute("offset", state.getOffset());
+    json.attribute("bytes", state.getNumBytes());
+  });
+}
+
+/// A flat list of numbers as a list of lists of `size`.
+void PlanTextWriter::writeTuples(StringRef key, ArrayRef<int64_t> numbers,
+                                 size_t size) {
+  json.attributeArray(key, [&] {
+    for (size_t i = 0; i < numbers.size(); i += size)
+      write(numbers.slice(i, size));
+  });
+}
+
+void PlanTextWriter::write(PlanMatrixListAttr list) {
+  MatrixListAttr layout = list.getLayout();
+  json.object([&] {
+    writeDtype("dtype", list.getDtype());
+    json.attribute("begin", layout.getBegin());
+    json.attribute("end", layout.getEnd());
+    writeTuples("matrices", layout.getMatrices().asArrayRef(), 6);
+    writeTuples("pieces", layout.getPieces().asArrayRef(), 3);
+  });
+}
+
+void PlanTextWriter::write(PlanCollectiveAttr collective) {
+  json.object([&] {
+    writeString("bucket", collective.getBucket());
+    json.attribute("group", collective.getGroup());
+    json.attribute("count", collective.getCount());
+    writeDtype("dtype", collective.getDtype());
+    writeDtype("wire_dtype", collective.getWireDtype());
+    json.attribute("divide", collective.getDivide());
+  });
+}
+
+void PlanTextWriter::writeValue(Type type) {
+  auto memref = dyn_cast<MemRefType>(type);
+  writeDtype("dtype", memref ? memref.getElementType() : type);
+  json.attributeBegin("shape");
+  write(memref ? memref.getShape() : ArrayRef<int64_t>());
+  json.attributeEnd();
+}
+
+void PlanTextWriter::write(PlanEntryAttr entry) {
+  json.object([&] {
+    writeString("name", entry.getName());
+    json.attributeArray("arguments", [&] {
+      for (PlanArgumentAttr argument : entry.getArguments())
+        json.object([&] {
+          writeValue(argument.getType());
+          json.attribute("scalar", !isa<MemRefType>(argument.getType()));
+          json.attribute("inout", argument.getInout());
+        });
+    });
+    json.attributeArray("results", [&] {
+      for (PlanResultAttr result : entry.getResults())
+        json.object([&] {
+          writeValue(result.getType());
+          json.attribute("argument", result.getArgument());
+        });
+    });
+  });
+}
+
+void PlanTextWriter::writeArena(StringRef key, int64_t bytes) {
+  json.attributeObject(key, [&] {
+    json.attribute("bytes", bytes);
+    json.attribute("alignment", PlanAttr::kArenaAlignment);
+  });
+}
+
+void PlanTextWriter::write(PlanAttr plan) {
+  json.object([&] {
+    json.attribute("abi", plan.getAbi());
+    json.attribute("memory", stringifyArrayMemory(plan.getMemory().getValue()));
+    writeList("kernels", plan.getKernels());
+    writeList("process_groups", plan.getProcessGroups());
+    writeList("buckets", plan.getBuckets());
+    writeList("states", plan.getStates());
+    writeList("matrix_lists", plan.getMatrixLists());
+    writeList("collectives", plan.getCollectives());
+    writeArena("arena", plan.getArenaBytes());
+    writeArena("state_arena", plan.getStateArenaBytes());
+    writeList("entries", plan.getEntries());
+  });
+}
+
+std::string mlir::ddp::writePlanText(PlanAttr plan) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  PlanTextWriter(os).write(plan);
+  return text;
+}
