@@ -100,9 +100,7 @@ void PlanTextWriter::write(PlanBucketAttr bucket) {
     writeDtype("dtype", elementType);
     writeList("shapes", bucket.getType().getShapes());
     writeArray<StringAttr>("gradients", bucket.getGradients());
-    std::string hook;
-    llvm::raw_string_ostream(hook) << bucket.getHook();
-    json.attribute("hook", hook);
+    writeString("hook", bucket.getHook());
     writeDtype("wire_dtype", wireType == elementType ? Type() : wireType);
     json.attribute("wire_bytes", bucket.getWireBytes());
     json.attribute("state_bytes", bucket.getStateBytes());

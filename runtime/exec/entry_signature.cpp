@@ -22,11 +22,9 @@ static bool findFileType(const std::string &type, TensorType &fileType) {
     const char *plan;
     TensorType file;
   } table[] = {
-      {"f16", TensorType::F16}, {"bf16", TensorType::BF16},
-      {"f32", TensorType::F32}, {"f64", TensorType::F64},
-      {"i1", TensorType::Bool}, {"i8", TensorType::I8},
-      {"i16", TensorType::I16}, {"i32", TensorType::I32},
-      {"i64", TensorType::I64}, {"index", TensorType::I64},
+#define DDPHOOK_ENTRY_TYPE(NAME, name, bytes, c_type, file)                    \
+  {#name, TensorType::file},
+#include "ddphook/runtime/element_types.inc"
   };
   for (const auto &row : table) {
     if (type == row.plan) {

@@ -204,18 +204,10 @@ Status ddphook::readManifestText(const std::string &path, std::string *text) {
 
 TensorType ddphook::stateTensorType(StateDtype dtype) {
   switch (dtype) {
-  case StateDtype::F16:
-    return TensorType::F16;
-  case StateDtype::BF16:
-    return TensorType::BF16;
-  case StateDtype::F32:
-    return TensorType::F32;
-  case StateDtype::F64:
-    return TensorType::F64;
-  case StateDtype::I32:
-    return TensorType::I32;
-  case StateDtype::I64:
-    break;
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  case StateDtype::NAME:                                                       \
+    return TensorType::file;
+#include "ddphook/runtime/element_types.inc"
   }
   return TensorType::I64;
 }

@@ -19,44 +19,42 @@
 namespace ddphook {
 
 enum class Dtype : int32_t {
-  F16 = DDPHOOK_F16,
-  BF16 = DDPHOOK_BF16,
-  F32 = DDPHOOK_F32,
-  F64 = DDPHOOK_F64
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+  NAME = value,
+#include "ddphook/runtime/element_types.inc"
 };
 
 constexpr int64_t dtypeSize(Dtype dtype) {
   switch (dtype) {
-  case Dtype::F16:
-  case Dtype::BF16:
-    return 2;
-  case Dtype::F32:
-    return 4;
-  case Dtype::F64:
-    return 8;
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+  case Dtype::NAME:                                                            \
+    return bytes;
+#include "ddphook/runtime/element_types.inc"
   }
   return 0;
 }
 
 constexpr const char *dtypeName(Dtype dtype) {
   switch (dtype) {
-  case Dtype::F16:
-    return "f16";
-  case Dtype::BF16:
-    return "bf16";
-  case Dtype::F32:
-    return "f32";
-  case Dtype::F64:
-    return "f64";
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+  case Dtype::NAME:                                                            \
+    return #name;
+#include "ddphook/runtime/element_types.inc"
   }
   return "unknown";
 }
 
 constexpr bool isHalf(Dtype dtype) { return dtypeSize(dtype) == 2; }
 
+constexpr Dtype allDtypes[] = {
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+  Dtype::NAME,
+#include "ddphook/runtime/element_types.inc"
+};
+
 /// The type of that name in a plan, or nothing.
 inline std::optional<Dtype> parseDtype(std::string_view name) {
-  for (Dtype dtype : {Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64})
+  for (Dtype dtype : allDtypes)
     if (name == dtypeName(dtype))
       return dtype;
   return std::nullopt;
@@ -64,9 +62,10 @@ inline std::optional<Dtype> parseDtype(std::string_view name) {
 
 /// The type of that number in the ABI, or nothing.
 inline std::optional<Dtype> dtypeFromAbi(int32_t value) {
-  if (value < DDPHOOK_F16 || value > DDPHOOK_F64)
-    return std::nullopt;
-  return static_cast<Dtype>(value);
+  for (Dtype dtype : allDtypes)
+    if (value == static_cast<int32_t>(dtype))
+      return dtype;
+  return std::nullopt;
 }
 
 } // namespace ddphook

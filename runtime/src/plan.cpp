@@ -162,8 +162,10 @@ static PlanArena readArena(const Reader &at) {
 static PlanValue readValue(const Reader &at,
                            std::initializer_list<const char *> keys) {
   static const std::map<std::string, int64_t> sizes = {
-      {"f16", 2}, {"bf16", 2}, {"f32", 4}, {"f64", 8}, {"i1", 1},
-      {"i8", 1},  {"i16", 2},  {"i32", 4}, {"i64", 8}, {"index", 8}};
+#define DDPHOOK_ENTRY_TYPE(NAME, name, bytes, c_type, file)                    \
+  {#name, bytes},
+#include "ddphook/runtime/element_types.inc"
+  };
   PlanValue value;
   if (!at.expectKeys(keys))
     return value;

@@ -14,41 +14,51 @@
 
 namespace ddphook {
 
-enum class StateDtype { F16, BF16, F32, F64, I32, I64 };
+enum class StateDtype {
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  NAME,
+#include "ddphook/runtime/element_types.inc"
+};
 
-constexpr StateDtype allStateDtypes[] = {StateDtype::F16, StateDtype::BF16,
-                                         StateDtype::F32, StateDtype::F64,
-                                         StateDtype::I32, StateDtype::I64};
+constexpr StateDtype allStateDtypes[] = {
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  StateDtype::NAME,
+#include "ddphook/runtime/element_types.inc"
+};
 
 /// The floating-point type that it is, or nothing.
 constexpr std::optional<Dtype> floatDtype(StateDtype dtype) {
   switch (dtype) {
-  case StateDtype::F16:
-    return Dtype::F16;
-  case StateDtype::BF16:
-    return Dtype::BF16;
-  case StateDtype::F32:
-    return Dtype::F32;
-  case StateDtype::F64:
-    return Dtype::F64;
-  case StateDtype::I32:
-  case StateDtype::I64:
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+  case StateDtype::NAME:                                                       \
+    return Dtype::NAME;
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  case StateDtype::NAME:                                                       \
     break;
+#include "ddphook/runtime/element_types.inc"
   }
   return std::nullopt;
 }
 
 constexpr int64_t stateDtypeSize(StateDtype dtype) {
-  if (std::optional<Dtype> type = floatDtype(dtype))
-    return dtypeSize(*type);
-  return dtype == StateDtype::I32 ? 4 : 8;
+  switch (dtype) {
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  case StateDtype::NAME:                                                       \
+    return bytes;
+#include "ddphook/runtime/element_types.inc"
+  }
+  return 0;
 }
 
 /// Its name in a plan.
 constexpr const char *stateDtypeName(StateDtype dtype) {
-  if (std::optional<Dtype> type = floatDtype(dtype))
-    return dtypeName(*type);
-  return dtype == StateDtype::I32 ? "i32" : "i64";
+  switch (dtype) {
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  case StateDtype::NAME:                                                       \
+    return #name;
+#include "ddphook/runtime/element_types.inc"
+  }
+  return "unknown";
 }
 
 } // namespace ddphook

@@ -9,17 +9,17 @@
 // RUN: ddphook-opt %s --ddp-pipeline="wrapper=fp16 hook=noop" | FileCheck %s --check-prefixes=CHECK,WRAPNOOP
 
 // CHECK: ddp.plan
-// DEFAULT-SAME:  hook = #ddp.allreduce, wire_type = f32, wire_bytes = 32
+// DEFAULT-SAME:  hook = "#ddp.allreduce", wire_type = f32, wire_bytes = 32
 // DEFAULT-SAME:  collectives = [<bucket = "b0", group = 0, count = 8, dtype = f32, divide = true>]
-// FP16-SAME:     hook = #ddp.fp16, wire_type = f16, wire_bytes = 16
+// FP16-SAME:     hook = "#ddp.fp16", wire_type = f16, wire_bytes = 16
 // FP16-SAME:     collectives = [<bucket = "b0", group = 0, count = 8, dtype = f32, wire_dtype = f16, divide = true>]
-// BF16-SAME:     hook = #ddp.bf16, wire_type = bf16, wire_bytes = 16
+// BF16-SAME:     hook = "#ddp.bf16", wire_type = bf16, wire_bytes = 16
 // BF16-SAME:     collectives = [<bucket = "b0", group = 0, count = 8, dtype = f32, wire_dtype = bf16, divide = true>]
-// NOOP-SAME:     hook = #ddp.noop, wire_type = f32>
+// NOOP-SAME:     hook = "#ddp.noop", wire_type = f32>
 // NOOP-NOT:      collectives =
-// WRAPPED-SAME:  hook = #ddp.wrap<bf16, #ddp.allreduce>, wire_type = bf16, wire_bytes = 16
+// WRAPPED-SAME:  hook = "#ddp.wrap<bf16, #ddp.allreduce>", wire_type = bf16, wire_bytes = 16
 // WRAPPED-SAME:  collectives = [<bucket = "b0", group = 0, count = 8, dtype = f32, wire_dtype = bf16, divide = true>]
-// WRAPNOOP-SAME: hook = #ddp.wrap<f16, #ddp.noop>, wire_type = f16>
+// WRAPNOOP-SAME: hook = "#ddp.wrap<f16, #ddp.noop>", wire_type = f16>
 // WRAPNOOP-NOT:  collectives =
 // CHECK-LABEL: func.func @step(
 // DEFAULT-NOT:     llvm.call @ddphook_rt_cast

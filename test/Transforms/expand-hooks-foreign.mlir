@@ -59,8 +59,8 @@ func.func @feedback(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
 // CHECK: ddp.bucket_info "b1" sum on @dp hook #ddp.wrap<f16, #testhook.scaled<2.500000e-01 : f64>> wire f16 bytes 8 state_bytes 0 : !ddp.bucket<f32, [4]>
 // CHECK: ddp.bucket_info "b4" mean on @dp hook #testhook.feedback wire f16 bytes 8 state_bytes 16
 
-// RUNTIME: hook = #testhook.scaled<5.000000e-01 : f64>
-// RUNTIME-SAME: hook = #ddp.wrap<f16, #testhook.scaled<2.500000e-01 : f64>>
+// RUNTIME: hook = "#testhook.scaled<5.000000e-01 : f64>"
+// RUNTIME-SAME: hook = "#ddp.wrap<f16, #testhook.scaled<2.500000e-01 : f64>>"
 // RUNTIME-LABEL: func.func @step(
 // RUNTIME:         %[[HALF:.+]] = llvm.mlir.constant(5.000000e-01 : f64) : f64
 // RUNTIME-NEXT:    llvm.call @ddphook_rt_scale(%{{.+}}, %[[HALF]],

@@ -13,7 +13,7 @@
 // SPELLING: hook #ddp.powersgd<matrix_approximation_rank = 2, start_powerSGD_iter = 2, use_error_feedback = false> wire f32
 
 // RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd matrix_approximation_rank=2 start_powerSGD_iter=5 random_seed=3" | FileCheck %s --check-prefix=PLAN
-// PLAN: hook = #ddp.powersgd<matrix_approximation_rank = 2, start_powerSGD_iter = 5, random_seed = 3>
+// PLAN: hook = "#ddp.powersgd<matrix_approximation_rank = 2, start_powerSGD_iter = 5, random_seed = 3>"
 
 // What makes no sense: one line, and no output.
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=powersgd matrix-approximation-rank=two" 2>&1 | FileCheck %s --check-prefix=INTEGER

@@ -47,12 +47,14 @@ static PlanGroupAttr buildGroup(ProcessGroupOp group) {
 }
 
 static PlanBucketAttr buildBucket(BucketInfoOp bucket) {
+  std::string hook;
+  llvm::raw_string_ostream(hook) << bucket.getHook();
   return PlanBucketAttr::getChecked(
       [&] { return bucket.emitOpError(); }, bucket.getContext(),
       bucket.getBucketNameAttr(), bucket.getGroupAttr().getAttr(),
       bucket.getReductionAttr(), cast<BucketType>(bucket.getType()),
-      bucket.getGradientsAttr(), bucket.getHook(), bucket.getWireType(),
-      static_cast<int64_t>(bucket.getWireBytes()),
+      bucket.getGradientsAttr(), StringAttr::get(bucket.getContext(), hook),
+      bucket.getWireType(), static_cast<int64_t>(bucket.getWireBytes()),
       static_cast<int64_t>(bucket.getStateBytes()));
 }
 

@@ -47,7 +47,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, kernels = ["k"]>
 
 // Bucket, C1.
 // expected-error @below {{expected 'wire_type' to be f16, bf16, f32 or f64, but got 'i8'}}
-#bucket = #ddp.plan_bucket<name = "b0", group = "dp", reduction = mean, type = !ddp.bucket<f32, [4]>, hook = #ddp.fp16, wire_type = i8>
+#bucket = #ddp.plan_bucket<name = "b0", group = "dp", reduction = mean, type = !ddp.bucket<f32, [4]>, hook = "#ddp.fp16", wire_type = i8>
 
 // -----
 
@@ -135,7 +135,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, kernels = ["k"]>
 
 // Bucket, C2.
 // expected-error @below {{expected 'gradients' to be names, but got [unit]}}
-#bucket = #ddp.plan_bucket<name = "b0", group = "dp", reduction = mean, type = !ddp.bucket<f32, [4]>, gradients = [unit], hook = #ddp.fp16, wire_type = f16>
+#bucket = #ddp.plan_bucket<name = "b0", group = "dp", reduction = mean, type = !ddp.bucket<f32, [4]>, gradients = [unit], hook = "#ddp.fp16", wire_type = f16>
 
 // -----
 

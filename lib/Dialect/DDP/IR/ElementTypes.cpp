@@ -9,8 +9,6 @@
 
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
-#include "ddphook/runtime/compiled.h"
-
 #include "llvm/ADT/STLExtras.h"
 
 using namespace mlir;
@@ -23,10 +21,6 @@ static const ElementType elementTypes[] = {
   {#name, #c_type, bytes, std::nullopt},
 #include "ddphook/runtime/element_types.inc"
 };
-
-#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
-  static_assert(DDPHOOK_##NAME == value, "the C enum has another value");
-#include "ddphook/runtime/element_types.inc"
 
 const ElementType *mlir::ddp::lookupElementType(Type type) {
   std::string name;

@@ -43,7 +43,7 @@ LogicalResult PlanGroupAttr::verify(EmitError emitError, StringAttr, int64_t,
 
 LogicalResult PlanBucketAttr::verify(EmitError emitError, StringAttr,
                                      StringAttr, ReductionAttr, BucketType,
-                                     ArrayAttr gradients, HookAttrInterface,
+                                     ArrayAttr gradients, StringAttr,
                                      Type wireType, int64_t, int64_t) {
   if (failed(verifyElements<StringAttr>(emitError, "gradients", gradients,
                                         "names")))

@@ -39,12 +39,11 @@ extern "C" {
 /* Raised whenever a struct or a call below changes its meaning. */
 #define DDPHOOK_ABI_VERSION 4
 
-/* Element types; values are part of the ABI and of the plan. */
+/* Element types, DDPHOOK_F16 and so on; values are part of the ABI. */
 typedef enum ddphook_dtype {
-  DDPHOOK_F16 = 0,
-  DDPHOOK_BF16 = 1,
-  DDPHOOK_F32 = 2,
-  DDPHOOK_F64 = 3
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+  DDPHOOK_##NAME = value,
+#include "ddphook/runtime/element_types.inc"
 } ddphook_dtype_t;
 
 typedef struct ddphook_module ddphook_module_t;

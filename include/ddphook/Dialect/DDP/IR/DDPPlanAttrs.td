@@ -30,6 +30,16 @@ class DDP_PlanList<string elementType>
   let printer = "printPlanList<" # elementType # ">($_printer, $_self)";
 }
 
+/// An enum, as its keyword alone.
+class DDP_PlanEnum<string enum>
+    : AttrOrTypeParameter<"::mlir::ddp::" # enum # "Attr", ""> {
+  let printer = "$_printer << stringify" # enum # "($_self.getValue())";
+}
+class DDP_PlanOptionalEnum<string enum>
+    : OptionalParameter<"::mlir::ddp::" # enum # "Attr"> {
+  let printer = "$_printer << stringify" # enum # "($_self.getValue())";
+}
+
 class DDP_PlanPart<string name, string attrMnemonic>
     : DDP_Attr<name, attrMnemonic> {
   let assemblyFormat = "`<` struct(params) `>`";
@@ -48,7 +58,7 @@ def DDP_PlanGroupAttr : DDP_PlanPart<"PlanGroup", "plan_group"> {
   let parameters = (ins "::mlir::StringAttr":$name,
                     DefaultValuedParameter<"int64_t", "0">:$size,
                     OptionalParameter<"::mlir::ArrayAttr">:$ranks,
-                    OptionalParameter<"::mlir::ddp::PlacementAttr">:$placement,
+                    DDP_PlanOptionalEnum<"Placement">:$placement,
                     OptionalParameter<"::mlir::StringAttr">:$parent);
   let genVerifyDecl = 1;
 }
@@ -56,14 +66,15 @@ def DDP_PlanGroupAttr : DDP_PlanPart<"PlanGroup", "plan_group"> {
 def DDP_PlanBucketAttr : DDP_PlanPart<"PlanBucket", "plan_bucket"> {
   let summary = "a bucket of the plan";
   let description = [{
-    It says of the bucket what `ddp.bucket_info` says.
+    It says of the bucket what `ddp.bucket_info` says. The hook is there as text, so
+    that its dialect need not be known any more.
 
     Example:
 
     ```mlir
     #ddp.plan_bucket<name = "b0", group = "dp", reduction = mean,
-        type = !ddp.bucket<f32, [4x8, 8]>, gradients = ["w", "b"],
-        hook = #ddp.fp16, wire_type = f16, wire_bytes = 80>
+        type = <f32, [4x8, 8]>, gradients = ["w", "b"],
+        hook = "#ddp.fp16", wire_type = f16, wire_bytes = 80>
     ```
 
     Constraints:
@@ -71,10 +82,10 @@ def DDP_PlanBucketAttr : DDP_PlanPart<"PlanBucket", "plan_bucket"> {
     - (C2) `gradients` are names.
   }];
   let parameters = (ins "::mlir::StringAttr":$name, "::mlir::StringAttr":$group,
-                    "::mlir::ddp::ReductionAttr":$reduction,
+                    DDP_PlanEnum<"Reduction">:$reduction,
                     "::mlir::ddp::BucketType":$type,
                     OptionalParameter<"::mlir::ArrayAttr">:$gradients,
-                    "::mlir::ddp::HookAttrInterface":$hook,
+                    "::mlir::StringAttr":$hook,
                     "::mlir::Type":$wire_type,
                     DefaultValuedParameter<"int64_t", "0">:$wire_bytes,
                     DefaultValuedParameter<"int64_t", "0">:$state_bytes);
@@ -102,8 +113,8 @@ def DDP_PlanStateAttr : DDP_PlanPart<"PlanState", "plan_state"> {
                     OptionalParameter<"::mlir::StringAttr">:$role,
                     OptionalParameter<"::mlir::ArrayAttr">:$gradients,
                     OptionalParameter<"::mlir::StringAttr">:$method,
-                    "::mlir::ddp::StatePlacementAttr":$placement,
-                    "::mlir::ddp::StateInitAttr":$init,
+                    DDP_PlanEnum<"StatePlacement">:$placement,
+                    DDP_PlanEnum<"StateInit">:$init,
                     DefaultValuedParameter<"int64_t", "0">:$seed,
                     OptionalParameter<"::mlir::StringAttr">:$generator,
                     OptionalParameter<"::mlir::DenseI64ArrayAttr">:$draws,
@@ -213,7 +224,7 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     #ddp.plan<abi = 4, memory = host,
         process_groups = [<name = "dp">],
         buckets = [<name = "b0", group = "dp", reduction = mean,
-                    type = !ddp.bucket<f32, [4x8, 8]>, hook = #ddp.fp16,
+                    type = <f32, [4x8, 8]>, hook = "#ddp.fp16",
                     wire_type = f16, wire_bytes = 80>],
         collectives = [<bucket = "b0", group = 0, count = 40, dtype = f32,
                         wire_dtype = f16, divide = true>],
@@ -226,7 +237,7 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     - (C2) there are kernels in a device's memory only.
   }];
   let parameters = (ins
-    "int64_t":$abi, "::mlir::ddp::ArrayMemoryAttr":$memory,
+    "int64_t":$abi, DDP_PlanEnum<"ArrayMemory">:$memory,
     DDP_PlanList<"::mlir::StringAttr">:$kernels,
     DDP_PlanList<"::mlir::ddp::PlanGroupAttr">:$process_groups,
     DDP_PlanList<"::mlir::ddp::PlanBucketAttr">:$buckets,
