@@ -13,7 +13,6 @@
 #                under TSan (the short forms of tools/sanitize.sh)
 #   consumer     projects that use the package, from the build and install trees
 #   docs         the generated reference is up to date
-#   format       C, C++ and CUDA are as clang-format writes them
 #
 # A suite that cannot run because something is missing is a failure. What only a
 # GPU can run is skipped where there is none, and counted; DDPHOOK_REQUIRE_GPU=1
@@ -147,12 +146,6 @@ status=$?
 ((status == 0)) || cat "$logs/docs.log"
 count docs "$(grep -c '^PASS' "$logs/docs.log")" \
   "$(grep -c '^FAIL' "$logs/docs.log")" 0 $status
-
-say "format: what clang-format says"
-tools/check-format.sh >"$logs/format.log" 2>&1
-status=$?
-((status == 0)) || cat "$logs/format.log"
-count format $((status == 0)) $((status != 0)) 0 $status
 
 say "all logs: $logs"
 echo "$passed passed, $failed failed, $skipped skipped"

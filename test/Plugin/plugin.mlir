@@ -19,8 +19,8 @@
 // A hook of another dialect, in a plugin that has both.
 // RUN: mlir-opt %s --load-dialect-plugin=%stock-plugin --pass-pipeline="builtin.module(ddp-pipeline{hook=#testhook.scaled<0.5>})" | FileCheck %s --check-prefix=FOREIGN
 // RUN: mlir-opt %s --load-dialect-plugin=%stock-plugin --pass-pipeline="builtin.module(ddp-pipeline{hook=testhook.weighted weight=2})" | FileCheck %s --check-prefix=WEIGHTED
-// FOREIGN: \22hook\22:\22#testhook.scaled<5.000000e-01 : f64>\22
-// WEIGHTED: \22hook\22:\22#testhook.weighted<weight = 2.000000e+00 : f64>\22
+// FOREIGN: hook = "#testhook.scaled<5.000000e-01 : f64>"
+// WEIGHTED: hook = "#testhook.weighted<weight = 2.000000e+00 : f64>"
 
 // Without the plugin, nothing of this exists.
 // RUN: not mlir-opt %s 2>&1 | FileCheck %s --check-prefix=NOTHING

@@ -22,7 +22,7 @@
 // SCALED: ddp.all_reduce mean %[[S]]
 // SCALED: hook #testhook.scaled<5.000000e-01 : f64> wire f32
 // RUN: ddphook-test-opt %s --ddp-pipeline="hook='#ddp.wrap<bf16, #testhook.scaled<0.5>>' bucket-cap-mb=1" | FileCheck %s --check-prefix=PIPELINE
-// PIPELINE: \22hook\22:\22#ddp.wrap<bf16, #testhook.scaled<5.000000e-01 : f64>>\22
+// PIPELINE: hook = "#ddp.wrap<bf16, #testhook.scaled<5.000000e-01 : f64>>"
 
 // Their names, with options: all of them are read off the attribute.
 // RUN: ddphook-test-opt %s --ddp-expand-hooks="hook=testhook.feedback" | FileCheck %s --check-prefix=FEEDBACK
