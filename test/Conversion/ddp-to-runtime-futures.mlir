@@ -13,6 +13,10 @@
 
 ddp.process_group @dp
 ddp.process_group @other
+ddp.bucket_info "b0" mean on @dp hook #ddp.bf16 wire bf16 bytes 32 state_bytes 0
+    : !ddp.bucket<f32, [16]>
+ddp.bucket_info "b1" sum on @other hook #ddp.allreduce wire f64 bytes 48 state_bytes 0
+    : !ddp.bucket<f64, [2x3]>
 
 // CHECK-LABEL: func.func @step(
 // CHECK:         %[[H:.+]] = llvm.load

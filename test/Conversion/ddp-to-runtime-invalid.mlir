@@ -109,3 +109,21 @@ func.func @step(%a: memref<4294967296x4294967296xf32>) {
 ddp.state @a : !ddp.bucket<f32, [72057594037927936]> per_rank zero
 // expected-error @+1 {{expected states of at most 72057594037927936 elements together}}
 ddp.state @b : !ddp.bucket<f32, [1]> per_rank zero
+
+// -----
+
+ddp.process_group @dp
+func.func @unrecorded(%x: memref<4xf32>) {
+  // expected-error @+1 {{expected a bucket that 'ddp.bucket_info' describes, but got "b7"}}
+  ddp.all_reduce mean %x on @dp as "b7" into %x : memref<4xf32>, : memref<4xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 8 state_bytes 0
+    : !ddp.bucket<f32, [4]>
+// expected-error @+1 {{expected a bucket with a name of its own, but another one is called "b0"}}
+ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 8 state_bytes 0
+    : !ddp.bucket<f32, [4]>

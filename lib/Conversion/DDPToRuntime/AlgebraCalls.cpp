@@ -19,6 +19,11 @@ using namespace mlir::ddp;
 template <typename OpTy>
 FailureOr<SmallVector<Value>> CallLowering::getCollective(OpBuilder &builder,
                                                           OpTy op) {
+  StringAttr bucket = op.getBucketNameAttr();
+  if (bucket && !bucketNumbers.contains(bucket))
+    return op.emitOpError() << "expected a bucket that 'ddp.bucket_info' "
+                               "describes, but got "
+                            << bucket;
   FailureOr<SmallVector<Value>> pointers =
       getPointers(builder, op, {op.getInput(), op.getDestination()});
   if (failed(pointers))
@@ -26,10 +31,9 @@ FailureOr<SmallVector<Value>> CallLowering::getCollective(OpBuilder &builder,
   auto type = cast<MemRefType>(op.getInput().getType());
   Value number = getInteger(builder, op.getLoc(), plan.collectives.size(), 32);
   plan.collectives.push_back(PlanCollectiveAttr::get(
-      op.getContext(), op.getBucketNameAttr(),
-      groupNumbers.lookup(op.getGroup()), type.getNumElements(),
-      type.getElementType(), op.getWire().value_or(Type()),
-      op.getReduction() == Reduction::Mean));
+      op.getContext(), bucket, groupNumbers.lookup(op.getGroup()),
+      type.getNumElements(), type.getElementType(),
+      op.getWire().value_or(Type()), op.getReduction() == Reduction::Mean));
   pointers->insert(pointers->begin(), number);
   return pointers;
 }

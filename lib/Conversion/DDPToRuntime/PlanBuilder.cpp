@@ -11,6 +11,7 @@
 
 #include "ddphook/runtime/compiled.h"
 
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -98,7 +99,13 @@ static PlanEntryAttr buildEntry(FunctionOpInterface entry) {
 FailureOr<PlanAttr> mlir::ddp::buildPlan(MLIRContext *context,
                                          const PlanContents &contents) {
   SmallVector<PlanBucketAttr> buckets;
+  llvm::StringSet<> names;
   for (BucketInfoOp bucket : contents.buckets) {
+    if (!names.insert(bucket.getBucketName()).second)
+      return bucket.emitOpError()
+             << "expected a bucket with a name of its own, but another one is "
+                "called "
+             << bucket.getBucketNameAttr();
     buckets.push_back(buildBucket(bucket));
     if (!buckets.back())
       return failure();

@@ -127,6 +127,18 @@ module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, kernels = ["k"]>
 
 // -----
 
+// Plan, C3.
+// expected-error @below {{expected every bucket to have a name of its own, but two are called "b0"}}
+#plan = #ddp.plan<abi = 4, memory = host, process_groups = [<name = "dp">], buckets = [<name = "b0", group = "dp", reduction = mean, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>, <name = "b0", group = "dp", reduction = sum, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>]>
+
+// -----
+
+// Plan, C4.
+// expected-error @below {{expected collective 0 to have the name of a bucket, but got "b1"}}
+#plan = #ddp.plan<abi = 4, memory = host, process_groups = [<name = "dp">], buckets = [<name = "b0", group = "dp", reduction = mean, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>], collectives = [<bucket = "b1", group = 0, count = 4, dtype = f32, divide = true>]>
+
+// -----
+
 // Group, C1.
 // expected-error @below {{expected 'ranks' to be arrays of i64, but got [0, 1]}}
 #group = #ddp.plan_group<name = "g", ranks = [0, 1]>

@@ -157,7 +157,7 @@ LogicalResult PlanEntryAttr::verify(EmitError emitError, StringAttr name,
 LogicalResult
 PlanAttr::verify(EmitError emitError, int64_t, ArrayMemoryAttr memory,
                  ArrayRef<StringAttr> kernels, ArrayRef<PlanGroupAttr> groups,
-                 ArrayRef<PlanBucketAttr>, ArrayRef<PlanStateAttr>,
+                 ArrayRef<PlanBucketAttr> buckets, ArrayRef<PlanStateAttr>,
                  ArrayRef<PlanMatrixListAttr>,
                  ArrayRef<PlanCollectiveAttr> collectives, int64_t, int64_t,
                  ArrayRef<PlanEntryAttr>) {
@@ -165,13 +165,24 @@ PlanAttr::verify(EmitError emitError, int64_t, ArrayMemoryAttr memory,
     return emitError() << "expected no kernels in a plan for memory of the "
                           "host, but got "
                        << kernels.front();
-  for (auto [number, collective] : llvm::enumerate(collectives))
+  llvm::DenseSet<StringAttr> names;
+  for (PlanBucketAttr bucket : buckets)
+    if (!names.insert(bucket.getName()).second)
+      return emitError() << "expected every bucket to have a name of its own, "
+                            "but two are called "
+                         << bucket.getName();
+  for (auto [number, collective] : llvm::enumerate(collectives)) {
+    StringAttr bucket = collective.getBucket();
+    if (bucket && !bucket.empty() && !names.contains(bucket))
+      return emitError() << "expected collective " << number
+                         << " to have the name of a bucket, but got " << bucket;
     if (collective.getGroup() < 0 ||
         collective.getGroup() >= static_cast<int64_t>(groups.size()))
       return emitError() << "expected collective " << number
                          << " to have the number of one of " << groups.size()
                          << " process groups, but got "
                          << collective.getGroup();
+  }
   return success();
 }
 

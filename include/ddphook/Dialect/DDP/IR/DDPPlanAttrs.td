@@ -235,6 +235,8 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     Constraints:
     - (C1) the `group` of a collective is the number of a process group.
     - (C2) there are kernels in a device's memory only.
+    - (C3) every bucket has a name of its own.
+    - (C4) the `bucket` of a collective is the name of one, if it is there.
   }];
   let parameters = (ins
     "int64_t":$abi, DDP_PlanEnum<"ArrayMemory">:$memory,
