@@ -60,7 +60,9 @@ public:
       // Kernels run on the device.
       if (isa<gpu::GPUModuleOp>(op))
         return WalkResult::skip();
-      check(op);
+      // The first operation of a kind speaks for the others.
+      if (!reported.contains(op->getName().getAsOpaquePointer()))
+        check(op);
       return WalkResult::advance();
     });
   }
@@ -97,14 +99,13 @@ private:
                                 "or code for the device (--device=cuda)");
   }
 
-  /// An error at the first operation of a kind, nothing at the others.
   InFlightDiagnostic report(Operation *op) {
     signalPassFailure();
-    if (!reported.insert(op->getName().getAsOpaquePointer()).second)
-      return InFlightDiagnostic();
+    reported.insert(op->getName().getAsOpaquePointer());
     return op->emitError();
   }
 
+  /// Kinds of operations that an error was about.
   llvm::SmallPtrSet<const void *, 8> reported;
 };
 } // namespace
