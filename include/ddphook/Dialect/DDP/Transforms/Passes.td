@@ -56,7 +56,9 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
   let description = [{
     A function result marked `ddp.gradient`, or an argument so marked that is an
     out-parameter, must carry a value that was all-reduced exactly once on every
-    path. Anything else is an error that names the value and says what is wrong.
+    path. Anything else is an error that names the value and says what is wrong. An
+    out-parameter gets its value from one `bufferization.materialize_in_destination`,
+    behind which nothing may write to it.
 
     *Data* is followed forwards from the arguments, through branches, loops, blocks
     and calls, each call on its own. Of a value it is known
