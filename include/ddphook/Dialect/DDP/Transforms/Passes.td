@@ -72,8 +72,10 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
     reductions as the most reduced one has: a weight minus a reduced gradient is
     reduced. But a norm or another value of fewer elements does not make reduced
     what it scales. Where paths meet, where elements are put together
-    (`insert_slice`, `concat`), and in a `select`, the sets are united. Only what is
-    read counts: a destination that is overwritten as a whole contributes nothing.
+    (`insert_slice`, `concat`), in a `select` and in regions of operations that the
+    pass does not know, the sets are united. Only what is read counts: a destination
+    that is overwritten as a whole contributes nothing, also where the iterations of
+    a loop do so together, slice behind slice.
 
     Of the arguments that flow into one reduction at least one differs between
     ranks; so does a value into which all of them flow. A gradient that such a
