@@ -512,3 +512,37 @@ func.func @gaps(%s: tensor<4xf32>) -> (tensor<4xf32> {ddp.gradient}) {
   // expected-error @+1 {{but it is reduced in some of its elements only}}
   return %r : tensor<4xf32>
 }
+
+// -----
+
+// Two elements that miss the second of two steps.
+ddp.process_group @pairs ranks [[0, 1], [2, 3]]
+ddp.process_group @strides ranks [[0, 2], [1, 3]]
+func.func @half_in_one_step(%g: tensor<4xf32>) -> (tensor<4xf32> {ddp.gradient}) {
+  // expected-note @+1 {{the reduction is here}}
+  %a = ddp.all_reduce mean %g on @pairs : tensor<4xf32>
+  %b = ddp.all_reduce mean %a on @strides : tensor<4xf32>
+  %x = tensor.extract_slice %a[0] [2] [1] : tensor<4xf32> to tensor<2xf32>
+  %r = tensor.insert_slice %x into %b[0] [2] [1]
+      : tensor<2xf32> into tensor<4xf32>
+  // expected-error @+1 {{but it is reduced over different process groups}}
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @pairs ranks [[0, 1], [2, 3]]
+ddp.process_group @strides ranks [[0, 2], [1, 3]]
+func.func @one_step_on_a_path(%g: tensor<4xf32>, %c: i1 {ddp.replicated})
+    -> (tensor<4xf32> {ddp.gradient}) {
+  %a = ddp.all_reduce mean %g on @pairs : tensor<4xf32>
+  %r = scf.if %c -> tensor<4xf32> {
+    // expected-note @+1 {{the reduction is here}}
+    %b = ddp.all_reduce mean %a on @strides : tensor<4xf32>
+    scf.yield %b : tensor<4xf32>
+  } else {
+    scf.yield %a : tensor<4xf32>
+  }
+  // expected-error @+1 {{but it is reduced over different process groups}}
+  return %r : tensor<4xf32>
+}

@@ -372,3 +372,22 @@ func.func @pairs_of_rows(%g: !t) -> (!t {ddp.gradient}) {
   }
   return %r : !t
 }
+
+// A norm over other groups scales the gradient, on one path.
+// CHECK-LABEL: func.func @clipped(
+func.func @clipped(%g: !t, %square: f32, %limit: f32) -> (!t {ddp.gradient}) {
+  %a = ddp.all_reduce mean %g on @pairs : !t
+  %t = tensor.from_elements %square : tensor<f32>
+  %s = ddp.all_reduce sum %t on @strides : tensor<f32>
+  %norm = tensor.extract %s[] : tensor<f32>
+  %isLarge = arith.cmpf ogt, %norm, %limit : f32
+  %r = scf.if %isLarge -> !t {
+    %e = tensor.empty() : !t
+    %n = linalg.fill ins(%norm : f32) outs(%e : !t) -> !t
+    %d = arith.divf %a, %n : !t
+    scf.yield %d : !t
+  } else {
+    scf.yield %a : !t
+  }
+  return %r : !t
+}

@@ -30,6 +30,8 @@ static StringRef judge(const SourceSets &sources, const GradientCount &count) {
                                 : "reduced on some paths only";
   if (count.times & GradientCount::Often)
     return "reduced more than once";
+  if (count.isMixedInSteps)
+    return "reduced over different process groups";
   if (sources.differs(count.sources))
     return "mixed with data that is not reduced";
   return "";

@@ -85,7 +85,8 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
 
     A reduction over a group whose parts are single ranks is none. Reductions over
     two groups that have at most one rank in common anywhere, as within machines
-    and then between them, are one in two steps.
+    and then between them, are one in two steps. All elements of a gradient, on every
+    path, have to be reduced over the same groups.
 
     *Control flow*: all ranks of each part of a process group have to come to its
     collectives equally often. So what decides about that, a condition, the bounds
