@@ -339,6 +339,28 @@ func.func @out_parameter_overwritten(%g: tensor<4xf32>,
 
 // -----
 
+// One of two buffers, as anyone may know it.
+ddp.process_group @dp
+// expected-error @+1 {{expected argument 1 marked 'ddp.gradient' to stay as its 'bufferization.materialize_in_destination' leaves it}}
+func.func @out_parameter_chosen(%g: tensor<4xf32>,
+                                %out: memref<4xf32> {ddp.gradient},
+                                %other: memref<4xf32>, %c: i1) {
+  %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  bufferization.materialize_in_destination %r in restrict writable %out
+      : (tensor<4xf32>, memref<4xf32>) -> ()
+  %one = scf.if %c -> memref<4xf32> {
+    // expected-note @+1 {{this may write to it}}
+    scf.yield %out : memref<4xf32>
+  } else {
+    scf.yield %other : memref<4xf32>
+  }
+  bufferization.materialize_in_destination %g in writable %one
+      : (tensor<4xf32>, memref<4xf32>) -> ()
+  return
+}
+
+// -----
+
 func.func private @elsewhere(memref<4xf32>)
 ddp.process_group @dp
 // expected-error @+1 {{expected argument 1 marked 'ddp.gradient' to stay as its 'bufferization.materialize_in_destination' leaves it}}

@@ -83,6 +83,10 @@ static Operation *findOverwrite(Value memref, Operation *write) {
     for (Value alias : llvm::make_filter_range(user->getResults(), isMemref))
       if (Operation *overwrite = findOverwrite(alias, write))
         return overwrite;
+    bool isReturn = user->hasTrait<OpTrait::ReturnLike>() &&
+                    isa<FunctionOpInterface>(user->getParentOp());
+    if (user->hasTrait<OpTrait::IsTerminator>() && !isReturn)
+      return user;
     if (user == write || !isBehind || isMemoryEffectFree(user))
       continue;
     auto interface = dyn_cast<MemoryEffectOpInterface>(user);
