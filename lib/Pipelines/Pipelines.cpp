@@ -142,12 +142,18 @@ bool mlir::ddp::rejectValue(StringRef option, const Twine &expected,
 LogicalResult DDPPipelineOptions::parse(
     StringRef options,
     function_ref<LogicalResult(const Twine &)> errorHandler) {
-  std::string normalized = normalizeOptions(
-      options, [&](StringRef name) { return OptionsMap.contains(name); });
+  auto isDeclared = [&](StringRef name) { return OptionsMap.contains(name); };
+  auto reject = [&](const Twine &reason) {
+    return errorHandler("in the options of ddp-pipeline: " + reason);
+  };
+  FailureOr<std::string> normalized =
+      normalizeOptions(options, isDeclared, reject);
+  if (failed(normalized))
+    return failure();
   rejection.clear();
   std::string message;
   llvm::raw_string_ostream os(message);
-  bool isOk = succeeded(parseFromString(normalized, os));
+  bool isOk = succeeded(parseFromString(*normalized, os));
   if (isOk && !(groupMb >= 0)) {
     std::string value;
     llvm::raw_string_ostream(value) << llvm::format("%g", groupMb.getValue());
@@ -156,7 +162,7 @@ LogicalResult DDPPipelineOptions::parse(
   if (isOk)
     return success();
   StringRef reason = rejection.empty() ? message : rejection;
-  return errorHandler("in the options of ddp-pipeline: " + reason.trim());
+  return reject(reason.trim());
 }
 
 LogicalResult mlir::ddp::buildDDPPipeline(

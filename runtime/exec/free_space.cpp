@@ -43,8 +43,10 @@ static double fileBytes(const EntrySignature &signature, double block) {
     data += static_cast<double>(result.bytes);
   }
   SafetensorsLayout layout;
-  if (layOutSafetensors(tensors, layout).isOk())
-    data += static_cast<double>(makeSafetensorsHeader(tensors, layout).size());
+  std::string header;
+  if (layOutSafetensors(tensors, layout).isOk() &&
+      makeSafetensorsHeader(tensors, layout, /*metadata=*/{}, &header).isOk())
+    data += static_cast<double>(header.size());
   return std::ceil(data / block) * block;
 }
 

@@ -61,19 +61,21 @@ static Status writeRankFile(const ddphook_module &module,
   SafetensorsLayout layout;
   DDPHOOK_RETURN_IF_ERROR(layOutSafetensors(tensors, layout));
   std::vector<uint64_t> checksums(states.size(), 0);
+  std::string header;
   auto makeHeader = [&] {
     return makeSafetensorsHeader(tensors, layout,
                                  rankMetadata(manifest, module.context.rank(),
-                                              states, description, checksums));
+                                              states, description, checksums),
+                                 &header);
   };
+  DDPHOOK_RETURN_IF_ERROR(makeHeader());
   AtomicFile file(path);
   DDPHOOK_RETURN_IF_ERROR(file.open());
-  std::string header = makeHeader();
   DDPHOOK_RETURN_IF_ERROR(file.write(header.data(), header.size()));
   for (size_t i : layout.order)
     DDPHOOK_RETURN_IF_ERROR(writeStateData(module, i, file, &checksums[i]));
   // Of the same length: checksums are.
-  header = makeHeader();
+  DDPHOOK_RETURN_IF_ERROR(makeHeader());
   DDPHOOK_RETURN_IF_ERROR(file.overwrite(0, header.data(), header.size()));
   return file.commit();
 }

@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "plan_reader.h"
+#include "safetensors.h"
 
 #include <algorithm>
 #include <map>
@@ -89,6 +90,8 @@ std::vector<std::string> plan::readNames(const Reader &at) {
 
 int64_t plan::readDescription(const Reader &at, PlanState *state) {
   state->name = at["name"].text();
+  if (state->name == metadataName)
+    at["name"].fail("a name that a tensor of a file may have");
   state->dtype = readStateDtype(at["dtype"]);
   int64_t bytes = 0;
   state->shapes =

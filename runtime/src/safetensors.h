@@ -104,17 +104,21 @@ struct SafetensorsLayout {
   std::vector<size_t> order;   ///< Numbers of tensors, as their data follow.
 };
 
+/// The key of metadata in the header; no tensor has this name.
+constexpr char metadataName[] = "__metadata__";
+
 /// Lays out `tensors`, whose data may be null. INVALID_ARGUMENT for two of one
-/// name and for sizes that no file has.
+/// name, for a name that is none of a tensor and for sizes that no file has.
 Status layOutSafetensors(const std::vector<TensorView> &tensors,
                          SafetensorsLayout &layout);
 
 /// All of the file in front of the data. Its length depends on names, shapes
-/// and the lengths of metadata only.
-std::string
-makeSafetensorsHeader(const std::vector<TensorView> &tensors,
-                      const SafetensorsLayout &layout,
-                      const std::map<std::string, std::string> &metadata = {});
+/// and the lengths of metadata only. INVALID_ARGUMENT when that is more than
+/// any reader takes.
+Status makeSafetensorsHeader(const std::vector<TensorView> &tensors,
+                             const SafetensorsLayout &layout,
+                             const std::map<std::string, std::string> &metadata,
+                             std::string *header);
 
 /// Writes a file that holds `tensors`, replacing an older one. Whatever
 /// happens, `path` is afterwards the old file or the whole new one.

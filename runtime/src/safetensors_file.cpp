@@ -132,6 +132,10 @@ Status ddphook::layOutSafetensors(const std::vector<TensorView> &tensors,
                                   SafetensorsLayout &layout) {
   std::set<std::string_view> names;
   for (const TensorView &tensor : tensors) {
+    if (tensor.name == metadataName)
+      return Status(DDPHOOK_INVALID_ARGUMENT,
+                    "expected a name of a tensor, but got '" + tensor.name +
+                        "', which files keep for themselves");
     if (!names.insert(tensor.name).second)
       return Status(DDPHOOK_INVALID_ARGUMENT,
                     "tensor '" + tensor.name + "' is given twice");
@@ -153,12 +157,14 @@ Status ddphook::layOutSafetensors(const std::vector<TensorView> &tensors,
 }
 
 /// The length is included, and data begins at a multiple of eight.
-std::string ddphook::makeSafetensorsHeader(
+Status ddphook::makeSafetensorsHeader(
     const std::vector<TensorView> &tensors, const SafetensorsLayout &layout,
-    const std::map<std::string, std::string> &metadata) {
+    const std::map<std::string, std::string> &metadata, std::string *header) {
   std::string text = "{";
   if (!metadata.empty()) {
-    text += "\"__metadata__\":";
+    text += '"';
+    text += metadataName;
+    text += "\":";
     for (const auto &[key, value] : metadata) {
       text += text.back() == ':' ? '{' : ',';
       appendJsonText(&text, key);
@@ -181,17 +187,25 @@ std::string ddphook::makeSafetensorsHeader(
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
+  if (text.size() > maxHeaderBytes)
+    return Status(DDPHOOK_INVALID_ARGUMENT,
+                  "expected names that take a header of at most " +
+                      std::to_string(maxHeaderBytes) + " bytes, but got " +
+                      std::to_string(text.size()));
   std::string length;
   for (int i = 0; i < 8; ++i)
     length += static_cast<char>(text.size() >> (8 * i) & 0xff);
-  return length + text;
+  *header = length + text;
+  return Status::ok();
 }
 
 Status ddphook::writeSafetensors(const std::string &path,
                                  const std::vector<TensorView> &tensors) {
   SafetensorsLayout layout;
   DDPHOOK_RETURN_IF_ERROR(layOutSafetensors(tensors, layout));
-  std::string header = makeSafetensorsHeader(tensors, layout);
+  std::string header;
+  DDPHOOK_RETURN_IF_ERROR(
+      makeSafetensorsHeader(tensors, layout, /*metadata=*/{}, &header));
   AtomicFile out(path);
   DDPHOOK_RETURN_IF_ERROR(out.open());
   DDPHOOK_RETURN_IF_ERROR(out.write(header.data(), header.size()));

@@ -77,7 +77,7 @@ public:
   bool key(std::string &text) override {
     switch (place) {
     case Place::Header:
-      if (text == "__metadata__") {
+      if (text == metadataName) {
         if (hasMetadata)
           return fail("header has __metadata__ twice");
         hasMetadata = true;

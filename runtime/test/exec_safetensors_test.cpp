@@ -398,5 +398,16 @@ TEST(SafetensorsFile, RefusesTensorsThatCannotBeWritten) {
   tensor.shape = {int64_t(1) << 62, 4};
   EXPECT_EQ(writeSafetensors(path, {tensor}).message(),
             "tensor 'a' has more than 2^63 bytes");
+  EXPECT_EQ(
+      writeSafetensors(path, {{"__metadata__", TensorType::F32, {}, &value}})
+          .message(),
+      "expected a name of a tensor, but got '__metadata__', which files "
+      "keep for themselves");
+  // What is written can be read: no longer header than a reader takes.
+  TensorView longName = {
+      std::string(maxHeaderBytes - 51, 'x'), TensorType::F32, {}, &value};
+  EXPECT_EQ(writeSafetensors(path, {longName}).message(),
+            "expected names that take a header of at most 100000000 bytes, but "
+            "got 100000008");
   EXPECT_TRUE(directory.list().empty());
 }

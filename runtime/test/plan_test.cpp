@@ -160,6 +160,9 @@ TEST(Plan, WrongTypesAndRanges) {
             "process_groups[1]: expected no other keys");
   expectBad(replaced(R"("name":"pairs")", R"("name":"dp")"),
             "process_groups[1].name: expected a name of its own");
+  expectBad(replaced(R"("states":[{"name":"b0.error")",
+                     R"("states":[{"name":"__metadata__")"),
+            "expected a name that a tensor of a file may have");
   expectBad(replaced(R"("name":"pairs")", R"("name":"")"),
             "process_groups[1].name: expected a name of its own");
   expectBad(replaced(R"("parent":"dp")", R"("parent":"pairs")"),

@@ -91,6 +91,18 @@ module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host>} {
 
 // -----
 
+// Entry points were emitted: the plan is text.
+// expected-error @+1 {{expected a module without a plan: it was converted before}}
+module {
+  llvm.mlir.global internal @ddphook.def.__ddphook_handle() : !llvm.ptr
+  func.func @again(%m: memref<4xf32>) {
+    ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
+    return
+  }
+}
+
+// -----
+
 // What a hook of another dialect may claim.
 ddp.process_group @dp
 // expected-error @+1 {{expected 'wire_type' to be f16, bf16, f32 or f64, but got 'i8'}}

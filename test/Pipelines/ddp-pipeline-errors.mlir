@@ -53,3 +53,18 @@ func.func @temporary(%g: tensor<4xf32>, %n: index) -> tensor<4xf32> {
   %r = ddp.all_reduce mean %x on @dp : tensor<4xf32>
   return %r : tensor<4xf32>
 }
+
+// -----
+
+// Process groups and plans are the outermost module's.
+// expected-error @+1 {{expected collectives in the outermost module only, but got some in a module within it}}
+module {
+  ddp.process_group @dp
+  func.func @inner(%g: tensor<4xf32>) -> tensor<4xf32> {
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+    return %r : tensor<4xf32>
+  }
+}
+func.func @outer(%x: tensor<4xf32>) -> tensor<4xf32> {
+  return %x : tensor<4xf32>
+}

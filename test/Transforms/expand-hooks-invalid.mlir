@@ -8,6 +8,18 @@
 // WRAPPER: error: expected wrapper=fp16 or bf16, but got 'fp32'
 // RUN: not ddphook-opt --ddp-expand-hooks="rank=2" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=OPTION
 // OPTION: no such option rank
+// Of two values one would be lost, in whatever spelling and place they are.
+// RUN: not ddphook-opt --ddp-expand-hooks="hook=fp16 hook=bf16" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=TWICE
+// TWICE: error: expected hook once, but got 'fp16' and 'bf16'
+// RUN: not ddphook-opt --ddp-expand-hooks="hook=powersgd random-seed=2 Random_Seed=3" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=SPELLINGS
+// SPELLINGS: error: expected random-seed once, but got '2' and '3'
+// RUN: not ddphook-opt --ddp-expand-hooks="hook='powersgd random-seed=2' random-seed=3" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=SPELLINGS
+// RUN: not ddphook-opt --ddp-bucketize="bucket-cap-mb=1 bucket_cap_mb=2" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=LIMITS
+// LIMITS: error: expected bucket-cap-mb once, but got '1' and '2'
+// RUN: not ddphook-opt --ddp-pipeline="wrapper=fp16 wrapper=bf16" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=WRAPPERS
+// WRAPPERS: error: in the options of ddp-pipeline: expected wrapper once, but got 'fp16' and 'bf16'
+// RUN: not ddphook-opt --ddp-pipeline="=3" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=NAMELESS
+// NAMELESS: error: in the options of ddp-pipeline: expected the name of an option, but got '=3'
 
 ddp.process_group @dp
 func.func @tensor(%t: tensor<4xf32>) -> tensor<4xf32> {

@@ -422,3 +422,127 @@ func.func @diagonal(%s: tensor<4x8xf32>) -> (tensor<4x8xf32> {ddp.gradient}) {
   // expected-error @+1 {{but it is reduced in some of its elements only}}
   return %r : tensor<4x8xf32>
 }
+
+// -----
+
+// A parallel loop that replaces half of what it begins with.
+ddp.process_group @dp
+func.func @half_in_parallel(%g: tensor<4xf32>, %h: tensor<4xf32>)
+    -> (tensor<4xf32> {ddp.gradient}) {
+  // expected-note @+1 {{the reduction is here}}
+  %w = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  %r = scf.forall (%i) in (2) shared_outs(%a = %h) -> tensor<4xf32> {
+    %s = tensor.extract_slice %w[%i] [1] [1] : tensor<4xf32> to tensor<1xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %s into %a[%i] [1] [1]
+          : tensor<1xf32> into tensor<4xf32>
+    }
+  }
+  // expected-error @+1 {{but it is reduced in some of its elements only}}
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+// A parallel loop that may have no iterations.
+ddp.process_group @dp
+func.func @perhaps_in_parallel(%g: tensor<4xf32>, %n: index {ddp.replicated})
+    -> (tensor<4xf32> {ddp.gradient}) {
+  // expected-note @+1 {{the reduction is here}}
+  %w = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  %r = scf.forall (%i) in (%n) shared_outs(%a = %g) -> tensor<4xf32> {
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %w into %a[0] [4] [1]
+          : tensor<4xf32> into tensor<4xf32>
+    }
+  }
+  // expected-error @+1 {{but it is reduced in some of its elements only}}
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+// Elements of one tensor or the other, by their place.
+ddp.process_group @dp
+func.func @chosen_by_place(%g: tensor<4xf32>, %h: tensor<4xf32>)
+    -> (tensor<4xf32> {ddp.gradient}) {
+  %c2 = arith.constant 2 : index
+  // expected-note @+1 {{the reduction is here}}
+  %w = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  %r = tensor.generate {
+  ^bb0(%i: index):
+    %isFirst = arith.cmpi ult, %i, %c2 : index
+    %x = tensor.extract %w[%i] : tensor<4xf32>
+    %y = tensor.extract %h[%i] : tensor<4xf32>
+    %z = arith.select %isFirst, %x, %y : f32
+    tensor.yield %z : f32
+  } : tensor<4xf32>
+  // expected-error @+1 {{but it is reduced on some paths only}}
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @scattered(%g: tensor<2x1xf32>, %h: tensor<4xf32>,
+                     %places: tensor<2x1xindex>)
+    -> (tensor<4xf32> {ddp.gradient}) {
+  // expected-note @+1 {{the reduction is here}}
+  %w = ddp.all_reduce mean %g on @dp : tensor<2x1xf32>
+  %r = tensor.scatter %w into %h[%places] scatter_dims([0]) unique
+      : (tensor<2x1xf32>, tensor<4xf32>, tensor<2x1xindex>) -> tensor<4xf32>
+  // expected-error @+1 {{but it is reduced in some of its elements only}}
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+// Slices at multiples of two that are one long.
+ddp.process_group @dp
+func.func @gaps(%s: tensor<4xf32>) -> (tensor<4xf32> {ddp.gradient}) {
+  %r = affine.for %i = 0 to 2 iter_args(%a = %s) -> tensor<4xf32> {
+    %k = affine.apply affine_map<(d0) -> (d0 * 2)>(%i)
+    %p = tensor.extract_slice %s[%k] [1] [1] : tensor<4xf32> to tensor<1xf32>
+    // expected-note @+1 {{the reduction is here}}
+    %q = ddp.all_reduce mean %p on @dp : tensor<1xf32>
+    %b = tensor.insert_slice %q into %a[%k] [1] [1]
+        : tensor<1xf32> into tensor<4xf32>
+    affine.yield %b : tensor<4xf32>
+  }
+  // expected-error @+1 {{but it is reduced in some of its elements only}}
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+// Two elements that miss the second of two steps.
+ddp.process_group @pairs ranks [[0, 1], [2, 3]]
+ddp.process_group @strides ranks [[0, 2], [1, 3]]
+func.func @half_in_one_step(%g: tensor<4xf32>) -> (tensor<4xf32> {ddp.gradient}) {
+  // expected-note @+1 {{the reduction is here}}
+  %a = ddp.all_reduce mean %g on @pairs : tensor<4xf32>
+  %b = ddp.all_reduce mean %a on @strides : tensor<4xf32>
+  %x = tensor.extract_slice %a[0] [2] [1] : tensor<4xf32> to tensor<2xf32>
+  %r = tensor.insert_slice %x into %b[0] [2] [1]
+      : tensor<2xf32> into tensor<4xf32>
+  // expected-error @+1 {{but it is reduced over different process groups}}
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @pairs ranks [[0, 1], [2, 3]]
+ddp.process_group @strides ranks [[0, 2], [1, 3]]
+func.func @one_step_on_a_path(%g: tensor<4xf32>, %c: i1 {ddp.replicated})
+    -> (tensor<4xf32> {ddp.gradient}) {
+  %a = ddp.all_reduce mean %g on @pairs : tensor<4xf32>
+  %r = scf.if %c -> tensor<4xf32> {
+    // expected-note @+1 {{the reduction is here}}
+    %b = ddp.all_reduce mean %a on @strides : tensor<4xf32>
+    scf.yield %b : tensor<4xf32>
+  } else {
+    scf.yield %a : tensor<4xf32>
+  }
+  // expected-error @+1 {{but it is reduced over different process groups}}
+  return %r : tensor<4xf32>
+}

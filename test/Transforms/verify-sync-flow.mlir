@@ -329,3 +329,65 @@ func.func @layers(%s: tensor<3x4x8xf32>) -> (tensor<3x4x8xf32> {ddp.gradient}) {
   }
   return %r : tensor<3x4x8xf32>
 }
+
+// CHECK-LABEL: func.func @in_parallel(
+func.func @in_parallel(%g: tensor<4x8xf32>) -> (tensor<4x8xf32> {ddp.gradient}) {
+  %w = ddp.all_reduce mean %g on @dp : tensor<4x8xf32>
+  %r = scf.forall (%i, %j) in (2, 8) shared_outs(%a = %g) -> tensor<4x8xf32> {
+    %k = affine.apply affine_map<(d0) -> (d0 * 2)>(%i)
+    %s = tensor.extract_slice %w[%k, %j] [2, 1] [1, 1]
+        : tensor<4x8xf32> to tensor<2x1xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %s into %a[%k, %j] [2, 1] [1, 1]
+          : tensor<2x1xf32> into tensor<4x8xf32>
+    }
+  }
+  return %r : tensor<4x8xf32>
+}
+
+// What a weight becomes, element by element.
+// CHECK-LABEL: func.func @generated(
+func.func @generated(%g: !t, %w: !t) -> (!t {ddp.gradient}) {
+  %a = ddp.all_reduce mean %g on @dp : !t
+  %r = tensor.generate {
+  ^bb0(%i: index, %j: index):
+    %x = tensor.extract %a[%i, %j] : !t
+    %y = tensor.extract %w[%i, %j] : !t
+    %z = arith.subf %y, %x : f32
+    tensor.yield %z : f32
+  } : !t
+  return %r : !t
+}
+
+// Two rows at a time.
+// CHECK-LABEL: func.func @pairs_of_rows(
+func.func @pairs_of_rows(%g: !t) -> (!t {ddp.gradient}) {
+  %r = affine.for %i = 0 to 2 iter_args(%a = %g) -> !t {
+    %k = affine.apply affine_map<(d0) -> (d0 * 2)>(%i)
+    %p = tensor.extract_slice %g[%k, 0] [2, 8] [1, 1] : !t to tensor<2x8xf32>
+    %q = ddp.all_reduce mean %p on @dp : tensor<2x8xf32>
+    %b = tensor.insert_slice %q into %a[%k, 0] [2, 8] [1, 1]
+        : tensor<2x8xf32> into !t
+    affine.yield %b : !t
+  }
+  return %r : !t
+}
+
+// A norm over other groups scales the gradient, on one path.
+// CHECK-LABEL: func.func @clipped(
+func.func @clipped(%g: !t, %square: f32, %limit: f32) -> (!t {ddp.gradient}) {
+  %a = ddp.all_reduce mean %g on @pairs : !t
+  %t = tensor.from_elements %square : tensor<f32>
+  %s = ddp.all_reduce sum %t on @strides : tensor<f32>
+  %norm = tensor.extract %s[] : tensor<f32>
+  %isLarge = arith.cmpf ogt, %norm, %limit : f32
+  %r = scf.if %isLarge -> !t {
+    %e = tensor.empty() : !t
+    %n = linalg.fill ins(%norm : f32) outs(%e : !t) -> !t
+    %d = arith.divf %a, %n : !t
+    scf.yield %d : !t
+  } else {
+    scf.yield %a : !t
+  }
+  return %r : !t
+}

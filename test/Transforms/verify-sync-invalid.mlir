@@ -323,6 +323,60 @@ func.func @out_parameter_sometimes_written(
 // -----
 
 ddp.process_group @dp
+// expected-error @+1 {{expected argument 1 marked 'ddp.gradient' to stay as its 'bufferization.materialize_in_destination' leaves it}}
+func.func @out_parameter_overwritten(%g: tensor<4xf32>,
+                                     %out: memref<4xf32> {ddp.gradient}) {
+  %half = memref.subview %out[0] [2] [1] : memref<4xf32> to memref<2xf32>
+  %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  bufferization.materialize_in_destination %r in restrict writable %out
+      : (tensor<4xf32>, memref<4xf32>) -> ()
+  %mine = tensor.extract_slice %g[0] [2] [1] : tensor<4xf32> to tensor<2xf32>
+  // expected-note @+1 {{this may write to it}}
+  bufferization.materialize_in_destination %mine in writable %half
+      : (tensor<2xf32>, memref<2xf32>) -> ()
+  return
+}
+
+// -----
+
+// One of two buffers, as anyone may know it.
+ddp.process_group @dp
+// expected-error @+1 {{expected argument 1 marked 'ddp.gradient' to stay as its 'bufferization.materialize_in_destination' leaves it}}
+func.func @out_parameter_chosen(%g: tensor<4xf32>,
+                                %out: memref<4xf32> {ddp.gradient},
+                                %other: memref<4xf32>, %c: i1) {
+  %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  bufferization.materialize_in_destination %r in restrict writable %out
+      : (tensor<4xf32>, memref<4xf32>) -> ()
+  %one = scf.if %c -> memref<4xf32> {
+    // expected-note @+1 {{this may write to it}}
+    scf.yield %out : memref<4xf32>
+  } else {
+    scf.yield %other : memref<4xf32>
+  }
+  bufferization.materialize_in_destination %g in writable %one
+      : (tensor<4xf32>, memref<4xf32>) -> ()
+  return
+}
+
+// -----
+
+func.func private @elsewhere(memref<4xf32>)
+ddp.process_group @dp
+// expected-error @+1 {{expected argument 1 marked 'ddp.gradient' to stay as its 'bufferization.materialize_in_destination' leaves it}}
+func.func @out_parameter_passed_on(%g: tensor<4xf32>,
+                                   %out: memref<4xf32> {ddp.gradient}) {
+  %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  bufferization.materialize_in_destination %r in restrict writable %out
+      : (tensor<4xf32>, memref<4xf32>) -> ()
+  // expected-note @+1 {{this may write to it}}
+  call @elsewhere(%out) : (memref<4xf32>) -> ()
+  return
+}
+
+// -----
+
+ddp.process_group @dp
 func.func @out_parameter_not_reduced(%g: tensor<4xf32>,
                                      %out: memref<4xf32> {ddp.gradient}) {
   // expected-error @+1 {{expected argument 1 marked 'ddp.gradient' to be reduced exactly once, but it is not reduced}}

@@ -209,6 +209,22 @@ func.func @out_parameter(%g: tensor<4xf32>,
   return
 }
 
+// What was in it before, and who reads it, is of no importance.
+// CHECK-LABEL: func @out_parameter_cleared(
+func.func @out_parameter_cleared(%g: tensor<4xf32>, %copy: memref<4xf32>,
+                                 %out: memref<4xf32> {ddp.gradient}) {
+  %zero = arith.constant 0.0 : f32
+  linalg.fill ins(%zero : f32) outs(%out : memref<4xf32>)
+  %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  bufferization.materialize_in_destination %r in restrict writable %out
+      : (tensor<4xf32>, memref<4xf32>) -> ()
+  %half = memref.subview %out[0] [2] [1] : memref<4xf32> to memref<2xf32>
+  %i0 = arith.constant 0 : index
+  %first = memref.load %half[%i0] : memref<2xf32>
+  memref.copy %out, %copy : memref<4xf32> to memref<4xf32>
+  return
+}
+
 // A declaration promises nothing that could be checked.
 // CHECK-LABEL: func private @elsewhere(
 func.func private @elsewhere(tensor<4xf32>) -> (tensor<4xf32> {ddp.gradient})

@@ -73,6 +73,8 @@ static Error compile() {
   if (shared && emit.getNumOccurrences() && emit != OutputKind::Shared)
     return createStringError("--shared contradicts --emit");
 
+  if (ddpPipeline.getNumOccurrences() > 1)
+    return createStringError("--ddp-pipeline is given twice");
   CompilerOptions options;
   options.name = name.getNumOccurrences()
                      ? name.getValue()

@@ -156,7 +156,13 @@ static SmallVector<StateOp> collectStates(ModuleOp module) {
 
 void ConvertDDPToRuntimePass::runOnOperation() {
   ModuleOp module = getOperation();
-  if (getPlan(module)) {
+  // Where entry points were emitted, the plan is text and symbols have a
+  // prefix.
+  auto isHandle = [](LLVM::GlobalOp global) {
+    return global.getName().ends_with(kHandleSymbol);
+  };
+  if (getPlan(module) ||
+      llvm::any_of(module.getOps<LLVM::GlobalOp>(), isHandle)) {
     module.emitError() << "expected a module without a plan: it was "
                        << "converted before";
     return signalPassFailure();

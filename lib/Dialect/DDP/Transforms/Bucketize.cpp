@@ -63,9 +63,11 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
   LogicalResult initializeOptions(
       StringRef options,
       function_ref<LogicalResult(const Twine &)> errorHandler) override {
-    return Pass::initializeOptions(
-        normalizeOptions(options, [](StringRef) { return true; }),
-        errorHandler);
+    auto isDeclared = [](StringRef) { return true; };
+    auto normalized = normalizeOptions(options, isDeclared, errorHandler);
+    if (failed(normalized))
+      return failure();
+    return Pass::initializeOptions(*normalized, errorHandler);
   }
 
   FailureOr<BucketLimits> getLimits() {

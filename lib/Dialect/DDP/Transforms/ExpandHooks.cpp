@@ -144,8 +144,10 @@ struct ExpandHooksPass
     auto isDeclared = [](StringRef name) {
       return name == "hook" || name == "wrapper";
     };
-    return Pass::initializeOptions(normalizeOptions(options, isDeclared),
-                                   errorHandler);
+    auto normalized = normalizeOptions(options, isDeclared, errorHandler);
+    if (failed(normalized))
+      return failure();
+    return Pass::initializeOptions(*normalized, errorHandler);
   }
 
   void getDependentDialects(DialectRegistry &registry) const override {

@@ -119,10 +119,12 @@ static void addNotes(GradientCount &result, const GradientCount &from) {
 
 GradientCount mlir::ddp::combineCounts(SourceSets &sets,
                                        ArrayRef<GradientCount> operands) {
-  int64_t largestUnreduced = 0;
-  for (const GradientCount &count : operands)
+  int64_t largest = 0, largestUnreduced = 0;
+  for (const GradientCount &count : operands) {
+    largest = std::max(largest, count.elements);
     if (count.times & GradientCount::Unreduced)
       largestUnreduced = std::max(largestUnreduced, count.elements);
+  }
   GradientCount result;
   for (const GradientCount &count : operands) {
     addNotes(result, count);
@@ -132,6 +134,10 @@ GradientCount mlir::ddp::combineCounts(SourceSets &sets,
     result.times = maxOfEach(result.times, count.times);
     result.isMixedInParts |= count.isMixedInParts;
     result.over |= count.over;
+    if (count.elements == largest) {
+      result.steps |= count.steps;
+      result.isMixedInSteps |= count.isMixedInSteps;
+    }
     result.sources = sets.getUnion(result.sources, count.sources);
     result.elements = std::max(result.elements, count.elements);
   }
@@ -145,6 +151,9 @@ GradientCount mlir::ddp::joinCounts(SourceSets &sets, const GradientCount &a,
   result.times |= b.times;
   result.isMixedInParts |= b.isMixedInParts;
   result.over |= b.over;
+  result.isMixedInSteps |=
+      b.isMixedInSteps || (a.steps && b.steps && a.steps != b.steps);
+  result.steps |= b.steps;
   result.sources = sets.getUnion(a.sources, b.sources);
   result.elements = std::max(a.elements, b.elements);
   return result;
@@ -182,6 +191,7 @@ GradientCount mlir::ddp::reduceCount(RankGroups &groups,
   if (count.times & GradientCount::Often)
     result.times |= GradientCount::Often;
   result.over |= groups.getBit(group);
+  result.steps |= groups.getBit(group);
   result.sources = 0;
   result.reduction = op;
   return result;

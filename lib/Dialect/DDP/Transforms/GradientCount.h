@@ -62,8 +62,11 @@ struct GradientCount {
   uint8_t times = 0;
   /// Whether they differ between elements rather than between paths.
   bool isMixedInParts = false;
-  /// The groups that it was reduced over.
-  RankMask over = 0;
+  /// The groups that anything in it was reduced over, and those that its own
+  /// elements were, without what only scales them.
+  RankMask over = 0, steps = 0;
+  /// Whether the latter differ between elements, or between paths.
+  bool isMixedInSteps = false;
   /// What flows in unreduced.
   unsigned sources = 0;
   /// Of how many elements it was made: one that is broadcast stays one.
@@ -75,7 +78,8 @@ struct GradientCount {
 
   bool operator==(const GradientCount &other) const {
     return times == other.times && isMixedInParts == other.isMixedInParts &&
-           over == other.over && sources == other.sources &&
+           over == other.over && steps == other.steps &&
+           isMixedInSteps == other.isMixedInSteps && sources == other.sources &&
            elements == other.elements && divergent == other.divergent;
   }
 };

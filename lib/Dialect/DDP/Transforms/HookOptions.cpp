@@ -142,6 +142,23 @@ StringRef mlir::ddp::getHookHelp() {
 // From options to the text of an attribute
 //===----------------------------------------------------------------------===//
 
+/// What is wrong with options whatever they are for; empty if nothing.
+static std::string findDefect(ArrayRef<OptionWord> words) {
+  llvm::StringMap<const OptionWord *> given;
+  for (const OptionWord &word : words) {
+    if (word.name.empty())
+      return ("expected the name of an option, but got '" + word.equalsValue +
+              "'")
+          .str();
+    auto [first, isNew] = given.try_emplace(word.name, &word);
+    if (!isNew)
+      return ("expected " + word.name + " once, but got '" +
+              first->second->getValue() + "' and '" + word.getValue() + "'")
+          .str();
+  }
+  return "";
+}
+
 static std::string print(Attribute attribute) {
   std::string text;
   llvm::raw_string_ostream(text) << attribute;
@@ -222,6 +239,8 @@ static FailureOr<std::string> getAttributeText(MLIRContext *context,
                                                ArrayRef<OptionWord> options,
                                                Type &wireType,
                                                EmitError emitError) {
+  if (std::string defect = findDefect(options); !defect.empty())
+    return emitError() << defect;
   llvm::StringMap<StringRef> given; // NAME= leaves the default
   for (const OptionWord &option : options) {
     if (!hook.hasOption(option.name))
@@ -370,10 +389,14 @@ FailureOr<HookAttrInterface> mlir::ddp::parseHook(MLIRContext *context,
   return cast<HookAttrInterface>(attribute);
 }
 
-std::string
-mlir::ddp::normalizeOptions(StringRef options,
-                            function_ref<bool(StringRef)> isDeclared) {
+FailureOr<std::string> mlir::ddp::normalizeOptions(
+    StringRef options, function_ref<bool(StringRef)> isDeclared,
+    function_ref<LogicalResult(const Twine &)> errorHandler) {
   auto words = splitOptionWords(options);
+  if (std::string defect = findDefect(words); !defect.empty()) {
+    (void)errorHandler(defect);
+    return failure();
+  }
   std::optional<StringRef> hook;
   for (const OptionWord &word : words)
     if (word.name == "hook")

@@ -175,6 +175,12 @@ struct IsolateCollectivesPass
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    for (auto inner : module.getOps<ModuleOp>())
+      if (usesDDP(inner)) {
+        inner.emitError() << "expected collectives in the outermost module "
+                             "only, but got some in a module within it";
+        return signalPassFailure();
+      }
     SetAside others;
     if (!allFunctions) {
       llvm::SetVector<Operation *> involved = findInvolved(module);

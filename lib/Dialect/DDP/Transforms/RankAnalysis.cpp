@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "RankAnalysis.h"
+#include "LoopSlices.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -273,6 +274,11 @@ void RankAnalysis::visit(Operation *op, const RankControl &control) {
     return visitLoop(cast<LoopLikeOpInterface>(op), control);
   if (auto loop = dyn_cast<scf::WhileOp>(op))
     return visitWhile(loop, control);
+  if (auto forall = dyn_cast<scf::ForallOp>(op);
+      forall && op->getNumResults() != 0 && touchesNoMemory(op))
+    return visitForall(forall);
+  if (isa<tensor::GenerateOp>(op) && touchesNoMemory(op))
+    return visitGenerate(op);
   if (isa<DestinationStyleOpInterface>(op) && !isa<scf::ForallOp>(op))
     return transfer(op, control);
   visitUnknownRegions(op, control);
@@ -328,36 +334,22 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
 }
 
 /// The slice that a loop inserts into the tensor that it carries as `number`,
-/// if its iterations together write all of it: slices along one dimension, from
-/// its begin to its end, one behind the other.
+/// if its iterations together write all of it.
 static tensor::InsertSliceOp findCoveringInsert(LoopLikeOpInterface loop,
                                                 unsigned number) {
-  auto forOp = dyn_cast<scf::ForOp>(loop.getOperation());
-  if (!forOp)
-    return {};
-  BlockArgument carried = forOp.getRegionIterArg(number);
+  std::optional<Value> variable = loop.getSingleInductionVar();
+  std::optional<OpFoldResult> begin = loop.getSingleLowerBound();
+  std::optional<OpFoldResult> end = loop.getSingleUpperBound();
+  std::optional<OpFoldResult> step = loop.getSingleStep();
   auto insert =
-      forOp.getYieldedValues()[number].getDefiningOp<tensor::InsertSliceOp>();
-  if (!insert || insert.getDest() != carried ||
-      insert->getBlock() != forOp.getBody() ||
-      !insert.getType().hasStaticShape() || !insert.hasUnitStride())
+      loop.getYieldedValues()[number].getDefiningOp<tensor::InsertSliceOp>();
+  if (!variable || !begin || !end || !step || !insert ||
+      insert.getDest() != loop.getRegionIterArgs()[number] ||
+      insert->getParentOp() != loop ||
+      !coversAll(insert, insert.getType(),
+                 LoopRange{*variable, *begin, *end, *step}))
     return {};
-  std::optional<int64_t> step = getConstantIntValue(forOp.getStep());
-  unsigned numSliced = 0;
-  for (auto [offset, size, extent] :
-       llvm::zip(insert.getMixedOffsets(), insert.getMixedSizes(),
-                 insert.getType().getShape())) {
-    if (isConstantIntValue(offset, 0) && isConstantIntValue(size, extent))
-      continue;
-    if (offset != OpFoldResult(forOp.getInductionVar()) || !step ||
-        *step <= 0 || extent == 0 || extent % *step != 0 ||
-        !isConstantIntValue(size, *step) ||
-        !isConstantIntValue(forOp.getLowerBound(), 0) ||
-        !isConstantIntValue(forOp.getUpperBound(), extent))
-      return {};
-    ++numSliced;
-  }
-  return numSliced == 1 ? insert : tensor::InsertSliceOp();
+  return insert;
 }
 
 void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
@@ -410,17 +402,18 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
   for (auto [result, init, after] :
        llvm::zip(loop->getResults(), inits, yielded)) {
     RankFact fact = after;
-    // Nothing is left of what the loop began with.
-    if (auto insert = findCoveringInsert(loop, result.getResultNumber())) {
+    auto insert = findCoveringInsert(loop, result.getResultNumber());
+    if (tripCount && tripCount->isZero()) {
+      fact = facts.lookup(init);
+    } else if (insert) {
+      // Nothing is left of what the loop began with.
       const RankFact &slice = facts.lookup(insert.getSource());
       fact.uniform = slice.uniform;
       fact.count = slice.count;
       fact.count.elements = after.count.elements;
-    }
-    if (tripCount && tripCount->isZero())
-      fact = facts.lookup(init);
-    else if (!tripCount)
+    } else if (!tripCount) {
       fact = join(after, facts.lookup(init));
+    }
     fact.uniform &= bounds;
     set(result, fact);
   }
@@ -465,6 +458,68 @@ void RankAnalysis::visitWhile(scf::WhileOp loop, const RankControl &control) {
       return;
     }
   }
+}
+
+/// Iterations that are independent of each other and put slices together. How
+/// often a collective would run in there, and in which order, is anyone's
+/// guess.
+void RankAnalysis::visitForall(scf::ForallOp loop) {
+  RankControl inside{0, loop, nullptr};
+  RankFact ofBounds;
+  for (Value bound : loop.getOperands().drop_back(loop.getOutputs().size()))
+    ofBounds.uniform &= facts.lookup(bound).uniform;
+  SmallVector<LoopRange> ranges;
+  for (auto [variable, begin, end, step] :
+       llvm::zip_equal(loop.getInductionVars(), loop.getMixedLowerBound(),
+                       loop.getMixedUpperBound(), loop.getMixedStep())) {
+    facts[variable] = ofBounds;
+    ranges.push_back({variable, begin, end, step});
+  }
+  for (auto [argument, output] :
+       llvm::zip_equal(loop.getRegionIterArgs(), loop.getOutputs()))
+    facts[argument] = facts.lookup(output);
+  for (Operation &op : loop.getBody()->without_terminator())
+    visit(&op, inside);
+
+  for (auto [result, argument, output] : llvm::zip_equal(
+           loop.getResults(), loop.getRegionIterArgs(), loop.getOutputs())) {
+    RankFact fact = facts.lookup(output);
+    for (Operation &op : loop.getTerminator().getYieldingOps()) {
+      auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(op);
+      if (!insert || insert.getDest() != argument)
+        continue;
+      const RankFact &slice = facts.lookup(insert.getSource());
+      RankMask uniform = slice.uniform;
+      for (Value operand : insert->getOperands().drop_front(2))
+        uniform &= facts.lookup(operand).uniform;
+      if (coversAll(insert, insert.getDestType(), ranges)) {
+        fact.uniform = uniform;
+        fact.count = slice.count;
+      } else {
+        fact.uniform &= uniform;
+        fact.count = placeCounts(sources, slice.count, fact.count);
+      }
+      fact.reducedAs = nullptr;
+      fact.count.elements = getNumElements(result.getType());
+    }
+    fact.uniform &= ofBounds.uniform;
+    set(result, fact);
+  }
+}
+
+/// Every element is what the body gives for its place.
+void RankAnalysis::visitGenerate(Operation *op) {
+  RankControl inside{0, op, nullptr};
+  Inputs yielded;
+  for (Value extent : op->getOperands())
+    yielded.uniform &= facts.lookup(extent).uniform;
+  Block &body = op->getRegion(0).front();
+  for (BlockArgument place : body.getArguments())
+    facts[place] = RankFact();
+  for (Operation &nested : body.without_terminator())
+    visit(&nested, inside);
+  add(yielded, op, body.getTerminator()->getOperand(0));
+  set(op->getResult(0), combine(yielded, op->getResult(0).getType()));
 }
 
 /// How often such a region runs, and in which order beside others, is anyone's

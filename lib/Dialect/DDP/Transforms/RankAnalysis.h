@@ -30,6 +30,9 @@
 
 namespace mlir::ddp {
 
+/// One for a number by itself; the greatest there is where nobody knows.
+int64_t getNumElements(Type type);
+
 /// What is known of a value.
 struct RankFact {
   /// The groups within whose parts all ranks have the same value.
@@ -123,6 +126,8 @@ private:
   void visitLoop(LoopLikeOpInterface loop, const RankControl &control);
   void visitWhile(scf::WhileOp loop, const RankControl &control);
   void visitCall(CallOpInterface call, const RankControl &control);
+  void visitForall(scf::ForallOp loop);
+  void visitGenerate(Operation *op);
   void visitUnknownRegions(Operation *op, const RankControl &control);
   RankFact join(const RankFact &a, const RankFact &b);
   bool update(Value value, RankFact next);
@@ -141,6 +146,7 @@ private:
   void add(Inputs &inputs, Operation *op, Value value);
   void addUsedAbove(Inputs &inputs, Operation *op);
   RankFact combine(const Inputs &inputs, Type type);
+  RankFact combineUnfollowed(const Inputs &inputs, Type type);
   void set(Value value, RankFact fact);
   RankFact createUnknown(Value value);
   RankFact createArgument(Value value, bool isReplicated);

@@ -18,7 +18,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-static int64_t getNumElements(Type type) {
+int64_t mlir::ddp::getNumElements(Type type) {
   if (auto bucket = dyn_cast<BucketType>(type))
     return bucket.getNumElements();
   if (auto future = dyn_cast<FutureType>(type))
@@ -106,6 +106,17 @@ RankFact RankAnalysis::combine(const Inputs &inputs, Type type) {
   fact.count = combineCounts(sources, inputs.counts);
   if (isa<ShapedType, BucketType, FutureType>(type))
     fact.count.elements = std::min(fact.count.elements, getNumElements(type));
+  return fact;
+}
+
+/// What a region that is not followed gives: elements of any of the inputs.
+RankFact RankAnalysis::combineUnfollowed(const Inputs &inputs, Type type) {
+  RankFact fact = combine(inputs, type);
+  for (const GradientCount &count : inputs.counts) {
+    int64_t elements = fact.count.elements;
+    fact.count = joinCounts(sources, fact.count, count);
+    fact.count.elements = elements;
+  }
   return fact;
 }
 
@@ -349,6 +360,8 @@ bool RankAnalysis::transferTensor(Operation *op) {
   }
   if (auto insert = dyn_cast<tensor::InsertOp>(op))
     return place(insert.getScalar(), insert.getDest());
+  if (auto scatter = dyn_cast<tensor::ScatterOp>(op))
+    return place(scatter.getSource(), scatter.getDest());
   if (isa<PackOp, ConcatOp, tensor::ConcatOp, tensor::FromElementsOp>(op)) {
     addAll();
     RankFact fact = combine(all, op->getResult(0).getType());
@@ -453,7 +466,9 @@ void RankAnalysis::transferDestinationStyle(DestinationStyleOpInterface op,
         fact.count = placeCounts(sources, fact.count, rest.count);
       }
     } else {
-      fact = combine(all, init.get().getType());
+      Type type = init.get().getType();
+      bool isUnfollowed = !body && op->getNumRegions() != 0;
+      fact = isUnfollowed ? combineUnfollowed(all, type) : combine(all, type);
     }
     if (isMemory(init.get()))
       write(op, init.get(), fact, body && coversWhole(op, init), control);
@@ -515,7 +530,9 @@ void RankAnalysis::transferEffects(Operation *op, const RankControl &control) {
   for (OpResult result : op->getResults()) {
     bool isFromNowhere = !isKnown && op->getNumOperands() == 0;
     RankFact fact = isFromNowhere ? createUnknown(result)
-                                  : combine(inputs, result.getType());
+                    : op->getNumRegions() != 0
+                        ? combineUnfollowed(inputs, result.getType())
+                        : combine(inputs, result.getType());
     if (isMemory(result)) {
       fact.uniform = kAllRanks;
       for (Value operand : op->getOperands())

@@ -30,6 +30,8 @@ static StringRef judge(const SourceSets &sources, const GradientCount &count) {
                                 : "reduced on some paths only";
   if (count.times & GradientCount::Often)
     return "reduced more than once";
+  if (count.isMixedInSteps)
+    return "reduced over different process groups";
   if (sources.differs(count.sources))
     return "mixed with data that is not reduced";
   return "";
@@ -68,6 +70,38 @@ static LogicalResult checkResults(const RankAnalysis &analysis,
   return success(ok);
 }
 
+/// What may write to `memref` behind `write`, which is in the function's first
+/// block; null if nothing does.
+static Operation *findOverwrite(Value memref, Operation *write) {
+  for (Operation *user : memref.getUsers()) {
+    Operation *around = write->getBlock()->findAncestorOpInBlock(*user);
+    bool isBehind = !around || !around->isBeforeInBlock(write);
+    auto isMemref = [](Value value) {
+      return isa<BaseMemRefType>(value.getType());
+    };
+    // Who passes it on may let others write.
+    for (Value alias : llvm::make_filter_range(user->getResults(), isMemref))
+      if (Operation *overwrite = findOverwrite(alias, write))
+        return overwrite;
+    bool isReturn = user->hasTrait<OpTrait::ReturnLike>() &&
+                    isa<FunctionOpInterface>(user->getParentOp());
+    if (user->hasTrait<OpTrait::IsTerminator>() && !isReturn)
+      return user;
+    if (user == write || !isBehind || isMemoryEffectFree(user))
+      continue;
+    auto interface = dyn_cast<MemoryEffectOpInterface>(user);
+    if (!interface)
+      return user;
+    SmallVector<MemoryEffects::EffectInstance> effects;
+    interface.getEffects(effects);
+    for (const MemoryEffects::EffectInstance &effect : effects)
+      if (!isa<MemoryEffects::Read>(effect.getEffect()) &&
+          (!effect.getValue() || effect.getValue() == memref))
+        return user;
+  }
+  return nullptr;
+}
+
 static LogicalResult checkArguments(const RankAnalysis &analysis,
                                     FunctionOpInterface function) {
   bool ok = true;
@@ -87,6 +121,18 @@ static LogicalResult checkArguments(const RankAnalysis &analysis,
           << DDPDialect::kGradientAttrName
           << "' to be written by one "
              "'bufferization.materialize_in_destination' on every path";
+      ok = false;
+      continue;
+    }
+    if (Operation *overwrite =
+            findOverwrite(function.getArgument(i), writes.front())) {
+      InFlightDiagnostic diagnostic =
+          function.emitError()
+          << "expected argument " << i << " marked '"
+          << DDPDialect::kGradientAttrName
+          << "' to stay as its 'bufferization.materialize_in_destination' "
+             "leaves it";
+      diagnostic.attachNote(overwrite->getLoc()) << "this may write to it";
       ok = false;
       continue;
     }

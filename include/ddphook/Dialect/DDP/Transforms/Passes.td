@@ -56,7 +56,9 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
   let description = [{
     A function result marked `ddp.gradient`, or an argument so marked that is an
     out-parameter, must carry a value that was all-reduced exactly once on every
-    path. Anything else is an error that names the value and says what is wrong.
+    path. Anything else is an error that names the value and says what is wrong. An
+    out-parameter gets its value from one `bufferization.materialize_in_destination`,
+    behind which nothing may write to it.
 
     *Data* is followed forwards from the arguments, through branches, loops, blocks
     and calls, each call on its own. Of a value it is known
@@ -70,8 +72,10 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
     reductions as the most reduced one has: a weight minus a reduced gradient is
     reduced. But a norm or another value of fewer elements does not make reduced
     what it scales. Where paths meet, where elements are put together
-    (`insert_slice`, `concat`), and in a `select`, the sets are united. Only what is
-    read counts: a destination that is overwritten as a whole contributes nothing.
+    (`insert_slice`, `concat`), in a `select` and in regions of operations that the
+    pass does not know, the sets are united. Only what is read counts: a destination
+    that is overwritten as a whole contributes nothing, also where the iterations of
+    a loop do so together, slice behind slice.
 
     Of the arguments that flow into one reduction at least one differs between
     ranks; so does a value into which all of them flow. A gradient that such a
@@ -81,7 +85,8 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
 
     A reduction over a group whose parts are single ranks is none. Reductions over
     two groups that have at most one rank in common anywhere, as within machines
-    and then between them, are one in two steps.
+    and then between them, are one in two steps. All elements of a gradient, on every
+    path, have to be reduced over the same groups.
 
     *Control flow*: all ranks of each part of a process group have to come to its
     collectives equally often. So what decides about that, a condition, the bounds
