@@ -201,7 +201,7 @@ LogicalResult BucketInfoOp::verifySymbolUses(SymbolTableCollection &symbols) {
 }
 
 //===----------------------------------------------------------------------===//
-// ddp.pack, ddp.unpack, ddp.concat
+// ddp.pack, ddp.unpack, ddp.split, ddp.concat
 //===----------------------------------------------------------------------===//
 
 /// Checks that `tensors` are the members of `bucket`, or fill it once it is
@@ -264,53 +264,74 @@ LogicalResult UnpackOp::fold(FoldAdaptor,
   return success();
 }
 
-LogicalResult ConcatOp::verify() {
-  Type type = getResult().getType();
-  auto bucket = dyn_cast<BucketType>(type);
+/// Checks that `parts`, which are operands or results, make up `whole`; in the
+/// order of their members in it, where that is given.
+static LogicalResult verifyParts(Operation *op, TypeRange parts, Type whole,
+                                 StringRef partKind, StringRef wholeKind,
+                                 std::optional<ArrayRef<int64_t>> order = {}) {
+  auto bucket = dyn_cast<BucketType>(whole);
   SmallVector<DenseI64ArrayAttr> shapes;
   int64_t numElements = 0;
-  for (auto [index, part] : llvm::enumerate(getParts().getTypes())) {
-    if (getElementTypeOf(part) != getElementTypeOf(type))
-      return emitOpError() << "expected operand " << index
-                           << " to have element type " << getElementTypeOf(type)
-                           << ", but got " << part;
-    if (isa<BucketType>(part) != isa<BucketType>(type))
-      return emitOpError() << "expected operand " << index
-                           << " to be of the result's kind, but got " << part;
+  for (auto [index, part] : llvm::enumerate(parts)) {
+    if (getElementTypeOf(part) != getElementTypeOf(whole))
+      return op->emitOpError()
+             << "expected " << partKind << " " << index
+             << " to have element type " << getElementTypeOf(whole)
+             << ", but got " << part;
+    if (isa<BucketType>(part) != isa<BucketType>(whole))
+      return op->emitOpError()
+             << "expected " << partKind << " " << index << " to be of the "
+             << wholeKind << "'s kind, but got " << part;
     if (bucket)
       llvm::append_range(shapes, cast<BucketType>(part).getShapes());
     numElements = addElements(numElements, getNumElementsOf(part));
   }
-  if (std::optional<ArrayRef<int64_t>> order = getOrder()) { // C2
+  if (order) {
     SmallVector<DenseI64ArrayAttr> ordered(shapes.size());
     if (!bucket)
-      return emitOpError() << "expected an order of buckets' members only";
+      return op->emitOpError() << "expected an order of buckets' members only";
     if (order->size() != shapes.size())
-      return emitOpError() << "expected an order of " << shapes.size()
-                           << " members, but got " << order->size();
+      return op->emitOpError() << "expected an order of " << shapes.size()
+                               << " members, but got " << order->size();
     for (auto [place, shape] : llvm::zip(*order, shapes)) {
       if (place < 0 || place >= static_cast<int64_t>(ordered.size()) ||
           ordered[place])
-        return emitOpError() << "expected each place from 0 to "
-                             << static_cast<int64_t>(ordered.size()) - 1
-                             << " once, but got " << place;
+        return op->emitOpError() << "expected each place from 0 to "
+                                 << static_cast<int64_t>(ordered.size()) - 1
+                                 << " once, but got " << place;
       ordered[place] = shape;
     }
     shapes = ordered;
   }
   if (bucket && bucket.getShapes() != ArrayRef(shapes))
-    return emitOpError()
-           << "expected the operands' members to be the result's, "
-           << "but they make "
-           << BucketType::get(getContext(), bucket.getElementType(), shapes);
-  if (numElements != getNumElementsOf(type))
-    return emitOpError() << "expected operands of " << getNumElementsOf(type)
-                         << " elements together, but got " << numElements;
+    return op->emitOpError()
+           << "expected the " << partKind << "s' members to be the "
+           << wholeKind << "'s, but they make "
+           << BucketType::get(op->getContext(), bucket.getElementType(),
+                              shapes);
+  if (numElements != getNumElementsOf(whole))
+    return op->emitOpError()
+           << "expected " << partKind << "s of " << getNumElementsOf(whole)
+           << " elements together, but got " << numElements;
   return success();
 }
 
+LogicalResult SplitOp::verify() {
+  return verifyParts(*this, getParts().getTypes(), getBucket().getType(),
+                     "result", "operand"); // C1
+}
+
+LogicalResult ConcatOp::verify() {
+  if (getDestination() && (isa<BucketType>(getType()) ||
+                           getDestination().getType() != getType())) // C3
+    return emitOpError() << "expected 'into' on tensors only, of the result's "
+                         << "type, but got " << getDestination().getType();
+  return verifyParts(*this, getParts().getTypes(), getType(), "operand",
+                     "result", getOrder()); // C1, C2
+}
+
 OpFoldResult ConcatOp::fold(FoldAdaptor) {
-  if (getOrder())
+  if (getOrder() || getDestination())
     return {};
   if (getParts().size() == 1 && getParts().front().getType() == getType())
     return getParts().front();

@@ -214,9 +214,8 @@ LogicalResult ProjectOp::verify() {
   if (failed(verifyLayout(*this))) // C4
     return failure();
   auto bucket = dyn_cast<BucketType>(getInput().getType());
-  bool hasRest = !bucket       ? !getLayout()->getPieces().empty()
-                 : getOthers() ? !getOthers()->empty()
-                               : getMembers().size() != bucket.getNumMembers();
+  bool hasRest = bucket ? getMembers().size() != bucket.getNumMembers()
+                        : !getLayout()->getPieces().empty();
   unsigned numValues = getPNumber() + 1 + (hasRest && !getPacked() ? 1 : 0);
   if (failed(verifyAlgebra(*this, numValues))) // C1
     return failure();
@@ -243,16 +242,12 @@ LogicalResult ProjectOp::verify() {
     return emitOpError() << "expected a bucket of factors";
   if (getError() && getValues().front().getType() != bucket) // C1
     return emitOpError() << "expected the sum to have the operand's type";
-  // The members are known to be good before the others are asked for.
+  // The members are known to be good before those of the rest are asked for.
   BucketType projected = getPacked() ? getPackedP(p, getMembers().size()) : p;
   if (failed(verifyFactors(*this, bucket, getMembers(), projected,
                            factor))) // C3
     return failure();
-  if (getOthers() &&
-      failed(verifyOthers(*this, bucket, getMembers(), *getOthers()))) // C3
-    return failure();
-  BucketType rest =
-      getSubBucket(bucket, getPieceMembers(bucket, getMembers(), getOthers()));
+  BucketType rest = getSubBucket(bucket, getRestMembers(bucket, getMembers()));
   BucketType given = getBucketType(getValues().back());
   if (getPacked())
     given = BucketType::get(getContext(), p.getElementType(),
@@ -265,11 +260,7 @@ LogicalResult ProjectOp::verify() {
 
 MatrixListAttr ProjectOp::inferLayout() {
   return makeLayout(getBucketType(getInput()), getMembers(),
-                    getBucketType(getValues()[getPNumber()]), getOthers());
-}
-
-Value ProjectOp::getUpdatedOperand(unsigned resultNumber) {
-  return getOthers() && getError() && resultNumber == 0 ? getError() : Value();
+                    getBucketType(getValues()[getPNumber()]));
 }
 
 bool ProjectOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {
@@ -291,8 +282,6 @@ void ProjectOp::getEffects(
 LogicalResult ReconstructOp::verify() {
   if (getGroup() && !getMatrix()) // C5
     return emitOpError() << "expected a process group only with a matrix";
-  if (getOthers().has_value() != (getBase() != nullptr)) // C6
-    return emitOpError() << "expected a base with others, and only there";
   if (failed(verifyLayout(*this))) // C4
     return failure();
   if (failed(verifyAlgebra(*this, getMatrix() ? 2 : 1))) // C1
@@ -303,7 +292,7 @@ LogicalResult ReconstructOp::verify() {
                           {getComputed(*this, 0), getP(), getQ(), getRest()})))
       return failure(); // C4
     return verifySameSize(
-        *this, {getComputed(*this, 0), getMatrix(), getBase(),
+        *this, {getComputed(*this, 0), getMatrix(),
                 getMatrix() ? getComputed(*this, 1) : Value()}); // C1, C2
   }
   auto bucket = getBucketType(getValues().front());
@@ -315,14 +304,7 @@ LogicalResult ReconstructOp::verify() {
                          << bucket;
   if (failed(verifyFactors(*this, bucket, getMembers(), p, q))) // C3
     return failure();
-  if (getBase() && getBase().getType() != bucket) // C6
-    return emitOpError() << "expected a base of type " << bucket << ", but got "
-                         << getBase().getType();
-  if (getOthers() &&
-      failed(verifyOthers(*this, bucket, getMembers(), *getOthers()))) // C3
-    return failure();
-  SmallVector<int64_t> rest =
-      getPieceMembers(bucket, getMembers(), getOthers());
+  SmallVector<int64_t> rest = getRestMembers(bucket, getMembers());
   if (rest.empty() != !getRest() ||
       (getRest() && getRest().getType() != getSubBucket(bucket, rest))) // C1
     return emitOpError() << "expected the rest to be "
@@ -338,17 +320,11 @@ LogicalResult ReconstructOp::verifySymbolUses(SymbolTableCollection &symbols) {
 
 MatrixListAttr ReconstructOp::inferLayout() {
   return makeLayout(getBucketType(getValues().front()), getMembers(),
-                    getBucketType(getP()), getOthers());
-}
-
-Value ReconstructOp::getUpdatedOperand(unsigned resultNumber) {
-  if (!getOthers())
-    return {};
-  return resultNumber == 0 ? getBase() : getMatrix();
+                    getBucketType(getP()));
 }
 
 bool ReconstructOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {
-  return operand.get() == (resultNumber == 1 ? getMatrix() : getBase());
+  return resultNumber == 1 && operand.get() == getMatrix();
 }
 
 void ReconstructOp::getEffects(

@@ -189,10 +189,6 @@ def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
     - the other members of M, in order, if there are any. With `packed` they
       come behind P, in the same value.
 
-    With `others`, only the `members` and these take part: the rest is theirs,
-    and all other elements of M are those of `error`, untouched. Together they
-    are adjacent. `ddp-group-matrices` makes such operations.
-
     Example:
 
     ```mlir
@@ -208,13 +204,12 @@ def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
       the values above; otherwise there are results, and no `into` or one for
       each of them, of its type.
     - (C2) error and operand have the same type.
-    - (C3) the members fit those of `factor`, and are distinct and in range; so
-      are `others`, and all together are adjacent.
+    - (C3) the members fit those of `factor`, and are distinct and in range.
     - (C4) tensors and memrefs have a `layout`, buckets have none.
   }];
   let arguments = (ins DDP_Value:$input, Optional<DDP_Value>:$error,
                    DDP_Value:$factor, DenseI64ArrayAttr:$members,
-                   OptionalAttr<DenseI64ArrayAttr>:$others, UnitAttr:$packed,
+                   UnitAttr:$packed,
                    OptionalAttr<DDP_MatrixListAttr>:$layout,
                    Variadic<DDP_Value>:$destination);
   let results = (outs Variadic<DDP_Value>:$values);
@@ -223,11 +218,9 @@ def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
     ::mlir::ddp::MatrixListAttr inferLayout();
     /// Which of the values, or `into` operands, is P; M comes before it.
     unsigned getPNumber() { return getError() ? 1 : 0; }
-    ::mlir::Value getUpdatedOperand(unsigned resultNumber);
   }];
   let assemblyFormat = [{
-    $input (`plus` $error^)? `members` $members (`others` $others^)?
-    `by` $factor
+    $input (`plus` $error^)? `members` $members `by` $factor
     (`packed` $packed^)? (`layout` $layout^)?
     (`into` `(` $destination^ `)`)? attr-dict
     `:` functional-type(operands, results)
@@ -243,9 +236,6 @@ def DDP_ReconstructOp : DDP_AlgebraOp<"reconstruct", [
     members are those of `rest`; and, where `matrix` is given, what it lacks of
     that: `matrix` minus the bucket. With `by_world_of` the bucket is divided by
     the group's size before it is subtracted.
-
-    With `others`, only the `members` and these are put together; all other
-    elements are those of `base`, and those of `matrix` in the second result.
 
     Example:
 
@@ -263,13 +253,9 @@ def DDP_ReconstructOp : DDP_AlgebraOp<"reconstruct", [
       are distinct and in range.
     - (C4) tensors and memrefs have a `layout`, buckets have none.
     - (C5) `group` is a `ddp.process_group`; only with `matrix`.
-    - (C6) `base` is given with `others`, and only there, and has the result's
-      type.
   }];
   let arguments = (ins DDP_Value:$p, DDP_Value:$q, DenseI64ArrayAttr:$members,
-                   OptionalAttr<DenseI64ArrayAttr>:$others,
                    Optional<DDP_Value>:$rest, Optional<DDP_Value>:$matrix,
-                   Optional<DDP_Value>:$base,
                    OptionalAttr<FlatSymbolRefAttr>:$group,
                    OptionalAttr<DDP_MatrixListAttr>:$layout,
                    Variadic<DDP_Value>:$destination);
@@ -277,11 +263,9 @@ def DDP_ReconstructOp : DDP_AlgebraOp<"reconstruct", [
   let extraClassDeclaration = [{
     /// The layout that the bucket types stand for.
     ::mlir::ddp::MatrixListAttr inferLayout();
-    ::mlir::Value getUpdatedOperand(unsigned resultNumber);
   }];
   let assemblyFormat = [{
-    $p `,` $q `members` $members (`others` $others^)? (`rest` $rest^)?
-    (`from` $matrix^)? (`base` $base^)?
+    $p `,` $q `members` $members (`rest` $rest^)? (`from` $matrix^)?
     (`by_world_of` $group^)? (`layout` $layout^)?
     (`into` `(` $destination^ `)`)? attr-dict
     `:` functional-type(operands, results)

@@ -167,7 +167,34 @@ def DDP_ExtractOp : DDP_Op<"extract", [
   let hasFolder = 1;
 }
 
-def DDP_ConcatOp : DDP_Op<"concat", [Pure]> {
+def DDP_SplitOp : DDP_Op<"split", [Pure]> {
+  let summary = "takes a bucket apart into buckets of adjacent members";
+  let description = [{
+    The parts are where they were in the bucket's memory. A `ddp.concat` of values
+    that are computed in the places of all parts is that memory again, and copies
+    nothing.
+
+    Example:
+
+    ```mlir
+    %x, %y = ddp.split %b : !ddp.bucket<f32, [4x8, 8]>
+        -> !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>
+    ```
+
+    Constraints:
+    - (C1) the results have the bucket's element type, and their members are the
+      bucket's members, in order; after `ddp-flatten` their elements add up to
+      the bucket's.
+  }];
+  let arguments = (ins DDP_BucketLike:$bucket);
+  let results = (outs Variadic<DDP_BucketLike>:$parts);
+  let assemblyFormat = [{
+    $bucket attr-dict `:` type($bucket) `->` type($parts)
+  }];
+  let hasVerifier = 1;
+}
+
+def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
   let summary = "joins buckets into one";
   let description = [{
     Example:
@@ -178,19 +205,30 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure]> {
     ```
 
     With `order`, the i-th of all the operands' members becomes member order[i]
-    of the result.
+    of the result. With `into`, which `ddp-assign-destinations` adds, the operands
+    have been computed in the places of the parts of a `ddp.split`, and the result
+    lies where the operand of that lay.
 
     Constraints:
     - (C1) the operands have the result's element type, and their members are
       the result's members, in order; after `ddp-flatten` their elements add up
       to the result's.
     - (C2) `order` holds each place in the result once; on buckets only.
+    - (C3) `into` is on tensors only, and has the result's type.
   }];
   let arguments = (ins Variadic<DDP_BucketLike>:$parts,
-                   OptionalAttr<DenseI64ArrayAttr>:$order);
+                   OptionalAttr<DenseI64ArrayAttr>:$order,
+                   Optional<DDP_BucketLike>:$destination);
   let results = (outs DDP_BucketLike:$result);
+  let builders = [
+    OpBuilder<(ins "::mlir::Type":$type, "::mlir::ValueRange":$parts,
+                   CArg<"::mlir::DenseI64ArrayAttr", "{}">:$order), [{
+      build($_builder, $_state, type, parts, order, /*destination=*/{});
+    }]>
+  ];
   let assemblyFormat = [{
-    ($parts^)? (`order` $order^)? attr-dict (`:` type($parts)^)? `->` type($result)
+    ($parts^)? (`order` $order^)? (`into` $destination^ `:` type($destination) `,`)?
+    attr-dict (`:` type($parts)^)? `->` type($result)
   }];
   let hasVerifier = 1;
   let hasFolder = 1;
