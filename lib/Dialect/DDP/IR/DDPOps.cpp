@@ -24,70 +24,41 @@ using namespace mlir::ddp;
 // Syntax
 //===----------------------------------------------------------------------===//
 
-/// An enum's keyword alone: assembly formats would put it into brackets.
-template <typename AttrT, typename SymbolizeT>
-static ParseResult parseKeywordOf(OpAsmParser &parser, AttrT &attr,
-                                  SymbolizeT symbolize, StringRef expected) {
+/// The words of an enum, quoted: 'a', 'b' or 'c'.
+template <typename EnumT>
+static std::string listKeywords() {
+  SmallVector<StringRef> words;
+  auto getWord = [](unsigned i) {
+    return StringRef(stringifyEnum(static_cast<EnumT>(i)));
+  };
+  for (unsigned i = 0; !getWord(i).empty(); ++i)
+    words.push_back(getWord(i));
+  std::string text = ("'" + words.front() + "'").str();
+  for (auto [index, word] : llvm::enumerate(ArrayRef(words).drop_front()))
+    text += ((index + 2 == words.size() ? " or '" : ", '") + word + "'").str();
+  return text;
+}
+
+/// An enum's keyword. The parser that is generated for an enum attribute would
+/// name the C++ type in its error.
+template <typename AttrT>
+static ParseResult parseKeyword(OpAsmParser &parser, AttrT &attr) {
+  using EnumT = decltype(attr.getValue());
   StringRef keyword;
   SMLoc location = parser.getCurrentLocation();
   if (parser.parseKeyword(&keyword))
     return failure();
-  auto value = symbolize(keyword);
+  std::optional<EnumT> value = symbolizeEnum<EnumT>(keyword);
   if (!value)
-    return parser.emitError(location)
-           << "expected " << expected << ", but got '" << keyword << "'";
+    return parser.emitError(location) << "expected " << listKeywords<EnumT>()
+                                      << ", but got '" << keyword << "'";
   attr = AttrT::get(parser.getContext(), *value);
   return success();
 }
 
-/// mean | sum
-static ParseResult parseReduction(OpAsmParser &parser, ReductionAttr &value) {
-  return parseKeywordOf(
-      parser, value, [](StringRef text) { return symbolizeReduction(text); },
-      "'mean' or 'sum'");
-}
-
-static void printReduction(OpAsmPrinter &printer, Operation *,
-                           ReductionAttr value) {
-  printer << stringifyReduction(value.getValue());
-}
-
-/// intra_node | inter_node
-static ParseResult parsePlacement(OpAsmParser &parser, PlacementAttr &value) {
-  return parseKeywordOf(
-      parser, value, [](StringRef text) { return symbolizePlacement(text); },
-      "'intra_node' or 'inter_node'");
-}
-
-static void printPlacement(OpAsmPrinter &printer, Operation *,
-                           PlacementAttr value) {
-  printer << stringifyPlacement(value.getValue());
-}
-
-/// replicated | per_rank
-static ParseResult parseStatePlacement(OpAsmParser &parser,
-                                       StatePlacementAttr &value) {
-  return parseKeywordOf(
-      parser, value,
-      [](StringRef text) { return symbolizeStatePlacement(text); },
-      "'replicated' or 'per_rank'");
-}
-
-static void printStatePlacement(OpAsmPrinter &printer, Operation *,
-                                StatePlacementAttr value) {
-  printer << stringifyStatePlacement(value.getValue());
-}
-
-/// zero | normal | mt19937
-static ParseResult parseStateInit(OpAsmParser &parser, StateInitAttr &value) {
-  return parseKeywordOf(
-      parser, value, [](StringRef text) { return symbolizeStateInit(text); },
-      "'zero', 'normal' or 'mt19937'");
-}
-
-static void printStateInit(OpAsmPrinter &printer, Operation *,
-                           StateInitAttr value) {
-  printer << stringifyStateInit(value.getValue());
+template <typename AttrT>
+static void printKeyword(OpAsmPrinter &printer, Operation *, AttrT attr) {
+  printer << stringifyEnum(attr.getValue());
 }
 
 //===----------------------------------------------------------------------===//
@@ -423,14 +394,6 @@ OpFoldResult ExtractOp::fold(FoldAdaptor) {
 
 // ddp.all_reduce
 
-LogicalResult AllReduceOp::inferReturnTypes(MLIRContext *,
-                                            std::optional<Location>,
-                                            ValueRange operands, DictionaryAttr,
-                                            OpaqueProperties, RegionRange,
-                                            SmallVectorImpl<Type> &types) {
-  return inferAlgebraType(operands.front(), types);
-}
-
 LogicalResult AllReduceOp::verify() {
   if (getWire() && !isa<Float16Type, BFloat16Type>(*getWire())) // C3
     return emitOpError() << "expected wire type f16 or bf16, but got "
@@ -444,15 +407,6 @@ LogicalResult AllReduceOp::verify() {
 
 LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGroup(*this, getGroupAttr(), symbols); // C2
-}
-
-bool AllReduceOp::mayOverwrite(unsigned, OpOperand &) { return true; }
-
-void AllReduceOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  effects.emplace_back(MemoryEffects::Write::get(), CollectiveResource::get());
-  getAlgebraEffects(*this, effects);
 }
 
 // ddp.average
@@ -533,22 +487,7 @@ LogicalResult CastOp::fold(FoldAdaptor,
   return success();
 }
 
-bool CastOp::mayOverwrite(unsigned, OpOperand &) { return true; }
-
-void CastOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
-}
-
 // ddp.scale
-
-LogicalResult ScaleOp::inferReturnTypes(MLIRContext *, std::optional<Location>,
-                                        ValueRange operands, DictionaryAttr,
-                                        OpaqueProperties, RegionRange,
-                                        SmallVectorImpl<Type> &types) {
-  return inferAlgebraType(operands.front(), types);
-}
 
 LogicalResult ScaleOp::verify() {
   if (getFactor().has_value() == getGroup().has_value()) // C2
@@ -571,14 +510,6 @@ LogicalResult ScaleOp::fold(FoldAdaptor,
     return failure();
   results.push_back(getInput());
   return success();
-}
-
-bool ScaleOp::mayOverwrite(unsigned, OpOperand &) { return true; }
-
-void ScaleOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
 }
 
 //===----------------------------------------------------------------------===//

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers, effects and layouts of the low-rank operations. The constraint
+// Verifiers and layouts of the low-rank operations. The constraint
 // that a check enforces stands beside it by its number in the operation's
 // description.
 //
@@ -21,41 +21,6 @@ using namespace mlir::ddp;
 static BucketType getBucketType(Value value) {
   return dyn_cast<BucketType>(value.getType());
 }
-
-//===----------------------------------------------------------------------===//
-// ddp.add, ddp.sub
-//===----------------------------------------------------------------------===//
-
-template <typename OpTy>
-static LogicalResult verifyBinary(OpTy op) {
-  if (!haveSameElements(op.getInput().getType(),
-                        op.getRhs().getType())) // C2
-    return op.emitOpError()
-           << "expected operands of one type, but got "
-           << op.getInput().getType() << " and " << op.getRhs().getType();
-  if (failed(verifyDestinationType(op))) // C2
-    return failure();
-  return verifyAlgebra(op); // C1
-}
-
-#define DDP_BINARY_OP(Op)                                                      \
-  LogicalResult Op::inferReturnTypes(MLIRContext *, std::optional<Location>,   \
-                                     ValueRange operands, DictionaryAttr,      \
-                                     OpaqueProperties, RegionRange,            \
-                                     SmallVectorImpl<Type> &types) {           \
-    return inferAlgebraType(operands.front(), types);                          \
-  }                                                                            \
-  LogicalResult Op::verify() { return verifyBinary(*this); }                   \
-  bool Op::mayOverwrite(unsigned, OpOperand &) { return true; }                \
-  void Op::getEffects(                                                         \
-      SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>      \
-          &effects) {                                                          \
-    getAlgebraEffects(*this, effects);                                         \
-  }
-
-DDP_BINARY_OP(AddOp)
-DDP_BINARY_OP(SubOp)
-#undef DDP_BINARY_OP
 
 //===----------------------------------------------------------------------===//
 // ddp.matmul
@@ -112,23 +77,9 @@ MatrixListAttr MatmulOp::inferLayout() {
   return makeLayout(roles.matrix, roles.members, roles.p);
 }
 
-bool MatmulOp::mayOverwrite(unsigned, OpOperand &) { return false; }
-
-void MatmulOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
-}
-
 //===----------------------------------------------------------------------===//
 // ddp.orthogonalize
 //===----------------------------------------------------------------------===//
-
-LogicalResult OrthogonalizeOp::inferReturnTypes(
-    MLIRContext *, std::optional<Location>, ValueRange operands, DictionaryAttr,
-    OpaqueProperties, RegionRange, SmallVectorImpl<Type> &types) {
-  return inferAlgebraType(operands.front(), types);
-}
 
 LogicalResult OrthogonalizeOp::verify() {
   double epsilon = getEpsilon().convertToDouble();
@@ -157,14 +108,6 @@ MatrixListAttr OrthogonalizeOp::inferLayout() {
   return MatrixListAttr::get(getContext(), 0, 0,
                              DenseI64ArrayAttr::get(getContext(), matrices),
                              DenseI64ArrayAttr::get(getContext(), {}));
-}
-
-bool OrthogonalizeOp::mayOverwrite(unsigned, OpOperand &) { return true; }
-
-void OrthogonalizeOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
 }
 
 //===----------------------------------------------------------------------===//
@@ -263,18 +206,6 @@ MatrixListAttr ProjectOp::inferLayout() {
                     getBucketType(getValues()[getPNumber()]));
 }
 
-bool ProjectOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {
-  // M may take the place of what it is the sum of.
-  return getError() && resultNumber == 0 &&
-         (operand.get() == getError() || operand.get() == getInput());
-}
-
-void ProjectOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
-}
-
 //===----------------------------------------------------------------------===//
 // ddp.reconstruct
 //===----------------------------------------------------------------------===//
@@ -321,14 +252,4 @@ LogicalResult ReconstructOp::verifySymbolUses(SymbolTableCollection &symbols) {
 MatrixListAttr ReconstructOp::inferLayout() {
   return makeLayout(getBucketType(getValues().front()), getMembers(),
                     getBucketType(getP()));
-}
-
-bool ReconstructOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {
-  return resultNumber == 1 && operand.get() == getMatrix();
-}
-
-void ReconstructOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
 }

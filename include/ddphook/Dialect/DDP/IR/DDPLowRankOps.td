@@ -13,8 +13,7 @@
 
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
-class DDP_BinaryOp<string mnemonic> : DDP_AlgebraOp<mnemonic, [
-    DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
+class DDP_BinaryOp<string mnemonic> : DDP_SameTypeOp<mnemonic> {
   let description = [{
     16-bit types are computed in f32 and rounded once.
 
@@ -34,6 +33,11 @@ class DDP_BinaryOp<string mnemonic> : DDP_AlgebraOp<mnemonic, [
   let assemblyFormat = [{
     $input `,` $rhs (`into` $destination^ `:` type($destination) `,`)? attr-dict
     `:` type($input) `,` type($rhs)
+  }];
+  let extraClassDefinition = algebraMethods # inferenceMethods # [{
+    ::llvm::LogicalResult $cppClass::verify() {
+      return ::mlir::ddp::verifyBinary(*this);
+    }
   }];
 }
 
@@ -98,8 +102,7 @@ def DDP_MatmulOp : DDP_AlgebraOp<"matmul"> {
   }];
 }
 
-def DDP_OrthogonalizeOp : DDP_AlgebraOp<"orthogonalize", [
-    DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
+def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize"> {
   let summary = "makes the columns of every member orthonormal";
   let description = [{
     As PyTorch's PowerSGD does (docs/parity.md): modified Gram-Schmidt for at most
@@ -181,6 +184,9 @@ def DDP_IsFiniteOp : DDP_Op<"is_finite", [
 
 def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
   let summary = "adds the error and projects, in one pass over the gradient";
+  // M may take the place of what it is the sum of.
+  let overwritable = [{getError() && resultNumber == 0 &&
+             (operand.get() == getError() || operand.get() == getInput())}];
   let description = [{
     With M = `input` + `error`, or `input` where there is no error, gives
 
@@ -231,6 +237,8 @@ def DDP_ReconstructOp : DDP_AlgebraOp<"reconstruct", [
     AttrSizedOperandSegments,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "puts a bucket together from factors, and finds the error";
+  // The error may take the place of M.
+  let overwritable = "resultNumber == 1 && operand.get() == getMatrix()";
   let description = [{
     Gives the bucket whose `members` are the products P·Qᵀ and whose other
     members are those of `rest`; and, where `matrix` is given, what it lacks of

@@ -55,7 +55,7 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
                    OptionalAttr<FlatSymbolRefAttr>:$parent);
   let assemblyFormat = [{
     $sym_name (`size` $size^)? (`ranks` custom<RankLists>($ranks)^)?
-    (`placement` custom<Placement>($placement)^)? (`parent` $parent^)? attr-dict
+    (`placement` custom<Keyword>($placement)^)? (`parent` $parent^)? attr-dict
   }];
   let hasVerifier = 1;
 }
@@ -85,7 +85,7 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
                    I64Attr:$state_bytes, TypeAttrOf<DDP_BucketType>:$type,
                    OptionalAttr<StrArrayAttr>:$gradients);
   let assemblyFormat = [{
-    $bucket_name custom<Reduction>($reduction) `on` $group `hook` $hook `wire` $wire_type
+    $bucket_name custom<Keyword>($reduction) `on` $group `hook` $hook `wire` $wire_type
     `bytes` $wire_bytes `state_bytes` $state_bytes attr-dict `:` $type
     (`of` $gradients^)?
   }];
@@ -238,10 +238,10 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
 // The algebra: collectives and arithmetic
 //===----------------------------------------------------------------------===//
 
-def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
-    DeclareOpInterfaceMethods<InferTypeOpInterface>,
+def DDP_AllReduceOp : DDP_SameTypeOp<"all_reduce", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "reduces a gradient or a bucket over a process group";
+  let otherEffects = [["Write", "CollectiveResource"]];
   let description = [{
     Every rank of the group gets the same bits. With W ranks, per element:
 
@@ -290,7 +290,7 @@ def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
     }]>
   ];
   let assemblyFormat = [{
-    custom<Reduction>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
     (`into` $destination^ `:` type($destination) `,`)? attr-dict
     `:` type($input) (`of` $gradients^)?
   }];
@@ -329,6 +329,7 @@ def DDP_AverageOp : DDP_Op<"average", [
 
 def DDP_CastOp : DDP_AlgebraOp<"cast"> {
   let summary = "converts the elements to another type";
+  let overwritable = "true";
   let description = [{
     Rounds to nearest, ties to even. From f64 to a 16-bit type through f32, that
     is with two roundings, as PyTorch does.
@@ -352,8 +353,7 @@ def DDP_CastOp : DDP_AlgebraOp<"cast"> {
   let hasFolder = 1;
 }
 
-def DDP_ScaleOp : DDP_AlgebraOp<"scale", [
-    DeclareOpInterfaceMethods<InferTypeOpInterface>,
+def DDP_ScaleOp : DDP_SameTypeOp<"scale", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "multiplies by a constant, or divides by a group's size";
   let description = [{
