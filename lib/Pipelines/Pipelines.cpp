@@ -74,21 +74,12 @@ static void addPasses(OpPassManager &passManager,
   DDPExpandHooksPassOptions expand;
   expand.hook = options.hook;
   expand.wrapper = options.wrapper;
+  expand.groupMb = options.groupMb;
   pm.addPass(createDDPExpandHooksPass(expand), OrderAcrossPass::Recorded);
   if (options.packCollectives)
     pm.addPass(createDDPPackCollectivesPass(), OrderAcrossPass::Elements);
   if (options.fuse)
     pm.addPass(createDDPFusePass());
-
-  if (options.groupMb > 0) {
-    DDPGroupMatricesPassOptions group;
-    group.groupMb = options.groupMb;
-    // Half of what is in flight are Ps, the other half Qs.
-    if (options.overlap)
-      group.distance = (options.overlapDepth + 1) / 2;
-    pm.addPass(createDDPGroupMatricesPass(group), OrderAcrossPass::Elements);
-  }
-
   if (options.overlap) {
     // Enough to find work for what is in flight, without keeping all buckets.
     DDPMergeBranchesPassOptions merge;

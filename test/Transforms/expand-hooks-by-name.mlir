@@ -37,7 +37,7 @@
 
 // A pipeline that is printed and parsed again.
 // RUN: ddphook-test-opt %s --ddp-expand-hooks="hook=testhook.weighted weight=0.25 undo=1 wrapper=fp16" --dump-pass-pipeline -o /dev/null 2>&1 | FileCheck %s --check-prefix=DUMP
-// DUMP: ddp-expand-hooks{hook={testhook.weighted weight=0.25 undo=1} wrapper=fp16}
+// DUMP: ddp-expand-hooks{group-mb={{.+}} hook={testhook.weighted weight=0.25 undo=1} wrapper=fp16}
 // RUN: ddphook-test-opt %s --pass-pipeline="builtin.module(ddp-expand-hooks{hook={testhook.weighted weight=0.25 undo=1} wrapper=fp16})" | FileCheck %s --check-prefix=WEIGHTED
 
 // All hooks are in the help text.

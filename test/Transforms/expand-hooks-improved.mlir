@@ -16,9 +16,9 @@ ddp.process_group @dp
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
 // CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1] : !ddp.bucket<f32, [64x32, 64]>
@@ -86,9 +86,9 @@ ddp.process_group @dp
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
 // CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1] : !ddp.bucket<f32, [64x32, 64]>

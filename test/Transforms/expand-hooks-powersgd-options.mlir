@@ -66,9 +66,9 @@ ddp.process_group @dp
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [32] : () -> !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[Q]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
 // CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1] : !ddp.bucket<f32, [64x32, 64]>
@@ -240,9 +240,9 @@ ddp.process_group @dp
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[H]], %[[ERROR]] : !ddp.bucket<f16, [64x32, 64]>, !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f16, [32x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f16, [32x1]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[H]], %[[ERROR]] : !ddp.bucket<f16, [64x32, 64]>, !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f16, [64x32, 64]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f16, [64x32]>, !ddp.bucket<f16, [32x1]>) -> !ddp.bucket<f16, [64x1]>
 // CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1] : !ddp.bucket<f16, [64x32, 64]>
@@ -295,9 +295,9 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[S:.+]] = ddp.resize %[[ARG0]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 276 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [46x46]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[S]], %[[ERROR]] : !ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [46x3]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[S]], %[[ERROR]] : !ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [46x46]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x3]>
 // CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [46x3]>

@@ -20,9 +20,9 @@ ddp.process_group @dp
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 256 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x2]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x2]>) -> !ddp.bucket<f32, [64x2]>
 // CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1] : !ddp.bucket<f32, [64x32, 64]>
@@ -72,9 +72,9 @@ ddp.process_group @dp
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
 // CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1] : !ddp.bucket<f32, [64x32, 64]>
@@ -126,8 +126,8 @@ ddp.process_group @dp
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     ddp.count_compression "b0" before 134 after 134 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>, !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, []>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>, !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0, 1, 2, 3, 4, 5] : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[X]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
 // CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R1]] by_world_of @dp : !ddp.bucket<f32, [3x5, 100, scalar, 1x9, 9x1, 0x7]>
@@ -165,9 +165,9 @@ ddp.process_group @dp
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     ddp.count_compression "b0" before 256 after 32 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f64, [16x16]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f64, [16x16]>, !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f64, [16x1]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 1.000000e-08 : !ddp.bucket<f64, [16x1]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f64, [16x16]>, !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f64, [16x16]>, !ddp.bucket<f64, [16x1]>) -> !ddp.bucket<f64, [16x1]>
 // CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f64, [16x1]>
@@ -218,9 +218,9 @@ ddp.process_group @dp
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     ddp.count_compression "b0" before 7669 after 2325 at %[[ITER]] every 10000
 // CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>, !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [36x4, 36x4, 64x4]>
 // CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [36x4, 36x4, 64x4]>
+// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>, !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0, 4, 2] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [32x36, 32x4x3x3, 64x64]>, !ddp.bucket<f32, [36x4, 36x4, 64x4]>) -> !ddp.bucket<f32, [32x4, 32x4, 64x4]>
 // CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1, 3, 5, 6] : !ddp.bucket<f32, [32x36, 36, 64x64, 32, 32x4x3x3, 3x400, scalar]>

@@ -30,32 +30,33 @@
 // BUCKETS-NEXT:      ddp.store {{.+}}, @b0.error
 // BUCKETS-NEXT:      ddp.wait %[[FQ1]]
 
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-bucketize,ddp-expand-hooks{hook=powersgd start-powersgd-iter=2},ddp-pack-collectives,ddp-fuse,ddp-group-matrices{group-mb=0.001 distance=1},ddp-merge-branches,ddp-overlap)' | FileCheck %s --check-prefix=GROUPS
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-bucketize,ddp-expand-hooks{hook=powersgd start-powersgd-iter=2 group-mb=0.001},ddp-pack-collectives,ddp-fuse,ddp-merge-branches,ddp-overlap)' | FileCheck %s --check-prefix=GROUPS
 
-// Three groups of one bucket: the next group is projected, in M as the last stage
-// left it, while the factors of this one travel.
+// Three groups of one bucket alternate as buckets do: the others are projected
+// while the factors of the first one travel.
 
 // GROUPS-LABEL: func @groups(
 // GROUPS:         } else {
-// GROUPS:           %[[M0:.+]]:2 = ddp.project %[[G:.+]] plus %{{.+}} members [0]
+// GROUPS:           %[[G:.+]]:3 = ddp.split
+// GROUPS:           %[[E:.+]]:3 = ddp.split
+// GROUPS:           %[[M0:.+]]:2 = ddp.project %[[G]]#0 plus %[[E]]#0
 // GROUPS-NEXT:      %[[P0:.+]] = ddp.all_reduce_start sum %[[M0]]#1
-// GROUPS:           %[[M1:.+]]:2 = ddp.project %[[G]] plus %[[M0]]#0 members [1]
+// GROUPS:           %[[M1:.+]]:2 = ddp.project %[[G]]#1 plus %[[E]]#1
 // GROUPS-NEXT:      %[[P1:.+]] = ddp.all_reduce_start sum %[[M1]]#1
-// GROUPS-NEXT:      ddp.extract
+// GROUPS:           %[[M2:.+]]:2 = ddp.project %[[G]]#2 plus %[[E]]#2
 // GROUPS-NEXT:      %[[R0:.+]] = ddp.wait %[[P0]]
 // GROUPS-NEXT:      %[[O0:.+]] = ddp.orthogonalize %[[R0]]
-// GROUPS-NEXT:      ddp.matmul transpose_lhs %[[M1]]#0 members [0], %[[O0]]
-// GROUPS-NEXT:      %[[Q0:.+]] = ddp.all_reduce_start sum
-// GROUPS-NEXT:      %[[M2:.+]]:2 = ddp.project %[[G]] plus %[[M1]]#0 members [2]
+// GROUPS-NEXT:      %[[F0:.+]] = ddp.matmul transpose_lhs %[[M0]]#0 members [0], %[[O0]]
+// GROUPS-NEXT:      %[[Q0:.+]] = ddp.all_reduce_start sum %[[F0]]
 // GROUPS-NEXT:      %[[R1:.+]] = ddp.wait %[[P1]]
-// GROUPS-NEXT:      %[[P2:.+]] = ddp.all_reduce_start sum %[[M2]]#1
 // GROUPS-NEXT:      %[[O1:.+]] = ddp.orthogonalize %[[R1]]
-// GROUPS-NEXT:      ddp.matmul transpose_lhs %[[M2]]#0 members [1], %[[O1]]
+// GROUPS-NEXT:      %[[F1:.+]] = ddp.matmul transpose_lhs %[[M1]]#0 members [0], %[[O1]]
+// GROUPS-NEXT:      %[[Q1:.+]] = ddp.all_reduce_start sum %[[F1]]
 // GROUPS-NEXT:      %[[RQ0:.+]] = ddp.wait %[[Q0]]
-// GROUPS-NEXT:      %[[Q1:.+]] = ddp.all_reduce_start sum
 // GROUPS-NEXT:      %[[DQ0:.+]] = ddp.scale %[[RQ0]]
-// GROUPS-NEXT:      %[[OUT0:.+]]:2 = ddp.reconstruct %[[O0]], %[[DQ0]] members [0] others [] from %[[M2]]#0 base %[[G]]
-// GROUPS-NEXT:      ddp.wait %[[P2]]
+// GROUPS-NEXT:      ddp.reconstruct %[[O0]], %[[DQ0]] members [0] from %[[M0]]#0
+// GROUPS-NEXT:      ddp.all_reduce_start sum %[[M2]]#1
+// GROUPS-NEXT:      ddp.wait %[[Q1]]
 
 ddp.process_group @dp
 func.func @step(%a: tensor<20x31xf32>, %b: tensor<16x19xf32>)

@@ -497,6 +497,69 @@ func.func @concat_matrix(%x: tensor<2x2xf32>) {
 
 // -----
 
+// C3
+func.func @concat_into_another_type(%x: tensor<4xf32>, %into: tensor<5xf32>) {
+  // expected-error @+1 {{expected 'into' on tensors only, of the result's type, but got 'tensor<5xf32>'}}
+  %0 = ddp.concat %x into %into : tensor<5xf32>, : tensor<4xf32>
+      -> tensor<4xf32>
+  return
+}
+
+// -----
+
+// C3
+func.func @concat_into_a_bucket(%x: !ddp.bucket<f32, [4]>) {
+  // expected-error @+1 {{expected 'into' on tensors only, of the result's type, but got '!ddp.bucket<f32, [4]>'}}
+  %0 = ddp.concat %x into %x : !ddp.bucket<f32, [4]>, : !ddp.bucket<f32, [4]>
+      -> !ddp.bucket<f32, [4]>
+  return
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// ddp.split
+//===----------------------------------------------------------------------===//
+
+// C1
+func.func @split_element_type(%b: !ddp.bucket<f32, [4, 5]>) {
+  // expected-error @+1 {{expected result 1 to have element type 'f32', but got '!ddp.bucket<f16, [5]>'}}
+  %0:2 = ddp.split %b : !ddp.bucket<f32, [4, 5]>
+      -> !ddp.bucket<f32, [4]>, !ddp.bucket<f16, [5]>
+  return
+}
+
+// -----
+
+// C1
+func.func @split_kind(%b: !ddp.bucket<f32, [4, 5]>) {
+  // expected-error @+1 {{expected result 0 to be of the operand's kind, but got 'tensor<4xf32>'}}
+  %0:2 = ddp.split %b : !ddp.bucket<f32, [4, 5]>
+      -> tensor<4xf32>, !ddp.bucket<f32, [5]>
+  return
+}
+
+// -----
+
+// C1
+func.func @split_members(%b: !ddp.bucket<f32, [4, 5]>) {
+  // expected-error @+1 {{expected the results' members to be the operand's, but they make '!ddp.bucket<f32, [5, 4]>'}}
+  %0:2 = ddp.split %b : !ddp.bucket<f32, [4, 5]>
+      -> !ddp.bucket<f32, [5]>, !ddp.bucket<f32, [4]>
+  return
+}
+
+// -----
+
+// C1
+func.func @split_flat(%b: tensor<9xf32>) {
+  // expected-error @+1 {{expected results of 9 elements together, but got 8}}
+  %0:2 = ddp.split %b : tensor<9xf32> -> tensor<4xf32>, tensor<4xf32>
+  return
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // ddp.all_reduce
 //===----------------------------------------------------------------------===//

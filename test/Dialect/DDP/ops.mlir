@@ -94,6 +94,14 @@ func.func @extract_concat(%b: !ddp.bucket<f32, [4x8, 8, 3]>,
       -> !ddp.bucket<f32, [8, 3, 4x8]>
   // CHECK: ddp.concat %{{.+}}, %{{.+}} : tensor<4xf16>, tensor<0xf16> -> tensor<4xf16>
   %3 = ddp.concat %x, %y : tensor<4xf16>, tensor<0xf16> -> tensor<4xf16>
+  // CHECK: %[[P:.+]]:2 = ddp.split %[[B]] : !ddp.bucket<f32, [4x8, 8, 3]> -> !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8, 3]>
+  %4:2 = ddp.split %b : !ddp.bucket<f32, [4x8, 8, 3]>
+      -> !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8, 3]>
+  // CHECK: %[[F:.+]]:2 = ddp.split %{{.+}} : tensor<4xf16> -> tensor<4xf16>, tensor<0xf16>
+  %5:2 = ddp.split %x : tensor<4xf16> -> tensor<4xf16>, tensor<0xf16>
+  // CHECK: ddp.concat %[[F]]#0, %[[F]]#1 into %{{.+}} : tensor<4xf16>, : tensor<4xf16>, tensor<0xf16> -> tensor<4xf16>
+  %6 = ddp.concat %5#0, %5#1 into %x : tensor<4xf16>,
+      : tensor<4xf16>, tensor<0xf16> -> tensor<4xf16>
   return
 }
 

@@ -53,6 +53,16 @@ LogicalResult mlir::ddp::verifyDestinationType(AlgebraOpInterface op) {
   return success();
 }
 
+LogicalResult mlir::ddp::verifyBinary(AlgebraOpInterface op) {
+  Type input = op->getOperand(0).getType(), rhs = op->getOperand(1).getType();
+  if (!haveSameElements(input, rhs)) // C2
+    return op->emitOpError() << "expected operands of one type, but got "
+                             << input << " and " << rhs;
+  if (failed(verifyDestinationType(op))) // C2
+    return failure();
+  return verifyAlgebra(op); // C1
+}
+
 void mlir::ddp::getAlgebraEffects(
     AlgebraOpInterface op,
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>

@@ -37,6 +37,9 @@ LogicalResult verifyAlgebra(AlgebraOpInterface op, unsigned numValues = 1);
 /// For operations that keep the type: `into` has the operand's.
 LogicalResult verifyDestinationType(AlgebraOpInterface op);
 
+/// For operations on two operands of one type.
+LogicalResult verifyBinary(AlgebraOpInterface op);
+
 /// Reads of operands and writes of `into`, once those are memory.
 void getAlgebraEffects(
     AlgebraOpInterface op,

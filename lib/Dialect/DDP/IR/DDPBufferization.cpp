@@ -47,11 +47,9 @@ struct AlgebraBufferization
     return range.empty() ? nullptr : &range[resultNumber];
   }
 
-  /// What the operation updates in part it needs as it was.
   bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
                               const AnalysisState &) const {
-    std::optional<unsigned> number = getResultNumber(op, operand);
-    return !number || cast<AlgebraOpInterface>(op).getUpdatedOperand(*number);
+    return !getResultNumber(op, operand);
   }
 
   bool bufferizesToMemoryWrite(Operation *op, OpOperand &operand,

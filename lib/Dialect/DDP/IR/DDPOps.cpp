@@ -24,70 +24,41 @@ using namespace mlir::ddp;
 // Syntax
 //===----------------------------------------------------------------------===//
 
-/// An enum's keyword alone: assembly formats would put it into brackets.
-template <typename AttrT, typename SymbolizeT>
-static ParseResult parseKeywordOf(OpAsmParser &parser, AttrT &attr,
-                                  SymbolizeT symbolize, StringRef expected) {
+/// The words of an enum, quoted: 'a', 'b' or 'c'.
+template <typename EnumT>
+static std::string listKeywords() {
+  SmallVector<StringRef> words;
+  auto getWord = [](unsigned i) {
+    return StringRef(stringifyEnum(static_cast<EnumT>(i)));
+  };
+  for (unsigned i = 0; !getWord(i).empty(); ++i)
+    words.push_back(getWord(i));
+  std::string text = ("'" + words.front() + "'").str();
+  for (auto [index, word] : llvm::enumerate(ArrayRef(words).drop_front()))
+    text += ((index + 2 == words.size() ? " or '" : ", '") + word + "'").str();
+  return text;
+}
+
+/// An enum's keyword. The parser that is generated for an enum attribute would
+/// name the C++ type in its error.
+template <typename AttrT>
+static ParseResult parseKeyword(OpAsmParser &parser, AttrT &attr) {
+  using EnumT = decltype(attr.getValue());
   StringRef keyword;
   SMLoc location = parser.getCurrentLocation();
   if (parser.parseKeyword(&keyword))
     return failure();
-  auto value = symbolize(keyword);
+  std::optional<EnumT> value = symbolizeEnum<EnumT>(keyword);
   if (!value)
-    return parser.emitError(location)
-           << "expected " << expected << ", but got '" << keyword << "'";
+    return parser.emitError(location) << "expected " << listKeywords<EnumT>()
+                                      << ", but got '" << keyword << "'";
   attr = AttrT::get(parser.getContext(), *value);
   return success();
 }
 
-/// mean | sum
-static ParseResult parseReduction(OpAsmParser &parser, ReductionAttr &value) {
-  return parseKeywordOf(
-      parser, value, [](StringRef text) { return symbolizeReduction(text); },
-      "'mean' or 'sum'");
-}
-
-static void printReduction(OpAsmPrinter &printer, Operation *,
-                           ReductionAttr value) {
-  printer << stringifyReduction(value.getValue());
-}
-
-/// intra_node | inter_node
-static ParseResult parsePlacement(OpAsmParser &parser, PlacementAttr &value) {
-  return parseKeywordOf(
-      parser, value, [](StringRef text) { return symbolizePlacement(text); },
-      "'intra_node' or 'inter_node'");
-}
-
-static void printPlacement(OpAsmPrinter &printer, Operation *,
-                           PlacementAttr value) {
-  printer << stringifyPlacement(value.getValue());
-}
-
-/// replicated | per_rank
-static ParseResult parseStatePlacement(OpAsmParser &parser,
-                                       StatePlacementAttr &value) {
-  return parseKeywordOf(
-      parser, value,
-      [](StringRef text) { return symbolizeStatePlacement(text); },
-      "'replicated' or 'per_rank'");
-}
-
-static void printStatePlacement(OpAsmPrinter &printer, Operation *,
-                                StatePlacementAttr value) {
-  printer << stringifyStatePlacement(value.getValue());
-}
-
-/// zero | normal | mt19937
-static ParseResult parseStateInit(OpAsmParser &parser, StateInitAttr &value) {
-  return parseKeywordOf(
-      parser, value, [](StringRef text) { return symbolizeStateInit(text); },
-      "'zero', 'normal' or 'mt19937'");
-}
-
-static void printStateInit(OpAsmPrinter &printer, Operation *,
-                           StateInitAttr value) {
-  printer << stringifyStateInit(value.getValue());
+template <typename AttrT>
+static void printKeyword(OpAsmPrinter &printer, Operation *, AttrT attr) {
+  printer << stringifyEnum(attr.getValue());
 }
 
 //===----------------------------------------------------------------------===//
@@ -201,7 +172,7 @@ LogicalResult BucketInfoOp::verifySymbolUses(SymbolTableCollection &symbols) {
 }
 
 //===----------------------------------------------------------------------===//
-// ddp.pack, ddp.unpack, ddp.concat
+// ddp.pack, ddp.unpack, ddp.split, ddp.concat
 //===----------------------------------------------------------------------===//
 
 /// Checks that `tensors` are the members of `bucket`, or fill it once it is
@@ -264,53 +235,74 @@ LogicalResult UnpackOp::fold(FoldAdaptor,
   return success();
 }
 
-LogicalResult ConcatOp::verify() {
-  Type type = getResult().getType();
-  auto bucket = dyn_cast<BucketType>(type);
+/// Checks that `parts`, which are operands or results, make up `whole`; in the
+/// order of their members in it, where that is given.
+static LogicalResult verifyParts(Operation *op, TypeRange parts, Type whole,
+                                 StringRef partKind, StringRef wholeKind,
+                                 std::optional<ArrayRef<int64_t>> order = {}) {
+  auto bucket = dyn_cast<BucketType>(whole);
   SmallVector<DenseI64ArrayAttr> shapes;
   int64_t numElements = 0;
-  for (auto [index, part] : llvm::enumerate(getParts().getTypes())) {
-    if (getElementTypeOf(part) != getElementTypeOf(type))
-      return emitOpError() << "expected operand " << index
-                           << " to have element type " << getElementTypeOf(type)
-                           << ", but got " << part;
-    if (isa<BucketType>(part) != isa<BucketType>(type))
-      return emitOpError() << "expected operand " << index
-                           << " to be of the result's kind, but got " << part;
+  for (auto [index, part] : llvm::enumerate(parts)) {
+    if (getElementTypeOf(part) != getElementTypeOf(whole))
+      return op->emitOpError()
+             << "expected " << partKind << " " << index
+             << " to have element type " << getElementTypeOf(whole)
+             << ", but got " << part;
+    if (isa<BucketType>(part) != isa<BucketType>(whole))
+      return op->emitOpError()
+             << "expected " << partKind << " " << index << " to be of the "
+             << wholeKind << "'s kind, but got " << part;
     if (bucket)
       llvm::append_range(shapes, cast<BucketType>(part).getShapes());
     numElements = addElements(numElements, getNumElementsOf(part));
   }
-  if (std::optional<ArrayRef<int64_t>> order = getOrder()) { // C2
+  if (order) {
     SmallVector<DenseI64ArrayAttr> ordered(shapes.size());
     if (!bucket)
-      return emitOpError() << "expected an order of buckets' members only";
+      return op->emitOpError() << "expected an order of buckets' members only";
     if (order->size() != shapes.size())
-      return emitOpError() << "expected an order of " << shapes.size()
-                           << " members, but got " << order->size();
+      return op->emitOpError() << "expected an order of " << shapes.size()
+                               << " members, but got " << order->size();
     for (auto [place, shape] : llvm::zip(*order, shapes)) {
       if (place < 0 || place >= static_cast<int64_t>(ordered.size()) ||
           ordered[place])
-        return emitOpError() << "expected each place from 0 to "
-                             << static_cast<int64_t>(ordered.size()) - 1
-                             << " once, but got " << place;
+        return op->emitOpError() << "expected each place from 0 to "
+                                 << static_cast<int64_t>(ordered.size()) - 1
+                                 << " once, but got " << place;
       ordered[place] = shape;
     }
     shapes = ordered;
   }
   if (bucket && bucket.getShapes() != ArrayRef(shapes))
-    return emitOpError()
-           << "expected the operands' members to be the result's, "
-           << "but they make "
-           << BucketType::get(getContext(), bucket.getElementType(), shapes);
-  if (numElements != getNumElementsOf(type))
-    return emitOpError() << "expected operands of " << getNumElementsOf(type)
-                         << " elements together, but got " << numElements;
+    return op->emitOpError()
+           << "expected the " << partKind << "s' members to be the "
+           << wholeKind << "'s, but they make "
+           << BucketType::get(op->getContext(), bucket.getElementType(),
+                              shapes);
+  if (numElements != getNumElementsOf(whole))
+    return op->emitOpError()
+           << "expected " << partKind << "s of " << getNumElementsOf(whole)
+           << " elements together, but got " << numElements;
   return success();
 }
 
+LogicalResult SplitOp::verify() {
+  return verifyParts(*this, getParts().getTypes(), getBucket().getType(),
+                     "result", "operand"); // C1
+}
+
+LogicalResult ConcatOp::verify() {
+  if (getDestination() && (isa<BucketType>(getType()) ||
+                           getDestination().getType() != getType())) // C3
+    return emitOpError() << "expected 'into' on tensors only, of the result's "
+                         << "type, but got " << getDestination().getType();
+  return verifyParts(*this, getParts().getTypes(), getType(), "operand",
+                     "result", getOrder()); // C1, C2
+}
+
 OpFoldResult ConcatOp::fold(FoldAdaptor) {
-  if (getOrder())
+  if (getOrder() || getDestination())
     return {};
   if (getParts().size() == 1 && getParts().front().getType() == getType())
     return getParts().front();
@@ -402,14 +394,6 @@ OpFoldResult ExtractOp::fold(FoldAdaptor) {
 
 // ddp.all_reduce
 
-LogicalResult AllReduceOp::inferReturnTypes(MLIRContext *,
-                                            std::optional<Location>,
-                                            ValueRange operands, DictionaryAttr,
-                                            OpaqueProperties, RegionRange,
-                                            SmallVectorImpl<Type> &types) {
-  return inferAlgebraType(operands.front(), types);
-}
-
 LogicalResult AllReduceOp::verify() {
   if (getWire() && !isa<Float16Type, BFloat16Type>(*getWire())) // C3
     return emitOpError() << "expected wire type f16 or bf16, but got "
@@ -423,15 +407,6 @@ LogicalResult AllReduceOp::verify() {
 
 LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGroup(*this, getGroupAttr(), symbols); // C2
-}
-
-bool AllReduceOp::mayOverwrite(unsigned, OpOperand &) { return true; }
-
-void AllReduceOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  effects.emplace_back(MemoryEffects::Write::get(), CollectiveResource::get());
-  getAlgebraEffects(*this, effects);
 }
 
 // ddp.average
@@ -512,22 +487,7 @@ LogicalResult CastOp::fold(FoldAdaptor,
   return success();
 }
 
-bool CastOp::mayOverwrite(unsigned, OpOperand &) { return true; }
-
-void CastOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
-}
-
 // ddp.scale
-
-LogicalResult ScaleOp::inferReturnTypes(MLIRContext *, std::optional<Location>,
-                                        ValueRange operands, DictionaryAttr,
-                                        OpaqueProperties, RegionRange,
-                                        SmallVectorImpl<Type> &types) {
-  return inferAlgebraType(operands.front(), types);
-}
 
 LogicalResult ScaleOp::verify() {
   if (getFactor().has_value() == getGroup().has_value()) // C2
@@ -550,14 +510,6 @@ LogicalResult ScaleOp::fold(FoldAdaptor,
     return failure();
   results.push_back(getInput());
   return success();
-}
-
-bool ScaleOp::mayOverwrite(unsigned, OpOperand &) { return true; }
-
-void ScaleOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
 }
 
 //===----------------------------------------------------------------------===//

@@ -83,17 +83,8 @@ AllReduceStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGroup(*this, getGroupAttr(), symbols); // C2
 }
 
-bool AllReduceStartOp::mayOverwrite(unsigned, OpOperand &) { return true; }
-
 WaitOp AllReduceStartOp::getWait() {
   return cast<WaitOp>(*getValues().back().user_begin());
-}
-
-void AllReduceStartOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  effects.emplace_back(MemoryEffects::Write::get(), CollectiveResource::get());
-  getAlgebraEffects(*this, effects);
 }
 
 namespace {

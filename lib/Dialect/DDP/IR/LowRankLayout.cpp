@@ -72,37 +72,8 @@ BucketType mlir::ddp::getSubBucket(BucketType bucket,
   return BucketType::get(bucket.getContext(), bucket.getElementType(), shapes);
 }
 
-/// The members that an operation puts into the rest: those that it names, or
-/// all that are no matrices.
-SmallVector<int64_t>
-mlir::ddp::getPieceMembers(BucketType bucket, ArrayRef<int64_t> members,
-                           std::optional<ArrayRef<int64_t>> others) {
-  return others ? llvm::to_vector(*others) : getRestMembers(bucket, members);
-}
-
-/// Checks the members that an operation names beside its matrices.
-LogicalResult mlir::ddp::verifyOthers(Operation *op, BucketType bucket,
-                                      ArrayRef<int64_t> members,
-                                      ArrayRef<int64_t> others) {
-  llvm::SmallBitVector seen(bucket.getNumMembers());
-  for (int64_t member : members)
-    seen.set(member);
-  for (int64_t member : others) {
-    if (member < 0 || member >= bucket.getNumMembers() || seen[member])
-      return op->emitOpError()
-             << "expected others to be distinct members below "
-             << bucket.getNumMembers() << ", but got " << member;
-    seen.set(member);
-  }
-  int first = seen.find_first(), last = seen.find_last();
-  if (first >= 0 && seen.count() != static_cast<unsigned>(last - first + 1))
-    return op->emitOpError() << "expected members and others to be adjacent";
-  return success();
-}
-
 MatrixListAttr mlir::ddp::makeLayout(BucketType bucket,
-                                     ArrayRef<int64_t> members, BucketType p,
-                                     std::optional<ArrayRef<int64_t>> others) {
+                                     ArrayRef<int64_t> members, BucketType p) {
   SmallVector<int64_t> offsets = {0};
   for (int64_t member : getAllMembers(bucket))
     offsets.push_back(offsets.back() + bucket.getNumElements(member));
@@ -115,20 +86,13 @@ MatrixListAttr mlir::ddp::makeLayout(BucketType bucket,
     pOffset += rows * rank;
     qOffset += columns * rank;
   }
-  for (int64_t member : getPieceMembers(bucket, members, others)) {
+  for (int64_t member : getRestMembers(bucket, members)) {
     int64_t count = bucket.getNumElements(member);
     pieces.append({offsets[member], restOffset, count});
     restOffset += count;
   }
-  int64_t begin = 0, end = offsets.back();
-  if (others) {
-    SmallVector<int64_t> all(members);
-    llvm::append_range(all, *others);
-    begin = all.empty() ? 0 : offsets[*llvm::min_element(all)];
-    end = all.empty() ? 0 : offsets[*llvm::max_element(all) + 1];
-  }
   MLIRContext *context = bucket.getContext();
-  return MatrixListAttr::get(context, begin, end,
+  return MatrixListAttr::get(context, 0, offsets.back(),
                              DenseI64ArrayAttr::get(context, matrices),
                              DenseI64ArrayAttr::get(context, pieces));
 }

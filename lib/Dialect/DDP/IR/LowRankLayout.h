@@ -17,26 +17,15 @@ namespace mlir::ddp {
 /// All members of a bucket, in order.
 SmallVector<int64_t> getAllMembers(BucketType bucket);
 
-/// The members that an operation puts into the rest: those that it names, or
-/// all that are no matrices.
-SmallVector<int64_t> getPieceMembers(BucketType bucket,
-                                     ArrayRef<int64_t> members,
-                                     std::optional<ArrayRef<int64_t>> others);
-
 /// Checks that members are in range and distinct, and that the matrices they
 /// are fit the members of the factors P and Q.
 LogicalResult verifyFactors(Operation *op, BucketType bucket,
                             ArrayRef<int64_t> members, BucketType p,
                             BucketType q);
 
-/// Checks the members that an operation names beside its matrices.
-LogicalResult verifyOthers(Operation *op, BucketType bucket,
-                           ArrayRef<int64_t> members, ArrayRef<int64_t> others);
-
 /// Where members and factors lie when the bucket is flat.
-MatrixListAttr
-makeLayout(BucketType bucket, ArrayRef<int64_t> members, BucketType p,
-           std::optional<ArrayRef<int64_t>> others = std::nullopt);
+MatrixListAttr makeLayout(BucketType bucket, ArrayRef<int64_t> members,
+                          BucketType p);
 
 /// The flat arrays that a layout is about; null where there is none.
 struct FlatArrays {

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers, effects and layouts of the low-rank operations. The constraint
+// Verifiers and layouts of the low-rank operations. The constraint
 // that a check enforces stands beside it by its number in the operation's
 // description.
 //
@@ -21,41 +21,6 @@ using namespace mlir::ddp;
 static BucketType getBucketType(Value value) {
   return dyn_cast<BucketType>(value.getType());
 }
-
-//===----------------------------------------------------------------------===//
-// ddp.add, ddp.sub
-//===----------------------------------------------------------------------===//
-
-template <typename OpTy>
-static LogicalResult verifyBinary(OpTy op) {
-  if (!haveSameElements(op.getInput().getType(),
-                        op.getRhs().getType())) // C2
-    return op.emitOpError()
-           << "expected operands of one type, but got "
-           << op.getInput().getType() << " and " << op.getRhs().getType();
-  if (failed(verifyDestinationType(op))) // C2
-    return failure();
-  return verifyAlgebra(op); // C1
-}
-
-#define DDP_BINARY_OP(Op)                                                      \
-  LogicalResult Op::inferReturnTypes(MLIRContext *, std::optional<Location>,   \
-                                     ValueRange operands, DictionaryAttr,      \
-                                     OpaqueProperties, RegionRange,            \
-                                     SmallVectorImpl<Type> &types) {           \
-    return inferAlgebraType(operands.front(), types);                          \
-  }                                                                            \
-  LogicalResult Op::verify() { return verifyBinary(*this); }                   \
-  bool Op::mayOverwrite(unsigned, OpOperand &) { return true; }                \
-  void Op::getEffects(                                                         \
-      SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>      \
-          &effects) {                                                          \
-    getAlgebraEffects(*this, effects);                                         \
-  }
-
-DDP_BINARY_OP(AddOp)
-DDP_BINARY_OP(SubOp)
-#undef DDP_BINARY_OP
 
 //===----------------------------------------------------------------------===//
 // ddp.matmul
@@ -112,23 +77,9 @@ MatrixListAttr MatmulOp::inferLayout() {
   return makeLayout(roles.matrix, roles.members, roles.p);
 }
 
-bool MatmulOp::mayOverwrite(unsigned, OpOperand &) { return false; }
-
-void MatmulOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
-}
-
 //===----------------------------------------------------------------------===//
 // ddp.orthogonalize
 //===----------------------------------------------------------------------===//
-
-LogicalResult OrthogonalizeOp::inferReturnTypes(
-    MLIRContext *, std::optional<Location>, ValueRange operands, DictionaryAttr,
-    OpaqueProperties, RegionRange, SmallVectorImpl<Type> &types) {
-  return inferAlgebraType(operands.front(), types);
-}
 
 LogicalResult OrthogonalizeOp::verify() {
   double epsilon = getEpsilon().convertToDouble();
@@ -157,14 +108,6 @@ MatrixListAttr OrthogonalizeOp::inferLayout() {
   return MatrixListAttr::get(getContext(), 0, 0,
                              DenseI64ArrayAttr::get(getContext(), matrices),
                              DenseI64ArrayAttr::get(getContext(), {}));
-}
-
-bool OrthogonalizeOp::mayOverwrite(unsigned, OpOperand &) { return true; }
-
-void OrthogonalizeOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
 }
 
 //===----------------------------------------------------------------------===//
@@ -214,9 +157,8 @@ LogicalResult ProjectOp::verify() {
   if (failed(verifyLayout(*this))) // C4
     return failure();
   auto bucket = dyn_cast<BucketType>(getInput().getType());
-  bool hasRest = !bucket       ? !getLayout()->getPieces().empty()
-                 : getOthers() ? !getOthers()->empty()
-                               : getMembers().size() != bucket.getNumMembers();
+  bool hasRest = bucket ? getMembers().size() != bucket.getNumMembers()
+                        : !getLayout()->getPieces().empty();
   unsigned numValues = getPNumber() + 1 + (hasRest && !getPacked() ? 1 : 0);
   if (failed(verifyAlgebra(*this, numValues))) // C1
     return failure();
@@ -243,16 +185,12 @@ LogicalResult ProjectOp::verify() {
     return emitOpError() << "expected a bucket of factors";
   if (getError() && getValues().front().getType() != bucket) // C1
     return emitOpError() << "expected the sum to have the operand's type";
-  // The members are known to be good before the others are asked for.
+  // The members are known to be good before those of the rest are asked for.
   BucketType projected = getPacked() ? getPackedP(p, getMembers().size()) : p;
   if (failed(verifyFactors(*this, bucket, getMembers(), projected,
                            factor))) // C3
     return failure();
-  if (getOthers() &&
-      failed(verifyOthers(*this, bucket, getMembers(), *getOthers()))) // C3
-    return failure();
-  BucketType rest =
-      getSubBucket(bucket, getPieceMembers(bucket, getMembers(), getOthers()));
+  BucketType rest = getSubBucket(bucket, getRestMembers(bucket, getMembers()));
   BucketType given = getBucketType(getValues().back());
   if (getPacked())
     given = BucketType::get(getContext(), p.getElementType(),
@@ -265,23 +203,7 @@ LogicalResult ProjectOp::verify() {
 
 MatrixListAttr ProjectOp::inferLayout() {
   return makeLayout(getBucketType(getInput()), getMembers(),
-                    getBucketType(getValues()[getPNumber()]), getOthers());
-}
-
-Value ProjectOp::getUpdatedOperand(unsigned resultNumber) {
-  return getOthers() && getError() && resultNumber == 0 ? getError() : Value();
-}
-
-bool ProjectOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {
-  // M may take the place of what it is the sum of.
-  return getError() && resultNumber == 0 &&
-         (operand.get() == getError() || operand.get() == getInput());
-}
-
-void ProjectOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
+                    getBucketType(getValues()[getPNumber()]));
 }
 
 //===----------------------------------------------------------------------===//
@@ -291,8 +213,6 @@ void ProjectOp::getEffects(
 LogicalResult ReconstructOp::verify() {
   if (getGroup() && !getMatrix()) // C5
     return emitOpError() << "expected a process group only with a matrix";
-  if (getOthers().has_value() != (getBase() != nullptr)) // C6
-    return emitOpError() << "expected a base with others, and only there";
   if (failed(verifyLayout(*this))) // C4
     return failure();
   if (failed(verifyAlgebra(*this, getMatrix() ? 2 : 1))) // C1
@@ -303,7 +223,7 @@ LogicalResult ReconstructOp::verify() {
                           {getComputed(*this, 0), getP(), getQ(), getRest()})))
       return failure(); // C4
     return verifySameSize(
-        *this, {getComputed(*this, 0), getMatrix(), getBase(),
+        *this, {getComputed(*this, 0), getMatrix(),
                 getMatrix() ? getComputed(*this, 1) : Value()}); // C1, C2
   }
   auto bucket = getBucketType(getValues().front());
@@ -315,14 +235,7 @@ LogicalResult ReconstructOp::verify() {
                          << bucket;
   if (failed(verifyFactors(*this, bucket, getMembers(), p, q))) // C3
     return failure();
-  if (getBase() && getBase().getType() != bucket) // C6
-    return emitOpError() << "expected a base of type " << bucket << ", but got "
-                         << getBase().getType();
-  if (getOthers() &&
-      failed(verifyOthers(*this, bucket, getMembers(), *getOthers()))) // C3
-    return failure();
-  SmallVector<int64_t> rest =
-      getPieceMembers(bucket, getMembers(), getOthers());
+  SmallVector<int64_t> rest = getRestMembers(bucket, getMembers());
   if (rest.empty() != !getRest() ||
       (getRest() && getRest().getType() != getSubBucket(bucket, rest))) // C1
     return emitOpError() << "expected the rest to be "
@@ -338,21 +251,5 @@ LogicalResult ReconstructOp::verifySymbolUses(SymbolTableCollection &symbols) {
 
 MatrixListAttr ReconstructOp::inferLayout() {
   return makeLayout(getBucketType(getValues().front()), getMembers(),
-                    getBucketType(getP()), getOthers());
-}
-
-Value ReconstructOp::getUpdatedOperand(unsigned resultNumber) {
-  if (!getOthers())
-    return {};
-  return resultNumber == 0 ? getBase() : getMatrix();
-}
-
-bool ReconstructOp::mayOverwrite(unsigned resultNumber, OpOperand &operand) {
-  return operand.get() == (resultNumber == 1 ? getMatrix() : getBase());
-}
-
-void ReconstructOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  getAlgebraEffects(*this, effects);
+                    getBucketType(getP()));
 }

@@ -14,6 +14,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Remarks.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -102,61 +103,172 @@ BucketValue PowerSGDExpansion::drawQ() {
       builder.getDenseI64ArrayAttr(compression.draws), Value());
 }
 
+/// The members of a bucket in groups: each has at least one matrix, and more of
+/// them only as long as it has no more bytes than the reduction wishes.
+std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
+  SmallVector<int64_t> allFactors =
+      llvm::to_vector(llvm::seq<int64_t>(compression.members.size()));
+  PowerSGDGroup whole = {type, compression, allFactors};
+  if (reduction.groupBytes <= 0)
+    return {whole};
+  llvm::DenseMap<int64_t, int64_t> factorOf;
+  for (auto [factor, member] : llvm::enumerate(compression.members))
+    factorOf[member] = factor;
+  // Where groups begin.
+  SmallVector<int64_t> begins = {0};
+  int64_t bytes = 0, numMatrices = 0;
+  for (int64_t member : getAllMembers(type)) {
+    int64_t size = type.getNumElements(member) * type.getElementBytes();
+    bool isMatrix = factorOf.contains(member);
+    if (isMatrix && numMatrices != 0 && bytes + size > reduction.groupBytes) {
+      begins.push_back(member);
+      bytes = numMatrices = 0;
+    }
+    numMatrices += isMatrix;
+    bytes += size;
+  }
+  if (begins.size() == 1)
+    return {whole};
+  // Whether what was reduced is finite is known when all groups are through,
+  // and by then the old error would be gone.
+  // What a rank keeps to itself needs memory of its own for each group.
+  if (parameters.skip_nonfinite || parameters.local_error_feedback) {
+    remark::missed(
+        loc, remark::RemarkOpts::name("Group").category("ddp-expand-hooks"))
+        << "no groups with skip_nonfinite or local_error_feedback";
+    return {whole};
+  }
+  begins.push_back(type.getNumMembers());
+  std::vector<PowerSGDGroup> groups;
+  for (size_t i = 0; i + 1 < begins.size(); ++i) {
+    PowerSGDGroup &group = groups.emplace_back();
+    for (int64_t member = begins[i]; member < begins[i + 1]; ++member) {
+      auto factor = factorOf.find(member);
+      if (factor == factorOf.end()) {
+        group.compression.rest.push_back(member - begins[i]);
+        continue;
+      }
+      group.compression.members.push_back(member - begins[i]);
+      group.factors.push_back(factor->second);
+    }
+    group.bucket = getSubBucket(
+        type, llvm::to_vector(llvm::seq(begins[i], begins[i + 1])));
+    group.compression.p = getSubBucket(compression.p, group.factors);
+    group.compression.q = getSubBucket(compression.q, group.factors);
+  }
+  return groups;
+}
+
+/// The groups' parts of a bucket.
+SmallVector<BucketValue>
+PowerSGDExpansion::split(BucketValue bucket, ArrayRef<PowerSGDGroup> groups) {
+  if (!bucket || groups.size() == 1)
+    return SmallVector<BucketValue>(groups.size(), bucket);
+  SmallVector<Type> types;
+  for (const PowerSGDGroup &group : groups)
+    types.push_back(group.bucket);
+  auto op = SplitOp::create(builder, loc, types, bucket);
+  return llvm::map_to_vector(
+      op.getParts(), [](Value part) { return cast<BucketValue>(part); });
+}
+
+/// What `split` took apart.
+BucketValue PowerSGDExpansion::join(BucketType type, ArrayRef<Value> parts,
+                                    ArrayRef<int64_t> order) {
+  if (!parts.front() || parts.size() == 1)
+    return cast_if_present<BucketValue>(parts.front());
+  return create<ConcatOp>(type, parts,
+                          order.empty() ? DenseI64ArrayAttr()
+                                        : builder.getDenseI64ArrayAttr(order));
+}
+
 Value PowerSGDExpansion::compress(BucketValue gradient) {
   BucketType type = gradient.getType();
   countElements(type);
-  BucketValue matrix = gradient;
+  BucketValue lastError;
   if (parameters.use_error_feedback)
-    matrix = create<AddOp>(gradient, load(error), Value());
+    lastError = load(error);
   // Also where nothing is compressed: the generator goes on as PyTorch's does.
-  BucketValue lastQ = drawQ();
-  ArrayRef<int64_t> members = compression.members;
+  BucketValue lastQ = drawQ(), basis;
+  if (!compression.members.empty())
+    basis = orthogonalize(lastQ);
+
+  std::vector<PowerSGDGroup> groups = makeGroups(type);
+  SmallVector<BucketValue> gradients = split(gradient, groups),
+                           errors = split(lastError, groups);
+  SmallVector<Step> steps;
+  SmallVector<Value> outs, newErrors, qs;
+  SmallVector<int64_t> factors;
+  for (auto [group, part, error] : llvm::zip(groups, gradients, errors)) {
+    BucketValue ownBasis = basis;
+    if (groups.size() != 1)
+      ownBasis = create<ExtractOp>(basis, group.factors);
+    Step step = steps.emplace_back(compress(group, part, error, ownBasis));
+    outs.push_back(step.out);
+    newErrors.push_back(step.error);
+    qs.push_back(step.q);
+    llvm::append_range(factors, group.factors);
+  }
+  BucketValue newQ = join(compression.q, qs, factors);
+  BucketValue newError = join(type, newErrors), out = join(type, outs);
+  updateStates(steps, newQ, newError);
+  return out;
+}
+
+PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
+                                                    BucketValue gradient,
+                                                    BucketValue lastError,
+                                                    BucketValue basis) {
+  BucketValue matrix = gradient;
+  if (lastError)
+    matrix = create<AddOp>(gradient, lastError, Value());
 
   // Everything that is reduced, and this rank's share of the low-rank part.
+  const auto &[members, restMembers, pType, qType, draws] = group.compression;
   BucketValue projected, p, ownQ, newQ, ownRest, rest;
   if (!members.empty()) {
-    BucketValue basis = orthogonalize(lastQ);
     BucketValue matrices = create<ExtractOp>(matrix, members);
-    projected = matmul(compression.p, matrices, basis, false, false);
-    if (!compression.rest.empty())
-      ownRest = create<ExtractOp>(matrix, compression.rest);
+    projected = matmul(pType, matrices, basis, false, false);
+    if (!restMembers.empty())
+      ownRest = create<ExtractOp>(matrix, restMembers);
     BucketValue sumP = sum(projected);
     if (ownRest)
       rest = finish(sum(ownRest));
     p = orthogonalize(sumP);
-    ownQ = matmul(compression.q, matrices, p, true, false);
+    ownQ = matmul(qType, matrices, p, true, false);
     newQ = finish(sum(ownQ));
   } else {
-    ownRest = create<ExtractOp>(matrix, compression.rest);
+    ownRest = create<ExtractOp>(matrix, restMembers);
     rest = finish(sum(ownRest));
   }
-  BucketValue out = assemble(type, p, newQ, rest);
+  BucketValue out = assemble(group, p, newQ, rest);
 
   BucketValue newError;
-  if (parameters.use_error_feedback) {
+  if (lastError) {
     BucketValue kept = out;
     if (parameters.local_error_feedback)
-      kept = assemble(type, p, ownQ, ownRest);
+      kept = assemble(group, p, ownQ, ownRest);
     else if (reduction.kind == Reduction::Sum)
       kept = divideByWorld(out);
     newError = create<SubOp>(matrix, kept, Value());
   }
-  updateStates(newQ, rest, newError);
-  return out;
+  return {out, newError, newQ, rest};
 }
 
 /// A bucket of products P·Qᵀ and of what is not compressed.
-BucketValue PowerSGDExpansion::assemble(BucketType type, BucketValue p,
-                                        BucketValue q, BucketValue rest) {
+BucketValue PowerSGDExpansion::assemble(const PowerSGDGroup &group,
+                                        BucketValue p, BucketValue q,
+                                        BucketValue rest) {
+  SmallVector<int64_t> order = group.compression.members;
   SmallVector<Value> parts;
   if (p)
     parts.push_back(
-        matmul(getSubBucket(type, compression.members), p, q, false, true));
+        matmul(getSubBucket(group.bucket, order), p, q, false, true));
   if (rest)
     parts.push_back(rest);
-  SmallVector<int64_t> order = compression.members;
-  llvm::append_range(order, compression.rest);
-  return create<ConcatOp>(type, parts, builder.getDenseI64ArrayAttr(order));
+  llvm::append_range(order, group.compression.rest);
+  return create<ConcatOp>(group.bucket, parts,
+                          builder.getDenseI64ArrayAttr(order));
 }
 
 void PowerSGDExpansion::countElements(BucketType type) {
@@ -173,7 +285,7 @@ void PowerSGDExpansion::countElements(BucketType type) {
 
 /// Stores Q and the error: always, or where all that was reduced is finite.
 /// Reduced values are the same on all ranks, and so is that choice.
-void PowerSGDExpansion::updateStates(BucketValue newQ, BucketValue rest,
+void PowerSGDExpansion::updateStates(ArrayRef<Step> steps, BucketValue newQ,
                                      BucketValue newError) {
   auto storeAll = [&] {
     if (newQ && parameters.warm_start)
@@ -185,14 +297,15 @@ void PowerSGDExpansion::updateStates(BucketValue newQ, BucketValue rest,
     return storeAll();
   // Q depends on all of P: it is not finite where P was not.
   Value isFinite;
-  for (BucketValue value : {newQ, rest}) {
-    if (!value)
-      continue;
-    Value one = IsFiniteOp::create(builder, loc, builder.getI1Type(), value);
-    isFinite = isFinite
-                   ? Value(arith::AndIOp::create(builder, loc, isFinite, one))
-                   : one;
-  }
+  for (const Step &step : steps)
+    for (BucketValue value : {step.q, step.rest}) {
+      if (!value)
+        continue;
+      Value one = IsFiniteOp::create(builder, loc, builder.getI1Type(), value);
+      isFinite = isFinite
+                     ? Value(arith::AndIOp::create(builder, loc, isFinite, one))
+                     : one;
+    }
   auto choice = scf::IfOp::create(builder, loc, TypeRange(), isFinite,
                                   /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(builder);

@@ -32,6 +32,15 @@ struct PowerSGDCompression {
   SmallVector<int64_t> draws;
 };
 
+/// Adjacent members of a bucket that go through all stages together.
+struct PowerSGDGroup {
+  /// The bucket that they are on their own, and what is compressed of it.
+  BucketType bucket;
+  PowerSGDCompression compression;
+  /// Which members of the whole bucket's factors are theirs.
+  SmallVector<int64_t> factors;
+};
+
 /// Builds the operations of one bucket.
 class PowerSGDExpansion {
 public:
@@ -98,11 +107,24 @@ private:
   BucketValue finish(BucketValue value) {
     return reduction.kind == Reduction::Mean ? divideByWorld(value) : value;
   }
+  /// What a compressed iteration makes of one group: its part of the result,
+  /// the new error, and what was reduced. Null where there is none.
+  struct Step {
+    BucketValue out, error, q, rest;
+  };
   BucketValue drawQ();
-  BucketValue assemble(BucketType type, BucketValue p, BucketValue q,
+  std::vector<PowerSGDGroup> makeGroups(BucketType type);
+  Step compress(const PowerSGDGroup &group, BucketValue gradient,
+                BucketValue lastError, BucketValue basis);
+  BucketValue assemble(const PowerSGDGroup &group, BucketValue p, BucketValue q,
                        BucketValue rest);
+  SmallVector<BucketValue> split(BucketValue bucket,
+                                 ArrayRef<PowerSGDGroup> groups);
+  BucketValue join(BucketType type, ArrayRef<Value> parts,
+                   ArrayRef<int64_t> order = {});
   void countElements(BucketType type);
-  void updateStates(BucketValue newQ, BucketValue rest, BucketValue newError);
+  void updateStates(ArrayRef<Step> steps, BucketValue newQ,
+                    BucketValue newError);
 
   OpBuilder &builder;
   Location loc;

@@ -193,16 +193,6 @@ LogicalResult RandomNormalOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGenerator(*this, getGeneratorAttr(), symbols); // C2
 }
 
-bool RandomNormalOp::mayOverwrite(unsigned, OpOperand &) { return false; }
-
-void RandomNormalOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  effects.emplace_back(MemoryEffects::Read::get(), StateResource::get());
-  effects.emplace_back(MemoryEffects::Write::get(), StateResource::get());
-  getAlgebraEffects(*this, effects);
-}
-
 //===----------------------------------------------------------------------===//
 // ddp.count_compression
 //===----------------------------------------------------------------------===//

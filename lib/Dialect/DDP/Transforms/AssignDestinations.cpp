@@ -38,8 +38,8 @@ static OpFoldResult getOffset(OpBuilder &builder, int64_t offset,
 namespace {
 /// Assigns destinations in one walk over a function. `roots` maps a value to
 /// the buffer that it is meant to live in, named by the value that makes the
-/// buffer: a pack, an empty tensor, a load of a state. Buffers that are not
-/// ours to overwrite have no root.
+/// buffer: a pack, an empty tensor, a load of a state, a part of a split
+/// bucket. Buffers that are not ours to overwrite have no root.
 class Assigner {
 public:
   void run(Region &region) {
@@ -60,13 +60,17 @@ public:
 private:
   void visit(Operation *op);
   void assign(AlgebraOpInterface op);
+  void split(SplitOp op);
   void lower(ConcatOp op);
   void aliasResults(scf::IfOp op);
   void yieldInOneBuffer(scf::IfOp op, OpResult result);
   Value createConcatSlice(AlgebraOpInterface op, OpOperand &use);
   void insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
                   Value part);
-  Value getUpdated(AlgebraOpInterface op, OpResult result);
+  LoadOp getState(Value root);
+  bool mayLiveIn(Value root, Value result);
+  SplitOp findSplit(ConcatOp concat);
+  Value findPlaceInSplit(AlgebraOpInterface op, Value result);
   Value findDyingOperand(AlgebraOpInterface op, OpResult result);
   Value findYieldedBuffer(AlgebraOpInterface op, Value result);
   Value findDeadBuffer(AlgebraOpInterface op, Value result);
@@ -90,14 +94,25 @@ private:
   /// hold so far.
   llvm::DenseMap<Operation *, Value> concatDestinations;
   llvm::DenseSet<std::pair<Operation *, unsigned>> insertedParts;
+  /// Buckets of which nothing is needed but the parts that they were split
+  /// into, by type, and the buffers in which those lie.
+  llvm::DenseMap<Type, SmallVector<SplitOp>> splits;
+  llvm::DenseMap<Operation *, Value> wholes;
 };
 } // namespace
+
+/// The load of the state in whose memory a buffer lies, if it is one's.
+LoadOp Assigner::getState(Value root) {
+  if (auto split = root.getDefiningOp<SplitOp>())
+    root = wholes.lookup(split);
+  return root.getDefiningOp<LoadOp>();
+}
 
 /// Whether `result` may live in the buffer `root`, as far as states go. A
 /// state's memory is only ours to overwrite where the state gets a new value
 /// afterwards, and for values that are not needed any more then.
-static bool mayLiveIn(Value root, Value result) {
-  auto load = root.getDefiningOp<LoadOp>();
+bool Assigner::mayLiveIn(Value root, Value result) {
+  LoadOp load = getState(root);
   if (!load)
     return true;
   Operation *op = result.getDefiningOp();
@@ -213,7 +228,7 @@ Value Assigner::findDyingOperand(AlgebraOpInterface op, OpResult result) {
         !op.mayOverwrite(result.getResultNumber(), operand) ||
         !mayLiveIn(root, result) || !isDeadAfter(root, value, op))
       continue;
-    if (root.getDefiningOp<LoadOp>())
+    if (getState(root))
       return value;
     if (!found)
       found = value;
@@ -280,19 +295,29 @@ Value Assigner::findDeadBuffer(AlgebraOpInterface op, Value result) {
   return {};
 }
 
-/// What the result is an update of; a copy of it where its memory is a state's
-/// that the result must not change.
-Value Assigner::getUpdated(AlgebraOpInterface op, OpResult result) {
-  Value updated = op.getUpdatedOperand(result.getResultNumber());
-  Value root = updated ? roots.lookup(updated) : Value();
-  if (!updated || !root || mayLiveIn(root, result))
-    return updated;
-  OpBuilder builder(op);
-  Value copy = bufferization::AllocTensorOp::create(
-      builder, op.getLoc(), cast<RankedTensorType>(updated.getType()),
-      ValueRange(), updated);
-  setRoot(copy, copy);
-  return copy;
+/// For what becomes a part of a bucket: the same part of one that was split in
+/// the same way, so that nothing has to be put together. Not of a state: what
+/// ends there is computed where the state's old value was.
+Value Assigner::findPlaceInSplit(AlgebraOpInterface op, Value result) {
+  constexpr size_t maxCandidates = 16;
+  for (OpOperand &use : result.getUses()) {
+    auto concat = dyn_cast<ConcatOp>(use.getOwner());
+    if (!concat)
+      continue;
+    auto found = splits.find(concat.getType());
+    if (found == splits.end())
+      continue;
+    ArrayRef<SplitOp> all = found->second;
+    for (SplitOp split : llvm::reverse(all.take_back(maxCandidates))) {
+      unsigned number = use.getOperandNumber();
+      if (number >= split.getNumResults() || getState(split.getResult(number)))
+        continue;
+      Value part = split.getResult(number);
+      if (part.getType() == result.getType() && isDeadAfter(part, Value(), op))
+        return part;
+    }
+  }
+  return {};
 }
 
 void Assigner::assign(AlgebraOpInterface op) {
@@ -307,14 +332,19 @@ void Assigner::assign(AlgebraOpInterface op) {
     // Not the ticket of a collective.
     if (!isa<RankedTensorType>(result.getType()))
       continue;
-    Value destination = getUpdated(op, result);
+    // What dies in a part of a bucket leaves its place to the new value.
+    Value dying = findDyingOperand(op, result);
+    Value root = dying ? roots.lookup(dying) : Value();
+    Value destination = root && root.getDefiningOp<SplitOp>()
+                            ? dying
+                            : findPlaceInSplit(op, result);
     OpOperand *use = destination ? nullptr : findConcatUse(op, result);
     if (use)
       destination = createConcatSlice(op, *use);
     if (!destination)
       destination = findYieldedBuffer(op, result);
     if (!destination)
-      destination = findDyingOperand(op, result);
+      destination = dying;
     if (!destination)
       destination = findDeadBuffer(op, result);
     if (!destination || llvm::is_contained(chosen, destination)) {
@@ -329,10 +359,8 @@ void Assigner::assign(AlgebraOpInterface op) {
   destinations.assign(chosen);
   for (auto [result, destination] : llvm::zip(op->getResults(), chosen)) {
     setRoot(result, roots.lookup(destination));
-    auto number = cast<OpResult>(result).getResultNumber();
-    OpOperand *use =
-        op.getUpdatedOperand(number) ? nullptr : findConcatUse(op, result);
-    if (use) {
+    OpOperand *use = findConcatUse(op, result);
+    if (use && concatDestinations.contains(use->getOwner())) {
       OpBuilder behind(op->getBlock(), std::next(op->getIterator()));
       insertPart(behind, cast<ConcatOp>(use->getOwner()),
                  use->getOperandNumber(), result);
@@ -397,7 +425,54 @@ void Assigner::aliasResults(scf::IfOp op) {
   }
 }
 
+/// Each part of a bucket that nothing else needs is a buffer, but none that is
+/// given to just anything: a value of its place in the bucket will need it.
+void Assigner::split(SplitOp op) {
+  Value root = roots.lookup(op.getBucket());
+  bool isTaken = !root || !runsAtMostOncePer(root, op) ||
+                 visitMemoryUses(root, [&](OpOperand &use) {
+                   if (use.getOwner() == op)
+                     return WalkResult::skip();
+                   return requireBefore(use.getOwner(), op);
+                 }).wasInterrupted();
+  if (!isTaken) {
+    splits[op.getBucket().getType()].push_back(op);
+    wholes[op] = root;
+  }
+  for (Value part : op.getParts())
+    if (Value buffer = isTaken ? root : part)
+      roots[part] = buffer;
+}
+
+/// The split whose operand's memory a concat is if nothing is copied: its parts
+/// are computed in that one's parts, and nothing else is needed there.
+SplitOp Assigner::findSplit(ConcatOp concat) {
+  if (concat.getParts().empty())
+    return {};
+  Value first = roots.lookup(concat.getParts().front());
+  auto split = first ? first.getDefiningOp<SplitOp>() : SplitOp();
+  if (!split || concat.getParts().getTypes() != split.getParts().getTypes() ||
+      !llvm::all_of(llvm::zip(concat.getParts(), split.getParts()),
+                    [&](auto parts) {
+                      auto [ours, theirs] = parts;
+                      return roots.lookup(ours) == theirs;
+                    }))
+    return {};
+  Value whole = wholes.lookup(split);
+  bool isDead = runsAtMostOncePer(whole, concat) &&
+                !visitMemoryUses(whole, [&](OpOperand &use) {
+                   return use.getOwner() == concat
+                              ? WalkResult::advance()
+                              : requireBefore(use.getOwner(), concat);
+                 }).wasInterrupted();
+  return isDead && mayLiveIn(whole, concat.getResult()) ? split : SplitOp();
+}
+
 void Assigner::lower(ConcatOp op) {
+  if (SplitOp split = findSplit(op)) {
+    op.getDestinationMutable().assign(split.getBucket());
+    return setRoot(op.getResult(), wholes.lookup(split));
+  }
   OpBuilder builder(op);
   (void)getConcatDestination(op, op);
   for (auto [number, part] : llvm::enumerate(op.getParts()))
@@ -415,6 +490,8 @@ void Assigner::visit(Operation *op) {
       assign(algebraOp);
     return;
   }
+  if (auto taken = dyn_cast<SplitOp>(op))
+    return split(taken);
   if (auto concat = dyn_cast<ConcatOp>(op))
     return lower(concat);
   if (isa<PackOp>(op) ||

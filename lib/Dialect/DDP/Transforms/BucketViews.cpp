@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-bucket-views: replaces pack and unpack by views of one buffer, and loads
-// and stores by the state's memory, at the border between tensors and memory,
-// so that One-Shot Bufferize sees every gradient as a value of its own that is
-// born in the right place.
+// ddp-bucket-views: replaces pack, unpack and split by views of one buffer, and
+// loads and stores by the state's memory, at the border between tensors and
+// memory, so that One-Shot Bufferize sees every gradient and every part as a
+// value of its own that is born in the right place.
 //
 //===----------------------------------------------------------------------===//
 
@@ -101,9 +101,21 @@ static void rewritePack(PackOp pack) {
   pack.erase();
 }
 
+/// Whether the state gets a new value behind this load: then its memory may be
+/// overwritten.
+static bool isStoredLater(LoadOp load) {
+  for (Operation *op = load->getNextNode(); op; op = op->getNextNode())
+    if (auto store = dyn_cast<StoreOp>(op))
+      if (store.getState() == load.getState())
+        return true;
+  return false;
+}
+
 /// Adds to `makers` the values that make the memory in which `bucket` may lie.
-/// Returns whether all of them are known, and ours to overwrite.
-static bool findMakers(Value bucket, llvm::SetVector<Value> &makers) {
+/// Returns whether all of them are known, and ours to overwrite; a state's
+/// memory is a hook's, not the program's.
+static bool findMakers(Value bucket, bool isHooks,
+                       llvm::SetVector<Value> &makers) {
   static const bufferization::BufferizationOptions options;
   bufferization::AnalysisState state(options);
   llvm::SetVector<Value> pending;
@@ -117,7 +129,16 @@ static bool findMakers(Value bucket, llvm::SetVector<Value> &makers) {
       makers.insert(value);
       continue;
     }
-    // A state's memory is needed in the next step.
+    auto load = dyn_cast<LoadOp>(op);
+    if (load && isHooks && isStoredLater(load)) {
+      makers.insert(value);
+      continue;
+    }
+    if (auto concat = dyn_cast<ConcatOp>(op)) {
+      pending.insert(concat.getDestination());
+      continue;
+    }
+    // What is in a state's memory is needed in the next step.
     if (!isa<bufferization::BufferizableOpInterface>(op))
       return false;
     bufferization::AliasingOpOperandList operands =
@@ -130,37 +151,67 @@ static bool findMakers(Value bucket, llvm::SetVector<Value> &makers) {
   return true;
 }
 
-/// Whether the unpacked tensors may be overwritten where they lie, since
-/// nothing else needs the bucket's memory behind the unpack. One-Shot Bufferize
+/// Whether what an unpack or a split gives may be overwritten where it lies,
+/// since nothing else needs the bucket's memory behind it. One-Shot Bufferize
 /// cannot know: the tensors enter as alias sets of their own.
-static bool isLastUse(UnpackOp unpack) {
+static bool isLastUse(Operation *op) {
+  Value bucket = op->getOperand(0);
   llvm::SetVector<Value> makers;
-  return findMakers(unpack.getBucket(), makers) &&
+  return findMakers(bucket, /*isHooks=*/isa<SplitOp>(op), makers) &&
          llvm::all_of(makers, [&](Value maker) {
-           return runsAtMostOncePer(maker, unpack) &&
+           return runsAtMostOncePer(maker, op) &&
                   !visitMemoryUses(maker, [&](OpOperand &use) {
-                     if (use.getOwner() == unpack)
+                     // What is put together again is made of these parts.
+                     Operation *user = use.getOwner();
+                     if (user == op ||
+                         (isa<ConcatOp>(user) && use.get() == bucket))
                        return WalkResult::skip();
-                     return requireBefore(use.getOwner(), unpack);
+                     return requireBefore(user, op);
                    }).wasInterrupted();
          });
 }
 
-static void rewriteUnpack(UnpackOp unpack, bool isLast) {
-  Location loc = unpack.getLoc();
-  OpBuilder builder(unpack);
+/// Replaces what an unpack or a split gives. Returns the bucket's memory.
+static Value rewriteParts(Operation *op, bool isLast) {
+  Location loc = op->getLoc();
+  OpBuilder builder(op);
+  Value bucket = op->getOperand(0);
   Value buffer = bufferization::ToBufferOp::create(
-      builder, loc, getBufferType(unpack.getBucket()), unpack.getBucket(),
-      /*read_only=*/!isLast);
+      builder, loc, getBufferType(bucket), bucket, /*read_only=*/!isLast);
   int64_t offset = 0;
-  for (Value tensor : unpack.getTensors()) {
+  for (Value tensor : op->getResults()) {
     auto type = cast<RankedTensorType>(tensor.getType());
     Value view = createView(builder, loc, buffer, offset, type);
     offset += type.getNumElements();
     tensor.replaceAllUsesWith(bufferization::ToTensorOp::create(
         builder, loc, type, view, /*restrict=*/true, /*writable=*/isLast));
   }
-  unpack.erase();
+  op->erase();
+  return buffer;
+}
+
+/// Leaves the parts where they belong: they are there unless One-Shot Bufferize
+/// finds that it must copy.
+static void rewriteConcat(ConcatOp concat, Value buffer) {
+  Location loc = concat.getLoc();
+  OpBuilder builder(concat);
+  if (!buffer)
+    buffer = bufferization::ToBufferOp::create(
+        builder, loc, getBufferType(concat.getDestination()),
+        concat.getDestination());
+  int64_t offset = 0;
+  for (Value part : concat.getParts()) {
+    auto type = cast<RankedTensorType>(part.getType());
+    Value view = createView(builder, loc, buffer, offset, type);
+    offset += type.getNumElements();
+    bufferization::MaterializeInDestinationOp::create(
+        builder, loc, TypeRange(), part, view, /*restrict=*/true,
+        /*writable=*/true);
+  }
+  concat.getResult().replaceAllUsesWith(bufferization::ToTensorOp::create(
+      builder, loc, concat.getType(), buffer, /*restrict=*/true,
+      /*writable=*/true));
+  concat.erase();
 }
 
 //===----------------------------------------------------------------------===//
@@ -174,16 +225,6 @@ static Value createStateBuffer(OpBuilder &builder, OpTy op) {
       SymbolTable::lookupNearestSymbolFrom<StateOp>(op, op.getStateAttr());
   return StateBufferOp::create(builder, op.getLoc(), state.getBufferType(),
                                op.getStateAttr());
-}
-
-/// Whether the state gets a new value behind this load: then its memory may be
-/// overwritten.
-static bool isStoredLater(LoadOp load) {
-  for (Operation *op = load->getNextNode(); op; op = op->getNextNode())
-    if (auto store = dyn_cast<StoreOp>(op))
-      if (store.getState() == load.getState())
-        return true;
-  return false;
 }
 
 static void rewriteLoad(LoadOp load) {
@@ -220,14 +261,17 @@ struct BucketViewsPass
 
   void runOnOperation() override {
     SmallVector<PackOp> packs;
-    SmallVector<UnpackOp> unpacks;
+    SmallVector<Operation *> unpacksAndSplits;
+    SmallVector<ConcatOp> concats;
     SmallVector<LoadOp> loads;
     SmallVector<StoreOp> stores;
     getOperation()->walk([&](Operation *op) {
       if (auto pack = dyn_cast<PackOp>(op))
         packs.push_back(pack);
-      else if (auto unpack = dyn_cast<UnpackOp>(op))
-        unpacks.push_back(unpack);
+      else if (isa<UnpackOp, SplitOp>(op))
+        unpacksAndSplits.push_back(op);
+      else if (auto concat = dyn_cast<ConcatOp>(op))
+        concats.push_back(concat);
       else if (auto load = dyn_cast<LoadOp>(op))
         loads.push_back(load);
       else if (auto store = dyn_cast<StoreOp>(op))
@@ -235,12 +279,20 @@ struct BucketViewsPass
     });
     // While all memory can still be followed.
     llvm::DenseSet<Operation *> lastUses;
-    for (UnpackOp unpack : unpacks)
-      if (isLastUse(unpack))
-        lastUses.insert(unpack);
+    for (Operation *op : unpacksAndSplits)
+      if (isLastUse(op))
+        lastUses.insert(op);
     llvm::for_each(packs, rewritePack);
-    for (UnpackOp unpack : unpacks)
-      rewriteUnpack(unpack, lastUses.contains(unpack));
+    // One for all: each use of a bucket as memory may overwrite it, as far as
+    // One-Shot Bufferize knows.
+    llvm::DenseMap<Value, Value> buffers;
+    for (Operation *op : unpacksAndSplits) {
+      Value bucket = op->getOperand(0);
+      Value buffer = rewriteParts(op, lastUses.contains(op));
+      buffers.try_emplace(bucket, buffer);
+    }
+    for (ConcatOp concat : concats)
+      rewriteConcat(concat, buffers.lookup(concat.getDestination()));
     llvm::for_each(loads, rewriteLoad);
     llvm::for_each(stores, rewriteStore);
   }

@@ -69,14 +69,7 @@ static bool mayOverwrite(Operation *op, OpOperand &operand) {
   // A loop or a branch: what becomes of the operand is known inside only.
   if (op->getNumRegions() != 0)
     return true;
-  auto algebra = dyn_cast<AlgebraOpInterface>(op);
-  if (!algebra)
-    return false;
-  return isa<AllReduceOp>(op) ||
-         llvm::any_of(op->getResults(), [&](OpResult result) {
-           return algebra.getUpdatedOperand(result.getResultNumber()) ==
-                  operand.get();
-         });
+  return isa<AllReduceOp>(op);
 }
 
 void mlir::ddp::forEachUse(Operation *op,
@@ -93,8 +86,9 @@ void mlir::ddp::forEachUse(Operation *op,
 
 Value mlir::ddp::getWhole(Value value) {
   while (Operation *op = value.getDefiningOp()) {
-    if (!isa<ExtractOp, UnpackOp, tensor::ExtractSliceOp, tensor::CastOp,
-             tensor::CollapseShapeOp, tensor::ExpandShapeOp>(op))
+    if (!isa<ExtractOp, SplitOp, UnpackOp, tensor::ExtractSliceOp,
+             tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp>(
+            op))
       break;
     value = op->getOperand(0);
   }

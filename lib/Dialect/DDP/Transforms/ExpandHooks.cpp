@@ -142,7 +142,7 @@ struct ExpandHooksPass
       StringRef options,
       function_ref<LogicalResult(const Twine &)> errorHandler) override {
     auto isDeclared = [](StringRef name) {
-      return name == "hook" || name == "wrapper";
+      return name == "hook" || name == "wrapper" || name == "group-mb";
     };
     auto normalized = normalizeOptions(options, isDeclared, errorHandler);
     if (failed(normalized))
@@ -161,6 +161,12 @@ struct ExpandHooksPass
                   [&] { return emitError(getOperation().getLoc()); });
     if (failed(defaultHook))
       return signalPassFailure();
+    if (!(groupMb >= 0)) {
+      emitError(getOperation().getLoc())
+          << "expected group-mb to be at least 0, but got "
+          << llvm::formatv("{0}", groupMb.getValue()).str();
+      return signalPassFailure();
+    }
 
     nextNumber = 0;
     recorded.clear();
@@ -251,9 +257,16 @@ struct ExpandHooksPass
 
     OpBuilder builder(op);
     SmallVector<StateOp> shared;
-    BucketReduction reduction{op.getLoc(),           op.getReduction(),
-                              op.getGroupAttr(),     op.getBucketNameAttr(),
-                              op.getGradientsAttr(), &shared};
+    // No bucket has 2⁶² bytes.
+    auto groupBytes =
+        static_cast<int64_t>(std::min(groupMb * 1024 * 1024, 0x1p62));
+    BucketReduction reduction{op.getLoc(),
+                              op.getReduction(),
+                              op.getGroupAttr(),
+                              op.getBucketNameAttr(),
+                              op.getGradientsAttr(),
+                              &shared,
+                              groupBytes};
     FailureOr<Value> reduced = hook.expand(builder, reduction, bucket);
     if (failed(reduced))
       return op.emitOpError() << "hook " << hook << " could not be expanded";

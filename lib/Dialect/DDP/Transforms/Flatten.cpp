@@ -79,7 +79,7 @@ static Value createFromRuns(OpBuilder &builder, Location loc,
           createSlice(builder, loc, run.flat, run.offset, run.size));
   if (parts.size() == 1)
     return parts.front();
-  return ConcatOp::create(builder, loc, type, parts, DenseI64ArrayAttr());
+  return ConcatOp::create(builder, loc, type, parts);
 }
 
 static void addRun(SmallVectorImpl<Run> &runs, Value flat, int64_t offset,
@@ -148,8 +148,7 @@ static void flattenResize(ResizeOp op) {
       tensor::EmptyOp::create(builder, loc, {missing}, type.getElementType());
   Value zeros = linalg::FillOp::create(builder, loc, zero, empty).getResult(0);
   replaceByFlat(builder, op,
-                ConcatOp::create(builder, loc, type, ValueRange{flat, zeros},
-                                 DenseI64ArrayAttr()));
+                ConcatOp::create(builder, loc, type, ValueRange{flat, zeros}));
 }
 
 /// A future becomes what is in flight, and a ticket. The wait keeps the operand

@@ -100,8 +100,8 @@ static void fuseProject(MatmulOp matmul) {
   auto project = ProjectOp::create(
       builder, matmul.getLoc(), types, add ? add.getInput() : matrix,
       add ? add.getRhs() : Value(), matmul.getRhs(),
-      builder.getDenseI64ArrayAttr(members), /*others=*/DenseI64ArrayAttr(),
-      /*packed=*/false, MatrixListAttr(), ValueRange());
+      builder.getDenseI64ArrayAttr(members), /*packed=*/false, MatrixListAttr(),
+      ValueRange());
   matmul.getResult().replaceAllUsesWith(
       project.getValues()[project.getPNumber()]);
   matmul.erase();
@@ -132,8 +132,8 @@ static void fusePacking(ProjectOp project) {
   types.push_back(concat.getType());
   auto packed = ProjectOp::create(
       builder, project.getLoc(), types, project.getInput(), project.getError(),
-      project.getFactor(), project.getMembersAttr(), project.getOthersAttr(),
-      /*packed=*/true, MatrixListAttr(), ValueRange());
+      project.getFactor(), project.getMembersAttr(), /*packed=*/true,
+      MatrixListAttr(), ValueRange());
   concat.getResult().replaceAllUsesWith(packed.getValues().back());
   concat.erase();
   if (pNumber != 0)
@@ -186,8 +186,8 @@ static void fuseReconstruct(ConcatOp concat, DominanceInfo &dominance) {
   SmallVector<Type> types(sub ? 2 : 1, bucket);
   auto reconstruct = ReconstructOp::create(
       builder, concat.getLoc(), types, matmul.getLhs(), matmul.getRhs(),
-      builder.getDenseI64ArrayAttr(members), /*others=*/DenseI64ArrayAttr(),
-      rest, sub ? sub.getInput() : Value(), /*base=*/Value(),
+      builder.getDenseI64ArrayAttr(members), rest,
+      sub ? sub.getInput() : Value(),
       scale ? scale.getGroupAttr() : FlatSymbolRefAttr(), MatrixListAttr(),
       ValueRange());
   if (sub) {

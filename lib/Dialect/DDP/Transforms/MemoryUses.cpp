@@ -72,10 +72,14 @@ static std::optional<Values> getEntered(RegionBranchOpInterface op,
 static std::optional<Values> getSharing(OpOperand &use) {
   Operation *user = use.getOwner();
   // They are no operations that One-Shot Bufferize knows: `ddp-bucket-views`
-  // makes views of an unpack, and copies of the others unless nothing can tell.
+  // makes views of unpack and split, and copies of the others unless nothing
+  // can tell.
+  if (auto concat = dyn_cast<ConcatOp>(user);
+      concat && use.get() == concat.getDestination())
+    return Values{concat.getResult()};
   if (isa<PackOp, ConcatOp, StoreOp>(user))
     return Values();
-  if (isa<UnpackOp>(user))
+  if (isa<UnpackOp, SplitOp>(user))
     return Values(user->getResults());
   // Without destinations the results get memory of their own.
   if (auto algebra = dyn_cast<AlgebraOpInterface>(user);

@@ -40,8 +40,8 @@ static int64_t getBytes(Type type) {
 /// Whether `op` takes next to no time: what is only said, or computed with
 /// single numbers.
 static bool isCheap(Operation *op) {
-  if (isa<PackOp, UnpackOp, ExtractOp, LoadOp, StoreOp, CountCompressionOp,
-          tensor::EmptyOp, tensor::ExtractSliceOp>(op) ||
+  if (isa<PackOp, UnpackOp, SplitOp, ExtractOp, LoadOp, StoreOp,
+          CountCompressionOp, tensor::EmptyOp, tensor::ExtractSliceOp>(op) ||
       op->hasTrait<OpTrait::ConstantLike>())
     return true;
   auto isArray = [](Type type) { return isa<ShapedType, BucketType>(type); };

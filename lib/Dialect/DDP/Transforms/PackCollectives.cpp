@@ -44,8 +44,7 @@ static void pack(ArrayRef<AllReduceOp> ops) {
   }
   auto type = BucketType::get(
       builder.getContext(), getElementTypeOf(parts.front().getType()), shapes);
-  Value packed =
-      ConcatOp::create(builder, loc, type, parts, DenseI64ArrayAttr());
+  Value packed = ConcatOp::create(builder, loc, type, parts);
   auto reduced = AllReduceOp::create(
       builder, loc, type, first.getReductionAttr(), packed,
       first.getGroupAttr(), first.getWireAttr(), first.getBucketNameAttr(),

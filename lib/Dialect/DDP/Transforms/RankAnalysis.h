@@ -215,8 +215,6 @@ private:
   llvm::DenseMap<const void *, unsigned> sourceOf;
   /// What a reduction reduces, by the call that led there.
   llvm::MapVector<std::pair<Operation *, Operation *>, unsigned> reducedSources;
-  /// Of a bucket that is put together in groups: elements that are done.
-  llvm::DenseMap<Value, std::pair<int64_t, RankMask>> partial;
 };
 
 } // namespace mlir::ddp

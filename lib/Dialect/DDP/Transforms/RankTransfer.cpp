@@ -183,8 +183,7 @@ RankFact RankAnalysis::reduce(Operation *op, Value input,
   return fact;
 }
 
-/// A bucket that groups of members are put together in, one after the other:
-/// the others' elements count until all are done.
+/// The error is this rank's own, the bucket is not: M has no part in it.
 void RankAnalysis::reconstruct(ReconstructOp op) {
   Inputs inputs;
   for (Value value : {op.getP(), op.getQ(), op.getRest()})
@@ -192,21 +191,6 @@ void RankAnalysis::reconstruct(ReconstructOp op) {
       add(inputs, op, value);
   RankFact out = combine(inputs, op.getType(0));
   out.reducedAs = inputs.reducedAs;
-  if (Value base = op.getBase()) {
-    MatrixListAttr layout = op.getLayout() ? *op.getLayout() : op.inferLayout();
-    auto [done, mask] = partial.lookup(base);
-    if (done == 0)
-      mask = kAllRanks;
-    ArrayRef<int64_t> matrices = layout.getMatrices().asArrayRef();
-    for (size_t i = 0; i + 5 < matrices.size(); i += 6)
-      done += matrices[i + 3] * matrices[i + 4];
-    done += layout.getNumPieceElements();
-    mask &= out.uniform;
-    partial[op.getResult(0)] = {done, mask};
-    out.uniform = mask;
-    if (done < getNumElements(base.getType()))
-      out.uniform &= facts.lookup(base).uniform;
-  }
   set(op.getResult(0), out);
   if (op.getNumResults() < 2)
     return;
@@ -304,7 +288,7 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
 }
 
 /// Results and destinations of an operation of the algebra come from all of its
-/// operands but the destinations; an update keeps some of what it updates.
+/// operands but the destinations.
 void RankAnalysis::transferAlgebra(AlgebraOpInterface op,
                                    const RankControl &control) {
   Inputs inputs;
@@ -321,11 +305,10 @@ void RankAnalysis::transferAlgebra(AlgebraOpInterface op,
   }
   if (op->getNumResults() != 0)
     return;
-  for (auto [number, operand] : llvm::enumerate(op.getDestinationMutable())) {
+  for (OpOperand &operand : op.getDestinationMutable()) {
     RankFact fact = combine(inputs, operand.get().getType());
     fact.reducedAs = inputs.reducedAs;
-    write(op, operand.get(), fact,
-          /*isWhole=*/!op.getUpdatedOperand(number), control);
+    write(op, operand.get(), fact, /*isWhole=*/true, control);
   }
 }
 
@@ -363,17 +346,19 @@ bool RankAnalysis::transferTensor(Operation *op) {
   if (auto scatter = dyn_cast<tensor::ScatterOp>(op))
     return place(scatter.getSource(), scatter.getDest());
   if (isa<PackOp, ConcatOp, tensor::ConcatOp, tensor::FromElementsOp>(op)) {
-    addAll();
+    // The memory of a concat's `into` is that of its parts.
+    auto concat = dyn_cast<ConcatOp>(op);
+    ValueRange parts = concat ? concat.getParts() : op->getOperands();
+    for (Value part : parts)
+      add(all, op, part);
     RankFact fact = combine(all, op->getResult(0).getType());
-    if (op->getNumOperands() != 0)
-      fact.count = facts.lookup(op->getOperand(0)).count;
-    for (Value operand :
-         op->getOperands().drop_front(std::min(1u, op->getNumOperands())))
-      fact.count =
-          placeCounts(sources, fact.count, facts.lookup(operand).count);
+    if (!parts.empty())
+      fact.count = facts.lookup(parts.front()).count;
+    for (Value part : parts.drop_front(parts.empty() ? 0 : 1))
+      fact.count = placeCounts(sources, fact.count, facts.lookup(part).count);
     fact.count.elements = getNumElements(op->getResult(0).getType());
     // What a program packs is its own affair, what a hook joins is a bucket's.
-    if (isa<ConcatOp>(op))
+    if (concat)
       fact.reducedAs = all.reducedAs;
     set(op->getResult(0), fact);
     return true;
@@ -402,11 +387,13 @@ bool RankAnalysis::transferTensor(Operation *op) {
     set(op->getResult(0), fact);
     return true;
   }
-  if (isa<ExtractOp, ResizeOp, tensor::ExtractSliceOp>(op)) {
+  if (isa<ExtractOp, SplitOp, ResizeOp, tensor::ExtractSliceOp>(op)) {
     addAll();
-    RankFact fact = combine(all, op->getResult(0).getType());
-    fact.reducedAs = all.reducedAs;
-    set(op->getResult(0), fact);
+    for (Value result : op->getResults()) {
+      RankFact fact = combine(all, result.getType());
+      fact.reducedAs = all.reducedAs;
+      set(result, fact);
+    }
     return true;
   }
   return false;

@@ -12,7 +12,7 @@
 // M is read three times. A list of at most about 40 MB leaves it in the L2
 // cache (60 MB) from one pass to the next: the second pass begins with the rows
 // that the first has read last. Larger buckets are cut into several lists by
-// the compiler (ddp-group-matrices).
+// the compiler (`group-mb`).
 //
 //===----------------------------------------------------------------------===//
 #include "matrix_tables.h"

@@ -98,9 +98,9 @@ const Strings options = {
     // Passes by themselves.
     "ddp-isolate-collectives", "ddp-verify-sync", "ddp-verify-order",
     "ddp-expand-averages", "ddp-bucketize", "ddp-expand-hooks",
-    "ddp-pack-collectives", "ddp-fuse", "ddp-group-matrices",
-    "ddp-merge-branches", "ddp-overlap", "ddp-flatten", "ddp-thread-states",
-    "ddp-prepare-entries", "ddp-fold-results", "ddp-split-empty-tensors",
+    "ddp-pack-collectives", "ddp-fuse", "ddp-merge-branches", "ddp-overlap",
+    "ddp-flatten", "ddp-thread-states", "ddp-prepare-entries",
+    "ddp-fold-results", "ddp-split-empty-tensors",
     "ddp-legalize-for-bufferization", "ddp-assign-destinations",
     "ddp-yield-in-place", "ddp-pin-block-arguments", "ddp-bucket-views",
     "ddp-check-bufferizable", "ddp-results-to-out-params", "ddp-bufferize",

@@ -74,6 +74,10 @@ struct BucketReduction {
   /// A hook puts here the states that it shares with other buckets; they are
   /// then given a role for all these buckets' gradients. May be null.
   SmallVectorImpl<StateOp> *sharedStates = nullptr;
+  /// Bytes of the bucket that one stage of a hook should work on at a time, if
+  /// it has several, so that the next stage finds them in the cache; 0 is no
+  /// limit. A wish: hooks may have reasons not to follow it.
+  int64_t groupBytes = 0;
 };
 
 /// A parameter of a hook as an option: what its definition in TableGen says

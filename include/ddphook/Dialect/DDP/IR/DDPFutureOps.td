@@ -15,6 +15,8 @@ include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 def DDP_AllReduceStartOp : DDP_AlgebraOp<"all_reduce_start", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "begins an all-reduce";
+  let overwritable = "true";
+  let otherEffects = [["Write", "CollectiveResource"]];
   let description = [{
     As `ddp.all_reduce`, but the program goes on while the values travel;
     `ddp.wait` gives them. `ddp-overlap` makes both. Collectives run in the order
@@ -55,7 +57,7 @@ def DDP_AllReduceStartOp : DDP_AlgebraOp<"all_reduce_start", [
     ::mlir::ddp::WaitOp getWait();
   }];
   let assemblyFormat = [{
-    custom<Reduction>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
     (`into` $destination^ `:` type($destination) `,`)? attr-dict
     `:` type($input) `->` type($values)
   }];

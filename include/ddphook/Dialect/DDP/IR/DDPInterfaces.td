@@ -117,16 +117,7 @@ def DDP_AlgebraOpInterface : OpInterface<"AlgebraOpInterface"> {
         only, so that the result may overwrite the operand if it has its type.
       }],
       /*retTy=*/"bool", /*methodName=*/"mayOverwrite",
-      /*args=*/(ins "unsigned":$resultNumber, "::mlir::OpOperand &":$operand)>,
-    InterfaceMethod<
-      /*desc=*/[{
-        The operand that this result is an update of, elements that the operation
-        does not touch included: it has to be the destination, then. Null where
-        every element of the result is computed.
-      }],
-      /*retTy=*/"::mlir::Value", /*methodName=*/"getUpdatedOperand",
-      /*args=*/(ins "unsigned":$resultNumber),
-      /*methodBody=*/"", /*defaultImplementation=*/"return {};">
+      /*args=*/(ins "unsigned":$resultNumber, "::mlir::OpOperand &":$operand)>
   ];
 }
 

@@ -13,8 +13,7 @@
 
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
-class DDP_BinaryOp<string mnemonic> : DDP_AlgebraOp<mnemonic, [
-    DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
+class DDP_BinaryOp<string mnemonic> : DDP_SameTypeOp<mnemonic> {
   let description = [{
     16-bit types are computed in f32 and rounded once.
 
@@ -34,6 +33,11 @@ class DDP_BinaryOp<string mnemonic> : DDP_AlgebraOp<mnemonic, [
   let assemblyFormat = [{
     $input `,` $rhs (`into` $destination^ `:` type($destination) `,`)? attr-dict
     `:` type($input) `,` type($rhs)
+  }];
+  let extraClassDefinition = algebraMethods # inferenceMethods # [{
+    ::llvm::LogicalResult $cppClass::verify() {
+      return ::mlir::ddp::verifyBinary(*this);
+    }
   }];
 }
 
@@ -98,8 +102,7 @@ def DDP_MatmulOp : DDP_AlgebraOp<"matmul"> {
   }];
 }
 
-def DDP_OrthogonalizeOp : DDP_AlgebraOp<"orthogonalize", [
-    DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
+def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize"> {
   let summary = "makes the columns of every member orthonormal";
   let description = [{
     As PyTorch's PowerSGD does (docs/parity.md): modified Gram-Schmidt for at most
@@ -181,6 +184,9 @@ def DDP_IsFiniteOp : DDP_Op<"is_finite", [
 
 def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
   let summary = "adds the error and projects, in one pass over the gradient";
+  // M may take the place of what it is the sum of.
+  let overwritable = [{getError() && resultNumber == 0 &&
+             (operand.get() == getError() || operand.get() == getInput())}];
   let description = [{
     With M = `input` + `error`, or `input` where there is no error, gives
 
@@ -188,10 +194,6 @@ def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
     - the products of M's `members` with those of `factor`, P = M·Q;
     - the other members of M, in order, if there are any. With `packed` they
       come behind P, in the same value.
-
-    With `others`, only the `members` and these take part: the rest is theirs,
-    and all other elements of M are those of `error`, untouched. Together they
-    are adjacent. `ddp-group-matrices` makes such operations.
 
     Example:
 
@@ -208,13 +210,12 @@ def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
       the values above; otherwise there are results, and no `into` or one for
       each of them, of its type.
     - (C2) error and operand have the same type.
-    - (C3) the members fit those of `factor`, and are distinct and in range; so
-      are `others`, and all together are adjacent.
+    - (C3) the members fit those of `factor`, and are distinct and in range.
     - (C4) tensors and memrefs have a `layout`, buckets have none.
   }];
   let arguments = (ins DDP_Value:$input, Optional<DDP_Value>:$error,
                    DDP_Value:$factor, DenseI64ArrayAttr:$members,
-                   OptionalAttr<DenseI64ArrayAttr>:$others, UnitAttr:$packed,
+                   UnitAttr:$packed,
                    OptionalAttr<DDP_MatrixListAttr>:$layout,
                    Variadic<DDP_Value>:$destination);
   let results = (outs Variadic<DDP_Value>:$values);
@@ -223,11 +224,9 @@ def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
     ::mlir::ddp::MatrixListAttr inferLayout();
     /// Which of the values, or `into` operands, is P; M comes before it.
     unsigned getPNumber() { return getError() ? 1 : 0; }
-    ::mlir::Value getUpdatedOperand(unsigned resultNumber);
   }];
   let assemblyFormat = [{
-    $input (`plus` $error^)? `members` $members (`others` $others^)?
-    `by` $factor
+    $input (`plus` $error^)? `members` $members `by` $factor
     (`packed` $packed^)? (`layout` $layout^)?
     (`into` `(` $destination^ `)`)? attr-dict
     `:` functional-type(operands, results)
@@ -238,14 +237,13 @@ def DDP_ReconstructOp : DDP_AlgebraOp<"reconstruct", [
     AttrSizedOperandSegments,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "puts a bucket together from factors, and finds the error";
+  // The error may take the place of M.
+  let overwritable = "resultNumber == 1 && operand.get() == getMatrix()";
   let description = [{
     Gives the bucket whose `members` are the products P·Qᵀ and whose other
     members are those of `rest`; and, where `matrix` is given, what it lacks of
     that: `matrix` minus the bucket. With `by_world_of` the bucket is divided by
     the group's size before it is subtracted.
-
-    With `others`, only the `members` and these are put together; all other
-    elements are those of `base`, and those of `matrix` in the second result.
 
     Example:
 
@@ -263,13 +261,9 @@ def DDP_ReconstructOp : DDP_AlgebraOp<"reconstruct", [
       are distinct and in range.
     - (C4) tensors and memrefs have a `layout`, buckets have none.
     - (C5) `group` is a `ddp.process_group`; only with `matrix`.
-    - (C6) `base` is given with `others`, and only there, and has the result's
-      type.
   }];
   let arguments = (ins DDP_Value:$p, DDP_Value:$q, DenseI64ArrayAttr:$members,
-                   OptionalAttr<DenseI64ArrayAttr>:$others,
                    Optional<DDP_Value>:$rest, Optional<DDP_Value>:$matrix,
-                   Optional<DDP_Value>:$base,
                    OptionalAttr<FlatSymbolRefAttr>:$group,
                    OptionalAttr<DDP_MatrixListAttr>:$layout,
                    Variadic<DDP_Value>:$destination);
@@ -277,11 +271,9 @@ def DDP_ReconstructOp : DDP_AlgebraOp<"reconstruct", [
   let extraClassDeclaration = [{
     /// The layout that the bucket types stand for.
     ::mlir::ddp::MatrixListAttr inferLayout();
-    ::mlir::Value getUpdatedOperand(unsigned resultNumber);
   }];
   let assemblyFormat = [{
-    $p `,` $q `members` $members (`others` $others^)? (`rest` $rest^)?
-    (`from` $matrix^)? (`base` $base^)?
+    $p `,` $q `members` $members (`rest` $rest^)? (`from` $matrix^)?
     (`by_world_of` $group^)? (`layout` $layout^)?
     (`into` `(` $destination^ `)`)? attr-dict
     `:` functional-type(operands, results)

@@ -55,7 +55,7 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
                    OptionalAttr<FlatSymbolRefAttr>:$parent);
   let assemblyFormat = [{
     $sym_name (`size` $size^)? (`ranks` custom<RankLists>($ranks)^)?
-    (`placement` custom<Placement>($placement)^)? (`parent` $parent^)? attr-dict
+    (`placement` custom<Keyword>($placement)^)? (`parent` $parent^)? attr-dict
   }];
   let hasVerifier = 1;
 }
@@ -85,7 +85,7 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
                    I64Attr:$state_bytes, TypeAttrOf<DDP_BucketType>:$type,
                    OptionalAttr<StrArrayAttr>:$gradients);
   let assemblyFormat = [{
-    $bucket_name custom<Reduction>($reduction) `on` $group `hook` $hook `wire` $wire_type
+    $bucket_name custom<Keyword>($reduction) `on` $group `hook` $hook `wire` $wire_type
     `bytes` $wire_bytes `state_bytes` $state_bytes attr-dict `:` $type
     (`of` $gradients^)?
   }];
@@ -167,7 +167,34 @@ def DDP_ExtractOp : DDP_Op<"extract", [
   let hasFolder = 1;
 }
 
-def DDP_ConcatOp : DDP_Op<"concat", [Pure]> {
+def DDP_SplitOp : DDP_Op<"split", [Pure]> {
+  let summary = "takes a bucket apart into buckets of adjacent members";
+  let description = [{
+    The parts are where they were in the bucket's memory. A `ddp.concat` of values
+    that are computed in the places of all parts is that memory again, and copies
+    nothing.
+
+    Example:
+
+    ```mlir
+    %x, %y = ddp.split %b : !ddp.bucket<f32, [4x8, 8]>
+        -> !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>
+    ```
+
+    Constraints:
+    - (C1) the results have the bucket's element type, and their members are the
+      bucket's members, in order; after `ddp-flatten` their elements add up to
+      the bucket's.
+  }];
+  let arguments = (ins DDP_BucketLike:$bucket);
+  let results = (outs Variadic<DDP_BucketLike>:$parts);
+  let assemblyFormat = [{
+    $bucket attr-dict `:` type($bucket) `->` type($parts)
+  }];
+  let hasVerifier = 1;
+}
+
+def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
   let summary = "joins buckets into one";
   let description = [{
     Example:
@@ -178,19 +205,30 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure]> {
     ```
 
     With `order`, the i-th of all the operands' members becomes member order[i]
-    of the result.
+    of the result. With `into`, which `ddp-assign-destinations` adds, the operands
+    have been computed in the places of the parts of a `ddp.split`, and the result
+    lies where the operand of that lay.
 
     Constraints:
     - (C1) the operands have the result's element type, and their members are
       the result's members, in order; after `ddp-flatten` their elements add up
       to the result's.
     - (C2) `order` holds each place in the result once; on buckets only.
+    - (C3) `into` is on tensors only, and has the result's type.
   }];
   let arguments = (ins Variadic<DDP_BucketLike>:$parts,
-                   OptionalAttr<DenseI64ArrayAttr>:$order);
+                   OptionalAttr<DenseI64ArrayAttr>:$order,
+                   Optional<DDP_BucketLike>:$destination);
   let results = (outs DDP_BucketLike:$result);
+  let builders = [
+    OpBuilder<(ins "::mlir::Type":$type, "::mlir::ValueRange":$parts,
+                   CArg<"::mlir::DenseI64ArrayAttr", "{}">:$order), [{
+      build($_builder, $_state, type, parts, order, /*destination=*/{});
+    }]>
+  ];
   let assemblyFormat = [{
-    ($parts^)? (`order` $order^)? attr-dict (`:` type($parts)^)? `->` type($result)
+    ($parts^)? (`order` $order^)? (`into` $destination^ `:` type($destination) `,`)?
+    attr-dict (`:` type($parts)^)? `->` type($result)
   }];
   let hasVerifier = 1;
   let hasFolder = 1;
@@ -200,10 +238,10 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure]> {
 // The algebra: collectives and arithmetic
 //===----------------------------------------------------------------------===//
 
-def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
-    DeclareOpInterfaceMethods<InferTypeOpInterface>,
+def DDP_AllReduceOp : DDP_SameTypeOp<"all_reduce", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "reduces a gradient or a bucket over a process group";
+  let otherEffects = [["Write", "CollectiveResource"]];
   let description = [{
     Every rank of the group gets the same bits. With W ranks, per element:
 
@@ -252,7 +290,7 @@ def DDP_AllReduceOp : DDP_AlgebraOp<"all_reduce", [
     }]>
   ];
   let assemblyFormat = [{
-    custom<Reduction>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
     (`into` $destination^ `:` type($destination) `,`)? attr-dict
     `:` type($input) (`of` $gradients^)?
   }];
@@ -291,6 +329,7 @@ def DDP_AverageOp : DDP_Op<"average", [
 
 def DDP_CastOp : DDP_AlgebraOp<"cast"> {
   let summary = "converts the elements to another type";
+  let overwritable = "true";
   let description = [{
     Rounds to nearest, ties to even. From f64 to a 16-bit type through f32, that
     is with two roundings, as PyTorch does.
@@ -314,8 +353,7 @@ def DDP_CastOp : DDP_AlgebraOp<"cast"> {
   let hasFolder = 1;
 }
 
-def DDP_ScaleOp : DDP_AlgebraOp<"scale", [
-    DeclareOpInterfaceMethods<InferTypeOpInterface>,
+def DDP_ScaleOp : DDP_SameTypeOp<"scale", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "multiplies by a constant, or divides by a group's size";
   let description = [{

@@ -77,8 +77,8 @@ def DDP_StateOp : DDP_Op<"state", [
     }]>
   ];
   let assemblyFormat = [{
-    $sym_name `:` $type custom<StatePlacement>($placement)
-    custom<StateInit>($init) (`seed` $seed^)? (`from` $generator^)?
+    $sym_name `:` $type custom<Keyword>($placement)
+    custom<Keyword>($init) (`seed` $seed^)? (`from` $generator^)?
     (`draws` $draws^)? (`role` $role^ `of` $gradients)?
     (`under` $method^)? attr-dict
   }];
@@ -155,6 +155,7 @@ def DDP_StateBufferOp : DDP_Op<"state_buffer", [
 def DDP_RandomNormalOp : DDP_AlgebraOp<"random_normal", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "draws standard normal numbers";
+  let otherEffects = [["Read", "StateResource"], ["Write", "StateResource"]];
   let description = [{
     Takes one number from the generator, which changes it, seeds PyTorch's
     generator with that, and draws as `torch.randn` does, once for each size in

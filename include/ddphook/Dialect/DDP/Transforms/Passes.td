@@ -260,6 +260,14 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
     of its own, in its place: `to_tensor`, pack, reduce, unpack, and
     `materialize_in_destination`.
 
+    With `group-mb` PowerSGD splits a bucket into groups of adjacent members of at
+    most so many MiB, or of one matrix, and takes each through all its stages
+    before the next: project, all-reduce P, Q = Mᵀ·P, all-reduce Q, reconstruct.
+    The second and third stage read from the cache what the first one read from
+    memory; for that there are two collectives a group. Sums over three ranks and
+    more may be associated in another order. With `local_error_feedback` or
+    `skip_nonfinite` there are no groups.
+
     Pre-condition: `ddp-bucketize`. Post-condition: every reduction of a bucket
     carries `ddp.hook = #ddp.allreduce`.
 
@@ -283,7 +291,10 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
            "Hook of buckets that no attribute gives one: the text of an "
            "attribute, or a name with options (docs/passes.md)">,
     Option<"wrapper", "wrapper", "std::string", /*default=*/"\"\"",
-           "Run that hook in a 16-bit type: fp16 or bf16">
+           "Run that hook in a 16-bit type: fp16 or bf16">,
+    Option<"groupMb", "group-mb", "double", /*default=*/"0",
+           "Limit of what hooks take through all their stages together, in MiB; "
+           "0: the whole bucket">
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::bufferization::BufferizationDialect",
@@ -345,54 +356,6 @@ def DDPFusePass : Pass<"ddp-fuse"> {
     %r = ddp.all_reduce mean %b on @dp wire f16 : !ddp.bucket<f32, [4x8]>
     ```
   }];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
-}
-
-def DDPGroupMatricesPass : Pass<"ddp-group-matrices"> {
-  let summary = "take low-rank steps through all stages in small groups";
-  let description = [{
-    Splits a fused low-rank step into groups of adjacent members of at most
-    `group-mb` MiB: project, all-reduce P, Q = Mᵀ·P, all-reduce Q, reconstruct of
-    one group, then of the next. The second and third stage read from the cache
-    what the first one read from memory; for that there are two collectives a
-    group. Sums over three ranks and more may be associated in another order.
-
-    With a `distance` the stages of neighbouring groups alternate: the first
-    group goes on to Q when so many others have been projected, and is put
-    together when so many others have their Q. `ddp-overlap` then finds local
-    work for the time that a collective travels; all stages work on one bucket,
-    so that it cannot change their order itself.
-
-    Only steps of the form that PowerSGD expands to, after `ddp-fuse`; others,
-    with `local_error_feedback` or `skip_nonfinite`, are left alone.
-
-    Before:
-
-    ```mlir
-    %m, %p = ddp.project %g plus %e members [0, 1] by %q0 : …
-    %ps = ddp.all_reduce sum %p on @dp as "b0" : …
-    …
-    %out, %err = ddp.reconstruct %p1, %qm members [0, 1] from %m : …
-    ```
-
-    After, the first of two groups:
-
-    ```mlir
-    %q00 = ddp.extract %q0 [0] : !ddp.bucket<f32, [32x2, 32x2]>
-    %m0, %p0 = ddp.project %g plus %e members [0] others [] by %q00 : …
-    %ps0 = ddp.all_reduce sum %p0 on @dp as "b0" : …
-    …
-    %g0, %e0 = ddp.reconstruct %p10, %qm0 members [0] others [] from %m0
-        base %g : …
-    ```
-  }];
-  let options = [
-    Option<"groupMb", "group-mb", "double", /*default=*/"0",
-           "Limit of a group in MiB; 0: no groups">,
-    Option<"distance", "distance", "unsigned", /*default=*/"0",
-           "Groups that are projected before the first one goes on to its next "
-           "stage">
-  ];
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }
 
