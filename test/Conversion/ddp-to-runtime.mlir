@@ -13,7 +13,7 @@
 // CHECK-DAG: llvm.func @ddphook_rt_all_reduce(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr)
 // CHECK-DAG: llvm.func @ddphook_rt_cast(!llvm.ptr, !llvm.ptr, i32, !llvm.ptr, i32, i64)
 // CHECK-DAG: llvm.func @ddphook_rt_scale(!llvm.ptr, f64, !llvm.ptr, !llvm.ptr, i64, i32)
-// CHECK-DAG: llvm.func @ddphook_rt_divide_by_world(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64, i32)
+// CHECK-DAG: llvm.func @ddphook_rt_divide_by_group_size(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64, i32)
 // CHECK:     llvm.mlir.global internal @__ddphook_handle() {{.*}} : !llvm.ptr
 // CHECK-NOT: {ddp.
 module attributes {ddp.hook = #ddp.fp16} {
@@ -75,7 +75,7 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
   // CHECK:         %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
   // CHECK-NEXT:    %[[F32:.+]] = llvm.mlir.constant(2 : i32) : i32
   // CHECK-NEXT:    %[[NODE:.+]] = llvm.mlir.constant(2 : i32) : i32
-  // CHECK-NEXT:    llvm.call @ddphook_rt_divide_by_world(%[[H]], %[[NODE]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[F32]])
+  // CHECK-NEXT:    llvm.call @ddphook_rt_divide_by_group_size(%[[H]], %[[NODE]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[F32]])
   ddp.scale %b by_world_of @node into %b : memref<36xf32>, : memref<36xf32>
 
   // From f32 (2) to f16 (0).

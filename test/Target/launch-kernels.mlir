@@ -2,9 +2,9 @@
 
 // The rest of the plan stays as it is.
 // CHECK-NOT: gpu.
-// CHECK: ddp.plan = #ddp.plan<abi = 4, memory = device, kernels = ["ddphook_kernel_0", "ddphook_kernel_1"], arena_bytes = 64>
+// CHECK: ddp.plan = #ddp.plan<abi = 5, memory = device, kernels = ["ddphook_kernel_0", "ddphook_kernel_1"], arena_bytes = 64>
 // CHECK: llvm.func @ddphook_rt_launch(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64, !llvm.ptr)
-module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device, arena_bytes = 64>} {
+module attributes {ddp.plan = #ddp.plan<abi = 5, memory = device, arena_bytes = 64>} {
 
 llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
 
@@ -51,7 +51,7 @@ func.func @step(%a: memref<1000xf32>, %b: memref<2000xi1>, %x: f32, %y: i1,
 // -----
 
 // expected-error @below {{expected a plan without kernels, as ddp-pipeline with memory=device makes it}}
-module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device, kernels = ["mine"]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 5, memory = device, kernels = ["mine"]>} {
   func.func @step(%a: memref<1000xf32>, %x: f32) {
     linalg.fill ins(%x : f32) outs(%a : memref<1000xf32>)
     return

@@ -98,7 +98,7 @@ LogicalResult CallLowering::convert(ScaleOp op) {
   if (op.getGroup()) {
     Value group =
         getInteger(builder, loc, groupNumbers.lookup(*op.getGroup()), 32);
-    createCall(builder, loc, "ddphook_rt_divide_by_world", Type(),
+    createCall(builder, loc, "ddphook_rt_divide_by_group_size", Type(),
                {group, input, output, count, dtype});
   } else {
     Value factor = LLVM::ConstantOp::create(builder, loc, op.getFactorAttr());
