@@ -18,6 +18,19 @@ func.func private @bucket(%t: tensor<4xf32>) {
 
 // -----
 
+// A function of the runtime's by its name, but another one.
+// expected-error @+1 {{expected 'ddphook_rt_arena' to be the runtime's function of type '!llvm.func<ptr (ptr)>'}}
+llvm.func @ddphook_rt_arena(!llvm.ptr, i32) -> !llvm.ptr
+
+// -----
+
+// expected-error @+1 {{expected 'ddphook_rt_wait' to be the runtime's function of type '!llvm.func<void (ptr, i64)>'}}
+llvm.func @ddphook_rt_wait(%handle: !llvm.ptr, %ticket: i64) {
+  llvm.return
+}
+
+// -----
+
 func.func @strided(%m: memref<8xf32>) {
   %s = memref.subview %m[0] [4] [2]
       : memref<8xf32> to memref<4xf32, strided<[2]>>

@@ -29,15 +29,16 @@ func.func @step(%a: memref<1000xf32>, %b: memref<2000xi1>, %x: f32, %y: i1,
   // CHECK-NEXT: %[[X_ADDRESS:.+]] = llvm.getelementptr %[[ADDRESSES]][0]
   // CHECK-NEXT: llvm.store %[[X_SLOT]], %[[X_ADDRESS]]
   // CHECK:      %[[A:.+]] = memref.extract_aligned_pointer_as_index
-  // CHECK:      %[[NUMBER:.+]] = llvm.mlir.constant(0 : i32)
-  // CHECK-NEXT: %[[BLOCK:.+]] = llvm.getelementptr %[[SIZES]][3]
-  // CHECK-NEXT: llvm.call @ddphook_rt_launch(%[[HANDLE]], %[[NUMBER]], %[[SIZES]], %[[BLOCK]], %{{.+}}, %[[ADDRESSES]])
+  // CHECK:      %[[BLOCK:.+]] = llvm.getelementptr %[[SIZES]][3]{{.*}}
+  // CHECK-NEXT: %[[NUMBER:.+]] = llvm.mlir.constant(0 : i32)
+  // CHECK-NEXT: %[[SHARED:.+]] = llvm.mlir.constant(0 : i64)
+  // CHECK-NEXT: llvm.call @ddphook_rt_launch(%[[HANDLE]], %[[NUMBER]], %[[SIZES]], %[[BLOCK]], %[[SHARED]], %[[ADDRESSES]])
   linalg.fill ins(%x : f32) outs(%a : memref<1000xf32>)
 
   // A truth value is a byte.
   // CHECK:      llvm.zext %{{.+}} : i1 to i8
   // CHECK:      llvm.mlir.constant(1 : i32)
-  // CHECK-NEXT: llvm.getelementptr
+  // CHECK-NEXT: llvm.mlir.constant(0 : i64)
   // CHECK-NEXT: llvm.call @ddphook_rt_launch
   %part = memref.subview %b[%i] [1000] [1]
       : memref<2000xi1> to memref<1000xi1, strided<[1], offset: ?>>
