@@ -9,7 +9,6 @@
 #include "device_call.h"
 
 #include <algorithm>
-#include <iterator>
 
 using namespace ddphook;
 
@@ -75,8 +74,17 @@ Status ArgumentCheck::check(const role::ElementType &type) const {
   if (dtypeFromAbi(type.value))
     return Status::ok();
   return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected an element type from 0 to %zu, but got %d",
-               std::size(allDtypes) - 1, type.value);
+               "expected the number of an element type to compute with, but "
+               "got %d",
+               type.value);
+}
+
+Status ArgumentCheck::check(const role::CastType &type) const {
+  if (castDtypeFromAbi(type.value))
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected the number of an element type, but got %d",
+               type.value);
 }
 
 Status ArgumentCheck::check(const role::Group &group) const {

@@ -33,6 +33,7 @@ struct Rest : Argument<const void *> {};
 struct RestOut : Argument<void *> {};
 struct Count : Argument<int64_t> {};
 struct ElementType : Argument<int32_t> {};
+struct CastType : Argument<int32_t> {};
 struct Group : Argument<int32_t> {};
 struct OptionalGroup : Argument<int32_t> {};
 struct Matrices : Argument<int32_t> {};
@@ -60,6 +61,7 @@ public:
   Status check(const role::RestOut &array) const;
   Status check(const role::Count &count) const;
   Status check(const role::ElementType &type) const;
+  Status check(const role::CastType &type) const;
   Status check(const role::Group &group) const;
   Status check(const role::OptionalGroup &group) const;
   Status check(const role::Matrices &number) const;

@@ -310,13 +310,13 @@ TEST_F(CApi, WrongCallsInAStep) {
   EXPECT_EQ(stepWith([&](Handle m) {
               ddphook_rt_cast(m, data, 9, data, DDPHOOK_F32, 4);
             }),
-            "INVALID_ARGUMENT: ddphook_rt_cast: expected an element type from "
-            "0 to 3, but got 9");
+            "INVALID_ARGUMENT: ddphook_rt_cast: expected the number of an "
+            "element type, but got 9");
   EXPECT_EQ(stepWith([&](Handle m) {
               ddphook_rt_cast(m, data, DDPHOOK_F32, data, -1, 4);
             }),
-            "INVALID_ARGUMENT: ddphook_rt_cast: expected an element type from "
-            "0 to 3, but got -1");
+            "INVALID_ARGUMENT: ddphook_rt_cast: expected the number of an "
+            "element type, but got -1");
   EXPECT_EQ(stepWith([&](Handle m) {
               ddphook_rt_scale(m, 1, data, data, -4, DDPHOOK_F32);
             }),

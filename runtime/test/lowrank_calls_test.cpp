@@ -275,7 +275,8 @@ TEST_F(LowRankCalls, WrongCalls) {
       {[&](auto *h) { ddphook_rt_add(h, x, nullptr, x, 1, DDPHOOK_F32); },
        "ddphook_rt_add: expected an array 'b', but got a null pointer"},
       {[&](auto *h) { ddphook_rt_subtract(h, x, x, x, 1, 4); },
-       "ddphook_rt_subtract: expected an element type from 0 to 3, but got 4"},
+       "ddphook_rt_subtract: expected the number of an element type to compute "
+       "with, but got 4"},
       {[&](auto *h) {
          ddphook_rt_random_normal(h, generator.data(), negative, 1, x,
                                   DDPHOOK_F32);

@@ -184,6 +184,13 @@ static ddphook_status_t copy(ddphook_device_t *device, const void *in,
 static ddphook_status_t cast(ddphook_device_t *device, const void *in,
                              int32_t inDtype, void *out, int32_t outDtype,
                              int64_t count, ddphook_backend_error_t *error) {
+  for (int32_t type : {inDtype, outDtype})
+    if (!dtypeFromAbi(type))
+      return toBackendError(
+          ddphook::error(DDPHOOK_UNSUPPORTED,
+                         "the CUDA backend has no casts of type %s",
+                         castDtypeName(static_cast<CastDtype>(type))),
+          error);
   return runKernels(device, error, "casting", {{in, "in"}, {out, "out"}},
                     [&](cudaStream_t stream) {
                       return castArray(stream, in, toDtype(inDtype), out,

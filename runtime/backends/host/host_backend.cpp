@@ -168,7 +168,8 @@ static ddphook_status_t copy(ddphook_device_t *, const void *in, void *out,
 static ddphook_status_t cast(ddphook_device_t *, const void *in,
                              int32_t inDtype, void *out, int32_t outDtype,
                              int64_t count, ddphook_backend_error_t *) {
-  castArray(in, toDtype(inDtype), out, toDtype(outDtype), count);
+  castArray(in, static_cast<CastDtype>(inDtype), out,
+            static_cast<CastDtype>(outDtype), count);
   return DDPHOOK_OK;
 }
 

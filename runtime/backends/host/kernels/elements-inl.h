@@ -132,11 +132,11 @@ struct F64 {
   }
 };
 
-/// What F16 and BF16 have in common; `Derived` converts between vectors of
-/// float and the bits in the low halves of 32-bit integers.
-template <class Derived>
-struct SixteenBit {
-  using Elem = uint16_t;
+/// What the types narrower than a float have in common; `Derived` converts
+/// between vectors of float and of their bits.
+template <class Derived, class Bits>
+struct NarrowFloat {
+  using Elem = Bits;
 
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const Elem *p) {
@@ -147,17 +147,17 @@ struct SixteenBit {
   }
   template <bool kStream, class D, class V>
   static HWY_INLINE void store(D d, V v, Elem *p) {
-    const Like<uint16_t, D> d16;
+    const Like<Bits, D> bits;
     if constexpr (isDouble<D>) {
       const Like<float, D> df;
-      storeVector<kStream>(d16, Derived::bits(df, demoteDouble(df, v)), p);
+      storeVector<kStream>(bits, Derived::bits(df, demoteDouble(df, v)), p);
     } else {
-      storeVector<kStream>(d16, Derived::bits(d, v), p);
+      storeVector<kStream>(bits, Derived::bits(d, v), p);
     }
   }
 };
 
-struct F16 : SixteenBit<F16> {
+struct F16 : NarrowFloat<F16, uint16_t> {
   static constexpr Dtype type = Dtype::F16;
 
 #if DDPHOOK_NATIVE_F16
@@ -240,7 +240,7 @@ private:
 #endif // DDPHOOK_NATIVE_F16
 };
 
-struct BF16 : SixteenBit<BF16> {
+struct BF16 : NarrowFloat<BF16, uint16_t> {
   static constexpr Dtype type = Dtype::BF16;
 
   template <class D>
@@ -275,18 +275,26 @@ struct BF16 : SixteenBit<BF16> {
   }
 };
 
-/// Calls fn(Element()) with the class of `type`.
+/// Calls fn(Element()) with the class of `type`, which has its name in the
+/// list.
 template <class Fn>
 HWY_INLINE void withElement(Dtype type, const Fn &fn) {
   switch (type) {
-  case Dtype::F16:
-    return fn(F16());
-  case Dtype::BF16:
-    return fn(BF16());
-  case Dtype::F32:
-    return fn(F32());
-  case Dtype::F64:
-    return fn(F64());
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+  case Dtype::NAME:                                                            \
+    return fn(NAME());
+#include "ddphook/runtime/element_types.inc"
+  }
+}
+
+/// The same for the types of casts.
+template <class Fn>
+HWY_INLINE void withElement(CastDtype type, const Fn &fn) {
+  switch (type) {
+#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value)              \
+  case CastDtype::NAME:                                                        \
+    return fn(NAME());
+#include "ddphook/runtime/element_types.inc"
   }
 }
 

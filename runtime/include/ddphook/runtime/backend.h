@@ -225,6 +225,7 @@ typedef struct ddphook_backend {
 #define DDPHOOK_ROLE_RestOut void *
 #define DDPHOOK_ROLE_Count int64_t
 #define DDPHOOK_ROLE_ElementType int32_t
+#define DDPHOOK_ROLE_CastType int32_t
 #define DDPHOOK_ROLE_Group int64_t
 #define DDPHOOK_ROLE_OptionalGroup int64_t
 #define DDPHOOK_ROLE_Matrices ddphook_matrices_t *

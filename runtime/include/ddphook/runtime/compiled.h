@@ -41,7 +41,7 @@ extern "C" {
 
 /* Element types, DDPHOOK_F16 and so on; values are part of the ABI. */
 typedef enum ddphook_dtype {
-#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value)              \
   DDPHOOK_##NAME = value,
 #include "ddphook/runtime/element_types.inc"
 } ddphook_dtype_t;
