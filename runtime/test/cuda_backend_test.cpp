@@ -168,6 +168,25 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
   });
 }
 
+TEST_P(CudaBackend, CastsOfOtherTypesAreRefused) {
+  runAlone([&](Rank &rank) {
+    DeviceArray array(rank, 64);
+    EXPECT_EQ(rank.show(backend->cast(rank.device, array.get(), DDPHOOK_F32,
+                                      array.get() + 32, DDPHOOK_F8E4M3FN, 4,
+                                      &rank.error)),
+              "UNSUPPORTED: the CUDA backend has no casts of type f8E4M3FN");
+    EXPECT_EQ(
+        rank.show(backend->cast(rank.device, array.get(), DDPHOOK_F8E4M3FN,
+                                array.get() + 32, DDPHOOK_F32, 4, &rank.error)),
+        "UNSUPPORTED: the CUDA backend has no casts of type f8E4M3FN");
+    // Nothing failed for good.
+    EXPECT_EQ(
+        rank.show(backend->cast(rank.device, array.get(), DDPHOOK_F32,
+                                array.get() + 32, DDPHOOK_F16, 4, &rank.error)),
+        "OK");
+  });
+}
+
 TEST_P(CudaBackend, MemoryOfAnotherGpuIsRefused) {
   int devices = 0;
   ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);

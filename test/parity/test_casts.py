@@ -23,6 +23,7 @@ TORCH = {
     "bf16": torch.bfloat16,
     "f32": torch.float32,
     "f64": torch.float64,
+    "f8E4M3FN": torch.float8_e4m3fn,
 }
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

@@ -125,9 +125,9 @@ DDPHOOK_API int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
                                                 const void *in, void *out);
 DDPHOOK_API void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket);
 
-/* out[i] = in[i] rounded to nearest even in `out_dtype`. From f64 to a 16-bit
- * type through f32, as PyTorch does. `in` may equal `out` only if the types
- * have the same size. */
+/* out[i] = in[i] rounded to nearest even in `out_dtype`; to types narrower than
+ * f32 through f32, and beyond their range, as PyTorch does (docs/parity.md).
+ * `in` may equal `out` only if the types have the same size. */
 DDPHOOK_API void ddphook_rt_cast(ddphook_module_t *module, const void *in,
                                  int32_t in_dtype, void *out, int32_t out_dtype,
                                  int64_t count);
