@@ -42,7 +42,7 @@ TEST_P(Conformance, TableIsWhole) {
   EXPECT_STREQ(backend->name, isHost() ? "host" : "cuda");
 }
 
-TEST_P(Conformance, MemoryIsAlignedZeroedAndCopied) {
+TEST_P(Conformance, MemoryIsAlignedCopiedAndZeroed) {
   runAlone([&](Rank &rank) {
     for (uint64_t bytes : {1ull, 255ull, 4096ull, (5ull << 20) + 3})
       for (uint64_t alignment : {1ull, 64ull, 4096ull, 2ull << 20}) {
@@ -63,6 +63,12 @@ TEST_P(Conformance, MemoryIsAlignedZeroedAndCopied) {
                   "OK");
         EXPECT_EQ(other.read(), values);
         values[bytes / 2] = 'x';
+        EXPECT_EQ(array.read(), values);
+        // All of it but the last byte.
+        ASSERT_EQ(rank.show(backend->zero(rank.device, array.get(), bytes - 1,
+                                          &rank.error)),
+                  "OK");
+        std::fill(values.begin(), values.end() - 1, 0);
         EXPECT_EQ(array.read(), values);
       }
     DeviceArray nothing(rank, 0);

@@ -181,6 +181,18 @@ static ddphook_status_t copy(ddphook_device_t *device, const void *in,
       });
 }
 
+static ddphook_status_t zero(ddphook_device_t *device, void *out, int64_t bytes,
+                             ddphook_backend_error_t *error) {
+  return runKernels(device, error, "zeroing device memory", {{out, "out"}},
+                    [&](cudaStream_t stream) {
+                      return bytes == 0
+                                 ? cudaSuccess
+                                 : cudaMemsetAsync(out, 0,
+                                                   static_cast<size_t>(bytes),
+                                                   stream);
+                    });
+}
+
 static ddphook_status_t cast(ddphook_device_t *device, const void *in,
                              int32_t inDtype, void *out, int32_t outDtype,
                              int64_t count, ddphook_backend_error_t *error) {

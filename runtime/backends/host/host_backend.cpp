@@ -16,6 +16,7 @@
 #include "kernels.h"
 #include "matrix_list.h"
 
+#include <cstring>
 #include <mutex>
 #include <set>
 
@@ -162,6 +163,13 @@ static Dtype toDtype(int32_t value) { return static_cast<Dtype>(value); }
 static ddphook_status_t copy(ddphook_device_t *, const void *in, void *out,
                              int64_t bytes, ddphook_backend_error_t *) {
   copyBytes(out, in, bytes);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t zero(ddphook_device_t *, void *out, int64_t bytes,
+                             ddphook_backend_error_t *) {
+  if (bytes > 0) // memset() forbids null pointers even then
+    std::memset(out, 0, static_cast<size_t>(bytes));
   return DDPHOOK_OK;
 }
 

@@ -98,6 +98,10 @@ DDPHOOK_API void *ddphook_rt_state(ddphook_module_t *module, int32_t state);
 DDPHOOK_API void ddphook_rt_copy(ddphook_module_t *module, const void *in,
                                  void *out, int64_t bytes);
 
+/* Sets `bytes` bytes of the device's memory to zero. */
+DDPHOOK_API void ddphook_rt_zero(ddphook_module_t *module, void *out,
+                                 int64_t bytes);
+
 /* Launches number `kernel` of the plan's "kernels" on a grid of blocks of
  * threads (three sizes each, x first) with `shared_bytes` bytes of dynamic
  * shared memory. `arguments` holds the address of each argument's value, in the
