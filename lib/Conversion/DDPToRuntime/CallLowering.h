@@ -108,8 +108,6 @@ private:
   llvm::StringMap<unsigned> groupNumbers, stateNumbers, bucketNumbers;
   llvm::DenseMap<PlanMatrixListAttr, unsigned> listNumbers;
   unsigned numDraws = 0;
-  /// Where in the arena the zeros are that fills are copied from.
-  std::optional<int64_t> zerosOffset;
 };
 
 } // namespace mlir::ddp

@@ -20,12 +20,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Zeros up to this size are copied from the arena. What ddp-pipeline fills is
-/// smaller: two rows of a square matrix at most.
-static constexpr int64_t kMaxZeroBytes = 1 << 20;
-/// Where they begin.
-static constexpr int64_t kZerosAlignment = 64;
-
 /// Elements as they lie in memory; -1 when only LLVM knows.
 static int64_t getBytes(MemRefType type) {
   Type element = type.getElementType();
@@ -56,8 +50,7 @@ bool CallLowering::canLowerOnDevice(Operation *op) {
       !(matchPattern(fill.value(), m_PosZeroFloat()) ||
         matchPattern(fill.value(), m_Zero())))
     return false;
-  int64_t bytes = getBytes(cast<MemRefType>(fill.output().getType()));
-  return bytes >= 0 && bytes <= kMaxZeroBytes;
+  return getBytes(cast<MemRefType>(fill.output().getType())) >= 0;
 }
 
 LogicalResult CallLowering::convert(memref::CopyOp op) {
@@ -66,21 +59,9 @@ LogicalResult CallLowering::convert(memref::CopyOp op) {
   return success();
 }
 
-/// The runtime allocates the arena zeroed, and behind the functions' buffers
-/// nothing is ever written.
 LogicalResult CallLowering::convert(linalg::FillOp op) {
-  OpBuilder builder(op);
-  Location loc = op.getLoc();
-  int64_t bytes = getBytes(cast<MemRefType>(op.output().getType()));
-  Value output = getPointer(builder, loc, op.output());
-  if (!zerosOffset)
-    zerosOffset = llvm::alignTo(plan.arenaBytes, kZerosAlignment);
-  plan.arenaBytes = std::max(plan.arenaBytes, *zerosOffset + bytes);
-  Value arena = call(op, rt::arena).getResult();
-  Value zeros =
-      LLVM::GEPOp::create(builder, loc, arena.getType(), builder.getI8Type(),
-                          arena, getInteger(builder, loc, *zerosOffset, 64));
-  call(op, rt::copy, zeros, output, bytes);
+  call(op, rt::zero, op.output(),
+       getBytes(cast<MemRefType>(op.output().getType())));
   return success();
 }
 
