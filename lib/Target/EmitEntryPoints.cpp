@@ -10,15 +10,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 #include "ddphook/Target/EntryPoints.h"
 #include "ddphook/Target/Passes.h"
 #include "ddphook/Target/PlanText.h"
 
-#include "ddphook/runtime/compiled.h"
-
 #include "mlir/Conversion/LLVMCommon/MemRefBuilder.h"
 #include "mlir/Conversion/LLVMCommon/TypeConverter.h"
-#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "llvm/ADT/SetVector.h"
@@ -181,7 +179,6 @@ private:
   bool shared;
   LLVMTypeConverter typeConverter;
   ImplicitLocOpBuilder b;
-  LLVM::LLVMFuncOp enter, leave;
 };
 } // namespace
 
@@ -235,19 +232,9 @@ LogicalResult EntryPointEmitter::checkNames(const EntryPointTable &table) {
 }
 
 LogicalResult EntryPointEmitter::emit(const EntryPointTable &table) {
-  if (failed(checkNames(table)))
+  if (failed(checkNames(table)) || failed(checkRuntimeNames(module)))
     return failure();
   b.setInsertionPointToEnd(module.getBody());
-  auto i32 = b.getI32Type();
-  FailureOr<LLVM::LLVMFuncOp> enterOr =
-      LLVM::lookupOrCreateFn(b, module, "ddphook_rt_enter", {ptr(), i32}, i32);
-  FailureOr<LLVM::LLVMFuncOp> leaveOr =
-      LLVM::lookupOrCreateFn(b, module, "ddphook_rt_leave", {ptr()}, i32);
-  if (failed(enterOr) || failed(leaveOr))
-    return failure();
-  enter = *enterOr;
-  leave = *leaveOr;
-
   warnAboutOtherFunctions(module, table);
   eraseUnreachableFunctions(module, table);
   internalizeDefinitions(module);
@@ -288,8 +275,7 @@ LLVM::LLVMFuncOp EntryPointEmitter::emitFunction(const EntryPoint &entry,
   Value handle = LLVM::LoadOp::create(
       b, ptr(), addressOf((kDefinitionPrefix + kHandleSymbol).str()));
   Value entered =
-      LLVM::CallOp::create(b, enter, ValueRange{handle, constant(i32, index)})
-          .getResult();
+      rt::enter.call(b, b.getLoc(), module, handle, index).getResult();
   Value isEntered = LLVM::ICmpOp::create(b, LLVM::ICmpPredicate::eq, entered,
                                          constant(i32, DDPHOOK_OK));
   LLVM::CondBrOp::create(b, isEntered, body, ValueRange{}, exit,
@@ -320,7 +306,7 @@ LLVM::LLVMFuncOp EntryPointEmitter::emitFunction(const EntryPoint &entry,
   auto call = func::CallOp::create(b, callee, operands);
   for (auto [value, memory] : llvm::zip_equal(call.getResults(), scalarResults))
     LLVM::StoreOp::create(b, toC(value), memory);
-  Value left = LLVM::CallOp::create(b, leave, ValueRange{handle}).getResult();
+  Value left = rt::leave.call(b, b.getLoc(), module, handle).getResult();
   LLVM::BrOp::create(b, ValueRange{left}, exit);
 
   b.setInsertionPointToStart(exit);

@@ -8,10 +8,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 #include "ddphook/Target/EntryPoints.h"
 #include "ddphook/Target/Passes.h"
 
-#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
 namespace mlir {
@@ -30,10 +30,8 @@ namespace {
 /// returns.
 class LaunchEmitter {
 public:
-  LaunchEmitter(func::FuncOp function, LLVM::LLVMFuncOp launch,
-                const llvm::StringMap<int32_t> &numbers)
-      : b(function.getLoc(), function.getContext()), launch(launch),
-        numbers(numbers) {
+  LaunchEmitter(func::FuncOp function, const llvm::StringMap<int32_t> &numbers)
+      : b(function.getLoc(), function.getContext()), numbers(numbers) {
     SmallVector<gpu::LaunchFuncOp> ops;
     function.walk([&](gpu::LaunchFuncOp op) {
       ops.push_back(op);
@@ -92,20 +90,17 @@ private:
       LLVM::StoreOp::create(b, getParameter(operand), slot);
       LLVM::StoreOp::create(b, slot, getSlot(addresses, ptr(), position));
     }
-    Value sharedBytes = constant(b.getI64Type(), 0);
+    RuntimeArgument<int64_t> sharedBytes = 0;
     if (Value size = op.getDynamicSharedMemorySize())
-      sharedBytes = LLVM::ZExtOp::create(b, b.getI64Type(), size);
-    Value number =
-        constant(b.getI32Type(), numbers.lookup(op.getKernelName().getValue()));
-    LLVM::CallOp::create(b, launch,
-                         ValueRange{handle, number, sizes,
-                                    getSlot(sizes, b.getI64Type(), 3),
-                                    sharedBytes, addresses});
+      sharedBytes = LLVM::ZExtOp::create(b, b.getI64Type(), size).getResult();
+    Value blockSizes = getSlot(sizes, b.getI64Type(), 3);
+    rt::launch.call(b, b.getLoc(), op->getParentOfType<ModuleOp>(), handle,
+                    numbers.lookup(op.getKernelName().getValue()), sizes,
+                    blockSizes, sharedBytes, addresses);
     op.erase();
   }
 
   ImplicitLocOpBuilder b;
-  LLVM::LLVMFuncOp launch;
   const llvm::StringMap<int32_t> &numbers;
   int64_t maxArguments = 1;
   Value handle, sizes, values, addresses;
@@ -135,18 +130,11 @@ public:
     module->setAttr(DDPDialect::kPlanAttrName,
                     plan.cloneWith(ArrayMemory::Device, names));
 
-    OpBuilder b(module.getBodyRegion());
-    Type ptr = LLVM::LLVMPointerType::get(&getContext());
-    Type i64 = b.getI64Type();
-    FailureOr<LLVM::LLVMFuncOp> launch =
-        LLVM::lookupOrCreateFn(b, module, "ddphook_rt_launch",
-                               {ptr, b.getI32Type(), ptr, ptr, i64, ptr},
-                               LLVM::LLVMVoidType::get(&getContext()));
-    if (failed(launch))
+    if (failed(checkRuntimeNames(module)))
       return signalPassFailure();
     for (auto function : module.getOps<func::FuncOp>())
       if (!function.isExternal())
-        LaunchEmitter(function, *launch, numbers);
+        LaunchEmitter(function, numbers);
     device.erase();
     module->removeAttr(gpu::GPUDialect::getContainerModuleAttrName());
   }

@@ -76,23 +76,15 @@ static constexpr Slot kFunctions[] = {SLOT(device_create),
                                       SLOT(memory_free),
                                       SLOT(memory_write),
                                       SLOT(memory_read),
-                                      SLOT(memory_copy),
                                       SLOT(stream_set),
                                       SLOT(synchronize),
                                       SLOT(communicator_create),
                                       SLOT(communicator_destroy),
-                                      SLOT(cast),
-                                      SLOT(divide),
-                                      SLOT(scale),
-                                      SLOT(add),
-                                      SLOT(subtract),
+#define DDPHOOK_DEVICE_FUNCTION(name, ...) SLOT(name),
+#include "ddphook/runtime/functions.inc"
                                       SLOT(is_finite),
                                       SLOT(matrices_create),
                                       SLOT(matrices_destroy),
-                                      SLOT(matmul),
-                                      SLOT(orthogonalize),
-                                      SLOT(project),
-                                      SLOT(reconstruct),
                                       SLOT(all_reduce),
                                       SLOT(all_reduce_start),
                                       SLOT(wait),
@@ -115,7 +107,7 @@ Status ddphook::checkBackend(const std::string &file,
   if (!table)
     return error(DDPHOOK_UNSUPPORTED, "%s provides no backend", file.c_str());
   if (table->abi_version != DDPHOOK_BACKEND_ABI_VERSION ||
-      table->struct_size < sizeof(ddphook_backend_t))
+      table->struct_size != sizeof(ddphook_backend_t))
     return error(DDPHOOK_UNSUPPORTED,
                  "expected %s to have version %d of the backend ABI, but got "
                  "version %u of %zu bytes",

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "c_api.h"
 
+#include "device_call.h"
 #include "module_loader.h"
 
 #include <algorithm>
@@ -150,11 +151,6 @@ void *ddphook_rt_state(ddphook_module_t *module, int32_t state) {
   return memory;
 }
 
-void ddphook_rt_copy(ddphook_module_t *module, const void *in, void *out,
-                     int64_t bytes) {
-  inStep(module, [&] { module->copy(in, out, bytes); });
-}
-
 void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
                        const int64_t *grid, const int64_t *block,
                        int64_t shared_bytes, void **arguments) {
@@ -179,58 +175,6 @@ void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket) {
   inStep(module, [&] { module->wait(ticket); });
 }
 
-void ddphook_rt_cast(ddphook_module_t *module, const void *in, int32_t in_dtype,
-                     void *out, int32_t out_dtype, int64_t count) {
-  inStep(module, [&] { module->cast(in, in_dtype, out, out_dtype, count); });
-}
-
-void ddphook_rt_divide_by_world(ddphook_module_t *module, int32_t group,
-                                const void *in, void *out, int64_t count,
-                                int32_t dtype) {
-  inStep(module, [&] { module->divideByWorld(group, in, out, count, dtype); });
-}
-
-void ddphook_rt_scale(ddphook_module_t *module, double factor, const void *in,
-                      void *out, int64_t count, int32_t dtype) {
-  inStep(module, [&] { module->scale(factor, in, out, count, dtype); });
-}
-
-void ddphook_rt_add(ddphook_module_t *module, const void *a, const void *b,
-                    void *out, int64_t count, int32_t dtype) {
-  inStep(module, [&] { module->add(a, b, out, count, dtype); });
-}
-
-void ddphook_rt_subtract(ddphook_module_t *module, const void *a, const void *b,
-                         void *out, int64_t count, int32_t dtype) {
-  inStep(module, [&] { module->subtract(a, b, out, count, dtype); });
-}
-
-void ddphook_rt_matmul(ddphook_module_t *module, int32_t list, int32_t kind,
-                       void *matrix, void *p, void *q) {
-  inStep(module, [&] { module->matmul(list, kind, matrix, p, q); });
-}
-
-void ddphook_rt_orthogonalize(ddphook_module_t *module, int32_t list,
-                              int32_t factor, const void *in, void *out,
-                              double epsilon) {
-  inStep(module,
-         [&] { module->orthogonalize(list, factor, in, out, epsilon); });
-}
-
-void ddphook_rt_project(ddphook_module_t *module, int32_t list, const void *g,
-                        const void *e, const void *q, void *m, void *p,
-                        void *rest) {
-  inStep(module, [&] { module->project(list, g, e, q, m, p, rest); });
-}
-
-void ddphook_rt_reconstruct(ddphook_module_t *module, int32_t list,
-                            const void *p, const void *q, const void *rest,
-                            const void *m, void *out, void *err,
-                            int32_t group) {
-  inStep(module,
-         [&] { module->reconstruct(list, p, q, rest, m, out, err, group); });
-}
-
 void ddphook_rt_random_normal(ddphook_module_t *module, void *generator,
                               const int64_t *draws, int64_t draw_count,
                               void *out, int32_t dtype) {
@@ -253,3 +197,18 @@ void ddphook_rt_count_compression(ddphook_module_t *module, int32_t bucket,
     module->countCompression(bucket, before, after, iteration, frequency);
   });
 }
+
+// All functions that only hand their arguments to the device. One whose roles
+// disagree with compiled.h does not compile: functions of C have no overloads.
+#define DDPHOOK_PARAMETER(role_, name) role::role_::Type name
+#define DDPHOOK_ARGUMENT(role_, name)                                          \
+  role::role_ { name, #name }
+#define DDPHOOK_DEVICE_FUNCTION(name, ...)                                     \
+  extern "C" void ddphook_rt_##name(                                           \
+      ddphook_module_t *module, DDPHOOK_MAP(DDPHOOK_PARAMETER, __VA_ARGS__)) { \
+    inStep(module, [&] {                                                       \
+      callDevice(*module, "ddphook_rt_" #name, &ddphook_backend_t::name,       \
+                 DDPHOOK_MAP(DDPHOOK_ARGUMENT, __VA_ARGS__));                  \
+    });                                                                        \
+  }
+#include "ddphook/runtime/functions.inc"

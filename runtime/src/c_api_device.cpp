@@ -24,11 +24,8 @@ ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,
     *memory = nullptr;
     if (context->impl->hasFailed())
       return context->impl->failure();
-    ddphook_backend_error_t message = {};
-    return fromBackendError(
-        context->impl->backend().memory_alloc(context->impl->device(), bytes,
-                                              alignment, memory, &message),
-        message);
+    return context->impl->call(&ddphook_backend_t::memory_alloc, bytes,
+                               alignment, memory);
   });
 }
 
@@ -49,11 +46,8 @@ ddphook_status_t ddphook_memory_write(ddphook_context_t *context, void *memory,
     if (!memory || !host)
       return nullArgument("two arrays");
     DDPHOOK_RETURN_IF_ERROR(context->impl->synchronize());
-    ddphook_backend_error_t message = {};
-    return fromBackendError(
-        context->impl->backend().memory_write(context->impl->device(), memory,
-                                              host, bytes, &message),
-        message);
+    return context->impl->call(&ddphook_backend_t::memory_write, memory, host,
+                               bytes);
   });
 }
 
@@ -67,11 +61,8 @@ ddphook_status_t ddphook_memory_read(ddphook_context_t *context, void *host,
     if (!memory || !host)
       return nullArgument("two arrays");
     DDPHOOK_RETURN_IF_ERROR(context->impl->synchronize());
-    ddphook_backend_error_t message = {};
-    return fromBackendError(
-        context->impl->backend().memory_read(context->impl->device(), host,
-                                             memory, bytes, &message),
-        message);
+    return context->impl->call(&ddphook_backend_t::memory_read, host, memory,
+                               bytes);
   });
 }
 

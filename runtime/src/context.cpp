@@ -213,9 +213,7 @@ Status Context::allGather(const std::string &what, const std::string &mine,
 Status Context::setStream(void *stream) {
   if (hasFailed())
     return failure();
-  ddphook_backend_error_t message = {};
-  DDPHOOK_RETURN_IF_ERROR(fromBackendError(
-      backendTable->stream_set(openDevice, stream, &message), message));
+  DDPHOOK_RETURN_IF_ERROR(call(&ddphook_backend_t::stream_set, stream));
   isOnCallersStream = stream != nullptr;
   return Status::ok();
 }
@@ -223,9 +221,7 @@ Status Context::setStream(void *stream) {
 Status Context::synchronize() {
   if (hasFailed())
     return failure();
-  ddphook_backend_error_t message = {};
-  return failIfFinal(fromBackendError(
-      backendTable->synchronize(openDevice, &message), message));
+  return failIfFinal(call(&ddphook_backend_t::synchronize));
 }
 
 Status Context::barrier() {

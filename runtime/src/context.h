@@ -54,6 +54,17 @@ public:
   ddphook_device_t *device() const { return openDevice; }
   const ddphook_backend_store_t &storeTable() const { return table; }
 
+  /// Calls a function of the backend for the device.
+  template <typename... Parameters, typename... Arguments>
+  Status
+  call(ddphook_status_t (*ddphook_backend_t::*function)(ddphook_device_t *,
+                                                        Parameters...),
+       Arguments... arguments) const {
+    ddphook_backend_error_t message = {};
+    return fromBackendError(
+        (backendTable->*function)(openDevice, arguments..., &message), message);
+  }
+
   /// 32 bytes that only this job's ranks can know, others for every `use`; none
   /// in a world of one.
   std::string proofKey(const std::string &use) const;

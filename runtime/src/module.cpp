@@ -9,21 +9,17 @@
 //===----------------------------------------------------------------------===//
 #include "module.h"
 
-#include "context.h"
-#include "floating_point.h"
+#include "device_call.h"
 
 using namespace ddphook;
 
 ddphook_module::~ddphook_module() {
   // A step that never ended may have left collectives running; they end by
   // their deadlines, and use memory that is freed below.
-  if (lastTicket > 0) {
-    ddphook_backend_error_t message = {};
-    (void)context.backend().wait(context.device(), lastTicket, &message);
-  }
+  if (lastTicket > 0)
+    context.call(&ddphook_backend_t::wait, lastTicket).ignore();
   // What steps on a caller's stream began uses that memory too.
-  ddphook_backend_error_t message = {};
-  (void)context.backend().synchronize(context.device(), &message);
+  context.call(&ddphook_backend_t::synchronize).ignore();
   destroyMatrices();
   if (kernels)
     context.backend().kernels_unload(context.device(), kernels);
@@ -62,11 +58,8 @@ Status ddphook_module::leave() {
   if (lastTicket > 0)
     wait(lastTicket);
   lastTicket = 0;
-  if (!context.hasCallersStream() && stepFailure.isOk()) {
-    ddphook_backend_error_t message = {};
-    finishCall(context.backend().synchronize(context.device(), &message),
-               message);
-  }
+  if (!context.hasCallersStream() && stepFailure.isOk())
+    failStep(context.call(&ddphook_backend_t::synchronize));
   currentEntry = -1;
   if (stepFailure.isOk() && context.hasFailed())
     stepFailure = context.failure();
@@ -84,47 +77,6 @@ bool ddphook_module::canRun(const char *call) {
     failStep(error(DDPHOOK_FAILED_PRECONDITION,
                    "%s was called outside of an entry point", call));
   return stepFailure.isOk();
-}
-
-bool ddphook_module::checkArrays(const char *call, const void *in,
-                                 const void *out, int64_t count) {
-  if (count < 0)
-    failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                   "%s: expected a count of at least 0, but got %lld", call,
-                   static_cast<long long>(count)));
-  else if (count > 0 && (!in || !out))
-    failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                   "%s: expected two arrays, but got a null pointer", call));
-  return stepFailure.isOk();
-}
-
-bool ddphook_module::checkDtype(const char *call, int32_t dtype) {
-  if (!dtypeFromAbi(dtype))
-    failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                   "%s: expected an element type from 0 to 3, but got %d", call,
-                   dtype));
-  return stepFailure.isOk();
-}
-
-bool ddphook_module::checkGroup(const char *call, int32_t group) {
-  if (group < 0 || static_cast<size_t>(group) >= groups.size())
-    failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                   "%s: expected one of %zu process groups, but got %d", call,
-                   groups.size(), group));
-  return stepFailure.isOk();
-}
-
-bool ddphook_module::checkOperands(const char *call, const void *a,
-                                   const void *b, const void *out,
-                                   int64_t count, int32_t dtype) {
-  return canRun(call) && checkArrays(call, a, out, count) &&
-         checkArrays(call, b, out, count) && checkDtype(call, dtype);
-}
-
-void ddphook_module::finishCall(ddphook_status_t code,
-                                const ddphook_backend_error_t &error) {
-  if (code != DDPHOOK_OK)
-    failStep(fromBackendError(code, error));
 }
 
 void *ddphook_module::stateMemory(int32_t state) {
@@ -151,7 +103,8 @@ ddphook_module::beginCollective(int32_t number, const void *in, const void *out,
   }
   const PlanCollective &collective =
       plan.collectives[static_cast<size_t>(number)];
-  if (!checkArrays(call, in, out, collective.count))
+  if (!checkCall(*this, call, role::Count{collective.count, "count"},
+                 role::In{in, "in"}, role::In{out, "out"}))
     return nullptr;
   operation->count = collective.count;
   operation->dtype = static_cast<int32_t>(collective.dtype);
@@ -175,11 +128,8 @@ void ddphook_module::allReduce(int32_t number, const void *in, void *out) {
       beginCollective(number, in, out, &operation, &group);
   if (!collective)
     return;
-  DefaultFloatingPoint environment;
-  ddphook_backend_error_t message = {};
-  finishCall(context.backend().all_reduce(context.device(), group, &operation,
-                                          in, out, &message),
-             message);
+  callDevice(*this, "ddphook_rt_all_reduce", &ddphook_backend_t::all_reduce,
+             group, &operation, in, out);
   if (stepFailure.isOk())
     count(stats, *collective);
 }
@@ -192,13 +142,10 @@ int64_t ddphook_module::startAllReduce(int32_t number, const void *in,
       beginCollective(number, in, out, &operation, &group);
   if (!collective)
     return 0;
-  DefaultFloatingPoint environment;
-  ddphook_backend_error_t message = {};
   int64_t ticket = 0;
-  finishCall(context.backend().all_reduce_start(context.device(), group,
-                                                &operation, in, out, &ticket,
-                                                &message),
-             message);
+  callDevice(*this, "ddphook_rt_all_reduce_start",
+             &ddphook_backend_t::all_reduce_start, group, &operation, in, out,
+             &ticket);
   if (!stepFailure.isOk())
     return 0;
   lastTicket = ticket;
@@ -214,22 +161,8 @@ void ddphook_module::wait(int64_t ticket) {
                      "ddphook_rt_wait: nothing was started"));
     return;
   }
-  ddphook_backend_error_t message = {};
-  finishCall(context.backend().wait(context.device(),
-                                    stepFailure.isOk() ? ticket : lastTicket,
-                                    &message),
-             message);
-}
-
-void ddphook_module::copy(const void *in, void *out, int64_t bytes) {
-  if (!canRun("ddphook_rt_copy") ||
-      !checkArrays("ddphook_rt_copy", in, out, bytes) || bytes == 0)
-    return;
-  ddphook_backend_error_t message = {};
-  finishCall(context.backend().memory_copy(context.device(), out, in,
-                                           static_cast<uint64_t>(bytes),
-                                           &message),
-             message);
+  failStep(context.call(&ddphook_backend_t::wait,
+                        stepFailure.isOk() ? ticket : lastTicket));
 }
 
 Status ddphook_module::loadKernels() {
@@ -244,12 +177,9 @@ Status ddphook_module::loadKernels() {
   std::vector<const char *> names;
   for (const std::string &name : plan.kernels)
     names.push_back(name.c_str());
-  ddphook_backend_error_t message = {};
-  return fromBackendError(
-      backend.kernels_load(
-          context.device(), compiled->device_code, compiled->device_code_size,
-          names.data(), static_cast<int64_t>(names.size()), &kernels, &message),
-      message);
+  return context.call(&ddphook_backend_t::kernels_load, compiled->device_code,
+                      compiled->device_code_size, names.data(),
+                      static_cast<int64_t>(names.size()), &kernels);
 }
 
 void ddphook_module::launch(int32_t kernel, const int64_t *grid,
@@ -262,72 +192,6 @@ void ddphook_module::launch(int32_t kernel, const int64_t *grid,
     return failStep(error(DDPHOOK_INVALID_ARGUMENT,
                           "%s: expected one of %zu kernels, but got %d", call,
                           plan.kernels.size(), kernel));
-  ddphook_backend_error_t message = {};
-  finishCall(context.backend().launch(context.device(), kernels, kernel, grid,
-                                      block, sharedBytes, arguments, &message),
-             message);
-}
-
-void ddphook_module::cast(const void *in, int32_t inDtype, void *out,
-                          int32_t outDtype, int64_t count) {
-  const char *call = "ddphook_rt_cast";
-  if (!canRun(call) || !checkArrays(call, in, out, count) ||
-      !checkDtype(call, inDtype) || !checkDtype(call, outDtype))
-    return;
-  DefaultFloatingPoint environment;
-  ddphook_backend_error_t message = {};
-  finishCall(context.backend().cast(context.device(), in, inDtype, out,
-                                    outDtype, count, &message),
-             message);
-}
-
-void ddphook_module::divideByWorld(int32_t group, const void *in, void *out,
-                                   int64_t count, int32_t dtype) {
-  const char *call = "ddphook_rt_divide_by_world";
-  if (!canRun(call) || !checkArrays(call, in, out, count) ||
-      !checkDtype(call, dtype))
-    return;
-  if (!checkGroup(call, group))
-    return;
-  DefaultFloatingPoint environment;
-  ddphook_backend_error_t message = {};
-  finishCall(context.backend().divide(context.device(), in, out, dtype, count,
-                                      groups[static_cast<size_t>(group)].size(),
-                                      &message),
-             message);
-}
-
-void ddphook_module::scale(double factor, const void *in, void *out,
-                           int64_t count, int32_t dtype) {
-  const char *call = "ddphook_rt_scale";
-  if (!canRun(call) || !checkArrays(call, in, out, count) ||
-      !checkDtype(call, dtype))
-    return;
-  DefaultFloatingPoint environment;
-  ddphook_backend_error_t message = {};
-  finishCall(context.backend().scale(context.device(), factor, in, out, dtype,
-                                     count, &message),
-             message);
-}
-
-void ddphook_module::add(const void *a, const void *b, void *out, int64_t count,
-                         int32_t dtype) {
-  if (!checkOperands("ddphook_rt_add", a, b, out, count, dtype))
-    return;
-  DefaultFloatingPoint environment;
-  ddphook_backend_error_t message = {};
-  finishCall(context.backend().add(context.device(), a, b, out, dtype, count,
-                                   &message),
-             message);
-}
-
-void ddphook_module::subtract(const void *a, const void *b, void *out,
-                              int64_t count, int32_t dtype) {
-  if (!checkOperands("ddphook_rt_subtract", a, b, out, count, dtype))
-    return;
-  DefaultFloatingPoint environment;
-  ddphook_backend_error_t message = {};
-  finishCall(context.backend().subtract(context.device(), a, b, out, dtype,
-                                        count, &message),
-             message);
+  callDevice(*this, call, &ddphook_backend_t::launch, kernels, int64_t{kernel},
+             grid, block, sharedBytes, arguments);
 }

@@ -16,7 +16,6 @@
 #include "plan.h"
 #include "process_groups.h"
 
-#include <initializer_list>
 #include <map>
 #include <set>
 #include <string>
@@ -51,32 +50,14 @@ struct ddphook_module {
   ddphook::Status leave();
   bool isRunning() const { return currentEntry >= 0; }
 
-  // The rest keeps the first failure of the step for leave(), and does nothing
-  // after it.
+  // What a step calls. The first failure is kept for leave(), and nothing is
+  // done after it. Calls that a device answers are in device_call.h.
   void *stateMemory(int32_t state);
-  void copy(const void *in, void *out, int64_t bytes);
   void launch(int32_t kernel, const int64_t *grid, const int64_t *block,
               int64_t sharedBytes, void **arguments);
   void allReduce(int32_t collective, const void *in, void *out);
   int64_t startAllReduce(int32_t collective, const void *in, void *out);
   void wait(int64_t ticket);
-  void cast(const void *in, int32_t inDtype, void *out, int32_t outDtype,
-            int64_t count);
-  void divideByWorld(int32_t group, const void *in, void *out, int64_t count,
-                     int32_t dtype);
-  void scale(double factor, const void *in, void *out, int64_t count,
-             int32_t dtype);
-  void add(const void *a, const void *b, void *out, int64_t count,
-           int32_t dtype);
-  void subtract(const void *a, const void *b, void *out, int64_t count,
-                int32_t dtype);
-  void matmul(int32_t list, int32_t kind, void *matrix, void *p, void *q);
-  void orthogonalize(int32_t list, int32_t factor, const void *in, void *out,
-                     double epsilon);
-  void project(int32_t list, const void *g, const void *e, const void *q,
-               void *m, void *p, void *rest);
-  void reconstruct(int32_t list, const void *p, const void *q, const void *rest,
-                   const void *m, void *out, void *err, int32_t group);
   void randomNormal(void *generator, const int64_t *draws, int64_t drawCount,
                     void *out, int32_t dtype);
 
@@ -89,6 +70,10 @@ struct ddphook_module {
   ddphook::Status createMatrices();
   ddphook::Status loadKernels();
 
+  /// Whether function `call` may do its work: a step is running, and nothing of
+  /// it has failed.
+  bool canRun(const char *call);
+
   /// Keeps `status` as the step's failure; with that the whole job fails: this
   /// rank will not take part in the step's other collectives.
   void failStep(ddphook::Status status);
@@ -99,6 +84,8 @@ struct ddphook_module {
   std::vector<ddphook::ModuleGroup> groups;
   ddphook::DeviceMemory arena;
   ddphook::StateMemory states;
+  /// One for each matrix list of the plan, once they are created.
+  std::vector<ddphook_matrices_t *> matrices;
   ddphook_stats_t stats = {};
   /// Manifests of the checkpoints that it saved.
   std::set<std::string> checkpoints;
@@ -106,31 +93,17 @@ struct ddphook_module {
   bool isPublished = false;
 
 private:
-  bool canRun(const char *call);
-  bool checkArrays(const char *call, const void *in, const void *out,
-                   int64_t count);
-  bool checkDtype(const char *call, int32_t dtype);
-  bool checkGroup(const char *call, int32_t group);
-  bool checkOperands(const char *call, const void *a, const void *b,
-                     const void *out, int64_t count, int32_t dtype);
-  ddphook_matrices_t *beginLowRank(const char *call, int32_t list,
-                                   std::initializer_list<const void *> arrays);
-  bool checkRest(const char *call, int32_t list, const void *rest);
-  bool checkPair(const char *call, const void *first, const void *second);
   void destroyMatrices();
   const ddphook::PlanCollective *
   beginCollective(int32_t number, const void *in, const void *out,
                   ddphook_all_reduce_t *operation,
                   ddphook_communicator_t **group);
-  void finishCall(ddphook_status_t code, const ddphook_backend_error_t &error);
 
   int32_t currentEntry = -1;
   /// Each bucket's first compressed iteration, as far as there was one.
   std::map<int32_t, int64_t> firstCompressed;
   int64_t lastTicket = 0;
   ddphook::Status stepFailure;
-  /// One for each matrix list of the plan, once they are created.
-  std::vector<ddphook_matrices_t *> matrices;
   ddphook_kernels_t *kernels = nullptr; // null when the plan has none
   /// Where random numbers are drawn; kept from step to step.
   std::vector<char> randomNumbers;

@@ -163,11 +163,8 @@ static Status connectGroups(ddphook_module &module, Context &context) {
     std::string proofKey = context.proofKey(key);
     config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
     config.proof_key_size = proofKey.size();
-    ddphook_backend_error_t message = {};
-    Status status = fromBackendError(
-        context.backend().communicator_create(context.device(), &config,
-                                              &group.communicator, &message),
-        message);
+    Status status = context.call(&ddphook_backend_t::communicator_create,
+                                 &config, &group.communicator);
     if (!status.isOk())
       return withContext(std::move(status),
                          "process group '" +

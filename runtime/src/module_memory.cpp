@@ -22,12 +22,8 @@ DeviceMemory::~DeviceMemory() {
 Status DeviceMemory::allocate(Context &newContext, const PlanArena &arena) {
   context = &newContext;
   bytes = static_cast<uint64_t>(arena.bytes);
-  ddphook_backend_error_t message = {};
-  return fromBackendError(
-      context->backend().memory_alloc(context->device(), bytes,
-                                      static_cast<uint64_t>(arena.alignment),
-                                      &memory, &message),
-      message);
+  return context->call(&ddphook_backend_t::memory_alloc, bytes,
+                       static_cast<uint64_t>(arena.alignment), &memory);
 }
 
 Status StateMemory::allocateHost(const Plan &plan) {

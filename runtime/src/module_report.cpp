@@ -9,7 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "module.h"
 
-#include "context.h"
+#include "device_call.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -18,15 +18,10 @@
 using namespace ddphook;
 
 bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
-  const char *call = "ddphook_rt_is_finite";
-  if (!canRun(call) || !checkArrays(call, in, in, count) ||
-      !checkDtype(call, dtype))
-    return false;
-  ddphook_backend_error_t message = {};
   int32_t result = 0;
-  finishCall(context.backend().is_finite(context.device(), in, dtype, count,
-                                         &result, &message),
-             message);
+  callDevice(*this, "ddphook_rt_is_finite", &ddphook_backend_t::is_finite,
+             role::In{in, "in"}, role::Count{count, "count"},
+             role::ElementType{dtype, "dtype"}, &result);
   return stepFailure.isOk() && result != 0;
 }
 

@@ -26,11 +26,8 @@ Status ddphook::readState(const ddphook_module &module, size_t state,
     std::memcpy(data, memory, static_cast<size_t>(bytes));
     return Status::ok();
   }
-  ddphook_backend_error_t message = {};
-  return fromBackendError(module.context.backend().memory_read(
-                              module.context.device(), data, memory,
-                              static_cast<uint64_t>(bytes), &message),
-                          message);
+  return module.context.call(&ddphook_backend_t::memory_read, data, memory,
+                             static_cast<uint64_t>(bytes));
 }
 
 Status ddphook::writeState(ddphook_module &module, size_t state, int64_t offset,
@@ -42,11 +39,8 @@ Status ddphook::writeState(ddphook_module &module, size_t state, int64_t offset,
     std::memcpy(memory, data, static_cast<size_t>(bytes));
     return Status::ok();
   }
-  ddphook_backend_error_t message = {};
-  return fromBackendError(module.context.backend().memory_write(
-                              module.context.device(), memory, data,
-                              static_cast<uint64_t>(bytes), &message),
-                          message);
+  return module.context.call(&ddphook_backend_t::memory_write, memory, data,
+                             static_cast<uint64_t>(bytes));
 }
 
 Status ddphook::drawFirstValues(

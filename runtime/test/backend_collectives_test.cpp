@@ -240,7 +240,7 @@ TEST_P(Collectives, KernelsAndCollectivesAlternate) {
       EXPECT_EQ(rank.show(status), "OK");
     };
     for (int i = 0; i < 10; ++i) {
-      check(backend->scale(rank.device, 3, a.get(), b.get(), DDPHOOK_F64, count,
+      check(backend->scale(rank.device, 3, a.get(), b.get(), count, DDPHOOK_F64,
                            &rank.error));
       if (i % 2 == 0) {
         check(backend->all_reduce(rank.device, rank.communicator, &sum, b.get(),

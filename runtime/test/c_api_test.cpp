@@ -104,7 +104,7 @@ TEST_F(CApi, NullPointers) {
   EXPECT_EQ(ddphook_rt_all_reduce_start(nullptr, 0, nullptr, nullptr), 0);
   ddphook_rt_wait(nullptr, 1);
   ddphook_rt_cast(nullptr, nullptr, 0, nullptr, 0, 1);
-  ddphook_rt_divide_by_world(nullptr, 0, nullptr, nullptr, 1, 0);
+  ddphook_rt_divide_by_group_size(nullptr, 0, nullptr, nullptr, 1, 0);
   ddphook_rt_scale(nullptr, 1, nullptr, nullptr, 1, 0);
 }
 
@@ -175,7 +175,7 @@ TEST_F(CApi, MalformedModules) {
   EXPECT_EQ(load([](Module &m) { m.setPlan("{}"); }),
             "DATA_LOSS: malformed plan: it names no ABI version");
   EXPECT_EQ(load([](Module &m) {
-              m.setPlan(replaced(R"("abi":4)", R"("abi":1)", m.plan));
+              m.setPlan(replaced(R"("abi":5)", R"("abi":1)", m.plan));
             }),
             "UNSUPPORTED: expected a plan for ABI version " + version +
                 ", but got one for 1");
@@ -232,7 +232,7 @@ TEST_F(CApi, Kernels) {
   ddphook_rt_scale(module.handle, 0.5, in, out, 2, DDPHOOK_F32);
   EXPECT_EQ(out[1], -1.25f);
   EXPECT_EQ(out[2], 9.0f);
-  ddphook_rt_divide_by_world(module.handle, 0, in, out, 4, DDPHOOK_F32);
+  ddphook_rt_divide_by_group_size(module.handle, 0, in, out, 4, DDPHOOK_F32);
   EXPECT_EQ(out[1], -2.5f);
   // Alone, too, an all-reduce rounds to its wire type: a tie, to even.
   ddphook_rt_all_reduce(module.handle, 0, in, in);
@@ -304,28 +304,30 @@ TEST_F(CApi, WrongCallsInAStep) {
       "but got -1");
   EXPECT_EQ(
       stepWith([&](Handle m) { ddphook_rt_all_reduce(m, 0, nullptr, data); }),
-      "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected two arrays, but got a "
-      "null pointer");
+      "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected an array 'in', but "
+      "got "
+      "a null pointer");
   EXPECT_EQ(stepWith([&](Handle m) {
               ddphook_rt_cast(m, data, 9, data, DDPHOOK_F32, 4);
             }),
-            "INVALID_ARGUMENT: ddphook_rt_cast: expected an element type from "
-            "0 to 3, but got 9");
+            "INVALID_ARGUMENT: ddphook_rt_cast: expected the number of an "
+            "element type, but got 9");
   EXPECT_EQ(stepWith([&](Handle m) {
               ddphook_rt_cast(m, data, DDPHOOK_F32, data, -1, 4);
             }),
-            "INVALID_ARGUMENT: ddphook_rt_cast: expected an element type from "
-            "0 to 3, but got -1");
+            "INVALID_ARGUMENT: ddphook_rt_cast: expected the number of an "
+            "element type, but got -1");
   EXPECT_EQ(stepWith([&](Handle m) {
               ddphook_rt_scale(m, 1, data, data, -4, DDPHOOK_F32);
             }),
             "INVALID_ARGUMENT: ddphook_rt_scale: expected a count of at least "
             "0, but got -4");
-  EXPECT_EQ(stepWith([&](Handle m) {
-              ddphook_rt_divide_by_world(m, 1, data, data, 4, DDPHOOK_F32);
-            }),
-            "INVALID_ARGUMENT: ddphook_rt_divide_by_world: expected one of 1 "
-            "process groups, but got 1");
+  EXPECT_EQ(
+      stepWith([&](Handle m) {
+        ddphook_rt_divide_by_group_size(m, 1, data, data, 4, DDPHOOK_F32);
+      }),
+      "INVALID_ARGUMENT: ddphook_rt_divide_by_group_size: expected one of 1 "
+      "process groups, but got 1");
   EXPECT_EQ(stepWith([&](Handle m) { ddphook_rt_wait(m, 1); }),
             "INVALID_ARGUMENT: ddphook_rt_wait: nothing was started");
   EXPECT_EQ(stepWith([&](Handle m) {
@@ -407,7 +409,9 @@ TEST(Backend, FromALibrary) {
   EXPECT_EQ(
       createWith("outdated")
           .find("UNSUPPORTED: expected libddphook_backend_outdated.so to have "
-                "version 4 of the backend ABI, but got version 99 of "),
+                "version " +
+                std::to_string(DDPHOOK_BACKEND_ABI_VERSION) +
+                " of the backend ABI, but got version 99 of "),
       0u);
   ddphook_options_t options = {};
   options.struct_size = sizeof(options);

@@ -102,11 +102,11 @@ void runStep(Rank &rank, DeviceArray &in, DeviceArray &out, DeviceArray &sum,
                                                &ticket, &rank.error)),
             "OK");
   EXPECT_EQ(rank.show(backend.scale(rank.device, 0.5, in.get(), scaled.get(),
-                                    DDPHOOK_F32, kCount, &rank.error)),
+                                    kCount, DDPHOOK_F32, &rank.error)),
             "OK");
   EXPECT_EQ(rank.show(backend.wait(rank.device, ticket, &rank.error)), "OK");
   EXPECT_EQ(rank.show(backend.add(rank.device, sum.get(), scaled.get(),
-                                  sum.get(), DDPHOOK_F32, kCount, &rank.error)),
+                                  sum.get(), kCount, DDPHOOK_F32, &rank.error)),
             "OK");
 }
 
@@ -128,24 +128,25 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
     expect(backend->cast(rank.device, host.data(), DDPHOOK_F32, array.get(),
                          DDPHOOK_F16, 16, &rank.error),
            "in");
-    expect(backend->divide(rank.device, array.get(), host.data(), DDPHOOK_F32,
-                           16, 3, &rank.error),
+    expect(backend->divide_by_group_size(rank.device, 3, array.get(),
+                                         host.data(), 16, DDPHOOK_F32,
+                                         &rank.error),
            "out");
-    expect(backend->scale(rank.device, 2, host.data(), array.get(), DDPHOOK_F32,
-                          16, &rank.error),
+    expect(backend->scale(rank.device, 2, host.data(), array.get(), 16,
+                          DDPHOOK_F32, &rank.error),
            "in");
-    expect(backend->add(rank.device, array.get(), host.data(), array.get(),
-                        DDPHOOK_F32, 16, &rank.error),
+    expect(backend->add(rank.device, array.get(), host.data(), array.get(), 16,
+                        DDPHOOK_F32, &rank.error),
            "b");
     expect(backend->subtract(rank.device, host.data(), array.get(), array.get(),
-                             DDPHOOK_F32, 16, &rank.error),
+                             16, DDPHOOK_F32, &rank.error),
            "a");
-    expect(backend->is_finite(rank.device, host.data(), DDPHOOK_F32, 16,
+    expect(backend->is_finite(rank.device, host.data(), 16, DDPHOOK_F32,
                               &finite, &rank.error),
            "in");
-    expect(backend->memory_copy(rank.device, host.data(), array.get(), 64,
-                                &rank.error),
-           "to");
+    expect(
+        backend->copy(rank.device, array.get(), host.data(), 64, &rank.error),
+        "out");
     expect(backend->memory_write(rank.device, host.data(), host.data(), 64,
                                  &rank.error),
            "memory");
@@ -159,11 +160,30 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
     // Nothing was harmed by any of that; memory of the caller's is fine.
     void *own = nullptr;
     ASSERT_EQ(cudaMalloc(&own, 64), cudaSuccess);
-    EXPECT_EQ(rank.show(backend->memory_copy(rank.device, own, array.get(), 64,
-                                             &rank.error)),
+    EXPECT_EQ(rank.show(backend->copy(rank.device, array.get(), own, 64,
+                                      &rank.error)),
               "OK");
     EXPECT_EQ(rank.show(backend->synchronize(rank.device, &rank.error)), "OK");
     EXPECT_EQ(cudaFree(own), cudaSuccess);
+  });
+}
+
+TEST_P(CudaBackend, CastsOfOtherTypesAreRefused) {
+  runAlone([&](Rank &rank) {
+    DeviceArray array(rank, 64);
+    EXPECT_EQ(rank.show(backend->cast(rank.device, array.get(), DDPHOOK_F32,
+                                      array.get() + 32, DDPHOOK_F8E4M3FN, 4,
+                                      &rank.error)),
+              "UNSUPPORTED: the CUDA backend has no casts of type f8E4M3FN");
+    EXPECT_EQ(
+        rank.show(backend->cast(rank.device, array.get(), DDPHOOK_F8E4M3FN,
+                                array.get() + 32, DDPHOOK_F32, 4, &rank.error)),
+        "UNSUPPORTED: the CUDA backend has no casts of type f8E4M3FN");
+    // Nothing failed for good.
+    EXPECT_EQ(
+        rank.show(backend->cast(rank.device, array.get(), DDPHOOK_F32,
+                                array.get() + 32, DDPHOOK_F16, 4, &rank.error)),
+        "OK");
   });
 }
 
@@ -177,10 +197,10 @@ TEST_P(CudaBackend, MemoryOfAnotherGpuIsRefused) {
     void *other = nullptr;
     ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
     ASSERT_EQ(cudaMalloc(&other, 64), cudaSuccess);
-    EXPECT_EQ(rank.show(backend->memory_copy(rank.device, array.get(), other,
-                                             64, &rank.error)),
+    EXPECT_EQ(rank.show(backend->copy(rank.device, other, array.get(), 64,
+                                      &rank.error)),
               "INVALID_ARGUMENT: expected memory of GPU 0, but got memory of "
-              "GPU 1 (argument 'from')");
+              "GPU 1 (argument 'in')");
     int current = -1;
     EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
     EXPECT_EQ(current, 1) << "the caller's device was changed";
@@ -240,12 +260,12 @@ TEST_P(CudaBackend, CallersStream) {
                               cudaMemcpyHostToDevice, first.get()),
               cudaSuccess);
     ASSERT_EQ(rank.show(backend->scale(rank.device, 2, in.get(), out.get(),
-                                       DDPHOOK_F32, kCount, &rank.error)),
+                                       kCount, DDPHOOK_F32, &rank.error)),
               "OK");
     // A stream that is set later goes on after the one before.
     set(second.get());
     ASSERT_EQ(rank.show(backend->scale(rank.device, 2, out.get(), in.get(),
-                                       DDPHOOK_F32, kCount, &rank.error)),
+                                       kCount, DDPHOOK_F32, &rank.error)),
               "OK");
     std::vector<char> got(values.size());
     ASSERT_EQ(cudaMemcpyAsync(got.data(), in.get(), got.size(),
@@ -317,7 +337,7 @@ TEST_P(CudaBackend, WhatCannotBeCaptured) {
       EXPECT_EQ(rank.show(status), "FAILED_PRECONDITION: " + what +
                                        " cannot be captured in a graph");
     };
-    expect(backend->is_finite(rank.device, array.get(), DDPHOOK_F32, 16,
+    expect(backend->is_finite(rank.device, array.get(), 16, DDPHOOK_F32,
                               &finite, &rank.error),
            "looking for infinite numbers");
     expect(backend->memory_write(rank.device, array.get(), host.data(), 64,
@@ -333,7 +353,7 @@ TEST_P(CudaBackend, WhatCannotBeCaptured) {
            "leaving a stream");
     // The capture goes on.
     EXPECT_EQ(rank.show(backend->scale(rank.device, 3, array.get(), array.get(),
-                                       DDPHOOK_F32, 16, &rank.error)),
+                                       16, DDPHOOK_F32, &rank.error)),
               "OK");
     graph.end();
     graph.launch();

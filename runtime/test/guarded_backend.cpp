@@ -282,20 +282,11 @@ ddphook_backend_t makeBackend() {
   table.synchronize = synchronize;
   table.all_reduce_start = startAllReduce;
   table.wait = wait;
-#define FORWARD(name) table.name = Forward<&ddphook_backend_t::name>::call
-  FORWARD(memory_copy);
-  FORWARD(cast);
-  FORWARD(divide);
-  FORWARD(scale);
-  FORWARD(add);
-  FORWARD(subtract);
-  FORWARD(is_finite);
-  FORWARD(matmul);
-  FORWARD(orthogonalize);
-  FORWARD(project);
-  FORWARD(reconstruct);
-  FORWARD(all_reduce);
-#undef FORWARD
+#define DDPHOOK_DEVICE_FUNCTION(name, ...)                                     \
+  table.name = Forward<&ddphook_backend_t::name>::call;
+#include "ddphook/runtime/functions.inc"
+  table.is_finite = Forward<&ddphook_backend_t::is_finite>::call;
+  table.all_reduce = Forward<&ddphook_backend_t::all_reduce>::call;
   return table;
 }
 

@@ -276,8 +276,8 @@ TEST(Job, GroupsAcrossMachines) {
       for (int group = 0; group < 4; ++group) {
         std::vector<float> data(5, own[rank]), divided(5, 12);
         ddphook_rt_all_reduce(module.handle, group, data.data(), data.data());
-        ddphook_rt_divide_by_world(module.handle, group, divided.data(),
-                                   divided.data(), 5, DDPHOOK_F32);
+        ddphook_rt_divide_by_group_size(module.handle, group, divided.data(),
+                                        divided.data(), 5, DDPHOOK_F32);
         sums += std::to_string(static_cast<int>(data[4])) + "/" +
                 std::to_string(static_cast<int>(12 / divided[4])) + " ";
       }

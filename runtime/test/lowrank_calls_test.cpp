@@ -250,11 +250,11 @@ TEST_F(LowRankCalls, WrongCalls) {
       {[&](auto *h) { ddphook_rt_matmul(h, 0, 3, x, x, x); },
        "ddphook_rt_matmul: expected a product from 0 to 2, but got 3"},
       {[&](auto *h) { ddphook_rt_matmul(h, 0, 0, x, nullptr, x); },
-       "ddphook_rt_matmul: expected 3 arrays, but got a null pointer"},
+       "ddphook_rt_matmul: expected an array 'p', but got a null pointer"},
       {[&](auto *h) { ddphook_rt_orthogonalize(h, 0, 4, x, x, 0); },
-       "ddphook_rt_orthogonalize: expected the factor 0 or 1, or 2 more, but "
-       "got "
-       "4"},
+       "ddphook_rt_orthogonalize: expected a factor, 0 or 1, and 2 more for "
+       "unit "
+       "columns, but got 4"},
       {[&](auto *h) { ddphook_rt_project(h, 0, x, x, x, nullptr, x, x); },
        "ddphook_rt_project: expected both arrays of error feedback or none, "
        "but got one"},
@@ -273,9 +273,10 @@ TEST_F(LowRankCalls, WrongCalls) {
        },
        "ddphook_rt_reconstruct: expected one of 1 process groups, but got 1"},
       {[&](auto *h) { ddphook_rt_add(h, x, nullptr, x, 1, DDPHOOK_F32); },
-       "ddphook_rt_add: expected two arrays, but got a null pointer"},
+       "ddphook_rt_add: expected an array 'b', but got a null pointer"},
       {[&](auto *h) { ddphook_rt_subtract(h, x, x, x, 1, 4); },
-       "ddphook_rt_subtract: expected an element type from 0 to 3, but got 4"},
+       "ddphook_rt_subtract: expected the number of an element type to compute "
+       "with, but got 4"},
       {[&](auto *h) {
          ddphook_rt_random_normal(h, generator.data(), negative, 1, x,
                                   DDPHOOK_F32);
@@ -285,7 +286,8 @@ TEST_F(LowRankCalls, WrongCalls) {
       {[&](auto *h) {
          ddphook_rt_random_normal(h, nullptr, nullptr, 0, x, DDPHOOK_F32);
        },
-       "ddphook_rt_random_normal: expected two arrays, but got a null "
+       "ddphook_rt_random_normal: expected an array 'generator', but got a "
+       "null "
        "pointer"}};
   for (const auto &[call, message] : calls) {
     load();

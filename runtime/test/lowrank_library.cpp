@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "lowrank.h"
 
+#include "ddphook/runtime/compiled.h"
+
 #include <memory>
 #include <vector>
 

@@ -18,7 +18,7 @@ using namespace ddphook;
 
 /// The example of docs/plan.md, with more of everything.
 static const std::string goodPlan =
-    R"({"abi":4,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
+    R"({"abi":5,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
     R"("placement":"","parent":""},{"name":"pairs","size":2,)"
     R"("ranks":[[0,2],[3,1]],"placement":"","parent":"dp"}],)"
     R"("buckets":[{"name":"b0","group":"dp","reduction":"mean","dtype":"f32",)"
@@ -123,13 +123,14 @@ TEST(Plan, Parses) {
 }
 
 TEST(Plan, OtherAbiVersions) {
-  Status status = parse(replaced(R"("abi":4)", R"("abi":1)"));
+  Status status = parse(replaced(R"("abi":5)", R"("abi":1)"));
   EXPECT_EQ(status.code(), DDPHOOK_UNSUPPORTED);
-  EXPECT_EQ(status.message(),
-            "expected a plan for ABI version 4, but got one for 1");
+  EXPECT_EQ(status.message(), "expected a plan for ABI version " +
+                                  std::to_string(DDPHOOK_ABI_VERSION) +
+                                  ", but got one for 1");
   // Whatever else such a plan holds.
   EXPECT_EQ(parse(R"({"abi":77,"new":[]})").code(), DDPHOOK_UNSUPPORTED);
-  expectBad(replaced(R"("abi":4)", R"("abi":"3")"), "names no ABI version");
+  expectBad(replaced(R"("abi":5)", R"("abi":"3")"), "names no ABI version");
   expectBad("[]", "names no ABI version");
 }
 
@@ -140,9 +141,9 @@ TEST(Plan, IsNoJson) {
   expectBad(replaced(R"("size":2,)", R"("size":2,"size":2,)"),
             "an object has a key twice");
   std::string deep(500000, '[');
-  expectBad(R"({"abi":4,"memory":"host","kernels":[],"process_groups":)" + deep,
+  expectBad(R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" + deep,
             "nested too deeply");
-  expectBad(R"({"abi":4,"memory":"host","kernels":[],"process_groups":)" +
+  expectBad(R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" +
                 deep + std::string(500000, ']') + "}",
             "nested too deeply");
 }
@@ -227,7 +228,7 @@ TEST(Plan, WrongTypesAndRanges) {
             "entries[0]: expected an object, but got 7");
   expectBad(replaced(R"("states":[)", R"("states":[[[]],)"),
             "states[0]: expected an object");
-  expectBad(R"({"abi":4})", "the whole: expected a key 'memory'");
+  expectBad(R"({"abi":5})", "the whole: expected a key 'memory'");
 }
 
 TEST(Plan, BadStates) {
@@ -432,7 +433,7 @@ static Status resolve(const std::string &groups, const std::string &nodes,
                       int rank, std::vector<GroupMembers> *members) {
   Plan plan;
   Status status = parsePlan(
-      R"({"abi":4,"memory":"host","kernels":[],"process_groups":)" + groups +
+      R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" + groups +
           R"(,"buckets":[],"states":[],"matrix_lists":[],)"
           R"("collectives":[],)"
           R"("arena":{"bytes":0,"alignment":1},)"

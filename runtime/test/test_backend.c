@@ -14,6 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef TEST_BACKEND_VERSION
+#define TEST_BACKEND_VERSION DDPHOOK_BACKEND_ABI_VERSION
+#endif
+
 struct ddphook_device {
   int64_t tickets;
 };
@@ -57,12 +61,12 @@ static void memoryFree(ddphook_device_t *device, void *memory, uint64_t bytes) {
   free(memory);
 }
 
-static ddphook_status_t memoryCopy(ddphook_device_t *device, void *to,
-                                   const void *from, uint64_t bytes,
-                                   ddphook_backend_error_t *error) {
+static ddphook_status_t copy(ddphook_device_t *device, const void *in,
+                             void *out, int64_t bytes,
+                             ddphook_backend_error_t *error) {
   (void)device;
   (void)error;
-  memcpy(to, from, bytes);
+  memcpy(out, in, (size_t)bytes);
   return DDPHOOK_OK;
 }
 
@@ -121,17 +125,9 @@ static ddphook_status_t cast(ddphook_device_t *device, const void *in,
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t divide(ddphook_device_t *device, const void *in,
-                               void *out, int32_t dtype, int64_t count,
-                               int64_t divisor,
-                               ddphook_backend_error_t *error) {
-  (void)divisor;
-  return cast(device, in, dtype, out, dtype, count, error);
-}
-
 static ddphook_status_t scale(ddphook_device_t *device, double factor,
-                              const void *in, void *out, int32_t dtype,
-                              int64_t count, ddphook_backend_error_t *error) {
+                              const void *in, void *out, int64_t count,
+                              int32_t dtype, ddphook_backend_error_t *error) {
   (void)device;
   (void)error;
   if (dtype != DDPHOOK_F32)
@@ -139,6 +135,14 @@ static ddphook_status_t scale(ddphook_device_t *device, double factor,
   for (int64_t i = 0; i < count; ++i)
     ((float *)out)[i] = ((const float *)in)[i] * (float)factor;
   return DDPHOOK_OK;
+}
+
+static ddphook_status_t divideByGroupSize(ddphook_device_t *device,
+                                          int64_t size, const void *in,
+                                          void *out, int64_t count,
+                                          int32_t dtype,
+                                          ddphook_backend_error_t *error) {
+  return scale(device, 1 / (double)size, in, out, count, dtype, error);
 }
 
 static ddphook_status_t memoryWrite(ddphook_device_t *device, void *memory,
@@ -157,8 +161,8 @@ static ddphook_status_t memoryRead(ddphook_device_t *device, void *host,
 }
 
 static ddphook_status_t add(ddphook_device_t *device, const void *a,
-                            const void *b, void *out, int32_t dtype,
-                            int64_t count, ddphook_backend_error_t *error) {
+                            const void *b, void *out, int64_t count,
+                            int32_t dtype, ddphook_backend_error_t *error) {
   (void)device;
   if (dtype != DDPHOOK_F32)
     return fail(error, "the test backend supports f32 only");
@@ -168,8 +172,8 @@ static ddphook_status_t add(ddphook_device_t *device, const void *a,
 }
 
 static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
-                                 const void *b, void *out, int32_t dtype,
-                                 int64_t count,
+                                 const void *b, void *out, int64_t count,
+                                 int32_t dtype,
                                  ddphook_backend_error_t *error) {
   (void)device;
   if (dtype != DDPHOOK_F32)
@@ -180,7 +184,7 @@ static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
 }
 
 static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
-                                 int32_t dtype, int64_t count, int32_t *result,
+                                 int64_t count, int32_t dtype, int32_t *result,
                                  ddphook_backend_error_t *error) {
   (void)device;
   if (dtype != DDPHOOK_F32)
@@ -191,9 +195,18 @@ static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t withoutLowRank(ddphook_backend_error_t *error) {
-  return fail(error, "the test backend has no low-rank products");
-}
+/* What stands in the table for a function that this backend does not have. */
+#define DDPHOOK_DEVICE_FUNCTION(name, ...)                                     \
+  static ddphook_status_t lacks_##name(                                        \
+      ddphook_device_t *device,                                                \
+      DDPHOOK_MAP(DDPHOOK_DEVICE_PARAMETER, __VA_ARGS__),                      \
+      ddphook_backend_error_t *error) {                                        \
+    return fail(error, "the test backend has no function " #name);             \
+  }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include "ddphook/runtime/functions.inc"
+#pragma GCC diagnostic pop
 
 static ddphook_status_t matricesCreate(ddphook_device_t *device,
                                        const ddphook_matrix_list_t *list,
@@ -204,7 +217,7 @@ static ddphook_status_t matricesCreate(ddphook_device_t *device,
   (void)list;
   (void)dtype;
   (void)matrices;
-  return withoutLowRank(error);
+  return fail(error, "the test backend has no low-rank products");
 }
 
 /* Without a matrix list there are no other low-rank calls. */
@@ -212,66 +225,6 @@ static void matricesDestroy(ddphook_device_t *device,
                             ddphook_matrices_t *matrices) {
   (void)device;
   (void)matrices;
-}
-
-static ddphook_status_t multiply(ddphook_device_t *device,
-                                 ddphook_matrices_t *matrices, int32_t kind,
-                                 void *matrix, void *p, void *q,
-                                 ddphook_backend_error_t *error) {
-  (void)device;
-  (void)matrices;
-  (void)kind;
-  (void)matrix;
-  (void)p;
-  (void)q;
-  return withoutLowRank(error);
-}
-
-static ddphook_status_t orthogonalize(ddphook_device_t *device,
-                                      ddphook_matrices_t *matrices,
-                                      int32_t factor, const void *in, void *out,
-                                      double epsilon,
-                                      ddphook_backend_error_t *error) {
-  (void)device;
-  (void)matrices;
-  (void)factor;
-  (void)in;
-  (void)out;
-  (void)epsilon;
-  return withoutLowRank(error);
-}
-
-static ddphook_status_t project(ddphook_device_t *device,
-                                ddphook_matrices_t *matrices, const void *g,
-                                const void *e, const void *q, void *m, void *p,
-                                void *rest, ddphook_backend_error_t *error) {
-  (void)device;
-  (void)matrices;
-  (void)g;
-  (void)e;
-  (void)q;
-  (void)m;
-  (void)p;
-  (void)rest;
-  return withoutLowRank(error);
-}
-
-static ddphook_status_t reconstruct(ddphook_device_t *device,
-                                    ddphook_matrices_t *matrices, const void *p,
-                                    const void *q, const void *rest,
-                                    const void *m, void *out, void *err,
-                                    int64_t divisor,
-                                    ddphook_backend_error_t *error) {
-  (void)device;
-  (void)matrices;
-  (void)p;
-  (void)q;
-  (void)rest;
-  (void)m;
-  (void)out;
-  (void)err;
-  (void)divisor;
-  return withoutLowRank(error);
 }
 
 static ddphook_status_t allReduce(ddphook_device_t *device,
@@ -309,38 +262,36 @@ static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
 
 __attribute__((visibility("default"))) const ddphook_backend_t *
 ddphook_backend_get(void) {
-  static const ddphook_backend_t backend = {
+  static ddphook_backend_t backend = {
       .struct_size = sizeof(ddphook_backend_t),
       .abi_version = TEST_BACKEND_VERSION,
       .name = "test",
+      .memory_is_host = 1,
       .device_create = deviceCreate,
       .device_destroy = deviceDestroy,
       .memory_alloc = memoryAlloc,
       .memory_free = memoryFree,
       .memory_write = memoryWrite,
       .memory_read = memoryRead,
-      .memory_is_host = 1,
-      .memory_copy = memoryCopy,
       .stream_set = streamSet,
       .synchronize = synchronize,
       .communicator_create = communicatorCreate,
       .communicator_destroy = communicatorDestroy,
-      .cast = cast,
-      .divide = divide,
-      .scale = scale,
-      .add = add,
-      .subtract = subtract,
+#define DDPHOOK_DEVICE_FUNCTION(name, ...) .name = lacks_##name,
+#include "ddphook/runtime/functions.inc"
       .is_finite = isFinite,
       .matrices_create = matricesCreate,
       .matrices_destroy = matricesDestroy,
-      .matmul = multiply,
-      .orthogonalize = orthogonalize,
-      .project = project,
-      .reconstruct = reconstruct,
       .all_reduce = allReduce,
       .all_reduce_start = allReduceStart,
       .wait = waitFor,
       .abort = abortDevice,
   };
+  backend.copy = copy;
+  backend.cast = cast;
+  backend.divide_by_group_size = divideByGroupSize;
+  backend.scale = scale;
+  backend.add = add;
+  backend.subtract = subtract;
   return &backend;
 }

@@ -18,6 +18,38 @@ func.func private @bucket(%t: tensor<4xf32>) {
 
 // -----
 
+// A type of the runtime's casts that the way there does not know yet.
+func.func @cast_to_f8(%a: memref<4xf32>, %b: memref<4xi8>) {
+  %c0 = arith.constant 0 : index
+  %f8 = memref.alloc() : memref<4xf8E4M3FN>
+  // expected-error @+1 {{op operand #1 must be}}
+  ddp.cast %a into %f8 : memref<4xf8E4M3FN>, : memref<4xf32>
+  return
+}
+
+// -----
+
+// expected-error @+1 {{expected argument 0 to be a memref or scalar of integers or floats, but got 'memref<4xf8E4M3FN>'}}
+func.func @takes_f8(%a: memref<4xf8E4M3FN>, %b: memref<4xf32>) {
+  ddp.scale %b by 2.0 into %b : memref<4xf32>, : memref<4xf32>
+  return
+}
+
+// -----
+
+// A function of the runtime's by its name, but another one.
+// expected-error @+1 {{expected 'ddphook_rt_arena' to be the runtime's function of type '!llvm.func<ptr (ptr)>'}}
+llvm.func @ddphook_rt_arena(!llvm.ptr, i32) -> !llvm.ptr
+
+// -----
+
+// expected-error @+1 {{expected 'ddphook_rt_wait' to be the runtime's function of type '!llvm.func<void (ptr, i64)>'}}
+llvm.func @ddphook_rt_wait(%handle: !llvm.ptr, %ticket: i64) {
+  llvm.return
+}
+
+// -----
+
 func.func @strided(%m: memref<8xf32>) {
   %s = memref.subview %m[0] [4] [2]
       : memref<8xf32> to memref<4xf32, strided<[2]>>
@@ -82,7 +114,7 @@ func.func @result() -> memref<64xi8> {
 
 // Converted once already.
 // expected-error @+1 {{expected a module without a plan: it was converted before}}
-module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host>} {
+module attributes {ddp.plan = #ddp.plan<abi = 5, memory = host>} {
   func.func @again(%m: memref<4xf32>) {
     ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
     return

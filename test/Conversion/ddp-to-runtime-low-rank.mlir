@@ -121,16 +121,15 @@ func.func @orthogonalize(%p: memref<7xf32>, %o: memref<7xf32>) {
 // CHECK-NEXT:    %[[LIST:.+]] = llvm.mlir.constant(0 : i32) : i32
 // CHECK-NEXT:    llvm.call @ddphook_rt_project(%{{.+}}, %[[LIST]], %[[G]], %[[E]], %[[Q]], %[[M]], %[[P]], %[[V]]) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> ()
 // CHECK:         %[[G1:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[E1:.+]] = llvm.mlir.zero
 // CHECK:         %[[Q1:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[M1:.+]] = llvm.mlir.zero
 // CHECK:         %[[P1:.+]] = llvm.inttoptr
+// CHECK:         %[[E1:.+]] = llvm.mlir.zero
+// CHECK-NEXT:    %[[M1:.+]] = llvm.mlir.zero
 // CHECK-NEXT:    %[[V1:.+]] = llvm.mlir.zero
-// CHECK:         llvm.call @ddphook_rt_project(%{{.+}}, %{{.+}}, %[[G1]], %[[E1]], %[[Q1]], %[[M1]], %[[P1]], %[[V1]])
+// CHECK-NEXT:    llvm.call @ddphook_rt_project(%{{.+}}, %{{.+}}, %[[G1]], %[[E1]], %[[Q1]], %[[M1]], %[[P1]], %[[V1]])
+// CHECK:         %[[FOUR:.+]] = llvm.mlir.constant(4 : i64) : i64
 // CHECK:         memref.extract_aligned_pointer_as_index %{{.+}} : memref<9xf32>
 // CHECK:         %[[P2:.+]] = llvm.inttoptr
-// CHECK-NEXT:    llvm.mlir.zero
-// CHECK-NEXT:    %[[FOUR:.+]] = llvm.mlir.constant(4 : i64) : i64
 // CHECK-NEXT:    %[[V2:.+]] = llvm.getelementptr %[[P2]][%[[FOUR]]] : (!llvm.ptr, i64) -> !llvm.ptr, f32
 // CHECK:         llvm.call @ddphook_rt_project(%{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}, %[[P2]], %[[V2]])
 func.func @project(%g: memref<11xf32>, %e: memref<11xf32>, %q: memref<6xf32>,
@@ -159,11 +158,12 @@ func.func @project(%g: memref<11xf32>, %e: memref<11xf32>, %q: memref<6xf32>,
 // CHECK-NEXT:    %[[LIST:.+]] = llvm.mlir.constant(0 : i32) : i32
 // CHECK-NEXT:    %[[GROUP:.+]] = llvm.mlir.constant(1 : i32) : i32
 // CHECK-NEXT:    llvm.call @ddphook_rt_reconstruct(%{{.+}}, %[[LIST]], %[[P]], %[[Q]], %[[V]], %[[M]], %[[O]], %[[E]], %[[GROUP]]) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i32) -> ()
-// CHECK:         %[[V1:.+]] = llvm.mlir.zero
-// CHECK-NEXT:    %[[M1:.+]] = llvm.mlir.zero
+// CHECK-COUNT-2: llvm.inttoptr
 // CHECK:         %[[O1:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[E1:.+]] = llvm.mlir.zero
 // CHECK-NEXT:    %[[LIST1:.+]] = llvm.mlir.constant(3 : i32) : i32
+// CHECK-NEXT:    %[[V1:.+]] = llvm.mlir.zero
+// CHECK-NEXT:    %[[M1:.+]] = llvm.mlir.zero
+// CHECK-NEXT:    %[[E1:.+]] = llvm.mlir.zero
 // CHECK-NEXT:    %[[NONE:.+]] = llvm.mlir.constant(-1 : i32) : i32
 // CHECK-NEXT:    llvm.call @ddphook_rt_reconstruct(%{{.+}}, %[[LIST1]], %{{.+}}, %{{.+}}, %[[V1]], %[[M1]], %[[O1]], %[[E1]], %[[NONE]])
 func.func @reconstruct(%p: memref<4xf32>, %q: memref<6xf32>,
@@ -184,9 +184,10 @@ func.func @reconstruct(%p: memref<4xf32>, %q: memref<6xf32>,
 // CHECK:         %[[ONE:.+]] = llvm.mlir.constant(1 : i32) : i32
 // CHECK-NEXT:    %[[G:.+]] = llvm.call @ddphook_rt_state(%{{.+}}, %[[ONE]])
 // CHECK-NEXT:    %[[DRAWS:.+]] = llvm.mlir.addressof @[[SIZES:.+]] : !llvm.ptr
+// CHECK:         %[[Q:.+]] = llvm.inttoptr
 // CHECK-NEXT:    %[[TWO:.+]] = llvm.mlir.constant(2 : i64) : i64
 // CHECK-NEXT:    %[[F64:.+]] = llvm.mlir.constant(3 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_random_normal(%{{.+}}, %[[G]], %[[DRAWS]], %[[TWO]], %{{.+}}, %[[F64]]) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, !llvm.ptr, i32) -> ()
+// CHECK-NEXT:    llvm.call @ddphook_rt_random_normal(%{{.+}}, %[[G]], %[[DRAWS]], %[[TWO]], %[[Q]], %[[F64]]) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, !llvm.ptr, i32) -> ()
 // CHECK:         llvm.mlir.constant(0 : i64) : i64
 // CHECK:         llvm.call @ddphook_rt_random_normal(
 func.func @random_normal(%q: memref<6xf64>, %n: memref<0xf16>) {

@@ -13,7 +13,7 @@
 // CHECK-DAG: llvm.func @ddphook_rt_all_reduce(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr)
 // CHECK-DAG: llvm.func @ddphook_rt_cast(!llvm.ptr, !llvm.ptr, i32, !llvm.ptr, i32, i64)
 // CHECK-DAG: llvm.func @ddphook_rt_scale(!llvm.ptr, f64, !llvm.ptr, !llvm.ptr, i64, i32)
-// CHECK-DAG: llvm.func @ddphook_rt_divide_by_world(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64, i32)
+// CHECK-DAG: llvm.func @ddphook_rt_divide_by_group_size(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64, i32)
 // CHECK:     llvm.mlir.global internal @__ddphook_handle() {{.*}} : !llvm.ptr
 // CHECK-NOT: {ddp.
 module attributes {ddp.hook = #ddp.fp16} {
@@ -72,10 +72,10 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
       {ddp.hook = #ddp.allreduce} : memref<36xf32>
 
   // Group 2, 36 elements of type f32 (2).
-  // CHECK:         %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
+  // CHECK:         %[[NODE:.+]] = llvm.mlir.constant(2 : i32) : i32
+  // CHECK-NEXT:    %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
   // CHECK-NEXT:    %[[F32:.+]] = llvm.mlir.constant(2 : i32) : i32
-  // CHECK-NEXT:    %[[NODE:.+]] = llvm.mlir.constant(2 : i32) : i32
-  // CHECK-NEXT:    llvm.call @ddphook_rt_divide_by_world(%[[H]], %[[NODE]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[F32]])
+  // CHECK-NEXT:    llvm.call @ddphook_rt_divide_by_group_size(%[[H]], %[[NODE]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[F32]])
   ddp.scale %b by_world_of @node into %b : memref<36xf32>, : memref<36xf32>
 
   // From f32 (2) to f16 (0).
@@ -106,9 +106,9 @@ func.func @views(%m: memref<8x8xbf16>, %d: memref<8x8xf64>, %k: index) {
   // CHECK:         llvm.insertvalue %[[AT]], %{{.+}}[1]
   // CHECK:         %[[V:.+]] = builtin.unrealized_conversion_cast %{{.+}} to memref<2x3xbf16>
   // CHECK:         memref.extract_aligned_pointer_as_index %[[V]]
-  // CHECK:         %[[COUNT:.+]] = llvm.mlir.constant(6 : i64) : i64
+  // CHECK:         %[[TWO:.+]] = llvm.mlir.constant(2.000000e+00 : f64) : f64
+  // CHECK-NEXT:    %[[COUNT:.+]] = llvm.mlir.constant(6 : i64) : i64
   // CHECK-NEXT:    %[[BF16:.+]] = llvm.mlir.constant(1 : i32) : i32
-  // CHECK-NEXT:    %[[TWO:.+]] = llvm.mlir.constant(2.000000e+00 : f64) : f64
   // CHECK-NEXT:    llvm.call @ddphook_rt_scale(%[[H]], %[[TWO]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[BF16]])
   %v = ddp.view %m[5] : memref<8x8xbf16> to memref<2x3xbf16>
   ddp.scale %v by 2.0 into %v : memref<2x3xbf16>, : memref<2x3xbf16>
@@ -123,9 +123,10 @@ func.func @views(%m: memref<8x8xbf16>, %d: memref<8x8xf64>, %k: index) {
   // CHECK:         %{{.+}}, %[[O:.+]], %{{.+}}:2, %{{.+}}:2 = memref.extract_strided_metadata %[[T]]
   // CHECK-NEXT:    %[[E:.+]] = arith.index_cast %[[O]] : index to i64
   // CHECK-NEXT:    %[[OUT:.+]] = llvm.getelementptr %{{.+}}[%[[E]]] : (!llvm.ptr, i64) -> !llvm.ptr, f64
+  // CHECK-NEXT:    %[[TWO:.+]] = llvm.mlir.constant(2.000000e+00 : f64) : f64
   // CHECK-NEXT:    %[[COUNT:.+]] = llvm.mlir.constant(16 : i64) : i64
   // CHECK-NEXT:    %[[F64:.+]] = llvm.mlir.constant(3 : i32) : i32
-  // CHECK:         llvm.call @ddphook_rt_scale(%[[H]], %{{.+}}, %[[IN]], %[[OUT]], %[[COUNT]], %[[F64]])
+  // CHECK-NEXT:    llvm.call @ddphook_rt_scale(%[[H]], %[[TWO]], %[[IN]], %[[OUT]], %[[COUNT]], %[[F64]])
   %s = memref.subview %d[2, 0] [2, 8] [1, 1]
       : memref<8x8xf64> to memref<2x8xf64, strided<[8, 1], offset: 16>>
   %t = memref.subview %d[%k, 0] [2, 8] [1, 1]

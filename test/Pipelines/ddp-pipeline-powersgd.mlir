@@ -24,7 +24,7 @@
 // CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_all_reduce(
 // CHECK-NOT:       llvm.call
-// CHECK:           llvm.call @ddphook_rt_divide_by_world(
+// CHECK:           llvm.call @ddphook_rt_divide_by_group_size(
 // CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_orthogonalize(
 // CHECK-NOT:       llvm.call
@@ -32,7 +32,7 @@
 // CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_all_reduce(
 // CHECK-NOT:       llvm.call
-// CHECK:           llvm.call @ddphook_rt_divide_by_world(
+// CHECK:           llvm.call @ddphook_rt_divide_by_group_size(
 // CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_reconstruct(
 // CHECK-NOT:       llvm.call

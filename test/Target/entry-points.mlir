@@ -2,7 +2,7 @@
 // RUN: ddphook-opt %s --ddp-emit-entry-points="name=model shared" \
 // RUN:   | FileCheck %s --check-prefix=SHARED
 
-module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host, entries = [
+module attributes {ddp.plan = #ddp.plan<abi = 5, memory = host, entries = [
     <name = "step",
      arguments = [<type = memref<2x3xf32>, inout = true>, <type = bf16>,
                   <type = i1>, <type = index>],
@@ -80,10 +80,10 @@ func.func @my.exp() {
 // CHECK:       llvm.mlir.global internal constant @ddphook.name.step("step\00")
 // CHECK:       llvm.mlir.global internal constant @ddphook.name.my.exp("my.exp\00")
 // CHECK:       llvm.mlir.global internal constant @ddphook.entries()
-// CHECK:       llvm.mlir.global internal constant @ddphook.plan("{\22abi\22:4,
+// CHECK:       llvm.mlir.global internal constant @ddphook.plan("{\22abi\22:[[ABI:[0-9]+]],
 // CHECK:       llvm.mlir.global external constant @model_module()
 // CHECK:         llvm.mlir.constant(72 : i32)
-// CHECK:         llvm.mlir.constant(4 : i32)
+// CHECK:         llvm.mlir.constant([[ABI]] : i32)
 // CHECK-NOT:   ddphook_compiled_module
 // SHARED:      llvm.mlir.alias external @ddphook_compiled_module
 // SHARED:        llvm.mlir.addressof @model_module

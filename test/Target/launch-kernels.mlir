@@ -2,9 +2,9 @@
 
 // The rest of the plan stays as it is.
 // CHECK-NOT: gpu.
-// CHECK: ddp.plan = #ddp.plan<abi = 4, memory = device, kernels = ["ddphook_kernel_0", "ddphook_kernel_1"], arena_bytes = 64>
+// CHECK: ddp.plan = #ddp.plan<abi = 5, memory = device, kernels = ["ddphook_kernel_0", "ddphook_kernel_1"], arena_bytes = 64>
 // CHECK: llvm.func @ddphook_rt_launch(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64, !llvm.ptr)
-module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device, arena_bytes = 64>} {
+module attributes {ddp.plan = #ddp.plan<abi = 5, memory = device, arena_bytes = 64>} {
 
 llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
 
@@ -29,15 +29,16 @@ func.func @step(%a: memref<1000xf32>, %b: memref<2000xi1>, %x: f32, %y: i1,
   // CHECK-NEXT: %[[X_ADDRESS:.+]] = llvm.getelementptr %[[ADDRESSES]][0]
   // CHECK-NEXT: llvm.store %[[X_SLOT]], %[[X_ADDRESS]]
   // CHECK:      %[[A:.+]] = memref.extract_aligned_pointer_as_index
-  // CHECK:      %[[NUMBER:.+]] = llvm.mlir.constant(0 : i32)
-  // CHECK-NEXT: %[[BLOCK:.+]] = llvm.getelementptr %[[SIZES]][3]
-  // CHECK-NEXT: llvm.call @ddphook_rt_launch(%[[HANDLE]], %[[NUMBER]], %[[SIZES]], %[[BLOCK]], %{{.+}}, %[[ADDRESSES]])
+  // CHECK:      %[[BLOCK:.+]] = llvm.getelementptr %[[SIZES]][3]{{.*}}
+  // CHECK-NEXT: %[[NUMBER:.+]] = llvm.mlir.constant(0 : i32)
+  // CHECK-NEXT: %[[SHARED:.+]] = llvm.mlir.constant(0 : i64)
+  // CHECK-NEXT: llvm.call @ddphook_rt_launch(%[[HANDLE]], %[[NUMBER]], %[[SIZES]], %[[BLOCK]], %[[SHARED]], %[[ADDRESSES]])
   linalg.fill ins(%x : f32) outs(%a : memref<1000xf32>)
 
   // A truth value is a byte.
   // CHECK:      llvm.zext %{{.+}} : i1 to i8
   // CHECK:      llvm.mlir.constant(1 : i32)
-  // CHECK-NEXT: llvm.getelementptr
+  // CHECK-NEXT: llvm.mlir.constant(0 : i64)
   // CHECK-NEXT: llvm.call @ddphook_rt_launch
   %part = memref.subview %b[%i] [1000] [1]
       : memref<2000xi1> to memref<1000xi1, strided<[1], offset: ?>>
@@ -51,7 +52,7 @@ func.func @step(%a: memref<1000xf32>, %b: memref<2000xi1>, %x: f32, %y: i1,
 // -----
 
 // expected-error @below {{expected a plan without kernels, as ddp-pipeline with memory=device makes it}}
-module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device, kernels = ["mine"]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 5, memory = device, kernels = ["mine"]>} {
   func.func @step(%a: memref<1000xf32>, %x: f32) {
     linalg.fill ins(%x : f32) outs(%a : memref<1000xf32>)
     return

@@ -105,9 +105,8 @@ public:
 
   Body copy(void *to, const void *from, int64_t bytes) {
     return [=, this_ = this] {
-      return this_->check(this_->device.table().memory_copy(
-          this_->device.get(), to, from, static_cast<uint64_t>(bytes),
-          &this_->message));
+      return this_->check(this_->device.table().copy(
+          this_->device.get(), from, to, bytes, &this_->message));
     };
   }
   Body cast(const void *in, Dtype inType, void *out, Dtype outType, int64_t n) {
@@ -119,15 +118,15 @@ public:
   }
   Body divide(const void *in, void *out, int64_t n, int64_t divisor) {
     return [=, this_ = this] {
-      return this_->check(this_->device.table().divide(
-          this_->device.get(), in, out, DDPHOOK_F32, n, divisor,
+      return this_->check(this_->device.table().divide_by_group_size(
+          this_->device.get(), divisor, in, out, n, DDPHOOK_F32,
           &this_->message));
     };
   }
   Body add(const void *a, const void *b, void *out, int64_t n) {
     return [=, this_ = this] {
       return this_->check(this_->device.table().add(
-          this_->device.get(), a, b, out, DDPHOOK_F32, n, &this_->message));
+          this_->device.get(), a, b, out, n, DDPHOOK_F32, &this_->message));
     };
   }
   Body allReduce(ddphook_communicator_t *group, Dtype wire, const void *in,

@@ -169,10 +169,10 @@ Status PowerSgdBucket::finishReduction(const List &list, const Reduce &reduce,
   float *const factors = packed->as<float>();
   auto divide = [&](float *data, int64_t count) {
     ddphook_backend_error_t message = {};
-    return fromBackendError(device.table().divide(device.get(), data, data,
-                                                  DDPHOOK_F32, count, worldSize,
-                                                  &message),
-                            message);
+    return fromBackendError(
+        device.table().divide_by_group_size(device.get(), worldSize, data, data,
+                                            count, DDPHOOK_F32, &message),
+        message);
   };
   if (isQ) {
     float *const begin = q->as<float>() + list.qBegin;

@@ -24,21 +24,11 @@ LoadedModule::~LoadedModule() = default;
 /// What compiled.h declares.
 static SymbolMap getRuntimeSymbols(LLJIT &jit) {
   SymbolMap symbols;
-  auto add = [&](StringRef name, auto *function) {
-    symbols[jit.mangleAndIntern(name)] = {ExecutorAddr::fromPtr(function),
-                                          JITSymbolFlags::Exported |
-                                              JITSymbolFlags::Callable};
-  };
-  add("ddphook_rt_enter", &ddphook_rt_enter);
-  add("ddphook_rt_leave", &ddphook_rt_leave);
-  add("ddphook_rt_arena", &ddphook_rt_arena);
-  add("ddphook_rt_state", &ddphook_rt_state);
-  add("ddphook_rt_all_reduce", &ddphook_rt_all_reduce);
-  add("ddphook_rt_all_reduce_start", &ddphook_rt_all_reduce_start);
-  add("ddphook_rt_wait", &ddphook_rt_wait);
-  add("ddphook_rt_cast", &ddphook_rt_cast);
-  add("ddphook_rt_divide_by_world", &ddphook_rt_divide_by_world);
-  add("ddphook_rt_scale", &ddphook_rt_scale);
+#define DDPHOOK_FUNCTION(name)                                                 \
+  symbols[jit.mangleAndIntern("ddphook_rt_" #name)] = {                        \
+      ExecutorAddr::fromPtr(&ddphook_rt_##name),                               \
+      JITSymbolFlags::Exported | JITSymbolFlags::Callable};
+#include "ddphook/runtime/functions.inc"
   return symbols;
 }
 

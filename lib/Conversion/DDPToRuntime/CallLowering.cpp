@@ -39,51 +39,56 @@ bool CallLowering::canLower(Operation *op) {
 }
 
 LogicalResult CallLowering::lower(Operation *op) {
+  for (Type type : op->getOperandTypes())
+    if (isa<MemRefType>(type) && !isContiguous(type))
+      return op->emitOpError()
+             << "expected contiguous memory, but got " << type;
   if (isa<AlgebraOpInterface, IsFiniteOp>(op))
     for (Type type : op->getOperandTypes())
       if (auto memref = dyn_cast<MemRefType>(type);
           memref && !isDtype(memref.getElementType()))
         return op->emitOpError() << "expected elements of type "
                                  << getDtypeNames() << ", but got " << type;
-  return llvm::TypeSwitch<Operation *, LogicalResult>(op)
-      .Case<AddOp, AllReduceOp, AllReduceStartOp, ArenaOp, CastOp,
-            CountCompressionOp, IsFiniteOp, MatmulOp, OrthogonalizeOp,
-            ProjectOp, RandomNormalOp, ReconstructOp, ScaleOp, StateBufferOp,
-            SubOp, ViewOp, WaitOp, linalg::FillOp, memref::CopyOp>(
-          [&](auto known) { return convert(known); })
-      .Default([](Operation *unknown) {
-        return unknown->emitOpError() << "expected an operation that the "
-                                      << "runtime knows";
-      });
+  LogicalResult result =
+      llvm::TypeSwitch<Operation *, LogicalResult>(op)
+          .Case<AddOp, AllReduceOp, AllReduceStartOp, ArenaOp, CastOp,
+                CountCompressionOp, IsFiniteOp, MatmulOp, OrthogonalizeOp,
+                ProjectOp, RandomNormalOp, ReconstructOp, ScaleOp,
+                StateBufferOp, SubOp, ViewOp, WaitOp, linalg::FillOp,
+                memref::CopyOp>([&](auto known) { return convert(known); })
+          .Default([](Operation *unknown) {
+            return unknown->emitOpError() << "expected an operation that the "
+                                          << "runtime knows";
+          });
+  if (succeeded(result))
+    op->erase();
+  return result;
 }
 
-//===----------------------------------------------------------------------===//
-// Calls
-//===----------------------------------------------------------------------===//
-
-LLVM::CallOp CallLowering::createCall(OpBuilder &builder, Location loc,
-                                      StringRef name, Type result,
-                                      ArrayRef<Value> arguments) {
-  SmallVector<Value> operands = {getHandle(builder)};
-  llvm::append_range(operands, arguments);
-  Type type = result ? result : LLVM::LLVMVoidType::get(builder.getContext());
-  // Declared when it is first called.
-  auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(name);
-  if (!function) {
-    OpBuilder atStart = OpBuilder::atBlockBegin(module.getBody());
-    function = LLVM::LLVMFuncOp::create(
-        atStart, module.getLoc(), name,
-        LLVM::LLVMFunctionType::get(
-            type, llvm::to_vector(ValueRange(operands).getTypes())));
+bool mlir::ddp::isContiguous(Type type) {
+  auto memref = dyn_cast<MemRefType>(type);
+  if (!memref || !memref.hasStaticShape())
+    return false;
+  SmallVector<int64_t> strides;
+  int64_t offset;
+  if (failed(memref.getStridesAndOffset(strides, offset)))
+    return false;
+  // Whatever the strides of nothing are.
+  if (memref.getNumElements() == 0)
+    return true;
+  int64_t expected = 1;
+  for (int64_t i = memref.getRank() - 1; i >= 0; --i) {
+    if (memref.getDimSize(i) != 1 && strides[i] != expected)
+      return false;
+    expected *= memref.getDimSize(i);
   }
-  return LLVM::CallOp::create(builder, loc, function, operands);
+  return true;
 }
 
-/// The ddphook_dtype_t of a memref's elements, whose type lower() has checked.
-Value CallLowering::getDtype(OpBuilder &builder, Location loc, Value memref) {
+ddphook_dtype_t mlir::ddp::getDtype(Value memref) {
   const ElementType *known =
       lookupElementType(getElementTypeOf(memref.getType()));
-  return getInteger(builder, loc, *known->dtype, 32);
+  return static_cast<ddphook_dtype_t>(*known->dtype);
 }
 
 /// The module's handle, loaded once at a function's entry.
@@ -108,37 +113,26 @@ Value CallLowering::getHandle(OpBuilder &builder) {
 // Memory
 //===----------------------------------------------------------------------===//
 
-/// The address of the first element of a contiguous memref.
-LogicalResult CallLowering::getPointer(OpBuilder &builder, Operation *op,
-                                       Value memref, Value &pointer) {
-  Location loc = op->getLoc();
-  auto type = cast<MemRefType>(memref.getType());
+/// The address of the first element of a memref, which is contiguous as lower()
+/// has checked. What is no memref is given back.
+Value CallLowering::getPointer(OpBuilder &builder, Location loc, Value memref) {
+  auto type = memref ? dyn_cast<MemRefType>(memref.getType()) : MemRefType();
+  if (!type)
+    return memref;
   auto pointerType = LLVM::LLVMPointerType::get(builder.getContext());
   Value address =
       memref::ExtractAlignedPointerAsIndexOp::create(builder, loc, memref);
   address =
       arith::IndexCastOp::create(builder, loc, builder.getI64Type(), address);
-  pointer = LLVM::IntToPtrOp::create(builder, loc, pointerType, address);
+  Value pointer = LLVM::IntToPtrOp::create(builder, loc, pointerType, address);
   if (type.getLayout().isIdentity())
-    return success();
-
-  SmallVector<int64_t> strides;
-  int64_t offset;
-  bool isContiguous = succeeded(type.getStridesAndOffset(strides, offset));
-  int64_t expected = 1;
-  for (int i = type.getRank() - 1; isContiguous && i >= 0; --i) {
-    isContiguous = type.getDimSize(i) == 1 || strides[i] == expected;
-    expected *= type.getDimSize(i);
-  }
-  if (!isContiguous)
-    return op->emitOpError() << "expected contiguous memory, but got " << type;
+    return pointer;
   auto metadata =
       memref::ExtractStridedMetadataOp::create(builder, loc, memref);
   Value elements = arith::IndexCastOp::create(
       builder, loc, builder.getI64Type(), metadata.getOffset());
-  pointer = LLVM::GEPOp::create(builder, loc, pointerType,
-                                type.getElementType(), pointer, elements);
-  return success();
+  return LLVM::GEPOp::create(builder, loc, pointerType, type.getElementType(),
+                             pointer, elements);
 }
 
 /// A memref with identity layout at `pointer`. Built from LLVM's own
@@ -173,13 +167,9 @@ Value CallLowering::createMemRef(OpBuilder &builder, Location loc,
 
 LogicalResult CallLowering::convert(ArenaOp op) {
   OpBuilder builder(op);
-  auto pointerType = LLVM::LLVMPointerType::get(module.getContext());
-  Value pointer =
-      createCall(builder, op.getLoc(), "ddphook_rt_arena", pointerType, {})
-          .getResult();
+  Value pointer = call(op, rt::arena).getResult();
   op.replaceAllUsesWith(createMemRef(builder, op.getLoc(), pointer,
                                      cast<MemRefType>(op.getType())));
-  op.erase();
   return success();
 }
 
@@ -203,36 +193,15 @@ LogicalResult CallLowering::convert(ViewOp op) {
                                                  outer.getSource(), shift,
                                                  ValueRange())
                               .getResult());
-    op.erase();
     return success();
   }
-  Value pointer;
-  if (failed(getPointer(builder, op, op.getSource(), pointer)))
-    return failure();
+  Value pointer = getPointer(builder, loc, op.getSource());
   // A value, since an index in the operation itself has 32 bits.
   Value offset = getInteger(builder, loc, op.getOffset(), 64);
   pointer = LLVM::GEPOp::create(builder, loc, pointer.getType(),
                                 type.getElementType(), pointer, offset);
   op.replaceAllUsesWith(createMemRef(builder, loc, pointer, type));
-  op.erase();
   return success();
-}
-
-FailureOr<SmallVector<Value>>
-CallLowering::getPointers(OpBuilder &builder, Operation *op,
-                          ArrayRef<Value> memrefs) {
-  SmallVector<Value> pointers;
-  for (Value memref : memrefs) {
-    Value pointer;
-    if (!memref)
-      pointer =
-          LLVM::ZeroOp::create(builder, op->getLoc(),
-                               LLVM::LLVMPointerType::get(module.getContext()));
-    else if (failed(getPointer(builder, op, memref, pointer)))
-      return failure();
-    pointers.push_back(pointer);
-  }
-  return pointers;
 }
 
 //===----------------------------------------------------------------------===//
@@ -240,35 +209,22 @@ CallLowering::getPointers(OpBuilder &builder, Operation *op,
 //===----------------------------------------------------------------------===//
 
 LogicalResult CallLowering::convert(StateBufferOp op) {
-  OpBuilder builder(op);
-  Value number =
-      getInteger(builder, op.getLoc(), stateNumbers.lookup(op.getState()), 32);
   Value pointer =
-      createCall(builder, op.getLoc(), "ddphook_rt_state",
-                 LLVM::LLVMPointerType::get(module.getContext()), {number})
-          .getResult();
+      call(op, rt::state, stateNumbers.lookup(op.getState())).getResult();
   auto type = cast<MemRefType>(op.getType());
   if (plan.memory == ArrayMemory::Device &&
       isa<IntegerType>(type.getElementType()))
     return convertHostState(op, pointer);
+  OpBuilder builder(op);
   op.replaceAllUsesWith(createMemRef(builder, op.getLoc(), pointer, type));
-  op.erase();
   return success();
 }
 
 LogicalResult CallLowering::convert(RandomNormalOp op) {
   OpBuilder builder(op);
   Location loc = op.getLoc();
-  FailureOr<SmallVector<Value>> pointers =
-      getPointers(builder, op, {op.getDestination()});
-  if (failed(pointers))
-    return failure();
-  auto pointerType = LLVM::LLVMPointerType::get(module.getContext());
   Value generator =
-      createCall(builder, loc, "ddphook_rt_state", pointerType,
-                 {getInteger(builder, loc,
-                             stateNumbers.lookup(op.getGenerator()), 32)})
-          .getResult();
+      call(op, rt::state, stateNumbers.lookup(op.getGenerator())).getResult();
   ArrayRef<int64_t> draws = op.getDraws();
   auto arrayType = LLVM::LLVMArrayType::get(builder.getI64Type(), draws.size());
   OpBuilder atStart = OpBuilder::atBlockBegin(module.getBody());
@@ -278,11 +234,9 @@ LogicalResult CallLowering::convert(RandomNormalOp op) {
       DenseIntElementsAttr::get(
           RankedTensorType::get({int64_t(draws.size())}, builder.getI64Type()),
           draws));
-  createCall(builder, loc, "ddphook_rt_random_normal", Type(),
-             {generator, LLVM::AddressOfOp::create(builder, loc, sizes),
-              getInteger(builder, loc, draws.size(), 64), pointers->front(),
-              getDtype(builder, loc, op.getDestination())});
-  op.erase();
+  Value sizesAddress = LLVM::AddressOfOp::create(builder, loc, sizes);
+  call(op, rt::random_normal, generator, sizesAddress, draws.size(),
+       op.getDestination(), getDtype(op.getDestination()));
   return success();
 }
 
@@ -291,23 +245,15 @@ LogicalResult CallLowering::convert(RandomNormalOp op) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult CallLowering::convert(IsFiniteOp op) {
-  OpBuilder builder(op);
-  Location loc = op.getLoc();
-  FailureOr<SmallVector<Value>> pointers =
-      getPointers(builder, op, {op.getInput()});
-  if (failed(pointers))
-    return failure();
   Value result =
-      createCall(builder, loc, "ddphook_rt_is_finite", builder.getI32Type(),
-                 {pointers->front(),
-                  getInteger(builder, loc,
-                             getNumElementsOf(op.getInput().getType()), 64),
-                  getDtype(builder, loc, op.getInput())})
+      call(op, rt::is_finite, op.getInput(),
+           getNumElementsOf(op.getInput().getType()), getDtype(op.getInput()))
           .getResult();
-  op.replaceAllUsesWith(
-      Value(LLVM::ICmpOp::create(builder, loc, LLVM::ICmpPredicate::ne, result,
-                                 getInteger(builder, loc, 0, 32))));
-  op.erase();
+  OpBuilder builder(op);
+  Value zero = LLVM::ConstantOp::create(builder, op.getLoc(),
+                                        builder.getI32IntegerAttr(0));
+  op.replaceAllUsesWith(Value(LLVM::ICmpOp::create(
+      builder, op.getLoc(), LLVM::ICmpPredicate::ne, result, zero)));
   return success();
 }
 
@@ -316,13 +262,7 @@ LogicalResult CallLowering::convert(CountCompressionOp op) {
   if (bucket == bucketNumbers.end())
     return op.emitOpError() << "expected a bucket that 'ddp.bucket_info' "
                             << "describes, but got " << op.getBucketNameAttr();
-  OpBuilder builder(op);
-  Location loc = op.getLoc();
-  createCall(builder, loc, "ddphook_rt_count_compression", Type(),
-             {getInteger(builder, loc, bucket->second, 32),
-              getInteger(builder, loc, op.getBefore(), 64),
-              getInteger(builder, loc, op.getAfter(), 64), op.getIteration(),
-              getInteger(builder, loc, op.getFrequency(), 64)});
-  op.erase();
+  call(op, rt::count_compression, bucket->second, op.getBefore(), op.getAfter(),
+       op.getIteration(), op.getFrequency());
   return success();
 }

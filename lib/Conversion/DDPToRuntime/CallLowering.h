@@ -13,11 +13,19 @@
 
 #include "PlanBuilder.h"
 
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
+
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 
 namespace mlir::ddp {
+
+/// Whether this is a memref whose elements lie one behind the other.
+bool isContiguous(Type type);
+
+/// The runtime's name for the type of a memref's elements, which lower() has
+/// checked.
+ddphook_dtype_t getDtype(Value memref);
 
 class CallLowering {
 public:
@@ -28,14 +36,15 @@ public:
 
   /// Whether this is an operation that lower() knows, in its form on memory.
   static bool canLower(Operation *op);
-  /// Whether this is a copy, or zeros, that lower() makes a call of where arrays
-  /// lie in a device's memory.
+  /// Whether this is a copy, or zeros, that lower() makes a call of where
+  /// arrays lie in a device's memory.
   static bool canLowerOnDevice(Operation *op);
 
   /// Replaces the operation by calls; explains why if it cannot.
   LogicalResult lower(Operation *op);
 
 private:
+  /// Makes the calls; lower() erases the operation.
   LogicalResult convert(AddOp op);
   LogicalResult convert(AllReduceOp op);
   LogicalResult convert(AllReduceStartOp op);
@@ -58,28 +67,31 @@ private:
   /// A state in host memory where arrays are in the device's: loads and stores
   /// at `pointer`.
   LogicalResult convertHostState(StateBufferOp op, Value pointer);
-  /// The arguments of an all-reduce, which becomes part of the plan.
+  /// The number of an all-reduce, which becomes part of the plan.
   template <typename OpTy>
-  FailureOr<SmallVector<Value>> getCollective(OpBuilder &builder, OpTy op);
-  template <typename OpTy>
-  LogicalResult convertBinary(OpTy op, StringRef function);
+  FailureOr<int32_t> getCollective(OpTy op);
+  /// The number of a matrix list in the plan; equal ones share one.
+  int32_t getMatrixList(MatrixListAttr layout, Type elementType);
 
-  /// Calls a function of the runtime with the module's handle and `arguments`;
-  /// a null `result` is void.
-  LLVM::CallOp createCall(OpBuilder &builder, Location loc, StringRef name,
-                          Type result, ArrayRef<Value> arguments);
+  /// Calls a function of the runtime in place of `op`. A memref among the
+  /// arguments stands for the address of its first element.
+  template <typename Result, typename... Parameters>
+  LLVM::CallOp
+  call(Operation *op,
+       const RuntimeFunction<Result(ddphook_module_t *, Parameters...)>
+           &function,
+       llvm::type_identity_t<RuntimeArgument<Parameters>>... arguments) {
+    OpBuilder builder(op);
+    ((arguments.value = getPointer(builder, op->getLoc(), arguments.value)),
+     ...);
+    return function.call(builder, op->getLoc(), module, getHandle(builder),
+                         arguments...);
+  }
   Value getHandle(OpBuilder &builder);
-  Value getDtype(OpBuilder &builder, Location loc, Value memref);
 
-  LogicalResult getPointer(OpBuilder &builder, Operation *op, Value memref,
-                           Value &pointer);
-  /// Addresses of memrefs; null pointers for those that are not there.
-  FailureOr<SmallVector<Value>> getPointers(OpBuilder &builder, Operation *op,
-                                            ArrayRef<Value> memrefs);
+  Value getPointer(OpBuilder &builder, Location loc, Value memref);
   Value createMemRef(OpBuilder &builder, Location loc, Value pointer,
                      MemRefType type);
-  Value getMatrixList(OpBuilder &builder, Location loc, MatrixListAttr layout,
-                      Type elementType);
   Value getInteger(OpBuilder &builder, Location loc, int64_t value,
                    unsigned width) {
     return LLVM::ConstantOp::create(
@@ -96,8 +108,6 @@ private:
   llvm::StringMap<unsigned> groupNumbers, stateNumbers, bucketNumbers;
   llvm::DenseMap<PlanMatrixListAttr, unsigned> listNumbers;
   unsigned numDraws = 0;
-  /// Where in the arena the zeros are that fills are copied from.
-  std::optional<int64_t> zerosOffset;
 };
 
 } // namespace mlir::ddp

@@ -172,7 +172,8 @@ void ConvertDDPToRuntimePass::runOnOperation() {
   plan.groups = collectGroups(module);
   plan.states = collectStates(module);
   llvm::append_range(plan.buckets, module.getOps<BucketInfoOp>());
-  if (failed(collectEntries()) || failed(checkSizes()))
+  if (failed(checkRuntimeNames(module)) || failed(collectEntries()) ||
+      failed(checkSizes()))
     return signalPassFailure();
 
   OpBuilder atStart = OpBuilder::atBlockBegin(module.getBody());

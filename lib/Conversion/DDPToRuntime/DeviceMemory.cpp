@@ -20,32 +20,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Zeros up to this size are copied from the arena. What ddp-pipeline fills is
-/// smaller: two rows of a square matrix at most.
-static constexpr int64_t kMaxZeroBytes = 1 << 20;
-/// Where they begin.
-static constexpr int64_t kZerosAlignment = 64;
-
-static bool isContiguous(Type type) {
-  auto memref = dyn_cast<MemRefType>(type);
-  if (!memref || !memref.hasStaticShape())
-    return false;
-  SmallVector<int64_t> strides;
-  int64_t offset;
-  if (failed(memref.getStridesAndOffset(strides, offset)))
-    return false;
-  // Whatever the strides of nothing are.
-  if (memref.getNumElements() == 0)
-    return true;
-  int64_t expected = 1;
-  for (int64_t i = memref.getRank() - 1; i >= 0; --i) {
-    if (memref.getDimSize(i) != 1 && strides[i] != expected)
-      return false;
-    expected *= memref.getDimSize(i);
-  }
-  return true;
-}
-
 /// Elements as they lie in memory; -1 when only LLVM knows.
 static int64_t getBytes(MemRefType type) {
   Type element = type.getElementType();
@@ -76,45 +50,18 @@ bool CallLowering::canLowerOnDevice(Operation *op) {
       !(matchPattern(fill.value(), m_PosZeroFloat()) ||
         matchPattern(fill.value(), m_Zero())))
     return false;
-  int64_t bytes = getBytes(cast<MemRefType>(fill.output().getType()));
-  return bytes >= 0 && bytes <= kMaxZeroBytes;
+  return getBytes(cast<MemRefType>(fill.output().getType())) >= 0;
 }
 
 LogicalResult CallLowering::convert(memref::CopyOp op) {
-  OpBuilder builder(op);
-  FailureOr<SmallVector<Value>> pointers =
-      getPointers(builder, op, {op.getSource(), op.getTarget()});
-  if (failed(pointers))
-    return failure();
-  int64_t bytes = getBytes(cast<MemRefType>(op.getSource().getType()));
-  pointers->push_back(getInteger(builder, op.getLoc(), bytes, 64));
-  createCall(builder, op.getLoc(), "ddphook_rt_copy", Type(), *pointers);
-  op.erase();
+  call(op, rt::copy, op.getSource(), op.getTarget(),
+       getBytes(cast<MemRefType>(op.getSource().getType())));
   return success();
 }
 
-/// The runtime allocates the arena zeroed, and behind the functions' buffers
-/// nothing is ever written.
 LogicalResult CallLowering::convert(linalg::FillOp op) {
-  OpBuilder builder(op);
-  Location loc = op.getLoc();
-  FailureOr<SmallVector<Value>> pointers =
-      getPointers(builder, op, {op.output()});
-  if (failed(pointers))
-    return failure();
-  int64_t bytes = getBytes(cast<MemRefType>(op.output().getType()));
-  if (!zerosOffset)
-    zerosOffset = llvm::alignTo(plan.arenaBytes, kZerosAlignment);
-  plan.arenaBytes = std::max(plan.arenaBytes, *zerosOffset + bytes);
-  auto pointerType = LLVM::LLVMPointerType::get(builder.getContext());
-  Value arena =
-      createCall(builder, loc, "ddphook_rt_arena", pointerType, {}).getResult();
-  Value zeros =
-      LLVM::GEPOp::create(builder, loc, pointerType, builder.getI8Type(), arena,
-                          getInteger(builder, loc, *zerosOffset, 64));
-  createCall(builder, loc, "ddphook_rt_copy", Type(),
-             {zeros, pointers->front(), getInteger(builder, loc, bytes, 64)});
-  op.erase();
+  call(op, rt::zero, op.output(),
+       getBytes(cast<MemRefType>(op.output().getType())));
   return success();
 }
 
@@ -138,6 +85,5 @@ LogicalResult CallLowering::convertHostState(StateBufferOp op, Value pointer) {
     }
     user->erase();
   }
-  op.erase();
   return success();
 }

@@ -139,19 +139,6 @@ static ddphook_status_t readMemory(ddphook_device_t *device, void *host,
   });
 }
 
-static ddphook_status_t copyMemory(ddphook_device_t *device, void *to,
-                                   const void *from, uint64_t bytes,
-                                   ddphook_backend_error_t *error) {
-  return runKernels(device, error, "copying device memory",
-                    {{to, "to"}, {from, "from"}}, [&](cudaStream_t stream) {
-                      return bytes == 0
-                                 ? cudaSuccess
-                                 : cudaMemcpyAsync(to, from, bytes,
-                                                   cudaMemcpyDeviceToDevice,
-                                                   stream);
-                    });
-}
-
 static ddphook_status_t setStream(ddphook_device_t *device, void *stream,
                                   ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
@@ -180,9 +167,42 @@ static ddphook_status_t createCommunicator(
   });
 }
 
+// The functions of functions.inc, under their names there.
+
+static ddphook_status_t copy(ddphook_device_t *device, const void *in,
+                             void *out, int64_t bytes,
+                             ddphook_backend_error_t *error) {
+  return runKernels(
+      device, error, "copying device memory", {{in, "in"}, {out, "out"}},
+      [&](cudaStream_t stream) {
+        return bytes == 0 ? cudaSuccess
+                          : cudaMemcpyAsync(out, in, static_cast<size_t>(bytes),
+                                            cudaMemcpyDeviceToDevice, stream);
+      });
+}
+
+static ddphook_status_t zero(ddphook_device_t *device, void *out, int64_t bytes,
+                             ddphook_backend_error_t *error) {
+  return runKernels(device, error, "zeroing device memory", {{out, "out"}},
+                    [&](cudaStream_t stream) {
+                      return bytes == 0
+                                 ? cudaSuccess
+                                 : cudaMemsetAsync(out, 0,
+                                                   static_cast<size_t>(bytes),
+                                                   stream);
+                    });
+}
+
 static ddphook_status_t cast(ddphook_device_t *device, const void *in,
                              int32_t inDtype, void *out, int32_t outDtype,
                              int64_t count, ddphook_backend_error_t *error) {
+  for (int32_t type : {inDtype, outDtype})
+    if (!dtypeFromAbi(type))
+      return toBackendError(
+          ddphook::error(DDPHOOK_UNSUPPORTED,
+                         "the CUDA backend has no casts of type %s",
+                         castDtypeName(static_cast<CastDtype>(type))),
+          error);
   return runKernels(device, error, "casting", {{in, "in"}, {out, "out"}},
                     [&](cudaStream_t stream) {
                       return castArray(stream, in, toDtype(inDtype), out,
@@ -190,20 +210,21 @@ static ddphook_status_t cast(ddphook_device_t *device, const void *in,
                     });
 }
 
-static ddphook_status_t divide(ddphook_device_t *device, const void *in,
-                               void *out, int32_t dtype, int64_t count,
-                               int64_t divisor,
-                               ddphook_backend_error_t *error) {
+static ddphook_status_t divide_by_group_size(ddphook_device_t *device,
+                                             int64_t size, const void *in,
+                                             void *out, int64_t count,
+                                             int32_t dtype,
+                                             ddphook_backend_error_t *error) {
   return runKernels(device, error, "dividing", {{in, "in"}, {out, "out"}},
                     [&](cudaStream_t stream) {
                       return divideArray(stream, in, out, toDtype(dtype), count,
-                                         divisor);
+                                         size);
                     });
 }
 
 static ddphook_status_t scale(ddphook_device_t *device, double factor,
-                              const void *in, void *out, int32_t dtype,
-                              int64_t count, ddphook_backend_error_t *error) {
+                              const void *in, void *out, int64_t count,
+                              int32_t dtype, ddphook_backend_error_t *error) {
   return runKernels(device, error, "scaling", {{in, "in"}, {out, "out"}},
                     [&](cudaStream_t stream) {
                       return scaleArray(stream, in, out, toDtype(dtype), count,
@@ -212,8 +233,8 @@ static ddphook_status_t scale(ddphook_device_t *device, double factor,
 }
 
 static ddphook_status_t add(ddphook_device_t *device, const void *a,
-                            const void *b, void *out, int32_t dtype,
-                            int64_t count, ddphook_backend_error_t *error) {
+                            const void *b, void *out, int64_t count,
+                            int32_t dtype, ddphook_backend_error_t *error) {
   return runKernels(device, error, "adding", {{a, "a"}, {b, "b"}, {out, "out"}},
                     [&](cudaStream_t stream) {
                       return addArrays(stream, out, a, b, toDtype(dtype),
@@ -222,8 +243,8 @@ static ddphook_status_t add(ddphook_device_t *device, const void *a,
 }
 
 static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
-                                 const void *b, void *out, int32_t dtype,
-                                 int64_t count,
+                                 const void *b, void *out, int64_t count,
+                                 int32_t dtype,
                                  ddphook_backend_error_t *error) {
   return runKernels(
       device, error, "subtracting", {{a, "a"}, {b, "b"}, {out, "out"}},
@@ -233,7 +254,7 @@ static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
 }
 
 static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
-                                 int32_t dtype, int64_t count, int32_t *result,
+                                 int64_t count, int32_t dtype, int32_t *result,
                                  ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
     DDPHOOK_RETURN_IF_ERROR(impl.checkAddress(in, "in"));
@@ -399,23 +420,15 @@ ddphook_backend_get(void) {
     table.memory_free = release;
     table.memory_write = writeMemory;
     table.memory_read = readMemory;
-    table.memory_copy = copyMemory;
     table.stream_set = setStream;
     table.synchronize = synchronize;
     table.communicator_create = createCommunicator;
     table.communicator_destroy = destroy<ddphook_communicator_t>;
-    table.cast = cast;
-    table.divide = divide;
-    table.scale = scale;
-    table.add = add;
-    table.subtract = subtract;
     table.is_finite = isFinite;
     table.matrices_create = createMatrices;
     table.matrices_destroy = destroyUsed<ddphook_matrices_t>;
-    table.matmul = matmul;
-    table.orthogonalize = orthogonalize;
-    table.project = project;
-    table.reconstruct = reconstruct;
+#define DDPHOOK_DEVICE_FUNCTION(name, ...) table.name = name;
+#include "ddphook/runtime/functions.inc"
     table.all_reduce = allReduce;
     table.all_reduce_start = startAllReduce;
     table.wait = wait;

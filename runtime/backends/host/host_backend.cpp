@@ -16,6 +16,7 @@
 #include "kernels.h"
 #include "matrix_list.h"
 
+#include <cstring>
 #include <mutex>
 #include <set>
 
@@ -100,13 +101,6 @@ static ddphook_status_t readMemory(ddphook_device_t *, void *host,
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t copyMemory(ddphook_device_t *, void *to,
-                                   const void *from, uint64_t bytes,
-                                   ddphook_backend_error_t *) {
-  copyBytes(to, from, static_cast<int64_t>(bytes));
-  return DDPHOOK_OK;
-}
-
 static ddphook_status_t setStream(ddphook_device_t *, void *stream,
                                   ddphook_backend_error_t *message) {
   return toBackendError(
@@ -164,43 +158,60 @@ static void destroyCommunicator(ddphook_device_t *device,
 /// The type of that number; callers checked it.
 static Dtype toDtype(int32_t value) { return static_cast<Dtype>(value); }
 
-static ddphook_status_t cast(ddphook_device_t *, const void *in,
-                             int32_t inDtype, void *out, int32_t outDtype,
-                             int64_t count, ddphook_backend_error_t *) {
-  castArray(in, toDtype(inDtype), out, toDtype(outDtype), count);
+// The functions of functions.inc, under their names there.
+
+static ddphook_status_t copy(ddphook_device_t *, const void *in, void *out,
+                             int64_t bytes, ddphook_backend_error_t *) {
+  copyBytes(out, in, bytes);
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t divide(ddphook_device_t *, const void *in, void *out,
-                               int32_t dtype, int64_t count, int64_t divisor,
-                               ddphook_backend_error_t *) {
-  divideArray(in, out, toDtype(dtype), count, divisor);
+static ddphook_status_t zero(ddphook_device_t *, void *out, int64_t bytes,
+                             ddphook_backend_error_t *) {
+  if (bytes > 0) // memset() forbids null pointers even then
+    std::memset(out, 0, static_cast<size_t>(bytes));
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t cast(ddphook_device_t *, const void *in,
+                             int32_t inDtype, void *out, int32_t outDtype,
+                             int64_t count, ddphook_backend_error_t *) {
+  castArray(in, static_cast<CastDtype>(inDtype), out,
+            static_cast<CastDtype>(outDtype), count);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t divide_by_group_size(ddphook_device_t *, int64_t size,
+                                             const void *in, void *out,
+                                             int64_t count, int32_t dtype,
+                                             ddphook_backend_error_t *) {
+  divideArray(in, out, toDtype(dtype), count, size);
   return DDPHOOK_OK;
 }
 
 static ddphook_status_t scale(ddphook_device_t *, double factor, const void *in,
-                              void *out, int32_t dtype, int64_t count,
+                              void *out, int64_t count, int32_t dtype,
                               ddphook_backend_error_t *) {
   scaleArray(in, out, toDtype(dtype), count, factor);
   return DDPHOOK_OK;
 }
 
 static ddphook_status_t add(ddphook_device_t *, const void *a, const void *b,
-                            void *out, int32_t dtype, int64_t count,
+                            void *out, int64_t count, int32_t dtype,
                             ddphook_backend_error_t *) {
   addArrays(out, a, b, toDtype(dtype), count);
   return DDPHOOK_OK;
 }
 
 static ddphook_status_t subtract(ddphook_device_t *, const void *a,
-                                 const void *b, void *out, int32_t dtype,
-                                 int64_t count, ddphook_backend_error_t *) {
+                                 const void *b, void *out, int64_t count,
+                                 int32_t dtype, ddphook_backend_error_t *) {
   subtractArrays(out, a, b, toDtype(dtype), count);
   return DDPHOOK_OK;
 }
 
 static ddphook_status_t isFinite(ddphook_device_t *, const void *in,
-                                 int32_t dtype, int64_t count, int32_t *result,
+                                 int64_t count, int32_t dtype, int32_t *result,
                                  ddphook_backend_error_t *) {
   *result = isFiniteArray(in, toDtype(dtype), count);
   return DDPHOOK_OK;
@@ -340,23 +351,15 @@ const ddphook_backend_t &host::hostBackend() {
     table.memory_free = release;
     table.memory_write = writeMemory;
     table.memory_read = readMemory;
-    table.memory_copy = copyMemory;
     table.stream_set = setStream;
     table.synchronize = synchronize;
     table.communicator_create = createCommunicator;
     table.communicator_destroy = destroyCommunicator;
-    table.cast = cast;
-    table.divide = divide;
-    table.scale = scale;
-    table.add = add;
-    table.subtract = subtract;
     table.is_finite = isFinite;
     table.matrices_create = createMatrices;
     table.matrices_destroy = destroyMatrices;
-    table.matmul = matmul;
-    table.orthogonalize = orthogonalize;
-    table.project = project;
-    table.reconstruct = reconstruct;
+#define DDPHOOK_DEVICE_FUNCTION(name, ...) table.name = name;
+#include "ddphook/runtime/functions.inc"
     table.all_reduce = allReduce;
     table.all_reduce_start = startAllReduce;
     table.wait = wait;

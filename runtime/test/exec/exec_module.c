@@ -40,7 +40,7 @@ static ddphook_module_t *handle;
 #define VECTOR_OUT RESULT("f32", "[7]", "-1")
 
 static const char plan[] =
-    "{\"abi\":4,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":5,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","

@@ -24,12 +24,12 @@ def ConvertDDPToRuntimePass
     stores the module's handle.
 
     With `memory=device` the module is for arrays that lie in a device's memory.
-    Contiguous `memref.copy`s become calls of `ddphook_rt_copy`; so do small
-    `linalg.fill`s of zeros, from a part of the arena that is never written. A
-    state of an integer type lies in the host's memory nevertheless and is
-    accessed through a pointer; hence every memref that is left is memory of the
-    device. What works on those is left to who makes kernels of it
-    (`ddphook-cc --device=cuda`) or refuses it (`ddp-check-device-memory`).
+    Contiguous `memref.copy`s become calls of `ddphook_rt_copy`, contiguous
+    `linalg.fill`s of zeros calls of `ddphook_rt_zero`. A state of an integer
+    type lies in the host's memory nevertheless and is accessed through a
+    pointer; hence every memref that is left is memory of the device. What works
+    on those is left to who makes kernels of it (`ddphook-cc --device=cuda`) or
+    refuses it (`ddp-check-device-memory`).
 
     Pre-condition: bufferized, `ddp-plan-arena`. Post-condition: no operation of
     the ddp dialect is left; anything that cannot be converted is an error.

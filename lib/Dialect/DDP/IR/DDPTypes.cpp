@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/STLExtras.h"
@@ -110,9 +111,9 @@ LogicalResult mlir::ddp::verifyAddressableSizes(Operation *op) {
 LogicalResult BucketType::verify(function_ref<InFlightDiagnostic()> emitError,
                                  Type elementType,
                                  ArrayRef<DenseI64ArrayAttr> shapes) {
-  if (!isa<Float16Type, BFloat16Type, Float32Type, Float64Type>(elementType))
-    return emitError() << "expected a bucket of f16, bf16, f32 or f64, but got "
-                       << elementType;
+  if (!isDtype(elementType))
+    return emitError() << "expected a bucket of " << getDtypeNames()
+                       << ", but got " << elementType;
   for (DenseI64ArrayAttr shape : shapes)
     if (llvm::any_of(shape.asArrayRef(), [](int64_t d) { return d < 0; }))
       return emitError() << "expected static shapes in a bucket";
@@ -127,11 +128,9 @@ LogicalResult FutureType::verify(function_ref<InFlightDiagnostic()> emitError,
   if (isa<BucketType>(valueType))
     return success();
   auto tensor = dyn_cast<RankedTensorType>(valueType);
-  if (!tensor || !tensor.hasStaticShape() ||
-      !isa<Float16Type, BFloat16Type, Float32Type, Float64Type>(
-          tensor.getElementType()))
+  if (!tensor || !tensor.hasStaticShape() || !isDtype(tensor.getElementType()))
     return emitError() << "expected a future of a bucket or a statically "
-                       << "shaped tensor of f16, bf16, f32 or f64, but got "
+                       << "shaped tensor of " << getDtypeNames() << ", but got "
                        << valueType;
   return success();
 }

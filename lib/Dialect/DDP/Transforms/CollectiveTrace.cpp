@@ -11,8 +11,8 @@
 #include "CollectiveTrace.h"
 
 #include "ddphook/Dialect/DDP/IR/Plan.h"
+#include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/CallInterfaces.h"
@@ -98,12 +98,12 @@ void Tracer::add(CollectiveTrace::Function &function, StringRef verb,
 
 void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
   StringRef callee = call.getCallee().value_or("");
-  if (callee == "ddphook_rt_wait") {
+  if (callee == rt::wait.name) {
     function.order += "wait\n";
     return;
   }
-  bool isStart = callee == "ddphook_rt_all_reduce_start";
-  if (!isStart && callee != "ddphook_rt_all_reduce")
+  bool isStart = callee == rt::all_reduce_start.name;
+  if (!isStart && callee != rt::all_reduce.name)
     return;
   APInt number;
   if (!plan || !matchPattern(call.getOperand(1), m_ConstantInt(&number)) ||
@@ -186,7 +186,7 @@ static bool isCollective(Operation *op) {
   auto call = dyn_cast<LLVM::CallOp>(op);
   return isa<AllReduceOp, AllReduceStartOp>(op) ||
          (call &&
-          call.getCallee().value_or("").starts_with("ddphook_rt_all_reduce"));
+          call.getCallee().value_or("").starts_with(rt::all_reduce.name));
 }
 
 Tracer::Tracer(ModuleOp module, CollectiveTrace &trace)

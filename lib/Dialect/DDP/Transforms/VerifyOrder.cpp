@@ -10,9 +10,8 @@
 
 #include "CollectiveTrace.h"
 #include "RankAnalysis.h"
+#include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
-
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPVERIFYORDERPASS
@@ -241,7 +240,7 @@ LogicalResult OrderVerifier::checkTicket(LLVM::CallOp start) {
   unsigned numWaits = 0;
   for (Operation *user : start->getUsers()) {
     auto wait = dyn_cast<LLVM::CallOp>(user);
-    numWaits += wait && wait.getCallee() == StringRef("ddphook_rt_wait") &&
+    numWaits += wait && wait.getCallee() == rt::wait.name &&
                 user->getBlock() == start->getBlock();
   }
   if (numWaits == 1)
@@ -267,8 +266,7 @@ LogicalResult OrderVerifier::verify() {
     else if (auto average = dyn_cast<AverageOp>(op))
       ok &= succeeded(checkReach(op, average.getGroupAttr()));
     else if (auto call = dyn_cast<LLVM::CallOp>(op);
-             call &&
-             call.getCallee() == StringRef("ddphook_rt_all_reduce_start"))
+             call && call.getCallee() == rt::all_reduce_start.name)
       ok &= succeeded(checkTicket(call));
   });
   ok &= succeeded(checkBuckets());

@@ -132,11 +132,11 @@ struct F64 {
   }
 };
 
-/// What F16 and BF16 have in common; `Derived` converts between vectors of
-/// float and the bits in the low halves of 32-bit integers.
-template <class Derived>
-struct SixteenBit {
-  using Elem = uint16_t;
+/// What the types narrower than a float have in common; `Derived` converts
+/// between vectors of float and of their bits.
+template <class Derived, class Bits>
+struct NarrowFloat {
+  using Elem = Bits;
 
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const Elem *p) {
@@ -147,17 +147,17 @@ struct SixteenBit {
   }
   template <bool kStream, class D, class V>
   static HWY_INLINE void store(D d, V v, Elem *p) {
-    const Like<uint16_t, D> d16;
+    const Like<Bits, D> bits;
     if constexpr (isDouble<D>) {
       const Like<float, D> df;
-      storeVector<kStream>(d16, Derived::bits(df, demoteDouble(df, v)), p);
+      storeVector<kStream>(bits, Derived::bits(df, demoteDouble(df, v)), p);
     } else {
-      storeVector<kStream>(d16, Derived::bits(d, v), p);
+      storeVector<kStream>(bits, Derived::bits(d, v), p);
     }
   }
 };
 
-struct F16 : SixteenBit<F16> {
+struct F16 : NarrowFloat<F16, uint16_t> {
   static constexpr Dtype type = Dtype::F16;
 
 #if DDPHOOK_NATIVE_F16
@@ -240,7 +240,7 @@ private:
 #endif // DDPHOOK_NATIVE_F16
 };
 
-struct BF16 : SixteenBit<BF16> {
+struct BF16 : NarrowFloat<BF16, uint16_t> {
   static constexpr Dtype type = Dtype::BF16;
 
   template <class D>
@@ -275,18 +275,71 @@ struct BF16 : SixteenBit<BF16> {
   }
 };
 
-/// Calls fn(Element()) with the class of `type`.
+/// No infinities, one NaN of each sign. As in PyTorch what is too large becomes
+/// the largest number, 448, and so do infinities.
+struct F8E4M3FN : NarrowFloat<F8E4M3FN, uint8_t> {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
+    const Like<int32_t, D> di;
+    auto byte = hn::PromoteTo(di, hn::LoadU(Like<uint8_t, D>(), p));
+    auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(di, 0x80)));
+    auto shifted = hn::ShiftLeft<20>(hn::And(byte, hn::Set(di, 0x7f)));
+    // The exponent is re-biased by adding to it; subnormals are normalised by a
+    // subtraction of floats.
+    auto rebiased = hn::Add(shifted, hn::Set(di, (127 - 7) << 23));
+    auto normalised = hn::BitCast(
+        di, hn::Sub(hn::BitCast(d, hn::Add(rebiased, hn::Set(di, 1 << 23))),
+                    hn::BitCast(d, hn::Set(di, 121 << 23))));
+    auto magnitude = hn::IfThenElse(hn::Lt(shifted, hn::Set(di, 1 << 23)),
+                                    normalised, rebiased);
+    magnitude = hn::IfThenElse(hn::Eq(shifted, hn::Set(di, 0x7f << 20)),
+                               hn::Set(di, 0x7ff00000), magnitude);
+    return hn::BitCast(d, hn::Or(magnitude, sign));
+  }
+
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<uint8_t, D>> bits(D d, V v) {
+    const Like<int32_t, D> di;
+    auto all = hn::BitCast(di, v);
+    auto magnitude = hn::And(all, hn::Set(di, 0x7fffffff));
+    auto sign = hn::And(hn::ShiftRight<24>(all), hn::Set(di, 0x80));
+    // As for F16. The last place of a subnormal is 2^-9, that of 2^14 in f32.
+    auto odd = hn::And(hn::ShiftRight<20>(magnitude), hn::Set(di, 1));
+    auto normal = hn::ShiftRight<20>(hn::Add(
+        hn::Add(magnitude, hn::Set(di, 0x7ffff - ((127 - 7) << 23))), odd));
+    auto large = hn::Set(di, 141 << 23);
+    auto subnormal = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude),
+                                                     hn::BitCast(d, large))),
+                             large);
+    auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 121 << 23)),
+                                 subnormal, normal);
+    result = hn::Min(result, hn::Set(di, 0x7e));
+    result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0xff << 23)),
+                            hn::Set(di, 0x7f), result);
+    return hn::DemoteTo(Like<uint8_t, D>(), hn::Or(result, sign));
+  }
+};
+
+/// Calls fn(Element()) with the class of `type`, which has its name in the
+/// list.
 template <class Fn>
 HWY_INLINE void withElement(Dtype type, const Fn &fn) {
   switch (type) {
-  case Dtype::F16:
-    return fn(F16());
-  case Dtype::BF16:
-    return fn(BF16());
-  case Dtype::F32:
-    return fn(F32());
-  case Dtype::F64:
-    return fn(F64());
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+  case Dtype::NAME:                                                            \
+    return fn(NAME());
+#include "ddphook/runtime/element_types.inc"
+  }
+}
+
+/// The same for the types of casts.
+template <class Fn>
+HWY_INLINE void withElement(CastDtype type, const Fn &fn) {
+  switch (type) {
+#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value)              \
+  case CastDtype::NAME:                                                        \
+    return fn(NAME());
+#include "ddphook/runtime/element_types.inc"
   }
 }
 

@@ -130,7 +130,7 @@ template <class... Elements>
 constexpr bool mayStream =
     HWY_MAX_BYTES > 16 && !(std::is_same_v<Elements, F64> || ...);
 
-void castKernel(const void *in, Dtype inType, void *out, Dtype outType,
+void castKernel(const void *in, CastDtype inType, void *out, CastDtype outType,
                 size_t n, Stores stores) {
   withElement(inType, [&](auto from) HWY_ATTR {
     using From = decltype(from);
@@ -370,11 +370,11 @@ HWY_EXPORT(sumKernel);
 HWY_EXPORT(streamingCopyKernel);
 HWY_EXPORT(targetNameKernel);
 
-void castArray(const void *in, Dtype inType, void *out, Dtype outType,
+void castArray(const void *in, CastDtype inType, void *out, CastDtype outType,
                int64_t n, Stores stores) {
   if (inType == outType) {
     if (in != out)
-      copyBytes(out, in, n * dtypeSize(inType), stores);
+      copyBytes(out, in, n * castDtypeSize(inType), stores);
     return;
   }
   HWY_DYNAMIC_DISPATCH(castKernel)

@@ -37,8 +37,12 @@ namespace ddphook::host {
 enum class Stores { Cached, Streaming };
 
 /// out[i] = in[i] in the other type.
-void castArray(const void *in, Dtype inType, void *out, Dtype outType,
+void castArray(const void *in, CastDtype inType, void *out, CastDtype outType,
                int64_t n, Stores stores = Stores::Cached);
+inline void castArray(const void *in, Dtype inType, void *out, Dtype outType,
+                      int64_t n, Stores stores = Stores::Cached) {
+  castArray(in, castDtype(inType), out, castDtype(outType), n, stores);
+}
 
 /// out[i] = in[i] / divisor, a true division. `divisor` >= 1.
 void divideArray(const void *in, void *out, Dtype type, int64_t n,

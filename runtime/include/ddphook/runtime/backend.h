@@ -17,10 +17,10 @@
  * Threads. One thread at a time calls a device and its communicators, with one
  * exception: abort() may come from any thread at any time.
  *
- * Order. Kernels, copies and collectives of a device behave as if each had ended
- * when its function returns, for all functions of the table and for the work of
- * others on the queue of stream_set(). A device with a queue of its own may
- * return earlier: what fails later on is the status of a later call, at the
+ * Order. Kernels, copies and collectives of a device behave as if each had
+ * ended when its function returns, for all functions of the table and for the
+ * work of others on the queue of stream_set(). A device with a queue of its own
+ * may return earlier: what fails later on is the status of a later call, at the
  * latest of synchronize().
  *
  *===----------------------------------------------------------------------===*/
@@ -38,8 +38,10 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a function below changes its meaning. A backend
- * and a runtime of different versions do not work together. */
-#define DDPHOOK_BACKEND_ABI_VERSION 4
+ * and a runtime of different versions, or with tables of different sizes, do
+ * not work together; a function more in functions.inc therefore raises nothing.
+ */
+#define DDPHOOK_BACKEND_ABI_VERSION 5
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -189,10 +191,6 @@ typedef struct ddphook_backend {
   ddphook_status_t (*memory_read)(ddphook_device_t *device, void *host,
                                   const void *memory, uint64_t bytes,
                                   ddphook_backend_error_t *error);
-  /* Copies within the device's memory, without overlap. */
-  ddphook_status_t (*memory_copy)(ddphook_device_t *device, void *to,
-                                  const void *from, uint64_t bytes,
-                                  ddphook_backend_error_t *error);
 
   /* The caller's queue, on which all work is to run from now on, in order with
    * what is there already (CUDA: a cudaStream_t); null: the device's own.
@@ -213,29 +211,37 @@ typedef struct ddphook_backend {
   void (*communicator_destroy)(ddphook_device_t *device,
                                ddphook_communicator_t *communicator);
 
-  /* Element-wise kernels, as ddphook_rt_cast(), ddphook_rt_divide_by_world()
-   * and ddphook_rt_scale() define them. Types and counts were checked. */
-  ddphook_status_t (*cast)(ddphook_device_t *device, const void *in,
-                           int32_t in_dtype, void *out, int32_t out_dtype,
-                           int64_t count, ddphook_backend_error_t *error);
-  ddphook_status_t (*divide)(ddphook_device_t *device, const void *in,
-                             void *out, int32_t dtype, int64_t count,
-                             int64_t divisor, ddphook_backend_error_t *error);
-  ddphook_status_t (*scale)(ddphook_device_t *device, double factor,
-                            const void *in, void *out, int32_t dtype,
-                            int64_t count, ddphook_backend_error_t *error);
-
-  /* As ddphook_rt_add() and ddphook_rt_subtract() define them. */
-  ddphook_status_t (*add)(ddphook_device_t *device, const void *a,
-                          const void *b, void *out, int32_t dtype,
-                          int64_t count, ddphook_backend_error_t *error);
-  ddphook_status_t (*subtract)(ddphook_device_t *device, const void *a,
-                               const void *b, void *out, int32_t dtype,
-                               int64_t count, ddphook_backend_error_t *error);
+  /* One pointer for each function of functions.inc whose work is a device's
+   * alone, as compiled.h defines it: with the device in place of the module,
+   * the size of a group in place of its number (1 in place of -1), prepared
+   * matrices in place of their list's number, and a place for the error behind.
+   * Arguments were checked; casts of types that a device lacks are UNSUPPORTED.
+   */
+#define DDPHOOK_ROLE_In const void *
+#define DDPHOOK_ROLE_Out void *
+#define DDPHOOK_ROLE_OptionalIn const void *
+#define DDPHOOK_ROLE_OptionalOut void *
+#define DDPHOOK_ROLE_Rest const void *
+#define DDPHOOK_ROLE_RestOut void *
+#define DDPHOOK_ROLE_Count int64_t
+#define DDPHOOK_ROLE_ElementType int32_t
+#define DDPHOOK_ROLE_CastType int32_t
+#define DDPHOOK_ROLE_Group int64_t
+#define DDPHOOK_ROLE_OptionalGroup int64_t
+#define DDPHOOK_ROLE_Matrices ddphook_matrices_t *
+#define DDPHOOK_ROLE_Product int32_t
+#define DDPHOOK_ROLE_Factor int32_t
+#define DDPHOOK_ROLE_Number double
+#define DDPHOOK_DEVICE_PARAMETER(role, name) DDPHOOK_ROLE_##role name
+#define DDPHOOK_DEVICE_FUNCTION(name, ...)                                     \
+  ddphook_status_t (*name)(ddphook_device_t * device,                          \
+                           DDPHOOK_MAP(DDPHOOK_DEVICE_PARAMETER, __VA_ARGS__), \
+                           ddphook_backend_error_t * error);
+#include "ddphook/runtime/functions.inc"
 
   /* *result = 1 if no element is infinite or NaN, else 0; waits for that. */
   ddphook_status_t (*is_finite)(ddphook_device_t *device, const void *in,
-                                int32_t dtype, int64_t count, int32_t *result,
+                                int64_t count, int32_t dtype, int32_t *result,
                                 ddphook_backend_error_t *error);
 
   /* Prepares a matrix list, which was checked, for the calls below; a copy is
@@ -248,29 +254,6 @@ typedef struct ddphook_backend {
                                       ddphook_backend_error_t *error);
   void (*matrices_destroy)(ddphook_device_t *device,
                            ddphook_matrices_t *matrices);
-
-  /* As ddphook_rt_matmul(), ddphook_rt_orthogonalize(), ddphook_rt_project()
-   * and ddphook_rt_reconstruct() define them; `divisor` is the size of the
-   * group whose number they are given, else 1. */
-  ddphook_status_t (*matmul)(ddphook_device_t *device,
-                             ddphook_matrices_t *matrices, int32_t kind,
-                             void *matrix, void *p, void *q,
-                             ddphook_backend_error_t *error);
-  ddphook_status_t (*orthogonalize)(ddphook_device_t *device,
-                                    ddphook_matrices_t *matrices,
-                                    int32_t factor, const void *in, void *out,
-                                    double epsilon,
-                                    ddphook_backend_error_t *error);
-  ddphook_status_t (*project)(ddphook_device_t *device,
-                              ddphook_matrices_t *matrices, const void *g,
-                              const void *e, const void *q, void *m, void *p,
-                              void *rest, ddphook_backend_error_t *error);
-  ddphook_status_t (*reconstruct)(ddphook_device_t *device,
-                                  ddphook_matrices_t *matrices, const void *p,
-                                  const void *q, const void *rest,
-                                  const void *m, void *out, void *err,
-                                  int64_t divisor,
-                                  ddphook_backend_error_t *error);
 
   /* Runs one all-reduce, after all that were started before. `in` may equal
    * `out`, else they do not overlap. After the first failure every later call

@@ -15,14 +15,14 @@
  *
  * Memory. All arrays, the arena, and states of floating-point types lie in
  * memory of the context's device. A plan whose "memory" is "host" belongs to
- * code that reads and writes them itself; with "device" it only passes addresses
- * on, and runs on any backend. States of integer types always lie in host
- * memory: code decides by them.
+ * code that reads and writes them itself; with "device" it only passes
+ * addresses on, and runs on any backend. States of integer types always lie in
+ * host memory: code decides by them.
  *
  * Order. A device runs the calls of all steps in the order in which they are
  * made, each as if it had ended before the next begins, the collectives between
- * ddphook_rt_all_reduce_start() and ddphook_rt_wait() excepted. On a device with
- * a queue of its own (CUDA) a call may return before its work is done.
+ * ddphook_rt_all_reduce_start() and ddphook_rt_wait() excepted. On a device
+ * with a queue of its own (CUDA) a call may return before its work is done.
  *
  *===----------------------------------------------------------------------===*/
 #ifndef DDPHOOK_RUNTIME_COMPILED_H
@@ -37,11 +37,11 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a call below changes its meaning. */
-#define DDPHOOK_ABI_VERSION 4
+#define DDPHOOK_ABI_VERSION 5
 
 /* Element types, DDPHOOK_F16 and so on; values are part of the ABI. */
 typedef enum ddphook_dtype {
-#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value)              \
   DDPHOOK_##NAME = value,
 #include "ddphook/runtime/element_types.inc"
 } ddphook_dtype_t;
@@ -51,8 +51,9 @@ typedef struct ddphook_module ddphook_module_t;
 /* One entry point of a compiled module. `buffers` holds one data pointer per
  * argument and then one per result, in the order of the plan's entry; arrays of
  * all types and ranks are contiguous and row-major, in the memory that the plan
- * names; what it calls a scalar is always in the host's. Arguments that it marks
- * "inout" are written, all others only read; every result is written whole.
+ * names; what it calls a scalar is always in the host's. Arguments that it
+ * marks "inout" are written, all others only read; every result is written
+ * whole.
  */
 typedef struct ddphook_compiled_entry {
   const char *name;
@@ -92,9 +93,14 @@ DDPHOOK_API void *ddphook_rt_arena(ddphook_module_t *module);
 /* Number `state` of the plan's states: its memory. */
 DDPHOOK_API void *ddphook_rt_state(ddphook_module_t *module, int32_t state);
 
-/* Copies `bytes` bytes within the device's memory; the arrays do not overlap. */
+/* Copies `bytes` bytes within the device's memory; the arrays do not overlap.
+ */
 DDPHOOK_API void ddphook_rt_copy(ddphook_module_t *module, const void *in,
                                  void *out, int64_t bytes);
+
+/* Sets `bytes` bytes of the device's memory to zero. */
+DDPHOOK_API void ddphook_rt_zero(ddphook_module_t *module, void *out,
+                                 int64_t bytes);
 
 /* Launches number `kernel` of the plan's "kernels" on a grid of blocks of
  * threads (three sizes each, x first) with `shared_bytes` bytes of dynamic
@@ -116,26 +122,26 @@ DDPHOOK_API void ddphook_rt_all_reduce(ddphook_module_t *module,
                                        void *out);
 
 /* The same, started beside what the code does next: neither buffer may be used
- * by a call before ddphook_rt_wait() on the ticket, except to read `in` where it
- * is not `out`. Collectives run in the order in which they are started. */
+ * by a call before ddphook_rt_wait() on the ticket, except to read `in` where
+ * it is not `out`. Collectives run in the order in which they are started. */
 DDPHOOK_API int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
                                                 int32_t collective,
                                                 const void *in, void *out);
 DDPHOOK_API void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket);
 
-/* out[i] = in[i] rounded to nearest even in `out_dtype`. From f64 to a 16-bit
- * type through f32, as PyTorch does. `in` may equal `out` only if the types
- * have the same size. */
+/* out[i] = in[i] rounded to nearest even in `out_dtype`; to types narrower than
+ * f32 through f32, and beyond their range, as PyTorch does (docs/parity.md).
+ * `in` may equal `out` only if the types have the same size. */
 DDPHOOK_API void ddphook_rt_cast(ddphook_module_t *module, const void *in,
                                  int32_t in_dtype, void *out, int32_t out_dtype,
                                  int64_t count);
 
 /* out[i] = in[i] / W, W the size of process group number `group` of the plan;
  * 16-bit types are divided in f32 and rounded once. `in` may equal `out`. */
-DDPHOOK_API void ddphook_rt_divide_by_world(ddphook_module_t *module,
-                                            int32_t group, const void *in,
-                                            void *out, int64_t count,
-                                            int32_t dtype);
+DDPHOOK_API void ddphook_rt_divide_by_group_size(ddphook_module_t *module,
+                                                 int32_t group, const void *in,
+                                                 void *out, int64_t count,
+                                                 int32_t dtype);
 
 /* out[i] = in[i] * factor, the factor rounded to f32 (f64 for f64) first;
  * 16-bit types are multiplied in f32 and rounded once. */
@@ -212,7 +218,7 @@ DDPHOOK_API void ddphook_rt_project(ddphook_module_t *module, int32_t list,
  * With a process group's number instead of -1 in `group`, err = m - out / W,
  * the quotient rounded. Without error feedback `m` and `err` are null. `err`
  * may equal `m`. The bits are those of ddphook_rt_matmul(),
- * ddphook_rt_divide_by_world() and ddphook_rt_subtract(). */
+ * ddphook_rt_divide_by_group_size() and ddphook_rt_subtract(). */
 DDPHOOK_API void ddphook_rt_reconstruct(ddphook_module_t *module, int32_t list,
                                         const void *p, const void *q,
                                         const void *rest, const void *m,
@@ -224,8 +230,7 @@ DDPHOOK_API void ddphook_rt_reconstruct(ddphook_module_t *module, int32_t list,
  * generator with it, and calls `randn` for each of the `draw_count` sizes in
  * `draws`, in elements, one result behind the other. */
 DDPHOOK_API void ddphook_rt_random_normal(ddphook_module_t *module,
-                                          void *generator,
-                                          const int64_t *draws,
+                                          void *generator, const int64_t *draws,
                                           int64_t draw_count, void *out,
                                           int32_t dtype);
 
@@ -235,9 +240,9 @@ DDPHOOK_API int32_t ddphook_rt_is_finite(ddphook_module_t *module,
                                          int32_t dtype);
 
 /* Bucket number `bucket` of the plan, of `before` elements, is reduced in this
- * step by sending `after`: adds to ddphook_module_stats(). With DDPHOOK_LOG=info
- * rank 0 prints a line on stderr at the bucket's first such iteration and then
- * every `frequency` (above 0) iterations. */
+ * step by sending `after`: adds to ddphook_module_stats(). With
+ * DDPHOOK_LOG=info rank 0 prints a line on stderr at the bucket's first such
+ * iteration and then every `frequency` (above 0) iterations. */
 DDPHOOK_API void ddphook_rt_count_compression(ddphook_module_t *module,
                                               int32_t bucket, int64_t before,
                                               int64_t after, int64_t iteration,

@@ -1,0 +1,106 @@
+//===- RuntimeCalls.h - calls of the runtime's functions --------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The functions that compiled code calls, as ddphook/runtime/compiled.h
+// declares them: rt::cast is ddphook_rt_cast(), and a call of it in LLVM's
+// dialect takes what that declaration says. Another number of arguments, or a
+// constant where a pointer belongs, does not compile.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_RUNTIMECALLS_H
+#define DDPHOOK_DIALECT_DDP_IR_RUNTIMECALLS_H
+
+#include "ddphook/runtime/compiled.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace mlir::ddp {
+
+/// The type in LLVM's dialect of what is a T in C.
+template <typename T>
+Type getTypeOfC(MLIRContext *context) {
+  if constexpr (std::is_void_v<T>)
+    return LLVM::LLVMVoidType::get(context);
+  else if constexpr (std::is_pointer_v<T>)
+    return LLVM::LLVMPointerType::get(context);
+  else if constexpr (std::is_same_v<T, double>)
+    return Float64Type::get(context);
+  else
+    return IntegerType::get(context, 8 * sizeof(T));
+}
+
+/// An argument where C has a T: a value of its type in LLVM's dialect, which is
+/// a null pointer when it is null itself, or a constant.
+template <typename T>
+struct RuntimeArgument {
+  RuntimeArgument(Value value) : value(value) {}
+  template <typename Number,
+            std::enable_if_t<!std::is_pointer_v<T> &&
+                             std::is_convertible_v<Number, T>> * = nullptr>
+  RuntimeArgument(Number number) : constant(static_cast<T>(number)) {}
+
+  Value get(OpBuilder &b, Location loc) const {
+    Type type = getTypeOfC<T>(b.getContext());
+    if (value) {
+      assert(value.getType() == type && "expected the type of compiled.h");
+      return value;
+    }
+    if constexpr (std::is_pointer_v<T>)
+      return LLVM::ZeroOp::create(b, loc, type);
+    else if constexpr (std::is_same_v<T, double>)
+      return LLVM::ConstantOp::create(b, loc, b.getFloatAttr(type, constant));
+    else
+      return LLVM::ConstantOp::create(b, loc, b.getIntegerAttr(type, constant));
+  }
+
+  Value value;
+  std::conditional_t<std::is_pointer_v<T>, std::nullptr_t, T> constant = {};
+};
+
+template <typename Function>
+struct RuntimeFunction;
+
+/// A function of the runtime, by its type in C.
+template <typename Result, typename... Parameters>
+struct RuntimeFunction<Result(ddphook_module_t *, Parameters...)> {
+  llvm::StringLiteral name;
+
+  LLVM::LLVMFunctionType getType(MLIRContext *context) const {
+    return LLVM::LLVMFunctionType::get(
+        getTypeOfC<Result>(context),
+        {getTypeOfC<void *>(context), getTypeOfC<Parameters>(context)...});
+  }
+
+  /// Calls it for the module with that handle; declares it where it is called
+  /// for the first time.
+  LLVM::CallOp call(OpBuilder &b, Location loc, ModuleOp module, Value handle,
+                    RuntimeArgument<Parameters>... arguments) const {
+    if (!module.lookupSymbol(name)) {
+      OpBuilder atStart = OpBuilder::atBlockBegin(module.getBody());
+      LLVM::LLVMFuncOp::create(atStart, module.getLoc(), name,
+                               getType(b.getContext()));
+    }
+    SmallVector<Value> operands = {handle, arguments.get(b, loc)...};
+    return LLVM::CallOp::create(b, loc, getType(b.getContext()), name,
+                                operands);
+  }
+};
+
+namespace rt {
+#define DDPHOOK_FUNCTION(name)                                                 \
+  inline constexpr RuntimeFunction<decltype(ddphook_rt_##name)> name{          \
+      "ddphook_rt_" #name};
+#include "ddphook/runtime/functions.inc"
+} // namespace rt
+
+/// Fails, with a diagnostic, where a symbol of `module` has a function's name
+/// and is not a declaration of it: calls would go there.
+LogicalResult checkRuntimeNames(ModuleOp module);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_DIALECT_DDP_IR_RUNTIMECALLS_H
