@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The version that bytecode files with operations of the ddp dialect carry. Every
-// ddphook reads the files of all versions before its own, as far as they hold what
-// users write: `ddp.process_group`, `ddp.all_reduce` and `ddp.average` of tensors,
-// hooks, and the dialect's discardable attributes. What passes make of it may
-// change from one version to the next.
+// The version that bytecode files with operations of the ddp dialect carry.
+// Every ddphook reads the files of all versions before its own, as far as they
+// hold what users write: `ddp.process_group`, `ddp.all_reduce` and
+// `ddp.average` of tensors, hooks, and the dialect's discardable attributes.
+// What passes make of it may change from one version to the next.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,9 +24,10 @@ class DDPDialect;
 struct DDPVersion : public DialectVersion {
   /// The version that this ddphook writes.
   ///
-  /// It is raised with every change after which a file of the version before would
-  /// be read as something else, or not at all: operations' attributes are stored in
-  /// the order of their definitions, other attributes and types as text.
+  /// It is raised with every change after which a file of the version before
+  /// would be read as something else, or not at all: operations' attributes are
+  /// stored in the order of their definitions, other attributes and types as
+  /// text.
   static constexpr uint64_t kCurrent = 1;
 
   explicit DDPVersion(uint64_t number = kCurrent) : number(number) {}
