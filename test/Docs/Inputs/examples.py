@@ -270,7 +270,7 @@ def run_pass(run, pass_name, options, text):
         code, out, errors = run(
             text, f"--pass-pipeline=builtin.module({anchor.format(step)})"
         )
-        if not re.search(r"unable to schedule pass|can't run|can only run", errors):
+        if not re.search(r"[Cc]an't add pass|[Uu]nable to schedule pass", errors):
             break
     return code, out, errors
 
