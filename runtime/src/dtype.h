@@ -19,8 +19,7 @@
 namespace ddphook {
 
 enum class Dtype : int32_t {
-#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
-  NAME = value,
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value) NAME = value,
 #include "ddphook/runtime/element_types.inc"
 };
 
@@ -47,8 +46,7 @@ constexpr const char *dtypeName(Dtype dtype) {
 constexpr bool isHalf(Dtype dtype) { return dtypeSize(dtype) == 2; }
 
 constexpr Dtype allDtypes[] = {
-#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
-  Dtype::NAME,
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value) Dtype::NAME,
 #include "ddphook/runtime/element_types.inc"
 };
 

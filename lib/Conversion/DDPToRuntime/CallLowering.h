@@ -28,8 +28,8 @@ public:
 
   /// Whether this is an operation that lower() knows, in its form on memory.
   static bool canLower(Operation *op);
-  /// Whether this is a copy, or zeros, that lower() makes a call of where arrays
-  /// lie in a device's memory.
+  /// Whether this is a copy, or zeros, that lower() makes a call of where
+  /// arrays lie in a device's memory.
   static bool canLowerOnDevice(Operation *op);
 
   /// Replaces the operation by calls; explains why if it cannot.

@@ -17,10 +17,10 @@
  * Threads. One thread at a time calls a device and its communicators, with one
  * exception: abort() may come from any thread at any time.
  *
- * Order. Kernels, copies and collectives of a device behave as if each had ended
- * when its function returns, for all functions of the table and for the work of
- * others on the queue of stream_set(). A device with a queue of its own may
- * return earlier: what fails later on is the status of a later call, at the
+ * Order. Kernels, copies and collectives of a device behave as if each had
+ * ended when its function returns, for all functions of the table and for the
+ * work of others on the queue of stream_set(). A device with a queue of its own
+ * may return earlier: what fails later on is the status of a later call, at the
  * latest of synchronize().
  *
  *===----------------------------------------------------------------------===*/

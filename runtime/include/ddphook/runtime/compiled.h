@@ -15,14 +15,14 @@
  *
  * Memory. All arrays, the arena, and states of floating-point types lie in
  * memory of the context's device. A plan whose "memory" is "host" belongs to
- * code that reads and writes them itself; with "device" it only passes addresses
- * on, and runs on any backend. States of integer types always lie in host
- * memory: code decides by them.
+ * code that reads and writes them itself; with "device" it only passes
+ * addresses on, and runs on any backend. States of integer types always lie in
+ * host memory: code decides by them.
  *
  * Order. A device runs the calls of all steps in the order in which they are
  * made, each as if it had ended before the next begins, the collectives between
- * ddphook_rt_all_reduce_start() and ddphook_rt_wait() excepted. On a device with
- * a queue of its own (CUDA) a call may return before its work is done.
+ * ddphook_rt_all_reduce_start() and ddphook_rt_wait() excepted. On a device
+ * with a queue of its own (CUDA) a call may return before its work is done.
  *
  *===----------------------------------------------------------------------===*/
 #ifndef DDPHOOK_RUNTIME_COMPILED_H
@@ -51,8 +51,9 @@ typedef struct ddphook_module ddphook_module_t;
 /* One entry point of a compiled module. `buffers` holds one data pointer per
  * argument and then one per result, in the order of the plan's entry; arrays of
  * all types and ranks are contiguous and row-major, in the memory that the plan
- * names; what it calls a scalar is always in the host's. Arguments that it marks
- * "inout" are written, all others only read; every result is written whole.
+ * names; what it calls a scalar is always in the host's. Arguments that it
+ * marks "inout" are written, all others only read; every result is written
+ * whole.
  */
 typedef struct ddphook_compiled_entry {
   const char *name;
@@ -92,7 +93,7 @@ DDPHOOK_API void *ddphook_rt_arena(ddphook_module_t *module);
 /* Number `state` of the plan's states: its memory. */
 DDPHOOK_API void *ddphook_rt_state(ddphook_module_t *module, int32_t state);
 
-/* Copies `bytes` bytes within the device's memory; the arrays do not overlap. */
+/* Copies `bytes` bytes of the device's memory; the arrays do not overlap. */
 DDPHOOK_API void ddphook_rt_copy(ddphook_module_t *module, const void *in,
                                  void *out, int64_t bytes);
 
@@ -116,8 +117,8 @@ DDPHOOK_API void ddphook_rt_all_reduce(ddphook_module_t *module,
                                        void *out);
 
 /* The same, started beside what the code does next: neither buffer may be used
- * by a call before ddphook_rt_wait() on the ticket, except to read `in` where it
- * is not `out`. Collectives run in the order in which they are started. */
+ * by a call before ddphook_rt_wait() on the ticket, except to read `in` where
+ * it is not `out`. Collectives run in the order in which they are started. */
 DDPHOOK_API int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
                                                 int32_t collective,
                                                 const void *in, void *out);
@@ -224,8 +225,7 @@ DDPHOOK_API void ddphook_rt_reconstruct(ddphook_module_t *module, int32_t list,
  * generator with it, and calls `randn` for each of the `draw_count` sizes in
  * `draws`, in elements, one result behind the other. */
 DDPHOOK_API void ddphook_rt_random_normal(ddphook_module_t *module,
-                                          void *generator,
-                                          const int64_t *draws,
+                                          void *generator, const int64_t *draws,
                                           int64_t draw_count, void *out,
                                           int32_t dtype);
 
@@ -235,9 +235,9 @@ DDPHOOK_API int32_t ddphook_rt_is_finite(ddphook_module_t *module,
                                          int32_t dtype);
 
 /* Bucket number `bucket` of the plan, of `before` elements, is reduced in this
- * step by sending `after`: adds to ddphook_module_stats(). With DDPHOOK_LOG=info
- * rank 0 prints a line on stderr at the bucket's first such iteration and then
- * every `frequency` (above 0) iterations. */
+ * step by sending `after`: adds to ddphook_module_stats(). With
+ * DDPHOOK_LOG=info rank 0 prints a line on stderr at the bucket's first such
+ * iteration and then every `frequency` (above 0) iterations. */
 DDPHOOK_API void ddphook_rt_count_compression(ddphook_module_t *module,
                                               int32_t bucket, int64_t before,
                                               int64_t after, int64_t iteration,
