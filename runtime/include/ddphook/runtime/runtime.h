@@ -6,7 +6,7 @@
  * The life of a training program:
  *
  *   ddphook_context_t *context;
- *   ddphook_context_create(NULL, &context);        // joins the job
+ *   ddphook_context_create(NULL, &context);      // joins the job
  *   ddphook_module_load(context, &step_module);  // compares plans
  *   for (…) step_step(…);                        // the compiled entry point
  *   ddphook_module_unload(&step_module);
