@@ -22,7 +22,7 @@ config.excludes = [
     "fuzz",
     "lib",
     "parity",
-    "unit",
+    "unittests",
 ]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = os.path.join(config.ddphook_build_dir, "test")

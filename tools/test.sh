@@ -3,8 +3,8 @@
 # is missing, configures with the preset "release", builds, and runs
 #
 #   lit          the compiler: dialect, passes, code generation, plugin
-#   gtest        the runtime, its kernels, transports and CUDA backend, the latter
-#                on an emulated device (through ctest)
+#   gtest        the compiler's helpers; the runtime, its kernels, transports and CUDA
+#                backend, the latter on an emulated device (through ctest)
 #   pytest       parity with PyTorch's hooks, errors, mutants, the digits step, random
 #                programs; then every hook on a device whose memory the host
 #                cannot read, and on the emulated CUDA device
@@ -13,6 +13,7 @@
 #                under TSan (the short forms of tools/sanitize.sh)
 #   consumer     projects that use the package, from the build and install trees
 #   docs         the generated reference is up to date, references lead somewhere
+#   format       C, C++ and CUDA files are as clang-format writes them
 #
 # A suite that cannot run because something is missing is a failure. What only a
 # GPU can run is skipped where there is none, and counted; DDPHOOK_REQUIRE_GPU=1
@@ -80,7 +81,7 @@ count lit "$(lit_number 'Passed|Expectedly Failed')" \
   "$(lit_number 'Failed|Timed Out|Unresolved|Unexpectedly Passed')" \
   "$(lit_number 'Skipped|Unsupported|Excluded')" $status
 
-say "ctest: the runtime's tests"
+say "ctest: the runtime, and the helpers of the compiler"
 ctest --test-dir "$build" -j"$jobs" --timeout 300 --output-on-failure \
   >"$logs/ctest.log" 2>&1
 status=$?
@@ -146,6 +147,14 @@ status=$?
 ((status == 0)) || cat "$logs/docs.log"
 count docs "$(grep -c '^PASS' "$logs/docs.log")" \
   "$(grep -c '^FAIL' "$logs/docs.log")" 0 $status
+
+say "format: clang-format over C, C++ and CUDA"
+tools/check-format.sh >"$logs/format.log" 2>&1
+status=$?
+((status == 0)) || cat "$logs/format.log"
+total=$(number "$logs/format.log" 'of [0-9]+ files')
+passed_files=$(number "$logs/format.log" '[0-9]+ of [0-9]+ files')
+count format "${passed_files:-0}" $((${total:-0} - ${passed_files:-0})) 0 $status
 
 say "all logs: $logs"
 echo "$passed passed, $failed failed, $skipped skipped"

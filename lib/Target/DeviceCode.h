@@ -27,8 +27,8 @@ namespace ddp {
 llvm::Expected<std::unique_ptr<llvm::TargetMachine>>
 createDeviceTarget(llvm::StringRef architecture);
 
-/// PTX of the kernels of `ddp-make-kernels`, which stay as they are. Fails after
-/// a diagnostic.
+/// PTX of the kernels of `ddp-make-kernels`, which stay as they are. Fails
+/// after a diagnostic.
 FailureOr<std::string> emitDeviceCode(gpu::GPUModuleOp kernels,
                                       llvm::TargetMachine &target);
 

@@ -27,9 +27,9 @@ struct LaunchShape {
 LogicalResult checkKernel(linalg::LinalgOp op);
 
 /// Replaces `op`, which checkKernel() accepts and which has iterations, by what
-/// one thread of a grid of the returned shape does. Every element is computed in
-/// the order of the plain loop nest: no atomics, no barriers, and the bits of
-/// the result do not depend on the shape.
+/// one thread of a grid of the returned shape does. Every element is computed
+/// in the order of the plain loop nest: no atomics, no barriers, and the bits
+/// of the result do not depend on the shape.
 LaunchShape emitKernelBody(linalg::LinalgOp op);
 
 } // namespace ddp

@@ -162,8 +162,7 @@ static PlanArena readArena(const Reader &at) {
 static PlanValue readValue(const Reader &at,
                            std::initializer_list<const char *> keys) {
   static const std::map<std::string, int64_t> sizes = {
-#define DDPHOOK_ENTRY_TYPE(NAME, name, bytes, c_type, file)                    \
-  {#name, bytes},
+#define DDPHOOK_ENTRY_TYPE(NAME, name, bytes, c_type, file) {#name, bytes},
 #include "ddphook/runtime/element_types.inc"
   };
   PlanValue value;

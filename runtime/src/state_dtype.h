@@ -15,14 +15,12 @@
 namespace ddphook {
 
 enum class StateDtype {
-#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
-  NAME,
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file) NAME,
 #include "ddphook/runtime/element_types.inc"
 };
 
 constexpr StateDtype allStateDtypes[] = {
-#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
-  StateDtype::NAME,
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file) StateDtype::NAME,
 #include "ddphook/runtime/element_types.inc"
 };
 

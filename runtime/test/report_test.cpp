@@ -30,11 +30,12 @@ public:
   explicit Job(int rank = 0, int worldSize = 1, int port = 0) {
     std::string plan = module.plan;
     const std::string last = R"("state_bytes":0}])";
-    plan.replace(plan.find(last), last.size(),
-                 R"("state_bytes":0},{"name":"b1","group":"dp",)"
-                 R"("reduction":"mean","dtype":"f32","shapes":[[4,5]],"gradients":[],)"
-                 R"("hook":"#ddp.powersgd","wire_dtype":"","wire_bytes":36,)"
-                 R"("state_bytes":0}])");
+    plan.replace(
+        plan.find(last), last.size(),
+        R"("state_bytes":0},{"name":"b1","group":"dp",)"
+        R"("reduction":"mean","dtype":"f32","shapes":[[4,5]],"gradients":[],)"
+        R"("hook":"#ddp.powersgd","wire_dtype":"","wire_bytes":36,)"
+        R"("state_bytes":0}])");
     module.setPlan(plan);
     ddphook_options_t options = jobOptions(rank, worldSize, port, "auto", 10);
     status = show(ddphook_context_create(&options, &context));

@@ -50,6 +50,23 @@ func.func @transposed(%a: memref<16x32xf32>, %b: memref<16x32xf32>,
   return
 }
 
+// A deep product takes several panels, none larger than the memory for them.
+// CHECK-LABEL: func @deep
+// CHECK:         memref.alloca() {alignment = 64 : i64} : memref<32768xi8>
+// CHECK:         memref.view {{.*}} to memref<512x16xf32>
+// CHECK:         memref.view {{.*}} to memref<488x16xf32>
+// CHECK-NOT:     memref.view
+func.func @deep(%a: memref<16x1000xf32>, %b: memref<16x1000xf32>,
+                %c: memref<16x16xf32>) {
+  linalg.matmul
+      indexing_maps = [affine_map<(m, n, k) -> (m, k)>,
+                       affine_map<(m, n, k) -> (n, k)>,
+                       affine_map<(m, n, k) -> (m, n)>]
+      ins(%a, %b : memref<16x1000xf32>, memref<16x1000xf32>)
+      outs(%c : memref<16x16xf32>)
+  return
+}
+
 // CHECK-LABEL: func @convolution
 // CHECK-NOT:     linalg
 // CHECK:         affine.apply

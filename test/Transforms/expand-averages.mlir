@@ -8,19 +8,19 @@ ddp.process_group @node
 // CHECK: ddp.state @average0.iter : i64 replicated zero role "average.iter" of {{\[}}["together.arg0", "together.arg1"]]{{$}}
 // CHECK-LABEL: func.func @together(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4x8xf32>, %[[ARG1:[a-z0-9]+]]: tensor<8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>)
-// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @average0.iter : i64
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K]] : i64
-// CHECK-NEXT:   ddp.store %[[NEXT]], @average0.iter : i64
-// CHECK-NEXT:   %[[K1:.+]] = arith.constant 100 : i64
-// CHECK-NEXT:   %[[SUBI:.+]] = arith.subi %[[ITER]], %[[K1]] : i64
-// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi sge, %[[ITER]], %[[K1]] : i64
-// CHECK-NEXT:   %[[K2:.+]] = arith.constant 4 : i64
-// CHECK-NEXT:   %[[REMSI:.+]] = arith.remsi %[[SUBI]], %[[K2]] : i64
-// CHECK-NEXT:   %[[K3:.+]] = arith.constant 0 : i64
-// CHECK-NEXT:   %[[IS1:.+]] = arith.cmpi eq, %[[REMSI]], %[[K3]] : i64
-// CHECK-NEXT:   %[[ANDI:.+]] = arith.andi %[[IS]], %[[IS1]] : i1
-// CHECK-NEXT:   %[[OUT:.+]]:2 = scf.if %[[ANDI]] -> (tensor<4x8xf32>, tensor<8xf32>) {
+// CHECK-DAG:    %[[ITER:.+]] = ddp.load @average0.iter : i64
+// CHECK-DAG:    %[[K:.+]] = arith.constant 1 : i64
+// CHECK-DAG:    %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K]] : i64
+// CHECK:        ddp.store %[[NEXT]], @average0.iter : i64
+// CHECK-DAG:    %[[K1:.+]] = arith.constant 100 : i64
+// CHECK-DAG:    %[[SUBI:.+]] = arith.subi %[[ITER]], %[[K1]] : i64
+// CHECK-DAG:    %[[IS:.+]] = arith.cmpi sge, %[[ITER]], %[[K1]] : i64
+// CHECK-DAG:    %[[K2:.+]] = arith.constant 4 : i64
+// CHECK-DAG:    %[[REMSI:.+]] = arith.remsi %[[SUBI]], %[[K2]] : i64
+// CHECK-DAG:    %[[K3:.+]] = arith.constant 0 : i64
+// CHECK-DAG:    %[[IS1:.+]] = arith.cmpi eq, %[[REMSI]], %[[K3]] : i64
+// CHECK-DAG:    %[[ANDI:.+]] = arith.andi %[[IS]], %[[IS1]] : i1
+// CHECK:        %[[OUT:.+]]:2 = scf.if %[[ANDI]] -> (tensor<4x8xf32>, tensor<8xf32>) {
 // CHECK-NEXT:     %[[B:.+]] = ddp.pack %[[ARG0]], %[[ARG1]] : tensor<4x8xf32>, tensor<8xf32> -> !ddp.bucket<f32, [4x8, 8]>
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [4x8, 8]>
 // CHECK-NEXT:     %[[U:.+]]:2 = ddp.unpack %[[R]] : !ddp.bucket<f32, [4x8, 8]> -> tensor<4x8xf32>, tensor<8xf32>

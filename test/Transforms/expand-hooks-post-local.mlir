@@ -7,19 +7,19 @@ ddp.process_group @dp
 // CHECK: ddp.state @post_local_sgd.iter : i64 replicated zero
 // CHECK-LABEL: func.func @default(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]>
-// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @post_local_sgd.iter : i64
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 100 : i64
-// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [4]>) {
+// CHECK-DAG:    %[[ITER:.+]] = ddp.load @post_local_sgd.iter : i64
+// CHECK-DAG:    %[[K:.+]] = arith.constant 100 : i64
+// CHECK-DAG:    %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
+// CHECK:        %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [4]>) {
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp.node as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:     scf.yield %[[R1]] : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:   }
-// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
-// CHECK-NEXT:   ddp.store %[[NEXT]], @post_local_sgd.iter : i64
+// CHECK-DAG:    %[[K1:.+]] = arith.constant 1 : i64
+// CHECK-DAG:    %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
+// CHECK:        ddp.store %[[NEXT]], @post_local_sgd.iter : i64
 // CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [4]>
 func.func @default(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
   %r = ddp.all_reduce mean %b on @dp as "b0" {ddp.hook = #ddp.post_local_sgd}
@@ -35,19 +35,19 @@ ddp.process_group @pairs ranks [[0, 1], [2, 3]]
 // A subgroup of one's own; not at all.
 // CHECK-LABEL: func.func @subgroup(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]>
-// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @post_local_sgd.iter : i64
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 5 : i64
-// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [4]>) {
+// CHECK-DAG:    %[[ITER:.+]] = ddp.load @post_local_sgd.iter : i64
+// CHECK-DAG:    %[[K:.+]] = arith.constant 5 : i64
+// CHECK-DAG:    %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
+// CHECK:        %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [4]>) {
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce sum %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[ARG0]] on @pairs as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:     scf.yield %[[R1]] : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:   }
-// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
-// CHECK-NEXT:   ddp.store %[[NEXT]], @post_local_sgd.iter : i64
+// CHECK-DAG:    %[[K1:.+]] = arith.constant 1 : i64
+// CHECK-DAG:    %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
+// CHECK:        ddp.store %[[NEXT]], @post_local_sgd.iter : i64
 // CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [4]>
 func.func @subgroup(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
   %r = ddp.all_reduce sum %b on @dp as "b0"
@@ -58,18 +58,18 @@ func.func @subgroup(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
 }
 // CHECK-LABEL: func.func @alone(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]>
-// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @post_local_sgd.iter.1 : i64
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 100 : i64
-// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [4]>) {
+// CHECK-DAG:    %[[ITER:.+]] = ddp.load @post_local_sgd.iter.1 : i64
+// CHECK-DAG:    %[[K:.+]] = arith.constant 100 : i64
+// CHECK-DAG:    %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
+// CHECK:        %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [4]>) {
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b1" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     scf.yield %[[ARG0]] : !ddp.bucket<f32, [4]>
 // CHECK-NEXT:   }
-// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
-// CHECK-NEXT:   ddp.store %[[NEXT]], @post_local_sgd.iter.1 : i64
+// CHECK-DAG:    %[[K1:.+]] = arith.constant 1 : i64
+// CHECK-DAG:    %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
+// CHECK:        ddp.store %[[NEXT]], @post_local_sgd.iter.1 : i64
 // CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [4]>
 func.func @alone(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
   %r = ddp.all_reduce mean %b on @dp as "b1"

@@ -423,3 +423,29 @@ func.func @own_size(%g: tensor<4xf32>, %n: index) {
   }
   return
 }
+
+// -----
+
+// Both branches begin to write at one place, and one of them writes more.
+ddp.process_group @dp
+func.func @longer_write(%g: tensor<4xf32>, %same: i1 {ddp.replicated},
+                        %mine: f32) {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %m = memref.alloca() : memref<2xf32>
+  %first = ddp.view %m[0] : memref<2xf32> to memref<1xf32>
+  %second = ddp.view %m[1] : memref<2xf32> to memref<1xf32>
+  scf.if %same {
+    linalg.fill ins(%zero : f32) outs(%first : memref<1xf32>)
+  } else {
+    linalg.fill ins(%mine : f32) outs(%m : memref<2xf32>)
+  }
+  %x = memref.load %second[%c0] : memref<1xf32>
+  %c = arith.cmpf ogt, %x, %zero : f32
+  // expected-note @+1 {{this decides about it}}
+  scf.if %c {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  return
+}

@@ -31,9 +31,9 @@ def EmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
     `ddphook.def.`, so that a function called `step`, `index` or `exp` never meets
     a function of the C library that has this name.
 
-    Example:
+    In outline:
 
-    ```mlir
+    ```
     func.func @step(%in: memref<4xf32>, %out: memref<4xf32>) { … }
     // becomes
     func.func @ddphook.def.step(…) attributes {llvm.linkage = internal} {…}
@@ -62,12 +62,22 @@ def ExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
     become `memcpy`. Copies of unranked memory are left to
     `ddp-check-lowered`.
 
-    Example:
+    Before:
 
     ```mlir
     memref.copy %a, %b : memref<4x4xf32, strided<[8, 1]>> to memref<4x4xf32>
-    // becomes
-    linalg.generic {…} ins(%a : …) outs(%b : …) { linalg.yield %in : f32 }
+    ```
+
+    After:
+
+    ```mlir
+    #id = affine_map<(d0, d1) -> (d0, d1)>
+    linalg.generic {indexing_maps = [#id, #id],
+                    iterator_types = ["parallel", "parallel"]}
+        ins(%a : memref<4x4xf32, strided<[8, 1]>>) outs(%b : memref<4x4xf32>) {
+      ^bb0(%in: f32, %out: f32):
+        linalg.yield %in : f32
+    }
     ```
   }];
   let dependentDialects = ["::mlir::linalg::LinalgDialect"];
@@ -86,14 +96,23 @@ def OutlineKernelsPass : Pass<"ddp-outline-kernels", "::mlir::ModuleOp"> {
     Functions with fewer ops stay whole: there LLVM sees which memory cannot
     overlap.
 
-    Example (`max-ops=0`):
+    Before, with `max-ops=0`:
 
     ```mlir
     linalg.fill ins(%zero : f32) outs(%a : memref<4xf32>)
     linalg.fill ins(%one : f32) outs(%b : memref<4xf32>)
-    // becomes
-    call @ddphook.kernel.0(%zero, %a) : (f32, memref<4xf32>) -> ()
-    call @ddphook.kernel.0(%one, %b) : (f32, memref<4xf32>) -> ()
+    ```
+
+    After:
+
+    ```mlir
+    func.func private @ddphook.kernel.0(%value: f32, %memory: memref<4xf32>)
+        attributes {llvm.linkage = #llvm.linkage<internal>, passthrough = ["noinline"]} {
+      linalg.fill ins(%value : f32) outs(%memory : memref<4xf32>)
+      return
+    }
+    func.call @ddphook.kernel.0(%zero, %a) : (f32, memref<4xf32>) -> ()
+    func.call @ddphook.kernel.0(%one, %b) : (f32, memref<4xf32>) -> ()
     ```
   }];
   let options = [
@@ -122,9 +141,9 @@ def TileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncOp">
     bits as the plain loops' and does not depend on the options. Contractions
     of any other form are left to `ddp-order-loops`.
 
-    Example (`vector-width=256`):
+    In outline, for `vector-width=256`:
 
-    ```mlir
+    ```
     linalg.matmul ins(%a, %b : memref<64x32xf32>, memref<32x16xf32>)
                   outs(%c : memref<64x16xf32>)
     // becomes
@@ -154,12 +173,32 @@ def OrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
     memory. The relative order of reduction loops never changes, so neither do
     the bits of the result.
 
-    Example: the sum over rows
+    Before, the sum over rows, with columns as the outer loop:
 
     ```mlir
-    iterator_types = ["parallel", "reduction"]   // d0 = column, d1 = row
-    // becomes
-    iterator_types = ["reduction", "parallel"]   // adds whole rows
+    #in = affine_map<(d0, d1) -> (d1, d0)>
+    #out = affine_map<(d0, d1) -> (d0)>
+    linalg.generic {indexing_maps = [#in, #out],
+                    iterator_types = ["parallel", "reduction"]}
+        ins(%a : memref<64x32xf32>) outs(%b : memref<32xf32>) {
+      ^bb0(%x: f32, %sum: f32):
+        %next = arith.addf %sum, %x : f32
+        linalg.yield %next : f32
+    }
+    ```
+
+    After, whole rows are added:
+
+    ```mlir
+    #in = affine_map<(d0, d1) -> (d0, d1)>
+    #out = affine_map<(d0, d1) -> (d1)>
+    linalg.generic {indexing_maps = [#in, #out],
+                    iterator_types = ["reduction", "parallel"]}
+        ins(%a : memref<64x32xf32>) outs(%b : memref<32xf32>) {
+      ^bb0(%x: f32, %sum: f32):
+        %next = arith.addf %sum, %x : f32
+        linalg.yield %next : f32
+    }
     ```
   }];
   let dependentDialects = ["::mlir::linalg::LinalgDialect"];
@@ -180,9 +219,9 @@ def MakeKernelsPass : Pass<"ddp-make-kernels", "::mlir::ModuleOp"> {
     rounded apart: the results have the bits of the plain loops, but for
     functions of the math library (`ddp-expand-device-math`).
 
-    Example:
+    In outline:
 
-    ```mlir
+    ```
     linalg.exp ins(%a : memref<1000xf32>) outs(%b : memref<1000xf32>)
     // becomes
     gpu.launch_func @ddphook_kernels::@ddphook_kernel_0 blocks in (%c4, %c1, %c1)
@@ -223,9 +262,9 @@ def LaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
 
     Pre-condition: `ddp-make-kernels`; the plan names no kernels.
 
-    Example:
+    In outline:
 
-    ```mlir
+    ```
     gpu.launch_func @ddphook_kernels::@ddphook_kernel_0 blocks in (%c4, %c1, %c1)
         threads in (%c256, %c1, %c1) args(%a : memref<1000xf32>)
     // becomes
@@ -250,12 +289,15 @@ def CheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> 
 
     Pre-condition: `ddp-pipeline{memory=device}`; before `ddp-emit-entry-points`.
 
-    Example:
+    Example of what is refused:
 
     ```mlir
-    linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
-    // error: 'linalg.exp' works on memory of a device, which the host cannot
-    // access: expected operations of ddp and contiguous copies only, …
+    module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
+      func.func @step(%a: memref<4xf32>, %b: memref<4xf32>) {
+        linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)  // error: device
+        return
+      }
+    }
     ```
   }];
   let options = [
@@ -275,14 +317,18 @@ def RoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
 
     Pre-condition: directly behind those two passes, before anything folds.
 
-    Example:
+    Before:
 
     ```mlir
     %p = arith.truncf %0 fastmath<contract> : f32 to bf16
     %1 = arith.extf %p fastmath<contract> : bf16 to f32
-    // becomes
-    %p = arith.truncf %0 : f32 to bf16
-    %1 = arith.extf %p : bf16 to f32
+    ```
+
+    After:
+
+    ```mlir
+    %p = arith.truncf %0 fastmath<none> : f32 to bf16
+    %1 = arith.extf %p fastmath<none> : bf16 to f32
     ```
   }];
 }
@@ -294,13 +340,18 @@ def ExpandArithPass : Pass<"ddp-expand-arith"> {
     Rounding divisions of integers become plain ones. `arith.maximumf` and `arith.minimumf` stay, for
     LLVM's intrinsics: of -0 and +0 the latter is the larger one.
 
-    Example:
+    Before:
 
     ```mlir
     %e = arith.extf %x : bf16 to f32
-    // becomes
+    ```
+
+    After:
+
+    ```mlir
     %i = arith.bitcast %x : bf16 to i16
     %w = arith.extui %i : i16 to i32
+    %c16 = arith.constant 16 : i32
     %s = arith.shli %w, %c16 : i32
     %e = arith.bitcast %s : i32 to f32
     ```

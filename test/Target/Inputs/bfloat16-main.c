@@ -61,7 +61,8 @@ int main(void) {
   uint64_t state = 5;
   for (int i = 0; i < Count; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    uint32_t low = (state >> 60) < 4 ? 0x8000 : (uint32_t)(state >> 40) & 0xffff;
+    uint32_t low =
+        (state >> 60) < 4 ? 0x8000 : (uint32_t)(state >> 40) & 0xffff;
     a[i] = fromBits((uint32_t)i << 16 | low);
     b[i] = (uint16_t)(state >> 24);
   }

@@ -45,7 +45,8 @@ int main(void) {
     return 1;
   ddphook_context_t *context;
   if (check("context", ddphook_context_create(NULL, &context) == DDPHOOK_OK) ||
-      check("load", ddphook_module_load(context, &model_module) == DDPHOOK_OK) ||
+      check("load",
+            ddphook_module_load(context, &model_module) == DDPHOOK_OK) ||
       check("step", model_step(a, b, bias, momentum, 0.5f, result, &total) ==
                         DDPHOOK_OK))
     return 1;
@@ -59,10 +60,12 @@ int main(void) {
       failures += check("result", result[row * Columns + column] == sum);
     }
   for (int column = 0; column < Columns; ++column)
-    failures += check("momentum", momentum[column] ==
-                                      10.0f * (float)column * 0.5f + bias[column]);
+    failures +=
+        check("momentum",
+              momentum[column] == 10.0f * (float)column * 0.5f + bias[column]);
   failures += check("total", total == 0.5);
-  failures += check("unload", ddphook_module_unload(&model_module) == DDPHOOK_OK);
+  failures +=
+      check("unload", ddphook_module_unload(&model_module) == DDPHOOK_OK);
   ddphook_context_destroy(context);
   printf("%d failures\n", failures);
   return failures != 0;

@@ -37,16 +37,45 @@ def ConvertDDPToRuntimePass
     Before:
 
     ```mlir
-    ddp.all_reduce mean %b on @dp wire f16 as "b0" into %b
-        : memref<40xf32>, : memref<40xf32>
+    ddp.process_group @dp
+    func.func @step(%b: memref<40xf32> {ddp.inout}) {
+      ddp.all_reduce mean %b on @dp wire f16 into %b
+          : memref<40xf32>, : memref<40xf32>
+      return
+    }
     ```
 
     After:
 
     ```mlir
-    %h = llvm.load %handle : !llvm.ptr -> !llvm.ptr
-    llvm.call @ddphook_rt_all_reduce(%h, %c0, %p, %p)
-        : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> ()
+    module attributes {ddp.plan = #ddp.plan<abi = 4, memory = host,
+        process_groups = [<name = "dp">],
+        collectives = [<group = 0, count = 40, dtype = f32, wire_dtype = f16,
+                        divide = true>],
+        entries = [<name = "step",
+                    arguments = [<type = memref<40xf32>, inout = true>]>]>} {
+      llvm.func @ddphook_rt_all_reduce(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr)
+      llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr {
+        %null = llvm.mlir.zero : !llvm.ptr
+        llvm.return %null : !llvm.ptr
+      }
+      func.func @step(%b: memref<40xf32>) {
+        %slot = llvm.mlir.addressof @__ddphook_handle : !llvm.ptr
+        %handle = llvm.load %slot : !llvm.ptr -> !llvm.ptr
+        %b0 = memref.extract_aligned_pointer_as_index %b
+            : memref<40xf32> -> index
+        %b1 = arith.index_cast %b0 : index to i64
+        %in = llvm.inttoptr %b1 : i64 to !llvm.ptr
+        %b2 = memref.extract_aligned_pointer_as_index %b
+            : memref<40xf32> -> index
+        %b3 = arith.index_cast %b2 : index to i64
+        %out = llvm.inttoptr %b3 : i64 to !llvm.ptr
+        %collective = llvm.mlir.constant(0 : i32) : i32
+        llvm.call @ddphook_rt_all_reduce(%handle, %collective, %in, %out)
+            : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> ()
+        return
+      }
+    }
     ```
   }];
   let options = [

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "ddphook/Dialect/DDP/IR/DDPBytecode.h"
 
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -47,6 +48,7 @@ void DDPDialect::initialize() {
 #include "ddphook/Dialect/DDP/IR/DDPOps.cpp.inc"
       >();
   addInterfaces<DDPInlinerInterface>();
+  addBytecodeInterface(*this);
   registerBufferization();
 }
 

@@ -36,8 +36,8 @@ struct Effects {
 Effects getEffects(Operation *op);
 
 /// Calls `visit` with every value from outside that `op`, or what is inside of
-/// it, uses; and whether its result takes the place of that value, so that later
-/// readers of the value would need a copy.
+/// it, uses; and whether its result takes the place of that value, so that
+/// later readers of the value would need a copy.
 void forEachUse(Operation *op, function_ref<void(Value, bool)> visit);
 
 /// The value that `value` is a part of, through slices and unpacks.

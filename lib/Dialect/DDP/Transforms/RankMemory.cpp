@@ -107,11 +107,17 @@ void RankMemory::write(const MemoryRegion &region,
 void RankMemory::join(const RankMemory &other, RankMask choice) {
   for (auto [root, uniform] : other.initial)
     initial.try_emplace(root, uniform);
+  // Cuts both at each other's ends: what begins at one place then ends at one.
+  RankMemory cut = other;
   for (const auto &[key, stretch] : other.stretches) {
     split(key.first, key.second);
     split(key.first, stretch.end);
   }
   Stretches before = stretches;
+  for (const auto &[key, stretch] : before) {
+    cut.split(key.first, key.second);
+    cut.split(key.first, stretch.end);
+  }
   // What either has written is what they may differ in.
   auto merge = [&](const void *root, int64_t begin, int64_t end) {
     MemoryRegion region{root, begin, end, true};
@@ -126,7 +132,7 @@ void RankMemory::join(const RankMemory &other, RankMask choice) {
   };
   for (const auto &[key, stretch] : before)
     merge(key.first, key.second, stretch.end);
-  for (const auto &[key, stretch] : other.stretches)
+  for (const auto &[key, stretch] : cut.stretches)
     if (!before.count(key))
       merge(key.first, key.second, stretch.end);
   for (const InFlight &collective : other.inFlight)

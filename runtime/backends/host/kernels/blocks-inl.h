@@ -66,8 +66,8 @@ HWY_INLINE Block<T> setBlock(T value) {
 /// Where conversions are many instructions, they are called instead of copied
 /// into every loop: old processors are not worth the code.
 template <class Element>
-constexpr bool kConvertsOutOfLine = HWY_MAX_BYTES <= 16 &&
-                                    isHalf(Element::type);
+constexpr bool kConvertsOutOfLine =
+    HWY_MAX_BYTES <= 16 && isHalf(Element::type);
 
 template <class Element, class T>
 HWY_INLINE Block<T> loadInline(const typename Element::Elem *p) {

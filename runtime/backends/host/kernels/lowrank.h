@@ -69,8 +69,8 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
 /// (plus `epsilon` when that is not 0), then take its part away from each
 /// column after it. In 16-bit types every element-wise operation is rounded,
 /// and so are norms and sums, which are accumulated in f32. A zero column
-/// becomes NaN when `epsilon` is 0; with `unitColumns` it becomes the unit vector
-/// that is farthest from the columns before it, made orthogonal to them.
+/// becomes NaN when `epsilon` is 0; with `unitColumns` it becomes the unit
+/// vector that is farthest from the columns before it, made orthogonal to them.
 ///
 /// Other ranks of f32 and f64: the Q of a Householder QR with LAPACK's signs;
 /// `epsilon` does not matter. A column that is zero below its pivot is not

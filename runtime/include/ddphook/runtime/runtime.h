@@ -6,9 +6,9 @@
  * The life of a training program:
  *
  *   ddphook_context_t *context;
- *   ddphook_context_create(NULL, &context);        // joins the job
- *   ddphook_module_load(context, &step_module);    // plans compared by all ranks
- *   for (…) step_step(…);                          // the compiled entry point
+ *   ddphook_context_create(NULL, &context);      // joins the job
+ *   ddphook_module_load(context, &step_module);  // compares plans
+ *   for (…) step_step(…);                        // the compiled entry point
  *   ddphook_module_unload(&step_module);
  *   ddphook_context_destroy(context);
  *
@@ -120,9 +120,8 @@ DDPHOOK_API ddphook_status_t ddphook_synchronize(ddphook_context_t *context);
  * difference on every rank), creates the process groups, allocates states and
  * arena, and sets *module->handle. Collective: all ranks load the same modules
  * in the same order. A module can be loaded once at a time per process. */
-DDPHOOK_API ddphook_status_t
-ddphook_module_load(ddphook_context_t *context,
-                    const ddphook_compiled_module_t *module);
+DDPHOOK_API ddphook_status_t ddphook_module_load(
+    ddphook_context_t *context, const ddphook_compiled_module_t *module);
 
 /* Undoes ddphook_module_load(). */
 DDPHOOK_API ddphook_status_t

@@ -76,7 +76,11 @@ def DDP_WaitOp : DDP_Op<"wait", [AttrSizedOperandSegments,
     Example:
 
     ```mlir
+    %f = ddp.all_reduce_start mean %b on @dp
+        : !ddp.bucket<f32, [4x8, 8]> -> !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
     %s = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
+    %x, %ticket = ddp.all_reduce_start mean %y on @dp
+        : tensor<40xf32> -> tensor<40xf32>, i64
     %t = ddp.wait %x, %ticket reading %y : tensor<40xf32>, : tensor<40xf32>
     ```
 

@@ -20,7 +20,8 @@ class DDP_BinaryOp<string mnemonic> : DDP_SameTypeOp<mnemonic> {
     Example:
 
     ```mlir
-    %m = ddp.}] # mnemonic # [{ %a, %b : !ddp.bucket<f32, [64x32, 64]>
+    %m = ddp.}] # mnemonic # [{ %a, %b
+        : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
     ```
 
     Constraints:
@@ -61,11 +62,9 @@ def DDP_MatmulOp : DDP_AlgebraOp<"matmul"> {
     The three forms are those of a matrix M, n x m, and its factors P, n x r, and
     Q, m x r:
 
-    ```mlir
-    %p = ddp.matmul %m members [1, 0], %q : …          // P = M·Q
-    %q = ddp.matmul transpose_lhs %m, %p : …   // Q = Mᵀ·P
-    %m = ddp.matmul transpose_rhs %p, %q : …   // M = P·Qᵀ
-    ```
+    - P = M·Q: `ddp.matmul %m, %q`
+    - Q = Mᵀ·P: `ddp.matmul transpose_lhs %m, %p`
+    - M = P·Qᵀ: `ddp.matmul transpose_rhs %p, %q`
 
     f32 and f64 are accumulated in their own type, 16-bit types in f32, rounded
     once.

@@ -35,7 +35,9 @@ def DDPIsolateCollectivesPass
       %0 = "foo.op"(%a) : (tensor<?xf32>) -> tensor<?xf32>
       return %0 : tensor<?xf32>
     }
-    func.func private @loss(%a: tensor<4xf32>) -> tensor<4xf32> { … }
+    func.func private @loss(%a: tensor<4xf32>) -> tensor<4xf32> {
+      return %a : tensor<4xf32>
+    }
     func.func @step(%a: tensor<4xf32>) -> tensor<4xf32> {
       %g = call @loss(%a) : (tensor<4xf32>) -> tensor<4xf32>
       %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
@@ -104,7 +106,7 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
     func.func @step(%g: tensor<4xf32>) -> (tensor<4xf32> {ddp.gradient}) {
       %a = ddp.all_reduce mean %g on @dp : tensor<4xf32>
       %b = ddp.all_reduce mean %a on @dp : tensor<4xf32>
-      return %b : tensor<4xf32>  // reduced twice
+      return %b : tensor<4xf32>  // error: it is reduced more than once
     }
     ```
   }];
@@ -141,11 +143,16 @@ def DDPVerifyOrderPass : Pass<"ddp-verify-order", "::mlir::ModuleOp"> {
     Example of what is refused:
 
     ```mlir
-    func.func @step(%g: tensor<4xf32>, %mine: i1) {
-      scf.if %mine {
-        %a = ddp.all_reduce mean %g on @dp : tensor<4xf32>  // some ranks wait
+    func.func @step(%g: tensor<4xf32>, %mine: i1) -> tensor<4xf32> {
+      %r = scf.if %mine -> tensor<4xf32> {
+        // Some ranks would wait here for ever.
+        %a = ddp.all_reduce mean %g on @dp : tensor<4xf32>  // error: expected all ranks
+        scf.yield %a : tensor<4xf32>
+      } else {
+        scf.yield %g : tensor<4xf32>
       }
-      …
+      return %r : tensor<4xf32>
+    }
     ```
   }];
 }
@@ -166,8 +173,20 @@ def DDPExpandAveragesPass : Pass<"ddp-expand-averages", "::mlir::ModuleOp"> {
     After:
 
     ```mlir
+    ddp.state @average0.iter : i64 replicated zero
+        role "average.iter" of [["step.arg0"]]
     %n = ddp.load @average0.iter : i64
-    …
+    %one = arith.constant 1 : i64
+    %next = arith.addi %n, %one : i64
+    ddp.store %next, @average0.iter : i64
+    %warmup = arith.constant 0 : i64
+    %since = arith.subi %n, %warmup : i64
+    %warm = arith.cmpi sge, %n, %warmup : i64
+    %period = arith.constant 4 : i64
+    %rest = arith.remsi %since, %period : i64
+    %zero = arith.constant 0 : i64
+    %due = arith.cmpi eq, %rest, %zero : i64
+    %now = arith.andi %warm, %due : i1
     %w1 = scf.if %now -> (tensor<4x8xf32>) {
       %b = ddp.pack %w : tensor<4x8xf32> -> !ddp.bucket<f32, [4x8]>
       %r = ddp.all_reduce mean %b on @dp {ddp.hook = #ddp.allreduce}
@@ -275,6 +294,7 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
 
     ```mlir
     %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4x8]>
+        of ["w"]
     ```
 
     After:
@@ -284,6 +304,8 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
     %s = ddp.all_reduce mean %h on @dp as "b0"
         {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [4x8]>
     %r = ddp.cast %s : !ddp.bucket<f16, [4x8]> -> !ddp.bucket<f32, [4x8]>
+    ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 64
+        state_bytes 0 : !ddp.bucket<f32, [4x8]> of ["w"]
     ```
   }];
   let options = [
@@ -378,16 +400,34 @@ def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
     Before:
 
     ```mlir
-    %r0 = scf.if %c -> (!ddp.bucket<f32, [4x8]>) { … }
+    %r0 = scf.if %c -> (!ddp.bucket<f32, [4x8]>) {
+      %s0 = ddp.all_reduce mean %b0 on @dp as "b0" : !ddp.bucket<f32, [4x8]>
+      scf.yield %s0 : !ddp.bucket<f32, [4x8]>
+    } else {
+      scf.yield %b0 : !ddp.bucket<f32, [4x8]>
+    }
     %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
-    %r1 = scf.if %c -> (!ddp.bucket<f32, [8]>) { … }
+    %r1 = scf.if %c -> (!ddp.bucket<f32, [8]>) {
+      %s1 = ddp.all_reduce mean %b1 on @dp as "b1" : !ddp.bucket<f32, [8]>
+      scf.yield %s1 : !ddp.bucket<f32, [8]>
+    } else {
+      scf.yield %b1 : !ddp.bucket<f32, [8]>
+    }
+    %u1 = ddp.unpack %r1 : !ddp.bucket<f32, [8]> -> tensor<8xf32>
     ```
 
     After:
 
     ```mlir
-    %r:2 = scf.if %c -> (!ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>) { … }
+    %r:2 = scf.if %c -> (!ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>) {
+      %s0 = ddp.all_reduce mean %b0 on @dp as "b0" : !ddp.bucket<f32, [4x8]>
+      %s1 = ddp.all_reduce mean %b1 on @dp as "b1" : !ddp.bucket<f32, [8]>
+      scf.yield %s0, %s1 : !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>
+    } else {
+      scf.yield %b0, %b1 : !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>
+    }
     %u0 = ddp.unpack %r#0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
+    %u1 = ddp.unpack %r#1 : !ddp.bucket<f32, [8]> -> tensor<8xf32>
     ```
   }];
   let options = [
@@ -426,7 +466,9 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
     ```mlir
     %r0 = ddp.all_reduce mean %b0 on @dp : !ddp.bucket<f32, [4x8]>
     %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
-    %g1 = linalg.matmul …
+    %g1 = linalg.matmul
+        ins(%x, %dy : tensor<8x16xf32>, tensor<16x8xf32>)
+        outs(%z : tensor<8x8xf32>) -> tensor<8x8xf32>
     ```
 
     After:
@@ -434,7 +476,9 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
     ```mlir
     %f0 = ddp.all_reduce_start mean %b0 on @dp
         : !ddp.bucket<f32, [4x8]> -> !ddp.future<!ddp.bucket<f32, [4x8]>>
-    %g1 = linalg.matmul …
+    %g1 = linalg.matmul
+        ins(%x, %dy : tensor<8x16xf32>, tensor<16x8xf32>)
+        outs(%z : tensor<8x8xf32>) -> tensor<8x8xf32>
     %r0 = ddp.wait %f0 : !ddp.future<!ddp.bucket<f32, [4x8]>>
     %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
     ```
@@ -454,6 +498,25 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
     of a bucket it would copy every use.
 
     Post-condition: no value has a bucket type.
+
+    Before:
+
+    ```mlir
+    %b = ddp.pack %w, %v : tensor<4x8xf32>, tensor<8xf32>
+        -> !ddp.bucket<f32, [4x8, 8]>
+    %r = ddp.all_reduce mean %b on @dp : !ddp.bucket<f32, [4x8, 8]>
+    %m = ddp.extract %r [1] : !ddp.bucket<f32, [4x8, 8]>
+    %u = ddp.unpack %m : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %b = ddp.pack %w, %v : tensor<4x8xf32>, tensor<8xf32> -> tensor<40xf32>
+    %r = ddp.all_reduce mean %b on @dp : tensor<40xf32>
+    %m = tensor.extract_slice %r[32] [8] [1] : tensor<40xf32> to tensor<8xf32>
+    %u = ddp.unpack %m : tensor<8xf32> -> tensor<8xf32>
+    ```
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::ddp::DDPDialect",
@@ -474,13 +537,23 @@ def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
     Before:
 
     ```mlir
+    ddp.state @s : !ddp.bucket<f32, [4]> per_rank zero
     %a = ddp.load @s : tensor<4xf32>
     %b = ddp.add %a, %g : tensor<4xf32>, tensor<4xf32>
     ddp.store %b, @s : tensor<4xf32>
     %c = ddp.load @s : tensor<4xf32>
+    %d = ddp.add %c, %g : tensor<4xf32>, tensor<4xf32>
     ```
 
-    After: uses of `%c` are uses of `%b`.
+    After:
+
+    ```mlir
+    ddp.state @s : !ddp.bucket<f32, [4]> per_rank zero
+    %a = ddp.load @s : tensor<4xf32>
+    %b = ddp.add %a, %g : tensor<4xf32>, tensor<4xf32>
+    ddp.store %b, @s : tensor<4xf32>
+    %d = ddp.add %b, %g : tensor<4xf32>, tensor<4xf32>
+    ```
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect"];
 }
@@ -510,18 +583,30 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
 
     ```mlir
     func.func @step(%w: tensor<4xf32> {bufferization.writable = true},
-                    %g: tensor<4xf32>) -> (tensor<4xf32>, f32) {
-      …
-      %u = linalg.sub ins(%w, %g : …) outs(%w : …) -> tensor<4xf32>
+                    %g: tensor<4xf32>, %loss: f32) -> (tensor<4xf32>, f32) {
+      %u = linalg.sub ins(%w, %g : tensor<4xf32>, tensor<4xf32>)
+          outs(%w : tensor<4xf32>) -> tensor<4xf32>
       return %u, %loss : tensor<4xf32>, f32
+    }
     ```
 
     After:
 
     ```mlir
-    func.func @step(%w: memref<4xf32> {ddp.inout}, %g: memref<4xf32>,
-                    %loss_out: memref<f32>)
-        attributes {ddp.result_arguments = array<i64: 0, -1>}
+    func.func @step(%w_in: memref<4xf32> {ddp.inout}, %g_in: memref<4xf32>,
+                    %loss: f32, %loss_out: memref<f32>)
+        attributes {ddp.result_arguments = array<i64: 0, -1>} {
+      %w = bufferization.to_tensor %w_in restrict writable
+          : memref<4xf32> to tensor<4xf32>
+      %g = bufferization.to_tensor %g_in restrict
+          : memref<4xf32> to tensor<4xf32>
+      %u = linalg.sub ins(%w, %g : tensor<4xf32>, tensor<4xf32>)
+          outs(%w : tensor<4xf32>) -> tensor<4xf32>
+      memref.store %loss, %loss_out[] : memref<f32>
+      bufferization.materialize_in_destination %u in restrict writable %w_in
+          : (tensor<4xf32>, memref<4xf32>) -> ()
+      return
+    }
     ```
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
@@ -540,17 +625,31 @@ def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
     ```mlir
     func.func private @f(%a: tensor<4xf32>)
         -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
-      %r = linalg.exp …
+      %r = linalg.exp ins(%a : tensor<4xf32>) outs(%a : tensor<4xf32>)
+          -> tensor<4xf32>
       return %r, %r, %a : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
     }
-    %0:3 = call @f(%x)
-        : (tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+    func.func @step(%x: tensor<4xf32>)
+        -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+      %0:3 = call @f(%x)
+          : (tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+      return %0#0, %0#1, %0#2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+    }
     ```
 
-    After: uses of `%0#1` are uses of `%0`, those of `%0#2` of `%x`.
+    After:
 
     ```mlir
-    %0 = call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    func.func private @f(%a: tensor<4xf32>) -> tensor<4xf32> {
+      %r = linalg.exp ins(%a : tensor<4xf32>) outs(%a : tensor<4xf32>)
+          -> tensor<4xf32>
+      return %r : tensor<4xf32>
+    }
+    func.func @step(%x: tensor<4xf32>)
+        -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+      %0 = call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      return %0, %0, %x : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+    }
     ```
   }];
 }
@@ -568,17 +667,21 @@ def DDPSplitEmptyTensorsPass
 
     ```mlir
     %e = tensor.empty() : tensor<4xf32>
-    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>) …
-    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e : tensor<4xf32>) …
+    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
+        -> tensor<4xf32>
+    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e : tensor<4xf32>)
+        -> tensor<4xf32>
     ```
 
     After:
 
     ```mlir
-    %e0 = tensor.empty() : tensor<4xf32>
-    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e0 : tensor<4xf32>) …
     %e1 = tensor.empty() : tensor<4xf32>
-    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e1 : tensor<4xf32>) …
+    %e0 = tensor.empty() : tensor<4xf32>
+    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e0 : tensor<4xf32>)
+        -> tensor<4xf32>
+    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e1 : tensor<4xf32>)
+        -> tensor<4xf32>
     ```
   }];
   let dependentDialects = ["::mlir::linalg::LinalgDialect",
@@ -624,6 +727,7 @@ def DDPLegalizeForBufferizationPass
     After:
 
     ```mlir
+    #id = affine_map<(d0) -> (d0)>
     %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
         ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>) {
       ^bb0(%x: f32, %y: f32):
@@ -653,13 +757,23 @@ def DDPAssignDestinationsPass
     Before:
 
     ```mlir
+    %e = tensor.empty() : tensor<40xf32>
+    %b = linalg.exp ins(%x : tensor<40xf32>) outs(%e : tensor<40xf32>)
+        -> tensor<40xf32>
     %r = ddp.all_reduce mean %b on @dp : tensor<40xf32>
+    %s = ddp.add %r, %x : tensor<40xf32>, tensor<40xf32>
     ```
 
-    After, where `%b` is not used again:
+    After:
 
     ```mlir
-    %r = ddp.all_reduce mean %b on @dp into %b : tensor<40xf32>, : tensor<40xf32>
+    %e = tensor.empty() : tensor<40xf32>
+    %b = linalg.exp ins(%x : tensor<40xf32>) outs(%e : tensor<40xf32>)
+        -> tensor<40xf32>
+    %e1 = tensor.empty() : tensor<40xf32>
+    %r = ddp.all_reduce mean %b on @dp into %e1 : tensor<40xf32>, : tensor<40xf32>
+    %s = ddp.add %r, %x into %r : tensor<40xf32>, : tensor<40xf32>, tensor<40xf32>
+    ```
     ```
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
@@ -732,20 +846,39 @@ def DDPPinBlockArgumentsPass
     Before:
 
     ```mlir
+    func.func @step(%x0: tensor<8xf32>, %again: i1) -> tensor<8xf32> {
+      cf.br ^head(%x0 : tensor<8xf32>)
     ^head(%x: tensor<8xf32>):
-      ...
-      cf.br ^head(%y : tensor<8xf32>)
+      %e = tensor.empty() : tensor<8xf32>
+      %y = linalg.exp ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>)
+          -> tensor<8xf32>
+      cf.cond_br %again, ^head(%y : tensor<8xf32>), ^exit
+    ^exit:
+      return %y : tensor<8xf32>
+    }
     ```
 
-    After, with `%b` allocated in the first block:
+    After:
 
     ```mlir
+    func.func @step(%x0: tensor<8xf32>, %again: i1) -> tensor<8xf32> {
+      %b = memref.alloc() : memref<8xf32>
+      bufferization.materialize_in_destination %x0 in restrict writable %b
+          : (tensor<8xf32>, memref<8xf32>) -> ()
+      cf.br ^head
     ^head:
       %x = bufferization.to_tensor %b restrict : memref<8xf32> to tensor<8xf32>
-      ...
+      %e = tensor.empty() : tensor<8xf32>
+      %y = linalg.exp ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>)
+          -> tensor<8xf32>
+      cf.cond_br %again, ^back, ^exit
+    ^back:
       bufferization.materialize_in_destination %y in restrict writable %b
           : (tensor<8xf32>, memref<8xf32>) -> ()
       cf.br ^head
+    ^exit:
+      return %y : tensor<8xf32>
+    }
     ```
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
@@ -768,6 +901,33 @@ def DDPBucketViewsPass
 
     Pre-condition: `ddp-assign-destinations`. Post-condition: no `ddp.pack`, no
     `ddp.unpack`.
+
+    Before:
+
+    ```mlir
+    %e = tensor.empty() : tensor<4xf32>
+    %g = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
+        -> tensor<4xf32>
+    %b = ddp.pack %g, %h : tensor<4xf32>, tensor<8xf32> -> tensor<12xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %m = memref.alloc() {alignment = 64 : i64} : memref<12xf32>
+    %v = ddp.view %m[0] : memref<12xf32> to memref<4xf32>
+    %e = bufferization.to_tensor %v restrict writable
+        : memref<4xf32> to tensor<4xf32>
+    %w = ddp.view %m[4] : memref<12xf32> to memref<8xf32>
+    %g = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
+        -> tensor<4xf32>
+    bufferization.materialize_in_destination %g in restrict writable %v
+        : (tensor<4xf32>, memref<4xf32>) -> ()
+    bufferization.materialize_in_destination %h in restrict writable %w
+        : (tensor<8xf32>, memref<8xf32>) -> ()
+    %b = bufferization.to_tensor %m restrict writable
+        : memref<12xf32> to tensor<12xf32>
+    ```
   }];
   let dependentDialects = [
     "::mlir::bufferization::BufferizationDialect", "::mlir::ddp::DDPDialect",
@@ -787,7 +947,7 @@ def DDPCheckBufferizablePass
     Example of what is refused:
 
     ```mlir
-    %h = "foo.bar"(%g) : (tensor<4xf32>) -> tensor<4xf32>
+    %h = "foo.bar"(%g) : (tensor<4xf32>) -> tensor<4xf32>  // error: BufferizableOpInterface
     %r = ddp.all_reduce mean %h on @dp : tensor<4xf32>
     ```
   }];
@@ -808,23 +968,31 @@ def DDPResultsToOutParamsPass
     Before:
 
     ```mlir
-    func.func private @f() -> memref<4xf32> {
+    func.func private @f(%a: memref<4xf32>) -> memref<4xf32> {
       %m = memref.alloc() : memref<4xf32>
-      …
+      linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
       return %m : memref<4xf32>
     }
-    %0 = call @f() : () -> memref<4xf32>
+    func.func @step(%a: memref<4xf32>, %r: memref<4xf32>) {
+      %0 = call @f(%a) : (memref<4xf32>) -> memref<4xf32>
+      linalg.abs ins(%0 : memref<4xf32>) outs(%r : memref<4xf32>)
+      return
+    }
     ```
 
     After:
 
     ```mlir
-    func.func private @f(%m: memref<4xf32>) {
-      …
+    func.func private @f(%a: memref<4xf32>, %m: memref<4xf32>) {
+      linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
       return
     }
-    %0 = memref.alloc() : memref<4xf32>
-    call @f(%0) : (memref<4xf32>) -> ()
+    func.func @step(%a: memref<4xf32>, %r: memref<4xf32>) {
+      %0 = memref.alloc() : memref<4xf32>
+      call @f(%a, %0) : (memref<4xf32>, memref<4xf32>) -> ()
+      linalg.abs ins(%0 : memref<4xf32>) outs(%r : memref<4xf32>)
+      return
+    }
     ```
   }];
   let dependentDialects = ["::mlir::memref::MemRefDialect"];
@@ -844,6 +1012,31 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
 
     Pre-condition: `ddp-bucket-views`. Post-condition: no tensors but in
     functions without bodies.
+
+    Before:
+
+    ```mlir
+    func.func @step(%a: memref<4xf32>, %g: memref<4xf32>) {
+      %x = bufferization.to_tensor %a restrict : memref<4xf32> to tensor<4xf32>
+      %e = tensor.empty() : tensor<4xf32>
+      %y = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
+          -> tensor<4xf32>
+      bufferization.materialize_in_destination %y in restrict writable %g
+          : (tensor<4xf32>, memref<4xf32>) -> ()
+      return
+    }
+    ```
+
+    After:
+
+    ```mlir
+    func.func @step(%a: memref<4xf32>, %g: memref<4xf32>) {
+      %m = memref.alloc() {alignment = 64 : i64} : memref<4xf32>
+      linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
+      memref.copy %m, %g : memref<4xf32> to memref<4xf32>
+      return
+    }
+    ```
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
                            "::mlir::memref::MemRefDialect"];
@@ -859,6 +1052,40 @@ def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
 
     Pre-condition: bufferized, results are out-parameters; static shapes.
     Post-condition: no allocation.
+
+    Before:
+
+    ```mlir
+    func.func @step(%x: memref<4xf32>, %y: memref<4xf32>) {
+      %a = memref.alloc() : memref<4xf32>
+      %b = memref.alloc() : memref<4xf32>
+      linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+      linalg.abs ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
+      %c = memref.alloc() : memref<4xf32>
+      linalg.exp ins(%b : memref<4xf32>) outs(%c : memref<4xf32>)
+      linalg.abs ins(%c : memref<4xf32>) outs(%y : memref<4xf32>)
+      return
+    }
+    ```
+
+    After:
+
+    ```mlir
+    func.func @step(%x: memref<4xf32>, %y: memref<4xf32>) {
+      %arena = ddp.arena : memref<128xi8>
+      %begin_a = arith.constant 0 : index
+      %a = memref.view %arena[%begin_a][] : memref<128xi8> to memref<4xf32>
+      %begin_b = arith.constant 64 : index
+      %b = memref.view %arena[%begin_b][] : memref<128xi8> to memref<4xf32>
+      linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+      linalg.abs ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
+      %begin_c = arith.constant 0 : index
+      %c = memref.view %arena[%begin_c][] : memref<128xi8> to memref<4xf32>
+      linalg.exp ins(%b : memref<4xf32>) outs(%c : memref<4xf32>)
+      linalg.abs ins(%c : memref<4xf32>) outs(%y : memref<4xf32>)
+      return
+    }
+    ```
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::ddp::DDPDialect",
@@ -871,6 +1098,25 @@ def DDPFoldCopiesPass : Pass<"ddp-fold-copies"> {
     Two views of one buffer with the same offset and type are one; a
     `memref.copy` between them does nothing and is removed. Bufferization leaves
     one for every gradient that was born in its bucket.
+
+    Before:
+
+    ```mlir
+    %v = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
+    linalg.exp ins(%x : memref<4xf32>) outs(%v : memref<4xf32>)
+    %w = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
+    memref.copy %v, %w : memref<4xf32> to memref<4xf32>
+    linalg.abs ins(%w : memref<4xf32>) outs(%y : memref<4xf32>)
+    ```
+
+    After:
+
+    ```mlir
+    %v = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
+    linalg.exp ins(%x : memref<4xf32>) outs(%v : memref<4xf32>)
+    %w = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
+    linalg.abs ins(%w : memref<4xf32>) outs(%y : memref<4xf32>)
+    ```
   }];
 }
 
@@ -882,6 +1128,13 @@ def DDPCheckNoAllocPass : Pass<"ddp-check-no-alloc", "::mlir::ModuleOp"> {
     born in its bucket and every buffer has its place. Not part of the default
     pipeline, since a program may well ask for a copy; `require-no-copy=true`
     adds it.
+
+    Example of what is refused:
+
+    ```mlir
+    %m = memref.alloc() : memref<4xf32>  // error: without allocations and copies
+    memref.copy %x, %m : memref<4xf32> to memref<4xf32>  // error: without
+    ```
   }];
 }
 
