@@ -24,7 +24,7 @@
 #include "ddphook/Target/Passes.h"
 #include "ddphook/Target/PlanText.h"
 
-#include "plan.h"
+#include "plan/plan.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
