@@ -11,8 +11,9 @@
 #include "EmulateKernels.h"
 #include "TestHook.h"
 
+#include "ddphook/CodeGen/Passes.h"
+#include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
-#include "ddphook/Target/Passes.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -27,7 +28,8 @@ int main(int argc, char **argv) {
   registry.insert<testhook::TestHookDialect>();
   mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
-  mlir::ddp::registerDDPTargetPasses();
+  mlir::ddp::registerDDPCodeGenPasses();
+  mlir::ddp::registerDDPCompilerPasses();
   testhook::registerBreakCollectivesPipeline();
   testhook::registerEmulateKernelsPass();
   return mlir::asMainReturnCode(mlir::MlirOptMain(

@@ -9,7 +9,7 @@
 #ifndef DDPHOOK_TOOLS_CC_OUTPUT_H
 #define DDPHOOK_TOOLS_CC_OUTPUT_H
 
-#include "ddphook/Target/Compiler.h"
+#include "ddphook/Compiler/Compiler.h"
 
 namespace mlir {
 namespace ddp {

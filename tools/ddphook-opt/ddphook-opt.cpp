@@ -7,8 +7,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ddphook/CodeGen/Passes.h"
+#include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
-#include "ddphook/Target/Passes.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -22,7 +23,8 @@ int main(int argc, char **argv) {
   mlir::ddp::registerAllDialects(registry);
   mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
-  mlir::ddp::registerDDPTargetPasses();
+  mlir::ddp::registerDDPCodeGenPasses();
+  mlir::ddp::registerDDPCompilerPasses();
   mlir::ddp::registerLowerToLLVMPipeline();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "ddphook: gradient compression as a compiler transform\n",

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Links the object code of a module into this process. Compiling it is
-// lib/Target's work, running it that of runtime/exec.
+// lib/Compiler's work, running it that of runtime/exec.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_TOOLS_RUN_JIT_H

@@ -47,7 +47,6 @@ void DDPDialect::initialize() {
 #include "ddphook/Dialect/DDP/IR/DDPOps.cpp.inc"
       >();
   addInterfaces<DDPInlinerInterface>();
-  registerBufferization();
 }
 
 /// The name of a gradient, on `what`.

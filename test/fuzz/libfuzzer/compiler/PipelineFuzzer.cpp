@@ -20,8 +20,9 @@
 #include "ModuleMutator.h"
 #include "UpstreamCrashes.h"
 
+#include "ddphook/CodeGen/Passes.h"
+#include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
-#include "ddphook/Target/Passes.h"
 #include "ddphook/Target/PlanText.h"
 
 #include "plan/plan.h"
@@ -120,7 +121,8 @@ extern "C" int LLVMFuzzerInitialize(int *, char ***) {
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();
   mlir::ddp::registerAllPasses();
-  mlir::ddp::registerDDPTargetPasses();
+  mlir::ddp::registerDDPCodeGenPasses();
+  mlir::ddp::registerDDPCompilerPasses();
   setMutatorWords(getRegistry());
   return 0;
 }

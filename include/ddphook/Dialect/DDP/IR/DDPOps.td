@@ -12,7 +12,7 @@
 #define DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD
 
 include "ddphook/Dialect/DDP/IR/DDPFutureOps.td"
-include "ddphook/Dialect/DDP/IR/DDPLowRankOps.td"
+include "ddphook/Dialect/DDP/IR/DDPAlgebraOps.td"
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 include "ddphook/Dialect/DDP/IR/DDPPlanAttrs.td"
 include "ddphook/Dialect/DDP/IR/DDPStateOps.td"

@@ -1,0 +1,182 @@
+//===- Passes.td - passes from linalg to kernels -------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The passes that turn a step's linalg operations on memrefs into code that is
+// fast on CPUs, and into kernels for GPUs. None of them knows an operation of
+// the ddp dialect.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_CODEGEN_PASSES
+#define DDPHOOK_CODEGEN_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def OutlineKernelsPass : Pass<"ddp-outline-kernels", "::mlir::ModuleOp"> {
+  let summary = "Give linalg ops of large functions functions of their own";
+  let description = [{
+    LLVM takes time quadratic in the number of loops of a function: with ten
+    thousand of them, many minutes. This pass moves every linalg op on memrefs
+    of a function that has more than `max-ops` of them into a private function,
+    one for all ops that are equal up to the values of their operands, and calls
+    it. Constants that an op's body uses go with it; other values from outside
+    become arguments.
+
+    Functions with fewer ops stay whole: there LLVM sees which memory cannot
+    overlap.
+
+    Example (`max-ops=0`):
+
+    ```mlir
+    linalg.fill ins(%zero : f32) outs(%a : memref<4xf32>)
+    linalg.fill ins(%one : f32) outs(%b : memref<4xf32>)
+    // becomes
+    call @ddphook.kernel.0(%zero, %a) : (f32, memref<4xf32>) -> ()
+    call @ddphook.kernel.0(%one, %b) : (f32, memref<4xf32>) -> ()
+    ```
+  }];
+  let options = [
+    Option<"maxOps", "max-ops", "unsigned", /*default=*/"128",
+           "Number of linalg ops up to which a function stays whole">,
+  ];
+  let dependentDialects = ["::mlir::func::FuncDialect",
+                           "::mlir::LLVM::LLVMDialect",
+                           "::mlir::memref::MemRefDialect"];
+}
+
+def TileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncOp"> {
+  let summary = "Lower matrix products and their like to register tiles";
+  let description = [{
+    Turns every floating-point contraction on memrefs of static shape (`matmul`
+    in all transpositions, batched, matrix-vector, convolutions, and
+    `linalg.generic`s with the same body) into loops around a tile of the
+    output that stays in vector registers while the reduction runs.
+
+    The vectors lie along the last dimension of the output. Where the right
+    operand is not contiguous along it, a panel of that operand is transposed
+    into a scratch buffer on the stack, one per function.
+
+    Every element of the output is accumulated in the order of the plain loop
+    nest, multiplication and addition rounded apart: the result has the same
+    bits as the plain loops' and does not depend on the options. Contractions
+    of any other form are left to `ddp-order-loops`.
+
+    Example (`vector-width=256`):
+
+    ```mlir
+    linalg.matmul ins(%a, %b : memref<64x32xf32>, memref<32x16xf32>)
+                  outs(%c : memref<64x16xf32>)
+    // becomes
+    scf.for %m = 0 to 60 step 4 {
+      %0:8 = scf.for %k = 0 to 32 iter_args(… 4 x 2 vector<8xf32>) { … }
+    } …
+    ```
+  }];
+  let options = [
+    Option<"vectorWidth", "vector-width", "unsigned", /*default=*/"256",
+           "Bits of a vector register">,
+    Option<"vectorRegisters", "vector-registers", "unsigned", /*default=*/"16",
+           "Number of vector registers">,
+  ];
+  let dependentDialects = [
+    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
+    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",
+    "::mlir::vector::VectorDialect"
+  ];
+}
+
+def OrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
+  let summary = "Choose the innermost loop of linalg ops on memrefs";
+  let description = [{
+    Turns linalg ops on memrefs into `linalg.generic` and makes the loop
+    innermost that LLVM vectorizes best: a parallel one that walks contiguous
+    memory. The relative order of reduction loops never changes, so neither do
+    the bits of the result.
+
+    Example: the sum over rows
+
+    ```mlir
+    iterator_types = ["parallel", "reduction"]   // d0 = column, d1 = row
+    // becomes
+    iterator_types = ["reduction", "parallel"]   // adds whole rows
+    ```
+  }];
+  let dependentDialects = ["::mlir::linalg::LinalgDialect"];
+}
+
+def MakeKernelsPass : Pass<"ddp-make-kernels", "::mlir::ModuleOp"> {
+  let summary = "Make kernels of the linalg ops of a module for a device";
+  let description = [{
+    In a module whose plan says that arrays lie in a device's memory, moves every
+    linalg op on memrefs, and every copy that the runtime does not make, into a
+    kernel of the `gpu.module` `ddphook_kernels`, and launches it. Operations
+    that are equal up to the values of their operands share a kernel. Constants
+    and constant arrays go with it; scalars are arguments.
+
+    A thread computes one element of the results with all of its reduction, in
+    the order of the plain loop nest. In contractions of 65536 elements or more
+    it computes 2x2, from 2^20 on 4x4 of them. Multiplication and addition are
+    rounded apart: the results have the bits of the plain loops, but for
+    functions of the math library (`ddp-expand-device-math`).
+
+    Example:
+
+    ```mlir
+    linalg.exp ins(%a : memref<1000xf32>) outs(%b : memref<1000xf32>)
+    // becomes
+    gpu.launch_func @ddphook_kernels::@ddphook_kernel_0 blocks in (%c4, %c1, %c1)
+        threads in (%c256, %c1, %c1)
+        args(%a : memref<1000xf32>, %b : memref<1000xf32>)
+    ```
+
+    Refused: dynamic shapes and strides; results of which several iterations of
+    the parallel loops write one element.
+  }];
+  let dependentDialects = [
+    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
+    "::mlir::gpu::GPUDialect", "::mlir::linalg::LinalgDialect",
+    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect"
+  ];
+}
+
+def ExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUModuleOp"> {
+  let summary = "Turn functions of the math library into polynomials";
+  let description = [{
+    Kernels can call no math library. Replaces `math` operations on f32, f16 and
+    bf16 that no instruction of the device computes correctly rounded (`exp`,
+    `log`, `tanh`, `erf`, `sin`, …) by polynomials, 16-bit types through f32.
+    Reports what is left, once a kind: such functions of f64, and `arith.remf`.
+  }];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
+    "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"
+  ];
+}
+
+def LaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
+  let summary = "Turn launches of kernels into calls of the runtime";
+  let description = [{
+    Every `gpu.launch_func` becomes a call of `ddphook_rt_launch` with the
+    kernel's number, and the plan gets the kernels' names. The `gpu.module` is
+    removed: whoever runs this pass has compiled it.
+
+    Pre-condition: `ddp-make-kernels`; the plan names no kernels.
+
+    Example:
+
+    ```mlir
+    gpu.launch_func @ddphook_kernels::@ddphook_kernel_0 blocks in (%c4, %c1, %c1)
+        threads in (%c256, %c1, %c1) args(%a : memref<1000xf32>)
+    // becomes
+    … stores of sizes, of arguments and of their addresses
+    llvm.call @ddphook_rt_launch(%handle, %c0, %grid, %block, %bytes, %addresses)
+    ```
+  }];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect",
+    "::mlir::memref::MemRefDialect"
+  ];
+}
+
+#endif // DDPHOOK_CODEGEN_PASSES

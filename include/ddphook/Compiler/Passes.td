@@ -1,0 +1,154 @@
+//===- Passes.td - passes from the pipeline's result to LLVM -*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The passes that turn what `ddp-pipeline` leaves (functions on memrefs, calls
+// of the runtime, a plan) into the LLVM dialect with C entry points. None of
+// them knows an operation of the ddp dialect; nothing here touches tensors.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_COMPILER_PASSES
+#define DDPHOOK_COMPILER_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def EmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
+  let summary = "Emit a C function for every entry point of the plan";
+  let description = [{
+    Gives a module what `ddphook/runtime/compiled.h` calls a compiled module:
+    per entry of the plan a C function `NAME_ENTRY` that takes bare pointers
+    (and scalars by value) and a function that takes an array of buffers; the
+    table of entries; the constant `NAME_module`. Characters of an entry's name
+    that C does not allow become underscores in `NAME_ENTRY`.
+
+    Pre-condition: the module holds `@__ddphook_handle` and its plan, in
+    `ddp.plan`, and every entry of the plan is a `func.func` on identity-layout
+    memrefs of static shape and scalars, whose results were appended to its
+    arguments.
+
+    Post-condition: the plan is a constant, the JSON text of docs/plan.md. Every other definition is internal and has the prefix
+    `ddphook.def.`, so that a function called `step`, `index` or `exp` never meets
+    a function of the C library that has this name.
+
+    Example:
+
+    ```mlir
+    func.func @step(%in: memref<4xf32>, %out: memref<4xf32>) { … }
+    // becomes
+    func.func @ddphook.def.step(…) attributes {llvm.linkage = internal} {…}
+    llvm.func @model_step(!llvm.ptr, !llvm.ptr) -> i32 {
+      … ddphook_rt_enter, call @ddphook.def.step, ddphook_rt_leave …
+    }
+    llvm.func internal @ddphook.invoke.model_step(%buffers: !llvm.ptr) -> i32
+    llvm.mlir.global constant @model_module() : !llvm.struct<…>
+    ```
+  }];
+  let options = [
+    Option<"name", "name", "std::string", /*default=*/"\"ddphook\"",
+           "Prefix of the C functions; a C identifier">,
+    Option<"shared", "shared", "bool", /*default=*/"false",
+           "Also export the module as `ddphook_compiled_module`">,
+  ];
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
+}
+
+def ExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
+  let summary = "Turn copies of strided memory into loops";
+  let description = [{
+    A `memref.copy` of memory that is not contiguous would become a call of
+    `memrefCopy`, a function of a library that compiled modules do not have.
+    This pass turns it into a `linalg.generic`; contiguous copies stay and
+    become `memcpy`. Copies of unranked memory are left to
+    `ddp-check-lowered`.
+
+    Example:
+
+    ```mlir
+    memref.copy %a, %b : memref<4x4xf32, strided<[8, 1]>> to memref<4x4xf32>
+    // becomes
+    linalg.generic {…} ins(%a : …) outs(%b : …) { linalg.yield %in : f32 }
+    ```
+  }];
+  let dependentDialects = ["::mlir::linalg::LinalgDialect"];
+}
+
+def CheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> {
+  let summary = "Fail if host code works on memory of a device";
+  let description = [{
+    In a module whose plan says that arrays lie in a device's memory, the host
+    may only pass their addresses on: views, calls, branches, and launches of
+    kernels. Reports every kind of operation that reads, writes or allocates
+    memory, once, and constant arrays that are passed on as if the device could
+    read them. Other modules are not looked at.
+
+    Pre-condition: `ddp-pipeline{memory=device}`; before `ddp-emit-entry-points`.
+
+    Example:
+
+    ```mlir
+    linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
+    // error: 'linalg.exp' works on memory of a device, which the host cannot
+    // access: expected operations of ddp and contiguous copies only, …
+    ```
+  }];
+  let options = [
+    Option<"hasKernels", "has-kernels", "bool", /*default=*/"false",
+           "Whether linalg operations were made kernels before">,
+  ];
+}
+
+def RoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
+  let summary = "Let every operation on a narrow float round its result";
+  let description = [{
+    `math-extend-to-supported-types` and `arith-emulate-unsupported-floats`
+    compute f16 and bf16 in f32, and mark the casts around each operation
+    `contract`: from one operation to the next they may be left out. This pass
+    takes that mark away, so that a result has the bits that docs/parity.md
+    promises, whether operations stand in one loop or in several.
+
+    Pre-condition: directly behind those two passes, before anything folds.
+
+    Example:
+
+    ```mlir
+    %p = arith.truncf %0 fastmath<contract> : f32 to bf16
+    %1 = arith.extf %p fastmath<contract> : bf16 to f32
+    // becomes
+    %p = arith.truncf %0 : f32 to bf16
+    %1 = arith.extf %p : bf16 to f32
+    ```
+  }];
+}
+
+def ExpandArithPass : Pass<"ddp-expand-arith"> {
+  let summary = "Expand arithmetic that LLVM has no instruction for";
+  let description = [{
+    Casts from and to bf16 become integer operations; one from f64 rounds once.
+    Rounding divisions of integers become plain ones. `arith.maximumf` and `arith.minimumf` stay, for
+    LLVM's intrinsics: of -0 and +0 the latter is the larger one.
+
+    Example:
+
+    ```mlir
+    %e = arith.extf %x : bf16 to f32
+    // becomes
+    %i = arith.bitcast %x : bf16 to i16
+    %w = arith.extui %i : i16 to i32
+    %s = arith.shli %w, %c16 : i32
+    %e = arith.bitcast %s : i32 to f32
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::math::MathDialect"];
+}
+
+def CheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
+  let summary = "Fail unless only the LLVM dialect is left";
+  let description = [{
+    The conversions before this pass leave silently what they have no pattern
+    for. Reports every kind of operation that is left, once, with its location.
+  }];
+}
+
+#endif // DDPHOOK_COMPILER_PASSES

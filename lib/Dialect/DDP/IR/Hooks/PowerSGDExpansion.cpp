@@ -1,0 +1,208 @@
+//===- PowerSGDExpansion.cpp -----------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// PowerSGD as operations of the dialect: Vogels, Karimireddy and Jaggi,
+// "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
+// Optimization" (NeurIPS 2019), step by step as PyTorch's hooks do it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "PowerSGDExpansion.h"
+#include "../LowRankLayout.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
+  FailureOr<Value> counter = states.getIteration("powersgd.iter");
+  if (failed(counter))
+    return failure();
+  iteration = *counter;
+  FailureOr<StateOp> found =
+      states.getGenerator("powersgd.generator", parameters.random_seed);
+  if (failed(found))
+    return failure();
+  generator = *found;
+  // The batched hook's square is one matrix of all gradients.
+  SmallVector<SmallVector<int64_t>> ofError, ofQ;
+  if (errorType != bucketType) {
+    ofError.push_back(getAllMembers(bucketType));
+    ofQ = ofError;
+  } else {
+    for (int64_t member : getAllMembers(bucketType))
+      ofError.push_back({member});
+    for (int64_t member : compression.members)
+      ofQ.push_back({member});
+  }
+  if (parameters.use_error_feedback) {
+    found = states.createZero("powersgd.error", errorType,
+                              StatePlacement::PerRank, ofError);
+    if (failed(found))
+      return failure();
+    error = *found;
+  }
+  if (parameters.warm_start) {
+    found = states.createNormal("powersgd.q", compression.q, generator,
+                                compression.draws, ofQ);
+    if (failed(found))
+      return failure();
+    q = *found;
+  }
+  if (parameters.skip_nonfinite) {
+    found = states.getCounter("powersgd.nonfinite");
+    if (failed(found))
+      return failure();
+    nonFinite = *found;
+  }
+  return success();
+}
+
+Value PowerSGDExpansion::run(BucketValue bucket,
+                             function_ref<Value(BucketValue)> compressedBody) {
+  auto compareIteration = [&](arith::CmpIPredicate predicate, int64_t limit) {
+    Value constant = arith::ConstantOp::create(
+        builder, loc, builder.getI64IntegerAttr(limit));
+    return Value(
+        arith::CmpIOp::create(builder, loc, predicate, iteration, constant));
+  };
+  Value isVanilla;
+  if (int64_t start = parameters.start_powerSGD_iter; start > 0)
+    isVanilla = compareIteration(arith::CmpIPredicate::slt, start);
+  if (int64_t stop = parameters.stop_powerSGD_iter; stop >= 0) {
+    Value isLate = compareIteration(arith::CmpIPredicate::sge, stop);
+    isVanilla =
+        isVanilla ? Value(arith::OrIOp::create(builder, loc, isVanilla, isLate))
+                  : isLate;
+  }
+  // Without a vanilla phase there is nothing to choose.
+  if (!isVanilla)
+    return compressedBody(bucket);
+  auto choice = scf::IfOp::create(builder, loc, TypeRange(bucket.getType()),
+                                  isVanilla, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(choice.thenBlock());
+  scf::YieldOp::create(builder, loc, Value(reduce(bucket, reduction.kind)));
+  builder.setInsertionPointToStart(choice.elseBlock());
+  Value compressed = compressedBody(bucket);
+  scf::YieldOp::create(builder, loc, compressed);
+  return choice.getResult(0);
+}
+
+/// The Q of this iteration: the last one's, or without warm start a new one.
+BucketValue PowerSGDExpansion::drawQ() {
+  if (parameters.warm_start)
+    return load(q);
+  return create<RandomNormalOp>(
+      compression.q, FlatSymbolRefAttr::get(generator.getSymNameAttr()),
+      builder.getDenseI64ArrayAttr(compression.draws), Value());
+}
+
+Value PowerSGDExpansion::compress(BucketValue gradient) {
+  BucketType type = gradient.getType();
+  countElements(type);
+  BucketValue matrix = gradient;
+  if (parameters.use_error_feedback)
+    matrix = create<AddOp>(gradient, load(error), Value());
+  // Also where nothing is compressed: the generator goes on as PyTorch's does.
+  BucketValue lastQ = drawQ();
+  ArrayRef<int64_t> members = compression.members;
+
+  // Everything that is reduced, and this rank's share of the low-rank part.
+  BucketValue projected, p, ownQ, newQ, ownRest, rest;
+  if (!members.empty()) {
+    BucketValue basis = orthogonalize(lastQ);
+    BucketValue matrices = create<ExtractOp>(matrix, members);
+    projected = matmul(compression.p, matrices, basis, false, false);
+    if (!compression.rest.empty())
+      ownRest = create<ExtractOp>(matrix, compression.rest);
+    BucketValue sumP = sum(projected);
+    if (ownRest)
+      rest = finish(sum(ownRest));
+    p = orthogonalize(sumP);
+    ownQ = matmul(compression.q, matrices, p, true, false);
+    newQ = finish(sum(ownQ));
+  } else {
+    ownRest = create<ExtractOp>(matrix, compression.rest);
+    rest = finish(sum(ownRest));
+  }
+  BucketValue out = assemble(type, p, newQ, rest);
+
+  BucketValue newError;
+  if (parameters.use_error_feedback) {
+    BucketValue kept = out;
+    if (parameters.local_error_feedback)
+      kept = assemble(type, p, ownQ, ownRest);
+    else if (reduction.kind == Reduction::Sum)
+      kept = divideByWorld(out);
+    newError = create<SubOp>(matrix, kept, Value());
+  }
+  updateStates(newQ, rest, newError);
+  return out;
+}
+
+/// A bucket of products P·Qᵀ and of what is not compressed.
+BucketValue PowerSGDExpansion::assemble(BucketType type, BucketValue p,
+                                        BucketValue q, BucketValue rest) {
+  SmallVector<Value> parts;
+  if (p)
+    parts.push_back(
+        matmul(getSubBucket(type, compression.members), p, q, false, true));
+  if (rest)
+    parts.push_back(rest);
+  SmallVector<int64_t> order = compression.members;
+  llvm::append_range(order, compression.rest);
+  return create<ConcatOp>(type, parts, builder.getDenseI64ArrayAttr(order));
+}
+
+void PowerSGDExpansion::countElements(BucketType type) {
+  int64_t frequency =
+      std::max<int64_t>(1, parameters.compression_stats_logging_frequency);
+  CountCompressionOp::create(
+      builder, loc, reduction.bucketName,
+      builder.getI64IntegerAttr(bucketType.getNumElements()),
+      builder.getI64IntegerAttr(
+          compression.p.getNumElements() + compression.q.getNumElements() +
+          getSubBucket(type, compression.rest).getNumElements()),
+      iteration, builder.getI64IntegerAttr(frequency));
+}
+
+/// Stores Q and the error: always, or where all that was reduced is finite.
+/// Reduced values are the same on all ranks, and so is that choice.
+void PowerSGDExpansion::updateStates(BucketValue newQ, BucketValue rest,
+                                     BucketValue newError) {
+  auto storeAll = [&] {
+    if (newQ && parameters.warm_start)
+      store(newQ, q);
+    if (newError)
+      store(newError, error);
+  };
+  if (!parameters.skip_nonfinite)
+    return storeAll();
+  // Q depends on all of P: it is not finite where P was not.
+  Value isFinite;
+  for (BucketValue value : {newQ, rest}) {
+    if (!value)
+      continue;
+    Value one = IsFiniteOp::create(builder, loc, builder.getI1Type(), value);
+    isFinite = isFinite
+                   ? Value(arith::AndIOp::create(builder, loc, isFinite, one))
+                   : one;
+  }
+  auto choice = scf::IfOp::create(builder, loc, TypeRange(), isFinite,
+                                  /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(choice.thenBlock());
+  storeAll();
+  builder.setInsertionPointToStart(choice.elseBlock());
+  auto symbol = FlatSymbolRefAttr::get(nonFinite.getSymNameAttr());
+  Value count = LoadOp::create(builder, loc, builder.getI64Type(), symbol);
+  Value one =
+      arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(1));
+  StoreOp::create(builder, loc, arith::AddIOp::create(builder, loc, count, one),
+                  symbol);
+}
