@@ -15,8 +15,7 @@
 
 #include <optional>
 
-namespace mlir {
-namespace ddp {
+namespace mlir::ddp {
 
 struct ContractionOperand {
   Value memref;
@@ -43,7 +42,6 @@ struct Contraction {
 /// else.
 std::optional<Contraction> matchContraction(linalg::LinalgOp op);
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_LIB_CODEGEN_CONTRACTION_H

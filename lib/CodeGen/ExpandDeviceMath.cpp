@@ -19,12 +19,10 @@
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_EXPANDDEVICEMATHPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPEXPANDDEVICEMATHPASS
 #include "ddphook/CodeGen/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 
@@ -39,7 +37,7 @@ bool isInstruction(Operation *op) {
 }
 
 class ExpandDeviceMathPass
-    : public ddp::impl::ExpandDeviceMathPassBase<ExpandDeviceMathPass> {
+    : public ddp::impl::DDPExpandDeviceMathPassBase<ExpandDeviceMathPass> {
 public:
   void runOnOperation() override {
     // First what other functions are made of.

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Divides a linalg op on memrefs among the threads of a grid. Which ops become
-// kernels, and what their arguments are, is up to `ddp-make-kernels`.
+// kernels, and what their arguments are, is up to `ddp-outline-gpu-kernels`.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELBODY_H
@@ -14,8 +14,7 @@
 
 #include <array>
 
-namespace mlir {
-namespace ddp {
+namespace mlir::ddp {
 
 /// Blocks of a grid and threads of a block, x first.
 struct LaunchShape {
@@ -32,7 +31,6 @@ LogicalResult checkKernel(linalg::LinalgOp op);
 /// of the result do not depend on the shape.
 LaunchShape emitKernelBody(linalg::LinalgOp op);
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_LIB_CODEGEN_KERNELBODY_H

@@ -14,12 +14,10 @@
 #include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_LAUNCHKERNELSPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPLAUNCHKERNELSPASS
 #include "ddphook/CodeGen/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -112,7 +110,7 @@ private:
 };
 
 class LaunchKernelsPass
-    : public ddp::impl::LaunchKernelsPassBase<LaunchKernelsPass> {
+    : public ddp::impl::DDPLaunchKernelsPassBase<LaunchKernelsPass> {
 public:
   void runOnOperation() override {
     ModuleOp module = getOperation();

@@ -15,12 +15,10 @@
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/IR/PatternMatch.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_ORDERLOOPSPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPORDERLOOPSPASS
 #include "ddphook/CodeGen/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 
@@ -122,7 +120,7 @@ void orderLoops(RewriterBase &rewriter, linalg::LinalgOp op) {
   (void)linalg::interchangeGenericOp(rewriter, generic, order);
 }
 
-class OrderLoopsPass : public ddp::impl::OrderLoopsPassBase<OrderLoopsPass> {
+class OrderLoopsPass : public ddp::impl::DDPOrderLoopsPassBase<OrderLoopsPass> {
 public:
   void runOnOperation() override {
     SmallVector<linalg::LinalgOp> ops;

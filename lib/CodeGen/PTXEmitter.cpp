@@ -131,15 +131,15 @@ static void addPasses(OpPassManager &pm) {
   bf16Options.sourceTypeStrs = {"bf16"};
   bf16Options.targetTypeStr = "f32";
   pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
-  pm.addPass(ddp::createRoundNarrowFloatsPass());
-  pm.addPass(ddp::createExpandArithPass());
+  pm.addPass(ddp::createDDPRoundNarrowFloatsPass());
+  pm.addPass(ddp::createDDPExpandArithPass());
   pm.addPass(createConvertMathToLLVMPass());
   ConvertFuncToLLVMPassOptions functionOptions;
   functionOptions.useBarePtrCallConv = true;
   pm.addPass(createConvertFuncToLLVMPass(functionOptions));
   pm.addPass(createConvertToLLVMPass());
   pm.addPass(createReconcileUnrealizedCastsPass());
-  pm.addPass(ddp::createCheckLoweredPass());
+  pm.addPass(ddp::createDDPCheckLoweredPass());
 }
 
 FailureOr<std::string> mlir::ddp::emitDeviceCode(gpu::GPUModuleOp kernels,

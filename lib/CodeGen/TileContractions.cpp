@@ -31,12 +31,10 @@
 #include <algorithm>
 #include <numeric>
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_TILECONTRACTIONSPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPTILECONTRACTIONSPASS
 #include "ddphook/CodeGen/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -316,9 +314,9 @@ Value ContractionEmitter::loadRhs(Value column,
 
 namespace {
 class TileContractionsPass
-    : public ddp::impl::TileContractionsPassBase<TileContractionsPass> {
+    : public ddp::impl::DDPTileContractionsPassBase<TileContractionsPass> {
 public:
-  using TileContractionsPassBase::TileContractionsPassBase;
+  using DDPTileContractionsPassBase::DDPTileContractionsPassBase;
 
   void runOnOperation() override {
     if (vectorWidth < 64 || vectorRegisters < 8) {

@@ -19,12 +19,10 @@
 #include "mlir/Interfaces/ViewLikeInterface.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_CHECKDEVICEMEMORYPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPCHECKDEVICEMEMORYPASS
 #include "ddphook/Compiler/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -49,9 +47,9 @@ bool passesOn(Operation *op) {
 }
 
 class CheckDeviceMemoryPass
-    : public ddp::impl::CheckDeviceMemoryPassBase<CheckDeviceMemoryPass> {
+    : public ddp::impl::DDPCheckDeviceMemoryPassBase<CheckDeviceMemoryPass> {
 public:
-  using CheckDeviceMemoryPassBase::CheckDeviceMemoryPassBase;
+  using DDPCheckDeviceMemoryPassBase::DDPCheckDeviceMemoryPassBase;
 
   void runOnOperation() override {
     if (!usesDeviceMemory(getOperation()))

@@ -14,18 +14,16 @@
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_CHECKLOWEREDPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPCHECKLOWEREDPASS
 #include "ddphook/Compiler/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 
 namespace {
 class CheckLoweredPass
-    : public ddp::impl::CheckLoweredPassBase<CheckLoweredPass> {
+    : public ddp::impl::DDPCheckLoweredPassBase<CheckLoweredPass> {
 public:
   void runOnOperation() override {
     llvm::SmallPtrSet<const void *, 8> reported;

@@ -244,12 +244,12 @@ llvm::Error Compiler::compileKernels() {
 }
 
 llvm::Error Compiler::lowerForDevice() {
-  CheckDeviceMemoryPassOptions checkOptions;
+  DDPCheckDeviceMemoryPassOptions checkOptions;
   checkOptions.hasKernels = deviceTarget != nullptr;
   if (deviceTarget) {
     PassManager pm(&context);
-    pm.addPass(createMakeKernelsPass());
-    pm.addNestedPass<gpu::GPUModuleOp>(createExpandDeviceMathPass());
+    pm.addPass(createDDPOutlineGPUKernelsPass());
+    pm.addNestedPass<gpu::GPUModuleOp>(createDDPExpandDeviceMathPass());
     if (failed(pm.run(*module)))
       return makeFailure("cannot make kernels of the module");
     if (llvm::Error error = compileKernels())
@@ -257,8 +257,8 @@ llvm::Error Compiler::lowerForDevice() {
   }
   PassManager pm(&context);
   if (deviceTarget)
-    pm.addPass(createLaunchKernelsPass());
-  pm.addPass(createCheckDeviceMemoryPass(checkOptions));
+    pm.addPass(createDDPLaunchKernelsPass());
+  pm.addPass(createDDPCheckDeviceMemoryPass(checkOptions));
   if (failed(pm.run(*module)))
     return makeFailure("cannot compile the module for a device");
   return llvm::Error::success();
@@ -268,10 +268,10 @@ llvm::Error Compiler::lower() {
   if (llvm::Error error = lowerForDevice())
     return error;
   PassManager pm(&context);
-  EmitEntryPointsPassOptions entryOptions;
+  DDPEmitEntryPointsPassOptions entryOptions;
   entryOptions.name = options.name;
   entryOptions.shared = options.shared;
-  pm.addPass(createEmitEntryPointsPass(entryOptions));
+  pm.addPass(createDDPEmitEntryPointsPass(entryOptions));
   LLVMLoweringOptions loweringOptions;
   auto [width, number] = getVectorRegisters();
   loweringOptions.vectorWidth = width;

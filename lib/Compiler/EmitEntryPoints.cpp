@@ -25,12 +25,10 @@
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/xxhash.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_EMITENTRYPOINTSPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPEMITENTRYPOINTSPASS
 #include "ddphook/Compiler/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -441,9 +439,9 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
 
 namespace {
 class EmitEntryPointsPass
-    : public mlir::ddp::impl::EmitEntryPointsPassBase<EmitEntryPointsPass> {
+    : public mlir::ddp::impl::DDPEmitEntryPointsPassBase<EmitEntryPointsPass> {
 public:
-  using EmitEntryPointsPassBase::EmitEntryPointsPassBase;
+  using DDPEmitEntryPointsPassBase::DDPEmitEntryPointsPassBase;
 
   void runOnOperation() override {
     FailureOr<EntryPointTable> table = collectEntryPoints(getOperation());

@@ -16,12 +16,10 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_EXPANDARITHPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPEXPANDARITHPASS
 #include "ddphook/Compiler/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 
@@ -82,7 +80,8 @@ struct ExpandWideTruncF : public OpRewritePattern<arith::TruncFOp> {
   }
 };
 
-class ExpandArithPass : public ddp::impl::ExpandArithPassBase<ExpandArithPass> {
+class ExpandArithPass
+    : public ddp::impl::DDPExpandArithPassBase<ExpandArithPass> {
 public:
   void runOnOperation() override {
     // Its last cast is one from f32, for the patterns below.

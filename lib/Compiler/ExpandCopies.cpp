@@ -14,12 +14,10 @@
 #include "mlir/Dialect/MemRef/Utils/MemRefUtils.h"
 #include "mlir/IR/PatternMatch.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_EXPANDCOPIESPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPEXPANDCOPIESPASS
 #include "ddphook/Compiler/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 
@@ -36,7 +34,7 @@ bool isContiguous(BaseMemRefType type) {
 }
 
 class ExpandCopiesPass
-    : public ddp::impl::ExpandCopiesPassBase<ExpandCopiesPass> {
+    : public ddp::impl::DDPExpandCopiesPassBase<ExpandCopiesPass> {
 public:
   void runOnOperation() override {
     SmallVector<memref::CopyOp> copies;

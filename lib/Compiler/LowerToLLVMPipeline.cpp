@@ -24,14 +24,14 @@ using namespace mlir;
 
 void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
                                          const LLVMLoweringOptions &options) {
-  TileContractionsPassOptions tileOptions;
+  DDPTileContractionsPassOptions tileOptions;
   tileOptions.vectorWidth = options.vectorWidth;
   tileOptions.vectorRegisters = options.vectorRegisters;
-  pm.addNestedPass<func::FuncOp>(createExpandCopiesPass());
-  pm.addPass(createOutlineKernelsPass());
+  pm.addNestedPass<func::FuncOp>(createDDPExpandCopiesPass());
+  pm.addPass(createDDPOutlineLinalgOpsPass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
-  functions.addPass(createTileContractionsPass(tileOptions));
-  functions.addPass(createOrderLoopsPass());
+  functions.addPass(createDDPTileContractionsPass(tileOptions));
+  functions.addPass(createDDPOrderLoopsPass());
   functions.addPass(createConvertLinalgToLoopsPass());
 
   pm.addPass(memref::createExpandStridedMetadataPass());
@@ -47,8 +47,8 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   bf16Options.sourceTypeStrs = {"bf16"};
   bf16Options.targetTypeStr = "f32";
   pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
-  pm.addPass(createRoundNarrowFloatsPass());
-  pm.addPass(createExpandArithPass());
+  pm.addPass(createDDPRoundNarrowFloatsPass());
+  pm.addPass(createDDPExpandArithPass());
   // What LLVM has no intrinsic for becomes a call of the math library.
   pm.addPass(createConvertMathToLLVMPass());
   pm.addPass(createConvertMathToLibmPass());
@@ -57,7 +57,7 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   llvmOptions.allowPatternRollback = false;
   pm.addPass(createConvertToLLVMPass(llvmOptions));
   pm.addPass(createReconcileUnrealizedCastsPass());
-  pm.addPass(createCheckLoweredPass());
+  pm.addPass(createDDPCheckLoweredPass());
 }
 
 void mlir::ddp::registerLowerToLLVMPipeline() {

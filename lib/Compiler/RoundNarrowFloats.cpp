@@ -11,12 +11,10 @@
 
 #include "ddphook/Compiler/Passes.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_ROUNDNARROWFLOATSPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPROUNDNARROWFLOATSPASS
 #include "ddphook/Compiler/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 
@@ -28,7 +26,7 @@ static void clearContract(CastOp op) {
 
 namespace {
 class RoundNarrowFloatsPass
-    : public ddp::impl::RoundNarrowFloatsPassBase<RoundNarrowFloatsPass> {
+    : public ddp::impl::DDPRoundNarrowFloatsPassBase<RoundNarrowFloatsPass> {
 public:
   void runOnOperation() override {
     getOperation()->walk([](Operation *op) {

@@ -3,7 +3,7 @@
 // infinities, NaN and zeros.
 
 // RUN: rm -rf %t && mkdir %t
-// RUN: ddphook-test-opt %s --pass-pipeline='builtin.module(ddp-pipeline{memory=device all-functions=true},ddp-make-kernels,gpu.module(ddp-expand-device-math),test-emulate-kernels)' -o %t/emulated.mlir
+// RUN: ddphook-test-opt %s --pass-pipeline='builtin.module(ddp-pipeline{memory=device all-functions=true},ddp-outline-gpu-kernels,gpu.module(ddp-expand-device-math),test-emulate-kernels)' -o %t/emulated.mlir
 // RUN: FileCheck %s --input-file=%t/emulated.mlir
 // RUN: ddphook-cc %t/emulated.mlir -o %t/emulated.so --shared
 // RUN: %python %S/Inputs/device_math.py ddphook-exec %t/emulated.so %t

@@ -4,7 +4,7 @@
 
 // RUN: rm -rf %t && mkdir %t
 // RUN: ddphook-cc %s -o %t/host.so --shared
-// RUN: ddphook-test-opt %s --pass-pipeline='builtin.module(ddp-pipeline{memory=device all-functions=true},ddp-make-kernels,test-emulate-kernels)' -o %t/emulated.mlir
+// RUN: ddphook-test-opt %s --pass-pipeline='builtin.module(ddp-pipeline{memory=device all-functions=true},ddp-outline-gpu-kernels,test-emulate-kernels)' -o %t/emulated.mlir
 // RUN: FileCheck %s --input-file=%t/emulated.mlir
 // RUN: ddphook-cc %t/emulated.mlir -o %t/emulated.so --shared
 // RUN: ddphook-exec %t/host.so --entry=step --steps=3 --inputs=random:5 "--outputs=%t/host.{step}"

@@ -1,4 +1,4 @@
-// RUN: ddphook-opt %s --ddp-make-kernels --ddp-launch-kernels --split-input-file --verify-diagnostics | FileCheck %s
+// RUN: ddphook-opt %s --ddp-outline-gpu-kernels --ddp-launch-kernels --split-input-file --verify-diagnostics | FileCheck %s
 
 // The rest of the plan stays as it is.
 // CHECK-NOT: gpu.

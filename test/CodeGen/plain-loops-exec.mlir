@@ -10,7 +10,7 @@
 // RUN: ddphook-opt %t.mlir --ddp-expand-copies \
 // RUN:   --ddp-tile-contractions="vector-width=512 vector-registers=32" \
 // RUN:   -o %t.512.mlir
-// RUN: ddphook-opt %t.mlir --ddp-outline-kernels=max-ops=0 -o %t.kernels.mlir
+// RUN: ddphook-opt %t.mlir --ddp-outline-linalg-ops=max-ops=0 -o %t.kernels.mlir
 // RUN: for variant in %t.mlir %t.128.mlir %t.512.mlir %t.kernels.mlir; do \
 // RUN:   ddphook-cc $variant -o %t.tiled.o --name=tiled || exit 1; \
 // RUN:   clang -O1 -I %runtime-include %S/Inputs/compare-modules.c \

@@ -19,20 +19,18 @@ namespace llvm {
 class TargetMachine;
 } // namespace llvm
 
-namespace mlir {
-namespace ddp {
+namespace mlir::ddp {
 
 /// The code generator for GPUs of this architecture ("sm_80"); later ones run
 /// its code too.
 llvm::Expected<std::unique_ptr<llvm::TargetMachine>>
 createDeviceTarget(llvm::StringRef architecture);
 
-/// PTX of the kernels of `ddp-make-kernels`, which stay as they are. Fails
-/// after a diagnostic.
+/// PTX of the kernels of `ddp-outline-gpu-kernels`, which stay as they are.
+/// Fails after a diagnostic.
 FailureOr<std::string> emitDeviceCode(gpu::GPUModuleOp kernels,
                                       llvm::TargetMachine &target);
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_CODEGEN_PTXEMITTER_H

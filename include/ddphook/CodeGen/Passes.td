@@ -13,7 +13,7 @@
 
 include "mlir/Pass/PassBase.td"
 
-def OutlineKernelsPass : Pass<"ddp-outline-kernels", "::mlir::ModuleOp"> {
+def DDPOutlineLinalgOpsPass : Pass<"ddp-outline-linalg-ops", "::mlir::ModuleOp"> {
   let summary = "Give linalg ops of large functions functions of their own";
   let description = [{
     LLVM takes time quadratic in the number of loops of a function: with ten
@@ -45,7 +45,7 @@ def OutlineKernelsPass : Pass<"ddp-outline-kernels", "::mlir::ModuleOp"> {
                            "::mlir::memref::MemRefDialect"];
 }
 
-def TileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncOp"> {
+def DDPTileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncOp"> {
   let summary = "Lower matrix products and their like to register tiles";
   let description = [{
     Turns every floating-point contraction on memrefs of static shape (`matmul`
@@ -86,7 +86,7 @@ def TileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncOp">
   ];
 }
 
-def OrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
+def DDPOrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
   let summary = "Choose the innermost loop of linalg ops on memrefs";
   let description = [{
     Turns linalg ops on memrefs into `linalg.generic` and makes the loop
@@ -105,7 +105,7 @@ def OrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::mlir::linalg::LinalgDialect"];
 }
 
-def MakeKernelsPass : Pass<"ddp-make-kernels", "::mlir::ModuleOp"> {
+def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp"> {
   let summary = "Make kernels of the linalg ops of a module for a device";
   let description = [{
     In a module whose plan says that arrays lie in a device's memory, moves every
@@ -140,7 +140,7 @@ def MakeKernelsPass : Pass<"ddp-make-kernels", "::mlir::ModuleOp"> {
   ];
 }
 
-def ExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUModuleOp"> {
+def DDPExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUModuleOp"> {
   let summary = "Turn functions of the math library into polynomials";
   let description = [{
     Kernels can call no math library. Replaces `math` operations on f32, f16 and
@@ -154,14 +154,14 @@ def ExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUModul
   ];
 }
 
-def LaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
+def DDPLaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
   let summary = "Turn launches of kernels into calls of the runtime";
   let description = [{
     Every `gpu.launch_func` becomes a call of `ddphook_rt_launch` with the
     kernel's number, and the plan gets the kernels' names. The `gpu.module` is
     removed: whoever runs this pass has compiled it.
 
-    Pre-condition: `ddp-make-kernels`; the plan names no kernels.
+    Pre-condition: `ddp-outline-gpu-kernels`; the plan names no kernels.
 
     Example:
 

@@ -13,8 +13,7 @@
 
 #include "llvm/Support/raw_ostream.h"
 
-namespace mlir {
-namespace ddp {
+namespace mlir::ddp {
 
 /// Writes the C header (also C++) of the module called `name`: one function an
 /// entry point, with element types and shapes of its buffers, and the constant
@@ -22,7 +21,6 @@ namespace ddp {
 void writeHeader(llvm::raw_ostream &os, StringRef name, StringRef source,
                  const EntryPointTable &table);
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_COMPILER_CHEADEREMITTER_H

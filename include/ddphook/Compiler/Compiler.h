@@ -27,8 +27,7 @@
 #include <string>
 #include <vector>
 
-namespace mlir {
-namespace ddp {
+namespace mlir::ddp {
 
 struct CompilerOptions {
   /// Prefix of the C functions; a C identifier.
@@ -125,7 +124,6 @@ private:
   std::string deviceCode;
 };
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_COMPILER_COMPILER_H

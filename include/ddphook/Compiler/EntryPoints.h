@@ -20,10 +20,9 @@
 #include <string>
 #include <utility>
 
-namespace mlir {
-namespace ddp {
+namespace mlir::ddp {
 
-/// Where `ddp-make-kernels` puts kernels, and how their names begin.
+/// Where `ddp-outline-gpu-kernels` puts kernels, and how their names begin.
 inline constexpr llvm::StringLiteral kDeviceModuleName = "ddphook_kernels";
 inline constexpr llvm::StringLiteral kKernelPrefix = "ddphook_kernel_";
 /// The global with the code of the module's kernels, followed by a null.
@@ -88,7 +87,6 @@ std::string toCIdentifier(StringRef text);
 /// The C function of an entry point of the module called `moduleName`.
 std::string getEntrySymbol(StringRef moduleName, StringRef entryName);
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_COMPILER_ENTRYPOINTS_H

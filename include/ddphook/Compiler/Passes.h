@@ -25,8 +25,7 @@
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassOptions.h"
 
-namespace mlir {
-namespace ddp {
+namespace mlir::ddp {
 
 #define GEN_PASS_DECL
 #include "ddphook/Compiler/Passes.h.inc"
@@ -52,7 +51,6 @@ void buildLowerToLLVMPipeline(OpPassManager &pm,
 /// Registers `ddp-lower-to-llvm` by name.
 void registerLowerToLLVMPipeline();
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_COMPILER_PASSES_H

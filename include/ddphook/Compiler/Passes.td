@@ -13,7 +13,7 @@
 
 include "mlir/Pass/PassBase.td"
 
-def EmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
+def DDPEmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
   let summary = "Emit a C function for every entry point of the plan";
   let description = [{
     Gives a module what `ddphook/runtime/compiled.h` calls a compiled module:
@@ -53,7 +53,7 @@ def EmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
   let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
 }
 
-def ExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
+def DDPExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
   let summary = "Turn copies of strided memory into loops";
   let description = [{
     A `memref.copy` of memory that is not contiguous would become a call of
@@ -73,7 +73,7 @@ def ExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::mlir::linalg::LinalgDialect"];
 }
 
-def CheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> {
+def DDPCheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> {
   let summary = "Fail if host code works on memory of a device";
   let description = [{
     In a module whose plan says that arrays lie in a device's memory, the host
@@ -98,7 +98,7 @@ def CheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> 
   ];
 }
 
-def RoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
+def DDPRoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
   let summary = "Let every operation on a narrow float round its result";
   let description = [{
     `math-extend-to-supported-types` and `arith-emulate-unsupported-floats`
@@ -121,7 +121,7 @@ def RoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
   }];
 }
 
-def ExpandArithPass : Pass<"ddp-expand-arith"> {
+def DDPExpandArithPass : Pass<"ddp-expand-arith"> {
   let summary = "Expand arithmetic that LLVM has no instruction for";
   let description = [{
     Casts from and to bf16 become integer operations; one from f64 rounds once.
@@ -143,7 +143,7 @@ def ExpandArithPass : Pass<"ddp-expand-arith"> {
                            "::mlir::math::MathDialect"];
 }
 
-def CheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
+def DDPCheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
   let summary = "Fail unless only the LLVM dialect is left";
   let description = [{
     The conversions before this pass leave silently what they have no pattern

@@ -71,8 +71,9 @@ static std::optional<Values> getEntered(RegionBranchOpInterface op,
 /// that is unknown.
 static std::optional<Values> getSharing(OpOperand &use) {
   Operation *user = use.getOwner();
-  // They are no operations that One-Shot Bufferize knows: `ddp-bucket-views`
-  // makes views of an unpack, and copies of the others unless nothing can tell.
+  // They are no operations that One-Shot Bufferize knows:
+  // `ddp-materialize-buckets` makes views of an unpack, and copies of the
+  // others unless nothing can tell.
   if (isa<PackOp, ConcatOp, StoreOp>(user))
     return Values();
   if (isa<UnpackOp>(user))

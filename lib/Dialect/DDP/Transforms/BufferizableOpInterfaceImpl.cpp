@@ -5,7 +5,7 @@
 //
 // How the algebra's operations become operations on memrefs. By then buckets
 // are flat tensors (`ddp-flatten`) and pack, unpack, extract and concat are
-// gone (`ddp-bucket-views`, `ddp-assign-destinations`), so that One-Shot
+// gone (`ddp-materialize-buckets`, `ddp-assign-destinations`), so that One-Shot
 // Bufferize sees nothing but operations with an `into` operand.
 //
 //===----------------------------------------------------------------------===//

@@ -3,7 +3,7 @@
 
 // RUN: ddphook-opt %s --ddp-flatten | FileCheck %s --check-prefix=FLAT
 // RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-flatten,ddp-thread-states,func.func(ddp-assign-destinations))' | FileCheck %s --check-prefix=ASSIGN
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-flatten,ddp-thread-states,ddp-prepare-entries,func.func(ddp-assign-destinations,ddp-bucket-views),one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map},cse,ddp-fold-copies,ddp-plan-arena)' | FileCheck %s --check-prefix=MEMORY
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-flatten,ddp-thread-states,ddp-prepare-entries,func.func(ddp-assign-destinations,ddp-materialize-buckets),one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map},cse,ddp-fold-copies,ddp-plan-arena)' | FileCheck %s --check-prefix=MEMORY
 
 !b = !ddp.bucket<f32, [16]>
 !t = tensor<16xf32>

@@ -99,7 +99,7 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
 def DDP_PackOp : DDP_Op<"pack", [Pure]> {
   let summary = "puts tensors into a bucket";
   let description = [{
-    `ddp-bucket-views` makes the tensors' producers write straight into the
+    `ddp-materialize-buckets` makes the tensors' producers write straight into the
     bucket where it can, so that nothing is copied.
 
     Example:

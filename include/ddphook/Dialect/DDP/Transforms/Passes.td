@@ -785,8 +785,8 @@ def DDPPinBlockArgumentsPass
                            "::mlir::memref::MemRefDialect"];
 }
 
-def DDPBucketViewsPass
-    : InterfacePass<"ddp-bucket-views", "::mlir::FunctionOpInterface"> {
+def DDPMaterializeBucketsPass
+    : InterfacePass<"ddp-materialize-buckets", "::mlir::FunctionOpInterface"> {
   let summary = "let gradients be born inside their bucket";
   let description = [{
     `ddp.pack` becomes a buffer with one view a gradient. Where the gradient's
@@ -874,7 +874,7 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
     first, and the missed remark `Copies` counts them. The copies are static
     buffers like all others.
 
-    Pre-condition: `ddp-bucket-views`. Post-condition: no tensors but in
+    Pre-condition: `ddp-materialize-buckets`. Post-condition: no tensors but in
     functions without bodies.
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",

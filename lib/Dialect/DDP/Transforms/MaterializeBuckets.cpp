@@ -1,12 +1,12 @@
-//===- BucketViews.cpp -----------------------------------*- C++ -*-===//
+//===- MaterializeBuckets.cpp ----------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-bucket-views: replaces pack and unpack by views of one buffer, and loads
-// and stores by the state's memory, at the border between tensors and memory,
-// so that One-Shot Bufferize sees every gradient as a value of its own that is
-// born in the right place.
+// ddp-materialize-buckets: replaces pack and unpack by views of one buffer, and
+// loads and stores by the state's memory, at the border between tensors and
+// memory, so that One-Shot Bufferize sees every gradient as a value of its own
+// that is born in the right place.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,7 +18,7 @@
 #include "mlir/IR/Remarks.h"
 
 namespace mlir::ddp {
-#define GEN_PASS_DEF_DDPBUCKETVIEWSPASS
+#define GEN_PASS_DEF_DDPMATERIALIZEBUCKETSPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
 } // namespace mlir::ddp
 
@@ -88,9 +88,8 @@ static void rewritePack(PackOp pack) {
         /*writable=*/true);
   }
   if (numCopied != 0)
-    remark::missed(
-        loc,
-        remark::RemarkOpts::name("BucketView").category("ddp-bucket-views"))
+    remark::missed(loc, remark::RemarkOpts::name("BucketView")
+                            .category("ddp-materialize-buckets"))
         << "gradients are copied into their bucket"
         << remark::metric("copied", numCopied)
         << remark::metric("gradients", pack.getTensors().size());
@@ -214,9 +213,9 @@ static void rewriteStore(StoreOp store) {
 }
 
 namespace {
-struct BucketViewsPass
-    : public ddp::impl::DDPBucketViewsPassBase<BucketViewsPass> {
-  using DDPBucketViewsPassBase::DDPBucketViewsPassBase;
+struct MaterializeBucketsPass
+    : public ddp::impl::DDPMaterializeBucketsPassBase<MaterializeBucketsPass> {
+  using DDPMaterializeBucketsPassBase::DDPMaterializeBucketsPassBase;
 
   void runOnOperation() override {
     SmallVector<PackOp> packs;

@@ -1,4 +1,4 @@
-//===- MakeKernels.cpp - kernels of the linalg ops of a device's module ---===//
+//===- OutlineGPUKernels.cpp - linalg ops as kernels for a device ---------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -23,12 +23,10 @@
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringMap.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_MAKEKERNELSPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPOUTLINEGPUKERNELSPASS
 #include "ddphook/CodeGen/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -237,7 +235,8 @@ LogicalResult KernelMaker::make(linalg::LinalgOp op) {
 }
 
 namespace {
-class MakeKernelsPass : public ddp::impl::MakeKernelsPassBase<MakeKernelsPass> {
+class OutlineGPUKernelsPass
+    : public ddp::impl::DDPOutlineGPUKernelsPassBase<OutlineGPUKernelsPass> {
 public:
   void runOnOperation() override {
     if (!usesDeviceMemory(getOperation()))

@@ -1,4 +1,4 @@
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-bucket-views))' | FileCheck %s
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-materialize-buckets))' | FileCheck %s
 
 ddp.state @s : !ddp.bucket<f16, [2x2, 3]> per_rank zero
 ddp.state @n : i64 replicated zero

@@ -1,5 +1,5 @@
-// RUN: ddphook-opt %s --pass-pipeline="builtin.module(func.func(ddp-bucket-views))" -split-input-file | FileCheck %s
-// RUN: ddphook-opt %s --pass-pipeline="builtin.module(func.func(ddp-bucket-views))" -split-input-file --remarks-filter=.* --remark-format=emitRemark 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
+// RUN: ddphook-opt %s --pass-pipeline="builtin.module(func.func(ddp-materialize-buckets))" -split-input-file | FileCheck %s
+// RUN: ddphook-opt %s --pass-pipeline="builtin.module(func.func(ddp-materialize-buckets))" -split-input-file --remarks-filter=.* --remark-format=emitRemark 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
 
 // Which gradients are born in their bucket, and which have to be copied. What
 // is copied is seen by whether the producer's destination is a view of the
@@ -148,7 +148,7 @@ func.func @read_before(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 // CHECK:         bufferization.materialize_in_destination %[[G]] in restrict writable %[[V]]
 // CHECK:         ddp.all_reduce
 // CHECK:         linalg.mul ins(%[[G]], %[[G]] :
-// REMARK:      remark: [Missed] BucketView | Category:ddp-bucket-views | Remark="gradients are copied into their bucket", copied=1, gradients=1
+// REMARK:      remark: [Missed] BucketView | Category:ddp-materialize-buckets | Remark="gradients are copied into their bucket", copied=1, gradients=1
 ddp.process_group @dp
 func.func @read_after(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
   %e = tensor.empty() : tensor<4xf32>
@@ -246,7 +246,7 @@ func.func @packed_in_two(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 // CHECK-DAG:     bufferization.materialize_in_destination %[[G2]] in
 // CHECK-DAG:     bufferization.materialize_in_destination %[[G3]] in
 // CHECK-DAG:     bufferization.materialize_in_destination %[[G4]] in
-// REMARK:      remark: [Missed] BucketView | Category:ddp-bucket-views | Remark="gradients are copied into their bucket", copied=5, gradients=5
+// REMARK:      remark: [Missed] BucketView | Category:ddp-materialize-buckets | Remark="gradients are copied into their bucket", copied=5, gradients=5
 func.func private @make() -> tensor<4xf32>
 func.func @elsewhere(%x: tensor<4xf32>, %c: i1) -> tensor<20xf32> {
   %g1 = arith.negf %x : tensor<4xf32>

@@ -1,4 +1,4 @@
-// RUN: ddphook-opt %s --ddp-outline-kernels=max-ops=2 -split-input-file \
+// RUN: ddphook-opt %s --ddp-outline-linalg-ops=max-ops=2 -split-input-file \
 // RUN:   | FileCheck %s
 
 // One kernel for slices of one buffer; constants go with it, other values are

@@ -1,4 +1,4 @@
-//===- OutlineKernels.cpp - functions for the ops of large functions ------===//
+//===- OutlineLinalgOps.cpp - functions for the ops of large functions ----===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -16,12 +16,10 @@
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringMap.h"
 
-namespace mlir {
-namespace ddp {
-#define GEN_PASS_DEF_OUTLINEKERNELSPASS
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPOUTLINELINALGOPSPASS
 #include "ddphook/CodeGen/Passes.h.inc"
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 using namespace mlir;
 
@@ -108,10 +106,10 @@ private:
   llvm::StringMap<func::FuncOp> kernels;
 };
 
-class OutlineKernelsPass
-    : public ddp::impl::OutlineKernelsPassBase<OutlineKernelsPass> {
+class OutlineLinalgOpsPass
+    : public ddp::impl::DDPOutlineLinalgOpsPassBase<OutlineLinalgOpsPass> {
 public:
-  using OutlineKernelsPassBase::OutlineKernelsPassBase;
+  using DDPOutlineLinalgOpsPassBase::DDPOutlineLinalgOpsPassBase;
 
   void runOnOperation() override {
     SmallVector<linalg::LinalgOp> outlined;

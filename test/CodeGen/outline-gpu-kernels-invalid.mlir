@@ -1,4 +1,4 @@
-// RUN: ddphook-opt %s --ddp-make-kernels --split-input-file --verify-diagnostics
+// RUN: ddphook-opt %s --ddp-outline-gpu-kernels --split-input-file --verify-diagnostics
 
 module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
 
