@@ -94,7 +94,8 @@ private:
                   "access: expected "
                << (hasKernels ? "a linalg operation, which becomes a kernel"
                               : "operations of ddp and contiguous copies only, "
-                                "or code for the device (--device=cuda)");
+                                "or kernels for the device (--device=cuda, if "
+                                "ddphook was built with DDPHOOK_CODEGEN)");
   }
 
   InFlightDiagnostic report(Operation *op) {

@@ -10,9 +10,8 @@
 
 #include "ddphook/Compiler/Compiler.h"
 
-#include "ddphook/CodeGen/PTXEmitter.h"
+#include "Kernels.h"
 
-#include "ddphook/CodeGen/Passes.h"
 #include "ddphook/Compiler/CHeaderEmitter.h"
 #include "ddphook/Compiler/EntryPoints.h"
 #include "ddphook/Compiler/Passes.h"
@@ -84,6 +83,8 @@ Compiler::Compiler(CompilerOptions options, const DialectRegistry &registry)
   context.loadAllAvailableDialects();
 }
 
+Compiler::~Compiler() = default;
+
 llvm::Expected<std::unique_ptr<Compiler>>
 Compiler::create(CompilerOptions options) {
   if (toCIdentifier(options.name) != options.name)
@@ -142,12 +143,11 @@ llvm::Error Compiler::createTarget() {
       *llvm::CodeGenOpt::getLevel(static_cast<int>(options.optLevel))));
   if (!target)
     return makeError("LLVM has no code generator for " + triple.str());
-  if (options.device != "cuda")
-    return llvm::Error::success();
-  auto device = createDeviceTarget(options.deviceArchitecture);
-  if (!device)
-    return device.takeError();
-  deviceTarget = std::move(*device);
+  auto compiler =
+      createKernelCompiler(options.device, options.deviceArchitecture);
+  if (!compiler)
+    return compiler.takeError();
+  kernelCompiler = std::move(*compiler);
   return llvm::Error::success();
 }
 
@@ -226,12 +226,11 @@ std::pair<unsigned, unsigned> Compiler::getVectorRegisters() {
 }
 
 llvm::Error Compiler::compileKernels() {
-  auto kernels = module->lookupSymbol<gpu::GPUModuleOp>(kDeviceModuleName);
-  if (!kernels)
-    return llvm::Error::success();
-  FailureOr<std::string> code = emitDeviceCode(kernels, *deviceTarget);
+  FailureOr<std::string> code = kernelCompiler->compile(*module);
   if (failed(code))
-    return makeFailure("cannot compile the module's kernels");
+    return makeFailure("cannot make kernels of the module");
+  if (code->empty())
+    return llvm::Error::success();
   OpBuilder b(module->getBodyRegion());
   // The driver wants a null at the end.
   std::string text = *code + '\0';
@@ -245,18 +244,12 @@ llvm::Error Compiler::compileKernels() {
 
 llvm::Error Compiler::lowerForDevice() {
   DDPCheckDeviceMemoryPassOptions checkOptions;
-  checkOptions.hasKernels = deviceTarget != nullptr;
-  if (deviceTarget) {
-    PassManager pm(&context);
-    pm.addPass(createDDPOutlineGPUKernelsPass());
-    pm.addNestedPass<gpu::GPUModuleOp>(createDDPExpandDeviceMathPass());
-    if (failed(pm.run(*module)))
-      return makeFailure("cannot make kernels of the module");
+  checkOptions.hasKernels = kernelCompiler != nullptr;
+  if (kernelCompiler)
     if (llvm::Error error = compileKernels())
       return error;
-  }
   PassManager pm(&context);
-  if (deviceTarget)
+  if (kernelCompiler)
     pm.addPass(createDDPLaunchKernelsPass());
   pm.addPass(createDDPCheckDeviceMemoryPass(checkOptions));
   if (failed(pm.run(*module)))

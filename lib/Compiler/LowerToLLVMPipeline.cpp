@@ -9,8 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ddphook/CodeGen/Passes.h"
-#include "ddphook/Compiler/Passes.h"
+#include "Kernels.h"
 
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
@@ -24,15 +23,10 @@ using namespace mlir;
 
 void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
                                          const LLVMLoweringOptions &options) {
-  DDPTileContractionsPassOptions tileOptions;
-  tileOptions.vectorWidth = options.vectorWidth;
-  tileOptions.vectorRegisters = options.vectorRegisters;
   pm.addNestedPass<func::FuncOp>(createDDPExpandCopiesPass());
   pm.addPass(createDDPOutlineLinalgOpsPass());
-  OpPassManager &functions = pm.nest<func::FuncOp>();
-  functions.addPass(createDDPTileContractionsPass(tileOptions));
-  functions.addPass(createDDPOrderLoopsPass());
-  functions.addPass(createConvertLinalgToLoopsPass());
+  addCPUKernelPasses(pm, options);
+  pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
 
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());
@@ -60,7 +54,9 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   pm.addPass(createDDPCheckLoweredPass());
 }
 
-void mlir::ddp::registerLowerToLLVMPipeline() {
+void mlir::ddp::registerCompilerPasses() {
+  registerDDPCompilerPasses();
+  registerKernelPasses();
   PassPipelineRegistration<LLVMLoweringOptions>(
       "ddp-lower-to-llvm",
       "Lower functions on memrefs to the LLVM dialect, with register tiles for "

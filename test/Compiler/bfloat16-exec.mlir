@@ -14,8 +14,8 @@
 // CHECK: in one body, f16: 0 of 65536 differ
 
 // In kernels as well: the product is rounded before it is added to.
-// RUN: ddphook-cc %s --device=cuda --emit=ptx -o %t/model.ptx
-// RUN: FileCheck %s --check-prefix=PTX --input-file=%t/model.ptx
+// RUN: %if codegen %{ ddphook-cc %s --device=cuda --emit=ptx -o %t/model.ptx %}
+// RUN: %if codegen %{ FileCheck %s --check-prefix=PTX --input-file=%t/model.ptx %}
 // PTX:      mul.rn.f32
 // PTX-NOT:  add.rn.f32
 // PTX:      and.b32 [[UPPER:%.+]], {{.+}}, -65536;

@@ -2,6 +2,7 @@
 // GPU: kernels become functions of the host, launches loops (exponentials and
 // logarithms remain the host's). Five steps on two ranks, by bits.
 
+// REQUIRES: codegen
 // RUN: rm -rf %t && mkdir %t
 
 // DEFINE: %{hook} =

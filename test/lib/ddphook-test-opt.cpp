@@ -11,7 +11,6 @@
 #include "EmulateKernels.h"
 #include "TestHook.h"
 
-#include "ddphook/CodeGen/Passes.h"
 #include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
 
@@ -28,8 +27,7 @@ int main(int argc, char **argv) {
   registry.insert<testhook::TestHookDialect>();
   mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
-  mlir::ddp::registerDDPCodeGenPasses();
-  mlir::ddp::registerDDPCompilerPasses();
+  mlir::ddp::registerCompilerPasses();
   testhook::registerBreakCollectivesPipeline();
   testhook::registerEmulateKernelsPass();
   return mlir::asMainReturnCode(mlir::MlirOptMain(

@@ -7,7 +7,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ddphook/CodeGen/Passes.h"
 #include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
 
@@ -23,9 +22,7 @@ int main(int argc, char **argv) {
   mlir::ddp::registerAllDialects(registry);
   mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
-  mlir::ddp::registerDDPCodeGenPasses();
-  mlir::ddp::registerDDPCompilerPasses();
-  mlir::ddp::registerLowerToLLVMPipeline();
+  mlir::ddp::registerCompilerPasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "ddphook: gradient compression as a compiler transform\n",
       registry));

@@ -13,38 +13,6 @@
 
 include "mlir/Pass/PassBase.td"
 
-def DDPOutlineLinalgOpsPass : Pass<"ddp-outline-linalg-ops", "::mlir::ModuleOp"> {
-  let summary = "Give linalg ops of large functions functions of their own";
-  let description = [{
-    LLVM takes time quadratic in the number of loops of a function: with ten
-    thousand of them, many minutes. This pass moves every linalg op on memrefs
-    of a function that has more than `max-ops` of them into a private function,
-    one for all ops that are equal up to the values of their operands, and calls
-    it. Constants that an op's body uses go with it; other values from outside
-    become arguments.
-
-    Functions with fewer ops stay whole: there LLVM sees which memory cannot
-    overlap.
-
-    Example (`max-ops=0`):
-
-    ```mlir
-    linalg.fill ins(%zero : f32) outs(%a : memref<4xf32>)
-    linalg.fill ins(%one : f32) outs(%b : memref<4xf32>)
-    // becomes
-    call @ddphook.kernel.0(%zero, %a) : (f32, memref<4xf32>) -> ()
-    call @ddphook.kernel.0(%one, %b) : (f32, memref<4xf32>) -> ()
-    ```
-  }];
-  let options = [
-    Option<"maxOps", "max-ops", "unsigned", /*default=*/"128",
-           "Number of linalg ops up to which a function stays whole">,
-  ];
-  let dependentDialects = ["::mlir::func::FuncDialect",
-                           "::mlir::LLVM::LLVMDialect",
-                           "::mlir::memref::MemRefDialect"];
-}
-
 def DDPTileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncOp"> {
   let summary = "Lower matrix products and their like to register tiles";
   let description = [{
@@ -151,31 +119,6 @@ def DDPExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUMo
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
     "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"
-  ];
-}
-
-def DDPLaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
-  let summary = "Turn launches of kernels into calls of the runtime";
-  let description = [{
-    Every `gpu.launch_func` becomes a call of `ddphook_rt_launch` with the
-    kernel's number, and the plan gets the kernels' names. The `gpu.module` is
-    removed: whoever runs this pass has compiled it.
-
-    Pre-condition: `ddp-outline-gpu-kernels`; the plan names no kernels.
-
-    Example:
-
-    ```mlir
-    gpu.launch_func @ddphook_kernels::@ddphook_kernel_0 blocks in (%c4, %c1, %c1)
-        threads in (%c256, %c1, %c1) args(%a : memref<1000xf32>)
-    // becomes
-    … stores of sizes, of arguments and of their addresses
-    llvm.call @ddphook_rt_launch(%handle, %c0, %grid, %block, %bytes, %addresses)
-    ```
-  }];
-  let dependentDialects = [
-    "::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect",
-    "::mlir::memref::MemRefDialect"
   ];
 }
 

@@ -45,7 +45,7 @@ struct CompilerOptions {
   std::string march = "native";
   /// The backend that arrays belong to: "host", "cuda", or the name of another
   /// one. For all but "host" the module leaves arrays to the runtime; for
-  /// "cuda" what it computes itself becomes kernels.
+  /// "cuda" what it computes itself becomes kernels, if lib/CodeGen was built.
   std::string device = "host";
   /// For "cuda": the oldest architecture that has to run the kernels.
   std::string deviceArchitecture = "sm_80";
@@ -65,12 +65,15 @@ public:
   }
 };
 
+class KernelCompiler;
+
 /// Compiles one module for the machine's own architecture, in one thread and
 /// without leaving threads behind.
 class Compiler {
 public:
   static llvm::Expected<std::unique_ptr<Compiler>>
   create(CompilerOptions options);
+  ~Compiler();
 
   /// Parses the file ("-": standard input) and runs `ddp-pipeline` on it.
   llvm::Error load(StringRef path);
@@ -101,7 +104,7 @@ private:
   llvm::Error createTarget();
   /// DiagnosedError after a diagnostic, else an error with this text.
   llvm::Error makeFailure(const llvm::Twine &text);
-  /// Leaves the kernels' code in the module.
+  /// Makes kernels, and leaves their code in the module.
   llvm::Error compileKernels();
   /// Makes kernels for the device, where that is asked for, and checks that
   /// nothing else works on its memory.
@@ -119,8 +122,8 @@ private:
   OwningOpRef<ModuleOp> module;
   llvm::LLVMContext llvmContext;
   std::unique_ptr<llvm::TargetMachine> target;
-  /// For kernels; null when there are none to be made.
-  std::unique_ptr<llvm::TargetMachine> deviceTarget;
+  /// Null when there are no kernels to be made.
+  std::unique_ptr<KernelCompiler> kernelCompiler;
   std::string deviceCode;
 };
 

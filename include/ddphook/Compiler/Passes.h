@@ -48,8 +48,9 @@ struct LLVMLoweringOptions : PassPipelineOptions<LLVMLoweringOptions> {
 void buildLowerToLLVMPipeline(OpPassManager &pm,
                               const LLVMLoweringOptions &options);
 
-/// Registers `ddp-lower-to-llvm` by name.
-void registerLowerToLLVMPipeline();
+/// Registers by name the passes declared here, those of lib/CodeGen if it was
+/// built, and `ddp-lower-to-llvm`.
+void registerCompilerPasses();
 
 } // namespace mlir::ddp
 

@@ -20,7 +20,6 @@
 #include "ModuleMutator.h"
 #include "UpstreamCrashes.h"
 
-#include "ddphook/CodeGen/Passes.h"
 #include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
 #include "ddphook/Target/PlanText.h"
@@ -121,8 +120,7 @@ extern "C" int LLVMFuzzerInitialize(int *, char ***) {
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();
   mlir::ddp::registerAllPasses();
-  mlir::ddp::registerDDPCodeGenPasses();
-  mlir::ddp::registerDDPCompilerPasses();
+  mlir::ddp::registerCompilerPasses();
   setMutatorWords(getRegistry());
   return 0;
 }

@@ -9,7 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ddphook/CodeGen/Passes.h"
+#include "ddphook/Compiler/Passes.h"
 
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
@@ -18,7 +18,7 @@
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPOUTLINELINALGOPSPASS
-#include "ddphook/CodeGen/Passes.h.inc"
+#include "ddphook/Compiler/Passes.h.inc"
 } // namespace mlir::ddp
 
 using namespace mlir;

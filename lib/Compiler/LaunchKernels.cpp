@@ -8,15 +8,15 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ddphook/CodeGen/Passes.h"
 #include "ddphook/Compiler/EntryPoints.h"
+#include "ddphook/Compiler/Passes.h"
 
 #include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPLAUNCHKERNELSPASS
-#include "ddphook/CodeGen/Passes.h.inc"
+#include "ddphook/Compiler/Passes.h.inc"
 } // namespace mlir::ddp
 
 using namespace mlir;
