@@ -35,7 +35,7 @@ Status Context::create(const Bootstrap &place,
   DDPHOOK_RETURN_IF_ERROR(loadBackend(place.backend, &result->backendTable));
   Status status = result->join();
   if (status.isOk())
-    status = result->exchangeMachines();
+    status = result->exchangeNodes();
   if (status.isOk())
     status = result->openBackend();
   // Nobody may go on while another rank could not open its device.
@@ -88,18 +88,18 @@ std::string Context::proofKey(const std::string &use) const {
   return control ? deriveKey(control->sessionKey(), use) : "";
 }
 
-Status Context::exchangeMachines() {
-  MachineIdentity mine;
-  DDPHOOK_RETURN_IF_ERROR(identifyMachine(place.nodeOverride, &mine));
+Status Context::exchangeNodes() {
+  NodeIdentity mine;
+  DDPHOOK_RETURN_IF_ERROR(identifyNode(place.nodeOverride, &mine));
   std::vector<std::string> all;
   DDPHOOK_RETURN_IF_ERROR(exchange->allGather(
-      "ddphook_context_create (machines)", mine.node + '\n' + mine.memoryDomain,
+      "ddphook_context_create (nodes)", mine.node + '\n' + mine.memoryDomain,
       Deadline::after(place.timeoutSeconds), &all));
   for (const std::string &text : all) {
     size_t split = text.find('\n');
     if (split == std::string::npos)
       return error(DDPHOOK_DATA_LOSS, "a rank sent a malformed identity");
-    machines.push_back({text.substr(0, split), text.substr(split + 1)});
+    nodes.push_back({text.substr(0, split), text.substr(split + 1)});
   }
   return Status::ok();
 }

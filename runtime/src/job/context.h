@@ -39,7 +39,7 @@ public:
   int rank() const { return place.rank; }
   int worldSize() const { return place.worldSize; }
   double timeoutSeconds() const { return place.timeoutSeconds; }
-  const std::vector<MachineIdentity> &allMachines() const { return machines; }
+  const std::vector<NodeIdentity> &allNodes() const { return nodes; }
 
   Status barrier();
   Status broadcast(void *data, size_t bytes, int root);
@@ -86,7 +86,7 @@ private:
   explicit Context(const Bootstrap &place);
   Status join();
   Status openBackend();
-  Status exchangeMachines();
+  Status exchangeNodes();
   Status sendChunks(char *data, size_t bytes, bool isRoot);
   Status latch(const Status &status, bool tellOthers);
 
@@ -96,7 +96,7 @@ private:
   TcpStore *control = nullptr; // `store`, unless the job has one rank
   ddphook_backend_store_t table = {};
   std::unique_ptr<Exchange> exchange;
-  std::vector<MachineIdentity> machines;
+  std::vector<NodeIdentity> nodes;
 
   const ddphook_backend_t *backendTable = nullptr;
   ddphook_device_t *openDevice = nullptr;

@@ -1,4 +1,4 @@
-//===- node.cpp - which ranks share a machine -----------------------------===//
+//===- node.cpp - which ranks share a node --------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -23,8 +23,8 @@ static std::string namespaceOf(const char *path) {
   return size > 0 ? std::string(target, static_cast<size_t>(size)) : "";
 }
 
-Status ddphook::identifyMachine(const std::string &nodeOverride,
-                                MachineIdentity *identity) {
+Status ddphook::identifyNode(const std::string &nodeOverride,
+                             NodeIdentity *identity) {
   if (!nodeOverride.empty()) {
     identity->node = "named:" + nodeOverride;
   } else {

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every rank computes all of it from the plan and the machines alone, so that
+// Every rank computes all of it from the plan and the nodes alone, so that
 // no messages are needed and all ranks come to the same result.
 //
 //===----------------------------------------------------------------------===//
@@ -18,15 +18,15 @@ using namespace ddphook;
 /// Disjoint sets of ranks.
 using RankSets = std::vector<std::vector<int>>;
 
-/// The ranks of one set that share a machine, machine by machine, in the order
-/// in which machines first appear.
-static RankSets splitByMachine(const std::vector<int> &ranks,
-                               const std::vector<MachineIdentity> &machines) {
+/// The ranks of one set that share a node, node by node, in the order in which
+/// nodes first appear.
+static RankSets splitByNode(const std::vector<int> &ranks,
+                            const std::vector<NodeIdentity> &nodes) {
   std::map<std::string, size_t> numbers;
   RankSets sets;
   for (int rank : ranks) {
     auto [entry, isNew] =
-        numbers.emplace(machines[static_cast<size_t>(rank)].node, sets.size());
+        numbers.emplace(nodes[static_cast<size_t>(rank)].node, sets.size());
     if (isNew)
       sets.emplace_back();
     sets[entry->second].push_back(rank);
@@ -34,30 +34,30 @@ static RankSets splitByMachine(const std::vector<int> &ranks,
   return sets;
 }
 
-/// The ranks of one set that have the same position on their machines.
-static Status splitAcrossMachines(const std::string &name,
-                                  const std::vector<int> &ranks,
-                                  const std::vector<MachineIdentity> &machines,
-                                  RankSets *result) {
-  RankSets byMachine = splitByMachine(ranks, machines);
-  size_t positions = byMachine.front().size();
-  for (const std::vector<int> &machine : byMachine)
-    if (machine.size() != positions)
+/// The ranks of one set that have the same position on their nodes.
+static Status splitAcrossNodes(const std::string &name,
+                               const std::vector<int> &ranks,
+                               const std::vector<NodeIdentity> &nodes,
+                               RankSets *result) {
+  RankSets byNode = splitByNode(ranks, nodes);
+  size_t positions = byNode.front().size();
+  for (const std::vector<int> &node : byNode)
+    if (node.size() != positions)
       return error(DDPHOOK_INVALID_ARGUMENT,
                    "process group '%s': expected equally many ranks on every "
-                   "machine, but got %zu (with rank %d) and %zu (with rank %d)",
-                   name.c_str(), positions, byMachine.front().front(),
-                   machine.size(), machine.front());
+                   "node, but got %zu (with rank %d) and %zu (with rank %d)",
+                   name.c_str(), positions, byNode.front().front(), node.size(),
+                   node.front());
   for (size_t position = 0; position < positions; ++position) {
     result->emplace_back();
-    for (const std::vector<int> &machine : byMachine)
-      result->back().push_back(machine[position]);
+    for (const std::vector<int> &node : byNode)
+      result->back().push_back(node[position]);
   }
   return Status::ok();
 }
 
 static Status splitParent(const PlanProcessGroup &group, const RankSets &parent,
-                          const std::vector<MachineIdentity> &machines,
+                          const std::vector<NodeIdentity> &nodes,
                           RankSets *result) {
   for (const std::vector<int> &ranks : parent) {
     switch (group.placement) {
@@ -65,12 +65,12 @@ static Status splitParent(const PlanProcessGroup &group, const RankSets &parent,
       result->push_back(ranks);
       break;
     case GroupPlacement::IntraNode:
-      for (std::vector<int> &set : splitByMachine(ranks, machines))
+      for (std::vector<int> &set : splitByNode(ranks, nodes))
         result->push_back(std::move(set));
       break;
     case GroupPlacement::InterNode:
       DDPHOOK_RETURN_IF_ERROR(
-          splitAcrossMachines(group.name, ranks, machines, result));
+          splitAcrossNodes(group.name, ranks, nodes, result));
       break;
     }
   }
@@ -109,7 +109,7 @@ static Status checkListed(const PlanProcessGroup &group, const RankSets &parent,
 }
 
 static GroupMembers membersOf(int rank, const RankSets &sets,
-                              const std::vector<MachineIdentity> &machines) {
+                              const std::vector<NodeIdentity> &nodes) {
   GroupMembers members;
   for (const std::vector<int> &set : sets) {
     auto found = std::find(set.begin(), set.end(), rank);
@@ -117,19 +117,19 @@ static GroupMembers membersOf(int rank, const RankSets &sets,
       continue;
     members.ranks = set;
     members.index = static_cast<int>(found - set.begin());
-    const std::string &mine = machines[static_cast<size_t>(rank)].memoryDomain;
+    const std::string &mine = nodes[static_cast<size_t>(rank)].memoryDomain;
     members.isOneMachine = std::all_of(set.begin(), set.end(), [&](int other) {
-      return machines[static_cast<size_t>(other)].memoryDomain == mine;
+      return nodes[static_cast<size_t>(other)].memoryDomain == mine;
     });
   }
   return members;
 }
 
 Status ddphook::resolveGroups(const Plan &plan, int rank,
-                              const std::vector<MachineIdentity> &machines,
+                              const std::vector<NodeIdentity> &nodes,
                               std::vector<GroupMembers> *groups) {
-  int worldSize = static_cast<int>(machines.size());
-  RankSets world(1, std::vector<int>(machines.size()));
+  int worldSize = static_cast<int>(nodes.size());
+  RankSets world(1, std::vector<int>(nodes.size()));
   std::iota(world.front().begin(), world.front().end(), 0);
 
   std::vector<RankSets> all;
@@ -140,7 +140,7 @@ Status ddphook::resolveGroups(const Plan &plan, int rank,
       DDPHOOK_RETURN_IF_ERROR(checkListed(group, parent, worldSize));
       sets = group.ranks;
     } else {
-      DDPHOOK_RETURN_IF_ERROR(splitParent(group, parent, machines, &sets));
+      DDPHOOK_RETURN_IF_ERROR(splitParent(group, parent, nodes, &sets));
     }
     // Checked for all sets, so that all ranks fail, not only those of one.
     for (const std::vector<int> &set : sets)
@@ -150,7 +150,7 @@ Status ddphook::resolveGroups(const Plan &plan, int rank,
                      "%zu in this job",
                      group.name.c_str(), static_cast<long long>(group.size),
                      set.size());
-    groups->push_back(membersOf(rank, sets, machines));
+    groups->push_back(membersOf(rank, sets, nodes));
     all.push_back(std::move(sets));
   }
   return Status::ok();

@@ -28,11 +28,11 @@ struct GroupMembers {
   bool isOneMachine = false;
 };
 
-/// Finds this rank's set of every group of `plan`, in its order. `machines` has
+/// Finds this rank's set of every group of `plan`, in its order. `nodes` has
 /// one identity per rank of the job. INVALID_ARGUMENT when a group does not fit
 /// the job: another size, or ranks that do not exist.
 Status resolveGroups(const Plan &plan, int rank,
-                     const std::vector<MachineIdentity> &machines,
+                     const std::vector<NodeIdentity> &nodes,
                      std::vector<GroupMembers> *groups);
 
 } // namespace ddphook

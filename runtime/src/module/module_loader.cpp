@@ -178,8 +178,8 @@ static Status connectGroups(ddphook_module &module, Context &context) {
 
 static Status connect(ddphook_module &module, Context &context) {
   std::vector<GroupMembers> members;
-  DDPHOOK_RETURN_IF_ERROR(resolveGroups(module.plan, context.rank(),
-                                        context.allMachines(), &members));
+  DDPHOOK_RETURN_IF_ERROR(
+      resolveGroups(module.plan, context.rank(), context.allNodes(), &members));
   for (GroupMembers &group : members) {
     module.groups.emplace_back();
     module.groups.back().members = std::move(group);

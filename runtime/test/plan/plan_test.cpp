@@ -436,10 +436,10 @@ static Status resolve(const std::string &groups, const std::string &nodes,
           R"("state_arena":{"bytes":0,"alignment":1},"entries":[]})",
       &plan);
   EXPECT_TRUE(status.isOk()) << status.message();
-  std::vector<MachineIdentity> machines;
+  std::vector<NodeIdentity> nodes;
   for (char node : nodes)
-    machines.push_back({std::string(1, node), std::string(1, node) + "/shm"});
-  return resolveGroups(plan, rank, machines, members);
+    nodes.push_back({std::string(1, node), std::string(1, node) + "/shm"});
+  return resolveGroups(plan, rank, nodes, members);
 }
 
 static std::string group(const std::string &name, int size,
@@ -455,7 +455,7 @@ TEST(ProcessGroups, Placement) {
                        group("in", 3, "[]", "intra_node", "all") + "," +
                        group("out", 2, "[]", "inter_node", "") + "," +
                        group("same", 2, "[]", "", "out") + "]";
-  // Ranks of the two machines are interleaved.
+  // Ranks of the two nodes are interleaved.
   for (int rank = 0; rank < 6; ++rank) {
     std::vector<GroupMembers> members;
     ASSERT_TRUE(resolve(groups, "ababab", rank, &members).isOk());
@@ -516,7 +516,7 @@ TEST(ProcessGroups, DoNotFitTheJob) {
               "has not");
   expectError("[" + group("out", 0, "[]", "inter_node", "") + "]", "aab",
               "process group 'out': expected equally many ranks on every "
-              "machine, but got 2 (with rank 0) and 1 (with rank 2)");
+              "node, but got 2 (with rank 0) and 1 (with rank 2)");
   expectError("[" + group("in", 2, "[]", "intra_node", "") + "]", "aab",
               "process group 'in' was compiled for 2 ranks, but has 1 in this "
               "job");

@@ -28,8 +28,8 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
     Without further clauses the group is the whole job. `size` states how many
     ranks it has; the job must then have as many. `ranks` partitions the job
     into groups of equal size, each rank in exactly one. `parent` and
-    `placement` take the ranks of another group that run on one machine
-    (`intra_node`), or those that hold the same position on their machines
+    `placement` take the ranks of another group that run on one node
+    (`intra_node`), or those that hold the same position on their nodes
     (`inter_node`).
 
     Example:
