@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes docs/generated and the tables of hooks from the TableGen files; with
-# --check only compares.
+# --check only compares, and looks for what the documents refer to.
 #
 #   tools/generate-docs.sh [--check] [BUILD_DIR]
 set -euo pipefail
@@ -37,4 +37,5 @@ done
 arguments=("$build/include/ddphook/Dialect/DDP/IR/DDPRecords.json")
 $check && arguments=(--check "${arguments[@]}")
 "$root/tools/hook-tables.py" "${arguments[@]}" || status=1
+if $check; then "$root/tools/check-references.py" || status=1; fi
 exit $status

@@ -12,7 +12,7 @@
 #   sanitize     the runtime's core and host backend under ASan and UBSan, and
 #                under TSan (the short forms of tools/sanitize.sh)
 #   consumer     projects that use the package, from the build and install trees
-#   docs         the generated reference is up to date
+#   docs         the generated reference is up to date, references lead somewhere
 #
 # A suite that cannot run because something is missing is a failure. What only a
 # GPU can run is skipped where there is none, and counted; DDPHOOK_REQUIRE_GPU=1
@@ -140,7 +140,7 @@ status=$?
 count consumer "$(grep -c '^PASS' "$logs/consumer.log")" \
   "$(grep -c '^FAIL' "$logs/consumer.log")" 0 $status
 
-say "docs: the generated reference"
+say "docs: the generated reference, and what documents refer to"
 tools/generate-docs.sh --check "$build" >"$logs/docs.log" 2>&1
 status=$?
 ((status == 0)) || cat "$logs/docs.log"

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Checks what the documents refer to:
+
+- links of all Markdown files to files and headings of the project;
+- paths in backquotes, wherever they begin with a room of the project
+  (`runtime/src/...`, `tools/...`); patterns with `*` must match something;
+- the tests that docs/status.md names: files below test/, pytest functions behind
+  `::`, GoogleTest names in parentheses.
+
+Prints PASS or FAIL and one line for each reference that leads nowhere.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOMS = ("lib/", "include/", "runtime/", "tools/", "test/", "docs/", ".ci/")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+QUOTED = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"[\w.*/-]+")
+
+
+def markdown_files():
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.md"],
+        cwd=ROOT, check=True, capture_output=True, text=True)
+    return [ROOT / name for name in listed.stdout.split() if (ROOT / name).exists()]
+
+
+def without_code(text):
+    """The text without fenced blocks, with its line count unchanged."""
+    return re.sub(r"^```.*?^```", lambda m: "\n" * m.group().count("\n"), text,
+                  flags=re.S | re.M)
+
+
+def anchors(path):
+    """The names that GitHub gives to the headings of a file."""
+    names = set()
+    for heading in re.findall(r"^#+\s+(.*)$", without_code(path.read_text()), re.M):
+        plain = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+        name = base = plain.replace(" ", "-")
+        number = 0
+        while name in names:
+            number += 1
+            name = f"{base}-{number}"
+        names.add(name)
+    return names
+
+
+def found(pattern, base=ROOT):
+    # Recipes say Name for a name that the reader chooses.
+    pattern = re.sub(r"\b[Nn]ame\b", "*", pattern)
+    return any(base.glob(pattern)) if "*" in pattern else (base / pattern).exists()
+
+
+def check_links(path, text):
+    for link in LINK.findall(text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if not target.exists():
+            yield f"no file {file}"
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+            yield f"no heading #{anchor} in {target.relative_to(ROOT)}"
+
+
+def check_quoted_paths(text):
+    for quoted in QUOTED.findall(text):
+        if quoted.startswith(ROOMS) and PATH.fullmatch(quoted) and not found(quoted):
+            yield f"no file {quoted}"
+
+
+def check_status(text):
+    """The last column of the tables of docs/status.md."""
+    files = []
+    for row in re.findall(r"^\|.*\|$", text, re.M):
+        cell = row.rstrip("|").rpartition("|")[2]
+        for quoted, names in re.findall(r"`([^`]+)`(?: \(((?:`\w+`(?:, )?)+)\))?", cell):
+            name, _, function = quoted.partition("::")
+            if re.fullmatch(r"test_\w+", name):
+                function = name
+            elif re.fullmatch(r"[A-Z]\w+\.[A-Z]\w+", name):
+                suite, test = name.split(".")
+                if not any(re.search(rf"\({suite}, {test}\)", file.read_text())
+                           for file in (ROOT / "runtime/test").glob("**/*.cpp")):
+                    yield f"no test {name}"
+                continue
+            elif PATH.fullmatch(name) and ("/" in name or "." in name):
+                base = ROOT if name.startswith("runtime/") or found(name) else ROOT / "test"
+                if not found(name, base):
+                    # A test beside the one named before it.
+                    base = files[0].parent if files else base
+                files = sorted(base.glob(name)) if "*" in name else [base / name]
+                files = [file for file in files if file.exists()]
+                if not files:
+                    yield f"no file {name}"
+            elif not re.fullmatch(r"[A-Z]\w+", name):
+                continue
+            texts = [file.read_text() for file in files if file.is_file()]
+            if function and not any(f"def {function}(" in t for t in texts):
+                yield f"no function {function} for `{quoted}`"
+            for test in re.findall(r"\w+", names):
+                if not any(re.search(rf"\b{test}\b", t) for t in texts):
+                    yield f"no test {test} in {quoted}"
+
+
+def main():
+    failures = 0
+    for path in markdown_files():
+        text = without_code(path.read_text())
+        problems = list(check_links(path, text)) + list(check_quoted_paths(text))
+        if path == ROOT / "docs/status.md":
+            problems += check_status(text)
+        for problem in problems:
+            print(f"{path.relative_to(ROOT)}: {problem}")
+        failures += len(problems)
+    print("FAIL references" if failures else "PASS references")
+    return failures != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
