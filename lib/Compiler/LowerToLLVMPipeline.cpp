@@ -58,8 +58,6 @@ void mlir::ddp::registerCompilerPasses() {
   registerDDPCompilerPasses();
   registerKernelPasses();
   PassPipelineRegistration<LLVMLoweringOptions>(
-      "ddp-lower-to-llvm",
-      "Lower functions on memrefs to the LLVM dialect, with register tiles for "
-      "matrix products",
+      "ddp-lower-to-llvm", "Lower functions on memrefs to the LLVM dialect",
       buildLowerToLLVMPipeline);
 }

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Keeps the time of LLVM's passes linear in the size of a training step. Which
-// loops a kernel becomes is decided later, by the passes that see one kernel at
-// a time.
+// loops an operation becomes is decided later, by passes that see one function
+// at a time.
 //
 //===----------------------------------------------------------------------===//
 
