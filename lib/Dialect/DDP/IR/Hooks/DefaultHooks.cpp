@@ -1,31 +1,17 @@
-//===- DDPHooks.cpp --------------------------------------*- C++ -*-===//
+//===- DefaultHooks.cpp - no compression, casts, nothing ------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The hook attributes: what each of them expands to, and what it costs.
+// The hooks of PyTorch's default_hooks.py, and #ddp.noop: what each of them
+// expands to, and what it costs.
 //
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
-#include "../PlanList.h"
-
-#include "mlir/IR/DialectImplementation.h"
-#include "llvm/ADT/TypeSwitch.h"
-
 using namespace mlir;
 using namespace mlir::ddp;
-
-#define GET_ATTRDEF_CLASSES
-#include "ddphook/Dialect/DDP/IR/DDPAttrs.cpp.inc"
-
-void DDPDialect::registerAttributes() {
-  addAttributes<
-#define GET_ATTRDEF_LIST
-#include "ddphook/Dialect/DDP/IR/DDPAttrs.cpp.inc"
-      >();
-}
 
 /// Casts `bucket` to `elementType`, and gives the same value where it has that
 /// type already.
