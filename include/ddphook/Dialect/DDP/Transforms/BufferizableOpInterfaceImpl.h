@@ -12,14 +12,14 @@
 
 namespace mlir {
 class DialectRegistry;
+} // namespace mlir
 
-namespace ddp {
+namespace mlir::ddp {
 
 /// For the operations of ddp alone; those of upstream's dialects that the
 /// passes meet come with registerBufferizationModels() (Passes.h).
 void registerBufferizableOpInterfaceExternalModels(DialectRegistry &registry);
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_BUFFERIZABLEOPINTERFACEIMPL_H
