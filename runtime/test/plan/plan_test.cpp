@@ -436,10 +436,10 @@ static Status resolve(const std::string &groups, const std::string &nodes,
           R"("state_arena":{"bytes":0,"alignment":1},"entries":[]})",
       &plan);
   EXPECT_TRUE(status.isOk()) << status.message();
-  std::vector<NodeIdentity> nodes;
+  std::vector<NodeIdentity> identities;
   for (char node : nodes)
-    nodes.push_back({std::string(1, node), std::string(1, node) + "/shm"});
-  return resolveGroups(plan, rank, nodes, members);
+    identities.push_back({std::string(1, node), std::string(1, node) + "/shm"});
+  return resolveGroups(plan, rank, identities, members);
 }
 
 static std::string group(const std::string &name, int size,
