@@ -50,6 +50,10 @@ llvm_config.add_tool_substitutions(
     [config.ddphook_tools_dir, config.llvm_tools_dir],
 )
 
+# A build with DDPHOOK_CODEGEN=OFF does not have what these tests are about.
+if config.ddphook_codegen:
+    config.available_features.add("codegen")
+
 # NVIDIA's assembler checks the code for GPUs. Where a CUDA toolkit was asked for
 # it has to be there; elsewhere lit counts the test as unsupported.
 if config.ddphook_ptxas or config.ddphook_cuda:

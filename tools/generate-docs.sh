@@ -15,7 +15,8 @@ build=${1:-$root/build}
 ninja -C "$build" mlir-doc >/dev/null
 
 status=0
-for page in DDPDialect DDPPasses DDPConversionPasses DDPTargetPasses; do
+for page in DDPDialect DDPPasses DDPConversionPasses DDPCompilerPasses \
+  DDPCodeGenPasses; do
   made=$(find "$build/docs" -name "$page.md" | head -1)
   kept=$root/docs/generated/$page.md
   if [[ -z $made ]]; then

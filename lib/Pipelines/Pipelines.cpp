@@ -99,7 +99,7 @@ static void addPasses(OpPassManager &passManager,
   pm.addNestedPass<func::FuncOp>(createDDPAssignDestinationsPass());
   pm.addNestedPass<func::FuncOp>(createDDPYieldInPlacePass());
   pm.addNestedPass<func::FuncOp>(createDDPPinBlockArgumentsPass());
-  pm.addNestedPass<func::FuncOp>(createDDPBucketViewsPass());
+  pm.addNestedPass<func::FuncOp>(createDDPMaterializeBucketsPass());
   addBufferization(pm);
   pm.addPass(createDDPPlanArenaPass());
   pm.addPass(createDDPFoldCopiesPass());

@@ -10,7 +10,7 @@
 //===----------------------------------------------------------------------===//
 #include "entry_signature.h"
 
-#include "plan.h"
+#include "plan/plan.h"
 
 #include <algorithm>
 

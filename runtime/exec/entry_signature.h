@@ -10,7 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_EXEC_ENTRY_SIGNATURE_H
 #define DDPHOOK_RUNTIME_EXEC_ENTRY_SIGNATURE_H
 
-#include "safetensors.h"
+#include "files/safetensors.h"
 
 #include "ddphook/runtime/compiled.h"
 

@@ -10,7 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_EXEC_RANDOM_TENSOR_H
 #define DDPHOOK_RUNTIME_EXEC_RANDOM_TENSOR_H
 
-#include "safetensors.h"
+#include "files/safetensors.h"
 
 #include <cstdint>
 

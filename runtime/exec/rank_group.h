@@ -12,7 +12,7 @@
 #ifndef DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
 #define DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <atomic>
 #include <cstdint>

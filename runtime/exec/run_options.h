@@ -10,7 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H
 #define DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <cstdint>
 #include <optional>

@@ -8,14 +8,14 @@
 //===----------------------------------------------------------------------===//
 #include "runner.h"
 
-#include "atomic_file.h"
-#include "bootstrap.h"
 #include "file_pattern.h"
+#include "files/atomic_file.h"
 #include "free_space.h"
-#include "hmac.h"
+#include "job/bootstrap.h"
 #include "progress.h"
 #include "rank_group.h"
 #include "step_buffers.h"
+#include "store/hmac.h"
 
 #include "ddphook/runtime/runtime.h"
 

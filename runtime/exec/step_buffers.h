@@ -11,8 +11,8 @@
 #define DDPHOOK_RUNTIME_EXEC_STEP_BUFFERS_H
 
 #include "entry_signature.h"
+#include "files/safetensors.h"
 #include "random_tensor.h"
-#include "safetensors.h"
 
 #include "ddphook/runtime/runtime.h"
 

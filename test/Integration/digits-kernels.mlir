@@ -2,11 +2,12 @@
 // GPU: kernels become functions of the host, launches loops (exponentials and
 // logarithms remain the host's). Five steps on two ranks, by bits.
 
+// REQUIRES: codegen
 // RUN: rm -rf %t && mkdir %t
 
 // DEFINE: %{hook} =
 // DEFINE: %{compare} = ddphook-cc %digits -o %t/host.so --shared --ddp-pipeline="%{hook}" \
-// DEFINE:   && ddphook-test-opt %digits --pass-pipeline='builtin.module(ddp-pipeline{%{hook} memory=device all-functions=true},ddp-make-kernels,test-emulate-kernels)' -o %t/emulated.mlir \
+// DEFINE:   && ddphook-test-opt %digits --pass-pipeline='builtin.module(ddp-pipeline{%{hook} memory=device all-functions=true},ddp-outline-gpu-kernels,test-emulate-kernels)' -o %t/emulated.mlir \
 // DEFINE:   && not grep linalg %t/emulated.mlir \
 // DEFINE:   && ddphook-cc %t/emulated.mlir -o %t/device.so --shared \
 // DEFINE:   && %python %S/Inputs/device_memory.py ddphook-exec %t/host.so %t/device.so %t

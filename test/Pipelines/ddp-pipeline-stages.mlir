@@ -46,7 +46,7 @@
 // CHECK:         %[[B:.+]] = ddp.pack
 // CHECK-NEXT:    ddp.all_reduce mean %[[B]] on @dp wire f16 as "b0" into %[[B]]
 
-// CHECK:       After DDPBucketViewsPass
+// CHECK:       After DDPMaterializeBucketsPass
 // CHECK:         %[[M:.+]] = memref.alloc() {alignment = 64 : i64} : memref<8xf32>
 // CHECK-DAG:     %[[V0:.+]] = ddp.view %[[M]][0]
 // CHECK-DAG:     %[[V1:.+]] = ddp.view %[[M]][2]

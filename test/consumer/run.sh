@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds and runs the consumer projects against the package: in ddphook's build
 # tree, in an install tree, and (the runtime) in an install tree of runtime/
-# alone, which must not need MLIR.
+# alone, which must not need MLIR. And checks that ddphook can be built without
+# lib/CodeGen.
 #
 #   test/consumer/run.sh BUILD_DIR
 set -uo pipefail
@@ -46,6 +47,27 @@ install_runtime_alone() {
     "$work/runtime-prefix/bin/ddphook-exec" --help
 }
 
+# Nothing is built: a configured build names all files and libraries that it needs.
+without_codegen() {
+  local bridge=lib/Compiler/CodeGenKernels.cpp users
+  users=$(cd "$root" && grep -rl --include='*.h' --include='*.cpp' \
+    '#include "ddphook/CodeGen/' include lib runtime test tools |
+    grep -vE "^(include/ddphook|lib)/CodeGen/|^$bridge$")
+  if [[ -n $users ]]; then
+    echo "expected $bridge alone to include headers of lib/CodeGen, but so do:"
+    echo "$users"
+    return 1
+  fi
+  cmake -G Ninja -S "$root" -B "$work/without-codegen" "${compilers[@]}" "$mlir" \
+    -DDDPHOOK_CODEGEN=OFF -DDDPHOOK_CUDA=OFF || return 1
+  if { ninja -C "$work/without-codegen" -t inputs all
+    ninja -C "$work/without-codegen" -t commands all; } |
+    grep -E "(lib|ddphook)/CodeGen/|DDPHookCodeGen|$bridge"; then
+    echo "expected a build without lib/CodeGen not to need it, but got these lines"
+    return 1
+  fi
+}
+
 mlir=-DMLIR_DIR=/usr/lib/llvm-22/lib/cmake/mlir
 package=lib/cmake/DDPHook
 try build-tree-compiler consume compiler "$build/$package" "$work/a" "$mlir"
@@ -55,4 +77,5 @@ try install-tree-compiler consume compiler "$work/prefix/$package" "$work/c" "$m
 try install-tree-runtime consume runtime "$work/prefix/$package" "$work/d"
 try runtime-alone install_runtime_alone
 try runtime-alone-consumer consume runtime "$work/runtime-prefix/$package" "$work/e"
+try without-codegen without_codegen
 exit $status

@@ -11,8 +11,8 @@
 #include "EmulateKernels.h"
 #include "TestHook.h"
 
+#include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
-#include "ddphook/Target/Passes.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
   registry.insert<testhook::TestHookDialect>();
   mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
-  mlir::ddp::registerDDPTargetPasses();
+  mlir::ddp::registerCompilerPasses();
   testhook::registerBreakCollectivesPipeline();
   testhook::registerEmulateKernelsPass();
   return mlir::asMainReturnCode(mlir::MlirOptMain(

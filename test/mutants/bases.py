@@ -27,8 +27,8 @@ class Base:
 # do not all carry a whole gradient, so that one more or less is another program
 # but not a wrong one.
 PROGRAMS = {
-    "Transforms/verify-sync.mlir": {"unmarked", "reduced_condition", "in_flight"},
-    "Transforms/verify-sync-flow.mlir": {
+    "Dialect/DDP/Transforms/verify-sync.mlir": {"unmarked", "reduced_condition", "in_flight"},
+    "Dialect/DDP/Transforms/verify-sync-flow.mlir": {
         "synchronized_statistics",
         "two_levels",
         "condition_of_a_group",

@@ -9,11 +9,7 @@
 
 #include "OptionWords.h"
 #include "TestModule.h"
-#if __has_include("ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h")
 #include "ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h"
-#else
-#include "ddphook/Dialect/DDP/Transforms/HookOptions.h"
-#endif
 
 using namespace mlir;
 using namespace mlir::ddp;

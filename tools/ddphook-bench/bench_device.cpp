@@ -11,7 +11,7 @@
 //===----------------------------------------------------------------------===//
 #include "benches.h"
 
-#include "backend_store.h"
+#include "backend/backend_store.h"
 #include "device_graph.h"
 #include "powersgd_bucket.h"
 #include "work_device.h"

@@ -9,7 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "device_graph.h"
 
-#include "backend_store.h"
+#include "backend/backend_store.h"
 
 using namespace ddphook;
 using namespace ddphook::bench;

@@ -10,7 +10,7 @@
 #ifndef DDPHOOK_BENCH_MEASURE_H
 #define DDPHOOK_BENCH_MEASURE_H
 
-#include "dtype.h"
+#include "base/dtype.h"
 
 #include <cstdint>
 #include <string>

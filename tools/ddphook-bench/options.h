@@ -9,7 +9,7 @@
 #ifndef DDPHOOK_BENCH_OPTIONS_H
 #define DDPHOOK_BENCH_OPTIONS_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <cstdint>
 #include <string>

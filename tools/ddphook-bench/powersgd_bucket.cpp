@@ -8,9 +8,9 @@
 //===----------------------------------------------------------------------===//
 #include "powersgd_bucket.h"
 
-#include "backend_store.h"
-#include "dtype.h"
-#include "random.h"
+#include "backend/backend_store.h"
+#include "base/dtype.h"
+#include "base/random.h"
 
 #include <algorithm>
 #include <cmath>

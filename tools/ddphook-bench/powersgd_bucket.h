@@ -10,7 +10,7 @@
 #ifndef DDPHOOK_BENCH_POWERSGD_BUCKET_H
 #define DDPHOOK_BENCH_POWERSGD_BUCKET_H
 
-#include "status.h"
+#include "base/status.h"
 #include "work_device.h"
 
 #include <array>

@@ -13,8 +13,8 @@
 #include "kernels.h"
 #include "powersgd_bucket.h"
 #include "shm_group.h"
-#include "store_server.h"
-#include "tcp_store.h"
+#include "store/store_server.h"
+#include "store/tcp_store.h"
 
 #include <algorithm>
 #include <cerrno>

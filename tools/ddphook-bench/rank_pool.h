@@ -12,8 +12,8 @@
 #define DDPHOOK_BENCH_RANK_POOL_H
 
 #include "all_reduce_desc.h"
+#include "base/status.h"
 #include "measure.h"
-#include "status.h"
 
 #include <cstdint>
 #include <memory>

@@ -9,9 +9,9 @@
 #ifndef DDPHOOK_BENCH_REPORT_H
 #define DDPHOOK_BENCH_REPORT_H
 
+#include "base/status.h"
 #include "measure.h"
 #include "options.h"
-#include "status.h"
 
 #include <deque>
 #include <string>

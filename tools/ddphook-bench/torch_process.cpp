@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "torch_process.h"
 
-#include "deadline.h"
+#include "base/deadline.h"
 
 #include <nlohmann/json.hpp>
 

@@ -10,9 +10,9 @@
 #ifndef DDPHOOK_BENCH_TORCH_PROCESS_H
 #define DDPHOOK_BENCH_TORCH_PROCESS_H
 
+#include "base/status.h"
 #include "measure.h"
 #include "options.h"
-#include "status.h"
 
 #include <cstdint>
 #include <memory>

@@ -8,8 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "work_device.h"
 
-#include "backend_loader.h"
-#include "backend_store.h"
+#include "backend/backend_loader.h"
+#include "backend/backend_store.h"
 
 using namespace ddphook;
 using namespace ddphook::bench;

@@ -10,7 +10,7 @@
 #ifndef DDPHOOK_BENCH_WORK_DEVICE_H
 #define DDPHOOK_BENCH_WORK_DEVICE_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include "ddphook/runtime/backend.h"
 

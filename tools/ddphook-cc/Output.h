@@ -9,10 +9,9 @@
 #ifndef DDPHOOK_TOOLS_CC_OUTPUT_H
 #define DDPHOOK_TOOLS_CC_OUTPUT_H
 
-#include "ddphook/Target/Compiler.h"
+#include "ddphook/Compiler/Compiler.h"
 
-namespace mlir {
-namespace ddp {
+namespace mlir::ddp {
 
 enum class OutputKind { Object, Shared, LLVMIR, MLIR, PTX };
 
@@ -24,7 +23,6 @@ llvm::Error writeOutput(Compiler &compiler, OutputKind kind, StringRef path,
 
 llvm::Error writeText(StringRef path, StringRef text);
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_TOOLS_CC_OUTPUT_H

@@ -4,11 +4,11 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Command line of the compiler; docs/ddphook-cc.md is its guide. The work is
-// done in lib/Target.
+// done in lib/Compiler.
 //
 //===----------------------------------------------------------------------===//
 #include "Output.h"
-#include "ddphook/Target/EntryPoints.h"
+#include "ddphook/Compiler/EntryPoints.h"
 
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/Path.h"

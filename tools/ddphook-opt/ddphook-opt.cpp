@@ -7,8 +7,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
-#include "ddphook/Target/Passes.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -22,8 +22,7 @@ int main(int argc, char **argv) {
   mlir::ddp::registerAllDialects(registry);
   mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
-  mlir::ddp::registerDDPTargetPasses();
-  mlir::ddp::registerLowerToLLVMPipeline();
+  mlir::ddp::registerCompilerPasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "ddphook: gradient compression as a compiler transform\n",
       registry));

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Links the object code of a module into this process. Compiling it is
-// lib/Target's work, running it that of runtime/exec.
+// lib/Compiler's work, running it that of runtime/exec.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_TOOLS_RUN_JIT_H
@@ -22,8 +22,7 @@ namespace llvm::orc {
 class LLJIT;
 } // namespace llvm::orc
 
-namespace mlir {
-namespace ddp {
+namespace mlir::ddp {
 
 /// Owns the code of one compiled module. Starts no thread: the process may
 /// fork afterwards, and every child has a module of its own.
@@ -44,7 +43,6 @@ private:
   const ddphook_compiled_module_t *module = nullptr;
 };
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_TOOLS_RUN_JIT_H

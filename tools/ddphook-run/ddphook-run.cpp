@@ -3,14 +3,14 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Compiles in memory (lib/Target), then runs the module on ranks
+// Compiles in memory (lib/Compiler), then runs the module on ranks
 // (runtime/exec). Everything up to the fork happens in one thread.
 //
 //===----------------------------------------------------------------------===//
 #include "Jit.h"
 #include "runner.h"
 
-#include "ddphook/Target/Compiler.h"
+#include "ddphook/Compiler/Compiler.h"
 
 #include "llvm/ADT/STLExtras.h"
 

@@ -14,14 +14,12 @@
 
 #include <string>
 
-namespace mlir {
-namespace ddp {
+namespace mlir::ddp {
 
 /// The text of `plan`, without white space and with its keys in the order of
 /// docs/plan.md: equal plans have equal bytes.
 std::string writePlanText(PlanAttr plan);
 
-} // namespace ddp
-} // namespace mlir
+} // namespace mlir::ddp
 
 #endif // DDPHOOK_TARGET_PLANTEXT_H

@@ -9,8 +9,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
-#include "CallLowering.h"
 #include "PlanBuilder.h"
+#include "RuntimeCalls.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"

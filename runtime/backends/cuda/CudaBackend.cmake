@@ -27,8 +27,8 @@ function(ddphook_add_cuda_backend name kernels device)
   # The runtime keeps its C++ symbols to itself: what is shared is compiled in.
   add_library(${name} MODULE
     ${dir}/cuda_backend.cpp
-    ${runtime}/src/backend_store.cpp
-    ${runtime}/src/status.cpp)
+    ${runtime}/src/backend/backend_store.cpp
+    ${runtime}/src/base/status.cpp)
   target_link_libraries(${name} PRIVATE ${name}_core)
   target_link_options(${name} PRIVATE
     LINKER:--version-script=${dir}/cuda_backend.map)

@@ -7,7 +7,7 @@
 // there.
 //
 //===----------------------------------------------------------------------===//
-#include "backend_store.h"
+#include "backend/backend_store.h"
 #include "cuda_communicator.h"
 #include "cuda_device.h"
 #include "cuda_error.h"

@@ -11,11 +11,11 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H
 
+#include "base/dtype.h"
 #include "cuda_options.h"
 #include "ddphook/runtime/backend.h"
 #include "device_allocations.h"
 #include "device_choice.h"
-#include "dtype.h"
 #include "failure_latch.h"
 #include "in_flight.h"
 #include "watchdog.h"

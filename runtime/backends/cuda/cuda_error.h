@@ -9,7 +9,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_ERROR_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_ERROR_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>

@@ -10,7 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_OPTIONS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_OPTIONS_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <nccl.h>
 

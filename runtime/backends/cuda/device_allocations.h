@@ -10,7 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_ALLOCATIONS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_ALLOCATIONS_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <cuda_runtime_api.h>
 

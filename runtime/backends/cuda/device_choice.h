@@ -9,7 +9,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_CHOICE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_CHOICE_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <cuda_runtime_api.h>
 

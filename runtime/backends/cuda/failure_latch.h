@@ -9,7 +9,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_FAILURE_LATCH_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_FAILURE_LATCH_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <algorithm>
 #include <atomic>

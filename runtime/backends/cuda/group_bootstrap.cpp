@@ -9,7 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "group_bootstrap.h"
 
-#include "backend_store.h"
+#include "backend/backend_store.h"
 #include "cuda_error.h"
 
 #include <cstdlib>

@@ -11,11 +11,11 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H
 
+#include "base/deadline.h"
+#include "base/status.h"
 #include "cuda_options.h"
 #include "ddphook/runtime/backend.h"
-#include "deadline.h"
 #include "device_choice.h"
-#include "status.h"
 
 #include <nccl.h>
 

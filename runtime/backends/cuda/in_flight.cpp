@@ -9,8 +9,8 @@
 //===----------------------------------------------------------------------===//
 #include "in_flight.h"
 
+#include "base/dtype.h"
 #include "cuda_error.h"
-#include "dtype.h"
 
 using namespace ddphook;
 using namespace ddphook::cuda;

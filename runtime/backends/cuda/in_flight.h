@@ -11,9 +11,9 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_IN_FLIGHT_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_IN_FLIGHT_H
 
+#include "base/deadline.h"
+#include "base/status.h"
 #include "ddphook/runtime/backend.h"
-#include "deadline.h"
-#include "status.h"
 
 #include <cuda_runtime_api.h>
 

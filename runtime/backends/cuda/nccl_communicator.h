@@ -10,11 +10,11 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
 
+#include "base/deadline.h"
+#include "base/dtype.h"
+#include "base/status.h"
 #include "cuda_options.h"
-#include "deadline.h"
-#include "dtype.h"
 #include "failure_latch.h"
-#include "status.h"
 
 #include <nccl.h>
 

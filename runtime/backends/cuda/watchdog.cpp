@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "watchdog.h"
 
-#include "threads.h"
+#include "base/threads.h"
 
 using namespace ddphook;
 using namespace ddphook::cuda;

@@ -11,7 +11,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_WATCHDOG_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_WATCHDOG_H
 
-#include "deadline.h"
+#include "base/deadline.h"
 #include "failure_latch.h"
 #include "in_flight.h"
 #include "nccl_communicator.h"

@@ -10,7 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ALL_REDUCE_DESC_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_ALL_REDUCE_DESC_H
 
-#include "dtype.h"
+#include "base/dtype.h"
 
 #include <cstdint>
 #include <optional>

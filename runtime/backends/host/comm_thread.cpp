@@ -8,8 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "comm_thread.h"
 
-#include "floating_point.h"
-#include "threads.h"
+#include "base/floating_point.h"
+#include "base/threads.h"
 
 using namespace ddphook;
 using namespace ddphook::host;

@@ -12,7 +12,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <condition_variable>
 #include <cstdint>

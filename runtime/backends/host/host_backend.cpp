@@ -8,9 +8,9 @@
 //===----------------------------------------------------------------------===//
 #include "host_backend.h"
 
-#include "backend_store.h"
+#include "backend/backend_store.h"
+#include "base/floating_point.h"
 #include "comm_thread.h"
-#include "floating_point.h"
 #include "host_communicator.h"
 #include "host_memory.h"
 #include "kernels.h"

@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "host_communicator.h"
 
-#include "backend_store.h"
+#include "backend/backend_store.h"
 #include "kernels.h"
 
 #include <cstring>

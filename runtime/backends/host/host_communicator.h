@@ -10,10 +10,10 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H
 
 #include "all_reduce_desc.h"
+#include "base/status.h"
 #include "ddphook/runtime/backend.h"
 #include "gloo/gloo_group.h"
 #include "shm/shm_group.h"
-#include "status.h"
 
 #include <functional>
 #include <memory>

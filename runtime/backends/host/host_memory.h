@@ -9,7 +9,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_MEMORY_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_MEMORY_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <cstdint>
 

@@ -10,9 +10,9 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H
 
+#include "base/dtype.h"
+#include "base/status.h"
 #include "ddphook/runtime/backend.h"
-#include "dtype.h"
-#include "status.h"
 
 #include <memory>
 #include <vector>

@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "nccl_test_util.h"
 
-#include "../job_test_util.h"
+#include "job/job_test_util.h"
 
 #include <cstdlib>
 #include <new>

@@ -49,7 +49,6 @@ void DDPDialect::initialize() {
       >();
   addInterfaces<DDPInlinerInterface>();
   addBytecodeInterface(*this);
-  registerBufferization();
 }
 
 /// The name of a gradient, on `what`.

@@ -9,7 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "AlgebraOps.h"
+#include "AlgebraVerifiers.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/IR/PatternMatch.h"

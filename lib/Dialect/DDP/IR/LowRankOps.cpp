@@ -9,7 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "AlgebraOps.h"
+#include "AlgebraVerifiers.h"
 #include "LowRankLayout.h"
 
 #include "llvm/ADT/STLExtras.h"

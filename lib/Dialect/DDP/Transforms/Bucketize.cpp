@@ -8,8 +8,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "BucketSchedule.h"
-#include "GradientNames.h"
+#include "../Analysis/BucketSchedule.h"
+#include "Utils/GradientNames.h"
 
 #include "mlir/IR/Remarks.h"
 

@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ddphook/Dialect/DDP/Transforms/BufferizableOpInterfaceImpl.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/Transforms/BufferizableOpInterfaceImpl.h"
@@ -35,6 +36,7 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 void mlir::ddp::registerBufferizationModels(DialectRegistry &registry) {
+  ddp::registerBufferizableOpInterfaceExternalModels(registry);
   arith::registerBufferizableOpInterfaceExternalModels(registry);
   bufferization::func_ext::registerBufferizableOpInterfaceExternalModels(
       registry);

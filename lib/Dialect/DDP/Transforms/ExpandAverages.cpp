@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "GradientNames.h"
+#include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include <map>

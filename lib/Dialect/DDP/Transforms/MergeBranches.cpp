@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Dependences.h"
+#include "../Analysis/Dependences.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 namespace mlir::ddp {

@@ -8,8 +8,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Dependences.h"
-#include "HoistCollectives.h"
+#include "../Analysis/Dependences.h"
+#include "Utils/HoistCollectives.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"

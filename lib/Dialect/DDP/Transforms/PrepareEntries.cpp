@@ -7,8 +7,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CallGraph.h"
-#include "InPlaceChain.h"
+#include "Utils/CallGraph.h"
+#include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

@@ -4,13 +4,13 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-thread-states: makes of every state one load at the start and one store
-// at the end of its life in a block. `ddp-bucket-views` then gives load and
-// store the same memory, behind the back of One-Shot Bufferize; so nothing may
-// be left here that would need the old value after the new one was stored.
+// at the end of its life in a block. `ddp-materialize-buckets` then gives load
+// and store the same memory, behind the back of One-Shot Bufferize; so nothing
+// may be left here that would need the old value after the new one was stored.
 //
 //===----------------------------------------------------------------------===//
 
-#include "MemoryUses.h"
+#include "../Analysis/MemoryUses.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Interfaces/CallInterfaces.h"

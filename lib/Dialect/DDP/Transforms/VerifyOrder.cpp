@@ -8,8 +8,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CollectiveTrace.h"
-#include "RankAnalysis.h"
+#include "../Analysis/CollectiveTrace.h"
+#include "../Analysis/RankAnalysis.h"
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 

@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RankAnalysis.h"
+#include "../Analysis/RankAnalysis.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 namespace mlir::ddp {

@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "InPlaceChain.h"
-#include "MemoryUses.h"
+#include "../Analysis/MemoryUses.h"
+#include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"

@@ -16,7 +16,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H
 
-#include "dtype.h"
+#include "base/dtype.h"
 
 #include <cmath>
 #include <cstdint>

@@ -11,7 +11,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LAUNCH_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LAUNCH_H
 
-#include "dtype.h"
+#include "base/dtype.h"
 #include "elements.h"
 
 #include <cuda_runtime.h>

@@ -24,9 +24,9 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H
 
+#include "base/dtype.h"
+#include "base/status.h"
 #include "ddphook/runtime/backend.h"
-#include "dtype.h"
-#include "status.h"
 
 #include <cuda_runtime.h>
 

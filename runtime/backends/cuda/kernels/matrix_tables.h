@@ -14,8 +14,8 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MATRIX_TABLES_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MATRIX_TABLES_H
 
+#include "base/dtype.h"
 #include "ddphook/runtime/backend.h"
-#include "dtype.h"
 
 #include <cstdint>
 #include <optional>

@@ -12,8 +12,8 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_WIDE_PRODUCTS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_WIDE_PRODUCTS_H
 
+#include "base/status.h"
 #include "matrix_tables.h"
-#include "status.h"
 
 #include <cuda_runtime.h>
 

@@ -12,8 +12,8 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
 
 #include "../all_reduce_desc.h"
-#include "status.h"
-#include "store.h"
+#include "base/status.h"
+#include "store/store.h"
 
 #include <memory>
 #include <string>

@@ -14,7 +14,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
 
-#include "socket.h"
+#include "store/socket.h"
 
 #include <gloo/context.h>
 #include <gloo/transport/context.h>

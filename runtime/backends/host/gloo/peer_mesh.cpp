@@ -10,7 +10,7 @@
 //===----------------------------------------------------------------------===//
 #include "peer_mesh.h"
 
-#include "admission.h"
+#include "store/admission.h"
 
 #include <algorithm>
 #include <arpa/inet.h>

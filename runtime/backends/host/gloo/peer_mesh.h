@@ -10,8 +10,8 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PEER_MESH_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PEER_MESH_H
 
-#include "socket.h"
-#include "store.h"
+#include "store/socket.h"
+#include "store/store.h"
 
 #include <string>
 #include <vector>

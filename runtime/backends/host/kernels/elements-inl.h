@@ -21,7 +21,7 @@
 #define DDPHOOK_KERNELS_ELEMENTS_INL_H
 #endif
 
-#include "dtype.h"
+#include "base/dtype.h"
 
 #include "hwy/highway.h"
 

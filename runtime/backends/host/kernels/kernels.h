@@ -24,7 +24,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_KERNELS_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_KERNELS_H
 
-#include "dtype.h"
+#include "base/dtype.h"
 
 #include <cstdint>
 

@@ -10,7 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <sys/types.h>
 #include <vector>

@@ -17,8 +17,8 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
 
 #include "../all_reduce_desc.h"
-#include "status.h"
-#include "store.h"
+#include "base/status.h"
+#include "store/store.h"
 
 #include <memory>
 #include <string>

@@ -11,11 +11,11 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
 
-#include "deadline.h"
+#include "base/deadline.h"
+#include "base/status.h"
 #include "peer_monitor.h"
 #include "shm_segment.h"
-#include "status.h"
-#include "store.h"
+#include "store/store.h"
 
 #include <atomic>
 #include <cstdint>

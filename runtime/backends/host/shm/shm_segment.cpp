@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "shm_segment.h"
 
-#include "boot_id.h"
+#include "base/boot_id.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -15,7 +15,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
 
-#include "status.h"
+#include "base/status.h"
 
 #include <atomic>
 #include <cstddef>

@@ -9,7 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "nccl_bootstrap.h"
 
-#include "store_server.h"
+#include "store/store_server.h"
 
 #include <cstring>
 #include <map>

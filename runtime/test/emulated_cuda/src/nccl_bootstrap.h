@@ -10,9 +10,9 @@
 #ifndef EMULATED_CUDA_SRC_NCCL_BOOTSTRAP_H
 #define EMULATED_CUDA_SRC_NCCL_BOOTSTRAP_H
 
+#include "base/status.h"
 #include "nccl.h"
-#include "status.h"
-#include "tcp_store.h"
+#include "store/tcp_store.h"
 
 #include <atomic>
 #include <memory>

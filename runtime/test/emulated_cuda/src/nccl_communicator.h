@@ -10,9 +10,9 @@
 #ifndef EMULATED_CUDA_SRC_NCCL_COMMUNICATOR_H
 #define EMULATED_CUDA_SRC_NCCL_COMMUNICATOR_H
 
+#include "base/status.h"
 #include "nccl.h"
 #include "shm_group.h"
-#include "status.h"
 #include "stream.h"
 
 #include <atomic>

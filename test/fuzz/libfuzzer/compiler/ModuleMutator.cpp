@@ -102,13 +102,13 @@ const Strings options = {
     "ddp-flatten", "ddp-thread-states", "ddp-prepare-entries",
     "ddp-fold-results", "ddp-split-empty-tensors",
     "ddp-legalize-for-bufferization", "ddp-assign-destinations",
-    "ddp-yield-in-place", "ddp-pin-block-arguments", "ddp-bucket-views",
+    "ddp-yield-in-place", "ddp-pin-block-arguments", "ddp-materialize-buckets",
     "ddp-check-bufferizable", "ddp-results-to-out-params", "ddp-bufferize",
     "ddp-plan-arena", "ddp-fold-copies", "ddp-check-no-alloc",
     "convert-ddp-to-runtime", "ddp-emit-entry-points",
     "ddp-round-narrow-floats", "ddp-expand-arith", "ddp-expand-copies",
-    "ddp-outline-kernels", "ddp-tile-contractions", "ddp-order-loops",
-    "ddp-make-kernels", "ddp-launch-kernels", "ddp-check-device-memory",
+    "ddp-outline-linalg-ops", "ddp-tile-contractions", "ddp-order-loops",
+    "ddp-outline-gpu-kernels", "ddp-launch-kernels", "ddp-check-device-memory",
     "ddp-check-lowered", "canonicalize", "cse"};
 
 size_t below(Random &random, size_t end) {

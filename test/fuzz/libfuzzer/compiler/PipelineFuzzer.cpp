@@ -20,11 +20,11 @@
 #include "ModuleMutator.h"
 #include "UpstreamCrashes.h"
 
+#include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
-#include "ddphook/Target/Passes.h"
 #include "ddphook/Target/PlanText.h"
 
-#include "plan.h"
+#include "plan/plan.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
@@ -120,7 +120,7 @@ extern "C" int LLVMFuzzerInitialize(int *, char ***) {
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();
   mlir::ddp::registerAllPasses();
-  mlir::ddp::registerDDPTargetPasses();
+  mlir::ddp::registerCompilerPasses();
   setMutatorWords(getRegistry());
   return 0;
 }

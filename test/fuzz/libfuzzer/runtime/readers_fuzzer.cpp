@@ -14,12 +14,12 @@
 // the store are in store_fuzzer.cpp.
 //
 //===----------------------------------------------------------------------===//
-#include "checkpoint_files.h"
-#include "checkpoint_states.h"
-#include "exchange.h"
-#include "plan.h"
-#include "safetensors.h"
-#include "store_protocol.h"
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_states.h"
+#include "files/safetensors.h"
+#include "job/exchange.h"
+#include "plan/plan.h"
+#include "store/store_protocol.h"
 
 #include <nlohmann/json.hpp>
 

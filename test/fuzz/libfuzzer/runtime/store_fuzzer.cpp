@@ -17,11 +17,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "ddphook/runtime/compiled.h"
-#include "handshake.h"
-#include "socket.h"
-#include "store_protocol.h"
-#include "store_server.h"
-#include "tcp_store.h"
+#include "store/handshake.h"
+#include "store/socket.h"
+#include "store/store_protocol.h"
+#include "store/store_server.h"
+#include "store/tcp_store.h"
 
 #include <cerrno>
 #include <cstdio>

@@ -268,7 +268,7 @@ def DDP_PostLocalSGDHook
     PyTorch's `post_localSGD_hook`: up to iteration `start_localSGD_iter` the
     bucket is all-reduced over the reduction's own group. After that, with
     `post_local_gradient_allreduce`, over `subgroup` only, by default the ranks of
-    one machine; without it every rank keeps its own gradient. Parameters then
+    one node; without it every rank keeps its own gradient. Parameters then
     drift apart; `ddp.average` brings them together.
 
     Example: `#ddp.post_local_sgd<start_localSGD_iter = 100, subgroup = @node>`
@@ -280,7 +280,7 @@ def DDP_PostLocalSGDHook
     DDP_IntegerParameter<100, "first iteration that is local">
         :$start_localSGD_iter,
     DDP_SymbolParameter<"process group of near ranks (default: those of one "
-                        "machine)">:$subgroup,
+                        "node)">:$subgroup,
     DDP_FlagParameter<1, "all-reduce among near ranks">
         :$post_local_gradient_allreduce);
   let pytorch = "`post_localSGD_hook`";

@@ -70,7 +70,6 @@ def DDP_Dialect : Dialect {
 
     void registerAttributes();
     void registerTypes();
-    void registerBufferization();
   }];
 }
 

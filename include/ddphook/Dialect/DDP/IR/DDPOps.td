@@ -12,7 +12,7 @@
 #define DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD
 
 include "ddphook/Dialect/DDP/IR/DDPFutureOps.td"
-include "ddphook/Dialect/DDP/IR/DDPLowRankOps.td"
+include "ddphook/Dialect/DDP/IR/DDPAlgebraOps.td"
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 include "ddphook/Dialect/DDP/IR/DDPPlanAttrs.td"
 include "ddphook/Dialect/DDP/IR/DDPStateOps.td"
@@ -28,8 +28,8 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
     Without further clauses the group is the whole job. `size` states how many
     ranks it has; the job must then have as many. `ranks` partitions the job
     into groups of equal size, each rank in exactly one. `parent` and
-    `placement` take the ranks of another group that run on one machine
-    (`intra_node`), or those that hold the same position on their machines
+    `placement` take the ranks of another group that run on one node
+    (`intra_node`), or those that hold the same position on their nodes
     (`inter_node`).
 
     Example:
@@ -99,7 +99,7 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
 def DDP_PackOp : DDP_Op<"pack", [Pure]> {
   let summary = "puts tensors into a bucket";
   let description = [{
-    `ddp-bucket-views` makes the tensors' producers write straight into the
+    `ddp-materialize-buckets` makes the tensors' producers write straight into the
     bucket where it can, so that nothing is copied.
 
     Example:

@@ -134,7 +134,7 @@ def DDP_StateBufferOp : DDP_Op<"state_buffer", [
     Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "a state's memory";
   let description = [{
-    Made by `ddp-bucket-views`. The runtime allocates it when the module is
+    Made by `ddp-materialize-buckets`. The runtime allocates it when the module is
     loaded.
 
     Example:

@@ -12,7 +12,7 @@
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
-#include "ddphook/Dialect/DDP/Transforms/HookOptions.h"
+#include "ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"

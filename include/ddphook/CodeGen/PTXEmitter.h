@@ -1,0 +1,36 @@
+//===- PTXEmitter.h - code for GPUs -----------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// From a gpu.module to PTX. Needs no GPU and nothing of NVIDIA's.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_CODEGEN_PTXEMITTER_H
+#define DDPHOOK_CODEGEN_PTXEMITTER_H
+
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "llvm/Support/Error.h"
+
+#include <memory>
+#include <string>
+
+namespace llvm {
+class TargetMachine;
+} // namespace llvm
+
+namespace mlir::ddp {
+
+/// The code generator for GPUs of this architecture ("sm_80"); later ones run
+/// its code too.
+llvm::Expected<std::unique_ptr<llvm::TargetMachine>>
+createDeviceTarget(llvm::StringRef architecture);
+
+/// PTX of the kernels of `ddp-outline-gpu-kernels`, which stay as they are.
+/// Fails after a diagnostic.
+FailureOr<std::string> emitDeviceCode(gpu::GPUModuleOp kernels,
+                                      llvm::TargetMachine &target);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_CODEGEN_PTXEMITTER_H

@@ -1,0 +1,145 @@
+//===- Passes.td - passes from linalg to kernels -------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The passes that turn a step's linalg operations on memrefs into code that is
+// fast on CPUs, and into kernels for GPUs. None of them knows an operation of
+// the ddp dialect.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_CODEGEN_PASSES
+#define DDPHOOK_CODEGEN_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def DDPTileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncOp"> {
+  let summary = "Lower matrix products and their like to register tiles";
+  let description = [{
+    Turns every floating-point contraction on memrefs of static shape (`matmul`
+    in all transpositions, batched, matrix-vector, convolutions, and
+    `linalg.generic`s with the same body) into loops around a tile of the
+    output that stays in vector registers while the reduction runs.
+
+    The vectors lie along the last dimension of the output. Where the right
+    operand is not contiguous along it, a panel of that operand is transposed
+    into a scratch buffer on the stack, one per function.
+
+    Every element of the output is accumulated in the order of the plain loop
+    nest, multiplication and addition rounded apart: the result has the same
+    bits as the plain loops' and does not depend on the options. Contractions
+    of any other form are left to `ddp-order-loops`.
+
+    In outline, for `vector-width=256`:
+
+    ```
+    linalg.matmul ins(%a, %b : memref<64x32xf32>, memref<32x16xf32>)
+                  outs(%c : memref<64x16xf32>)
+    // becomes
+    scf.for %m = 0 to 60 step 4 {
+      %0:8 = scf.for %k = 0 to 32 iter_args(… 4 x 2 vector<8xf32>) { … }
+    } …
+    ```
+  }];
+  let options = [
+    Option<"vectorWidth", "vector-width", "unsigned", /*default=*/"256",
+           "Bits of a vector register">,
+    Option<"vectorRegisters", "vector-registers", "unsigned", /*default=*/"16",
+           "Number of vector registers">,
+  ];
+  let dependentDialects = [
+    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
+    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",
+    "::mlir::vector::VectorDialect"
+  ];
+}
+
+def DDPOrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
+  let summary = "Choose the innermost loop of linalg ops on memrefs";
+  let description = [{
+    Turns linalg ops on memrefs into `linalg.generic` and makes the loop
+    innermost that LLVM vectorizes best: a parallel one that walks contiguous
+    memory. The relative order of reduction loops never changes, so neither do
+    the bits of the result.
+
+    Before, the sum over rows, with columns as the outer loop:
+
+    ```mlir
+    #in = affine_map<(d0, d1) -> (d1, d0)>
+    #out = affine_map<(d0, d1) -> (d0)>
+    linalg.generic {indexing_maps = [#in, #out],
+                    iterator_types = ["parallel", "reduction"]}
+        ins(%a : memref<64x32xf32>) outs(%b : memref<32xf32>) {
+      ^bb0(%x: f32, %sum: f32):
+        %next = arith.addf %sum, %x : f32
+        linalg.yield %next : f32
+    }
+    ```
+
+    After, whole rows are added:
+
+    ```mlir
+    #in = affine_map<(d0, d1) -> (d0, d1)>
+    #out = affine_map<(d0, d1) -> (d1)>
+    linalg.generic {indexing_maps = [#in, #out],
+                    iterator_types = ["reduction", "parallel"]}
+        ins(%a : memref<64x32xf32>) outs(%b : memref<32xf32>) {
+      ^bb0(%x: f32, %sum: f32):
+        %next = arith.addf %sum, %x : f32
+        linalg.yield %next : f32
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::linalg::LinalgDialect"];
+}
+
+def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp"> {
+  let summary = "Make kernels of the linalg ops of a module for a device";
+  let description = [{
+    In a module whose plan says that arrays lie in a device's memory, moves every
+    linalg op on memrefs, and every copy that the runtime does not make, into a
+    kernel of the `gpu.module` `ddphook_kernels`, and launches it. Operations
+    that are equal up to the values of their operands share a kernel. Constants
+    and constant arrays go with it; scalars are arguments.
+
+    A thread computes one element of the results with all of its reduction, in
+    the order of the plain loop nest. In contractions of 65536 elements or more
+    it computes 2x2, from 2^20 on 4x4 of them. Multiplication and addition are
+    rounded apart: the results have the bits of the plain loops, but for
+    functions of the math library (`ddp-expand-device-math`).
+
+    In outline:
+
+    ```
+    linalg.exp ins(%a : memref<1000xf32>) outs(%b : memref<1000xf32>)
+    // becomes
+    gpu.launch_func @ddphook_kernels::@ddphook_kernel_0 blocks in (%c4, %c1, %c1)
+        threads in (%c256, %c1, %c1)
+        args(%a : memref<1000xf32>, %b : memref<1000xf32>)
+    ```
+
+    Refused: dynamic shapes and strides; results of which several iterations of
+    the parallel loops write one element.
+  }];
+  let dependentDialects = [
+    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
+    "::mlir::gpu::GPUDialect", "::mlir::linalg::LinalgDialect",
+    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect"
+  ];
+}
+
+def DDPExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUModuleOp"> {
+  let summary = "Turn functions of the math library into polynomials";
+  let description = [{
+    Kernels can call no math library. Replaces `math` operations on f32, f16 and
+    bf16 that no instruction of the device computes correctly rounded (`exp`,
+    `log`, `tanh`, `erf`, `sin`, …) by polynomials, 16-bit types through f32.
+    Reports what is left, once a kind: such functions of f64, and `arith.remf`.
+  }];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
+    "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"
+  ];
+}
+
+#endif // DDPHOOK_CODEGEN_PASSES

@@ -1,0 +1,26 @@
+//===- CHeaderEmitter.h - the C header of a compiled module -----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Writes the declarations that a program needs to call a compiled module.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_COMPILER_CHEADEREMITTER_H
+#define DDPHOOK_COMPILER_CHEADEREMITTER_H
+
+#include "ddphook/Compiler/EntryPoints.h"
+
+#include "llvm/Support/raw_ostream.h"
+
+namespace mlir::ddp {
+
+/// Writes the C header (also C++) of the module called `name`: one function an
+/// entry point, with element types and shapes of its buffers, and the constant
+/// that ddphook_module_load() takes. `source` is named in its first line.
+void writeHeader(llvm::raw_ostream &os, StringRef name, StringRef source,
+                 const EntryPointTable &table);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_COMPILER_CHEADEREMITTER_H

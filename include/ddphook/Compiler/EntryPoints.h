@@ -1,0 +1,92 @@
+//===- EntryPoints.h - the entry points of a module -------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the plan (docs/plan.md) and the functions of a module after
+// `ddp-pipeline` say together about its entry points. Both the emission of C
+// functions and the C header are written from this one model.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_COMPILER_ENTRYPOINTS_H
+#define DDPHOOK_COMPILER_ENTRYPOINTS_H
+
+#include "ddphook/Dialect/DDP/IR/Plan.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <string>
+#include <utility>
+
+namespace mlir::ddp {
+
+/// Where `ddp-outline-gpu-kernels` puts kernels, and how their names begin.
+inline constexpr llvm::StringLiteral kDeviceModuleName = "ddphook_kernels";
+inline constexpr llvm::StringLiteral kKernelPrefix = "ddphook_kernel_";
+/// The global with the code of the module's kernels, followed by a null.
+inline constexpr llvm::StringLiteral kDeviceCodeGlobalName =
+    "__ddphook_device_code";
+
+/// An argument of an entry point, or a result that has memory of its own.
+struct EntryBuffer {
+  enum class Kind {
+    ScalarArgument, ///< Passed by value.
+    Argument,       ///< A pointer; the function's memref argument.
+    Result,         ///< A pointer; the function's memref argument.
+    ScalarResult,   ///< A pointer; the function returns the value.
+  };
+  Kind kind;
+  /// Number among the arguments or among the results of the plan's entry.
+  unsigned number;
+  /// A memref type, or the type of the scalar.
+  Type type;
+  /// The function may write this argument: the plan allows it, and there is an
+  /// operation that does.
+  bool mayBeWritten = false;
+
+  bool isArgument() const {
+    return kind == Kind::Argument || kind == Kind::ScalarArgument;
+  }
+  bool isScalar() const {
+    return kind == Kind::ScalarArgument || kind == Kind::ScalarResult;
+  }
+  /// "arg0", "result1".
+  std::string getName() const;
+  Type getElementType() const;
+  /// Empty for a scalar.
+  ArrayRef<int64_t> getShape() const;
+};
+
+struct EntryPoint {
+  /// As in the plan; also the name of `function`.
+  std::string name;
+  func::FuncOp function;
+  /// In the order of the plan: arguments, then results.
+  SmallVector<EntryBuffer> buffers;
+  /// (result, argument): results that are an argument's buffer.
+  SmallVector<std::pair<unsigned, unsigned>> aliases;
+};
+
+/// The entry points of a module, in the plan's order, and the plan.
+struct EntryPointTable {
+  PlanAttr plan;
+  SmallVector<EntryPoint> entries;
+};
+
+/// Matches the plan of `module` with its functions. Emits a diagnostic and
+/// fails when something is missing, contradicts the plan, or has a type that no
+/// C function can take.
+FailureOr<EntryPointTable> collectEntryPoints(ModuleOp module);
+
+/// `text` with every character that C does not allow in an identifier replaced
+/// by an underscore, and one in front if it starts with a digit.
+std::string toCIdentifier(StringRef text);
+
+/// The C function of an entry point of the module called `moduleName`.
+std::string getEntrySymbol(StringRef moduleName, StringRef entryName);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_COMPILER_ENTRYPOINTS_H

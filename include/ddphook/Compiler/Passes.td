@@ -1,0 +1,244 @@
+//===- Passes.td - passes from the pipeline's result to LLVM -*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The passes that turn what `ddp-pipeline` leaves (functions on memrefs, calls
+// of the runtime, a plan) into the LLVM dialect with C entry points. None of
+// them knows an operation of the ddp dialect; nothing here touches tensors.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_COMPILER_PASSES
+#define DDPHOOK_COMPILER_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def DDPEmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
+  let summary = "Emit a C function for every entry point of the plan";
+  let description = [{
+    Gives a module what `ddphook/runtime/compiled.h` calls a compiled module:
+    per entry of the plan a C function `NAME_ENTRY` that takes bare pointers
+    (and scalars by value) and a function that takes an array of buffers; the
+    table of entries; the constant `NAME_module`. Characters of an entry's name
+    that C does not allow become underscores in `NAME_ENTRY`.
+
+    Pre-condition: the module holds `@__ddphook_handle` and its plan, in
+    `ddp.plan`, and every entry of the plan is a `func.func` on identity-layout
+    memrefs of static shape and scalars, whose results were appended to its
+    arguments.
+
+    Post-condition: the plan is a constant, the JSON text of docs/plan.md. Every other definition is internal and has the prefix
+    `ddphook.def.`, so that a function called `step`, `index` or `exp` never meets
+    a function of the C library that has this name.
+
+    In outline:
+
+    ```
+    func.func @step(%in: memref<4xf32>, %out: memref<4xf32>) { … }
+    // becomes
+    func.func @ddphook.def.step(…) attributes {llvm.linkage = internal} {…}
+    llvm.func @model_step(!llvm.ptr, !llvm.ptr) -> i32 {
+      … ddphook_rt_enter, call @ddphook.def.step, ddphook_rt_leave …
+    }
+    llvm.func internal @ddphook.invoke.model_step(%buffers: !llvm.ptr) -> i32
+    llvm.mlir.global constant @model_module() : !llvm.struct<…>
+    ```
+  }];
+  let options = [
+    Option<"name", "name", "std::string", /*default=*/"\"ddphook\"",
+           "Prefix of the C functions; a C identifier">,
+    Option<"shared", "shared", "bool", /*default=*/"false",
+           "Also export the module as `ddphook_compiled_module`">,
+  ];
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
+}
+
+def DDPExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
+  let summary = "Turn copies of strided memory into loops";
+  let description = [{
+    A `memref.copy` of memory that is not contiguous would become a call of
+    `memrefCopy`, a function of a library that compiled modules do not have.
+    This pass turns it into a `linalg.generic`; contiguous copies stay and
+    become `memcpy`. Copies of unranked memory are left to
+    `ddp-check-lowered`.
+
+    Before:
+
+    ```mlir
+    memref.copy %a, %b : memref<4x4xf32, strided<[8, 1]>> to memref<4x4xf32>
+    ```
+
+    After:
+
+    ```mlir
+    #id = affine_map<(d0, d1) -> (d0, d1)>
+    linalg.generic {indexing_maps = [#id, #id],
+                    iterator_types = ["parallel", "parallel"]}
+        ins(%a : memref<4x4xf32, strided<[8, 1]>>) outs(%b : memref<4x4xf32>) {
+      ^bb0(%in: f32, %out: f32):
+        linalg.yield %in : f32
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::linalg::LinalgDialect"];
+}
+
+def DDPOutlineLinalgOpsPass : Pass<"ddp-outline-linalg-ops", "::mlir::ModuleOp"> {
+  let summary = "Give linalg ops of large functions functions of their own";
+  let description = [{
+    LLVM takes time quadratic in the number of loops of a function: with ten
+    thousand of them, many minutes. This pass moves every linalg op on memrefs
+    of a function that has more than `max-ops` of them into a private function,
+    one for all ops that are equal up to the values of their operands, and calls
+    it. Constants that an op's body uses go with it; other values from outside
+    become arguments.
+
+    Functions with fewer ops stay whole: there LLVM sees which memory cannot
+    overlap.
+
+    Before, with `max-ops=0`:
+
+    ```mlir
+    linalg.fill ins(%zero : f32) outs(%a : memref<4xf32>)
+    linalg.fill ins(%one : f32) outs(%b : memref<4xf32>)
+    ```
+
+    After:
+
+    ```mlir
+    func.func private @ddphook.kernel.0(%value: f32, %memory: memref<4xf32>)
+        attributes {llvm.linkage = #llvm.linkage<internal>, passthrough = ["noinline"]} {
+      linalg.fill ins(%value : f32) outs(%memory : memref<4xf32>)
+      return
+    }
+    func.call @ddphook.kernel.0(%zero, %a) : (f32, memref<4xf32>) -> ()
+    func.call @ddphook.kernel.0(%one, %b) : (f32, memref<4xf32>) -> ()
+    ```
+  }];
+  let options = [
+    Option<"maxOps", "max-ops", "unsigned", /*default=*/"128",
+           "Number of linalg ops up to which a function stays whole">,
+  ];
+  let dependentDialects = ["::mlir::func::FuncDialect",
+                           "::mlir::LLVM::LLVMDialect",
+                           "::mlir::memref::MemRefDialect"];
+}
+
+def DDPLaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
+  let summary = "Turn launches of kernels into calls of the runtime";
+  let description = [{
+    Every `gpu.launch_func` becomes a call of `ddphook_rt_launch` with the
+    kernel's number, and the plan gets the kernels' names. The `gpu.module` is
+    removed: whoever runs this pass has compiled it.
+
+    Pre-condition: kernels are the functions of the `gpu.module`
+    `ddphook_kernels` whose names begin with `ddphook_kernel_`, made by
+    `ddp-outline-gpu-kernels` or by another compiler; the plan names none yet.
+
+    In outline:
+
+    ```
+    gpu.launch_func @ddphook_kernels::@ddphook_kernel_0 blocks in (%c4, %c1, %c1)
+        threads in (%c256, %c1, %c1) args(%a : memref<1000xf32>)
+    // becomes
+    … stores of sizes, of arguments and of their addresses
+    llvm.call @ddphook_rt_launch(%handle, %c0, %grid, %block, %bytes, %addresses)
+    ```
+  }];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect",
+    "::mlir::memref::MemRefDialect"
+  ];
+}
+
+def DDPCheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> {
+  let summary = "Fail if host code works on memory of a device";
+  let description = [{
+    In a module whose plan says that arrays lie in a device's memory, the host
+    may only pass their addresses on: views, calls, branches, and launches of
+    kernels. Reports every kind of operation that reads, writes or allocates
+    memory, once, and constant arrays that are passed on as if the device could
+    read them. Other modules are not looked at.
+
+    Pre-condition: `ddp-pipeline{memory=device}`; before `ddp-emit-entry-points`.
+
+    Example of what is refused:
+
+    ```mlir
+    module attributes {ddp.plan = #ddp.plan<abi = 4, memory = device>} {
+      func.func @step(%a: memref<4xf32>, %b: memref<4xf32>) {
+        linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)  // error: device
+        return
+      }
+    }
+    ```
+  }];
+  let options = [
+    Option<"hasKernels", "has-kernels", "bool", /*default=*/"false",
+           "Whether linalg operations were made kernels before">,
+  ];
+}
+
+def DDPRoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
+  let summary = "Let every operation on a narrow float round its result";
+  let description = [{
+    `math-extend-to-supported-types` and `arith-emulate-unsupported-floats`
+    compute f16 and bf16 in f32, and mark the casts around each operation
+    `contract`: from one operation to the next they may be left out. This pass
+    takes that mark away, so that a result has the bits that docs/parity.md
+    promises, whether operations stand in one loop or in several.
+
+    Pre-condition: directly behind those two passes, before anything folds.
+
+    Before:
+
+    ```mlir
+    %p = arith.truncf %0 fastmath<contract> : f32 to bf16
+    %1 = arith.extf %p fastmath<contract> : bf16 to f32
+    ```
+
+    After:
+
+    ```mlir
+    %p = arith.truncf %0 fastmath<none> : f32 to bf16
+    %1 = arith.extf %p fastmath<none> : bf16 to f32
+    ```
+  }];
+}
+
+def DDPExpandArithPass : Pass<"ddp-expand-arith"> {
+  let summary = "Expand arithmetic that LLVM has no instruction for";
+  let description = [{
+    Casts from and to bf16 become integer operations; one from f64 rounds once.
+    Rounding divisions of integers become plain ones. `arith.maximumf` and `arith.minimumf` stay, for
+    LLVM's intrinsics: of -0 and +0 the latter is the larger one.
+
+    Before:
+
+    ```mlir
+    %e = arith.extf %x : bf16 to f32
+    ```
+
+    After:
+
+    ```mlir
+    %i = arith.bitcast %x : bf16 to i16
+    %w = arith.extui %i : i16 to i32
+    %c16 = arith.constant 16 : i32
+    %s = arith.shli %w, %c16 : i32
+    %e = arith.bitcast %s : i32 to f32
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::math::MathDialect"];
+}
+
+def DDPCheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
+  let summary = "Fail unless only the LLVM dialect is left";
+  let description = [{
+    The conversions before this pass leave silently what they have no pattern
+    for. Reports every kind of operation that is left, once, with its location.
+  }];
+}
+
+#endif // DDPHOOK_COMPILER_PASSES

@@ -1,0 +1,241 @@
+//===- BucketPasses.td - hooks and the collectives of buckets *- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// On buckets, where members and shapes are visible: hooks become operations, and
+// these are fused, packed, grouped and put into another order.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_BUCKETPASSES_TD
+#define DDPHOOK_DIALECT_DDP_TRANSFORMS_BUCKETPASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
+  let summary = "replace hooks by what they do";
+  let description = [{
+    Replaces every reduction of a bucket by what its hook expands to. The hook
+    is the innermost `ddp.hook` of the operation, its function and the module,
+    else the one that the options name: as an attribute of any dialect, or by its
+    name, with its parameters as options. Records each bucket in a
+    `ddp.bucket_info`, and in each state that a hook declares what it is to which
+    gradients.
+
+    A reduction of memory with another hook than `#ddp.allreduce` becomes a bucket
+    of its own, in its place: `to_tensor`, pack, reduce, unpack, and
+    `materialize_in_destination`.
+
+    With `group-mb` PowerSGD splits a bucket into groups of adjacent members of at
+    most so many MiB, or of one matrix, and takes each through all its stages
+    before the next: project, all-reduce P, Q = Mᵀ·P, all-reduce Q, reconstruct.
+    The second and third stage read from the cache what the first one read from
+    memory; for that there are two collectives a group. Sums over three ranks and
+    more may be associated in another order. With `local_error_feedback` or
+    `skip_nonfinite` there are no groups.
+
+    Pre-condition: `ddp-bucketize`. Post-condition: every reduction of a bucket
+    carries `ddp.hook = #ddp.allreduce`.
+
+    Before, with `hook=fp16`:
+
+    ```mlir
+    %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4x8]>
+        of ["w"]
+    ```
+
+    After:
+
+    ```mlir
+    %h = ddp.cast %b : !ddp.bucket<f32, [4x8]> -> !ddp.bucket<f16, [4x8]>
+    %s = ddp.all_reduce mean %h on @dp as "b0"
+        {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [4x8]>
+    %r = ddp.cast %s : !ddp.bucket<f16, [4x8]> -> !ddp.bucket<f32, [4x8]>
+    ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 64
+        state_bytes 0 : !ddp.bucket<f32, [4x8]> of ["w"]
+    ```
+  }];
+  let options = [
+    Option<"hook", "hook", "std::string", /*default=*/"kDefaultHook.str()",
+           "Hook of buckets that no attribute gives one: the text of an "
+           "attribute, or a name with options (docs/passes.md)">,
+    Option<"wrapper", "wrapper", "std::string", /*default=*/"\"\"",
+           "Run that hook in a 16-bit type: fp16 or bf16">,
+    Option<"groupMb", "group-mb", "double", /*default=*/"0",
+           "Limit of what hooks take through all their stages together, in MiB; "
+           "0: the whole bucket">
+  ];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::bufferization::BufferizationDialect",
+                           "::mlir::ddp::DDPDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
+def DDPPackCollectivesPass : Pass<"ddp-pack-collectives"> {
+  let summary = "let collectives of one bucket travel together";
+  let description = [{
+    All-reduces of one bucket that do not depend on each other become one, of
+    their operands joined. PowerSGD needs two collectives a bucket then instead
+    of three: the uncompressed tensors ride with P. With three ranks and more the
+    sums of these tensors may be associated in another order, since that depends
+    on an element's place in the message (docs/parity.md).
+
+    Before:
+
+    ```mlir
+    %ps = ddp.all_reduce sum %p on @dp as "b0" : !ddp.bucket<f32, [64x2]>
+    %vs = ddp.all_reduce sum %v on @dp as "b0" : !ddp.bucket<f32, [64]>
+    ```
+
+    After:
+
+    ```mlir
+    %c = ddp.concat %p, %v : !ddp.bucket<f32, [64x2]>, !ddp.bucket<f32, [64]>
+        -> !ddp.bucket<f32, [64x2, 64]>
+    %s = ddp.all_reduce sum %c on @dp as "b0" : !ddp.bucket<f32, [64x2, 64]>
+    %ps = ddp.extract %s [0] : !ddp.bucket<f32, [64x2, 64]>
+    %vs = ddp.extract %s [1] : !ddp.bucket<f32, [64x2, 64]>
+    ```
+  }];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
+def DDPFusePass : Pass<"ddp-fuse"> {
+  let summary = "let one pass over memory do what several operations say";
+  let description = [{
+    A low-rank step reads the gradient three times: `ddp.project` adds the error
+    and computes P = M·Q, a `ddp.matmul` computes Q = Mᵀ·P where M lies, and
+    `ddp.reconstruct` computes P·Qᵀ and the new error.
+
+    cast → all-reduce → cast back becomes one reduction with a wire type: the
+    runtime casts, reduces and casts back chunk by chunk, in cache, and no
+    bucket-sized array of the wire type exists.
+
+    Before:
+
+    ```mlir
+    %h = ddp.cast %b : !ddp.bucket<f32, [4x8]> -> !ddp.bucket<f16, [4x8]>
+    %s = ddp.all_reduce mean %h on @dp : !ddp.bucket<f16, [4x8]>
+    %r = ddp.cast %s : !ddp.bucket<f16, [4x8]> -> !ddp.bucket<f32, [4x8]>
+    ```
+
+    After:
+
+    ```mlir
+    %r = ddp.all_reduce mean %b on @dp wire f16 : !ddp.bucket<f32, [4x8]>
+    ```
+  }];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
+def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
+  let summary = "join branches that the same condition decides";
+  let description = [{
+    Every bucket of PowerSGD has an `scf.if` of its own for the vanilla phase.
+    Those of one block that hold collectives and have the same condition become
+    one, in the place of the last, so that `ddp-overlap` can let the collectives
+    of neighbouring buckets run beside each other's local work. What uses the
+    result of an earlier one moves behind it. Conditions are the same if they are
+    one value, or computed from the same values by the same operations without
+    side effects.
+
+    An `scf.if` that depends on the result of an earlier one, or on a state that
+    is written in between, is not joined with it; and no more than `limit` become
+    one. Their buckets are all needed at the same time, and One-Shot Bufferize takes
+    time that grows with the cube of an `scf.if`'s results.
+
+    Before:
+
+    ```mlir
+    %r0 = scf.if %c -> (!ddp.bucket<f32, [4x8]>) {
+      %s0 = ddp.all_reduce mean %b0 on @dp as "b0" : !ddp.bucket<f32, [4x8]>
+      scf.yield %s0 : !ddp.bucket<f32, [4x8]>
+    } else {
+      scf.yield %b0 : !ddp.bucket<f32, [4x8]>
+    }
+    %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
+    %r1 = scf.if %c -> (!ddp.bucket<f32, [8]>) {
+      %s1 = ddp.all_reduce mean %b1 on @dp as "b1" : !ddp.bucket<f32, [8]>
+      scf.yield %s1 : !ddp.bucket<f32, [8]>
+    } else {
+      scf.yield %b1 : !ddp.bucket<f32, [8]>
+    }
+    %u1 = ddp.unpack %r1 : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %r:2 = scf.if %c -> (!ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>) {
+      %s0 = ddp.all_reduce mean %b0 on @dp as "b0" : !ddp.bucket<f32, [4x8]>
+      %s1 = ddp.all_reduce mean %b1 on @dp as "b1" : !ddp.bucket<f32, [8]>
+      scf.yield %s0, %s1 : !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>
+    } else {
+      scf.yield %b0, %b1 : !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>
+    }
+    %u0 = ddp.unpack %r#0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
+    %u1 = ddp.unpack %r#1 : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+    ```
+  }];
+  let options = [
+    Option<"limit", "limit", "unsigned", /*default=*/"16",
+           "Branches that become one at most">
+  ];
+  let dependentDialects = ["::mlir::ddp::DDPDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
+def DDPOverlapPass : Pass<"ddp-overlap"> {
+  let summary = "compute while collectives are in flight";
+  let description = [{
+    Splits all-reduces into `ddp.all_reduce_start` and `ddp.wait`, and puts the
+    operations of each block into an order in which at most `depth` collectives
+    are in flight: in program order, but what needs the result of one in flight
+    is put off until that was awaited, and the oldest is awaited, and what then
+    can go on goes on, before another one is started. At the end of the block all
+    are awaited, the oldest first.
+
+    So a bucket travels while the backward pass computes the next gradients, and
+    PowerSGD's projection of one bucket or group runs while the factors of
+    another one travel. All ranks start their collectives in the same order.
+
+    Everything is still a value here: the new order cannot change what is
+    computed. States, draws of random numbers, memory and calls keep their order,
+    and what may overwrite a value stays behind the readers that it came after,
+    so that no copy becomes necessary.
+
+    An all-reduce stays in one piece if there is nothing to compute meanwhile.
+
+    Pre-condition: before `ddp-flatten`.
+
+    Before:
+
+    ```mlir
+    %r0 = ddp.all_reduce mean %b0 on @dp : !ddp.bucket<f32, [4x8]>
+    %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
+    %g1 = linalg.matmul
+        ins(%x, %dy : tensor<8x16xf32>, tensor<16x8xf32>)
+        outs(%z : tensor<8x8xf32>) -> tensor<8x8xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %f0 = ddp.all_reduce_start mean %b0 on @dp
+        : !ddp.bucket<f32, [4x8]> -> !ddp.future<!ddp.bucket<f32, [4x8]>>
+    %g1 = linalg.matmul
+        ins(%x, %dy : tensor<8x16xf32>, tensor<16x8xf32>)
+        outs(%z : tensor<8x8xf32>) -> tensor<8x8xf32>
+    %r0 = ddp.wait %f0 : !ddp.future<!ddp.bucket<f32, [4x8]>>
+    %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
+    ```
+  }];
+  let options = [
+    Option<"depth", "depth", "unsigned", /*default=*/"2",
+           "Collectives in flight at most">
+  ];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
+#endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_BUCKETPASSES_TD

@@ -1,0 +1,220 @@
+//===- MemoryPasses.td - from tensors to memory ------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// One-Shot Bufferize, what has to be clear before it, and the memory that it
+// leaves: results, copies, the arena.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_MEMORYPASSES_TD
+#define DDPHOOK_DIALECT_DDP_TRANSFORMS_MEMORYPASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def DDPCheckBufferizablePass
+    : Pass<"ddp-check-bufferizable", "::mlir::ModuleOp"> {
+  let summary = "fail if something on tensors cannot become memory";
+  let description = [{
+    An error for every kind of operation on tensors that does not implement
+    BufferizableOpInterface: one of a dialect that is not registered, say, or one
+    that has to be lowered before (`tosa.add`, `stablehlo.add`). Lower it to
+    linalg, attach the interface to it, or move it to a function without
+    collectives, which `ddp-pipeline` leaves alone.
+
+    Example of what is refused:
+
+    ```mlir
+    %h = "foo.bar"(%g) : (tensor<4xf32>) -> tensor<4xf32>  // error: BufferizableOpInterface
+    %r = ddp.all_reduce mean %h on @dp : tensor<4xf32>
+    ```
+  }];
+}
+
+def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
+  let summary = "tensors to memory, with copies where there is no other way";
+  let description = [{
+    Upstream's One-Shot Bufferize, with function boundaries. It demands that what
+    a loop carries and what the branches of an `scf.if` yield lies in one place,
+    and refuses a program that still needs something else there: two tensors of
+    which a branch yields the one or the other, and a loop goes on with both,
+    say. In a function that is refused every tensor that a loop begins with or
+    hands to its next iteration, and every tensor that a branch yields, is copied
+    first, and the missed remark `Copies` counts them. The copies are static
+    buffers like all others.
+
+    Pre-condition: `ddp-materialize-buckets`. Post-condition: no tensors but in
+    functions without bodies.
+
+    Before:
+
+    ```mlir
+    func.func @step(%a: memref<4xf32>, %g: memref<4xf32>) {
+      %x = bufferization.to_tensor %a restrict : memref<4xf32> to tensor<4xf32>
+      %e = tensor.empty() : tensor<4xf32>
+      %y = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
+          -> tensor<4xf32>
+      bufferization.materialize_in_destination %y in restrict writable %g
+          : (tensor<4xf32>, memref<4xf32>) -> ()
+      return
+    }
+    ```
+
+    After:
+
+    ```mlir
+    func.func @step(%a: memref<4xf32>, %g: memref<4xf32>) {
+      %m = memref.alloc() {alignment = 64 : i64} : memref<4xf32>
+      linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
+      memref.copy %m, %g : memref<4xf32> to memref<4xf32>
+      return
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
+                           "::mlir::memref::MemRefDialect"];
+}
+
+def DDPFoldCopiesPass : Pass<"ddp-fold-copies"> {
+  let summary = "remove copies of a buffer onto itself";
+  let description = [{
+    Two views of one buffer with the same offset and type are one; a
+    `memref.copy` between them does nothing and is removed. Bufferization leaves
+    one for every gradient that was born in its bucket.
+
+    Before:
+
+    ```mlir
+    %v = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
+    linalg.exp ins(%x : memref<4xf32>) outs(%v : memref<4xf32>)
+    %w = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
+    memref.copy %v, %w : memref<4xf32> to memref<4xf32>
+    linalg.abs ins(%w : memref<4xf32>) outs(%y : memref<4xf32>)
+    ```
+
+    After:
+
+    ```mlir
+    %v = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
+    linalg.exp ins(%x : memref<4xf32>) outs(%v : memref<4xf32>)
+    %w = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
+    linalg.abs ins(%w : memref<4xf32>) outs(%y : memref<4xf32>)
+    ```
+  }];
+}
+
+def DDPResultsToOutParamsPass
+    : Pass<"ddp-results-to-out-params", "::mlir::ModuleOp"> {
+  let summary = "let callers give private functions memory for results";
+  let description = [{
+    A buffer that a private function returns becomes an argument, and its callers
+    allocate it. What the function allocates and returns is computed straight into
+    that argument; where it returns the same buffer several times, or a part of
+    one, it copies. Results that are memory of its caller, an argument or a part
+    of one, stay results: there is nothing to copy.
+
+    Pre-condition: bufferized. Results are of static shape and identity layout.
+
+    Before:
+
+    ```mlir
+    func.func private @f(%a: memref<4xf32>) -> memref<4xf32> {
+      %m = memref.alloc() : memref<4xf32>
+      linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
+      return %m : memref<4xf32>
+    }
+    func.func @step(%a: memref<4xf32>, %r: memref<4xf32>) {
+      %0 = call @f(%a) : (memref<4xf32>) -> memref<4xf32>
+      linalg.abs ins(%0 : memref<4xf32>) outs(%r : memref<4xf32>)
+      return
+    }
+    ```
+
+    After:
+
+    ```mlir
+    func.func private @f(%a: memref<4xf32>, %m: memref<4xf32>) {
+      linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
+      return
+    }
+    func.func @step(%a: memref<4xf32>, %r: memref<4xf32>) {
+      %0 = memref.alloc() : memref<4xf32>
+      call @f(%a, %0) : (memref<4xf32>, memref<4xf32>) -> ()
+      linalg.abs ins(%0 : memref<4xf32>) outs(%r : memref<4xf32>)
+      return
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::memref::MemRefDialect"];
+}
+
+def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
+  let summary = "place all buffers of a step in one arena";
+  let description = [{
+    Every `memref.alloc` becomes a `memref.view` of `ddp.arena` at a fixed
+    offset; buffers whose lifetimes do not overlap share memory (best fit over
+    the positions of the function's top-level operations, 64-byte aligned).
+    Functions that call each other get disjoint parts.
+
+    Pre-condition: bufferized, results are out-parameters; static shapes.
+    Post-condition: no allocation.
+
+    Before:
+
+    ```mlir
+    func.func @step(%x: memref<4xf32>, %y: memref<4xf32>) {
+      %a = memref.alloc() : memref<4xf32>
+      %b = memref.alloc() : memref<4xf32>
+      linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+      linalg.abs ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
+      %c = memref.alloc() : memref<4xf32>
+      linalg.exp ins(%b : memref<4xf32>) outs(%c : memref<4xf32>)
+      linalg.abs ins(%c : memref<4xf32>) outs(%y : memref<4xf32>)
+      return
+    }
+    ```
+
+    After:
+
+    ```mlir
+    func.func @step(%x: memref<4xf32>, %y: memref<4xf32>) {
+      %arena = ddp.arena : memref<128xi8>
+      %begin_a = arith.constant 0 : index
+      %a = memref.view %arena[%begin_a][] : memref<128xi8> to memref<4xf32>
+      %begin_b = arith.constant 64 : index
+      %b = memref.view %arena[%begin_b][] : memref<128xi8> to memref<4xf32>
+      linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+      linalg.abs ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
+      %begin_c = arith.constant 0 : index
+      %c = memref.view %arena[%begin_c][] : memref<128xi8> to memref<4xf32>
+      linalg.exp ins(%b : memref<4xf32>) outs(%c : memref<4xf32>)
+      linalg.abs ins(%c : memref<4xf32>) outs(%y : memref<4xf32>)
+      return
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::ddp::DDPDialect",
+                           "::mlir::memref::MemRefDialect"];
+}
+
+def DDPCheckNoAllocPass : Pass<"ddp-check-no-alloc", "::mlir::ModuleOp"> {
+  let summary = "fail if a step allocates, frees or copies";
+  let description = [{
+    An error for each (of the first eight) `memref.alloc`, `alloca`, `dealloc`,
+    `realloc` or `copy`, or `bufferization.clone`: a proof that every gradient is
+    born in its bucket and every buffer has its place. Not part of the default
+    pipeline, since a program may well ask for a copy; `require-no-copy=true`
+    adds it.
+
+    Example of what is refused:
+
+    ```mlir
+    %m = memref.alloc() : memref<4xf32>  // error: without allocations and copies
+    memref.copy %x, %m : memref<4xf32> to memref<4xf32>  // error: without
+    ```
+  }];
+}
+
+#endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_MEMORYPASSES_TD

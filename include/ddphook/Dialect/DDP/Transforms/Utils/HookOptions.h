@@ -1,0 +1,50 @@
+//===- HookOptions.h - hooks as options of command lines --------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// How options may be spelt, and how they name a hook: as the text of its
+// attribute, of any dialect, or as its name with its parameters behind it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_UTILS_HOOKOPTIONS_H
+#define DDPHOOK_DIALECT_DDP_TRANSFORMS_UTILS_HOOKOPTIONS_H
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+namespace mlir::ddp {
+
+/// The hook of buckets that neither an attribute nor an option gives one.
+constexpr StringLiteral kDefaultHook = "allreduce";
+
+/// Brings options into the form that MLIR's parser of options takes. Users
+/// write names with dashes or underscores and in any case, and parameters of
+/// the hook beside it: of `Bucket_Cap_MB=1 hook=powersgd warm_start=false`
+/// becomes `bucket-cap-mb=1 hook={powersgd warm-start=false}`. Options for
+/// which `isDeclared` is true are no parameters of hooks. An option that is
+/// given twice, in whatever spelling, is an error.
+FailureOr<std::string>
+normalizeOptions(StringRef options, function_ref<bool(StringRef)> isDeclared,
+                 function_ref<LogicalResult(const Twine &)> errorHandler);
+
+/// Reads the option `hook`, in the form above, and the option `wrapper`, which
+/// may be empty. The hook is the text of an attribute, or a name: `MNEMONIC`
+/// for hooks of this dialect, `DIALECT.MNEMONIC` for those of others, and
+/// options, from which the attribute's text is made. Explains through
+/// `emitError` what is wrong.
+FailureOr<HookAttrInterface>
+parseHook(MLIRContext *context, StringRef hook, StringRef wrapper,
+          function_ref<InFlightDiagnostic()> emitError);
+
+/// For `Pass::getDependentDialects`: lets the dialects that the option `hook`
+/// names be loaded before passes run.
+void addDependentDialects(DialectRegistry &registry, StringRef hook);
+
+/// The help text of the option `hook`: all hooks of this dialect with their
+/// options and defaults.
+StringRef getHookHelp();
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_UTILS_HOOKOPTIONS_H

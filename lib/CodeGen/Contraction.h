@@ -1,0 +1,47 @@
+//===- Contraction.h - contractions and their loops --------------*- C++
+//-*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Recognizes the linalg ops that `ddp-tile-contractions` lowers, and gives each
+// of their loops a role in the tile. Emits nothing.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_LIB_CODEGEN_CONTRACTION_H
+#define DDPHOOK_LIB_CODEGEN_CONTRACTION_H
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+
+#include <optional>
+
+namespace mlir::ddp {
+
+struct ContractionOperand {
+  Value memref;
+  AffineMap map;
+};
+
+/// out += lhs * rhs, and the roles of its loops. All loop bounds are static,
+/// and none is zero.
+struct Contraction {
+  linalg::LinalgOp op;
+  /// Does not depend on the columns / does / is contiguous along them.
+  ContractionOperand lhs, rhs, out;
+  FloatType elementType;
+  SmallVector<int64_t> extents;
+  /// The last dimension of `out`: vectors lie along it.
+  unsigned columnLoop = 0;
+  /// The parallel loop that shares vectors of `rhs`, if there is one.
+  std::optional<unsigned> rowLoop;
+  SmallVector<unsigned> outerLoops, reductionLoops;
+  bool rhsIsContiguous = false;
+};
+
+/// Matches floating-point contractions on strided memory; none for anything
+/// else.
+std::optional<Contraction> matchContraction(linalg::LinalgOp op);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_CODEGEN_CONTRACTION_H

@@ -1,0 +1,76 @@
+//===- ExpandDeviceMath.cpp - a device has no math library ----------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// NVIDIA's own math functions come as a library of its toolkit, which the
+// machine that compiles need not have, and the fast instructions of the
+// hardware are too coarse: functions become polynomials, in the kernel. What
+// there is no polynomial for is refused here; LLVM would end the process over
+// it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/CodeGen/Passes.h"
+
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "llvm/ADT/SmallPtrSet.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPEXPANDDEVICEMATHPASS
+#include "ddphook/CodeGen/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+
+namespace {
+/// Whether the device computes this itself, exactly or correctly rounded.
+bool isInstruction(Operation *op) {
+  return isa<math::AbsFOp, math::AbsIOp, math::CeilOp, math::CopySignOp,
+             math::CountLeadingZerosOp, math::CountTrailingZerosOp,
+             math::CtPopOp, math::FloorOp, math::FmaOp, math::IsFiniteOp,
+             math::IsInfOp, math::IsNaNOp, math::IsNormalOp, math::RoundEvenOp,
+             math::SqrtOp, math::TruncOp>(op);
+}
+
+class ExpandDeviceMathPass
+    : public ddp::impl::DDPExpandDeviceMathPassBase<ExpandDeviceMathPass> {
+public:
+  void runOnOperation() override {
+    // First what other functions are made of.
+    RewritePatternSet patterns(&getContext());
+    math::populateExpansionPatterns(
+        patterns, {"sinh", "cosh", "tan", "asinh", "acosh", "atanh", "exp2",
+                   "powf", "fpowi", "round", "rsqrt", "clampf"});
+    auto isApproximated = [](StringRef name) {
+      return llvm::is_contained(
+          {"math.exp", "math.log", "math.log2", "math.log1p", "math.expm1",
+           "math.tanh", "math.erf", "math.erfc", "math.sin", "math.cos",
+           "math.atan", "math.atan2", "math.cbrt", "math.asin", "math.acos"},
+          name);
+    };
+    populateMathF32ExpansionPatterns(patterns, isApproximated);
+    populateMathPolynomialApproximationPatterns(patterns, isApproximated);
+    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
+      return signalPassFailure();
+
+    llvm::SmallPtrSet<const void *, 8> reported;
+    getOperation().walk([&](Operation *op) {
+      // LLVM makes x - trunc(x / y) * y of remf, which is not the remainder.
+      bool isUnknown = isa<arith::RemFOp>(op) ||
+                       (isa_and_present<math::MathDialect>(op->getDialect()) &&
+                        !isInstruction(op));
+      if (!isUnknown ||
+          !reported.insert(op->getName().getAsOpaquePointer()).second)
+        return;
+      op->emitError() << "'" << op->getName() << "' of "
+                      << op->getResult(0).getType()
+                      << " has no code for the device";
+      signalPassFailure();
+    });
+  }
+};
+} // namespace

@@ -1,0 +1,136 @@
+//===- OrderLoops.cpp - choose the innermost loop of linalg ops -----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A cost model of one number per loop: what an iteration of it costs when it is
+// innermost and LLVM vectorizes it. It decides the order of the loops only; the
+// loops themselves are upstream's, and register tiles are made elsewhere
+// (TileContractions.cpp).
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/CodeGen/Passes.h"
+
+#include "mlir/Dialect/Linalg/Transforms/Transforms.h"
+#include "mlir/IR/PatternMatch.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPORDERLOOPSPASS
+#include "ddphook/CodeGen/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+
+namespace {
+// Costs of one iteration, in cycles. A strided access is a scalar load or
+// store; a contiguous one shares an instruction with its neighbours. Additions
+// of a floating-point reduction wait for each other.
+constexpr double kContiguousCost = 0.125;
+constexpr double kStridedCost = 1;
+constexpr double kReductionCost = 4;
+/// A strided walk over more elements than this leaves the first-level cache
+/// before it can use the rest of the lines it fetched.
+constexpr int64_t kMaxStridedExtent = 256;
+
+/// What reading or writing `operand` costs when `loop` is innermost. Unknown
+/// for layouts without strides.
+std::optional<double> getAccessCost(linalg::GenericOp op, OpOperand &operand,
+                                    unsigned loop, int64_t extent) {
+  auto memref = dyn_cast<MemRefType>(operand.get().getType());
+  if (!memref)
+    return 0; // A scalar operand.
+  SmallVector<int64_t> strides;
+  int64_t offset;
+  if (failed(memref.getStridesAndOffset(strides, offset)))
+    return std::nullopt;
+  AffineMap map = op.getMatchingIndexingMap(&operand);
+  bool isInvariant = true, isContiguous = true;
+  for (auto [position, expr] : llvm::enumerate(map.getResults())) {
+    if (!expr.isFunctionOfDim(loop))
+      continue;
+    isInvariant = false;
+    AffineExpr rest = expr - getAffineDimExpr(loop, op.getContext());
+    if (strides[position] != 1 || rest.isFunctionOfDim(loop))
+      isContiguous = false;
+  }
+  if (isInvariant)
+    return 0;
+  if (isContiguous)
+    return kContiguousCost;
+  // Never worse than a reduction's chain as long as the cache holds the lines.
+  bool fits = !ShapedType::isDynamic(extent) && extent <= kMaxStridedExtent;
+  return fits ? kStridedCost : 2 * kReductionCost;
+}
+
+/// The loop to make innermost; none when nothing is known or to be gained.
+std::optional<unsigned> chooseInnermost(linalg::GenericOp op) {
+  SmallVector<utils::IteratorType> iterators = op.getIteratorTypesArray();
+  SmallVector<int64_t> extents = op.getStaticLoopRanges();
+  bool isFloat = llvm::any_of(op.getDpsInits(), [](Value init) {
+    return isa<FloatType>(getElementTypeOrSelf(init.getType()));
+  });
+  std::optional<unsigned> best;
+  double bestCost = 0;
+  bool hasInnerReduction = false;
+  for (unsigned loop = iterators.size(); loop-- > 0;) {
+    double cost = 0;
+    if (iterators[loop] != utils::IteratorType::parallel) {
+      // Reductions may not overtake each other.
+      if (hasInnerReduction)
+        continue;
+      hasInnerReduction = true;
+      cost = isFloat ? kReductionCost : 0;
+    }
+    for (OpOperand &operand : op->getOpOperands()) {
+      std::optional<double> access =
+          getAccessCost(op, operand, loop, extents[loop]);
+      if (!access)
+        return std::nullopt;
+      cost += *access;
+    }
+    if (!best || cost < bestCost) {
+      best = loop;
+      bestCost = cost;
+    }
+  }
+  return best;
+}
+
+void orderLoops(RewriterBase &rewriter, linalg::LinalgOp op) {
+  rewriter.setInsertionPoint(op);
+  auto generic = dyn_cast<linalg::GenericOp>(op.getOperation());
+  if (!generic) {
+    FailureOr<linalg::GenericOp> generalized =
+        linalg::generalizeNamedOp(rewriter, op);
+    if (failed(generalized))
+      return;
+    generic = *generalized;
+  }
+  std::optional<unsigned> innermost = chooseInnermost(generic);
+  if (!innermost || *innermost + 1 == generic.getNumLoops())
+    return;
+  SmallVector<unsigned> order;
+  for (unsigned loop = 0; loop < generic.getNumLoops(); ++loop)
+    if (loop != *innermost)
+      order.push_back(loop);
+  order.push_back(*innermost);
+  rewriter.setInsertionPoint(generic);
+  // Fails only for operations on tensors, which are not collected.
+  (void)linalg::interchangeGenericOp(rewriter, generic, order);
+}
+
+class OrderLoopsPass : public ddp::impl::DDPOrderLoopsPassBase<OrderLoopsPass> {
+public:
+  void runOnOperation() override {
+    SmallVector<linalg::LinalgOp> ops;
+    getOperation().walk([&](linalg::LinalgOp op) {
+      if (op.hasPureBufferSemantics() && op.getNumLoops() > 0)
+        ops.push_back(op);
+    });
+    IRRewriter rewriter(&getContext());
+    for (linalg::LinalgOp op : ops)
+      orderLoops(rewriter, op);
+  }
+};
+} // namespace

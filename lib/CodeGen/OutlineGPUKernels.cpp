@@ -1,0 +1,275 @@
+//===- OutlineGPUKernels.cpp - linalg ops as kernels for a device ---------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Moves what computes on memory of a device into a gpu.module, one kernel for
+// all operations that are equal up to the values of their operands, and
+// launches it. What a thread does is in KernelBody.cpp; nothing here depends on
+// a kind of GPU.
+//
+//===----------------------------------------------------------------------===//
+
+#include "KernelBody.h"
+
+#include "ddphook/CodeGen/Passes.h"
+#include "ddphook/Compiler/EntryPoints.h"
+
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/Linalg/Utils/Utils.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/ViewLikeInterface.h"
+#include "mlir/Transforms/RegionUtils.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringMap.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPOUTLINEGPUKERNELSPASS
+#include "ddphook/CodeGen/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+/// Whether a kernel can have `value` without being given it: constants,
+/// constant arrays, and parts of those.
+bool isConstant(Value value) {
+  Operation *definition = value.getDefiningOp();
+  if (!definition)
+    return false;
+  if (isa<memref::GetGlobalOp>(definition) ||
+      matchPattern(definition, m_Constant()))
+    return true;
+  return isa<ViewLikeOpInterface>(definition) &&
+         llvm::all_of(definition->getOperands(), isConstant);
+}
+
+struct Kernel {
+  gpu::GPUFuncOp function;
+  LaunchShape shape;
+};
+
+class KernelMaker {
+public:
+  explicit KernelMaker(ModuleOp module)
+      : module(module), b(module.getContext()) {}
+
+  LogicalResult make(linalg::LinalgOp op);
+
+private:
+  /// What an operand of the operation is in the kernel: an argument, or a view
+  /// of two, where it begins somewhere in a larger array.
+  struct Argument {
+    Value operand;
+    SmallVector<Value, 2> passed;
+  };
+  LogicalResult addArgument(linalg::LinalgOp op, Value operand,
+                            SmallVector<Argument> &arguments);
+  FailureOr<Kernel> getKernel(linalg::LinalgOp op, ArrayRef<Argument> arguments,
+                              ArrayRef<Value> constants);
+  void cloneConstant(Value value, IRMapping &mapping);
+  gpu::GPUModuleOp getDeviceModule();
+
+  ModuleOp module;
+  OpBuilder b;
+  gpu::GPUModuleOp deviceModule;
+  /// By their text before they got names and bodies.
+  llvm::StringMap<Kernel> kernels;
+};
+} // namespace
+
+/// Identity layouts travel as one address. Others are taken apart here and put
+/// together in the kernel: kernels take bare addresses.
+LogicalResult KernelMaker::addArgument(linalg::LinalgOp op, Value operand,
+                                       SmallVector<Argument> &arguments) {
+  auto type = dyn_cast<MemRefType>(operand.getType());
+  if (!type && !operand.getType().isIntOrIndexOrFloat())
+    return op.emitOpError() << "cannot become a kernel: expected arrays and "
+                               "scalars, but got "
+                            << operand.getType();
+  if (!type || (type.hasStaticShape() && type.getLayout().isIdentity())) {
+    arguments.push_back({operand, {operand}});
+    return success();
+  }
+  SmallVector<int64_t> strides;
+  int64_t offset;
+  if (!type.hasStaticShape() ||
+      failed(type.getStridesAndOffset(strides, offset)) ||
+      llvm::any_of(strides, ShapedType::isDynamic))
+    return op.emitOpError() << "cannot become a kernel: expected static shapes "
+                               "and strides, but got "
+                            << type;
+  b.setInsertionPoint(op);
+  auto metadata =
+      memref::ExtractStridedMetadataOp::create(b, op.getLoc(), operand);
+  Argument argument{operand, {metadata.getBaseBuffer()}};
+  if (ShapedType::isDynamic(offset))
+    argument.passed.push_back(metadata.getOffset());
+  arguments.push_back(argument);
+  return success();
+}
+
+gpu::GPUModuleOp KernelMaker::getDeviceModule() {
+  if (!deviceModule) {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToEnd(module.getBody());
+    deviceModule =
+        gpu::GPUModuleOp::create(b, module.getLoc(), kDeviceModuleName);
+    module->setAttr(gpu::GPUDialect::getContainerModuleAttrName(),
+                    b.getUnitAttr());
+  }
+  return deviceModule;
+}
+
+/// Constant arrays get a copy in the device's module.
+void KernelMaker::cloneConstant(Value value, IRMapping &mapping) {
+  if (mapping.contains(value))
+    return;
+  Operation *definition = value.getDefiningOp();
+  for (Value operand : definition->getOperands())
+    cloneConstant(operand, mapping);
+  if (auto get = dyn_cast<memref::GetGlobalOp>(definition)) {
+    gpu::GPUModuleOp device = getDeviceModule();
+    if (!SymbolTable::lookupSymbolIn(device, get.getNameAttr())) {
+      OpBuilder atStart = OpBuilder::atBlockBegin(device.getBody());
+      atStart.clone(*SymbolTable::lookupSymbolIn(module, get.getNameAttr()));
+    }
+  }
+  b.clone(*definition, mapping);
+}
+
+/// A kernel around a copy of `op`: the one that exists, or a new one.
+FailureOr<Kernel> KernelMaker::getKernel(linalg::LinalgOp op,
+                                         ArrayRef<Argument> arguments,
+                                         ArrayRef<Value> constants) {
+  Location loc = op.getLoc();
+  SmallVector<Type> types;
+  for (const Argument &argument : arguments)
+    llvm::append_range(types, ValueRange(argument.passed).getTypes());
+  b.clearInsertionPoint();
+  OwningOpRef<gpu::GPUFuncOp> function =
+      gpu::GPUFuncOp::create(b, loc, "kernel", b.getFunctionType(types, {}));
+  (*function)->setAttr(gpu::GPUDialect::getKernelFuncAttrName(),
+                       b.getUnitAttr());
+  Block &body = function->getBody().front();
+  b.setInsertionPointToStart(&body);
+  IRMapping mapping;
+  unsigned next = 0;
+  for (const Argument &argument : arguments) {
+    Value value = body.getArgument(next);
+    auto type = dyn_cast<MemRefType>(argument.operand.getType());
+    if (type && value.getType() != type) {
+      SmallVector<int64_t> strides;
+      int64_t offset;
+      (void)type.getStridesAndOffset(strides, offset);
+      OpFoldResult begin = b.getIndexAttr(offset);
+      if (argument.passed.size() == 2)
+        begin = body.getArgument(next + 1);
+      value = memref::ReinterpretCastOp::create(
+          b, loc, type, value, begin,
+          getAsIndexOpFoldResult(b.getContext(), type.getShape()),
+          getAsIndexOpFoldResult(b.getContext(), strides));
+    }
+    mapping.map(argument.operand, value);
+    next += argument.passed.size();
+  }
+  for (Value constant : constants)
+    cloneConstant(constant, mapping);
+  auto inner = cast<linalg::LinalgOp>(b.clone(*op, mapping));
+  gpu::ReturnOp::create(b, loc);
+
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  (*function)->print(os, OpPrintingFlags().useLocalScope());
+  auto [it, isNew] = kernels.try_emplace(text);
+  Kernel &kernel = it->second;
+  if (!isNew)
+    return kernel;
+  kernel.function = function.release();
+  kernel.function.setName((kKernelPrefix + Twine(kernels.size() - 1)).str());
+  getDeviceModule().getBody()->push_back(kernel.function);
+  kernel.shape = emitKernelBody(inner);
+  SmallVector<int32_t> block(kernel.shape.block.begin(),
+                             kernel.shape.block.end());
+  kernel.function.setKnownBlockSizeAttr(b.getDenseI32ArrayAttr(block));
+  return kernel;
+}
+
+LogicalResult KernelMaker::make(linalg::LinalgOp op) {
+  if (failed(checkKernel(op)))
+    return failure();
+  if (llvm::is_contained(op.getStaticLoopRanges(), 0)) {
+    op.erase();
+    return success();
+  }
+  llvm::SetVector<Value> captured(op->operand_begin(), op->operand_end());
+  getUsedValuesDefinedAbove(op->getRegions(), captured);
+  SmallVector<Argument> arguments;
+  SmallVector<Value> constants;
+  for (Value value : captured) {
+    if (isConstant(value))
+      constants.push_back(value);
+    else if (failed(addArgument(op, value, arguments)))
+      return failure();
+  }
+  FailureOr<Kernel> kernel = getKernel(op, arguments, constants);
+  if (failed(kernel))
+    return failure();
+  b.setInsertionPoint(op);
+  auto getSizes = [&](const std::array<int64_t, 3> &sizes) {
+    auto get = [&](int64_t size) -> Value {
+      return arith::ConstantIndexOp::create(b, op.getLoc(), size);
+    };
+    return gpu::KernelDim3{get(sizes[0]), get(sizes[1]), get(sizes[2])};
+  };
+  SmallVector<Value> passed;
+  for (const Argument &argument : arguments)
+    llvm::append_range(passed, argument.passed);
+  gpu::LaunchFuncOp::create(b, op.getLoc(), kernel->function,
+                            getSizes(kernel->shape.grid),
+                            getSizes(kernel->shape.block),
+                            /*dynamicSharedMemorySize=*/Value(), passed);
+  op.erase();
+  return success();
+}
+
+namespace {
+class OutlineGPUKernelsPass
+    : public ddp::impl::DDPOutlineGPUKernelsPassBase<OutlineGPUKernelsPass> {
+public:
+  void runOnOperation() override {
+    if (!usesDeviceMemory(getOperation()))
+      return;
+    expandCopies();
+    SmallVector<linalg::LinalgOp> ops;
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      function.walk([&](linalg::LinalgOp op) {
+        if (op.hasPureBufferSemantics())
+          ops.push_back(op);
+      });
+    KernelMaker maker(getOperation());
+    for (linalg::LinalgOp op : ops)
+      if (failed(maker.make(op)))
+        signalPassFailure();
+  }
+
+private:
+  /// Those that the runtime does not do: with gaps, or of constants.
+  void expandCopies() {
+    SmallVector<memref::CopyOp> copies;
+    getOperation().walk([&](memref::CopyOp copy) {
+      if (isa<MemRefType>(copy.getSource().getType()) &&
+          isa<MemRefType>(copy.getTarget().getType()))
+        copies.push_back(copy);
+    });
+    IRRewriter rewriter(&getContext());
+    for (memref::CopyOp copy : copies) {
+      rewriter.setInsertionPoint(copy);
+      linalg::makeMemRefCopyOp(rewriter, copy.getLoc(), copy.getSource(),
+                               copy.getTarget());
+      rewriter.eraseOp(copy);
+    }
+  }
+};
+} // namespace

@@ -1,0 +1,110 @@
+//===- CheckDeviceMemory.cpp - nothing touches a device's memory ----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Refuses modules for a device whose host code would read or write the arrays
+// itself: at run time that is a crash without a word. One diagnostic per kind
+// of operation, as in CheckLowered.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Compiler/Passes.h"
+#include "ddphook/Dialect/DDP/IR/Plan.h"
+
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Interfaces/CallInterfaces.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Interfaces/ViewLikeInterface.h"
+#include "llvm/ADT/SmallPtrSet.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPCHECKDEVICEMEMORYPASS
+#include "ddphook/Compiler/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+bool isMemRef(Value value) { return isa<BaseMemRefType>(value.getType()); }
+
+/// Whether `memref` is (a part of) a constant of the module, which lies in the
+/// host's memory.
+bool isConstantArray(Value memref) {
+  if (!isMemRef(memref))
+    return false;
+  while (auto view = memref.getDefiningOp<ViewLikeOpInterface>())
+    memref = view.getViewSource();
+  return memref.getDefiningOp<memref::GetGlobalOp>() != nullptr;
+}
+
+/// Whether the operation only passes memrefs on, or looks at their shapes.
+bool passesOn(Operation *op) {
+  return isa<CallOpInterface, RegionBranchOpInterface, gpu::LaunchFuncOp>(op) ||
+         op->hasTrait<OpTrait::IsTerminator>() || isMemoryEffectFree(op);
+}
+
+class CheckDeviceMemoryPass
+    : public ddp::impl::DDPCheckDeviceMemoryPassBase<CheckDeviceMemoryPass> {
+public:
+  using DDPCheckDeviceMemoryPassBase::DDPCheckDeviceMemoryPassBase;
+
+  void runOnOperation() override {
+    if (!usesDeviceMemory(getOperation()))
+      return;
+    getOperation().walk<WalkOrder::PreOrder>([&](Operation *op) {
+      // Kernels run on the device.
+      if (isa<gpu::GPUModuleOp>(op))
+        return WalkResult::skip();
+      // The first operation of a kind speaks for the others.
+      if (!reported.contains(op->getName().getAsOpaquePointer()))
+        check(op);
+      return WalkResult::advance();
+    });
+  }
+
+private:
+  void check(Operation *op) {
+    if (isa<memref::ExtractAlignedPointerAsIndexOp, CallOpInterface,
+            gpu::LaunchFuncOp>(op) &&
+        llvm::any_of(op->getOperands(), isConstantArray)) {
+      report(op) << "a constant array is passed on as memory of a device: "
+                    "expected a linalg operation to copy it first";
+      return;
+    }
+    if (passesOn(op))
+      return;
+    if (llvm::any_of(op->getResults(), isMemRef)) {
+      report(op) << "'" << op->getName()
+                 << "' needs memory of the host, which a module for a device "
+                    "does not use";
+      return;
+    }
+    // Loads of constants are the host's own.
+    bool accesses = llvm::any_of(op->getOperands(), [&](Value operand) {
+      return isMemRef(operand) &&
+             !(isa<memref::LoadOp>(op) && isConstantArray(operand));
+    });
+    if (!accesses)
+      return;
+    report(op) << "'" << op->getName()
+               << "' works on memory of a device, which the host cannot "
+                  "access: expected "
+               << (hasKernels ? "a linalg operation, which becomes a kernel"
+                              : "operations of ddp and contiguous copies only, "
+                                "or kernels for the device (--device=cuda, if "
+                                "ddphook was built with DDPHOOK_CODEGEN)");
+  }
+
+  InFlightDiagnostic report(Operation *op) {
+    signalPassFailure();
+    reported.insert(op->getName().getAsOpaquePointer());
+    return op->emitError();
+  }
+
+  /// Kinds of operations that an error was about.
+  llvm::SmallPtrSet<const void *, 8> reported;
+};
+} // namespace

@@ -1,0 +1,61 @@
+//===- CheckLowered.cpp - fail unless only the LLVM dialect is left -------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The last pass of `ddp-lower-to-llvm`; in kernels, the registers of the NVVM
+// dialect are LLVM's as well. One diagnostic per kind of operation:
+// thousands of them would take longer than the compilation.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Compiler/Passes.h"
+
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "llvm/ADT/SmallPtrSet.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPCHECKLOWEREDPASS
+#include "ddphook/Compiler/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+
+namespace {
+class CheckLoweredPass
+    : public ddp::impl::DDPCheckLoweredPassBase<CheckLoweredPass> {
+public:
+  void runOnOperation() override {
+    llvm::SmallPtrSet<const void *, 8> reported;
+    Operation *cast = nullptr;
+    getOperation().walk([&](Operation *op) {
+      if (isa<ModuleOp>(op) ||
+          isa_and_present<LLVM::LLVMDialect, NVVM::NVVMDialect>(
+              op->getDialect()))
+        return;
+      if (isa<UnrealizedConversionCastOp>(op)) {
+        cast = op;
+        return;
+      }
+      OperationName name = op->getName();
+      if (!reported.insert(name.getAsOpaquePointer()).second)
+        return;
+      op->emitError() << "'" << name << "' has no lowering to LLVM";
+      signalPassFailure();
+    });
+    // What upstream makes of copies that ddp-expand-copies cannot expand.
+    if (auto copy = getOperation().lookupSymbol<LLVM::LLVMFuncOp>("memrefCopy");
+        copy && copy.isExternal()) {
+      getOperation().emitError()
+          << "'memref.copy' of unranked memory has no lowering to LLVM";
+      signalPassFailure();
+    }
+    // Casts are left around operations that are: not worth a word then.
+    if (!cast)
+      return;
+    if (reported.empty())
+      cast->emitError() << "types were converted to LLVM in two ways";
+    signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,98 @@
+//===- ExpandArith.cpp - arithmetic that LLVM has no instruction for ------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Upstream's arith-expand, without what it makes of maximumf and minimumf: a
+// comparison and a selection, which takes -0 and +0 for equal. LLVM's
+// intrinsics know that -0 is the smaller one. And with casts from f64 to bf16,
+// for which LLVM would call a function that older compilers' libraries lack.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Compiler/Passes.h"
+
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Transforms/WalkPatternRewriteDriver.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPEXPANDARITHPASS
+#include "ddphook/Compiler/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+
+static Type withElementType(Type type, Type element) {
+  if (auto shaped = dyn_cast<ShapedType>(type))
+    return shaped.clone(element);
+  return element;
+}
+
+static Value createConstant(OpBuilder &builder, Location loc, Type type,
+                            int64_t value) {
+  TypedAttr attribute =
+      builder.getIntegerAttr(getElementTypeOrSelf(type), value);
+  if (auto shaped = dyn_cast<ShapedType>(type))
+    attribute = DenseElementsAttr::get(shaped, attribute);
+  return arith::ConstantOp::create(builder, loc, type, attribute);
+}
+
+namespace {
+/// f64 to bf16 with one rounding, by way of f32. What f32 cannot hold is
+/// rounded to odd there: to the neighbour whose last bit is 1. That bit stands
+/// for all that was lost, so that the second rounding, to nearest, goes where a
+/// single one would (S. Boldo and G. Melquiond, "Emulation of FMA and correctly
+/// rounded sums: proved algorithms using rounding to odd", 2008).
+struct ExpandWideTruncF : public OpRewritePattern<arith::TruncFOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(arith::TruncFOp op,
+                                PatternRewriter &rewriter) const override {
+    Value wide = op.getIn();
+    if (!getElementTypeOrSelf(wide).isF64() ||
+        !getElementTypeOrSelf(op.getType()).isBF16())
+      return failure();
+    Location loc = op.getLoc();
+    Type single = withElementType(op.getType(), rewriter.getF32Type());
+    Type integer = withElementType(op.getType(), rewriter.getI32Type());
+    Value nearest = arith::TruncFOp::create(rewriter, loc, single, wide);
+    Value back = arith::ExtFOp::create(rewriter, loc, wide.getType(), nearest);
+    // Ordered: NaN stays as it is.
+    Value isInexact = arith::CmpFOp::create(
+        rewriter, loc, arith::CmpFPredicate::ONE, back, wide);
+    Value isTooLarge =
+        arith::CmpFOp::create(rewriter, loc, arith::CmpFPredicate::OGT,
+                              math::AbsFOp::create(rewriter, loc, back),
+                              math::AbsFOp::create(rewriter, loc, wide));
+    // One less is the neighbour towards zero, whatever the sign is.
+    Value bits = arith::BitcastOp::create(rewriter, loc, integer, nearest);
+    Value towardsZero = arith::SubIOp::create(
+        rewriter, loc, bits,
+        arith::ExtUIOp::create(rewriter, loc, integer, isTooLarge));
+    Value odd = arith::OrIOp::create(rewriter, loc, towardsZero,
+                                     createConstant(rewriter, loc, integer, 1));
+    Value chosen = arith::SelectOp::create(rewriter, loc, isInexact, odd, bits);
+    rewriter.replaceOpWithNewOp<arith::TruncFOp>(
+        op, op.getType(),
+        arith::BitcastOp::create(rewriter, loc, single, chosen));
+    return success();
+  }
+};
+
+class ExpandArithPass
+    : public ddp::impl::DDPExpandArithPassBase<ExpandArithPass> {
+public:
+  void runOnOperation() override {
+    // Its last cast is one from f32, for the patterns below.
+    RewritePatternSet wide(&getContext());
+    wide.add<ExpandWideTruncF>(&getContext());
+    walkAndApplyPatterns(getOperation(), std::move(wide));
+
+    RewritePatternSet patterns(&getContext());
+    arith::populateCeilFloorDivExpandOpsPatterns(patterns);
+    arith::populateExpandBFloat16Patterns(patterns);
+    walkAndApplyPatterns(getOperation(), std::move(patterns));
+  }
+};
+} // namespace

@@ -1,0 +1,63 @@
+//===- LowerToLLVMPipeline.cpp - the pipeline ddp-lower-to-llvm -----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The order of the conversions from memrefs to the LLVM dialect. Conversions
+// run without pattern rollback: with it, a function of ten thousand loops runs
+// out of memory.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Kernels.h"
+
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
+#include "mlir/Dialect/Linalg/Passes.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+
+using namespace mlir;
+
+void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
+                                         const LLVMLoweringOptions &options) {
+  pm.addNestedPass<func::FuncOp>(createDDPExpandCopiesPass());
+  pm.addPass(createDDPOutlineLinalgOpsPass());
+  addCPUKernelPasses(pm, options);
+  pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
+
+  pm.addPass(memref::createExpandStridedMetadataPass());
+  pm.addPass(createLowerAffinePass());
+  SCFToControlFlowPassOptions controlFlowOptions;
+  controlFlowOptions.allowPatternRollback = false;
+  pm.addPass(createSCFToControlFlowPass(controlFlowOptions));
+  // LLVM would call __truncsfbf2, which older compilers' libraries lack, or use
+  // an instruction that flushes subnormal numbers: bf16 is computed in f32 and
+  // rounded by integer operations.
+  pm.addPass(math::createMathExtendToSupportedTypes());
+  arith::ArithEmulateUnsupportedFloatsOptions bf16Options;
+  bf16Options.sourceTypeStrs = {"bf16"};
+  bf16Options.targetTypeStr = "f32";
+  pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
+  pm.addPass(createDDPRoundNarrowFloatsPass());
+  pm.addPass(createDDPExpandArithPass());
+  // What LLVM has no intrinsic for becomes a call of the math library.
+  pm.addPass(createConvertMathToLLVMPass());
+  pm.addPass(createConvertMathToLibmPass());
+  pm.addPass(createConvertVectorToLLVMPass());
+  ConvertToLLVMPassOptions llvmOptions;
+  llvmOptions.allowPatternRollback = false;
+  pm.addPass(createConvertToLLVMPass(llvmOptions));
+  pm.addPass(createReconcileUnrealizedCastsPass());
+  pm.addPass(createDDPCheckLoweredPass());
+}
+
+void mlir::ddp::registerCompilerPasses() {
+  registerDDPCompilerPasses();
+  registerKernelPasses();
+  PassPipelineRegistration<LLVMLoweringOptions>(
+      "ddp-lower-to-llvm", "Lower functions on memrefs to the LLVM dialect",
+      buildLowerToLLVMPipeline);
+}

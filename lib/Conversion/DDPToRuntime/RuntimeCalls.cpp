@@ -1,0 +1,268 @@
+//===- RuntimeCalls.cpp --------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Calls, memory, state, and which operation goes where.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RuntimeCalls.h"
+
+#include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+CallLowering::CallLowering(ModuleOp module, LLVM::GlobalOp handleSlot,
+                           PlanContents &plan)
+    : module(module), handleSlot(handleSlot), plan(plan) {
+  for (auto [number, group] : llvm::enumerate(plan.groups))
+    groupNumbers[group.getSymName()] = number;
+  for (auto [number, state] : llvm::enumerate(plan.states))
+    stateNumbers[state.getSymName()] = number;
+  for (auto [number, bucket] : llvm::enumerate(plan.buckets))
+    bucketNumbers[bucket.getBucketName()] = number;
+}
+
+bool CallLowering::canLower(Operation *op) {
+  if (isa<ArenaOp, CountCompressionOp, StateBufferOp, ViewOp>(op))
+    return true;
+  if (auto wait = dyn_cast<WaitOp>(op))
+    return isa<MemRefType>(wait.getInFlight().getType());
+  return isa_and_nonnull<DDPDialect>(op->getDialect()) &&
+         isa<AlgebraOpInterface, IsFiniteOp>(op) &&
+         llvm::all_of(op->getOperandTypes(), llvm::IsaPred<MemRefType>);
+}
+
+LogicalResult CallLowering::lower(Operation *op) {
+  for (Type type : op->getOperandTypes())
+    if (isa<MemRefType>(type) && !isContiguous(type))
+      return op->emitOpError()
+             << "expected contiguous memory, but got " << type;
+  if (isa<AlgebraOpInterface, IsFiniteOp>(op))
+    for (Type type : op->getOperandTypes())
+      if (auto memref = dyn_cast<MemRefType>(type);
+          memref && !isDtype(memref.getElementType()))
+        return op->emitOpError() << "expected elements of type "
+                                 << getDtypeNames() << ", but got " << type;
+  LogicalResult result =
+      llvm::TypeSwitch<Operation *, LogicalResult>(op)
+          .Case<AddOp, AllReduceOp, AllReduceStartOp, ArenaOp, CastOp,
+                CountCompressionOp, IsFiniteOp, MatmulOp, OrthogonalizeOp,
+                ProjectOp, RandomNormalOp, ReconstructOp, ScaleOp,
+                StateBufferOp, SubOp, ViewOp, WaitOp, linalg::FillOp,
+                memref::CopyOp>([&](auto known) { return convert(known); })
+          .Default([](Operation *unknown) {
+            return unknown->emitOpError() << "expected an operation that the "
+                                          << "runtime knows";
+          });
+  if (succeeded(result))
+    op->erase();
+  return result;
+}
+
+bool mlir::ddp::isContiguous(Type type) {
+  auto memref = dyn_cast<MemRefType>(type);
+  if (!memref || !memref.hasStaticShape())
+    return false;
+  SmallVector<int64_t> strides;
+  int64_t offset;
+  if (failed(memref.getStridesAndOffset(strides, offset)))
+    return false;
+  // Whatever the strides of nothing are.
+  if (memref.getNumElements() == 0)
+    return true;
+  int64_t expected = 1;
+  for (int64_t i = memref.getRank() - 1; i >= 0; --i) {
+    if (memref.getDimSize(i) != 1 && strides[i] != expected)
+      return false;
+    expected *= memref.getDimSize(i);
+  }
+  return true;
+}
+
+ddphook_dtype_t mlir::ddp::getDtype(Value memref) {
+  const ElementType *known =
+      lookupElementType(getElementTypeOf(memref.getType()));
+  return static_cast<ddphook_dtype_t>(*known->dtype);
+}
+
+/// The module's handle, loaded once at a function's entry.
+Value CallLowering::getHandle(OpBuilder &builder) {
+  Operation *parent = builder.getInsertionBlock()->getParentOp();
+  auto function = parent->getParentOfType<FunctionOpInterface>();
+  if (!function)
+    function = cast<FunctionOpInterface>(parent);
+  Value &handle = handles[function];
+  if (!handle) {
+    OpBuilder atEntry =
+        OpBuilder::atBlockBegin(&function.getFunctionBody().front());
+    Value slot =
+        LLVM::AddressOfOp::create(atEntry, function.getLoc(), handleSlot);
+    handle =
+        LLVM::LoadOp::create(atEntry, function.getLoc(), slot.getType(), slot);
+  }
+  return handle;
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+/// The address of the first element of a memref, which is contiguous as lower()
+/// has checked. What is no memref is given back.
+Value CallLowering::getPointer(OpBuilder &builder, Location loc, Value memref) {
+  auto type = memref ? dyn_cast<MemRefType>(memref.getType()) : MemRefType();
+  if (!type)
+    return memref;
+  auto pointerType = LLVM::LLVMPointerType::get(builder.getContext());
+  Value address =
+      memref::ExtractAlignedPointerAsIndexOp::create(builder, loc, memref);
+  address =
+      arith::IndexCastOp::create(builder, loc, builder.getI64Type(), address);
+  Value pointer = LLVM::IntToPtrOp::create(builder, loc, pointerType, address);
+  if (type.getLayout().isIdentity())
+    return pointer;
+  auto metadata =
+      memref::ExtractStridedMetadataOp::create(builder, loc, memref);
+  Value elements = arith::IndexCastOp::create(
+      builder, loc, builder.getI64Type(), metadata.getOffset());
+  return LLVM::GEPOp::create(builder, loc, pointerType, type.getElementType(),
+                             pointer, elements);
+}
+
+/// A memref with identity layout at `pointer`. Built from LLVM's own
+/// descriptor, since no operation of the memref dialect makes one from an
+/// address.
+Value CallLowering::createMemRef(OpBuilder &builder, Location loc,
+                                 Value pointer, MemRefType type) {
+  MLIRContext *context = builder.getContext();
+  Type i64 = builder.getI64Type();
+  SmallVector<Type> fields = {pointer.getType(), pointer.getType(), i64};
+  if (type.getRank() > 0)
+    fields.append(2, LLVM::LLVMArrayType::get(i64, type.getRank()));
+  auto descriptorType = LLVM::LLVMStructType::getLiteral(context, fields);
+  Value descriptor = LLVM::PoisonOp::create(builder, loc, descriptorType);
+  auto insert = [&](Value value, ArrayRef<int64_t> position) {
+    descriptor =
+        LLVM::InsertValueOp::create(builder, loc, descriptor, value, position);
+  };
+  insert(pointer, {0});
+  insert(pointer, {1});
+  insert(getInteger(builder, loc, 0, 64), {2});
+  int64_t stride = 1;
+  for (int64_t i = type.getRank() - 1; i >= 0; --i) {
+    insert(getInteger(builder, loc, type.getDimSize(i), 64), {3, i});
+    insert(getInteger(builder, loc, stride, 64), {4, i});
+    stride *= type.getDimSize(i);
+  }
+  return UnrealizedConversionCastOp::create(builder, loc, TypeRange(type),
+                                            descriptor)
+      .getResult(0);
+}
+
+LogicalResult CallLowering::convert(ArenaOp op) {
+  OpBuilder builder(op);
+  Value pointer = call(op, rt::arena).getResult();
+  op.replaceAllUsesWith(createMemRef(builder, op.getLoc(), pointer,
+                                     cast<MemRefType>(op.getType())));
+  return success();
+}
+
+LogicalResult CallLowering::convert(ViewOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  MemRefType type = op.getType();
+  // A part of a part of the arena is a part of the arena.
+  if (auto outer = op.getSource().getDefiningOp<memref::ViewOp>()) {
+    int64_t bytes = op.getOffset() * (type.getElementTypeBitWidth() / 8);
+    Value shift = outer.getByteShift();
+    if (bytes != 0) {
+      if (std::optional<int64_t> constant = getConstantIntValue(shift))
+        shift = arith::ConstantIndexOp::create(builder, loc, *constant + bytes);
+      else
+        shift = arith::AddIOp::create(
+            builder, loc, shift,
+            arith::ConstantIndexOp::create(builder, loc, bytes));
+    }
+    op.replaceAllUsesWith(memref::ViewOp::create(builder, loc, type,
+                                                 outer.getSource(), shift,
+                                                 ValueRange())
+                              .getResult());
+    return success();
+  }
+  Value pointer = getPointer(builder, loc, op.getSource());
+  // A value, since an index in the operation itself has 32 bits.
+  Value offset = getInteger(builder, loc, op.getOffset(), 64);
+  pointer = LLVM::GEPOp::create(builder, loc, pointer.getType(),
+                                type.getElementType(), pointer, offset);
+  op.replaceAllUsesWith(createMemRef(builder, loc, pointer, type));
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// State
+//===----------------------------------------------------------------------===//
+
+LogicalResult CallLowering::convert(StateBufferOp op) {
+  Value pointer =
+      call(op, rt::state, stateNumbers.lookup(op.getState())).getResult();
+  auto type = cast<MemRefType>(op.getType());
+  if (plan.memory == ArrayMemory::Device &&
+      isa<IntegerType>(type.getElementType()))
+    return convertHostState(op, pointer);
+  OpBuilder builder(op);
+  op.replaceAllUsesWith(createMemRef(builder, op.getLoc(), pointer, type));
+  return success();
+}
+
+LogicalResult CallLowering::convert(RandomNormalOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  Value generator =
+      call(op, rt::state, stateNumbers.lookup(op.getGenerator())).getResult();
+  ArrayRef<int64_t> draws = op.getDraws();
+  auto arrayType = LLVM::LLVMArrayType::get(builder.getI64Type(), draws.size());
+  OpBuilder atStart = OpBuilder::atBlockBegin(module.getBody());
+  auto sizes = LLVM::GlobalOp::create(
+      atStart, loc, arrayType, /*isConstant=*/true, LLVM::Linkage::Internal,
+      "__ddphook_draws_" + std::to_string(numDraws++),
+      DenseIntElementsAttr::get(
+          RankedTensorType::get({int64_t(draws.size())}, builder.getI64Type()),
+          draws));
+  Value sizesAddress = LLVM::AddressOfOp::create(builder, loc, sizes);
+  call(op, rt::random_normal, generator, sizesAddress, draws.size(),
+       op.getDestination(), getDtype(op.getDestination()));
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Reports
+//===----------------------------------------------------------------------===//
+
+LogicalResult CallLowering::convert(IsFiniteOp op) {
+  Value result =
+      call(op, rt::is_finite, op.getInput(),
+           getNumElementsOf(op.getInput().getType()), getDtype(op.getInput()))
+          .getResult();
+  OpBuilder builder(op);
+  Value zero = LLVM::ConstantOp::create(builder, op.getLoc(),
+                                        builder.getI32IntegerAttr(0));
+  op.replaceAllUsesWith(Value(LLVM::ICmpOp::create(
+      builder, op.getLoc(), LLVM::ICmpPredicate::ne, result, zero)));
+  return success();
+}
+
+LogicalResult CallLowering::convert(CountCompressionOp op) {
+  auto bucket = bucketNumbers.find(op.getBucketName());
+  if (bucket == bucketNumbers.end())
+    return op.emitOpError() << "expected a bucket that 'ddp.bucket_info' "
+                            << "describes, but got " << op.getBucketNameAttr();
+  call(op, rt::count_compression, bucket->second, op.getBefore(), op.getAfter(),
+       op.getIteration(), op.getFrequency());
+  return success();
+}

@@ -1,0 +1,159 @@
+//===- RuntimeCallsAlgebra.cpp -------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The calls of collectives, arithmetic and low-rank products.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RuntimeCalls.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+//===----------------------------------------------------------------------===//
+// The algebra
+//===----------------------------------------------------------------------===//
+
+template <typename OpTy>
+FailureOr<int32_t> CallLowering::getCollective(OpTy op) {
+  StringAttr bucket = op.getBucketNameAttr();
+  if (bucket && !bucketNumbers.contains(bucket))
+    return op.emitOpError() << "expected a bucket that 'ddp.bucket_info' "
+                               "describes, but got "
+                            << bucket;
+  auto type = cast<MemRefType>(op.getInput().getType());
+  plan.collectives.push_back(PlanCollectiveAttr::get(
+      op.getContext(), bucket, groupNumbers.lookup(op.getGroup()),
+      type.getNumElements(), type.getElementType(),
+      op.getWire().value_or(Type()), op.getReduction() == Reduction::Mean));
+  return plan.collectives.size() - 1;
+}
+
+LogicalResult CallLowering::convert(AllReduceOp op) {
+  FailureOr<int32_t> number = getCollective(op);
+  if (failed(number))
+    return failure();
+  call(op, rt::all_reduce, *number, op.getInput(), op.getDestination());
+  return success();
+}
+
+LogicalResult CallLowering::convert(AllReduceStartOp op) {
+  FailureOr<int32_t> number = getCollective(op);
+  if (failed(number))
+    return failure();
+  auto started = call(op, rt::all_reduce_start, *number, op.getInput(),
+                      op.getDestination());
+  op->getResult(0).replaceAllUsesWith(started.getResult());
+  return success();
+}
+
+LogicalResult CallLowering::convert(WaitOp op) {
+  call(op, rt::wait, op.getTicket());
+  return success();
+}
+
+LogicalResult CallLowering::convert(CastOp op) {
+  call(op, rt::cast, op.getInput(), getDtype(op.getInput()),
+       op.getDestination(), getDtype(op.getDestination()),
+       getNumElementsOf(op.getInput().getType()));
+  return success();
+}
+
+LogicalResult CallLowering::convert(ScaleOp op) {
+  int64_t count = getNumElementsOf(op.getInput().getType());
+  ddphook_dtype_t dtype = getDtype(op.getInput());
+  if (op.getGroup())
+    call(op, rt::divide_by_group_size, groupNumbers.lookup(*op.getGroup()),
+         op.getInput(), op.getDestination(), count, dtype);
+  else
+    call(op, rt::scale, op.getFactorAttr().getValueAsDouble(), op.getInput(),
+         op.getDestination(), count, dtype);
+  return success();
+}
+
+LogicalResult CallLowering::convert(AddOp op) {
+  call(op, rt::add, op.getInput(), op.getRhs(), op.getDestination(),
+       getNumElementsOf(op.getInput().getType()), getDtype(op.getInput()));
+  return success();
+}
+
+LogicalResult CallLowering::convert(SubOp op) {
+  call(op, rt::subtract, op.getInput(), op.getRhs(), op.getDestination(),
+       getNumElementsOf(op.getInput().getType()), getDtype(op.getInput()));
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Low rank
+//===----------------------------------------------------------------------===//
+
+int32_t CallLowering::getMatrixList(MatrixListAttr layout, Type elementType) {
+  auto list = PlanMatrixListAttr::get(layout.getContext(), elementType, layout);
+  auto [it, isNew] = listNumbers.try_emplace(list, plan.matrixLists.size());
+  if (isNew)
+    plan.matrixLists.push_back(list);
+  return it->second;
+}
+
+LogicalResult CallLowering::convert(MatmulOp op) {
+  int32_t list =
+      getMatrixList(*op.getLayout(), getElementTypeOf(op.getLhs().getType()));
+  Value lhs = op.getLhs(), rhs = op.getRhs(), out = op.getDestination();
+  if (op.getTransposeLhs())
+    call(op, rt::matmul, list, DDPHOOK_MATMUL_Q, lhs, rhs, out);
+  else if (op.getTransposeRhs())
+    call(op, rt::matmul, list, DDPHOOK_MATMUL_M, out, lhs, rhs);
+  else
+    call(op, rt::matmul, list, DDPHOOK_MATMUL_P, lhs, out, rhs);
+  return success();
+}
+
+LogicalResult CallLowering::convert(OrthogonalizeOp op) {
+  int32_t list =
+      getMatrixList(*op.getLayout(), getElementTypeOf(op.getInput().getType()));
+  // MatrixListAttr has these factors as Q.
+  int32_t factor =
+      DDPHOOK_FACTOR_Q | (op.getUnitColumns() ? DDPHOOK_UNIT_COLUMNS : 0);
+  call(op, rt::orthogonalize, list, factor, op.getInput(), op.getDestination(),
+       op.getEpsilonAttr().getValueAsDouble());
+  return success();
+}
+
+LogicalResult CallLowering::convert(ProjectOp op) {
+  OpBuilder builder(op);
+  Location loc = op.getLoc();
+  SmallVector<Value> into = llvm::to_vector(op.getDestination());
+  ArrayRef<int64_t> pieces = op.getLayout()->getPieces().asArrayRef();
+  Value m = op.getError() ? into.front() : Value();
+  Value p = into[op.getPNumber()];
+  Value rest = !pieces.empty() && !op.getPacked() ? into.back() : Value();
+  if (op.getPacked()) {
+    int64_t restSize = 0;
+    for (size_t i = 2; i < pieces.size(); i += 3)
+      restSize += pieces[i];
+    Type elementType = getElementTypeOf(p.getType());
+    Value offset =
+        getInteger(builder, loc, getNumElementsOf(p.getType()) - restSize, 64);
+    p = getPointer(builder, loc, p);
+    rest =
+        LLVM::GEPOp::create(builder, loc, p.getType(), elementType, p, offset);
+  }
+  call(
+      op, rt::project,
+      getMatrixList(*op.getLayout(), getElementTypeOf(op.getInput().getType())),
+      op.getInput(), op.getError(), op.getFactor(), m, p, rest);
+  return success();
+}
+
+LogicalResult CallLowering::convert(ReconstructOp op) {
+  Value error = op.getMatrix() ? op.getDestination().back() : Value();
+  int32_t group =
+      op.getGroup() ? int32_t(groupNumbers.lookup(*op.getGroup())) : -1;
+  call(op, rt::reconstruct,
+       getMatrixList(*op.getLayout(), getElementTypeOf(op.getP().getType())),
+       op.getP(), op.getQ(), op.getRest(), op.getMatrix(),
+       op.getDestination().front(), error, group);
+  return success();
+}

@@ -1,0 +1,199 @@
+//===- MemoryUses.cpp ------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Follows the memory of tensors, by what the operations' interfaces say of it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "MemoryUses.h"
+
+#include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
+#include "mlir/Interfaces/CallInterfaces.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+/// The values that may lie in an operand's memory because of one use.
+using Values = SmallVector<Value, 2>;
+} // namespace
+
+/// Adds what a region's operation passes on from `use` to one successor.
+/// Returns whether the operand is among what it passes on.
+static bool addForwarded(OpOperand &use, OperandRange operands,
+                         ValueRange inputs, Values &values) {
+  unsigned number = use.getOperandNumber(),
+           begin = operands.getBeginOperandIndex();
+  if (number < begin || number >= begin + operands.size() ||
+      operands.size() != inputs.size())
+    return false;
+  values.push_back(inputs[number - begin]);
+  return true;
+}
+
+/// Of a terminator's operand: the results and block arguments that it becomes.
+static std::optional<Values> getYieldedTo(OpOperand &use) {
+  auto terminator = dyn_cast<RegionBranchTerminatorOpInterface>(use.getOwner());
+  auto parent =
+      dyn_cast_or_null<RegionBranchOpInterface>(use.getOwner()->getParentOp());
+  if (!terminator || !parent)
+    return std::nullopt;
+  SmallVector<RegionSuccessor> successors;
+  parent.getSuccessorRegions(RegionBranchPoint(terminator), successors);
+  Values values;
+  bool isFound = false;
+  for (RegionSuccessor &successor : successors)
+    isFound |= addForwarded(use, terminator.getSuccessorOperands(successor),
+                            successor.getSuccessorInputs(), values);
+  return isFound ? std::optional(values) : std::nullopt;
+}
+
+/// Of an operand of a loop or a branch: the block arguments that it becomes,
+/// and the results that it is if the loop does not run.
+static std::optional<Values> getEntered(RegionBranchOpInterface op,
+                                        OpOperand &use) {
+  SmallVector<RegionSuccessor> successors;
+  op.getSuccessorRegions(RegionBranchPoint::parent(), successors);
+  Values values;
+  bool isFound = false;
+  for (RegionSuccessor &successor : successors)
+    isFound |= addForwarded(use, op.getEntrySuccessorOperands(successor),
+                            successor.getSuccessorInputs(), values);
+  return isFound ? std::optional(values) : std::nullopt;
+}
+
+/// The values that may lie in the memory of `use` because of it; nothing where
+/// that is unknown.
+static std::optional<Values> getSharing(OpOperand &use) {
+  Operation *user = use.getOwner();
+  // They are no operations that One-Shot Bufferize knows:
+  // `ddp-materialize-buckets` makes views of unpack and split, and copies of
+  // the others unless nothing can tell.
+  if (auto concat = dyn_cast<ConcatOp>(user);
+      concat && use.get() == concat.getDestination())
+    return Values{concat.getResult()};
+  if (isa<PackOp, ConcatOp, StoreOp>(user))
+    return Values();
+  if (isa<UnpackOp, SplitOp>(user))
+    return Values(user->getResults());
+  // Without destinations the results get memory of their own.
+  if (auto algebra = dyn_cast<AlgebraOpInterface>(user);
+      algebra && algebra.getDestinationMutable().empty())
+    return Values();
+  // What a function returns leaves it; nothing in it shares the memory then.
+  if (user->hasTrait<OpTrait::ReturnLike>() &&
+      isa<FunctionOpInterface>(user->getParentOp()))
+    return Values();
+  if (user->hasTrait<OpTrait::IsTerminator>())
+    return getYieldedTo(use);
+  if (llvm::any_of(user->getResultTypes(), llvm::IsaPred<BaseMemRefType>))
+    return std::nullopt;
+  // A callee may return its argument, and has no other way to keep it.
+  if (isa<CallOpInterface>(user)) {
+    Values values;
+    for (Value result : user->getResults())
+      if (isa<TensorType>(result.getType()))
+        values.push_back(result);
+    return values;
+  }
+  if (auto branch = dyn_cast<RegionBranchOpInterface>(user))
+    return getEntered(branch, use);
+  if (!isa<bufferization::BufferizableOpInterface>(user))
+    return std::nullopt;
+  static const bufferization::BufferizationOptions options;
+  bufferization::AnalysisState state(options);
+  Values values;
+  for (const bufferization::AliasingValue &alias : state.getAliasingValues(use))
+    values.push_back(alias.value);
+  return values;
+}
+
+WalkResult
+mlir::ddp::visitMemoryUses(Value tensor,
+                           function_ref<WalkResult(OpOperand &)> visit) {
+  Region *home = tensor.getParentRegion();
+  llvm::SetVector<Value> sharing;
+  sharing.insert(tensor);
+  for (unsigned i = 0; i < sharing.size(); ++i)
+    for (OpOperand &use : sharing[i].getUses()) {
+      WalkResult result = visit(use);
+      if (result.wasInterrupted())
+        return result;
+      if (result.wasSkipped())
+        continue;
+      std::optional<Values> values = getSharing(use);
+      if (!values)
+        return WalkResult::interrupt();
+      for (Value value : *values) {
+        // A loop around the tensor carries it into its next iteration.
+        if (isa<BlockArgument>(value) &&
+            value.getParentRegion()->isAncestor(home))
+          return WalkResult::interrupt();
+        sharing.insert(value);
+      }
+    }
+  return WalkResult::advance();
+}
+
+/// Whether `user` comes before `op` in program order.
+static bool isBefore(Operation *user, Operation *op) {
+  if (Operation *inBlock = op->getBlock()->findAncestorOpInBlock(*user))
+    return inBlock->isBeforeInBlock(op);
+  Operation *around = user->getBlock()->findAncestorOpInBlock(*op);
+  return around && user->isBeforeInBlock(around);
+}
+
+WalkResult mlir::ddp::requireBefore(Operation *user, Operation *op) {
+  if (insideMutuallyExclusiveRegions(user, op))
+    return WalkResult::skip();
+  return isBefore(user, op) ? WalkResult::advance() : WalkResult::interrupt();
+}
+
+bool mlir::ddp::runsAtMostOncePer(Value value, Operation *op) {
+  Operation *ancestor = value.getParentBlock()->findAncestorOpInBlock(*op);
+  if (!ancestor)
+    return false;
+  for (Operation *around = op; around != ancestor;) {
+    around = around->getParentOp();
+    if (!isa<RegionBranchOpInterface>(around) ||
+        isa<LoopLikeOpInterface>(around))
+      return false;
+  }
+  return true;
+}
+
+bool mlir::ddp::isOnlyRead(OpOperand &use) {
+  std::optional<Values> values = getSharing(use);
+  return values && values->empty() &&
+         !use.getOwner()->hasTrait<OpTrait::IsTerminator>();
+}
+
+/// As requireBefore, for all that one use of the memory reads.
+static WalkResult requireOverBy(OpOperand &use, StoreOp store) {
+  Operation *user = use.getOwner();
+  if (user == store)
+    return WalkResult::advance();
+  // A collective reads its operand until it is awaited.
+  if (auto start = dyn_cast<AllReduceStartOp>(user))
+    user = start.getWait();
+  return requireBefore(user, store);
+}
+
+bool mlir::ddp::isOverBy(Value value, StoreOp store) {
+  return !visitMemoryUses(value, [&](OpOperand &use) {
+            return requireOverBy(use, store);
+          }).wasInterrupted();
+}
+
+bool mlir::ddp::isOverBy(OpOperand &use, StoreOp store) {
+  return !visitMemoryUses(use.get(), [&](OpOperand &other) {
+            if (other.get() == use.get() && &other != &use)
+              return WalkResult::skip();
+            return requireOverBy(other, store);
+          }).wasInterrupted();
+}

@@ -1,0 +1,541 @@
+//===- RankAnalysis.cpp ----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Control flow: branches, loops, blocks and calls. What operations compute is
+// in RankTransfer.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RankAnalysis.h"
+#include "LoopSlices.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+RankAnalysis::RankAnalysis(ModuleOp module) : groups(module), module(module) {
+  uint64_t numOps = 0;
+  module->walk([&](Operation *) { ++numOps; });
+  // Functions are followed anew for each call, loops until they are stable.
+  maxVisited = 100000 + 200 * numOps;
+  facts.reserve(2 * numOps);
+}
+
+//===----------------------------------------------------------------------===//
+// Functions
+//===----------------------------------------------------------------------===//
+
+void RankAnalysis::run() {
+  SmallVector<FunctionOpInterface> functions;
+  module->walk([&](Operation *op) {
+    if (auto call = dyn_cast<CallOpInterface>(op))
+      called.insert(call.resolveCallableInTable(&symbols));
+    if (auto function = dyn_cast<FunctionOpInterface>(op);
+        function && !function.isExternal())
+      functions.push_back(function);
+  });
+  do {
+    statesChanged = false;
+    // What a step leaves in a state is what the next one finds.
+    answers.clear();
+    for (FunctionOpInterface function : functions)
+      if (function.isPublic() || !called.contains(function))
+        runEntry(function);
+  } while (statesChanged);
+  for (auto [where, set] : reducedSources)
+    sources.addReduced(set);
+}
+
+void RankAnalysis::runAlone(FunctionOpInterface function) {
+  if (!called.contains(function))
+    return;
+  isRecording = false;
+  runEntry(function);
+  isRecording = true;
+}
+
+void RankAnalysis::runEntry(FunctionOpInterface function) {
+  SmallVector<RankFact> arguments;
+  memory = RankMemory();
+  written.clear();
+  for (BlockArgument argument : function.getArguments())
+    arguments.push_back(createArgument(
+        argument, !!function.getArgAttr(argument.getArgNumber(),
+                                        DDPDialect::kReplicatedAttrName)));
+  callStack.assign(1, function);
+  visitFunction(function, arguments, RankControl());
+  callStack.clear();
+  if (!isRecording)
+    return;
+  for (auto state : module.getOps<StateOp>()) {
+    StringAttr name = state.getSymNameAttr();
+    RankMask before =
+        getStateMask(state, FlatSymbolRefAttr::get(state.getSymNameAttr()));
+    if (!written.contains(name.getAsOpaquePointer()))
+      continue;
+    RankMask after = memory.getUniform(name.getAsOpaquePointer());
+    findings.leftInStates[{function, name}] = after;
+    statesChanged |= (before & after) != before;
+    stateMasks[name] = before & after;
+  }
+}
+
+void RankAnalysis::visitFunction(FunctionOpInterface function,
+                                 ArrayRef<RankFact> arguments,
+                                 const RankControl &control) {
+  Region &body = function.getFunctionBody();
+  for (auto [argument, fact] : llvm::zip(body.getArguments(), arguments))
+    facts[argument] = fact;
+  visitRegion(body, control);
+  for (Block &block : body) {
+    Operation *terminator = block.getTerminator();
+    if (!terminator->hasTrait<OpTrait::ReturnLike>())
+      continue;
+    SmallVector<RankFact> &results = returned[terminator];
+    results.clear();
+    for (Value operand : terminator->getOperands())
+      results.push_back(facts.lookup(operand));
+  }
+}
+
+/// Whether nothing that the function or what it calls does depends on memory.
+static bool touchesNoMemory(Operation *function) {
+  return !function
+              ->walk([](Operation *op) {
+                auto isMemory = [](Type type) {
+                  return isa<BaseMemRefType>(type);
+                };
+                bool touches = isa<CallOpInterface>(op) ||
+                               llvm::any_of(op->getOperandTypes(), isMemory) ||
+                               llvm::any_of(op->getResultTypes(), isMemory);
+                return touches ? WalkResult::interrupt()
+                               : WalkResult::advance();
+              })
+              .wasInterrupted();
+}
+
+bool RankAnalysis::holdsCollectives(Operation *op) {
+  auto [it, isNew] = withCollectives.try_emplace(op, false);
+  if (!isNew)
+    return it->second;
+  // A function that calls itself: the entry stands for what is not known yet.
+  bool holds = false;
+  op->walk([&](Operation *nested) {
+    if (isa<AllReduceOp, AllReduceStartOp, AverageOp>(nested))
+      holds = true;
+    else if (auto call = dyn_cast<CallOpInterface>(nested))
+      if (Operation *callee = call.resolveCallableInTable(&symbols))
+        holds |= holdsCollectives(callee);
+    return holds ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return withCollectives[op] = holds;
+}
+
+void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
+  auto function = dyn_cast_or_null<FunctionOpInterface>(
+      call.resolveCallableInTable(&symbols));
+  bool isKnown = function && !function.isExternal() &&
+                 function.getNumArguments() == call.getArgOperands().size();
+  if (isKnown) {
+    bool isRecursive = llvm::is_contained(callStack, function.getOperation());
+    if (isRecursive || numVisited > maxVisited) {
+      isKnown = false;
+      if (holdsCollectives(function))
+        (isRecursive ? findings.recursive : findings.exhausted).insert(call);
+    }
+  }
+  if (!isKnown)
+    return transferEffects(call, control);
+  if (holdsCollectives(function))
+    recordReach(call, control, 0);
+
+  Answer question;
+  question.mask = control.mask;
+  for (auto [number, operand] : llvm::enumerate(call.getArgOperands())) {
+    RankFact fact = facts.lookup(operand);
+    if (function.getArgAttr(number, DDPDialect::kReplicatedAttrName)) {
+      fact.uniform = kAllRanks;
+      if (fact.count.times == GradientCount::Unreduced)
+        fact.count = GradientCount();
+    }
+    question.arguments.push_back(fact);
+  }
+  auto [known, isNew] = withoutMemory.try_emplace(function, false);
+  if (isNew)
+    known->second = touchesNoMemory(function);
+  bool mayRemember = known->second;
+  const Answer *answer = nullptr;
+  if (mayRemember)
+    for (const Answer &candidate : answers[function])
+      if (candidate.mask == question.mask &&
+          candidate.arguments == question.arguments)
+        answer = &candidate;
+  if (!answer) {
+    callStack.push_back(function);
+    RankControl inside{control.mask, call, &control};
+    visitFunction(function, question.arguments, inside);
+    callStack.pop_back();
+    std::optional<SmallVector<RankFact>> results;
+    RankMask same = kAllRanks;
+    for (Block &block : function.getFunctionBody()) {
+      auto it = returned.find(block.getTerminator());
+      if (it == returned.end())
+        continue;
+      // Which of the returns it is may differ.
+      same &= getLeftBy(block.getTerminator());
+      if (!results) {
+        results = it->second;
+        continue;
+      }
+      for (auto [result, other] : llvm::zip(*results, it->second)) {
+        result = join(result, other);
+        result.uniform &= same;
+      }
+    }
+    question.results = results.value_or(SmallVector<RankFact>());
+    SmallVector<Answer, 2> &all = answers[function];
+    if (all.size() >= 4)
+      all.erase(all.begin());
+    all.push_back(std::move(question));
+    answer = &all.back();
+  }
+  for (auto [result, fact] : llvm::zip(call->getResults(), answer->results))
+    facts[result] = fact;
+}
+
+LogicalResult RankAnalysis::reportUnfollowed() const {
+  for (Operation *call : findings.recursive)
+    call->emitOpError() << "expected collectives outside of recursion, where "
+                        << "nobody knows how often they run";
+  for (Operation *op : findings.exhausted)
+    op->emitOpError() << "expected calls and loops that can be followed, but "
+                      << "they come to more than " << maxVisited
+                      << " operations";
+  return success(findings.recursive.empty() && findings.exhausted.empty());
+}
+
+//===----------------------------------------------------------------------===//
+// Regions
+//===----------------------------------------------------------------------===//
+
+RankFact RankAnalysis::join(const RankFact &a, const RankFact &b) {
+  RankFact result;
+  result.uniform = a.uniform & b.uniform;
+  result.count = joinCounts(sources, a.count, b.count);
+  result.region = unite(a.region, b.region);
+  if (a.reducedAs == b.reducedAs)
+    result.reducedAs = a.reducedAs;
+  return result;
+}
+
+/// Gives the value another fact. Returns whether it is one.
+bool RankAnalysis::update(Value value, RankFact next) {
+  RankFact &fact = facts[value];
+  unsigned before = fact.count.sources;
+  if (sources.contains(before, next.count.sources) &&
+      sources.contains(next.count.sources, before))
+    next.count.sources = before;
+  bool isNew = !(next == fact);
+  fact = next;
+  return isNew;
+}
+
+void RankAnalysis::visitRegion(Region &region, const RankControl &control) {
+  if (region.empty())
+    return;
+  if (region.hasOneBlock())
+    return visitBlock(region.front(), control);
+  visitBlocks(region, control);
+}
+
+void RankAnalysis::visitBlock(Block &block, const RankControl &control) {
+  for (Operation &op : block)
+    visit(&op, control);
+}
+
+void RankAnalysis::visit(Operation *op, const RankControl &control) {
+  ++numVisited;
+  if (isa<CallOpInterface>(op))
+    return visitCall(cast<CallOpInterface>(op), control);
+  if (op->getNumRegions() == 0)
+    return transfer(op, control);
+  if (auto branch = dyn_cast<scf::IfOp>(op))
+    return visitChoice(op, branch.getCondition(), control);
+  if (auto branch = dyn_cast<scf::IndexSwitchOp>(op))
+    return visitChoice(op, branch.getArg(), control);
+  if (isa<scf::ExecuteRegionOp, affine::AffineIfOp>(op))
+    return visitChoice(op, op->getOperands(), control);
+  if (isa<scf::ForOp, affine::AffineForOp>(op))
+    return visitLoop(cast<LoopLikeOpInterface>(op), control);
+  if (auto loop = dyn_cast<scf::WhileOp>(op))
+    return visitWhile(loop, control);
+  if (auto forall = dyn_cast<scf::ForallOp>(op);
+      forall && op->getNumResults() != 0 && touchesNoMemory(op))
+    return visitForall(forall);
+  if (isa<tensor::GenerateOp>(op) && touchesNoMemory(op))
+    return visitGenerate(op);
+  if (isa<DestinationStyleOpInterface>(op) && !isa<scf::ForallOp>(op))
+    return transfer(op, control);
+  visitUnknownRegions(op, control);
+}
+
+/// One of the regions runs, and `deciding` says which.
+void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
+                               const RankControl &control) {
+  RankMask choice = kAllRanks;
+  for (Value value : deciding)
+    choice &= facts.lookup(value).uniform;
+  RankControl inside{control.mask & choice, op, &control};
+  RankMemory before = memory;
+  std::optional<RankMemory> after;
+  SmallVector<std::pair<Value, RankFact>> results;
+  RankMask same = choice;
+  auto leave = [&](Operation *terminator) {
+    ValueRange values = terminator->getOperands();
+    same &= getLeftBy(terminator);
+    if (after)
+      after->join(memory, choice);
+    else
+      after = memory;
+    for (auto [number, value] : llvm::enumerate(values)) {
+      RankFact fact = facts.lookup(value);
+      if (number == results.size()) {
+        results.push_back({value, fact});
+        continue;
+      }
+      auto &[other, joined] = results[number];
+      joined = join(joined, fact);
+      if (other != value)
+        joined.uniform &= same;
+    }
+  };
+  bool isComplete = true;
+  for (Region &region : op->getRegions()) {
+    isComplete &= !region.empty();
+    if (region.empty())
+      continue;
+    memory = before;
+    visitRegion(region, inside);
+    for (Block &block : region)
+      if (Operation *terminator = block.getTerminator();
+          terminator->hasTrait<OpTrait::ReturnLike>())
+        leave(terminator);
+  }
+  if (!isComplete && after)
+    after->join(before, choice);
+  memory = after ? *after : before;
+  for (auto [result, fact] : llvm::zip(op->getResults(), results))
+    set(result, fact.second);
+}
+
+/// The slice that a loop inserts into the tensor that it carries as `number`,
+/// if its iterations together write all of it.
+static tensor::InsertSliceOp findCoveringInsert(LoopLikeOpInterface loop,
+                                                unsigned number) {
+  std::optional<Value> variable = loop.getSingleInductionVar();
+  std::optional<OpFoldResult> begin = loop.getSingleLowerBound();
+  std::optional<OpFoldResult> end = loop.getSingleUpperBound();
+  std::optional<OpFoldResult> step = loop.getSingleStep();
+  auto insert =
+      loop.getYieldedValues()[number].getDefiningOp<tensor::InsertSliceOp>();
+  if (!variable || !begin || !end || !step || !insert ||
+      insert.getDest() != loop.getRegionIterArgs()[number] ||
+      insert->getParentOp() != loop ||
+      !coversAll(insert, insert.getType(),
+                 LoopRange{*variable, *begin, *end, *step}))
+    return {};
+  return insert;
+}
+
+void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
+                             const RankControl &control) {
+  // All but what is carried decides about the number of iterations.
+  OperandRange inits = loop.getInits();
+  RankMask bounds = kAllRanks;
+  for (OpOperand &operand : loop->getOpOperands())
+    if (!llvm::is_contained(inits, operand.get()) ||
+        operand.getOperandNumber() < inits.getBeginOperandIndex() ||
+        operand.getOperandNumber() >=
+            inits.getBeginOperandIndex() + inits.size())
+      bounds &= facts.lookup(operand.get()).uniform;
+  RankControl inside{control.mask & bounds, loop, &control};
+  RankFact ofBounds;
+  ofBounds.uniform = bounds;
+  if (std::optional<SmallVector<Value>> variables = loop.getLoopInductionVars())
+    for (Value variable : *variables)
+      facts[variable] = ofBounds;
+  std::optional<APInt> tripCount = loop.getStaticTripCount();
+  bool runsAtMostOnce = tripCount && tripCount->ule(1);
+
+  for (auto [argument, init] : llvm::zip(loop.getRegionIterArgs(), inits))
+    facts[argument] = facts.lookup(init);
+  RankMemory before = memory;
+  Block &body = loop.getLoopRegions().front()->front();
+  SmallVector<RankFact> yielded;
+  while (true) {
+    RankMemory start = memory;
+    visitBlock(body, inside);
+    yielded.clear();
+    for (Value value : loop.getYieldedValues())
+      yielded.push_back(facts.lookup(value));
+    if (numVisited > 2 * maxVisited)
+      findings.exhausted.insert(loop);
+    if (runsAtMostOnce || numVisited > 2 * maxVisited)
+      break;
+    bool isStable = true;
+    for (auto [argument, after] : llvm::zip(loop.getRegionIterArgs(), yielded))
+      isStable &= !update(argument, join(facts.lookup(argument), after));
+    RankMemory joined = start;
+    joined.join(memory, bounds);
+    isStable &= joined == start;
+    if (isStable)
+      break;
+    memory = joined;
+  }
+  if (!tripCount || tripCount->isZero())
+    memory.join(before, bounds);
+  for (auto [result, init, after] :
+       llvm::zip(loop->getResults(), inits, yielded)) {
+    RankFact fact = after;
+    auto insert = findCoveringInsert(loop, result.getResultNumber());
+    if (tripCount && tripCount->isZero()) {
+      fact = facts.lookup(init);
+    } else if (insert) {
+      // Nothing is left of what the loop began with.
+      const RankFact &slice = facts.lookup(insert.getSource());
+      fact.uniform = slice.uniform;
+      fact.count = slice.count;
+      fact.count.elements = after.count.elements;
+    } else if (!tripCount) {
+      fact = join(after, facts.lookup(init));
+    }
+    fact.uniform &= bounds;
+    set(result, fact);
+  }
+}
+
+void RankAnalysis::visitWhile(scf::WhileOp loop, const RankControl &control) {
+  RankMask choice = kAllRanks;
+  for (auto [argument, init] :
+       llvm::zip(loop.getBeforeArguments(), loop.getInits()))
+    facts[argument] = facts.lookup(init);
+  while (true) {
+    RankControl inside{control.mask & choice, loop, &control};
+    RankMemory start = memory;
+    visitRegion(loop.getBefore(), inside);
+    RankMemory leaving = memory;
+    scf::ConditionOp condition = loop.getConditionOp();
+    RankMask next = choice & facts.lookup(condition.getCondition()).uniform;
+    for (auto [argument, value] :
+         llvm::zip(loop.getAfterArguments(), condition.getArgs()))
+      facts[argument] = facts.lookup(value);
+    visitRegion(loop.getAfter(), inside);
+    bool isStable = next == choice;
+    choice = next;
+    for (auto [argument, value] :
+         llvm::zip(loop.getBeforeArguments(), loop.getYieldedValues()))
+      isStable &=
+          !update(argument, join(facts.lookup(argument), facts.lookup(value)));
+    RankMemory joined = start;
+    joined.join(memory, choice);
+    isStable &= joined == start;
+    memory = joined;
+    if (!isStable && numVisited > 2 * maxVisited)
+      findings.exhausted.insert(loop);
+    if (isStable || numVisited > 2 * maxVisited) {
+      memory = leaving;
+      for (auto [result, value] :
+           llvm::zip(loop.getResults(), condition.getArgs())) {
+        RankFact fact = facts.lookup(value);
+        fact.uniform &= choice;
+        set(result, fact);
+      }
+      return;
+    }
+  }
+}
+
+/// Iterations that are independent of each other and put slices together. How
+/// often a collective would run in there, and in which order, is anyone's
+/// guess.
+void RankAnalysis::visitForall(scf::ForallOp loop) {
+  RankControl inside{0, loop, nullptr};
+  RankFact ofBounds;
+  for (Value bound : loop.getOperands().drop_back(loop.getOutputs().size()))
+    ofBounds.uniform &= facts.lookup(bound).uniform;
+  SmallVector<LoopRange> ranges;
+  for (auto [variable, begin, end, step] :
+       llvm::zip_equal(loop.getInductionVars(), loop.getMixedLowerBound(),
+                       loop.getMixedUpperBound(), loop.getMixedStep())) {
+    facts[variable] = ofBounds;
+    ranges.push_back({variable, begin, end, step});
+  }
+  for (auto [argument, output] :
+       llvm::zip_equal(loop.getRegionIterArgs(), loop.getOutputs()))
+    facts[argument] = facts.lookup(output);
+  for (Operation &op : loop.getBody()->without_terminator())
+    visit(&op, inside);
+
+  for (auto [result, argument, output] : llvm::zip_equal(
+           loop.getResults(), loop.getRegionIterArgs(), loop.getOutputs())) {
+    RankFact fact = facts.lookup(output);
+    for (Operation &op : loop.getTerminator().getYieldingOps()) {
+      auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(op);
+      if (!insert || insert.getDest() != argument)
+        continue;
+      const RankFact &slice = facts.lookup(insert.getSource());
+      RankMask uniform = slice.uniform;
+      for (Value operand : insert->getOperands().drop_front(2))
+        uniform &= facts.lookup(operand).uniform;
+      if (coversAll(insert, insert.getDestType(), ranges)) {
+        fact.uniform = uniform;
+        fact.count = slice.count;
+      } else {
+        fact.uniform &= uniform;
+        fact.count = placeCounts(sources, slice.count, fact.count);
+      }
+      fact.reducedAs = nullptr;
+      fact.count.elements = getNumElements(result.getType());
+    }
+    fact.uniform &= ofBounds.uniform;
+    set(result, fact);
+  }
+}
+
+/// Every element is what the body gives for its place.
+void RankAnalysis::visitGenerate(Operation *op) {
+  RankControl inside{0, op, nullptr};
+  Inputs yielded;
+  for (Value extent : op->getOperands())
+    yielded.uniform &= facts.lookup(extent).uniform;
+  Block &body = op->getRegion(0).front();
+  for (BlockArgument place : body.getArguments())
+    facts[place] = RankFact();
+  for (Operation &nested : body.without_terminator())
+    visit(&nested, inside);
+  add(yielded, op, body.getTerminator()->getOperand(0));
+  set(op->getResult(0), combine(yielded, op->getResult(0).getType()));
+}
+
+/// How often such a region runs, and in which order beside others, is anyone's
+/// guess: a collective has no place there.
+void RankAnalysis::visitUnknownRegions(Operation *op,
+                                       const RankControl &control) {
+  transfer(op, control);
+  if (!holdsCollectives(op))
+    return;
+  RankControl inside{0, op, &control};
+  for (Region &region : op->getRegions()) {
+    for (Block &block : region)
+      for (BlockArgument argument : block.getArguments())
+        facts[argument] = createUnknown(argument);
+    visitRegion(region, inside);
+  }
+}

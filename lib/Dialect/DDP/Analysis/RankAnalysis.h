@@ -1,0 +1,222 @@
+//===- RankAnalysis.h - a program on all ranks at once ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Follows a module from its entries, through branches, loops and calls, and
+// finds out of every value and of memory within which process groups it is the
+// same, how often it was reduced, and which ranks reach which operation. It
+// judges nothing: ddp-verify-sync and ddp-verify-order do.
+//
+// It is an abstract interpretation, in program order: the depth of recursion is
+// that of nested regions and calls, never that of a chain of operations. Loops
+// begin with the assumption that all is the same everywhere and are repeated
+// until nothing changes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKANALYSIS_H
+#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKANALYSIS_H
+
+#include "GradientCount.h"
+#include "RankMemory.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Interfaces/CallInterfaces.h"
+#include "mlir/Interfaces/DestinationStyleOpInterface.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
+#include <set>
+
+namespace mlir::ddp {
+
+/// One for a number by itself; the greatest there is where nobody knows.
+int64_t getNumElements(Type type);
+
+/// What is known of a value.
+struct RankFact {
+  /// The groups within whose parts all ranks have the same value.
+  RankMask uniform = kAllRanks;
+  GradientCount count;
+  /// Of a memref: where it lies. (`uniform` is for the place, not for what it
+  /// holds.)
+  MemoryRegion region;
+  /// Of a value that a bucket's collective gave: the bucket.
+  StringAttr reducedAs;
+
+  bool operator==(const RankFact &other) const {
+    return uniform == other.uniform && count == other.count &&
+           region == other.region && reducedAs == other.reducedAs;
+  }
+};
+
+/// Where the ranks are that run a piece of code: within which groups all run it
+/// equally often, and the operations around it that have decided so.
+struct RankControl {
+  RankMask mask = kAllRanks;
+  Operation *op = nullptr;
+  const RankControl *outer = nullptr;
+};
+
+class RankAnalysis {
+public:
+  explicit RankAnalysis(ModuleOp module);
+
+  /// Follows all functions that are called from outside, until what they leave
+  /// in states is stable.
+  void run();
+
+  /// Follows one function as if it was called from outside, for its counts;
+  /// what was found about who reaches what stays.
+  void runAlone(FunctionOpInterface function);
+
+  /// What the function returned when it was followed last.
+  ArrayRef<RankFact> getReturned(Operation *terminator) const {
+    auto it = returned.find(terminator);
+    return it == returned.end() ? ArrayRef<RankFact>() : it->second;
+  }
+  RankFact get(Value value) const { return facts.lookup(value); }
+
+  /// Who reaches an operation: of collectives, calls and stores.
+  struct Reach {
+    RankMask mask = kAllRanks;
+    /// What decides that not all ranks of a group do.
+    Operation *cause = nullptr;
+  };
+  /// Null where nothing reaches it.
+  const Reach *getReach(Operation *op) const {
+    auto it = reached.find(op);
+    return it == reached.end() ? nullptr : &it->second;
+  }
+
+  /// Errors for what could not be followed.
+  LogicalResult reportUnfollowed() const;
+
+  /// What was found on the way, for the passes to judge.
+  struct Findings {
+    /// Values that are unpacked, and that are stored in states.
+    llvm::MapVector<Operation *, RankMask> unpacked, stored;
+    /// What a function leaves in a state's memory.
+    llvm::MapVector<std::pair<Operation *, StringAttr>, RankMask> leftInStates;
+    /// Collectives of what a collective of their bucket gave.
+    llvm::MapVector<Operation *, bool> repeated;
+    /// What touches memory that a collective is at work on.
+    llvm::MapVector<Operation *, Operation *> conflicts;
+    /// Calls of a function that is being followed already, and calls and loops
+    /// that would take too long.
+    llvm::SetVector<Operation *> recursive, exhausted;
+  } findings;
+
+  RankGroups groups;
+  SourceSets sources;
+
+private:
+  //===--------------------------------------------------------------------===//
+  // Control flow (RankAnalysis.cpp)
+  //===--------------------------------------------------------------------===//
+  void runEntry(FunctionOpInterface function);
+  void visitFunction(FunctionOpInterface function, ArrayRef<RankFact> arguments,
+                     const RankControl &control);
+  void visitRegion(Region &region, const RankControl &control);
+  void visitBlocks(Region &region, const RankControl &control);
+  void visitBlock(Block &block, const RankControl &control);
+  void visit(Operation *op, const RankControl &control);
+  void visitChoice(Operation *op, ValueRange deciding,
+                   const RankControl &control);
+  void visitLoop(LoopLikeOpInterface loop, const RankControl &control);
+  void visitWhile(scf::WhileOp loop, const RankControl &control);
+  void visitCall(CallOpInterface call, const RankControl &control);
+  void visitForall(scf::ForallOp loop);
+  void visitGenerate(Operation *op);
+  void visitUnknownRegions(Operation *op, const RankControl &control);
+  RankFact join(const RankFact &a, const RankFact &b);
+  bool update(Value value, RankFact next);
+  bool holdsCollectives(Operation *op);
+
+  //===--------------------------------------------------------------------===//
+  // Operations (RankTransfer.cpp)
+  //===--------------------------------------------------------------------===//
+  /// What goes into an operation.
+  struct Inputs {
+    RankMask uniform = kAllRanks;
+    SmallVector<GradientCount, 4> counts;
+    /// Null unless all come from collectives of one bucket.
+    StringAttr reducedAs;
+  };
+  void add(Inputs &inputs, Operation *op, Value value);
+  void addUsedAbove(Inputs &inputs, Operation *op);
+  RankFact combine(const Inputs &inputs, Type type);
+  RankFact combineUnfollowed(const Inputs &inputs, Type type);
+  void set(Value value, RankFact fact);
+  RankFact createUnknown(Value value);
+  RankFact createArgument(Value value, bool isReplicated);
+  unsigned getSource(const void *origin);
+  void transfer(Operation *op, const RankControl &control);
+  bool transferDDP(Operation *op, const RankControl &control);
+  bool transferTensor(Operation *op);
+  void transferDestinationStyle(DestinationStyleOpInterface op,
+                                const RankControl &control);
+  void transferAlgebra(AlgebraOpInterface op, const RankControl &control);
+  void transferEffects(Operation *op, const RankControl &control);
+  RankFact reduce(Operation *op, Value input, FlatSymbolRefAttr group,
+                  StringAttr bucket, const RankControl &control);
+  void reconstruct(ReconstructOp op);
+  void recordReach(Operation *op, const RankControl &control, RankMask bit);
+  void access(Operation *op, const MemoryRegion &region, bool isWrite);
+  void write(Operation *op, Value memref, const RankFact &fact, bool isWhole,
+             const RankControl &control);
+  MemoryRegion findRegion(OpResult result);
+  MemoryRegion unite(const MemoryRegion &a, const MemoryRegion &b);
+  RankMask &getStateMask(Operation *op, FlatSymbolRefAttr state);
+
+  ModuleOp module;
+  SymbolTableCollection symbols;
+  llvm::DenseMap<Value, RankFact> facts;
+  RankMemory memory;
+  /// Where memrefs lie that lie in one of several places.
+  std::set<std::vector<MemoryRegion>> placeLists;
+  /// Roots that the entry has written so far.
+  llvm::DenseSet<const void *> written;
+  llvm::DenseMap<Operation *, SmallVector<RankFact>> returned;
+  llvm::DenseMap<Operation *, Reach> reached;
+  bool isRecording = true;
+
+  llvm::DenseSet<Operation *> called;
+  /// Calls that are being followed, the innermost last.
+  SmallVector<Operation *> callStack;
+  /// How a function that touches no memory answered.
+  struct Answer {
+    RankMask mask;
+    SmallVector<RankFact> arguments, results;
+  };
+  llvm::DenseMap<Operation *, SmallVector<Answer, 2>> answers;
+  llvm::DenseMap<Operation *, bool> withoutMemory, withCollectives;
+  uint64_t numVisited = 0, maxVisited = 0;
+
+  /// Blocks in order, and the terminators that decide about each.
+  struct ControlFlow {
+    SmallVector<Block *> order;
+    llvm::DenseMap<Block *, SmallVector<Operation *, 2>> deciding;
+    bool hasCycles = false;
+  };
+  const ControlFlow &getControlFlow(Region &region);
+  RankMask getChoice(Operation *terminator);
+  llvm::DenseMap<Region *, std::unique_ptr<ControlFlow>> controlFlows;
+  /// Within which groups all ranks that are in a region leave it by this
+  /// terminator; nothing where it is the only one.
+  llvm::DenseMap<Operation *, RankMask> leftBy;
+  RankMask getLeftBy(Operation *terminator) const {
+    auto it = leftBy.find(terminator);
+    return it == leftBy.end() ? kAllRanks : it->second;
+  }
+
+  llvm::DenseMap<StringAttr, RankMask> stateMasks;
+  bool statesChanged = false;
+  llvm::DenseMap<const void *, unsigned> sourceOf;
+  /// What a reduction reduces, by the call that led there.
+  llvm::MapVector<std::pair<Operation *, Operation *>, unsigned> reducedSources;
+};
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKANALYSIS_H

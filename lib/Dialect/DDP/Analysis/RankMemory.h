@@ -1,0 +1,118 @@
+//===- RankMemory.h - what memory holds on which ranks ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// At memrefs a value is what a stretch of a buffer holds at a point of the
+// program. This remembers, for every stretch that was written, within which
+// process groups it is the same, and what collectives are at work on.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKMEMORY_H
+#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKMEMORY_H
+
+#include "RankGroups.h"
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+namespace mlir::ddp {
+
+/// A stretch of a buffer, in bytes. The root is an allocation, an argument, a
+/// state or the arena; null stands for memory of which nothing is known.
+struct MemoryRegion {
+  const void *root = nullptr;
+  int64_t begin = 0, end = 0;
+  /// Whether these bytes are the whole memref, and nothing else.
+  bool isExact = false;
+  /// Of a memref that lies in one of several places: these, without such ones
+  /// among them. The root is the list then.
+  const std::vector<MemoryRegion> *places = nullptr;
+
+  bool overlaps(const MemoryRegion &other) const {
+    auto isOverOther = [&](const MemoryRegion &place) {
+      return other.overlaps(place);
+    };
+    if (places)
+      return llvm::any_of(*places, isOverOther);
+    if (other.places)
+      return isOverOther(*this);
+    return root && root == other.root && begin < other.end && other.begin < end;
+  }
+  bool operator==(const MemoryRegion &other) const {
+    return root == other.root && begin == other.begin && end == other.end;
+  }
+  bool operator<(const MemoryRegion &other) const {
+    return std::tie(root, begin, end) <
+           std::tie(other.root, other.begin, other.end);
+  }
+};
+
+/// What memory holds.
+struct MemoryContents {
+  RankMask uniform = kAllRanks;
+  /// The bucket whose collective left it, if nothing has changed it since.
+  StringAttr reducedAs;
+
+  bool operator==(const MemoryContents &other) const {
+    return uniform == other.uniform && reducedAs == other.reducedAs;
+  }
+};
+
+class RankMemory {
+public:
+  /// What a root holds before anything is written.
+  void setInitial(const void *root, RankMask uniform) {
+    initial[root] = uniform;
+  }
+
+  MemoryContents read(const MemoryRegion &region) const;
+
+  /// Overwrites all of the region, or some of it.
+  void write(const MemoryRegion &region, const MemoryContents &contents,
+             bool isWhole);
+
+  /// Of two paths that meet; `choice` is where all ranks take the same.
+  void join(const RankMemory &other, RankMask choice);
+
+  /// What a root holds in all.
+  RankMask getUniform(const void *root) const;
+
+  bool operator==(const RankMemory &other) const {
+    return stretches == other.stretches && inFlight == other.inFlight;
+  }
+
+  /// A collective between its start and its wait.
+  struct InFlight {
+    Operation *start;
+    MemoryRegion input, destination;
+    bool operator==(const InFlight &other) const {
+      return start == other.start;
+    }
+  };
+  SmallVector<InFlight, 2> inFlight;
+
+private:
+  struct Stretch {
+    int64_t end;
+    MemoryContents contents;
+    bool operator==(const Stretch &other) const {
+      return end == other.end && contents == other.contents;
+    }
+  };
+  /// Disjoint, by root and first byte.
+  using Stretches = std::map<std::pair<const void *, int64_t>, Stretch>;
+
+  RankMask getInitial(const void *root) const;
+  /// Makes the region's ends ends of stretches.
+  void split(const void *root, int64_t at);
+
+  Stretches stretches;
+  llvm::DenseMap<const void *, RankMask> initial;
+};
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKMEMORY_H

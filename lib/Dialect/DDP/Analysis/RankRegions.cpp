@@ -1,0 +1,146 @@
+//===- RankRegions.cpp ---------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Where memrefs lie, and what happens there.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RankAnalysis.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/ViewLikeInterface.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// The root of all regions of the arena.
+static const char kArena = 0;
+
+RankMask &RankAnalysis::getStateMask(Operation *op, FlatSymbolRefAttr name) {
+  auto [it, isNew] = stateMasks.try_emplace(name.getAttr(), 0);
+  if (isNew) {
+    auto state = symbols.lookupNearestSymbolFrom<StateOp>(op, name);
+    bool isReplicated =
+        state && state.getPlacement() == StatePlacement::Replicated;
+    it->second = isReplicated ? kAllRanks : 0;
+  }
+  return it->second;
+}
+
+/// Where what `result` points to lies.
+MemoryRegion RankAnalysis::findRegion(OpResult result) {
+  Operation *op = result.getOwner();
+  auto type = dyn_cast<MemRefType>(result.getType());
+  bool isPlain = type && type.hasStaticShape() &&
+                 type.getLayout().isIdentity() &&
+                 type.getElementType().isIntOrIndexOrFloat();
+  int64_t elementBytes = 0, bytes = INT64_MAX;
+  if (isPlain) {
+    Type element = type.getElementType();
+    elementBytes = element.isIndex()
+                       ? 8
+                       : llvm::divideCeil(element.getIntOrFloatBitWidth(), 8);
+    bytes = type.getNumElements() * elementBytes;
+  }
+  if (isa<ArenaOp>(op))
+    return {&kArena, 0, bytes, true};
+  if (auto buffer = dyn_cast<StateBufferOp>(op)) {
+    const void *root = buffer.getStateAttr().getAttr().getAsOpaquePointer();
+    memory.setInitial(root, getStateMask(op, buffer.getStateAttr()));
+    return {root, 0, bytes, isPlain};
+  }
+  if (auto global = dyn_cast<memref::GetGlobalOp>(op)) {
+    const void *root = global.getNameAttr().getAttr().getAsOpaquePointer();
+    auto declared = symbols.lookupNearestSymbolFrom<memref::GlobalOp>(
+        op, global.getNameAttr());
+    memory.setInitial(root, declared && declared.getConstant() ? kAllRanks : 0);
+    return {root, 0, bytes, isPlain};
+  }
+  // Somewhere in what the operands point to.
+  MemoryRegion any;
+  bool isFirst = true;
+  for (Value operand : op->getOperands())
+    if (isa<BaseMemRefType>(operand.getType())) {
+      MemoryRegion place = facts.lookup(operand).region;
+      any = isFirst ? place : unite(any, place);
+      isFirst = false;
+    }
+  any.isExact = false;
+  if (any.places)
+    return any;
+  if (auto view = dyn_cast<ViewOp>(op)) {
+    MemoryRegion source = facts.lookup(view.getSource()).region;
+    int64_t begin = source.begin + int64_t(view.getOffset()) * elementBytes;
+    return {source.root, begin, begin + bytes, source.isExact && isPlain};
+  }
+  if (auto view = dyn_cast<memref::ViewOp>(op)) {
+    MemoryRegion source = facts.lookup(view.getSource()).region;
+    APInt shift;
+    if (!isPlain || !matchPattern(view.getByteShift(), m_ConstantInt(&shift)))
+      return {source.root, source.begin, source.end, false};
+    int64_t begin = source.begin + shift.getSExtValue();
+    return {source.root, begin, begin + bytes, source.isExact};
+  }
+  if (auto view = dyn_cast<ViewLikeOpInterface>(op)) {
+    MemoryRegion source = facts.lookup(view.getViewSource()).region;
+    source.isExact &= isPlain && source.end - source.begin == bytes;
+    return source;
+  }
+  if (isa<memref::AllocOp, memref::AllocaOp, bufferization::ToBufferOp>(op))
+    return {result.getAsOpaquePointer(), 0, bytes, isPlain};
+  return any;
+}
+
+/// Where a memref lies that lies in `a` or in `b`.
+MemoryRegion RankAnalysis::unite(const MemoryRegion &a, const MemoryRegion &b) {
+  if (a == b)
+    return a;
+  std::set<MemoryRegion> all;
+  for (const MemoryRegion &region : {a, b})
+    if (region.places)
+      all.insert(region.places->begin(), region.places->end());
+    else
+      all.insert({region.root, region.begin, region.end});
+  // Loops may find new parts of a buffer for ever: then it is all of it.
+  constexpr size_t maxPlaces = 8;
+  std::set<MemoryRegion> whole;
+  if (all.size() > maxPlaces)
+    for (const MemoryRegion &place : all)
+      whole.insert({place.root, INT64_MIN, INT64_MAX});
+  const std::set<MemoryRegion> &places = whole.empty() ? all : whole;
+  const std::vector<MemoryRegion> &known =
+      *placeLists.emplace(places.begin(), places.end()).first;
+  return {&known, 0, 0, false, &known};
+}
+
+/// An operation reads or writes memory: none may that a collective works on.
+void RankAnalysis::access(Operation *op, const MemoryRegion &region,
+                          bool isWrite) {
+  for (const RankMemory::InFlight &collective : memory.inFlight) {
+    auto wait = dyn_cast<WaitOp>(op);
+    if (wait && wait.getStart() == collective.start)
+      continue;
+    if (collective.destination.overlaps(region) ||
+        (isWrite && collective.input.overlaps(region)))
+      findings.conflicts.insert({op, collective.start});
+  }
+}
+
+void RankAnalysis::write(Operation *op, Value memref, const RankFact &fact,
+                         bool isWhole, const RankControl &control) {
+  const RankFact &place = facts.lookup(memref);
+  access(op, place.region, /*isWrite=*/true);
+  if (place.region.places)
+    for (const MemoryRegion &region : *place.region.places)
+      written.insert(region.root);
+  else
+    written.insert(place.region.root);
+  // Not all ranks may come here, nor all of those write to the same place.
+  RankMask uniform = fact.uniform & place.uniform & control.mask;
+  memory.write(place.region, {uniform, fact.reducedAs}, isWhole);
+}

@@ -1,0 +1,47 @@
+//===- SymbolRefs.h - the names that operations refer to --------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Finds what many operations refer to. Operation::getAttrDictionary() would
+// make a dictionary of every operation's properties, which the context keeps;
+// a training step has tens of thousands of operations with few properties that
+// differ.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_SYMBOLREFS_H
+#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_SYMBOLREFS_H
+
+#include "mlir/IR/AttrTypeSubElements.h"
+#include "mlir/IR/Operation.h"
+#include "llvm/ADT/DenseSet.h"
+
+namespace mlir::ddp {
+
+/// Reports the symbols in attributes of the operations that it visits, each
+/// once, however many of them refer to it. Unlike SymbolUserMap, it takes
+/// operations that nobody has registered. No operation may be changed between
+/// two visits.
+class SymbolRefFinder {
+public:
+  explicit SymbolRefFinder(std::function<void(SymbolRefAttr)> report);
+
+  /// Looks into all attributes of `op` itself.
+  void visit(Operation *op);
+  /// Looks only into those that are not the operation's own.
+  void visitDiscardable(Operation *op);
+
+private:
+  struct SameProperties : llvm::DenseMapInfo<Operation *> {
+    static unsigned getHashValue(Operation *op);
+    static bool isEqual(Operation *first, Operation *second);
+  };
+
+  AttrTypeWalker walker;
+  llvm::DenseSet<Operation *, SameProperties> visited;
+};
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_SYMBOLREFS_H

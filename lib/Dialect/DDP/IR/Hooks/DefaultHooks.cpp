@@ -1,0 +1,198 @@
+//===- DefaultHooks.cpp - no compression, casts, nothing ------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The hooks of PyTorch's default_hooks.py, and #ddp.noop: what each of them
+// expands to, and what it costs.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Casts `bucket` to `elementType`, and gives the same value where it has that
+/// type already.
+static TypedValue<BucketType> castTo(OpBuilder &builder, Location loc,
+                                     TypedValue<BucketType> bucket,
+                                     Type elementType) {
+  if (bucket.getType().getElementType() == elementType)
+    return bucket;
+  auto cast = CastOp::create(builder, loc,
+                             bucket.getType().cloneWith(elementType), bucket,
+                             /*destination=*/Value());
+  return llvm::cast<TypedValue<BucketType>>(cast.getResult());
+}
+
+/// cast → all-reduce in `wireType` → cast back.
+static Value expandCast(OpBuilder &builder, const BucketReduction &reduction,
+                        TypedValue<BucketType> bucket, Type wireType) {
+  Type elementType = bucket.getType().getElementType();
+  Value reduced = buildFinalAllReduce(
+      builder, reduction, castTo(builder, reduction.loc, bucket, wireType));
+  return castTo(builder, reduction.loc,
+                llvm::cast<TypedValue<BucketType>>(reduced), elementType);
+}
+
+static int64_t getBytesIn(BucketType bucket, Type elementType) {
+  return bucket.cloneWith(elementType).getNumBytes();
+}
+
+/// Passes of a cast hook: read the bucket and write the wire type, then the way
+/// back; the all-reduce itself counts as communication.
+static double getCastPasses(BucketType bucket, Type wireType) {
+  double wire = wireType.getIntOrFloatBitWidth() / 8;
+  return 2 * (1 + wire / bucket.getElementBytes());
+}
+
+//===----------------------------------------------------------------------===//
+// #ddp.allreduce
+//===----------------------------------------------------------------------===//
+
+FailureOr<Value>
+AllReduceHookAttr::expand(OpBuilder &builder, const BucketReduction &reduction,
+                          TypedValue<BucketType> bucket) const {
+  return buildFinalAllReduce(builder, reduction, bucket);
+}
+
+int64_t AllReduceHookAttr::getWireBytes(BucketType bucket) const {
+  return bucket.getNumBytes();
+}
+
+double AllReduceHookAttr::getLocalPasses(BucketType) const {
+  return 2; // the division reads and writes it
+}
+
+//===----------------------------------------------------------------------===//
+// #ddp.fp16, #ddp.bf16
+//===----------------------------------------------------------------------===//
+
+FailureOr<Value> FP16HookAttr::expand(OpBuilder &builder,
+                                      const BucketReduction &reduction,
+                                      TypedValue<BucketType> bucket) const {
+  return expandCast(builder, reduction, bucket, builder.getF16Type());
+}
+
+Type FP16HookAttr::getWireType(BucketType) const {
+  return Float16Type::get(getContext());
+}
+
+int64_t FP16HookAttr::getWireBytes(BucketType bucket) const {
+  return getBytesIn(bucket, getWireType(bucket));
+}
+
+double FP16HookAttr::getLocalPasses(BucketType bucket) const {
+  return getCastPasses(bucket, getWireType(bucket));
+}
+
+FailureOr<Value> BF16HookAttr::expand(OpBuilder &builder,
+                                      const BucketReduction &reduction,
+                                      TypedValue<BucketType> bucket) const {
+  return expandCast(builder, reduction, bucket, builder.getBF16Type());
+}
+
+Type BF16HookAttr::getWireType(BucketType) const {
+  return BFloat16Type::get(getContext());
+}
+
+int64_t BF16HookAttr::getWireBytes(BucketType bucket) const {
+  return getBytesIn(bucket, getWireType(bucket));
+}
+
+double BF16HookAttr::getLocalPasses(BucketType bucket) const {
+  return getCastPasses(bucket, getWireType(bucket));
+}
+
+//===----------------------------------------------------------------------===//
+// #ddp.noop
+//===----------------------------------------------------------------------===//
+
+FailureOr<Value> NoopHookAttr::expand(OpBuilder &, const BucketReduction &,
+                                      TypedValue<BucketType> bucket) const {
+  return Value(bucket);
+}
+
+int64_t NoopHookAttr::getWireBytes(BucketType) const { return 0; }
+
+double NoopHookAttr::getLocalPasses(BucketType) const { return 0; }
+
+bool NoopHookAttr::reducesEveryStep() const { return false; }
+
+//===----------------------------------------------------------------------===//
+// #ddp.wrap
+//===----------------------------------------------------------------------===//
+
+LogicalResult WrapHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   Type wireType, Attribute inner) {
+  if (!isa<Float16Type, BFloat16Type>(wireType))
+    return emitError() << "expected a wrapper to f16 or bf16, but got "
+                       << wireType;
+  if (!isa<HookAttrInterface>(inner))
+    return emitError() << "expected a wrapper around a hook, but got " << inner;
+  return success();
+}
+
+static BucketType getInnerBucket(WrapHookAttr wrap, BucketType bucket) {
+  return bucket.cloneWith(wrap.getWireType());
+}
+
+LogicalResult
+WrapHookAttr::verifyBucket(BucketType bucket,
+                           function_ref<InFlightDiagnostic()> emitError) const {
+  return cast<HookAttrInterface>(getInner())
+      .verifyBucket(getInnerBucket(*this, bucket), emitError);
+}
+
+FailureOr<Value> WrapHookAttr::expand(OpBuilder &builder,
+                                      const BucketReduction &reduction,
+                                      TypedValue<BucketType> bucket) const {
+  TypedValue<BucketType> inner =
+      castTo(builder, reduction.loc, bucket, getWireType());
+  auto hook = cast<HookAttrInterface>(getInner());
+  // Wrappers of a wrapper leave no trace on the way back: in PyTorch, too, what
+  // the innermost hook returns is cast to the bucket's own type at once.
+  while (auto wrap = dyn_cast<WrapHookAttr>(hook)) {
+    inner = castTo(builder, reduction.loc, inner, wrap.getWireType());
+    hook = cast<HookAttrInterface>(wrap.getInner());
+  }
+  FailureOr<Value> reduced = hook.expand(builder, reduction, inner);
+  if (failed(reduced))
+    return failure();
+  return Value(castTo(builder, reduction.loc,
+                      cast<TypedValue<BucketType>>(*reduced),
+                      bucket.getType().getElementType()));
+}
+
+Type WrapHookAttr::getWireType(BucketType bucket) const {
+  return cast<HookAttrInterface>(getInner())
+      .getWireType(getInnerBucket(*this, bucket));
+}
+
+bool WrapHookAttr::reducesEveryStep() const {
+  return cast<HookAttrInterface>(getInner()).reducesEveryStep();
+}
+
+int64_t WrapHookAttr::getWireBytes(BucketType bucket) const {
+  return cast<HookAttrInterface>(getInner())
+      .getWireBytes(getInnerBucket(*this, bucket));
+}
+
+int64_t WrapHookAttr::getStateBytes(BucketType bucket) const {
+  return cast<HookAttrInterface>(getInner())
+      .getStateBytes(getInnerBucket(*this, bucket));
+}
+
+Attribute WrapHookAttr::getStateMethod() const {
+  return get(getContext(), getWireType(),
+             cast<HookAttrInterface>(getInner()).getStateMethod());
+}
+
+double WrapHookAttr::getLocalPasses(BucketType bucket) const {
+  // The inner hook's passes are in units of the 16-bit bucket.
+  double inner = cast<HookAttrInterface>(getInner())
+                     .getLocalPasses(getInnerBucket(*this, bucket));
+  return getCastPasses(bucket, getWireType()) +
+         inner * 2 / bucket.getElementBytes();
+}

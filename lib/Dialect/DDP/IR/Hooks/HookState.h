@@ -1,0 +1,72 @@
+//===- HookState.h - states that hooks declare ------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Declares, while a hook is expanded, the states that it needs: its own, and
+// those that all buckets share (an iteration counter, a random generator).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_HOOKSTATE_H
+#define DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_HOOKSTATE_H
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+namespace mlir::ddp {
+
+class HookState {
+public:
+  /// For the reduction that is expanded at the builder's insertion point.
+  HookState(OpBuilder &builder, const BucketReduction &reduction);
+
+  /// Members of the bucket, for each tensor of a state.
+  using Members = ArrayRef<SmallVector<int64_t>>;
+
+  /// A state of the bucket that begins as zeros: `role`, HOOK.WORD, says what
+  /// it is to those members, and its name is BUCKET.WORD. An error if that is
+  /// taken.
+  FailureOr<StateOp> createZero(StringRef role, BucketType type,
+                                StatePlacement placement, Members members);
+
+  /// The same, of normal numbers from `generator`, equal on all ranks of the
+  /// reduction's group.
+  FailureOr<StateOp> createNormal(StringRef role, BucketType type,
+                                  StateOp generator, ArrayRef<int64_t> draws,
+                                  Members members);
+
+  /// The random generator that all hooks with this seed share. The first is
+  /// called `name`, others `name`.SEED.
+  FailureOr<StateOp> getGenerator(StringRef name, int64_t seed);
+
+  /// An i64 that begins as 0 and that all hooks share, for what all ranks of
+  /// the reduction's group count alike.
+  FailureOr<StateOp> getCounter(StringRef name);
+
+  /// The number of times that the current block ran before: an i64 state that
+  /// is loaded at the block's start, and stored, one higher, at its end. All
+  /// reductions of a block share it. The first block's is called `name`, those
+  /// of others `name`.1 and so on.
+  FailureOr<Value> getIteration(StringRef name);
+
+private:
+  FailureOr<StateOp> describe(FailureOr<StateOp> state, StringRef role,
+                              Members members);
+  FailureOr<StateOp> share(FailureOr<StateOp> state, StringRef role);
+  FailureOr<StateOp> createCounter(const Twine &name);
+  FailureOr<StateOp> create(const Twine &name, Type type,
+                            StatePlacement placement, StateInit init,
+                            IntegerAttr seed, FlatSymbolRefAttr generator,
+                            DenseI64ArrayAttr draws);
+
+  OpBuilder &builder;
+  const BucketReduction &reduction;
+  Location loc;
+  ModuleOp module;
+};
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_HOOKSTATE_H

@@ -1,0 +1,321 @@
+//===- PowerSGDExpansion.cpp -----------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// PowerSGD as operations of the dialect: Vogels, Karimireddy and Jaggi,
+// "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
+// Optimization" (NeurIPS 2019), step by step as PyTorch's hooks do it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "PowerSGDExpansion.h"
+#include "../LowRankLayout.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Remarks.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
+  FailureOr<Value> counter = states.getIteration("powersgd.iter");
+  if (failed(counter))
+    return failure();
+  iteration = *counter;
+  FailureOr<StateOp> found =
+      states.getGenerator("powersgd.generator", parameters.random_seed);
+  if (failed(found))
+    return failure();
+  generator = *found;
+  // The batched hook's square is one matrix of all gradients.
+  SmallVector<SmallVector<int64_t>> ofError, ofQ;
+  if (errorType != bucketType) {
+    ofError.push_back(getAllMembers(bucketType));
+    ofQ = ofError;
+  } else {
+    for (int64_t member : getAllMembers(bucketType))
+      ofError.push_back({member});
+    for (int64_t member : compression.members)
+      ofQ.push_back({member});
+  }
+  if (parameters.use_error_feedback) {
+    found = states.createZero("powersgd.error", errorType,
+                              StatePlacement::PerRank, ofError);
+    if (failed(found))
+      return failure();
+    error = *found;
+  }
+  if (parameters.warm_start) {
+    found = states.createNormal("powersgd.q", compression.q, generator,
+                                compression.draws, ofQ);
+    if (failed(found))
+      return failure();
+    q = *found;
+  }
+  if (parameters.skip_nonfinite) {
+    found = states.getCounter("powersgd.nonfinite");
+    if (failed(found))
+      return failure();
+    nonFinite = *found;
+  }
+  return success();
+}
+
+Value PowerSGDExpansion::run(BucketValue bucket,
+                             function_ref<Value(BucketValue)> compressedBody) {
+  auto compareIteration = [&](arith::CmpIPredicate predicate, int64_t limit) {
+    Value constant = arith::ConstantOp::create(
+        builder, loc, builder.getI64IntegerAttr(limit));
+    return Value(
+        arith::CmpIOp::create(builder, loc, predicate, iteration, constant));
+  };
+  Value isVanilla;
+  if (int64_t start = parameters.start_powerSGD_iter; start > 0)
+    isVanilla = compareIteration(arith::CmpIPredicate::slt, start);
+  if (int64_t stop = parameters.stop_powerSGD_iter; stop >= 0) {
+    Value isLate = compareIteration(arith::CmpIPredicate::sge, stop);
+    isVanilla =
+        isVanilla ? Value(arith::OrIOp::create(builder, loc, isVanilla, isLate))
+                  : isLate;
+  }
+  // Without a vanilla phase there is nothing to choose.
+  if (!isVanilla)
+    return compressedBody(bucket);
+  auto choice = scf::IfOp::create(builder, loc, TypeRange(bucket.getType()),
+                                  isVanilla, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(choice.thenBlock());
+  scf::YieldOp::create(builder, loc, Value(reduce(bucket, reduction.kind)));
+  builder.setInsertionPointToStart(choice.elseBlock());
+  Value compressed = compressedBody(bucket);
+  scf::YieldOp::create(builder, loc, compressed);
+  return choice.getResult(0);
+}
+
+/// The Q of this iteration: the last one's, or without warm start a new one.
+BucketValue PowerSGDExpansion::drawQ() {
+  if (parameters.warm_start)
+    return load(q);
+  return create<RandomNormalOp>(
+      compression.q, FlatSymbolRefAttr::get(generator.getSymNameAttr()),
+      builder.getDenseI64ArrayAttr(compression.draws), Value());
+}
+
+/// The members of a bucket in groups: each has at least one matrix, and more of
+/// them only as long as it has no more bytes than the reduction wishes.
+std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
+  SmallVector<int64_t> allFactors =
+      llvm::to_vector(llvm::seq<int64_t>(compression.members.size()));
+  PowerSGDGroup whole = {type, compression, allFactors};
+  if (reduction.groupBytes <= 0)
+    return {whole};
+  llvm::DenseMap<int64_t, int64_t> factorOf;
+  for (auto [factor, member] : llvm::enumerate(compression.members))
+    factorOf[member] = factor;
+  // Where groups begin.
+  SmallVector<int64_t> begins = {0};
+  int64_t bytes = 0, numMatrices = 0;
+  for (int64_t member : getAllMembers(type)) {
+    int64_t size = type.getNumElements(member) * type.getElementBytes();
+    bool isMatrix = factorOf.contains(member);
+    if (isMatrix && numMatrices != 0 && bytes + size > reduction.groupBytes) {
+      begins.push_back(member);
+      bytes = numMatrices = 0;
+    }
+    numMatrices += isMatrix;
+    bytes += size;
+  }
+  if (begins.size() == 1)
+    return {whole};
+  // Whether what was reduced is finite is known when all groups are through,
+  // and by then the old error would be gone.
+  // What a rank keeps to itself needs memory of its own for each group.
+  if (parameters.skip_nonfinite || parameters.local_error_feedback) {
+    remark::missed(
+        loc, remark::RemarkOpts::name("Group").category("ddp-expand-hooks"))
+        << "no groups with skip_nonfinite or local_error_feedback";
+    return {whole};
+  }
+  begins.push_back(type.getNumMembers());
+  std::vector<PowerSGDGroup> groups;
+  for (size_t i = 0; i + 1 < begins.size(); ++i) {
+    PowerSGDGroup &group = groups.emplace_back();
+    for (int64_t member = begins[i]; member < begins[i + 1]; ++member) {
+      auto factor = factorOf.find(member);
+      if (factor == factorOf.end()) {
+        group.compression.rest.push_back(member - begins[i]);
+        continue;
+      }
+      group.compression.members.push_back(member - begins[i]);
+      group.factors.push_back(factor->second);
+    }
+    group.bucket = getSubBucket(
+        type, llvm::to_vector(llvm::seq(begins[i], begins[i + 1])));
+    group.compression.p = getSubBucket(compression.p, group.factors);
+    group.compression.q = getSubBucket(compression.q, group.factors);
+  }
+  return groups;
+}
+
+/// The groups' parts of a bucket.
+SmallVector<BucketValue>
+PowerSGDExpansion::split(BucketValue bucket, ArrayRef<PowerSGDGroup> groups) {
+  if (!bucket || groups.size() == 1)
+    return SmallVector<BucketValue>(groups.size(), bucket);
+  SmallVector<Type> types;
+  for (const PowerSGDGroup &group : groups)
+    types.push_back(group.bucket);
+  auto op = SplitOp::create(builder, loc, types, bucket);
+  return llvm::map_to_vector(
+      op.getParts(), [](Value part) { return cast<BucketValue>(part); });
+}
+
+/// What `split` took apart.
+BucketValue PowerSGDExpansion::join(BucketType type, ArrayRef<Value> parts,
+                                    ArrayRef<int64_t> order) {
+  if (!parts.front() || parts.size() == 1)
+    return cast_if_present<BucketValue>(parts.front());
+  return create<ConcatOp>(type, parts,
+                          order.empty() ? DenseI64ArrayAttr()
+                                        : builder.getDenseI64ArrayAttr(order));
+}
+
+Value PowerSGDExpansion::compress(BucketValue gradient) {
+  BucketType type = gradient.getType();
+  countElements(type);
+  BucketValue lastError;
+  if (parameters.use_error_feedback)
+    lastError = load(error);
+  // Also where nothing is compressed: the generator goes on as PyTorch's does.
+  BucketValue lastQ = drawQ(), basis;
+  if (!compression.members.empty())
+    basis = orthogonalize(lastQ);
+
+  std::vector<PowerSGDGroup> groups = makeGroups(type);
+  SmallVector<BucketValue> gradients = split(gradient, groups),
+                           errors = split(lastError, groups);
+  SmallVector<Step> steps;
+  SmallVector<Value> outs, newErrors, qs;
+  SmallVector<int64_t> factors;
+  for (auto [group, part, error] : llvm::zip(groups, gradients, errors)) {
+    BucketValue ownBasis = basis;
+    if (groups.size() != 1)
+      ownBasis = create<ExtractOp>(basis, group.factors);
+    Step step = steps.emplace_back(compress(group, part, error, ownBasis));
+    outs.push_back(step.out);
+    newErrors.push_back(step.error);
+    qs.push_back(step.q);
+    llvm::append_range(factors, group.factors);
+  }
+  BucketValue newQ = join(compression.q, qs, factors);
+  BucketValue newError = join(type, newErrors), out = join(type, outs);
+  updateStates(steps, newQ, newError);
+  return out;
+}
+
+PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
+                                                    BucketValue gradient,
+                                                    BucketValue lastError,
+                                                    BucketValue basis) {
+  BucketValue matrix = gradient;
+  if (lastError)
+    matrix = create<AddOp>(gradient, lastError, Value());
+
+  // Everything that is reduced, and this rank's share of the low-rank part.
+  const auto &[members, restMembers, pType, qType, draws] = group.compression;
+  BucketValue projected, p, ownQ, newQ, ownRest, rest;
+  if (!members.empty()) {
+    BucketValue matrices = create<ExtractOp>(matrix, members);
+    projected = matmul(pType, matrices, basis, false, false);
+    if (!restMembers.empty())
+      ownRest = create<ExtractOp>(matrix, restMembers);
+    BucketValue sumP = sum(projected);
+    if (ownRest)
+      rest = finish(sum(ownRest));
+    p = orthogonalize(sumP);
+    ownQ = matmul(qType, matrices, p, true, false);
+    newQ = finish(sum(ownQ));
+  } else {
+    ownRest = create<ExtractOp>(matrix, restMembers);
+    rest = finish(sum(ownRest));
+  }
+  BucketValue out = assemble(group, p, newQ, rest);
+
+  BucketValue newError;
+  if (lastError) {
+    BucketValue kept = out;
+    if (parameters.local_error_feedback)
+      kept = assemble(group, p, ownQ, ownRest);
+    else if (reduction.kind == Reduction::Sum)
+      kept = divideByWorld(out);
+    newError = create<SubOp>(matrix, kept, Value());
+  }
+  return {out, newError, newQ, rest};
+}
+
+/// A bucket of products P·Qᵀ and of what is not compressed.
+BucketValue PowerSGDExpansion::assemble(const PowerSGDGroup &group,
+                                        BucketValue p, BucketValue q,
+                                        BucketValue rest) {
+  SmallVector<int64_t> order = group.compression.members;
+  SmallVector<Value> parts;
+  if (p)
+    parts.push_back(
+        matmul(getSubBucket(group.bucket, order), p, q, false, true));
+  if (rest)
+    parts.push_back(rest);
+  llvm::append_range(order, group.compression.rest);
+  return create<ConcatOp>(group.bucket, parts,
+                          builder.getDenseI64ArrayAttr(order));
+}
+
+void PowerSGDExpansion::countElements(BucketType type) {
+  int64_t frequency =
+      std::max<int64_t>(1, parameters.compression_stats_logging_frequency);
+  CountCompressionOp::create(
+      builder, loc, reduction.bucketName,
+      builder.getI64IntegerAttr(bucketType.getNumElements()),
+      builder.getI64IntegerAttr(
+          compression.p.getNumElements() + compression.q.getNumElements() +
+          getSubBucket(type, compression.rest).getNumElements()),
+      iteration, builder.getI64IntegerAttr(frequency));
+}
+
+/// Stores Q and the error: always, or where all that was reduced is finite.
+/// Reduced values are the same on all ranks, and so is that choice.
+void PowerSGDExpansion::updateStates(ArrayRef<Step> steps, BucketValue newQ,
+                                     BucketValue newError) {
+  auto storeAll = [&] {
+    if (newQ && parameters.warm_start)
+      store(newQ, q);
+    if (newError)
+      store(newError, error);
+  };
+  if (!parameters.skip_nonfinite)
+    return storeAll();
+  // Q depends on all of P: it is not finite where P was not.
+  Value isFinite;
+  for (const Step &step : steps)
+    for (BucketValue value : {step.q, step.rest}) {
+      if (!value)
+        continue;
+      Value one = IsFiniteOp::create(builder, loc, builder.getI1Type(), value);
+      isFinite = isFinite
+                     ? Value(arith::AndIOp::create(builder, loc, isFinite, one))
+                     : one;
+    }
+  auto choice = scf::IfOp::create(builder, loc, TypeRange(), isFinite,
+                                  /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(choice.thenBlock());
+  storeAll();
+  builder.setInsertionPointToStart(choice.elseBlock());
+  auto symbol = FlatSymbolRefAttr::get(nonFinite.getSymNameAttr());
+  Value count = LoadOp::create(builder, loc, builder.getI64Type(), symbol);
+  Value one =
+      arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(1));
+  StoreOp::create(builder, loc, arith::AddIOp::create(builder, loc, count, one),
+                  symbol);
+}

@@ -1,0 +1,143 @@
+//===- PowerSGDExpansion.h - PowerSGD as operations -------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What both PowerSGD hooks expand to, once they have said what is compressed.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_POWERSGDEXPANSION_H
+#define DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_POWERSGDEXPANSION_H
+
+#include "HookState.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+namespace mlir::ddp {
+
+using BucketValue = TypedValue<BucketType>;
+
+/// The parameters, which both hooks have.
+using PowerSGDParameters = PowerSGDHookAttr::Parameters;
+
+/// Which members of a bucket are compressed, and what to.
+struct PowerSGDCompression {
+  /// Grouped by the shape of the matrix, in the order in which shapes are first
+  /// seen: PyTorch's order of the factors in memory and of random draws.
+  SmallVector<int64_t> members;
+  /// The others, in order.
+  SmallVector<int64_t> rest;
+  BucketType p, q;
+  /// Sizes of the random draws that make the first Q.
+  SmallVector<int64_t> draws;
+};
+
+/// Adjacent members of a bucket that go through all stages together.
+struct PowerSGDGroup {
+  /// The bucket that they are on their own, and what is compressed of it.
+  BucketType bucket;
+  PowerSGDCompression compression;
+  /// Which members of the whole bucket's factors are theirs.
+  SmallVector<int64_t> factors;
+};
+
+/// Builds the operations of one bucket.
+class PowerSGDExpansion {
+public:
+  PowerSGDExpansion(OpBuilder &builder, const BucketReduction &reduction,
+                    const PowerSGDParameters &parameters,
+                    PowerSGDCompression compression, BucketType bucket)
+      : builder(builder), loc(reduction.loc), reduction(reduction),
+        parameters(parameters), compression(std::move(compression)),
+        states(builder, reduction), bucketType(bucket) {}
+
+  /// Declares the states that the rest uses; `error` is the type of the error.
+  LogicalResult declareStates(BucketType error);
+
+  /// The reduced bucket: all-reduced as it is before the first compressed
+  /// iteration, `compress` of it afterwards.
+  Value run(BucketValue bucket,
+            function_ref<Value(BucketValue)> compressedBody);
+
+  /// What a compressed iteration makes of the gradient: the sum or mean of all
+  /// ranks' gradients and errors, in low-rank approximation.
+  Value compress(BucketValue gradient);
+
+private:
+  template <typename OpT, typename... Args>
+  BucketValue create(Args &&...args) {
+    auto op = OpT::create(builder, loc, std::forward<Args>(args)...);
+    return cast<BucketValue>(Value(op->getResult(0)));
+  }
+  BucketValue load(StateOp state) {
+    return create<LoadOp>(cast<BucketType>(state.getType()),
+                          FlatSymbolRefAttr::get(state.getSymNameAttr()));
+  }
+  void store(Value value, StateOp state) {
+    StoreOp::create(builder, loc, value,
+                    FlatSymbolRefAttr::get(state.getSymNameAttr()));
+  }
+  BucketValue orthogonalize(BucketValue factor) {
+    return create<OrthogonalizeOp>(
+        factor,
+        builder.getF64FloatAttr(
+            parameters.orthogonalization_epsilon.getValueAsDouble()),
+        parameters.keep_zero_columns ? builder.getUnitAttr() : UnitAttr(),
+        MatrixListAttr(), Value());
+  }
+  BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,
+                     bool transposeLhs, bool transposeRhs) {
+    return create<MatmulOp>(type, lhs, rhs, transposeLhs, transposeRhs,
+                            DenseI64ArrayAttr(), MatrixListAttr(), Value());
+  }
+  BucketValue reduce(BucketValue value, Reduction kind) {
+    BucketReduction asKind = reduction;
+    asKind.kind = kind;
+    Value reduced = buildFinalAllReduce(builder, asKind, value);
+    if (parameters.wire_type)
+      reduced.getDefiningOp<AllReduceOp>().setWire(parameters.wire_type);
+    return cast<BucketValue>(reduced);
+  }
+  BucketValue sum(BucketValue value) { return reduce(value, Reduction::Sum); }
+  BucketValue divideByWorld(BucketValue value) {
+    return create<ScaleOp>(value.getType(), value, FloatAttr(), reduction.group,
+                           Value());
+  }
+  /// A sum as the reduction wants it.
+  BucketValue finish(BucketValue value) {
+    return reduction.kind == Reduction::Mean ? divideByWorld(value) : value;
+  }
+  /// What a compressed iteration makes of one group: its part of the result,
+  /// the new error, and what was reduced. Null where there is none.
+  struct Step {
+    BucketValue out, error, q, rest;
+  };
+  BucketValue drawQ();
+  std::vector<PowerSGDGroup> makeGroups(BucketType type);
+  Step compress(const PowerSGDGroup &group, BucketValue gradient,
+                BucketValue lastError, BucketValue basis);
+  BucketValue assemble(const PowerSGDGroup &group, BucketValue p, BucketValue q,
+                       BucketValue rest);
+  SmallVector<BucketValue> split(BucketValue bucket,
+                                 ArrayRef<PowerSGDGroup> groups);
+  BucketValue join(BucketType type, ArrayRef<Value> parts,
+                   ArrayRef<int64_t> order = {});
+  void countElements(BucketType type);
+  void updateStates(ArrayRef<Step> steps, BucketValue newQ,
+                    BucketValue newError);
+
+  OpBuilder &builder;
+  Location loc;
+  const BucketReduction &reduction;
+  PowerSGDParameters parameters;
+  PowerSGDCompression compression;
+  HookState states;
+  Value iteration;
+  StateOp generator, error, q, nonFinite;
+  /// Of the gradient, without what fills it up.
+  BucketType bucketType;
+};
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_POWERSGDEXPANSION_H

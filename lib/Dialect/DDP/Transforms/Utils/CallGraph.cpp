@@ -1,0 +1,88 @@
+//===- CallGraph.cpp -------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Finds private functions with all of their calls, and changes both.
+//
+//===----------------------------------------------------------------------===//
+
+#include "CallGraph.h"
+#include "../../Analysis/SymbolRefs.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+PrivateFunctions mlir::ddp::collectPrivateFunctions(ModuleOp module) {
+  PrivateFunctions functions;
+  llvm::DenseMap<StringAttr, func::FuncOp> byName;
+  for (auto function : module.getOps<func::FuncOp>())
+    if (function.isPrivate() && !function.isExternal()) {
+      functions[function];
+      byName[function.getSymNameAttr()] = function;
+    }
+  // Names in nested symbol tables may be others; a function is left alone then.
+  SymbolRefFinder others([&](SymbolRefAttr symbol) {
+    if (auto it = byName.find(symbol.getRootReference()); it != byName.end()) {
+      functions.erase(it->second);
+      byName.erase(it);
+    }
+  });
+  SmallVector<func::CallOp> calls;
+  module.walk([&](Operation *op) {
+    auto call = dyn_cast<func::CallOp>(op);
+    if (call && op->getParentOfType<ModuleOp>() == module) {
+      calls.push_back(call);
+      others.visitDiscardable(call);
+      return;
+    }
+    others.visit(op);
+  });
+  for (func::CallOp call : calls)
+    if (auto it = byName.find(call.getCalleeAttr().getAttr());
+        it != byName.end())
+      functions[it->second].push_back(call);
+  return functions;
+}
+
+llvm::DenseSet<StringAttr> mlir::ddp::collectReferencedNames(ModuleOp module) {
+  llvm::DenseSet<StringAttr> names;
+  SymbolRefFinder finder(
+      [&](SymbolRefAttr symbol) { names.insert(symbol.getRootReference()); });
+  module.walk([&](Operation *op) { finder.visit(op); });
+  return names;
+}
+
+SmallVector<func::ReturnOp> mlir::ddp::getReturns(func::FuncOp function) {
+  SmallVector<func::ReturnOp> returns;
+  for (Block &block : function.getBody())
+    if (auto op = dyn_cast<func::ReturnOp>(block.getTerminator()))
+      returns.push_back(op);
+  return returns;
+}
+
+void mlir::ddp::eraseResults(func::FuncOp function,
+                             const llvm::BitVector &erased) {
+  for (func::ReturnOp op : getReturns(function))
+    op->eraseOperands(erased);
+  (void)function.eraseResults(erased);
+}
+
+void mlir::ddp::replaceCall(func::CallOp &call, const llvm::BitVector &erased,
+                            ArrayRef<Value> newOperands) {
+  OpBuilder builder(call);
+  SmallVector<Value> operands(call.getOperands()), kept;
+  llvm::append_range(operands, newOperands);
+  for (OpResult result : call.getResults())
+    if (!erased.test(result.getResultNumber()))
+      kept.push_back(result);
+  auto newCall =
+      func::CallOp::create(builder, call.getLoc(), call.getCalleeAttr(),
+                           ValueRange(kept).getTypes(), operands);
+  newCall.setNoInline(call.getNoInline());
+  newCall->setDiscardableAttrs(call->getDiscardableAttrDictionary());
+  for (auto [before, now] : llvm::zip_equal(kept, newCall.getResults()))
+    before.replaceAllUsesWith(now);
+  call.erase();
+  call = newCall;
+}

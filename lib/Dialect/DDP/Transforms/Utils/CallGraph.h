@@ -1,0 +1,43 @@
+//===- CallGraph.h - private functions and their calls ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// For passes that change a function's interface and all of its calls.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CALLGRAPH_H
+#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CALLGRAPH_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/BitVector.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/MapVector.h"
+
+namespace mlir::ddp {
+
+/// The private functions of a module whose interface may be changed, and their
+/// calls: those with a body that nothing but a `func.call` refers to.
+using PrivateFunctions =
+    llvm::MapVector<func::FuncOp, SmallVector<func::CallOp>>;
+PrivateFunctions collectPrivateFunctions(ModuleOp module);
+
+/// The names that anything in the module refers to.
+llvm::DenseSet<StringAttr> collectReferencedNames(ModuleOp module);
+
+/// The returns of a function.
+SmallVector<func::ReturnOp> getReturns(func::FuncOp function);
+
+/// Removes results of a function.
+void eraseResults(func::FuncOp function, const llvm::BitVector &erased);
+
+/// Replaces a call by one with `newOperands` behind its own, and without the
+/// erased results, which must have no uses. `call` is the new one then.
+void replaceCall(func::CallOp &call, const llvm::BitVector &erased,
+                 ArrayRef<Value> newOperands);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CALLGRAPH_H

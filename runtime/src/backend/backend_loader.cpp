@@ -1,0 +1,165 @@
+//===- backend_loader.cpp - finds a backend by its name -------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Loads a backend's shared library and checks its table.
+//
+//===----------------------------------------------------------------------===//
+#include "backend/backend_loader.h"
+
+#include "../../backends/host/host_backend.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+#include <cstring>
+#include <dlfcn.h>
+#include <iterator>
+#include <unistd.h>
+
+using namespace ddphook;
+
+/// The directory of the library or program that holds the runtime, with a slash
+/// behind it; empty when nobody knows.
+static std::string ownDirectory() {
+  Dl_info info = {};
+  std::string path;
+  if (::dladdr(reinterpret_cast<const void *>(&ddphook_status_name), &info) !=
+          0 &&
+      info.dli_fname)
+    path = info.dli_fname;
+  // A program that was found through PATH is known by its name alone.
+  if (path.find('/') == std::string::npos) {
+    char target[PATH_MAX];
+    const ssize_t size = ::readlink("/proc/self/exe", target, sizeof(target));
+    path.assign(target, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  }
+  return path.substr(0, path.rfind('/') + 1);
+}
+
+/// Where a backend's library is: beside the runtime's, or, for a program that
+/// holds the runtime, among the libraries; else wherever the system looks.
+static std::string findLibrary(const std::string &file) {
+  const std::string own = ownDirectory();
+  if (own.empty())
+    return file;
+  for (const char *directory : {"", "../lib/", DDPHOOK_LIBRARY_DIRECTORY}) {
+    const std::string path = own + directory + file;
+    if (::access(path.c_str(), R_OK) == 0)
+      return path;
+  }
+  return file;
+}
+
+namespace {
+/// A function of the table, and where its pointer lies.
+struct Slot {
+  const char *name;
+  size_t offset;
+
+  bool isIn(const ddphook_backend_t &table) const {
+    void *pointer;
+    std::memcpy(&pointer, reinterpret_cast<const char *>(&table) + offset,
+                sizeof(pointer));
+    return pointer != nullptr;
+  }
+};
+} // namespace
+
+#define SLOT(function) {#function, offsetof(ddphook_backend_t, function)}
+
+/// What every backend has.
+static constexpr Slot kFunctions[] = {SLOT(device_create),
+                                      SLOT(device_destroy),
+                                      SLOT(memory_alloc),
+                                      SLOT(memory_free),
+                                      SLOT(memory_write),
+                                      SLOT(memory_read),
+                                      SLOT(stream_set),
+                                      SLOT(synchronize),
+                                      SLOT(communicator_create),
+                                      SLOT(communicator_destroy),
+#define DDPHOOK_DEVICE_FUNCTION(name, ...) SLOT(name),
+#include "ddphook/runtime/functions.inc"
+                                      SLOT(is_finite),
+                                      SLOT(matrices_create),
+                                      SLOT(matrices_destroy),
+                                      SLOT(all_reduce),
+                                      SLOT(all_reduce_start),
+                                      SLOT(wait),
+                                      SLOT(abort)};
+
+/// What a backend has all of, or nothing.
+static constexpr Slot kKernelFunctions[] = {SLOT(kernels_load),
+                                            SLOT(kernels_unload), SLOT(launch)};
+
+#undef SLOT
+
+static_assert(offsetof(ddphook_backend_t, device_create) +
+                      (std::size(kFunctions) + std::size(kKernelFunctions)) *
+                          sizeof(void (*)()) ==
+                  sizeof(ddphook_backend_t),
+              "expected every function of the table in one of the lists");
+
+Status ddphook::checkBackend(const std::string &file,
+                             const ddphook_backend_t *table) {
+  if (!table)
+    return error(DDPHOOK_UNSUPPORTED, "%s provides no backend", file.c_str());
+  if (table->abi_version != DDPHOOK_BACKEND_ABI_VERSION ||
+      table->struct_size != sizeof(ddphook_backend_t))
+    return error(DDPHOOK_UNSUPPORTED,
+                 "expected %s to have version %d of the backend ABI, but got "
+                 "version %u of %zu bytes",
+                 file.c_str(), DDPHOOK_BACKEND_ABI_VERSION, table->abi_version,
+                 table->struct_size);
+  if (!table->name)
+    return error(DDPHOOK_UNSUPPORTED, "%s has no name", file.c_str());
+  const auto hasNot = [&](const Slot &slot) { return !slot.isIn(*table); };
+  const auto missing =
+      std::find_if(std::begin(kFunctions), std::end(kFunctions), hasNot);
+  if (missing != std::end(kFunctions))
+    return error(DDPHOOK_UNSUPPORTED, "%s lacks the function %s", file.c_str(),
+                 missing->name);
+  const auto lacking = std::find_if(std::begin(kKernelFunctions),
+                                    std::end(kKernelFunctions), hasNot);
+  const bool hasKernels = !std::all_of(std::begin(kKernelFunctions),
+                                       std::end(kKernelFunctions), hasNot);
+  if (hasKernels && lacking != std::end(kKernelFunctions))
+    return error(DDPHOOK_UNSUPPORTED,
+                 "%s has kernels, but lacks the function %s", file.c_str(),
+                 lacking->name);
+  return Status::ok();
+}
+
+Status ddphook::loadBackend(const std::string &name,
+                            const ddphook_backend_t **backend) {
+  if (name == "host") {
+    *backend = &host::hostBackend();
+    return Status::ok();
+  }
+  // A name, not a path: whoever sets it may not choose any file.
+  const char *allowed = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  if (name.empty() || name.find_first_not_of(allowed) != std::string::npos)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a backend's name of lower-case letters, digits and "
+                 "underscores, but got '%s'",
+                 name.c_str());
+  const std::string file = "libddphook_backend_" + name + ".so";
+  void *library = ::dlopen(findLibrary(file).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    return error(DDPHOOK_UNSUPPORTED,
+                 "the backend '%s' is not available ('host' is built in): %s",
+                 name.c_str(), ::dlerror());
+  auto get = reinterpret_cast<ddphook_backend_get_t>(
+      ::dlsym(library, DDPHOOK_BACKEND_GET_SYMBOL));
+  Status status = get ? checkBackend(file, get())
+                      : error(DDPHOOK_UNSUPPORTED, "%s has no function %s",
+                              file.c_str(), DDPHOOK_BACKEND_GET_SYMBOL);
+  if (!status.isOk()) {
+    ::dlclose(library);
+    return status;
+  }
+  *backend = get();
+  return status;
+}

@@ -1,0 +1,62 @@
+//===- backend_store.h - a store across the backend's C ABI -----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Both directions: the runtime's Store as the C table that backends get, and
+// such a table as a Store for backends written in C++.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_STORE_H
+#define DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_STORE_H
+
+#include "ddphook/runtime/backend.h"
+#include "store/store.h"
+
+#include <exception>
+#include <new>
+
+namespace ddphook {
+
+/// Writes a failure to `error` and gives its code.
+ddphook_status_t toBackendError(const Status &status,
+                                ddphook_backend_error_t *error);
+
+/// The failure that a backend's function reported.
+Status fromBackendError(ddphook_status_t code,
+                        const ddphook_backend_error_t &error);
+
+/// Runs `function`, which returns a Status, for a caller beyond a C ABI: no
+/// exception gets out.
+template <typename Function>
+Status withoutExceptions(Function &&function) {
+  try {
+    return function();
+  } catch (const std::bad_alloc &) {
+    return Status(DDPHOOK_RESOURCE_EXHAUSTED, "out of memory");
+  } catch (const std::exception &exception) {
+    return Status(DDPHOOK_INTERNAL, exception.what());
+  }
+}
+
+/// `store` as a table; `store` must outlive its use.
+ddphook_backend_store_t toBackendStore(Store &store);
+
+/// A table as a store; the table must outlive it.
+class BackendStore : public Store {
+public:
+  explicit BackendStore(const ddphook_backend_store_t &table) : table(table) {}
+
+  Status set(const std::string &key, const std::string &value) override;
+  Status get(const std::string &key, const Deadline &deadline,
+             std::string *value) override;
+  Status add(const std::string &key, int64_t delta, int64_t *result) override;
+  Status erase(const std::string &key) override;
+
+private:
+  const ddphook_backend_store_t &table;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_STORE_H

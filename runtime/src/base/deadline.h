@@ -1,0 +1,55 @@
+//===- deadline.h - a point in time by which a wait must end ----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every operation that waits for a peer carries one of these, made once where
+// the operation begins, so that nested waits share one budget. It uses the
+// steady clock: setting the machine's time changes nothing.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_DEADLINE_H
+#define DDPHOOK_RUNTIME_SRC_BASE_DEADLINE_H
+
+#include <algorithm>
+#include <chrono>
+
+namespace ddphook {
+
+class Deadline {
+public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `seconds` from now; values that the clock cannot hold are cut to a year.
+  static Deadline after(double seconds) {
+    constexpr double year = 365.0 * 24 * 3600;
+    double bounded = seconds > 0 ? std::min(seconds, year) : 0.0;
+    return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                       std::chrono::duration<double>(bounded)));
+  }
+
+  bool expired() const { return Clock::now() >= end; }
+
+  /// Seconds left, at least 0.
+  double remaining() const {
+    return std::max(0.0,
+                    std::chrono::duration<double>(end - Clock::now()).count());
+  }
+
+  /// Milliseconds left, rounded up, as poll(2) wants them; at least 0.
+  int remainingMs() const {
+    double ms = remaining() * 1e3 + 0.999;
+    return ms > 1e9 ? 1000000000 : static_cast<int>(ms);
+  }
+
+  Clock::time_point time() const { return end; }
+
+private:
+  explicit Deadline(Clock::time_point end) : end(end) {}
+
+  Clock::time_point end;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BASE_DEADLINE_H

@@ -1,0 +1,43 @@
+//===- random.h - random numbers as PyTorch draws them ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// PowerSGD's first Q, bit by bit: numpy's generator gives a seed to PyTorch's
+// generator, which gives standard normal numbers (docs/parity.md). Nothing here
+// is of use where the bits do not matter.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_RANDOM_H
+#define DDPHOOK_RUNTIME_SRC_BASE_RANDOM_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+#include <cstdint>
+
+namespace ddphook {
+
+/// A generator in memory: 624 words and the position of the next one, 624 when
+/// new words are due. It is numpy's `RandomState(seed).get_state()[1:3]`.
+constexpr int64_t generatorElements = 625;
+
+/// Writes the state of `RandomState(seed)`.
+void seedGenerator(uint32_t seed, int32_t *generator);
+
+/// Whether memory can be a generator: its position is one.
+bool isGenerator(const int32_t *generator);
+
+/// Takes `randint(1e9)` from the generator, seeds PyTorch's CPU generator with
+/// it, and writes `randn(draw)` for each of `drawCount` draws, one behind the
+/// other. Draws of nothing are fine; the number is taken even when there is no
+/// draw at all. INVALID_ARGUMENT, and nothing is written, when the generator
+/// has no possible position or a draw is negative.
+///
+/// Expects the default floating-point environment.
+Status drawNormal(int32_t *generator, const int64_t *draws, int64_t drawCount,
+                  void *out, Dtype dtype);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BASE_RANDOM_H

@@ -1,0 +1,64 @@
+//===- state_dtype.h - element types of states ------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// States hold what collectives work on, and also counters and the words of
+// random generators, which no collective and no kernel sees.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_STATE_DTYPE_H
+#define DDPHOOK_RUNTIME_SRC_BASE_STATE_DTYPE_H
+
+#include "base/dtype.h"
+
+namespace ddphook {
+
+enum class StateDtype {
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file) NAME,
+#include "ddphook/runtime/element_types.inc"
+};
+
+constexpr StateDtype allStateDtypes[] = {
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file) StateDtype::NAME,
+#include "ddphook/runtime/element_types.inc"
+};
+
+/// The floating-point type that it is, or nothing.
+constexpr std::optional<Dtype> floatDtype(StateDtype dtype) {
+  switch (dtype) {
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+  case StateDtype::NAME:                                                       \
+    return Dtype::NAME;
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  case StateDtype::NAME:                                                       \
+    break;
+#include "ddphook/runtime/element_types.inc"
+  }
+  return std::nullopt;
+}
+
+constexpr int64_t stateDtypeSize(StateDtype dtype) {
+  switch (dtype) {
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  case StateDtype::NAME:                                                       \
+    return bytes;
+#include "ddphook/runtime/element_types.inc"
+  }
+  return 0;
+}
+
+/// Its name in a plan.
+constexpr const char *stateDtypeName(StateDtype dtype) {
+  switch (dtype) {
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  case StateDtype::NAME:                                                       \
+    return #name;
+#include "ddphook/runtime/element_types.inc"
+  }
+  return "unknown";
+}
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BASE_STATE_DTYPE_H

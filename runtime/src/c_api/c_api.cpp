@@ -1,0 +1,214 @@
+//===- c_api.cpp - the functions of runtime.h and compiled.h --------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The C ABI: null checks, the thread's last error, and a fence for exceptions.
+// All work is done elsewhere.
+//
+//===----------------------------------------------------------------------===//
+#include "c_api/c_api.h"
+
+#include "module/device_call.h"
+#include "module/module_loader.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace ddphook;
+
+std::string &ddphook::lastError() {
+  thread_local std::string text;
+  return text;
+}
+
+const char *ddphook_last_error(void) { return lastError().c_str(); }
+
+ddphook_status_t ddphook_context_create(const ddphook_options_t *options,
+                                        ddphook_context_t **context) {
+  return publish([&] {
+    if (!context)
+      return nullArgument("a place for the context");
+    *context = nullptr;
+    Bootstrap place;
+    DDPHOOK_RETURN_IF_ERROR(findPlace(options, processEnvironment(), &place));
+    auto result = std::make_unique<ddphook_context>();
+    DDPHOOK_RETURN_IF_ERROR(Context::create(place, &result->impl));
+    *context = result.release();
+    return Status::ok();
+  });
+}
+
+void ddphook_context_destroy(ddphook_context_t *context) {
+  publish([&] {
+    delete context;
+    return Status::ok();
+  });
+}
+
+int32_t ddphook_context_rank(const ddphook_context_t *context) {
+  return context ? context->impl->rank() : 0;
+}
+
+int32_t ddphook_context_world_size(const ddphook_context_t *context) {
+  return context ? context->impl->worldSize() : 0;
+}
+
+ddphook_status_t ddphook_barrier(ddphook_context_t *context) {
+  return publish([&] {
+    return context ? context->impl->barrier() : nullArgument("a context");
+  });
+}
+
+ddphook_status_t ddphook_broadcast(ddphook_context_t *context, void *data,
+                                   size_t bytes, int32_t root) {
+  return publish([&] {
+    if (!context)
+      return nullArgument("a context");
+    if (!data && bytes > 0)
+      return nullArgument("data");
+    return context->impl->broadcast(data, bytes, root);
+  });
+}
+
+ddphook_status_t ddphook_module_load(ddphook_context_t *context,
+                                     const ddphook_compiled_module_t *module) {
+  return publish([&] {
+    return context ? loadModule(*context->impl, module)
+                   : nullArgument("a context");
+  });
+}
+
+ddphook_status_t
+ddphook_module_unload(const ddphook_compiled_module_t *compiled) {
+  return publish([&] {
+    if (!compiled)
+      return nullArgument("a module");
+    ddphook_module *module = moduleOf(compiled);
+    if (!module)
+      return notLoaded();
+    auto &modules = module->context.modules;
+    modules.erase(
+        std::find_if(modules.begin(), modules.end(),
+                     [&](const auto &entry) { return entry.get() == module; }));
+    return Status::ok();
+  });
+}
+
+ddphook_status_t ddphook_module_stats(const ddphook_compiled_module_t *compiled,
+                                      ddphook_stats_t *stats) {
+  return publish([&] {
+    if (!compiled)
+      return nullArgument("a module");
+    if (!stats)
+      return nullArgument("a place for the counters");
+    if (stats->struct_size < sizeof(size_t))
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected stats.struct_size to be set, but got %zu",
+                   stats->struct_size);
+    ddphook_module *module = moduleOf(compiled);
+    if (!module)
+      return notLoaded();
+    // A caller of another version has a shorter or a longer struct; what is
+    // unknown here stays 0 there.
+    size_t size = stats->struct_size;
+    std::memset(stats, 0, size);
+    std::memcpy(stats, &module->stats, std::min(size, sizeof(module->stats)));
+    stats->struct_size = size;
+    return Status::ok();
+  });
+}
+
+ddphook_status_t ddphook_rt_enter(ddphook_module_t *module, int32_t entry) {
+  return publish([&] { return module ? module->enter(entry) : notLoaded(); });
+}
+
+ddphook_status_t ddphook_rt_leave(ddphook_module_t *module) {
+  return publish([&] { return module ? module->leave() : notLoaded(); });
+}
+
+/// The body of a function that returns nothing: an exception is the step's
+/// failure.
+template <typename Function>
+static void inStep(ddphook_module_t *module, Function &&function) {
+  if (!module)
+    return;
+  Status status = withoutExceptions([&] {
+    function();
+    return Status::ok();
+  });
+  if (!status.isOk())
+    module->failStep(std::move(status));
+}
+
+void *ddphook_rt_arena(ddphook_module_t *module) {
+  return module ? module->arena.get() : nullptr;
+}
+
+void *ddphook_rt_state(ddphook_module_t *module, int32_t state) {
+  void *memory = nullptr;
+  inStep(module, [&] { memory = module->stateMemory(state); });
+  return memory;
+}
+
+void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
+                       const int64_t *grid, const int64_t *block,
+                       int64_t shared_bytes, void **arguments) {
+  inStep(module,
+         [&] { module->launch(kernel, grid, block, shared_bytes, arguments); });
+}
+
+void ddphook_rt_all_reduce(ddphook_module_t *module, int32_t collective,
+                           const void *in, void *out) {
+  inStep(module, [&] { module->allReduce(collective, in, out); });
+}
+
+int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
+                                    int32_t collective, const void *in,
+                                    void *out) {
+  int64_t ticket = 0;
+  inStep(module, [&] { ticket = module->startAllReduce(collective, in, out); });
+  return ticket;
+}
+
+void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket) {
+  inStep(module, [&] { module->wait(ticket); });
+}
+
+void ddphook_rt_random_normal(ddphook_module_t *module, void *generator,
+                              const int64_t *draws, int64_t draw_count,
+                              void *out, int32_t dtype) {
+  inStep(module, [&] {
+    module->randomNormal(generator, draws, draw_count, out, dtype);
+  });
+}
+
+int32_t ddphook_rt_is_finite(ddphook_module_t *module, const void *in,
+                             int64_t count, int32_t dtype) {
+  int32_t result = 0;
+  inStep(module, [&] { result = module->isFinite(in, count, dtype); });
+  return result;
+}
+
+void ddphook_rt_count_compression(ddphook_module_t *module, int32_t bucket,
+                                  int64_t before, int64_t after,
+                                  int64_t iteration, int64_t frequency) {
+  inStep(module, [&] {
+    module->countCompression(bucket, before, after, iteration, frequency);
+  });
+}
+
+// All functions that only hand their arguments to the device. One whose roles
+// disagree with compiled.h does not compile: functions of C have no overloads.
+#define DDPHOOK_PARAMETER(role_, name) role::role_::Type name
+#define DDPHOOK_ARGUMENT(role_, name)                                          \
+  role::role_ { name, #name }
+#define DDPHOOK_DEVICE_FUNCTION(name, ...)                                     \
+  extern "C" void ddphook_rt_##name(                                           \
+      ddphook_module_t *module, DDPHOOK_MAP(DDPHOOK_PARAMETER, __VA_ARGS__)) { \
+    inStep(module, [&] {                                                       \
+      callDevice(*module, "ddphook_rt_" #name, &ddphook_backend_t::name,       \
+                 DDPHOOK_MAP(DDPHOOK_ARGUMENT, __VA_ARGS__));                  \
+    });                                                                        \
+  }
+#include "ddphook/runtime/functions.inc"

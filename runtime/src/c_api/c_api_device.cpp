@@ -1,0 +1,81 @@
+//===- c_api_device.cpp - the functions of runtime.h about devices --------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Memory of a context's device and the queue that its work runs on, for hosts
+// that do not know which device it is.
+//
+//===----------------------------------------------------------------------===//
+#include "c_api/c_api.h"
+
+using namespace ddphook;
+
+/// Of every vector that a device's kernels load at once.
+static constexpr uint64_t alignment = 256;
+
+ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,
+                                      void **memory) {
+  return publish([&] {
+    if (!context)
+      return nullArgument("a context");
+    if (!memory)
+      return nullArgument("a place for the address");
+    *memory = nullptr;
+    if (context->impl->hasFailed())
+      return context->impl->failure();
+    return context->impl->call(&ddphook_backend_t::memory_alloc, bytes,
+                               alignment, memory);
+  });
+}
+
+void ddphook_memory_free(ddphook_context_t *context, void *memory,
+                         size_t bytes) {
+  if (context && memory)
+    context->impl->backend().memory_free(context->impl->device(), memory,
+                                         bytes);
+}
+
+ddphook_status_t ddphook_memory_write(ddphook_context_t *context, void *memory,
+                                      const void *host, size_t bytes) {
+  return publish([&] {
+    if (!context)
+      return nullArgument("a context");
+    if (bytes == 0)
+      return Status::ok();
+    if (!memory || !host)
+      return nullArgument("two arrays");
+    DDPHOOK_RETURN_IF_ERROR(context->impl->synchronize());
+    return context->impl->call(&ddphook_backend_t::memory_write, memory, host,
+                               bytes);
+  });
+}
+
+ddphook_status_t ddphook_memory_read(ddphook_context_t *context, void *host,
+                                     const void *memory, size_t bytes) {
+  return publish([&] {
+    if (!context)
+      return nullArgument("a context");
+    if (bytes == 0)
+      return Status::ok();
+    if (!memory || !host)
+      return nullArgument("two arrays");
+    DDPHOOK_RETURN_IF_ERROR(context->impl->synchronize());
+    return context->impl->call(&ddphook_backend_t::memory_read, host, memory,
+                               bytes);
+  });
+}
+
+ddphook_status_t ddphook_context_set_stream(ddphook_context_t *context,
+                                            void *stream) {
+  return publish([&] {
+    return context ? context->impl->setStream(stream)
+                   : nullArgument("a context");
+  });
+}
+
+ddphook_status_t ddphook_synchronize(ddphook_context_t *context) {
+  return publish([&] {
+    return context ? context->impl->synchronize() : nullArgument("a context");
+  });
+}

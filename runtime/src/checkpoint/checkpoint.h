@@ -1,0 +1,28 @@
+//===- checkpoint.h - saves and loads the states of a module ----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddphook_state_save() and ddphook_state_load() of runtime.h. What the files
+// look like, and why a crash at any moment leaves a whole checkpoint, is in
+// docs/checkpoints.md.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_H
+#define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_H
+
+#include "module/module.h"
+
+#include <string>
+
+namespace ddphook {
+
+/// Both are collective, and do nothing anywhere when a rank cannot.
+Status saveStates(ddphook_module &module, const std::string &pattern,
+                  uint32_t flags);
+Status loadStates(ddphook_module &module, const std::string &pattern,
+                  uint32_t flags, ddphook_state_info_t *info);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_H

@@ -1,0 +1,301 @@
+//===- checkpoint_files.cpp - the files of a checkpoint -------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Names, the manifest's JSON and the metadata of ranks' files.
+//
+//===----------------------------------------------------------------------===//
+#include "checkpoint/checkpoint_files.h"
+
+#include "files/atomic_file.h"
+
+#include <nlohmann/json.hpp>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cerrno>
+#include <charconv>
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace ddphook;
+using Json = nlohmann::ordered_json;
+
+static constexpr char rankWord[] = "{rank}";
+static constexpr char pendingSuffix[] = ".pending-";
+static constexpr char manifestFormat[] = "ddphook checkpoint";
+static constexpr int formatVersion = 2;
+/// A manifest has a few hundred bytes.
+static constexpr off_t maxManifestBytes = 1 << 16;
+
+Status ddphook::drawGeneration(uint64_t *generation) {
+  *generation = 0;
+  while (*generation == 0)
+    if (::getrandom(generation, sizeof(*generation), 0) < 0 && errno != EINTR)
+      return systemError(errno, "cannot draw a random number");
+  return Status::ok();
+}
+
+static std::string replaceRank(std::string pattern, const std::string &by) {
+  constexpr size_t length = sizeof(rankWord) - 1;
+  for (size_t at = 0; (at = pattern.find(rankWord, at)) != std::string::npos;
+       at += by.size())
+    pattern.replace(at, length, by);
+  return pattern;
+}
+
+std::string ddphook::rankFile(const std::string &pattern, int rank) {
+  return replaceRank(pattern, std::to_string(rank));
+}
+
+std::string ddphook::pendingFile(const std::string &file, uint64_t generation) {
+  return file + pendingSuffix + printHash(generation);
+}
+
+void ddphook::removeLeftovers(const std::string &file) {
+  const size_t slash = file.rfind('/');
+  const std::string directory =
+      slash == std::string::npos ? "./" : file.substr(0, slash + 1);
+  const std::string name =
+      slash == std::string::npos ? file : file.substr(slash + 1);
+  DIR *list = ::opendir(directory.c_str());
+  if (!list)
+    return;
+  std::vector<std::string> found;
+  while (const dirent *entry = ::readdir(list)) {
+    const std::string other = entry->d_name;
+    if (other.rfind(name + pendingSuffix, 0) == 0 ||
+        other.rfind(name + partialSuffix, 0) == 0)
+      found.push_back(directory + other);
+  }
+  ::closedir(list);
+  for (const std::string &path : found)
+    ::unlink(path.c_str());
+}
+
+std::string ddphook::manifestFile(const std::string &pattern) {
+  static const std::string extension = ".safetensors";
+  const std::string word = "manifest";
+  std::string name = pattern;
+  if (name.size() > extension.size() &&
+      name.compare(name.size() - extension.size(), extension.size(),
+                   extension) == 0)
+    name.resize(name.size() - extension.size());
+  std::string result = replaceRank(name, word);
+  if (result == name)
+    result += "." + word;
+  return result + ".json";
+}
+
+std::string ddphook::printHash(uint64_t hash) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx",
+                static_cast<unsigned long long>(hash));
+  return text;
+}
+
+static bool parseHash(std::string_view text, uint64_t *hash) {
+  if (text.size() != 16)
+    return false;
+  auto [end, code] =
+      std::from_chars(text.data(), text.data() + text.size(), *hash, 16);
+  return code == std::errc() && end == text.data() + text.size();
+}
+
+uint64_t ddphook::hashText(std::string_view text) {
+  return XXH3_64bits(text.data(), text.size());
+}
+
+/// Of everything before the manifest's own checksum.
+static std::string manifestChecksum(const Json &json) {
+  return printHash(hashText(json.dump()));
+}
+
+std::string ddphook::printManifest(const Manifest &manifest) {
+  Json json = {{"format", manifestFormat},
+               {"version", formatVersion},
+               {"generation", printHash(manifest.generation)},
+               {"program_hash", printHash(manifest.programHash)},
+               {"states_hash", printHash(manifest.statesHash)},
+               {"world_size", manifest.worldSize}};
+  json["checksum"] = manifestChecksum(json);
+  return json.dump(2) + "\n";
+}
+
+Status ddphook::parseManifest(const std::string &text, const std::string &path,
+                              Manifest *manifest) {
+  auto malformed = [&](const char *what) {
+    return error(DDPHOOK_DATA_LOSS, "'%s' %s", path.c_str(), what);
+  };
+  // The parser takes a zero byte for the end of the text.
+  if (text.find('\0') != std::string::npos)
+    return malformed("is not the manifest of a checkpoint");
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("format") ||
+      json["format"] != manifestFormat)
+    return malformed("is not the manifest of a checkpoint");
+  // Nothing that is nested reaches the recursions below.
+  for (const Json &value : json)
+    if (value.is_structured())
+      return malformed("is damaged: a value is missing or wrong");
+  if (json.contains("version") && json["version"] != formatVersion)
+    return error(DDPHOOK_UNSUPPORTED,
+                 "'%s': expected a checkpoint of version %d, but got %s",
+                 path.c_str(), formatVersion, json["version"].dump().c_str());
+  Json copy = json;
+  copy.erase("checksum");
+  if (json.size() != 7 || !json.contains("checksum") ||
+      json["checksum"] != manifestChecksum(copy))
+    return malformed("is damaged: its checksum is wrong");
+  // Only a manifest that was made by other means can fail from here on.
+  auto hash = [&](const char *key, uint64_t *value) {
+    return json.contains(key) && json[key].is_string() &&
+           parseHash(json[key].get<std::string>(), value);
+  };
+  if (!hash("generation", &manifest->generation) || manifest->generation == 0 ||
+      !hash("program_hash", &manifest->programHash) ||
+      !hash("states_hash", &manifest->statesHash) ||
+      !json.contains("world_size") ||
+      !json["world_size"].is_number_unsigned() ||
+      json["world_size"].get<uint64_t>() < 1 ||
+      json["world_size"].get<uint64_t>() > (1 << 24))
+    return malformed("is damaged: a value is missing or wrong");
+  manifest->worldSize = json["world_size"].get<int>();
+  return Status::ok();
+}
+
+Status ddphook::readManifestText(const std::string &path, std::string *text) {
+  text->clear();
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0)
+    return errno == ENOENT
+               ? Status::ok()
+               : systemError(errno, "cannot open '%s'", path.c_str());
+  struct stat attributes;
+  Status status;
+  if (::fstat(file, &attributes) != 0)
+    status = systemError(errno, "cannot read '%s'", path.c_str());
+  else if (!S_ISREG(attributes.st_mode) ||
+           attributes.st_size > maxManifestBytes || attributes.st_size == 0)
+    status = error(DDPHOOK_DATA_LOSS,
+                   "'%s' is not the manifest of a checkpoint", path.c_str());
+  else
+    text->resize(static_cast<size_t>(attributes.st_size));
+  size_t size = 0;
+  while (status.isOk() && size < text->size()) {
+    ssize_t got = ::read(file, text->data() + size, text->size() - size);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      status = systemError(errno, "cannot read '%s'", path.c_str());
+    if (got <= 0)
+      break;
+    size += static_cast<size_t>(got);
+  }
+  ::close(file);
+  text->resize(size);
+  return status;
+}
+
+TensorType ddphook::stateTensorType(StateDtype dtype) {
+  switch (dtype) {
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  case StateDtype::NAME:                                                       \
+    return TensorType::file;
+#include "ddphook/runtime/element_types.inc"
+  }
+  return TensorType::I64;
+}
+
+TensorView ddphook::stateTensor(const PlanState &state) {
+  TensorView tensor;
+  tensor.name = state.name;
+  tensor.type = stateTensorType(state.dtype);
+  if (state.shapes.size() == 1)
+    tensor.shape = state.shapes[0];
+  else
+    tensor.shape = {state.bytes / stateDtypeSize(state.dtype)};
+  return tensor;
+}
+
+static const char versionKey[] = "ddphook.checkpoint";
+static const char generationKey[] = "ddphook.generation";
+static const char statesKey[] = "ddphook.states";
+static const char worldSizeKey[] = "ddphook.world_size";
+static const char rankKey[] = "ddphook.rank";
+/// Followed by the state's name.
+static const char checksumPrefix[] = "ddphook.xxh3.";
+
+std::map<std::string, std::string> ddphook::rankMetadata(
+    const Manifest &manifest, int rank, const std::vector<PlanState> &states,
+    const std::string &description, const std::vector<uint64_t> &checksums) {
+  std::map<std::string, std::string> metadata = {
+      {versionKey, std::to_string(formatVersion)},
+      {generationKey, printHash(manifest.generation)},
+      {statesKey, description},
+      {worldSizeKey, std::to_string(manifest.worldSize)},
+      {rankKey, std::to_string(rank)}};
+  for (size_t i = 0; i < states.size(); ++i)
+    metadata[checksumPrefix + states[i].name] = printHash(checksums[i]);
+  return metadata;
+}
+
+/// The value of a key; empty where there is none.
+static std::string_view lookUp(const SafetensorsHeader &header,
+                               std::string_view key) {
+  auto found = header.metadata.find(key);
+  return found == header.metadata.end() ? std::string_view() : found->second;
+}
+
+bool ddphook::hasRankMetadata(const SafetensorsHeader &header) {
+  return header.metadata.count(versionKey) ||
+         header.metadata.count(generationKey);
+}
+
+uint64_t ddphook::generationOf(const SafetensorsHeader &header) {
+  uint64_t generation = 0;
+  return parseHash(lookUp(header, generationKey), &generation) ? generation : 0;
+}
+
+Status ddphook::checkRankMetadata(const SafetensorsHeader &header,
+                                  const Manifest &manifest, int rank,
+                                  std::string_view *description) {
+  for (auto [key, expected] :
+       {std::pair(versionKey, std::to_string(formatVersion)),
+        std::pair(worldSizeKey, std::to_string(manifest.worldSize)),
+        std::pair(rankKey, std::to_string(rank))}) {
+    const std::string got(lookUp(header, key));
+    if (got != expected)
+      return error(DDPHOOK_DATA_LOSS,
+                   "expected '%s' to be %s in its metadata, but got '%s'", key,
+                   expected.c_str(), got.c_str());
+  }
+  *description = lookUp(header, statesKey);
+  if (hashText(*description) != manifest.statesHash)
+    return error(DDPHOOK_DATA_LOSS,
+                 "expected '%s' in its metadata to have the hash %s, but got "
+                 "%s",
+                 statesKey, printHash(manifest.statesHash).c_str(),
+                 printHash(hashText(*description)).c_str());
+  return Status::ok();
+}
+
+Status ddphook::readChecksums(const SafetensorsHeader &header,
+                              const std::vector<PlanState> &states,
+                              std::vector<uint64_t> *checksums) {
+  checksums->clear();
+  for (const PlanState &state : states) {
+    uint64_t checksum;
+    if (!parseHash(lookUp(header, checksumPrefix + state.name), &checksum))
+      return error(DDPHOOK_DATA_LOSS,
+                   "expected a checksum of state '%s' in its metadata",
+                   state.name.c_str());
+    checksums->push_back(checksum);
+  }
+  return Status::ok();
+}

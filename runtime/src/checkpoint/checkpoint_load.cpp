@@ -1,0 +1,322 @@
+//===- checkpoint_load.cpp - loads the states of a module -----------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Rank 0 reads the manifest and shows it to all, so only its machine needs to
+// have it. Every rank reads its file into an image of its states; when all
+// images are whole and agree, and not before, states change.
+//
+//===----------------------------------------------------------------------===//
+#include "base/random.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_read.h"
+#include "job/agreement.h"
+#include "module/state_init.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+using namespace ddphook;
+
+static const char task[] = "load its states";
+
+namespace {
+
+/// Loads states; what it is made of is the same on all ranks, but for files.
+class Loader {
+public:
+  Loader(ddphook_module &module, const std::string &pattern, uint32_t flags)
+      : module(module), context(module.context), states(module.plan.states),
+        pattern(pattern), flags(flags), manifestPath(manifestFile(pattern)) {}
+
+  Status load(ddphook_state_info_t *info);
+
+private:
+  Status checkCall() const;
+  Status findManifest();
+  bool isOtherWorld() const {
+    return manifest && manifest->worldSize != context.worldSize();
+  }
+  bool isReplicated(size_t state) const {
+    return states[state].placement == StatePlacement::Replicated;
+  }
+  char *imageOf(size_t state) { return image.data() + states[state].offset; }
+
+  Status readImage();
+  Status readCheckpoint();
+  Status readPlain();
+  Status checkValues();
+  std::string hashReplicated();
+  Status compareReplicated(const std::vector<std::string> &hashes) const;
+  Status broadcastReplicated();
+  Status writeStates();
+
+  ddphook_module &module;
+  Context &context;
+  const std::vector<PlanState> &states;
+  const std::string &pattern;
+  const uint32_t flags;
+  const std::string manifestPath;
+
+  /// None: plain files.
+  std::optional<Manifest> manifest;
+  std::vector<char> image;
+  ddphook_state_info_t result = {};
+};
+
+} // namespace
+
+Status Loader::checkCall() const {
+  constexpr uint32_t known =
+      DDPHOOK_STATE_STRICT | DDPHOOK_STATE_PLAIN | DDPHOOK_STATE_PARTIAL;
+  if (flags & ~known)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected no flags but DDPHOOK_STATE_STRICT, "
+                 "DDPHOOK_STATE_PLAIN and DDPHOOK_STATE_PARTIAL, but got %u",
+                 flags);
+  if ((flags & DDPHOOK_STATE_STRICT) && (flags & DDPHOOK_STATE_PARTIAL))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected DDPHOOK_STATE_STRICT or DDPHOOK_STATE_PARTIAL, but "
+                 "got both");
+  if (pattern.empty())
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a pattern of file names, but got an empty one");
+  if (module.isRunning())
+    return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
+  return Status::ok();
+}
+
+/// Gives every rank rank 0's manifest.
+Status Loader::findManifest() {
+  Status status = checkCall();
+  std::string text;
+  if (status.isOk() && context.rank() == 0)
+    status = readManifestText(manifestPath, &text);
+  const std::string mine = std::to_string(flags);
+  std::vector<std::string> all;
+  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_load", task, status,
+                                mine + " " + text, &all));
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].compare(0, mine.size() + 1, mine + " ") != 0)
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "rank %zu loads states with other flags than rank %d", rank,
+                   context.rank());
+
+  text = all[0].substr(mine.size() + 1);
+  if (text.empty()) {
+    if (!(flags & DDPHOOK_STATE_PLAIN))
+      return error(DDPHOOK_IO_ERROR,
+                   "there is no checkpoint: '%s' does not exist",
+                   manifestPath.c_str());
+    if (context.worldSize() > 1 && rankFile(pattern, 0) == rankFile(pattern, 1))
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected {rank} in the pattern of the files of %d ranks, "
+                   "but got '%s'",
+                   context.worldSize(), pattern.c_str());
+    return Status::ok();
+  }
+  Manifest found;
+  DDPHOOK_RETURN_IF_ERROR(parseManifest(text, manifestPath, &found));
+  manifest = found;
+  if (isOtherWorld() && (flags & DDPHOOK_STATE_STRICT))
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "the checkpoint of '%s' is of another world size: expected "
+                 "%d ranks, but got %d",
+                 manifestPath.c_str(), context.worldSize(), found.worldSize);
+  return Status::ok();
+}
+
+Status Loader::readCheckpoint() {
+  const bool isPartial = flags & DDPHOOK_STATE_PARTIAL;
+  CheckpointReader reader(module.plan, *manifest, pattern, isPartial,
+                          isOtherWorld(), image.data());
+  // Under another world size rank 0 reads for all.
+  if (isOtherWorld() && context.rank() != 0)
+    return reader.beginAnew();
+  DDPHOOK_RETURN_IF_ERROR(reader.read(context.rank()));
+  const CheckpointMapping &mapping = reader.mapping();
+  result.world_size = manifest->worldSize;
+  for (size_t i = 0; i < states.size(); ++i)
+    ++(reader.isLoaded(i) ? result.loaded : result.zeroed);
+  if (isLogging() && context.rank() == 0) {
+    for (const std::string &what : mapping.missing)
+      std::fprintf(stderr, "ddphook: '%s': %s\n", manifestPath.c_str(),
+                   what.c_str());
+    for (const std::string &what : mapping.dropped)
+      std::fprintf(stderr, "ddphook: '%s': its %s is dropped\n",
+                   manifestPath.c_str(), what.c_str());
+  }
+  result.missing = static_cast<int32_t>(mapping.missing.size());
+  result.dropped = static_cast<int32_t>(mapping.dropped.size());
+  return Status::ok();
+}
+
+/// Whether a tensor may stand for a state: as it is, or flat.
+static bool fits(const TensorInfo &tensor, const PlanState &state) {
+  const std::vector<int64_t> flat = {state.bytes / stateDtypeSize(state.dtype)};
+  return tensor.type == stateTensorType(state.dtype) &&
+         (tensor.shape == flat || tensor.shape == stateTensor(state).shape);
+}
+
+Status Loader::readPlain() {
+  const std::string path = rankFile(pattern, context.rank());
+  SafetensorsReader reader;
+  DDPHOOK_RETURN_IF_ERROR(reader.open(path));
+  if (hasRankMetadata(reader.header()))
+    return error(DDPHOOK_DATA_LOSS,
+                 "'%s' is a part of a checkpoint, whose manifest '%s' does not "
+                 "exist",
+                 path.c_str(), manifestPath.c_str());
+  size_t known = 0;
+  for (size_t i = 0; i < states.size(); ++i) {
+    const PlanState &state = states[i];
+    const TensorInfo *tensor = reader.find(state.name);
+    if (!tensor) {
+      if (flags & DDPHOOK_STATE_STRICT)
+        return error(DDPHOOK_INVALID_ARGUMENT,
+                     "'%s' has no tensor of state '%s'", path.c_str(),
+                     state.name.c_str());
+      DDPHOOK_RETURN_IF_ERROR(readState(module, i, 0, imageOf(i), state.bytes));
+      continue;
+    }
+    if (!fits(*tensor, state)) {
+      const TensorView expected = stateTensor(state);
+      return error(
+          DDPHOOK_INVALID_ARGUMENT,
+          "'%s', tensor '%s': expected %s %s, but got %s %s", path.c_str(),
+          state.name.c_str(), tensorTypeName(expected.type),
+          printShape(expected.shape).c_str(), tensorTypeName(tensor->type),
+          printShape(tensor->shape).c_str());
+    }
+    DDPHOOK_RETURN_IF_ERROR(reader.read(*tensor, imageOf(i)));
+    ++known;
+  }
+  if (known != reader.header().tensors.size())
+    for (const auto &tensor : reader.header().tensors)
+      if (std::none_of(states.begin(), states.end(),
+                       [&](const PlanState &state) {
+                         return state.name == tensor.first;
+                       }))
+        return error(DDPHOOK_INVALID_ARGUMENT,
+                     "'%s' has a tensor '%s', but the module has no such state",
+                     path.c_str(), tensor.first.c_str());
+  result.loaded = static_cast<int32_t>(known);
+  result.kept = static_cast<int32_t>(states.size() - known);
+  return Status::ok();
+}
+
+/// What would make a later step fail.
+Status Loader::checkValues() {
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (states[i].init != StateInit::Mt19937)
+      continue;
+    std::vector<int32_t> generator(generatorElements);
+    std::memcpy(generator.data(), imageOf(i),
+                static_cast<size_t>(states[i].bytes));
+    if (!isGenerator(generator.data()))
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "state '%s': expected a random generator with a position "
+                   "from 0 to 624, but got %d",
+                   states[i].name.c_str(), generator.back());
+  }
+  return Status::ok();
+}
+
+Status Loader::readImage() {
+  DDPHOOK_RETURN_IF_ERROR(context.synchronize());
+  image.assign(static_cast<size_t>(module.plan.stateArena.bytes), 0);
+  DDPHOOK_RETURN_IF_ERROR(manifest ? readCheckpoint() : readPlain());
+  return checkValues();
+}
+
+/// Sixteen digits for each replicated state.
+std::string Loader::hashReplicated() {
+  std::string hashes;
+  for (size_t i = 0; i < states.size(); ++i)
+    if (isReplicated(i))
+      hashes += printHash(
+          XXH3_64bits(imageOf(i), static_cast<size_t>(states[i].bytes)));
+  return hashes;
+}
+
+/// Ranks with different factors or counters would not run the same steps.
+Status Loader::compareReplicated(const std::vector<std::string> &hashes) const {
+  for (size_t rank = 1; rank < hashes.size(); ++rank) {
+    if (hashes[rank] == hashes[0])
+      continue;
+    size_t at = 0;
+    for (size_t i = 0; i < states.size(); ++i) {
+      if (!isReplicated(i))
+        continue;
+      if (hashes[rank].compare(at, 16, hashes[0], at, 16) != 0)
+        return error(DDPHOOK_INVALID_ARGUMENT,
+                     "state '%s' is the same on all ranks, but the files give "
+                     "rank 0 and rank %zu different values",
+                     states[i].name.c_str(), rank);
+      at += 16;
+    }
+  }
+  return Status::ok();
+}
+
+Status Loader::broadcastReplicated() {
+  std::vector<char> packed;
+  for (size_t i = 0; i < states.size(); ++i)
+    if (isReplicated(i))
+      packed.insert(packed.end(), imageOf(i), imageOf(i) + states[i].bytes);
+  DDPHOOK_RETURN_IF_ERROR(
+      context.broadcast(packed.data(), packed.size(), /*root=*/0));
+  const char *from = packed.data();
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (!isReplicated(i))
+      continue;
+    std::copy(from, from + states[i].bytes, imageOf(i));
+    from += states[i].bytes;
+  }
+  return Status::ok();
+}
+
+Status Loader::writeStates() {
+  for (size_t i = 0; i < states.size(); ++i)
+    DDPHOOK_RETURN_IF_ERROR(
+        writeState(module, i, 0, imageOf(i), states[i].bytes));
+  return Status::ok();
+}
+
+Status Loader::load(ddphook_state_info_t *info) {
+  if (context.hasFailed())
+    return context.failure();
+  DDPHOOK_RETURN_IF_ERROR(findManifest());
+  const Status read = withoutExceptions([&] { return readImage(); });
+  std::vector<std::string> all;
+  DDPHOOK_RETURN_IF_ERROR(
+      agree(context, "ddphook_state_load (read)", task, read,
+            read.isOk() && !isOtherWorld() ? hashReplicated() : "", &all));
+  if (isOtherWorld())
+    DDPHOOK_RETURN_IF_ERROR(broadcastReplicated());
+  else
+    DDPHOOK_RETURN_IF_ERROR(compareReplicated(all));
+
+  // From here on a failure leaves states of both times.
+  Status written = writeStates();
+  if (!written.isOk())
+    return context.fail(std::move(written));
+  // Only rank 0 has seen a file.
+  if (isOtherWorld())
+    DDPHOOK_RETURN_IF_ERROR(context.broadcast(&result, sizeof(result), 0));
+  *info = result;
+  return agree(context, "ddphook_state_load (end)", task, Status::ok(), "",
+               &all);
+}
+
+Status ddphook::loadStates(ddphook_module &module, const std::string &pattern,
+                           uint32_t flags, ddphook_state_info_t *info) {
+  return Loader(module, pattern, flags).load(info);
+}

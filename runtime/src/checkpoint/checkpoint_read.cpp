@@ -1,0 +1,219 @@
+//===- checkpoint_read.cpp - reads a rank's file of a checkpoint ----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every byte that is used goes into a checksum on its way, once. Where buckets
+// are those of the module that saved, a state is one run of bytes.
+//
+//===----------------------------------------------------------------------===//
+#include "checkpoint/checkpoint_read.h"
+
+#include "checkpoint/checkpoint_states.h"
+#include "module/state_init.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+using namespace ddphook;
+
+/// Files are read in parts that stay in the processor's cache for the checksum.
+static constexpr int64_t partBytes = int64_t(1) << 20;
+
+/// The file of `rank`, which may not have its final name yet.
+Status CheckpointReader::openRankFile(
+    const std::string &path, int rank,
+    std::unique_ptr<SafetensorsReader> *reader) const {
+  Status status;
+  for (const std::string &name :
+       {path, pendingFile(path, manifest.generation)}) {
+    *reader = std::make_unique<SafetensorsReader>();
+    Status opened = (*reader)->open(name);
+    if (opened.isOk() &&
+        generationOf((*reader)->header()) == manifest.generation)
+      return Status::ok();
+    // What is wrong with the file by its final name says more.
+    if (!status.isOk())
+      continue;
+    status = opened.isOk()
+                 ? error(DDPHOOK_DATA_LOSS,
+                         "'%s' is not rank %d's file of the checkpoint of "
+                         "'%s'%s",
+                         path.c_str(), rank, manifestPath.c_str(),
+                         hasRankMetadata((*reader)->header())
+                             ? ", but of another one"
+                             : "")
+                 : opened;
+  }
+  return status;
+}
+
+/// Finds out what states the file has.
+Status CheckpointReader::findSaved(const SafetensorsReader &reader, int rank) {
+  const SafetensorsHeader &header = reader.header();
+  std::string_view description;
+  DDPHOOK_RETURN_IF_ERROR(
+      checkRankMetadata(header, manifest, rank, &description));
+  // Descriptions can be long; most jobs go on as they were.
+  if (description != printStates(states)) {
+    DDPHOOK_RETURN_IF_ERROR(parseStates(description, &others));
+    saved = &others;
+  }
+  DDPHOOK_RETURN_IF_ERROR(readChecksums(header, *saved, &checksums));
+  if (header.tensors.size() != saved->size())
+    return error(DDPHOOK_DATA_LOSS, "expected %zu tensors, but got %zu",
+                 saved->size(), header.tensors.size());
+  return Status::ok();
+}
+
+/// Finds out what goes where.
+Status CheckpointReader::map() {
+  if (saved == &states)
+    mapped = mapInPlace(states);
+  else
+    DDPHOOK_RETURN_IF_ERROR(mapStates(*saved, states, isPartial, &mapped));
+  isMapped = true;
+  return Status::ok();
+}
+
+Status CheckpointReader::read(int rank) {
+  const std::string path = rankFile(pattern, rank);
+  std::unique_ptr<SafetensorsReader> reader;
+  DDPHOOK_RETURN_IF_ERROR(openRankFile(path, rank, &reader));
+  Status status = findSaved(*reader, rank);
+  if (!status.isOk())
+    return withContext(std::move(status), "'" + path + "'");
+  status = map();
+  if (!status.isOk())
+    return withContext(std::move(status),
+                       "the checkpoint of '" + manifestPath +
+                           "' belongs to another plan, and does not fit this "
+                           "one");
+  DDPHOOK_RETURN_IF_ERROR(beginAnew());
+  for (size_t i = 0; i < saved->size(); ++i) {
+    const TensorView expected = stateTensor((*saved)[i]);
+    const TensorInfo *tensor = reader->find(expected.name);
+    if (!tensor || tensor->type != expected.type ||
+        tensor->shape != expected.shape)
+      return error(DDPHOOK_DATA_LOSS,
+                   "'%s': expected a tensor '%s' of type %s and shape %s",
+                   path.c_str(), expected.name.c_str(),
+                   tensorTypeName(expected.type),
+                   printShape(expected.shape).c_str());
+    uint64_t hash = 0;
+    if (!isNeeded(i))
+      continue;
+    DDPHOOK_RETURN_IF_ERROR(readSaved(*reader, *tensor, i, &hash));
+    if (hash != checksums[i])
+      return error(DDPHOOK_DATA_LOSS,
+                   "'%s': tensor '%s' is damaged: expected the checksum %s, "
+                   "but got %s",
+                   path.c_str(), expected.name.c_str(),
+                   printHash(checksums[i]).c_str(), printHash(hash).c_str());
+  }
+  return takeShared();
+}
+
+/// Whether a state of the module is each rank's own, but files are other
+/// ranks'.
+bool CheckpointReader::isForeign(size_t state) const {
+  return isOtherWorld && states[state].placement == StatePlacement::PerRank;
+}
+
+/// Whether anything is taken of a saved state.
+bool CheckpointReader::isNeeded(size_t number) const {
+  if ((*saved)[number].isShared())
+    return true;
+  return std::any_of(
+      mapped.runs[number].begin(), mapped.runs[number].end(),
+      [&](const SavedRun &run) { return run.state && !isForeign(*run.state); });
+}
+
+/// Gives first values to states that get none, or not all, from the file.
+Status CheckpointReader::beginAnew() {
+  bool isAny = false;
+  for (size_t i = 0; i < states.size(); ++i)
+    isAny |= (isForeign(i) || (isMapped && mapped.lacksPart[i])) &&
+             states[i].init != StateInit::Zero;
+  if (!isAny)
+    return Status::ok();
+  return drawFirstValues(plan, [&](size_t i, const void *value) {
+    std::memcpy(imageOf(i), value, static_cast<size_t>(states[i].bytes));
+    return Status::ok();
+  });
+}
+
+/// Reads all bytes of a saved state, those that are needed to their places, and
+/// gives their checksum.
+Status CheckpointReader::readSaved(const SafetensorsReader &reader,
+                                   const TensorInfo &tensor, size_t number,
+                                   uint64_t *hash) {
+  XXH3_state_t hashing;
+  XXH3_64bits_reset(&hashing);
+  std::vector<char> scratch;
+  int64_t position = 0;
+  auto read = [&](const SavedRun &run) {
+    const bool isTaken = run.state && !isForeign(*run.state);
+    for (int64_t done = 0; done < run.bytes;) {
+      const int64_t size = std::min(run.bytes - done, partBytes);
+      if (!isTaken)
+        scratch.resize(static_cast<size_t>(size));
+      char *to =
+          isTaken ? imageOf(*run.state) + run.offset + done : scratch.data();
+      DDPHOOK_RETURN_IF_ERROR(reader.readPart(tensor,
+                                              static_cast<uint64_t>(position),
+                                              to, static_cast<uint64_t>(size)));
+      XXH3_64bits_update(&hashing, to, static_cast<size_t>(size));
+      done += size;
+      position += size;
+    }
+    return Status::ok();
+  };
+  if ((*saved)[number].isShared()) {
+    std::vector<char> &value = sharedValues[number];
+    value.resize(static_cast<size_t>((*saved)[number].bytes));
+    DDPHOOK_RETURN_IF_ERROR(reader.read(tensor, value.data()));
+    XXH3_64bits_update(&hashing, value.data(), value.size());
+  } else {
+    for (const SavedRun &run : mapped.runs[number])
+      DDPHOOK_RETURN_IF_ERROR(read(run));
+  }
+  *hash = XXH3_64bits_digest(&hashing);
+  return Status::ok();
+}
+
+/// Counters and generators: gradients that come together must agree on them.
+Status CheckpointReader::takeShared() {
+  for (const auto &[number, sources] : mapped.shared) {
+    if (isForeign(number))
+      continue;
+    for (const SharedSource &source : sources) {
+      const std::vector<char> &value = sharedValues.at(source.saved);
+      if (value != sharedValues.at(sources[0].saved))
+        return error(DDPHOOK_PLAN_MISMATCH,
+                     "the checkpoint of '%s' belongs to another plan, and does "
+                     "not fit this one: the module has one state '%s' for "
+                     "gradients '%s' and '%s', but theirs have different "
+                     "values: %s and %s",
+                     manifestPath.c_str(), states[number].role.c_str(),
+                     sources[0].gradient.c_str(), source.gradient.c_str(),
+                     printValue(sources[0].saved).c_str(),
+                     printValue(source.saved).c_str());
+      std::copy(value.begin(), value.end(), imageOf(number));
+    }
+  }
+  return Status::ok();
+}
+
+/// A counter's number; of a generator its checksum.
+std::string CheckpointReader::printValue(size_t number) const {
+  const std::vector<char> &value = sharedValues.at(number);
+  int64_t count = 0;
+  if (value.size() != sizeof(count))
+    return printHash(XXH3_64bits(value.data(), value.size()));
+  std::memcpy(&count, value.data(), sizeof(count));
+  return std::to_string(count);
+}

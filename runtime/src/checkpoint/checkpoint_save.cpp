@@ -1,0 +1,247 @@
+//===- checkpoint_save.cpp - saves the states of a module -----------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every rank writes its file beside the one of the checkpoint before; when all
+// files are on disk, rank 0 replaces the manifest, and from that moment on the
+// new checkpoint is the one that a load finds. Only then do files take their
+// final names.
+//
+//===----------------------------------------------------------------------===//
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_states.h"
+#include "files/atomic_file.h"
+#include "job/agreement.h"
+#include "module/state_init.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <set>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace ddphook;
+
+/// States are copied from the device in parts.
+static constexpr int64_t partBytes = int64_t(1) << 22;
+static const char task[] = "save its states";
+
+static Status writeStateData(const ddphook_module &module, size_t number,
+                             AtomicFile &file, uint64_t *checksum) {
+  const int64_t bytes = module.plan.states[number].bytes;
+  std::vector<char> part(static_cast<size_t>(std::min(bytes, partBytes)));
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  for (int64_t offset = 0; offset < bytes; offset += partBytes) {
+    const int64_t size = std::min(partBytes, bytes - offset);
+    DDPHOOK_RETURN_IF_ERROR(
+        readState(module, number, offset, part.data(), size));
+    XXH3_64bits_update(&hash, part.data(), static_cast<size_t>(size));
+    DDPHOOK_RETURN_IF_ERROR(
+        file.write(part.data(), static_cast<uint64_t>(size)));
+  }
+  *checksum = XXH3_64bits_digest(&hash);
+  return Status::ok();
+}
+
+static Status writeRankFile(const ddphook_module &module,
+                            const Manifest &manifest,
+                            const std::string &description,
+                            const std::string &path) {
+  const std::vector<PlanState> &states = module.plan.states;
+  std::vector<TensorView> tensors;
+  for (const PlanState &state : states)
+    tensors.push_back(stateTensor(state));
+  SafetensorsLayout layout;
+  DDPHOOK_RETURN_IF_ERROR(layOutSafetensors(tensors, layout));
+  std::vector<uint64_t> checksums(states.size(), 0);
+  std::string header;
+  auto makeHeader = [&] {
+    return makeSafetensorsHeader(tensors, layout,
+                                 rankMetadata(manifest, module.context.rank(),
+                                              states, description, checksums),
+                                 &header);
+  };
+  DDPHOOK_RETURN_IF_ERROR(makeHeader());
+  AtomicFile file(path);
+  DDPHOOK_RETURN_IF_ERROR(file.open());
+  DDPHOOK_RETURN_IF_ERROR(file.write(header.data(), header.size()));
+  for (size_t i : layout.order)
+    DDPHOOK_RETURN_IF_ERROR(writeStateData(module, i, file, &checksums[i]));
+  // Of the same length: checksums are.
+  DDPHOOK_RETURN_IF_ERROR(makeHeader());
+  DDPHOOK_RETURN_IF_ERROR(file.overwrite(0, header.data(), header.size()));
+  return file.commit();
+}
+
+/// A checkpoint of another program, or a file that is something else, is not to
+/// be replaced by mistake.
+static Status checkReplaced(const std::string &path, uint64_t programHash) {
+  static const char advice[] = "remove it, or save with DDPHOOK_STATE_REPLACE";
+  std::string text;
+  DDPHOOK_RETURN_IF_ERROR(readManifestText(path, &text));
+  if (text.empty())
+    return Status::ok();
+  Manifest old;
+  Status status = parseManifest(text, path, &old);
+  if (!status.isOk())
+    return Status(status.code(), status.message() + "; " + advice);
+  if (old.programHash != programHash)
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "'%s' belongs to a checkpoint of another program; %s",
+                 path.c_str(), advice);
+  return Status::ok();
+}
+
+/// Two modules of a program would replace each other's checkpoint.
+static Status checkOthers(const ddphook_module &module,
+                          const std::string &path) {
+  for (const auto &other : module.context.modules) {
+    if (other.get() == &module || !other->checkpoints.count(path))
+      continue;
+    std::set<std::string> names;
+    for (const PlanState &state : other->plan.states)
+      names.insert(state.name);
+    for (const PlanState &state : module.plan.states)
+      if (names.count(state.name))
+        return error(DDPHOOK_FAILED_PRECONDITION,
+                     "another loaded module, which has a state '%s' as well, "
+                     "saves to '%s'",
+                     state.name.c_str(), path.c_str());
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "another loaded module saves to '%s'", path.c_str());
+  }
+  return Status::ok();
+}
+
+/// A rank's file is to take its final name after the manifest is in place: what
+/// would be in its way has to be known before.
+static Status checkPlace(const std::string &path) {
+  struct stat attributes;
+  if (::stat(path.c_str(), &attributes) == 0 && !S_ISREG(attributes.st_mode))
+    return error(DDPHOOK_IO_ERROR, "cannot write '%s': not a regular file",
+                 path.c_str());
+  return Status::ok();
+}
+
+static Status checkSave(const ddphook_module &module,
+                        const std::string &pattern, const std::string &path,
+                        const Manifest &manifest, uint32_t flags) {
+  if (flags & ~uint32_t(DDPHOOK_STATE_REPLACE))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected no flags but DDPHOOK_STATE_REPLACE, but got %u",
+                 flags);
+  if (pattern.empty())
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a pattern of file names, but got an empty one");
+  if (module.context.worldSize() > 1 &&
+      rankFile(pattern, 0) == rankFile(pattern, 1))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected {rank} in the pattern of a checkpoint of %d ranks, "
+                 "but got '%s'",
+                 module.context.worldSize(), pattern.c_str());
+  if (module.isRunning())
+    return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
+  DDPHOOK_RETURN_IF_ERROR(checkPlace(rankFile(pattern, module.context.rank())));
+  DDPHOOK_RETURN_IF_ERROR(checkOthers(module, path));
+  if (module.context.rank() == 0 && !(flags & DDPHOOK_STATE_REPLACE))
+    return checkReplaced(path, manifest.programHash);
+  return Status::ok();
+}
+
+/// Replaces the manifest. `isCommitted`: the new one is in place, which may be
+/// so even when it is not certain to survive a power failure.
+static Status commit(const std::string &path, const Manifest &manifest,
+                     bool *isCommitted) {
+  const std::string text = printManifest(manifest);
+  AtomicFile file(path);
+  Status status = file.open();
+  if (status.isOk())
+    status = file.write(text.data(), text.size());
+  if (status.isOk())
+    status = file.commit();
+  std::string found;
+  *isCommitted =
+      status.isOk() || (readManifestText(path, &found).isOk() && found == text);
+  return status;
+}
+
+/// Removes this rank's file after a failure that all ranks know of. When ranks
+/// were lost instead, the manifest may be in place already, and need the file.
+static Status discard(const ddphook_module &module, const std::string &pending,
+                      Status status) {
+  if (!module.context.hasFailed())
+    ::unlink(pending.c_str());
+  return status;
+}
+
+Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
+                           uint32_t flags) {
+  Context &context = module.context;
+  if (context.hasFailed())
+    return context.failure();
+  const std::string manifestPath = manifestFile(pattern);
+  const std::string description = printStates(module.plan.states);
+  Manifest manifest;
+  manifest.programHash = hashProgram(module.plan.states);
+  manifest.statesHash = hashText(description);
+  manifest.worldSize = context.worldSize();
+
+  // Which save this is, is up to rank 0.
+  Status status = withoutExceptions([&] {
+    return checkSave(module, pattern, manifestPath, manifest, flags);
+  });
+  // A step that failed on the device leaves nothing worth saving.
+  if (status.isOk())
+    status = context.synchronize();
+  if (status.isOk() && context.rank() == 0)
+    status = drawGeneration(&manifest.generation);
+  const std::string plan = printHash(module.compiled->plan_hash);
+  std::vector<std::string> all;
+  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_save", task, status,
+                                plan + std::to_string(manifest.generation),
+                                &all));
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].compare(0, plan.size(), plan) != 0)
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "ranks save different modules: the plan of rank %zu is "
+                   "another one than this rank's",
+                   rank);
+  manifest.generation =
+      std::strtoull(all[0].c_str() + plan.size(), nullptr, 10);
+
+  const std::string file = rankFile(pattern, context.rank());
+  const std::string pending = pendingFile(file, manifest.generation);
+  status = withoutExceptions(
+      [&] { return writeRankFile(module, manifest, description, pending); });
+  status =
+      agree(context, "ddphook_state_save (written)", task, status, "", &all);
+  if (!status.isOk())
+    return discard(module, pending, std::move(status));
+
+  bool isCommitted = true;
+  Status committed;
+  if (context.rank() == 0)
+    committed = commit(manifestPath, manifest, &isCommitted);
+  status = agree(context, "ddphook_state_save (manifest)", task,
+                 isCommitted ? Status::ok() : committed, "", &all);
+  if (!status.isOk())
+    return discard(module, pending, std::move(status));
+
+  module.checkpoints.insert(manifestPath);
+  status = committed;
+  if (context.rank() == 0)
+    removeLeftovers(manifestPath);
+  if (::rename(pending.c_str(), file.c_str()) == 0)
+    removeLeftovers(file);
+  else if (status.isOk())
+    status = systemError(errno, "cannot rename '%s' to '%s'", pending.c_str(),
+                         file.c_str());
+  return agree(context, "ddphook_state_save (end)", task, status, "", &all);
+}

@@ -1,0 +1,139 @@
+//===- atomic_file.cpp - files that appear whole or not at all ------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// O_TMPFILE and linkat(2), or a named file and rename(2).
+//
+//===----------------------------------------------------------------------===//
+#include "files/atomic_file.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace ddphook;
+
+std::string ddphook::partialPath(const std::string &path, int64_t process) {
+  return path + partialSuffix + std::to_string(process);
+}
+
+static std::string directoryOf(const std::string &path) {
+  size_t slash = path.rfind('/');
+  if (slash == std::string::npos)
+    return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// By which linkat() finds a file that has no name.
+static std::string descriptorPath(int file) {
+  return "/proc/self/fd/" + std::to_string(file);
+}
+
+AtomicFile::~AtomicFile() {
+  if (file >= 0)
+    ::close(file);
+  if (!partial.empty())
+    ::unlink(partial.c_str());
+}
+
+/// For the system call that failed just now.
+Status AtomicFile::failure(const char *what) const {
+  return systemError(errno, "cannot %s '%s'", what, path.c_str());
+}
+
+Status AtomicFile::open(bool avoidNameless) {
+  struct stat attributes;
+  // Renaming over a device or a pipe would destroy it.
+  if (::stat(path.c_str(), &attributes) == 0 && !S_ISREG(attributes.st_mode))
+    return Status(DDPHOOK_IO_ERROR,
+                  "cannot create '" + path + "': not a regular file");
+  if (!avoidNameless) {
+    file = ::open(directoryOf(path).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC,
+                  0666);
+    if (file >= 0 && ::access(descriptorPath(file).c_str(), F_OK) == 0)
+      return Status::ok();
+    if (file >= 0)
+      ::close(file);
+  }
+  std::string name = partialPath(path, ::getpid());
+  file = ::open(name.c_str(),
+                O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (file < 0)
+    return failure("create");
+  partial = std::move(name);
+  return Status::ok();
+}
+
+Status AtomicFile::write(const void *data, uint64_t size) {
+  const char *in = static_cast<const char *>(data);
+  while (size > 0) {
+    ssize_t put = ::write(file, in, size);
+    if (put < 0 && errno == EINTR)
+      continue;
+    if (put < 0)
+      return failure("write");
+    in += put;
+    size -= static_cast<uint64_t>(put);
+  }
+  return Status::ok();
+}
+
+Status AtomicFile::overwrite(uint64_t offset, const void *data, uint64_t size) {
+  const char *in = static_cast<const char *>(data);
+  while (size > 0) {
+    ssize_t put = ::pwrite(file, in, size, static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR)
+      continue;
+    if (put < 0)
+      return failure("write");
+    in += put;
+    offset += static_cast<uint64_t>(put);
+    size -= static_cast<uint64_t>(put);
+  }
+  return Status::ok();
+}
+
+/// Gives the nameless file the final name when that is free, else the partial
+/// one: no system call links over an existing name.
+Status AtomicFile::takeName() {
+  std::string descriptor = descriptorPath(file);
+  auto link = [&](const std::string &name) {
+    return ::linkat(AT_FDCWD, descriptor.c_str(), AT_FDCWD, name.c_str(),
+                    AT_SYMLINK_FOLLOW) == 0;
+  };
+  if (link(path))
+    return Status::ok();
+  std::string name = partialPath(path, ::getpid());
+  // A process of the same number may have been killed right here.
+  ::unlink(name.c_str());
+  if (!link(name))
+    return failure("create");
+  partial = std::move(name);
+  return Status::ok();
+}
+
+Status AtomicFile::commit() {
+  if (::fsync(file) != 0)
+    return failure("write");
+  if (partial.empty())
+    DDPHOOK_RETURN_IF_ERROR(takeName());
+  if (!partial.empty()) {
+    if (::rename(partial.c_str(), path.c_str()) != 0)
+      return failure("create");
+    partial.clear();
+  }
+  // The name must be on disk too. A directory may be writable but not
+  // readable, and some file systems refuse fsync on directories: neither makes
+  // the file less complete.
+  int directory =
+      ::open(directoryOf(path).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+  if (directory < 0)
+    return Status::ok();
+  Status status = ::fsync(directory) != 0 && errno != EINVAL
+                      ? failure("write the directory of")
+                      : Status::ok();
+  ::close(directory);
+  return status;
+}

@@ -1,0 +1,58 @@
+//===- atomic_file.h - files that appear whole or not at all ----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Writes a file whose name shows nothing until everything is on disk. What is
+// in the file is the caller's business.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H
+#define DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H
+
+#include "base/status.h"
+
+#include <cstdint>
+#include <string>
+
+namespace ddphook {
+
+/// One file to be written. Its bytes gather in a file without a name, which
+/// vanishes with the process however that ends; where the file system has no
+/// such files, in one named partialPath() in the same directory.
+class AtomicFile {
+public:
+  explicit AtomicFile(std::string path) : path(std::move(path)) {}
+  /// Discards what was not committed.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile &) = delete;
+  AtomicFile &operator=(const AtomicFile &) = delete;
+
+  /// `avoidNameless`: for tests of file systems without nameless files.
+  Status open(bool avoidNameless = false);
+  Status write(const void *data, uint64_t size);
+  /// Changes bytes that were written; the next write() goes on at the end.
+  Status overwrite(uint64_t offset, const void *data, uint64_t size);
+  /// Makes the file appear, replacing an older regular file. It survives a
+  /// power failure from here on.
+  Status commit();
+
+private:
+  Status failure(const char *what) const;
+  Status takeName();
+
+  const std::string path;
+  std::string partial; ///< Empty while the file has no name.
+  int file = -1;
+};
+
+/// Between a file's name and a process's number in the name of an unfinished
+/// file.
+constexpr char partialSuffix[] = ".partial-";
+
+/// The name that process `process` may give to an unfinished `path`.
+std::string partialPath(const std::string &path, int64_t process);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H

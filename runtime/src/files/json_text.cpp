@@ -1,0 +1,38 @@
+//===- json_text.cpp - texts in JSON --------------------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The JSON library takes a general way, byte by byte. Nearly all texts are
+// plain, and are copied here.
+//
+//===----------------------------------------------------------------------===//
+#include "files/json_text.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+using namespace ddphook;
+
+void ddphook::appendJsonText(std::string *json, std::string_view text) {
+  const bool isPlain = std::all_of(text.begin(), text.end(), [](char c) {
+    return c >= 0x20 && static_cast<unsigned char>(c) < 0x7f;
+  });
+  if (!isPlain) {
+    *json += nlohmann::json(text).dump();
+    return;
+  }
+  *json += '"';
+  const char *begin = text.data(), *end = begin + text.size();
+  while (true) {
+    const char *special =
+        std::find_if(begin, end, [](char c) { return c == '"' || c == '\\'; });
+    json->append(begin, special);
+    if (special == end)
+      break;
+    (*json += '\\') += *special;
+    begin = special + 1;
+  }
+  *json += '"';
+}

@@ -1,0 +1,23 @@
+//===- json_text.h - texts in JSON ------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What is written to files holds names by the ten thousand.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_FILES_JSON_TEXT_H
+#define DDPHOOK_RUNTIME_SRC_FILES_JSON_TEXT_H
+
+#include <string>
+#include <string_view>
+
+namespace ddphook {
+
+/// Appends `text` as a JSON string, quotes included. Throws what the JSON
+/// library throws for a text that is no UTF-8.
+void appendJsonText(std::string *json, std::string_view text);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_FILES_JSON_TEXT_H

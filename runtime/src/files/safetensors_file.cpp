@@ -1,0 +1,215 @@
+//===- safetensors_file.cpp - safetensors files on disk -------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Opens, reads and writes the files; safetensors_header.cpp judges what is in
+// them. Files are read with pread(2), not mapped: a file that shrinks under
+// the reader is then an error and not a SIGBUS.
+//
+//===----------------------------------------------------------------------===//
+#include "files/safetensors.h"
+
+#include "files/atomic_file.h"
+#include "files/json_text.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <set>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace ddphook;
+
+namespace {
+
+/// Closes the file it holds.
+class File {
+public:
+  explicit File(int file) : file(file) {}
+  ~File() {
+    if (file >= 0)
+      ::close(file);
+  }
+  File(const File &) = delete;
+  File &operator=(const File &) = delete;
+  int get() const { return file; }
+  int release() { return std::exchange(file, -1); }
+
+private:
+  int file;
+};
+
+} // namespace
+
+static Status malformed(const std::string &path, const std::string &what) {
+  return Status(DDPHOOK_DATA_LOSS, "'" + path + "': " + what);
+}
+
+static Status readAt(int file, const std::string &path, void *data,
+                     uint64_t size, uint64_t offset) {
+  char *out = static_cast<char *>(data);
+  while (size > 0) {
+    ssize_t got = ::pread(file, out, size, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      return systemError(errno, "cannot read '%s'", path.c_str());
+    if (got == 0)
+      return malformed(path,
+                       "file ended early, at byte " + std::to_string(offset));
+    out += got;
+    offset += static_cast<uint64_t>(got);
+    size -= static_cast<uint64_t>(got);
+  }
+  return Status::ok();
+}
+
+SafetensorsReader::~SafetensorsReader() {
+  if (file >= 0)
+    ::close(file);
+}
+
+Status SafetensorsReader::open(const std::string &name) {
+  path = name;
+  // O_NONBLOCK: opening a FIFO without a writer must not hang.
+  File opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (opened.get() < 0)
+    return systemError(errno, "cannot open '%s'", path.c_str());
+  struct stat attributes;
+  if (::fstat(opened.get(), &attributes) != 0)
+    return systemError(errno, "cannot read '%s'", path.c_str());
+  if (!S_ISREG(attributes.st_mode))
+    return Status(DDPHOOK_IO_ERROR,
+                  "cannot read '" + path + "': not a regular file");
+
+  uint64_t fileBytes = static_cast<uint64_t>(attributes.st_size);
+  if (fileBytes < 8)
+    return malformed(path, "expected a safetensors file, but got only " +
+                               std::to_string(fileBytes) + " bytes");
+  unsigned char length[8];
+  DDPHOOK_RETURN_IF_ERROR(readAt(opened.get(), path, length, 8, 0));
+  uint64_t headerBytes = 0;
+  for (int i = 7; i >= 0; --i)
+    headerBytes = headerBytes << 8 | length[i];
+  if (headerBytes > fileBytes - 8)
+    return malformed(
+        path, "expected a header of " + std::to_string(headerBytes) +
+                  " bytes, but got a file of " + std::to_string(fileBytes));
+  if (headerBytes > maxHeaderBytes)
+    return malformed(path, "header of " + std::to_string(headerBytes) +
+                               " bytes is longer than the format allows");
+
+  std::string text(headerBytes, '\0');
+  DDPHOOK_RETURN_IF_ERROR(
+      readAt(opened.get(), path, text.data(), headerBytes, 8));
+  dataOffset = 8 + headerBytes;
+  Status status = parseSafetensorsHeader(text, fileBytes - dataOffset, parsed);
+  if (!status.isOk())
+    return withContext(std::move(status), "'" + path + "'");
+  file = opened.release();
+  return Status::ok();
+}
+
+const TensorInfo *SafetensorsReader::find(std::string_view name) const {
+  auto found = parsed.tensors.find(name);
+  return found == parsed.tensors.end() ? nullptr : &found->second;
+}
+
+Status SafetensorsReader::read(const TensorInfo &tensor, void *data) const {
+  return readPart(tensor, 0, data, tensor.end - tensor.begin);
+}
+
+Status SafetensorsReader::readPart(const TensorInfo &tensor, uint64_t offset,
+                                   void *data, uint64_t size) const {
+  return readAt(file, path, data, size, dataOffset + tensor.begin + offset);
+}
+
+Status ddphook::layOutSafetensors(const std::vector<TensorView> &tensors,
+                                  SafetensorsLayout &layout) {
+  std::set<std::string_view> names;
+  for (const TensorView &tensor : tensors) {
+    if (tensor.name == metadataName)
+      return Status(DDPHOOK_INVALID_ARGUMENT,
+                    "expected a name of a tensor, but got '" + tensor.name +
+                        "', which files keep for themselves");
+    if (!names.insert(tensor.name).second)
+      return Status(DDPHOOK_INVALID_ARGUMENT,
+                    "tensor '" + tensor.name + "' is given twice");
+    uint64_t size;
+    if (!tensorBytes(tensor.shape, tensorTypeSize(tensor.type), size))
+      return Status(DDPHOOK_INVALID_ARGUMENT,
+                    "tensor '" + tensor.name + "' has more than 2^63 bytes");
+    layout.order.push_back(layout.bytes.size());
+    layout.bytes.push_back(size);
+  }
+  // Widest elements first keeps every tensor aligned to its element size,
+  // which readers that map the file count on.
+  std::sort(layout.order.begin(), layout.order.end(), [&](size_t a, size_t b) {
+    uint64_t sizeA = tensorTypeSize(tensors[a].type);
+    uint64_t sizeB = tensorTypeSize(tensors[b].type);
+    return sizeA != sizeB ? sizeA > sizeB : a < b;
+  });
+  return Status::ok();
+}
+
+/// The length is included, and data begins at a multiple of eight.
+Status ddphook::makeSafetensorsHeader(
+    const std::vector<TensorView> &tensors, const SafetensorsLayout &layout,
+    const std::map<std::string, std::string> &metadata, std::string *header) {
+  std::string text = "{";
+  if (!metadata.empty()) {
+    text += '"';
+    text += metadataName;
+    text += "\":";
+    for (const auto &[key, value] : metadata) {
+      text += text.back() == ':' ? '{' : ',';
+      appendJsonText(&text, key);
+      text += ':';
+      appendJsonText(&text, value);
+    }
+    text += '}';
+  }
+  uint64_t offset = 0;
+  for (size_t i : layout.order) {
+    const TensorView &tensor = tensors[i];
+    if (text.size() > 1)
+      text += ',';
+    appendJsonText(&text, tensor.name);
+    text += std::string(":{\"dtype\":\"") + tensorTypeName(tensor.type) +
+            "\",\"shape\":" + nlohmann::json(tensor.shape).dump() +
+            ",\"data_offsets\":[" + std::to_string(offset) + "," +
+            std::to_string(offset + layout.bytes[i]) + "]}";
+    offset += layout.bytes[i];
+  }
+  text += '}';
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  if (text.size() > maxHeaderBytes)
+    return Status(DDPHOOK_INVALID_ARGUMENT,
+                  "expected names that take a header of at most " +
+                      std::to_string(maxHeaderBytes) + " bytes, but got " +
+                      std::to_string(text.size()));
+  std::string length;
+  for (int i = 0; i < 8; ++i)
+    length += static_cast<char>(text.size() >> (8 * i) & 0xff);
+  *header = length + text;
+  return Status::ok();
+}
+
+Status ddphook::writeSafetensors(const std::string &path,
+                                 const std::vector<TensorView> &tensors) {
+  SafetensorsLayout layout;
+  DDPHOOK_RETURN_IF_ERROR(layOutSafetensors(tensors, layout));
+  std::string header;
+  DDPHOOK_RETURN_IF_ERROR(
+      makeSafetensorsHeader(tensors, layout, /*metadata=*/{}, &header));
+  AtomicFile out(path);
+  DDPHOOK_RETURN_IF_ERROR(out.open());
+  DDPHOOK_RETURN_IF_ERROR(out.write(header.data(), header.size()));
+  for (size_t i : layout.order)
+    DDPHOOK_RETURN_IF_ERROR(out.write(tensors[i].data, layout.bytes[i]));
+  return out.commit();
+}

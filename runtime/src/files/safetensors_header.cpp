@@ -1,0 +1,365 @@
+//===- safetensors_header.cpp - the header of a safetensors file ----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Parses and checks the JSON header. It is read as a stream of events, not
+// into a JSON tree: that keeps memory proportional to the header whatever it
+// holds, bounds the depth, and sees keys that occur twice.
+//
+//===----------------------------------------------------------------------===//
+#include "files/safetensors.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <limits>
+
+using namespace ddphook;
+using nlohmann::json;
+
+namespace {
+
+struct TypeEntry {
+  TensorType type;
+  const char *name;
+  uint64_t size;
+};
+
+constexpr TypeEntry types[] = {
+    {TensorType::F64, "F64", 8}, {TensorType::F32, "F32", 4},
+    {TensorType::F16, "F16", 2}, {TensorType::BF16, "BF16", 2},
+    {TensorType::I64, "I64", 8}, {TensorType::I32, "I32", 4},
+    {TensorType::I16, "I16", 2}, {TensorType::I8, "I8", 1},
+    {TensorType::U8, "U8", 1},   {TensorType::Bool, "BOOL", 1},
+};
+
+Status malformed(const std::string &what) {
+  return Status(DDPHOOK_DATA_LOSS, what);
+}
+
+/// Names come from the file: cut and stripped of what would break the one line
+/// of an error message.
+std::string printName(std::string_view name) {
+  constexpr size_t longest = 80;
+  std::string text = "'";
+  for (char c : name.substr(0, longest))
+    text += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return text + (name.size() > longest ? "…'" : "'");
+}
+
+/// Receives the parser's events. Every function gives false to stop, after it
+/// set `failure`.
+class HeaderEvents : public nlohmann::json_sax<json> {
+public:
+  explicit HeaderEvents(SafetensorsHeader &header) : header(header) {}
+
+  Status failure;
+
+  bool start_object(size_t) override {
+    switch (place) {
+    case Place::Outside:
+      place = Place::Header;
+      return true;
+    case Place::TensorValue:
+      place = Place::Tensor;
+      current = TensorInfo();
+      seen = 0;
+      return true;
+    case Place::MetadataValue:
+      place = Place::Metadata;
+      return true;
+    default:
+      return unexpected("an object");
+    }
+  }
+
+  bool key(std::string &text) override {
+    switch (place) {
+    case Place::Header:
+      if (text == metadataName) {
+        if (hasMetadata)
+          return fail("header has __metadata__ twice");
+        hasMetadata = true;
+        place = Place::MetadataValue;
+        return true;
+      }
+      if (header.tensors.count(text))
+        return fail("header has tensor " + printName(text) + " twice");
+      name = text;
+      place = Place::TensorValue;
+      return true;
+    case Place::Metadata:
+      if (header.metadata.count(text))
+        return fail("metadata has key " + printName(text) + " twice");
+      name = text;
+      place = Place::MetadataText;
+      return true;
+    default:
+      return tensorKey(text);
+    }
+  }
+
+  bool string(std::string &text) override {
+    if (place == Place::MetadataText) {
+      header.metadata.emplace(name, text);
+      place = Place::Metadata;
+      return true;
+    }
+    if (place != Place::Type)
+      return unexpected("a string");
+    if (!parseTensorType(text, current.type))
+      return fail("tensor " + printName(name) + " has unsupported type " +
+                  printName(text) +
+                  ", expected F64, F32, F16, BF16, I64, I32, I16, I8, U8 or "
+                  "BOOL");
+    place = Place::Tensor;
+    return true;
+  }
+
+  bool start_array(size_t) override {
+    if (place == Place::Shape) {
+      place = Place::ShapeItems;
+      return true;
+    }
+    if (place == Place::Offsets) {
+      place = Place::OffsetItems;
+      return true;
+    }
+    return unexpected("an array");
+  }
+
+  bool number_unsigned(json::number_unsigned_t value) override {
+    if (place != Place::ShapeItems && place != Place::OffsetItems)
+      return unexpected("a number");
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      return fail("tensor " + printName(name) + " has a number above 2^63");
+    if (place == Place::ShapeItems) {
+      current.shape.push_back(static_cast<int64_t>(value));
+      return true;
+    }
+    if (offsetCount < 2)
+      (offsetCount == 0 ? current.begin : current.end) = value;
+    ++offsetCount;
+    return true;
+  }
+
+  bool end_array() override {
+    if (place == Place::OffsetItems && offsetCount != 2)
+      return fail("tensor " + printName(name) +
+                  " has data_offsets of expected length 2, but got " +
+                  std::to_string(offsetCount));
+    place = Place::Tensor;
+    return true;
+  }
+
+  bool end_object() override {
+    switch (place) {
+    case Place::Tensor:
+      if (seen != (TypeSeen | ShapeSeen | OffsetsSeen))
+        return fail("tensor " + printName(name) + " lacks " +
+                    (!(seen & TypeSeen)    ? "dtype"
+                     : !(seen & ShapeSeen) ? "shape"
+                                           : "data_offsets"));
+      header.tensors.emplace(name, std::move(current));
+      place = Place::Header;
+      return true;
+    case Place::Metadata:
+      place = Place::Header;
+      return true;
+    default:
+      place = Place::Outside;
+      return true;
+    }
+  }
+
+  bool null() override { return unexpected("null"); }
+  bool boolean(bool) override { return unexpected("a boolean"); }
+  bool number_integer(json::number_integer_t) override {
+    return unexpected("a negative number");
+  }
+  bool number_float(json::number_float_t, const std::string &) override {
+    return unexpected("a number that is no integer");
+  }
+  bool binary(json::binary_t &) override { return unexpected("binary data"); }
+
+  bool parse_error(size_t position, const std::string &,
+                   const json::exception &) override {
+    return fail("header is not valid JSON (near byte " +
+                std::to_string(position) + ")");
+  }
+
+private:
+  enum class Place {
+    Outside,
+    Header,
+    TensorValue,
+    Tensor,
+    Type,
+    Shape,
+    ShapeItems,
+    Offsets,
+    OffsetItems,
+    MetadataValue,
+    Metadata,
+    MetadataText
+  };
+  enum : unsigned { TypeSeen = 1, ShapeSeen = 2, OffsetsSeen = 4 };
+
+  bool fail(const std::string &what) {
+    failure = malformed(what);
+    return false;
+  }
+
+  bool unexpected(const char *got) {
+    switch (place) {
+    case Place::Outside:
+      return fail(std::string("expected the header to be an object, but got ") +
+                  got);
+    case Place::MetadataValue:
+    case Place::MetadataText:
+      return fail("expected __metadata__ to map names to strings, but got " +
+                  std::string(got));
+    case Place::TensorValue:
+      return fail("expected tensor " + printName(name) +
+                  " to be an object, but got " + got);
+    case Place::Type:
+      return fail("tensor " + printName(name) +
+                  ": expected dtype to be a string, but got " + got);
+    default:
+      return fail("tensor " + printName(name) + ": expected " +
+                  (place == Place::Shape || place == Place::ShapeItems
+                       ? "shape"
+                       : "data_offsets") +
+                  " to be an array of non-negative integers, but got " + got);
+    }
+  }
+
+  bool tensorKey(const std::string &text) {
+    unsigned bit;
+    if (text == "dtype") {
+      bit = TypeSeen;
+      place = Place::Type;
+    } else if (text == "shape") {
+      bit = ShapeSeen;
+      place = Place::Shape;
+    } else if (text == "data_offsets") {
+      bit = OffsetsSeen;
+      place = Place::Offsets;
+      offsetCount = 0;
+    } else {
+      return fail("tensor " + printName(name) + " has unknown key " +
+                  printName(text));
+    }
+    if (seen & bit)
+      return fail("tensor " + printName(name) + " has " + text + " twice");
+    seen |= bit;
+    return true;
+  }
+
+  SafetensorsHeader &header;
+  Place place = Place::Outside;
+  std::string name;
+  TensorInfo current;
+  unsigned seen = 0;
+  unsigned offsetCount = 0;
+  bool hasMetadata = false;
+};
+
+} // namespace
+
+const char *ddphook::tensorTypeName(TensorType type) {
+  return types[static_cast<size_t>(type)].name;
+}
+
+uint64_t ddphook::tensorTypeSize(TensorType type) {
+  return types[static_cast<size_t>(type)].size;
+}
+
+bool ddphook::parseTensorType(std::string_view name, TensorType &type) {
+  for (const TypeEntry &entry : types) {
+    if (name == entry.name) {
+      type = entry.type;
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string ddphook::printShape(const std::vector<int64_t> &shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+bool ddphook::tensorBytes(const std::vector<int64_t> &shape,
+                          uint64_t elementSize, uint64_t &bytes) {
+  bytes = 0;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end())
+    return true;
+  int64_t product = static_cast<int64_t>(elementSize);
+  for (int64_t size : shape)
+    if (size < 0 || __builtin_mul_overflow(product, size, &product))
+      return false;
+  bytes = static_cast<uint64_t>(product);
+  return true;
+}
+
+/// Tensors must be as long as their shape says and fill the data exactly.
+static Status checkLayout(const SafetensorsHeader &header, uint64_t dataBytes) {
+  using Item = std::pair<const std::string, TensorInfo>;
+  std::vector<const Item *> order;
+  order.reserve(header.tensors.size());
+  for (const Item &item : header.tensors) {
+    const auto &[name, tensor] = item;
+    if (tensor.begin > tensor.end || tensor.end > dataBytes)
+      return malformed("tensor " + printName(name) + " has data_offsets [" +
+                       std::to_string(tensor.begin) + ", " +
+                       std::to_string(tensor.end) + "] outside the " +
+                       std::to_string(dataBytes) + " bytes of data");
+    uint64_t bytes;
+    if (!tensorBytes(tensor.shape, tensorTypeSize(tensor.type), bytes))
+      return malformed("tensor " + printName(name) +
+                       " has more than 2^63 bytes");
+    if (bytes != tensor.end - tensor.begin)
+      return malformed("tensor " + printName(name) + ": expected " +
+                       std::to_string(bytes) +
+                       " bytes for its type and shape, but got " +
+                       std::to_string(tensor.end - tensor.begin));
+    order.push_back(&item);
+  }
+  std::sort(order.begin(), order.end(), [](const Item *a, const Item *b) {
+    return std::pair(a->second.begin, a->second.end) <
+           std::pair(b->second.begin, b->second.end);
+  });
+  uint64_t position = 0;
+  for (const Item *item : order) {
+    if (item->second.begin != position)
+      return malformed("tensor " + printName(item->first) + " begins at byte " +
+                       std::to_string(item->second.begin) +
+                       " of the data, but the one before it ends at " +
+                       std::to_string(position));
+    position = item->second.end;
+  }
+  if (position != dataBytes)
+    return malformed("expected " + std::to_string(position) +
+                     " bytes of data, but got " + std::to_string(dataBytes));
+  return Status::ok();
+}
+
+Status ddphook::parseSafetensorsHeader(std::string_view text,
+                                       uint64_t dataBytes,
+                                       SafetensorsHeader &header) {
+  header = SafetensorsHeader();
+  if (text.empty() || text.front() != '{')
+    return malformed("expected the header to begin with '{'");
+  // JSON has none; the library would take one for the end of the text.
+  if (size_t zero = text.find('\0'); zero != std::string_view::npos)
+    return malformed("header is not valid JSON (a zero byte at byte " +
+                     std::to_string(zero) + ")");
+  HeaderEvents events(header);
+  if (!json::sax_parse(text.begin(), text.end(), &events))
+    return events.failure;
+  return checkLayout(header, dataBytes);
+}

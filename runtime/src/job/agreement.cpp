@@ -1,0 +1,38 @@
+//===- agreement.cpp - ranks tell each other how they fared ---------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// One all-gather: a character that says how it went, then the payload or the
+// reason.
+//
+//===----------------------------------------------------------------------===//
+#include "job/agreement.h"
+
+using namespace ddphook;
+
+static constexpr char succeeded = '+';
+static constexpr char failed = '-';
+
+Status ddphook::agree(Context &context, const std::string &what,
+                      const char *task, const Status &mine,
+                      const std::string &payload,
+                      std::vector<std::string> *all) {
+  std::string report = succeeded + payload;
+  if (!mine.isOk())
+    report =
+        failed + mine.message() + " (" + ddphook_status_name(mine.code()) + ")";
+  all->clear();
+  DDPHOOK_RETURN_IF_ERROR(context.allGather(what, report, all));
+  if (!mine.isOk())
+    return mine;
+  for (size_t rank = 0; rank < all->size(); ++rank) {
+    std::string &text = (*all)[rank];
+    const bool isSuccess = !text.empty() && text[0] == succeeded;
+    text.erase(0, 1);
+    if (!isSuccess)
+      return error(DDPHOOK_ABORTED, "rank %zu could not %s: %s", rank, task,
+                   text.c_str());
+  }
+  return Status::ok();
+}

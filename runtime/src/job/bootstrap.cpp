@@ -1,0 +1,365 @@
+//===- bootstrap.cpp - a process's place in the job -----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Reads options and launch variables. When several launchers left variables
+// they must agree: a process that believes one of two contradicting ranks would
+// train on wrong data, or hang.
+//
+//===----------------------------------------------------------------------===//
+#include "job/bootstrap.h"
+
+#include "store/socket.h"
+
+#include <cctype>
+#include <cerrno>
+#include <climits>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+using namespace ddphook;
+
+namespace {
+
+/// A number and the variable that it came from.
+struct Setting {
+  const char *variable = nullptr;
+  int value = 0;
+};
+
+/// What one launcher says.
+struct Launch {
+  Setting rank;
+  Setting worldSize;
+  std::optional<Setting> localRank;
+  std::optional<Setting> localSize;
+};
+
+/// The names of one launcher's variables; null where it has none.
+struct LaunchVariables {
+  const char *rank;
+  const char *worldSize;
+  const char *localRank;
+  const char *localSize;
+};
+
+constexpr LaunchVariables torchrun = {"RANK", "WORLD_SIZE", "LOCAL_RANK",
+                                      "LOCAL_WORLD_SIZE"};
+constexpr LaunchVariables openMpi = {
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr LaunchVariables pmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                                 "MPI_LOCALNRANKS"};
+constexpr int defaultPort = 29500;
+constexpr const char *loopback = "127.0.0.1";
+/// Who records a handshake can try out secrets, as many as it likes.
+constexpr size_t minSecretSize = 16;
+
+/// Reads variables and keeps the first error.
+class Reader {
+public:
+  explicit Reader(const Environment &environment) : environment(environment) {}
+
+  const char *text(const char *name) const { return environment(name); }
+
+  std::optional<int> number(const char *name, int least, int most) {
+    const char *value = environment(name);
+    if (!value)
+      return std::nullopt;
+    char *end = nullptr;
+    errno = 0;
+    long parsed = std::strtol(value, &end, 10);
+    bool isNumber = end != value && *end == '\0' && errno == 0 &&
+                    !std::isspace(static_cast<unsigned char>(*value));
+    if (isNumber && parsed >= least && parsed <= most)
+      return static_cast<int>(parsed);
+    if (most == INT_MAX)
+      note(error(DDPHOOK_BAD_ENVIRONMENT,
+                 "expected %s to be a number of at least %d, but got '%s'",
+                 name, least, value));
+    else
+      note(error(DDPHOOK_BAD_ENVIRONMENT,
+                 "expected %s to be a number from %d to %d, but got '%s'", name,
+                 least, most, value));
+    return std::nullopt;
+  }
+
+  std::optional<Setting> setting(const char *name, int least) {
+    std::optional<int> value = number(name, least, INT_MAX);
+    if (!value)
+      return std::nullopt;
+    return Setting{name, *value};
+  }
+
+  void note(Status status) {
+    if (failure.isOk())
+      failure = std::move(status);
+  }
+
+  const Status &status() const { return failure; }
+
+private:
+  const Environment &environment;
+  Status failure;
+};
+
+} // namespace
+
+/// Reads one launcher's variables; nothing when it set none of them.
+static std::optional<Launch> readLaunch(Reader &reader,
+                                        const LaunchVariables &names) {
+  bool hasRank = reader.text(names.rank) != nullptr;
+  bool hasWorldSize = reader.text(names.worldSize) != nullptr;
+  if (!hasRank && !hasWorldSize)
+    return std::nullopt;
+  if (hasRank != hasWorldSize) {
+    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
+                      "expected %s and %s together, but only %s is set",
+                      names.rank, names.worldSize,
+                      hasRank ? names.rank : names.worldSize));
+    return std::nullopt;
+  }
+  std::optional<Setting> rank = reader.setting(names.rank, 0);
+  std::optional<Setting> worldSize = reader.setting(names.worldSize, 1);
+  if (!rank || !worldSize)
+    return std::nullopt;
+  Launch launch;
+  launch.rank = *rank;
+  launch.worldSize = *worldSize;
+  if (names.localRank)
+    launch.localRank = reader.setting(names.localRank, 0);
+  if (names.localSize)
+    launch.localSize = reader.setting(names.localSize, 1);
+  if (launch.rank.value >= launch.worldSize.value)
+    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
+                      "expected %s to be below %s, but got %d and %d",
+                      names.rank, names.worldSize, launch.rank.value,
+                      launch.worldSize.value));
+  return launch;
+}
+
+/// Slurm's variables count only inside a job step of several tasks that nobody
+/// else's launcher runs in: a batch script, an interactive shell and the helper
+/// tasks with which torchrun and mpirun reach their nodes have them too, and
+/// there they describe something else.
+static std::optional<Launch> readSlurm(Reader &reader) {
+  if (!reader.text("SLURM_PROCID"))
+    return std::nullopt;
+  const char *step = reader.text("SLURM_STEP_ID");
+  if (reader.text("SLURM_JOB_ID") && !step)
+    return std::nullopt;
+  // Slurm numbers batch scripts and its other special steps from the top.
+  if (step && std::strtoull(step, nullptr, 10) >= 0xfffffff0ULL)
+    return std::nullopt;
+  LaunchVariables names = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+                           "SLURM_LOCALID", nullptr};
+  if (!reader.text(names.worldSize))
+    names.worldSize = "SLURM_NTASKS";
+  std::optional<Launch> launch = readLaunch(reader, names);
+  if (!launch || launch->worldSize.value == 1)
+    return std::nullopt;
+  for (const char *nodes : {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"})
+    if (reader.text(nodes)) {
+      std::optional<int> count = reader.number(nodes, 1, INT_MAX);
+      if (count && *count == 1)
+        launch->localSize = Setting{nodes, launch->worldSize.value};
+      break;
+    }
+  return launch;
+}
+
+static void checkEqual(Reader &reader, const Setting &a, const Setting &b) {
+  if (a.value != b.value)
+    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
+                      "launch variables contradict each other: %s is %d, but "
+                      "%s is %d",
+                      a.variable, a.value, b.variable, b.value));
+}
+
+static std::optional<Launch> readLaunchers(Reader &reader) {
+  std::vector<Launch> launches;
+  for (const LaunchVariables &names : {torchrun, openMpi, pmi})
+    if (std::optional<Launch> launch = readLaunch(reader, names))
+      launches.push_back(*launch);
+  bool isStartedByMpi = reader.text(openMpi.rank) || reader.text(pmi.rank);
+  if (!isStartedByMpi && !reader.text("TORCHELASTIC_RUN_ID"))
+    if (std::optional<Launch> launch = readSlurm(reader))
+      launches.push_back(*launch);
+  if (launches.empty())
+    return std::nullopt;
+
+  Launch merged = launches.front();
+  for (const Launch &other : launches) {
+    checkEqual(reader, merged.rank, other.rank);
+    checkEqual(reader, merged.worldSize, other.worldSize);
+    if (merged.localRank && other.localRank)
+      checkEqual(reader, *merged.localRank, *other.localRank);
+    if (!merged.localRank)
+      merged.localRank = other.localRank;
+    if (!merged.localSize)
+      merged.localSize = other.localSize;
+  }
+  return merged;
+}
+
+static Status checkOptions(const ddphook_options_t &options) {
+  if (options.struct_size < sizeof(ddphook_options_t))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected options.struct_size to be at least %zu, but got %zu",
+                 sizeof(ddphook_options_t), options.struct_size);
+  if (!std::isfinite(options.timeout_s) || options.timeout_s < 0)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected options.timeout_s to be at least 0, but got %g",
+                 options.timeout_s);
+  if (options.world_size < 0)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected options.world_size to be at least 0, but got %d",
+                 options.world_size);
+  int ranks = options.world_size == 0 ? 1 : options.world_size;
+  if (options.rank < 0 || options.rank >= ranks)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected options.rank to be from 0 to %d, but got %d",
+                 ranks - 1, options.rank);
+  if (options.local_rank < 0)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected options.local_rank to be at least 0, but got %d",
+                 options.local_rank);
+  if (options.master_port < 0 || options.master_port > 65535)
+    return error(
+        DDPHOOK_INVALID_ARGUMENT,
+        "expected options.master_port to be from 0 to 65535, but got %d",
+        options.master_port);
+  return Status::ok();
+}
+
+/// Where the store listens, for a job of several ranks.
+static Status findMaster(const ddphook_options_t &options, Reader &reader,
+                         bool isOneMachine, Bootstrap *result) {
+  if (options.master_addr && *options.master_addr)
+    result->masterAddress = options.master_addr;
+  else if (const char *address = reader.text("MASTER_ADDR"))
+    result->masterAddress = address;
+  else if (isOneMachine)
+    result->masterAddress = loopback;
+  else
+    return error(DDPHOOK_BAD_ENVIRONMENT,
+                 "expected MASTER_ADDR to name the machine of rank 0 in a job "
+                 "of %d ranks, but it is not set",
+                 result->worldSize);
+  // However the launcher calls this machine: nobody else shall reach the store.
+  if (isOneMachine && isOwnAddress(result->masterAddress))
+    result->masterAddress = loopback;
+
+  if (options.master_port != 0) {
+    result->masterPort = options.master_port;
+    return Status::ok();
+  }
+  std::optional<int> own = reader.number("DDPHOOK_PORT", 1, 65535);
+  std::optional<int> launcher = reader.number("MASTER_PORT", 1, 65535);
+  if (own) {
+    result->masterPort = *own;
+    return Status::ok();
+  }
+  result->masterPort = launcher.value_or(defaultPort);
+  const char *agentStore = reader.text("TORCHELASTIC_USE_AGENT_STORE");
+  // The launcher's own store listens on MASTER_PORT itself.
+  if (agentStore && std::strcmp(agentStore, "True") == 0)
+    ++result->masterPort;
+  if (result->masterPort > 65535)
+    return error(DDPHOOK_BAD_ENVIRONMENT,
+                 "expected MASTER_PORT to be below 65535, because the store "
+                 "takes the next port; set DDPHOOK_PORT");
+  return Status::ok();
+}
+
+/// Texts from the options, else from the environment, else the default.
+static void chooseText(const char *option, const char *variable,
+                       const Reader &reader, std::string *value) {
+  if (option && *option)
+    *value = option;
+  else if (const char *text = reader.text(variable))
+    *value = text;
+}
+
+static Status chooseSecret(const Reader &reader, std::string *secret) {
+  chooseText(nullptr, "DDPHOOK_JOB_SECRET", reader, secret);
+  if (!secret->empty() && secret->size() < minSecretSize)
+    return error(DDPHOOK_BAD_ENVIRONMENT,
+                 "expected DDPHOOK_JOB_SECRET to have at least %zu characters, "
+                 "but got %zu",
+                 minSecretSize, secret->size());
+  return Status::ok();
+}
+
+static Status chooseTimeout(double option, const Reader &reader,
+                            double *seconds) {
+  if (option > 0) {
+    *seconds = option;
+    return Status::ok();
+  }
+  const char *text = reader.text("DDPHOOK_TIMEOUT_S");
+  if (!text)
+    return Status::ok();
+  char *end = nullptr;
+  double value = std::strtod(text, &end);
+  if (end == text || *end != '\0' || !std::isfinite(value) || value <= 0)
+    return error(DDPHOOK_BAD_ENVIRONMENT,
+                 "expected DDPHOOK_TIMEOUT_S to be a number of seconds above "
+                 "0, but got '%s'",
+                 text);
+  *seconds = value;
+  return Status::ok();
+}
+
+Environment ddphook::processEnvironment() {
+  return [](const char *name) -> const char * {
+    const char *value = std::getenv(name);
+    return value && *value ? value : nullptr;
+  };
+}
+
+Status ddphook::findPlace(const ddphook_options_t *givenOptions,
+                          const Environment &environment, Bootstrap *result) {
+  ddphook_options_t options = {};
+  options.struct_size = sizeof(options);
+  if (givenOptions) {
+    DDPHOOK_RETURN_IF_ERROR(checkOptions(*givenOptions));
+    options = *givenOptions;
+  }
+  Reader reader(environment);
+  chooseText(options.backend, "DDPHOOK_BACKEND", reader, &result->backend);
+  chooseText(options.transport, "DDPHOOK_TRANSPORT", reader,
+             &result->transport);
+  chooseText(options.backend_options, "DDPHOOK_BACKEND_OPTIONS", reader,
+             &result->backendOptions);
+  chooseText(nullptr, "DDPHOOK_NODE", reader, &result->nodeOverride);
+  for (const char *variable : {"SLURM_JOB_ID", "PMIX_NAMESPACE",
+                               "TORCHELASTIC_RUN_ID", "DDPHOOK_RUN_ID"})
+    chooseText(nullptr, variable, reader, &result->runId);
+  DDPHOOK_RETURN_IF_ERROR(chooseSecret(reader, &result->secret));
+  DDPHOOK_RETURN_IF_ERROR(
+      chooseTimeout(options.timeout_s, reader, &result->timeoutSeconds));
+
+  bool isOneMachine = false;
+  if (options.world_size != 0) {
+    result->rank = options.rank;
+    result->worldSize = options.world_size;
+    result->localRank = options.local_rank;
+  } else if (std::optional<Launch> launch = readLaunchers(reader)) {
+    result->isLaunched = true;
+    result->rank = launch->rank.value;
+    result->worldSize = launch->worldSize.value;
+    if (launch->localRank)
+      result->localRank = launch->localRank->value;
+    isOneMachine =
+        launch->localSize && launch->localSize->value == result->worldSize;
+  }
+  DDPHOOK_RETURN_IF_ERROR(reader.status());
+  if (result->worldSize > 1)
+    DDPHOOK_RETURN_IF_ERROR(findMaster(options, reader, isOneMachine, result));
+  return reader.status();
+}

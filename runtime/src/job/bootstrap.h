@@ -1,0 +1,56 @@
+//===- bootstrap.h - a process's place in the job ---------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Finds rank, world size and the store's address from options or from the
+// variables that launchers set. It opens no connection, but asks the resolver
+// whether the store's address is this machine's. docs/runtime.md lists the
+// variables.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_JOB_BOOTSTRAP_H
+#define DDPHOOK_RUNTIME_SRC_JOB_BOOTSTRAP_H
+
+#include "base/status.h"
+#include "ddphook/runtime/runtime.h"
+
+#include <functional>
+#include <string>
+
+namespace ddphook {
+
+/// Gives the value of an environment variable, or null. Tests pass their own.
+using Environment = std::function<const char *(const char *name)>;
+
+/// The process's real environment; an empty value counts as not set.
+Environment processEnvironment();
+
+struct Bootstrap {
+  int rank = 0;
+  int worldSize = 1;
+  int localRank = 0;
+  /// A launcher's variables say so, not the options or the default.
+  bool isLaunched = false;
+  /// Where rank 0's store listens; unused in a world of one.
+  std::string masterAddress;
+  int masterPort = 0;
+  /// Keeps processes of different jobs apart that meet on one port.
+  std::string runId;
+  /// What the ranks prove to each other to have; empty: nothing.
+  std::string secret;
+  /// Stands for this machine instead of its own identity; usually empty.
+  std::string nodeOverride;
+  std::string backend = "host";
+  std::string transport = "auto";
+  std::string backendOptions;
+  double timeoutSeconds = 300;
+};
+
+/// Fills `result` from `options` (may be null) and `environment`.
+Status findPlace(const ddphook_options_t *options,
+                 const Environment &environment, Bootstrap *result);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_JOB_BOOTSTRAP_H

@@ -1,0 +1,281 @@
+//===- context.cpp - a process's membership in a job ----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Joining, leaving and failing.
+//
+//===----------------------------------------------------------------------===//
+#include "job/context.h"
+
+#include "backend/backend_loader.h"
+#include "module/module.h"
+#include "store/handshake.h"
+
+#include <cstring>
+
+using namespace ddphook;
+
+/// How long a rank that saw a connection break waits to hear which rank was
+/// lost. It usually takes a millisecond.
+static constexpr double verdictSeconds = 0.2;
+/// How long rank 0 of a failed job keeps its store, for the news to arrive.
+static constexpr double farewellSeconds = 1;
+/// Bytes of a broadcast per message, and messages on their way at a time: what
+/// they bound is memory of rank 0.
+static constexpr size_t chunkBytes = size_t(4) << 20;
+static constexpr size_t chunksInFlight = 8;
+
+Context::Context(const Bootstrap &place) : place(place) {}
+
+Status Context::create(const Bootstrap &place,
+                       std::unique_ptr<Context> *context) {
+  std::unique_ptr<Context> result(new Context(place));
+  // Before joining, so that a wrong name costs no rank a deadline.
+  DDPHOOK_RETURN_IF_ERROR(loadBackend(place.backend, &result->backendTable));
+  Status status = result->join();
+  if (status.isOk())
+    status = result->exchangeNodes();
+  if (status.isOk())
+    status = result->openBackend();
+  // Nobody may go on while another rank could not open its device.
+  if (status.isOk())
+    status = result->exchange->barrier("ddphook_context_create",
+                                       Deadline::after(place.timeoutSeconds));
+  if (!status.isOk())
+    return result->fail(std::move(status));
+  *context = std::move(result);
+  return Status::ok();
+}
+
+Status Context::join() {
+  if (place.worldSize == 1) {
+    store = std::make_unique<MemoryStore>();
+  } else {
+    Deadline deadline = Deadline::after(place.timeoutSeconds);
+    if (place.rank == 0) {
+      StoreServer::Options options;
+      options.address = place.masterAddress;
+      options.port = place.masterPort;
+      options.worldSize = place.worldSize;
+      options.runId = place.runId;
+      options.secret = place.secret;
+      DDPHOOK_RETURN_IF_ERROR(StoreServer::start(options, &server));
+    }
+    TcpStore::Options options;
+    options.host = place.masterAddress;
+    options.port = place.masterPort;
+    options.rank = place.rank;
+    options.worldSize = place.worldSize;
+    options.runId = place.runId;
+    options.secret = place.secret;
+    options.timeoutSeconds = place.timeoutSeconds;
+    std::unique_ptr<TcpStore> connected;
+    if (server)
+      DDPHOOK_RETURN_IF_ERROR(server->makeRoomForRankZero());
+    DDPHOOK_RETURN_IF_ERROR(TcpStore::connect(options, deadline, &connected));
+    control = connected.get();
+    store = std::move(connected);
+    DDPHOOK_RETURN_IF_ERROR(control->waitForAll(deadline));
+  }
+  table = toBackendStore(*store);
+  exchange = std::make_unique<Exchange>(*store, "exchange/", place.rank,
+                                        place.worldSize);
+  return Status::ok();
+}
+
+std::string Context::proofKey(const std::string &use) const {
+  return control ? deriveKey(control->sessionKey(), use) : "";
+}
+
+Status Context::exchangeNodes() {
+  NodeIdentity mine;
+  DDPHOOK_RETURN_IF_ERROR(identifyNode(place.nodeOverride, &mine));
+  std::vector<std::string> all;
+  DDPHOOK_RETURN_IF_ERROR(exchange->allGather(
+      "ddphook_context_create (nodes)", mine.node + '\n' + mine.memoryDomain,
+      Deadline::after(place.timeoutSeconds), &all));
+  for (const std::string &text : all) {
+    size_t split = text.find('\n');
+    if (split == std::string::npos)
+      return error(DDPHOOK_DATA_LOSS, "a rank sent a malformed identity");
+    nodes.push_back({text.substr(0, split), text.substr(split + 1)});
+  }
+  return Status::ok();
+}
+
+Status Context::openBackend() {
+  std::string address = control ? control->localAddress() : "";
+  // Many machines know their own name as a loopback address.
+  if (server && isLoopbackAddress(address) && !server->outwardAddress().empty())
+    address = server->outwardAddress();
+  ddphook_device_config_t config = {};
+  config.struct_size = sizeof(config);
+  config.local_rank = place.localRank;
+  config.transport = place.transport.c_str();
+  config.local_address = address.c_str();
+  config.timeout_s = place.timeoutSeconds;
+  config.options = place.backendOptions.c_str();
+  ddphook_backend_error_t message = {};
+  DDPHOOK_RETURN_IF_ERROR(fromBackendError(
+      backendTable->device_create(&config, &openDevice, &message), message));
+  if (control)
+    control->onFailure([this](const Status &status) {
+      latch(status, /*tellOthers=*/false).ignore();
+    });
+  return Status::ok();
+}
+
+Context::~Context() {
+  modules.clear();
+  bool isFarewell = !hasFailed();
+  if (control && isFarewell)
+    control->leave();
+  exchange.reset();
+  // Ends the thread that calls latch(), and with that the last use of the
+  // device.
+  store.reset();
+  if (server)
+    server->finish(Deadline::after(
+        isFarewell ? place.timeoutSeconds
+                   : std::min(farewellSeconds, place.timeoutSeconds)));
+  if (openDevice)
+    backendTable->device_destroy(openDevice);
+}
+
+Status Context::failure() const {
+  std::lock_guard<std::mutex> lock(failureMutex);
+  return finalFailure;
+}
+
+/// Books `status` unless another failure came first, and gives the first one.
+/// With `tellOthers`, before the device learns of it: its transports pass the
+/// news on to their peers, but not the reason.
+Status Context::latch(const Status &status, bool tellOthers) {
+  {
+    std::lock_guard<std::mutex> lock(failureMutex);
+    if (!finalFailure.isOk())
+      return finalFailure;
+    finalFailure = status;
+    failed.store(true, std::memory_order_release);
+  }
+  if (control && tellOthers)
+    control->reportFailure(status);
+  else if (server && tellOthers)
+    server->fail(status);
+  if (openDevice)
+    backendTable->abort(openDevice, status.code(), status.message().c_str());
+  return status;
+}
+
+Status Context::fail(Status status) {
+  // A broken connection or an aborted transport does not say who failed and
+  // why; the control connection does.
+  bool isSecondHand =
+      status.code() == DDPHOOK_PEER_LOST || status.code() == DDPHOOK_ABORTED;
+  if (control && isSecondHand && !hasFailed()) {
+    Status heard = control->failureWithin(verdictSeconds);
+    if (!heard.isOk())
+      status = heard;
+  }
+  return latch(status, /*tellOthers=*/true);
+}
+
+Status Context::failIfFinal(Status status) {
+  switch (status.code()) {
+  case DDPHOOK_OK:
+  case DDPHOOK_INVALID_ARGUMENT:
+  case DDPHOOK_FAILED_PRECONDITION:
+  case DDPHOOK_UNSUPPORTED:
+  case DDPHOOK_BAD_ENVIRONMENT:
+  case DDPHOOK_PLAN_MISMATCH:
+    return status;
+  case DDPHOOK_RESOURCE_EXHAUSTED:
+  case DDPHOOK_DATA_LOSS:
+  case DDPHOOK_IO_ERROR:
+  case DDPHOOK_PEER_LOST:
+  case DDPHOOK_DEADLINE_EXCEEDED:
+  case DDPHOOK_ABORTED:
+  case DDPHOOK_INTERNAL:
+    break;
+  }
+  return fail(std::move(status));
+}
+
+Status Context::allGather(const std::string &what, const std::string &mine,
+                          std::vector<std::string> *all) {
+  if (hasFailed())
+    return failure();
+  return failIfFinal(exchange->allGather(
+      what, mine, Deadline::after(place.timeoutSeconds), all));
+}
+
+Status Context::setStream(void *stream) {
+  if (hasFailed())
+    return failure();
+  DDPHOOK_RETURN_IF_ERROR(call(&ddphook_backend_t::stream_set, stream));
+  isOnCallersStream = stream != nullptr;
+  return Status::ok();
+}
+
+Status Context::synchronize() {
+  if (hasFailed())
+    return failure();
+  return failIfFinal(call(&ddphook_backend_t::synchronize));
+}
+
+Status Context::barrier() {
+  std::vector<std::string> all;
+  return allGather("ddphook_barrier", {}, &all);
+}
+
+Status Context::sendChunks(char *data, size_t bytes, bool isRoot) {
+  Deadline deadline = Deadline::after(place.timeoutSeconds);
+  std::string base = "broadcast/" + std::to_string(broadcastNumber++) + "/";
+  size_t chunks = (bytes + chunkBytes - 1) / chunkBytes;
+  size_t oldest = 0;
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    char *begin = data + chunk * chunkBytes;
+    size_t size = std::min(chunkBytes, bytes - chunk * chunkBytes);
+    std::string key = base + std::to_string(chunk), value;
+    if (isRoot) {
+      DDPHOOK_RETURN_IF_ERROR(store->set(key, std::string(begin, size)));
+    } else {
+      DDPHOOK_RETURN_IF_ERROR(store->get(key, deadline, &value));
+      if (value.size() != size)
+        return error(DDPHOOK_DATA_LOSS,
+                     "ddphook_broadcast: expected a part of %zu bytes, but got "
+                     "%zu",
+                     size, value.size());
+      std::memcpy(begin, value.data(), size);
+    }
+    if ((chunk + 1) % chunksInFlight != 0 && chunk + 1 != chunks)
+      continue;
+    DDPHOOK_RETURN_IF_ERROR(
+        exchange->barrier("ddphook_broadcast (a part)", deadline));
+    for (; isRoot && oldest <= chunk; ++oldest)
+      DDPHOOK_RETURN_IF_ERROR(store->erase(base + std::to_string(oldest)));
+    deadline = Deadline::after(place.timeoutSeconds);
+  }
+  return Status::ok();
+}
+
+Status Context::broadcast(void *data, size_t bytes, int root) {
+  if (root < 0 || root >= place.worldSize)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "ddphook_broadcast: expected a root from 0 to %d, but got %d",
+                 place.worldSize - 1, root);
+  std::string mine =
+      std::to_string(bytes) + " bytes from rank " + std::to_string(root);
+  std::vector<std::string> all;
+  DDPHOOK_RETURN_IF_ERROR(allGather("ddphook_broadcast", mine, &all));
+  for (size_t other = 0; other < all.size(); ++other)
+    if (all[other] != all[0])
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "ddphook_broadcast: rank 0 has %s, but rank %zu has %s",
+                   all[0].c_str(), other, all[other].c_str());
+  if (place.worldSize == 1)
+    return Status::ok();
+  return failIfFinal(
+      sendChunks(static_cast<char *>(data), bytes, place.rank == root));
+}

@@ -1,0 +1,127 @@
+//===- context.h - a process's membership in a job --------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Joins the job, keeps the control connection and the device, and holds the one
+// failure after which nothing works any more. Modules live in module.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_JOB_CONTEXT_H
+#define DDPHOOK_RUNTIME_SRC_JOB_CONTEXT_H
+
+#include "backend/backend_store.h"
+#include "job/bootstrap.h"
+#include "job/exchange.h"
+#include "job/node.h"
+#include "store/store_server.h"
+#include "store/tcp_store.h"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+struct ddphook_module;
+
+namespace ddphook {
+
+class Context {
+public:
+  /// Joins the job; collective.
+  static Status create(const Bootstrap &place,
+                       std::unique_ptr<Context> *context);
+
+  /// Leaves it. Rank 0 stays until the others have left, at most until the
+  /// deadline, because they may still need its store.
+  ~Context();
+
+  int rank() const { return place.rank; }
+  int worldSize() const { return place.worldSize; }
+  double timeoutSeconds() const { return place.timeoutSeconds; }
+  const std::vector<NodeIdentity> &allNodes() const { return nodes; }
+
+  Status barrier();
+  Status broadcast(void *data, size_t bytes, int root);
+
+  /// An exchange with all ranks, in program order with all others of the
+  /// context. Its failures are final.
+  Status allGather(const std::string &what, const std::string &mine,
+                   std::vector<std::string> *all);
+
+  /// The device and its functions.
+  const ddphook_backend_t &backend() const { return *backendTable; }
+  ddphook_device_t *device() const { return openDevice; }
+  const ddphook_backend_store_t &storeTable() const { return table; }
+
+  /// Calls a function of the backend for the device.
+  template <typename... Parameters, typename... Arguments>
+  Status
+  call(ddphook_status_t (*ddphook_backend_t::*function)(ddphook_device_t *,
+                                                        Parameters...),
+       Arguments... arguments) const {
+    ddphook_backend_error_t message = {};
+    return fromBackendError(
+        (backendTable->*function)(openDevice, arguments..., &message), message);
+  }
+
+  /// 32 bytes that only this job's ranks can know, others for every `use`; none
+  /// in a world of one.
+  std::string proofKey(const std::string &use) const;
+
+  /// Runs all work on the caller's queue, or again on the device's own.
+  Status setStream(void *stream);
+  bool hasCallersStream() const { return isOnCallersStream; }
+  /// Waits for the device. Its failures are final.
+  Status synchronize();
+
+  /// Fast: whether failure() is not OK.
+  bool hasFailed() const { return failed.load(std::memory_order_acquire); }
+  /// The failure after which the context can only be destroyed.
+  Status failure() const;
+
+  /// Books a failure of this rank as final and tells the other ranks. Gives the
+  /// failure to report: what happened first, wherever that was.
+  Status fail(Status status);
+
+  /// The same for statuses after which peers may be out of step; others are
+  /// returned as they are.
+  Status failIfFinal(Status status);
+
+  /// A number of its own for every module that is loaded.
+  int64_t nextModuleNumber() { return moduleNumber++; }
+
+  std::vector<std::unique_ptr<ddphook_module>> modules;
+
+private:
+  explicit Context(const Bootstrap &place);
+  Status join();
+  Status openBackend();
+  Status exchangeNodes();
+  Status sendChunks(char *data, size_t bytes, bool isRoot);
+  Status latch(const Status &status, bool tellOthers);
+
+  const Bootstrap place;
+  std::unique_ptr<StoreServer> server;
+  std::unique_ptr<Store> store;
+  TcpStore *control = nullptr; // `store`, unless the job has one rank
+  ddphook_backend_store_t table = {};
+  std::unique_ptr<Exchange> exchange;
+  std::vector<NodeIdentity> nodes;
+
+  const ddphook_backend_t *backendTable = nullptr;
+  ddphook_device_t *openDevice = nullptr;
+
+  bool isOnCallersStream = false;
+
+  int64_t moduleNumber = 0;
+  int64_t broadcastNumber = 0;
+
+  std::atomic<bool> failed{false};
+  mutable std::mutex failureMutex;
+  Status finalFailure;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_JOB_CONTEXT_H

@@ -1,0 +1,59 @@
+//===- exchange.h - small all-gathers through a store -----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// All ranks give a few bytes and get everybody's. Barriers, the comparison of
+// plans and the exchange of machine identities are such exchanges. It costs a
+// handful of messages a rank; bulk data does not belong here.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_JOB_EXCHANGE_H
+#define DDPHOOK_RUNTIME_SRC_JOB_EXCHANGE_H
+
+#include "store/store.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddphook {
+
+/// One rank's side of a sequence of exchanges. All ranks make the same calls in
+/// the same order.
+class Exchange {
+public:
+  /// `prefix` keeps its keys apart from those of others.
+  Exchange(Store &store, std::string prefix, int rank, int size)
+      : store(store), prefix(std::move(prefix)), rank(rank), size(size) {}
+
+  /// Gives `mine`, gets everybody's in the order of ranks. `what` says what
+  /// this is: ranks that exchange different things fail with
+  /// FAILED_PRECONDITION, which names both. DEADLINE_EXCEEDED names the ranks
+  /// that did not come.
+  Status allGather(const std::string &what, const std::string &mine,
+                   const Deadline &deadline, std::vector<std::string> *all);
+
+  /// Waits for all.
+  Status barrier(const std::string &what, const Deadline &deadline);
+
+private:
+  Status gather(const std::string &what, const std::string &mine,
+                const Deadline &deadline, std::string *packed);
+  Status nameAbsent(const std::string &what, const std::string &base,
+                    double seconds);
+  std::string baseKey(int64_t number) const {
+    return prefix + std::to_string(number);
+  }
+  void eraseOld();
+
+  Store &store;
+  const std::string prefix;
+  const int rank;
+  const int size;
+  int64_t number = 0;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_JOB_EXCHANGE_H

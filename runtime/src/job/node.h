@@ -1,0 +1,32 @@
+//===- node.h - which ranks share a node ------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The identity of the node that a process runs on, as a text that ranks
+// compare. A node is a machine, unless DDPHOOK_NODE says otherwise. Names of
+// machines are no identity: containers and clones share them.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_JOB_NODE_H
+#define DDPHOOK_RUNTIME_SRC_JOB_NODE_H
+
+#include "base/status.h"
+
+#include <string>
+
+namespace ddphook {
+
+struct NodeIdentity {
+  /// Equal on ranks that `intra_node` and `inter_node` take for one node.
+  std::string node;
+  /// Equal on ranks that, in addition, see each other's processes and shared
+  /// memory.
+  std::string memoryDomain;
+};
+
+/// `nodeOverride`, when not empty, is the node's name (DDPHOOK_NODE).
+Status identifyNode(const std::string &nodeOverride, NodeIdentity *identity);
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_JOB_NODE_H

@@ -1,0 +1,40 @@
+//===- process_groups.h - which ranks a group has ---------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Turns the plan's process groups into lists of this job's ranks. A group of
+// the plan stands for one or more disjoint sets of ranks; every rank works with
+// the set that it is in.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_JOB_PROCESS_GROUPS_H
+#define DDPHOOK_RUNTIME_SRC_JOB_PROCESS_GROUPS_H
+
+#include "job/node.h"
+#include "plan/plan.h"
+
+#include <vector>
+
+namespace ddphook {
+
+/// This rank's set of one group.
+struct GroupMembers {
+  /// Numbers in the job, ascending unless the plan lists them otherwise.
+  std::vector<int> ranks;
+  /// This rank's index in `ranks`.
+  int index = 0;
+  /// All of them share memory.
+  bool isOneMachine = false;
+};
+
+/// Finds this rank's set of every group of `plan`, in its order. `nodes` has
+/// one identity per rank of the job. INVALID_ARGUMENT when a group does not fit
+/// the job: another size, or ranks that do not exist.
+Status resolveGroups(const Plan &plan, int rank,
+                     const std::vector<NodeIdentity> &nodes,
+                     std::vector<GroupMembers> *groups);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_JOB_PROCESS_GROUPS_H

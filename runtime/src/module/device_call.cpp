@@ -1,0 +1,120 @@
+//===- device_call.cpp - checks of arguments by their roles ---------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What each role of functions.inc asks of an argument.
+//
+//===----------------------------------------------------------------------===//
+#include "module/device_call.h"
+
+#include <algorithm>
+
+using namespace ddphook;
+
+/// Whether `number` is from 0 to `count` - 1, the things that it numbers.
+static Status checkNumber(int32_t number, size_t count, const char *things) {
+  if (number >= 0 && static_cast<size_t>(number) < count)
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT, "expected one of %zu %s, but got %d",
+               count, things, number);
+}
+
+Status ArgumentCheck::checkArray(const void *array, const char *name) const {
+  if (array || elements == 0)
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected an array '%s', but got a null pointer", name);
+}
+
+Status ArgumentCheck::check(const role::In &array) const {
+  return checkArray(array.value, array.name);
+}
+
+Status ArgumentCheck::check(const role::Out &array) const {
+  return checkArray(array.value, array.name);
+}
+
+Status ArgumentCheck::check(const role::OptionalIn &) const {
+  if (hasOptional && lacksOptional)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected both arrays of error feedback or none, but got one");
+  return Status::ok();
+}
+
+Status ArgumentCheck::checkRest(const void *rest) const {
+  const auto &pieces =
+      module.plan.matrixLists[static_cast<size_t>(list)].pieces;
+  if (rest || std::all_of(pieces.begin(), pieces.end(),
+                          [](const ddphook_piece_t &piece) {
+                            return piece.count == 0;
+                          }))
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected an array of the rest, but got a null pointer");
+}
+
+Status ArgumentCheck::check(const role::Rest &array) const {
+  return checkRest(array.value);
+}
+
+Status ArgumentCheck::check(const role::RestOut &array) const {
+  return checkRest(array.value);
+}
+
+Status ArgumentCheck::check(const role::Count &count) const {
+  if (count.value >= 0)
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected a count of at least 0, but got %lld",
+               static_cast<long long>(count.value));
+}
+
+Status ArgumentCheck::check(const role::ElementType &type) const {
+  if (dtypeFromAbi(type.value))
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected the number of an element type to compute with, but "
+               "got %d",
+               type.value);
+}
+
+Status ArgumentCheck::check(const role::CastType &type) const {
+  if (castDtypeFromAbi(type.value))
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected the number of an element type, but got %d",
+               type.value);
+}
+
+Status ArgumentCheck::check(const role::Group &group) const {
+  return checkNumber(group.value, module.groups.size(), "process groups");
+}
+
+Status ArgumentCheck::check(const role::OptionalGroup &group) const {
+  return group.value == -1 ? Status::ok()
+                           : check(role::Group{group.value, group.name});
+}
+
+Status ArgumentCheck::check(const role::Matrices &number) const {
+  return checkNumber(number.value, module.matrices.size(), "matrix lists");
+}
+
+Status ArgumentCheck::check(const role::Product &product) const {
+  if (product.value >= DDPHOOK_MATMUL_P && product.value <= DDPHOOK_MATMUL_M)
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected a product from %d to %d, but got %d", DDPHOOK_MATMUL_P,
+               DDPHOOK_MATMUL_M, product.value);
+}
+
+Status ArgumentCheck::check(const role::Factor &factor) const {
+  if (factor.value >= DDPHOOK_FACTOR_P &&
+      factor.value <= (DDPHOOK_FACTOR_Q | DDPHOOK_UNIT_COLUMNS))
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected a factor, %d or %d, and %d more for unit columns, but "
+               "got %d",
+               DDPHOOK_FACTOR_P, DDPHOOK_FACTOR_Q, DDPHOOK_UNIT_COLUMNS,
+               factor.value);
+}

@@ -1,0 +1,142 @@
+//===- device_call.h - calls that a device answers --------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// From a function that compiled code calls to the same function of a backend:
+// arguments are checked by the roles that functions.inc gives them, and numbers
+// of the plan become what they stand for on the device.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_DEVICE_CALL_H
+#define DDPHOOK_RUNTIME_SRC_DEVICE_CALL_H
+
+#include "base/floating_point.h"
+#include "job/context.h"
+#include "module/module.h"
+
+namespace ddphook {
+
+/// The roles of functions.inc, each with its type in compiled.h.
+namespace role {
+template <typename T>
+struct Argument {
+  using Type = T;
+  T value;
+  const char *name;
+};
+struct In : Argument<const void *> {};
+struct Out : Argument<void *> {};
+struct OptionalIn : Argument<const void *> {};
+struct OptionalOut : Argument<void *> {};
+struct Rest : Argument<const void *> {};
+struct RestOut : Argument<void *> {};
+struct Count : Argument<int64_t> {};
+struct ElementType : Argument<int32_t> {};
+struct CastType : Argument<int32_t> {};
+struct Group : Argument<int32_t> {};
+struct OptionalGroup : Argument<int32_t> {};
+struct Matrices : Argument<int32_t> {};
+struct Product : Argument<int32_t> {};
+struct Factor : Argument<int32_t> {};
+struct Number : Argument<double> {};
+} // namespace role
+
+/// Checks the arguments of one call, of which it has to see all first.
+class ArgumentCheck {
+public:
+  explicit ArgumentCheck(const ddphook_module &module) : module(module) {}
+
+  void see(const role::Count &count) { elements = count.value; }
+  void see(const role::Matrices &number) { list = number.value; }
+  void see(const role::OptionalIn &array) { seeOptional(array.value); }
+  void see(const role::OptionalOut &array) { seeOptional(array.value); }
+  template <typename T>
+  void see(const T &) {}
+
+  Status check(const role::In &array) const;
+  Status check(const role::Out &array) const;
+  Status check(const role::OptionalIn &array) const;
+  Status check(const role::Rest &array) const;
+  Status check(const role::RestOut &array) const;
+  Status check(const role::Count &count) const;
+  Status check(const role::ElementType &type) const;
+  Status check(const role::CastType &type) const;
+  Status check(const role::Group &group) const;
+  Status check(const role::OptionalGroup &group) const;
+  Status check(const role::Matrices &number) const;
+  Status check(const role::Product &product) const;
+  Status check(const role::Factor &factor) const;
+  /// All else has no wrong values.
+  template <typename T>
+  Status check(const T &) const {
+    return Status::ok();
+  }
+
+  int64_t onDevice(const role::Group &group) const {
+    return module.groups[static_cast<size_t>(group.value)].size();
+  }
+  int64_t onDevice(const role::OptionalGroup &group) const {
+    return group.value < 0 ? 1 : onDevice(role::Group{group.value, group.name});
+  }
+  ddphook_matrices_t *onDevice(const role::Matrices &number) const {
+    return module.matrices[static_cast<size_t>(number.value)];
+  }
+  template <typename T>
+  T onDevice(const role::Argument<T> &argument) const {
+    return argument.value;
+  }
+  /// What is no role is for the backend as it is.
+  template <typename T>
+  T *onDevice(T *pointer) const {
+    return pointer;
+  }
+  int64_t onDevice(int64_t value) const { return value; }
+
+private:
+  Status checkArray(const void *array, const char *name) const;
+  Status checkRest(const void *rest) const;
+  void seeOptional(const void *array) {
+    (array ? hasOptional : lacksOptional) = true;
+  }
+
+  const ddphook_module &module;
+  /// Of every array; without a count they have some.
+  int64_t elements = 1;
+  int32_t list = -1;
+  bool hasOptional = false, lacksOptional = false;
+};
+
+/// Whether function `call` may run now with these arguments; else that is the
+/// step's failure.
+template <typename... Arguments>
+bool checkCall(ddphook_module &module, const char *call,
+               const Arguments &...arguments) {
+  if (!module.canRun(call))
+    return false;
+  ArgumentCheck all(module);
+  (all.see(arguments), ...);
+  Status status;
+  if (((status = all.check(arguments)).isOk() && ...))
+    return true;
+  module.failStep(withContext(std::move(status), call));
+  return false;
+}
+
+/// Checks the arguments of `call`, and has the device's function run with what
+/// they stand for there.
+template <typename... Parameters, typename... Arguments>
+void callDevice(ddphook_module &module, const char *call,
+                ddphook_status_t (*ddphook_backend_t::*function)(
+                    ddphook_device_t *, Parameters...),
+                const Arguments &...arguments) {
+  if (!checkCall(module, call, arguments...))
+    return;
+  DefaultFloatingPoint environment;
+  const ArgumentCheck all(module);
+  module.failStep(module.context.call(function, all.onDevice(arguments)...));
+}
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_DEVICE_CALL_H

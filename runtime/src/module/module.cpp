@@ -1,0 +1,198 @@
+//===- module.cpp - a loaded compiled module ------------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What compiled code calls in a step. Its calls return nothing: failures are
+// kept until the step ends.
+//
+//===----------------------------------------------------------------------===//
+#include "module/module.h"
+
+#include "job/context.h"
+#include "module/device_call.h"
+
+using namespace ddphook;
+
+ddphook_module::~ddphook_module() {
+  // A step that never ended may have left collectives running; they end by
+  // their deadlines, and use memory that is freed below.
+  if (lastTicket > 0)
+    context.call(&ddphook_backend_t::wait, lastTicket).ignore();
+  // What steps on a caller's stream began uses that memory too.
+  context.call(&ddphook_backend_t::synchronize).ignore();
+  destroyMatrices();
+  if (kernels)
+    context.backend().kernels_unload(context.device(), kernels);
+  for (ModuleGroup &group : groups)
+    if (group.communicator)
+      context.backend().communicator_destroy(context.device(),
+                                             group.communicator);
+  if (isPublished)
+    *compiled->handle = nullptr;
+}
+
+void ddphook_module::failStep(Status status) {
+  if (stepFailure.isOk() && !status.isOk())
+    stepFailure = context.fail(std::move(status));
+}
+
+Status ddphook_module::enter(int32_t entry) {
+  if (context.hasFailed())
+    return context.failure();
+  if (currentEntry >= 0)
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "entry point '%s' is running already",
+                 plan.entries[static_cast<size_t>(currentEntry)].name.c_str());
+  if (entry < 0 || static_cast<size_t>(entry) >= plan.entries.size())
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected an entry point from 0 to %zu, but got %d",
+                 plan.entries.size() - 1, entry);
+  currentEntry = entry;
+  stepFailure = Status::ok();
+  return Status::ok();
+}
+
+Status ddphook_module::leave() {
+  if (currentEntry < 0)
+    return error(DDPHOOK_FAILED_PRECONDITION, "no entry point is running");
+  if (lastTicket > 0)
+    wait(lastTicket);
+  lastTicket = 0;
+  if (!context.hasCallersStream() && stepFailure.isOk())
+    failStep(context.call(&ddphook_backend_t::synchronize));
+  currentEntry = -1;
+  if (stepFailure.isOk() && context.hasFailed())
+    stepFailure = context.failure();
+  if (stepFailure.isOk())
+    ++stats.steps;
+  return stepFailure;
+}
+
+bool ddphook_module::canRun(const char *call) {
+  if (!stepFailure.isOk())
+    return false;
+  if (context.hasFailed())
+    stepFailure = context.failure();
+  else if (currentEntry < 0)
+    failStep(error(DDPHOOK_FAILED_PRECONDITION,
+                   "%s was called outside of an entry point", call));
+  return stepFailure.isOk();
+}
+
+void *ddphook_module::stateMemory(int32_t state) {
+  if (state >= 0 && static_cast<size_t>(state) < plan.states.size())
+    return states.get(static_cast<size_t>(state));
+  failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                 "ddphook_rt_state: expected one of %zu states, but got %d",
+                 plan.states.size(), state));
+  return nullptr;
+}
+
+const PlanCollective *
+ddphook_module::beginCollective(int32_t number, const void *in, const void *out,
+                                ddphook_all_reduce_t *operation,
+                                ddphook_communicator_t **group) {
+  const char *call = "ddphook_rt_all_reduce";
+  if (!canRun(call))
+    return nullptr;
+  if (number < 0 || static_cast<size_t>(number) >= plan.collectives.size()) {
+    failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                   "%s: expected one of %zu collectives, but got %d", call,
+                   plan.collectives.size(), number));
+    return nullptr;
+  }
+  const PlanCollective &collective =
+      plan.collectives[static_cast<size_t>(number)];
+  if (!checkCall(*this, call, role::Count{collective.count, "count"},
+                 role::In{in, "in"}, role::In{out, "out"}))
+    return nullptr;
+  operation->count = collective.count;
+  operation->dtype = static_cast<int32_t>(collective.dtype);
+  operation->wire_dtype =
+      collective.wireDtype ? static_cast<int32_t>(*collective.wireDtype) : -1;
+  operation->divide = collective.divide;
+  *group = groups[collective.group].communicator;
+  return &collective;
+}
+
+static void count(ddphook_stats_t &stats, const PlanCollective &collective) {
+  ++stats.collectives;
+  stats.wire_bytes += static_cast<uint64_t>(collective.wireBytes());
+  stats.gradient_bytes += static_cast<uint64_t>(collective.memoryBytes());
+}
+
+void ddphook_module::allReduce(int32_t number, const void *in, void *out) {
+  ddphook_all_reduce_t operation = {};
+  ddphook_communicator_t *group = nullptr;
+  const PlanCollective *collective =
+      beginCollective(number, in, out, &operation, &group);
+  if (!collective)
+    return;
+  callDevice(*this, "ddphook_rt_all_reduce", &ddphook_backend_t::all_reduce,
+             group, &operation, in, out);
+  if (stepFailure.isOk())
+    count(stats, *collective);
+}
+
+int64_t ddphook_module::startAllReduce(int32_t number, const void *in,
+                                       void *out) {
+  ddphook_all_reduce_t operation = {};
+  ddphook_communicator_t *group = nullptr;
+  const PlanCollective *collective =
+      beginCollective(number, in, out, &operation, &group);
+  if (!collective)
+    return 0;
+  int64_t ticket = 0;
+  callDevice(*this, "ddphook_rt_all_reduce_start",
+             &ddphook_backend_t::all_reduce_start, group, &operation, in, out,
+             &ticket);
+  if (!stepFailure.isOk())
+    return 0;
+  lastTicket = ticket;
+  count(stats, *collective);
+  return ticket;
+}
+
+void ddphook_module::wait(int64_t ticket) {
+  // Also after a failure: the buffers are in use until the collective ended.
+  if (lastTicket == 0) {
+    if (canRun("ddphook_rt_wait"))
+      failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                     "ddphook_rt_wait: nothing was started"));
+    return;
+  }
+  failStep(context.call(&ddphook_backend_t::wait,
+                        stepFailure.isOk() ? ticket : lastTicket));
+}
+
+Status ddphook_module::loadKernels() {
+  if (plan.kernels.empty())
+    return Status::ok();
+  const ddphook_backend_t &backend = context.backend();
+  if (!backend.kernels_load || !backend.kernels_unload || !backend.launch)
+    return error(DDPHOOK_UNSUPPORTED,
+                 "the module has kernels of a device, which the backend '%s' "
+                 "cannot run",
+                 backend.name);
+  std::vector<const char *> names;
+  for (const std::string &name : plan.kernels)
+    names.push_back(name.c_str());
+  return context.call(&ddphook_backend_t::kernels_load, compiled->device_code,
+                      compiled->device_code_size, names.data(),
+                      static_cast<int64_t>(names.size()), &kernels);
+}
+
+void ddphook_module::launch(int32_t kernel, const int64_t *grid,
+                            const int64_t *block, int64_t sharedBytes,
+                            void **arguments) {
+  const char *call = "ddphook_rt_launch";
+  if (!canRun(call))
+    return;
+  if (kernel < 0 || static_cast<size_t>(kernel) >= plan.kernels.size())
+    return failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                          "%s: expected one of %zu kernels, but got %d", call,
+                          plan.kernels.size(), kernel));
+  callDevice(*this, call, &ddphook_backend_t::launch, kernels, int64_t{kernel},
+             grid, block, sharedBytes, arguments);
+}

@@ -1,0 +1,112 @@
+//===- module.h - a loaded compiled module ----------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The memory, process groups and counters of a compiled module, and what its
+// code calls in a step. Loading is in module_loader.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H
+#define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H
+
+#include "ddphook/runtime/backend.h"
+#include "ddphook/runtime/runtime.h"
+#include "job/process_groups.h"
+#include "module/module_memory.h"
+#include "plan/plan.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace ddphook {
+class Context;
+
+/// A process group of a module on this rank.
+struct ModuleGroup {
+  GroupMembers members;
+  /// Null when no collective uses the group.
+  ddphook_communicator_t *communicator = nullptr;
+
+  int64_t size() const { return static_cast<int64_t>(members.ranks.size()); }
+};
+
+/// Whether reports are wanted: DDPHOOK_LOG=info.
+bool isLogging();
+
+} // namespace ddphook
+
+/// What a compiled module's handle points to. Only one thread at a time uses
+/// it.
+struct ddphook_module {
+  ddphook_module(ddphook::Context &context,
+                 const ddphook_compiled_module_t *compiled)
+      : context(context), compiled(compiled) {}
+  ~ddphook_module();
+
+  ddphook::Status enter(int32_t entry);
+  ddphook::Status leave();
+  bool isRunning() const { return currentEntry >= 0; }
+
+  // What a step calls. The first failure is kept for leave(), and nothing is
+  // done after it. Calls that a device answers are in device_call.h.
+  void *stateMemory(int32_t state);
+  void launch(int32_t kernel, const int64_t *grid, const int64_t *block,
+              int64_t sharedBytes, void **arguments);
+  void allReduce(int32_t collective, const void *in, void *out);
+  int64_t startAllReduce(int32_t collective, const void *in, void *out);
+  void wait(int64_t ticket);
+  void randomNormal(void *generator, const int64_t *draws, int64_t drawCount,
+                    void *out, int32_t dtype);
+
+  bool isFinite(const void *in, int64_t count, int32_t dtype);
+  void countCompression(int32_t bucket, int64_t before, int64_t after,
+                        int64_t iteration, int64_t frequency);
+
+  /// Prepares the plan's matrix lists on the device, and loads the module's
+  /// kernels; for loading.
+  ddphook::Status createMatrices();
+  ddphook::Status loadKernels();
+
+  /// Whether function `call` may do its work: a step is running, and nothing of
+  /// it has failed.
+  bool canRun(const char *call);
+
+  /// Keeps `status` as the step's failure; with that the whole job fails: this
+  /// rank will not take part in the step's other collectives.
+  void failStep(ddphook::Status status);
+
+  ddphook::Context &context;
+  const ddphook_compiled_module_t *const compiled;
+  ddphook::Plan plan;
+  std::vector<ddphook::ModuleGroup> groups;
+  ddphook::DeviceMemory arena;
+  ddphook::StateMemory states;
+  /// One for each matrix list of the plan, once they are created.
+  std::vector<ddphook_matrices_t *> matrices;
+  ddphook_stats_t stats = {};
+  /// Manifests of the checkpoints that it saved.
+  std::set<std::string> checkpoints;
+  /// The compiled module's handle points here.
+  bool isPublished = false;
+
+private:
+  void destroyMatrices();
+  const ddphook::PlanCollective *
+  beginCollective(int32_t number, const void *in, const void *out,
+                  ddphook_all_reduce_t *operation,
+                  ddphook_communicator_t **group);
+
+  int32_t currentEntry = -1;
+  /// Each bucket's first compressed iteration, as far as there was one.
+  std::map<int32_t, int64_t> firstCompressed;
+  int64_t lastTicket = 0;
+  ddphook::Status stepFailure;
+  ddphook_kernels_t *kernels = nullptr; // null when the plan has none
+  /// Where random numbers are drawn; kept from step to step.
+  std::vector<char> randomNumbers;
+};
+
+#endif // DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H

@@ -1,0 +1,208 @@
+//===- module_loader.cpp - loads compiled modules -------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every rank first does what it can do alone, then all tell each other how that
+// went. So a rank with a broken file does not leave the others waiting for it,
+// and no collective runs before all plans are known to be the same.
+//
+//===----------------------------------------------------------------------===//
+#include "module/module_loader.h"
+
+#include "module/module.h"
+#include "module/state_init.h"
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+using namespace ddphook;
+
+/// First character of what a rank says about its own part of loading.
+static constexpr char ready = '+';
+static constexpr char failed = '-';
+
+static Status checkCompiled(const ddphook_compiled_module_t *compiled) {
+  if (!compiled)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a module, but got a null pointer");
+  if (compiled->struct_size < sizeof(ddphook_compiled_module_t) ||
+      compiled->abi_version != DDPHOOK_ABI_VERSION)
+    return error(DDPHOOK_UNSUPPORTED,
+                 "expected a module compiled for ABI version %d, but got "
+                 "version %u of %u bytes",
+                 DDPHOOK_ABI_VERSION, compiled->abi_version,
+                 compiled->struct_size);
+  if (!compiled->plan || !compiled->handle ||
+      (compiled->entry_count > 0 && !compiled->entries) ||
+      (compiled->device_code_size > 0 && !compiled->device_code))
+    return error(DDPHOOK_DATA_LOSS,
+                 "the module lacks its plan, its handle or its entry points");
+  if (*compiled->handle)
+    return error(DDPHOOK_FAILED_PRECONDITION, "the module is loaded already");
+  uint64_t hash = hashPlan({compiled->plan, compiled->plan_size});
+  if (hash != compiled->plan_hash)
+    return error(DDPHOOK_DATA_LOSS,
+                 "expected a plan with the hash %016" PRIx64
+                 ", but got %016" PRIx64,
+                 compiled->plan_hash, hash);
+  return Status::ok();
+}
+
+static Status checkEntries(const Plan &plan,
+                           const ddphook_compiled_module_t &compiled) {
+  if (plan.entries.size() != compiled.entry_count)
+    return error(DDPHOOK_DATA_LOSS,
+                 "expected the plan's %zu entry points, but got %" PRIu64,
+                 plan.entries.size(), compiled.entry_count);
+  for (size_t i = 0; i < plan.entries.size(); ++i) {
+    const ddphook_compiled_entry_t &entry = compiled.entries[i];
+    if (!entry.name || !entry.invoke || plan.entries[i].name != entry.name)
+      return error(DDPHOOK_DATA_LOSS,
+                   "expected entry point %zu to be '%s', but got '%s'", i,
+                   plan.entries[i].name.c_str(),
+                   entry.name ? entry.name : "nothing");
+  }
+  return Status::ok();
+}
+
+/// Everything that needs no other rank.
+static Status prepare(ddphook_module &module, Context &context) {
+  const ddphook_compiled_module_t *compiled = module.compiled;
+  DDPHOOK_RETURN_IF_ERROR(checkCompiled(compiled));
+  DDPHOOK_RETURN_IF_ERROR(
+      parsePlan({compiled->plan, compiled->plan_size}, &module.plan));
+  DDPHOOK_RETURN_IF_ERROR(checkEntries(module.plan, *compiled));
+  if (module.plan.needsHostMemory && !context.backend().memory_is_host)
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "the module reads and writes memory of the host itself, which "
+                 "the backend '%s' does not have: expected one compiled for a "
+                 "device",
+                 context.backend().name);
+  DDPHOOK_RETURN_IF_ERROR(module.loadKernels());
+  DDPHOOK_RETURN_IF_ERROR(module.createMatrices());
+  DDPHOOK_RETURN_IF_ERROR(module.arena.allocate(context, module.plan.arena));
+  DDPHOOK_RETURN_IF_ERROR(module.states.allocate(context, module.plan));
+  return initialiseStates(module);
+}
+
+/// The first rank whose plan differs from rank 0's, told by what the ranks said
+/// about themselves; 0 when there is none.
+static size_t findOdd(const std::vector<std::string> &reports) {
+  for (size_t rank = 1; rank < reports.size(); ++rank)
+    if (reports[rank] != reports[0])
+      return rank;
+  return 0;
+}
+
+/// Tells all ranks how preparing went here, and hears it from them.
+static Status agree(ddphook_module &module, Context &context,
+                    const Status &prepared) {
+  const ddphook_compiled_module_t *compiled = module.compiled;
+  std::string report;
+  if (prepared.isOk())
+    report = ready + std::to_string(compiled->plan_hash) + "/" +
+             std::to_string(compiled->plan_size);
+  else
+    report = failed + prepared.message() + " (" +
+             ddphook_status_name(prepared.code()) + ")";
+  std::vector<std::string> reports;
+  DDPHOOK_RETURN_IF_ERROR(
+      context.allGather("ddphook_module_load", report, &reports));
+  if (!prepared.isOk())
+    return prepared;
+  for (size_t rank = 0; rank < reports.size(); ++rank)
+    if (reports[rank].empty() || reports[rank][0] != ready)
+      return error(DDPHOOK_ABORTED, "rank %zu could not load its module: %s",
+                   rank, reports[rank].substr(1).c_str());
+
+  size_t odd = findOdd(reports);
+  if (odd == 0)
+    return Status::ok();
+  bool isAsked = context.rank() == 0 || context.rank() == static_cast<int>(odd);
+  std::vector<std::string> texts;
+  DDPHOOK_RETURN_IF_ERROR(context.allGather(
+      "ddphook_module_load (plans)",
+      isAsked ? std::string(compiled->plan, compiled->plan_size) : "", &texts));
+  return Status(DDPHOOK_PLAN_MISMATCH,
+                describeDifference(texts[0], "rank 0", texts[odd],
+                                   "rank " + std::to_string(odd)));
+}
+
+/// Creates the communicators that collectives use; collective.
+static Status connectGroups(ddphook_module &module, Context &context) {
+  std::string prefix =
+      "module/" + std::to_string(context.nextModuleNumber()) + "/group/";
+  for (size_t number = 0; number < module.groups.size(); ++number) {
+    uint64_t largest = 0;
+    bool isUsed = false;
+    for (const PlanCollective &collective : module.plan.collectives)
+      if (collective.group == number) {
+        isUsed = true;
+        largest =
+            std::max(largest, static_cast<uint64_t>(collective.wireBytes()));
+      }
+    if (!isUsed)
+      continue;
+    ModuleGroup &group = module.groups[number];
+    const std::vector<int> &ranks = group.members.ranks;
+    // The sets of one group are apart; their first ranks tell them apart.
+    std::string key =
+        prefix + std::to_string(number) + "/" + std::to_string(ranks.front());
+    std::vector<int32_t> worldRanks(ranks.begin(), ranks.end());
+    ddphook_communicator_config_t config = {};
+    config.struct_size = sizeof(config);
+    config.size = static_cast<int32_t>(ranks.size());
+    config.rank = group.members.index;
+    config.world_ranks = worldRanks.data();
+    config.one_machine = group.members.isOneMachine;
+    config.max_wire_bytes = largest;
+    config.store = &context.storeTable();
+    config.key = key.c_str();
+    std::string proofKey = context.proofKey(key);
+    config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
+    config.proof_key_size = proofKey.size();
+    Status status = context.call(&ddphook_backend_t::communicator_create,
+                                 &config, &group.communicator);
+    if (!status.isOk())
+      return withContext(std::move(status),
+                         "process group '" +
+                             module.plan.processGroups[number].name + "'");
+  }
+  return Status::ok();
+}
+
+static Status connect(ddphook_module &module, Context &context) {
+  std::vector<GroupMembers> members;
+  DDPHOOK_RETURN_IF_ERROR(
+      resolveGroups(module.plan, context.rank(), context.allNodes(), &members));
+  for (GroupMembers &group : members) {
+    module.groups.emplace_back();
+    module.groups.back().members = std::move(group);
+  }
+  // From here on ranks wait for each other: a failure of one concerns all.
+  Status status = connectGroups(module, context);
+  if (!status.isOk())
+    return context.fail(std::move(status));
+  std::vector<std::string> all;
+  return context.allGather("ddphook_module_load (end)", {}, &all);
+}
+
+Status ddphook::loadModule(Context &context,
+                           const ddphook_compiled_module_t *compiled) {
+  if (context.hasFailed())
+    return context.failure();
+  auto module = std::make_unique<ddphook_module>(context, compiled);
+  Status prepared =
+      withoutExceptions([&] { return prepare(*module, context); });
+  DDPHOOK_RETURN_IF_ERROR(agree(*module, context, prepared));
+  DDPHOOK_RETURN_IF_ERROR(connect(*module, context));
+  module->stats.arena_bytes = static_cast<uint64_t>(module->plan.arena.bytes);
+  module->stats.state_bytes =
+      static_cast<uint64_t>(module->plan.stateArena.bytes);
+  *compiled->handle = module.get();
+  module->isPublished = true;
+  context.modules.push_back(std::move(module));
+  return Status::ok();
+}

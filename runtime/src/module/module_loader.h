@@ -1,0 +1,25 @@
+//===- module_loader.h - loads compiled modules -----------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// From a compiled module's description to a module that can run steps: checks,
+// the comparison of plans with all ranks, memory, process groups.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_LOADER_H
+#define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_LOADER_H
+
+#include "ddphook/runtime/compiled.h"
+#include "job/context.h"
+
+namespace ddphook {
+
+/// Loads `compiled` and sets its handle; collective. When any rank cannot, none
+/// does: PLAN_MISMATCH when plans differ, ABORTED where only another rank
+/// failed.
+Status loadModule(Context &context, const ddphook_compiled_module_t *compiled);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_MODULE_MODULE_LOADER_H

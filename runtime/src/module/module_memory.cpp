@@ -1,0 +1,63 @@
+//===- module_memory.cpp - memory of a loaded module ----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Allocates what a plan says, where the module's code expects it.
+//
+//===----------------------------------------------------------------------===//
+#include "module/module_memory.h"
+
+#include "job/context.h"
+
+#include <cstring>
+
+using namespace ddphook;
+
+DeviceMemory::~DeviceMemory() {
+  if (memory)
+    context->backend().memory_free(context->device(), memory, bytes);
+}
+
+Status DeviceMemory::allocate(Context &newContext, const PlanArena &arena) {
+  context = &newContext;
+  bytes = static_cast<uint64_t>(arena.bytes);
+  return context->call(&ddphook_backend_t::memory_alloc, bytes,
+                       static_cast<uint64_t>(arena.alignment), &memory);
+}
+
+Status StateMemory::allocateHost(const Plan &plan) {
+  // Of a cache line: a state's alignment in the plan is less.
+  constexpr size_t unit = 64;
+  auto rounded = [](const PlanState &state) {
+    return (static_cast<size_t>(state.bytes) + unit - 1) / unit * unit;
+  };
+  size_t bytes = 0;
+  for (size_t i = 0; i < places.size(); ++i)
+    if (places[i].isOnHost)
+      bytes += rounded(plan.states[i]);
+  if (bytes == 0)
+    return Status::ok();
+  host.reset(static_cast<char *>(std::aligned_alloc(unit, bytes)));
+  if (!host)
+    return error(DDPHOOK_RESOURCE_EXHAUSTED,
+                 "cannot allocate %zu bytes for states", bytes);
+  std::memset(host.get(), 0, bytes);
+  char *next = host.get();
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (!places[i].isOnHost)
+      continue;
+    places[i].address = next;
+    next += rounded(plan.states[i]);
+  }
+  return Status::ok();
+}
+
+Status StateMemory::allocate(Context &context, const Plan &plan) {
+  DDPHOOK_RETURN_IF_ERROR(device.allocate(context, plan.stateArena));
+  const bool isDeviceOnHost = context.backend().memory_is_host;
+  for (const PlanState &state : plan.states)
+    places.push_back({device.get() + state.offset,
+                      isDeviceOnHost || !floatDtype(state.dtype)});
+  return isDeviceOnHost ? Status::ok() : allocateHost(plan);
+}

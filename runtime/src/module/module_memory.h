@@ -1,0 +1,69 @@
+//===- module_memory.h - memory of a loaded module --------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The scratch arena and the states. Addresses do not change while a module is
+// loaded.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_MEMORY_H
+#define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_MEMORY_H
+
+#include "base/status.h"
+#include "plan/plan.h"
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+namespace ddphook {
+class Context;
+
+/// Memory of a device.
+class DeviceMemory {
+public:
+  DeviceMemory() = default;
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory &) = delete;
+  DeviceMemory &operator=(const DeviceMemory &) = delete;
+
+  Status allocate(Context &context, const PlanArena &arena);
+  char *get() const { return static_cast<char *>(memory); }
+
+private:
+  Context *context = nullptr;
+  void *memory = nullptr;
+  uint64_t bytes = 0;
+};
+
+/// Memory of a module's states, zeroed. States of integer types lie in the
+/// host's memory on every device, because compiled code decides by them; all
+/// others in the device's.
+class StateMemory {
+public:
+  Status allocate(Context &context, const Plan &plan);
+  char *get(size_t state) const { return places[state].address; }
+  bool isOnHost(size_t state) const { return places[state].isOnHost; }
+
+private:
+  struct Free {
+    void operator()(char *memory) const { std::free(memory); }
+  };
+  struct Place {
+    char *address;
+    bool isOnHost;
+  };
+
+  Status allocateHost(const Plan &plan);
+
+  /// The plan's arena. Where its memory is the host's, it has all states.
+  DeviceMemory device;
+  /// One behind the other: the states that `device` does not have.
+  std::unique_ptr<char, Free> host;
+  std::vector<Place> places;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_MODULE_MODULE_MEMORY_H

@@ -1,0 +1,68 @@
+//===- module_stats.cpp - what a step says about itself -------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The calls of a step that look at values or count, and change nothing. As in
+// module.cpp, failures are kept until the step ends.
+//
+//===----------------------------------------------------------------------===//
+#include "module/module.h"
+
+#include "job/context.h"
+#include "module/device_call.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+using namespace ddphook;
+
+bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
+  int32_t result = 0;
+  callDevice(*this, "ddphook_rt_is_finite", &ddphook_backend_t::is_finite,
+             role::In{in, "in"}, role::Count{count, "count"},
+             role::ElementType{dtype, "dtype"}, &result);
+  return stepFailure.isOk() && result != 0;
+}
+
+bool ddphook::isLogging() {
+  static const bool wanted = [] {
+    const char *value = std::getenv("DDPHOOK_LOG");
+    return value && std::string_view(value) == "info";
+  }();
+  return wanted;
+}
+
+void ddphook_module::countCompression(int32_t bucket, int64_t before,
+                                      int64_t after, int64_t iteration,
+                                      int64_t frequency) {
+  const char *call = "ddphook_rt_count_compression";
+  if (!canRun(call))
+    return;
+  if (bucket < 0 || static_cast<size_t>(bucket) >= plan.buckets.size())
+    return failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                          "%s: expected one of %zu buckets, but got %d", call,
+                          plan.buckets.size(), bucket));
+  if (before < 0 || after < 0 || frequency < 1)
+    return failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                          "%s: expected counts of at least 0 and a frequency "
+                          "of at least 1",
+                          call));
+  stats.elements_before_compression += static_cast<uint64_t>(before);
+  stats.elements_after_compression += static_cast<uint64_t>(after);
+  if (!isLogging() || context.rank() != 0)
+    return;
+  int64_t first = firstCompressed.emplace(bucket, iteration).first->second;
+  if ((iteration - first) % frequency != 0)
+    return;
+  std::fprintf(stderr,
+               "ddphook: bucket %s, iteration %lld: %lld elements sent as %lld "
+               "(rate %.2f)\n",
+               plan.buckets[static_cast<size_t>(bucket)].name.c_str(),
+               static_cast<long long>(iteration),
+               static_cast<long long>(before), static_cast<long long>(after),
+               after > 0
+                   ? static_cast<double>(before) / static_cast<double>(after)
+                   : 0.0);
+}

@@ -1,0 +1,76 @@
+//===- state_init.cpp - the states of a loaded module ---------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Random states are drawn in the host's memory and copied to the device once.
+//
+//===----------------------------------------------------------------------===//
+#include "module/state_init.h"
+
+#include "base/floating_point.h"
+#include "base/random.h"
+#include "job/context.h"
+
+#include <cstring>
+#include <map>
+
+using namespace ddphook;
+
+Status ddphook::readState(const ddphook_module &module, size_t state,
+                          int64_t offset, void *data, int64_t bytes) {
+  if (bytes == 0)
+    return Status::ok(); // memcpy() forbids null pointers even then
+  const char *memory = module.states.get(state) + offset;
+  if (module.states.isOnHost(state)) {
+    std::memcpy(data, memory, static_cast<size_t>(bytes));
+    return Status::ok();
+  }
+  return module.context.call(&ddphook_backend_t::memory_read, data, memory,
+                             static_cast<uint64_t>(bytes));
+}
+
+Status ddphook::writeState(ddphook_module &module, size_t state, int64_t offset,
+                           const void *data, int64_t bytes) {
+  if (bytes == 0)
+    return Status::ok();
+  char *memory = module.states.get(state) + offset;
+  if (module.states.isOnHost(state)) {
+    std::memcpy(memory, data, static_cast<size_t>(bytes));
+    return Status::ok();
+  }
+  return module.context.call(&ddphook_backend_t::memory_write, memory, data,
+                             static_cast<uint64_t>(bytes));
+}
+
+Status ddphook::drawFirstValues(
+    const Plan &plan, const std::function<Status(size_t, const void *)> &set) {
+  DefaultFloatingPoint environment;
+  std::map<size_t, std::vector<int32_t>> generators;
+  for (size_t i = 0; i < plan.states.size(); ++i) {
+    const PlanState &state = plan.states[i];
+    if (state.init == StateInit::Mt19937) {
+      std::vector<int32_t> &generator = generators[i];
+      generator.resize(generatorElements);
+      seedGenerator(state.seed, generator.data());
+    } else if (state.init == StateInit::Normal) {
+      std::vector<char> numbers(static_cast<size_t>(state.bytes));
+      DDPHOOK_RETURN_IF_ERROR(
+          drawNormal(generators.at(*state.generator).data(), state.draws.data(),
+                     static_cast<int64_t>(state.draws.size()), numbers.data(),
+                     *floatDtype(state.dtype)));
+      if (!numbers.empty())
+        DDPHOOK_RETURN_IF_ERROR(set(i, numbers.data()));
+    }
+  }
+  // With what was taken from them.
+  for (const auto &[i, generator] : generators)
+    DDPHOOK_RETURN_IF_ERROR(set(i, generator.data()));
+  return Status::ok();
+}
+
+Status ddphook::initialiseStates(ddphook_module &module) {
+  return drawFirstValues(module.plan, [&](size_t i, const void *value) {
+    return writeState(module, i, 0, value, module.plan.states[i].bytes);
+  });
+}

@@ -1,0 +1,344 @@
+//===- plan.cpp - what a compiled module needs ----------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Parses plans, but for states and matrix lists (plan_state.cpp). A plan comes
+// from a file, so nothing in it is believed: types, ranges, sums and references
+// are checked, and no arithmetic overflows.
+//
+//===----------------------------------------------------------------------===//
+#include "plan/plan_reader.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <map>
+#include <set>
+
+using namespace ddphook;
+using namespace ddphook::plan;
+
+/// Twice the depth of a plan that is as it should be.
+static constexpr int maxDepth = 12;
+
+static Shape readShape(const Reader &at) {
+  Shape shape;
+  at.forEach(
+      [&](const Reader &size) { shape.push_back(size.integer(0, maxBytes)); });
+  return shape;
+}
+
+/// Bytes of an array, or an error when they are beyond all bounds.
+static int64_t shapeBytes(const Reader &at, const Shape &shape,
+                          int64_t elementBytes) {
+  int64_t bytes = elementBytes;
+  for (int64_t size : shape)
+    if (size == 0)
+      return 0;
+  for (int64_t size : shape) {
+    if (bytes > maxBytes / size) {
+      at.fail("an array of at most " + std::to_string(maxBytes) + " bytes");
+      return 0;
+    }
+    bytes *= size;
+  }
+  return bytes;
+}
+
+std::vector<Shape> plan::readShapes(const Reader &at, int64_t elementBytes,
+                                    int64_t *bytes) {
+  std::vector<Shape> shapes;
+  *bytes = 0;
+  at.forEach([&](const Reader &shape) {
+    shapes.push_back(readShape(shape));
+    *bytes += shapeBytes(shape, shapes.back(), elementBytes);
+    if (*bytes > maxBytes)
+      at.fail("arrays of at most " + std::to_string(maxBytes) + " bytes");
+  });
+  return shapes;
+}
+
+/// Each rank of 0 … n - 1 exactly once.
+static void readPartition(const Reader &at,
+                          std::vector<std::vector<int>> *ranks) {
+  std::set<int> seen;
+  at.forEach([&](const Reader &list) {
+    ranks->emplace_back();
+    list.forEach([&](const Reader &rank) {
+      int value = static_cast<int>(rank.integer(0, maxRanks));
+      if (!seen.insert(value).second)
+        rank.fail("every rank once");
+      ranks->back().push_back(value);
+    });
+    if (ranks->back().empty())
+      list.fail("at least one rank");
+  });
+  if (!seen.empty() && *seen.rbegin() != static_cast<int>(seen.size()) - 1)
+    at.fail("all ranks from 0 on");
+}
+
+static void readProcessGroup(const Reader &at, Names *names, Plan *plan) {
+  if (!at.expectKeys({"name", "size", "ranks", "placement", "parent"}))
+    return;
+  PlanProcessGroup group;
+  if (!at["parent"].text().empty())
+    group.parent = names->find(at["parent"]);
+  group.name = at["name"].text();
+  names->add(at["name"], group.name);
+  group.size = at["size"].integer(0, maxRanks);
+  readPartition(at["ranks"], &group.ranks);
+  std::string placement = at["placement"].text();
+  if (placement == "intra_node")
+    group.placement = GroupPlacement::IntraNode;
+  else if (placement == "inter_node")
+    group.placement = GroupPlacement::InterNode;
+  else if (!placement.empty())
+    at["placement"].fail(R"("", "intra_node" or "inter_node")");
+  if (!placement.empty() && !group.ranks.empty())
+    at["placement"].fail("no placement beside a list of ranks");
+  plan->processGroups.push_back(std::move(group));
+}
+
+static void readBucket(const Reader &at, const Names &groups, Names *names,
+                       Plan *plan) {
+  if (!at.expectKeys({"name", "group", "reduction", "dtype", "shapes",
+                      "gradients", "hook", "wire_dtype", "wire_bytes",
+                      "state_bytes"}))
+    return;
+  PlanBucket bucket;
+  bucket.name = at["name"].text();
+  names->add(at["name"], bucket.name);
+  bucket.group = groups.find(at["group"]);
+  std::string reduction = at["reduction"].text();
+  if (reduction != "mean" && reduction != "sum")
+    at["reduction"].fail(R"("mean" or "sum")");
+  bucket.isMean = reduction == "mean";
+  bucket.dtype = at["dtype"].dtype();
+  int64_t bytes;
+  bucket.shapes = readShapes(at["shapes"], dtypeSize(bucket.dtype), &bytes);
+  bucket.gradients = readNames(at["gradients"]);
+  if (!bucket.gradients.empty() &&
+      bucket.gradients.size() != bucket.shapes.size())
+    at["gradients"].fail("a name for each of " +
+                         std::to_string(bucket.shapes.size()) + " shapes");
+  bucket.hook = at["hook"].text();
+  bucket.wireDtype = at["wire_dtype"].optionalDtype();
+  bucket.wireBytes = at["wire_bytes"].integer(0, maxBytes);
+  bucket.stateBytes = at["state_bytes"].integer(0, maxBytes);
+  plan->buckets.push_back(std::move(bucket));
+}
+
+static void readCollective(const Reader &at, const Names &buckets, Plan *plan) {
+  if (!at.expectKeys(
+          {"bucket", "group", "count", "dtype", "wire_dtype", "divide"}))
+    return;
+  PlanCollective collective;
+  collective.bucket = at["bucket"].text();
+  if (!collective.bucket.empty() && !buckets.contains(collective.bucket))
+    at["bucket"].fail("the name of a bucket");
+  int64_t groups = static_cast<int64_t>(plan->processGroups.size());
+  if (groups == 0)
+    return at.fail("no collective in a plan without process groups");
+  collective.group = static_cast<size_t>(at["group"].integer(0, groups - 1));
+  collective.count = at["count"].integer(0, maxBytes / 8);
+  collective.dtype = at["dtype"].dtype();
+  collective.wireDtype = at["wire_dtype"].optionalDtype();
+  collective.divide = at["divide"].boolean();
+  plan->collectives.push_back(std::move(collective));
+}
+
+static PlanArena readArena(const Reader &at) {
+  PlanArena arena;
+  if (!at.expectKeys({"bytes", "alignment"}))
+    return arena;
+  arena.bytes = at["bytes"].integer(0, maxBytes);
+  arena.alignment = at["alignment"].integer(1, maxAlignment);
+  if (arena.alignment & (arena.alignment - 1))
+    at["alignment"].fail("a power of two");
+  return arena;
+}
+
+static PlanValue readValue(const Reader &at,
+                           std::initializer_list<const char *> keys) {
+  static const std::map<std::string, int64_t> sizes = {
+#define DDPHOOK_ENTRY_TYPE(NAME, name, bytes, c_type, file) {#name, bytes},
+#include "ddphook/runtime/element_types.inc"
+  };
+  PlanValue value;
+  if (!at.expectKeys(keys))
+    return value;
+  value.dtype = at["dtype"].text();
+  auto found = sizes.find(value.dtype);
+  if (found == sizes.end()) {
+    at["dtype"].fail("an element type");
+    return value;
+  }
+  value.elementBytes = found->second;
+  value.shape = readShape(at["shape"]);
+  shapeBytes(at["shape"], value.shape, value.elementBytes);
+  return value;
+}
+
+static void readEntry(const Reader &at, Names *names, Plan *plan) {
+  if (!at.expectKeys({"name", "arguments", "results"}))
+    return;
+  PlanEntry entry;
+  entry.name = at["name"].text();
+  names->add(at["name"], entry.name);
+  at["arguments"].forEach([&](const Reader &argument) {
+    PlanValue value =
+        readValue(argument, {"dtype", "shape", "scalar", "inout"});
+    if (argument.isOk()) {
+      value.isScalar = argument["scalar"].boolean();
+      value.isInout = argument["inout"].boolean();
+      if (value.isScalar && (value.isInout || !value.shape.empty()))
+        argument["scalar"].fail("false of what has a shape or is written");
+    }
+    entry.arguments.push_back(std::move(value));
+  });
+  at["results"].forEach([&](const Reader &result) {
+    PlanValue value = readValue(result, {"dtype", "shape", "argument"});
+    if (!result.isOk())
+      return;
+    int64_t last = static_cast<int64_t>(entry.arguments.size()) - 1;
+    value.argument = result["argument"].integer(-1, last);
+    if (result.isOk() && value.argument >= 0) {
+      const PlanValue &same =
+          entry.arguments[static_cast<size_t>(value.argument)];
+      if (!same.isInout || same.dtype != value.dtype ||
+          same.shape != value.shape)
+        result["argument"].fail("an inout argument of the same type");
+    }
+    entry.results.push_back(std::move(value));
+  });
+  plan->entries.push_back(std::move(entry));
+}
+
+namespace {
+/// Looks at every event of a JSON text, and stops at what is refused.
+class StrictEvents : public nlohmann::json_sax<Json> {
+public:
+  bool isRefused = false;
+
+  bool start_object(size_t) override {
+    open.emplace_back();
+    return descend();
+  }
+  bool key(std::string &text) override {
+    isRefused |= !open.back().insert(text).second;
+    return !isRefused;
+  }
+  bool end_object() override {
+    open.pop_back();
+    return ascend();
+  }
+  bool start_array(size_t) override { return descend(); }
+  bool end_array() override { return ascend(); }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(Json::number_integer_t) override { return true; }
+  bool number_unsigned(Json::number_unsigned_t) override { return true; }
+  bool number_float(Json::number_float_t, const std::string &) override {
+    return true;
+  }
+  bool string(std::string &) override { return true; }
+  bool binary(Json::binary_t &) override { return true; }
+  bool parse_error(size_t, const std::string &,
+                   const nlohmann::json::exception &) override {
+    return false;
+  }
+
+private:
+  bool descend() {
+    isRefused |= ++depth > maxDepth;
+    return !isRefused;
+  }
+  bool ascend() {
+    --depth;
+    return true;
+  }
+
+  std::vector<std::set<std::string>> open;
+  int depth = 0;
+};
+} // namespace
+
+Json plan::parseStrictly(std::string_view text, bool *isRefused) {
+  // The library takes it for the end of the text.
+  *isRefused = text.find('\0') != std::string_view::npos;
+  if (*isRefused)
+    return Json(Json::value_t::discarded);
+  // Beforehand: while it builds a tree, the library lets one refuse things only
+  // in time that is quadratic in the length of lists.
+  StrictEvents events;
+  const bool isJson = Json::sax_parse(text.begin(), text.end(), &events);
+  *isRefused = events.isRefused;
+  if (!isJson)
+    return Json(Json::value_t::discarded);
+  return Json::parse(text.begin(), text.end(), nullptr,
+                     /*allow_exceptions=*/false);
+}
+
+uint64_t ddphook::hashPlan(std::string_view text) {
+  return XXH3_64bits(text.data(), text.size());
+}
+
+Status ddphook::parsePlan(std::string_view text, Plan *plan) {
+  bool isRefused = false;
+  Json json = parseStrictly(text, &isRefused);
+  if (isRefused)
+    return error(DDPHOOK_DATA_LOSS,
+                 "malformed plan: an object has a key twice, it is nested too "
+                 "deeply, or it has a zero byte");
+  if (json.is_discarded())
+    return error(DDPHOOK_DATA_LOSS, "malformed plan: it is no JSON text");
+  // The version first: another one may have other keys.
+  if (!json.is_object() || !json.contains("abi") ||
+      !json["abi"].is_number_integer())
+    return error(DDPHOOK_DATA_LOSS, "malformed plan: it names no ABI version");
+  if (json["abi"] != DDPHOOK_ABI_VERSION)
+    return error(DDPHOOK_UNSUPPORTED,
+                 "expected a plan for ABI version %d, but got one for %s",
+                 DDPHOOK_ABI_VERSION, json["abi"].dump().c_str());
+
+  Status failure;
+  Reader top(json, &failure);
+  if (!top.expectKeys({"abi", "memory", "kernels", "process_groups", "buckets",
+                       "states", "matrix_lists", "collectives", "arena",
+                       "state_arena", "entries"}))
+    return failure;
+  Plan result;
+  Names groups, buckets, states, entries, kernels;
+  const std::string memory = top["memory"].text();
+  if (memory != "host" && memory != "device")
+    top["memory"].fail("\"host\" or \"device\"");
+  result.needsHostMemory = memory == "host";
+  top["kernels"].forEach([&](const Reader &at) {
+    kernels.add(at, at.text());
+    result.kernels.push_back(at.text());
+  });
+  if (result.needsHostMemory && !result.kernels.empty())
+    top["kernels"].fail("none in host memory");
+  result.arena = readArena(top["arena"]);
+  result.stateArena = readArena(top["state_arena"]);
+  top["process_groups"].forEach(
+      [&](const Reader &at) { readProcessGroup(at, &groups, &result); });
+  top["buckets"].forEach(
+      [&](const Reader &at) { readBucket(at, groups, &buckets, &result); });
+  top["states"].forEach(
+      [&](const Reader &at) { readState(at, &states, &result); });
+  if (failure.isOk())
+    checkOverlap(top["states"], result);
+  if (failure.isOk())
+    checkRoles(top["states"], result.states);
+  top["matrix_lists"].forEach(
+      [&](const Reader &at) { readMatrixList(at, &result); });
+  top["collectives"].forEach(
+      [&](const Reader &at) { readCollective(at, buckets, &result); });
+  top["entries"].forEach(
+      [&](const Reader &at) { readEntry(at, &entries, &result); });
+  if (failure.isOk())
+    *plan = std::move(result);
+  return failure;
+}

@@ -1,0 +1,160 @@
+//===- plan.h - what a compiled module needs --------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The plan of docs/plan.md as C++ structs. Parsing checks everything that one
+// rank can check alone; what depends on the job is checked where the module is
+// loaded.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H
+#define DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H
+
+#include "base/dtype.h"
+#include "base/state_dtype.h"
+#include "base/status.h"
+#include "ddphook/runtime/backend.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddphook {
+
+using Shape = std::vector<int64_t>;
+
+enum class GroupPlacement { Everyone, IntraNode, InterNode };
+enum class StatePlacement { Replicated, PerRank };
+enum class StateInit { Zero, Mt19937, Normal };
+
+struct PlanProcessGroup {
+  std::string name;
+  int64_t size = 0; // 0: not stated
+  std::vector<std::vector<int>> ranks;
+  GroupPlacement placement = GroupPlacement::Everyone;
+  std::optional<size_t> parent; // an earlier group
+};
+
+struct PlanBucket {
+  std::string name;
+  size_t group = 0;
+  bool isMean = false;
+  Dtype dtype = Dtype::F32;
+  std::vector<Shape> shapes;
+  std::vector<std::string> gradients; // names: one for each shape, or none
+  std::string hook;
+  std::optional<Dtype> wireDtype;
+  int64_t wireBytes = 0;
+  int64_t stateBytes = 0;
+};
+
+struct PlanState {
+  std::string name;
+  StateDtype dtype = StateDtype::F32;
+  std::vector<Shape> shapes;
+  /// What it is to gradients, by which checkpoints find it. Lists of their
+  /// names: one for each shape, or one for all of the state.
+  std::string role;
+  std::vector<std::vector<std::string>> gradients;
+  std::string method; // what else its values depend on
+  StatePlacement placement = StatePlacement::PerRank;
+  StateInit init = StateInit::Zero;
+  uint32_t seed = 0;               // Mt19937
+  std::optional<size_t> generator; // Normal: an earlier state
+  std::vector<int64_t> draws;      // Normal
+  int64_t offset = 0;
+  int64_t bytes = 0;
+
+  /// Whether all gradients have one value of it, and each has all of it: a
+  /// counter or a random generator.
+  bool isShared() const { return !role.empty() && !floatDtype(dtype); }
+};
+
+struct PlanMatrixList {
+  Dtype dtype = Dtype::F32;
+  int64_t begin = 0;
+  int64_t end = 0;
+  std::vector<ddphook_matrix_t> matrices;
+  std::vector<ddphook_piece_t> pieces;
+
+  /// As backends take it; valid as long as this is.
+  ddphook_matrix_list_t view() const {
+    return {sizeof(ddphook_matrix_list_t),
+            begin,
+            end,
+            matrices.data(),
+            static_cast<int64_t>(matrices.size()),
+            pieces.data(),
+            static_cast<int64_t>(pieces.size())};
+  }
+};
+
+struct PlanCollective {
+  std::string bucket;
+  size_t group = 0;
+  int64_t count = 0;
+  Dtype dtype = Dtype::F32;
+  std::optional<Dtype> wireDtype;
+  bool divide = false;
+
+  int64_t memoryBytes() const { return count * dtypeSize(dtype); }
+  int64_t wireBytes() const {
+    return count * dtypeSize(wireDtype.value_or(dtype));
+  }
+};
+
+struct PlanArena {
+  int64_t bytes = 0;
+  int64_t alignment = 64;
+};
+
+struct PlanValue {
+  std::string dtype; // of PlanEntry's larger set of types
+  int64_t elementBytes = 0;
+  Shape shape;
+  bool isScalar = false; // arguments: a value, not an array of one
+  bool isInout = false;  // arguments
+  int64_t argument = -1; // results: the argument that it is
+};
+
+struct PlanEntry {
+  std::string name;
+  std::vector<PlanValue> arguments;
+  std::vector<PlanValue> results;
+};
+
+struct Plan {
+  /// Whether compiled code reads and writes arrays itself.
+  bool needsHostMemory = true;
+  std::vector<std::string> kernels;
+  std::vector<PlanProcessGroup> processGroups;
+  std::vector<PlanBucket> buckets;
+  std::vector<PlanState> states;
+  std::vector<PlanMatrixList> matrixLists;
+  std::vector<PlanCollective> collectives;
+  PlanArena arena;
+  PlanArena stateArena;
+  std::vector<PlanEntry> entries;
+};
+
+/// XXH3-64 of the plan's bytes.
+uint64_t hashPlan(std::string_view text);
+
+/// Parses a plan. UNSUPPORTED: made for another ABI version. DATA_LOSS:
+/// anything else that is wrong with it; the message begins with the path of the
+/// place.
+Status parsePlan(std::string_view text, Plan *plan);
+
+/// Says where two different plans differ first, as one line: the path and both
+/// values. `first` and `second` are what they are called in it ("rank 0").
+std::string describeDifference(std::string_view firstText,
+                               const std::string &first,
+                               std::string_view secondText,
+                               const std::string &second);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H

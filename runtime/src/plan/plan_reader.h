@@ -1,0 +1,190 @@
+//===- plan_reader.h - reads the plan's JSON --------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the parts of the parser share: bounds, a place in the text from which
+// checked values are read, and names. Not for use outside the parser.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H
+#define DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H
+
+#include "plan/plan.h"
+
+#include <nlohmann/json.hpp>
+
+#include <climits>
+#include <map>
+
+namespace ddphook::plan {
+
+using Json = nlohmann::ordered_json;
+
+/// Bounds on sizes, far above what a machine holds, that keep every sum and
+/// product of a few of them within 64 bits.
+constexpr int64_t maxBytes = int64_t(1) << 48;
+constexpr int64_t maxAlignment = int64_t(1) << 21;
+constexpr int64_t maxRanks = 1 << 24;
+
+/// A place in the plan: reads values there and remembers the first error.
+class Reader {
+public:
+  /// The whole of a text. `what`: what text that is.
+  Reader(const Json &json, Status *failure, const char *what = "plan")
+      : json(json), failure(failure), what(what) {}
+
+  bool isOk() const { return failure->isOk(); }
+
+  void fail(const std::string &expected) const {
+    if (!isOk())
+      return;
+    std::string got = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (got.size() > 80)
+      got = got.substr(0, 77) + "...";
+    *failure = error(
+        DDPHOOK_DATA_LOSS, "malformed %s: %s: expected %s, but got %s", what,
+        around ? path().c_str() : "the whole", expected.c_str(), got.c_str());
+  }
+
+  /// Checks that this is an object with exactly these keys.
+  bool expectKeys(std::initializer_list<const char *> keys) const {
+    if (!json.is_object()) {
+      fail("an object");
+      return false;
+    }
+    for (const char *key : keys)
+      if (!json.contains(key))
+        return fail(std::string("a key '") + key + "'"), false;
+    if (json.size() != keys.size())
+      fail("no other keys than the known ones");
+    return isOk();
+  }
+
+  /// The value under a key that expectKeys() has seen; valid as long as this
+  /// is.
+  Reader operator[](const char *key) const {
+    return Reader(json.at(key), *this, key, 0);
+  }
+
+  std::string text() const {
+    if (json.is_string())
+      return json.get<std::string>();
+    fail("a text");
+    return "";
+  }
+
+  bool boolean() const {
+    if (json.is_boolean())
+      return json.get<bool>();
+    fail("true or false");
+    return false;
+  }
+
+  int64_t integer(int64_t least, int64_t most) const {
+    bool fits = json.is_number_unsigned()
+                    ? json.get<uint64_t>() <= uint64_t(INT64_MAX)
+                    : json.is_number_integer();
+    if (fits) {
+      int64_t value = json.get<int64_t>();
+      if (value >= least && value <= most)
+        return value;
+    }
+    fail("a whole number from " + std::to_string(least) + " to " +
+         std::to_string(most));
+    return least;
+  }
+
+  Dtype dtype() const {
+    if (std::optional<Dtype> dtype = parseDtype(text()))
+      return *dtype;
+    fail("one of \"f16\", \"bf16\", \"f32\", \"f64\"");
+    return Dtype::F32;
+  }
+
+  std::optional<Dtype> optionalDtype() const {
+    if (text().empty())
+      return std::nullopt;
+    return dtype();
+  }
+
+  template <typename Function>
+  void forEach(Function &&function) const {
+    if (!json.is_array())
+      return fail("a list");
+    for (size_t i = 0; i < json.size() && isOk(); ++i)
+      function(Reader(json[i], *this, nullptr, i));
+  }
+
+private:
+  Reader(const Json &json, const Reader &around, const char *key, size_t index)
+      : json(json), around(&around), key(key), index(index),
+        failure(around.failure), what(around.what) {}
+
+  /// Put together only for an error: texts have places by the ten thousand.
+  std::string path() const {
+    if (!around)
+      return "";
+    const std::string before = around->path();
+    if (!key)
+      return before + "[" + std::to_string(index) + "]";
+    return before.empty() ? key : before + "." + key;
+  }
+
+  const Json &json;
+  /// What this is an element of, by its key or else by its index.
+  const Reader *around = nullptr;
+  const char *key = nullptr;
+  size_t index = 0;
+  Status *failure;
+  const char *what;
+};
+
+/// Names that must be unique, and their numbers.
+class Names {
+public:
+  void add(const Reader &at, const std::string &name) {
+    if (name.empty() || !numbers.emplace(name, numbers.size()).second)
+      at.fail("a name of its own");
+  }
+  size_t find(const Reader &at) const {
+    auto found = numbers.find(at.text());
+    if (found != numbers.end())
+      return found->second;
+    at.fail("a name from earlier in the plan");
+    return 0;
+  }
+  bool contains(const std::string &name) const { return numbers.count(name); }
+
+private:
+  std::map<std::string, size_t> numbers;
+};
+
+/// Shapes of arrays, and the bytes of all of them together.
+std::vector<Shape> readShapes(const Reader &at, int64_t elementBytes,
+                              int64_t *bytes);
+
+/// Parses JSON, refusing what the library tolerates: an object that has a key
+/// twice, depths at which it would use up the stack later on, and a zero byte.
+Json parseStrictly(std::string_view text, bool *isRefused);
+
+/// A list of names that are not empty.
+std::vector<std::string> readNames(const Reader &at);
+
+/// What a state is: its name, type, shapes, role, method and placement. Gives
+/// its bytes.
+int64_t readDescription(const Reader &at, PlanState *state);
+
+/// No two states have one role for one gradient.
+void checkRoles(const Reader &at, const std::vector<PlanState> &states);
+
+// One element of the lists of those names.
+void readState(const Reader &at, Names *names, Plan *plan);
+void readMatrixList(const Reader &at, Plan *plan);
+
+/// No two states share memory.
+void checkOverlap(const Reader &at, const Plan &plan);
+
+} // namespace ddphook::plan
+
+#endif // DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H

@@ -1,0 +1,137 @@
+//===- admission.cpp - who may connect ------------------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See admission.h.
+//
+//===----------------------------------------------------------------------===//
+#include "store/admission.h"
+
+#include <cerrno>
+#include <fcntl.h>
+
+using namespace ddphook;
+
+/// How long a stranger may take to prove that it belongs here.
+static constexpr double patienceSeconds = 10;
+/// How many strangers there may be beyond the ranks that are expected. When one
+/// more comes the oldest goes: a rank needs some milliseconds to prove itself,
+/// so a flood has to be faster than that to push one out, and then the rank
+/// comes again.
+static constexpr size_t spareStrangers = 128;
+/// How many are accepted before those that are here get their turn.
+static constexpr size_t acceptsAtATime = 64;
+/// Without descriptors: how long nobody is accepted, and the age at which a
+/// stranger has to go to make room.
+static constexpr double pauseSeconds = 0.01;
+static constexpr double elderSeconds = 1;
+
+static double secondsSince(Deadline::Clock::time_point begin) {
+  return std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
+}
+
+Admission::Admission(Options options, FileDescriptor listeningSocket)
+    : options(std::move(options)), listening(std::move(listeningSocket)),
+      reserve(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)) {}
+
+void Admission::watch(std::vector<pollfd> *entries) const {
+  entries->push_back({pause.expired() ? listening.get() : -1, POLLIN, 0});
+  for (const Stranger &stranger : strangers)
+    entries->push_back({stranger.socket.get(), POLLIN, 0});
+}
+
+int Admission::patienceMs() const {
+  if (!pause.expired())
+    return pause.remainingMs();
+  return strangers.empty() ? -1 : 100;
+}
+
+Status Admission::handle(const pollfd *entries, std::vector<Guest> *guests) {
+  bool hasCallers = entries[0].revents != 0;
+  size_t kept = 0;
+  for (size_t i = 0; i < strangers.size(); ++i) {
+    Stranger &stranger = strangers[i];
+    bool stays = entries[i + 1].revents == 0 || hear(stranger, guests);
+    if (!stays || secondsSince(stranger.arrival) > patienceSeconds)
+      continue;
+    if (kept != i)
+      strangers[kept] = std::move(stranger);
+    ++kept;
+  }
+  strangers.resize(kept);
+  return hasCallers ? acceptSome() : Status::ok();
+}
+
+/// Reads what the stranger says; false when it is no stranger any more.
+bool Admission::hear(Stranger &stranger, std::vector<Guest> *guests) {
+  size_t size = AcceptingHandshake::claimSize(options.introductionSize);
+  std::string buffer(size - stranger.claim.size(), '\0');
+  ssize_t received =
+      ::recv(stranger.socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (received < 0)
+    return errno == EAGAIN || errno == EINTR;
+  if (received == 0)
+    return false;
+  stranger.claim.append(buffer, 0, static_cast<size_t>(received));
+  if (stranger.claim.size() < size)
+    return true;
+  Guest guest;
+  std::string verdict;
+  bool isGuest =
+      stranger.handshake.check(stranger.claim, &guest.introduction, &verdict);
+  if (!isGuest) {
+    ++refused;
+    lastRefusedPeer = peerNameOf(stranger.socket.get());
+  }
+  // So little always has room in a connection on which so little was sent.
+  ssize_t sent = ::send(stranger.socket.get(), verdict.data(), verdict.size(),
+                        MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (isGuest && sent == static_cast<ssize_t>(verdict.size())) {
+    guest.socket = std::move(stranger.socket);
+    guests->push_back(std::move(guest));
+  }
+  return false;
+}
+
+/// Sends the oldest stranger away, when it has been here for long.
+bool Admission::makeRoom() {
+  if (strangers.empty() ||
+      secondsSince(strangers.front().arrival) < elderSeconds)
+    return false;
+  strangers.pop_front();
+  return true;
+}
+
+Status Admission::acceptSome() {
+  for (size_t i = 0; i < acceptsAtATime; ++i) {
+    FileDescriptor socket(::accept4(listening.get(), nullptr, nullptr,
+                                    SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.isValid()) {
+      int reason = errno;
+      Status status = systemError(reason, "cannot accept a connection");
+      if (reason == EAGAIN || status.code() != DDPHOOK_RESOURCE_EXHAUSTED)
+        return Status::ok(); // Nobody waits, or it is gone again.
+      // The caller stays in the queue, and is tried again.
+      pause = Deadline::after(pauseSeconds);
+      if (makeRoom() || !strangers.empty())
+        return Status::ok();
+      reserve.reset();
+      return status;
+    }
+    Stranger stranger;
+    setControlOptions(socket.get());
+    DDPHOOK_RETURN_IF_ERROR(
+        AcceptingHandshake::begin(options.credentials, &stranger.handshake));
+    std::string greeting = stranger.handshake.greeting();
+    if (::send(socket.get(), greeting.data(), greeting.size(),
+               MSG_NOSIGNAL | MSG_DONTWAIT) !=
+        static_cast<ssize_t>(greeting.size()))
+      continue;
+    stranger.socket = std::move(socket);
+    strangers.push_back(std::move(stranger));
+    if (strangers.size() > options.expected + spareStrangers)
+      strangers.pop_front();
+  }
+  return Status::ok();
+}

@@ -1,0 +1,133 @@
+//===- handshake.cpp - two ranks prove that they belong together ----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See handshake.h.
+//
+//===----------------------------------------------------------------------===//
+#include "store/handshake.h"
+
+using namespace ddphook;
+
+/// The last byte is the protocol's version.
+static constexpr std::string_view magic = "ddphook\2";
+static constexpr char hasSecretFlag = 1;
+static constexpr char accepted = 1;
+static constexpr char refused = 0;
+
+static_assert(AcceptingHandshake::greetingSize ==
+              magic.size() + 1 + AcceptingHandshake::nonceSize);
+
+/// Texts one after another, each behind its size: no two lists of texts give
+/// the same bytes.
+static std::string frameTexts(std::initializer_list<std::string_view> texts) {
+  std::string bytes;
+  for (std::string_view text : texts) {
+    for (int shift = 0; shift < 64; shift += 8)
+      bytes.push_back(static_cast<char>(uint64_t(text.size()) >> shift));
+    bytes.append(text);
+  }
+  return bytes;
+}
+
+std::string ddphook::jobKey(std::string_view secret) {
+  return deriveKey(secret, "ddphook job");
+}
+
+std::string ddphook::deriveKey(std::string_view key, std::string_view use) {
+  return hmacSha256(key, frameTexts({"derived key", use}));
+}
+
+/// The proof of one end; `role` is "claim" or "verdict", so that neither can be
+/// sent back as the other.
+static std::string prove(const Credentials &credentials, std::string_view role,
+                         std::string_view acceptingNonce,
+                         std::string_view connectingNonce,
+                         std::string_view introduction) {
+  return hmacSha256(credentials.key,
+                    frameTexts({role, credentials.purpose, acceptingNonce,
+                                connectingNonce, introduction}));
+}
+
+Status AcceptingHandshake::begin(const Credentials &credentials,
+                                 AcceptingHandshake *handshake) {
+  handshake->credentials = credentials;
+  return drawSecret(nonceSize, &handshake->nonce);
+}
+
+std::string AcceptingHandshake::greeting() const {
+  std::string bytes(magic);
+  bytes.push_back(credentials.hasSecret ? hasSecretFlag : 0);
+  return bytes + nonce;
+}
+
+bool AcceptingHandshake::check(std::string_view claim,
+                               std::string *introduction,
+                               std::string *verdict) const {
+  verdict->assign(verdictSize, '\0');
+  (*verdict)[0] = refused;
+  if (claim.size() < claimSize(0))
+    return false;
+  std::string_view theirs = claim.substr(0, nonceSize);
+  std::string_view middle =
+      claim.substr(nonceSize, claim.size() - claimSize(0));
+  std::string_view proof = claim.substr(claim.size() - digestSize);
+  if (!areEqualSecrets(prove(credentials, "claim", nonce, theirs, middle),
+                       proof))
+    return false;
+  *introduction = middle;
+  *verdict = accepted + prove(credentials, "verdict", nonce, theirs, middle);
+  return true;
+}
+
+/// Which of the two ends lacks the secret, as far as they say.
+static Status refusal(bool oursHasSecret, bool theirsHasSecret) {
+  if (oursHasSecret == theirsHasSecret)
+    return error(DDPHOOK_BAD_ENVIRONMENT,
+                 oursHasSecret
+                     ? "it was started with another DDPHOOK_JOB_SECRET"
+                     : "it does not belong to this job");
+  return error(DDPHOOK_BAD_ENVIRONMENT,
+               oursHasSecret
+                   ? "it was started without a DDPHOOK_JOB_SECRET, but this "
+                     "rank with one"
+                   : "it was started with a DDPHOOK_JOB_SECRET, but this rank "
+                     "without one");
+}
+
+Status ddphook::proveOn(int socket, const Credentials &credentials,
+                        std::string_view introduction, const Deadline &deadline,
+                        const Interrupt *interrupt) {
+  char greeting[AcceptingHandshake::greetingSize];
+  std::string_view received(greeting, sizeof(greeting));
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket, greeting, magic.size(), deadline, interrupt));
+  if (received.substr(0, magic.size()) != magic)
+    return error(DDPHOOK_IO_ERROR, "it does not speak ddphook's protocol");
+  DDPHOOK_RETURN_IF_ERROR(receiveAll(socket, greeting + magic.size(),
+                                     sizeof(greeting) - magic.size(), deadline,
+                                     interrupt));
+  bool theirsHasSecret = received[magic.size()] == hasSecretFlag;
+  std::string_view theirs = received.substr(magic.size() + 1);
+  // Only a hint, since it is not proved: but no stranger gets a claim for it.
+  if (theirsHasSecret != credentials.hasSecret)
+    return refusal(credentials.hasSecret, theirsHasSecret);
+
+  std::string ours;
+  DDPHOOK_RETURN_IF_ERROR(drawSecret(AcceptingHandshake::nonceSize, &ours));
+  std::string claim = ours;
+  claim.append(introduction);
+  claim += prove(credentials, "claim", theirs, ours, introduction);
+  DDPHOOK_RETURN_IF_ERROR(
+      sendAll(socket, claim.data(), claim.size(), deadline, interrupt));
+
+  char verdict[AcceptingHandshake::verdictSize];
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket, verdict, sizeof(verdict), deadline, interrupt));
+  std::string expected =
+      accepted + prove(credentials, "verdict", theirs, ours, introduction);
+  if (!areEqualSecrets(std::string_view(verdict, sizeof(verdict)), expected))
+    return refusal(credentials.hasSecret, theirsHasSecret);
+  return Status::ok();
+}

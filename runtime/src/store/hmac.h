@@ -1,0 +1,41 @@
+//===- hmac.h - SHA-256 and HMAC --------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the ranks of a job need to prove to each other that they belong
+// together: the hash of FIPS 180-4 and the keyed hash of RFC 2104. A library
+// of cryptography would be a dependency for these two functions alone. They are
+// for messages of some hundred bytes, not for data.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_STORE_HMAC_H
+#define DDPHOOK_RUNTIME_SRC_STORE_HMAC_H
+
+#include "base/status.h"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ddphook {
+
+/// Bytes of a hash.
+inline constexpr size_t digestSize = 32;
+
+/// The SHA-256 of `message`: digestSize bytes.
+std::string sha256(std::string_view message);
+
+/// The HMAC-SHA-256 of `message` under `key`: digestSize bytes.
+std::string hmacSha256(std::string_view key, std::string_view message);
+
+/// Whether two secrets of the same size are equal. The time it takes does not
+/// tell where they differ.
+bool areEqualSecrets(std::string_view a, std::string_view b);
+
+/// `size` bytes that nobody can guess.
+Status drawSecret(size_t size, std::string *secret);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_STORE_HMAC_H

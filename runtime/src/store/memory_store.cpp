@@ -1,0 +1,76 @@
+//===- memory_store.cpp - a store inside one process ----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The store for ranks that are threads of one process.
+//
+//===----------------------------------------------------------------------===//
+#include "store/store.h"
+
+#include <cerrno>
+#include <cstdlib>
+
+using namespace ddphook;
+
+Status MemoryStore::set(const std::string &key, const std::string &value) {
+  std::lock_guard<std::mutex> lock(mutex);
+  values[key] = value;
+  changed.notify_all();
+  return Status::ok();
+}
+
+Status MemoryStore::get(const std::string &key, const Deadline &deadline,
+                        std::string *value) {
+  std::unique_lock<std::mutex> lock(mutex);
+  auto ready = [&] { return !failure.isOk() || values.count(key) != 0; };
+  changed.wait_until(lock, deadline.time(), ready);
+  auto found = values.find(key);
+  if (found != values.end()) {
+    *value = found->second;
+    return Status::ok();
+  }
+  if (!failure.isOk())
+    return failure;
+  return error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time",
+               key.c_str());
+}
+
+Status MemoryStore::exists(const std::string &key, bool *result) {
+  std::lock_guard<std::mutex> lock(mutex);
+  *result = values.count(key) != 0;
+  return Status::ok();
+}
+
+Status MemoryStore::add(const std::string &key, int64_t delta,
+                        int64_t *result) {
+  std::lock_guard<std::mutex> lock(mutex);
+  int64_t value = 0;
+  auto found = values.find(key);
+  if (found != values.end()) {
+    char *end = nullptr;
+    errno = 0;
+    value = std::strtoll(found->second.c_str(), &end, 10);
+    if (errno != 0 || end == found->second.c_str() || *end != '\0')
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected a counter in '%s', but got other bytes",
+                   key.c_str());
+  }
+  value += delta;
+  values[key] = std::to_string(value);
+  changed.notify_all();
+  *result = value;
+  return Status::ok();
+}
+
+Status MemoryStore::erase(const std::string &key) {
+  std::lock_guard<std::mutex> lock(mutex);
+  values.erase(key);
+  return Status::ok();
+}
+
+void MemoryStore::fail(Status newFailure) {
+  std::lock_guard<std::mutex> lock(mutex);
+  failure = std::move(newFailure);
+  changed.notify_all();
+}

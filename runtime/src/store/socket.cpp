@@ -1,0 +1,322 @@
+//===- socket.cpp - TCP sockets with deadlines ----------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// System calls around sockets.
+//
+//===----------------------------------------------------------------------===//
+#include "store/socket.h"
+
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+using namespace ddphook;
+
+namespace {
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+} // namespace
+
+FileDescriptor &FileDescriptor::operator=(FileDescriptor &&other) {
+  if (this != &other) {
+    reset();
+    fd = other.release();
+  }
+  return *this;
+}
+
+int FileDescriptor::release() {
+  int released = fd;
+  fd = -1;
+  return released;
+}
+
+void FileDescriptor::reset() {
+  if (fd >= 0)
+    ::close(fd);
+  fd = -1;
+}
+
+Status Interrupt::create(Interrupt *interrupt) {
+  interrupt->event = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!interrupt->event.isValid())
+    return systemError(errno, "cannot make an eventfd");
+  return Status::ok();
+}
+
+void Interrupt::raise() const {
+  uint64_t one = 1;
+  if (::write(event.get(), &one, sizeof(one)) < 0) {
+    // Its counter is full, and with that not 0.
+  }
+}
+
+static Status resolve(const std::string &host, int port, AddressList *list) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo *found = nullptr;
+  int failed =
+      getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (failed != 0)
+    return error(DDPHOOK_IO_ERROR, "cannot resolve '%s': %s", host.c_str(),
+                 gai_strerror(failed));
+  list->reset(found);
+  return Status::ok();
+}
+
+bool ddphook::isLoopbackAddress(const std::string &address) {
+  in_addr v4;
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1)
+    return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6;
+  if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1)
+    return IN6_IS_ADDR_LOOPBACK(&v6);
+  return address == "localhost";
+}
+
+/// The bytes of an IPv4 or IPv6 address; IPv4 within IPv6 is IPv4.
+static std::string addressBytes(const sockaddr *address) {
+  if (address->sa_family == AF_INET)
+    return std::string(
+        reinterpret_cast<const char *>(
+            &reinterpret_cast<const sockaddr_in *>(address)->sin_addr),
+        sizeof(in_addr));
+  if (address->sa_family != AF_INET6)
+    return "";
+  const in6_addr &v6 =
+      reinterpret_cast<const sockaddr_in6 *>(address)->sin6_addr;
+  std::string bytes(reinterpret_cast<const char *>(&v6), sizeof(v6));
+  return IN6_IS_ADDR_V4MAPPED(&v6) ? bytes.substr(12) : bytes;
+}
+
+bool ddphook::isOwnAddress(const std::string &address) {
+  AddressList list(nullptr, &freeaddrinfo);
+  ifaddrs *interfaces = nullptr;
+  if (!resolve(address, 0, &list).isOk() || ::getifaddrs(&interfaces) != 0)
+    return false;
+  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces,
+                                                         &freeifaddrs);
+  auto isOwn = [&](const sockaddr *wanted) {
+    std::string bytes = addressBytes(wanted);
+    if (bytes.size() == sizeof(in_addr) && bytes[0] == 127)
+      return true; // All of them are, though interfaces have one.
+    for (ifaddrs *entry = interfaces; entry; entry = entry->ifa_next)
+      if (entry->ifa_addr && addressBytes(entry->ifa_addr) == bytes)
+        return true;
+    return false;
+  };
+  for (addrinfo *entry = list.get(); entry; entry = entry->ai_next)
+    if (!isOwn(entry->ai_addr))
+      return false;
+  return true;
+}
+
+Status ddphook::listenAt(const sockaddr *address, socklen_t size,
+                         FileDescriptor *result) {
+  FileDescriptor fd(::socket(address->sa_family,
+                             SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.isValid())
+    return systemError(errno, "cannot open a socket");
+  int on = 1, off = 0;
+  // A job that restarts at once must not trip over its predecessor's closed
+  // connections.
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (address->sa_family == AF_INET6)
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (::bind(fd.get(), address, size) != 0 || ::listen(fd.get(), 1024) != 0)
+    return systemError(errno, "cannot listen");
+  *result = std::move(fd);
+  return Status::ok();
+}
+
+static int portOf(int socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (::getsockname(socket, reinterpret_cast<sockaddr *>(&address), &size) != 0)
+    return 0;
+  if (address.ss_family == AF_INET6)
+    return ntohs(reinterpret_cast<sockaddr_in6 *>(&address)->sin6_port);
+  return ntohs(reinterpret_cast<sockaddr_in *>(&address)->sin_port);
+}
+
+Status ddphook::listenOn(const std::string &address, int port,
+                         FileDescriptor *socket, int *boundPort) {
+  Status status;
+  if (isLoopbackAddress(address)) {
+    AddressList list(nullptr, &freeaddrinfo);
+    status = resolve(address, port, &list);
+    for (addrinfo *entry = list.get(); entry; entry = entry->ai_next) {
+      status = listenAt(entry->ai_addr, entry->ai_addrlen, socket);
+      if (status.isOk())
+        break;
+    }
+  } else {
+    sockaddr_in6 any6 = {};
+    any6.sin6_family = AF_INET6;
+    any6.sin6_port = htons(static_cast<uint16_t>(port));
+    status =
+        listenAt(reinterpret_cast<sockaddr *>(&any6), sizeof(any6), socket);
+    if (!status.isOk()) {
+      sockaddr_in any4 = {};
+      any4.sin_family = AF_INET;
+      any4.sin_port = htons(static_cast<uint16_t>(port));
+      status =
+          listenAt(reinterpret_cast<sockaddr *>(&any4), sizeof(any4), socket);
+    }
+  }
+  if (!status.isOk())
+    return withContext(std::move(status),
+                       "the store of rank 0 at port " + std::to_string(port) +
+                           " (DDPHOOK_PORT chooses another)");
+  *boundPort = portOf(socket->get());
+  return Status::ok();
+}
+
+/// Waits until `events` are possible.
+static Status waitFor(int socket, short events, const Deadline &deadline,
+                      const Interrupt *interrupt) {
+  for (;;) {
+    pollfd entries[2] = {{socket, events, 0},
+                         {interrupt ? interrupt->fd() : -1, POLLIN, 0}};
+    int ready = ::poll(entries, 2, deadline.remainingMs());
+    if (ready > 0 && entries[1].revents)
+      return error(DDPHOOK_ABORTED, "interrupted");
+    if (ready > 0)
+      return Status::ok();
+    if (deadline.expired())
+      return error(DDPHOOK_DEADLINE_EXCEEDED, "no answer in time");
+  }
+}
+
+Status ddphook::connectTo(const sockaddr *address, socklen_t size,
+                          const Deadline &deadline, const Interrupt *interrupt,
+                          FileDescriptor *result) {
+  FileDescriptor fd(::socket(address->sa_family,
+                             SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.isValid())
+    return systemError(errno, "cannot open a socket");
+  if (::connect(fd.get(), address, size) != 0) {
+    if (errno != EINPROGRESS)
+      return systemError(errno, "cannot connect");
+    DDPHOOK_RETURN_IF_ERROR(withContext(
+        waitFor(fd.get(), POLLOUT, deadline, interrupt), "cannot connect"));
+    int failed = 0;
+    socklen_t length = sizeof(failed);
+    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failed, &length);
+    if (failed != 0)
+      return systemError(failed, "cannot connect");
+  }
+  // Connecting to a free port of the ephemeral range can, rarely, meet itself.
+  if (peerNameOf(fd.get()) ==
+      localAddressOf(fd.get()) + ":" + std::to_string(portOf(fd.get())))
+    return systemError(ECONNREFUSED, "cannot connect");
+  *result = std::move(fd);
+  return Status::ok();
+}
+
+Status ddphook::connectOnce(const std::string &host, int port,
+                            const Deadline &deadline, FileDescriptor *socket) {
+  AddressList list(nullptr, &freeaddrinfo);
+  DDPHOOK_RETURN_IF_ERROR(resolve(host, port, &list));
+  Status status = error(DDPHOOK_IO_ERROR, "no address");
+  for (addrinfo *address = list.get(); address; address = address->ai_next) {
+    status = connectTo(address->ai_addr, address->ai_addrlen, deadline,
+                       /*interrupt=*/nullptr, socket);
+    if (status.isOk() || status.code() == DDPHOOK_RESOURCE_EXHAUSTED)
+      return status;
+  }
+  return status;
+}
+
+void ddphook::setControlOptions(int socket) {
+  auto set = [socket](int level, int name, int value) {
+    ::setsockopt(socket, level, name, &value, sizeof(value));
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+}
+
+Status ddphook::sendAll(int socket, const void *data, size_t size,
+                        const Deadline &deadline, const Interrupt *interrupt) {
+  const char *next = static_cast<const char *>(data);
+  while (size > 0) {
+    ssize_t sent = ::send(socket, next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      next += sent;
+      size -= static_cast<size_t>(sent);
+      continue;
+    }
+    if (sent < 0 && errno != EAGAIN && errno != EINTR)
+      return systemError(errno, "cannot send");
+    DDPHOOK_RETURN_IF_ERROR(withContext(
+        waitFor(socket, POLLOUT, deadline, interrupt), "cannot send"));
+  }
+  return Status::ok();
+}
+
+Status ddphook::receiveAll(int socket, void *data, size_t size,
+                           const Deadline &deadline,
+                           const Interrupt *interrupt) {
+  char *next = static_cast<char *>(data);
+  while (size > 0) {
+    ssize_t received = ::recv(socket, next, size, MSG_DONTWAIT);
+    if (received > 0) {
+      next += received;
+      size -= static_cast<size_t>(received);
+      continue;
+    }
+    if (received == 0)
+      return error(DDPHOOK_DATA_LOSS, "the connection was closed");
+    if (errno != EAGAIN && errno != EINTR)
+      return systemError(errno, "cannot receive");
+    DDPHOOK_RETURN_IF_ERROR(waitFor(socket, POLLIN, deadline, interrupt));
+  }
+  return Status::ok();
+}
+
+static std::string hostOf(const sockaddr_storage &address, socklen_t size) {
+  char host[NI_MAXHOST] = "";
+  if (::getnameinfo(reinterpret_cast<const sockaddr *>(&address), size, host,
+                    sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0)
+    return "";
+  std::string text = host;
+  // IPv4 seen through a dual-stack socket.
+  if (text.rfind("::ffff:", 0) == 0)
+    text.erase(0, 7);
+  return text;
+}
+
+std::string ddphook::localAddressOf(int socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (::getsockname(socket, reinterpret_cast<sockaddr *>(&address), &size) != 0)
+    return "";
+  return hostOf(address, size);
+}
+
+std::string ddphook::peerNameOf(int socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (::getpeername(socket, reinterpret_cast<sockaddr *>(&address), &size) != 0)
+    return "an unknown address";
+  int port = address.ss_family == AF_INET6
+                 ? reinterpret_cast<sockaddr_in6 *>(&address)->sin6_port
+                 : reinterpret_cast<sockaddr_in *>(&address)->sin_port;
+  return hostOf(address, size) + ":" +
+         std::to_string(ntohs(static_cast<uint16_t>(port)));
+}

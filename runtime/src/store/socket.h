@@ -1,0 +1,103 @@
+//===- socket.h - TCP sockets with deadlines --------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The little of TCP that ranks need to meet: listen, connect, send and receive
+// whole buffers by a deadline, or until somebody interrupts. Collectives do not
+// travel here.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_STORE_SOCKET_H
+#define DDPHOOK_RUNTIME_SRC_STORE_SOCKET_H
+
+#include "base/deadline.h"
+#include "base/status.h"
+
+#include <cstddef>
+#include <string>
+#include <sys/socket.h>
+
+namespace ddphook {
+
+/// Owns a file descriptor.
+class FileDescriptor {
+public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd(fd) {}
+  FileDescriptor(FileDescriptor &&other) : fd(other.release()) {}
+  FileDescriptor &operator=(FileDescriptor &&other);
+  ~FileDescriptor() { reset(); }
+
+  int get() const { return fd; }
+  bool isValid() const { return fd >= 0; }
+  int release();
+  void reset();
+
+private:
+  int fd = -1;
+};
+
+/// Ends waits on sockets from another thread, those to come included.
+class Interrupt {
+public:
+  static Status create(Interrupt *interrupt);
+
+  /// Every wait that was given this one ends as ABORTED. Any thread.
+  void raise() const;
+
+  int fd() const { return event.get(); }
+
+private:
+  FileDescriptor event;
+};
+
+/// Whether `address` is a numeric loopback address or "localhost". Other names
+/// may mean the loopback interface here and something else on other machines.
+bool isLoopbackAddress(const std::string &address);
+
+/// Whether `address` is, or is the name of, an address of this machine, and of
+/// no other one.
+bool isOwnAddress(const std::string &address);
+
+/// Listens on `port` (0: any free one): on the loopback interface alone when
+/// isLoopbackAddress(address), otherwise on all interfaces. `boundPort` gets
+/// the port.
+Status listenOn(const std::string &address, int port, FileDescriptor *socket,
+                int *boundPort);
+
+/// Listens at exactly this address; its port may be 0: any free one.
+Status listenAt(const sockaddr *address, socklen_t size,
+                FileDescriptor *socket);
+
+/// Tries once to connect to any address of `host`. RESOURCE_EXHAUSTED is about
+/// this process; everything else may change by itself.
+Status connectOnce(const std::string &host, int port, const Deadline &deadline,
+                   FileDescriptor *socket);
+
+/// Tries once to connect to this address.
+Status connectTo(const sockaddr *address, socklen_t size,
+                 const Deadline &deadline, const Interrupt *interrupt,
+                 FileDescriptor *socket);
+
+/// Options of every control connection: no delay, and probes that notice within
+/// some 15 s that a peer's machine is gone.
+void setControlOptions(int socket);
+
+/// Sends all of `data`; DEADLINE_EXCEEDED may leave a part of it sent.
+Status sendAll(int socket, const void *data, size_t size,
+               const Deadline &deadline, const Interrupt *interrupt = nullptr);
+
+/// Receives exactly `size` bytes; DATA_LOSS when the connection closes first.
+Status receiveAll(int socket, void *data, size_t size, const Deadline &deadline,
+                  const Interrupt *interrupt = nullptr);
+
+/// The numeric address of this end of a connection.
+std::string localAddressOf(int socket);
+
+/// "host:port" of the other end, for messages.
+std::string peerNameOf(int socket);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_STORE_SOCKET_H

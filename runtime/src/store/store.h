@@ -1,0 +1,78 @@
+//===- store.h - the job's key-value store ----------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A small store that all ranks of a job share: they meet, compare plans and
+// exchange addresses through it. Values are bytes. It is the control
+// connection, not a data path.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_H
+#define DDPHOOK_RUNTIME_SRC_STORE_STORE_H
+
+#include "base/deadline.h"
+#include "base/status.h"
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace ddphook {
+
+/// All calls may come from any thread.
+class Store {
+public:
+  virtual ~Store() = default;
+
+  /// Sets `key`, replacing an older value.
+  virtual Status set(const std::string &key, const std::string &value) = 0;
+
+  /// Waits until `key` exists and copies its value. DEADLINE_EXCEEDED when it
+  /// does not come in time; PEER_LOST or ABORTED as soon as the store knows
+  /// that a rank died or failed.
+  virtual Status get(const std::string &key, const Deadline &deadline,
+                     std::string *value) = 0;
+
+  /// Tells whether `key` exists now, without waiting for it.
+  virtual Status exists(const std::string &key, bool *result) {
+    std::string value;
+    Status status = get(key, Deadline::after(0), &value);
+    *result = status.isOk();
+    return status.code() == DDPHOOK_DEADLINE_EXCEEDED ? Status::ok() : status;
+  }
+
+  /// Adds `delta` to the counter `key` (0 when it does not exist yet) and gives
+  /// its new value back. A counter's value for get() is its decimal text.
+  virtual Status add(const std::string &key, int64_t delta,
+                     int64_t *result) = 0;
+
+  /// Forgets `key`; it need not exist.
+  virtual Status erase(const std::string &key) = 0;
+};
+
+/// A store for ranks that are threads of one process, and for a world of one.
+class MemoryStore : public Store {
+public:
+  Status set(const std::string &key, const std::string &value) override;
+  Status get(const std::string &key, const Deadline &deadline,
+             std::string *value) override;
+  Status exists(const std::string &key, bool *result) override;
+  Status add(const std::string &key, int64_t delta, int64_t *result) override;
+  Status erase(const std::string &key) override;
+
+  /// From now on all waits fail with `failure`, those under way included.
+  void fail(Status failure);
+
+private:
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, std::string> values;
+  Status failure;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_STORE_STORE_H

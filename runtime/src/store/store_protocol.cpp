@@ -1,0 +1,98 @@
+//===- store_protocol.cpp - what the TCP store says on the wire -----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Encodes and decodes messages; sends and receives nothing.
+//
+//===----------------------------------------------------------------------===//
+#include "store/store_protocol.h"
+
+using namespace ddphook;
+using namespace ddphook::wire;
+
+template <typename Integer>
+static void put(std::string &bytes, Integer value) {
+  for (size_t i = 0; i < sizeof(Integer); ++i)
+    bytes.push_back(static_cast<char>((value >> (8 * i)) & 0xff));
+}
+
+template <typename Integer>
+static Integer take(std::string_view bytes, size_t offset) {
+  Integer value = 0;
+  for (size_t i = 0; i < sizeof(Integer); ++i)
+    value |= static_cast<Integer>(static_cast<unsigned char>(bytes[offset + i]))
+             << (8 * i);
+  return value;
+}
+
+Credentials wire::storeCredentials(const std::string &secret) {
+  return {jobKey(secret), !secret.empty(), "ddphook store"};
+}
+
+std::string Hello::encode() const {
+  std::string bytes;
+  put(bytes, abiVersion);
+  put(bytes, worldSize);
+  put(bytes, rank);
+  put(bytes, uint32_t(0));
+  put(bytes, runId);
+  return bytes;
+}
+
+std::optional<Hello> Hello::decode(std::string_view bytes) {
+  if (bytes.size() != size)
+    return std::nullopt;
+  Hello hello;
+  hello.abiVersion = take<uint32_t>(bytes, 0);
+  hello.worldSize = take<uint32_t>(bytes, 4);
+  hello.rank = take<uint32_t>(bytes, 8);
+  hello.runId = take<uint64_t>(bytes, 16);
+  return hello;
+}
+
+static bool isKnown(uint8_t kind) {
+  return (kind >= uint8_t(Kind::Set) && kind <= uint8_t(Kind::Leave)) ||
+         (kind >= uint8_t(Kind::Welcome) && kind <= uint8_t(Kind::Failure));
+}
+
+std::optional<Frame> Frame::decodeHeader(std::string_view bytes) {
+  if (bytes.size() < headerSize || !isKnown(take<uint8_t>(bytes, 0)))
+    return std::nullopt;
+  Frame frame;
+  frame.kind = static_cast<Kind>(bytes[0]);
+  frame.id = take<uint32_t>(bytes, 4);
+  frame.keySize = take<uint32_t>(bytes, 8);
+  frame.valueSize = take<uint32_t>(bytes, 12);
+  if (frame.keySize > maxKeySize || frame.valueSize > maxValueSize)
+    return std::nullopt;
+  return frame;
+}
+
+std::string wire::encodeFrame(Kind kind, uint32_t id, std::string_view key,
+                              std::string_view value) {
+  std::string bytes;
+  bytes.reserve(Frame::headerSize + key.size() + value.size());
+  put(bytes, static_cast<uint32_t>(kind));
+  put(bytes, id);
+  put(bytes, static_cast<uint32_t>(key.size()));
+  put(bytes, static_cast<uint32_t>(value.size()));
+  bytes.append(key);
+  bytes.append(value);
+  return bytes;
+}
+
+std::string wire::encodeStatus(const Status &status) {
+  std::string bytes;
+  put(bytes, static_cast<uint32_t>(status.code()));
+  bytes.append(status.message());
+  return bytes;
+}
+
+Status wire::decodeStatus(std::string_view value) {
+  uint32_t code = value.size() < 4 ? 0 : take<uint32_t>(value, 0);
+  if (code == DDPHOOK_OK || code > DDPHOOK_INTERNAL)
+    return error(DDPHOOK_INTERNAL, "a rank sent a malformed failure");
+  return Status(static_cast<ddphook_status_t>(code),
+                std::string(value.substr(4)));
+}

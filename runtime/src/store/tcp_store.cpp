@@ -1,0 +1,376 @@
+//===- tcp_store.cpp - a rank's end of the control connection -------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The client of StoreServer.
+//
+//===----------------------------------------------------------------------===//
+#include "store/tcp_store.h"
+
+#include "base/threads.h"
+#include "ddphook/runtime/compiled.h"
+#include "store/store_protocol.h"
+#include "store/store_server.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <sys/socket.h>
+#include <vector>
+
+using namespace ddphook;
+using namespace ddphook::wire;
+
+/// Even an expired deadline leaves a question this long to be answered: it
+/// means "look once", not "do not look".
+static constexpr double lookSeconds = 0.5;
+/// How long a broken connection is given to tell why it broke.
+static constexpr double newsSeconds = 0.1;
+/// How long a rank that is refused tries again: the job before, which has
+/// another secret or run id, may still be closing.
+static constexpr double refusalSeconds = 10;
+/// How many absent ranks a message names before it only counts them.
+static constexpr size_t maxNamedRanks = 8;
+
+/// A question and, later, its answer.
+struct TcpStore::Request {
+  bool isAnswered = false;
+  bool isMissing = false;
+  Status status;
+  std::string value;
+};
+
+/// Receives the answer to the Hello; `token` is what comes with a welcome.
+static Status receiveWelcome(int socket, const Deadline &deadline,
+                             bool *isFinal, std::string *token) {
+  char header[Frame::headerSize];
+  DDPHOOK_RETURN_IF_ERROR(receiveAll(socket, header, sizeof(header), deadline));
+  std::optional<Frame> frame =
+      Frame::decodeHeader(std::string_view(header, sizeof(header)));
+  if (!frame || frame->keySize != 0)
+    return error(DDPHOOK_IO_ERROR, "it sent malformed data");
+  std::string value(frame->valueSize, '\0');
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket, value.data(), value.size(), deadline));
+  if (frame->kind == Kind::Reject) {
+    *isFinal = frame->id == 0;
+    return decodeStatus(value);
+  }
+  if (frame->kind != Kind::Welcome || value.size() != tokenSize)
+    return error(DDPHOOK_IO_ERROR, "it sent malformed data");
+  *token = value;
+  return Status::ok();
+}
+
+/// One attempt to connect and be welcomed. `isFinal` is set when another one
+/// cannot end differently.
+static Status tryToJoin(const TcpStore::Options &options,
+                        const Deadline &deadline, FileDescriptor *socket,
+                        std::string *session, bool *isFinal) {
+  Status connected = connectOnce(options.host, options.port, deadline, socket);
+  // Without descriptors or memory this process cannot join anything.
+  *isFinal = connected.code() == DDPHOOK_RESOURCE_EXHAUSTED;
+  DDPHOOK_RETURN_IF_ERROR(connected);
+  setControlOptions(socket->get());
+  Hello hello;
+  hello.abiVersion = DDPHOOK_ABI_VERSION;
+  hello.worldSize = static_cast<uint32_t>(options.worldSize);
+  hello.rank = static_cast<uint32_t>(options.rank);
+  hello.runId = hashRunId(options.runId);
+  Credentials credentials = storeCredentials(options.secret);
+  Status proved = proveOn(socket->get(), credentials, hello.encode(), deadline);
+  if (proved.code() == DDPHOOK_BAD_ENVIRONMENT)
+    return proved;
+  DDPHOOK_RETURN_IF_ERROR(
+      withContext(proved, "it did not answer as a ddphook store"));
+  std::string token;
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveWelcome(socket->get(), deadline, isFinal, &token));
+  *session = deriveKey(credentials.key, token);
+  return Status::ok();
+}
+
+Status TcpStore::connect(const Options &options, const Deadline &deadline,
+                         std::unique_ptr<TcpStore> *store) {
+  double pause = 0.01;
+  Status cause;
+  std::optional<Deadline> refusalsEnd;
+  for (;;) {
+    FileDescriptor socket;
+    bool isFinal = false;
+    std::string session;
+    Status status = tryToJoin(options, deadline, &socket, &session, &isFinal);
+    if (status.isOk()) {
+      store->reset(
+          new TcpStore(options, std::move(socket), std::move(session)));
+      return status;
+    }
+    if (isFinal)
+      return status;
+    bool isRefused = status.code() == DDPHOOK_BAD_ENVIRONMENT;
+    if (isRefused && !refusalsEnd)
+      refusalsEnd = Deadline::after(refusalSeconds);
+    // An attempt that the deadline cut short tells less than those before, and
+    // a refusal more than all others: rank 0 may have given up since.
+    if (isRefused || cause.isOk() ||
+        (!refusalsEnd && status.code() != DDPHOOK_DEADLINE_EXCEEDED))
+      cause = status;
+    bool isLast = deadline.remaining() <= pause;
+    if (refusalsEnd && (isLast || (isRefused && refusalsEnd->expired())))
+      return error(DDPHOOK_BAD_ENVIRONMENT,
+                   "rank %d may not join rank 0 at %s:%d: %s", options.rank,
+                   options.host.c_str(), options.port, cause.message().c_str());
+    if (isLast)
+      return error(DDPHOOK_DEADLINE_EXCEEDED,
+                   "rank %d could not join rank 0 at %s:%d within %g s: %s",
+                   options.rank, options.host.c_str(), options.port,
+                   options.timeoutSeconds, cause.message().c_str());
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    pause = std::min(pause * 1.5, 0.2);
+  }
+}
+
+TcpStore::TcpStore(const Options &options, FileDescriptor connected,
+                   std::string session)
+    : options(options), session(std::move(session)),
+      socket(std::move(connected)) {
+  receiver = startThread("ddphook-control", [this] { receive(); });
+}
+
+TcpStore::~TcpStore() {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    isLeaving = true;
+  }
+  ::shutdown(socket.get(), SHUT_RDWR);
+  receiver.join();
+}
+
+Status TcpStore::send(const std::string &frame) {
+  Status status;
+  {
+    std::lock_guard<std::mutex> lock(sendMutex);
+    status = sendAll(socket.get(), frame.data(), frame.size(),
+                     Deadline::after(options.timeoutSeconds));
+  }
+  if (status.isOk())
+    return status;
+  // A part of the frame may be on its way: the connection is of no use now.
+  ::shutdown(socket.get(), SHUT_RDWR);
+  Status heard = failureWithin(newsSeconds);
+  return heard.isOk() ? withContext(status, "the control connection") : heard;
+}
+
+uint32_t TcpStore::enter(Request *request) {
+  std::lock_guard<std::mutex> lock(mutex);
+  uint32_t id = ++lastId;
+  requests[id] = request;
+  return id;
+}
+
+Status TcpStore::request(uint32_t id, const std::string &frame,
+                         const Deadline &deadline, Request *request) {
+  Status sent = send(frame);
+  std::unique_lock<std::mutex> lock(mutex);
+  if (sent.isOk()) {
+    Deadline look = Deadline::after(lookSeconds);
+    changed.wait_until(lock, std::max(deadline.time(), look.time()),
+                       [&] { return request->isAnswered || !failure.isOk(); });
+  }
+  requests.erase(id);
+  if (request->isAnswered)
+    return request->status;
+  if (!failure.isOk())
+    return failure;
+  if (!sent.isOk())
+    return sent;
+  return error(DDPHOOK_DEADLINE_EXCEEDED,
+               "rank 0 did not answer within the deadline");
+}
+
+static Status checkSizes(const std::string &key, const std::string &value) {
+  if (key.size() > Frame::maxKeySize || value.size() > Frame::maxValueSize)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "key '%.64s' or its value is too large for the store",
+                 key.c_str());
+  return Status::ok();
+}
+
+Status TcpStore::set(const std::string &key, const std::string &value) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, value));
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  return send(encodeFrame(Kind::Set, 0, key, value));
+}
+
+Status TcpStore::get(const std::string &key, const Deadline &deadline,
+                     std::string *value) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  Status none =
+      error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time", key.c_str());
+  Request answer;
+  uint32_t id = enter(&answer);
+  bool isLook = deadline.expired();
+  Status status =
+      request(id, encodeFrame(isLook ? Kind::TryGet : Kind::Get, id, key, {}),
+              deadline, &answer);
+  if (status.isOk() && answer.isMissing)
+    return none;
+  if (status.isOk())
+    *value = std::move(answer.value);
+  if (isLook || status.code() != DDPHOOK_DEADLINE_EXCEEDED)
+    return status;
+  send(encodeFrame(Kind::Cancel, id, {}, {})).ignore();
+  return none;
+}
+
+Status TcpStore::exists(const std::string &key, bool *result) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  Request answer;
+  uint32_t id = enter(&answer);
+  DDPHOOK_RETURN_IF_ERROR(request(id, encodeFrame(Kind::TryGet, id, key, {}),
+                                  Deadline::after(0), &answer));
+  *result = !answer.isMissing;
+  return Status::ok();
+}
+
+Status TcpStore::add(const std::string &key, int64_t delta, int64_t *result) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  Request answer;
+  uint32_t id = enter(&answer);
+  DDPHOOK_RETURN_IF_ERROR(
+      request(id, encodeFrame(Kind::Add, id, key, std::to_string(delta)),
+              Deadline::after(options.timeoutSeconds), &answer));
+  *result = std::strtoll(answer.value.c_str(), nullptr, 10);
+  return Status::ok();
+}
+
+Status TcpStore::erase(const std::string &key) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  return send(encodeFrame(Kind::Erase, 0, key, {}));
+}
+
+Status TcpStore::waitForAll(const Deadline &deadline) {
+  std::string value;
+  Status status = get(StoreServer::allJoinedKey(), deadline, &value);
+  if (status.code() != DDPHOOK_DEADLINE_EXCEEDED)
+    return status;
+  std::string names;
+  size_t absent = 0;
+  for (int rank = 0; rank < options.worldSize; ++rank) {
+    bool isPresent = false;
+    DDPHOOK_RETURN_IF_ERROR(exists(StoreServer::joinedKey(rank), &isPresent));
+    if (!isPresent && ++absent <= maxNamedRanks)
+      names += (absent == 1 ? "" : ", ") + std::to_string(rank);
+  }
+  if (absent > maxNamedRanks)
+    names += ", …";
+  std::string refused;
+  if (get(StoreServer::refusedKey(), Deadline::after(0), &refused).isOk())
+    names += "; connections that lacked the job's secret: " + refused;
+  return error(DDPHOOK_DEADLINE_EXCEEDED,
+               "%zu of %d ranks did not join within %g s: rank %s", absent,
+               options.worldSize, options.timeoutSeconds, names.c_str());
+}
+
+void TcpStore::reportFailure(const Status &status) {
+  send(encodeFrame(Kind::Abort, 0, {}, encodeStatus(status))).ignore();
+}
+
+void TcpStore::onFailure(std::function<void(const Status &)> newCallback) {
+  Status known;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    callback = newCallback;
+    known = failure;
+  }
+  if (!known.isOk() && newCallback)
+    newCallback(known);
+}
+
+Status TcpStore::failureWithin(double seconds) {
+  std::unique_lock<std::mutex> lock(mutex);
+  if (seconds > 0)
+    changed.wait_until(lock, Deadline::after(seconds).time(),
+                       [&] { return !failure.isOk(); });
+  return failure;
+}
+
+void TcpStore::leave() {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    isLeaving = true;
+  }
+  std::string frame = encodeFrame(Kind::Leave, 0, {}, {});
+  std::lock_guard<std::mutex> lock(sendMutex);
+  sendAll(socket.get(), frame.data(), frame.size(), Deadline::after(1))
+      .ignore();
+}
+
+void TcpStore::fail(const Status &status) {
+  std::function<void(const Status &)> notify;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!failure.isOk() || isLeaving)
+      return;
+    failure = status;
+    notify = callback;
+  }
+  changed.notify_all();
+  if (notify)
+    notify(status);
+}
+
+/// Receives one frame and does what it says.
+Status TcpStore::receiveFrame(std::string *key, std::string *value) {
+  const Deadline never = Deadline::after(1e18);
+  char header[Frame::headerSize];
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket.get(), header, sizeof(header), never));
+  std::optional<Frame> frame =
+      Frame::decodeHeader(std::string_view(header, sizeof(header)));
+  if (!frame)
+    return error(DDPHOOK_DATA_LOSS, "it sent malformed data");
+  key->resize(frame->keySize);
+  value->resize(frame->valueSize);
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket.get(), key->data(), key->size(), never));
+  DDPHOOK_RETURN_IF_ERROR(
+      receiveAll(socket.get(), value->data(), value->size(), never));
+  if (frame->kind == Kind::Failure) {
+    fail(decodeStatus(*value));
+    return Status::ok();
+  }
+  bool isAnswer = frame->kind == Kind::Value || frame->kind == Kind::Missing ||
+                  frame->kind == Kind::Error;
+  if (!isAnswer)
+    return error(DDPHOOK_DATA_LOSS, "it sent malformed data");
+  std::lock_guard<std::mutex> lock(mutex);
+  auto found = requests.find(frame->id);
+  if (found == requests.end())
+    return Status::ok(); // The question's deadline has passed.
+  Request &answered = *found->second;
+  answered.isAnswered = true;
+  answered.isMissing = frame->kind == Kind::Missing;
+  if (frame->kind == Kind::Error)
+    answered.status = decodeStatus(*value);
+  answered.value = std::move(*value);
+  changed.notify_all();
+  return Status::ok();
+}
+
+void TcpStore::receive() {
+  std::string key, value;
+  for (;;) {
+    Status status = receiveFrame(&key, &value);
+    if (status.isOk())
+      continue;
+    fail(error(DDPHOOK_PEER_LOST, "rank 0 was lost: %s",
+               status.message().c_str()));
+    return;
+  }
+}

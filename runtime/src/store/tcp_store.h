@@ -1,0 +1,106 @@
+//===- tcp_store.h - a rank's end of the control connection -----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The client of StoreServer. One thread receives: answers wake the calls that
+// wait for them, and news of a failed job reaches whoever asked for it while
+// all other threads are busy in a collective.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_STORE_TCP_STORE_H
+#define DDPHOOK_RUNTIME_SRC_STORE_TCP_STORE_H
+
+#include "store/socket.h"
+#include "store/store.h"
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+namespace ddphook {
+
+class TcpStore : public Store {
+public:
+  struct Options {
+    std::string host = "127.0.0.1";
+    int port = 0;
+    int rank = 0;
+    int worldSize = 1;
+    std::string runId;
+    /// The job's; may be empty.
+    std::string secret;
+    /// Bounds connecting, and every send to a server that does not read.
+    double timeoutSeconds = 300;
+  };
+
+  /// Connects and says who it is, again and again until the deadline: rank 0
+  /// may start later than this rank.
+  static Status connect(const Options &options, const Deadline &deadline,
+                        std::unique_ptr<TcpStore> *store);
+
+  /// Closes the connection; without leave() the others take it as a death.
+  ~TcpStore() override;
+
+  Status set(const std::string &key, const std::string &value) override;
+  Status get(const std::string &key, const Deadline &deadline,
+             std::string *value) override;
+  Status exists(const std::string &key, bool *result) override;
+  Status add(const std::string &key, int64_t delta, int64_t *result) override;
+  Status erase(const std::string &key) override;
+
+  /// Waits until all ranks are connected; names those that are not.
+  Status waitForAll(const Deadline &deadline);
+
+  /// Tells all other ranks that this one gives up, and why.
+  void reportFailure(const Status &status);
+
+  /// Calls `callback` once, from the receiving thread, when the job fails
+  /// elsewhere; from this call when that has happened already.
+  void onFailure(std::function<void(const Status &)> callback);
+
+  /// The failure of the job that this rank heard of, waiting for one for at
+  /// most `seconds`; OK when there is none.
+  Status failureWithin(double seconds);
+
+  /// Says farewell: this rank ends well. Nothing may be called after it.
+  void leave();
+
+  /// 32 bytes that only ranks of this run of the job know, for proofs between
+  /// them beside the store.
+  const std::string &sessionKey() const { return session; }
+
+  /// Address by which other machines reach this one.
+  std::string localAddress() const { return localAddressOf(socket.get()); }
+
+private:
+  struct Request;
+
+  TcpStore(const Options &options, FileDescriptor socket, std::string session);
+  Status send(const std::string &frame);
+  Status request(uint32_t id, const std::string &frame,
+                 const Deadline &deadline, Request *request);
+  uint32_t enter(Request *request);
+  void receive();
+  Status receiveFrame(std::string *key, std::string *value);
+  void fail(const Status &status);
+
+  const Options options;
+  const std::string session;
+  FileDescriptor socket;
+  std::thread receiver;
+
+  std::mutex sendMutex;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<uint32_t, Request *> requests;
+  uint32_t lastId = 0;
+  Status failure;
+  bool isLeaving = false;
+  std::function<void(const Status &)> callback;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_STORE_TCP_STORE_H

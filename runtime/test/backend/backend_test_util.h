@@ -1,0 +1,107 @@
+//===- backend_test_util.h - every backend through its table ----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The conformance suite's way to a backend: tests are given its name, load its
+// table as the runtime does, and run ranks as threads. A backend that needs a
+// GPU is skipped where there is none, unless DDPHOOK_REQUIRE_GPU is 1.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H
+#define DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "ddphook/runtime/backend.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ddphook::test {
+
+/// A rank of a group, on a thread of its own.
+struct Rank {
+  const ddphook_backend_t *backend = nullptr;
+  ddphook_device_t *device = nullptr;
+  ddphook_communicator_t *communicator = nullptr;
+  ddphook_backend_error_t error = {};
+  int index = 0;
+
+  /// "OK", or the status' name, ": " and the message.
+  std::string show(ddphook_status_t status) const;
+};
+
+/// What a group needs to be made.
+struct GroupOptions {
+  const char *transport = "auto";
+  const char *options = "";
+  double timeout = 60;
+  uint64_t maxWireBytes = uint64_t(64) << 20;
+  /// Takes what a rank was told that could not join; else that is a failure.
+  std::function<void(int, const std::string &)> onRefusal = {};
+};
+
+/// Memory of a rank's device.
+class DeviceArray {
+public:
+  DeviceArray(Rank &rank, uint64_t bytes, uint64_t alignment = 256);
+  DeviceArray(Rank &rank, const std::vector<char> &values);
+  ~DeviceArray();
+  DeviceArray(const DeviceArray &) = delete;
+  DeviceArray &operator=(const DeviceArray &) = delete;
+
+  char *get() const { return static_cast<char *>(memory); }
+  void write(const std::vector<char> &values);
+  std::vector<char> read() const;
+
+private:
+  Rank &rank;
+  const uint64_t bytes;
+  void *memory = nullptr;
+};
+
+/// Of the backend whose name is the test's parameter.
+class BackendTest : public testing::TestWithParam<const char *> {
+protected:
+  void SetUp() override;
+  /// Finds the table.
+  virtual Status load();
+
+  /// Opens a device as rank `index`.
+  std::string open(Rank &rank, const GroupOptions &options);
+  /// Runs `body` as the only rank.
+  void runAlone(const std::function<void(Rank &)> &body,
+                const GroupOptions &options = {});
+  /// Runs `body` as every rank of a group of `size`. False where the machine
+  /// has too few GPUs.
+  bool runGroup(int size, const std::function<void(Rank &)> &body,
+                const GroupOptions &options = {});
+
+  bool isHost() const { return std::string(GetParam()) == "host"; }
+  /// Real GPUs with NCCL, whose order of additions is its own.
+  bool isReal() const { return std::string(GetParam()) == "cuda"; }
+
+  const ddphook_backend_t *backend = nullptr;
+};
+
+/// Random values of a type, down to the halves' subnormals; now and then
+/// infinite or NaN when `withSpecial`.
+std::vector<char> randomValues(Dtype dtype, int64_t count, unsigned seed,
+                               bool withSpecial = false);
+
+std::vector<double> toDoubles(const std::vector<char> &bytes, Dtype type);
+
+/// Where two arrays of a type differ, as a text; empty when nowhere. Any NaN is
+/// equal to any NaN.
+std::string difference(const std::vector<char> &got,
+                       const std::vector<char> &expected, Dtype dtype);
+
+} // namespace ddphook::test
+
+#endif // DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H

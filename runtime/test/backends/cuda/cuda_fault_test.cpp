@@ -1,0 +1,278 @@
+//===- cuda_fault_test.cpp - jobs on GPUs where something fails -----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Ranks as processes through the C ABI, on the emulated device, which fails
+// where its environment says so: every rank gets a status and a clear line
+// within the deadline. Every rank sees one GPU, its own.
+//
+//===----------------------------------------------------------------------===//
+#include "job/job_test_ranks.h"
+
+#include <cstdlib>
+#include <signal.h>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::test;
+
+namespace {
+
+constexpr int64_t kCount = 100000;
+
+struct Job {
+  int ranks = 2;
+  double timeout = 30;
+  /// EMULATED_CUDA_FAULT, and other variables.
+  std::string fault;
+  std::map<std::string, std::string> environment = {};
+  bool sharesGpu = false;
+  /// Called by a rank before its second step.
+  std::function<void(int)> beforeSecond = {};
+};
+
+/// One step: the array's all-reduce, in the device's memory.
+std::string deviceStep(TestModule &module, void *data) {
+  ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
+  if (status != DDPHOOK_OK)
+    return show(status);
+  ddphook_rt_all_reduce(module.handle, 0, data, data);
+  return show(ddphook_rt_leave(module.handle));
+}
+
+std::string runSteps(const Job &job, int rank, ddphook_context_t *context,
+                     TestModule &module) {
+  void *data = nullptr;
+  const size_t bytes = kCount * sizeof(float);
+  ddphook_status_t status = ddphook_memory_alloc(context, bytes, &data);
+  if (status != DDPHOOK_OK)
+    return "alloc " + show(status);
+  std::string result;
+  for (int i = 0; i < 3 && (result.empty() || result == "OK"); ++i) {
+    if (i == 1 && job.beforeSecond)
+      job.beforeSecond(rank);
+    result = deviceStep(module, data);
+  }
+  if (result != "OK") {
+    // It stays, and comes at once.
+    auto begin = std::chrono::steady_clock::now();
+    std::string again = deviceStep(module, data);
+    if (again != result)
+      result = "first " + result + ", then " + again;
+    if (std::chrono::steady_clock::now() - begin >
+        std::chrono::milliseconds(500))
+      result = "later calls wait: " + result;
+  }
+  ddphook_memory_free(context, data, bytes);
+  return result;
+}
+
+std::vector<RankResult> run(const Job &job) {
+  int port = freePort();
+  return runRanks(job.ranks, [&](int rank) {
+    ::setenv("RANK", std::to_string(rank).c_str(), 1);
+    ::setenv("EMULATED_CUDA_DEVICES", "1", 1);
+    ::setenv("EMULATED_CUDA_FIRST_DEVICE",
+             std::to_string(job.sharesGpu ? 0 : rank).c_str(), 1);
+    ::setenv("EMULATED_CUDA_FAULT", job.fault.c_str(), 1);
+    for (const auto &[name, value] : job.environment)
+      ::setenv(name.c_str(), value.c_str(), 1);
+    TestModule module(Collectives{{kCount, "f32", "f16", true}});
+    std::string plan = module.plan;
+    const std::string memory = R"("memory":"host")";
+    module.setPlan(
+        plan.replace(plan.find(memory), memory.size(), R"("memory":"device")"));
+    ddphook_options_t options =
+        jobOptions(rank, job.ranks, port, "auto", job.timeout);
+    options.backend = "cuda_emulated";
+    return withModule(options, module, [&](ddphook_context_t *context) {
+      return runSteps(job, rank, context, module);
+    });
+  });
+}
+
+/// The rank where it happens says `cause`; the others heard of it.
+void expectCause(const std::vector<RankResult> &results, size_t rank,
+                 const std::string &cause) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    EXPECT_FALSE(results[i].isHung);
+    expectContains(results[i].text, cause);
+    if (i != rank) {
+      expectContains(results[i].text, "ABORTED: rank " + std::to_string(rank));
+    }
+  }
+}
+
+double longest(const std::vector<RankResult> &results) {
+  double seconds = 0;
+  for (const RankResult &result : results)
+    seconds = std::max(seconds, result.seconds);
+  return seconds;
+}
+
+} // namespace
+
+TEST(CudaFaults, NothingFails) {
+  for (int ranks : {1, 2, 4}) {
+    Job job;
+    job.ranks = ranks;
+    expectAll(run(job), "OK");
+  }
+}
+
+TEST(CudaFaults, NoGpu) {
+  Job job;
+  job.ranks = 1;
+  job.environment = {{"EMULATED_CUDA_DEVICES", "0"}};
+  expectAll(run(job),
+            "create UNSUPPORTED: no CUDA device: the driver shows no GPU to "
+            "this process (cudaErrorNoDevice); CUDA_VISIBLE_DEVICES may hide "
+            "them");
+}
+
+TEST(CudaFaults, DriverIsMissingOrOld) {
+  Job job;
+  job.ranks = 1;
+  job.environment = {{"EMULATED_CUDA_DRIVER", "0"}};
+  expectAll(run(job), "create UNSUPPORTED: no CUDA device: this machine has no "
+                      "NVIDIA driver (cudaErrorInsufficientDriver)");
+  job.environment = {{"EMULATED_CUDA_DRIVER", "12040"}};
+  expectAll(run(job), "create UNSUPPORTED: no CUDA device: expected a driver "
+                      "for CUDA 13.0 or later, but got one for CUDA 12.4 "
+                      "(cudaErrorInsufficientDriver)");
+}
+
+TEST(CudaFaults, GpuIsTooOld) {
+  Job job;
+  job.ranks = 1;
+  job.environment = {{"EMULATED_CUDA_CAPABILITY", "75"}};
+  expectContains(run(job)[0].text,
+                 "UNSUPPORTED: expected a GPU of compute capability 8.0 or "
+                 "later, but GPU 0 (Emulated CUDA device) has 7.5");
+}
+
+TEST(CudaFaults, MemoryIsExhausted) {
+  Job job;
+  job.ranks = 1;
+  job.environment = {{"EMULATED_CUDA_MEMORY", "300000"}};
+  std::string text = run(job)[0].text;
+  expectContains(text, "alloc RESOURCE_EXHAUSTED: expected 400000 bytes of "
+                       "device memory, but ");
+  expectContains(text, " of 300000 are free");
+}
+
+TEST(CudaFaults, AllocationFailsOnOneRank) {
+  Job job;
+  // The first one is the device's own, the second one the arena.
+  job.fault = "malloc@1:2";
+  expectCause(run(job), 1, "bytes of device memory, but ");
+}
+
+TEST(CudaFaults, TwoRanksShareAGpu) {
+  Job job;
+  job.ranks = 3;
+  job.sharesGpu = true;
+  for (const RankResult &result : run(job))
+    expectContains(result.text,
+                   "expected every rank to have a GPU of its own, but ranks 0 "
+                   "and 1 share one; NCCL 2.28.9 refuses that");
+}
+
+TEST(CudaFaults, SharedGpuIsAllowed) {
+  Job job;
+  job.sharesGpu = true;
+  job.environment = {{"EMULATED_NCCL_VERSION", "23003"},
+                     {"NCCL_MULTI_RANK_GPU_ENABLE", "1"}};
+  expectAll(run(job), "OK");
+}
+
+TEST(CudaFaults, NcclDoesNotInitialize) {
+  Job job;
+  job.fault = "nccl_init@1";
+  auto results = run(job);
+  expectCause(results, 1, "joining a process group: NCCL: ");
+  EXPECT_LT(longest(results), 20);
+}
+
+TEST(CudaFaults, NcclInitializesForever) {
+  Job job;
+  job.timeout = 1.5;
+  job.fault = "nccl_init_stall@1";
+  auto results = run(job);
+  for (const RankResult &result : results)
+    expectContains(result.text, "joining a process group: NCCL did not get "
+                                "ready in time");
+  EXPECT_LT(longest(results), 20);
+}
+
+TEST(CudaFaults, LaunchFails) {
+  Job job;
+  job.fault = "nccl_launch@1:2";
+  // The call that started it finds the failure, or the watchdog does; they
+  // name what they were doing.
+  expectCause(run(job), 1, "NCCL: internal error: injected: launch failed");
+}
+
+TEST(CudaFaults, AsynchronousError) {
+  Job job;
+  job.ranks = 4;
+  job.fault = "nccl_async@2:2";
+  auto results = run(job);
+  expectContains(results[2].text, "PEER_LOST: process group ");
+  for (size_t rank : {0, 1, 3})
+    expectContains(results[rank].text, "rank 2");
+  EXPECT_LT(longest(results), 20);
+}
+
+TEST(CudaFaults, CollectiveStalls) {
+  Job job;
+  job.ranks = 3;
+  job.timeout = 1.5;
+  job.fault = "nccl_stall@1:2";
+  auto results = run(job);
+  int expired = 0;
+  for (const RankResult &result : results) {
+    EXPECT_FALSE(result.isHung);
+    expired += result.text.find("DEADLINE_EXCEEDED: all-reduce 2 (100000 f32 "
+                                "as f16) of process group ") == 0;
+    expectContains(result.text, "did not end within 1.5 s");
+  }
+  EXPECT_GE(expired, 1);
+  EXPECT_LT(longest(results), 20);
+}
+
+TEST(CudaFaults, PeerIsKilledInACollective) {
+  Job job;
+  job.ranks = 3;
+  job.fault = "exit@1:2";
+  auto results = run(job);
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  for (size_t rank : {0, 2}) {
+    EXPECT_EQ(results[rank].text,
+              "PEER_LOST: rank 1 was lost: its connection closed");
+    EXPECT_LT(results[rank].seconds, results[1].seconds + 20);
+  }
+}
+
+TEST(CudaFaults, PeerIsLate) {
+  Job job;
+  job.timeout = 1.5;
+  job.beforeSecond = [](int rank) {
+    if (rank == 1)
+      sleepMs(4000);
+  };
+  auto results = run(job);
+  expectContains(results[0].text, "DEADLINE_EXCEEDED: ");
+  expectContains(results[1].text, "ABORTED: rank 0 failed: ");
+}
+
+TEST(CudaFaults, KernelFails) {
+  Job job;
+  job.fault = "kernel@1:3";
+  auto results = run(job);
+  // Whoever looks first says so: the watchdog, the next launch, or NCCL.
+  expectContains(results[1].text, "illegal memory access");
+  expectContains(results[1].text, "INTERNAL: ");
+  expectContains(results[0].text, "ABORTED: rank 1 failed: ");
+}

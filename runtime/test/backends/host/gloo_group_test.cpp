@@ -1,0 +1,263 @@
+//===- gloo_group_test.cpp - groups over TCP ------------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// How ranks of a group meet, and what can get between them: strangers, peers
+// that never come, that vanish, or that do something else. What all-reduces
+// compute is the business of host_backend_test.cpp.
+//
+//===----------------------------------------------------------------------===//
+#include "gloo/gloo_group.h"
+#include "store/handshake.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+namespace {
+
+std::string show(const Status &status) {
+  return status.isOk() ? "OK"
+                       : std::string(ddphook_status_name(status.code())) +
+                             ": " + status.message();
+}
+
+void expectContains(const std::string &text, const std::string &part) {
+  EXPECT_NE(text.find(part), std::string::npos)
+      << "expected '" << part << "' in '" << text << "'";
+}
+
+double secondsSince(Deadline::Clock::time_point begin) {
+  return std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
+}
+
+/// One rank's end of a group.
+struct Member {
+  explicit Member(const std::string &proofKey = "proof key")
+      : proofKey(proofKey) {
+    EXPECT_EQ(show(GlooDevice::create("127.0.0.1", &device)), "OK");
+  }
+
+  std::string join(Store &store, int rank, int size, double timeout = 30) {
+    return show(GlooGroup::create(*device, store, "group", proofKey, rank, size,
+                                  timeout, &group));
+  }
+
+  /// Adds up `values` over all ranks.
+  std::string reduce(std::vector<float> &values) {
+    AllReduceDesc desc;
+    desc.count = static_cast<int64_t>(values.size());
+    desc.dtype = Dtype::F32;
+    return show(group->allReduce(desc, values.data(), values.data()));
+  }
+
+  std::string proofKey;
+  std::unique_ptr<GlooDevice> device;
+  std::unique_ptr<GlooGroup> group;
+};
+
+/// Runs `body` as every rank, on threads.
+void runRanks(int size, const std::function<void(int)> &body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] { body(rank); });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+/// Where rank 0 listens, as soon as it does.
+int portOfRankZero(Store &store) {
+  std::string address;
+  EXPECT_EQ(show(store.get("group/address/0", Deadline::after(20), &address)),
+            "OK");
+  return std::atoi(address.c_str() + address.find(' '));
+}
+
+FileDescriptor connectTo(int port) {
+  FileDescriptor socket;
+  EXPECT_EQ(show(connectOnce("127.0.0.1", port, Deadline::after(20), &socket)),
+            "OK");
+  return socket;
+}
+
+} // namespace
+
+TEST(GlooGroup, ManyRanksMeet) {
+  for (int size : {2, 3, 8}) {
+    MemoryStore store;
+    runRanks(size, [&](int rank) {
+      Member member;
+      ASSERT_EQ(member.join(store, rank, size), "OK");
+      for (int round = 0; round < 5; ++round) {
+        std::vector<float> values(1000, static_cast<float>(rank + round));
+        ASSERT_EQ(member.reduce(values), "OK");
+        float sum = static_cast<float>(size * (size - 1) / 2 + size * round);
+        ASSERT_EQ(values, std::vector<float>(1000, sum));
+      }
+    });
+  }
+}
+
+TEST(GlooGroup, StrangersGetNoConnectionAndDoNoHarm) {
+  MemoryStore store;
+  std::atomic<bool> isOver{false};
+  std::thread strangers([&] {
+    int port = portOfRankZero(store);
+    std::vector<FileDescriptor> silent;
+    for (int i = 0; i < 200; ++i)
+      silent.push_back(connectTo(port));
+    for (const char *key : {"", "another key"}) {
+      FileDescriptor socket = connectTo(port);
+      Credentials credentials = {key, *key != '\0',
+                                 "ddphook group group rank 0"};
+      EXPECT_EQ(proveOn(socket.get(), credentials, std::string(8, '\1'),
+                        Deadline::after(20))
+                    .code(),
+                DDPHOOK_BAD_ENVIRONMENT);
+    }
+    std::string garbage(1 << 16, '\xff');
+    FileDescriptor loud = connectTo(port);
+    sendAll(loud.get(), garbage.data(), garbage.size(), Deadline::after(20))
+        .ignore();
+    isOver = true;
+    // The rank comes only now; the silent ones are still there.
+    Member member;
+    ASSERT_EQ(member.join(store, 1, 2), "OK");
+    std::vector<float> values(10, 1);
+    EXPECT_EQ(member.reduce(values), "OK");
+  });
+  Member member;
+  EXPECT_EQ(member.join(store, 0, 2), "OK");
+  EXPECT_TRUE(isOver);
+  std::vector<float> values(10, 2);
+  EXPECT_EQ(member.reduce(values), "OK");
+  EXPECT_EQ(values, std::vector<float>(10, 3));
+  strangers.join();
+}
+
+TEST(GlooGroup, ARankWithAnotherKeyIsAStranger) {
+  MemoryStore store;
+  runRanks(2, [&](int rank) {
+    Member member(rank == 0 ? "this job's" : "that job's");
+    std::string result = member.join(store, rank, 2, /*timeout=*/0.5);
+    expectContains(result,
+                   "DEADLINE_EXCEEDED: connecting the ranks over TCP: ");
+    expectContains(result, rank == 0 ? "rank 1 is missing"
+                                     : "it was started with another");
+  });
+}
+
+TEST(GlooGroup, NamesWhoNeverComes) {
+  MemoryStore store;
+  Member member;
+  auto begin = Deadline::Clock::now();
+  EXPECT_EQ(
+      member.join(store, 0, 3, /*timeout=*/0.3),
+      "DEADLINE_EXCEEDED: connecting the ranks over TCP: not all ranks of "
+      "the group connected within 0.3 s: rank 1, 2 is missing");
+  EXPECT_LT(secondsSince(begin), 20);
+}
+
+/// Somebody is there, but says nothing: the rank before hangs in its debugger.
+TEST(GlooGroup, NamesWhoDoesNotAnswer) {
+  MemoryStore store;
+  FileDescriptor listening;
+  int port = 0;
+  ASSERT_EQ(show(listenOn("127.0.0.1", 0, &listening, &port)), "OK");
+  ASSERT_EQ(
+      show(store.set("group/address/0", "127.0.0.1 " + std::to_string(port))),
+      "OK");
+  Member member;
+  auto begin = Deadline::Clock::now();
+  expectContains(member.join(store, 1, 2, /*timeout=*/0.3),
+                 "DEADLINE_EXCEEDED: connecting the ranks over TCP: rank 0 of "
+                 "the group, at 127.0.0.1 " +
+                     std::to_string(port) + ", could not be reached");
+  EXPECT_LT(secondsSince(begin), 20);
+}
+
+TEST(GlooGroup, ConnectingIsCalledOff) {
+  FileDescriptor listening;
+  int port = 0;
+  ASSERT_EQ(show(listenOn("127.0.0.1", 0, &listening, &port)), "OK");
+  // Rank 0 waits to be connected to, rank 1 for an answer, rank 2 between
+  // attempts to reach a port where nobody listens.
+  for (int rank : {0, 1, 2}) {
+    MemoryStore store;
+    if (rank == 2)
+      listening.reset();
+    ASSERT_EQ(
+        show(store.set("group/address/0", "127.0.0.1 " + std::to_string(port))),
+        "OK");
+    Member member;
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      member.device->abort();
+    });
+    auto begin = Deadline::Clock::now();
+    expectContains(member.join(store, rank, 3, /*timeout=*/60),
+                   "ABORTED: connecting the ranks over TCP: ");
+    EXPECT_LT(secondsSince(begin), 20);
+    other.join();
+    // And so is every later one.
+    expectContains(member.join(store, rank, 3, /*timeout=*/60), "ABORTED: ");
+  }
+}
+
+TEST(GlooGroup, APeerThatVanishesIsNamed) {
+  MemoryStore store;
+  runRanks(2, [&](int rank) {
+    Member member;
+    ASSERT_EQ(member.join(store, rank, 2), "OK");
+    std::vector<float> values(1 << 20, 1);
+    if (rank == 1)
+      return;
+    EXPECT_EQ(member.reduce(values),
+              "PEER_LOST: all-reduce over TCP: rank 1 of the group closed its "
+              "connection");
+    EXPECT_EQ(member.reduce(values),
+              "PEER_LOST: all-reduce over TCP: rank 1 of the group closed its "
+              "connection");
+  });
+}
+
+TEST(GlooGroup, APeerThatStopsIsNamed) {
+  MemoryStore store;
+  std::atomic<bool> isOver{false};
+  runRanks(2, [&](int rank) {
+    Member member;
+    ASSERT_EQ(member.join(store, rank, 2, /*timeout=*/1), "OK");
+    std::vector<float> values(1 << 20, 1);
+    if (rank == 0) {
+      EXPECT_EQ(member.reduce(values),
+                "DEADLINE_EXCEEDED: all-reduce over TCP: rank 1 of the group "
+                "did not answer within 1 s");
+      isOver = true;
+    }
+    while (!isOver)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+}
+
+/// Plans are compared before; but nothing may crash if they were not.
+TEST(GlooGroup, DifferentCountsAreAnError) {
+  MemoryStore store;
+  std::atomic<int> failures{0};
+  runRanks(2, [&](int rank) {
+    Member member;
+    ASSERT_EQ(member.join(store, rank, 2, /*timeout=*/5), "OK");
+    std::vector<float> values(rank == 0 ? 1000 : 2000, 1);
+    std::string result = member.reduce(values);
+    // The other one may only see that its peer is gone.
+    EXPECT_NE(result, "OK");
+    failures +=
+        result.find("FAILED_PRECONDITION: all-reduce over TCP: expected "
+                    "") == 0;
+  });
+  EXPECT_GE(failures.load(), 1);
+}

@@ -1,0 +1,434 @@
+//===- host_backend_test.cpp - the host backend through its table ---------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// All-reduces of ranks as threads, over both transports, against a scalar model
+// of docs/parity.md; memory; the order of collectives; failures.
+//
+//===----------------------------------------------------------------------===//
+#include "backend/backend_store.h"
+#include "comm_thread.h"
+#include "host_backend.h"
+#include "host_communicator.h"
+#include "kernels.h"
+#include "store/store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+namespace {
+
+const ddphook_backend_t &backend() { return hostBackend(); }
+
+/// A rank of a group, on a thread of its own.
+struct Rank {
+  ddphook_device_t *device = nullptr;
+  ddphook_communicator_t *communicator = nullptr;
+  ddphook_backend_error_t error = {};
+  int index = 0;
+};
+
+/// Runs `body` as every rank of a group of `size`.
+void runGroup(int size, const char *transport, double timeout,
+              const std::function<void(Rank &)> &body) {
+  MemoryStore store;
+  ddphook_backend_store_t table = toBackendStore(store);
+  std::vector<std::thread> threads;
+  for (int index = 0; index < size; ++index)
+    threads.emplace_back([&, index] {
+      Rank rank;
+      rank.index = index;
+      ddphook_device_config_t device = {};
+      device.struct_size = sizeof(device);
+      device.transport = transport;
+      device.local_address = "127.0.0.1";
+      device.timeout_s = timeout;
+      ASSERT_EQ(backend().device_create(&device, &rank.device, &rank.error),
+                DDPHOOK_OK)
+          << rank.error.message;
+      std::vector<int32_t> ranks(size);
+      ddphook_communicator_config_t config = {};
+      config.struct_size = sizeof(config);
+      config.size = size;
+      config.rank = index;
+      config.world_ranks = ranks.data();
+      config.one_machine = 1;
+      config.store = &table;
+      config.key = "group";
+      ASSERT_EQ(backend().communicator_create(rank.device, &config,
+                                              &rank.communicator, &rank.error),
+                DDPHOOK_OK)
+          << rank.error.message;
+      body(rank);
+      backend().communicator_destroy(rank.device, rank.communicator);
+      backend().device_destroy(rank.device);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+/// Rounds to a type by the scalar path: casting one element.
+double roundTo(Dtype type, double value) {
+  if (type == Dtype::F64)
+    return value;
+  float single = static_cast<float>(value);
+  if (type == Dtype::F32)
+    return single;
+  if (type == Dtype::F16)
+    return static_cast<double>(static_cast<_Float16>(single));
+  uint32_t bits;
+  std::memcpy(&bits, &single, sizeof(bits));
+  if (!std::isnan(single))
+    bits += 0x7fff + ((bits >> 16) & 1);
+  bits &= 0xffff0000;
+  std::memcpy(&single, &bits, sizeof(bits));
+  return single;
+}
+
+std::vector<double> toDoubles(const std::vector<char> &bytes, Dtype type,
+                              int64_t count) {
+  std::vector<double> values(static_cast<size_t>(count));
+  castArray(bytes.data(), type, values.data(), Dtype::F64, count);
+  return values;
+}
+
+/// The chunk that element `i` is in, by Gloo's rule.
+int64_t chunkOf(int64_t i, int64_t count, int64_t elementSize, int64_t ranks) {
+  auto roundUp = [](int64_t value, int64_t unit) {
+    return (value + unit - 1) / unit * unit;
+  };
+  int64_t bytes = count * elementSize;
+  int64_t maxSegment = elementSize * ((1 << 20) / elementSize);
+  int64_t segments = roundUp(
+      std::max((bytes + maxSegment - 1) / maxSegment, 2 * ranks), ranks);
+  int64_t segment = roundUp((bytes + segments - 1) / segments, elementSize);
+  return i * elementSize / segment / (segments / ranks);
+}
+
+/// The sum over ranks that element `i` of `inputs` must become.
+double expected(const AllReduceDesc &desc, int64_t i,
+                const std::vector<std::vector<double>> &inputs) {
+  int64_t ranks = static_cast<int64_t>(inputs.size());
+  Dtype wire = desc.wireType();
+  std::array<double, 4> x;
+  for (size_t rank = 0; rank < inputs.size(); ++rank) {
+    double value = roundTo(wire, inputs[rank][static_cast<size_t>(i)]);
+    if (desc.divide) {
+      // A 16-bit value divided in f32, an f32 in f32, an f64 in f64.
+      value = wire == Dtype::F64
+                  ? value / static_cast<double>(ranks)
+                  : static_cast<double>(static_cast<float>(value) /
+                                        static_cast<float>(ranks));
+      value = roundTo(wire, value);
+    }
+    x[rank] = value;
+  }
+  int64_t chunk = chunkOf(i, desc.count, dtypeSize(wire), ranks);
+  double sum = x[static_cast<size_t>((chunk - 1 + ranks) % ranks)];
+  for (int64_t back = 2; back <= ranks; ++back)
+    sum = roundTo(
+        wire, x[static_cast<size_t>((chunk - back + 2 * ranks) % ranks)] + sum);
+  return roundTo(desc.dtype, sum);
+}
+
+std::string nameOf(const AllReduceDesc &desc) {
+  return std::string(dtypeName(desc.dtype)) + " over " +
+         dtypeName(desc.wireType()) + (desc.divide ? " mean of " : " sum of ") +
+         std::to_string(desc.count);
+}
+
+/// One all-reduce of random values on all ranks of a running group.
+class Case {
+public:
+  Case(const AllReduceDesc &desc, int ranks, unsigned seed) : desc(desc) {
+    std::mt19937_64 random(seed);
+    std::vector<std::vector<double>> values;
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::vector<double> wide(static_cast<size_t>(desc.count));
+      // Wide-ranged, down to the halves' subnormals.
+      for (double &value : wide)
+        value = std::ldexp(static_cast<double>(static_cast<int64_t>(random())) *
+                               0x1p-63,
+                           static_cast<int>(random() % 34) - 20);
+      std::vector<char> input(static_cast<size_t>(desc.memoryBytes()));
+      castArray(wide.data(), Dtype::F64, input.data(), desc.dtype, desc.count);
+      values.push_back(toDoubles(input, desc.dtype, desc.count));
+      inputs.push_back(std::move(input));
+    }
+    for (int64_t i = 0; i < desc.count; ++i)
+      sums.push_back(expected(desc, i, values));
+  }
+
+  void run(Rank &rank, bool inPlace, bool async) const {
+    SCOPED_TRACE(nameOf(desc));
+    std::vector<char> in = inputs[rank.index];
+    std::vector<char> out(in.size() + 8, '\x5a');
+    if (inPlace)
+      std::copy(in.begin(), in.end(), out.begin());
+    const void *source = inPlace ? out.data() : in.data();
+    ddphook_all_reduce_t operation = {
+        desc.count, static_cast<int32_t>(desc.dtype),
+        desc.wire ? static_cast<int32_t>(*desc.wire) : -1, desc.divide};
+    if (async) {
+      int64_t ticket = 0;
+      ASSERT_EQ(backend().all_reduce_start(rank.device, rank.communicator,
+                                           &operation, source, out.data(),
+                                           &ticket, &rank.error),
+                DDPHOOK_OK)
+          << rank.error.message;
+      ASSERT_EQ(backend().wait(rank.device, ticket, &rank.error), DDPHOOK_OK)
+          << rank.error.message;
+    } else {
+      ASSERT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
+                                     source, out.data(), &rank.error),
+                DDPHOOK_OK)
+          << rank.error.message;
+    }
+    EXPECT_EQ(std::string(out.end() - 8, out.end()), std::string(8, '\x5a'));
+    EXPECT_TRUE(inPlace || in == inputs[rank.index]) << "the input was written";
+    std::vector<double> got = toDoubles(out, desc.dtype, desc.count);
+    for (size_t i = 0; i < got.size(); ++i)
+      if (std::memcmp(&got[i], &sums[i], sizeof(double)) != 0)
+        FAIL() << "expected element " << i << " to be " << sums[i]
+               << ", but got " << got[i];
+  }
+
+private:
+  const AllReduceDesc desc;
+  std::vector<std::vector<char>> inputs;
+  std::vector<double> sums;
+};
+
+class HostBackend : public testing::TestWithParam<const char *> {};
+INSTANTIATE_TEST_SUITE_P(Transports, HostBackend,
+                         testing::Values("shm", "gloo"),
+                         [](const auto &info) { return info.param; });
+
+} // namespace
+
+TEST_P(HostBackend, AllReduceBits) {
+  const unsigned seed = 20250101;
+  RecordProperty("seed", static_cast<int>(seed));
+  std::vector<std::pair<Dtype, std::optional<Dtype>>> types = {
+      {Dtype::F32, std::nullopt},  {Dtype::F32, Dtype::F16},
+      {Dtype::F32, Dtype::BF16},   {Dtype::F64, std::nullopt},
+      {Dtype::F64, Dtype::F16},    {Dtype::F64, Dtype::BF16},
+      {Dtype::F64, Dtype::F32},    {Dtype::F16, std::nullopt},
+      {Dtype::BF16, std::nullopt}, {Dtype::F16, Dtype::F16},
+      {Dtype::BF16, Dtype::F16}};
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    std::vector<Case> cases;
+    for (auto [dtype, wire] : types)
+      for (int64_t count : {0, 1, 2, 3, 7, 31, 1009, 4099})
+        for (bool divide : {false, true})
+          cases.emplace_back(AllReduceDesc{count, dtype, wire, divide}, ranks,
+                             seed + static_cast<unsigned>(cases.size()));
+    runGroup(ranks, GetParam(), 60, [&](Rank &rank) {
+      for (size_t i = 0; i < cases.size() && !testing::Test::HasFailure(); ++i)
+        cases[i].run(rank, i % 2 == 0, i % 3 == 0);
+    });
+  }
+}
+
+/// Several segments a rank, where the order of additions changes inside.
+TEST_P(HostBackend, LargeAllReduceBits) {
+  const unsigned seed = 77;
+  RecordProperty("seed", static_cast<int>(seed));
+  // Above ranks x 2 MiB on the wire there are more than two segments a rank.
+  Case half(AllReduceDesc{3300001, Dtype::F32, Dtype::F16, true}, 3, seed);
+  runGroup(3, GetParam(), 60,
+           [&](Rank &rank) { half.run(rank, false, false); });
+  Case full(AllReduceDesc{1200007, Dtype::F32, std::nullopt, true}, 2, seed);
+  runGroup(2, GetParam(), 60, [&](Rank &rank) { full.run(rank, true, true); });
+}
+
+TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
+  runGroup(3, GetParam(), 60, [&](Rank &rank) {
+    const int64_t count = 1000;
+    std::vector<std::vector<float>> data(50, std::vector<float>(count));
+    std::vector<int64_t> tickets(data.size());
+    ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0};
+    for (size_t i = 0; i < data.size(); ++i) {
+      std::fill(data[i].begin(), data[i].end(), static_cast<float>(i + 1));
+      ASSERT_EQ(backend().all_reduce_start(
+                    rank.device, rank.communicator, &operation, data[i].data(),
+                    data[i].data(), &tickets[i], &rank.error),
+                DDPHOOK_OK);
+      ASSERT_GT(tickets[i], i == 0 ? 0 : tickets[i - 1]);
+    }
+    // A blocking one comes after all of them.
+    ASSERT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
+                                   data[0].data(), data[0].data(), &rank.error),
+              DDPHOOK_OK);
+    EXPECT_EQ(data[0][count - 1], 9.0f);
+    for (size_t i = 1; i < data.size(); ++i)
+      EXPECT_EQ(data[i][count - 1], 3.0f * static_cast<float>(i + 1));
+    EXPECT_EQ(backend().wait(rank.device, tickets.back(), &rank.error),
+              DDPHOOK_OK);
+    EXPECT_EQ(backend().wait(rank.device, tickets.back() + 1, &rank.error),
+              DDPHOOK_INVALID_ARGUMENT);
+    EXPECT_EQ(backend().wait(rank.device, 0, &rank.error),
+              DDPHOOK_INVALID_ARGUMENT);
+  });
+}
+
+TEST_P(HostBackend, AMissingPeerIsADeadline) {
+  std::atomic<int> waiting{1};
+  runGroup(2, GetParam(), 2, [&](Rank &rank) {
+    std::vector<float> data(10);
+    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0};
+    if (rank.index == 0) {
+      auto begin = std::chrono::steady_clock::now();
+      EXPECT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
+                                     data.data(), data.data(), &rank.error),
+                DDPHOOK_DEADLINE_EXCEEDED)
+          << rank.error.message;
+      double seconds = std::chrono::duration<double>(
+                           std::chrono::steady_clock::now() - begin)
+                           .count();
+      EXPECT_GE(seconds, 1.9);
+      EXPECT_LT(seconds, 20);
+      // The group is dead, on both ranks.
+      EXPECT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
+                                     data.data(), data.data(), &rank.error),
+                DDPHOOK_DEADLINE_EXCEEDED);
+      waiting = 0;
+    } else {
+      while (waiting)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      EXPECT_NE(backend().all_reduce(rank.device, rank.communicator, &operation,
+                                     data.data(), data.data(), &rank.error),
+                DDPHOOK_OK);
+    }
+  });
+}
+
+TEST_P(HostBackend, AbortEndsEverything) {
+  std::atomic<int> done{0};
+  runGroup(2, GetParam(), 20, [&](Rank &rank) {
+    std::vector<float> data(10);
+    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0};
+    auto begin = std::chrono::steady_clock::now();
+    if (rank.index == 0) {
+      // Waits for rank 1, which gives up instead.
+      EXPECT_NE(backend().all_reduce(rank.device, rank.communicator, &operation,
+                                     data.data(), data.data(), &rank.error),
+                DDPHOOK_OK);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      backend().abort(rank.device, DDPHOOK_ABORTED, "rank 7 failed");
+      EXPECT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
+                                     data.data(), data.data(), &rank.error),
+                DDPHOOK_ABORTED);
+      EXPECT_STREQ(rank.error.message, "rank 7 failed");
+      int64_t ticket = 0;
+      EXPECT_EQ(backend().all_reduce_start(rank.device, rank.communicator,
+                                           &operation, data.data(), data.data(),
+                                           &ticket, &rank.error),
+                DDPHOOK_ABORTED);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin,
+              std::chrono::seconds(5));
+    ++done;
+    while (done < 2)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  });
+}
+
+TEST(HostDevice, UnknownTransport) {
+  ddphook_device_config_t config = {};
+  config.struct_size = sizeof(config);
+  config.transport = "pigeon";
+  config.local_address = "";
+  config.timeout_s = 1;
+  ddphook_device_t *device = nullptr;
+  ddphook_backend_error_t error = {};
+  EXPECT_EQ(backend().device_create(&config, &device, &error),
+            DDPHOOK_INVALID_ARGUMENT);
+  EXPECT_STREQ(
+      error.message,
+      "expected the transport 'auto', 'shm' or 'gloo', but got 'pigeon'");
+}
+
+TEST(HostMemory, IsAlignedAndZero) {
+  for (uint64_t bytes :
+       {0ull, 1ull, 4095ull, 100000ull, 4ull << 20, (9ull << 20) + 5})
+    for (uint64_t alignment : {1ull, 64ull, 4096ull, 2ull << 20}) {
+      void *memory = nullptr;
+      ddphook_backend_error_t error = {};
+      ASSERT_EQ(
+          backend().memory_alloc(nullptr, bytes, alignment, &memory, &error),
+          DDPHOOK_OK)
+          << error.message;
+      ASSERT_NE(memory, nullptr);
+      auto address = reinterpret_cast<uintptr_t>(memory);
+      EXPECT_EQ(address % alignment, 0u);
+      EXPECT_TRUE(bytes < 4u << 20 || address % (2u << 20) == 0);
+      auto *data = static_cast<unsigned char *>(memory);
+      for (uint64_t i = 0; i < bytes; ++i)
+        ASSERT_EQ(data[i], 0);
+      if (bytes > 0)
+        std::memset(memory, 0xff, bytes);
+      backend().memory_free(nullptr, memory, bytes);
+    }
+}
+
+TEST(HostMemory, RefusesWhatTheMachineLacks) {
+  void *memory = nullptr;
+  ddphook_backend_error_t error = {};
+  EXPECT_EQ(
+      backend().memory_alloc(nullptr, uint64_t(1) << 47, 64, &memory, &error),
+      DDPHOOK_RESOURCE_EXHAUSTED);
+  EXPECT_NE(std::string(error.message).find("140737488355328"),
+            std::string::npos);
+}
+
+TEST(CommThread, RunsInOrderAndKeepsTheFirstFailure) {
+  int notified = 0;
+  CommThread thread([&] { ++notified; });
+  std::vector<int> order;
+  int64_t first = 0, second = 0, third = 0;
+  auto job = [&](int number, Status status = Status::ok()) {
+    return [&order, number, status] {
+      order.push_back(number);
+      return status;
+    };
+  };
+  ASSERT_TRUE(thread.run(job(1)).isOk());
+  ASSERT_TRUE(thread.start(job(2), &first).isOk());
+  ASSERT_TRUE(
+      thread.start(job(3, error(DDPHOOK_PEER_LOST, "lost")), &second).isOk());
+  Status started = thread.start(job(4), &third);
+  EXPECT_TRUE(thread.wait(first).isOk());
+  EXPECT_EQ(thread.wait(second).message(), "lost");
+  // The failure may have come before it was started.
+  EXPECT_EQ((started.isOk() ? thread.wait(third) : started).message(), "lost");
+  EXPECT_EQ(thread.run(job(5)).message(), "lost");
+  EXPECT_EQ(thread.start(job(6), &third).message(), "lost");
+  thread.abort(error(DDPHOOK_ABORTED, "later"));
+  EXPECT_EQ(thread.run(job(7)).message(), "lost");
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(notified, 1);
+}
+
+TEST(CommThread, AReasonThatIsKnownExplainsTheFailure) {
+  CommThread thread([] {});
+  Status status = thread.run([&] {
+    thread.abort(error(DDPHOOK_ABORTED, "rank 1 failed"));
+    return error(DDPHOOK_PEER_LOST, "a connection broke");
+  });
+  EXPECT_EQ(status.message(), "rank 1 failed");
+}

@@ -1,0 +1,67 @@
+//===- exec_test_util.h - helpers for the tests of runtime/exec -*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A directory that goes away with the test.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_TEST_EXEC_EXEC_TEST_UTIL_H
+#define DDPHOOK_RUNTIME_TEST_EXEC_EXEC_TEST_UTIL_H
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <stdlib.h>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace ddphook {
+
+class TemporaryDirectory {
+public:
+  TemporaryDirectory() {
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "ddphook-test-XXXXXX")
+            .string();
+    if (!::mkdtemp(pattern.data()))
+      throw std::runtime_error("cannot make " + pattern);
+    root = pattern;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(root, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory &) = delete;
+  TemporaryDirectory &operator=(const TemporaryDirectory &) = delete;
+
+  std::string path(const std::string &name) const { return root + "/" + name; }
+
+  void write(const std::string &name, const std::string &bytes) const {
+    std::ofstream(path(name), std::ios::binary | std::ios::trunc) << bytes;
+  }
+
+  std::string read(const std::string &name) const {
+    std::ifstream file(path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  /// The names in it, sorted.
+  std::vector<std::string> list() const {
+    std::vector<std::string> names;
+    for (const auto &item : std::filesystem::directory_iterator(root))
+      names.push_back(item.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+private:
+  std::string root;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_TEST_EXEC_EXEC_TEST_UTIL_H

@@ -1,0 +1,314 @@
+//===- bootstrap_test.cpp - launch variables and options ------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What every launcher's variables mean, alone, together and broken.
+//
+//===----------------------------------------------------------------------===//
+#include "job/bootstrap.h"
+#include "store/socket.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <unistd.h>
+
+using namespace ddphook;
+
+using Variables = std::map<std::string, std::string>;
+
+static Status find(const Variables &variables, Bootstrap *place,
+                   const ddphook_options_t *options = nullptr) {
+  return findPlace(
+      options,
+      [&](const char *name) -> const char * {
+        auto found = variables.find(name);
+        return found == variables.end() ? nullptr : found->second.c_str();
+      },
+      place);
+}
+
+/// "rank/world local address:port", or the failure.
+static std::string placeOf(const Variables &variables,
+                           const ddphook_options_t *options = nullptr) {
+  Bootstrap place;
+  Status status = find(variables, &place, options);
+  if (!status.isOk())
+    return std::string(ddphook_status_name(status.code())) + ": " +
+           status.message();
+  std::string text = std::to_string(place.rank) + "/" +
+                     std::to_string(place.worldSize) + " " +
+                     std::to_string(place.localRank);
+  if (place.worldSize > 1)
+    text += " " + place.masterAddress + ":" + std::to_string(place.masterPort);
+  return text;
+}
+
+static Variables with(Variables base, const Variables &more) {
+  for (const auto &[name, value] : more)
+    base[name] = value;
+  return base;
+}
+
+static const Variables torchrun = {{"RANK", "3"},
+                                   {"WORLD_SIZE", "4"},
+                                   {"LOCAL_RANK", "1"},
+                                   {"LOCAL_WORLD_SIZE", "2"},
+                                   {"MASTER_ADDR", "n0"},
+                                   {"MASTER_PORT", "1234"},
+                                   {"TORCHELASTIC_RUN_ID", "none"},
+                                   {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+static const Variables openMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                                  {"OMPI_COMM_WORLD_SIZE", "2"},
+                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+static const Variables slurm = {
+    {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"},
+    {"SLURM_PROCID", "5"}, {"SLURM_LOCALID", "1"},
+    {"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "8"},
+    {"MASTER_ADDR", "n0"}};
+
+TEST(Bootstrap, NoVariables) {
+  EXPECT_EQ(placeOf({}), "0/1 0");
+  // These say nothing about ranks.
+  EXPECT_EQ(placeOf({{"MASTER_ADDR", "n0"}, {"MASTER_PORT", "99"}}), "0/1 0");
+}
+
+TEST(Bootstrap, Torchrun) {
+  // The agent's own store has the port itself.
+  EXPECT_EQ(placeOf(torchrun), "3/4 1 n0:1235");
+  EXPECT_EQ(
+      placeOf(with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})),
+      "3/4 1 n0:1234");
+  EXPECT_EQ(placeOf(with(torchrun, {{"DDPHOOK_PORT", "77"}})), "3/4 1 n0:77");
+  EXPECT_EQ(placeOf(with(torchrun, {{"MASTER_PORT", "65535"}})),
+            "BAD_ENVIRONMENT: expected MASTER_PORT to be below 65535, because "
+            "the store takes the next port; set DDPHOOK_PORT");
+  EXPECT_EQ(placeOf({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "0/1 0");
+}
+
+TEST(Bootstrap, OpenMpi) {
+  EXPECT_EQ(placeOf(openMpi), "1/2 1 127.0.0.1:29500");
+  EXPECT_EQ(placeOf(with(openMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})),
+            "BAD_ENVIRONMENT: expected MASTER_ADDR to name the machine of rank "
+            "0 in a job of 2 ranks, but it is not set");
+  EXPECT_EQ(
+      placeOf(with(openMpi, {{"MASTER_ADDR", "n0"}, {"MASTER_PORT", "5"}})),
+      "1/2 1 n0:5");
+}
+
+TEST(Bootstrap, Pmi) {
+  EXPECT_EQ(placeOf({{"PMI_RANK", "2"},
+                     {"PMI_SIZE", "3"},
+                     {"MPI_LOCALRANKID", "2"},
+                     {"MPI_LOCALNRANKS", "3"}}),
+            "2/3 2 127.0.0.1:29500");
+}
+
+TEST(Bootstrap, Slurm) {
+  EXPECT_EQ(placeOf(slurm), "5/8 1 n0:29500");
+  // By hand, without a job's numbers.
+  EXPECT_EQ(placeOf({{"SLURM_PROCID", "1"},
+                     {"SLURM_NTASKS", "2"},
+                     {"SLURM_LOCALID", "1"},
+                     {"MASTER_ADDR", "n0"}}),
+            "1/2 1 n0:29500");
+  Variables oneNode = slurm;
+  oneNode.erase("MASTER_ADDR");
+  EXPECT_EQ(placeOf(with(oneNode, {{"SLURM_STEP_NUM_NODES", "1"}})),
+            "5/8 1 127.0.0.1:29500");
+  EXPECT_EQ(placeOf(with(oneNode, {{"SLURM_STEP_NUM_NODES", "2"}})),
+            "BAD_ENVIRONMENT: expected MASTER_ADDR to name the machine of rank "
+            "0 in a job of 8 ranks, but it is not set");
+}
+
+TEST(Bootstrap, SlurmOutsideOfAJobStep) {
+  Variables batch = slurm;
+  batch.erase("SLURM_STEP_ID");
+  batch.erase("SLURM_STEP_NUM_TASKS");
+  batch["SLURM_PROCID"] = "0";
+  EXPECT_EQ(placeOf(batch), "0/1 0");
+  EXPECT_EQ(placeOf(with(batch, {{"SLURM_STEP_ID", "4294967291"}})), "0/1 0");
+  // `srun --pty bash` in an allocation of many.
+  EXPECT_EQ(placeOf(with(
+                slurm, {{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}})),
+            "0/1 0");
+  // torchrun and mpirun reach their nodes by tasks of Slurm.
+  EXPECT_EQ(placeOf(with(slurm, torchrun)), "3/4 1 n0:1235");
+  EXPECT_EQ(placeOf(with(slurm, openMpi)), "1/2 1 n0:29500");
+}
+
+TEST(Bootstrap, ContradictingLaunchers) {
+  Variables both = with(
+      openMpi, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "n0"}});
+  EXPECT_EQ(placeOf(both),
+            "BAD_ENVIRONMENT: launch variables contradict each other: RANK is "
+            "0, but OMPI_COMM_WORLD_RANK is 1");
+  both["RANK"] = "1";
+  EXPECT_EQ(placeOf(both), "1/2 1 n0:29500");
+  EXPECT_EQ(placeOf(with(both, {{"WORLD_SIZE", "3"}})),
+            "BAD_ENVIRONMENT: launch variables contradict each other: "
+            "WORLD_SIZE is 3, but OMPI_COMM_WORLD_SIZE is 2");
+  EXPECT_EQ(placeOf(with(both, {{"LOCAL_RANK", "0"}})),
+            "BAD_ENVIRONMENT: launch variables contradict each other: "
+            "LOCAL_RANK is 0, but OMPI_COMM_WORLD_LOCAL_RANK is 1");
+  EXPECT_EQ(placeOf(with(both, {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})),
+            "BAD_ENVIRONMENT: launch variables contradict each other: RANK is "
+            "1, but PMI_RANK is 0");
+  EXPECT_EQ(placeOf(with(slurm, {{"RANK", "4"}, {"WORLD_SIZE", "8"}})),
+            "BAD_ENVIRONMENT: launch variables contradict each other: RANK is "
+            "4, but SLURM_PROCID is 5");
+}
+
+TEST(Bootstrap, IncompleteAndMalformed) {
+  EXPECT_EQ(placeOf({{"RANK", "0"}}),
+            "BAD_ENVIRONMENT: expected RANK and WORLD_SIZE together, but only "
+            "RANK is set");
+  EXPECT_EQ(placeOf({{"WORLD_SIZE", "2"}}),
+            "BAD_ENVIRONMENT: expected RANK and WORLD_SIZE together, but only "
+            "WORLD_SIZE is set");
+  EXPECT_EQ(placeOf({{"PMI_SIZE", "2"}}),
+            "BAD_ENVIRONMENT: expected PMI_RANK and PMI_SIZE together, but "
+            "only PMI_SIZE is set");
+  for (const char *bad : {"x", "1x", "-1", " 1", "99999999999999", "1.0"})
+    EXPECT_EQ(placeOf(with(torchrun, {{"RANK", bad}})),
+              std::string("BAD_ENVIRONMENT: expected RANK to be a number of at "
+                          "least 0, but got '") +
+                  bad + "'");
+  EXPECT_EQ(placeOf(with(torchrun, {{"WORLD_SIZE", "0"}})),
+            "BAD_ENVIRONMENT: expected WORLD_SIZE to be a number of at least "
+            "1, but got '0'");
+  EXPECT_EQ(placeOf(with(torchrun, {{"RANK", "4"}})),
+            "BAD_ENVIRONMENT: expected RANK to be below WORLD_SIZE, but got 4 "
+            "and 4");
+  EXPECT_EQ(placeOf(with(torchrun, {{"MASTER_PORT", "70000"}})),
+            "BAD_ENVIRONMENT: expected MASTER_PORT to be a number from 1 to "
+            "65535, but got '70000'");
+  EXPECT_EQ(placeOf(with(torchrun, {{"LOCAL_RANK", "a"}})),
+            "BAD_ENVIRONMENT: expected LOCAL_RANK to be a number of at least "
+            "0, but got 'a'");
+}
+
+TEST(Bootstrap, Timeout) {
+  Bootstrap place;
+  ASSERT_TRUE(find({}, &place).isOk());
+  EXPECT_EQ(place.timeoutSeconds, 300);
+  ASSERT_TRUE(find({{"DDPHOOK_TIMEOUT_S", "1.5"}}, &place).isOk());
+  EXPECT_EQ(place.timeoutSeconds, 1.5);
+  for (const char *bad : {"0", "-1", "soon", "nan", "inf", "1s"})
+    EXPECT_EQ(find({{"DDPHOOK_TIMEOUT_S", bad}}, &place).code(),
+              DDPHOOK_BAD_ENVIRONMENT)
+        << bad;
+  ddphook_options_t options = {};
+  options.struct_size = sizeof(options);
+  options.timeout_s = 7;
+  ASSERT_TRUE(find({{"DDPHOOK_TIMEOUT_S", "1.5"}}, &place, &options).isOk());
+  EXPECT_EQ(place.timeoutSeconds, 7);
+}
+
+TEST(Bootstrap, Options) {
+  ddphook_options_t options = {};
+  options.struct_size = sizeof(options);
+  options.rank = 1;
+  options.world_size = 2;
+  options.local_rank = 1;
+  options.master_addr = "here";
+  options.master_port = 99;
+  // Explicit options are not compared with variables.
+  EXPECT_EQ(placeOf(with(torchrun, {{"DDPHOOK_PORT", "7"}}), &options),
+            "1/2 1 here:99");
+  options.master_addr = nullptr;
+  options.master_port = 0;
+  EXPECT_EQ(placeOf({{"MASTER_ADDR", "n0"}}, &options), "1/2 1 n0:29500");
+  EXPECT_EQ(placeOf({}, &options),
+            "BAD_ENVIRONMENT: expected MASTER_ADDR to name the machine of rank "
+            "0 in a job of 2 ranks, but it is not set");
+
+  options.backend = "cuda";
+  options.transport = "gloo";
+  Bootstrap place;
+  Variables variables = {{"MASTER_ADDR", "n0"},
+                         {"DDPHOOK_BACKEND", "other"},
+                         {"DDPHOOK_TRANSPORT", "shm"},
+                         {"DDPHOOK_NODE", "a"}};
+  ASSERT_TRUE(find(variables, &place, &options).isOk());
+  EXPECT_EQ(place.backend, "cuda");
+  EXPECT_EQ(place.transport, "gloo");
+  EXPECT_EQ(place.nodeOverride, "a");
+  ASSERT_TRUE(find(variables, &place).isOk());
+  EXPECT_EQ(place.backend, "other");
+  EXPECT_EQ(place.transport, "shm");
+}
+
+TEST(Bootstrap, InvalidOptions) {
+  ddphook_options_t good = {};
+  good.struct_size = sizeof(good);
+  good.world_size = 2;
+  good.master_addr = "n0";
+  EXPECT_EQ(placeOf({}, &good), "0/2 0 n0:29500");
+  auto expectInvalid = [&](auto change, const char *part) {
+    ddphook_options_t options = good;
+    change(options);
+    std::string text = placeOf({}, &options);
+    EXPECT_EQ(text.find("INVALID_ARGUMENT: "), 0u) << text;
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  using Options = ddphook_options_t;
+  expectInvalid([](Options &o) { o.struct_size = 8; }, "struct_size");
+  expectInvalid([](Options &o) { o.rank = 2; }, "options.rank");
+  expectInvalid([](Options &o) { o.rank = -1; }, "options.rank");
+  expectInvalid([](Options &o) { o.world_size = -1; }, "options.world_size");
+  expectInvalid([](Options &o) { o.world_size = 0, o.rank = 1; },
+                "options.rank");
+  expectInvalid([](Options &o) { o.local_rank = -1; }, "options.local_rank");
+  expectInvalid([](Options &o) { o.master_port = 65536; },
+                "options.master_port");
+  expectInvalid([](Options &o) { o.timeout_s = -1; }, "options.timeout_s");
+  expectInvalid([](Options &o) { o.timeout_s = NAN; }, "options.timeout_s");
+}
+
+TEST(Bootstrap, ProcessEnvironment) {
+  ::setenv("DDPHOOK_TEST_VARIABLE", "set", 1);
+  Environment environment = processEnvironment();
+  EXPECT_STREQ(environment("DDPHOOK_TEST_VARIABLE"), "set");
+  ::setenv("DDPHOOK_TEST_VARIABLE", "", 1);
+  EXPECT_EQ(environment("DDPHOOK_TEST_VARIABLE"), nullptr);
+}
+
+/// Whatever the launcher calls this machine, nobody outside may reach the
+/// store.
+TEST(Bootstrap, RanksOfOneMachineMeetOnTheLoopback) {
+  char host[256] = "";
+  ASSERT_EQ(::gethostname(host, sizeof(host) - 1), 0);
+  Variables local = with(torchrun, {{"LOCAL_WORLD_SIZE", "4"}});
+  for (const std::string &name :
+       {std::string(host), std::string("localhost"), std::string("127.9.8.7"),
+        std::string("::1"), std::string("::ffff:127.0.0.1")}) {
+    // A machine may not know its own name.
+    if (!isOwnAddress(name))
+      continue;
+    EXPECT_EQ(placeOf(with(local, {{"MASTER_ADDR", name}})),
+              "3/4 1 127.0.0.1:1235")
+        << name;
+  }
+  EXPECT_TRUE(isOwnAddress("localhost"));
+  // Another machine's address, or one of several machines.
+  EXPECT_EQ(placeOf(with(local, {{"MASTER_ADDR", "192.0.2.1"}})),
+            "3/4 1 192.0.2.1:1235");
+  EXPECT_EQ(placeOf(with(torchrun, {{"MASTER_ADDR", "localhost"}})),
+            "3/4 1 localhost:1235");
+}
+
+TEST(Bootstrap, JobSecret) {
+  Bootstrap place;
+  ASSERT_TRUE(find({}, &place).isOk());
+  EXPECT_EQ(place.secret, "");
+  ASSERT_TRUE(
+      find({{"DDPHOOK_JOB_SECRET", "sixteen letters!"}}, &place).isOk());
+  EXPECT_EQ(place.secret, "sixteen letters!");
+  EXPECT_EQ(placeOf({{"DDPHOOK_JOB_SECRET", "fifteen letters"}}),
+            "BAD_ENVIRONMENT: expected DDPHOOK_JOB_SECRET to have at least 16 "
+            "characters, but got 15");
+}

@@ -1,0 +1,309 @@
+//===- job_failure_test.cpp - jobs that lose a rank -----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Ranks as processes through the C ABI: peers that are killed or stopped, that
+// fail, leave, or never come.
+//
+//===----------------------------------------------------------------------===//
+#include "job/job_test_ranks.h"
+
+#include <cmath>
+#include <cstring>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::test;
+
+using FailureTest = JobTest;
+INSTANTIATE_TEST_SUITE_P(All, FailureTest,
+                         testing::Combine(testing::Values("shm", "gloo"),
+                                          testing::Values(2, 4)),
+                         nameOf);
+
+TEST_P(FailureTest, PeerIsKilledInACollective) {
+  int port = freePort(), ranks = world();
+  auto results = runRanks(ranks, [&](int rank) {
+    TestModule module(Collectives{{1 << 20}});
+    ddphook_options_t options =
+        jobOptions(rank, ranks, port, transport(), farDeadline);
+    return withModule(options, module, [&](ddphook_context_t *) {
+      std::vector<float> data(1 << 20, 1.0f);
+      std::string result = step(module, data);
+      if (result != "OK")
+        return result;
+      if (rank == 1) {
+        sleepMs(100);
+        ::kill(::getpid(), SIGKILL);
+      }
+      result = step(module, data);
+      // Every later call fails at once with the same.
+      auto begin = std::chrono::steady_clock::now();
+      std::string again = "enter ";
+      if (step(module, data).substr(again.size()) != result)
+        return std::string("the failure did not stay");
+      if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20))
+        return std::string("a later call waited");
+      return result;
+    });
+  });
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == 1)
+      continue;
+    EXPECT_EQ(results[rank].text,
+              "PEER_LOST: rank 1 was lost: its connection closed");
+    EXPECT_LT(results[rank].seconds, results[1].seconds + room);
+  }
+}
+
+TEST_P(FailureTest, RankZeroIsKilledInACollective) {
+  int port = freePort(), ranks = world();
+  auto results = runRanks(ranks, [&](int rank) {
+    TestModule module(Collectives{{1000}});
+    ddphook_options_t options =
+        jobOptions(rank, ranks, port, transport(), farDeadline);
+    return withModule(options, module, [&](ddphook_context_t *) {
+      std::vector<float> data(1000, 1.0f);
+      if (rank == 0) {
+        sleepMs(100);
+        ::kill(::getpid(), SIGKILL);
+      }
+      return step(module, data);
+    });
+  });
+  for (int rank = 1; rank < ranks; ++rank) {
+    expectContains(results[rank].text, "PEER_LOST: rank 0 was lost");
+    EXPECT_LT(results[rank].seconds, results[0].seconds + room);
+  }
+}
+
+TEST_P(FailureTest, PeerIsStoppedInACollective) {
+  int port = freePort(), ranks = world();
+  auto results = runRanks(
+      ranks,
+      [&](int rank) {
+        TestModule module(Collectives{{1 << 18}});
+        ddphook_options_t options =
+            jobOptions(rank, ranks, port, transport(), 2);
+        return withModule(options, module, [&](ddphook_context_t *context) {
+          std::vector<float> data(1 << 18, 1.0f);
+          std::string result = step(module, data);
+          if (result != "OK")
+            return result;
+          result = show(ddphook_barrier(context));
+          if (result != "OK")
+            return result;
+          if (rank == 1)
+            ::kill(::getpid(), SIGSTOP);
+          auto begin = std::chrono::steady_clock::now();
+          result = step(module, data);
+          double seconds = std::chrono::duration<double>(
+                               std::chrono::steady_clock::now() - begin)
+                               .count();
+          return seconds < 2 + room ? result : "late: " + result;
+        });
+      },
+      /*patience=*/30, /*stoppedRank=*/1);
+  EXPECT_TRUE(results[1].isHung);
+  int expired = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == 1)
+      continue;
+    const std::string &text = results[rank].text;
+    bool isExpired = text.find("DEADLINE_EXCEEDED: ") == 0;
+    EXPECT_TRUE(isExpired || text.find("ABORTED: rank ") == 0) << text;
+    expired += isExpired;
+  }
+  EXPECT_GE(expired, 1);
+}
+
+TEST_P(FailureTest, PeerFailsBeforeACollective) {
+  int port = freePort(), ranks = world();
+  auto results = runRanks(ranks, [&](int rank) {
+    TestModule module(Collectives{{1000}});
+    ddphook_options_t options =
+        jobOptions(rank, ranks, port, transport(), farDeadline);
+    return withModule(options, module, [&](ddphook_context_t *) {
+      std::vector<float> data(1000, 1.0f);
+      if (rank == ranks - 1) {
+        sleepMs(100);
+        ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
+        if (status != DDPHOOK_OK)
+          return show(status);
+        ddphook_rt_all_reduce(module.handle, 7, data.data(), data.data());
+        // Skipped, and with that the array is untouched.
+        ddphook_rt_scale(module.handle, 2, data.data(), data.data(), 1000,
+                         DDPHOOK_F32);
+        if (data[0] != 1.0f)
+          return std::string("a call after a failure ran");
+        return show(ddphook_rt_leave(module.handle));
+      }
+      return step(module, data);
+    });
+  });
+  std::string cause =
+      "ddphook_rt_all_reduce: expected one of 1 collectives, but got 7";
+  for (int rank = 0; rank < ranks - 1; ++rank) {
+    EXPECT_EQ(results[rank].text, "ABORTED: rank " + std::to_string(ranks - 1) +
+                                      " failed: " + cause +
+                                      " (INVALID_ARGUMENT)");
+    EXPECT_LT(results[rank].seconds, room);
+  }
+  EXPECT_EQ(results[ranks - 1].text, "INVALID_ARGUMENT: " + cause);
+}
+
+TEST(JobFailure, PeerIsKilledInABarrier) {
+  int port = freePort();
+  auto results = runRanks(3, [&](int rank) {
+    TestModule module;
+    ddphook_options_t options = jobOptions(rank, 3, port, "auto", farDeadline);
+    return withModule(options, module, [&](ddphook_context_t *context) {
+      if (rank == 2) {
+        sleepMs(100);
+        ::kill(::getpid(), SIGKILL);
+      }
+      return show(ddphook_barrier(context));
+    });
+  });
+  for (int rank : {0, 1}) {
+    EXPECT_EQ(results[rank].text,
+              "PEER_LOST: rank 2 was lost: its connection closed");
+    EXPECT_LT(results[rank].seconds, results[2].seconds + room);
+  }
+}
+
+TEST(JobFailure, PeerIsStoppedInABarrier) {
+  int port = freePort();
+  auto results = runRanks(
+      3,
+      [&](int rank) {
+        TestModule module;
+        ddphook_options_t options = jobOptions(rank, 3, port, "auto", 2);
+        return withModule(options, module, [&](ddphook_context_t *context) {
+          if (rank == 2)
+            ::kill(::getpid(), SIGSTOP);
+          return show(ddphook_barrier(context));
+        });
+      },
+      /*patience=*/30, /*stoppedRank=*/2);
+  for (int rank : {0, 1}) {
+    expectContains(results[rank].text, "1 of 3 ranks did not come");
+    expectContains(results[rank].text, "rank 2");
+    EXPECT_LT(results[rank].seconds, 2 + room);
+  }
+}
+
+TEST(JobFailure, RankZeroIsStoppedInABarrier) {
+  int port = freePort();
+  auto results = runRanks(
+      2,
+      [&](int rank) {
+        TestModule module;
+        ddphook_options_t options = jobOptions(rank, 2, port, "auto", 2);
+        return withModule(options, module, [&](ddphook_context_t *context) {
+          if (rank == 0)
+            ::kill(::getpid(), SIGSTOP);
+          return show(ddphook_barrier(context));
+        });
+      },
+      /*patience=*/30, /*stoppedRank=*/0);
+  expectContains(results[1].text, "DEADLINE_EXCEEDED: ");
+  EXPECT_LT(results[1].seconds, 2 + room);
+}
+
+TEST(JobFailure, PeerLeavesEarly) {
+  int port = freePort();
+  auto results = runRanks(2, [&](int rank) {
+    TestModule module;
+    ddphook_options_t options = jobOptions(rank, 2, port, "auto", farDeadline);
+    return withModule(options, module, [&](ddphook_context_t *context) {
+      return rank == 1 ? std::string("OK") : show(ddphook_barrier(context));
+    });
+  });
+  EXPECT_EQ(results[0].text, "PEER_LOST: rank 1 has left the job");
+  EXPECT_EQ(results[1].text, "OK");
+}
+
+TEST(JobFailure, RankZeroStaysUntilTheOthersLeft) {
+  int port = freePort();
+  auto results = runRanks(3, [&](int rank) {
+    TestModule module;
+    ddphook_options_t options = jobOptions(rank, 3, port, "auto", farDeadline);
+    return withModule(options, module, [&](ddphook_context_t *context) {
+      std::string result = show(ddphook_barrier(context));
+      sleepMs(rank * 200);
+      return result;
+    });
+  });
+  expectAll(results, "OK");
+  EXPECT_GE(results[0].seconds, 0.4);
+}
+
+TEST(JobFailure, MissingRank) {
+  int port = freePort();
+  auto results = runRanks(2, [&](int rank) {
+    TestModule module;
+    ddphook_options_t options = jobOptions(rank, 3, port, "auto", 3);
+    return withModule(options, module,
+                      [](ddphook_context_t *) { return std::string(); });
+  });
+  for (const RankResult &result : results) {
+    expectContains(result.text, "1 of 3 ranks did not join within 3 s: rank 2");
+    EXPECT_LT(result.seconds, 3 + room);
+  }
+}
+
+TEST(JobFailure, MissingRankZero) {
+  int port = freePort();
+  auto results = runRanks(1, [&](int) {
+    TestModule module;
+    ddphook_options_t options = jobOptions(1, 2, port, "auto", 1);
+    return withModule(options, module,
+                      [](ddphook_context_t *) { return std::string(); });
+  });
+  expectContains(results[0].text,
+                 "create DEADLINE_EXCEEDED: rank 1 could not join rank 0 at "
+                 "127.0.0.1:" +
+                     std::to_string(port) + " within 1 s: cannot connect: ");
+  EXPECT_LT(results[0].seconds, 1 + room);
+}
+
+/// From the least with which rank 0 can listen to what is enough for all: every
+/// rank says at once what is missing, or nothing is.
+TEST_P(FailureTest, FewFileDescriptors) {
+  const int ranks = world();
+  int enough = 0;
+  for (int spare = 4; spare < 20; ++spare) {
+    int port = freePort();
+    auto results = runRanks(ranks, [&](int rank) {
+      int next = ::dup(0);
+      ::close(next);
+      rlimit limit = {static_cast<rlim_t>(next + spare),
+                      static_cast<rlim_t>(next + spare)};
+      if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return std::string("cannot set the limit");
+      TestModule module(Collectives{{1000}});
+      ddphook_options_t options =
+          jobOptions(rank, ranks, port, transport(), farDeadline);
+      return withModule(options, module, [&](ddphook_context_t *) {
+        std::vector<float> data(1000, 1.0f);
+        return step(module, data);
+      });
+    });
+    bool isEnough = results[0].text == "OK";
+    enough += isEnough;
+    for (const RankResult &result : results) {
+      EXPECT_LT(result.seconds, room) << spare << ": " << result.text;
+      if (isEnough)
+        EXPECT_EQ(result.text, "OK") << spare;
+      else
+        expectContains(result.text, "Too many open files");
+    }
+  }
+  EXPECT_GT(enough, 0);
+  EXPECT_LT(enough, 16);
+}

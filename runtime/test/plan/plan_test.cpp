@@ -1,0 +1,527 @@
+//===- plan_test.cpp - parsing and comparing plans ------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Good plans, every kind of bad one, damaged ones, differences, and the process
+// groups that follow from a plan.
+//
+//===----------------------------------------------------------------------===//
+#include "job/process_groups.h"
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+using namespace ddphook;
+
+/// The example of docs/plan.md, with more of everything.
+static const std::string goodPlan =
+    R"({"abi":5,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
+    R"("placement":"","parent":""},{"name":"pairs","size":2,)"
+    R"("ranks":[[0,2],[3,1]],"placement":"","parent":"dp"}],)"
+    R"("buckets":[{"name":"b0","group":"dp","reduction":"mean","dtype":"f32",)"
+    R"("shapes":[[300,200],[200]],"gradients":["w","b"],"hook":"#ddp.fp16",)"
+    R"("wire_dtype":"f16",)"
+    R"("wire_bytes":120400,"state_bytes":0}],"states":[{"name":"b0.error",)"
+    R"("dtype":"f32","shapes":[[300,200],[200]],"role":"error",)"
+    R"("gradients":[["w"],["b"]],"method":"mean","placement":"per_rank",)"
+    R"("init":"zero","seed":0,"generator":"","draws":[],"offset":64,)"
+    R"("bytes":240800},{"name":"generator","dtype":"i32","shapes":[[625]],)"
+    R"("role":"generator","gradients":[["w","b"]],"method":"",)"
+    R"("placement":"replicated","init":"mt19937","seed":4294967295,)"
+    R"("generator":"","draws":[],"offset":240864,"bytes":2500},)"
+    R"({"name":"b0.q","dtype":"f64","shapes":[[],[3,2]],)"
+    R"("role":"","gradients":[],"method":"",)"
+    R"("placement":"replicated","init":"normal","seed":0,)"
+    R"("generator":"generator","draws":[1,6],"offset":0,"bytes":56}],)"
+    R"("matrix_lists":[{"dtype":"f32","begin":100,"end":60200,)"
+    R"("matrices":[[160,8,40,300,200,2],[100,0,0,4,10,2]],)"
+    R"("pieces":[[60160,0,40],[140,60,20]]}],)"
+    R"("collectives":[{"bucket":"b0","group":1,"count":60200,)"
+    R"("dtype":"f32","wire_dtype":"f16","divide":true}],)"
+    R"("arena":{"bytes":240832,"alignment":64},)"
+    R"("state_arena":{"bytes":243364,"alignment":128},)"
+    R"("entries":[{"name":"step","arguments":[{"dtype":"f32",)"
+    R"("shape":[300,200],"scalar":false,"inout":true},{"dtype":"i1","shape":[],)"
+    R"("scalar":false,"inout":false}],"results":[{"dtype":"f32","shape":[300,200],)"
+    R"("argument":0},{"dtype":"index","shape":[0,7],"argument":-1}]}]})";
+
+static std::string replaced(const std::string &from, const std::string &to,
+                            std::string text = goodPlan) {
+  size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+static Status parse(const std::string &text) {
+  Plan plan;
+  return parsePlan(text, &plan);
+}
+
+static void expectBad(const std::string &text, const std::string &part) {
+  Status status = parse(text);
+  EXPECT_EQ(status.code(), DDPHOOK_DATA_LOSS) << text;
+  EXPECT_NE(status.message().find(part), std::string::npos)
+      << "expected '" << part << "' in '" << status.message() << "'";
+}
+
+TEST(Plan, Parses) {
+  Plan plan;
+  Status status = parsePlan(goodPlan, &plan);
+  ASSERT_TRUE(status.isOk()) << status.message();
+  ASSERT_EQ(plan.processGroups.size(), 2u);
+  EXPECT_FALSE(plan.processGroups[0].parent);
+  EXPECT_EQ(plan.processGroups[1].parent, size_t(0));
+  EXPECT_EQ(plan.processGroups[1].ranks,
+            (std::vector<std::vector<int>>{{0, 2}, {3, 1}}));
+  ASSERT_EQ(plan.buckets.size(), 1u);
+  EXPECT_EQ(plan.buckets[0].wireDtype, Dtype::F16);
+  EXPECT_TRUE(plan.buckets[0].isMean);
+  EXPECT_EQ(plan.buckets[0].shapes, (std::vector<Shape>{{300, 200}, {200}}));
+  ASSERT_EQ(plan.states.size(), 3u);
+  EXPECT_EQ(plan.states[0].offset, 64);
+  EXPECT_EQ(plan.states[0].placement, StatePlacement::PerRank);
+  EXPECT_EQ(plan.states[0].init, StateInit::Zero);
+  EXPECT_FALSE(plan.states[0].generator);
+  EXPECT_EQ(plan.states[1].init, StateInit::Mt19937);
+  EXPECT_EQ(plan.states[1].dtype, StateDtype::I32);
+  EXPECT_EQ(plan.states[1].seed, 4294967295u);
+  EXPECT_EQ(plan.states[2].init, StateInit::Normal);
+  EXPECT_EQ(plan.states[2].generator, size_t(1));
+  EXPECT_EQ(plan.states[2].draws, (std::vector<int64_t>{1, 6}));
+  ASSERT_EQ(plan.matrixLists.size(), 1u);
+  const ddphook_matrix_list_t list = plan.matrixLists[0].view();
+  EXPECT_EQ(list.struct_size, sizeof(ddphook_matrix_list_t));
+  EXPECT_EQ(plan.matrixLists[0].dtype, Dtype::F32);
+  EXPECT_EQ(list.begin, 100);
+  EXPECT_EQ(list.end, 60200);
+  ASSERT_EQ(list.matrix_count, 2);
+  EXPECT_EQ(list.matrices[0].offset, 160);
+  EXPECT_EQ(list.matrices[0].p_offset, 8);
+  EXPECT_EQ(list.matrices[0].q_offset, 40);
+  EXPECT_EQ(list.matrices[0].rows, 300);
+  EXPECT_EQ(list.matrices[0].columns, 200);
+  EXPECT_EQ(list.matrices[0].rank, 2);
+  ASSERT_EQ(list.piece_count, 2);
+  EXPECT_EQ(list.pieces[1].offset, 140);
+  EXPECT_EQ(list.pieces[1].rest_offset, 60);
+  EXPECT_EQ(list.pieces[1].count, 20);
+  ASSERT_EQ(plan.collectives.size(), 1u);
+  EXPECT_EQ(plan.collectives[0].group, 1u);
+  EXPECT_EQ(plan.collectives[0].wireBytes(), 120400);
+  EXPECT_EQ(plan.collectives[0].memoryBytes(), 240800);
+  EXPECT_TRUE(plan.collectives[0].divide);
+  EXPECT_EQ(plan.arena.bytes, 240832);
+  EXPECT_EQ(plan.stateArena.alignment, 128);
+  ASSERT_EQ(plan.entries.size(), 1u);
+  EXPECT_TRUE(plan.entries[0].arguments[0].isInout);
+  EXPECT_EQ(plan.entries[0].arguments[1].elementBytes, 1);
+  EXPECT_EQ(plan.entries[0].results[0].argument, 0);
+  EXPECT_EQ(plan.entries[0].results[1].shape, (Shape{0, 7}));
+}
+
+TEST(Plan, OtherAbiVersions) {
+  Status status = parse(replaced(R"("abi":5)", R"("abi":1)"));
+  EXPECT_EQ(status.code(), DDPHOOK_UNSUPPORTED);
+  EXPECT_EQ(status.message(), "expected a plan for ABI version " +
+                                  std::to_string(DDPHOOK_ABI_VERSION) +
+                                  ", but got one for 1");
+  // Whatever else such a plan holds.
+  EXPECT_EQ(parse(R"({"abi":77,"new":[]})").code(), DDPHOOK_UNSUPPORTED);
+  expectBad(replaced(R"("abi":5)", R"("abi":"3")"), "names no ABI version");
+  expectBad("[]", "names no ABI version");
+}
+
+TEST(Plan, IsNoJson) {
+  for (const char *text : {"", "{", "nonsense", "{\"abi\":2}}", "\xff\xfe"})
+    expectBad(text, "it is no JSON text");
+  expectBad(goodPlan + "x", "it is no JSON text");
+  expectBad(replaced(R"("size":2,)", R"("size":2,"size":2,)"),
+            "an object has a key twice");
+  std::string deep(500000, '[');
+  expectBad(R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" + deep,
+            "nested too deeply");
+  expectBad(R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" +
+                deep + std::string(500000, ']') + "}",
+            "nested too deeply");
+}
+
+TEST(Plan, WrongTypesAndRanges) {
+  expectBad(replaced(R"("size":2,)", R"("size":-1,)"),
+            "malformed plan: process_groups[1].size: expected a whole number "
+            "from 0 to 16777216, but got -1");
+  expectBad(replaced(R"("size":2,)", R"("size":2.0,)"), "but got 2.0");
+  expectBad(replaced(R"("size":2,)", R"("size":18446744073709551615,)"),
+            "but got 18446744073709551615");
+  expectBad(replaced(R"("size":2,)", R"("sizes":2,)"),
+            "process_groups[1]: expected a key 'size'");
+  expectBad(replaced(R"("size":2,)", R"("size":2,"more":0,)"),
+            "process_groups[1]: expected no other keys");
+  expectBad(replaced(R"("name":"pairs")", R"("name":"dp")"),
+            "process_groups[1].name: expected a name of its own");
+  expectBad(replaced(R"("states":[{"name":"b0.error")",
+                     R"("states":[{"name":"__metadata__")"),
+            "expected a name that a tensor of a file may have");
+  expectBad(replaced(R"("name":"pairs")", R"("name":"")"),
+            "process_groups[1].name: expected a name of its own");
+  expectBad(replaced(R"("parent":"dp")", R"("parent":"pairs")"),
+            "process_groups[1].parent: expected a name from earlier");
+  expectBad(replaced("[3,1]", "[3,0]"),
+            "process_groups[1].ranks[1][1]: expected every rank once");
+  expectBad(replaced("[3,1]", "[3,4]"),
+            "process_groups[1].ranks: expected all ranks from 0 on");
+  expectBad(replaced("[3,1]", "[3,1],[]"), "expected at least one rank");
+  expectBad(replaced(R"([[0,2],[3,1]],"placement":"")",
+                     R"([[0,2],[3,1]],"placement":"intra_node")"),
+            "expected no placement beside a list of ranks");
+  expectBad(replaced(R"("placement":"")", R"("placement":"rack")"),
+            "process_groups[0].placement");
+  expectBad(replaced(R"("group":"dp")", R"("group":"tp")"),
+            "buckets[0].group: expected a name from earlier");
+  expectBad(replaced(R"("mean")", R"("max")"), "buckets[0].reduction");
+  expectBad(replaced(R"("dtype":"f32")", R"("dtype":"i32")"),
+            "buckets[0].dtype");
+  expectBad(replaced(R"("wire_dtype":"f16")", R"("wire_dtype":"f8")"),
+            "buckets[0].wire_dtype");
+  expectBad(replaced("[300,200]", "[300,-200]"), "buckets[0].shapes[0][1]");
+  expectBad(replaced("[300,200]", "[200000000,200000000,200000000]"),
+            "expected an array of at most");
+  expectBad(replaced(R"("placement":"per_rank")", R"("placement":"rank")"),
+            "states[0].placement");
+  expectBad(replaced(R"("init":"zero")", R"("init":"one")"), "states[0].init");
+  expectBad(replaced(R"("offset":64)", R"("offset":62)"),
+            "states[0].offset: expected a multiple");
+  expectBad(replaced(R"("bytes":240800)", R"("bytes":240804)"),
+            "states[0].bytes: expected the shapes' 240800 bytes");
+  expectBad(replaced(R"("offset":64)", R"("offset":243296)"),
+            "states[0].bytes: expected an end within the state arena");
+  expectBad(replaced(R"("offset":64)", R"("offset":4)"),
+            "not 'b0.q' over 'b0.error'");
+  expectBad(replaced(R"("offset":64)", R"("offset":243368)"),
+            "states[0].offset: expected a whole number");
+  expectBad(replaced(R"("group":1)", R"("group":2)"),
+            "collectives[0].group: expected a whole number from 0 to 1");
+  expectBad(replaced(R"("bucket":"b0")", R"("bucket":"b1")"),
+            "collectives[0].bucket");
+  expectBad(replaced(R"("count":60200)", R"("count":-1)"),
+            "collectives[0].count");
+  expectBad(replaced(R"("count":60200)", R"("count":99999999999999999)"),
+            "collectives[0].count");
+  expectBad(replaced(R"("divide":true)", R"("divide":1)"),
+            "collectives[0].divide: expected true or false");
+  expectBad(replaced(R"("alignment":64)", R"("alignment":48)"),
+            "arena.alignment: expected a power of two");
+  expectBad(replaced(R"("alignment":64)", R"("alignment":4194304)"),
+            "arena.alignment");
+  expectBad(replaced(R"("bytes":240832)", R"("bytes":"x")"), "arena.bytes");
+  expectBad(replaced(R"("dtype":"i1")", R"("dtype":"i2")"),
+            "entries[0].arguments[1].dtype");
+  expectBad(replaced(R"("inout":true)", R"("inout":false)"),
+            "entries[0].results[0].argument: expected an inout argument");
+  expectBad(replaced(R"("argument":0)", R"("argument":2)"),
+            "entries[0].results[0].argument: expected a whole number");
+  expectBad(replaced(R"("argument":0)", R"("argument":1)"),
+            "expected an inout argument of the same type");
+  expectBad(replaced(R"("entries":[)", R"("entries":[7,)"),
+            "entries[0]: expected an object, but got 7");
+  expectBad(replaced(R"("states":[)", R"("states":[[[]],)"),
+            "states[0]: expected an object");
+  expectBad(R"({"abi":5})", "the whole: expected a key 'memory'");
+}
+
+TEST(Plan, BadStates) {
+  // A counter may be of any type, but no type that no state has.
+  const std::string rest = R"("role":"","gradients":[],"method":"",)";
+  EXPECT_TRUE(parse(replaced(R"("dtype":"f64","shapes":[[],[3,2]],)" + rest +
+                                 R"("placement":"replicated","init":"normal",)"
+                                 R"("seed":0,"generator":"generator",)"
+                                 R"("draws":[1,6])",
+                             R"("dtype":"i64","shapes":[[],[3,2]],)" + rest +
+                                 R"("placement":"replicated","init":"zero",)"
+                                 R"("seed":0,"generator":"","draws":[])"))
+                  .isOk());
+  expectBad(replaced(R"("dtype":"i32")", R"("dtype":"i16")"),
+            R"(states[1].dtype: expected one of "f16", "bf16", "f32", "f64", )"
+            R"("i32", "i64", but got "i16")");
+  expectBad(replaced(R"("seed":0)", R"("seed":1)"),
+            "states[0].seed: expected a whole number from 0 to 0, but got 1");
+  expectBad(replaced(R"("seed":4294967295)", R"("seed":4294967296)"),
+            "states[1].seed: expected a whole number from 0 to 4294967295");
+  expectBad(replaced(R"("dtype":"i32")", R"("dtype":"f32")"),
+            "states[1].shapes: expected a generator's 625 elements of type "
+            "i32");
+  expectBad(replaced(R"([[625]])", R"([[5,125]])"),
+            "states[1].shapes: expected a generator's 625 elements");
+  expectBad(replaced(R"("generator":"","draws":[],"offset":240864)",
+                     R"("generator":"","draws":[625],"offset":240864)"),
+            "states[1].draws: expected no draws for this init");
+  expectBad(replaced(R"("generator":"","draws":[],"offset":240864)",
+                     R"("generator":"b0.error","draws":[],"offset":240864)"),
+            "states[1].generator: expected no generator for this init");
+  expectBad(replaced(R"("dtype":"f64")", R"("dtype":"i64")"),
+            "states[2].dtype: expected a floating-point type");
+  expectBad(replaced("[1,6]", "[1,5]"),
+            "states[2].draws: expected as many numbers as the state has "
+            "elements, 7, but got [1,5]");
+  expectBad(replaced("[1,6]", "[8,-1]"),
+            "states[2].draws[1]: expected a whole number");
+  expectBad(replaced("[1,6]", "[35184372088832,35184372088832]"),
+            "states[2].draws: expected at most");
+  expectBad(replaced(R"("generator":"generator")", R"("generator":"b0.q")"),
+            "states[2].generator: expected a name from earlier in the plan");
+  expectBad(replaced(R"("generator":"generator")", R"("generator":"b0.error")"),
+            "states[2].generator: expected the name of a random generator");
+}
+
+TEST(Plan, BadMatrixLists) {
+  const std::string gap = "matrix_lists[0]: expected matrices and pieces that "
+                          "make up the elements from ";
+  expectBad(replaced(R"("begin":100)", R"("begin":99)"), gap + "99 to 60200");
+  expectBad(replaced(R"("begin":100)", R"("begin":101)"), gap);
+  expectBad(replaced(R"("begin":100)", R"("begin":60201)"),
+            "matrix_lists[0].end: expected a whole number from 60201");
+  expectBad(replaced(R"("end":60200)", R"("end":60201)"), gap);
+  expectBad(replaced("[160,8,40,300", "[161,8,40,300"), gap);
+  expectBad(replaced("[160,8,40,300", "[159,8,40,300"), gap);
+  expectBad(replaced("[140,60,20]", "[140,60,21]"), gap);
+  expectBad(replaced(",[140,60,20]", ""), gap);
+  expectBad(replaced("[160,8,40,300,200,2]", "[160,7,40,300,200,2]"),
+            "matrix_lists[0].matrices: expected factors P apart");
+  expectBad(replaced("[160,8,40,300,200,2]", "[160,8,19,300,200,2]"),
+            "matrix_lists[0].matrices: expected factors Q apart");
+  expectBad(replaced("[140,60,20]", "[140,39,20]"),
+            "matrix_lists[0].pieces: expected pieces apart");
+  expectBad(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10]"),
+            "matrix_lists[0].matrices[1]: expected 6 numbers");
+  expectBad(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10,2,0]"),
+            "matrix_lists[0].matrices[1]: expected 6 numbers");
+  expectBad(replaced("[140,60,20]", "7"),
+            "matrix_lists[0].pieces[1]: expected a list");
+  expectBad(replaced("[140,60,20]", "[140,60,-20]"),
+            "matrix_lists[0].pieces[1][2]: expected a whole number from 0");
+  expectBad(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10,35184372088832]"),
+            "matrix_lists[0].matrices[1]: expected a matrix of at most");
+  expectBad(
+      replaced("[100,0,0,4,10,2]", "[100,0,0,35184372088832,35184372088832,2]"),
+      "matrix_lists[0].matrices[1]: expected a matrix of at most");
+  expectBad(
+      replaced(R"([{"dtype":"f32","begin")", R"([{"dtype":"i32","begin")"),
+      "matrix_lists[0].dtype");
+  // What is empty is nowhere.
+  EXPECT_TRUE(parse(replaced("[140,60,20]", "[140,60,20],[0,0,0]")).isOk());
+  EXPECT_TRUE(parse(replaced("[100,0,0,4,10,2]",
+                             "[100,0,0,4,10,2],[7,0,0,0,10,2]"))
+                  .isOk() == false); // Q of ten rows does lie somewhere.
+  EXPECT_TRUE(
+      parse(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10,2],[7,0,0,0,10,0]"))
+          .isOk());
+}
+
+/// Long lists are checked in a time that nobody notices.
+TEST(Plan, LongMatrixLists) {
+  const int64_t count = 10000;
+  std::string matrices, pieces;
+  for (int64_t i = count - 1; i >= 0; --i) {
+    matrices += (matrices.empty() ? "[" : ",[") + std::to_string(i * 13) + "," +
+                std::to_string(i * 3) + "," + std::to_string(i * 4) + ",3,4,1]";
+    pieces += (pieces.empty() ? "[" : ",[") + std::to_string(i * 13 + 12) +
+              "," + std::to_string(i) + ",1]";
+  }
+  std::string text =
+      replaced(R"("matrix_lists":[)",
+               R"("matrix_lists":[{"dtype":"bf16","begin":0,)"
+               R"("end":)" +
+                   std::to_string(count * 13) + R"(,"matrices":[)" + matrices +
+                   R"(],"pieces":[)" + pieces + "]},");
+  Plan plan;
+  ASSERT_TRUE(parsePlan(text, &plan).isOk());
+  EXPECT_EQ(plan.matrixLists[0].matrices.size(), size_t(count));
+  EXPECT_EQ(plan.matrixLists[0].pieces.size(), size_t(count));
+}
+
+/// Damaged bytes give an error or, when they happen to make sense, a plan; they
+/// never crash.
+TEST(Plan, DamagedBytes) {
+  const unsigned seed = 424242;
+  RecordProperty("seed", static_cast<int>(seed));
+  std::mt19937 random(seed);
+  // JSON's own characters find more of the parser than random bytes do.
+  const std::string alphabet = "{}[]\",:0123456789-.eE+truefalsn\\u \n\x80\xff";
+  int refused = 0;
+  const int rounds = 20000;
+  for (int round = 0; round < rounds; ++round) {
+    std::string text = goodPlan;
+    int changes = 1 + static_cast<int>(random() % 4);
+    for (int i = 0; i < changes && !text.empty(); ++i) {
+      size_t at = random() % text.size();
+      char byte = alphabet[random() % alphabet.size()];
+      switch (random() % 5) {
+      case 0:
+        text[at] = byte;
+        break;
+      case 1:
+        text.insert(at, 1, byte);
+        break;
+      case 2:
+        text.erase(at, 1 + random() % 20);
+        break;
+      case 3:
+        text.insert(at, text.substr(random() % text.size(), random() % 40));
+        break;
+      default:
+        text.resize(at);
+        break;
+      }
+    }
+    Status status = parse(text);
+    EXPECT_TRUE(status.isOk() || status.code() == DDPHOOK_DATA_LOSS ||
+                status.code() == DDPHOOK_UNSUPPORTED)
+        << text;
+    refused += !status.isOk();
+    // Comparing must not crash either.
+    EXPECT_FALSE(
+        describeDifference(goodPlan, "rank 0", text, "rank 1").empty());
+  }
+  EXPECT_GT(refused, rounds / 2);
+  EXPECT_LT(refused, rounds); // Otherwise the test shows nothing.
+}
+
+TEST(Plan, HashDependsOnEveryByte) {
+  uint64_t hash = hashPlan(goodPlan);
+  EXPECT_EQ(hash, hashPlan(std::string(goodPlan)));
+  for (size_t i = 0; i < goodPlan.size(); i += 37) {
+    std::string text = goodPlan;
+    text[i] ^= 1;
+    EXPECT_NE(hashPlan(text), hash);
+  }
+  // The published value of XXH3-64 of no bytes.
+  EXPECT_EQ(hashPlan(""), 0x2d06800538d394c2u);
+}
+
+static std::string difference(const std::string &other) {
+  return describeDifference(goodPlan, "rank 0", other, "rank 3");
+}
+
+TEST(PlanDifference, NamesTheFirst) {
+  EXPECT_EQ(difference(replaced("#ddp.fp16", "#ddp.bf16")),
+            "plans differ: buckets[0].hook is \"#ddp.fp16\" on rank 0, but "
+            "\"#ddp.bf16\" on rank 3");
+  // In the order in which they are written, not of the alphabet.
+  EXPECT_EQ(
+      difference(replaced(R"("mean")", R"("sum")", replaced("60200", "5"))),
+      "plans differ: buckets[0].reduction is \"mean\" on rank 0, but "
+      "\"sum\" on rank 3");
+  EXPECT_EQ(difference(replaced("[[0,2],[3,1]]", "[[0,2],[3,1],[4]]")),
+            "plans differ: the length of process_groups[1].ranks is 2 on rank "
+            "0, but 3 on rank 3");
+  EXPECT_EQ(difference(replaced(R"("size":0,)", "")),
+            "plans differ: process_groups[0].size is 0 on rank 0, but absent "
+            "on rank 3");
+  EXPECT_EQ(difference(replaced(R"("size":0,)", R"("size":0,"x":1,)")),
+            "plans differ: process_groups[0].x is absent on rank 0, but 1 on "
+            "rank 3");
+  EXPECT_EQ(difference("[]").find("plans differ: the whole plan is {"), 0u);
+  EXPECT_NE(difference(goodPlan + " ").find("in how it is written"),
+            std::string::npos);
+}
+
+/// The sets of `groups` in a job whose rank r runs on machine `nodes[r]`, as
+/// seen by `rank`.
+static Status resolve(const std::string &groups, const std::string &nodes,
+                      int rank, std::vector<GroupMembers> *members) {
+  Plan plan;
+  Status status = parsePlan(
+      R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" + groups +
+          R"(,"buckets":[],"states":[],"matrix_lists":[],)"
+          R"("collectives":[],)"
+          R"("arena":{"bytes":0,"alignment":1},)"
+          R"("state_arena":{"bytes":0,"alignment":1},"entries":[]})",
+      &plan);
+  EXPECT_TRUE(status.isOk()) << status.message();
+  std::vector<NodeIdentity> identities;
+  for (char node : nodes)
+    identities.push_back({std::string(1, node), std::string(1, node) + "/shm"});
+  return resolveGroups(plan, rank, identities, members);
+}
+
+static std::string group(const std::string &name, int size,
+                         const std::string &ranks, const std::string &placement,
+                         const std::string &parent) {
+  return R"({"name":")" + name + R"(","size":)" + std::to_string(size) +
+         R"(,"ranks":)" + ranks + R"(,"placement":")" + placement +
+         R"(","parent":")" + parent + R"("})";
+}
+
+TEST(ProcessGroups, Placement) {
+  std::string groups = "[" + group("all", 6, "[]", "", "") + "," +
+                       group("in", 3, "[]", "intra_node", "all") + "," +
+                       group("out", 2, "[]", "inter_node", "") + "," +
+                       group("same", 2, "[]", "", "out") + "]";
+  // Ranks of the two nodes are interleaved.
+  for (int rank = 0; rank < 6; ++rank) {
+    std::vector<GroupMembers> members;
+    ASSERT_TRUE(resolve(groups, "ababab", rank, &members).isOk());
+    ASSERT_EQ(members.size(), 4u);
+    EXPECT_EQ(members[0].ranks, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(members[0].index, rank);
+    EXPECT_FALSE(members[0].isOneMachine);
+    int parity = rank % 2;
+    EXPECT_EQ(members[1].ranks,
+              (std::vector<int>{parity, parity + 2, parity + 4}));
+    EXPECT_EQ(members[1].index, rank / 2);
+    EXPECT_TRUE(members[1].isOneMachine);
+    EXPECT_EQ(members[2].ranks,
+              (std::vector<int>{rank - parity, rank - parity + 1}));
+    EXPECT_EQ(members[2].index, parity);
+    EXPECT_FALSE(members[2].isOneMachine);
+    EXPECT_EQ(members[3].ranks, members[2].ranks);
+  }
+}
+
+TEST(ProcessGroups, Lists) {
+  std::string groups = "[" + group("pairs", 0, "[[0,3],[2,1]]", "", "") + "," +
+                       group("in", 0, "[]", "intra_node", "pairs") + "]";
+  std::vector<GroupMembers> members;
+  ASSERT_TRUE(resolve(groups, "aaab", 1, &members).isOk());
+  EXPECT_EQ(members[0].ranks, (std::vector<int>{2, 1}));
+  EXPECT_EQ(members[0].index, 1);
+  EXPECT_TRUE(members[0].isOneMachine);
+  members.clear();
+  ASSERT_TRUE(resolve(groups, "aaab", 3, &members).isOk());
+  EXPECT_EQ(members[0].ranks, (std::vector<int>{0, 3}));
+  EXPECT_FALSE(members[0].isOneMachine);
+  EXPECT_EQ(members[1].ranks, (std::vector<int>{3}));
+}
+
+TEST(ProcessGroups, DoNotFitTheJob) {
+  auto expectError = [](const std::string &groups, const std::string &nodes,
+                        const std::string &message) {
+    // All ranks say the same.
+    for (int rank = 0; rank < static_cast<int>(nodes.size()); ++rank) {
+      std::vector<GroupMembers> members;
+      Status status = resolve(groups, nodes, rank, &members);
+      EXPECT_EQ(status.code(), DDPHOOK_INVALID_ARGUMENT);
+      EXPECT_EQ(status.message(), message);
+    }
+  };
+  expectError("[" + group("dp", 4, "[]", "", "") + "]", "aa",
+              "process group 'dp' was compiled for 4 ranks, but has 2 in this "
+              "job");
+  expectError("[" + group("dp", 0, "[[0],[1,2]]", "", "") + "]", "aa",
+              "process group 'dp' has rank 2, but the job has only 2 ranks");
+  expectError("[" + group("dp", 0, "[[0],[1]]", "", "") + "]", "aaa",
+              "process group 'dp' lists 2 ranks, but the job has 3");
+  expectError("[" + group("in", 0, "[]", "intra_node", "") + "," +
+                  group("x", 0, "[[0,1],[2,3]]", "", "in") + "]",
+              "abab",
+              "process group 'x' has ranks 0 and 1 together, but its parent "
+              "has not");
+  expectError("[" + group("out", 0, "[]", "inter_node", "") + "]", "aab",
+              "process group 'out': expected equally many ranks on every "
+              "node, but got 2 (with rank 0) and 1 (with rank 2)");
+  expectError("[" + group("in", 2, "[]", "intra_node", "") + "]", "aab",
+              "process group 'in' was compiled for 2 ranks, but has 1 in this "
+              "job");
+}

@@ -1,0 +1,581 @@
+//===- store_test.cpp - stores, the control connection, exchanges ---------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Ranks as threads over both stores; then everything that can happen to a
+// connection.
+//
+//===----------------------------------------------------------------------===//
+#include "ddphook/runtime/compiled.h"
+#include "job/exchange.h"
+#include "store/store_protocol.h"
+#include "store/store_server.h"
+#include "store/tcp_store.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+using namespace ddphook;
+
+namespace {
+
+std::string show(const Status &status) {
+  return status.isOk() ? "OK"
+                       : std::string(ddphook_status_name(status.code())) +
+                             ": " + status.message();
+}
+
+void expectContains(const std::string &text, const std::string &part) {
+  EXPECT_NE(text.find(part), std::string::npos)
+      << "expected '" << part << "' in '" << text << "'";
+}
+
+double secondsSince(Deadline::Clock::time_point begin) {
+  return std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
+}
+
+std::unique_ptr<StoreServer> startServer(int worldSize,
+                                         const std::string &runId = "") {
+  StoreServer::Options options;
+  options.worldSize = worldSize;
+  options.runId = runId;
+  std::unique_ptr<StoreServer> server;
+  Status status = StoreServer::start(options, &server);
+  EXPECT_EQ(show(status), "OK");
+  return server;
+}
+
+Status tryConnect(const StoreServer &server, int rank, int worldSize,
+                  std::unique_ptr<TcpStore> *store,
+                  const std::string &runId = "", double seconds = 10) {
+  TcpStore::Options options;
+  options.port = server.port();
+  options.rank = rank;
+  options.worldSize = worldSize;
+  options.runId = runId;
+  options.timeoutSeconds = seconds;
+  return TcpStore::connect(options, Deadline::after(seconds), store);
+}
+
+std::unique_ptr<TcpStore> connect(const StoreServer &server, int rank,
+                                  int worldSize) {
+  std::unique_ptr<TcpStore> store;
+  Status status = tryConnect(server, rank, worldSize, &store);
+  EXPECT_EQ(show(status), "OK");
+  return store;
+}
+
+/// A connection that says nothing of its own.
+FileDescriptor connectRaw(const StoreServer &server) {
+  FileDescriptor socket;
+  Status status =
+      connectOnce("127.0.0.1", server.port(), Deadline::after(5), &socket);
+  EXPECT_EQ(show(status), "OK");
+  return socket;
+}
+
+/// What both stores must do.
+void checkStore(Store &a, Store &b) {
+  std::string value;
+  auto begin = Deadline::Clock::now();
+  Status status = a.get("absent", Deadline::after(0.05), &value);
+  EXPECT_EQ(show(status), "DEADLINE_EXCEEDED: no rank set 'absent' in time");
+  EXPECT_GE(secondsSince(begin), 0.05);
+
+  ASSERT_TRUE(a.set("key", std::string("a\0b", 3)).isOk());
+  ASSERT_TRUE(b.get("key", Deadline::after(5), &value).isOk());
+  EXPECT_EQ(value, std::string("a\0b", 3));
+  // An expired deadline still looks, once.
+  value.clear();
+  ASSERT_TRUE(a.get("key", Deadline::after(0), &value).isOk());
+  EXPECT_EQ(value.size(), 3u);
+  EXPECT_EQ(b.get("absent", Deadline::after(0), &value).code(),
+            DDPHOOK_DEADLINE_EXCEEDED);
+  bool isThere = false;
+  ASSERT_TRUE(b.exists("key", &isThere).isOk());
+  EXPECT_TRUE(isThere);
+  ASSERT_TRUE(b.exists("absent", &isThere).isOk());
+  EXPECT_FALSE(isThere);
+  ASSERT_TRUE(a.erase("key").isOk());
+  ASSERT_TRUE(a.erase("key").isOk());
+  EXPECT_EQ(a.get("key", Deadline::after(0), &value).code(),
+            DDPHOOK_DEADLINE_EXCEEDED);
+
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(a.set("later", "").isOk());
+  });
+  value = "poison";
+  EXPECT_EQ(show(b.get("later", Deadline::after(5), &value)), "OK");
+  EXPECT_EQ(value, "");
+  later.join();
+
+  int64_t count = -1;
+  ASSERT_TRUE(a.add("count", 5, &count).isOk());
+  EXPECT_EQ(count, 5);
+  ASSERT_TRUE(b.add("count", -7, &count).isOk());
+  EXPECT_EQ(count, -2);
+  ASSERT_TRUE(b.get("count", Deadline::after(1), &value).isOk());
+  EXPECT_EQ(value, "-2");
+  ASSERT_TRUE(a.set("text", "four").isOk());
+  EXPECT_EQ(show(a.add("text", 1, &count)),
+            "INVALID_ARGUMENT: expected a counter in 'text', but got other "
+            "bytes");
+}
+
+/// Every rank's exchanges, on threads.
+void checkExchange(const std::vector<Store *> &stores) {
+  int size = static_cast<int>(stores.size());
+  std::vector<std::thread> threads;
+  std::atomic<int> arrived{0};
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      Exchange exchange(*stores[rank], "x/", rank, size);
+      for (int round = 0; round < 20; ++round) {
+        std::string mine(static_cast<size_t>(rank * 3), char('a' + round));
+        std::vector<std::string> all;
+        Status status =
+            exchange.allGather("round", mine, Deadline::after(20), &all);
+        ASSERT_EQ(show(status), "OK");
+        ASSERT_EQ(all.size(), stores.size());
+        for (int other = 0; other < size; ++other)
+          ASSERT_EQ(all[other], std::string(static_cast<size_t>(other * 3),
+                                            char('a' + round)));
+        arrived.fetch_add(1);
+        ASSERT_EQ(show(exchange.barrier("barrier", Deadline::after(20))), "OK");
+        ASSERT_GE(arrived.load(), (round + 1) * size);
+      }
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+} // namespace
+
+TEST(MemoryStore, Works) {
+  MemoryStore store;
+  checkStore(store, store);
+}
+
+TEST(MemoryStore, FailureEndsWaits) {
+  MemoryStore store;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    store.fail(error(DDPHOOK_PEER_LOST, "rank 1 was lost"));
+  });
+  std::string value;
+  EXPECT_EQ(show(store.get("absent", Deadline::after(20), &value)),
+            "PEER_LOST: rank 1 was lost");
+  later.join();
+}
+
+TEST(TcpStore, Works) {
+  auto server = startServer(2);
+  auto a = connect(*server, 0, 2), b = connect(*server, 1, 2);
+  checkStore(*a, *b);
+}
+
+TEST(TcpStore, LargeValues) {
+  auto server = startServer(2);
+  auto a = connect(*server, 0, 2), b = connect(*server, 1, 2);
+  std::string large(20 << 20, 'x'), value;
+  large[12345678] = 'y';
+  ASSERT_TRUE(a->set("large", large).isOk());
+  ASSERT_EQ(show(b->get("large", Deadline::after(20), &value)), "OK");
+  EXPECT_TRUE(value == large);
+  EXPECT_EQ(a->set("x", std::string((64 << 20) + 1, ' ')).code(),
+            DDPHOOK_INVALID_ARGUMENT);
+  EXPECT_EQ(a->set(std::string(5000, 'k'), "").code(),
+            DDPHOOK_INVALID_ARGUMENT);
+}
+
+TEST(TcpStore, ManyThreads) {
+  auto server = startServer(1);
+  auto store = connect(*server, 0, 1);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) {
+        int64_t value = 0;
+        ASSERT_TRUE(store->add("sum", 1, &value).isOk());
+      }
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  int64_t sum = 0;
+  ASSERT_TRUE(store->add("sum", 0, &sum).isOk());
+  EXPECT_EQ(sum, 1600);
+}
+
+TEST(Exchange, MemoryStore) {
+  for (int size : {1, 2, 5}) {
+    MemoryStore store;
+    checkExchange(std::vector<Store *>(size, &store));
+  }
+}
+
+TEST(Exchange, TcpStore) {
+  for (int size : {2, 5}) {
+    auto server = startServer(size);
+    std::vector<std::unique_ptr<TcpStore>> clients;
+    std::vector<Store *> stores;
+    for (int rank = 0; rank < size; ++rank) {
+      clients.push_back(connect(*server, rank, size));
+      stores.push_back(clients.back().get());
+    }
+    checkExchange(stores);
+  }
+}
+
+TEST(Exchange, NamesAbsentRanks) {
+  MemoryStore store;
+  std::vector<std::thread> threads;
+  for (int rank : {0, 2})
+    threads.emplace_back([&, rank] {
+      Exchange exchange(store, "x/", rank, 4);
+      expectContains(show(exchange.barrier("meeting", Deadline::after(0.2))),
+                     "DEADLINE_EXCEEDED: meeting: 2 of 4 ranks did not come "
+                     "within 0.2 s: rank 1, 3");
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+TEST(TcpStore, NamesRanksThatDidNotJoin) {
+  auto server = startServer(4);
+  auto a = connect(*server, 0, 4), b = connect(*server, 2, 4);
+  for (TcpStore *store : {a.get(), b.get()})
+    expectContains(show(store->waitForAll(Deadline::after(0.1))),
+                   "DEADLINE_EXCEEDED: 2 of 4 ranks did not join");
+  auto c = connect(*server, 1, 4), d = connect(*server, 3, 4);
+  EXPECT_EQ(show(a->waitForAll(Deadline::after(5))), "OK");
+}
+
+TEST(TcpStore, ALostRankEndsAllWaits) {
+  auto server = startServer(3);
+  auto a = connect(*server, 0, 3), b = connect(*server, 1, 3);
+  auto lost = connect(*server, 2, 3);
+  std::atomic<int> calls{0};
+  b->onFailure([&](const Status &status) {
+    EXPECT_EQ(status.code(), DDPHOOK_PEER_LOST);
+    ++calls;
+  });
+  std::thread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    lost.reset();
+  });
+  auto begin = Deadline::Clock::now();
+  std::string value;
+  const char *expected = "PEER_LOST: rank 2 was lost: its connection closed";
+  EXPECT_EQ(show(a->get("absent", Deadline::after(20), &value)), expected);
+  EXPECT_LT(secondsSince(begin), 20);
+  killer.join();
+  EXPECT_EQ(show(b->failureWithin(5)), expected);
+  EXPECT_EQ(show(b->set("key", "")), expected);
+  EXPECT_EQ(calls.load(), 1);
+  // Who asks later is told at once.
+  a->onFailure([&](const Status &) { ++calls; });
+  EXPECT_EQ(calls.load(), 2);
+}
+
+TEST(TcpStore, AFailingRankTellsTheOthers) {
+  auto server = startServer(2);
+  auto a = connect(*server, 0, 2), b = connect(*server, 1, 2);
+  b->reportFailure(error(DDPHOOK_RESOURCE_EXHAUSTED, "out of memory"));
+  std::string value;
+  EXPECT_EQ(show(a->get("absent", Deadline::after(20), &value)),
+            "ABORTED: rank 1 failed: out of memory (RESOURCE_EXHAUSTED)");
+  // It keeps its own.
+  EXPECT_EQ(show(b->failureWithin(0.05)), "OK");
+}
+
+TEST(TcpStore, ARankThatLeftIsNotLost) {
+  auto server = startServer(2);
+  auto a = connect(*server, 0, 2), b = connect(*server, 1, 2);
+  ASSERT_TRUE(b->set("last", "word").isOk());
+  b->leave();
+  b.reset();
+  std::string value;
+  EXPECT_EQ(show(a->get("absent", Deadline::after(20), &value)),
+            "PEER_LOST: rank 1 has left the job");
+  EXPECT_EQ(show(a->get("last", Deadline::after(20), &value)), "OK");
+  EXPECT_EQ(value, "word");
+  EXPECT_EQ(show(a->failureWithin(0.05)), "OK");
+}
+
+TEST(TcpStore, TheServersEndIsTheLossOfRankZero) {
+  auto server = startServer(1);
+  auto store = connect(*server, 0, 1);
+  server.reset();
+  std::string value;
+  expectContains(show(store->get("absent", Deadline::after(20), &value)),
+                 "PEER_LOST: rank 0 was lost");
+}
+
+TEST(StoreServer, FinishWaitsForTheLastRank) {
+  auto server = startServer(2);
+  auto a = connect(*server, 0, 2), b = connect(*server, 1, 2);
+  a->leave();
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    b->leave();
+  });
+  auto begin = Deadline::Clock::now();
+  server->finish(Deadline::after(20));
+  EXPECT_GE(secondsSince(begin), 0.09);
+  EXPECT_LT(secondsSince(begin), 20);
+  later.join();
+
+  server = startServer(2);
+  a = connect(*server, 0, 2);
+  begin = Deadline::Clock::now();
+  server->finish(Deadline::after(0.1));
+  EXPECT_GE(secondsSince(begin), 0.1);
+}
+
+TEST(StoreServer, RejectsWhoDoesNotBelong) {
+  auto server = startServer(2, "job");
+  std::unique_ptr<TcpStore> store;
+  auto begin = Deadline::Clock::now();
+  expectContains(show(tryConnect(*server, 1, 2, &store, "other job", 0.3)),
+                 "belongs to another job (its run id is 'job')");
+  EXPECT_GE(secondsSince(begin), 0.05); // That may be the job before.
+  ASSERT_EQ(show(tryConnect(*server, 0, 2, &store, "job")), "OK");
+  ASSERT_EQ(show(store->failureWithin(0.05)), "OK");
+  std::unique_ptr<TcpStore> again;
+  expectContains(show(tryConnect(*server, 0, 2, &again, "job")),
+                 "BAD_ENVIRONMENT: rank 0 joined twice");
+  // The job cannot become complete any more: everybody hears of it.
+  expectContains(show(store->failureWithin(5)), "rank 0 joined twice");
+}
+
+TEST(StoreServer, ACompleteJobIgnoresStrangers) {
+  auto server = startServer(2);
+  auto a = connect(*server, 0, 2), b = connect(*server, 1, 2);
+  std::unique_ptr<TcpStore> stranger;
+  expectContains(show(tryConnect(*server, 1, 2, &stranger)), "joined twice");
+  expectContains(show(tryConnect(*server, 1, 7, &stranger)), "a world size of");
+  EXPECT_EQ(show(a->failureWithin(0.05)), "OK");
+}
+
+TEST(StoreServer, SurvivesGarbage) {
+  const unsigned seed = 20240607;
+  RecordProperty("seed", static_cast<int>(seed));
+  std::mt19937 random(seed);
+  auto server = startServer(1);
+  auto store = connect(*server, 0, 1);
+  Deadline deadline = Deadline::after(20);
+  for (int round = 0; round < 200; ++round) {
+    FileDescriptor socket = connectRaw(*server);
+    std::string bytes(random() % 300, '\0');
+    for (char &byte : bytes)
+      byte = static_cast<char>(random());
+    // Sometimes with a good beginning.
+    if (round % 3 == 1)
+      bytes.replace(0, std::min<size_t>(bytes.size(), 8), "ddphook\2");
+    sendAll(socket.get(), bytes.data(), bytes.size(), deadline).ignore();
+  }
+  // A connection that never speaks stays open meanwhile.
+  FileDescriptor silent = connectRaw(*server);
+  ASSERT_EQ(show(store->set("key", "value")), "OK");
+  std::string value;
+  ASSERT_EQ(show(store->get("key", deadline, &value)), "OK");
+  EXPECT_EQ(show(store->failureWithin(0)), "OK");
+}
+
+TEST(StoreServer, SurvivesGarbageFromARank) {
+  const unsigned seed = 1234567;
+  RecordProperty("seed", static_cast<int>(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 100; ++round) {
+    auto server = startServer(2);
+    auto store = connect(*server, 0, 2);
+    FileDescriptor socket = connectRaw(*server);
+    wire::Hello hello;
+    hello.abiVersion = DDPHOOK_ABI_VERSION;
+    hello.worldSize = 2;
+    hello.rank = 1;
+    hello.runId = hashRunId("");
+    ASSERT_EQ(show(proveOn(socket.get(), wire::storeCredentials(""),
+                           hello.encode(), Deadline::after(20))),
+              "OK");
+    std::string bytes;
+    // Frames with one byte changed, then noise of an impossible kind.
+    for (int i = 0; i < 5; ++i) {
+      std::string frame = wire::encodeFrame(
+          static_cast<wire::Kind>(1 + random() % 6), random(), "key", "5");
+      frame[random() % frame.size()] = static_cast<char>(random());
+      bytes += frame;
+    }
+    bytes += std::string(64, '\xff');
+    Deadline deadline = Deadline::after(20);
+    sendAll(socket.get(), bytes.data(), bytes.size(), deadline).ignore();
+    ::shutdown(socket.get(), SHUT_WR);
+    // The rank counts as lost, or as failed when it seemed to say so.
+    Status status = store->failureWithin(10);
+    bool isNoticed =
+        status.code() == DDPHOOK_PEER_LOST || status.code() == DDPHOOK_ABORTED;
+    EXPECT_TRUE(isNoticed) << "round " << round << ": " << show(status);
+  }
+}
+
+/// A service that is no store: it accepts, and answers nonsense or not at all.
+TEST(TcpStore, ConnectsOnlyToAStore) {
+  for (bool answers : {false, true}) {
+    FileDescriptor listening;
+    int port = 0;
+    ASSERT_TRUE(listenOn("127.0.0.1", 0, &listening, &port).isOk());
+    std::atomic<bool> isOver{false};
+    std::thread service([&] {
+      std::vector<FileDescriptor> accepted;
+      while (!isOver) {
+        FileDescriptor socket(::accept(listening.get(), nullptr, nullptr));
+        if (!socket.isValid()) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          continue;
+        }
+        std::string text = "HTTP/1.1 400 Bad Request\r\n\r\n";
+        if (answers)
+          sendAll(socket.get(), text.data(), text.size(), Deadline::after(1))
+              .ignore();
+        accepted.push_back(std::move(socket));
+      }
+    });
+    TcpStore::Options options;
+    options.port = port;
+    options.timeoutSeconds = 1;
+    std::unique_ptr<TcpStore> store;
+    auto begin = Deadline::Clock::now();
+    Status status = TcpStore::connect(options, Deadline::after(1), &store);
+    EXPECT_LT(secondsSince(begin), 20);
+    expectContains(show(status), "DEADLINE_EXCEEDED: rank 0 could not join");
+    expectContains(show(status), answers
+                                     ? "it does not speak ddphook's protocol"
+                                     : "it did not answer as a ddphook store");
+    isOver = true;
+    service.join();
+  }
+}
+
+TEST(StoreServer, NamesTheVariableWhenThePortIsTaken) {
+  auto server = startServer(1);
+  StoreServer::Options options;
+  options.port = server->port();
+  std::unique_ptr<StoreServer> second;
+  Status status = StoreServer::start(options, &second);
+  EXPECT_EQ(status.code(), DDPHOOK_IO_ERROR);
+  expectContains(status.message(), "DDPHOOK_PORT");
+  expectContains(status.message(), "Address already in use");
+}
+
+/// A caller for whom the server has given up its last descriptor: rank 0 must
+/// not take that one, or else nobody could be told anything any more.
+TEST(StoreServer, LeavesItsLastDescriptorToCallers) {
+  for (int spare : {3, 4}) {
+    int toTest[2], toChild[2];
+    ASSERT_EQ(::pipe(toTest), 0);
+    ASSERT_EQ(::pipe(toChild), 0);
+    pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      // The server's two and its last one, and rank 0's.
+      std::vector<FileDescriptor> free;
+      for (int i = 0; i < spare; ++i)
+        free.emplace_back(::dup(0));
+      const rlim_t limit = static_cast<rlim_t>(free.back().get() + 1);
+      const rlimit limits = {limit, limit};
+      ::setrlimit(RLIMIT_NOFILE, &limits);
+      free.clear();
+      auto server = startServer(2);
+      const int port = server->port();
+      char go;
+      if (::write(toTest[1], &port, sizeof(port)) != sizeof(port) ||
+          ::read(toChild[0], &go, 1) != 1)
+        ::_exit(2);
+      std::unique_ptr<TcpStore> store;
+      Status status = server->makeRoomForRankZero();
+      if (status.isOk())
+        status = tryConnect(*server, 0, 2, &store, "", 30);
+      if (status.isOk())
+        status = store->waitForAll(Deadline::after(30));
+      const std::string text = show(status);
+      ::_exit(::write(toTest[1], text.data(), text.size()) < 0);
+    }
+    int port = 0;
+    ASSERT_EQ(::read(toTest[0], &port, sizeof(port)), ssize_t(sizeof(port)));
+    FileDescriptor caller;
+    ASSERT_TRUE(
+        connectOnce("127.0.0.1", port, Deadline::after(30), &caller).isOk());
+    // Greeted with the last descriptor.
+    char greeting;
+    ASSERT_TRUE(
+        receiveAll(caller.get(), &greeting, 1, Deadline::after(30)).isOk());
+    caller.reset();
+    ASSERT_EQ(::write(toChild[1], "g", 1), 1);
+    char text[512] = {};
+    EXPECT_GT(::read(toTest[0], text, sizeof(text) - 1), 0);
+    expectContains(text, "Too many open files");
+    ::waitpid(child, nullptr, 0);
+    for (int fd : {toTest[0], toTest[1], toChild[0], toChild[1]})
+      ::close(fd);
+  }
+}
+
+TEST(Socket, LoopbackAddresses) {
+  for (const char *address : {"127.0.0.1", "127.9.8.7", "::1", "localhost"})
+    EXPECT_TRUE(isLoopbackAddress(address)) << address;
+  // A machine's own name may resolve to a loopback address, but only there.
+  for (const char *address :
+       {"", "10.0.0.1", "128.0.0.1", "fe80::1", "node0", "127.0.0.1.example"})
+    EXPECT_FALSE(isLoopbackAddress(address)) << address;
+}
+
+TEST(StoreServer, KnowsWhereOtherMachinesReachIt) {
+  auto server = startServer(1);
+  auto store = connect(*server, 0, 1);
+  EXPECT_EQ(server->outwardAddress(), "");
+  EXPECT_EQ(store->localAddress(), "127.0.0.1");
+}
+
+TEST(Protocol, RoundTrips) {
+  wire::Hello hello;
+  hello.abiVersion = 0x01020304;
+  hello.worldSize = 0xfffefdfc;
+  hello.rank = 77;
+  hello.runId = 0x1122334455667788;
+  std::string bytes = hello.encode();
+  ASSERT_EQ(bytes.size(), wire::Hello::size);
+  auto decoded = wire::Hello::decode(bytes);
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(decoded->abiVersion, hello.abiVersion);
+  EXPECT_EQ(decoded->worldSize, hello.worldSize);
+  EXPECT_EQ(decoded->rank, hello.rank);
+  EXPECT_EQ(decoded->runId, hello.runId);
+  EXPECT_FALSE(wire::Hello::decode(bytes + "x"));
+  EXPECT_FALSE(wire::Hello::decode(""));
+
+  std::string frame =
+      wire::encodeFrame(wire::Kind::Set, 0x81828384, "key", "value");
+  auto header = wire::Frame::decodeHeader(frame);
+  ASSERT_TRUE(header);
+  EXPECT_EQ(header->kind, wire::Kind::Set);
+  EXPECT_EQ(header->id, 0x81828384u);
+  EXPECT_EQ(frame.substr(wire::Frame::headerSize), "keyvalue");
+  frame[0] = 20;
+  EXPECT_FALSE(wire::Frame::decodeHeader(frame));
+  EXPECT_FALSE(wire::Frame::decodeHeader("short"));
+
+  Status status = error(DDPHOOK_PEER_LOST, "gone");
+  EXPECT_EQ(show(wire::decodeStatus(wire::encodeStatus(status))),
+            "PEER_LOST: gone");
+  for (const char *bad : {"", "abc", "\xff\xff\xff\xff"})
+    EXPECT_EQ(wire::decodeStatus(bad).code(), DDPHOOK_INTERNAL);
+}
