@@ -5,8 +5,8 @@
 Products have no order that anyone promises, so results are known up to rounding
 only. How far that goes depends on the matrices and on everything that the program
 does with an average. So the model runs several times, each time with other errors
-of the size of a rounding in every product; what the runs differ by is what a
-result may differ by (compare.py)."""
+of the size of a rounding in every product, and other signs of zeros; what the runs
+differ by is what a result may differ by (compare.py)."""
 
 import json
 import pathlib
@@ -45,9 +45,11 @@ def config_of(options):
 
 
 class _NoisyArithmetic(powersgd_model.Arithmetic):
-    def __init__(self, dtype, random):
+    """`signs`: what the signs of zeros are drawn from."""
+
+    def __init__(self, dtype, random, signs):
         super().__init__(dtype)
-        self.random = random
+        self.random, self.signs = random, signs
 
     def _disturb(self, values, scale):
         noise = self.random.uniform(-1, 1, values.shape) * EPSILON[self.dtype]
@@ -57,7 +59,11 @@ class _NoisyArithmetic(powersgd_model.Arithmetic):
     def matmul(self, a, b):
         with np.errstate(all="ignore"):
             scale = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
-            return self._disturb(super().matmul(a, b), scale)
+            product = self._disturb(super().matmul(a, b), scale)
+        # A sum that starts with its first product keeps the sign of a zero; one
+        # that starts with 0 does not.
+        zeros = np.copysign(self.wide(0), self.random.choice(self.signs, product.shape))
+        return np.where(product == 0, zeros, product).astype(self.wide)
 
     def ring_sum(self, values):
         total = super().ring_sum(values)
@@ -77,6 +83,9 @@ class LowRank:
         self.program, self.buckets = program, buckets
         self.config = config_of(program.options)
         self.random = np.random.RandomState(seed)
+        # All zeros of run 0 are 0.0, all of run 1 are -0.0: a single one is seen
+        # to have either sign.
+        self.signs = {0: [1], 1: [-1]}.get(seed, [1, -1])
         self.models = {}
 
     def run(self, bucket, parts, iteration):
@@ -112,7 +121,7 @@ class LowRank:
                 dtype = other.members[0].result.type.dtype
                 shapes = [m.result.type.shape for m in other.members]
                 made = powersgd_model.Model(self.config, len(ranks), [shapes], dtype)
-                made.math = _NoisyArithmetic(made.math.dtype, self.random)
+                made.math = _NoisyArithmetic(made.math.dtype, self.random, self.signs)
                 made.generator = generator
                 if self.config.warm_start and made.layouts[0].is_compressed:
                     drawn = powersgd_random.draw(

@@ -22,7 +22,7 @@ import numerics
 import reduce
 import run
 from printer import print_program
-from program import count_operations
+from program import Block, Func, Op, Program, Type, Value, count_operations
 
 FIRST, LAST = map(int, os.environ.get("DDPHOOK_FUZZ_SEEDS", "0:300").split(":"))
 SEEDS = range(FIRST, LAST)
@@ -60,6 +60,43 @@ def test_few_are_refused(outcomes):
         f"{share:.1f} % of valid modules are refused, seeds {sorted(refused)}:\n"
         + "\n".join(f"{n:4d}  {text}" for text, n in messages.most_common())
     )
+
+
+def _reduce_zeros(dtype, world):
+    """A gradient of zeros, which are six of the eight rows of a compressed bucket;
+    returns its sum, and 1 divided by the sum's first element."""
+    long, wide, number = Type((16,), dtype), Type((6, 8), dtype), Type(None, dtype)
+    index = Type(None, "index")
+    x, zeros = Value(long, number=0), Value(wide)
+    sums = Value(long), Value(wide)
+    at, one, first, quotient = Value(index), Value(number), Value(number), Value(number)
+    reduction = {"group": "dp", "reduction": "sum"}
+    ops = [
+        Op("const", [], [zeros], {"value": 0.0}),
+        Op("all_reduce", [x], [sums[0]], reduction),
+        Op("all_reduce", [zeros], [sums[1]], reduction),
+        Op("const", [], [at], {"value": 0}),
+        Op("extract", [sums[1], at, at], [first]),
+        Op("const", [], [one], {"value": 1.0}),
+        Op("scalar", [one, first], [quotient], {"name": "arith.divf"}),
+    ]
+    func = Func("step", Block([x], ops, [sums[1], quotient]))
+    options = {"hook": "batched_powersgd", "start-powersgd-iter": "2"}
+    return Program(0, [func], "step", {"dp": None}, world, steps=3, options=options)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+def test_zeros_of_products_have_either_sign(dtype, world):
+    """PyTorch's are -0.0 in f32 and 0.0 in bf16, for the same numbers."""
+    program = _reduce_zeros(dtype, world)
+    outcome = run.run(program)
+    assert outcome.kind == "ok", outcome.message
+    samples = compare.expected_results(program, inputs.draw_all(program))
+    sums = [steps[-1][0][0] for steps in samples]
+    for sign in (1, -1):
+        assert compare.difference(np.copysign(sums[0], sign), sums) is None
+    assert compare.difference(sums[0] + sums[0].dtype.type(1e-7), sums)
 
 
 def _evaluate(program):

@@ -138,8 +138,16 @@ TEST_F(HookOptionsTest, OptionsBesideTheHook) {
   auto isDeclared = [](StringRef name) {
     return name == "fuse" || name == "hook";
   };
+  std::string error;
   auto normalize = [&](StringRef text) {
-    return StringRef(normalizeOptions(text, isDeclared)).trim().str();
+    error.clear();
+    FailureOr<std::string> normal =
+        normalizeOptions(text, isDeclared, [&](const Twine &message) {
+          error = message.str();
+          return failure();
+        });
+    EXPECT_EQ(failed(normal), !error.empty()) << error;
+    return failed(normal) ? "refused" : StringRef(*normal).trim().str();
   };
   EXPECT_EQ(normalize(""), "");
   EXPECT_EQ(normalize("Fuse=1"), "fuse=1");
@@ -153,4 +161,7 @@ TEST_F(HookOptionsTest, OptionsBesideTheHook) {
   // What is normal stays as it is.
   std::string once = normalize("hook=powersgd warm_start=false fuse");
   EXPECT_EQ(normalize(once), once);
+  // Two spellings are one option.
+  EXPECT_EQ(normalize("hook=powersgd warm_start=false warm-start"), "refused");
+  EXPECT_NE(error.find("warm"), std::string::npos) << error;
 }

@@ -19,7 +19,7 @@
 using namespace ddphook;
 
 bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
-  int32_t result = 0;
+  int32_t result = 1; // no device is asked about an array without elements
   callDevice(*this, "ddphook_rt_is_finite", &ddphook_backend_t::is_finite,
              role::In{in, "in"}, role::Count{count, "count"},
              role::ElementType{dtype, "dtype"}, &result);

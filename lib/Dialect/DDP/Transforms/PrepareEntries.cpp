@@ -155,6 +155,8 @@ void EntryRewriter::rewriteResults() {
   for (func::ReturnOp op : returns)
     for (Value value : op.getOperands())
       ++numReturned[value];
+  // Before any result is computed in its out-parameter, which would look like
+  // an argument that the next result updates.
   for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
     int64_t argument =
         isa<RankedTensorType>(type) ? findUpdatedArgument(index) : -1;
@@ -162,7 +164,9 @@ void EntryRewriter::rewriteResults() {
     if (argument != -1 && !updated.insert(argument).second)
       argument = -1;
     resultArguments.push_back(argument);
-    if (argument != -1)
+  }
+  for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
+    if (resultArguments[index] != -1)
       continue; // written below
     Value out = entry.addArgument(getMemRefType(type), function.getLoc());
     argumentAttrs.push_back(DictionaryAttr::get(context));

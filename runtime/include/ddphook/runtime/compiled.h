@@ -93,7 +93,8 @@ DDPHOOK_API void *ddphook_rt_arena(ddphook_module_t *module);
 /* Number `state` of the plan's states: its memory. */
 DDPHOOK_API void *ddphook_rt_state(ddphook_module_t *module, int32_t state);
 
-/* Copies `bytes` bytes within the device's memory; the arrays do not overlap. */
+/* Copies `bytes` bytes within the device's memory; the arrays do not overlap.
+ */
 DDPHOOK_API void ddphook_rt_copy(ddphook_module_t *module, const void *in,
                                  void *out, int64_t bytes);
 

@@ -115,7 +115,12 @@ ncclResult_t Communicator::join(const ncclUniqueId &id) {
 Status Communicator::exchange(const ncclUniqueId &id) {
   std::unique_ptr<Bootstrap> bootstrap;
   DDPHOOK_RETURN_IF_ERROR(Bootstrap::connect(id, rank, isAborted, &bootstrap));
-  DDPHOOK_RETURN_IF_ERROR(checkGpus(*bootstrap));
+  if (Status gpus = checkGpus(*bootstrap); !gpus.isOk()) {
+    // All ranks find the same, and none leaves before the others have read it.
+    if (isDuplicate)
+      (void)bootstrap->finish(size);
+    return gpus;
+  }
   if (size > 1) {
     std::unique_ptr<host::ShmGroup> made;
     DDPHOOK_RETURN_IF_ERROR(host::ShmGroup::create(*bootstrap, "group", rank,

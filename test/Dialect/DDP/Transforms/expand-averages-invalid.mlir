@@ -37,6 +37,19 @@ func.func @middle(%w: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 
 // -----
 
+// A collective between two averages would have to wait for both.
+ddp.process_group @dp
+func.func @between(%v: tensor<4xf32>, %w: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = ddp.average %v on @dp every 4 : tensor<4xf32>
+  // expected-error @+1 {{expected nothing with side effects between averages of one kind that depends on one of them}}
+  %1 = ddp.all_reduce sum %0 on @dp : tensor<4xf32>
+  %2 = ddp.average %w on @dp every 4 : tensor<4xf32>
+  return %1, %2 : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
 // The counter's name is taken.
 ddp.process_group @dp
 func.func private @average0.iter()

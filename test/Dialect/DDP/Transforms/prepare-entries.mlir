@@ -123,6 +123,34 @@ func.func @results(%a: tensor<f32>, %b: tensor<0x3xf32>, %c: i64)
 
 // -----
 
+// Two results of one operation that begin in the same memory: the out-parameter
+// of the first is no argument that the second updates.
+
+// CHECK-LABEL: func @shared_destination(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<4xf32>, %[[O0:[a-z0-9]+]]: memref<4xf32>, %[[O1:[a-z0-9]+]]: memref<4xf32>)
+// CHECK-SAME:    attributes {ddp.result_arguments = array<i64: -1, -1>}
+// CHECK:         %[[R:.+]]:2 = linalg.generic
+// CHECK-DAG:     bufferization.materialize_in_destination %[[R]]#0 in restrict writable %[[O0]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[R]]#1 in restrict writable %[[O1]]
+// CHECK:         return{{$}}
+#id = affine_map<(d0) -> (d0)>
+func.func @shared_destination(%x: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %e = tensor.empty() : tensor<4xf32>
+  %t = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
+      -> tensor<4xf32>
+  %r:2 = linalg.generic
+      {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
+      outs(%t, %t : tensor<4xf32>, tensor<4xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %n = arith.negf %b : f32
+    linalg.yield %a, %n : f32, f32
+  } -> (tensor<4xf32>, tensor<4xf32>)
+  return %r#0, %r#1 : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
 // Two ways out: each writes the out-parameter.
 
 // CHECK-LABEL: func @two_returns(
