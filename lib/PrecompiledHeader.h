@@ -3,7 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Only saves compile time: every file includes what it needs by itself.
+// This header only saves compile time: every file includes what it needs
+// itself.
 //
 //===----------------------------------------------------------------------===//
 

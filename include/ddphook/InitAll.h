@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What a tool, a plugin or another compiler calls to get the dialect, the
-// passes and the pipelines.
+// The functions with which a tool, a plugin or another compiler registers the
+// dialect, the passes and the pipelines.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,7 +18,8 @@
 
 namespace mlir::ddp {
 
-/// The dialect, and of other dialects what the passes ask their operations.
+/// Registers the dialect, and the interfaces of other dialects' operations that
+/// the passes use.
 inline void registerAllDialects(DialectRegistry &registry) {
   registry.insert<DDPDialect>();
   registerBufferizationModels(registry);

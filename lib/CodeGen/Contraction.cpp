@@ -68,7 +68,7 @@ std::optional<Contraction> mlir::ddp::matchContraction(linalg::LinalgOp op) {
   Contraction c;
   c.op = op;
   c.extents = op.getStaticLoopRanges();
-  // Without iterations there is nothing to make tiles of.
+  // A contraction without iterations cannot be tiled.
   if (llvm::any_of(c.extents, [](int64_t extent) {
         return ShapedType::isDynamic(extent) || extent == 0;
       }))

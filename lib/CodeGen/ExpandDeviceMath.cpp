@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// NVIDIA's own math functions come as a library of its toolkit, which the
+// NVIDIA's own math functions are in a library of its toolkit, which the
 // machine that compiles need not have, and the fast instructions of the
-// hardware are too coarse: functions become polynomials, in the kernel. What
-// there is no polynomial for is refused here; LLVM would end the process over
-// it.
+// hardware are not accurate enough. So functions become polynomials in the
+// kernel. Functions for which there is no polynomial are refused here; LLVM
+// would end the process.
 //
 //===----------------------------------------------------------------------===//
 

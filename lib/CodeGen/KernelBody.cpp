@@ -3,9 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// One thread computes one element of the results, all of its reduction. Large
-// contractions give a thread a tile of elements instead, which share what it
-// reads; consecutive threads of a warp write consecutive elements.
+// One thread computes one element of the results with all of its reduction. In
+// large contractions a thread computes a tile of elements instead, which share
+// the loaded operands; consecutive threads of a warp write consecutive
+// elements.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,7 +31,7 @@ using namespace mlir::ddp;
 namespace {
 /// Threads of a block.
 constexpr int64_t kThreads = 256;
-/// Of them, in a block of contractions: one row a warp.
+/// Threads of a block of contractions, by columns and rows: a warp per row.
 constexpr int64_t kColumnThreads = 32, kRowThreads = 8;
 /// Elements of a contraction above which a thread gets 2x2 and 4x4 of them:
 /// less would leave most of a GPU without work.
@@ -38,7 +39,7 @@ constexpr int64_t kElementsForTiles[] = {int64_t(1) << 16, int64_t(1) << 20};
 /// The device's limit for y and z.
 constexpr int64_t kMaxGrid = 65535;
 
-/// Where an operand is accessed, given the loops' indices.
+/// The indices with which an operand is accessed, given the loops' indices.
 SmallVector<Value> getIndices(ImplicitLocOpBuilder &b, AffineMap map,
                               ArrayRef<Value> dims) {
   SmallVector<Value> indices;

@@ -3,10 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A cost model of one number per loop: what an iteration of it costs when it is
-// innermost and LLVM vectorizes it. It decides the order of the loops only; the
-// loops themselves are upstream's, and register tiles are made elsewhere
-// (TileContractions.cpp).
+// A cost model with one number per loop: the cost of an iteration if the loop
+// is innermost and LLVM vectorizes it. It only decides the order of the loops;
+// upstream creates the loops, and TileContractions.cpp the register tiles.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Moves what computes on memory of a device into a gpu.module, one kernel for
-// all operations that are equal up to the values of their operands, and
-// launches it. What a thread does is in KernelBody.cpp; nothing here depends on
-// a kind of GPU.
+// Moves operations on memory of a device into kernels of a gpu.module, with one
+// kernel for all operations that are equal up to the values of their operands,
+// and launches them. KernelBody.cpp emits the work of a thread; nothing here
+// depends on a kind of GPU.
 //
 //===----------------------------------------------------------------------===//
 
@@ -74,7 +74,7 @@ private:
   ModuleOp module;
   OpBuilder b;
   gpu::GPUModuleOp deviceModule;
-  /// By their text before they got names and bodies.
+  /// The kernels, by the text that they had before they got names and bodies.
   llvm::StringMap<Kernel> kernels;
 };
 } // namespace

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Strings the conversions together and runs LLVM's optimizer and code
-// generator. The arithmetic is that of the host's code: bf16 is computed in
-// f32, products and sums are rounded apart.
+// Runs the conversions and LLVM's optimizer and code generator for kernels. The
+// arithmetic is that of the host's code: bf16 is computed in f32, and products
+// and sums are rounded separately.
 //
 //===----------------------------------------------------------------------===//
 

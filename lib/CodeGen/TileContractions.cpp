@@ -156,8 +156,8 @@ private:
   llvm::function_ref<Value()> getScratch;
   /// Current value of every loop's index.
   SmallVector<Value> dims;
-  /// Where a panel is in use: depth x width, and the part of the reduction that
-  /// it holds.
+  /// The panel, if one is in use: depth x width elements; and where the part of
+  /// the reduction that it holds begins.
   Value panel, panelBegin;
   int64_t panelDepth = 0;
 };

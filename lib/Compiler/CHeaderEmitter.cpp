@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Text only; what the parameters are is decided in EntryPoints.cpp, and that
-// the compiled functions agree with it in EmitEntryPoints.cpp.
+// Only writes text: EntryPoints.cpp determines the parameters, and
+// EmitEntryPoints.cpp emits functions that agree with them.
 //
 //===----------------------------------------------------------------------===//
 

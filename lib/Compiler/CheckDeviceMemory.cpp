@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Refuses modules for a device whose host code would read or write the arrays
-// itself: at run time that is a crash without a word. One diagnostic per kind
-// of operation, as in CheckLowered.cpp.
+// itself: at run time it would crash without a message. There is one diagnostic
+// per kind of operation, as in CheckLowered.cpp.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The last pass of `ddp-lower-to-llvm`; in kernels, the registers of the NVVM
-// dialect are LLVM's as well. One diagnostic per kind of operation:
-// thousands of them would take longer than the compilation.
+// The last pass of `ddp-lower-to-llvm`. In kernels, operations of the NVVM
+// dialect that read registers are accepted as well. There is one diagnostic per
+// kind of operation: thousands of them would take longer than the compilation.
 //
 //===----------------------------------------------------------------------===//
 
@@ -43,7 +43,7 @@ public:
       op->emitError() << "'" << name << "' has no lowering to LLVM";
       signalPassFailure();
     });
-    // What upstream makes of copies that ddp-expand-copies cannot expand.
+    // Upstream lowers copies that ddp-expand-copies cannot expand to this call.
     if (auto copy = getOperation().lookupSymbol<LLVM::LLVMFuncOp>("memrefCopy");
         copy && copy.isExternal()) {
       getOperation().emitError()

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Strings the stages of Compiler.h together. The only file that talks to LLVM's
-// optimizer and code generator.
+// Runs the stages of Compiler.h. Code for the host goes through LLVM's
+// optimizer and code generator here.
 //
 //===----------------------------------------------------------------------===//
 
@@ -221,7 +221,7 @@ std::pair<unsigned, unsigned> Compiler::getVectorRegisters() {
           .getFixedValue();
   unsigned number =
       info.getNumberOfRegisters(info.getRegisterClassForType(/*Vector=*/true));
-  // Without vectors: tiles of scalars.
+  // Without vector registers, tiles consist of scalars.
   return {std::max(width, 64u), std::max(number, 8u)};
 }
 

@@ -5,8 +5,8 @@
 //
 // Emits the C side of a compiled module in the LLVM dialect, around functions
 // that are still functions on memrefs: the descriptors that the wrappers build
-// meet the converted functions when `reconcile-unrealized-casts` runs. What an
-// entry point looks like is decided in EntryPoints.cpp.
+// meet the converted functions when `reconcile-unrealized-casts` runs.
+// EntryPoints.cpp determines the interface of an entry point.
 //
 //===----------------------------------------------------------------------===//
 
@@ -392,7 +392,7 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
       {i32, i32, ptr(), i64, i64, ptr(), i64, ptr(), ptr(), i64});
   auto deviceCode = module.lookupSymbol<LLVM::GlobalOp>(
       (kDefinitionPrefix + kDeviceCodeGlobalName).str());
-  // Without the null at the end.
+  // The size does not count the null at the end.
   int64_t deviceCodeBytes = 0;
   if (deviceCode)
     deviceCodeBytes =
@@ -440,7 +440,7 @@ public:
           << ", but got one for " << table->plan.getAbi();
       return signalPassFailure();
     }
-    // From here on it is the module's constant.
+    // From here on the plan is a constant of the module.
     getOperation()->removeAttr(DDPDialect::kPlanAttrName);
     if (failed(emitter.emit(*table)))
       signalPassFailure();

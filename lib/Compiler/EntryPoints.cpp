@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Matches the plan's entries with the module's functions. Nothing is changed
-// here.
+// Matches the plan's entries with the module's functions, without changing
+// them.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,10 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Upstream's arith-expand, without what it makes of maximumf and minimumf: a
-// comparison and a selection, which takes -0 and +0 for equal. LLVM's
-// intrinsics know that -0 is the smaller one. And with casts from f64 to bf16,
-// for which LLVM would call a function that older compilers' libraries lack.
+// Upstream's arith-expand with two differences. It does not expand maximumf and
+// minimumf to a comparison and a selection, for which -0 and +0 are equal;
+// LLVM's intrinsics know that -0 is smaller. And it expands casts from f64 to
+// bf16, for which LLVM would call a function that older compilers' libraries
+// lack.
 //
 //===----------------------------------------------------------------------===//
 

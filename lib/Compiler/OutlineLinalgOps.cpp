@@ -102,7 +102,7 @@ private:
 
   SymbolTable symbols;
   OpBuilder builder;
-  /// By their text before they got their names.
+  /// The functions, by the text that they had before they got their names.
   llvm::StringMap<func::FuncOp> kernels;
 };
 

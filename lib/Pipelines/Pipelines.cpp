@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Puts the passes in order. Why this order: docs/lowering.md.
+// Runs the passes in order. docs/lowering.md gives the reasons for the order.
 //
 //===----------------------------------------------------------------------===//
 

@@ -28,7 +28,7 @@ struct FileSet {
   int64_t steps = 1;
 };
 
-/// Where in a run a file is used.
+/// The rank and step at which a file is used.
 struct FilePlace {
   int32_t rank = 0;
   int64_t step = 0;

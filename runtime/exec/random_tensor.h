@@ -16,7 +16,7 @@
 
 namespace ddphook {
 
-/// Where in a run a tensor belongs; equal keys give equal tensors.
+/// Identifies a random tensor of a run; equal keys give equal tensors.
 struct RandomKey {
   uint64_t seed = 0;
   int32_t rank = 0;

@@ -57,8 +57,8 @@ public:
     sigaddset(&set, SIGCHLD);
     for (int signal : endingSignals) {
       struct sigaction action;
-      // What was ignored (nohup, say) must stay so: a blocked signal would be
-      // delivered to sigtimedwait() all the same.
+      // A signal that was ignored (by nohup, for example) must stay ignored: if
+      // it were blocked, sigtimedwait() would receive it all the same.
       if (::sigaction(signal, nullptr, &action) == 0 &&
           action.sa_handler != SIG_IGN)
         sigaddset(&set, signal);
@@ -155,7 +155,7 @@ Status RankGroup::start() {
     child.report->progress(-1);
   }
 
-  // What is buffered now would be written once more by every child.
+  // Without this, every child would write the buffered output once more.
   std::fflush(nullptr);
   pid_t parent = ::getpid();
   for (int32_t rank = 0; rank < options.ranks; ++rank) {

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What one rank does, and the choice between starting ranks and being one.
+// The work of one rank, and the choice between starting ranks and being one.
 //
 //===----------------------------------------------------------------------===//
 #include "runner.h"
@@ -94,7 +94,7 @@ static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
   return buffers.writeResults(expandPattern(options.outputs, rank, step));
 }
 
-/// Says when states do not begin with what some other job saved.
+/// Reports states that did not get a saved value.
 static void noteLoad(const Job &job, const ddphook_state_info_t &info,
                      int32_t worldSize) {
   std::vector<std::string> notes;
@@ -141,7 +141,7 @@ static Status loadStates(const Job &job, const ddphook_context_t *context) {
 static Status saveStates(const Job &job) {
   if (job.options.stateOut.empty())
     return Status::ok();
-  // As outputs do, it replaces what is there.
+  // Like the outputs, it replaces existing files.
   return fromRuntime(ddphook_state_save(&job.module,
                                         job.options.stateOut.c_str(),
                                         DDPHOOK_STATE_REPLACE),
@@ -196,7 +196,8 @@ static Status findFreePort(uint16_t &port) {
   return status;
 }
 
-/// Gives the ranks to come a secret of their own, unless the user chose one.
+/// Draws a secret for the ranks that are going to be started, unless the user
+/// has set one.
 static Status chooseJobSecret() {
   const char *variable = "DDPHOOK_JOB_SECRET";
   const char *chosen = std::getenv(variable);
@@ -216,7 +217,7 @@ static Status runStartedRank(const Job &job, int32_t rank, int32_t ranks,
                              uint16_t port, RankReport &report) {
   constexpr char loopback[] = "127.0.0.1";
   std::string rankText = std::to_string(rank);
-  // For code in the module or in a backend that looks at the environment.
+  // Code in the module or in a backend may read these variables.
   ::setenv("RANK", rankText.c_str(), 1);
   ::setenv("LOCAL_RANK", rankText.c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
@@ -280,7 +281,7 @@ static Status prepare(Job &job, const Bootstrap &place) {
       place.isLaunched ? place.worldSize : options.ranks.value_or(1);
   DDPHOOK_RETURN_IF_ERROR(checkPatterns(options, worldSize));
   DDPHOOK_RETURN_IF_ERROR(findEntry(job.module, options.entry, job.signature));
-  // Of a launched job nobody knows which ranks share a disk.
+  // In a launched job it is not known which ranks share a disk.
   if (!options.outputs.empty() && options.checksFreeSpace)
     DDPHOOK_RETURN_IF_ERROR(checkFreeSpace(
         {options.outputs, place.isLaunched ? 1 : worldSize, options.steps},

@@ -15,7 +15,7 @@
 
 using namespace ddphook;
 
-/// Of a cache line, and of the widest vector that compiled code uses.
+/// In bytes: a cache line, and the widest vector that compiled code uses.
 constexpr size_t bufferAlignment = 64;
 
 StepBuffers::~StepBuffers() {

@@ -46,8 +46,8 @@ public:
   /// Fills results with 0xff bytes, which are NaN in every floating-point type:
   /// an element that the entry point forgets is seen.
   void poisonResults();
-  /// Gives the entry point what the calls above wrote, and takes back what it
-  /// wrote. Without a device there is nothing to do.
+  /// Copy what the calls above have written to the device, and what the entry
+  /// point has written back. Without a device they do nothing.
   Status upload();
   Status download();
   /// Result i to tensor `result<i>` of the file.
@@ -74,7 +74,7 @@ private:
   const EntrySignature &signature;
   ddphook_context_t *const device;
   std::vector<Buffer> buffers;
-  /// Of each result, that of an argument included.
+  /// The number of each result's buffer, which may be that of an argument.
   std::vector<size_t> resultBuffers;
   std::vector<void *> list;
 };

@@ -20,7 +20,7 @@ SEPARATOR = "\n// -----\n"
 # a wait is missing: the module is refused when it is read.
 MESSAGES = {
     "dropped": "not reduced|on some paths only|in some of its elements only"
-    "|under control flow that may differ|is what only this rank has"
+    "|under control flow that may differ|but a part of it was not"
     "|mixed with data|which is replicated|a collective that reduces bucket",
     "doubled": "reduced more than once|was reduced before|on some paths only",
     "conditional": "under control flow that may differ"
@@ -28,9 +28,9 @@ MESSAGES = {
     "reordered": "under control flow that may differ"
     "|to come here equally often, but that may differ",
     "regrouped": "not reduced|on some paths only|to be reduced over @|under control flow",
-    "forgotten": "to be stored again behind this|to be written by some function",
+    "forgotten": "to be stored again after this|to be written by some function",
     "lost": "awaited exactly once|to be awaited",
-    "delayed": "not to touch memory that a collective in flight works on",
+    "delayed": "no access to memory that a collective in flight uses",
 }
 
 

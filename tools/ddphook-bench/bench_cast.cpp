@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What a 16-bit hook does without its collective, in one thread: cast,
-// decompress, and both together chunk by chunk, against plain copies that move
-// as many bytes and against PyTorch's hook in a group of one.
+// The work of a 16-bit hook without its collective, in one thread: cast,
+// decompress, and both together chunk by chunk, compared with plain copies that
+// move as many bytes and with PyTorch's hook in a group of one.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -208,7 +208,7 @@ Status run(const Options &options, TorchProcess *torch, Report &report) {
 
 Status bench::benchCast(const Options &options, TorchProcess *torch,
                         Report &report) {
-  // In a thread of its own: binding it must not bind what comes after.
+  // Use a separate thread, so that binding it does not bind later benchmarks.
   Status status;
   std::thread([&] { status = run(options, torch, report); }).join();
   return status;

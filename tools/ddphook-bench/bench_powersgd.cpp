@@ -168,7 +168,7 @@ Status run(const Options &options, TorchProcess *torch, Report &report) {
 
 Status bench::benchPowerSgd(const Options &options, TorchProcess *torch,
                             Report &report) {
-  // In a thread of its own: binding it must not bind what comes after.
+  // Use a separate thread, so that binding it does not bind later benchmarks.
   Status status;
   std::thread([&] { status = run(options, torch, report); }).join();
   return status;

@@ -46,8 +46,8 @@ PipelineRun ddphook::bench::runPipeline(const std::string &text,
   if (!module)
     return run;
 
-  // As a compiler runs it in production: a check between any two passes would
-  // be most of the time.
+  // Compilers run it without the verifier in production: a check between any
+  // two passes would take most of the time.
   PassManager pm(&context);
   pm.enableVerifier(false);
   if (failed(ddp::buildDDPPipeline(pm, options, [&](const Twine &message) {

@@ -18,7 +18,7 @@ namespace ddphook::bench {
 
 /// What one run of ddp-pipeline did.
 struct PipelineRun {
-  /// Of the passes alone, and of parsing the module's text before them.
+  /// Time of the passes alone, and of parsing the module's text before them.
   double passSeconds = 0, parseSeconds = 0;
   int64_t buckets = 0;
   /// Copies and allocations that are left in the step.

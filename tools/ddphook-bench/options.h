@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the user asked for.
+// The options of the command line.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_OPTIONS_H

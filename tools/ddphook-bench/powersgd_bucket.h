@@ -89,8 +89,8 @@ private:
     std::vector<ddphook_matrix_t> matrices;
     std::vector<ddphook_piece_t> pieces;
     int64_t begin = 0, end = 0;
-    // Where its factors begin and end; P and the rest are one array, so that
-    // they travel together.
+    // Offsets of its factors; P and the rest are one array, so that one message
+    // holds both.
     int64_t packedBegin = 0, packedEnd = 0, qBegin = 0, qEnd = 0;
     ddphook_matrices_t *prepared = nullptr;
   };

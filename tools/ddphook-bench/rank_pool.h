@@ -32,7 +32,7 @@ public:
   struct Answer {
     /// Per repetition, of the slowest rank.
     std::vector<double> seconds;
-    /// Of the result on rank 0, after one run on fresh input.
+    /// The checksum of the result on rank 0, after one run on fresh input.
     uint64_t checksum = 0;
     /// Whether all ranks had those bits.
     bool ranksAgree = true;

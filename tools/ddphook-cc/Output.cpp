@@ -131,8 +131,8 @@ Error mlir::ddp::writeOutput(Compiler &compiler, OutputKind kind,
   if (kind == OutputKind::PTX) {
     if (compiler.getDeviceCode().empty())
       return createStringError(
-          "expected a module with kernels: nothing is left to them, or "
-          "--device=cuda is missing");
+          "expected a module with kernels, but it has none; compile linalg "
+          "operations with --device=cuda");
     return writeText(path, compiler.getDeviceCode());
   }
   Expected<std::unique_ptr<Module>> module = compiler.translate();

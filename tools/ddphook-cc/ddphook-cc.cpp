@@ -44,23 +44,22 @@ static cl::opt<std::string> ddpPipeline("ddp-pipeline", cl::cat(category),
 static cl::list<std::string>
     dialectPlugins("load-dialect-plugin", cl::cat(category),
                    cl::value_desc("library"),
-                   cl::desc("Load dialects, with hooks for example"));
+                   cl::desc("Load dialects, for example with hooks"));
 static cl::opt<char> optLevel("O", cl::Prefix, cl::init('3'),
                               cl::value_desc("0-3"), cl::cat(category),
                               cl::desc("Optimization level (default 3)"));
 static cl::opt<std::string>
     march("march", cl::init("native"), cl::value_desc("cpu"), cl::cat(category),
           cl::desc("CPU to compile for (default: native, this machine's)"));
-static cl::opt<std::string>
-    device("device", cl::init("host"), cl::value_desc("backend"),
-           cl::cat(category),
-           cl::desc("Whose memory arrays are in: host (default), cuda, …"));
-static cl::opt<std::string>
-    deviceArch("device-arch", cl::init("sm_80"), cl::value_desc("sm_NN"),
-               cl::cat(category),
-               cl::desc("Oldest GPU to compile for (default: sm_80)"));
+static cl::opt<std::string> device(
+    "device", cl::init("host"), cl::value_desc("backend"), cl::cat(category),
+    cl::desc("Backend in whose memory arrays are: host (default), cuda, …"));
+static cl::opt<std::string> deviceArch(
+    "device-arch", cl::init("sm_80"), cl::value_desc("sm_NN"),
+    cl::cat(category),
+    cl::desc("Oldest GPU that must run the kernels (default: sm_80)"));
 static cl::opt<bool> fuse("fuse-multiply-add", cl::cat(category),
-                          cl::desc("Round a*b+c once where the CPU can"));
+                          cl::desc("Round a*b+c once if the CPU can"));
 static cl::opt<std::string>
     linker("linker", cl::value_desc("program"), cl::cat(category),
            cl::desc("C compiler that links shared objects (default: cc)"));

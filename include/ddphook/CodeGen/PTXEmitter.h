@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// From a gpu.module to PTX. Needs no GPU and nothing of NVIDIA's.
+// Translates a gpu.module to PTX. Needs neither a GPU nor NVIDIA's software.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_CODEGEN_PTXEMITTER_H

@@ -14,7 +14,7 @@
 include "mlir/Pass/PassBase.td"
 
 def DDPTileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncOp"> {
-  let summary = "Lower matrix products and their like to register tiles";
+  let summary = "Lower matrix products and similar ops to register tiles";
   let description = [{
     Turns every floating-point contraction on memrefs of static shape (`matmul`
     in all transpositions, batched, matrix-vector, convolutions, and
@@ -26,9 +26,9 @@ def DDPTileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncO
     into a scratch buffer on the stack, one per function.
 
     Every element of the output is accumulated in the order of the plain loop
-    nest, multiplication and addition rounded apart: the result has the same
-    bits as the plain loops' and does not depend on the options. Contractions
-    of any other form are left to `ddp-order-loops`.
+    nest, and multiplication and addition are rounded separately: the result has the
+    same bits as that of the plain loops and does not depend on the options.
+    Contractions of any other form are left to `ddp-order-loops`.
 
     In outline, for `vector-width=256`:
 
@@ -57,10 +57,10 @@ def DDPTileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncO
 def DDPOrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
   let summary = "Choose the innermost loop of linalg ops on memrefs";
   let description = [{
-    Turns linalg ops on memrefs into `linalg.generic` and makes the loop
-    innermost that LLVM vectorizes best: a parallel one that walks contiguous
-    memory. The relative order of reduction loops never changes, so neither do
-    the bits of the result.
+    Turns linalg ops on memrefs into `linalg.generic` and makes the loop that LLVM
+    vectorizes best the innermost one: a parallel loop over contiguous memory. The
+    relative order of reduction loops never changes, so neither do the bits of the
+    result.
 
     Before, the sum over rows, with columns as the outer loop:
 
@@ -94,18 +94,18 @@ def DDPOrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
 }
 
 def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp"> {
-  let summary = "Make kernels of the linalg ops of a module for a device";
+  let summary = "Turn the linalg ops of a module for a device into kernels";
   let description = [{
-    In a module whose plan says that arrays lie in a device's memory, moves every
+    In a module whose plan says that arrays are in a device's memory, moves every
     linalg op on memrefs, and every copy that the runtime does not make, into a
     kernel of the `gpu.module` `ddphook_kernels`, and launches it. Operations
     that are equal up to the values of their operands share a kernel. Constants
-    and constant arrays go with it; scalars are arguments.
+    and constant arrays move into the kernel; scalars become arguments.
 
     A thread computes one element of the results with all of its reduction, in
     the order of the plain loop nest. In contractions of 65536 elements or more
-    it computes 2x2, from 2^20 on 4x4 of them. Multiplication and addition are
-    rounded apart: the results have the bits of the plain loops, but for
+    it computes 2x2 elements, from 2^20 on 4x4. Multiplication and addition are
+    rounded separately: the results have the bits of the plain loops, except for
     functions of the math library (`ddp-expand-device-math`).
 
     In outline:
@@ -118,8 +118,8 @@ def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp
         args(%a : memref<1000xf32>, %b : memref<1000xf32>)
     ```
 
-    Refused: dynamic shapes and strides; results of which several iterations of
-    the parallel loops write one element.
+    The pass refuses dynamic shapes and strides, and results in which several
+    iterations of the parallel loops write the same element.
   }];
   let dependentDialects = [
     "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
@@ -131,10 +131,11 @@ def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp
 def DDPExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUModuleOp"> {
   let summary = "Turn functions of the math library into polynomials";
   let description = [{
-    Kernels can call no math library. Replaces `math` operations on f32, f16 and
-    bf16 that no instruction of the device computes correctly rounded (`exp`,
-    `log`, `tanh`, `erf`, `sin`, …) by polynomials, 16-bit types through f32.
-    Reports what is left, once a kind: such functions of f64, and `arith.remf`.
+    Kernels cannot call a math library. This pass replaces `math` operations on f32,
+    f16 and bf16 that no instruction of the device computes correctly rounded
+    (`exp`, `log`, `tanh`, `erf`, `sin`, …) by polynomials; 16-bit types are computed
+    in f32. It reports each kind of operation that it cannot replace: such functions
+    of f64, and `arith.remf`.
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::math::MathDialect",

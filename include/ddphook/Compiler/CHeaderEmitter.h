@@ -15,9 +15,10 @@
 
 namespace mlir::ddp {
 
-/// Writes the C header (also C++) of the module called `name`: one function an
-/// entry point, with element types and shapes of its buffers, and the constant
-/// that ddphook_module_load() takes. `source` is named in its first line.
+/// Writes the C header (also valid C++) of the module called `name`: one
+/// function per entry point, with element types and shapes of its buffers, and
+/// the constant that ddphook_module_load() takes. The first line names
+/// `source`.
 void writeHeader(llvm::raw_ostream &os, StringRef name, StringRef source,
                  const EntryPointTable &table);
 

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What ddphook-cc and ddphook-run share: parse, `ddp-pipeline`, entry points,
-// LLVM dialect, LLVM IR, object code. Where the code goes (a file, this
-// process) is the tools' business.
+// The steps that ddphook-cc and ddphook-run share: parse, `ddp-pipeline`, entry
+// points, LLVM dialect, LLVM IR, object code. The tools decide where the code
+// goes: to a file, or into this process.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_COMPILER_COMPILER_H
@@ -34,10 +34,10 @@ struct CompilerOptions {
   std::string name;
   /// Also export the module as `ddphook_compiled_module`.
   bool shared = false;
-  /// Options of `ddp-pipeline`; not given: its defaults. A module that has a
-  /// plan went through the pipeline already and takes none.
+  /// Options of `ddp-pipeline`; by default its defaults. They must not be given
+  /// for a module that has a plan, which has been through the pipeline already.
   std::optional<std::string> ddpPipeline;
-  /// Shared objects that bring dialects, with hooks for example.
+  /// Shared objects that provide dialects, for example with hooks.
   std::vector<std::string> dialectPlugins;
   /// 0 … 3.
   unsigned optLevel = 3;
@@ -47,15 +47,15 @@ struct CompilerOptions {
   /// one. For all but "host" the module leaves arrays to the runtime; for
   /// "cuda" what it computes itself becomes kernels, if lib/CodeGen was built.
   std::string device = "host";
-  /// For "cuda": the oldest architecture that has to run the kernels.
+  /// For "cuda": the oldest architecture that must run the kernels.
   std::string deviceArchitecture = "sm_80";
-  /// Let a product and a sum that follows it round once. Off: results do not
-  /// depend on the CPU.
+  /// Fuse a multiplication and the addition that follows it, so that they round
+  /// once. Without this, results do not depend on the CPU.
   bool fuseMultiplyAdd = false;
 };
 
-/// The error of a failure that was reported as a diagnostic on standard error.
-/// Its text is empty: there is nothing left to say.
+/// The error of a failure that was already reported as a diagnostic on standard
+/// error. Its text is empty.
 class DiagnosedError : public llvm::ErrorInfo<DiagnosedError> {
 public:
   static char ID;
@@ -78,36 +78,38 @@ public:
   /// Parses the file ("-": standard input) and runs `ddp-pipeline` on it.
   llvm::Error load(StringRef path);
 
-  /// The C header of the loaded module. Before lower().
+  /// Returns the C header of the loaded module. Call it before lower().
   llvm::Expected<std::string> getHeader(StringRef source);
 
-  /// From the pipeline's result to the LLVM dialect.
+  /// Lowers the pipeline's result to the LLVM dialect.
   llvm::Error lower();
 
-  /// The lowered module as LLVM IR, optimized for the target. After lower().
+  /// Returns the lowered module as LLVM IR, optimized for the target. Call it
+  /// after lower().
   llvm::Expected<std::unique_ptr<llvm::Module>> translate();
 
-  /// The object code of what translate() returned; position-independent.
+  /// Returns position-independent object code for the result of translate().
   llvm::Expected<llvm::SmallVector<char, 0>> emitObject(llvm::Module &module);
 
-  /// All of the above: from the file to object code.
+  /// Does all of the above, from the file to object code.
   llvm::Expected<llvm::SmallVector<char, 0>> compile(StringRef path);
 
   ModuleOp getModule() { return *module; }
 
-  /// PTX of the module's kernels; empty when it has none. After lower().
+  /// PTX of the module's kernels; empty if it has none. Call it after lower().
   StringRef getDeviceCode() { return deviceCode; }
 
 private:
   Compiler(CompilerOptions options, const DialectRegistry &registry);
 
   llvm::Error createTarget();
-  /// DiagnosedError after a diagnostic, else an error with this text.
+  /// Returns a DiagnosedError if a diagnostic was reported, else an error with
+  /// this text.
   llvm::Error makeFailure(const llvm::Twine &text);
   /// Makes kernels, and leaves their code in the module.
   llvm::Error compileKernels();
-  /// Makes kernels for the device, where that is asked for, and checks that
-  /// nothing else works on its memory.
+  /// Creates kernels if the device has any, and checks that no other operation
+  /// accesses the device's memory.
   llvm::Error lowerForDevice();
   /// Width in bits and number of the target's vector registers.
   std::pair<unsigned, unsigned> getVectorRegisters();

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the plan (docs/plan.md) and the functions of a module after
-// `ddp-pipeline` say together about its entry points. Both the emission of C
-// functions and the C header are written from this one model.
+// The entry points of a module after `ddp-pipeline`, collected from its plan
+// (docs/plan.md) and its functions. Both the C functions and the C header are
+// emitted from this model.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_COMPILER_ENTRYPOINTS_H
@@ -22,7 +22,8 @@
 
 namespace mlir::ddp {
 
-/// Where `ddp-outline-gpu-kernels` puts kernels, and how their names begin.
+/// The module in which `ddp-outline-gpu-kernels` puts kernels, and the prefix of their
+/// names.
 inline constexpr llvm::StringLiteral kDeviceModuleName = "ddphook_kernels";
 inline constexpr llvm::StringLiteral kKernelPrefix = "ddphook_kernel_";
 /// The global with the code of the module's kernels, followed by a null.
@@ -42,8 +43,8 @@ struct EntryBuffer {
   unsigned number;
   /// A memref type, or the type of the scalar.
   Type type;
-  /// The function may write this argument: the plan allows it, and there is an
-  /// operation that does.
+  /// Whether the function may write this argument: the plan allows it, and an
+  /// operation does so.
   bool mayBeWritten = false;
 
   bool isArgument() const {

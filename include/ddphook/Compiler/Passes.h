@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Declares the passes of Passes.td and the pipeline `ddp-lower-to-llvm` that
-// strings them together with upstream's conversions. How a module becomes an
-// object file is in Compiler.h.
+// Declares the passes of Passes.td and the pipeline `ddp-lower-to-llvm`, which
+// runs them together with upstream's conversions. Compiler.h turns a module
+// into an object file.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_COMPILER_PASSES_H
@@ -43,7 +43,7 @@ struct LLVMLoweringOptions : PassPipelineOptions<LLVMLoweringOptions> {
                                    llvm::cl::init(16)};
 };
 
-/// From functions on memrefs (linalg, scf, memref, arith, math …) to the LLVM
+/// Lowers functions on memrefs (linalg, scf, memref, arith, math …) to the LLVM
 /// dialect; ends with `ddp-check-lowered`.
 void buildLowerToLLVMPipeline(OpPassManager &pm,
                               const LLVMLoweringOptions &options);

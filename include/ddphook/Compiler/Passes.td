@@ -16,10 +16,10 @@ include "mlir/Pass/PassBase.td"
 def DDPEmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
   let summary = "Emit a C function for every entry point of the plan";
   let description = [{
-    Gives a module what `ddphook/runtime/compiled.h` calls a compiled module:
-    per entry of the plan a C function `NAME_ENTRY` that takes bare pointers
-    (and scalars by value) and a function that takes an array of buffers; the
-    table of entries; the constant `NAME_module`. Characters of an entry's name
+    Adds the parts of a compiled module, as `ddphook/runtime/compiled.h` defines
+    it: for each entry of the plan, a C function `NAME_ENTRY` that takes bare
+    pointers (and scalars by value) and a function that takes an array of buffers;
+    the table of entries; the constant `NAME_module`. Characters of an entry's name
     that C does not allow become underscores in `NAME_ENTRY`.
 
     Pre-condition: the module holds `@__ddphook_handle` and its plan, in
@@ -27,9 +27,10 @@ def DDPEmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
     memrefs of static shape and scalars, whose results were appended to its
     arguments.
 
-    Post-condition: the plan is a constant, the JSON text of docs/plan.md. Every other definition is internal and has the prefix
-    `ddphook.def.`, so that a function called `step`, `index` or `exp` never meets
-    a function of the C library that has this name.
+    Post-condition: the plan is a constant, the JSON text of docs/plan.md. Every
+    other definition is internal and has the prefix `ddphook.def.`, so that a
+    function called `step`, `index` or `exp` is never confused with the function of
+    the C library that has this name.
 
     In outline:
 
@@ -57,7 +58,7 @@ def DDPExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
   let summary = "Turn copies of strided memory into loops";
   let description = [{
     A `memref.copy` of memory that is not contiguous would become a call of
-    `memrefCopy`, a function of a library that compiled modules do not have.
+    `memrefCopy`, a function of a library that compiled modules do not link.
     This pass turns it into a `linalg.generic`; contiguous copies stay and
     become `memcpy`. Copies of unranked memory are left to
     `ddp-check-lowered`.
@@ -84,14 +85,14 @@ def DDPExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
 }
 
 def DDPOutlineLinalgOpsPass : Pass<"ddp-outline-linalg-ops", "::mlir::ModuleOp"> {
-  let summary = "Give linalg ops of large functions functions of their own";
+  let summary = "Move linalg ops of large functions into functions of their own";
   let description = [{
     LLVM takes time quadratic in the number of loops of a function: with ten
-    thousand of them, many minutes. This pass moves every linalg op on memrefs
-    of a function that has more than `max-ops` of them into a private function,
-    one for all ops that are equal up to the values of their operands, and calls
-    it. Constants that an op's body uses go with it; other values from outside
-    become arguments.
+    thousand of them, many minutes. If a function has more than `max-ops` linalg ops
+    on memrefs, this pass moves each of them into a private function and calls it;
+    ops that are equal up to the values of their operands share one function.
+    Constants that an op's body uses move with it; other values from outside become
+    arguments.
 
     Functions with fewer ops stay whole: there LLVM sees which memory cannot
     overlap.
@@ -128,8 +129,8 @@ def DDPLaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
   let summary = "Turn launches of kernels into calls of the runtime";
   let description = [{
     Every `gpu.launch_func` becomes a call of `ddphook_rt_launch` with the
-    kernel's number, and the plan gets the kernels' names. The `gpu.module` is
-    removed: whoever runs this pass has compiled it.
+    kernel's number, and the kernels' names are added to the plan. The `gpu.module`
+    is removed, so compile it before you run this pass.
 
     Pre-condition: kernels are the functions of the `gpu.module`
     `ddphook_kernels` whose names begin with `ddphook_kernel_`, made by
@@ -154,15 +155,15 @@ def DDPLaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
 def DDPCheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> {
   let summary = "Fail if host code works on memory of a device";
   let description = [{
-    In a module whose plan says that arrays lie in a device's memory, the host
-    may only pass their addresses on: views, calls, branches, and launches of
-    kernels. Reports every kind of operation that reads, writes or allocates
-    memory, once, and constant arrays that are passed on as if the device could
-    read them. Other modules are not looked at.
+    In a module whose plan says that arrays are in a device's memory, the host
+    may only pass their addresses on, in views, calls, branches, and launches of
+    kernels. The pass reports each kind of operation that reads, writes or allocates
+    memory once, and constant arrays that are passed on although the device cannot
+    read them. It does not check other modules.
 
     Pre-condition: `ddp-pipeline{memory=device}`; before `ddp-emit-entry-points`.
 
-    Example of what is refused:
+    Example that is refused:
 
     ```mlir
     module attributes {ddp.plan = #ddp.plan<abi = 5, memory = device>} {
@@ -175,7 +176,7 @@ def DDPCheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp
   }];
   let options = [
     Option<"hasKernels", "has-kernels", "bool", /*default=*/"false",
-           "Whether linalg operations were made kernels before">,
+           "Whether linalg operations were turned into kernels before">,
   ];
 }
 
@@ -184,11 +185,11 @@ def DDPRoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
   let description = [{
     `math-extend-to-supported-types` and `arith-emulate-unsupported-floats`
     compute f16 and bf16 in f32, and mark the casts around each operation
-    `contract`: from one operation to the next they may be left out. This pass
-    takes that mark away, so that a result has the bits that docs/parity.md
+    `contract`, which allows leaving them out between operations. This pass
+    removes the mark, so that a result has the bits that docs/parity.md
     promises, whether operations stand in one loop or in several.
 
-    Pre-condition: directly behind those two passes, before anything folds.
+    Pre-condition: runs directly after those two passes, before anything folds.
 
     Before:
 
@@ -209,9 +210,9 @@ def DDPRoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
 def DDPExpandArithPass : Pass<"ddp-expand-arith"> {
   let summary = "Expand arithmetic that LLVM has no instruction for";
   let description = [{
-    Casts from and to bf16 become integer operations; one from f64 rounds once.
-    Rounding divisions of integers become plain ones. `arith.maximumf` and `arith.minimumf` stay, for
-    LLVM's intrinsics: of -0 and +0 the latter is the larger one.
+    Casts from and to bf16 become integer operations; a cast from f64 rounds once.
+    Rounding divisions of integers become plain ones. `arith.maximumf` and
+    `arith.minimumf` are kept for LLVM's intrinsics, for which +0 is larger than -0.
 
     Before:
 
@@ -236,8 +237,9 @@ def DDPExpandArithPass : Pass<"ddp-expand-arith"> {
 def DDPCheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
   let summary = "Fail unless only the LLVM dialect is left";
   let description = [{
-    The conversions before this pass leave silently what they have no pattern
-    for. Reports every kind of operation that is left, once, with its location.
+    The conversions before this pass silently keep operations for which they have no
+    pattern. This pass reports each kind of operation that is left once, with its
+    location.
   }];
 }
 

@@ -18,20 +18,20 @@
 
 namespace mlir::ddp {
 
-/// Remembers what is wrong with an option's value, for the function that parses
-/// all options. Gives false.
+/// Records that the value of an option is wrong, for the function that parses
+/// all options. Returns false.
 bool rejectValue(StringRef option, const Twine &expected, StringRef value);
 
 /// Options of `ddp-pipeline`.
 struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
-  /// An option whose value is checked here. LLVM's parser would print what is
-  /// wrong with it straight to standard error, where no caller can catch it.
+  /// An option that checks its value itself. LLVM's parser would print errors
+  /// straight to standard error, where no caller can catch them.
   template <typename T>
   struct Value : public Option<T> {
     using Option<T>::Option;
     using Option<T>::operator=;
 
-    /// An option without a value has an empty one.
+    /// Accepts an option without a value; its text is then empty.
     llvm::cl::ValueExpected getValueExpectedFlagDefault() const override {
       return llvm::cl::ValueOptional;
     }
@@ -68,8 +68,9 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
     }
   };
 
-  /// Reads options as users write them: dashes and underscores are the same in
-  /// names, case does not matter, and parameters of the hook stand beside it.
+  /// Parses options as users write them: in names dashes and underscores are
+  /// the same and case does not matter, and parameters of the hook stand beside
+  /// it.
   LogicalResult parse(StringRef options,
                       function_ref<LogicalResult(const Twine &)> errorHandler);
 
@@ -81,43 +82,47 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
       llvm::cl::init("")};
   Value<double> bucketCapMb{
       *this, "bucket-cap-mb",
-      llvm::cl::desc("Limit of a bucket in MiB (default 25); given explicitly, "
-                     "of the first bucket as well"),
+      llvm::cl::desc("Size limit of a bucket in MiB (default 25); if given, it "
+                     "also limits the first bucket"),
       llvm::cl::init(kUnsetLimit)};
   Value<double> firstBucketMb{
       *this, "first-bucket-mb",
-      llvm::cl::desc("Limit of the first bucket of a kind in MiB (default 1)"),
+      llvm::cl::desc("Size limit of the first bucket of a kind in MiB "
+                     "(default 1)"),
       llvm::cl::init(kUnsetLimit)};
   Value<BucketOrder> order{
       *this, "order", llvm::cl::desc("Order in which gradients are packed"),
       llvm::cl::init(BucketOrder::Ready),
-      llvm::cl::values(
-          clEnumValN(BucketOrder::Ready, "ready", "in which they are produced"),
-          clEnumValN(BucketOrder::Forward, "forward",
-                     "program order of the reductions"),
-          clEnumValN(BucketOrder::Reverse, "reverse", "that order, reversed"))};
+      llvm::cl::values(clEnumValN(BucketOrder::Ready, "ready",
+                                  "order in which they are produced"),
+                       clEnumValN(BucketOrder::Forward, "forward",
+                                  "program order of the reductions"),
+                       clEnumValN(BucketOrder::Reverse, "reverse",
+                                  "reverse program order of the reductions"))};
   Value<bool> packCollectives{
       *this, "pack-collectives",
-      llvm::cl::desc("Let PowerSGD's uncompressed tensors travel with P"),
+      llvm::cl::desc("Merge independent collectives of one bucket, as of "
+                     "PowerSGD's P and its uncompressed tensors"),
       llvm::cl::init(true)};
   Value<bool> fuse{
       *this, "fuse",
-      llvm::cl::desc("Let one pass over memory do what several operations say"),
+      llvm::cl::desc("Fuse several operations into one pass over memory"),
       llvm::cl::init(true)};
   Value<double> groupMb{
       *this, "group-mb",
-      llvm::cl::desc("PowerSGD: matrices that are taken through all stages "
-                     "together, in MiB (default 0: the whole bucket)"),
+      llvm::cl::desc("PowerSGD: MiB of matrices that go through all stages "
+                     "together (default 0: the whole bucket)"),
       llvm::cl::init(0)};
   Value<bool> overlap{*this, "overlap",
                       llvm::cl::desc("Compute while collectives are in flight"),
                       llvm::cl::init(false)};
   Value<unsigned> overlapDepth{
       *this, "overlap-depth",
-      llvm::cl::desc("Collectives in flight at most, with overlap"),
+      llvm::cl::desc("With overlap: largest number of collectives in flight"),
       llvm::cl::init(2)};
   Value<ArrayMemory> memory{
-      *this, "memory", llvm::cl::desc("Where arrays lie (default host)"),
+      *this, "memory",
+      llvm::cl::desc("The memory in which arrays are (default host)"),
       llvm::cl::init(ArrayMemory::Host),
       llvm::cl::values(
           clEnumValN(ArrayMemory::Host, "host", "in the host's memory"),
@@ -133,14 +138,15 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
   Value<bool> verifyOrder{
       *this, "verify-order",
       llvm::cl::desc("Check after every pass that all ranks run the same "
-                     "collectives, and that the pass has kept them"),
+                     "collectives, and that the pass has not changed them"),
       llvm::cl::init(false)};
 };
 
 /// Appends all passes from `ddp.all_reduce` to calls of the runtime.
 void buildDDPPipeline(OpPassManager &pm, const DDPPipelineOptions &options);
 
-/// Appends the same, with options as text ("hook=fp16 bucket-cap-mb=1").
+/// Does the same with options as text ("hook=fp16 bucket-cap-mb=1"). Reports
+/// errors in them through `errorHandler`, and then fails.
 LogicalResult
 buildDDPPipeline(OpPassManager &pm, StringRef options,
                  function_ref<LogicalResult(const Twine &)> errorHandler);

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The JSON text of docs/plan.md. `ddp-emit-entry-points` puts it into compiled
-// modules; a compiler that makes entry points in its own way asks for it here.
+// modules; a compiler that emits entry points itself calls writePlanText().
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_TARGET_PLANTEXT_H
@@ -16,8 +16,8 @@
 
 namespace mlir::ddp {
 
-/// The text of `plan`, without white space and with its keys in the order of
-/// docs/plan.md: equal plans have equal bytes.
+/// Returns the text of `plan`, without white space and with its keys in the
+/// order of docs/plan.md, so that equal plans have equal bytes.
 std::string writePlanText(PlanAttr plan);
 
 } // namespace mlir::ddp

@@ -52,7 +52,7 @@ LogicalResult ConvertDDPToRuntimePass::collectEntries() {
       plan.entries.push_back(entry);
       return WalkResult::skip();
     }
-    // What does not communicate need not be callable through the plan.
+    // A function without collectives need not be callable through the plan.
     bool usesDDP = function
                        .walk([](Operation *op) {
                          return isa_and_nonnull<DDPDialect>(op->getDialect())

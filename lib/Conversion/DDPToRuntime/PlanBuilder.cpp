@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Makes the plan's attributes of operations and functions.
+// Builds the plan's attributes from operations and functions.
 //
 //===----------------------------------------------------------------------===//
 

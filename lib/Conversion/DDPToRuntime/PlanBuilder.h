@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Puts what `convert-ddp-to-runtime` has learnt about a module into its plan.
+// Collects the plan of a module while `convert-ddp-to-runtime` converts it.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,7 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Calls, memory, state, and which operation goes where.
+// Lowers memory and states, creates calls, and dispatches each operation to its
+// lowering.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What is different when arrays lie in a device's memory: copies and zeros are
-// calls, and states that lie in the host's memory all the same are accessed by
+// The differences when arrays are in a device's memory: copies and zeros become
+// calls, and states that are in the host's memory nevertheless are accessed by
 // their address. So every memref that is left is memory of the device.
 //
 //===----------------------------------------------------------------------===//

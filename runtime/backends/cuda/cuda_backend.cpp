@@ -71,7 +71,7 @@ runKernels(ddphook_device_t *device, ddphook_backend_error_t *error,
   });
 }
 
-/// Gives back what a device made; a failure changes nothing about that.
+/// Destroys an object of a device, even after a failure.
 template <typename Object>
 static void destroy(ddphook_device_t *device, Object *object) {
   withoutExceptions([&] {

@@ -55,7 +55,7 @@ Status CudaCommunicator::create(CudaDevice &device,
 
 CudaCommunicator::~CudaCommunicator() {
   if (nccl) {
-    // After a failure the watchdog has aborted it, or will soon.
+    // After a failure the watchdog aborts the communicator.
     if (device.synchronize().isOk())
       nccl->finalize(
               Deadline::after(std::min(leaveSeconds, device.timeoutSeconds())))
@@ -111,7 +111,7 @@ Status CudaCommunicator::start(const ddphook_all_reduce_t &operation,
   }
   DDPHOOK_RETURN_IF_ERROR(checkOperation(operation, in, out));
   if (!nccl) {
-    // Nothing to overlap with.
+    // A group of one rank has no communication with which to overlap.
     DDPHOOK_RETURN_IF_ERROR(
         enqueue(operation, in, out, device.computeStream(), nullptr));
     *ticket = inFlight.publishEnded();

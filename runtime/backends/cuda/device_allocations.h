@@ -38,9 +38,9 @@ public:
                   void **memory);
   /// Null where nothing was allocated at that address.
   const Block *find(const void *memory) const;
-  /// Gives it back; waits for the whole device.
+  /// Frees the memory; waits for the whole device.
   void release(void *memory);
-  /// Forgets it without giving it back: something may still write there.
+  /// Forgets the memory without freeing it: the device may still write to it.
   void abandon(void *memory) { blocks.erase(memory); }
 
   const std::map<const void *, Block> &all() const { return blocks; }

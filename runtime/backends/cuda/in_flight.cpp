@@ -134,8 +134,8 @@ Status InFlight::poll(double timeoutSeconds) {
     }
     if (state != cudaErrorNotReady)
       return toStatus(state, describe(*oldest).c_str());
-    // What waits for kernels of the caller is not late: the peers may be where
-    // this rank is.
+    // A collective that waits for the caller's kernels is not late: its peers
+    // may be waiting in the same way.
     if (!oldest->deadline && cudaEventQuery(oldest->begin) == cudaSuccess)
       oldest->deadline = Deadline::after(timeoutSeconds);
     if (oldest->deadline && oldest->deadline->expired())

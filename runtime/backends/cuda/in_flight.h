@@ -50,7 +50,7 @@ public:
   /// A collective to fill in; null when all are under way. With `isCapturing`
   /// its events become part of a graph.
   Collective *take(bool isCapturing);
-  /// Gives back one that was taken and not published.
+  /// Returns a collective that was taken and not published.
   void putBack(Collective *collective);
   /// Its ticket. Its events are recorded by now.
   int64_t publish(Collective *collective, bool isCapturing);

@@ -115,7 +115,7 @@ createCommunicatorImpl(ddphook_device_t *device,
                        ddphook_communicator_t **communicator) {
   auto result = std::make_unique<ddphook_communicator>();
   auto makeDevice = [device](GlooDevice **gloo) {
-    // Only this thread ever sets it.
+    // Only this thread ever sets the pointer.
     if (!device->gloo) {
       std::unique_ptr<GlooDevice> made;
       DDPHOOK_RETURN_IF_ERROR(GlooDevice::create(device->localAddress, &made));

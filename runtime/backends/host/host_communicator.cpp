@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Chooses a transport, and does alone what a group of one needs.
+// Chooses a transport, and handles groups of one rank without any.
 //
 //===----------------------------------------------------------------------===//
 #include "host_communicator.h"

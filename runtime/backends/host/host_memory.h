@@ -21,7 +21,7 @@ namespace ddphook::host {
 /// could never hold `bytes`.
 Status allocateMemory(uint64_t bytes, uint64_t alignment, void **memory);
 
-/// Gives it back; `bytes` as allocated.
+/// Frees memory of allocateMemory(), with the same `bytes`.
 void freeMemory(void *memory, uint64_t bytes);
 
 } // namespace ddphook::host

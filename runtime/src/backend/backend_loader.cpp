@@ -38,8 +38,8 @@ static std::string ownDirectory() {
   return path.substr(0, path.rfind('/') + 1);
 }
 
-/// Where a backend's library is: beside the runtime's, or, for a program that
-/// holds the runtime, among the libraries; else wherever the system looks.
+/// The path of a backend's library: beside the runtime's library or, if the
+/// program contains the runtime, in `lib`; else its name, for the usual search.
 static std::string findLibrary(const std::string &file) {
   const std::string own = ownDirectory();
   if (own.empty())

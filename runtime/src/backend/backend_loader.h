@@ -17,13 +17,12 @@
 
 namespace ddphook {
 
-/// Gives the table of the backend `name`. A loaded library stays loaded.
-/// UNSUPPORTED: no such library, one of another version, or one that lacks a
-/// function.
+/// Loads the table of the backend `name`. A library stays loaded. UNSUPPORTED
+/// if there is no such library, it has another version, or it lacks a function.
 Status loadBackend(const std::string &name, const ddphook_backend_t **backend);
 
-/// Whether the runtime can work with the table that the library `file` gave it:
-/// its version, and every function that has to be there.
+/// Checks that the runtime can use the table of the library `file`: its
+/// version, and that it has every function.
 Status checkBackend(const std::string &file, const ddphook_backend_t *table);
 
 } // namespace ddphook

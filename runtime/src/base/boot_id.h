@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For the runtime and for its shared-memory transport, which are libraries of
-// their own; so it is all in this header.
+// The runtime and its shared-memory transport both use this. They are separate
+// libraries, so all of it is in this header.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_BOOT_ID_H

@@ -185,8 +185,8 @@ static uint16_t toBfloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-/// Of a number below 65504, as all normal numbers drawn here are. Both ways are
-/// taken, because guessing between them is slow.
+/// Rounds a number below 65504, as all normal numbers drawn here are, to f16.
+/// It computes both cases, because mispredicted branches between them are slow.
 static uint16_t toHalf(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -227,8 +227,8 @@ public:
     }
     drawInPlace(out, count);
   }
-  /// Of a 16-bit type, rounded by `round`: from single precision, also where
-  /// numbers come one by one in double precision.
+  /// Draws numbers of a 16-bit type, rounded by `round` from single precision,
+  /// even if numbers come one by one in double precision.
   template <typename Round>
   void draw(uint16_t *out, int64_t count, Round &&round) {
     if (count < blockSize) {

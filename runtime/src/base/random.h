@@ -3,9 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// PowerSGD's first Q, bit by bit: numpy's generator gives a seed to PyTorch's
-// generator, which gives standard normal numbers (docs/parity.md). Nothing here
-// is of use where the bits do not matter.
+// Draws PowerSGD's first Q, bit by bit: numpy's generator provides a seed for
+// PyTorch's generator, which returns standard normal numbers (docs/parity.md).
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_RANDOM_H

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What functions inside the runtime return: a code of the public ABI and one
+// The result of functions inside the runtime: a code of the public ABI and one
 // line of text. It never crosses the C ABI; c_api.cpp turns it into a
 // ddphook_status_t and the text of ddphook_last_error().
 //

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// From a Status inside to a ddphook_status_t outside. No exception passes the
-// C ABI.
+// Converts a Status of the runtime to the ddphook_status_t of the C ABI, which
+// no exception crosses.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_C_API_C_API_H

@@ -11,7 +11,7 @@
 
 using namespace ddphook;
 
-/// Of every vector that a device's kernels load at once.
+/// In bytes: enough for every vector that a device's kernels load at once.
 static constexpr uint64_t alignment = 256;
 
 ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,

@@ -17,7 +17,7 @@
 
 namespace ddphook {
 
-/// Both are collective, and do nothing anywhere when a rank cannot.
+/// Both are collective, and change nothing on any rank if one rank fails.
 Status saveStates(ddphook_module &module, const std::string &pattern,
                   uint32_t flags);
 Status loadStates(ddphook_module &module, const std::string &pattern,

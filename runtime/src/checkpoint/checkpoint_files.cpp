@@ -111,7 +111,7 @@ uint64_t ddphook::hashText(std::string_view text) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-/// Of everything before the manifest's own checksum.
+/// The checksum of a manifest, computed over everything before the checksum.
 static std::string manifestChecksum(const Json &json) {
   return printHash(hashText(json.dump()));
 }
@@ -139,7 +139,7 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
   if (!json.is_object() || !json.contains("format") ||
       json["format"] != manifestFormat)
     return malformed("is not the manifest of a checkpoint");
-  // Nothing that is nested reaches the recursions below.
+  // Refuse nested values, which the recursions below could not handle.
   for (const Json &value : json)
     if (value.is_structured())
       return malformed("is damaged: a value is missing or wrong");
@@ -152,7 +152,7 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
   if (json.size() != 7 || !json.contains("checksum") ||
       json["checksum"] != manifestChecksum(copy))
     return malformed("is damaged: its checksum is wrong");
-  // Only a manifest that was made by other means can fail from here on.
+  // With a valid checksum, only a manifest that ddphook did not write can fail.
   auto hash = [&](const char *key, uint64_t *value) {
     return json.contains(key) && json[key].is_string() &&
            parseHash(json[key].get<std::string>(), value);

@@ -19,12 +19,13 @@
 
 namespace ddphook {
 
-/// Not zero; a save's own, so that files of two saves are never taken for one.
+/// Draws the generation of a save: a random number that is not zero, by which
+/// files of different saves are told apart.
 Status drawGeneration(uint64_t *generation);
 
 /// `pattern` with every {rank} replaced.
 std::string rankFile(const std::string &pattern, int rank);
-/// Where a rank's file of a save lies until that save is committed.
+/// The path of a rank's file of a save until that save is committed.
 std::string pendingFile(const std::string &file, uint64_t generation);
 /// Removes what saves that were interrupted left beside `file`.
 void removeLeftovers(const std::string &file);
@@ -33,7 +34,7 @@ std::string manifestFile(const std::string &pattern);
 /// Sixteen hexadecimal digits.
 std::string printHash(uint64_t hash);
 
-/// What is written last: with it, and not before, a checkpoint exists.
+/// The manifest is written last: the checkpoint exists from then on.
 struct Manifest {
   uint64_t generation = 0;
   uint64_t programHash = 0; ///< hashProgram() of the module's states.

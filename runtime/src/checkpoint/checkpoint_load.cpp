@@ -93,7 +93,7 @@ Status Loader::checkCall() const {
   return Status::ok();
 }
 
-/// Gives every rank rank 0's manifest.
+/// Sends the manifest from rank 0 to every rank.
 Status Loader::findManifest() {
   Status status = checkCall();
   std::string text;
@@ -137,7 +137,7 @@ Status Loader::readCheckpoint() {
   const bool isPartial = flags & DDPHOOK_STATE_PARTIAL;
   CheckpointReader reader(module.plan, *manifest, pattern, isPartial,
                           isOtherWorld(), image.data());
-  // Under another world size rank 0 reads for all.
+  // If the world size differs, rank 0 reads for all ranks.
   if (isOtherWorld() && context.rank() != 0)
     return reader.beginAnew();
   DDPHOOK_RETURN_IF_ERROR(reader.read(context.rank()));
@@ -304,11 +304,11 @@ Status Loader::load(ddphook_state_info_t *info) {
   else
     DDPHOOK_RETURN_IF_ERROR(compareReplicated(all));
 
-  // From here on a failure leaves states of both times.
+  // From here on a failure leaves a mixture of old and new states.
   Status written = writeStates();
   if (!written.isOk())
     return context.fail(std::move(written));
-  // Only rank 0 has seen a file.
+  // Only rank 0 has read a file.
   if (isOtherWorld())
     DDPHOOK_RETURN_IF_ERROR(context.broadcast(&result, sizeof(result), 0));
   *info = result;

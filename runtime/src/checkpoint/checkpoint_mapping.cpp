@@ -84,7 +84,7 @@ private:
   const std::vector<PlanState> &states;
   CheckpointMapping &mapping;
 
-  /// Of the saved states.
+  /// The pieces of the saved states.
   std::vector<Piece> pieces;
   std::unordered_map<PieceKey, size_t, PieceKey::Hash> pieceNumbers;
   /// Saved states of gradients, by role and gradient.
@@ -247,7 +247,8 @@ bool Mapper::canTake(const Piece &wanted, const Piece &found) {
   return difference.empty();
 }
 
-/// Says it where gradients have what is wanted, but otherwise put together.
+/// Explains a missing piece, if its gradients have that state, but grouped in
+/// another way.
 std::string Mapper::explainMissing(const Piece &wanted) const {
   const auto &[role, gradients] = wanted.key;
   for (const std::string &gradient : gradients) {
@@ -323,7 +324,7 @@ Status ddphook::mapStates(const std::vector<PlanState> &saved,
                           const std::vector<PlanState> &states, bool isPartial,
                           CheckpointMapping *mapping) {
   Mapper(saved, states, mapping).run();
-  // What is missing tells more than what is left over because of it.
+  // Report missing pieces first: left-over pieces often follow from them.
   const bool isMissing = !mapping->missing.empty();
   const std::vector<std::string> &list =
       isMissing ? mapping->missing : mapping->dropped;

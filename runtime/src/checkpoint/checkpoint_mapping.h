@@ -22,7 +22,7 @@ namespace ddphook {
 /// A run of bytes of a saved state.
 struct SavedRun {
   int64_t bytes = 0;
-  /// The module's state that they belong to; none: nobody needs them.
+  /// The module's state to which they belong; none if they are not needed.
   std::optional<size_t> state;
   int64_t offset = 0; // in that state
 };
@@ -39,7 +39,7 @@ struct CheckpointMapping {
   /// For states that gradients share: all that the values could come from. They
   /// have to be equal.
   std::map<size_t, std::vector<SharedSource>> shared;
-  /// Of the module's states: whether a part of it, or all, was not saved.
+  /// For each state of the module: whether a part of it, or all, was not saved.
   std::vector<bool> lacksPart;
   std::vector<bool> lacksAll;
   /// What the module lacks, and what it has no place for, in words.

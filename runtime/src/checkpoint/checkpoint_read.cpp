@@ -35,7 +35,7 @@ Status CheckpointReader::openRankFile(
     if (opened.isOk() &&
         generationOf((*reader)->header()) == manifest.generation)
       return Status::ok();
-    // What is wrong with the file by its final name says more.
+    // The error of the file under its final name is more informative.
     if (!status.isOk())
       continue;
     status = opened.isOk()
@@ -132,7 +132,7 @@ bool CheckpointReader::isNeeded(size_t number) const {
       [&](const SavedRun &run) { return run.state && !isForeign(*run.state); });
 }
 
-/// Gives first values to states that get none, or not all, from the file.
+/// Sets the initial values of states that get none, or not all, from the file.
 Status CheckpointReader::beginAnew() {
   bool isAny = false;
   for (size_t i = 0; i < states.size(); ++i)

@@ -31,7 +31,7 @@ public:
 
   /// Reads the file of `rank`. PLAN_MISMATCH when it cannot be carried over.
   Status read(int rank);
-  /// Gives first values to states that get none, or not all, from a file;
+  /// Sets the initial values of states that get none, or not all, from a file;
   /// read() does that itself.
   Status beginAnew();
 

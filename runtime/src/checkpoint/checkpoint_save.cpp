@@ -74,7 +74,7 @@ static Status writeRankFile(const ddphook_module &module,
   DDPHOOK_RETURN_IF_ERROR(file.write(header.data(), header.size()));
   for (size_t i : layout.order)
     DDPHOOK_RETURN_IF_ERROR(writeStateData(module, i, file, &checksums[i]));
-  // Of the same length: checksums are.
+  // The new header has the same length, since all checksums have one.
   DDPHOOK_RETURN_IF_ERROR(makeHeader());
   DDPHOOK_RETURN_IF_ERROR(file.overwrite(0, header.data(), header.size()));
   return file.commit();
@@ -193,7 +193,7 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   manifest.statesHash = hashText(description);
   manifest.worldSize = context.worldSize();
 
-  // Which save this is, is up to rank 0.
+  // Rank 0 decides about the generation of this save.
   Status status = withoutExceptions([&] {
     return checkSave(module, pattern, manifestPath, manifest, flags);
   });

@@ -74,7 +74,7 @@ Status ddphook::parseStates(std::string_view text,
   Json json = parseStrictly(text, &isRefused);
   if (isRefused || json.is_discarded())
     return error(DDPHOOK_DATA_LOSS,
-                 "malformed description of states: it is no JSON text");
+                 "malformed description of states: it is not JSON text");
   Status failure;
   Reader top(json, &failure, "description of states");
   states->clear();

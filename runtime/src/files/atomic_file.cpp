@@ -26,7 +26,7 @@ static std::string directoryOf(const std::string &path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// By which linkat() finds a file that has no name.
+/// The path by which linkat() finds a file that has no name.
 static std::string descriptorPath(int file) {
   return "/proc/self/fd/" + std::to_string(file);
 }
@@ -95,8 +95,8 @@ Status AtomicFile::overwrite(uint64_t offset, const void *data, uint64_t size) {
   return Status::ok();
 }
 
-/// Gives the nameless file the final name when that is free, else the partial
-/// one: no system call links over an existing name.
+/// Links the nameless file to the final name if that is free, else to the
+/// partial one: no system call replaces an existing name by a link.
 Status AtomicFile::takeName() {
   std::string descriptor = descriptorPath(file);
   auto link = [&](const std::string &name) {

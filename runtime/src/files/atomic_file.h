@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Writes a file whose name shows nothing until everything is on disk. What is
-// in the file is the caller's business.
+// Writes a file that appears under its name only when everything is on disk.
+// The caller provides the contents.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H

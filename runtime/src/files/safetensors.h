@@ -6,8 +6,8 @@
 // The safetensors container: eight bytes with the header's length (little
 // endian), a JSON header, and the tensors' bytes back to back. Files come from
 // anywhere, so reading checks everything before a byte of data is used; a file
-// is written whole or not at all. What tensors mean (names, which argument they
-// belong to) is none of its business.
+// is written whole or not at all. The callers know what tensors mean (their
+// names, the arguments to which they belong).
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_SAFETENSORS_H
@@ -98,7 +98,7 @@ struct TensorView {
   const void *data = nullptr;
 };
 
-/// Where tensors of a file to be written lie.
+/// The positions of the tensors in a file to be written.
 struct SafetensorsLayout {
   std::vector<uint64_t> bytes; ///< Of each tensor.
   std::vector<size_t> order;   ///< Numbers of tensors, as their data follow.

@@ -179,7 +179,7 @@ public:
     return unexpected("a negative number");
   }
   bool number_float(json::number_float_t, const std::string &) override {
-    return unexpected("a number that is no integer");
+    return unexpected("a number that is not an integer");
   }
   bool binary(json::binary_t &) override { return unexpected("binary data"); }
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// One all-gather: a character that says how it went, then the payload or the
-// reason.
+// The agreement is one all-gather: a character that says whether the rank
+// succeeded, followed by the payload or the reason of the failure.
 //
 //===----------------------------------------------------------------------===//
 #include "job/agreement.h"

@@ -1,10 +1,10 @@
-//===- agreement.h - ranks tell each other how they fared -------*- C++ -*-===//
+//===- agreement.h - ranks agree whether all succeeded ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For work that every rank does alone, but that counts only when all of them
-// managed it.
+// Agreement on work that every rank does by itself, but that counts only if it
+// succeeds on all ranks.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_AGREEMENT_H
@@ -14,10 +14,10 @@
 
 namespace ddphook {
 
-/// Tells all ranks how this one fared, and hears it from them; collective.
-/// Gives `mine` when that is a failure, and ABORTED, "rank n could not `task`:
-/// …", when only others failed; the context is unharmed by both. Failures to
-/// reach the others are final. On success `all` has every rank's `payload`.
+/// Collective: exchanges whether the work has succeeded on each rank. Returns
+/// `mine` if that is a failure, and ABORTED, "rank n could not `task`: …", if
+/// only others failed; the context is unharmed by both. A failure to reach the
+/// others is final. On success `all` has every rank's `payload`.
 Status agree(Context &context, const std::string &what, const char *task,
              const Status &mine, const std::string &payload,
              std::vector<std::string> *all);

@@ -56,7 +56,7 @@ constexpr LaunchVariables pmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                                  "MPI_LOCALNRANKS"};
 constexpr int defaultPort = 29500;
 constexpr const char *loopback = "127.0.0.1";
-/// Who records a handshake can try out secrets, as many as it likes.
+/// Whoever records a handshake can try out any number of secrets offline.
 constexpr size_t minSecretSize = 16;
 
 /// Reads variables and keeps the first error.
@@ -236,7 +236,7 @@ static Status checkOptions(const ddphook_options_t &options) {
   return Status::ok();
 }
 
-/// Where the store listens, for a job of several ranks.
+/// Finds the address at which the store listens, for a job of several ranks.
 static Status findMaster(const ddphook_options_t &options, Reader &reader,
                          bool isOneMachine, Bootstrap *result) {
   if (options.master_addr && *options.master_addr)

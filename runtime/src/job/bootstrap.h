@@ -20,7 +20,7 @@
 
 namespace ddphook {
 
-/// Gives the value of an environment variable, or null. Tests pass their own.
+/// Returns the value of an environment variable, or null. Tests pass their own.
 using Environment = std::function<const char *(const char *name)>;
 
 /// The process's real environment; an empty value counts as not set.
@@ -32,14 +32,14 @@ struct Bootstrap {
   int localRank = 0;
   /// A launcher's variables say so, not the options or the default.
   bool isLaunched = false;
-  /// Where rank 0's store listens; unused in a world of one.
+  /// The address at which rank 0's store listens; unused in a world of one.
   std::string masterAddress;
   int masterPort = 0;
   /// Keeps processes of different jobs apart that meet on one port.
   std::string runId;
-  /// What the ranks prove to each other to have; empty: nothing.
+  /// The secret that each rank must prove to have; empty: none.
   std::string secret;
-  /// Stands for this machine instead of its own identity; usually empty.
+  /// A name that replaces this machine's identity; usually empty.
   std::string nodeOverride;
   std::string backend = "host";
   std::string transport = "auto";

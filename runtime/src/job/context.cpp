@@ -31,7 +31,8 @@ Context::Context(const Bootstrap &place) : place(place) {}
 Status Context::create(const Bootstrap &place,
                        std::unique_ptr<Context> *context) {
   std::unique_ptr<Context> result(new Context(place));
-  // Before joining, so that a wrong name costs no rank a deadline.
+  // Load it before joining, so that no rank waits for a deadline if the name is
+  // wrong.
   DDPHOOK_RETURN_IF_ERROR(loadBackend(place.backend, &result->backendTable));
   Status status = result->join();
   if (status.isOk())

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// All ranks give a few bytes and get everybody's. Barriers, the comparison of
-// plans and the exchange of machine identities are such exchanges. It costs a
-// handful of messages a rank; bulk data does not belong here.
+// An all-gather of a few bytes per rank, for barriers, the comparison of plans
+// and the exchange of machine identities. It takes a handful of messages per
+// rank and is not for bulk data.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_EXCHANGE_H
@@ -27,10 +27,10 @@ public:
   Exchange(Store &store, std::string prefix, int rank, int size)
       : store(store), prefix(std::move(prefix)), rank(rank), size(size) {}
 
-  /// Gives `mine`, gets everybody's in the order of ranks. `what` says what
-  /// this is: ranks that exchange different things fail with
-  /// FAILED_PRECONDITION, which names both. DEADLINE_EXCEEDED names the ranks
-  /// that did not come.
+  /// Collective: sends `mine`, and receives the bytes of all ranks in the order
+  /// of ranks. `what` names the exchange: ranks that make different ones fail
+  /// with FAILED_PRECONDITION, which names both. DEADLINE_EXCEEDED names the
+  /// ranks that did not take part.
   Status allGather(const std::string &what, const std::string &mine,
                    const Deadline &deadline, std::vector<std::string> *all);
 

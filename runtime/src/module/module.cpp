@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What compiled code calls in a step. Its calls return nothing: failures are
-// kept until the step ends.
+// The functions that compiled code calls in a step. They return nothing:
+// failures are kept until the step ends.
 //
 //===----------------------------------------------------------------------===//
 #include "module/module.h"
@@ -19,7 +19,7 @@ ddphook_module::~ddphook_module() {
   // their deadlines, and use memory that is freed below.
   if (lastTicket > 0)
     context.call(&ddphook_backend_t::wait, lastTicket).ignore();
-  // What steps on a caller's stream began uses that memory too.
+  // Work that steps began on a caller's stream may still use this memory.
   context.call(&ddphook_backend_t::synchronize).ignore();
   destroyMatrices();
   if (kernels)
@@ -159,7 +159,8 @@ void ddphook_module::wait(int64_t ticket) {
   if (lastTicket == 0) {
     if (canRun("ddphook_rt_wait"))
       failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                     "ddphook_rt_wait: nothing was started"));
+                     "ddphook_rt_wait: expected a collective that was started, "
+                     "but there is none"));
     return;
   }
   failStep(context.call(&ddphook_backend_t::wait,

@@ -105,7 +105,7 @@ private:
   int64_t lastTicket = 0;
   ddphook::Status stepFailure;
   ddphook_kernels_t *kernels = nullptr; // null when the plan has none
-  /// Where random numbers are drawn; kept from step to step.
+  /// Buffer in which random numbers are drawn; kept from step to step.
   std::vector<char> randomNumbers;
 };
 

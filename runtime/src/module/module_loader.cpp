@@ -96,7 +96,7 @@ static size_t findOdd(const std::vector<std::string> &reports) {
   return 0;
 }
 
-/// Tells all ranks how preparing went here, and hears it from them.
+/// Exchanges with all ranks whether preparing the module has succeeded.
 static Status agree(ddphook_module &module, Context &context,
                     const Status &prepared) {
   const ddphook_compiled_module_t *compiled = module.compiled;
@@ -181,7 +181,7 @@ static Status connect(ddphook_module &module, Context &context) {
     module.groups.emplace_back();
     module.groups.back().members = std::move(group);
   }
-  // From here on ranks wait for each other: a failure of one concerns all.
+  // From here on ranks wait for each other, so a failure of one fails all.
   Status status = connectGroups(module, context);
   if (!status.isOk())
     return context.fail(std::move(status));

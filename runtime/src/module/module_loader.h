@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// From a compiled module's description to a module that can run steps: checks,
-// the comparison of plans with all ranks, memory, process groups.
+// Turns a compiled module's description into a module that can run steps:
+// checks it, compares the plan with all ranks, allocates memory, and connects
+// process groups.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_LOADER_H

@@ -59,8 +59,9 @@ void ddphook_module::randomNormal(void *generator, const int64_t *draws,
   const std::optional<int64_t> count = countDraws(draws, drawCount);
   if (!count)
     return failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                          "%s: expected numbers of elements, but they are "
-                          "negative or too large",
+                          "%s: expected draws of at least 0 elements whose sum "
+                          "fits in memory, but one is negative or the sum is "
+                          "too large",
                           call));
   if (!checkCall(*this, call, role::Count{*count, "count"},
                  role::Out{out, "out"}))

@@ -27,7 +27,7 @@ Status DeviceMemory::allocate(Context &newContext, const PlanArena &arena) {
 }
 
 Status StateMemory::allocateHost(const Plan &plan) {
-  // Of a cache line: a state's alignment in the plan is less.
+  // A cache line, in bytes; a state's alignment in the plan is smaller.
   constexpr size_t unit = 64;
   auto rounded = [](const PlanState &state) {
     return (static_cast<size_t>(state.bytes) + unit - 1) / unit * unit;

@@ -63,7 +63,7 @@ Status ddphook::drawFirstValues(
         DDPHOOK_RETURN_IF_ERROR(set(i, numbers.data()));
     }
   }
-  // With what was taken from them.
+  // Store the generators again, since numbers were taken from them.
   for (const auto &[i, generator] : generators)
     DDPHOOK_RETURN_IF_ERROR(set(i, generator.data()));
   return Status::ok();

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// First values of states, and their bytes as the host sees them: states may lie
-// in a device's memory. Files are checkpoint.h's business.
+// The initial values of states, and their bytes in the host's memory: states
+// may be in a device's memory. checkpoint.h handles files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_STATE_INIT_H
@@ -21,7 +21,7 @@ namespace ddphook {
 Status drawFirstValues(const Plan &plan,
                        const std::function<Status(size_t, const void *)> &set);
 
-/// Gives all states their first values; the state arena holds zeros.
+/// Sets the initial values of all states; the state arena holds zeros.
 Status initialiseStates(ddphook_module &module);
 
 /// Copies `bytes` bytes of a state, from `offset` on; `data` may be null where

@@ -68,14 +68,14 @@ static void readPartition(const Reader &at,
     list.forEach([&](const Reader &rank) {
       int value = static_cast<int>(rank.integer(0, maxRanks));
       if (!seen.insert(value).second)
-        rank.fail("every rank once");
+        rank.fail("each rank only once");
       ranks->back().push_back(value);
     });
     if (ranks->back().empty())
       list.fail("at least one rank");
   });
   if (!seen.empty() && *seen.rbegin() != static_cast<int>(seen.size()) - 1)
-    at.fail("all ranks from 0 on");
+    at.fail("all ranks from 0 to the largest one");
 }
 
 static void readProcessGroup(const Reader &at, Names *names, Plan *plan) {
@@ -193,7 +193,8 @@ static void readEntry(const Reader &at, Names *names, Plan *plan) {
       value.isScalar = argument["scalar"].boolean();
       value.isInout = argument["inout"].boolean();
       if (value.isScalar && (value.isInout || !value.shape.empty()))
-        argument["scalar"].fail("false of what has a shape or is written");
+        argument["scalar"].fail(
+            "false for an argument that has a shape or is updated in place");
     }
     entry.arguments.push_back(std::move(value));
   });
@@ -289,14 +290,14 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
   Json json = parseStrictly(text, &isRefused);
   if (isRefused)
     return error(DDPHOOK_DATA_LOSS,
-                 "malformed plan: an object has a key twice, it is nested too "
-                 "deeply, or it has a zero byte");
+                 "malformed plan: an object has the same key twice, the nesting "
+                 "is too deep, or there is a zero byte");
   if (json.is_discarded())
-    return error(DDPHOOK_DATA_LOSS, "malformed plan: it is no JSON text");
+    return error(DDPHOOK_DATA_LOSS, "malformed plan: it is not JSON text");
   // The version first: another one may have other keys.
   if (!json.is_object() || !json.contains("abi") ||
       !json["abi"].is_number_integer())
-    return error(DDPHOOK_DATA_LOSS, "malformed plan: it names no ABI version");
+    return error(DDPHOOK_DATA_LOSS, "malformed plan: it has no ABI version");
   if (json["abi"] != DDPHOOK_ABI_VERSION)
     return error(DDPHOOK_UNSUPPORTED,
                  "expected a plan for ABI version %d, but got one for %s",
@@ -319,7 +320,7 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
     result.kernels.push_back(at.text());
   });
   if (result.needsHostMemory && !result.kernels.empty())
-    top["kernels"].fail("none in host memory");
+    top["kernels"].fail("no kernels in a plan for the host's memory");
   result.arena = readArena(top["arena"]);
   result.stateArena = readArena(top["state_arena"]);
   top["process_groups"].forEach(

@@ -148,8 +148,8 @@ uint64_t hashPlan(std::string_view text);
 /// place.
 Status parsePlan(std::string_view text, Plan *plan);
 
-/// Says where two different plans differ first, as one line: the path and both
-/// values. `first` and `second` are what they are called in it ("rank 0").
+/// Describes the first difference of two plans in one line: its path and both
+/// values. `first` and `second` are the names of the plans there ("rank 0").
 std::string describeDifference(std::string_view firstText,
                                const std::string &first,
                                std::string_view secondText,

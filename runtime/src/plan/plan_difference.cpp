@@ -76,7 +76,7 @@ std::string ddphook::describeDifference(std::string_view firstText,
   Json b = Json::parse(secondText.begin(), secondText.end(), isShallow, false);
   Difference difference;
   if (a.is_discarded() || b.is_discarded() || !find(a, b, "", &difference))
-    return "plans differ: not in what they say, but in how it is written, on " +
+    return "plans differ: they have the same contents in different text on " +
            first + " and " + second;
   return "plans differ: " + difference.path + " is " + difference.first +
          " on " + first + ", but " + difference.second + " on " + second;

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the parts of the parser share: bounds, a place in the text from which
-// checked values are read, and names. Not for use outside the parser.
+// The parts of the parser that its files share: bounds, a reader of checked
+// values at a place in the text, and names. Not for use outside the parser.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H
@@ -44,7 +44,7 @@ public:
       got = got.substr(0, 77) + "...";
     *failure = error(
         DDPHOOK_DATA_LOSS, "malformed %s: %s: expected %s, but got %s", what,
-        around ? path().c_str() : "the whole", expected.c_str(), got.c_str());
+        around ? path().c_str() : "top level", expected.c_str(), got.c_str());
   }
 
   /// Checks that this is an object with exactly these keys.
@@ -57,7 +57,7 @@ public:
       if (!json.contains(key))
         return fail(std::string("a key '") + key + "'"), false;
     if (json.size() != keys.size())
-      fail("no other keys than the known ones");
+      fail("no unknown keys");
     return isOk();
   }
 
@@ -70,7 +70,7 @@ public:
   std::string text() const {
     if (json.is_string())
       return json.get<std::string>();
-    fail("a text");
+    fail("a string");
     return "";
   }
 
@@ -145,13 +145,13 @@ class Names {
 public:
   void add(const Reader &at, const std::string &name) {
     if (name.empty() || !numbers.emplace(name, numbers.size()).second)
-      at.fail("a name of its own");
+      at.fail("a name that is not empty and not used before");
   }
   size_t find(const Reader &at) const {
     auto found = numbers.find(at.text());
     if (found != numbers.end())
       return found->second;
-    at.fail("a name from earlier in the plan");
+    at.fail("a name that is declared earlier in the plan");
     return 0;
   }
   bool contains(const std::string &name) const { return numbers.count(name); }

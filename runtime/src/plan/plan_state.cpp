@@ -83,7 +83,7 @@ std::vector<std::string> plan::readNames(const Reader &at) {
   at.forEach([&](const Reader &name) {
     names.push_back(name.text());
     if (names.back().empty())
-      name.fail("a name that is not empty");
+      name.fail("a nonempty name");
   });
   return names;
 }
@@ -143,7 +143,7 @@ void plan::readState(const Reader &at, Names *names, Plan *plan) {
     at["offset"].fail("a multiple of the element's size");
   state.bytes = at["bytes"].integer(0, maxBytes);
   if (state.bytes != bytes)
-    at["bytes"].fail("the shapes' " + std::to_string(bytes) + " bytes");
+    at["bytes"].fail("the " + std::to_string(bytes) + " bytes of the shapes");
   if (state.bytes > plan->stateArena.bytes - state.offset)
     at["bytes"].fail("an end within the state arena");
   readInit(at, *names, *plan, &state);
@@ -163,8 +163,8 @@ void plan::checkOverlap(const Reader &at, const Plan &plan) {
             });
   for (size_t i = 1; i < order.size(); ++i)
     if (order[i - 1]->offset + order[i - 1]->bytes > order[i]->offset)
-      at.fail("states apart from each other, not '" + order[i - 1]->name +
-              "' over '" + order[i]->name + "'");
+      at.fail("no overlap between the states '" + order[i - 1]->name +
+              "' and '" + order[i]->name + "'");
 }
 
 namespace {
@@ -262,14 +262,14 @@ void plan::readMatrixList(const Reader &at, Plan *plan) {
   if (!at.isOk())
     return;
   if (!bucket.fill(list.begin, list.end))
-    at.fail("matrices and pieces that make up the elements from " +
+    at.fail("matrices and pieces that cover the elements from " +
             std::to_string(list.begin) + " to " + std::to_string(list.end) +
             " without gap or overlap");
   if (!p.areApart())
-    at["matrices"].fail("factors P apart from each other");
+    at["matrices"].fail("factors P that do not overlap");
   if (!q.areApart())
-    at["matrices"].fail("factors Q apart from each other");
+    at["matrices"].fail("factors Q that do not overlap");
   if (!rest.areApart())
-    at["pieces"].fail("pieces apart from each other in the rest");
+    at["pieces"].fail("pieces that do not overlap in the rest");
   plan->matrixLists.push_back(std::move(list));
 }

@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A listening socket and the strangers who connected to it. Whoever proves to
-// have the key (handshake.h) is handed over as a guest. All others cost a
-// bounded amount of memory, descriptors and time, so that neither floods nor
-// connections that never say anything keep the job's ranks out.
+// A listening socket and the strangers who have connected to it. A connection
+// that proves to have the key (handshake.h) is handed over as a guest. All
+// others take a bounded amount of memory, descriptors and time, so that neither
+// floods nor silent connections keep the job's ranks out.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_ADMISSION_H
@@ -26,11 +26,11 @@ public:
   struct Options {
     Credentials credentials;
     size_t introductionSize = 0;
-    /// How many connections of the job's own may come at the same moment.
+    /// Number of the job's own connections that may arrive at the same moment.
     size_t expected = 0;
   };
 
-  /// Somebody who has the key.
+  /// A connection whose other end has proved to have the key.
   struct Guest {
     FileDescriptor socket;
     std::string introduction;
@@ -38,20 +38,20 @@ public:
 
   Admission(Options options, FileDescriptor listening);
 
-  /// Appends what to poll for.
+  /// Appends the descriptors to poll, with their events.
   void watch(std::vector<pollfd> *entries) const;
 
-  /// After how many milliseconds handle() has something to do, even when
-  /// nothing happens; -1: never.
+  /// Milliseconds after which handle() has something to do even without an
+  /// event; -1: never.
   int patienceMs() const;
 
-  /// Does what has become possible. `entries` are those that watch() appended.
-  /// RESOURCE_EXHAUSTED when this process has no descriptor left for somebody
-  /// who waits to be let in. From then on there is one for a caller at a time,
-  /// who can be told why.
+  /// Handles the events in `entries`, which watch() has appended, and appends
+  /// new guests. RESOURCE_EXHAUSTED if this process has no descriptor left for
+  /// a connection that waits. From then on it accepts one caller at a time,
+  /// which can be told why.
   Status handle(const pollfd *entries, std::vector<Guest> *guests);
 
-  /// How many proved not to have the key, and the address of the last one.
+  /// Number of connections without the key, and the address of the last one.
   size_t refusals() const { return refused; }
   const std::string &lastRefused() const { return lastRefusedPeer; }
 
@@ -70,11 +70,11 @@ private:
 
   const Options options;
   FileDescriptor listening;
-  /// Given up when there is no other descriptor left.
+  /// A spare descriptor, closed when there is no other one left.
   FileDescriptor reserve;
   /// In the order of their arrival.
   std::deque<Stranger> strangers;
-  /// Until then nobody is accepted, because there are no descriptors.
+  /// Until then no connection is accepted, because there are no descriptors.
   Deadline pause = Deadline::after(0);
   size_t refused = 0;
   std::string lastRefusedPeer;

@@ -110,7 +110,8 @@ Status ddphook::proveOn(int socket, const Credentials &credentials,
                                      interrupt));
   bool theirsHasSecret = received[magic.size()] == hasSecretFlag;
   std::string_view theirs = received.substr(magic.size() + 1);
-  // Only a hint, since it is not proved: but no stranger gets a claim for it.
+  // This is only a hint, since it is not proved. It reveals nothing to
+  // strangers, because no claim is sent.
   if (theirsHasSecret != credentials.hasSecret)
     return refusal(credentials.hasSecret, theirsHasSecret);
 

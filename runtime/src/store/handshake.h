@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What is said on a new connection before anything else. Each end shows that
-// it has the key without telling it:
+// The first messages on a new connection. Each end proves that it has the key
+// without revealing it:
 //
 //   accepting end  → greeting   magic, whether there is a secret, nonce a
 //   connecting end → claim      nonce b, introduction,
@@ -14,9 +14,10 @@
 //                               introduction)
 //
 // The connecting end proves first, so that a stranger who connects gets nothing
-// that was made with the key. Nonces are drawn anew for every connection: what
-// was recorded on another one proves nothing. All sizes are known before, and
-// small. docs/SECURITY.md says what this promises and what it does not.
+// that was computed with the key. Nonces are drawn anew for every connection,
+// so a recording of another one proves nothing. All sizes are known in advance,
+// and small. docs/SECURITY.md says what this protects against and what it does
+// not.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_HANDSHAKE_H

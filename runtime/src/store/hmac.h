@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the ranks of a job need to prove to each other that they belong
-// together: the hash of FIPS 180-4 and the keyed hash of RFC 2104. A library
-// of cryptography would be a dependency for these two functions alone. They are
-// for messages of some hundred bytes, not for data.
+// The hash of FIPS 180-4 and the keyed hash of RFC 2104, with which the ranks
+// of a job prove to each other that they belong together. A library of
+// cryptography would be a dependency for these two functions alone. They are
+// for messages of a few hundred bytes, not for data.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_HMAC_H

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The little of TCP that ranks need to meet: listen, connect, send and receive
-// whole buffers by a deadline, or until somebody interrupts. Collectives do not
-// travel here.
+// The parts of TCP that ranks need to connect: listen, connect, send and
+// receive whole buffers by a deadline, or until an interrupt. Collectives do
+// not use these functions.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_SOCKET_H

@@ -45,7 +45,7 @@ struct Hello {
 };
 
 enum class Kind : uint8_t {
-  // From client to server. Get, TryGet and Add are answered under the same id.
+  // Client to server. The answers to Get, TryGet and Add have the same id.
   Set = 1,
   Get = 2,    // answered when the key exists
   TryGet = 3, // answered at once
@@ -54,7 +54,7 @@ enum class Kind : uint8_t {
   Erase = 6,
   Abort = 7, // value: a failure; this rank gives up
   Leave = 8, // this rank ends well; no answer
-  // From server to client.
+  // Server to client.
   Welcome = 32, // value: the token
   Reject = 33,  // value: a failure; id 1: trying again may help
   Value = 34,

@@ -202,8 +202,7 @@ void StoreServer::Loop::run() {
       }
     }
     size_t index = 1;
-    // What is handled here may write to other connections, but never adds or
-    // removes one.
+    // The handlers may write to other connections, but never add or remove one.
     for (Connection &connection : connections) {
       short events = entries[index++].revents;
       if (events & (POLLIN | POLLHUP | POLLERR))
@@ -562,8 +561,8 @@ Status StoreServer::start(const Options &options,
   DDPHOOK_RETURN_IF_ERROR(drawSecret(tokenSize, &token));
   server->loop = std::make_unique<Loop>(options, std::move(listening),
                                         std::move(wake), std::move(token));
-  // Before the thread takes whatever is left. That there is none is no reason
-  // not to start: somebody has to tell the other ranks.
+  // Reserve a descriptor before the thread takes the remaining ones. Start even
+  // if there is none, because the other ranks must be told.
   server->room = FileDescriptor(::fcntl(loopWake, F_DUPFD_CLOEXEC, 0));
   server->loop->thread = startThread(
       "ddphook-store", [loop = server->loop.get()] { loop->run(); });

@@ -5,8 +5,8 @@
 //
 // One thread that serves the job's key-value store over TCP and watches the
 // ranks: a connection that closes without a farewell is a lost rank, and all
-// others hear of it at once. Only who has the job's secret is heard at all
-// (admission.h), and even then it never trusts what it receives.
+// others hear of it at once. It serves only connections that have proved to
+// have the job's secret (admission.h), and checks everything that it receives.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_SERVER_H

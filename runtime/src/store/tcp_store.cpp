@@ -69,7 +69,7 @@ static Status tryToJoin(const TcpStore::Options &options,
                         const Deadline &deadline, FileDescriptor *socket,
                         std::string *session, bool *isFinal) {
   Status connected = connectOnce(options.host, options.port, deadline, socket);
-  // Without descriptors or memory this process cannot join anything.
+  // Without descriptors or memory, trying again cannot help.
   *isFinal = connected.code() == DDPHOOK_RESOURCE_EXHAUSTED;
   DDPHOOK_RETURN_IF_ERROR(connected);
   setControlOptions(socket->get());

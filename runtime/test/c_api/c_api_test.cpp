@@ -173,7 +173,7 @@ TEST_F(CApi, MalformedModules) {
             }).find("DATA_LOSS: expected a plan with the hash "),
             0u);
   EXPECT_EQ(load([](Module &m) { m.setPlan("{}"); }),
-            "DATA_LOSS: malformed plan: it names no ABI version");
+            "DATA_LOSS: malformed plan: it has no ABI version");
   EXPECT_EQ(load([](Module &m) {
               m.setPlan(replaced(R"("abi":5)", R"("abi":1)", m.plan));
             }),
@@ -329,7 +329,9 @@ TEST_F(CApi, WrongCallsInAStep) {
       "INVALID_ARGUMENT: ddphook_rt_divide_by_group_size: expected one of 1 "
       "process groups, but got 1");
   EXPECT_EQ(stepWith([&](Handle m) { ddphook_rt_wait(m, 1); }),
-            "INVALID_ARGUMENT: ddphook_rt_wait: nothing was started");
+            "INVALID_ARGUMENT: ddphook_rt_wait: expected a collective that was "
+            "started, "
+            "but there is none");
   EXPECT_EQ(stepWith([&](Handle m) {
               int64_t ticket = ddphook_rt_all_reduce_start(m, 0, data, data);
               ddphook_rt_wait(m, ticket + 1);

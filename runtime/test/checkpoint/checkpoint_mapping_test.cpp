@@ -273,9 +273,9 @@ TEST(States, BadDescriptions) {
         << status.message();
   };
   const std::string malformed = "malformed description of states: ";
-  expectBad(good, "", malformed + "it is no JSON text");
-  expectBad(good, good + '\0', malformed + "it is no JSON text");
-  expectBad(good, "{}", malformed + "the whole: expected a list, but got {}");
+  expectBad(good, "", malformed + "it is not JSON text");
+  expectBad(good, good + '\0', malformed + "it is not JSON text");
+  expectBad(good, "{}", malformed + "top level: expected a list, but got {}");
   expectBad(R"("role":"iter")", R"("role":"")",
             malformed + "[0].gradients: expected no gradients without a role");
   expectBad(R"([["w"]])", R"([["w"],["x"]])",
@@ -283,14 +283,14 @@ TEST(States, BadDescriptions) {
   expectBad(R"([["w"]])", R"([[]])",
             malformed + "[0].gradients[0]: expected at least one name");
   expectBad(R"([["w"]])", R"([[""]])",
-            malformed +
-                "[0].gradients[0][0]: expected a name that is not empty");
+            malformed + "[0].gradients[0][0]: expected a nonempty name");
   expectBad(R"("role":"error")", R"("role":"iter")",
-            malformed + "the whole: expected one state of role 'iter' for "
+            malformed + "top level: expected one state of role 'iter' for "
                         "gradient 'w'");
   expectBad(R"([2])", R"([281474976710656])", malformed + "[1].shapes[0]");
   expectBad(R"("b0.error")", R"("iter")",
-            malformed + "[1].name: expected a name of its own");
+            malformed +
+                "[1].name: expected a name that is not empty and not used");
   // Whatever is changed, nothing but an error or a good description.
   const unsigned seed = 4711;
   RecordProperty("seed", static_cast<int>(seed));

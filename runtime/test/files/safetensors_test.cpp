@@ -113,7 +113,7 @@ TEST(SafetensorsHeader, NamesEveryDefect) {
        "but got an array"},
       {"{\"a\":{\"data_offsets\":[0.5]}}", 0,
        "tensor 'a': expected data_offsets to be an array of non-negative "
-       "integers, but got a number that is no integer"},
+       "integers, but got a number that is not an integer"},
       {"{\"a\":{\"data_offsets\":[true]}}", 0,
        "tensor 'a': expected data_offsets to be an array of non-negative "
        "integers, but got a boolean"},

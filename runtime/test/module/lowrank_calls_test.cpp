@@ -281,8 +281,9 @@ TEST_F(LowRankCalls, WrongCalls) {
          ddphook_rt_random_normal(h, generator.data(), negative, 1, x,
                                   DDPHOOK_F32);
        },
-       "ddphook_rt_random_normal: expected numbers of elements, but they are "
-       "negative or too large"},
+       "ddphook_rt_random_normal: expected draws of at least 0 elements whose "
+       "sum "
+       "fits in memory, but one is negative or the sum is too large"},
       {[&](auto *h) {
          ddphook_rt_random_normal(h, nullptr, nullptr, 0, x, DDPHOOK_F32);
        },

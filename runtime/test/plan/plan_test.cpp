@@ -136,16 +136,16 @@ TEST(Plan, OtherAbiVersions) {
 
 TEST(Plan, IsNoJson) {
   for (const char *text : {"", "{", "nonsense", "{\"abi\":2}}", "\xff\xfe"})
-    expectBad(text, "it is no JSON text");
-  expectBad(goodPlan + "x", "it is no JSON text");
+    expectBad(text, "it is not JSON text");
+  expectBad(goodPlan + "x", "it is not JSON text");
   expectBad(replaced(R"("size":2,)", R"("size":2,"size":2,)"),
-            "an object has a key twice");
+            "an object has the same key twice");
   std::string deep(500000, '[');
   expectBad(R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" + deep,
-            "nested too deeply");
+            "the nesting is too deep");
   expectBad(R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" +
                 deep + std::string(500000, ']') + "}",
-            "nested too deeply");
+            "the nesting is too deep");
 }
 
 TEST(Plan, WrongTypesAndRanges) {
@@ -166,12 +166,14 @@ TEST(Plan, WrongTypesAndRanges) {
             "expected a name that a tensor of a file may have");
   expectBad(replaced(R"("name":"pairs")", R"("name":"")"),
             "process_groups[1].name: expected a name of its own");
-  expectBad(replaced(R"("parent":"dp")", R"("parent":"pairs")"),
-            "process_groups[1].parent: expected a name from earlier");
+  expectBad(
+      replaced(R"("parent":"dp")", R"("parent":"pairs")"),
+      "process_groups[1].parent: expected a name that is declared earlier");
   expectBad(replaced("[3,1]", "[3,0]"),
-            "process_groups[1].ranks[1][1]: expected every rank once");
-  expectBad(replaced("[3,1]", "[3,4]"),
-            "process_groups[1].ranks: expected all ranks from 0 on");
+            "process_groups[1].ranks[1][1]: expected each rank only once");
+  expectBad(
+      replaced("[3,1]", "[3,4]"),
+      "process_groups[1].ranks: expected all ranks from 0 to the largest");
   expectBad(replaced("[3,1]", "[3,1],[]"), "expected at least one rank");
   expectBad(replaced(R"([[0,2],[3,1]],"placement":"")",
                      R"([[0,2],[3,1]],"placement":"intra_node")"),
@@ -179,7 +181,7 @@ TEST(Plan, WrongTypesAndRanges) {
   expectBad(replaced(R"("placement":"")", R"("placement":"rack")"),
             "process_groups[0].placement");
   expectBad(replaced(R"("group":"dp")", R"("group":"tp")"),
-            "buckets[0].group: expected a name from earlier");
+            "buckets[0].group: expected a name that is declared earlier");
   expectBad(replaced(R"("mean")", R"("max")"), "buckets[0].reduction");
   expectBad(replaced(R"("dtype":"f32")", R"("dtype":"i32")"),
             "buckets[0].dtype");
@@ -194,11 +196,11 @@ TEST(Plan, WrongTypesAndRanges) {
   expectBad(replaced(R"("offset":64)", R"("offset":62)"),
             "states[0].offset: expected a multiple");
   expectBad(replaced(R"("bytes":240800)", R"("bytes":240804)"),
-            "states[0].bytes: expected the shapes' 240800 bytes");
+            "states[0].bytes: expected the 240800 bytes of the shapes");
   expectBad(replaced(R"("offset":64)", R"("offset":243296)"),
             "states[0].bytes: expected an end within the state arena");
   expectBad(replaced(R"("offset":64)", R"("offset":4)"),
-            "not 'b0.q' over 'b0.error'");
+            "no overlap between the states 'b0.q' and 'b0.error'");
   expectBad(replaced(R"("offset":64)", R"("offset":243368)"),
             "states[0].offset: expected a whole number");
   expectBad(replaced(R"("group":1)", R"("group":2)"),
@@ -270,14 +272,15 @@ TEST(Plan, BadStates) {
   expectBad(replaced("[1,6]", "[35184372088832,35184372088832]"),
             "states[2].draws: expected at most");
   expectBad(replaced(R"("generator":"generator")", R"("generator":"b0.q")"),
-            "states[2].generator: expected a name from earlier in the plan");
+            "states[2].generator: expected a name that is declared earlier in "
+            "the plan");
   expectBad(replaced(R"("generator":"generator")", R"("generator":"b0.error")"),
             "states[2].generator: expected the name of a random generator");
 }
 
 TEST(Plan, BadMatrixLists) {
   const std::string gap = "matrix_lists[0]: expected matrices and pieces that "
-                          "make up the elements from ";
+                          "cover the elements from ";
   expectBad(replaced(R"("begin":100)", R"("begin":99)"), gap + "99 to 60200");
   expectBad(replaced(R"("begin":100)", R"("begin":101)"), gap);
   expectBad(replaced(R"("begin":100)", R"("begin":60201)"),
@@ -288,11 +291,11 @@ TEST(Plan, BadMatrixLists) {
   expectBad(replaced("[140,60,20]", "[140,60,21]"), gap);
   expectBad(replaced(",[140,60,20]", ""), gap);
   expectBad(replaced("[160,8,40,300,200,2]", "[160,7,40,300,200,2]"),
-            "matrix_lists[0].matrices: expected factors P apart");
+            "matrix_lists[0].matrices: expected factors P that do not overlap");
   expectBad(replaced("[160,8,40,300,200,2]", "[160,8,19,300,200,2]"),
-            "matrix_lists[0].matrices: expected factors Q apart");
+            "matrix_lists[0].matrices: expected factors Q that do not overlap");
   expectBad(replaced("[140,60,20]", "[140,39,20]"),
-            "matrix_lists[0].pieces: expected pieces apart");
+            "matrix_lists[0].pieces: expected pieces that do not overlap");
   expectBad(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10]"),
             "matrix_lists[0].matrices[1]: expected 6 numbers");
   expectBad(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10,2,0]"),
@@ -423,8 +426,9 @@ TEST(PlanDifference, NamesTheFirst) {
             "plans differ: process_groups[0].x is absent on rank 0, but 1 on "
             "rank 3");
   EXPECT_EQ(difference("[]").find("plans differ: the whole plan is {"), 0u);
-  EXPECT_NE(difference(goodPlan + " ").find("in how it is written"),
-            std::string::npos);
+  EXPECT_NE(
+      difference(goodPlan + " ").find("the same contents in different text"),
+      std::string::npos);
 }
 
 /// The sets of `groups` in a job whose rank r runs on machine `nodes[r]`, as

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Declares the conversion. What it leaves in the module for whoever makes an
-// object file of it is in ddphook/Dialect/DDP/IR/Plan.h.
+// Declares the conversion. ddphook/Dialect/DDP/IR/Plan.h describes what it
+// leaves in the module for the code that emits an object file.
 //
 //===----------------------------------------------------------------------===//
 

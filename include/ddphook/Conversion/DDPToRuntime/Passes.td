@@ -16,14 +16,14 @@ def ConvertDDPToRuntimePass
     : Pass<"convert-ddp-to-runtime", "::mlir::ModuleOp"> {
   let summary = "turn ddp operations into calls of the runtime, and write the plan";
   let description = [{
-    Every operation of the algebra becomes an `llvm.call` of the function of
-    `ddphook/runtime/compiled.h` that does it; the arena comes from the runtime,
-    views of it become `memref.view`s. What the ranks have to agree on and what
-    the runtime has to allocate goes into the plan (docs/plan.md), the module's
-    attribute `ddp.plan`. `@__ddphook_handle` is the slot in which the runtime
-    stores the module's handle.
+    Every operation of the algebra becomes an `llvm.call` of the corresponding
+    function of `ddphook/runtime/compiled.h`. The arena comes from the runtime, and
+    views of it become `memref.view`s. Everything that ranks have to agree on and
+    that the runtime has to allocate is written to the plan (docs/plan.md), the
+    module's attribute `ddp.plan`. `@__ddphook_handle` is the slot in which the
+    runtime stores the module's handle.
 
-    With `memory=device` the module is for arrays that lie in a device's memory.
+    With `memory=device` the module is for arrays in a device's memory.
     Contiguous `memref.copy`s become calls of `ddphook_rt_copy`, contiguous
     `linalg.fill`s of zeros calls of `ddphook_rt_zero`. A state of an integer
     type lies in the host's memory nevertheless and is accessed through a
@@ -81,7 +81,7 @@ def ConvertDDPToRuntimePass
   let options = [
     Option<"memory", "memory", "::mlir::ddp::ArrayMemory",
            /*default=*/"::mlir::ddp::ArrayMemory::Host",
-           "Where arrays lie",
+           "The memory in which arrays are",
            [{::llvm::cl::values(
                clEnumValN(::mlir::ddp::ArrayMemory::Host, "host",
                           "in the host's memory"),

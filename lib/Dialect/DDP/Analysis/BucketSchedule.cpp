@@ -58,7 +58,7 @@ static BucketKey getKey(AllReduceOp op) {
 static std::vector<std::unique_ptr<Bucket>>
 fillBuckets(ArrayRef<AllReduceOp> ordered, const BucketLimits &limits) {
   std::vector<std::unique_ptr<Bucket>> closed;
-  // By key, and in the order in which keys were first seen.
+  // The open buckets, in the order in which their keys were first seen.
   std::map<BucketKey, unsigned> indices;
   std::vector<OpenBucket> open;
   for (unsigned position = 0; position < ordered.size(); ++position) {
@@ -140,8 +140,8 @@ Scheduler::Scheduler(Block &block, const BucketLimits &limits) {
   if (limits.order == BucketOrder::Reverse)
     std::reverse(ordered.begin(), ordered.end());
   if (limits.order == BucketOrder::Ready) {
-    // Where a gradient is produced; what comes from outside is there from the
-    // start.
+    // The position at which a gradient is produced; -1 for one that comes from
+    // outside of the block.
     auto getReadyPosition = [&](AllReduceOp op) -> int64_t {
       Operation *producer = op.getInput().getDefiningOp();
       auto it = producer ? positions.find(producer) : positions.end();

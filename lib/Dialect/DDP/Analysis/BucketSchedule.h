@@ -20,26 +20,26 @@ struct BucketLimits {
   BucketOrder order;
 };
 
-/// The reductions of one bucket, in the order in which they are packed.
+/// The reductions that share one bucket, in the order in which they are packed.
 struct Bucket {
   SmallVector<AllReduceOp> members;
-  /// Number of members in the order asked for; says where the first stands.
+  /// Position of the first member among all reductions, in the chosen order.
   unsigned firstInOrder;
-  /// Whether it was cut out of a larger one because of a dependence.
+  /// Whether the bucket was split because of a dependence.
   bool isSplit = false;
 };
 
-/// The operations of a block, but for its terminator, in their new order: an
-/// operation, or the number of a bucket that takes the place of its members.
+/// An element of a block in its new order: an operation, or a bucket that takes
+/// the place of its members.
 using ScheduledItem = llvm::PointerUnion<Operation *, Bucket *>;
 
 struct BucketSchedule {
-  std::vector<std::unique_ptr<Bucket>> buckets; // by their first gradient
+  std::vector<std::unique_ptr<Bucket>> buckets; // sorted by firstInOrder
   std::vector<ScheduledItem> items;
 };
 
-/// Schedules the reductions of tensors in `block`. Takes time
-/// O(n log n) in the number of operations.
+/// Schedules the operations of `block`, without its terminator, and puts its
+/// reductions of tensors into buckets. Takes O(n log n) time for n operations.
 BucketSchedule scheduleBuckets(Block &block, const BucketLimits &limits);
 
 } // namespace mlir::ddp

@@ -223,7 +223,7 @@ Tracer::Tracer(ModuleOp module, CollectiveTrace &trace)
 
 CollectiveTrace::CollectiveTrace(ModuleOp module) { Tracer(module, *this); }
 
-/// Of what there are more or fewer than before; empty where nothing.
+/// Describes the first key whose number has changed; empty if none has.
 static std::string findDifference(const std::map<std::string, int64_t> &before,
                                   const std::map<std::string, int64_t> &after) {
   auto get = [](const std::map<std::string, int64_t> &counts,

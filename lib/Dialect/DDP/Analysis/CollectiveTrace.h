@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A record of the collectives of each function, that can be compared with that
-// of the same module after a pass, whatever level it is on by then.
+// A record of the collectives of each function. It can be compared with the
+// record of the same module after a pass, even if the module is at another
+// level then.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,21 +24,21 @@ struct CollectiveTrace {
   struct Function {
     /// Collectives in the order and nesting of the program.
     std::string order;
-    /// How many elements travel, by reduction, group and element type.
+    /// Numbers of elements sent, by reduction, group and element type.
     std::map<std::string, int64_t> elements;
-    /// How many members of which shape, by the same and the shape.
+    /// Numbers of members, by reduction, group, element type and shape.
     std::map<std::string, int64_t> members;
-    /// Those of named buckets.
+    /// Numbers of members of named buckets.
     std::map<std::string, int64_t> bucketMembers;
   };
   std::map<std::string, Function> functions;
-  /// What is recorded of buckets, and what buckets are reduced: members
-  /// likewise.
+  /// Numbers of members in the records of buckets (`ddp.bucket_info`), by the
+  /// same keys as `Function::members`.
   std::map<std::string, int64_t> recorded;
 };
 
-/// Compares what was there before a pass with what is there now; says at `loc`
-/// what is different.
+/// Compares the collectives before and after `pass`, as far as it must preserve
+/// them, and reports the first difference at `loc`.
 LogicalResult compareTraces(Location loc, StringRef pass, OrderAcrossPass kept,
                             const CollectiveTrace &before,
                             const CollectiveTrace &after);

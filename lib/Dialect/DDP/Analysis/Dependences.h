@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What an operation needs, overwrites and touches, for passes that put the
-// operations of a block into another order while everything is still a value.
-// Collectives do not keep each other in order here: any order will do that is
-// the same on all ranks.
+// What an operation needs, overwrites and accesses, for passes that reorder the
+// operations of a block at the levels at which everything is a value.
+// Collectives do not depend on each other here: any order that is the same on
+// all ranks is valid.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,14 +17,14 @@
 
 namespace mlir::ddp {
 
-/// An effect on something that is no value: a state, memory, statistics.
+/// An effect on something that is not a value: a state, memory, statistics.
 struct Access {
   const void *what;
   bool isWrite;
 };
 
-/// What an operation does besides giving results. Nothing may move across one
-/// whose effects are unknown, if it has an effect itself.
+/// The side effects of an operation. An operation with an effect must not move
+/// across an operation whose effects are unknown.
 struct Effects {
   bool isUnknown = false;
   SmallVector<Access, 2> accesses;
@@ -32,7 +32,7 @@ struct Effects {
   bool isNone() const { return !isUnknown && accesses.empty(); }
 };
 
-/// The effects of `op` and what is inside of it.
+/// The effects of `op` and of the operations nested in it.
 Effects getEffects(Operation *op);
 
 /// Calls `visit` with every value from outside that `op`, or what is inside of
@@ -43,8 +43,8 @@ void forEachUse(Operation *op, function_ref<void(Value, bool)> visit);
 /// The value that `value` is a part of, through slices and unpacks.
 Value getWhole(Value value);
 
-/// Whether there is nothing in a value that a reader could miss once it is
-/// overwritten: an empty tensor, a constant, the zeros that a sum begins with.
+/// Whether a value may be overwritten without harm to its readers, because it is
+/// an empty tensor, a constant, or the zeros with which a sum begins.
 bool isWithoutContents(Value value);
 
 } // namespace mlir::ddp

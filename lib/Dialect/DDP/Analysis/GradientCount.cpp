@@ -97,7 +97,7 @@ bool SourceSets::differs(unsigned set) const {
 // Counts
 //===----------------------------------------------------------------------===//
 
-/// Of two numbers of reductions the greater, for all pairs of these sets.
+/// The set of the larger numbers of all pairs from the two sets.
 static uint8_t maxOfEach(uint8_t a, uint8_t b) {
   if (a == 0 || b == 0)
     return a | b;

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The lattice of ddp-verify-sync: for each value, how often the data that flows
-// into it was reduced, and which arguments flow into it unreduced. What the
-// parts of it mean is in the description of the pass.
+// into it was reduced, and which arguments flow into it unreduced. The
+// description of the pass explains its parts.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,9 +16,10 @@
 
 namespace mlir::ddp {
 
-/// Sets of sources (arguments and other origins of data). A set is a number, 0
-/// is the empty one. It is kept as the two that it was made of: in a deep
-/// network every value has another set, and hardly any is ever looked at.
+/// Sets of sources (arguments and other origins of data). A set is a number; 0
+/// is the empty set. A union is stored as the two sets of which it consists: in
+/// a deep network every value has another set, and hardly any is ever
+/// inspected.
 class SourceSets {
 public:
   SourceSets() : sets(1) {}
@@ -27,15 +28,15 @@ public:
   unsigned createSource();
   unsigned getUnion(unsigned a, unsigned b);
 
-  /// Whether all of `part` is in `whole`.
+  /// Whether `part` is a subset of `whole`.
   bool contains(unsigned whole, unsigned part) const;
 
   /// Remembers that something that only this set flows into was worth reducing:
   /// one of the set differs between ranks.
   void addReduced(unsigned set);
 
-  /// Whether data of this set is known to differ between ranks: all of another
-  /// set is in it of which one source does.
+  /// Whether data of this set is known to differ between ranks: it contains a
+  /// set of which one source differs.
   bool differs(unsigned set) const;
 
 private:
@@ -58,18 +59,18 @@ private:
 struct GradientCount {
   enum : uint8_t { Unreduced = 1, Once = 2, Often = 4 };
 
-  /// A set of those. Empty: no data of a rank's own flows in.
+  /// A set of these flags. Empty if no data of a rank's own flows in.
   uint8_t times = 0;
-  /// Whether they differ between elements rather than between paths.
+  /// Whether the numbers differ between elements rather than between paths.
   bool isMixedInParts = false;
   /// The groups that anything in it was reduced over, and those that its own
   /// elements were, without what only scales them.
   RankMask over = 0, steps = 0;
   /// Whether the latter differ between elements, or between paths.
   bool isMixedInSteps = false;
-  /// What flows in unreduced.
+  /// The set of sources that flow in unreduced.
   unsigned sources = 0;
-  /// Of how many elements it was made: one that is broadcast stays one.
+  /// Number of elements before any broadcast.
   int64_t elements = 0;
   /// The last reduction on the way.
   Operation *reduction = nullptr;
@@ -84,20 +85,20 @@ struct GradientCount {
   }
 };
 
-/// Of an operation that computes every element from all operands: as reduced as
-/// the most reduced one. But a norm, or whatever is smaller, does not make what
-/// it scales a reduced value.
+/// The count of an operation that computes every element from all operands:
+/// that of the most reduced operand. But a reduced operand with fewer elements,
+/// such as a norm, does not make the result reduced.
 GradientCount combineCounts(SourceSets &sets, ArrayRef<GradientCount> operands);
 
-/// Of a value that comes from one of several places.
+/// The count of a value that is one of two values.
 GradientCount joinCounts(SourceSets &sets, const GradientCount &a,
                          const GradientCount &b);
 
-/// Of a value some elements of which come from `part`, others from `rest`.
+/// The count of a value with some elements from `part`, and others from `rest`.
 GradientCount placeCounts(SourceSets &sets, const GradientCount &part,
                           const GradientCount &rest);
 
-/// Of a reduction over `group`.
+/// The count of the result of a reduction over `group`.
 GradientCount reduceCount(RankGroups &groups, const GradientCount &count,
                           ProcessGroupOp group, Operation *op);
 

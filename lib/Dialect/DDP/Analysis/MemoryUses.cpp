@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Follows the memory of tensors, by what the operations' interfaces say of it.
+// Follows the memory of tensors, using the operations' interfaces.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,7 +36,7 @@ static bool addForwarded(OpOperand &use, OperandRange operands,
   return true;
 }
 
-/// Of a terminator's operand: the results and block arguments that it becomes.
+/// The results and block arguments that a terminator's operand becomes.
 static std::optional<Values> getYieldedTo(OpOperand &use) {
   auto terminator = dyn_cast<RegionBranchTerminatorOpInterface>(use.getOwner());
   auto parent =
@@ -53,8 +53,8 @@ static std::optional<Values> getYieldedTo(OpOperand &use) {
   return isFound ? std::optional(values) : std::nullopt;
 }
 
-/// Of an operand of a loop or a branch: the block arguments that it becomes,
-/// and the results that it is if the loop does not run.
+/// The block arguments that an operand of a loop or a branch becomes, and the
+/// results that it becomes if the loop does not run.
 static std::optional<Values> getEntered(RegionBranchOpInterface op,
                                         OpOperand &use) {
   SmallVector<RegionSuccessor> successors;
@@ -81,11 +81,12 @@ static std::optional<Values> getSharing(OpOperand &use) {
     return Values();
   if (isa<UnpackOp, SplitOp>(user))
     return Values(user->getResults());
-  // Without destinations the results get memory of their own.
+  // Without destinations the results get new memory.
   if (auto algebra = dyn_cast<AlgebraOpInterface>(user);
       algebra && algebra.getDestinationMutable().empty())
     return Values();
-  // What a function returns leaves it; nothing in it shares the memory then.
+  // A returned value leaves the function; nothing in the function shares its
+  // memory after that.
   if (user->hasTrait<OpTrait::ReturnLike>() &&
       isa<FunctionOpInterface>(user->getParentOp()))
     return Values();

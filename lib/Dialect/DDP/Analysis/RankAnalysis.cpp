@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Control flow: branches, loops, blocks and calls. What operations compute is
-// in RankTransfer.cpp.
+// The control flow of the analysis: branches, loops, blocks and calls.
+// RankTransfer.cpp handles what operations compute.
 //
 //===----------------------------------------------------------------------===//
 
@@ -43,7 +43,7 @@ void RankAnalysis::run() {
   });
   do {
     statesChanged = false;
-    // What a step leaves in a state is what the next one finds.
+    // The next step finds the value that this step leaves in a state.
     answers.clear();
     for (FunctionOpInterface function : functions)
       if (function.isPublic() || !called.contains(function))
@@ -188,7 +188,7 @@ void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
       auto it = returned.find(block.getTerminator());
       if (it == returned.end())
         continue;
-      // Which of the returns it is may differ.
+      // Ranks may leave through different returns.
       same &= getLeftBy(block.getTerminator());
       if (!results) {
         results = it->second;
@@ -212,12 +212,12 @@ void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
 
 LogicalResult RankAnalysis::reportUnfollowed() const {
   for (Operation *call : findings.recursive)
-    call->emitOpError() << "expected collectives outside of recursion, where "
-                        << "nobody knows how often they run";
+    call->emitOpError() << "expected no collectives in recursive functions, "
+                        << "because it is not known how often they run";
   for (Operation *op : findings.exhausted)
-    op->emitOpError() << "expected calls and loops that can be followed, but "
-                      << "they come to more than " << maxVisited
-                      << " operations";
+    op->emitOpError() << "expected at most " << maxVisited
+                      << " operations with those of all calls and loops, but "
+                      << "got more";
   return success(findings.recursive.empty() && findings.exhausted.empty());
 }
 
@@ -235,7 +235,7 @@ RankFact RankAnalysis::join(const RankFact &a, const RankFact &b) {
   return result;
 }
 
-/// Gives the value another fact. Returns whether it is one.
+/// Replaces the fact about a value. Returns whether it has changed.
 bool RankAnalysis::update(Value value, RankFact next) {
   RankFact &fact = facts[value];
   unsigned before = fact.count.sources;
@@ -356,7 +356,8 @@ static tensor::InsertSliceOp findCoveringInsert(LoopLikeOpInterface loop,
 
 void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
                              const RankControl &control) {
-  // All but what is carried decides about the number of iterations.
+  // All operands except the carried values decide about the number of
+  // iterations.
   OperandRange inits = loop.getInits();
   RankMask bounds = kAllRanks;
   for (OpOperand &operand : loop->getOpOperands())
@@ -408,7 +409,7 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
     if (tripCount && tripCount->isZero()) {
       fact = facts.lookup(init);
     } else if (insert) {
-      // Nothing is left of what the loop began with.
+      // The loop overwrites all of its initial value.
       const RankFact &slice = facts.lookup(insert.getSource());
       fact.uniform = slice.uniform;
       fact.count = slice.count;

@@ -3,15 +3,16 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Follows a module from its entries, through branches, loops and calls, and
-// finds out of every value and of memory within which process groups it is the
-// same, how often it was reduced, and which ranks reach which operation. It
-// judges nothing: ddp-verify-sync and ddp-verify-order do.
+// Follows a module from its entries, through branches, loops and calls. For
+// every value and for memory it determines within which process groups the
+// contents are the same and how often they were reduced, and for every
+// operation which ranks reach it. It reports no errors: ddp-verify-sync and
+// ddp-verify-order do.
 //
 // It is an abstract interpretation, in program order: the depth of recursion is
 // that of nested regions and calls, never that of a chain of operations. Loops
-// begin with the assumption that all is the same everywhere and are repeated
-// until nothing changes.
+// begin with the assumption that everything is the same on all ranks, and are
+// repeated until nothing changes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,15 +34,15 @@ namespace mlir::ddp {
 /// One for a number by itself; the greatest there is where nobody knows.
 int64_t getNumElements(Type type);
 
-/// What is known of a value.
+/// What the analysis knows about a value.
 struct RankFact {
   /// The groups within whose parts all ranks have the same value.
   RankMask uniform = kAllRanks;
   GradientCount count;
-  /// Of a memref: where it lies. (`uniform` is for the place, not for what it
-  /// holds.)
+  /// For a memref: its memory. (`uniform` describes the address, not the
+  /// contents.)
   MemoryRegion region;
-  /// Of a value that a bucket's collective gave: the bucket.
+  /// For the result of a bucket's collective: the bucket.
   StringAttr reducedAs;
 
   bool operator==(const RankFact &other) const {
@@ -50,8 +51,8 @@ struct RankFact {
   }
 };
 
-/// Where the ranks are that run a piece of code: within which groups all run it
-/// equally often, and the operations around it that have decided so.
+/// Which ranks run a piece of code: the groups within which all ranks run it
+/// equally often, and the operations that decide about this.
 struct RankControl {
   RankMask mask = kAllRanks;
   Operation *op = nullptr;
@@ -62,48 +63,48 @@ class RankAnalysis {
 public:
   explicit RankAnalysis(ModuleOp module);
 
-  /// Follows all functions that are called from outside, until what they leave
-  /// in states is stable.
+  /// Follows all functions that are called from outside, until the values that
+  /// they leave in states no longer change.
   void run();
 
-  /// Follows one function as if it was called from outside, for its counts;
-  /// what was found about who reaches what stays.
+  /// Follows one function as if it were called from outside, for its counts;
+  /// earlier findings about the ranks that reach an operation are kept.
   void runAlone(FunctionOpInterface function);
 
-  /// What the function returned when it was followed last.
+  /// What the function of `terminator` returned when it was last followed.
   ArrayRef<RankFact> getReturned(Operation *terminator) const {
     auto it = returned.find(terminator);
     return it == returned.end() ? ArrayRef<RankFact>() : it->second;
   }
   RankFact get(Value value) const { return facts.lookup(value); }
 
-  /// Who reaches an operation: of collectives, calls and stores.
+  /// Which ranks reach a collective, a call or a store.
   struct Reach {
     RankMask mask = kAllRanks;
-    /// What decides that not all ranks of a group do.
+    /// The operation that keeps some ranks of a group from reaching it.
     Operation *cause = nullptr;
   };
-  /// Null where nothing reaches it.
+  /// Null if no rank reaches the operation.
   const Reach *getReach(Operation *op) const {
     auto it = reached.find(op);
     return it == reached.end() ? nullptr : &it->second;
   }
 
-  /// Errors for what could not be followed.
+  /// Reports the calls and loops that could not be followed.
   LogicalResult reportUnfollowed() const;
 
-  /// What was found on the way, for the passes to judge.
+  /// Findings from which the passes derive errors.
   struct Findings {
-    /// Values that are unpacked, and that are stored in states.
+    /// Values that are unpacked, and values that are stored in states.
     llvm::MapVector<Operation *, RankMask> unpacked, stored;
-    /// What a function leaves in a state's memory.
+    /// The contents that a function leaves in a state's memory.
     llvm::MapVector<std::pair<Operation *, StringAttr>, RankMask> leftInStates;
-    /// Collectives of what a collective of their bucket gave.
+    /// Collectives that reduce the result of a collective of their bucket.
     llvm::MapVector<Operation *, bool> repeated;
-    /// What touches memory that a collective is at work on.
+    /// Operations that access memory that a collective in flight uses.
     llvm::MapVector<Operation *, Operation *> conflicts;
-    /// Calls of a function that is being followed already, and calls and loops
-    /// that would take too long.
+    /// Calls of a function that is already being followed, and calls and loops
+    /// that would take too long to follow.
     llvm::SetVector<Operation *> recursive, exhausted;
   } findings;
 
@@ -136,11 +137,11 @@ private:
   //===--------------------------------------------------------------------===//
   // Operations (RankTransfer.cpp)
   //===--------------------------------------------------------------------===//
-  /// What goes into an operation.
+  /// The facts about an operation's inputs.
   struct Inputs {
     RankMask uniform = kAllRanks;
     SmallVector<GradientCount, 4> counts;
-    /// Null unless all come from collectives of one bucket.
+    /// Null unless all inputs come from collectives of one bucket.
     StringAttr reducedAs;
   };
   void add(Inputs &inputs, Operation *op, Value value);
@@ -173,7 +174,7 @@ private:
   SymbolTableCollection symbols;
   llvm::DenseMap<Value, RankFact> facts;
   RankMemory memory;
-  /// Where memrefs lie that lie in one of several places.
+  /// The lists of regions of memrefs that lie in one of several places.
   std::set<std::vector<MemoryRegion>> placeLists;
   /// Roots that the entry has written so far.
   llvm::DenseSet<const void *> written;
@@ -184,7 +185,7 @@ private:
   llvm::DenseSet<Operation *> called;
   /// Calls that are being followed, the innermost last.
   SmallVector<Operation *> callStack;
-  /// How a function that touches no memory answered.
+  /// The results of a function that accesses no memory, for given arguments.
   struct Answer {
     RankMask mask;
     SmallVector<RankFact> arguments, results;
@@ -202,8 +203,8 @@ private:
   const ControlFlow &getControlFlow(Region &region);
   RankMask getChoice(Operation *terminator);
   llvm::DenseMap<Region *, std::unique_ptr<ControlFlow>> controlFlows;
-  /// Within which groups all ranks that are in a region leave it by this
-  /// terminator; nothing where it is the only one.
+  /// The groups within which all ranks that are in a region leave it by this
+  /// terminator; has no entry for the only terminator of a region.
   llvm::DenseMap<Operation *, RankMask> leftBy;
   RankMask getLeftBy(Operation *terminator) const {
     auto it = leftBy.find(terminator);
@@ -213,7 +214,8 @@ private:
   llvm::DenseMap<StringAttr, RankMask> stateMasks;
   bool statesChanged = false;
   llvm::DenseMap<const void *, unsigned> sourceOf;
-  /// What a reduction reduces, by the call that led there.
+  /// The sources that a reduction reduces, by reduction and by the call that
+  /// led to it.
   llvm::MapVector<std::pair<Operation *, Operation *>, unsigned> reducedSources;
 };
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Regions of several blocks: which branches decide about which block, and what
-// meets where.
+// Regions of several blocks: which branches decide about which block, and which
+// values meet in it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -95,8 +95,8 @@ void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
       bool isNew = !state.isVisited || reached != state.reached;
       state.reached = reached;
 
-      // What comes from the blocks in front. Where they give different values,
-      // all ranks have to come from the same one.
+      // Join the values from the predecessors. If these pass different values,
+      // all ranks have to come from the same predecessor.
       RankMask same = kAllRanks;
       SmallVector<std::optional<RankFact>> joined(block->getNumArguments());
       SmallVector<Value> firstValues(block->getNumArguments());

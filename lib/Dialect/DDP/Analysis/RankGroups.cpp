@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Compares process groups as far as the compiler knows them: their lists of
-// ranks, and how they were made of each other.
+// Compares process groups as far as the compiler knows them: by their lists of
+// ranks, and by how they are derived from each other.
 //
 //===----------------------------------------------------------------------===//
 
@@ -112,8 +112,8 @@ RankMask RankGroups::getRefinements(ProcessGroupOp group) {
 }
 
 RankMask RankGroups::getMaskOfSum(ProcessGroupOp group, RankMask before) {
-  // The same on all ranks stays so; but machines may have several numbers of
-  // ranks, and then a sum over one is not the sum over another.
+  // A value that is the same on all ranks stays so over the whole job. But
+  // machines may have different numbers of ranks, and then their sums differ.
   RankMask mask = getRefinements(group);
   if (!group.getPlacement() && (before & 1))
     return kAllRanks;

@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A process group divides the job into parts. A value may be the same on all
-// ranks of each part and differ between parts. Here the process groups of a
-// module get numbers, so that "the same within the parts of these groups" is a
-// set of bits, and it is found out which groups refine which.
+// ranks of each part and differ between parts. RankGroups numbers the process
+// groups of a module, so that "the same within the parts of these groups" is a
+// set of bits, and determines which groups refine which.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,8 +40,8 @@ public:
   /// parts of `group`: those that refine it.
   RankMask getRefinements(ProcessGroupOp group);
 
-  /// Where the sum over `group` of a value is the same that was so within
-  /// `before`.
+  /// The groups within which the sum over `group` of a value is the same, if
+  /// the value was the same within `before`.
   RankMask getMaskOfSum(ProcessGroupOp group, RankMask before);
 
   /// Whether a reduction over both is one reduction in two steps: no two ranks

@@ -118,7 +118,7 @@ void RankMemory::join(const RankMemory &other, RankMask choice) {
     cut.split(key.first, key.second);
     cut.split(key.first, stretch.end);
   }
-  // What either has written is what they may differ in.
+  // The two may differ only where either of them has written.
   auto merge = [&](const void *root, int64_t begin, int64_t end) {
     MemoryRegion region{root, begin, end, true};
     MemoryContents mine = read(region), theirs = other.read(region);

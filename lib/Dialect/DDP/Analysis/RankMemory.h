@@ -3,9 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// At memrefs a value is what a stretch of a buffer holds at a point of the
-// program. This remembers, for every stretch that was written, within which
-// process groups it is the same, and what collectives are at work on.
+// On memrefs the contents of a stretch of a buffer at a point of the program
+// play the part of a value. RankMemory records, for every stretch that was
+// written, within which process groups it is the same, and which memory the
+// collectives in flight use.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,8 +28,8 @@ struct MemoryRegion {
   int64_t begin = 0, end = 0;
   /// Whether these bytes are the whole memref, and nothing else.
   bool isExact = false;
-  /// Of a memref that lies in one of several places: these, without such ones
-  /// among them. The root is the list then.
+  /// For a memref that lies in one of several places: these places, none of
+  /// which has such a list itself. The root is then this list.
   const std::vector<MemoryRegion> *places = nullptr;
 
   bool overlaps(const MemoryRegion &other) const {
@@ -74,7 +75,8 @@ public:
   void write(const MemoryRegion &region, const MemoryContents &contents,
              bool isWhole);
 
-  /// Of two paths that meet; `choice` is where all ranks take the same.
+  /// Joins the contents of two paths that meet. `choice` are the groups within
+  /// which all ranks take the same path.
   void join(const RankMemory &other, RankMask choice);
 
   /// What a root holds in all.

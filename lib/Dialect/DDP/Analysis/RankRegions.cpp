@@ -3,7 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Where memrefs lie, and what happens there.
+// The part of RankAnalysis that handles memory: finds the regions of memrefs,
+// and follows what operations read and write there.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,7 +33,7 @@ RankMask &RankAnalysis::getStateMask(Operation *op, FlatSymbolRefAttr name) {
   return it->second;
 }
 
-/// Where what `result` points to lies.
+/// The memory to which the memref `result` refers.
 MemoryRegion RankAnalysis::findRegion(OpResult result) {
   Operation *op = result.getOwner();
   auto type = dyn_cast<MemRefType>(result.getType());
@@ -96,7 +97,7 @@ MemoryRegion RankAnalysis::findRegion(OpResult result) {
   return any;
 }
 
-/// Where a memref lies that lies in `a` or in `b`.
+/// The region of a memref that lies either in `a` or in `b`.
 MemoryRegion RankAnalysis::unite(const MemoryRegion &a, const MemoryRegion &b) {
   if (a == b)
     return a;
@@ -140,7 +141,8 @@ void RankAnalysis::write(Operation *op, Value memref, const RankFact &fact,
       written.insert(region.root);
   else
     written.insert(place.region.root);
-  // Not all ranks may come here, nor all of those write to the same place.
+  // Some ranks may not run this, and those that do may write to different
+  // places.
   RankMask uniform = fact.uniform & place.uniform & control.mask;
   memory.write(place.region, {uniform, fact.reducedAs}, isWhole);
 }

@@ -3,9 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What operations make of what they are given. An operation that is not known
-// here is taken for what its interfaces say; one without them may give
-// something else on every rank.
+// The transfer functions of RankAnalysis: what is known of an operation's
+// results, given what is known of its operands. For an operation that is not
+// listed here, its interfaces decide; without them its results may differ on
+// every rank.
 //
 //===----------------------------------------------------------------------===//
 
@@ -129,7 +130,7 @@ RankFact RankAnalysis::combineUnfollowed(const Inputs &inputs, Type type) {
 // Collectives
 //===----------------------------------------------------------------------===//
 
-/// Who comes here; `bit` is the group that all ranks have to be of, if any.
+/// Records which ranks reach `op`; `bit` is the group of a collective, if any.
 void RankAnalysis::recordReach(Operation *op, const RankControl &control,
                                RankMask bit) {
   if (!isRecording)
@@ -362,7 +363,7 @@ bool RankAnalysis::transferTensor(Operation *op) {
     for (Value part : parts.drop_front(parts.empty() ? 0 : 1))
       fact.count = placeCounts(sources, fact.count, facts.lookup(part).count);
     fact.count.elements = getNumElements(op->getResult(0).getType());
-    // What a program packs is its own affair, what a hook joins is a bucket's.
+    // A hook's concat belongs to its bucket; the program may pack any value.
     if (concat)
       fact.reducedAs = all.reducedAs;
     set(op->getResult(0), fact);
@@ -419,7 +420,7 @@ void RankAnalysis::transferDestinationStyle(DestinationStyleOpInterface op,
   if (isa<linalg::LinalgOp>(op.getOperation()) && op->getNumRegions() == 1 &&
       op->getRegion(0).hasOneBlock())
     body = &op->getRegion(0).front();
-  // What an operation with a name does is one thing; others may do several.
+  // A named operation does one thing; the body of another may do several.
   bool isFollowed =
       body && isa<linalg::GenericOp, linalg::MapOp, linalg::ReduceOp,
                   linalg::SelectOp, linalg::ElementwiseOp>(op.getOperation());
@@ -510,7 +511,7 @@ void RankAnalysis::transferEffects(Operation *op, const RankControl &control) {
   if (isa<memref::ExtractAlignedPointerAsIndexOp>(op))
     inputs.uniform = 0;
   if (op->getNumRegions() != 0) {
-    // What happens in there is not followed: all that it has may go anywhere.
+    // The nested operations are not followed: every value may flow anywhere.
     addUsedAbove(inputs, op);
     isKnown &= isMemoryEffectFree(op);
   }

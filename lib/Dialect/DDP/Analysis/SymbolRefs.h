@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Finds what many operations refer to. Operation::getAttrDictionary() would
-// make a dictionary of every operation's properties, which the context keeps;
-// a training step has tens of thousands of operations with few properties that
-// differ.
+// Finds the symbols to which many operations refer.
+// Operation::getAttrDictionary() would make a dictionary of every operation's
+// properties, which the context keeps; a training step has tens of thousands of
+// operations with few properties that differ.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,10 +19,10 @@
 
 namespace mlir::ddp {
 
-/// Reports the symbols in attributes of the operations that it visits, each
-/// once, however many of them refer to it. Unlike SymbolUserMap, it takes
-/// operations that nobody has registered. No operation may be changed between
-/// two visits.
+/// Reports the symbols in attributes of the operations that it visits. Each
+/// symbol is reported once, even if many operations refer to it. Unlike
+/// SymbolUserMap, it accepts unregistered operations. No operation may be
+/// changed between two visits.
 class SymbolRefFinder {
 public:
   explicit SymbolRefFinder(std::function<void(SymbolRefAttr)> report);

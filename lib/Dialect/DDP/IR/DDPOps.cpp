@@ -123,7 +123,7 @@ LogicalResult ProcessGroupOp::verify() {
                            << " ranks, but got " << listSize;
   }
   if (getParent() && !getPlacement()) // C5
-    return emitOpError() << "expected a placement with the parent group";
+    return emitOpError() << "expected a 'placement' with 'parent'";
   return success();
 }
 
@@ -482,7 +482,7 @@ LogicalResult CastOp::fold(FoldAdaptor,
     results.push_back(first.getInput());
     return success();
   }
-  // In place: the results stay what they are.
+  // The operation is changed in place, so its results stay the same.
   getInputMutable().assign(first.getInput());
   return success();
 }

@@ -145,7 +145,8 @@ LogicalResult WaitOp::verify() {
     return success();
   if (getInFlight() != start.getValues().front()) { // C3
     InFlightDiagnostic diagnostic =
-        emitOpError() << "expected what this operation has in flight";
+        emitOpError() << "expected the value that the ticket's operation has "
+                      << "in flight";
     diagnostic.attachNote(start.getLoc()) << "the ticket's operation";
     return diagnostic;
   }

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// How DDPPlanAttrs.td reads and writes its lists: in brackets, elements without
-// what their type says anyway.
+// Parses and prints the lists of DDPPlanAttrs.td: in brackets, and without the
+// part of each element's text that its type implies.
 //
 //===----------------------------------------------------------------------===//
 

@@ -34,9 +34,11 @@ LogicalResult StateOp::verify() {
                          << getType();
   bool isGenerator = getInit() == StateInit::MT19937;
   if (isGenerator != getSeed().has_value()) // C2
-    return emitOpError() << "expected a seed with 'mt19937', and only there";
+    return emitOpError() << (isGenerator ? "expected a 'seed' with 'mt19937'"
+                                         : "expected 'seed' only with "
+                                           "'mt19937'");
   if (isGenerator && !isGeneratorType(getType())) // C2
-    return emitOpError() << "expected 'mt19937' of type tensor<"
+    return emitOpError() << "expected a state with 'mt19937' to be a tensor<"
                          << StateOp::kGeneratorWords << "xi32>, but got "
                          << getType();
   if (isGenerator && *getSeed() > UINT32_MAX) // C2
@@ -52,13 +54,16 @@ LogicalResult StateOp::verify() {
   bool isNormal = getInit() == StateInit::Normal;
   if (isNormal != getGenerator().has_value() ||
       isNormal != getDraws().has_value()) // C3
-    return emitOpError()
-           << "expected 'from' and 'draws' with 'normal', and only there";
+    return emitOpError() << (isNormal ? "expected 'from' and 'draws' with "
+                                        "'normal'"
+                                      : "expected 'from' and 'draws' only with "
+                                        "'normal'");
   if (!isNormal)
     return success();
   if (!bucket) // C3
-    return emitOpError() << "expected 'normal' of a bucket, but got "
-                         << getType();
+    return emitOpError()
+           << "expected a state with 'normal' to be a bucket, but got "
+           << getType();
   return verifyDraws(getOperation(), *getDraws(), bucket.getNumElements());
 }
 
@@ -96,7 +101,8 @@ static LogicalResult verifyGenerator(Operation *op, FlatSymbolRefAttr symbol,
     return failure();
   if (state.getInit() != StateInit::MT19937)
     return op->emitOpError()
-           << "expected " << symbol << " to begin as 'mt19937'";
+           << "expected " << symbol
+           << " to be a random generator, a state with 'mt19937'";
   return success();
 }
 
@@ -146,8 +152,9 @@ LogicalResult StoreOp::verifySymbolUses(SymbolTableCollection &symbols) {
   auto state =
       symbols.lookupNearestSymbolFrom<StateOp>(getOperation(), getStateAttr());
   if (state.getInit() == StateInit::MT19937) // C1
-    return emitOpError() << "expected a state that is no random generator, but "
-                         << "got " << getStateAttr();
+    return emitOpError()
+           << "expected a state that is not a random generator, but "
+           << "got " << getStateAttr();
   return success();
 }
 

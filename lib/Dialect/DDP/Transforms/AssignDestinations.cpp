@@ -118,7 +118,7 @@ bool Assigner::mayLiveIn(Value root, Value result) {
   Operation *op = result.getDefiningOp();
   if (load->getBlock() != op->getBlock())
     return false;
-  // What is in flight is used by nobody but the wait.
+  // Only the wait uses a value in flight.
   if (auto start = dyn_cast<AllReduceStartOp>(op)) {
     op = start.getWait();
     result = op->getResult(0);
@@ -167,7 +167,7 @@ Value Assigner::getConcatDestination(ConcatOp concat, Operation *before) {
   return destination;
 }
 
-/// Where the elements of operand number `part` begin in the result.
+/// The offset of operand number `part` in the result, in elements.
 static int64_t getPartOffset(ConcatOp concat, unsigned part) {
   int64_t offset = 0;
   for (Value before : concat.getParts().take_front(part))
@@ -329,7 +329,7 @@ void Assigner::assign(AlgebraOpInterface op) {
   }
   SmallVector<Value> chosen;
   for (OpResult result : op->getResults()) {
-    // Not the ticket of a collective.
+    // Skip the ticket of a collective.
     if (!isa<RankedTensorType>(result.getType()))
       continue;
     // What dies in a part of a bucket leaves its place to the new value.

@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-bufferize: tensors to memory by One-Shot Bufferize, which refuses
-// programs whose control flow forces values into one place that they may not
-// share. In such functions whatever loops and branches hand on gets memory of
-// its own.
+// ddp-bufferize: runs One-Shot Bufferize, which refuses programs whose control
+// flow forces two values into one place that they cannot share. In such
+// functions the values that loops and branches pass on are copied to memory of
+// their own first.
 //
 //===----------------------------------------------------------------------===//
 

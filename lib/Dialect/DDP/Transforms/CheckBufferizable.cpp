@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-check-bufferizable: names the operations on tensors that One-Shot
-// Bufferize cannot take to memory. It would only say that they were not
-// bufferized.
+// ddp-check-bufferizable: reports the operations on tensors that cannot be
+// bufferized, and what to do about them. One-Shot Bufferize would only say that
+// they were not bufferized.
 //
 //===----------------------------------------------------------------------===//
 

@@ -158,12 +158,13 @@ struct ExpandAveragesPass
       bool isOurs = average && llvm::is_contained(set, average);
       if (isOurs && depends)
         return op->emitOpError()
-               << "expected averages of one kind that do not depend on each "
-               << "other";
+               << "expected averages with the same group, period and warmup "
+               << "not to depend on each other";
       if (depends && !isMemoryEffectFree(op))
         return op->emitOpError()
-               << "expected nothing with side effects between averages of one "
-               << "kind that depends on one of them";
+               << "expected no side effects, because this depends on an "
+                  "average "
+               << "and precedes one with the same group, period and warmup";
       if (depends || isOurs)
         behind.insert(op);
       if (depends)
@@ -172,8 +173,8 @@ struct ExpandAveragesPass
     for (Value operand : last->getOperands())
       if (behind.contains(operand.getDefiningOp()))
         return last.emitOpError()
-               << "expected averages of one kind that do not depend on each "
-               << "other";
+               << "expected averages with the same group, period and warmup "
+               << "not to depend on each other";
     Operation *position = last;
     for (Operation *op : moved) {
       op->moveAfter(position);

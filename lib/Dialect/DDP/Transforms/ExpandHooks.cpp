@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-expand-hooks: asks every bucket's hook what it does, and puts that in the
-// place of the reduction.
+// ddp-expand-hooks: replaces every reduction of a bucket by the expansion of
+// its hook.
 //
 //===----------------------------------------------------------------------===//
 
@@ -113,7 +113,7 @@ public:
           continue;
         const Method &bucket = it->second;
         state.setMethod(bucket.text);
-        // Of a hook that does not say what belongs to what.
+        // The hook gave the state no role: it belongs to the whole bucket.
         if (!state.getRole() && bucket.gradients && !bucket.gradients.empty()) {
           state.setRole(name.drop_front(dot + 1));
           state.setGradientsAttr(builder.getArrayAttr({bucket.gradients}));
@@ -292,7 +292,8 @@ struct ExpandHooksPass
         << remark::metric("state-bytes", hook.getStateBytes(type));
     op.erase();
 
-    // Without communication nothing needs the bucket: give the gradients back.
+    // Without communication the bucket is not needed: use the gradients
+    // directly.
     if (*reduced == bucket)
       foldUnpacks(bucket);
     return success();
@@ -311,7 +312,7 @@ struct ExpandHooksPass
       pack.erase();
   }
 
-  /// Of buckets that reductions of memory become.
+  /// The number of the next bucket that a reduction of memory becomes.
   unsigned nextNumber = 0;
   /// Names of the buckets that the module has a record of.
   llvm::StringSet<> recorded;

@@ -53,7 +53,7 @@ static Value createSlice(OpBuilder &builder, Location loc, Value flat,
   // The whole is no slice: a view of it would have a layout of its own.
   if (flat.getType() == type)
     return flat;
-  // Nothing begins nowhere: the end of a tensor is out of bounds.
+  // An empty slice gets offset 0, because the end of a tensor is out of bounds.
   return tensor::ExtractSliceOp::create(builder, loc, type, flat,
                                         {getIndex(size == 0 ? 0 : offset)},
                                         {getIndex(size)}, {getIndex(1)});
@@ -217,8 +217,8 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
             arguments, llvm::map_range(function.getArgumentTypes(), flatten));
         llvm::append_range(results,
                            llvm::map_range(function.getResultTypes(), flatten));
-        // Not every function can be given a type: one of LLVM's without a
-        // result says that it has none, and wants one.
+        // Only set a type that has changed: an `llvm.func` without a result has
+        // no result types, but expects one (void) when its type is set.
         if (!llvm::equal(arguments, function.getArgumentTypes()) ||
             !llvm::equal(results, function.getResultTypes()))
           function.setType(function.cloneTypeWith(arguments, results));

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-fold-results: a function need not return what its caller has already.
-// While these are values, the caller may use the other one; once they are
-// memory, two results would be two buffers, and one of them a copy.
+// ddp-fold-results: drops results that are equal to an argument or to another
+// result. On tensors the caller can use the other value instead; on memrefs two
+// results would be two buffers, and one of them a copy.
 //
 //===----------------------------------------------------------------------===//
 
@@ -39,7 +39,8 @@ static SmallVector<unsigned> findFirstEqual(ArrayRef<func::ReturnOp> returns,
                                             unsigned numResults) {
   SmallVector<unsigned> first(numResults, 0);
   for (func::ReturnOp op : returns) {
-    // Of those that were equal so far, the first one with this value.
+    // Maps a set of results that were equal so far, and a value that one of
+    // them returns here, to the first result of that set with this value.
     llvm::DenseMap<std::pair<unsigned, Value>, unsigned> refined;
     for (auto [number, value] : llvm::enumerate(op.getOperands()))
       first[number] =
@@ -81,7 +82,7 @@ struct FoldResultsPass
 
   void runOnOperation() override {
     PrivateFunctions functions = collectPrivateFunctions(getOperation());
-    // What a callee returned twice its caller may return twice.
+    // If a callee returned a value twice, its caller may do so, too.
     bool changed = true;
     while (changed) {
       changed = false;

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-fuse: lets one runtime call do what several operations say.
+// ddp-fuse: fuses several operations that one call of the runtime can do.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,7 +34,7 @@ static void fuseCasts(CastOp decompress) {
   if (!compress || compress.getDestination() ||
       compress.getInput().getType() != decompress.getResult().getType())
     return;
-  // In the place of the reduction: the order of collectives stays.
+  // Insert it in the place of the reduction, to keep the order of collectives.
   OpBuilder builder(reduce);
   auto fused = AllReduceOp::create(
       builder, reduce.getLoc(), decompress.getResult().getType(),
@@ -75,7 +75,7 @@ static void fuseProject(MatmulOp matmul) {
     add = nullptr;
   ExtractOp rest;
   for (Operation *user : matrix.getUsers()) {
-    // What uses the sum has to stand behind the operation that makes it now.
+    // Users of the sum have to come after the operation that now computes it.
     Operation *inBlock = matmul->getBlock()->findAncestorOpInBlock(*user);
     if (add && user != matmul && inBlock && inBlock->isBeforeInBlock(matmul))
       return;
@@ -84,7 +84,7 @@ static void fuseProject(MatmulOp matmul) {
         extract.getMembers() == ArrayRef(restMembers))
       rest = extract;
   }
-  // Without error and rest it is the product that it was.
+  // Without error and rest a plain product remains.
   if (!add && !rest)
     return;
   if (rest && rest->isBeforeInBlock(matmul))

@@ -3,9 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-isolate-collectives: runs passes on the part of a module that has to do
-// with collectives. The rest is taken out of the module meanwhile, so that no
-// pass, ours or another project's, can meet an operation that it does not know.
+// ddp-isolate-collectives: runs passes on the functions with collectives and on
+// what belongs to them. Everything else is taken out of the module meanwhile,
+// so that no pass, ours or another project's, sees an operation that it does
+// not know.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-legalize-for-bufferization: writes in other operations what One-Shot
-// Bufferize of MLIR 22 would get wrong without a word.
+// ddp-legalize-for-bufferization: rewrites operations that One-Shot Bufferize
+// of MLIR 22 would silently miscompile.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-merge-branches: joins the `scf.if`s of a block that hold collectives and
-// have the same condition.
+// ddp-merge-branches: merges the `scf.if`s of a block that contain collectives
+// and have the same condition.
 //
 //===----------------------------------------------------------------------===//
 
@@ -195,7 +195,7 @@ struct MergeBranchesPass
   using DDPMergeBranchesPassBase::DDPMergeBranchesPassBase;
 
   void runOnOperation() override {
-    // From the inside out: merging removes the blocks of what it merges.
+    // Go from the inside out, because merging removes blocks.
     SmallVector<Block *> blocks;
     getOperation()->walk([&](Block *block) {
       if (block->mightHaveTerminator() && !block->getOps<scf::IfOp>().empty())

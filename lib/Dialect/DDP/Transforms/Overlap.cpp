@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-overlap: splits all-reduces into start and wait, and puts between them
-// what can be computed meanwhile.
+// ddp-overlap: splits all-reduces into start and wait, and moves operations
+// between them that can be computed meanwhile.
 //
 //===----------------------------------------------------------------------===//
 
@@ -131,8 +131,8 @@ private:
   /// Put-off operations that nothing keeps any more, by place in the program.
   std::priority_queue<Pending *, SmallVector<Pending *>, InPosition> ready;
 
-  // Of the operations that are put off or in flight: who gives a value, who
-  // reads it, and who touches what is no value.
+  // The operations that are delayed or in flight: by the values that they
+  // compute, by the values that they read, and by their side effects.
   llvm::DenseMap<Value, Pending *> producers;
   llvm::DenseMap<Value, SmallVector<Pending *, 2>> readers;
   struct Touched {

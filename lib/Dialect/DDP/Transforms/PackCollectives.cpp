@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-pack-collectives: all-reduces of one bucket that do not depend on each
-// other travel together.
+// ddp-pack-collectives: merges all-reduces of one bucket that do not depend on
+// each other.
 //
 //===----------------------------------------------------------------------===//
 
@@ -73,7 +73,7 @@ struct PackCollectivesPass
     DominanceInfo dominance(getOperation());
     SmallVector<SmallVector<AllReduceOp>> sets;
     getOperation()->walk([&](Block *block) {
-      // By bucket, the set that is open for more.
+      // For each bucket, the set that may still get more members.
       llvm::DenseMap<StringRef, unsigned> open;
       for (auto op : block->getOps<AllReduceOp>()) {
         if (!isa<BucketType>(op.getInput().getType()) || !op.getBucketName() ||

@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-pin-block-arguments: gives the tensors that blocks hand to each other
-// memory of their own. A block may run again, and then overwrites what it wrote
-// before: every buffer has one place. A tensor that is still on its way through
-// block arguments must not lie there.
+// ddp-pin-block-arguments: gives the tensors that blocks pass to each other
+// memory of their own. A block may run again, and then overwrites its buffers,
+// which have fixed addresses. A tensor that is still needed as a block argument
+// must not be in such a buffer.
 //
 //===----------------------------------------------------------------------===//
 

@@ -113,7 +113,7 @@ static LogicalResult collectUsers(memref::AllocOp alloc,
           !isa<FunctionOpInterface>(user->getParentOp())) {
         Operation *parent = user->getParentOp();
         users.insert(parent);
-        // What a branch yields is the result of the same position.
+        // An operand of the yield becomes the result in the same position.
         if (isa<scf::IfOp>(parent)) {
           insertMemRefs(parent->getResult(use.getOperandNumber()));
           continue;
@@ -139,7 +139,7 @@ static void number(Block &block, int64_t &next,
     for (Region &region : op.getRegions())
       for (Block &nested : region)
         number(nested, next, positions);
-    // What the branches yield is alive until the end of them all.
+    // Values that branches yield are alive until the end of all branches.
     positions[&op] = next++;
   }
 }
@@ -294,7 +294,7 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
     func::FuncOp function;
     std::vector<Interval> intervals;
     int64_t bytes = 0;
-    /// Where its part of the arena begins: behind those of all its callers.
+    /// Offset of its part of the arena: after the parts of all its callers.
     int64_t base = 0;
   };
 

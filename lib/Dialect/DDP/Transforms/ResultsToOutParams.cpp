@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-results-to-out-params: callers give private functions the memory for
-// their results. As upstream's buffer-results-to-out-params, but for functions
-// that return one buffer several times, or memory that they were given.
+// ddp-results-to-out-params: lets callers allocate the results of private
+// functions. Unlike upstream's buffer-results-to-out-params, it handles
+// functions that return one buffer several times, or memory of their caller.
 //
 //===----------------------------------------------------------------------===//
 
@@ -114,7 +114,7 @@ bool OutParams::canHoist(unsigned number) {
 }
 
 void OutParams::rewriteFunction() {
-  // All at once, since each change makes a new list of all of them.
+  // Add all arguments at once, since each change makes a new list of arguments.
   unsigned next = function.getNumArguments();
   SmallVector<Type> types;
   for (unsigned number : moved.set_bits())
@@ -126,8 +126,8 @@ void OutParams::rewriteFunction() {
   for (unsigned number : moved.set_bits()) {
     Value out = function.getArgument(next++);
     if (canHoist(number)) {
-      // What returns the same buffer once more returns the argument now, and
-      // is copied.
+      // If the function returns this buffer a second time, it now returns the
+      // argument there, which is copied.
       auto alloc =
           returns.front().getOperand(number).getDefiningOp<memref::AllocOp>();
       alloc->replaceAllUsesWith(ValueRange(out));

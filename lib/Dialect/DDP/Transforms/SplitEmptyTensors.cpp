@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-split-empty-tensors: undoes what CSE does to tensors without contents. To
-// One-Shot Bufferize, operations that write to one empty tensor are writes of
-// one alias set, and it compares each with each other.
+// ddp-split-empty-tensors: undoes CSE of empty tensors. For One-Shot Bufferize,
+// operations that write to the same empty tensor are writes to one alias set,
+// and it compares all of these with each other.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,8 +19,8 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Gives every use but one a tensor of its own. One that is put together slice
-/// by slice has to stay one.
+/// Gives every use but one a new empty tensor. A tensor that is put together
+/// slice by slice is not split.
 static void splitEmpty(tensor::EmptyOp empty) {
   if (llvm::any_of(empty->getUsers(), llvm::IsaPred<tensor::ExtractSliceOp>))
     return;
@@ -42,8 +42,8 @@ static bool isDestination(OpOperand &use) {
   return isa<scf::ForOp>(use.getOwner());
 }
 
-/// Gives everyone but one who writes over a filled tensor one of his own:
-/// filling again costs less than the copy that would be needed otherwise.
+/// Gives every operation but one that overwrites a filled tensor a new one:
+/// filling again costs less than the copy that would otherwise be needed.
 static void splitFill(linalg::FillOp fill) {
   if (fill->getNumResults() != 1 ||
       !fill.getOutputs().front().getDefiningOp<tensor::EmptyOp>())

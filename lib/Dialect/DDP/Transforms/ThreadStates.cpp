@@ -49,8 +49,8 @@ static void applyNested(Operation *op, KnownStates &known) {
   });
 }
 
-/// Gives loads the value that was loaded or stored before, and drops stores
-/// that another one follows.
+/// Replaces loads by the value that was loaded or stored before, and drops
+/// stores that another store follows.
 static void thread(Block &block) {
   KnownStates known;
   for (Operation &op : llvm::make_early_inc_range(block)) {

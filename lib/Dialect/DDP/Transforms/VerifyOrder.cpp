@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-verify-order: judges what the analysis found about who reaches which
-// collective, what buckets and states hold, and what touches memory in flight.
+// ddp-verify-order: checks what the analysis found about the ranks that reach
+// each collective, the contents of buckets and states, and accesses to memory
+// in flight.
 //
 //===----------------------------------------------------------------------===//
 
@@ -124,14 +125,15 @@ LogicalResult OrderVerifier::checkBuckets() {
   if (isAlwaysReduced)
     for (auto [op, mask] : analysis.findings.unpacked)
       if (mask == 0) {
-        op->emitOpError() << "expected a bucket that was reduced, but part of "
-                          << "it is what only this rank has";
+        op->emitOpError()
+            << "expected a bucket that was reduced, but a part of "
+            << "it was not";
         ok = false;
       }
   for (auto [op, isRepeated] : analysis.findings.repeated)
     if (isRepeated) {
-      op->emitOpError() << "expected to reduce a bucket once, but its operand "
-                        << "was reduced before";
+      op->emitOpError() << "expected the bucket to be reduced once, but the "
+                        << "operand was reduced before";
       ok = false;
     }
   return success(ok);
@@ -165,7 +167,7 @@ LogicalResult OrderVerifier::checkLoad(LoadOp load) {
     return success();
   InFlightDiagnostic diagnostic = load.emitOpError()
                                   << "expected state " << load.getStateAttr()
-                                  << " to be stored again behind this";
+                                  << " to be stored again after this";
   diagnostic.attachNote(state.getLoc()) << "the state is declared here";
   return diagnostic;
 }
@@ -191,7 +193,7 @@ LogicalResult OrderVerifier::checkStates() {
     const RankAnalysis::Reach *reach = analysis.getReach(op);
     if (reach && reach->mask == 0 && reach->cause)
       diagnostic.attachNote(reach->cause->getLoc())
-          << "this decides whether it is stored";
+          << "this decides whether the state is stored";
     ok = false;
   }
   for (auto [where, mask] : analysis.findings.leftInStates) {
@@ -199,11 +201,13 @@ LogicalResult OrderVerifier::checkStates() {
     if (mask != 0 || !isReplicated(where.first, state))
       continue;
     where.first->emitOpError()
-        << "expected to leave the same value in state " << state
-        << ", which is replicated, on all ranks, but it may differ";
+        << "expected state " << state
+        << ", which is replicated, to have the same value on all ranks "
+        << "afterwards, but it may differ";
     ok = false;
   }
-  // In memory there are no loads and stores: what is used has to be written.
+  // On memrefs there are no loads and stores: a state that is used must be
+  // written.
   llvm::DenseSet<StringAttr> written;
   for (auto [where, mask] : analysis.findings.leftInStates)
     written.insert(where.second);
@@ -228,9 +232,9 @@ LogicalResult OrderVerifier::checkStates() {
 LogicalResult OrderVerifier::checkFlight() {
   for (auto [op, start] : analysis.findings.conflicts) {
     InFlightDiagnostic diagnostic =
-        op->emitOpError() << "expected not to touch memory that a collective "
-                          << "in flight works on";
-    diagnostic.attachNote(start->getLoc()) << "it was started here";
+        op->emitOpError() << "expected no access to memory that a collective "
+                          << "in flight uses";
+    diagnostic.attachNote(start->getLoc()) << "the collective is started here";
   }
   return success(analysis.findings.conflicts.empty());
 }

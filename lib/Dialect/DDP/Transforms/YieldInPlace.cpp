@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-yield-in-place: lets every iteration of a loop leave its tensors in the
-// memory in which it found those of the iteration before, as One-Shot Bufferize
-// demands of loops. A copy that turns out to copy a buffer onto itself folds
-// away behind bufferization.
+// memory in which it found those of the previous iteration, as One-Shot
+// Bufferize requires. A copy that turns out to copy a buffer onto itself folds
+// away after bufferization.
 //
 //===----------------------------------------------------------------------===//
 
@@ -104,9 +104,10 @@ static bool hasAlignedTensors(scf::WhileOp loop) {
   return true;
 }
 
-/// Gives the loop a place for each tensor that the first region hands to the
-/// second one, beside the places for those that the second one hands back: both
-/// regions have all of them, and then come the other values of the second one.
+/// Gives the loop a position for each tensor that the first region passes to
+/// the second, beside the positions of the tensors that the second passes back.
+/// Both regions then have all of these; the other values of the second one
+/// follow.
 static scf::WhileOp alignTensors(scf::WhileOp loop) {
   OpBuilder builder(loop);
   Location loc = loop.getLoc();

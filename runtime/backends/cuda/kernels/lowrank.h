@@ -44,7 +44,7 @@ public:
                        std::unique_ptr<MatrixList> *result);
   virtual ~MatrixList() = default;
 
-  // As the calls of compiled.h with those names.
+  // These functions do what the calls of compiled.h with the same names do.
   virtual cudaError_t matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
                              void *matrix, void *p, void *q) = 0;
   virtual cudaError_t orthogonalize(cudaStream_t stream,

@@ -42,7 +42,7 @@ struct ProjectShape {
   static constexpr int kStep = 32 * kLength;
   static constexpr int kSteps = projectSteps(kBucket);
   static constexpr int kColumns = kSteps * kStep;
-  // Not all columns of the chunk begin in the same bank.
+  // The padding lets columns of the chunk begin in different banks.
   static constexpr int kStride = kColumns + kLength;
   static constexpr int kRows = projectRows(sizeof(T), kBucket);
   static constexpr int kValues = kRows * kBucket;
@@ -52,7 +52,7 @@ struct ProjectShape {
       int64_t(kBucket * kStride + kWarps * kValues) * int64_t(sizeof(T));
 };
 
-/// Where the elements of M come from; with `e` they are summed and stored.
+/// The source of the elements of M; with `e`, the sum is computed and stored.
 template <class Element, int kLength>
 struct RowsOfM {
   using Elem = ElemOf<Element>;

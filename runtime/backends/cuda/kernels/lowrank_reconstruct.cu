@@ -48,7 +48,7 @@ struct ReconstructShape {
   static constexpr int kLength = laneColumns(sizeof(T));
   static constexpr int kPanel = 32 * kLength;
   static constexpr int kRows = kWarps * kReconstructRows;
-  // Not all columns begin in the same bank; packs stay aligned.
+  // The padding lets columns begin in different banks, and keeps packs aligned.
   static constexpr int kPanelStride = kPanel + kLength;
   static constexpr int kRowStride = kRows + kReconstructRows;
 
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int64_t first = tile.begin; first < tile.end; first += Shape::kRows) {
     const int64_t row = first + warp * kRows;
     const int64_t start = opaque(row * matrix.columns + column);
-    // On their way while the products are computed.
+    // These loads are in flight while the products are computed.
     Pack<Elem, kLength> errors[kRows];
     if (err) {
 #pragma unroll

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the kernels of all stages get, and the functions that launch them, one
-// file a stage. matrix_list.cpp puts them together.
+// The parameters of the kernels of all stages, and the functions that launch
+// them. Each stage has a file of its own; matrix_list.cpp calls them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_STAGES_H

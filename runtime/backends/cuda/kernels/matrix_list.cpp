@@ -260,7 +260,7 @@ cudaError_t DeviceMatrixList::project(cudaStream_t stream, const void *g,
   arrays.m = m;
   arrays.pOut = p;
   arrays.restOut = rest;
-  // Of wide matrices, the kernel computes the sum and cuBLAS then the product.
+  // For wide matrices the kernel computes the sum, and then cuBLAS the product.
   const int64_t tiles = e ? projectStage.allTiles : projectStage.listTiles;
   const cudaError_t code =
       launchProject(launchOf(stream, projectStage, tiles), arrays);
@@ -281,7 +281,8 @@ cudaError_t DeviceMatrixList::reconstruct(cudaStream_t stream, const void *p,
   arrays.g = m;
   arrays.out = out;
   arrays.err = err;
-  // Of wide matrices, cuBLAS computes the product and the kernel the error.
+  // For wide matrices cuBLAS computes the product, and then the kernel the
+  // error.
   if (wide)
     if (cudaError_t code = wide->multiply(stream, DDPHOOK_MATMUL_M, nullptr,
                                           out, p, nullptr, q, nullptr))

@@ -94,7 +94,8 @@ TableMaker::TableMaker(const ddphook_matrix_list_t &list, Dtype type,
 }
 
 int32_t TableMaker::warpsPerRow(const MatrixEntry &matrix) const {
-  // As few as leave enough blocks: blocks of fewer rows read Q more often.
+  // As few warps per row as give enough blocks: more warps per row mean blocks
+  // of fewer rows, which read Q more often.
   const int64_t steps = std::min<int64_t>(
       divideUp(matrix.columns, 32 * laneColumns(computeBytes)),
       projectSteps(tables.bucket));

@@ -71,16 +71,16 @@ struct MatrixEntry {
   /// Ranges of rows in Q = Mᵀ·P, and where their partial sums begin.
   int32_t splits;
   int64_t partialOffset;
-  /// Where orthogonalize has its working copy if it is not in shared memory.
+  /// Offset of orthogonalize's working copy, if it is not in shared memory.
   int64_t workOffset;
 };
 
 /// A matrix whose products are cuBLAS's is a piece that is not in the rest.
 constexpr int64_t kNotInRest = -1;
 
-/// Of matrix number `matrix`: rows begin … end - 1 and a panel of columns from
-/// `column`. If `matrix` is negative, of piece number -1 - matrix: elements
-/// begin … end - 1.
+/// A part of matrix number `matrix`: rows begin … end - 1 of a panel of columns
+/// that begins with `column`. If `matrix` is negative, a part of piece number
+/// -1 - matrix: elements begin … end - 1.
 struct Tile {
   int64_t begin;
   int64_t end;

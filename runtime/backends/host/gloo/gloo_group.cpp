@@ -27,7 +27,7 @@ using namespace ddphook::host;
 
 class GlooDevice::Impl {
 public:
-  /// Where groups listen.
+  /// The address at which groups listen.
   sockaddr_storage address = {};
   socklen_t addressSize = 0;
   Interrupt interrupt;

@@ -22,8 +22,8 @@ using namespace ddphook::host;
 
 namespace {
 
-/// Says that there is a connection to a rank, which is all that algorithms on
-/// unbound buffers ask of a pair.
+/// A pair that only tells that there is a connection to a rank, which is all
+/// that algorithms on unbound buffers need.
 class Connected final : public ::gloo::transport::Pair {
 public:
   const ::gloo::transport::Address &address() const override { refuse(); }

@@ -72,7 +72,7 @@ private:
     Buffer *buffer;
     /// Bytes that were moved, those of the header included.
     size_t moved = 0;
-    /// Of a message that is received: what the peer says of it.
+    /// The header of a message that is received, as the peer sent it.
     Header announced = {};
 
     size_t size() const { return sizeof(Header) + header.bytes; }

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every rank listens, tells the others where through the store, connects to
-// those before it, and then lets in those behind it. Nobody waits in a circle:
-// rank 0 lets others in at once, and rank n as soon as those before it do.
+// Every rank listens, publishes its address through the store, connects to the
+// ranks before it, and then accepts the ranks after it. There is no deadlock:
+// rank 0 accepts others at once, and rank n as soon as the ranks before it do.
 //
 //===----------------------------------------------------------------------===//
 #include "peer_mesh.h"
@@ -130,7 +130,7 @@ Status PeerMesh::connect() {
   for (int peer = 0; peer < options.rank; ++peer)
     DDPHOOK_RETURN_IF_ERROR(connectTo(peer));
   DDPHOOK_RETURN_IF_ERROR(letIn(std::move(listening)));
-  // All who need it have read it.
+  // All ranks that need the address have read it.
   store.erase(keyOf(options.rank)).ignore();
   return Status::ok();
 }
@@ -174,8 +174,8 @@ Status PeerMesh::connectTo(int peer) {
   Status cause;
   do {
     Status status = tryToConnect(peer, address, size);
-    // Only the network's failures may pass; one that cut the time short tells
-    // less than those before.
+    // Only failures of the network may be temporary. If the deadline cut this
+    // attempt short, the failures before it tell more.
     if (status.isOk() || status.code() == DDPHOOK_ABORTED ||
         status.code() == DDPHOOK_RESOURCE_EXHAUSTED)
       return status;
@@ -229,7 +229,7 @@ Status PeerMesh::letIn(FileDescriptor listening) {
     DDPHOOK_RETURN_IF_ERROR(admission.handle(entries.data() + 1, &guests));
     for (Admission::Guest &guest : guests) {
       uint64_t peer = decodeRank(guest.introduction);
-      // Who comes twice has given up its first connection.
+      // A peer that connects a second time has given up its first connection.
       if (peer > uint64_t(options.rank) && peer < uint64_t(options.size))
         sockets[peer] = std::move(guest.socket);
     }

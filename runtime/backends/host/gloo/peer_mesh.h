@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Connects every rank of a group with every other one over TCP, and makes sure
-// of who is at the other end.
+// Connects every rank of a group with every other one over TCP, and verifies
+// the identity of each peer.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PEER_MESH_H
@@ -22,7 +22,7 @@ namespace ddphook::host {
 struct PeerMeshOptions {
   int rank = 0;
   int size = 1;
-  /// Where this rank listens; the port is any free one.
+  /// The address at which this rank listens; any free port is used.
   sockaddr_storage address = {};
   socklen_t addressSize = 0;
   /// A prefix of keys in the store that this group alone uses.

@@ -63,8 +63,8 @@ HWY_INLINE Block<T> setBlock(T value) {
                           HWY_ATTR { return hn::Set(BlockTag<T>(), value); });
 }
 
-/// Where conversions are many instructions, they are called instead of copied
-/// into every loop: old processors are not worth the code.
+/// Whether conversions are function calls instead of being inlined into every
+/// loop: on old processors they take many instructions, which would bloat code.
 template <class Element>
 constexpr bool kConvertsOutOfLine =
     HWY_MAX_BYTES <= 16 && isHalf(Element::type);

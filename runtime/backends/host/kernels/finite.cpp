@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Looks at bits: an element is no number if its exponent is all ones. Plain
-// loops that compilers vectorise; the arrays are small factors, or read once.
+// Tests bits: an element is infinite or NaN if all bits of its exponent are
+// ones. Compilers vectorise these plain loops; the arrays are small, or read
+// once.
 //
 //===----------------------------------------------------------------------===//
 #include "kernels.h"

@@ -91,7 +91,7 @@ void clearColumns(T *columns, size_t stride, size_t first, size_t rank) {
 /// before it, which are orthonormal; the one of which most is left.
 template <class Element, class T>
 void makeUnitColumn(T *columns, size_t stride, size_t rows, size_t k) {
-  // How much of unit vector i is in the span: the sum of squares of row i.
+  // The part of unit vector i that is in the span: the sum of squares of row i.
   size_t best = 0;
   T least = std::numeric_limits<T>::infinity();
   for (size_t i = 0; i < rows; ++i) {
@@ -131,7 +131,7 @@ void gramSchmidt(T *columns, size_t rows, size_t rank, double epsilon,
       for (size_t i = 0; i < rows; i += kBlock<T>)
         storeColumn(roundBlock<Element>(div(loadColumn(column + i), norms)),
                     column + i);
-      // Of the zeros behind, a norm of zero made NaNs.
+      // The division by a norm of zero turned the padding into NaNs.
       std::fill(column + rows, column + stride, T(0));
     }
     for (size_t l = k + 1; l < count; ++l) {

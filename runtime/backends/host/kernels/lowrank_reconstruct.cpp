@@ -35,7 +35,7 @@ enum class ErrorKind { None, Difference, DifferenceToQuotient };
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// Where blocks of the product go.
+/// The destination of blocks of the product.
 template <class Element, ErrorKind kError, bool kStream>
 struct Target {
   using Elem = typename Element::Elem;

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// How lowrank.h's scratch is divided, and how a factor gets there.
+// The layout of lowrank.h's scratch memory, and how factors are copied to it.
 //
 // Kernels want the columns of a factor each contiguous ("packed"), in the type
 // that is computed in, and padded with zeros so that loops have no remainder.
@@ -51,8 +51,8 @@ const T *widenFactor(Dtype type, const void *factor, int64_t count, T *wide) {
   return wide;
 }
 
-/// Where a kernel writes a factor in the type that is computed in: the factor
-/// itself, or `wide`, from which narrowFactor() then takes it.
+/// The memory to which a kernel writes a factor in its arithmetic type: the
+/// factor itself, or `wide`, from which narrowFactor() then converts it.
 template <class T>
 T *widenedTarget(Dtype type, void *factor, T *wide) {
   return isHalf(type) ? wide : static_cast<T *>(factor);

@@ -80,7 +80,7 @@ void multiplyPanel(const typename Element::Elem *matrix, size_t rows,
                    size_t columns, const T *p, size_t rank, T *q,
                    size_t stride) {
   constexpr size_t kRows = rowsTogether(kWidth);
-  // As many columns at a time as leave Q in the nearest cache.
+  // The largest number of columns at a time for which Q stays in the L1 cache.
   constexpr size_t kColumns =
       2048 / (kWidth > 2 ? kWidth : 2) / kBlock<T> * kBlock<T>;
   for (size_t groups = (rows + kGroupRows - 1) / kGroupRows; groups > 0;

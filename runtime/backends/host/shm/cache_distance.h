@@ -64,9 +64,9 @@ private:
 
   /// Shared caches answer within about 40 ns, others after more than 100.
   static constexpr Clock::duration kFar = std::chrono::nanoseconds(75);
-  /// Of so many samples a quarter must be long. Short ones prove little, since
-  /// a prefetcher may have brought the line; single long ones are
-  /// interruptions.
+  /// Number of samples of which a quarter must be long. Short samples prove
+  /// little, since a prefetcher may have fetched the line; single long samples
+  /// are interruptions.
   static constexpr int kWindow = 32;
 
   struct Peer {

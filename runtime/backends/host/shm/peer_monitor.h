@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Watches processes of this machine through pidfds, which are immune to the
-// reuse of process numbers. A process that was stopped lives.
+// reuse of process numbers. A process that was stopped counts as alive.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H

@@ -362,8 +362,8 @@ void ShmGroup::Impl::sumRange(const Collective &op, uint64_t chunk,
   }
 }
 
-/// Where the part of a chunk begins that rank number `part` sums; parts end
-/// where cache lines do, so that two ranks never write into one.
+/// The first element of the part of a chunk that rank number `part` sums. Parts
+/// end at cache lines, so that two ranks never write to the same one.
 static int64_t partBegin(const Collective &op, uint64_t chunk, int size,
                          int part) {
   const int64_t line = 64 / dtypeSize(op.desc.wireType());

@@ -112,7 +112,7 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
       return true;
     if (hasFailed())
       return false;
-    // What a rank did before it died or left still counts: look once more.
+    // A rank's work before it died or left still counts, so check once more.
     if (segment.control(peer).left.load(std::memory_order_acquire))
       return reached() ||
              fail(error(DDPHOOK_PEER_LOST, "rank %d left the group", peer));

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Meeting the other ranks, waiting for them, noticing that one died, stopped,
-// left or failed, and telling them that this one did. What is computed in
-// between is the business of shm_group.cpp.
+// Joins the other ranks, waits for them, notices that one died, stopped, left
+// or failed, and tells them that this one did. shm_group.cpp does the
+// computation in between.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H

@@ -158,7 +158,7 @@ Status ShmSegment::reserve(int rank) {
 
 void ShmSegment::finish() {
 #ifdef MADV_POPULATE_WRITE
-  // Only saves page faults later; older kernels do not know it.
+  // This only saves page faults later; older kernels do not support it.
   madvise(base, totalBytes, MADV_POPULATE_WRITE);
 #endif
   close(file);

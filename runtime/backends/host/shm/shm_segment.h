@@ -43,7 +43,7 @@ struct RankControl {
   /// Slots filled, parts reduced, slots read, and barriers reached since the
   /// group began. They only grow.
   SharedCounter published, reduced, consumed, barrier;
-  /// Of collective number i, at i % 2.
+  /// The signature of collective number i is at i % 2.
   alignas(kLine) CollectiveSignature signatures[2];
   std::atomic<uint32_t> left;
   std::atomic<int32_t> pid;
@@ -54,7 +54,7 @@ struct RankControl {
 struct SegmentHeader {
   uint64_t nonce[2];
   /// 1 + the rank that failed first, after it wrote its `failure`; 0: none.
-  /// Nobody returns success from then on.
+  /// Once it is set, no rank returns success.
   alignas(kLine) std::atomic<int32_t> failedRank;
 };
 

@@ -7,13 +7,13 @@
  * compiled module exports, and the functions that its code calls. Hosts do not
  * call these functions; they use runtime.h.
  *
- * Errors. The functions called from inside a step return nothing: the first
+ * Errors. The functions that are called inside a step return no status: the first
  * failure is latched in the module, later calls of that step return at once
- * without touching memory, and ddphook_rt_leave() gives the status back.
+ * without touching memory, and ddphook_rt_leave() returns the status.
  *
  * Threads. One thread runs a step at a time per module.
  *
- * Memory. All arrays, the arena, and states of floating-point types lie in
+ * Memory. All arrays, the arena, and states of floating-point types are in
  * memory of the context's device. A plan whose "memory" is "host" belongs to
  * code that reads and writes them itself; with "device" it only passes
  * addresses on, and runs on any backend. States of integer types always lie in
@@ -78,19 +78,20 @@ typedef struct ddphook_compiled_module {
   uint64_t device_code_size; /* bytes */
 } ddphook_compiled_module_t;
 
-/* Begins a step: entry point number `entry` of the plan. INVALID: `module` is
- * null when no module was loaded; that is FAILED_PRECONDITION, not a crash. */
+/* Begins a step: entry point number `entry` of the plan. `module` is the handle,
+ * which is null if the module was not loaded; this is FAILED_PRECONDITION. */
 DDPHOOK_API ddphook_status_t ddphook_rt_enter(ddphook_module_t *module,
                                               int32_t entry);
 
-/* Ends the step, waits for what it started, returns the first error. */
+/* Ends the step: waits for the collectives that it started, and returns the first
+ * error. */
 DDPHOOK_API ddphook_status_t ddphook_rt_leave(ddphook_module_t *module);
 
 /* Base address of the module's scratch arena (plan: arena.bytes, aligned to
  * arena.alignment), allocated and touched by ddphook_module_load(). */
 DDPHOOK_API void *ddphook_rt_arena(ddphook_module_t *module);
 
-/* Number `state` of the plan's states: its memory. */
+/* Base address of state number `state` of the plan. */
 DDPHOOK_API void *ddphook_rt_state(ddphook_module_t *module, int32_t state);
 
 /* Copies `bytes` bytes within the device's memory; the arrays do not overlap.

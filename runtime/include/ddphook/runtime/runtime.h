@@ -30,70 +30,77 @@ extern "C" {
 
 typedef struct ddphook_context ddphook_context_t;
 
-/* Zero-initialise, set struct_size, then change what you want; a null pointer
- * or a zero field means "from the environment, else the default". */
+/* Zero-initialise the struct, set struct_size, then set the fields that you
+ * need. A field that is null or zero is taken from the environment variable
+ * named beside it, or else has its default. */
 typedef struct ddphook_options {
   size_t struct_size; /* sizeof(ddphook_options_t) */
-  /* "host" (default) or the name of another backend. DDPHOOK_BACKEND. */
+  /* "host" (default) or the name of another backend (DDPHOOK_BACKEND). */
   const char *backend;
   /* "auto" (default): shared memory when all ranks of a group run on one
-   * machine, else Gloo over TCP; "shm" or "gloo" insist. DDPHOOK_TRANSPORT. */
+   * machine, else Gloo over TCP; "shm" or "gloo" allow only that transport
+   * (DDPHOOK_TRANSPORT). */
   const char *transport;
-  /* Deadline of every operation that waits for a peer, in seconds; default 300.
-   * DDPHOOK_TIMEOUT_S. */
+  /* Deadline of every operation that waits for a peer, in seconds; default 300
+   * (DDPHOOK_TIMEOUT_S). */
   double timeout_s;
-  /* Place in the job. world_size 0 means: from the launch variables of
-   * torchrun, Open MPI, PMI or Slurm; a world of one when there are none. */
+  /* The process's place in the job. If world_size is 0, rank, world size and
+   * local rank come from the launch variables of torchrun, Open MPI, PMI or
+   * Slurm; without any, the job is a world of one. */
   int32_t rank;
   int32_t world_size;
   int32_t local_rank;
   const char *master_addr;
   int32_t master_port;
-  /* "name=value,name=value" for the backend, whose page in docs/ lists them.
-   * DDPHOOK_BACKEND_OPTIONS. */
+  /* "name=value,name=value" for the backend, whose page in docs/ lists the
+   * options (DDPHOOK_BACKEND_OPTIONS). */
   const char *backend_options;
 } ddphook_options_t;
 
-/* Joins the job: finds its place, connects to the store of rank 0, waits until
- * all ranks came. BAD_ENVIRONMENT when launch variables contradict each other;
- * DEADLINE_EXCEEDED when a rank never comes. `options` may be null. */
+/* Joins the job: determines rank and world size, connects to the store of rank
+ * 0, and waits until all ranks have joined. On success *context is the new
+ * context, which ddphook_context_destroy() frees. BAD_ENVIRONMENT if launch
+ * variables contradict each other; DEADLINE_EXCEEDED if a rank never joins.
+ * `options` may be null. */
 DDPHOOK_API ddphook_status_t ddphook_context_create(
     const ddphook_options_t *options, ddphook_context_t **context);
 
-/* Leaves the job; frees everything. Modules still loaded are unloaded. Null is
- * accepted. */
+/* Leaves the job and frees the context. Modules that are still loaded are
+ * unloaded. `context` may be null. */
 DDPHOOK_API void ddphook_context_destroy(ddphook_context_t *context);
 
 DDPHOOK_API int32_t ddphook_context_rank(const ddphook_context_t *context);
 DDPHOOK_API int32_t
 ddphook_context_world_size(const ddphook_context_t *context);
 
-/* Waits until all ranks called it. */
+/* Collective: waits until all ranks have called it. */
 DDPHOOK_API ddphook_status_t ddphook_barrier(ddphook_context_t *context);
 
-/* Copies `bytes` bytes at `data`, in host memory, from rank `root` to all ranks
- * (initial parameters, say). Not meant for speed. */
+/* Collective: copies `bytes` bytes at `data`, in host memory, from rank `root`
+ * to all ranks; all ranks pass the same `bytes` and `root`. It is meant for
+ * initial parameters and is not fast. */
 DDPHOOK_API ddphook_status_t ddphook_broadcast(ddphook_context_t *context,
                                                void *data, size_t bytes,
                                                int32_t root);
 
 /*===-- The device -----------------------------------------------------------
  *
- * Arrays that entry points take lie in the memory of the context's device: on
- * the host backend any memory of the process, on CUDA what cudaMalloc() or the
- * functions below give.
+ * The arrays that entry points take are in the memory of the context's device.
+ * On the host backend that is any memory of the process; on CUDA it is memory
+ * from cudaMalloc() or from the functions below.
  *===------------------------------------------------------------------------*/
 
-/* Zeroed memory of the device, aligned to 256 bytes; `bytes` 0 gives an address
- * that must not be read or written. RESOURCE_EXHAUSTED: there is no more. */
+/* Allocates zeroed memory of the device, aligned to 256 bytes. With `bytes` 0,
+ * *memory is an address that must not be read or written. RESOURCE_EXHAUSTED if
+ * the device has not enough memory left. */
 DDPHOOK_API ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context,
                                                   size_t bytes, void **memory);
-/* Gives it back, `bytes` as allocated, before the context is destroyed. Null is
- * accepted. */
+/* Frees memory of ddphook_memory_alloc(), with the same `bytes`, before the
+ * context is destroyed. `memory` may be null. */
 DDPHOOK_API void ddphook_memory_free(ddphook_context_t *context, void *memory,
                                      size_t bytes);
-/* Copy between host and device, after all work that was begun before, and wait
- * until that is done. */
+/* Copy `bytes` bytes between host and device, after all earlier work, and return
+ * when the copy is done. */
 DDPHOOK_API ddphook_status_t ddphook_memory_write(ddphook_context_t *context,
                                                   void *memory,
                                                   const void *host,
@@ -102,44 +109,47 @@ DDPHOOK_API ddphook_status_t ddphook_memory_read(ddphook_context_t *context,
                                                  void *host, const void *memory,
                                                  size_t bytes);
 
-/* From now on entry points run on the caller's `stream` (CUDA: a cudaStream_t,
- * which outlives the context or the next call): in order with other work there,
- * and they return before that is done. They can then be captured in a CUDA
- * graph. Null, as at first: entry points return when their work is done.
- * UNSUPPORTED on the host backend, unless it is null. */
+/* From now on entry points run on the caller's `stream` (CUDA: a cudaStream_t),
+ * in order with other work on it, and return before their work is done. They can
+ * then be captured in a CUDA graph. The stream must exist until the context is
+ * destroyed or this function is called again. With a null `stream`, which is the
+ * initial setting, entry points return when their work is done. UNSUPPORTED on
+ * the host backend, unless `stream` is null. */
 DDPHOOK_API ddphook_status_t
 ddphook_context_set_stream(ddphook_context_t *context, void *stream);
 
 /* Waits until all work of the context's device has ended, at most until the
- * deadline, and gives the first failure in it: needed with a stream of one's
- * own only. */
+ * deadline, and returns its first failure. Needed only after
+ * ddphook_context_set_stream(). */
 DDPHOOK_API ddphook_status_t ddphook_synchronize(ddphook_context_t *context);
 
 /* Loads a compiled module: checks its ABI version and the hash of its plan,
  * compares the plan with all other ranks (PLAN_MISMATCH names the first
  * difference on every rank), creates the process groups, allocates states and
  * arena, and sets *module->handle. Collective: all ranks load the same modules
- * in the same order. A module can be loaded once at a time per process. */
+ * in the same order. A process can load a module only once at a time. `module`
+ * must stay in memory until it is unloaded or the context is destroyed. */
 DDPHOOK_API ddphook_status_t ddphook_module_load(
     ddphook_context_t *context, const ddphook_compiled_module_t *module);
 
-/* Undoes ddphook_module_load(). */
+/* Undoes ddphook_module_load(): frees the module's memory and states, and leaves
+ * its process groups. */
 DDPHOOK_API ddphook_status_t
 ddphook_module_unload(const ddphook_compiled_module_t *module);
 
 /* Counters of a loaded module since it was loaded, for this rank. */
 typedef struct ddphook_stats {
   size_t struct_size; /* set by the caller */
-  uint64_t steps;     /* entry point calls that ended well */
+  uint64_t steps;     /* calls of entry points that returned DDPHOOK_OK */
   uint64_t collectives;
-  /* Bytes that this rank put into collectives, as they travel (after the cast
-   * to the wire dtype), and the same bytes in the gradients' own dtype. */
+  /* Bytes that this rank contributed to collectives, in the wire dtype, and the
+   * bytes of the same elements in the gradients' own dtype. */
   uint64_t wire_bytes;
   uint64_t gradient_bytes;
-  uint64_t arena_bytes; /* scratch */
-  uint64_t state_bytes;
-  /* Elements of the buckets that were compressed, and what was sent for them
-   * instead: the counts of PyTorch's PowerSGDState.compression_stats(). */
+  uint64_t arena_bytes; /* of the scratch arena */
+  uint64_t state_bytes; /* of the states */
+  /* Elements of the buckets that were compressed, and elements that were sent
+   * for them: the counts of PyTorch's PowerSGDState.compression_stats(). */
   uint64_t elements_before_compression;
   uint64_t elements_after_compression;
 } ddphook_stats_t;
@@ -149,31 +159,32 @@ DDPHOOK_API ddphook_status_t ddphook_module_stats(
 
 /*===-- Checkpoints ----------------------------------------------------------
  *
- * What a module keeps from step to step, error feedback and random generators
- * say, as files: one safetensors file per rank, with one tensor per state, and
- * a manifest. docs/checkpoints.md describes them, and how a script writes the
+ * A checkpoint holds the states of a module, such as error feedback and random
+ * generators: one safetensors file per rank, with one tensor per state, and a
+ * manifest. docs/checkpoints.md describes the files, and how a script writes the
  * states of another program.
  *
  * `pattern` names the files of all ranks: {rank} in it is replaced by a rank's
- * number, and by "manifest" (with .json) for the manifest. A world of one may
- * go without it.
+ * number, and by "manifest" (with .json) for the manifest. In a world of one it
+ * may be left out.
  *
- * Collective, between steps: all ranks call with the same flags. When a rank
- * fails, its status says why, all others get ABORTED with its message, and
- * nothing has changed anywhere; the context is unharmed.
+ * The calls are collective and are made between steps: all ranks call with the
+ * same flags. If a rank fails, its status says why, all others get ABORTED with
+ * its message, and nothing has changed anywhere; the context is unharmed.
  *===------------------------------------------------------------------------*/
 
 typedef enum ddphook_state_flag {
-  /* Saving: replaces also a checkpoint of another program, and what is in the
-   * manifest's place but no manifest. */
+  /* Saving: also replaces a checkpoint of another program, and a file in the
+   * manifest's place that is not a manifest. */
   DDPHOOK_STATE_REPLACE = 1,
-  /* Loading: refuses what would not give every state its saved value: a
-   * checkpoint of another world size, a plain file that lacks a state. */
+  /* Loading: fails unless every state gets its saved value: refuses a checkpoint
+   * of another world size, and a plain file that lacks a state. */
   DDPHOOK_STATE_STRICT = 2,
-  /* Loading: takes plain safetensors files where there is no manifest. */
+  /* Loading: accepts plain safetensors files if there is no manifest. */
   DDPHOOK_STATE_PLAIN = 4,
-  /* Loading: begins anew what a checkpoint lacks, and drops what the module has
-   * no place for, instead of refusing. Not with DDPHOOK_STATE_STRICT. */
+  /* Loading: states that a checkpoint lacks get their initial values, and parts
+   * for which the module has no place are dropped; without this flag both are
+   * refused. Not together with DDPHOOK_STATE_STRICT. */
   DDPHOOK_STATE_PARTIAL = 8
 } ddphook_state_flag_t;
 
@@ -182,39 +193,40 @@ typedef struct ddphook_state_info {
   size_t struct_size; /* set by the caller */
   int32_t world_size; /* of the job that saved; 0: plain files */
   int32_t loaded;     /* states that have their saved value */
-  int32_t zeroed;     /* states that begin anew: those of single ranks after
-                       * another world size, and what a checkpoint lacks */
-  int32_t kept;       /* states that a plain file lacks, unchanged */
+  int32_t zeroed;     /* states that have their initial value: those of single
+                       * ranks if the world size differs, and those that the
+                       * checkpoint lacks */
+  int32_t kept;       /* states that a plain file lacks; they are unchanged */
   int32_t missing;    /* with DDPHOOK_STATE_PARTIAL: states of gradients that
-                       * the checkpoint lacks, */
-  int32_t dropped;    /* and those of it that the module has no place for */
+                       * the checkpoint lacks */
+  int32_t dropped;    /* with DDPHOOK_STATE_PARTIAL: states of the checkpoint
+                       * for which the module has no place */
 } ddphook_state_info_t;
 
-/* Saves the states of a loaded module. Whatever happens, the process or the
- * machine dying included, afterwards there is the checkpoint that was there
- * before, or the new one, whole; when DDPHOOK_OK is returned, the new one, on
- * disk. FAILED_PRECONDITION where the checkpoint of other gradients or hooks
- * would be replaced, or that of another loaded module; RESOURCE_EXHAUSTED when
- * the disk is full.
+/* Saves the states of a loaded module. Whatever happens, even if the process or
+ * the machine dies, either the previous checkpoint or the new one exists
+ * afterwards, and it is complete. After DDPHOOK_OK it is the new one, on disk.
+ * FAILED_PRECONDITION if the save would replace a checkpoint of other gradients
+ * or hooks, or of another loaded module; RESOURCE_EXHAUSTED if the disk is full.
  */
 DDPHOOK_API ddphook_status_t
 ddphook_state_save(const ddphook_compiled_module_t *module, const char *pattern,
                    uint32_t flags);
 
 /* Gives the states of a loaded module the values of a checkpoint, bit by bit.
- * Buckets, order, overlap, memory and device may be others than those of the
- * module that saved: states are found by the names of gradients. PLAN_MISMATCH:
- * something cannot be carried over; the message names it. DATA_LOSS: a file is
- * damaged, or not of this checkpoint. IO_ERROR: one is missing.
+ * Buckets, order, overlap, memory and device may differ from those of the module
+ * that saved, because states are found by the names of gradients. PLAN_MISMATCH:
+ * a state cannot be carried over; the message names it. DATA_LOSS: a file is
+ * damaged, or belongs to another checkpoint. IO_ERROR: a file is missing.
  *
- * After a save by another number of ranks, replicated states (factors,
- * counters, generators) are loaded, from the file of rank 0 of both jobs, and
- * those of single ranks (errors) begin anew. With DDPHOOK_STATE_STRICT that is
+ * If another number of ranks saved the checkpoint, replicated states (factors,
+ * counters, generators) are loaded from the file of rank 0, and states of single
+ * ranks (errors) get their initial values. With DDPHOOK_STATE_STRICT this is
  * FAILED_PRECONDITION.
  *
- * A plain file, with DDPHOOK_STATE_PLAIN, has tensors by the names of states,
- * of their type, and of their shape or flat. INVALID_ARGUMENT: a tensor fits no
- * state, or ranks have different values of a replicated one.
+ * The tensors of a plain file, with DDPHOOK_STATE_PLAIN, have the names and types
+ * of states, and their shapes or one dimension. INVALID_ARGUMENT: a tensor fits
+ * no state, or ranks have different values of a replicated state.
  *
  * `info` may be null. */
 DDPHOOK_API ddphook_status_t

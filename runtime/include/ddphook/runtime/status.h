@@ -26,8 +26,9 @@
 extern "C" {
 #endif
 
-/* Values are part of the ABI: they are only ever added. Every int may be one,
- * in C++ as in C, so that a program can take what a newer library returns. */
+/* Values are part of the ABI: new ones may be added, but none changes. Every
+ * int is a valid value of the enum, in C++ as in C, so that a program can
+ * handle a status that only a newer library knows. */
 #ifdef __cplusplus
 typedef enum ddphook_status : int {
 #else
@@ -40,7 +41,7 @@ typedef enum ddphook_status {
   /* Called in a state that does not allow it (no module loaded, module loaded
    * twice, step not begun). The context is unharmed. */
   DDPHOOK_FAILED_PRECONDITION = 2,
-  /* Built without it, or this ABI version is unknown here. */
+  /* The feature is not built in, or the ABI version is not supported. */
   DDPHOOK_UNSUPPORTED = 3,
   /* Memory, shared memory, file descriptors or disk are used up. */
   DDPHOOK_RESOURCE_EXHAUSTED = 4,
@@ -48,17 +49,18 @@ typedef enum ddphook_status {
   DDPHOOK_DATA_LOSS = 5,
   /* The operating system refused an operation (open, bind, connect …). */
   DDPHOOK_IO_ERROR = 6,
-  /* Launch variables contradict each other or lack a value. */
+  /* Launch variables contradict each other or are incomplete. */
   DDPHOOK_BAD_ENVIRONMENT = 7,
   /* The ranks were compiled differently; no collective has run. Recompile. */
   DDPHOOK_PLAN_MISMATCH = 8,
   /* A peer died or closed its connection. The context can only be destroyed;
    * restart the job from the last checkpoint. */
   DDPHOOK_PEER_LOST = 9,
-  /* A deadline passed: a peer never came, or stopped. As PEER_LOST. */
+  /* A deadline passed: a peer never joined, or stopped. What to do is the same
+   * as for PEER_LOST. */
   DDPHOOK_DEADLINE_EXCEEDED = 10,
-  /* Another rank failed first; its message is in ddphook_last_error(). As
-   * PEER_LOST. */
+  /* Another rank failed first; its message is in ddphook_last_error(). What to
+   * do is the same as for PEER_LOST. */
   DDPHOOK_ABORTED = 11,
   /* A bug in ddphook. */
   DDPHOOK_INTERNAL = 12
@@ -67,9 +69,9 @@ typedef enum ddphook_status {
 /* The name of a status without its prefix ("PEER_LOST"); never null, static. */
 DDPHOOK_API const char *ddphook_status_name(ddphook_status_t status);
 
-/* One line that says why the last call that failed on this thread failed. Owned
- * by the runtime and valid until the next failing call on this thread; the
- * empty string when none failed yet. */
+/* One line with the reason of the last failure on this thread. The text is
+ * owned by the runtime and valid until the next failing call on this thread; it
+ * is empty if no call has failed yet. */
 DDPHOOK_API const char *ddphook_last_error(void);
 
 #ifdef __cplusplus

@@ -207,7 +207,7 @@ ddp.process_group @dp ranks [[0, 1]] parent @all
 
 // C5
 ddp.process_group @all
-// expected-error @+1 {{expected a placement with the parent group}}
+// expected-error @+1 {{expected a 'placement' with 'parent'}}
 ddp.process_group @dp parent @all
 
 // -----
@@ -472,7 +472,7 @@ func.func @concat_kind(%x: !ddp.bucket<f32, [4]>, %y: tensor<5xf32>) {
 // C1
 func.func @concat_members(%x: !ddp.bucket<f32, [4]>,
                           %y: !ddp.bucket<f32, [5]>) {
-  // expected-error @+1 {{expected the operands' members to be the result's, but they make '!ddp.bucket<f32, [4, 5]>'}}
+  // expected-error @+1 {{expected the operands' members to be the result's, but they give '!ddp.bucket<f32, [4, 5]>'}}
   %0 = ddp.concat %x, %y : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [5]>
       -> !ddp.bucket<f32, [9]>
   return

@@ -323,7 +323,7 @@ func.func @resize_tensor(%b: tensor<4xf32>) {
 
 func.func @order_of_tensors(%a: tensor<4xf32>, %b: tensor<5xf32>) {
   // C2
-  // expected-error @+1 {{expected an order of buckets' members only}}
+  // expected-error @+1 {{expected 'order' only on buckets, but got 'tensor<9xf32>'}}
   %0 = ddp.concat %a, %b order [1, 0] : tensor<4xf32>, tensor<5xf32>
       -> tensor<9xf32>
   return
@@ -377,7 +377,7 @@ func.func @order_twice(%a: !ddp.bucket<f32, [4]>,
 
 func.func @order_of_other_shapes(%a: !ddp.bucket<f32, [4]>,
                                  %b: !ddp.bucket<f32, [5]>) {
-  // expected-error @+1 {{expected the operands' members to be the result's, but they make '!ddp.bucket<f32, [5, 4]>'}}
+  // expected-error @+1 {{expected the operands' members to be the result's, but they give '!ddp.bucket<f32, [5, 4]>'}}
   %0 = ddp.concat %a, %b order [1, 0]
       : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [5]> -> !ddp.bucket<f32, [4, 5]>
   return

@@ -58,7 +58,7 @@ ddp.state @s : i64 replicated zero seed 0
 // -----
 
 // C2
-// expected-error @+1 {{expected 'mt19937' of type tensor<625xi32>, but got 'i64'}}
+// expected-error @+1 {{expected a state with 'mt19937' to be a tensor<625xi32>, but got 'i64'}}
 ddp.state @s : i64 replicated mt19937 seed 0
 
 // -----
@@ -97,7 +97,7 @@ ddp.state @s : !ddp.bucket<f32, [4]> replicated zero from @g draws [4]
 
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // C3
-// expected-error @+1 {{expected 'normal' of a bucket, but got 'i64'}}
+// expected-error @+1 {{expected a state with 'normal' to be a bucket, but got 'i64'}}
 ddp.state @s : i64 replicated normal from @g draws [1]
 
 // -----
@@ -138,7 +138,7 @@ ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g draws [4]
 
 ddp.state @g : tensor<625xi32> replicated zero
 // C4
-// expected-error @+1 {{expected @g to begin as 'mt19937'}}
+// expected-error @+1 {{expected @g to be a random generator, a state with 'mt19937'}}
 ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g draws [4]
 
 // -----
@@ -239,7 +239,7 @@ ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 func.func @store_generator() {
   // C1
   %0 = ddp.load @g : tensor<625xi32>
-  // expected-error @+1 {{expected a state that is no random generator, but got @g}}
+  // expected-error @+1 {{expected a state that is not a random generator, but got @g}}
   ddp.store %0, @g : tensor<625xi32>
   return
 }
@@ -337,7 +337,7 @@ func.func @random_from_nothing() {
 ddp.state @g : i64 replicated zero
 func.func @random_from_counter() {
   // C2
-  // expected-error @+1 {{expected @g to begin as 'mt19937'}}
+  // expected-error @+1 {{expected @g to be a random generator, a state with 'mt19937'}}
   %0 = ddp.random_normal from @g draws [4] : () -> tensor<4xf32>
   return
 }

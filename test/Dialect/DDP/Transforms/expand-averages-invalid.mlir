@@ -4,7 +4,7 @@
 ddp.process_group @dp
 func.func @chain(%w: tensor<4xf32>) -> tensor<4xf32> {
   %0 = ddp.average %w on @dp every 4 : tensor<4xf32>
-  // expected-error @+1 {{expected averages of one kind that do not depend on each other}}
+  // expected-error @+1 {{expected averages with the same group, period and warmup not to depend on each other}}
   %1 = ddp.average %0 on @dp every 4 : tensor<4xf32>
   return %1 : tensor<4xf32>
 }
@@ -18,7 +18,7 @@ func.func @far_chain(%w: tensor<4xf32>) -> tensor<4xf32> {
   %e = tensor.empty() : tensor<4xf32>
   %x = linalg.exp ins(%0 : tensor<4xf32>) outs(%e : tensor<4xf32>)
       -> tensor<4xf32>
-  // expected-error @+1 {{expected averages of one kind that do not depend on each other}}
+  // expected-error @+1 {{expected averages with the same group, period and warmup not to depend on each other}}
   %1 = ddp.average %x on @dp every 4 : tensor<4xf32>
   return %1 : tensor<4xf32>
 }
@@ -29,7 +29,7 @@ func.func @far_chain(%w: tensor<4xf32>) -> tensor<4xf32> {
 ddp.process_group @dp
 func.func @middle(%w: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
   %0 = ddp.average %w on @dp every 4 : tensor<4xf32>
-  // expected-error @+1 {{expected averages of one kind that do not depend on each other}}
+  // expected-error @+1 {{expected averages with the same group, period and warmup not to depend on each other}}
   %1 = ddp.average %0 on @dp every 4 : tensor<4xf32>
   %2 = ddp.average %w on @dp every 4 : tensor<4xf32>
   return %1, %2 : tensor<4xf32>, tensor<4xf32>

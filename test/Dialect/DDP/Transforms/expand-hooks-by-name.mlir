@@ -81,7 +81,7 @@
 // RUN: not ddphook-test-opt %s --ddp-expand-hooks="hook=testhook.weighted weight=inf" 2>&1 | FileCheck %s --check-prefix=FINITE
 // FINITE: error: expected a finite weight, but got 0x7FF0000000000000 : f64
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=powersgd random-seed" 2>&1 | FileCheck %s --check-prefix=VALUE
-// VALUE: error: expected a value of the option random-seed
+// VALUE: error: expected a value for the option random-seed
 
 ddp.process_group @dp
 func.func @step(%b: !ddp.bucket<f32, [64x32, 64]>)

@@ -112,7 +112,7 @@ func.func @other_placement(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
 // -----
 
 ddp.process_group @dp
-// expected-note @+1 {{this has it}}
+// expected-note @+1 {{the name is used here}}
 func.func private @post_local_sgd.iter()
 func.func @counter_taken(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
   // expected-error @+2 {{expected the name @post_local_sgd.iter to be free for a state}}

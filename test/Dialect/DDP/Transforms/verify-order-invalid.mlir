@@ -67,7 +67,7 @@ func.func @in_parallel(%g: tensor<4xf32>) {
 ddp.process_group @dp
 func.func @again(%g: tensor<4xf32>) {
   %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
-  // expected-error @+1 {{expected collectives outside of recursion, where nobody knows how often they run}}
+  // expected-error @+1 {{expected no collectives in recursive functions, because it is not known how often they run}}
   func.call @again(%r) : (tensor<4xf32>) -> ()
   return
 }
@@ -104,7 +104,7 @@ ddp.bucket_info "b0" mean on @dp hook #ddp.allreduce wire f32 bytes 16 state_byt
 ddp.process_group @dp
 func.func @not_reduced(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> !ddp.bucket<f32, [4]>
-  // expected-error @+1 {{expected a bucket that was reduced, but part of it is what only this rank has}}
+  // expected-error @+1 {{expected a bucket that was reduced, but a part of it was not}}
   %u = ddp.unpack %b : !ddp.bucket<f32, [4]> -> tensor<4xf32>
   return %u : tensor<4xf32>
 }
@@ -117,7 +117,7 @@ ddp.process_group @dp
 func.func @reduced_twice(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> !ddp.bucket<f32, [4]>
   %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4]>
-  // expected-error @+1 {{expected to reduce a bucket once, but its operand was reduced before}}
+  // expected-error @+1 {{expected the bucket to be reduced once, but the operand was reduced before}}
   %s = ddp.all_reduce sum %r on @dp as "b0" : !ddp.bucket<f32, [4]>
   %u = ddp.unpack %s : !ddp.bucket<f32, [4]> -> tensor<4xf32>
   return %u : tensor<4xf32>
@@ -130,7 +130,7 @@ ddp.bucket_info "b0" mean on @dp hook #ddp.allreduce wire f32 bytes 16 state_byt
 ddp.state @error : !ddp.bucket<f32, [4]> per_rank zero
 func.func @not_stored(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> !ddp.bucket<f32, [4]>
-  // expected-error @+1 {{expected state @error to be stored again behind this}}
+  // expected-error @+1 {{expected state @error to be stored again after this}}
   %e = ddp.load @error : !ddp.bucket<f32, [4]>
   %m = ddp.add %b, %e : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [4]>
   %u = ddp.unpack %m : !ddp.bucket<f32, [4]> -> tensor<4xf32>
@@ -144,7 +144,7 @@ func.func @not_stored(%g: tensor<4xf32>) -> tensor<4xf32> {
 ddp.state @error : !ddp.bucket<f32, [4]> per_rank zero
 func.func @stored_elsewhere(%b: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
   %r = scf.if %c -> tensor<4xf32> {
-    // expected-error @+1 {{expected state @error to be stored again behind this}}
+    // expected-error @+1 {{expected state @error to be stored again after this}}
     %e = ddp.load @error : tensor<4xf32>
     scf.yield %e : tensor<4xf32>
   } else {
@@ -168,7 +168,7 @@ func.func @replicated_value(%mine: i64) {
 ddp.state @iter : i64 replicated zero
 func.func @replicated_condition(%mine: i1) {
   %n = ddp.load @iter : i64
-  // expected-note @+1 {{this decides whether it is stored}}
+  // expected-note @+1 {{this decides whether the state is stored}}
   scf.if %mine {
     // expected-error @+1 {{expected state @iter, which is replicated, to get the same value on all ranks, but it may differ}}
     ddp.store %n, @iter : i64
@@ -179,7 +179,7 @@ func.func @replicated_condition(%mine: i1) {
 // -----
 
 ddp.state @iter : i64 replicated zero
-// expected-error @+1 {{expected to leave the same value in state @iter, which is replicated, on all ranks, but it may differ}}
+// expected-error @+1 {{expected state @iter, which is replicated, to have the same value on all ranks afterwards, but it may differ}}
 func.func @replicated_memory(%mine: i64) {
   %b = ddp.state_buffer @iter : memref<i64>
   memref.store %mine, %b[] : memref<i64>
@@ -205,9 +205,9 @@ func.func @read_in_flight(%out: memref<2xf32>) {
   %c0 = arith.constant 0 : index
   %b = memref.view %arena[%c0][] : memref<64xi8> to memref<4xf32>
   %v = ddp.view %b[2] : memref<4xf32> to memref<2xf32>
-  // expected-note @+1 {{it was started here}}
+  // expected-note @+1 {{the collective is started here}}
   %t = ddp.all_reduce_start mean %b on @dp into %b : memref<4xf32>, : memref<4xf32> -> i64
-  // expected-error @+1 {{expected not to touch memory that a collective in flight works on}}
+  // expected-error @+1 {{expected no access to memory that a collective in flight uses}}
   memref.copy %v, %out : memref<2xf32> to memref<2xf32>
   ddp.wait %b, %t : memref<4xf32>
   return
@@ -219,9 +219,9 @@ func.func @read_in_flight(%out: memref<2xf32>) {
 ddp.process_group @dp
 func.func @written_in_flight(%g: memref<4xf32>, %r: memref<4xf32>) {
   %zero = arith.constant 0.0 : f32
-  // expected-note @+1 {{it was started here}}
+  // expected-note @+1 {{the collective is started here}}
   %t = ddp.all_reduce_start mean %g on @dp into %r : memref<4xf32>, : memref<4xf32> -> i64
-  // expected-error @+1 {{expected not to touch memory that a collective in flight works on}}
+  // expected-error @+1 {{expected no access to memory that a collective in flight uses}}
   linalg.fill ins(%zero : f32) outs(%g : memref<4xf32>)
   ddp.wait %r, %t reading %g : memref<4xf32>, : memref<4xf32>
   return

@@ -33,22 +33,23 @@
 namespace mlir::ddp {
 class StateOp;
 
-/// The most elements of a bucket, a tensor or a memref, counted without
-/// dimensions of size 0. Bytes of any element type and sums of some of them
-/// still fit into 64 bits.
+/// The largest number of elements of a bucket, a tensor or a memref, counted
+/// without dimensions of size 0. The number of bytes for any element type, and
+/// the sum of a few such numbers, still fit into 64 bits.
 constexpr int64_t kMaxElements = int64_t(1) << 56;
 
-/// The sum of two numbers of elements; one more than `kMaxElements` stands for
-/// all that are larger.
+/// The sum of two numbers of elements; `kMaxElements` + 1 stands for every
+/// larger sum.
 constexpr int64_t addElements(int64_t a, int64_t b) {
   return a + b > kMaxElements ? kMaxElements + 1 : a + b;
 }
 
-/// Whether a bucket, tensor or memref has at most `kMaxElements`. Other types,
-/// and shapes that are not static, have.
+/// Whether a bucket, tensor or memref has at most `kMaxElements` elements. True
+/// for other types and for shapes that are not static.
 bool hasAddressableSize(Type type);
 
-/// Reports the first operand or result of `op` that has more.
+/// Reports the first operand or result of `op` that has more than
+/// `kMaxElements` elements.
 LogicalResult verifyAddressableSizes(Operation *op);
 
 /// The trait of every operation of the dialect.
@@ -61,7 +62,8 @@ public:
   }
 };
 
-/// What a hook has to compute: the `ddp.all_reduce` that it replaces.
+/// The reduction that a hook has to compute: the `ddp.all_reduce` that it
+/// replaces.
 struct BucketReduction {
   Location loc;
   Reduction kind;
@@ -69,10 +71,11 @@ struct BucketReduction {
   FlatSymbolRefAttr group;
   /// The bucket's name in the plan; states are named after it.
   StringAttr bucketName;
-  /// The names of the bucket's gradients; null where they have none.
+  /// The names of the bucket's gradients; null if they have none.
   ArrayAttr gradients = {};
-  /// A hook puts here the states that it shares with other buckets; they are
-  /// then given a role for all these buckets' gradients. May be null.
+  /// A hook appends the states here that it shares with other buckets; their
+  /// roles are then completed with the gradients of all these buckets. May be
+  /// null.
   SmallVectorImpl<StateOp> *sharedStates = nullptr;
   /// Bytes of the bucket that one stage of a hook should work on at a time, if
   /// it has several, so that the next stage finds them in the cache; 0 is no
@@ -80,18 +83,18 @@ struct BucketReduction {
   int64_t groupBytes = 0;
 };
 
-/// A parameter of a hook as an option: what its definition in TableGen says
+/// A parameter of a hook as an option, from its definition in TableGen
 /// (DDPHookBase.td).
 struct HookParameter {
-  /// How the option's value is read.
+  /// How the option's value is parsed.
   enum class Kind { Integer, Number, Flag, Symbol, WireType };
 
-  /// In the attribute's text.
+  /// The name in the attribute's text.
   StringRef name;
-  /// On command lines, with dashes.
+  /// The name on command lines, with dashes.
   StringRef option;
   Kind kind;
-  /// As users write it; empty for none.
+  /// The default as users write it; empty for none.
   StringRef defaultValue;
   StringRef description;
   /// Whether `numerics=improved` makes this flag true, provided that the flag
@@ -133,12 +136,14 @@ struct StateResource : public SideEffects::Resource::Base<StateResource> {
 HookAttrInterface getEffectiveHook(Operation *op,
                                    HookAttrInterface defaultHook = {});
 
-/// Builds the all-reduce of `input` that `reduction` asks for, so marked that
-/// no hook expands it any more. For use by HookAttrInterface::expand.
+/// Builds the all-reduce of `input` that `reduction` asks for, and marks it as
+/// final, so that it is not expanded again. For use in
+/// HookAttrInterface::expand.
 Value buildFinalAllReduce(OpBuilder &builder, const BucketReduction &reduction,
                           Value input);
 
-/// A bucket of these members of another, in this order.
+/// The type of a bucket that consists of these members of `bucket`, in this
+/// order.
 BucketType getSubBucket(BucketType bucket, ArrayRef<int64_t> members);
 
 /// The members of a bucket that are not listed, in order.

@@ -44,7 +44,7 @@ def DDP_StatePlacement
 def DDP_StatePlacementAttr
     : EnumAttr<DDP_Dialect, DDP_StatePlacement, "state_placement">;
 
-def DDP_StateInit : I32EnumAttr<"StateInit", "what a state begins as", [
+def DDP_StateInit : I32EnumAttr<"StateInit", "the initial value of a state", [
     I32EnumAttrCase<"Zero", 0, "zero">,
     I32EnumAttrCase<"Normal", 1, "normal">,
     I32EnumAttrCase<"MT19937", 2, "mt19937">
@@ -127,10 +127,10 @@ def DDP_BF16Hook : DDP_Hook<"BF16Hook", "bf16", ["getWireType"]> {
 def DDP_NoopHook : DDP_Hook<"NoopHook", "noop", ["reducesEveryStep"]> {
   let summary = "no communication: every rank keeps its own gradient";
   let description = [{
-    PyTorch's `noop_hook`, for measuring what communication costs.
+    PyTorch's `noop_hook`, for measuring the cost of communication.
   }];
   let pytorch = "`noop_hook`";
-  let contributes = "nothing; every rank keeps its own";
+  let contributes = "nothing; every rank keeps its own gradient";
   let bytesOnTheWire = "0";
   let parity = "bit-equal";
 }
@@ -156,8 +156,8 @@ def DDP_WrapHook
   let genVerifyDecl = 1;
   let usage = "any of these with `wrapper=fp16`, `bf16`";
   let pytorch = "`fp16_compress_wrapper`, `bf16_compress_wrapper`";
-  let contributes = "the hook, run on the bucket in 16 bits";
-  let bytesOnTheWire = "the hook's, of a 16-bit bucket";
+  let contributes = "what the hook contributes for the bucket cast to 16 bits";
+  let bytesOnTheWire = "the hook's bytes for a 16-bit bucket";
   let parity = "as the hook";
 }
 
@@ -167,25 +167,25 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
                !listconcat(["getStateBytes", "getStateMethod", "getWireType"],
                            methods)> {
   string options = [{
-    Parameters have PyTorch's names and defaults. Until iteration
-    `start_powerSGD_iter` the bucket is all-reduced as it is. A logging frequency
-    below 1 counts as 1, as in PyTorch.
+    Parameters have PyTorch's names and defaults. Before iteration
+    `start_powerSGD_iter` the bucket is all-reduced without compression. A logging
+    frequency below 1 counts as 1, as in PyTorch.
 
-    These parameters are not PyTorch's; what all but the first change is in
-    docs/numerics.md:
+    PyTorch does not have the following parameters; docs/numerics.md describes
+    the effect of all but the first:
 
-    - `stop_powerSGD_iter`: from this iteration on the bucket is all-reduced as
-      it is again, and error and Q stay as they are.
-    - `local_error_feedback`: the error is what this rank lost, M − P·Qₗᵀ with
-      its own Qₗ, not what its gradient lacks of the mean; tensors that are not
-      compressed have none.
+    - `stop_powerSGD_iter`: from this iteration on the bucket is all-reduced
+      without compression again, and error and Q do not change.
+    - `local_error_feedback`: the error is what compression lost on this rank,
+      M − P·Qₗᵀ with the rank's own Qₗ, not the difference from the mean; tensors
+      that are not compressed have no error.
     - `keep_zero_columns`: a matrix of zeros gives zeros, not NaN, also at ranks
       1 and 2: columns of zeros become unit vectors in the orthogonalization.
-    - `skip_nonfinite`: when what was reduced is not finite, error and Q stay as
-      they are, and `powersgd.nonfinite` counts one.
-    - `wire_type`: collectives cast to this 16-bit type; everything else, error
-      and norms included, keeps the bucket's own type. (A wrapper computes all of
-      it in 16 bits.)
+    - `skip_nonfinite`: if the result of the reduction is not finite, error and Q
+      do not change, and `powersgd.nonfinite` is incremented.
+    - `wire_type`: collectives cast to this 16-bit type; everything else,
+      including error and norms, keeps the bucket's own type. (A wrapper computes
+      everything in 16 bits.)
 
     Constraints:
     - (C1) `matrix_approximation_rank` is positive.
@@ -202,30 +202,33 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
         :$matrix_approximation_rank,
     DDP_IntegerParameter<1000, "first iteration that is compressed">
         :$start_powerSGD_iter,
-    DDP_IntegerParameter<-1, "first iteration that is not compressed any more; "
-                             "below 0: there is none">
+    DDP_IntegerParameter<-1, "first iteration that is no longer compressed; "
+                             "below 0: compression never stops">
         :$stop_powerSGD_iter,
     DDP_NumberParameter<"2", "compress a matrix only if its factors are smaller "
-                             "by this">
+                             "by more than this ratio">
         :$min_compression_rate,
-    DDP_FlagParameter<1, "add what was lost to the next gradient">
+    DDP_FlagParameter<1, "add what compression lost to the next gradient">
         :$use_error_feedback,
-    DDP_FlagParameter<1, "begin with the last iteration's Q">:$warm_start,
-    DDP_NumberParameter<"0", "added to norms">:$orthogonalization_epsilon,
+    DDP_FlagParameter<1, "begin each step with the last step's Q">:$warm_start,
+    DDP_NumberParameter<"0", "number that is added to norms before the division">
+        :$orthogonalization_epsilon,
     DDP_IntegerParameter<0, "seed of the first Q">:$random_seed,
-    DDP_IntegerParameter<10000, "iterations between reports">
+    DDP_IntegerParameter<10000, "iterations between reports of the compression "
+                                "rate">
         :$compression_stats_logging_frequency,
-    DDP_FlagParameter<0, "draw the first Q of matrices of one shape together">
+    DDP_FlagParameter<0, "draw the first Q of all matrices of one shape together">
         :$batch_tensors_with_same_shape,
-    DDP_ImprovementParameter<"feed back what this rank lost, not what it lacks "
-                             "of the mean", "use_error_feedback">
+    DDP_ImprovementParameter<"feed back what compression lost on this rank, not "
+                             "the difference from the mean", "use_error_feedback">
         :$local_error_feedback,
-    DDP_ImprovementParameter<"columns of zeros stay zeros instead of NaN">
+    DDP_ImprovementParameter<"columns of zeros stay zeros instead of becoming "
+                             "NaN">
         :$keep_zero_columns,
-    DDP_ImprovementParameter<"a step that is not finite leaves error and Q "
-                             "alone">:$skip_nonfinite,
-    DDP_WireTypeParameter<"fp32_error", "under a wrapper: 16 bits on the wire "
-                                        "only">
+    DDP_ImprovementParameter<"a step with a non-finite result does not change "
+                             "error and Q">:$skip_nonfinite,
+    DDP_WireTypeParameter<"fp32_error", "under a wrapper: use 16 bits only on the "
+                                        "wire">
         :$wire_type);
   let genVerifyDecl = 1;
 }
@@ -233,16 +236,16 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
 def DDP_PowerSGDHook : DDP_PowerSGDBase<"PowerSGDHook", "powersgd"> {
   let summary = "low-rank approximation of every matrix, with error feedback";
   let description = [{
-    PyTorch's `powerSGD_hook`: every tensor of at least two dimensions, seen as
-    a matrix M of its first dimension by all others, is replaced by P·Qᵀ where
-    that is smaller by `min_compression_rate`. Ranks all-reduce P = M·Q and
-    Q = Mᵀ·P; what was lost is added to the next step's gradient.
+    PyTorch's `powerSGD_hook`: every tensor is seen as a matrix M of its first
+    dimension by all others, and replaced by P·Qᵀ if P and Q together are smaller
+    by more than `min_compression_rate`. Ranks all-reduce P = M·Q and Q = Mᵀ·P.
+    What compression lost is added to the next step's gradient.
 
     }] # options;
   let pytorch = "`powerSGD_hook`, all its options";
   let contributes = "P = M·Q and Q = Mᵀ·P of every matrix M, with error feedback";
   let bytesOnTheWire = "4r(n + m) for an n × m matrix at rank r";
-  let parity = "equal to rounding, step by step; first Q and vanilla steps bit-equal";
+  let parity = "equal up to rounding, step by step; first Q and vanilla steps bit-equal";
 }
 
 def DDP_BatchedPowerSGDHook
@@ -250,20 +253,20 @@ def DDP_BatchedPowerSGDHook
                        ["verifyBucket"]> {
   let summary = "low-rank approximation of a bucket as one square matrix";
   let description = [{
-    PyTorch's `batched_powerSGD_hook`: the whole bucket, filled up with zeros, is
+    PyTorch's `batched_powerSGD_hook`: the whole bucket, padded with zeros, is
     one square matrix. `min_compression_rate`, `orthogonalization_epsilon` and
-    `batch_tensors_with_same_shape` mean nothing here, as in PyTorch.
+    `batch_tensors_with_same_shape` have no effect here, as in PyTorch.
 
     }] # options;
   let pytorch = "`batched_powerSGD_hook`";
-  let contributes = "the same, the bucket as one square matrix";
+  let contributes = "the same for the bucket as one square matrix";
   let bytesOnTheWire = "8r√n";
-  let parity = "equal to rounding";
+  let parity = "equal up to rounding";
 }
 
 def DDP_PostLocalSGDHook
     : DDP_Hook<"PostLocalSGDHook", "post_local_sgd", ["reducesEveryStep"]> {
-  let summary = "all-reduce at first, only among near ranks later";
+  let summary = "all-reduce over the whole group at first, later over a subgroup";
   let description = [{
     PyTorch's `post_localSGD_hook`: up to iteration `start_localSGD_iter` the
     bucket is all-reduced over the reduction's own group. After that, with

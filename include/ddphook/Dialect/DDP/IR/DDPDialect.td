@@ -19,10 +19,11 @@ def DDP_Dialect : Dialect {
   let summary = "Gradient buckets, all-reduce, and how they are compressed";
   let description = [{
     The `ddp` dialect models what distributed data-parallel training does with
-    gradients: pack them into buckets, compress, all-reduce, decompress.
+    gradients: it packs them into buckets, compresses, all-reduces and
+    decompresses them.
 
-    A gradient is averaged by `ddp.all_reduce mean %g on @dp`. How it is
-    compressed is not an operation but a *hook attribute*, `#ddp.fp16` say, in
+    `ddp.all_reduce mean %g on @dp` averages a gradient. How it is
+    compressed is not an operation but a *hook attribute*, such as `#ddp.fp16`, in
     the discardable attribute `ddp.hook` of the operation, of its function or
     of the module; the innermost wins, and a pipeline option gives the default.
     `ddp-expand-hooks` turns hooks into sequences of this dialect's operations.
@@ -35,7 +36,7 @@ def DDP_Dialect : Dialect {
     Discardable attributes:
     - `ddp.hook`: a hook attribute, on `ddp.all_reduce`, a function or a module.
     - `ddp.name`: a string, on the `ddp.all_reduce` of a gradient or on a
-      function's argument that is one: what states and checkpoints call it.
+      function's argument that is a gradient: its name in states and checkpoints.
     - `ddp.gradient`: on a function's result, or on an argument that is an
       out-parameter: its value must be reduced exactly once (`ddp-verify-sync`).
     - `ddp.replicated`: on a function's argument: all ranks pass the same value,
@@ -43,8 +44,8 @@ def DDP_Dialect : Dialect {
     - `ddp.inout`: on a public function's argument, written by
       `ddp-prepare-entries`: the function may update it in place.
     - `ddp.result_arguments`: on a public function, written by
-      `ddp-prepare-entries`: for each result of the original function the
-      argument whose memory it is, or -1 for an out-parameter.
+      `ddp-prepare-entries`: for each result of the original function, the
+      number of the argument whose memory it is, or -1 for an out-parameter.
     - `ddp.plan`: on a module, written by `convert-ddp-to-runtime`: its plan, a
       `#ddp.plan`.
   }];

@@ -3,7 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// An all-reduce in two halves: what runs between them runs beside it.
+// An all-reduce in two halves, start and wait. The operations between them run
+// while the all-reduce is in flight.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,9 +19,10 @@ def DDP_AllReduceStartOp : DDP_AlgebraOp<"all_reduce_start", [
   let overwritable = "true";
   let otherEffects = [["Write", "CollectiveResource"]];
   let description = [{
-    As `ddp.all_reduce`, but the program goes on while the values travel;
-    `ddp.wait` gives them. `ddp-overlap` makes both. Collectives run in the order
-    in which they are started, which has to be the same on all ranks.
+    Starts the reduction that `ddp.all_reduce` computes, and returns while it is
+    in flight; `ddp.wait` returns the result. `ddp-overlap` creates both
+    operations. Collectives run in the order in which they are started, which has
+    to be the same on all ranks.
 
     On buckets and tensors the result is a future. From `ddp-flatten` on there
     are no futures: the results are the destination in flight and a ticket, and
@@ -32,7 +34,7 @@ def DDP_AllReduceStartOp : DDP_AlgebraOp<"all_reduce_start", [
     ```mlir
     %f = ddp.all_reduce_start mean %b on @dp as "b0"
         : !ddp.bucket<f32, [4x8, 8]> -> !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
-    // what does not need the sum
+    // operations that do not need the sum
     %s = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
     ```
 
@@ -53,7 +55,7 @@ def DDP_AllReduceStartOp : DDP_AlgebraOp<"all_reduce_start", [
   let results = (outs
       Variadic<AnyTypeOf<[DDP_Future, DDP_Gradient, I64]>>:$values);
   let extraClassDeclaration = [{
-    /// The operation that ends it.
+    /// The `ddp.wait` that ends this collective.
     ::mlir::ddp::WaitOp getWait();
   }];
   let assemblyFormat = [{
@@ -69,9 +71,9 @@ def DDP_WaitOp : DDP_Op<"wait", [AttrSizedOperandSegments,
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   let summary = "the result of an all-reduce that was started";
   let description = [{
-    From `ddp-flatten` on, its operands are what `ddp.all_reduce_start` has in
-    flight, the ticket, and the operand of that operation, which is still read
-    until now.
+    From `ddp-flatten` on, its operands are the destination that
+    `ddp.all_reduce_start` has in flight, the ticket, and the operand of that
+    operation, which the runtime reads until the wait.
 
     Example:
 
@@ -96,7 +98,7 @@ def DDP_WaitOp : DDP_Op<"wait", [AttrSizedOperandSegments,
       Optional<AnyTypeOf<[DDP_Gradient, DDP_Buffer]>>:$source);
   let results = (outs Optional<DDP_Value>:$result);
   let extraClassDeclaration = [{
-    /// The operation that it ends.
+    /// The `ddp.all_reduce_start` that this operation ends.
     ::mlir::ddp::AllReduceStartOp getStart();
   }];
   let assemblyFormat = [{

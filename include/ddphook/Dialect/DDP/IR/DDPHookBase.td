@@ -85,22 +85,22 @@ class DDP_HookAttrBase<Dialect dialect, string name, string attrMnemonic,
   let mnemonic = attrMnemonic;
 
   // For the table of hooks in README.md.
-  /// How options name it.
+  /// The name of the hook in options.
   string usage = "`" # attrMnemonic # "`";
   /// PyTorch's hook.
   string pytorch = "";
-  /// What a rank contributes, of W ranks.
+  /// What one of W ranks contributes.
   string contributes = "";
   /// Bytes on the wire for n elements of f32.
   string bytesOnTheWire = "";
-  /// How equal results are to PyTorch's.
+  /// How close the results are to PyTorch's.
   string parity = "";
 }
 
-/// A hook that options reach by its name: `hook=NAME` in the dialect ddp,
-/// `hook=DIALECT.NAME` in others. All its parameters are `DDP_HookParameter`s.
-/// C++ has them by name in `Parameters`, and a hook with `genVerifyDecl` checks
-/// them in `verify(emitError, parameters)`.
+/// A hook that options can name: `hook=NAME` for the dialect ddp,
+/// `hook=DIALECT.NAME` for others. All its parameters are `DDP_HookParameter`s.
+/// In C++ the struct `Parameters` holds them by name, and a hook with
+/// `genVerifyDecl` checks them in `verify(emitError, parameters)`.
 class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
                    list<string> methods = []>
     : DDP_HookAttrBase<dialect, name, attrMnemonic,
@@ -114,7 +114,7 @@ class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
   let assemblyFormat = !if(!empty(positions), "", "(`<` struct(params)^ `>`)?");
 
   let extraClassDeclaration = !if(!empty(positions), "", [{
-    /// The parameters under their names.
+    /// The parameters, by name.
     struct Parameters {
       }] # !interleave(
              !foreach(i, positions,
@@ -123,7 +123,7 @@ class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
                           " = " # definitions[i].defaultValue) # ";"),
              "\n      ") # [{
 
-      /// Those of another hook that has the same ones.
+      /// The parameters of another hook that has the same parameters.
       template <typename OtherT>
       static Parameters from(const OtherT &other) {
         return {}] # !interleave(!foreach(n, names, "other." # n), ", ") # [{};

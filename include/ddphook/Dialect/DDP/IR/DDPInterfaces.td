@@ -16,15 +16,15 @@ include "mlir/IR/OpBase.td"
 def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
   let cppNamespace = "::mlir::ddp";
   let description = [{
-    A way to all-reduce a bucket: the compile-time counterpart of PyTorch's
-    `register_comm_hook`. A dialect of your own adds a hook by defining one
+    A hook: a way to all-reduce a bucket. It is the compile-time counterpart of
+    PyTorch's `register_comm_hook`. Any dialect can add a hook by defining one
     attribute that implements this interface.
   }];
   let methods = [
     InterfaceMethod<
       /*desc=*/[{
-        Checks that the hook can handle buckets of this type; explains through
-        `emitError` why not.
+        Checks that the hook can handle buckets of this type, and reports through
+        `emitError` why it cannot.
       }],
       /*retTy=*/"::llvm::LogicalResult",
       /*methodName=*/"verifyBucket",
@@ -34,10 +34,10 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       /*defaultImplementation=*/"return ::mlir::success();">,
     InterfaceMethod<
       /*desc=*/[{
-        Builds at `builder`'s insertion point what computes `reduction` of
-        `bucket`, and returns the reduced bucket, of the same type as `bucket`:
-        the packed bucket or, under a wrapper, that bucket in another element
-        type. Collectives that the hook builds must carry
+        Builds the operations that compute `reduction` of `bucket`, at
+        `builder`'s insertion point, and returns the reduced bucket, which has the
+        type of `bucket`: the packed bucket or, under a wrapper, that bucket in
+        another element type. Collectives that the hook builds must carry
         `ddp.hook = #ddp.allreduce`, which marks them as final
         (`buildFinalAllReduce` does it).
       }],
@@ -47,33 +47,33 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
                 "const ::mlir::ddp::BucketReduction &":$reduction,
                 "::mlir::TypedValue<::mlir::ddp::BucketType>":$bucket)>,
     InterfaceMethod<
-      /*desc=*/"Bytes that one rank puts into collectives in a step.",
+      /*desc=*/"Bytes that one rank contributes to collectives in a step.",
       /*retTy=*/"int64_t", /*methodName=*/"getWireBytes",
       /*args=*/(ins "::mlir::ddp::BucketType":$bucket)>,
     InterfaceMethod<
-      /*desc=*/"Bytes of memory that live from step to step, on one rank.",
+      /*desc=*/"Bytes of state that one rank keeps from step to step.",
       /*retTy=*/"int64_t", /*methodName=*/"getStateBytes",
       /*args=*/(ins "::mlir::ddp::BucketType":$bucket),
       /*methodBody=*/"", /*defaultImplementation=*/"return 0;">,
     InterfaceMethod<
       /*desc=*/[{
-        The hook without parameters that its states do not depend on: those of
-        a checkpoint are taken by hooks for which this is equal.
+        The hook without the parameters that its states do not depend on. A
+        checkpoint loads only into hooks for which this is equal.
       }],
       /*retTy=*/"::mlir::Attribute", /*methodName=*/"getStateMethod",
       /*args=*/(ins),
       /*methodBody=*/"", /*defaultImplementation=*/"return $_attr;">,
     InterfaceMethod<
       /*desc=*/[{
-        Times that local work reads or writes a bucket-sized array, in units of
-        the bucket's own bytes.
+        Bytes that local work reads and writes, divided by the bytes of the
+        bucket.
       }],
       /*retTy=*/"double", /*methodName=*/"getLocalPasses",
       /*args=*/(ins "::mlir::ddp::BucketType":$bucket)>,
     InterfaceMethod<
       /*desc=*/[{
-        The element type in which the bucket travels; the bucket's own unless
-        the hook casts.
+        The element type in which collectives send the bucket. It is the bucket's
+        own unless the hook casts.
       }],
       /*retTy=*/"::mlir::Type", /*methodName=*/"getWireType",
       /*args=*/(ins "::mlir::ddp::BucketType":$bucket),
@@ -81,16 +81,16 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       /*defaultImplementation=*/"return bucket.getElementType();">,
     InterfaceMethod<
       /*desc=*/[{
-        Whether every step reduces the bucket, over whatever group;
-        `ddp-verify-order` then checks that no rank keeps what only it has.
+        Whether every step reduces the bucket, over any group. If so,
+        `ddp-verify-order` checks that no rank keeps unreduced values.
       }],
       /*retTy=*/"bool", /*methodName=*/"reducesEveryStep",
       /*args=*/(ins), /*methodBody=*/"",
       /*defaultImplementation=*/"return true;">,
     StaticInterfaceMethod<
       /*desc=*/[{
-        The parameters, for options that name the hook instead of writing its
-        attribute. Hooks that are not defined with `DDP_HookAttr` give none, and
+        The parameters, for options that name the hook instead of spelling out its
+        attribute. Hooks that are not defined with `DDP_HookAttr` return none, and
         can only be written as attributes.
       }],
       /*retTy=*/"::std::optional<::llvm::ArrayRef<::mlir::ddp::HookParameter>>",

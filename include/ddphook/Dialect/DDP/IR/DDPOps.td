@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Symbols, bucket operations, collectives, arithmetic, and the two operations
-// that exist only on memrefs.
+// The dialect's symbols, bucket operations, collectives and arithmetic, and the
+// two operations that exist only on memrefs.
 //
 //===----------------------------------------------------------------------===//
 
@@ -62,11 +62,11 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
 
 def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
-  let summary = "records what became of a bucket";
+  let summary = "records a bucket for the plan";
   let description = [{
-    Written by `ddp-expand-hooks`, one per expanded bucket, and read by
-    `convert-ddp-to-runtime`, which moves it into the plan: after the expansion
-    the hook itself is gone.
+    `ddp-expand-hooks` writes one for each expanded bucket, because the hook
+    itself is gone after the expansion. `convert-ddp-to-runtime` moves it into the
+    plan.
 
     Example:
 
@@ -99,8 +99,8 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
 def DDP_PackOp : DDP_Op<"pack", [Pure]> {
   let summary = "puts tensors into a bucket";
   let description = [{
-    `ddp-materialize-buckets` makes the tensors' producers write straight into the
-    bucket where it can, so that nothing is copied.
+    Where possible, `ddp-materialize-buckets` makes the tensors' producers write straight
+    into the bucket, so that nothing is copied.
 
     Example:
 
@@ -146,10 +146,10 @@ def DDP_UnpackOp : DDP_Op<"unpack", [Pure]> {
 
 def DDP_ExtractOp : DDP_Op<"extract", [
     Pure, DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
-  let summary = "takes members of a bucket as a bucket of their own";
+  let summary = "takes members of a bucket as a new bucket";
   let description = [{
-    Adjacent members are a slice; others have to be copied together, unless the
-    user can read them where they are (`ddp-fuse`).
+    Adjacent members are a slice. Other members have to be copied together, unless
+    `ddp-fuse` makes their user read them in place.
 
     Example:
 
@@ -247,16 +247,16 @@ def DDP_AllReduceOp : DDP_SameTypeOp<"all_reduce", [
 
     - `sum`: x₀ + … + x_{W−1}, rounded after every addition, in the order of a
       ring all-reduce (docs/parity.md).
-    - `mean`: the same sum of the xᵢ / W, each rounded: divided before they are
-      summed, as PyTorch's `allreduce_hook` does.
+    - `mean`: the same sum of the xᵢ / W, each rounded. The division comes before
+      the sum, as in PyTorch's `allreduce_hook`.
 
     With `wire`, operands are cast to that type first, divided and summed in it,
-    and the sum is cast back: what a cast, an all-reduce and a cast would give,
-    in one pass (`ddp-fuse` makes it).
+    and the sum is cast back. The result equals that of a cast, an all-reduce and
+    a cast, but takes one pass over memory (`ddp-fuse` creates this form).
 
-    A gradient's name is the discardable attribute `ddp.name`; `ddp-bucketize`
-    derives it where it is missing, and lists the names of a bucket's members
-    behind `of`. States and checkpoints know gradients by these names.
+    A gradient's name is the discardable attribute `ddp.name`. `ddp-bucketize`
+    derives the name if it is missing, and lists the names of a bucket's members
+    after `of`. States and checkpoints identify gradients by these names.
 
     Example:
 
@@ -299,13 +299,13 @@ def DDP_AllReduceOp : DDP_SameTypeOp<"all_reduce", [
 def DDP_AverageOp : DDP_Op<"average", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>,
     DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
-  let summary = "averages parameters over a process group now and then";
+  let summary = "averages parameters over a process group periodically";
   let description = [{
-    PyTorch's `PeriodicModelAverager`: counts how often it ran; when `warmup`
-    runs are over, the first and then every `period`-th run gives the mean of the
-    tensor over all ranks, every other run the tensor itself. All averages of a
-    block with the same clauses are one collective, in program order.
-    `ddp-expand-averages` lowers it.
+    PyTorch's `PeriodicModelAverager`: the operation counts its runs. After
+    `warmup` runs, the first and then every `period`-th run returns the mean of
+    the tensor over all ranks; every other run returns the tensor itself. All
+    averages of a block with the same clauses share one collective, in program
+    order. `ddp-expand-averages` lowers the operation.
 
     Example:
 
@@ -331,8 +331,8 @@ def DDP_CastOp : DDP_AlgebraOp<"cast"> {
   let summary = "converts the elements to another type";
   let overwritable = "true";
   let description = [{
-    Rounds to nearest, ties to even. From f64 to a 16-bit type through f32, that
-    is with two roundings, as PyTorch does.
+    Rounds to nearest, ties to even. A cast from f64 to a 16-bit type goes through
+    f32, that is, it rounds twice, as in PyTorch.
 
     Example:
 
@@ -357,8 +357,8 @@ def DDP_ScaleOp : DDP_SameTypeOp<"scale", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "multiplies by a constant, or divides by a group's size";
   let description = [{
-    With `factor` the elements are multiplied by it; with a process group they
-    are divided by its size (a true division, not a multiplication by the
+    With a `factor` the elements are multiplied by it. With a process group they
+    are divided by the group's size (a true division, not a multiplication by the
     inverse, which differs at W = 3). 16-bit types are computed in f32 and
     rounded once.
 
@@ -395,9 +395,9 @@ def DDP_ViewOp : DDP_Op<"view", [
     Pure, DeclareOpInterfaceMethods<ViewLikeOpInterface>]> {
   let summary = "a slice of a buffer, as a memref with identity layout";
   let description = [{
-    Starts `offset` elements into a contiguous buffer. Unlike
-    `memref.subview` and `memref.reinterpret_cast` the offset is no part of the
-    result's type, so that a slice can be passed wherever a whole buffer can.
+    The slice starts `offset` elements into a contiguous buffer. Unlike with
+    `memref.subview` and `memref.reinterpret_cast`, the offset is not part of the
+    result's type, so a slice can be passed wherever a whole buffer can.
 
     Example:
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The plan of docs/plan.md as the compiler holds it, from the conversion to the
-// emission of entry points. Only there does it become JSON.
+// The plan of docs/plan.md as an attribute, from the conversion to the runtime to
+// the emission of entry points, which turns it into JSON.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,7 +14,7 @@
 include "ddphook/Dialect/DDP/IR/DDPAttrs.td"
 
 def DDP_ArrayMemory
-    : I32EnumAttr<"ArrayMemory", "whose memory a module's arrays lie in", [
+    : I32EnumAttr<"ArrayMemory", "the memory in which a module's arrays are", [
     I32EnumAttrCase<"Host", 0, "host">,
     I32EnumAttrCase<"Device", 1, "device">
   ]> {
@@ -48,7 +48,7 @@ class DDP_PlanPart<string name, string attrMnemonic>
 def DDP_PlanGroupAttr : DDP_PlanPart<"PlanGroup", "plan_group"> {
   let summary = "a process group of the plan";
   let description = [{
-    It says of the group what `ddp.process_group` says.
+    The contents of a `ddp.process_group`.
 
     Example: `#ddp.plan_group<name = "node", placement = intra_node>`
 
@@ -66,8 +66,8 @@ def DDP_PlanGroupAttr : DDP_PlanPart<"PlanGroup", "plan_group"> {
 def DDP_PlanBucketAttr : DDP_PlanPart<"PlanBucket", "plan_bucket"> {
   let summary = "a bucket of the plan";
   let description = [{
-    It says of the bucket what `ddp.bucket_info` says. The hook is there as text, so
-    that its dialect need not be known any more.
+    The contents of a `ddp.bucket_info`. The hook is text, so that its dialect need
+    not be known any more.
 
     Example:
 
@@ -95,8 +95,8 @@ def DDP_PlanBucketAttr : DDP_PlanPart<"PlanBucket", "plan_bucket"> {
 def DDP_PlanStateAttr : DDP_PlanPart<"PlanState", "plan_state"> {
   let summary = "a state of the plan";
   let description = [{
-    It says of the state what `ddp.state` says, and where in the state arena the
-    state lies.
+    The contents of a `ddp.state`, and the offset of the state in the state arena,
+    in bytes.
 
     Example:
 
@@ -178,8 +178,8 @@ def DDP_PlanArgumentAttr : DDP_PlanPart<"PlanArgument", "plan_argument"> {
 def DDP_PlanResultAttr : DDP_PlanPart<"PlanResult", "plan_result"> {
   let summary = "a result of an entry point";
   let description = [{
-    A result that is no argument is a buffer behind the arguments, if it is a
-    memref; otherwise the function returns it.
+    A result that is not an argument's memory is an out-parameter after the
+    arguments, if it is a memref; otherwise the function returns it.
 
     Example: `#ddp.plan_result<type = memref<4x8xf32>, argument = 0>`
   }];
@@ -211,11 +211,11 @@ def DDP_PlanEntryAttr : DDP_PlanPart<"PlanEntry", "plan_entry"> {
 }
 
 def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
-  let summary = "what a module's ranks must agree on, and what it needs";
+  let summary = "what ranks must agree on, and what a module needs to run";
   let description = [{
-    The plan of a module (docs/plan.md), in its attribute `ddp.plan`. Written by
-    `convert-ddp-to-runtime`; `ddp-launch-kernels` adds the kernels' names, and
-    `ddp-emit-entry-points` turns it into JSON text. Lists that are empty are not
+    The plan of a module (docs/plan.md), in its attribute `ddp.plan`.
+    `convert-ddp-to-runtime` writes it, `ddp-launch-kernels` adds the kernels'
+    names, and `ddp-emit-entry-points` turns it into JSON text. Empty lists are not
     printed.
 
     Example:
@@ -234,9 +234,9 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
 
     Constraints:
     - (C1) the `group` of a collective is the number of a process group.
-    - (C2) there are kernels in a device's memory only.
-    - (C3) every bucket has a name of its own.
-    - (C4) the `bucket` of a collective is the name of one, if it is there.
+    - (C2) there are kernels only if `memory` is `device`.
+    - (C3) the names of buckets are distinct.
+    - (C4) the `bucket` of a collective, if given, is the name of a bucket.
   }];
   let parameters = (ins
     "int64_t":$abi, DDP_PlanEnum<"ArrayMemory">:$memory,
@@ -250,7 +250,7 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     DefaultValuedParameter<"int64_t", "0">:$state_arena_bytes,
     DDP_PlanList<"::mlir::ddp::PlanEntryAttr">:$entries);
   let extraClassDeclaration = [{
-    /// What both arenas are aligned to, in bytes: a cache line, and enough for
+    /// The alignment of both arenas, in bytes: a cache line, which is enough for
     /// any vector load.
     static constexpr int64_t kArenaAlignment = 64;
 

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Variables that live from step to step, and the operations that read and
+// States, which are kept from step to step, and the operations that read and
 // write them.
 //
 //===----------------------------------------------------------------------===//
@@ -15,23 +15,24 @@ include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
 def DDP_StateOp : DDP_Op<"state", [
     Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
-  let summary = "declares a variable that lives from step to step";
+  let summary = "declares a variable that is kept from step to step";
   let description = [{
-    All persistent memory of a module is the list of its states: they are the
-    schema of its checkpoints. A `replicated` state has the same value on all
-    ranks, a `per_rank` state has not. A state begins as zeros, unless
+    A module keeps nothing from step to step but its states; they are the schema
+    of its checkpoints. A `replicated` state has the same value on all ranks, a
+    `per_rank` state has its own value on each. The initial value is given by
 
-    - `mt19937 seed S`: it is a random generator, a Mersenne twister as numpy's
-      `RandomState(S)` keeps it: 624 words and a position;
-    - `normal from @generator draws [a, b, …]`: its elements are standard normal
-      numbers that PyTorch's `randn` would give in draws of those sizes, after
+    - `zero`: all elements are zero;
+    - `mt19937 seed S`: the state is a random generator, a Mersenne twister as
+      numpy's `RandomState(S)` keeps it: 624 words and a position;
+    - `normal from @generator draws [a, b, …]`: the elements are standard normal
+      numbers that PyTorch's `randn` would return in draws of those sizes, after
       `manual_seed` with a number from the generator (docs/parity.md).
 
-    `role … of` says what the state is to which gradients, whatever bucket they
-    are in: what checkpoints find it by (docs/checkpoints.md). There is a list of
-    gradients for each tensor of the state, or one list for all of it together.
-    `under` is what else its values depend on: a checkpoint's are taken only
-    where that is the same. A state without a role is found by its own name.
+    `role … of` gives the role of the state and its gradients, whatever bucket
+    these are in; checkpoints find the state by them (docs/checkpoints.md). There
+    is one list of gradients for each tensor of the state, or one for the whole
+    state. `under` names everything else that the values depend on: a checkpoint
+    loads only if it is the same. A state without a role is found by its own name.
 
     Example:
 
@@ -94,7 +95,7 @@ def DDP_StateOp : DDP_Op<"state", [
 def DDP_LoadOp : DDP_Op<"load", [
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
-  let summary = "the value that a state has now";
+  let summary = "the current value of a state";
   let description = [{
     Example:
 
@@ -134,8 +135,8 @@ def DDP_StateBufferOp : DDP_Op<"state_buffer", [
     Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "a state's memory";
   let description = [{
-    Made by `ddp-materialize-buckets`. The runtime allocates it when the module is
-    loaded.
+    `ddp-materialize-buckets` creates this operation. The runtime allocates the memory
+    when the module is loaded.
 
     Example:
 
@@ -157,9 +158,10 @@ def DDP_RandomNormalOp : DDP_AlgebraOp<"random_normal", [
   let summary = "draws standard normal numbers";
   let otherEffects = [["Read", "StateResource"], ["Write", "StateResource"]];
   let description = [{
-    Takes one number from the generator, which changes it, seeds PyTorch's
-    generator with that, and draws as `torch.randn` does, once for each size in
-    `draws`, one result behind the other (docs/parity.md).
+    Takes one number from the generator, which changes the generator's state,
+    seeds PyTorch's generator with that number, and draws as `torch.randn` does,
+    once for each size in `draws`; the results follow each other
+    (docs/parity.md).
 
     Example:
 
@@ -188,9 +190,9 @@ def DDP_CountCompressionOp : DDP_Op<"count_compression", [
   let summary = "adds to the statistics of compression";
   let description = [{
     Tells the runtime that a bucket of `before` elements was reduced by sending
-    `after`. `ddphook_module_stats` gives the sums, as PyTorch's
-    `compression_stats`; with DDPHOOK_LOG=info, the runtime prints them every
-    `frequency` iterations from the first on.
+    `after` elements. `ddphook_module_stats` returns the sums, as PyTorch's
+    `compression_stats` does. With DDPHOOK_LOG=info, the runtime prints them every
+    `frequency` iterations, beginning with the first.
 
     Example:
 

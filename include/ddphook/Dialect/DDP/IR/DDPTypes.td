@@ -22,10 +22,10 @@ class DDP_Type<string name, string typeMnemonic, list<Trait> traits = []>
 def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
   let summary = "one contiguous buffer that holds several tensors";
   let description = [{
-    The listed tensors, row-major, back to back without padding, in one
-    contiguous buffer. The layout is a function of the type: member *i* starts
-    at element `getOffset(i)`. Shapes are static; a 0-D member is written
-    `scalar`, a member may have no elements, and a bucket may have no members.
+    A bucket holds the listed tensors, row-major, back to back without padding, in
+    one contiguous buffer. The layout is a function of the type: member *i* starts
+    at element `getOffset(i)`. Shapes are static. A 0-D member is written
+    `scalar`; a member may have no elements, and a bucket may have no members.
 
     Example:
 
@@ -36,8 +36,8 @@ def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
     Constraints:
     - (C1) the element type is f16, bf16, f32 or f64.
     - (C2) every dimension is static.
-    - (C3) there are at most 2^56 elements, dimensions of size 0 not counted; so
-      for tensors and memrefs in the dialect's operations.
+    - (C3) there are at most 2^56 elements, without counting dimensions of size 0.
+      This also holds for tensors and memrefs in the dialect's operations.
   }];
   let parameters = (ins "::mlir::Type":$elementType,
                     ArrayRefParameter<"::mlir::DenseI64ArrayAttr",
@@ -49,7 +49,7 @@ def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
     ::llvm::ArrayRef<int64_t> getShape(unsigned member) const {
       return getShapes()[member].asArrayRef();
     }
-    /// Elements of a member, and of all members.
+    /// Number of elements of a member, and of all members.
     int64_t getNumElements(unsigned member) const;
     int64_t getNumElements() const;
     /// Where a member starts, in elements.
@@ -76,11 +76,11 @@ def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
 }
 
 def DDP_FutureType : DDP_Type<"Future", "future"> {
-  let summary = "what a collective in flight will give";
+  let summary = "the future result of a collective in flight";
   let description = [{
-    The result of `ddp.all_reduce_start`, for one `ddp.wait` in the same block:
-    it cannot be stored, returned, or passed to a call or a branch. `ddp-flatten`
-    removes the type.
+    The result of `ddp.all_reduce_start`. Exactly one `ddp.wait` in the same block
+    uses it: it cannot be stored, returned, or passed to a call or a branch.
+    `ddp-flatten` removes the type.
 
     Example:
 
@@ -116,11 +116,11 @@ def DDP_Buffer
            "statically shaped memref of f16, bf16, f32 or f64",
            "::mlir::MemRefType">;
 
-/// A bucket as such. Not DDP_BucketType itself, and without its C++ class:
-/// assembly formats would print the parameters only.
+/// A bucket. It is not DDP_BucketType itself and does not name its C++ class,
+/// because assembly formats would then print only the parameters.
 def DDP_Bucket : Type<DDP_BucketType.predicate, "bucket">;
 
-/// As DDP_Bucket, without its C++ class.
+/// A future; like DDP_Bucket, it does not name the C++ class.
 def DDP_Future : Type<DDP_FutureType.predicate, "future">;
 
 /// A bucket, before or after `ddp-flatten`.

@@ -18,17 +18,18 @@
 namespace mlir::ddp {
 
 struct ElementType {
-  /// In the plan and in MLIR: "bf16".
+  /// The name in the plan and in MLIR, for example "bf16".
   StringRef name;
-  /// Its type in C: "uint16_t" for floats of 16 bits, which are their bits.
+  /// The type in C; "uint16_t" for 16-bit floats, which are passed as their
+  /// bits.
   StringRef cType;
   int64_t bytes;
-  /// Its ddphook_dtype_t; nothing where the runtime does not compute with it.
+  /// The ddphook_dtype_t, if the runtime computes with this type.
   std::optional<int32_t> dtype;
 };
 
-/// The element type that MLIR calls `type`; null where neither plans nor calls
-/// of the runtime know it.
+/// The element type for an MLIR type; null if neither plans nor calls of the
+/// runtime support it.
 const ElementType *lookupElementType(Type type);
 
 /// Whether the runtime computes with elements of that type.

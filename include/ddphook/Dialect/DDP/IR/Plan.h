@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What `convert-ddp-to-runtime` leaves in a module for whoever makes machine
-// code of it: the plan, an attribute, and the slot of the module's handle.
+// The parts of a module that `convert-ddp-to-runtime` leaves for the code that
+// emits machine code: the plan, an attribute, and the slot of the module's
+// handle.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,16 +22,16 @@ namespace mlir::ddp {
 /// module's handle.
 inline constexpr llvm::StringLiteral kHandleSymbol = "__ddphook_handle";
 
-/// The plan of `module`; null where it was not converted.
+/// The plan of `module`; null if the module was not converted.
 PlanAttr getPlan(ModuleOp module);
 
-/// Whether the plan of `module` says that arrays lie in a device's memory; no
-/// without a plan.
+/// Whether the plan of `module` says that arrays are in a device's memory.
+/// False without a plan.
 bool usesDeviceMemory(ModuleOp module);
 
-/// What an argument or a result of an entry point would have to be, in words,
-/// if it had not that type (" of static shape …"); empty where a plan can
-/// describe it.
+/// If a plan cannot describe an argument or a result of this type, returns
+/// words for a diagnostic that say what the type would have to be (" of static
+/// shape …"); else an empty text.
 StringRef findPlanTypeDefect(Type type);
 
 } // namespace mlir::ddp

@@ -14,14 +14,14 @@
 include "mlir/Pass/PassBase.td"
 
 def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
-  let summary = "replace hooks by what they do";
+  let summary = "expand hooks to sequences of operations";
   let description = [{
-    Replaces every reduction of a bucket by what its hook expands to. The hook
+    Replaces every reduction of a bucket by the expansion of its hook. The hook
     is the innermost `ddp.hook` of the operation, its function and the module,
-    else the one that the options name: as an attribute of any dialect, or by its
-    name, with its parameters as options. Records each bucket in a
-    `ddp.bucket_info`, and in each state that a hook declares what it is to which
-    gradients.
+    else the one that the options give: as an attribute of any dialect, or by its
+    name, with its parameters as options. The pass records each bucket in a
+    `ddp.bucket_info`, and completes the roles and gradients of the states that
+    hooks declare.
 
     A reduction of memory with another hook than `#ddp.allreduce` becomes a bucket
     of its own, in its place: `to_tensor`, pack, reduce, unpack, and
@@ -58,8 +58,8 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"hook", "hook", "std::string", /*default=*/"kDefaultHook.str()",
-           "Hook of buckets that no attribute gives one: the text of an "
-           "attribute, or a name with options (docs/passes.md)">,
+           "Hook of the buckets that have no ddp.hook attribute: the text of "
+           "an attribute, or a name with options (docs/passes.md)">,
     Option<"wrapper", "wrapper", "std::string", /*default=*/"\"\"",
            "Run that hook in a 16-bit type: fp16 or bf16">,
     Option<"groupMb", "group-mb", "double", /*default=*/"0",
@@ -73,13 +73,13 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
 }
 
 def DDPPackCollectivesPass : Pass<"ddp-pack-collectives"> {
-  let summary = "let collectives of one bucket travel together";
+  let summary = "merge independent collectives of one bucket";
   let description = [{
-    All-reduces of one bucket that do not depend on each other become one, of
-    their operands joined. PowerSGD needs two collectives a bucket then instead
-    of three: the uncompressed tensors ride with P. With three ranks and more the
-    sums of these tensors may be associated in another order, since that depends
-    on an element's place in the message (docs/parity.md).
+    All-reduces of one bucket that do not depend on each other become one all-reduce
+    of their concatenated operands. PowerSGD then needs two collectives per bucket
+    instead of three: the uncompressed tensors share a message with P. With three
+    or more ranks the sums of these tensors may be associated in another order,
+    since the order depends on an element's place in the message (docs/parity.md).
 
     Before:
 
@@ -102,14 +102,14 @@ def DDPPackCollectivesPass : Pass<"ddp-pack-collectives"> {
 }
 
 def DDPFusePass : Pass<"ddp-fuse"> {
-  let summary = "let one pass over memory do what several operations say";
+  let summary = "fuse several operations into one pass over memory";
   let description = [{
-    A low-rank step reads the gradient three times: `ddp.project` adds the error
-    and computes P = M·Q, a `ddp.matmul` computes Q = Mᵀ·P where M lies, and
-    `ddp.reconstruct` computes P·Qᵀ and the new error.
+    After this pass a low-rank step reads the gradient three times: `ddp.project`
+    adds the error and computes P = M·Q, a `ddp.matmul` reads M in place and computes
+    Q = Mᵀ·P, and `ddp.reconstruct` computes P·Qᵀ and the new error.
 
-    cast → all-reduce → cast back becomes one reduction with a wire type: the
-    runtime casts, reduces and casts back chunk by chunk, in cache, and no
+    The sequence cast → all-reduce → cast back becomes one reduction with a wire
+    type: the runtime casts, reduces and casts back chunk by chunk, in cache, and no
     bucket-sized array of the wire type exists.
 
     Before:
@@ -130,20 +130,21 @@ def DDPFusePass : Pass<"ddp-fuse"> {
 }
 
 def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
-  let summary = "join branches that the same condition decides";
+  let summary = "merge branches that have the same condition";
   let description = [{
     Every bucket of PowerSGD has an `scf.if` of its own for the vanilla phase.
-    Those of one block that hold collectives and have the same condition become
-    one, in the place of the last, so that `ddp-overlap` can let the collectives
-    of neighbouring buckets run beside each other's local work. What uses the
-    result of an earlier one moves behind it. Conditions are the same if they are
-    one value, or computed from the same values by the same operations without
-    side effects.
+    The `scf.if`s of one block that contain collectives and have the same condition
+    are merged into one, in the place of the last. `ddp-overlap` can then run the
+    local work of one bucket while the collectives of its neighbours are in flight.
+    Users of the result of an earlier `scf.if` move behind the merged one.
+    Conditions are the same if they are one value, or computed from the same values
+    by the same operations without side effects.
 
     An `scf.if` that depends on the result of an earlier one, or on a state that
-    is written in between, is not joined with it; and no more than `limit` become
-    one. Their buckets are all needed at the same time, and One-Shot Bufferize takes
-    time that grows with the cube of an `scf.if`'s results.
+    is written in between, is not merged with it, and at most `limit` are merged
+    into one. The limit exists because their buckets are all needed at the same time,
+    and because One-Shot Bufferize takes time that grows with the cube of an
+    `scf.if`'s results.
 
     Before:
 
@@ -180,7 +181,7 @@ def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
   }];
   let options = [
     Option<"limit", "limit", "unsigned", /*default=*/"16",
-           "Branches that become one at most">
+           "Largest number of branches that are merged into one">
   ];
   let dependentDialects = ["::mlir::ddp::DDPDialect",
                            "::mlir::scf::SCFDialect"];
@@ -189,23 +190,24 @@ def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
 def DDPOverlapPass : Pass<"ddp-overlap"> {
   let summary = "compute while collectives are in flight";
   let description = [{
-    Splits all-reduces into `ddp.all_reduce_start` and `ddp.wait`, and puts the
-    operations of each block into an order in which at most `depth` collectives
-    are in flight: in program order, but what needs the result of one in flight
-    is put off until that was awaited, and the oldest is awaited, and what then
-    can go on goes on, before another one is started. At the end of the block all
-    are awaited, the oldest first.
+    Splits all-reduces into `ddp.all_reduce_start` and `ddp.wait`, and orders the
+    operations of each block so that at most `depth` collectives are in flight.
+    Operations are taken in program order. An operation that needs the result of a
+    collective in flight is delayed until that collective was awaited. Before a
+    collective would exceed `depth`, the oldest one is awaited, and the operations
+    that waited for it follow. At the end of the block all are awaited, the oldest
+    first.
 
-    So a bucket travels while the backward pass computes the next gradients, and
-    PowerSGD's projection of one bucket or group runs while the factors of
-    another one travel. All ranks start their collectives in the same order.
+    So a bucket is in flight while the backward pass computes the next gradients,
+    and PowerSGD's projection of one bucket or group runs while the factors of
+    another one are in flight. All ranks start their collectives in the same order.
 
-    Everything is still a value here: the new order cannot change what is
-    computed. States, draws of random numbers, memory and calls keep their order,
-    and what may overwrite a value stays behind the readers that it came after,
-    so that no copy becomes necessary.
+    At this level everything is a value, so the new order cannot change the results.
+    States, draws of random numbers, memory and calls keep their order. An operation
+    that may overwrite a value stays behind the readers that preceded it, so that no
+    copy becomes necessary.
 
-    An all-reduce stays in one piece if there is nothing to compute meanwhile.
+    An all-reduce is not split if there is nothing to compute meanwhile.
 
     Pre-condition: before `ddp-flatten`.
 
@@ -233,7 +235,7 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
   }];
   let options = [
     Option<"depth", "depth", "unsigned", /*default=*/"2",
-           "Collectives in flight at most">
+           "Largest number of collectives in flight">
   ];
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }

@@ -14,20 +14,20 @@ include "mlir/Pass/PassBase.td"
 
 def DDPIsolateCollectivesPass
     : Pass<"ddp-isolate-collectives", "::mlir::ModuleOp"> {
-  let summary = "run passes on what has to do with collectives only";
+  let summary = "run passes only on functions with collectives";
   let description = [{
-    Runs a pipeline on a module that holds the operations and marks of the ddp
-    dialect, the functions that these are in, the functions that those call or
-    that call them, and what they refer to. Everything else is taken out before
-    and put back behind: a function without collectives comes out as it went in,
-    whatever dialects it uses. Meanwhile an empty module of the same name stands
-    in its place.
+    Runs a pipeline on a module that contains the functions with operations or
+    attributes of the ddp dialect, the functions that these call or that call
+    them, and the symbols to which they refer. Everything else is taken out before
+    the pipeline and put back after it: a function without collectives does not
+    change, whatever dialects it uses. Meanwhile an empty module of the same name
+    stands in its place.
 
-    With `all-functions` nothing is taken out. `ddphook-cc` and `ddphook-run` do
-    that, since their public functions without collectives are entry points as
-    well.
+    With `all-functions` nothing is taken out. `ddphook-cc` and `ddphook-run` set
+    this option, since their public functions without collectives are entry points
+    as well.
 
-    Example: of these, only `@step` and `@loss` are seen by the passes.
+    Example: the passes see only `@step` and `@loss`.
 
     ```mlir
     func.func @other(%a: tensor<?xf32>) -> tensor<?xf32> {
@@ -46,9 +46,9 @@ def DDPIsolateCollectivesPass
   }];
   let options = [
     ListOption<"pipeline", "pipeline", "::mlir::OpPassManager",
-               "The passes, on a module">,
+               "The passes to run on the module">,
     Option<"allFunctions", "all-functions", "bool", /*default=*/"false",
-           "Run them on the whole module">
+           "Run the passes on the whole module">
   ];
 }
 
@@ -61,12 +61,13 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
     out-parameter gets its value from one `bufferization.materialize_in_destination`,
     behind which nothing may write to it.
 
-    *Data* is followed forwards from the arguments, through branches, loops, blocks
-    and calls, each call on its own. Of a value it is known
+    *Data flow*: the pass follows data forwards from the arguments, through
+    branches, loops, blocks and calls, each call separately. For each value it
+    knows
 
-    - how often what flows into it was reduced: a set of *unreduced*, *once* and
-      *more often*. The set is empty for what no rank has of its own: constants,
-      numbers by themselves, and arguments marked `ddp.replicated`;
+    - how often the data in it was reduced: a set of *unreduced*, *once* and
+      *more often*. The set is empty for data that is the same on all ranks:
+      constants, numbers, and arguments marked `ddp.replicated`;
     - which arguments flow into it unreduced.
 
     An operation that computes each element from all operands gives as many
@@ -115,29 +116,29 @@ def DDPVerifyOrderPass : Pass<"ddp-verify-order", "::mlir::ModuleOp"> {
   let summary = "check that all ranks run the same collectives in the same order";
   let description = [{
     Runs at every level, from tensors to calls of the runtime, and changes nothing.
-    What is the same on all ranks is found as for `ddp-verify-sync`; on memrefs it
-    is what a stretch of memory holds at a point of the program. It is an error if
+    It finds the values that are the same on all ranks as `ddp-verify-sync` does; on
+    memrefs it tracks the contents of memory at each point of the program. It is an
+    error if
 
-    - a collective stands where not all ranks of its group come equally often (not
-      looked at in calls of the runtime, where conditions are read through
-      pointers);
+    - not all ranks of its group run a collective equally often (not checked in
+      calls of the runtime, where conditions are read through pointers);
     - a collective of a bucket is on a group that the bucket's record does not
-      know: neither its own, nor one made of it, nor one that its hook names; or
-      a recorded bucket has no collective;
-    - a bucket is unpacked while part of it is what only this rank has (buckets and
-      flat tensors), or a collective reduces what a collective of its bucket gave;
-    - a state that is loaded is not stored again behind that, on the same path or
-      in a branch there (one that never changes can be stored as it was loaded); or
-      a replicated one gets what may differ between ranks;
-    - memory that a collective in flight reads is written, or what it writes is
-      touched, before the wait (memrefs);
+      allow: neither the bucket's own group, nor one derived from it, nor one that
+      its hook names; or a recorded bucket has no collective;
+    - a bucket is unpacked while a part of it is not reduced (buckets and flat
+      tensors), or a collective reduces the result of a collective of its bucket;
+    - a state that is loaded is not stored again after that, on the same path or
+      in a branch there (a state that never changes can be stored as it was
+      loaded); or a replicated state gets a value that may differ between ranks;
+    - memory that a collective in flight reads is written before the wait, or
+      memory that it writes is read or written (memrefs);
     - a collective that was started is not awaited exactly once, in the same block
-      (calls of the runtime; elsewhere the operation's verifier says so).
+      (calls of the runtime; elsewhere the operation's verifier checks this).
 
-    `ddp-pipeline` runs it after each of its passes with `verify-order=true`, and
-    then also compares the collectives before and after the pass. Where a pass may
-    change their order the same elements have to travel, everywhere else the same
-    collectives in the same places.
+    With `verify-order=true`, `ddp-pipeline` runs this pass after each of its
+    passes, and also compares the collectives before and after the pass. If a pass
+    may change their order, the collectives must send the same elements; after all
+    other passes the same collectives must stand in the same order.
 
     Example of what is refused:
 
@@ -157,11 +158,11 @@ def DDPVerifyOrderPass : Pass<"ddp-verify-order", "::mlir::ModuleOp"> {
 }
 
 def DDPExpandAveragesPass : Pass<"ddp-expand-averages", "::mlir::ModuleOp"> {
-  let summary = "replace averages of parameters by what they do";
+  let summary = "expand averages of parameters to all-reduces";
   let description = [{
     The `ddp.average`s of a block with the same group, period and warmup become
-    one bucket, a counter, and an all-reduce in the steps in which the counter
-    says so. The all-reduce stands where the last of them stood.
+    one bucket, a counter, and an all-reduce that runs in the steps that the counter
+    selects. The all-reduce stands where the last of the averages stood.
 
     Before:
 
@@ -211,16 +212,17 @@ def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
     Groups the `ddp.all_reduce`s of a block by process group, element type,
     reduction and hook, and packs them into buckets the way PyTorch's DDP does:
     a gradient is appended, *then* the bucket is closed if its bytes reach the
-    limit. Where a gradient depends on another one reduced in the same bucket,
-    the bucket is split. A bucket stands where the last of its reductions stood;
-    what used an earlier one's result moves behind it.
+    limit. If a gradient depends on another reduction of the same bucket,
+    the bucket is split. A bucket's reduction stands where the last of its
+    gradients' reductions stood; users of the earlier ones move behind it.
 
-    Before that every gradient gets a name, which does not depend on the options
-    below: its own `ddp.name` or its argument's, a name in a location, or its
-    place (docs/checkpoints.md). Two of one name are an error.
+    First every gradient gets a name, which does not depend on the options below:
+    its own `ddp.name` or its argument's, a name in a location, or a name derived
+    from its position (docs/checkpoints.md). Two gradients with the same `ddp.name`
+    are an error.
 
     Pre-condition: reductions of tensors. Post-condition: reductions of buckets,
-    named b0, b1, … in the order of their first gradients, that list the names of
+    named b0, b1, … in the order of their first gradients. They list the names of
     their members.
 
     Before:
@@ -244,22 +246,22 @@ def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
   let options = [
     Option<"bucketCapMb", "bucket-cap-mb", "double",
            /*default=*/"::mlir::ddp::kUnsetLimit",
-           "Limit of a bucket in MiB, fractions allowed; default 25. Given "
-           "explicitly, it is the first bucket's limit as well">,
+           "Size limit of a bucket in MiB, fractions allowed; default 25. If "
+           "given, it also limits the first bucket">,
     Option<"firstBucketMb", "first-bucket-mb", "double",
            /*default=*/"::mlir::ddp::kUnsetLimit",
-           "Limit of the first bucket of a kind in MiB; default 1, or "
-           "bucket-cap-mb where that is given">,
+           "Size limit of the first bucket of a kind in MiB; default 1, or "
+           "bucket-cap-mb if that is given">,
     Option<"order", "order", "::mlir::ddp::BucketOrder",
            /*default=*/"::mlir::ddp::BucketOrder::Ready",
            "Order in which gradients are packed",
            [{::llvm::cl::values(
                clEnumValN(::mlir::ddp::BucketOrder::Ready, "ready",
-                          "in which they are produced; ties in program order"),
+                          "order in which they are produced; ties in program order"),
                clEnumValN(::mlir::ddp::BucketOrder::Forward, "forward",
                           "program order of the reductions"),
                clEnumValN(::mlir::ddp::BucketOrder::Reverse, "reverse",
-                          "that order, reversed"))}]>
+                          "reverse program order of the reductions"))}]>
   ];
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }

@@ -15,11 +15,11 @@ include "mlir/Pass/PassBase.td"
 
 def DDPCheckBufferizablePass
     : Pass<"ddp-check-bufferizable", "::mlir::ModuleOp"> {
-  let summary = "fail if something on tensors cannot become memory";
+  let summary = "fail if an operation on tensors cannot be bufferized";
   let description = [{
-    An error for every kind of operation on tensors that does not implement
-    BufferizableOpInterface: one of a dialect that is not registered, say, or one
-    that has to be lowered before (`tosa.add`, `stablehlo.add`). Lower it to
+    Reports every kind of operation on tensors that does not implement
+    BufferizableOpInterface: for example one of a dialect that is not registered, or
+    one that has to be lowered first (`tosa.add`, `stablehlo.add`). Lower it to
     linalg, attach the interface to it, or move it to a function without
     collectives, which `ddp-pipeline` leaves alone.
 
@@ -33,19 +33,19 @@ def DDPCheckBufferizablePass
 }
 
 def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
-  let summary = "tensors to memory, with copies where there is no other way";
+  let summary = "turn tensors into memory, with copies where they cannot be avoided";
   let description = [{
-    Upstream's One-Shot Bufferize, with function boundaries. It demands that what
-    a loop carries and what the branches of an `scf.if` yield lies in one place,
-    and refuses a program that still needs something else there: two tensors of
-    which a branch yields the one or the other, and a loop goes on with both,
-    say. In a function that is refused every tensor that a loop begins with or
-    hands to its next iteration, and every tensor that a branch yields, is copied
-    first, and the missed remark `Copies` counts them. The copies are static
+    Runs upstream's One-Shot Bufferize, with function boundaries. One-Shot requires
+    that a value that a loop carries, or that the branches of an `scf.if` yield, lies
+    in one buffer, and refuses programs that still need another value in that
+    buffer: for example if a branch yields one of two tensors, and a loop continues
+    with both. In a function that is refused, the initial values of loops, the values
+    that they pass to the next iteration, and the values that branches yield are
+    copied first. The missed remark `Copies` counts them. The copies are static
     buffers like all others.
 
-    Pre-condition: `ddp-materialize-buckets`. Post-condition: no tensors but in
-    functions without bodies.
+    Pre-condition: `ddp-materialize-buckets`. Post-condition: there are no tensors, except
+    in functions without bodies.
 
     Before:
 
@@ -79,9 +79,9 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
 def DDPFoldCopiesPass : Pass<"ddp-fold-copies"> {
   let summary = "remove copies of a buffer onto itself";
   let description = [{
-    Two views of one buffer with the same offset and type are one; a
-    `memref.copy` between them does nothing and is removed. Bufferization leaves
-    one for every gradient that was born in its bucket.
+    A `memref.copy` between two views of one buffer with the same offset and type
+    does nothing and is removed. Bufferization leaves such a copy for every gradient
+    that was born in its bucket.
 
     Before:
 
@@ -106,15 +106,15 @@ def DDPFoldCopiesPass : Pass<"ddp-fold-copies"> {
 
 def DDPResultsToOutParamsPass
     : Pass<"ddp-results-to-out-params", "::mlir::ModuleOp"> {
-  let summary = "let callers give private functions memory for results";
+  let summary = "let callers allocate the results of private functions";
   let description = [{
     A buffer that a private function returns becomes an argument, and its callers
-    allocate it. What the function allocates and returns is computed straight into
-    that argument; where it returns the same buffer several times, or a part of
-    one, it copies. Results that are memory of its caller, an argument or a part
-    of one, stay results: there is nothing to copy.
+    allocate it. A buffer that the function allocates and returns is replaced by
+    that argument. If the function returns the same buffer several times, or a part
+    of one, it copies. Results that are the caller's memory (an argument or a part
+    of one) remain results, because there is nothing to copy.
 
-    Pre-condition: bufferized. Results are of static shape and identity layout.
+    Pre-condition: bufferized. Results have static shape and identity layout.
 
     Before:
 
@@ -202,11 +202,11 @@ def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
 def DDPCheckNoAllocPass : Pass<"ddp-check-no-alloc", "::mlir::ModuleOp"> {
   let summary = "fail if a step allocates, frees or copies";
   let description = [{
-    An error for each (of the first eight) `memref.alloc`, `alloca`, `dealloc`,
-    `realloc` or `copy`, or `bufferization.clone`: a proof that every gradient is
-    born in its bucket and every buffer has its place. Not part of the default
-    pipeline, since a program may well ask for a copy; `require-no-copy=true`
-    adds it.
+    Reports every `memref.alloc`, `alloca`, `dealloc`, `realloc` or `copy` and every
+    `bufferization.clone`; after the first eight, only their number. If there are
+    none, every gradient is born in its bucket and every buffer has a place in the
+    arena. The pass is not part of the default pipeline, since a program may need a
+    copy; `require-no-copy=true` adds it.
 
     Example of what is refused:
 

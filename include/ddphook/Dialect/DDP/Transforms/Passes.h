@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Declares the passes and the few types that their options need. What each pass
-// does is in Passes.td and in docs/generated.
+// Declares the passes and the types that their options need. Passes.td and
+// docs/generated describe each pass.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,32 +30,33 @@
 
 namespace mlir::ddp {
 
-/// In which order `ddp-bucketize` packs gradients.
+/// The order in which `ddp-bucketize` packs gradients.
 enum class BucketOrder { Ready, Forward, Reverse };
 
-/// A limit of buckets that nobody has given. No number of MiB that a user could
-/// mean, not even by mistake.
+/// The value of a bucket limit that was not given. It is not a number of MiB
+/// that a user could enter, not even by mistake.
 constexpr double kUnsetLimit = -std::numeric_limits<double>::infinity();
 
-/// What a pass keeps of a module's collectives: nothing, the tensors that they
-/// reduce, those as the buckets' records, the elements that travel, or all of
-/// them in their places.
+/// What a pass preserves of a module's collectives: nothing, the tensors that
+/// they reduce, these tensors as in the buckets' records, the elements that
+/// they send, or all collectives in their order.
 enum class OrderAcrossPass { Nothing, Members, Recorded, Elements, Everything };
 
-/// What `ddp-verify-order` found after the pass before; shared by all of one
-/// pipeline.
+/// The collectives that `ddp-verify-order` found after the previous pass;
+/// shared by all its runs in one pipeline.
 struct CollectiveTrace;
 using CollectiveHistory = std::shared_ptr<std::unique_ptr<CollectiveTrace>>;
 CollectiveHistory createCollectiveHistory();
 
-/// `ddp-verify-order` behind `pass`, which keeps so much.
+/// Creates the `ddp-verify-order` that runs after `pass`, which preserves
+/// `kept`.
 std::unique_ptr<Pass> createVerifyOrderAfterPass(CollectiveHistory history,
                                                  StringRef pass,
                                                  OrderAcrossPass kept);
 
-/// Registers how operations of MLIR's own dialects are bufferized, which the
-/// passes on memory ask them. `mlir::registerAllDialects` does that, too, and
-/// may be called as well.
+/// Registers the bufferization interfaces of MLIR's own dialects, which the
+/// passes on memory use. `mlir::registerAllDialects` registers them, too; both
+/// may be called.
 void registerBufferizationModels(DialectRegistry &registry);
 
 #define GEN_PASS_DECL

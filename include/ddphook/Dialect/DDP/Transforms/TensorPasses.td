@@ -17,8 +17,8 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
   let summary = "turn buckets into 1-D tensors";
   let description = [{
     `!ddp.bucket<f32, [4x8, 8]>` becomes `tensor<40xf32>` everywhere, and
-    `ddp.extract` a `tensor.extract_slice`. One-Shot Bufferize analyses tensors;
-    of a bucket it would copy every use.
+    `ddp.extract` becomes `tensor.extract_slice`. One-Shot Bufferize analyses only
+    tensors; it would copy a bucket at every use.
 
     Post-condition: no value has a bucket type.
 
@@ -49,13 +49,14 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
 def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
   let summary = "load and store every state once";
   let description = [{
-    Within a block, a load of a state that was loaded or stored before becomes
-    that value, and a store that another one follows is dropped. Where the old
-    value is needed after the new one was stored, it is copied first: load and
-    store will be the same memory.
+    Within a block, a load of a state that was loaded or stored before is replaced
+    by that value, and a store that another store follows is dropped. If the old
+    value is needed after the new one was stored, it is copied first, because load
+    and store will access the same memory.
 
     Pre-condition: `ddp-flatten`. Uses of one state in several blocks of which
-    more than one may run, or in a function and one that it calls, are an error.
+    more than one may run, or in a function and a function that it calls, are an
+    error.
 
     Before:
 
@@ -86,19 +87,19 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
   let description = [{
     Tensor arguments of a public function become memrefs with identity layout.
     They are only read, unless marked `bufferization.writable = true`: a caller's
-    array is updated in place only where the program allows it. A result whose
-    value is such an argument's update *is* that argument's memory from now on;
-    every other result becomes an out-parameter, appended to the arguments, and
-    is computed straight into it where its producer allows. A scalar result
+    array is updated in place only if the program allows it. A result that is an
+    update of such an argument *is* that argument's memory from now on. Every other
+    result becomes an out-parameter, which is appended to the arguments, and is
+    computed straight into it if its producer allows that. A scalar result
     becomes a 0-D out-parameter.
 
-    `ddp.result_arguments` keeps, for each result of the original function, the
-    argument that holds it, or -1 for an out-parameter. A public function that
-    the module itself calls keeps a private twin for those calls.
+    `ddp.result_arguments` records, for each result of the original function, the
+    argument that holds it, or -1 for an out-parameter. If the module itself calls a
+    public function, a private copy with the old interface is kept for those calls.
 
-    One-Shot Bufferize could bufferize these boundaries too, in time quadratic in
-    the number of arguments and in the number of reads of one argument; here,
-    every read of a read-only argument is an alias set of its own.
+    One-Shot Bufferize could bufferize these boundaries too, but in time quadratic
+    in the number of arguments and in the number of reads of one argument. With this
+    pass every read of a read-only argument is an alias set of its own.
 
     Pre-condition: `ddp-flatten`. Functions with dynamic shapes are left alone.
 
@@ -137,11 +138,11 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
 }
 
 def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
-  let summary = "let functions return only what their callers lack";
+  let summary = "remove results that are arguments or other results";
   let description = [{
-    A result of a private function that is one of its arguments in every return,
-    or the same value as another result, is dropped; callers use that other
-    value. Behind bufferization it would be a buffer of its own, and a copy.
+    If a result of a private function is one of its arguments in every return,
+    or the same value as another result, it is dropped, and callers use that other
+    value. After bufferization the result would be a buffer of its own, and a copy.
 
     Before:
 
@@ -181,10 +182,11 @@ def DDPSplitEmptyTensorsPass
     : InterfacePass<"ddp-split-empty-tensors", "::mlir::FunctionOpInterface"> {
   let summary = "give every operation a destination of its own";
   let description = [{
-    Operations that start from the same `tensor.empty`, which is what CSE makes of
-    many, get one each; so do those that start from the same filled tensor. One-Shot
-    Bufferize takes time that grows with the cube of the number of operations that
-    write to one alias set. An empty tensor of which slices are taken stays whole.
+    Operations that have the same `tensor.empty` as destination, which CSE merges
+    from many, get one each. So do operations that start from the same filled tensor.
+    One-Shot Bufferize takes time that grows with the cube of the number of operations
+    that write to one alias set. An empty tensor of which slices are taken is not
+    split.
 
     Before:
 
@@ -210,27 +212,26 @@ def DDPSplitEmptyTensorsPass
 def DDPLegalizeForBufferizationPass
     : InterfacePass<"ddp-legalize-for-bufferization",
                     "::mlir::FunctionOpInterface"> {
-  let summary = "avoid what One-Shot Bufferize gets wrong";
+  let summary = "rewrite operations that One-Shot Bufferize gets wrong";
   let description = [{
-    Some things go wrong in MLIR 22 without a word, or are refused for no good
-    reason, most of them by the models by which One-Shot Bufferize knows
-    operations. They are written differently here:
+    MLIR 22 miscompiles some programs silently, or refuses them without need. In
+    most cases the cause is the model of an operation in One-Shot Bufferize. This
+    pass rewrites these operations:
 
     - a `linalg.map` whose body reads its destination becomes a
-      `linalg.generic`: the model takes the destination for one that is only
-      written, and gives it a new buffer without the old values where it cannot
-      be overwritten;
+      `linalg.generic`: the model assumes that the destination is only written, and
+      gives it a new buffer without the old values if it cannot be overwritten;
     - an `scf.index_switch` with tensors as results becomes a chain of `scf.if`:
-      the model takes its results for memory of their own, and lets them be
-      overwritten where the tensors that the cases yield are still needed;
+      the model assumes that its results are new memory, and allows overwriting
+      them while the tensors that the cases yield are still needed;
     - a linalg operation without iterations is replaced by its destinations, and
-      one that writes only a part of them gets copies to write to: the model takes
-      what a body does not read for something that is written as a whole;
-    - an `arith.select` of tensors becomes an `scf.if`: the model wants both
-      operands and the result in one place;
-    - where several blocks of an `scf.execute_region` yield, they branch to one that
-      does: the model knows only one;
-    - a slice gets stride 1 in dimensions of size 1: another one makes it
+      one that writes only a part of them gets copies to write to: the model assumes
+      that a destination which the body does not read is written as a whole;
+    - an `arith.select` of tensors becomes an `scf.if`: the model requires both
+      operands and the result to be in one place;
+    - if several blocks of an `scf.execute_region` yield, they branch to one block
+      that yields: the model handles only one;
+    - a slice gets stride 1 in dimensions of size 1: with another stride it is
       ambiguous which of them a slice of lower rank drops, and lowering it fails.
 
     Before:
@@ -262,13 +263,13 @@ def DDPLegalizeForBufferizationPass
 
 def DDPAssignDestinationsPass
     : InterfacePass<"ddp-assign-destinations", "::mlir::FunctionOpInterface"> {
-  let summary = "tell every operation where to write";
+  let summary = "choose the destination of every operation";
   let description = [{
-    Gives each operation of the bucket algebra an `into` operand: its slice if
-    it is a part of a `ddp.concat`; an operand of its type that dies, if the
+    Gives each operation of the bucket algebra an `into` operand: its slice, if
+    it computes a part of a `ddp.concat`; an operand of its type that dies, if the
     operation is elementwise; memory that nothing needs any more; else a new
-    `tensor.empty`. Memory dies when no operation behind can reach it, as the
-    operations' interfaces tell; what they do not tell counts as needed.
+    `tensor.empty`. Memory is dead when no later operation can reach it, according
+    to the operations' interfaces; an operation without them counts as a use.
 
     Pre-condition: `ddp-flatten`. Post-condition: no `ddp.concat`.
 
@@ -291,18 +292,18 @@ def DDPAssignDestinationsPass
 
 def DDPYieldInPlacePass
     : InterfacePass<"ddp-yield-in-place", "::mlir::FunctionOpInterface"> {
-  let summary = "keep the tensors of a loop where they are";
+  let summary = "give each tensor that a loop carries one buffer";
   let description = [{
-    One-Shot Bufferize asks of every tensor that an `scf.for` or an `scf.while`
-    carries from one iteration to the next that it lies in one place. So what an
-    iteration yields is copied to where the iteration found the last values,
-    unless it is there. What goes from one place to another, as in a loop that
-    swaps two tensors, waits in memory of its own before any of them is
-    overwritten.
+    One-Shot Bufferize requires that every tensor that an `scf.for` or an
+    `scf.while` carries from one iteration to the next lies in one buffer. So the
+    values that an iteration yields are copied to the buffers in which the iteration
+    found the previous values, unless they are there already. A value that moves
+    from one buffer to another, as in a loop that swaps two tensors, is first copied
+    to memory of its own, before any of them is overwritten.
 
-    An `scf.while` whose two regions do not have the same tensors at the same
-    places gets a place in both for each tensor that the first region hands to
-    the second.
+    If the two regions of an `scf.while` do not have the same tensors in the same
+    positions, each tensor that the first region passes to the second gets a
+    position in both.
 
     Pre-condition: `ddp-assign-destinations`.
 
@@ -336,16 +337,17 @@ def DDPYieldInPlacePass
 
 def DDPPinBlockArgumentsPass
     : InterfacePass<"ddp-pin-block-arguments", "::mlir::FunctionOpInterface"> {
-  let summary = "give the tensors among block arguments memory of their own";
+  let summary = "give each block argument that is a tensor a buffer";
   let description = [{
-    Where blocks branch to each other, every tensor that a block hands to
-    another one gets a buffer, and each branch copies it there. All buffers of a
-    step have fixed places, so what a block computes lies where it lay when the
-    block ran before: the tensor that is handed on must have left by then.
+    If blocks branch to each other, every tensor that one block passes to another
+    gets a buffer, and each branch copies it there. This is necessary because all
+    buffers of a step have fixed addresses: when a block runs again, it overwrites
+    the tensors that it computed before, so a tensor that it passed on must have been
+    copied by then.
 
-    In a cycle of blocks an operation that may write to a tensor from another
-    block gets a copy of it: the next time around needs the tensor as it was. So
-    does an operation behind the first block that may write to an argument of the
+    In a cycle of blocks, an operation that may write to a tensor from another
+    block gets a copy of the tensor, because the next iteration needs the original.
+    So does an operation after the first block that may write to an argument of the
     function.
 
     Pre-condition: `ddp-assign-destinations`. Post-condition: no block but the
@@ -377,16 +379,16 @@ def DDPPinBlockArgumentsPass
 
 def DDPMaterializeBucketsPass
     : InterfacePass<"ddp-materialize-buckets", "::mlir::FunctionOpInterface"> {
-  let summary = "let gradients be born inside their bucket";
+  let summary = "compute gradients straight into their bucket";
   let description = [{
-    `ddp.pack` becomes a buffer with one view a gradient. Where the gradient's
-    producer is a destination-passing operation (or a loop of them) that starts
-    from a `tensor.empty`, it now starts from the view; otherwise, or where that
-    would change what another operation reads, the gradient is copied.
-    `ddp.unpack` becomes views of the bucket.
+    `ddp.pack` becomes a buffer with one view per gradient. If the gradient's
+    producer is a destination-passing operation (or a loop of them) whose
+    destination begins as a `tensor.empty`, the view replaces that `tensor.empty`.
+    Otherwise, or if this would change what another operation reads, the gradient
+    is copied. `ddp.unpack` becomes views of the bucket.
 
-    Every view enters the tensor world with `restrict`, that is, as an alias set
-    of its own, which keeps One-Shot Bufferize linear.
+    Every view becomes a tensor with `restrict`, that is, an alias set of its own,
+    which keeps One-Shot Bufferize linear.
 
     Pre-condition: `ddp-assign-destinations`. Post-condition: no `ddp.pack`, no
     `ddp.unpack`.

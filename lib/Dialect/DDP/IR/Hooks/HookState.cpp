@@ -32,10 +32,10 @@ FailureOr<StateOp> HookState::create(const Twine &name, Type type,
     InFlightDiagnostic diagnostic = emitError(loc) << "expected the name @"
                                                    << symbol.getValue()
                                                    << " to be free for a state";
-    diagnostic.attachNote(existing->getLoc()) << "this has it";
+    diagnostic.attachNote(existing->getLoc()) << "the name is used here";
     return diagnostic;
   }
-  // Behind the other states: they are initialised in order.
+  // Insert it after the other states, which are initialised in order.
   OpBuilder atStates = OpBuilder::atBlockBegin(module.getBody());
   for (Operation &op : *module.getBody())
     if (isa<ProcessGroupOp, StateOp>(op))
@@ -47,8 +47,8 @@ FailureOr<StateOp> HookState::create(const Twine &name, Type type,
                          draws);
 }
 
-/// Where what a process group has agreed on is the same: on all ranks of the
-/// job, unless the group is but a part of it.
+/// The placement of a state whose value is the same on all ranks of a process
+/// group: replicated, unless the group is only a part of the job.
 static StatePlacement getPlacement(ModuleOp module, FlatSymbolRefAttr symbol) {
   auto group = module.lookupSymbol<ProcessGroupOp>(symbol.getAttr());
   bool isPart = group && (group.getPlacement() ||
@@ -56,7 +56,7 @@ static StatePlacement getPlacement(ModuleOp module, FlatSymbolRefAttr symbol) {
   return isPart ? StatePlacement::PerRank : StatePlacement::Replicated;
 }
 
-/// Says what a state of the bucket is to its members.
+/// Sets the role of a state of the bucket, and its gradients.
 FailureOr<StateOp> HookState::describe(FailureOr<StateOp> state, StringRef role,
                                        Members members) {
   if (failed(state) || !reduction.gradients)

@@ -80,7 +80,7 @@ Value PowerSGDExpansion::run(BucketValue bucket,
         isVanilla ? Value(arith::OrIOp::create(builder, loc, isVanilla, isLate))
                   : isLate;
   }
-  // Without a vanilla phase there is nothing to choose.
+  // Without a vanilla phase no branch is needed.
   if (!isVanilla)
     return compressedBody(bucket);
   auto choice = scf::IfOp::create(builder, loc, TypeRange(bucket.getType()),

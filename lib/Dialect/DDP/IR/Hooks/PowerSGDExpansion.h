@@ -3,7 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What both PowerSGD hooks expand to, once they have said what is compressed.
+// The expansion that both PowerSGD hooks share, given which members they
+// compress.
 //
 //===----------------------------------------------------------------------===//
 
@@ -134,7 +135,7 @@ private:
   HookState states;
   Value iteration;
   StateOp generator, error, q, nonFinite;
-  /// Of the gradient, without what fills it up.
+  /// The type of the gradient's bucket, without padding.
   BucketType bucketType;
 };
 

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For passes that change a function's interface and all of its calls.
+// Utilities for passes that change a function's interface and all of its calls.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,12 +19,12 @@
 namespace mlir::ddp {
 
 /// The private functions of a module whose interface may be changed, and their
-/// calls: those with a body that nothing but a `func.call` refers to.
+/// calls: the functions with a body to which only `func.call`s refer.
 using PrivateFunctions =
     llvm::MapVector<func::FuncOp, SmallVector<func::CallOp>>;
 PrivateFunctions collectPrivateFunctions(ModuleOp module);
 
-/// The names that anything in the module refers to.
+/// All symbol names to which operations of the module refer.
 llvm::DenseSet<StringAttr> collectReferencedNames(ModuleOp module);
 
 /// The returns of a function.
@@ -33,8 +33,9 @@ SmallVector<func::ReturnOp> getReturns(func::FuncOp function);
 /// Removes results of a function.
 void eraseResults(func::FuncOp function, const llvm::BitVector &erased);
 
-/// Replaces a call by one with `newOperands` behind its own, and without the
-/// erased results, which must have no uses. `call` is the new one then.
+/// Replaces a call by one with `newOperands` appended to its operands, and
+/// without the erased results, which must have no uses. `call` is the new call
+/// afterwards.
 void replaceCall(func::CallOp &call, const llvm::BitVector &erased,
                  ArrayRef<Value> newOperands);
 

@@ -92,9 +92,9 @@ LogicalResult Namer::reserve(StringAttr name, Operation *owner) {
   if (isNew)
     return success();
   InFlightDiagnostic diagnostic = owner->emitOpError()
-                                  << "expected a name of its own for gradient "
-                                  << name;
-  diagnostic.attachNote(it->second->getLoc()) << "this has it";
+                                  << "expected names of gradients to differ, "
+                                  << "but got " << name << " twice";
+  diagnostic.attachNote(it->second->getLoc()) << "the name is first used here";
   return diagnostic;
 }
 
@@ -185,7 +185,7 @@ void Namer::nameMembers(AllReduceOp op, BucketType bucket) {
 }
 
 LogicalResult Namer::run() {
-  // What the module gives comes first, wherever it stands.
+  // Names that the module gives come first, wherever they stand.
   auto toWalkResult = [](LogicalResult result) {
     return failed(result) ? WalkResult::interrupt() : WalkResult::advance();
   };

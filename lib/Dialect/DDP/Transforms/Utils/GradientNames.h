@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Names by which states and checkpoints know gradients, whatever bucket they
-// are in. Rules and examples: docs/checkpoints.md.
+// Names by which states and checkpoints identify gradients, whatever bucket
+// they are in. docs/checkpoints.md has the rules and examples.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,12 +17,12 @@
 
 namespace mlir::ddp {
 
-/// Gives every reduction of a tensor that has no `ddp.name` one, and every
-/// named bucket without names of its gradients those. All names of the module
-/// then differ; an error where those that are written in it do not.
+/// Gives a `ddp.name` to every reduction of a tensor that has none, and names
+/// of gradients to every named bucket that has none. All names of the module
+/// then differ. Fails if two names that are written in the module are equal.
 LogicalResult nameGradients(ModuleOp module);
 
-/// Names for the parameters that are averaged, by the same rules, each another.
+/// Distinct names for the parameters that are averaged, by the same rules.
 llvm::DenseMap<Operation *, StringAttr> nameAverages(ModuleOp module);
 
 } // namespace mlir::ddp

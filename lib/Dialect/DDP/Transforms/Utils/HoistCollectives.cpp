@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Moves all-reduces up to where what they reduce is complete: a front end may
-// well have written them all at the end of the backward pass.
+// Moves all-reduces up to the point where their operands are complete, because
+// a front end may have put them all at the end of the backward pass.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,8 +33,8 @@ void mlir::ddp::hoistCollectives(Block &block) {
   llvm::DenseMap<Operation *, size_t> positions;
   for (auto [position, op] : llvm::enumerate(block))
     positions[&op] = position;
-  // What may move: behind which operation that stays, or null while that is not
-  // decided.
+  // For each operation that may move, the operation that stays behind which it
+  // goes; null while that is not decided.
   llvm::MapVector<AllReduceOp, SmallVector<Operation *>> chains;
   llvm::DenseMap<Operation *, Operation *> anchorOf;
   for (auto op : block.getOps<AllReduceOp>()) {

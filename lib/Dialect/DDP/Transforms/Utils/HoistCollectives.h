@@ -14,9 +14,9 @@
 
 namespace mlir::ddp {
 
-/// Moves every all-reduce of the block, with the packing in front of it, up to
-/// where its operands are complete and read for the last time before it.
-/// Operands from outside of the block leave it where it is.
+/// Moves every all-reduce of the block, with the packing before it, up to the
+/// point where its operands are complete and all earlier readers have read
+/// them. An all-reduce of operands from outside of the block does not move.
 void hoistCollectives(Block &block);
 
 } // namespace mlir::ddp

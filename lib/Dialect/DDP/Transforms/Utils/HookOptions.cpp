@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Makes a hook's attribute of what options say. This file knows no hook and no
-// parameter: it reads them off the attributes, and builds text that the
-// attribute's own parser reads.
+// Builds a hook's attribute from options. This file knows no hook and no
+// parameter: it gets them from the attributes' interface, and builds text for
+// the attribute's own parser.
 //
 //===----------------------------------------------------------------------===//
 
@@ -249,7 +249,7 @@ static FailureOr<std::string> getAttributeText(MLIRContext *context,
     bool isFlag = parameter && llvm::is_contained({"true", "false"},
                                                   parameter->defaultValue);
     if (option.equalsValue.empty() && !isFlag)
-      return emitError() << "expected a value of the option " << option.name;
+      return emitError() << "expected a value for the option " << option.name;
     given[option.name] = option.getValue();
   }
   StringRef numerics = given.lookup(NamedHook::kNumerics);
@@ -401,7 +401,7 @@ FailureOr<std::string> mlir::ddp::normalizeOptions(
   for (const OptionWord &word : words)
     if (word.name == "hook")
       hook = word.getValue();
-  // Which options a hook of another dialect has is known once it is loaded.
+  // The options of a hook of another dialect are known once it is loaded.
   bool isForeign = hook && hook->contains('.');
   std::string normalized, parameters;
   for (const OptionWord &word : words) {

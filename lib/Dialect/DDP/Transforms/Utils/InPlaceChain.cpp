@@ -17,8 +17,8 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Of a branch that only updates in place what comes from outside, as all
-/// others do: what it yields.
+/// If all branches of `op` update the same value from outside in place, the
+/// operand that the last of them yields as this result; else null.
 static OpOperand *getTiedYield(scf::IfOp op, unsigned resultNumber) {
   OpOperand *last = nullptr;
   Value common;

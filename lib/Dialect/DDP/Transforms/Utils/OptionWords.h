@@ -1,4 +1,4 @@
-//===- OptionWords.h - options taken apart ----------------------*- C++ -*-===//
+//===- OptionWords.h - splitting options into words -------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -17,17 +17,17 @@
 namespace mlir::ddp {
 
 struct OptionWord {
-  /// In lower case, with dashes.
+  /// The name in lower case, with dashes.
   std::string name;
-  /// As it is written; empty for a name alone.
+  /// `=VALUE` as it is written; empty for a name alone.
   llvm::StringRef equalsValue;
 
-  /// The value without what quotes it; `true` for a name alone.
+  /// The value without quotes; `true` for a name alone.
   llvm::StringRef getValue() const;
 };
 
-/// The number of characters before the first space that is in no quotes and no
-/// brackets.
+/// The number of characters before the first space that is outside of quotes
+/// and brackets.
 size_t getWordLength(llvm::StringRef text);
 
 llvm::SmallVector<OptionWord> splitOptionWords(llvm::StringRef text);

@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// How options may be spelt, and how they name a hook: as the text of its
-// attribute, of any dialect, or as its name with its parameters behind it.
+// The syntax of options, and the two ways in which they name a hook: as the
+// text of its attribute, of any dialect, or as its name followed by its
+// parameters.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,7 +16,7 @@
 
 namespace mlir::ddp {
 
-/// The hook of buckets that neither an attribute nor an option gives one.
+/// The hook of buckets for which neither an attribute nor an option names one.
 constexpr StringLiteral kDefaultHook = "allreduce";
 
 /// Brings options into the form that MLIR's parser of options takes. Users
@@ -28,17 +29,17 @@ FailureOr<std::string>
 normalizeOptions(StringRef options, function_ref<bool(StringRef)> isDeclared,
                  function_ref<LogicalResult(const Twine &)> errorHandler);
 
-/// Reads the option `hook`, in the form above, and the option `wrapper`, which
-/// may be empty. The hook is the text of an attribute, or a name: `MNEMONIC`
-/// for hooks of this dialect, `DIALECT.MNEMONIC` for those of others, and
-/// options, from which the attribute's text is made. Explains through
-/// `emitError` what is wrong.
+/// Parses the option `hook`, in the form above, and the option `wrapper`, which
+/// may be empty. The hook is the text of an attribute, or a name followed by
+/// options, from which the attribute's text is made. The name is `MNEMONIC` for
+/// hooks of this dialect, and `DIALECT.MNEMONIC` for hooks of others. Reports
+/// errors through `emitError`, and then fails.
 FailureOr<HookAttrInterface>
 parseHook(MLIRContext *context, StringRef hook, StringRef wrapper,
           function_ref<InFlightDiagnostic()> emitError);
 
-/// For `Pass::getDependentDialects`: lets the dialects that the option `hook`
-/// names be loaded before passes run.
+/// For `Pass::getDependentDialects`: makes MLIR load the dialects that the
+/// option `hook` names before passes run.
 void addDependentDialects(DialectRegistry &registry, StringRef hook);
 
 /// The help text of the option `hook`: all hooks of this dialect with their
