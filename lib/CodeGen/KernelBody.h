@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Divides a linalg op on memrefs among the threads of a grid. `ddp-outline-gpu-kernels`
-// decides which ops become kernels, and with which arguments.
+// Divides a linalg op on memrefs among the threads of a grid.
+// `ddp-outline-gpu-kernels` decides which ops become kernels, and with which
+// arguments.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELBODY_H

@@ -7,9 +7,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h"
 #include "OptionWords.h"
 #include "TestModule.h"
-#include "ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

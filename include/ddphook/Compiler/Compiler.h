@@ -45,7 +45,7 @@ struct CompilerOptions {
   std::string march = "native";
   /// The backend that arrays belong to: "host", "cuda", or the name of another
   /// one. For all but "host" the module leaves arrays to the runtime; for
-  /// "cuda" what it computes itself becomes kernels, if lib/CodeGen was built.
+  /// "cuda" its own operations become kernels, if lib/CodeGen was built.
   std::string device = "host";
   /// For "cuda": the oldest architecture that must run the kernels.
   std::string deviceArchitecture = "sm_80";

@@ -22,8 +22,8 @@
 
 namespace mlir::ddp {
 
-/// The module in which `ddp-outline-gpu-kernels` puts kernels, and the prefix of their
-/// names.
+/// The module in which `ddp-outline-gpu-kernels` puts kernels, and the prefix
+/// of their names.
 inline constexpr llvm::StringLiteral kDeviceModuleName = "ddphook_kernels";
 inline constexpr llvm::StringLiteral kKernelPrefix = "ddphook_kernel_";
 /// The global with the code of the module's kernels, followed by a null.

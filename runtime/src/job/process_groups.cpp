@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every rank computes all of it from the plan and the nodes alone, so that
-// no messages are needed and all ranks come to the same result.
+// Every rank computes all process groups from the plan and the nodes alone, so
+// no messages are needed and all ranks get the same result.
 //
 //===----------------------------------------------------------------------===//
 #include "job/process_groups.h"

@@ -289,9 +289,10 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
   bool isRefused = false;
   Json json = parseStrictly(text, &isRefused);
   if (isRefused)
-    return error(DDPHOOK_DATA_LOSS,
-                 "malformed plan: an object has the same key twice, the nesting "
-                 "is too deep, or there is a zero byte");
+    return error(
+        DDPHOOK_DATA_LOSS,
+        "malformed plan: an object has the same key twice, the nesting "
+        "is too deep, or there is a zero byte");
   if (json.is_discarded())
     return error(DDPHOOK_DATA_LOSS, "malformed plan: it is not JSON text");
   // The version first: another one may have other keys.

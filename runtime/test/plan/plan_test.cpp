@@ -130,8 +130,8 @@ TEST(Plan, OtherAbiVersions) {
                                   ", but got one for 1");
   // Whatever else such a plan holds.
   EXPECT_EQ(parse(R"({"abi":77,"new":[]})").code(), DDPHOOK_UNSUPPORTED);
-  expectBad(replaced(R"("abi":5)", R"("abi":"3")"), "names no ABI version");
-  expectBad("[]", "names no ABI version");
+  expectBad(replaced(R"("abi":5)", R"("abi":"3")"), "has no ABI version");
+  expectBad("[]", "has no ABI version");
 }
 
 TEST(Plan, IsNoJson) {
@@ -158,14 +158,16 @@ TEST(Plan, WrongTypesAndRanges) {
   expectBad(replaced(R"("size":2,)", R"("sizes":2,)"),
             "process_groups[1]: expected a key 'size'");
   expectBad(replaced(R"("size":2,)", R"("size":2,"more":0,)"),
-            "process_groups[1]: expected no other keys");
-  expectBad(replaced(R"("name":"pairs")", R"("name":"dp")"),
-            "process_groups[1].name: expected a name of its own");
+            "process_groups[1]: expected no unknown keys");
+  expectBad(
+      replaced(R"("name":"pairs")", R"("name":"dp")"),
+      "process_groups[1].name: expected a name that is not empty and not used");
   expectBad(replaced(R"("states":[{"name":"b0.error")",
                      R"("states":[{"name":"__metadata__")"),
             "expected a name that a tensor of a file may have");
-  expectBad(replaced(R"("name":"pairs")", R"("name":"")"),
-            "process_groups[1].name: expected a name of its own");
+  expectBad(
+      replaced(R"("name":"pairs")", R"("name":"")"),
+      "process_groups[1].name: expected a name that is not empty and not used");
   expectBad(
       replaced(R"("parent":"dp")", R"("parent":"pairs")"),
       "process_groups[1].parent: expected a name that is declared earlier");
@@ -230,7 +232,7 @@ TEST(Plan, WrongTypesAndRanges) {
             "entries[0]: expected an object, but got 7");
   expectBad(replaced(R"("states":[)", R"("states":[[[]],)"),
             "states[0]: expected an object");
-  expectBad(R"({"abi":5})", "the whole: expected a key 'memory'");
+  expectBad(R"({"abi":5})", "top level: expected a key 'memory'");
 }
 
 TEST(Plan, BadStates) {

@@ -26,10 +26,10 @@ def ConvertDDPToRuntimePass
     With `memory=device` the module is for arrays in a device's memory.
     Contiguous `memref.copy`s become calls of `ddphook_rt_copy`, contiguous
     `linalg.fill`s of zeros calls of `ddphook_rt_zero`. A state of an integer
-    type lies in the host's memory nevertheless and is accessed through a
-    pointer; hence every memref that is left is memory of the device. What works
-    on those is left to who makes kernels of it (`ddphook-cc --device=cuda`) or
-    refuses it (`ddp-check-device-memory`).
+    type is in the host's memory nevertheless and is accessed through a pointer,
+    so every memref that is left is memory of the device. Operations on these
+    memrefs are not converted: `ddphook-cc --device=cuda` turns them into
+    kernels, and `ddp-check-device-memory` refuses them.
 
     Pre-condition: bufferized, `ddp-plan-arena`. Post-condition: no operation of
     the ddp dialect is left; anything that cannot be converted is an error.

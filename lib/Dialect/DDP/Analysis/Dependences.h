@@ -35,16 +35,16 @@ struct Effects {
 /// The effects of `op` and of the operations nested in it.
 Effects getEffects(Operation *op);
 
-/// Calls `visit` with every value from outside that `op`, or what is inside of
-/// it, uses; and whether its result takes the place of that value, so that
-/// later readers of the value would need a copy.
+/// Calls `visit` with every value from outside that `op`, or an operation
+/// nested in it, uses; and whether its result takes the place of that value, so
+/// that later readers of the value would need a copy.
 void forEachUse(Operation *op, function_ref<void(Value, bool)> visit);
 
 /// The value that `value` is a part of, through slices and unpacks.
 Value getWhole(Value value);
 
-/// Whether a value may be overwritten without harm to its readers, because it is
-/// an empty tensor, a constant, or the zeros with which a sum begins.
+/// Whether a value may be overwritten without harm to its readers, because it
+/// is an empty tensor, a constant, or the zeros with which a sum begins.
 bool isWithoutContents(Value value);
 
 } // namespace mlir::ddp

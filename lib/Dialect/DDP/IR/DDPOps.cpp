@@ -260,7 +260,8 @@ static LogicalResult verifyParts(Operation *op, TypeRange parts, Type whole,
   if (order) {
     SmallVector<DenseI64ArrayAttr> ordered(shapes.size());
     if (!bucket)
-      return op->emitOpError() << "expected an order of buckets' members only";
+      return op->emitOpError()
+             << "expected 'order' only on buckets, but got " << type;
     if (order->size() != shapes.size())
       return op->emitOpError() << "expected an order of " << shapes.size()
                                << " members, but got " << order->size();
@@ -277,7 +278,7 @@ static LogicalResult verifyParts(Operation *op, TypeRange parts, Type whole,
   if (bucket && bucket.getShapes() != ArrayRef(shapes))
     return op->emitOpError()
            << "expected the " << partKind << "s' members to be the "
-           << wholeKind << "'s, but they make "
+           << wholeKind << "'s, but they give "
            << BucketType::get(op->getContext(), bucket.getElementType(),
                               shapes);
   if (numElements != getNumElementsOf(whole))

@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-thread-states: makes of every state one load at the start and one store
-// at the end of its life in a block. `ddp-materialize-buckets` then gives load
-// and store the same memory, behind the back of One-Shot Bufferize; so nothing
-// may be left here that would need the old value after the new one was stored.
+// ddp-thread-states: reduces the uses of every state in a block to one load at
+// the start and one store at the end. `ddp-materialize-buckets` then gives load
+// and store the same memory without the knowledge of One-Shot Bufferize, so no
+// operation may need the old value after the new one was stored.
 //
 //===----------------------------------------------------------------------===//
 

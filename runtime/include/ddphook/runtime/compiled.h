@@ -7,9 +7,9 @@
  * compiled module exports, and the functions that its code calls. Hosts do not
  * call these functions; they use runtime.h.
  *
- * Errors. The functions that are called inside a step return no status: the first
- * failure is latched in the module, later calls of that step return at once
- * without touching memory, and ddphook_rt_leave() returns the status.
+ * Errors. The functions that are called inside a step return no status: the
+ * first failure is latched in the module, later calls of that step return at
+ * once without touching memory, and ddphook_rt_leave() returns the status.
  *
  * Threads. One thread runs a step at a time per module.
  *
@@ -20,8 +20,8 @@
  * host memory: code decides by them.
  *
  * Order. A device runs the calls of all steps in the order in which they are
- * made, each as if it had ended before the next begins, the collectives between
- * ddphook_rt_all_reduce_start() and ddphook_rt_wait() excepted. On a device
+ * made, each as if it ended before the next begins, except for the collectives
+ * between ddphook_rt_all_reduce_start() and ddphook_rt_wait(). On a device
  * with a queue of its own (CUDA) a call may return before its work is done.
  *
  *===----------------------------------------------------------------------===*/
@@ -78,13 +78,14 @@ typedef struct ddphook_compiled_module {
   uint64_t device_code_size; /* bytes */
 } ddphook_compiled_module_t;
 
-/* Begins a step: entry point number `entry` of the plan. `module` is the handle,
- * which is null if the module was not loaded; this is FAILED_PRECONDITION. */
+/* Begins a step: entry point number `entry` of the plan. `module` is the
+ * handle, which is null if the module was not loaded; this is
+ * FAILED_PRECONDITION. */
 DDPHOOK_API ddphook_status_t ddphook_rt_enter(ddphook_module_t *module,
                                               int32_t entry);
 
-/* Ends the step: waits for the collectives that it started, and returns the first
- * error. */
+/* Ends the step: waits for the collectives that it started, and returns the
+ * first error. */
 DDPHOOK_API ddphook_status_t ddphook_rt_leave(ddphook_module_t *module);
 
 /* Base address of the module's scratch arena (plan: arena.bytes, aligned to

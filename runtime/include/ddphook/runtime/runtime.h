@@ -99,8 +99,8 @@ DDPHOOK_API ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context,
  * context is destroyed. `memory` may be null. */
 DDPHOOK_API void ddphook_memory_free(ddphook_context_t *context, void *memory,
                                      size_t bytes);
-/* Copy `bytes` bytes between host and device, after all earlier work, and return
- * when the copy is done. */
+/* Copy `bytes` bytes between host and device, after all earlier work, and
+ * return when the copy is done. */
 DDPHOOK_API ddphook_status_t ddphook_memory_write(ddphook_context_t *context,
                                                   void *memory,
                                                   const void *host,
@@ -110,11 +110,11 @@ DDPHOOK_API ddphook_status_t ddphook_memory_read(ddphook_context_t *context,
                                                  size_t bytes);
 
 /* From now on entry points run on the caller's `stream` (CUDA: a cudaStream_t),
- * in order with other work on it, and return before their work is done. They can
- * then be captured in a CUDA graph. The stream must exist until the context is
- * destroyed or this function is called again. With a null `stream`, which is the
- * initial setting, entry points return when their work is done. UNSUPPORTED on
- * the host backend, unless `stream` is null. */
+ * in order with other work on it, and return before their work is done. They
+ * can then be captured in a CUDA graph. The stream must exist until the context
+ * is destroyed or this function is called again. With a null `stream`, which is
+ * the initial setting, entry points return when their work is done. UNSUPPORTED
+ * on the host backend, unless `stream` is null. */
 DDPHOOK_API ddphook_status_t
 ddphook_context_set_stream(ddphook_context_t *context, void *stream);
 
@@ -132,8 +132,8 @@ DDPHOOK_API ddphook_status_t ddphook_synchronize(ddphook_context_t *context);
 DDPHOOK_API ddphook_status_t ddphook_module_load(
     ddphook_context_t *context, const ddphook_compiled_module_t *module);
 
-/* Undoes ddphook_module_load(): frees the module's memory and states, and leaves
- * its process groups. */
+/* Undoes ddphook_module_load(): frees the module's memory and states, and
+ * leaves its process groups. */
 DDPHOOK_API ddphook_status_t
 ddphook_module_unload(const ddphook_compiled_module_t *module);
 
@@ -161,8 +161,8 @@ DDPHOOK_API ddphook_status_t ddphook_module_stats(
  *
  * A checkpoint holds the states of a module, such as error feedback and random
  * generators: one safetensors file per rank, with one tensor per state, and a
- * manifest. docs/checkpoints.md describes the files, and how a script writes the
- * states of another program.
+ * manifest. docs/checkpoints.md describes the files, and how a script writes
+ * the states of another program.
  *
  * `pattern` names the files of all ranks: {rank} in it is replaced by a rank's
  * number, and by "manifest" (with .json) for the manifest. In a world of one it
@@ -177,8 +177,8 @@ typedef enum ddphook_state_flag {
   /* Saving: also replaces a checkpoint of another program, and a file in the
    * manifest's place that is not a manifest. */
   DDPHOOK_STATE_REPLACE = 1,
-  /* Loading: fails unless every state gets its saved value: refuses a checkpoint
-   * of another world size, and a plain file that lacks a state. */
+  /* Loading: fails unless every state gets its saved value: refuses a
+   * checkpoint of another world size, and a plain file that lacks a state. */
   DDPHOOK_STATE_STRICT = 2,
   /* Loading: accepts plain safetensors files if there is no manifest. */
   DDPHOOK_STATE_PLAIN = 4,
@@ -207,26 +207,28 @@ typedef struct ddphook_state_info {
  * the machine dies, either the previous checkpoint or the new one exists
  * afterwards, and it is complete. After DDPHOOK_OK it is the new one, on disk.
  * FAILED_PRECONDITION if the save would replace a checkpoint of other gradients
- * or hooks, or of another loaded module; RESOURCE_EXHAUSTED if the disk is full.
+ * or hooks, or of another loaded module; RESOURCE_EXHAUSTED if the disk is
+ * full.
  */
 DDPHOOK_API ddphook_status_t
 ddphook_state_save(const ddphook_compiled_module_t *module, const char *pattern,
                    uint32_t flags);
 
 /* Gives the states of a loaded module the values of a checkpoint, bit by bit.
- * Buckets, order, overlap, memory and device may differ from those of the module
- * that saved, because states are found by the names of gradients. PLAN_MISMATCH:
- * a state cannot be carried over; the message names it. DATA_LOSS: a file is
- * damaged, or belongs to another checkpoint. IO_ERROR: a file is missing.
+ * Buckets, order, overlap, memory and device may differ from those of the
+ * module that saved, because states are found by the names of gradients.
+ * PLAN_MISMATCH: a state cannot be carried over; the message names it.
+ * DATA_LOSS: a file is damaged, or belongs to another checkpoint. IO_ERROR: a
+ * file is missing.
  *
  * If another number of ranks saved the checkpoint, replicated states (factors,
- * counters, generators) are loaded from the file of rank 0, and states of single
- * ranks (errors) get their initial values. With DDPHOOK_STATE_STRICT this is
- * FAILED_PRECONDITION.
+ * counters, generators) are loaded from the file of rank 0, and states of
+ * single ranks (errors) get their initial values. With DDPHOOK_STATE_STRICT
+ * this is FAILED_PRECONDITION.
  *
- * The tensors of a plain file, with DDPHOOK_STATE_PLAIN, have the names and types
- * of states, and their shapes or one dimension. INVALID_ARGUMENT: a tensor fits
- * no state, or ranks have different values of a replicated state.
+ * The tensors of a plain file, with DDPHOOK_STATE_PLAIN, have the names and
+ * types of states, and their shapes or one dimension. INVALID_ARGUMENT: a
+ * tensor fits no state, or ranks have different values of a replicated state.
  *
  * `info` may be null. */
 DDPHOOK_API ddphook_status_t

@@ -46,13 +46,13 @@ ddp.state @s : i64 per_rank zero role "iter" of []
 // -----
 
 // C2
-// expected-error @+1 {{expected a seed with 'mt19937', and only there}}
+// expected-error @+1 {{expected a 'seed' with 'mt19937'}}
 ddp.state @s : tensor<625xi32> replicated mt19937
 
 // -----
 
 // C2
-// expected-error @+1 {{expected a seed with 'mt19937', and only there}}
+// expected-error @+1 {{expected 'seed' only with 'mt19937'}}
 ddp.state @s : i64 replicated zero seed 0
 
 // -----
@@ -77,20 +77,20 @@ ddp.state @s : tensor<625xi32> replicated mt19937 seed -1
 
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // C3
-// expected-error @+1 {{expected 'from' and 'draws' with 'normal', and only there}}
+// expected-error @+1 {{expected 'from' and 'draws' with 'normal'}}
 ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g
 
 // -----
 
 // C3
-// expected-error @+1 {{expected 'from' and 'draws' with 'normal', and only there}}
+// expected-error @+1 {{expected 'from' and 'draws' with 'normal'}}
 ddp.state @s : !ddp.bucket<f32, [4]> replicated normal draws [4]
 
 // -----
 
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // C3
-// expected-error @+1 {{expected 'from' and 'draws' with 'normal', and only there}}
+// expected-error @+1 {{expected 'from' and 'draws' only with 'normal'}}
 ddp.state @s : !ddp.bucket<f32, [4]> replicated zero from @g draws [4]
 
 // -----

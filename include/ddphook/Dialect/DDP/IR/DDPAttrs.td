@@ -269,10 +269,10 @@ def DDP_PostLocalSGDHook
   let summary = "all-reduce over the whole group at first, later over a subgroup";
   let description = [{
     PyTorch's `post_localSGD_hook`: up to iteration `start_localSGD_iter` the
-    bucket is all-reduced over the reduction's own group. After that, with
-    `post_local_gradient_allreduce`, over `subgroup` only, by default the ranks of
-    one node; without it every rank keeps its own gradient. Parameters then
-    drift apart; `ddp.average` brings them together.
+    bucket is all-reduced over the reduction's own group. After that it is
+    all-reduced over `subgroup` only, by default the ranks on one node, or,
+    with `post_local_gradient_allreduce = false`, every rank keeps its own
+    gradient. Parameters then drift apart; `ddp.average` brings them together.
 
     Example: `#ddp.post_local_sgd<start_localSGD_iter = 100, subgroup = @node>`
 

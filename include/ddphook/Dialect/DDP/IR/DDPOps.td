@@ -26,11 +26,11 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
   let summary = "declares a set of ranks that reduce together";
   let description = [{
     Without further clauses the group is the whole job. `size` states how many
-    ranks it has; the job must then have as many. `ranks` partitions the job
-    into groups of equal size, each rank in exactly one. `parent` and
-    `placement` take the ranks of another group that run on one node
-    (`intra_node`), or those that hold the same position on their nodes
-    (`inter_node`).
+    ranks the group has; it is an error if the job's group has another size.
+    `ranks` partitions the job into groups of equal size, with each rank in
+    exactly one. `placement` takes the ranks of the group `parent`, by default of
+    the whole job, that run on one node (`intra_node`), or those that have the
+    same position on their nodes (`inter_node`).
 
     Example:
 

@@ -55,11 +55,11 @@ def DDPIsolateCollectivesPass
 def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
   let summary = "check that every gradient is reduced exactly once";
   let description = [{
-    A function result marked `ddp.gradient`, or an argument so marked that is an
-    out-parameter, must carry a value that was all-reduced exactly once on every
-    path. Anything else is an error that names the value and says what is wrong. An
-    out-parameter gets its value from one `bufferization.materialize_in_destination`,
-    behind which nothing may write to it.
+    A function result, or an out-parameter, that is marked `ddp.gradient` must
+    carry a value that was all-reduced exactly once on every path. Anything else is
+    an error that names the value and says what is wrong. An out-parameter gets its
+    value from one `bufferization.materialize_in_destination`, after which nothing
+    may write to it.
 
     *Data flow*: the pass follows data forwards from the arguments, through
     branches, loops, blocks and calls, each call separately. For each value it
@@ -70,33 +70,33 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
       constants, numbers, and arguments marked `ddp.replicated`;
     - which arguments flow into it unreduced.
 
-    An operation that computes each element from all operands gives as many
-    reductions as the most reduced one has: a weight minus a reduced gradient is
-    reduced. But a norm or another value of fewer elements does not make reduced
-    what it scales. Where paths meet, where elements are put together
-    (`insert_slice`, `concat`), in a `select` and in regions of operations that the
-    pass does not know, the sets are united. Only what is read counts: a destination
-    that is overwritten as a whole contributes nothing, also where the iterations of
-    a loop do so together, slice behind slice.
+    The result of an operation that computes each element from all operands counts
+    as reduced as often as the most reduced operand: a weight minus a reduced
+    gradient is reduced. But a reduced operand with fewer elements, such as a norm,
+    does not make the result reduced. Where paths meet, where elements are put
+    together (`insert_slice`, `concat`), in a `select`, and in regions of operations
+    that the pass does not know, the result has the union of the sets. Only data
+    that is read counts: a destination that is overwritten as a whole contributes
+    nothing, also if the iterations of a loop overwrite it together, slice by slice.
 
-    Of the arguments that flow into one reduction at least one differs between
-    ranks; so does a value into which all of them flow. A gradient that such a
-    value flows into beside the reduced one is an error (`mixed with data that is
-    not reduced`). Arguments that are not marked `ddp.replicated` are otherwise
-    taken for parameters when a reduced gradient is added to them.
+    At least one of the arguments that flow into a reduction differs between ranks,
+    and so does a value into which all of them flow. It is an error if such a value
+    flows into a gradient beside the reduced one (`mixed with data that is not
+    reduced`). Other arguments that are not marked `ddp.replicated` are assumed to
+    be parameters if a reduced gradient is added to them.
 
-    A reduction over a group whose parts are single ranks is none. Reductions over
-    two groups that have at most one rank in common anywhere, as within machines
-    and then between them, are one in two steps. All elements of a gradient, on every
-    path, have to be reduced over the same groups.
+    A reduction over a group whose parts are single ranks does not count. Reductions
+    over two groups that have at most one rank in common anywhere, as first within
+    nodes and then between them, count as one reduction in two steps. All elements
+    of a gradient, on every path, have to be reduced over the same groups.
 
-    *Control flow*: all ranks of each part of a process group have to come to its
-    collectives equally often. So what decides about that, a condition, the bounds
-    of a loop or a branch on the way, must be *the same within the group's parts*:
-    computed without side effects from constants, arguments marked
-    `ddp.replicated`, and values reduced over that group or one that it refines.
-    (Of the groups a `placement` makes it is only known that they refine their
-    parent.) Recursion around collectives is an error.
+    *Control flow*: all ranks of each part of a process group have to run its
+    collectives equally often. So the conditions, loop bounds and branches that
+    decide about this must be *the same within the group's parts*: computed without
+    side effects from constants, arguments marked `ddp.replicated`, and values
+    reduced over that group or over one that it refines. (Of a group with a
+    `placement` it is only known that it refines its parent.) Recursion around
+    collectives is an error.
 
     Pre-condition: tensors; runs before `ddp-bucketize`. Changes nothing.
 

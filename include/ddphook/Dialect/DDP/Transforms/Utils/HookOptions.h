@@ -23,7 +23,7 @@ constexpr StringLiteral kDefaultHook = "allreduce";
 /// write names with dashes or underscores and in any case, and parameters of
 /// the hook beside it: of `Bucket_Cap_MB=1 hook=powersgd warm_start=false`
 /// becomes `bucket-cap-mb=1 hook={powersgd warm-start=false}`. Options for
-/// which `isDeclared` is true are no parameters of hooks. An option that is
+/// which `isDeclared` is true are not parameters of hooks. An option that is
 /// given twice, in whatever spelling, is an error.
 FailureOr<std::string>
 normalizeOptions(StringRef options, function_ref<bool(StringRef)> isDeclared,
