@@ -123,9 +123,10 @@ DDPHOOK_API void ddphook_rt_all_reduce(ddphook_module_t *module,
                                        int32_t collective, const void *in,
                                        void *out);
 
-/* The same, started beside what the code does next: neither buffer may be used
- * by a call before ddphook_rt_wait() on the ticket, except to read `in` where
- * it is not `out`. Collectives run in the order in which they are started. */
+/* Starts the same all-reduce and returns its ticket while it is in flight. No
+ * call may use either buffer before ddphook_rt_wait() on the ticket, except to
+ * read `in` if it is not `out`. Collectives run in the order in which they are
+ * started. */
 DDPHOOK_API int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
                                                 int32_t collective,
                                                 const void *in, void *out);
