@@ -132,9 +132,7 @@ def DDPLaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
     kernel's number, and the kernels' names are added to the plan. The `gpu.module`
     is removed, so compile it before you run this pass.
 
-    Pre-condition: kernels are the functions of the `gpu.module`
-    `ddphook_kernels` whose names begin with `ddphook_kernel_`, made by
-    `ddp-outline-gpu-kernels` or by another compiler; the plan names none yet.
+    Pre-condition: `ddp-outline-gpu-kernels`; the plan names no kernels.
 
     In outline:
 

@@ -81,7 +81,7 @@ def ConvertDDPToRuntimePass
   let options = [
     Option<"memory", "memory", "::mlir::ddp::ArrayMemory",
            /*default=*/"::mlir::ddp::ArrayMemory::Host",
-           "The memory in which arrays are",
+           "Where arrays lie",
            [{::llvm::cl::values(
                clEnumValN(::mlir::ddp::ArrayMemory::Host, "host",
                           "in the host's memory"),

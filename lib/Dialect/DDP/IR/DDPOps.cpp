@@ -261,7 +261,7 @@ static LogicalResult verifyParts(Operation *op, TypeRange parts, Type whole,
     SmallVector<DenseI64ArrayAttr> ordered(shapes.size());
     if (!bucket)
       return op->emitOpError()
-             << "expected 'order' only on buckets, but got " << type;
+             << "expected 'order' only on buckets, but got " << whole;
     if (order->size() != shapes.size())
       return op->emitOpError() << "expected an order of " << shapes.size()
                                << " members, but got " << order->size();

@@ -44,8 +44,8 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
     copied first. The missed remark `Copies` counts them. The copies are static
     buffers like all others.
 
-    Pre-condition: `ddp-materialize-buckets`. Post-condition: there are no tensors, except
-    in functions without bodies.
+    Pre-condition: `ddp-materialize-buckets`. Post-condition: no tensors but in
+    functions without bodies.
 
     Before:
 

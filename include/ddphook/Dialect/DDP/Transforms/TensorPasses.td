@@ -192,17 +192,21 @@ def DDPSplitEmptyTensorsPass
 
     ```mlir
     %e = tensor.empty() : tensor<4xf32>
-    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>) …
-    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e : tensor<4xf32>) …
+    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
+        -> tensor<4xf32>
+    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e : tensor<4xf32>)
+        -> tensor<4xf32>
     ```
 
     After:
 
     ```mlir
-    %e0 = tensor.empty() : tensor<4xf32>
-    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e0 : tensor<4xf32>) …
     %e1 = tensor.empty() : tensor<4xf32>
-    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e1 : tensor<4xf32>) …
+    %e0 = tensor.empty() : tensor<4xf32>
+    %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e0 : tensor<4xf32>)
+        -> tensor<4xf32>
+    %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e1 : tensor<4xf32>)
+        -> tensor<4xf32>
     ```
   }];
   let dependentDialects = ["::mlir::linalg::LinalgDialect",
@@ -247,6 +251,7 @@ def DDPLegalizeForBufferizationPass
     After:
 
     ```mlir
+    #id = affine_map<(d0) -> (d0)>
     %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
         ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>) {
       ^bb0(%x: f32, %y: f32):
@@ -276,13 +281,23 @@ def DDPAssignDestinationsPass
     Before:
 
     ```mlir
+    %e = tensor.empty() : tensor<40xf32>
+    %b = linalg.exp ins(%x : tensor<40xf32>) outs(%e : tensor<40xf32>)
+        -> tensor<40xf32>
     %r = ddp.all_reduce mean %b on @dp : tensor<40xf32>
+    %s = ddp.add %r, %x : tensor<40xf32>, tensor<40xf32>
     ```
 
-    After, where `%b` is not used again:
+    After:
 
     ```mlir
-    %r = ddp.all_reduce mean %b on @dp into %b : tensor<40xf32>, : tensor<40xf32>
+    %e = tensor.empty() : tensor<40xf32>
+    %b = linalg.exp ins(%x : tensor<40xf32>) outs(%e : tensor<40xf32>)
+        -> tensor<40xf32>
+    %e1 = tensor.empty() : tensor<40xf32>
+    %r = ddp.all_reduce mean %b on @dp into %e1 : tensor<40xf32>, : tensor<40xf32>
+    %s = ddp.add %r, %x into %r : tensor<40xf32>, : tensor<40xf32>, tensor<40xf32>
+    ```
     ```
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
@@ -356,20 +371,39 @@ def DDPPinBlockArgumentsPass
     Before:
 
     ```mlir
+    func.func @step(%x0: tensor<8xf32>, %again: i1) -> tensor<8xf32> {
+      cf.br ^head(%x0 : tensor<8xf32>)
     ^head(%x: tensor<8xf32>):
-      ...
-      cf.br ^head(%y : tensor<8xf32>)
+      %e = tensor.empty() : tensor<8xf32>
+      %y = linalg.exp ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>)
+          -> tensor<8xf32>
+      cf.cond_br %again, ^head(%y : tensor<8xf32>), ^exit
+    ^exit:
+      return %y : tensor<8xf32>
+    }
     ```
 
-    After, with `%b` allocated in the first block:
+    After:
 
     ```mlir
+    func.func @step(%x0: tensor<8xf32>, %again: i1) -> tensor<8xf32> {
+      %b = memref.alloc() : memref<8xf32>
+      bufferization.materialize_in_destination %x0 in restrict writable %b
+          : (tensor<8xf32>, memref<8xf32>) -> ()
+      cf.br ^head
     ^head:
       %x = bufferization.to_tensor %b restrict : memref<8xf32> to tensor<8xf32>
-      ...
+      %e = tensor.empty() : tensor<8xf32>
+      %y = linalg.exp ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>)
+          -> tensor<8xf32>
+      cf.cond_br %again, ^back, ^exit
+    ^back:
       bufferization.materialize_in_destination %y in restrict writable %b
           : (tensor<8xf32>, memref<8xf32>) -> ()
       cf.br ^head
+    ^exit:
+      return %y : tensor<8xf32>
+    }
     ```
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
@@ -392,6 +426,33 @@ def DDPMaterializeBucketsPass
 
     Pre-condition: `ddp-assign-destinations`. Post-condition: no `ddp.pack`, no
     `ddp.unpack`.
+
+    Before:
+
+    ```mlir
+    %e = tensor.empty() : tensor<4xf32>
+    %g = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
+        -> tensor<4xf32>
+    %b = ddp.pack %g, %h : tensor<4xf32>, tensor<8xf32> -> tensor<12xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %m = memref.alloc() {alignment = 64 : i64} : memref<12xf32>
+    %v = ddp.view %m[0] : memref<12xf32> to memref<4xf32>
+    %e = bufferization.to_tensor %v restrict writable
+        : memref<4xf32> to tensor<4xf32>
+    %w = ddp.view %m[4] : memref<12xf32> to memref<8xf32>
+    %g = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
+        -> tensor<4xf32>
+    bufferization.materialize_in_destination %g in restrict writable %v
+        : (tensor<4xf32>, memref<4xf32>) -> ()
+    bufferization.materialize_in_destination %h in restrict writable %w
+        : (tensor<8xf32>, memref<8xf32>) -> ()
+    %b = bufferization.to_tensor %m restrict writable
+        : memref<12xf32> to tensor<12xf32>
+    ```
   }];
   let dependentDialects = [
     "::mlir::bufferization::BufferizationDialect", "::mlir::ddp::DDPDialect",
