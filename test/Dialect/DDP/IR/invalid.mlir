@@ -543,7 +543,7 @@ func.func @split_kind(%b: !ddp.bucket<f32, [4, 5]>) {
 
 // C1
 func.func @split_members(%b: !ddp.bucket<f32, [4, 5]>) {
-  // expected-error @+1 {{expected the results' members to be the operand's, but they make '!ddp.bucket<f32, [5, 4]>'}}
+  // expected-error @+1 {{expected the results' members to be the operand's, but they give '!ddp.bucket<f32, [5, 4]>'}}
   %0:2 = ddp.split %b : !ddp.bucket<f32, [4, 5]>
       -> !ddp.bucket<f32, [5]>, !ddp.bucket<f32, [4]>
   return

@@ -42,7 +42,7 @@ ddp.process_group @dp
 func.func @between(%v: tensor<4xf32>, %w: tensor<4xf32>)
     -> (tensor<4xf32>, tensor<4xf32>) {
   %0 = ddp.average %v on @dp every 4 : tensor<4xf32>
-  // expected-error @+1 {{expected nothing with side effects between averages of one kind that depends on one of them}}
+  // expected-error @+1 {{expected no side effects, because this depends on an average and precedes one with the same group, period and warmup}}
   %1 = ddp.all_reduce sum %0 on @dp : tensor<4xf32>
   %2 = ddp.average %w on @dp every 4 : tensor<4xf32>
   return %1, %2 : tensor<4xf32>, tensor<4xf32>

@@ -4,7 +4,7 @@
 // Dialect/DDP/IR/powersgd-invalid.mlir.
 
 ddp.process_group @dp
-// expected-note @+1 {{this has it}}
+// expected-note @+1 {{the name is used here}}
 func.func private @b0.error()
 func.func @name_of_error(%b: !ddp.bucket<f32, [64x32]>)
     -> !ddp.bucket<f32, [64x32]> {
@@ -17,7 +17,7 @@ func.func @name_of_error(%b: !ddp.bucket<f32, [64x32]>)
 // -----
 
 ddp.process_group @dp
-// expected-note @+1 {{this has it}}
+// expected-note @+1 {{the name is used here}}
 ddp.state @b0.q : i64 replicated zero
 func.func @name_of_q(%b: !ddp.bucket<f32, [64x32]>)
     -> !ddp.bucket<f32, [64x32]> {
@@ -29,7 +29,7 @@ func.func @name_of_q(%b: !ddp.bucket<f32, [64x32]>)
 
 // -----
 
-// expected-note @+1 {{this has it}}
+// expected-note @+1 {{the name is used here}}
 ddp.process_group @powersgd.iter
 func.func @name_of_counter(%b: !ddp.bucket<f32, [64x32]>)
     -> !ddp.bucket<f32, [64x32]> {
@@ -42,7 +42,7 @@ func.func @name_of_counter(%b: !ddp.bucket<f32, [64x32]>)
 // -----
 
 ddp.process_group @dp
-// expected-note @+1 {{this has it}}
+// expected-note @+1 {{the name is used here}}
 ddp.process_group @powersgd.generator.0
 ddp.process_group @powersgd.generator
 func.func @name_of_generator(%b: !ddp.bucket<f32, [64x32]>)
