@@ -121,7 +121,7 @@ TEST_F(HookOptionsTest, WhatIsWrongIsSaid) {
   expectError("powersgd nonsense=1", "but got nonsense");
   expectError("powersgd random-seed=1.5",
               "expected random-seed to be a whole number, but got '1.5'");
-  expectError("powersgd random-seed", "expected a value of the option");
+  expectError("powersgd random-seed", "expected a value for the option");
   expectError("powersgd warm-start=maybe",
               "expected warm-start to be true or false, but got 'maybe'");
   expectError("powersgd min-compression-rate=x", "to be a number");
