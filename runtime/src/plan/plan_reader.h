@@ -21,9 +21,10 @@ namespace ddphook::plan {
 
 using Json = nlohmann::ordered_json;
 
-/// Bounds on sizes, far above what a machine holds, that keep every sum and
-/// product of a few of them within 64 bits.
-constexpr int64_t maxBytes = int64_t(1) << 48;
+/// Bounds on sizes, far above what a machine has. Every sum of a few of them is
+/// within 64 bits, and all that the compiler lets through is within them: 2^56
+/// elements of eight bytes (DDP.h), and the arena of `ddp-plan-arena`.
+constexpr int64_t maxBytes = int64_t(1) << 60;
 constexpr int64_t maxAlignment = int64_t(1) << 21;
 constexpr int64_t maxRanks = 1 << 24;
 

@@ -287,7 +287,7 @@ TEST(States, BadDescriptions) {
   expectBad(R"("role":"error")", R"("role":"iter")",
             malformed + "top level: expected one state of role 'iter' for "
                         "gradient 'w'");
-  expectBad(R"([2])", R"([281474976710656])", malformed + "[1].shapes[0]");
+  expectBad(R"([2])", R"([1152921504606846976])", malformed + "[1].shapes[0]");
   expectBad(R"("b0.error")", R"("iter")",
             malformed +
                 "[1].name: expected a name that is not empty and not used");

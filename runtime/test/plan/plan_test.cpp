@@ -211,7 +211,7 @@ TEST(Plan, WrongTypesAndRanges) {
             "collectives[0].bucket");
   expectBad(replaced(R"("count":60200)", R"("count":-1)"),
             "collectives[0].count");
-  expectBad(replaced(R"("count":60200)", R"("count":99999999999999999)"),
+  expectBad(replaced(R"("count":60200)", R"("count":999999999999999999)"),
             "collectives[0].count");
   expectBad(replaced(R"("divide":true)", R"("divide":1)"),
             "collectives[0].divide: expected true or false");
@@ -271,7 +271,7 @@ TEST(Plan, BadStates) {
             "elements, 7, but got [1,5]");
   expectBad(replaced("[1,6]", "[8,-1]"),
             "states[2].draws[1]: expected a whole number");
-  expectBad(replaced("[1,6]", "[35184372088832,35184372088832]"),
+  expectBad(replaced("[1,6]", "[144115188075855872,144115188075855872]"),
             "states[2].draws: expected at most");
   expectBad(replaced(R"("generator":"generator")", R"("generator":"b0.q")"),
             "states[2].generator: expected a name that is declared earlier in "
@@ -306,11 +306,11 @@ TEST(Plan, BadMatrixLists) {
             "matrix_lists[0].pieces[1]: expected a list");
   expectBad(replaced("[140,60,20]", "[140,60,-20]"),
             "matrix_lists[0].pieces[1][2]: expected a whole number from 0");
-  expectBad(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10,35184372088832]"),
+  expectBad(replaced("[100,0,0,4,10,2]", "[100,0,0,4,10,144115188075855872]"),
             "matrix_lists[0].matrices[1]: expected a matrix of at most");
-  expectBad(
-      replaced("[100,0,0,4,10,2]", "[100,0,0,35184372088832,35184372088832,2]"),
-      "matrix_lists[0].matrices[1]: expected a matrix of at most");
+  expectBad(replaced("[100,0,0,4,10,2]",
+                     "[100,0,0,144115188075855872,144115188075855872,2]"),
+            "matrix_lists[0].matrices[1]: expected a matrix of at most");
   expectBad(
       replaced(R"([{"dtype":"f32","begin")", R"([{"dtype":"i32","begin")"),
       "matrix_lists[0].dtype");
