@@ -270,8 +270,11 @@ Status TcpStore::waitForAll(const Deadline &deadline) {
   if (absent > maxNamedRanks)
     names += ", …";
   std::string refused;
-  if (get(StoreServer::refusedKey(), Deadline::after(0), &refused).isOk())
+  Status look = get(StoreServer::refusedKey(), Deadline::after(0), &refused);
+  if (look.isOk())
     names += "; connections that lacked the job's secret: " + refused;
+  else if (look.code() != DDPHOOK_DEADLINE_EXCEEDED)
+    return look; // Another rank was faster, and has told all this.
   return error(DDPHOOK_DEADLINE_EXCEEDED,
                "%zu of %d ranks did not join within %g s: rank %s", absent,
                options.worldSize, options.timeoutSeconds, names.c_str());
