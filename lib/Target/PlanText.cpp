@@ -69,7 +69,8 @@ private:
   void writeDtype(StringRef key, Type type) {
     json.attribute(key, type ? lookupElementType(type)->name : "");
   }
-  void writeTuples(StringRef key, ArrayRef<int64_t> numbers, size_t size);
+  template <typename PlaceT>
+  void writePlaces(StringRef key, ArrayRef<PlaceT> places);
   void writeArena(StringRef key, int64_t bytes);
   void writeValue(Type type);
 
@@ -130,11 +131,11 @@ void PlanTextWriter::write(PlanStateAttr state) {
 }
 
 /// A flat list of numbers as a list of lists of `size`.
-void PlanTextWriter::writeTuples(StringRef key, ArrayRef<int64_t> numbers,
-                                 size_t size) {
+template <typename PlaceT>
+void PlanTextWriter::writePlaces(StringRef key, ArrayRef<PlaceT> places) {
   json.attributeArray(key, [&] {
-    for (size_t i = 0; i < numbers.size(); i += size)
-      write(numbers.slice(i, size));
+    for (const PlaceT &place : places)
+      write(ArrayRef<int64_t>(place.getNumbers()));
   });
 }
 
@@ -144,8 +145,8 @@ void PlanTextWriter::write(PlanMatrixListAttr list) {
     writeDtype("dtype", list.getDtype());
     json.attribute("begin", layout.getBegin());
     json.attribute("end", layout.getEnd());
-    writeTuples("matrices", layout.getMatrices().asArrayRef(), 6);
-    writeTuples("pieces", layout.getPieces().asArrayRef(), 3);
+    writePlaces("matrices", layout.getMatrices());
+    writePlaces("pieces", layout.getPieces());
   });
 }
 

@@ -31,7 +31,8 @@
 
 // CHECK:       After DDPFlattenPass
 // CHECK:         %[[B:.+]] = ddp.pack {{.+}} -> tensor<8xf32>
-// CHECK-NEXT:    %[[R:.+]] = ddp.all_reduce {{.+}} : tensor<8xf32>
+// CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<8xf32>
+// CHECK-NEXT:    %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp wire f16 as "b0" into %[[E]] : tensor<8xf32>, tensor<8xf32>
 // CHECK-NEXT:    ddp.unpack %[[R]] : tensor<8xf32> -> tensor<2xf32>, tensor<3x2xf32>
 
 // CHECK:       After DDPPrepareEntriesPass
@@ -44,7 +45,7 @@
 
 // CHECK:       After DDPAssignDestinationsPass
 // CHECK:         %[[B:.+]] = ddp.pack
-// CHECK-NEXT:    ddp.all_reduce mean %[[B]] on @dp wire f16 as "b0" into %[[B]]
+// CHECK-NEXT:    ddp.flat.all_reduce mean %[[B]] on @dp wire f16 as "b0" into %[[B]]
 
 // CHECK:       After DDPMaterializeBucketsPass
 // CHECK:         %[[M:.+]] = memref.alloc() {alignment = 64 : i64} : memref<8xf32>
@@ -52,14 +53,14 @@
 // CHECK-DAG:     %[[V1:.+]] = ddp.view %[[M]][2]
 // CHECK:         %[[T:.+]] = bufferization.to_tensor %[[V1]] restrict writable
 // CHECK:         linalg.exp {{.+}} outs(%[[T]] :
-// CHECK:         ddp.all_reduce
+// CHECK:         ddp.flat.all_reduce
 // CHECK:         ddp.view
 
 // CHECK:       After DDPBufferizePass
 // CHECK:         %[[M:.+]] = memref.alloc
 // CHECK:         linalg.exp {{.+}} outs(%[[V1:.+]] : memref<3x2xf32>)
 // CHECK:         memref.copy %[[V1]], %[[V1]]
-// CHECK:         ddp.all_reduce mean %[[M]] on @dp wire f16 as "b0" into %[[M]]
+// CHECK:         ddp.flat.all_reduce mean %[[M]] on @dp wire f16 as "b0" into %[[M]]
 
 // CHECK:       After CSE
 
@@ -68,7 +69,7 @@
 // CHECK:       func.func @step(%[[X:.+]]: memref<3x2xf32>, %[[G1:.+]]: memref<2xf32>, %[[O0:.+]]: memref<3x2xf32>, %[[O1:.+]]: memref<2xf32>)
 // CHECK:         linalg.exp ins(%[[X]] : {{.+}}) outs(%[[V1:.+]] : memref<3x2xf32>)
 // CHECK-NEXT:    memref.copy %[[G1]], %[[V0:.+]] :
-// CHECK-NEXT:    ddp.all_reduce
+// CHECK-NEXT:    ddp.flat.all_reduce
 // CHECK-NEXT:    memref.copy %[[V1]], %[[O0]]
 // CHECK-NEXT:    memref.copy %[[V0]], %[[O1]]
 // CHECK-NEXT:    return

@@ -14,7 +14,7 @@
 // The pass has a text, inner passes included, and takes it.
 // RUN: ddphook-opt %t/step.mlir --ddp-pipeline="hook=fp16" --dump-pass-pipeline -o /dev/null 2>&1 | FileCheck %s --check-prefix=TEXT
 // TEXT: ddp-isolate-collectives{all-functions=false pipeline={builtin.module(ddp-verify-sync,{{.*}}convert-ddp-to-runtime
-// RUN: ddphook-opt %t/both.mlir --allow-unregistered-dialect --pass-pipeline='builtin.module(ddp-isolate-collectives{pipeline=builtin.module(ddp-prepare-entries,one-shot-bufferize)})' -o %t/inner.mlir
+// RUN: ddphook-opt %t/both.mlir --allow-unregistered-dialect --pass-pipeline='builtin.module(ddp-isolate-collectives{pipeline=builtin.module(ddp-flatten,ddp-prepare-entries,one-shot-bufferize)})' -o %t/inner.mlir
 // RUN: %python %t/contains.py %t/inner.mlir %t/before.mlir
 // RUN: FileCheck %s --check-prefix=INNER --input-file=%t/inner.mlir
 // INNER: func.func @step(%{{.+}}: memref<4xf32>, %{{.+}}: memref<4xf32>)

@@ -30,11 +30,9 @@ void TestHookDialect::initialize() {
 /// bucket · factor
 static Value scale(OpBuilder &builder, Location loc, Value bucket,
                    double factor) {
-  return ddp::ScaleOp::create(builder, loc, bucket.getType(), bucket,
+  return ddp::ScaleOp::create(builder, loc, bucket,
                               builder.getF64FloatAttr(factor),
-                              /*group=*/FlatSymbolRefAttr(),
-                              /*destination=*/Value())
-      .getResult();
+                              /*group=*/FlatSymbolRefAttr());
 }
 
 LogicalResult
@@ -127,16 +125,14 @@ FeedbackAttr::expand(OpBuilder &builder, const ddp::BucketReduction &reduction,
 
   // m = gradient + error; sent = m in 16 bits; error = what that lacks of m.
   auto cast = [&](Value value, Type elementType) -> Value {
-    return ddp::CastOp::create(builder, loc, type.cloneWith(elementType), value,
-                               /*destination=*/Value())
-        .getResult();
+    return ddp::CastOp::create(builder, loc, type.cloneWith(elementType),
+                               value);
   };
   Value error = ddp::LoadOp::create(builder, loc, type, symbol);
-  Value m =
-      ddp::AddOp::create(builder, loc, bucket, error, Value()).getResult();
+  Value m = ddp::AddOp::create(builder, loc, bucket, error);
   Value sent = cast(m, builder.getF16Type());
   Value kept = cast(sent, type.getElementType());
-  Value lost = ddp::SubOp::create(builder, loc, m, kept, Value()).getResult();
+  Value lost = ddp::SubOp::create(builder, loc, m, kept);
   ddp::StoreOp::create(builder, loc, lost, symbol);
   return cast(ddp::buildFinalAllReduce(builder, reduction, sent),
               type.getElementType());
@@ -169,8 +165,7 @@ FailureOr<Value>
 NarrowingAttr::expand(OpBuilder &builder, const ddp::BucketReduction &reduction,
                       TypedValue<ddp::BucketType> bucket) const {
   ddp::BucketType narrow = bucket.getType().cloneWith(builder.getF16Type());
-  return ddp::CastOp::create(builder, reduction.loc, narrow, bucket,
-                             /*destination=*/Value())
+  return ddp::CastOp::create(builder, reduction.loc, narrow, bucket)
       .getResult();
 }
 

@@ -175,12 +175,14 @@ TEST_F(MemoryUsesTest, ResultsInPlaceAndViews) {
       %b = tensor.empty() {test.name = "b"} : tensor<4xf32>
       %3 = func.call @f(%b) {test.name = "call"}
           : (tensor<4xf32>) -> tensor<4xf32>
-      %4 = ddp.add %3, %3 {test.name = "add"} : tensor<4xf32>, tensor<4xf32>
+      %4 = ddp.flat.add %3, %3 into %x {test.name = "add"}
+          : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
       %c = tensor.empty() {test.name = "c"} : tensor<4xf32>
       "test.keep"(%c) {test.name = "keep"} : (tensor<4xf32>) -> ()
       %d = tensor.empty() {test.name = "d"} : tensor<4xf32>
       %5 = ddp.pack %d : tensor<4xf32> {test.name = "pack"} -> tensor<4xf32>
-      %6 = ddp.add %5, %5 : tensor<4xf32>, tensor<4xf32>
+      %6 = ddp.flat.add %5, %5 into %x
+          : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
       return
     })mlir");
   // The result of `exp` lies in its memory; that of `abs` elsewhere.
@@ -271,12 +273,12 @@ TEST_F(MemoryUsesTest, WhatIsOverByAStore) {
       %1 = linalg.abs ins(%0 : tensor<4xf32>)
             outs(%x : tensor<4xf32>) -> tensor<4xf32>
       %2 = ddp.load @s {test.name = "needed"} : tensor<4xf32>
-      %3, %ticket = ddp.all_reduce_start mean %x on @dp
-          : tensor<4xf32> -> tensor<4xf32>, i64
+      %3, %ticket = ddp.flat.all_reduce_start mean %x on @dp into %x
+          : tensor<4xf32>, tensor<4xf32>
       ddp.store %1, @s {test.name = "store"} : tensor<4xf32>
       %4 = linalg.abs ins(%2 : tensor<4xf32>)
             outs(%x : tensor<4xf32>) -> tensor<4xf32>
-      %5 = ddp.wait %3, %ticket reading %x : tensor<4xf32>, : tensor<4xf32>
+      %5 = ddp.flat.wait %3, %ticket reading %x : tensor<4xf32>, tensor<4xf32>
       return
     })mlir");
   auto store = findOp<StoreOp>("store");

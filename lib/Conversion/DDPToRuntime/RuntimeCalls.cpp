@@ -32,11 +32,8 @@ CallLowering::CallLowering(ModuleOp module, LLVM::GlobalOp handleSlot,
 bool CallLowering::canLower(Operation *op) {
   if (isa<ArenaOp, CountCompressionOp, StateBufferOp, ViewOp>(op))
     return true;
-  if (auto wait = dyn_cast<WaitOp>(op))
-    return isa<MemRefType>(wait.getInFlight().getType());
-  return isa_and_nonnull<DDPDialect>(op->getDialect()) &&
-         isa<AlgebraOpInterface, IsFiniteOp>(op) &&
-         llvm::all_of(op->getOperandTypes(), llvm::IsaPred<MemRefType>);
+  return isa<FlatOpInterface, IsFiniteOp>(op) &&
+         isa<MemRefType>(op->getOperand(0).getType());
 }
 
 LogicalResult CallLowering::lower(Operation *op) {
@@ -44,7 +41,7 @@ LogicalResult CallLowering::lower(Operation *op) {
     if (isa<MemRefType>(type) && !isContiguous(type))
       return op->emitOpError()
              << "expected contiguous memory, but got " << type;
-  if (isa<AlgebraOpInterface, IsFiniteOp>(op))
+  if (isa<FlatOpInterface, IsFiniteOp>(op))
     for (Type type : op->getOperandTypes())
       if (auto memref = dyn_cast<MemRefType>(type);
           memref && !isDtype(memref.getElementType()))
@@ -52,10 +49,11 @@ LogicalResult CallLowering::lower(Operation *op) {
                                  << getDtypeNames() << ", but got " << type;
   LogicalResult result =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
-          .Case<AddOp, AllReduceOp, AllReduceStartOp, ArenaOp, CastOp,
-                CountCompressionOp, IsFiniteOp, MatmulOp, OrthogonalizeOp,
-                ProjectOp, RandomNormalOp, ReconstructOp, ScaleOp,
-                StateBufferOp, SubOp, ViewOp, WaitOp, linalg::FillOp,
+          .Case<ArenaOp, CountCompressionOp, FlatAddOp, FlatAllReduceOp,
+                FlatAllReduceStartOp, FlatCastOp, FlatMatmulOp,
+                FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
+                FlatReconstructOp, FlatScaleOp, FlatSubOp, FlatWaitOp,
+                IsFiniteOp, StateBufferOp, ViewOp, linalg::FillOp,
                 memref::CopyOp>([&](auto known) { return convert(known); })
           .Default([](Operation *unknown) {
             return unknown->emitOpError() << "expected an operation that the "
@@ -221,7 +219,7 @@ LogicalResult CallLowering::convert(StateBufferOp op) {
   return success();
 }
 
-LogicalResult CallLowering::convert(RandomNormalOp op) {
+LogicalResult CallLowering::convert(FlatRandomNormalOp op) {
   OpBuilder builder(op);
   Location loc = op.getLoc();
   Value generator =

@@ -45,31 +45,30 @@ public:
 
 private:
   /// Makes the calls; lower() erases the operation.
-  LogicalResult convert(AddOp op);
-  LogicalResult convert(AllReduceOp op);
-  LogicalResult convert(AllReduceStartOp op);
+  LogicalResult convert(FlatAddOp op);
+  LogicalResult convert(FlatAllReduceOp op);
+  LogicalResult convert(FlatAllReduceStartOp op);
   LogicalResult convert(ArenaOp op);
-  LogicalResult convert(CastOp op);
+  LogicalResult convert(FlatCastOp op);
   LogicalResult convert(CountCompressionOp op);
   LogicalResult convert(IsFiniteOp op);
-  LogicalResult convert(MatmulOp op);
-  LogicalResult convert(OrthogonalizeOp op);
-  LogicalResult convert(ProjectOp op);
-  LogicalResult convert(RandomNormalOp op);
-  LogicalResult convert(ReconstructOp op);
-  LogicalResult convert(ScaleOp op);
+  LogicalResult convert(FlatMatmulOp op);
+  LogicalResult convert(FlatOrthogonalizeOp op);
+  LogicalResult convert(FlatProjectOp op);
+  LogicalResult convert(FlatRandomNormalOp op);
+  LogicalResult convert(FlatReconstructOp op);
+  LogicalResult convert(FlatScaleOp op);
   LogicalResult convert(StateBufferOp op);
-  LogicalResult convert(SubOp op);
+  LogicalResult convert(FlatSubOp op);
   LogicalResult convert(ViewOp op);
-  LogicalResult convert(WaitOp op);
+  LogicalResult convert(FlatWaitOp op);
   LogicalResult convert(linalg::FillOp op);
   LogicalResult convert(memref::CopyOp op);
   /// A state in host memory where arrays are in the device's: loads and stores
   /// at `pointer`.
   LogicalResult convertHostState(StateBufferOp op, Value pointer);
   /// The number of an all-reduce, which becomes part of the plan.
-  template <typename OpTy>
-  FailureOr<int32_t> getCollective(OpTy op);
+  FailureOr<int32_t> getCollective(CollectiveOpInterface op);
   /// The number of a matrix list in the plan; equal ones share one.
   int32_t getMatrixList(MatrixListAttr layout, Type elementType);
 

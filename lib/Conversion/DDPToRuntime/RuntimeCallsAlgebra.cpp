@@ -13,25 +13,26 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 //===----------------------------------------------------------------------===//
-// The algebra
+// Collectives and arithmetic
 //===----------------------------------------------------------------------===//
 
-template <typename OpTy>
-FailureOr<int32_t> CallLowering::getCollective(OpTy op) {
+FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
   StringAttr bucket = op.getBucketNameAttr();
   if (bucket && !bucketNumbers.contains(bucket))
-    return op.emitOpError() << "expected a bucket that 'ddp.bucket_info' "
-                               "describes, but got "
-                            << bucket;
+    return op->emitOpError() << "expected a bucket that 'ddp.bucket_info' "
+                                "describes, but got "
+                             << bucket;
   auto type = cast<MemRefType>(op.getInput().getType());
+  TypeAttr wire = op.getWireAttr();
   plan.collectives.push_back(PlanCollectiveAttr::get(
-      op.getContext(), bucket, groupNumbers.lookup(op.getGroup()),
-      type.getNumElements(), type.getElementType(),
-      op.getWire().value_or(Type()), op.getReduction() == Reduction::Mean));
+      op.getContext(), bucket,
+      groupNumbers.lookup(op.getGroupAttr().getValue()), type.getNumElements(),
+      type.getElementType(), wire ? wire.getValue() : Type(),
+      op.getReductionAttr().getValue() == Reduction::Mean));
   return plan.collectives.size() - 1;
 }
 
-LogicalResult CallLowering::convert(AllReduceOp op) {
+LogicalResult CallLowering::convert(FlatAllReduceOp op) {
   FailureOr<int32_t> number = getCollective(op);
   if (failed(number))
     return failure();
@@ -39,29 +40,29 @@ LogicalResult CallLowering::convert(AllReduceOp op) {
   return success();
 }
 
-LogicalResult CallLowering::convert(AllReduceStartOp op) {
+LogicalResult CallLowering::convert(FlatAllReduceStartOp op) {
   FailureOr<int32_t> number = getCollective(op);
   if (failed(number))
     return failure();
   auto started = call(op, rt::all_reduce_start, *number, op.getInput(),
                       op.getDestination());
-  op->getResult(0).replaceAllUsesWith(started.getResult());
+  op.getTicket().replaceAllUsesWith(started.getResult());
   return success();
 }
 
-LogicalResult CallLowering::convert(WaitOp op) {
+LogicalResult CallLowering::convert(FlatWaitOp op) {
   call(op, rt::wait, op.getTicket());
   return success();
 }
 
-LogicalResult CallLowering::convert(CastOp op) {
+LogicalResult CallLowering::convert(FlatCastOp op) {
   call(op, rt::cast, op.getInput(), getDtype(op.getInput()),
        op.getDestination(), getDtype(op.getDestination()),
        getNumElementsOf(op.getInput().getType()));
   return success();
 }
 
-LogicalResult CallLowering::convert(ScaleOp op) {
+LogicalResult CallLowering::convert(FlatScaleOp op) {
   int64_t count = getNumElementsOf(op.getInput().getType());
   ddphook_dtype_t dtype = getDtype(op.getInput());
   if (op.getGroup())
@@ -73,13 +74,13 @@ LogicalResult CallLowering::convert(ScaleOp op) {
   return success();
 }
 
-LogicalResult CallLowering::convert(AddOp op) {
+LogicalResult CallLowering::convert(FlatAddOp op) {
   call(op, rt::add, op.getInput(), op.getRhs(), op.getDestination(),
        getNumElementsOf(op.getInput().getType()), getDtype(op.getInput()));
   return success();
 }
 
-LogicalResult CallLowering::convert(SubOp op) {
+LogicalResult CallLowering::convert(FlatSubOp op) {
   call(op, rt::subtract, op.getInput(), op.getRhs(), op.getDestination(),
        getNumElementsOf(op.getInput().getType()), getDtype(op.getInput()));
   return success();
@@ -97,9 +98,9 @@ int32_t CallLowering::getMatrixList(MatrixListAttr layout, Type elementType) {
   return it->second;
 }
 
-LogicalResult CallLowering::convert(MatmulOp op) {
+LogicalResult CallLowering::convert(FlatMatmulOp op) {
   int32_t list =
-      getMatrixList(*op.getLayout(), getElementTypeOf(op.getLhs().getType()));
+      getMatrixList(op.getLayout(), getElementTypeOf(op.getLhs().getType()));
   Value lhs = op.getLhs(), rhs = op.getRhs(), out = op.getDestination();
   if (op.getTransposeLhs())
     call(op, rt::matmul, list, DDPHOOK_MATMUL_Q, lhs, rhs, out);
@@ -110,9 +111,9 @@ LogicalResult CallLowering::convert(MatmulOp op) {
   return success();
 }
 
-LogicalResult CallLowering::convert(OrthogonalizeOp op) {
+LogicalResult CallLowering::convert(FlatOrthogonalizeOp op) {
   int32_t list =
-      getMatrixList(*op.getLayout(), getElementTypeOf(op.getInput().getType()));
+      getMatrixList(op.getLayout(), getElementTypeOf(op.getInput().getType()));
   // MatrixListAttr has these factors as Q.
   int32_t factor =
       DDPHOOK_FACTOR_Q | (op.getUnitColumns() ? DDPHOOK_UNIT_COLUMNS : 0);
@@ -121,18 +122,16 @@ LogicalResult CallLowering::convert(OrthogonalizeOp op) {
   return success();
 }
 
-LogicalResult CallLowering::convert(ProjectOp op) {
+LogicalResult CallLowering::convert(FlatProjectOp op) {
   OpBuilder builder(op);
   Location loc = op.getLoc();
   SmallVector<Value> into = llvm::to_vector(op.getDestination());
-  ArrayRef<int64_t> pieces = op.getLayout()->getPieces().asArrayRef();
   Value m = op.getError() ? into.front() : Value();
   Value p = into[op.getPNumber()];
-  Value rest = !pieces.empty() && !op.getPacked() ? into.back() : Value();
+  bool hasRest = !op.getLayout().getPieces().empty() && !op.getPacked();
+  Value rest = hasRest ? into.back() : Value();
   if (op.getPacked()) {
-    int64_t restSize = 0;
-    for (size_t i = 2; i < pieces.size(); i += 3)
-      restSize += pieces[i];
+    int64_t restSize = op.getLayout().getNumPieceElements();
     Type elementType = getElementTypeOf(p.getType());
     Value offset =
         getInteger(builder, loc, getNumElementsOf(p.getType()) - restSize, 64);
@@ -140,19 +139,18 @@ LogicalResult CallLowering::convert(ProjectOp op) {
     rest =
         LLVM::GEPOp::create(builder, loc, p.getType(), elementType, p, offset);
   }
-  call(
-      op, rt::project,
-      getMatrixList(*op.getLayout(), getElementTypeOf(op.getInput().getType())),
-      op.getInput(), op.getError(), op.getFactor(), m, p, rest);
+  call(op, rt::project,
+       getMatrixList(op.getLayout(), getElementTypeOf(op.getInput().getType())),
+       op.getInput(), op.getError(), op.getFactor(), m, p, rest);
   return success();
 }
 
-LogicalResult CallLowering::convert(ReconstructOp op) {
+LogicalResult CallLowering::convert(FlatReconstructOp op) {
   Value error = op.getMatrix() ? op.getDestination().back() : Value();
   int32_t group =
       op.getGroup() ? int32_t(groupNumbers.lookup(*op.getGroup())) : -1;
   call(op, rt::reconstruct,
-       getMatrixList(*op.getLayout(), getElementTypeOf(op.getP().getType())),
+       getMatrixList(op.getLayout(), getElementTypeOf(op.getP().getType())),
        op.getP(), op.getQ(), op.getRest(), op.getMatrix(),
        op.getDestination().front(), error, group);
   return success();

@@ -31,10 +31,12 @@ ddp.bucket_info "b1" sum on @other hook #ddp.allreduce wire f64 bytes 48 state_b
 // CHECK-NEXT:    return
 // CHECK-NOT:   ddp.
 func.func @step(%x: memref<16xf32>, %y: memref<16xf32>, %z: memref<2x3xf64>, %a: memref<16xf32>) {
-  %t0 = ddp.all_reduce_start mean %x on @dp wire bf16 as "b0" into %y : memref<16xf32>, : memref<16xf32> -> i64
-  %t1 = ddp.all_reduce_start sum %z on @other as "b1" into %z : memref<2x3xf64>, : memref<2x3xf64> -> i64
-  ddp.all_reduce mean %a on @dp into %a : memref<16xf32>, : memref<16xf32>
-  ddp.wait %z, %t1 : memref<2x3xf64>
-  ddp.wait %y, %t0 reading %x : memref<16xf32>, : memref<16xf32>
+  %t0 = ddp.flat.all_reduce_start mean %x on @dp wire bf16 as "b0" into %y
+      : memref<16xf32>, memref<16xf32>
+  %t1 = ddp.flat.all_reduce_start sum %z on @other as "b1" into %z
+      : memref<2x3xf64>, memref<2x3xf64>
+  ddp.flat.all_reduce mean %a on @dp into %a : memref<16xf32>, memref<16xf32>
+  ddp.flat.wait %z, %t1 : memref<2x3xf64>
+  ddp.flat.wait %y, %t0 reading %x : memref<16xf32>, memref<16xf32>
   return
 }

@@ -3,8 +3,9 @@
 // Not bufferized.
 ddp.process_group @dp
 func.func private @tensor(%t: tensor<4xf32>) -> tensor<4xf32> {
-  // expected-error @+1 {{'ddp.all_reduce' op could not be converted to a call of the runtime}}
-  %r = ddp.all_reduce mean %t on @dp : tensor<4xf32>
+  %into = tensor.empty() : tensor<4xf32>
+  // expected-error @+1 {{'ddp.flat.all_reduce' op could not be converted to a call of the runtime}}
+  %r = ddp.flat.all_reduce mean %t on @dp into %into : tensor<4xf32>, tensor<4xf32>
   return %r : tensor<4xf32>
 }
 
@@ -23,7 +24,7 @@ func.func @cast_to_f8(%a: memref<4xf32>, %b: memref<4xi8>) {
   %c0 = arith.constant 0 : index
   %f8 = memref.alloc() : memref<4xf8E4M3FN>
   // expected-error @+1 {{op operand #1 must be}}
-  ddp.cast %a into %f8 : memref<4xf8E4M3FN>, : memref<4xf32>
+  ddp.flat.cast %a into %f8 : memref<4xf32>, memref<4xf8E4M3FN>
   return
 }
 
@@ -31,7 +32,7 @@ func.func @cast_to_f8(%a: memref<4xf32>, %b: memref<4xi8>) {
 
 // expected-error @+1 {{expected argument 0 to be a memref or scalar of integers or floats, but got 'memref<4xf8E4M3FN>'}}
 func.func @takes_f8(%a: memref<4xf8E4M3FN>, %b: memref<4xf32>) {
-  ddp.scale %b by 2.0 into %b : memref<4xf32>, : memref<4xf32>
+  ddp.flat.scale %b by 2.0 into %b : memref<4xf32>, memref<4xf32>
   return
 }
 
@@ -54,8 +55,8 @@ func.func @strided(%m: memref<8xf32>) {
   %s = memref.subview %m[0] [4] [2]
       : memref<8xf32> to memref<4xf32, strided<[2]>>
   // expected-error @+1 {{expected contiguous memory, but got 'memref<4xf32, strided<[2]>>'}}
-  ddp.scale %s by 2.0 into %s : memref<4xf32, strided<[2]>>,
-      : memref<4xf32, strided<[2]>>
+  ddp.flat.scale %s by 2.0 into %s
+      : memref<4xf32, strided<[2]>>, memref<4xf32, strided<[2]>>
   return
 }
 
@@ -64,8 +65,8 @@ func.func @strided(%m: memref<8xf32>) {
 func.func private @unknown_stride(
     %m: memref<4xf32, strided<[?], offset: ?>>, %n: memref<4xf32>) {
   // expected-error @+1 {{expected contiguous memory, but got 'memref<4xf32, strided<[?], offset: ?>>'}}
-  ddp.scale %m by 2.0 into %n : memref<4xf32>,
-      : memref<4xf32, strided<[?], offset: ?>>
+  ddp.flat.scale %m by 2.0 into %n
+      : memref<4xf32, strided<[?], offset: ?>>, memref<4xf32>
   return
 }
 
@@ -74,7 +75,7 @@ func.func private @unknown_stride(
 // Entry points that the plan cannot describe.
 // expected-error @+1 {{expected argument 1 of static shape and identity layout, but got 'memref<?xf32>'}}
 func.func @dynamic(%m: memref<4xf32>, %n: memref<?xf32>) {
-  ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
+  ddp.flat.scale %m by 2.0 into %m : memref<4xf32>, memref<4xf32>
   return
 }
 
@@ -116,7 +117,7 @@ func.func @result() -> memref<64xi8> {
 // expected-error @+1 {{expected a module without a plan: it was converted before}}
 module attributes {ddp.plan = #ddp.plan<abi = 5, memory = host>} {
   func.func @again(%m: memref<4xf32>) {
-    ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
+    ddp.flat.scale %m by 2.0 into %m : memref<4xf32>, memref<4xf32>
     return
   }
 }
@@ -128,7 +129,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 5, memory = host>} {
 module {
   llvm.mlir.global internal @ddphook.def.__ddphook_handle() : !llvm.ptr
   func.func @again(%m: memref<4xf32>) {
-    ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
+    ddp.flat.scale %m by 2.0 into %m : memref<4xf32>, memref<4xf32>
     return
   }
 }
@@ -159,7 +160,7 @@ ddp.state @b : !ddp.bucket<f32, [1]> per_rank zero
 ddp.process_group @dp
 func.func @unrecorded(%x: memref<4xf32>) {
   // expected-error @+1 {{expected a bucket that 'ddp.bucket_info' describes, but got "b7"}}
-  ddp.all_reduce mean %x on @dp as "b7" into %x : memref<4xf32>, : memref<4xf32>
+  ddp.flat.all_reduce mean %x on @dp as "b7" into %x : memref<4xf32>, memref<4xf32>
   return
 }
 

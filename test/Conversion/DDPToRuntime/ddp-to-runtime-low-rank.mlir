@@ -46,7 +46,7 @@ func.func @state(%f: memref<11xf16>) {
   %n = ddp.state_buffer @powersgd.iter : memref<i64>
   %i = memref.load %n[] : memref<i64>
   memref.store %i, %n[] : memref<i64>
-  ddp.sub %f, %e into %e : memref<11xf16>, : memref<11xf16>, memref<11xf16>
+  ddp.flat.sub %f, %e into %e : memref<11xf16>, memref<11xf16>, memref<11xf16>
   return
 }
 
@@ -57,8 +57,8 @@ func.func @state(%f: memref<11xf16>) {
 // CHECK-NEXT:    llvm.call @ddphook_rt_add(%[[H:.+]], %[[A:.+]], %[[B:.+]], %[[C:.+]], %[[COUNT]], %[[F32]]) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i32) -> ()
 // CHECK:         llvm.call @ddphook_rt_subtract(
 func.func @sums(%a: memref<11xf32>, %b: memref<11xf32>, %c: memref<11xf32>) {
-  ddp.add %a, %b into %c : memref<11xf32>, : memref<11xf32>, memref<11xf32>
-  ddp.sub %a, %b into %a : memref<11xf32>, : memref<11xf32>, memref<11xf32>
+  ddp.flat.add %a, %b into %c : memref<11xf32>, memref<11xf32>, memref<11xf32>
+  ddp.flat.sub %a, %b into %a : memref<11xf32>, memref<11xf32>, memref<11xf32>
   return
 }
 
@@ -84,14 +84,14 @@ func.func @sums(%a: memref<11xf32>, %b: memref<11xf32>, %c: memref<11xf32>) {
 func.func @products(%m: memref<11xf32>, %p: memref<4xf32>, %q: memref<6xf32>,
                     %h: memref<11xf16>, %hp: memref<4xf16>,
                     %hq: memref<6xf16>) {
-  ddp.matmul %m, %q layout #list into %p
-      : (memref<11xf32>, memref<6xf32>, memref<4xf32>) -> ()
-  ddp.matmul transpose_lhs %m, %p layout #list into %q
-      : (memref<11xf32>, memref<4xf32>, memref<6xf32>) -> ()
-  ddp.matmul transpose_rhs %p, %q layout #list into %m
-      : (memref<4xf32>, memref<6xf32>, memref<11xf32>) -> ()
-  ddp.matmul %h, %hq layout #list into %hp
-      : (memref<11xf16>, memref<6xf16>, memref<4xf16>) -> ()
+  ddp.flat.matmul %m, %q layout #list into %p
+      : memref<11xf32>, memref<6xf32>, memref<4xf32>
+  ddp.flat.matmul transpose_lhs %m, %p layout #list into %q
+      : memref<11xf32>, memref<4xf32>, memref<6xf32>
+  ddp.flat.matmul transpose_rhs %p, %q layout #list into %m
+      : memref<4xf32>, memref<6xf32>, memref<11xf32>
+  ddp.flat.matmul %h, %hq layout #list into %hp
+      : memref<11xf16>, memref<6xf16>, memref<4xf16>
   return
 }
 
@@ -103,9 +103,9 @@ func.func @products(%m: memref<11xf32>, %p: memref<4xf32>, %q: memref<6xf32>,
 // CHECK-NEXT:    %[[EPSILON:.+]] = llvm.mlir.constant(1.000000e-08 : f64) : f64
 // CHECK-NEXT:    llvm.call @ddphook_rt_orthogonalize(%{{.+}}, %[[LIST]], %[[FACTOR]], %[[IN]], %[[OUT]], %[[EPSILON]]) : (!llvm.ptr, i32, i32, !llvm.ptr, !llvm.ptr, f64) -> ()
 func.func @orthogonalize(%p: memref<7xf32>, %o: memref<7xf32>) {
-  ddp.orthogonalize %p epsilon 1.0e-8
+  ddp.flat.orthogonalize %p epsilon 1.0e-8
       layout #ddp.matrix_list<0 to 0, [0, 0, 0, 0, 3, 2, 0, 0, 6, 0, 1, 1], []>
-      into %o : memref<7xf32>, : memref<7xf32>
+      into %o : memref<7xf32>, memref<7xf32>
   return
 }
 
@@ -135,14 +135,14 @@ func.func @orthogonalize(%p: memref<7xf32>, %o: memref<7xf32>) {
 func.func @project(%g: memref<11xf32>, %e: memref<11xf32>, %q: memref<6xf32>,
                    %p: memref<4xf32>, %v: memref<5xf32>, %w: memref<6xf32>,
                    %c: memref<9xf32>) {
-  ddp.project %g plus %e members [0] by %q layout #list into (%e, %p, %v)
-      : (memref<11xf32>, memref<11xf32>, memref<6xf32>, memref<11xf32>,
-         memref<4xf32>, memref<5xf32>) -> ()
-  ddp.project %w members [0] by %q
+  ddp.flat.project %g plus %e by %q layout #list into (%e, %p, %v)
+      : memref<11xf32>, memref<11xf32>, memref<6xf32>, memref<11xf32>,
+         memref<4xf32>, memref<5xf32>
+  ddp.flat.project %w by %q
       layout #ddp.matrix_list<0 to 6, [0, 0, 0, 2, 3, 2], []> into (%p)
-      : (memref<6xf32>, memref<6xf32>, memref<4xf32>) -> ()
-  ddp.project %g members [0] by %q packed layout #list into (%c)
-      : (memref<11xf32>, memref<6xf32>, memref<9xf32>) -> ()
+      : memref<6xf32>, memref<6xf32>, memref<4xf32>
+  ddp.flat.project %g by %q packed layout #list into (%c)
+      : memref<11xf32>, memref<6xf32>, memref<9xf32>
   return
 }
 
@@ -169,13 +169,13 @@ func.func @project(%g: memref<11xf32>, %e: memref<11xf32>, %q: memref<6xf32>,
 func.func @reconstruct(%p: memref<4xf32>, %q: memref<6xf32>,
                        %v: memref<5xf32>, %m: memref<11xf32>,
                        %o: memref<11xf32>, %w: memref<6xf32>) {
-  ddp.reconstruct %p, %q members [0] rest %v from %m by_world_of @other
+  ddp.flat.reconstruct %p, %q rest %v from %m by_world_of @other
       layout #list into (%o, %m)
-      : (memref<4xf32>, memref<6xf32>, memref<5xf32>, memref<11xf32>,
-         memref<11xf32>, memref<11xf32>) -> ()
-  ddp.reconstruct %p, %q members [0]
+      : memref<4xf32>, memref<6xf32>, memref<5xf32>, memref<11xf32>,
+         memref<11xf32>, memref<11xf32>
+  ddp.flat.reconstruct %p, %q
       layout #ddp.matrix_list<0 to 6, [0, 0, 0, 2, 3, 2], []> into (%w)
-      : (memref<4xf32>, memref<6xf32>, memref<6xf32>) -> ()
+      : memref<4xf32>, memref<6xf32>, memref<6xf32>
   return
 }
 
@@ -191,10 +191,10 @@ func.func @reconstruct(%p: memref<4xf32>, %q: memref<6xf32>,
 // CHECK:         llvm.mlir.constant(0 : i64) : i64
 // CHECK:         llvm.call @ddphook_rt_random_normal(
 func.func @random_normal(%q: memref<6xf64>, %n: memref<0xf16>) {
-  ddp.random_normal from @powersgd.generator draws [4, 2] into %q
-      : (memref<6xf64>) -> ()
-  ddp.random_normal from @powersgd.generator draws [] into %n
-      : (memref<0xf16>) -> ()
+  ddp.flat.random_normal from @powersgd.generator draws [4, 2] into %q
+      : memref<6xf64>
+  ddp.flat.random_normal from @powersgd.generator draws [] into %n
+      : memref<0xf16>
   return
 }
 // CHECK-NOT: ddp.state

@@ -22,6 +22,6 @@ ddp.state @late : tensor<625xi32> replicated mt19937 seed 0
 ddp.state @last : !ddp.bucket<f32, [4]> replicated normal from @late draws [4]
 
 func.func @step(%m: memref<4xf32>) {
-  ddp.all_reduce sum %m on @node into %m : memref<4xf32>, : memref<4xf32>
+  ddp.flat.all_reduce sum %m on @node into %m : memref<4xf32>, memref<4xf32>
   return
 }

@@ -68,15 +68,15 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
   // CHECK-NEXT:    %[[OUT:.+]] = llvm.inttoptr %[[L1]] : i64 to !llvm.ptr
   // CHECK-NEXT:    %[[N0:.+]] = llvm.mlir.constant(0 : i32) : i32
   // CHECK-NEXT:    llvm.call @ddphook_rt_all_reduce(%[[H]], %[[N0]], %[[IN]], %[[OUT]])
-  ddp.all_reduce mean %b on @dp wire f16 as "b0" into %b : memref<36xf32>,
-      {ddp.hook = #ddp.allreduce} : memref<36xf32>
+  ddp.flat.all_reduce mean %b on @dp wire f16 as "b0" into %b
+      : memref<36xf32>, memref<36xf32>
 
   // Group 2, 36 elements of type f32 (2).
   // CHECK:         %[[NODE:.+]] = llvm.mlir.constant(2 : i32) : i32
   // CHECK-NEXT:    %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
   // CHECK-NEXT:    %[[F32:.+]] = llvm.mlir.constant(2 : i32) : i32
   // CHECK-NEXT:    llvm.call @ddphook_rt_divide_by_group_size(%[[H]], %[[NODE]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[F32]])
-  ddp.scale %b by_world_of @node into %b : memref<36xf32>, : memref<36xf32>
+  ddp.flat.scale %b by_world_of @node into %b : memref<36xf32>, memref<36xf32>
 
   // From f32 (2) to f16 (0).
   // CHECK:         %[[FROM:.+]] = llvm.mlir.constant(2 : i32) : i32
@@ -84,11 +84,11 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
   // CHECK-NEXT:    %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
   // CHECK-NEXT:    llvm.call @ddphook_rt_cast(%[[H]], %{{.+}}, %[[FROM]], %{{.+}}, %[[TO]], %[[COUNT]])
   %h = memref.view %arena[%c64][] : memref<256xi8> to memref<36xf16>
-  ddp.cast %b into %h : memref<36xf16>, : memref<36xf32>
+  ddp.flat.cast %b into %h : memref<36xf32>, memref<36xf16>
 
   // CHECK:         %[[N1:.+]] = llvm.mlir.constant(1 : i32) : i32
   // CHECK-NEXT:    llvm.call @ddphook_rt_all_reduce(%[[H]], %[[N1]],
-  ddp.all_reduce sum %h on @other into %h : memref<36xf16>, : memref<36xf16>
+  ddp.flat.all_reduce sum %h on @other into %h : memref<36xf16>, memref<36xf16>
   // CHECK-NEXT:    return
   return
 }
@@ -111,7 +111,7 @@ func.func @views(%m: memref<8x8xbf16>, %d: memref<8x8xf64>, %k: index) {
   // CHECK-NEXT:    %[[BF16:.+]] = llvm.mlir.constant(1 : i32) : i32
   // CHECK-NEXT:    llvm.call @ddphook_rt_scale(%[[H]], %[[TWO]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[BF16]])
   %v = ddp.view %m[5] : memref<8x8xbf16> to memref<2x3xbf16>
-  ddp.scale %v by 2.0 into %v : memref<2x3xbf16>, : memref<2x3xbf16>
+  ddp.flat.scale %v by 2.0 into %v : memref<2x3xbf16>, memref<2x3xbf16>
 
   // CHECK:         %[[S:.+]] = memref.subview %[[D]][2, 0]
   // CHECK:         %[[T:.+]] = memref.subview %[[D]][%[[K]], 0]
@@ -131,9 +131,8 @@ func.func @views(%m: memref<8x8xbf16>, %d: memref<8x8xf64>, %k: index) {
       : memref<8x8xf64> to memref<2x8xf64, strided<[8, 1], offset: 16>>
   %t = memref.subview %d[%k, 0] [2, 8] [1, 1]
       : memref<8x8xf64> to memref<2x8xf64, strided<[8, 1], offset: ?>>
-  ddp.scale %s by 2.0 into %t
-      : memref<2x8xf64, strided<[8, 1], offset: ?>>,
-      : memref<2x8xf64, strided<[8, 1], offset: 16>>
+  ddp.flat.scale %s by 2.0 into %t
+      : memref<2x8xf64, strided<[8, 1], offset: 16>>, memref<2x8xf64, strided<[8, 1], offset: ?>>
   // CHECK-NEXT:    return
   return
 }
@@ -144,7 +143,7 @@ func.func @views(%m: memref<8x8xbf16>, %d: memref<8x8xf64>, %k: index) {
 // CHECK-NEXT:    llvm.getelementptr %{{.+}}[%[[OFFSET]]]
 func.func @far(%m: memref<4294967296xf16>) {
   %v = ddp.view %m[3000000000] : memref<4294967296xf16> to memref<2xf16>
-  ddp.scale %v by 2.0 into %v : memref<2xf16>, : memref<2xf16>
+  ddp.flat.scale %v by 2.0 into %v : memref<2xf16>, memref<2xf16>
   return
 }
 
@@ -154,9 +153,8 @@ func.func @far(%m: memref<4294967296xf16>) {
 func.func @contiguous(%m: memref<8x8xf32>) {
   %s = memref.subview %m[1, 2] [1, 4] [1, 1]
       : memref<8x8xf32> to memref<1x4xf32, strided<[8, 1], offset: 10>>
-  ddp.scale %s by 2.0 into %s
-      : memref<1x4xf32, strided<[8, 1], offset: 10>>,
-      : memref<1x4xf32, strided<[8, 1], offset: 10>>
+  ddp.flat.scale %s by 2.0 into %s
+      : memref<1x4xf32, strided<[8, 1], offset: 10>>, memref<1x4xf32, strided<[8, 1], offset: 10>>
   return
 }
 
@@ -176,10 +174,10 @@ func.func private @nested(%m: memref<4xf32>, %c: i1) {
   %c3 = arith.constant 3 : index
   scf.if %c {
     scf.for %i = %c0 to %c3 step %c1 {
-      ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
+      ddp.flat.scale %m by 2.0 into %m : memref<4xf32>, memref<4xf32>
     }
   } else {
-    ddp.all_reduce sum %m on @dp into %m : memref<4xf32>, : memref<4xf32>
+    ddp.flat.all_reduce sum %m on @dp into %m : memref<4xf32>, memref<4xf32>
   }
   return
 }

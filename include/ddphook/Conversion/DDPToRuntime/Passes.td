@@ -16,7 +16,7 @@ def ConvertDDPToRuntimePass
     : Pass<"convert-ddp-to-runtime", "::mlir::ModuleOp"> {
   let summary = "turn ddp operations into calls of the runtime, and write the plan";
   let description = [{
-    Every operation of the algebra becomes an `llvm.call` of the corresponding
+    Every operation on flat arrays becomes an `llvm.call` of the corresponding
     function of `ddphook/runtime/compiled.h`. The arena comes from the runtime, and
     views of it become `memref.view`s. Everything that ranks have to agree on and
     that the runtime has to allocate is written to the plan (docs/plan.md), the
@@ -39,8 +39,8 @@ def ConvertDDPToRuntimePass
     ```mlir
     ddp.process_group @dp
     func.func @step(%b: memref<40xf32> {ddp.inout}) {
-      ddp.all_reduce mean %b on @dp wire f16 into %b
-          : memref<40xf32>, : memref<40xf32>
+      ddp.flat.all_reduce mean %b on @dp wire f16 into %b
+          : memref<40xf32>, memref<40xf32>
       return
     }
     ```

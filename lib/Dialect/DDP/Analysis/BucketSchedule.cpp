@@ -26,7 +26,7 @@ using namespace mlir::ddp;
 static AllReduceOp getUnbucketed(Operation *op) {
   auto allReduce = dyn_cast<AllReduceOp>(op);
   if (allReduce && isa<RankedTensorType>(allReduce.getInput().getType()) &&
-      !allReduce.getDestination() && !allReduce.getWire())
+      !allReduce.getWire())
     return allReduce;
   return {};
 }

@@ -74,12 +74,14 @@ static void countMembers(std::map<std::string, int64_t> &counts,
     count(shaped.getShape());
 }
 
-template <typename OpTy>
-static Description describe(OpTy op) {
+static Description describe(CollectiveOpInterface op) {
   Type type = op.getInput().getType();
-  return {stringifyReduction(op.getReduction()).str(), op.getGroup().str(),
-          print(op.getWire().value_or(getElementTypeOf(type))),
-          op.getBucketName().value_or("").str(), getNumElementsOf(type)};
+  TypeAttr wire = op.getWireAttr();
+  StringAttr bucket = op.getBucketNameAttr();
+  return {stringifyReduction(op.getReductionAttr().getValue()).str(),
+          op.getGroupAttr().getValue().str(),
+          print(wire ? wire.getValue() : getElementTypeOf(type)),
+          bucket ? bucket.str() : "", getNumElementsOf(type)};
 }
 
 void Tracer::add(CollectiveTrace::Function &function, StringRef verb,
@@ -166,12 +168,10 @@ void Tracer::traceRegions(Operation *op, CollectiveTrace::Function &function) {
 }
 
 void Tracer::trace(Operation *op, CollectiveTrace::Function &function) {
-  if (auto reduction = dyn_cast<AllReduceOp>(op))
-    add(function, "reduce", describe(reduction),
-        reduction.getInput().getType());
-  else if (auto start = dyn_cast<AllReduceStartOp>(op))
-    add(function, "start", describe(start), start.getInput().getType());
-  else if (isa<WaitOp>(op))
+  if (auto collective = dyn_cast<CollectiveOpInterface>(op))
+    add(function, collective.getEnd() == op ? "reduce" : "start",
+        describe(collective), collective.getInput().getType());
+  else if (getAwaited(op))
     function.order += "wait\n";
   else if (auto call = dyn_cast<LLVM::CallOp>(op))
     traceCall(call, function);
@@ -184,7 +184,7 @@ void Tracer::trace(Operation *op, CollectiveTrace::Function &function) {
 
 static bool isCollective(Operation *op) {
   auto call = dyn_cast<LLVM::CallOp>(op);
-  return isa<AllReduceOp, AllReduceStartOp>(op) ||
+  return isa<CollectiveOpInterface>(op) ||
          (call &&
           call.getCallee().value_or("").starts_with(rt::all_reduce.name));
 }

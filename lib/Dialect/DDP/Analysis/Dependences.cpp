@@ -62,7 +62,7 @@ Effects mlir::ddp::getEffects(Operation *op) {
 }
 
 /// Whether the operation makes a result in the memory of `operand`, or may well
-/// do it. An elementwise operation of the algebra is free to take other memory.
+/// do it. An elementwise operation on buckets is free to take other memory.
 static bool mayOverwrite(Operation *op, OpOperand &operand) {
   if (auto dps = dyn_cast<DestinationStyleOpInterface>(op))
     return dps.isDpsInit(&operand);

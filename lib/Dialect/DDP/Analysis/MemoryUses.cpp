@@ -81,10 +81,6 @@ static std::optional<Values> getSharing(OpOperand &use) {
     return Values();
   if (isa<UnpackOp, SplitOp>(user))
     return Values(user->getResults());
-  // Without destinations the results get new memory.
-  if (auto algebra = dyn_cast<AlgebraOpInterface>(user);
-      algebra && algebra.getDestinationMutable().empty())
-    return Values();
   // A returned value leaves the function; nothing in the function shares its
   // memory after that.
   if (user->hasTrait<OpTrait::ReturnLike>() &&
@@ -180,8 +176,8 @@ static WalkResult requireOverBy(OpOperand &use, StoreOp store) {
   if (user == store)
     return WalkResult::advance();
   // A collective reads its operand until it is awaited.
-  if (auto start = dyn_cast<AllReduceStartOp>(user))
-    user = start.getWait();
+  if (auto collective = dyn_cast<CollectiveOpInterface>(user))
+    user = collective.getEnd();
   return requireBefore(user, store);
 }
 

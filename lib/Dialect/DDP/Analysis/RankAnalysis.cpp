@@ -128,7 +128,7 @@ bool RankAnalysis::holdsCollectives(Operation *op) {
   // A function that calls itself: the entry stands for what is not known yet.
   bool holds = false;
   op->walk([&](Operation *nested) {
-    if (isa<AllReduceOp, AllReduceStartOp, AverageOp>(nested))
+    if (isa<CollectiveOpInterface, AverageOp>(nested))
       holds = true;
     else if (auto call = dyn_cast<CallOpInterface>(nested))
       if (Operation *callee = call.resolveCallableInTable(&symbols))

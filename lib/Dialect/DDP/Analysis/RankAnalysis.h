@@ -157,11 +157,14 @@ private:
   bool transferTensor(Operation *op);
   void transferDestinationStyle(DestinationStyleOpInterface op,
                                 const RankControl &control);
-  void transferAlgebra(AlgebraOpInterface op, const RankControl &control);
+  void transferAlgebra(Operation *op, const RankControl &control);
   void transferEffects(Operation *op, const RankControl &control);
   RankFact reduce(Operation *op, Value input, FlatSymbolRefAttr group,
                   StringAttr bucket, const RankControl &control);
-  void reconstruct(ReconstructOp op);
+  RankFact draw(Operation *op, FlatSymbolRefAttr generator,
+                const RankControl &control);
+  template <typename OpTy>
+  void reconstruct(OpTy op);
   void recordReach(Operation *op, const RankControl &control, RankMask bit);
   void access(Operation *op, const MemoryRegion &region, bool isWrite);
   void write(Operation *op, Value memref, const RankFact &fact, bool isWhole,

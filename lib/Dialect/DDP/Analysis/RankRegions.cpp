@@ -123,8 +123,7 @@ MemoryRegion RankAnalysis::unite(const MemoryRegion &a, const MemoryRegion &b) {
 void RankAnalysis::access(Operation *op, const MemoryRegion &region,
                           bool isWrite) {
   for (const RankMemory::InFlight &collective : memory.inFlight) {
-    auto wait = dyn_cast<WaitOp>(op);
-    if (wait && wait.getStart() == collective.start)
+    if (getAwaited(op) == collective.start)
       continue;
     if (collective.destination.overlaps(region) ||
         (isWrite && collective.input.overlaps(region)))

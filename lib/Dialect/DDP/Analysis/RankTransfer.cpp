@@ -189,50 +189,62 @@ RankFact RankAnalysis::reduce(Operation *op, Value input,
   return fact;
 }
 
+/// Whoever draws has another generator afterwards.
+RankFact RankAnalysis::draw(Operation *op, FlatSymbolRefAttr generator,
+                            const RankControl &control) {
+  RankMask &state = getStateMask(op, generator);
+  statesChanged |= isRecording && (state & control.mask) != state;
+  state &= isRecording ? control.mask : state;
+  RankFact fact;
+  fact.uniform = state;
+  return fact;
+}
+
+/// The memory that a collective on memory writes.
+static Value getDestination(Operation *op) {
+  if (auto reduction = dyn_cast<AllReduceOp>(op))
+    return reduction.getDestination();
+  return cast<DestinationStyleOpInterface>(op).getDpsInits().front();
+}
+
 /// The error is this rank's own, the bucket is not: M has no part in it.
-void RankAnalysis::reconstruct(ReconstructOp op) {
+template <typename OpTy>
+void RankAnalysis::reconstruct(OpTy op) {
   Inputs inputs;
   for (Value value : {op.getP(), op.getQ(), op.getRest()})
     if (value)
       add(inputs, op, value);
-  RankFact out = combine(inputs, op.getType(0));
+  RankFact out = combine(inputs, op->getResult(0).getType());
   out.reducedAs = inputs.reducedAs;
-  set(op.getResult(0), out);
-  if (op.getNumResults() < 2)
+  set(op->getResult(0), out);
+  if (op->getNumResults() < 2)
     return;
   add(inputs, op, op.getMatrix());
-  set(op.getResult(1), combine(inputs, op.getType(1)));
+  set(op->getResult(1), combine(inputs, op->getResult(1).getType()));
 }
 
 bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
-  if (auto reduction = dyn_cast<AllReduceOp>(op)) {
-    RankFact fact = reduce(op, reduction.getInput(), reduction.getGroupAttr(),
-                           reduction.getBucketNameAttr(), control);
-    if (Value result = reduction.getResult())
-      set(result, fact);
-    else
-      write(op, reduction.getDestination(), fact, true, control);
-    return true;
-  }
-  if (auto start = dyn_cast<AllReduceStartOp>(op)) {
-    RankFact fact = reduce(op, start.getInput(), start.getGroupAttr(),
-                           start.getBucketNameAttr(), control);
-    if (isMemory(start.getInput())) {
-      write(op, start.getDestination(), fact, true, control);
-      memory.inFlight.push_back({op, facts.lookup(start.getInput()).region,
-                                 facts.lookup(start.getDestination()).region});
+  if (auto collective = dyn_cast<CollectiveOpInterface>(op)) {
+    Value input = collective.getInput();
+    RankFact fact = reduce(op, input, collective.getGroupAttr(),
+                           collective.getBucketNameAttr(), control);
+    if (isMemory(input)) {
+      Value destination = getDestination(op);
+      write(op, destination, fact, true, control);
+      if (collective.getEnd() != op)
+        memory.inFlight.push_back(
+            {op, facts.lookup(input).region, facts.lookup(destination).region});
     }
-    for (Value value : start.getValues())
+    for (Value value : op->getResults())
       set(value, isa<IntegerType>(value.getType()) ? RankFact() : fact);
     return true;
   }
-  if (auto wait = dyn_cast<WaitOp>(op)) {
-    Operation *start = wait.getStart();
+  if (Operation *start = getAwaited(op)) {
     llvm::erase_if(memory.inFlight, [&](const RankMemory::InFlight &other) {
       return other.start == start;
     });
-    if (wait.getResult())
-      set(wait.getResult(), facts.lookup(wait.getInFlight()));
+    for (Value result : op->getResults())
+      set(result, facts.lookup(op->getOperand(0)));
     return true;
   }
   if (auto average = dyn_cast<AverageOp>(op)) {
@@ -260,12 +272,11 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
     return true;
   }
   if (auto draw = dyn_cast<RandomNormalOp>(op)) {
-    // Whoever draws has another generator afterwards.
-    RankMask &state = getStateMask(op, draw.getGeneratorAttr());
-    statesChanged |= isRecording && (state & control.mask) != state;
-    state &= isRecording ? control.mask : state;
-    RankFact fact;
-    fact.uniform = state;
+    set(draw.getResult(), this->draw(op, draw.getGeneratorAttr(), control));
+    return true;
+  }
+  if (auto draw = dyn_cast<FlatRandomNormalOp>(op)) {
+    RankFact fact = this->draw(op, draw.getGeneratorAttr(), control);
     if (Value result = draw.getResult())
       set(result, fact);
     else
@@ -281,28 +292,30 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
       set(tensor, fact);
     return true;
   }
-  if (auto reconstruct = dyn_cast<ReconstructOp>(op);
+  if (auto reconstruct = dyn_cast<ReconstructOp>(op)) {
+    this->reconstruct(reconstruct);
+    return true;
+  }
+  if (auto reconstruct = dyn_cast<FlatReconstructOp>(op);
       reconstruct && op->getNumResults() != 0) {
     this->reconstruct(reconstruct);
     return true;
   }
-  if (auto algebra = dyn_cast<AlgebraOpInterface>(op)) {
-    transferAlgebra(algebra, control);
+  if (isa<AddOp, CastOp, FlatOpInterface, MatmulOp, OrthogonalizeOp, ProjectOp,
+          ScaleOp, SubOp>(op)) {
+    transferAlgebra(op, control);
     return true;
   }
   return false;
 }
 
-/// Results and destinations of an operation of the algebra come from all of its
-/// operands but the destinations.
-void RankAnalysis::transferAlgebra(AlgebraOpInterface op,
-                                   const RankControl &control) {
+/// Results of an operation on buckets or flat arrays, or what it writes, come
+/// from all of its operands but the destinations.
+void RankAnalysis::transferAlgebra(Operation *op, const RankControl &control) {
   Inputs inputs;
-  llvm::SmallDenseSet<OpOperand *> destinations;
-  for (OpOperand &operand : op.getDestinationMutable())
-    destinations.insert(&operand);
+  auto flat = dyn_cast<DestinationStyleOpInterface>(op);
   for (OpOperand &operand : op->getOpOperands())
-    if (!destinations.contains(&operand))
+    if (!flat || !flat.isDpsInit(&operand))
       add(inputs, op, operand.get());
   for (Value result : op->getResults()) {
     RankFact fact = combine(inputs, result.getType());
@@ -311,7 +324,7 @@ void RankAnalysis::transferAlgebra(AlgebraOpInterface op,
   }
   if (op->getNumResults() != 0)
     return;
-  for (OpOperand &operand : op.getDestinationMutable()) {
+  for (OpOperand &operand : flat.getDpsInitsMutable()) {
     RankFact fact = combine(inputs, operand.get().getType());
     fact.reducedAs = inputs.reducedAs;
     write(op, operand.get(), fact, /*isWhole=*/true, control);

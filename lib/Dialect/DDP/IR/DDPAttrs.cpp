@@ -18,6 +18,43 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
+static void assign(MatrixPlace &place, ArrayRef<int64_t> n) {
+  place = {n[0], n[1], n[2], n[3], n[4], n[5]};
+}
+
+static void assign(PiecePlace &place, ArrayRef<int64_t> n) {
+  place = {n[0], n[1], n[2]};
+}
+
+/// The numbers of all places, one behind the other: [0, 0, 0, 64, 32, 2]
+template <typename PlaceT>
+static ParseResult parsePlaces(AsmParser &parser, SmallVector<PlaceT> &places) {
+  constexpr size_t size = std::tuple_size_v<decltype(PlaceT().getNumbers())>;
+  SmallVector<int64_t> numbers;
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&] {
+        return parser.parseInteger(numbers.emplace_back());
+      }))
+    return failure();
+  if (numbers.size() % size != 0)
+    return parser.emitError(location)
+           << "expected " << size << " numbers each, but got " << numbers.size()
+           << " numbers";
+  for (size_t i = 0; i < numbers.size(); i += size)
+    assign(places.emplace_back(), ArrayRef(numbers).slice(i, size));
+  return success();
+}
+
+template <typename PlaceT>
+static void printPlaces(AsmPrinter &printer, ArrayRef<PlaceT> places) {
+  SmallVector<int64_t> numbers;
+  for (const PlaceT &place : places)
+    llvm::append_range(numbers, place.getNumbers());
+  printer << "[";
+  llvm::interleaveComma(numbers, printer);
+  printer << "]";
+}
+
 #define GET_ATTRDEF_CLASSES
 #include "ddphook/Dialect/DDP/IR/DDPAttrs.cpp.inc"
 

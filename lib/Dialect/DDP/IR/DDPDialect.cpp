@@ -167,10 +167,9 @@ Value mlir::ddp::buildFinalAllReduce(OpBuilder &builder,
                                      const BucketReduction &reduction,
                                      Value input) {
   auto reduced = AllReduceOp::create(
-      builder, reduction.loc, input.getType(),
+      builder, reduction.loc,
       ReductionAttr::get(builder.getContext(), reduction.kind), input,
-      reduction.group, /*wire=*/TypeAttr(), reduction.bucketName,
-      /*destination=*/Value());
+      reduction.group, /*wire=*/TypeAttr(), reduction.bucketName);
   reduced->setAttr(DDPDialect::kHookAttrName,
                    AllReduceHookAttr::get(builder.getContext()));
   return reduced.getResult();

@@ -9,8 +9,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "AlgebraVerifiers.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "FlatOps.h"
+#include "Verifiers.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OpImplementation.h"
@@ -390,36 +390,63 @@ OpFoldResult ExtractOp::fold(FoldAdaptor) {
 }
 
 //===----------------------------------------------------------------------===//
-// The algebra
+// Collectives
 //===----------------------------------------------------------------------===//
 
 // ddp.all_reduce
 
+LogicalResult AllReduceOp::inferReturnTypes(MLIRContext *,
+                                            std::optional<Location>,
+                                            ValueRange operands, DictionaryAttr,
+                                            OpaqueProperties, RegionRange,
+                                            SmallVectorImpl<Type> &types) {
+  Type input = operands.front().getType();
+  if (!isa<MemRefType>(input))
+    types.push_back(input);
+  return success();
+}
+
 LogicalResult AllReduceOp::verify() {
-  if (getWire() && !isa<Float16Type, BFloat16Type>(*getWire())) // C3
-    return emitOpError() << "expected wire type f16 or bf16, but got "
-                         << *getWire();
-  if (failed(verifyDestinationType(*this)) || // C4
+  if (failed(verifyWire(*this)) || // C3
       failed(verifyNames(*this, getGradientsAttr(),
-                         getInput().getType()))) // C5
+                         getInput().getType()))) // C4
     return failure();
-  return verifyAlgebra(*this);
+  Type input = getInput().getType();
+  if (isa<MemRefType>(input)) { // C1
+    if (!getDestination() || getResult())
+      return emitOpError()
+             << "expected an 'into' operand and no result on memrefs";
+    if (haveSameElements(input, getDestination().getType()))
+      return success();
+    return emitOpError() << "expected 'into' to have the operand's type, but "
+                         << "got " << getDestination().getType();
+  }
+  if (!getResult() || getResult().getType() != input) // C1
+    return emitOpError() << "expected a result of the operand's type";
+  if (getDestination()) // C1
+    return emitOpError() << "expected 'into' with a memref only, but got "
+                         << input;
+  return success();
 }
 
 LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGroup(*this, getGroupAttr(), symbols); // C2
 }
 
-// ddp.average
-
-LogicalResult AverageOp::inferReturnTypes(MLIRContext *,
-                                          std::optional<Location>,
-                                          ValueRange operands, DictionaryAttr,
-                                          OpaqueProperties, RegionRange,
-                                          SmallVectorImpl<Type> &types) {
-  types.push_back(operands.front().getType());
-  return success();
+void AllReduceOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  effects.emplace_back(MemoryEffects::Write::get(), CollectiveResource::get());
+  if (!getDestination())
+    return;
+  effects.emplace_back(MemoryEffects::Read::get(), &getInputMutable(),
+                       SideEffects::DefaultResource::get());
+  for (OpOperand &destination : getDestinationMutable())
+    effects.emplace_back(MemoryEffects::Write::get(), &destination,
+                         SideEffects::DefaultResource::get());
 }
+
+// ddp.average
 
 LogicalResult AverageOp::verify() {
   auto period = static_cast<int64_t>(getPeriod());
@@ -437,6 +464,25 @@ LogicalResult AverageOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGroup(*this, getGroupAttr(), symbols); // C1
 }
 
+//===----------------------------------------------------------------------===//
+// Arithmetic
+//===----------------------------------------------------------------------===//
+
+// ddp.add, ddp.sub
+
+/// C1 of operations on two buckets.
+static LogicalResult verifyBinary(Operation *op) {
+  Type input = op->getOperand(0).getType(), rhs = op->getOperand(1).getType();
+  if (input == rhs)
+    return success();
+  return op->emitOpError() << "expected operands of one type, but got " << input
+                           << " and " << rhs;
+}
+
+LogicalResult AddOp::verify() { return verifyBinary(*this); }
+
+LogicalResult SubOp::verify() { return verifyBinary(*this); }
+
 // ddp.cast
 
 /// Whether every value of `from` is a value of `to`.
@@ -447,70 +493,47 @@ static bool isLossless(Type from, Type to) {
 }
 
 LogicalResult CastOp::verify() {
-  Type source = getInput().getType();
-  Value other = getResult() ? getResult() : getDestination();
-  if (!other)
-    return verifyAlgebra(*this);
-  Type target = other.getType();
-  bool sameShape = source.getTypeID() == target.getTypeID();
-  if (auto bucket = dyn_cast<BucketType>(source))
+  Type from = getInput().getType(), to = getType();
+  auto bucket = dyn_cast<BucketType>(from);
+  bool sameShape = from.getTypeID() == to.getTypeID();
+  if (sameShape && bucket)
+    sameShape = bucket.getShapes() == cast<BucketType>(to).getShapes();
+  else if (sameShape)
     sameShape =
-        sameShape && cast<BucketType>(target).getShapes() == bucket.getShapes();
-  else
-    sameShape = sameShape && cast<ShapedType>(source).getShape() ==
-                                 cast<ShapedType>(target).getShape();
-  if (!sameShape) // C2
-    return emitOpError() << "expected a target of the same shape as " << source
-                         << ", but got " << target;
-  return verifyAlgebra(*this);
+        cast<ShapedType>(from).getShape() == cast<ShapedType>(to).getShape();
+  if (sameShape) // C1
+    return success();
+  return emitOpError() << "expected a target of the same shape as " << from
+                       << ", but got " << to;
 }
 
-LogicalResult CastOp::fold(FoldAdaptor,
-                           SmallVectorImpl<OpFoldResult> &results) {
-  if (!getResult() || getDestination())
-    return failure();
-  if (getInput().getType() == getResult().getType()) {
-    results.push_back(getInput());
-    return success();
-  }
+OpFoldResult CastOp::fold(FoldAdaptor) {
+  if (getInput().getType() == getType())
+    return getInput();
   // A first cast that lost nothing is skipped.
   auto first = getInput().getDefiningOp<CastOp>();
-  if (!first || first.getDestination() ||
-      !isLossless(getElementTypeOf(first.getInput().getType()),
-                  getElementTypeOf(first.getResult().getType())))
-    return failure();
-  if (first.getInput().getType() == getResult().getType()) {
-    results.push_back(first.getInput());
-    return success();
-  }
-  // The operation is changed in place, so its results stay the same.
+  if (!first || !isLossless(getElementTypeOf(first.getInput().getType()),
+                            getElementTypeOf(first.getType())))
+    return {};
+  if (first.getInput().getType() == getType())
+    return first.getInput();
+  // The operation is changed in place, so its result stays the same.
   getInputMutable().assign(first.getInput());
-  return success();
+  return getResult();
 }
 
 // ddp.scale
 
-LogicalResult ScaleOp::verify() {
-  if (getFactor().has_value() == getGroup().has_value()) // C2
-    return emitOpError() << "expected either a factor or a process group";
-  if (failed(verifyDestinationType(*this))) // C4
-    return failure();
-  return verifyAlgebra(*this);
-}
+LogicalResult ScaleOp::verify() { return verifyDivisor(*this); } // C1
 
 LogicalResult ScaleOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  if (!getGroup())
-    return success();
-  return verifyGroup(*this, getGroupAttr(), symbols); // C3
+  return verifyGroup(*this, getGroupAttr(), symbols); // C2
 }
 
-LogicalResult ScaleOp::fold(FoldAdaptor,
-                            SmallVectorImpl<OpFoldResult> &results) {
-  if (!getResult() || getDestination() || !getFactor() ||
-      getFactor()->convertToDouble() != 1.0)
-    return failure();
-  results.push_back(getInput());
-  return success();
+OpFoldResult ScaleOp::fold(FoldAdaptor) {
+  if (getFactor() && getFactor()->convertToDouble() == 1.0)
+    return getInput();
+  return {};
 }
 
 //===----------------------------------------------------------------------===//

@@ -77,53 +77,49 @@ MatrixListAttr mlir::ddp::makeLayout(BucketType bucket,
   SmallVector<int64_t> offsets = {0};
   for (int64_t member : getAllMembers(bucket))
     offsets.push_back(offsets.back() + bucket.getNumElements(member));
-  SmallVector<int64_t> matrices, pieces;
+  SmallVector<MatrixPlace> matrices;
+  SmallVector<PiecePlace> pieces;
   int64_t pOffset = 0, qOffset = 0, restOffset = 0;
   for (auto [index, member] : llvm::enumerate(members)) {
     auto [rows, columns] = bucket.getMatrixShape(member);
     int64_t rank = p.getMatrixShape(index).second;
-    matrices.append({offsets[member], pOffset, qOffset, rows, columns, rank});
+    matrices.push_back(
+        {offsets[member], pOffset, qOffset, rows, columns, rank});
     pOffset += rows * rank;
     qOffset += columns * rank;
   }
   for (int64_t member : getRestMembers(bucket, members)) {
     int64_t count = bucket.getNumElements(member);
-    pieces.append({offsets[member], restOffset, count});
+    pieces.push_back({offsets[member], restOffset, count});
     restOffset += count;
   }
-  MLIRContext *context = bucket.getContext();
-  return MatrixListAttr::get(context, 0, offsets.back(),
-                             DenseI64ArrayAttr::get(context, matrices),
-                             DenseI64ArrayAttr::get(context, pieces));
+  return MatrixListAttr::get(bucket.getContext(), 0, offsets.back(), matrices,
+                             pieces);
 }
 
-LogicalResult
-MatrixListAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                       int64_t begin, int64_t end, DenseI64ArrayAttr matrices,
-                       DenseI64ArrayAttr pieces) {
-  auto isNegative = [](int64_t value) { return value < 0; };
-  if (begin < 0 || end < begin || matrices.size() % 6 != 0 ||
-      pieces.size() % 3 != 0 ||
-      llvm::any_of(matrices.asArrayRef(), isNegative) ||
-      llvm::any_of(pieces.asArrayRef(), isNegative)) // C1
-    return emitError() << "expected six numbers a matrix and three a piece, of "
-                       << "at least 0";
+LogicalResult MatrixListAttr::verify(
+    function_ref<InFlightDiagnostic()> emitError, int64_t begin, int64_t end,
+    ArrayRef<MatrixPlace> matrices, ArrayRef<PiecePlace> pieces) {
+  auto hasNegative = [](const auto &place) {
+    return llvm::any_of(place.getNumbers(), [](int64_t n) { return n < 0; });
+  };
+  if (begin < 0 || end < begin || llvm::any_of(matrices, hasNegative) ||
+      llvm::any_of(pieces, hasNegative)) // C1
+    return emitError() << "expected places of at least 0";
   return success();
 }
 
 int64_t MatrixListAttr::getNumFactorElements() const {
   int64_t sum = 0;
-  ArrayRef<int64_t> numbers = getMatrices().asArrayRef();
-  for (size_t i = 0; i < numbers.size(); i += 6)
-    sum = addElements(sum, numbers[i + 3] * numbers[i + 5]);
+  for (const MatrixPlace &matrix : getMatrices())
+    sum = addElements(sum, matrix.rows * matrix.rank);
   return sum;
 }
 
 int64_t MatrixListAttr::getNumPieceElements() const {
   int64_t sum = 0;
-  ArrayRef<int64_t> numbers = getPieces().asArrayRef();
-  for (size_t i = 2; i < numbers.size(); i += 3)
-    sum = addElements(sum, numbers[i]);
+  for (const PiecePlace &piece : getPieces())
+    sum = addElements(sum, piece.count);
   return sum;
 }
 
@@ -153,18 +149,16 @@ LogicalResult mlir::ddp::verifyFlat(Operation *op, MatrixListAttr layout,
   auto fits = [](int64_t offset, int64_t a, int64_t b, int64_t size) {
     return offset <= size && (b == 0 || a <= (size - offset) / b);
   };
-  ArrayRef<int64_t> m = layout.getMatrices().asArrayRef();
-  for (size_t i = 0; i < m.size(); i += 6)
-    if (!fits(m[i], m[i + 3], m[i + 4], matrixSize) ||
-        !fits(m[i + 1], m[i + 3], m[i + 5], pSize) ||
-        !fits(m[i + 2], m[i + 4], m[i + 5], qSize))
-      return op->emitOpError() << "expected operands that hold matrix " << i / 6
-                               << " of the layout and its factors";
-  ArrayRef<int64_t> pieces = layout.getPieces().asArrayRef();
-  for (size_t i = 0; i < pieces.size(); i += 3)
-    if (!fits(pieces[i], pieces[i + 2], 1, matrixSize) ||
-        !fits(pieces[i + 1], pieces[i + 2], 1, restSize))
-      return op->emitOpError() << "expected operands that hold piece " << i / 3
+  for (auto [number, m] : llvm::enumerate(layout.getMatrices()))
+    if (!fits(m.offset, m.rows, m.columns, matrixSize) ||
+        !fits(m.pOffset, m.rows, m.rank, pSize) ||
+        !fits(m.qOffset, m.columns, m.rank, qSize))
+      return op->emitOpError() << "expected operands that hold matrix "
+                               << number << " of the layout and its factors";
+  for (auto [number, piece] : llvm::enumerate(layout.getPieces()))
+    if (!fits(piece.offset, piece.count, 1, matrixSize) ||
+        !fits(piece.restOffset, piece.count, 1, restSize))
+      return op->emitOpError() << "expected operands that hold piece " << number
                                << " of the layout";
   return success();
 }

@@ -41,25 +41,6 @@ LogicalResult verifyFlat(Operation *op, MatrixListAttr layout,
 /// count.
 LogicalResult verifySameSize(Operation *op, ArrayRef<Value> values);
 
-/// Buckets have no layout, tensors and memrefs have one.
-template <typename OpTy>
-LogicalResult verifyLayout(OpTy op) {
-  bool isBucket = isa<BucketType>(op->getOperand(0).getType());
-  if (isBucket == !op.getLayout())
-    return success();
-  return op.emitOpError() << (isBucket ? "expected no layout of buckets"
-                                       : "expected a layout");
-}
-
-/// Value number `number` that an operation computes: its result, or the memory
-/// that it writes.
-template <typename OpTy>
-Value getComputed(OpTy op, unsigned number) {
-  if (op->getNumResults() != 0)
-    return op->getResult(number);
-  return op.getDestinationMutable()[number].get();
-}
-
 } // namespace mlir::ddp
 
 #endif // DDPHOOK_LIB_DIALECT_DDP_IR_LOWRANKLAYOUT_H

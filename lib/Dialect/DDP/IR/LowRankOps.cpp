@@ -9,17 +9,16 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "AlgebraVerifiers.h"
 #include "LowRankLayout.h"
+#include "Verifiers.h"
 
 #include "llvm/ADT/STLExtras.h"
-#include <cmath>
 
 using namespace mlir;
 using namespace mlir::ddp;
 
 static BucketType getBucketType(Value value) {
-  return dyn_cast<BucketType>(value.getType());
+  return cast<BucketType>(value.getType());
 }
 
 //===----------------------------------------------------------------------===//
@@ -50,26 +49,13 @@ static MatmulRoles getRoles(MatmulOp op) {
 }
 
 LogicalResult MatmulOp::verify() {
-  if (getTransposeLhs() && getTransposeRhs()) // C2
-    return emitOpError() << "expected at most one operand to be transposed";
-  if (getMembers() && getTransposeRhs()) // C4
-    return emitOpError() << "expected no members with 'transpose_rhs'";
-  if (failed(verifyAlgebra(*this)) || failed(verifyLayout(*this))) // C1, C5
+  if (failed(verifyTransposes(*this))) // C1
     return failure();
-  if (!isa<BucketType>(getLhs().getType())) {
-    FlatArrays arrays = {getLhs(), getComputed(*this, 0), getRhs(), {}};
-    if (getTransposeLhs())
-      arrays = {getLhs(), getRhs(), getComputed(*this, 0), {}};
-    else if (getTransposeRhs())
-      arrays = {getComputed(*this, 0), getLhs(), getRhs(), {}};
-    return verifyFlat(*this, *getLayout(), arrays); // C5
-  }
-  if (!getBucketType(getRhs()) || !getBucketType(getResult())) // C3
-    return emitOpError() << "expected buckets, but got " << getRhs().getType()
-                         << " and " << getResult().getType();
+  if (getMembers() && getTransposeRhs()) // C3
+    return emitOpError() << "expected no members with 'transpose_rhs'";
   MatmulRoles roles = getRoles(*this);
   return verifyFactors(*this, roles.matrix, roles.members, roles.p,
-                       roles.q); // C3, C4
+                       roles.q); // C2, C3
 }
 
 MatrixListAttr MatmulOp::inferLayout() {
@@ -81,33 +67,19 @@ MatrixListAttr MatmulOp::inferLayout() {
 // ddp.orthogonalize
 //===----------------------------------------------------------------------===//
 
-LogicalResult OrthogonalizeOp::verify() {
-  double epsilon = getEpsilon().convertToDouble();
-  if (!std::isfinite(epsilon) || epsilon < 0) // C2
-    return emitOpError() << "expected a finite epsilon of at least 0, but got "
-                         << epsilon;
-  if (failed(verifyLayout(*this)) || failed(verifyDestinationType(*this)))
-    return failure();               // C3, C4
-  if (failed(verifyAlgebra(*this))) // C1
-    return failure();
-  if (isa<BucketType>(getInput().getType()))
-    return success();
-  return verifyFlat(*this, *getLayout(), {{}, {}, getInput(), {}}); // C3
-}
+LogicalResult OrthogonalizeOp::verify() { return verifyEpsilon(*this); } // C1
 
 MatrixListAttr OrthogonalizeOp::inferLayout() {
   BucketType bucket = getBucketType(getInput());
-  SmallVector<int64_t> matrices;
+  SmallVector<MatrixPlace> matrices;
   int64_t offset = 0;
   // As factors Q of matrices without rows.
   for (int64_t member : getAllMembers(bucket)) {
     auto [rows, rank] = bucket.getMatrixShape(member);
-    matrices.append({0, 0, offset, 0, rows, rank});
+    matrices.push_back({0, 0, offset, 0, rows, rank});
     offset += rows * rank;
   }
-  return MatrixListAttr::get(getContext(), 0, 0,
-                             DenseI64ArrayAttr::get(getContext(), matrices),
-                             DenseI64ArrayAttr::get(getContext(), {}));
+  return MatrixListAttr::get(getContext(), 0, 0, matrices, /*pieces=*/{});
 }
 
 //===----------------------------------------------------------------------===//
@@ -149,46 +121,30 @@ static BucketType getPackedP(BucketType packed, size_t numMatrices) {
                          packed.getShapes().take_front(numMatrices));
 }
 
+/// Checks how many values an operation gives.
+static LogicalResult verifyNumValues(Operation *op, unsigned expected) {
+  if (op->getNumResults() == expected)
+    return success();
+  return op->emitOpError() << "expected " << expected << " results, but got "
+                           << op->getNumResults();
+}
+
 LogicalResult ProjectOp::verify() {
-  if (getError() &&
-      !haveSameElements(getError().getType(), getInput().getType())) // C2
+  BucketType bucket = getBucketType(getInput());
+  if (getError() && getError().getType() != bucket) // C2
     return emitOpError() << "expected an error of the operand's type, but got "
                          << getError().getType();
-  if (failed(verifyLayout(*this))) // C4
-    return failure();
-  auto bucket = dyn_cast<BucketType>(getInput().getType());
-  bool hasRest = bucket ? getMembers().size() != bucket.getNumMembers()
-                        : !getLayout()->getPieces().empty();
-  unsigned numValues = getPNumber() + 1 + (hasRest && !getPacked() ? 1 : 0);
-  if (failed(verifyAlgebra(*this, numValues))) // C1
-    return failure();
-  if (!bucket) {
-    Value p = getComputed(*this, getPNumber());
-    Value rest = hasRest && !getPacked() ? getComputed(*this, getPNumber() + 1)
-                                         : Value();
-    if (failed(verifyFlat(*this, *getLayout(),
-                          {getInput(), p, getFactor(), rest})) ||
-        failed(verifySameSize(*this,
-                              {getInput(), getError(),
-                               getError() ? getComputed(*this, 0) : Value()})))
-      return failure(); // C1, C2, C4
-    if (getPacked() && getNumElementsOf(p.getType()) !=
-                           getLayout()->getNumFactorElements() +
-                               getLayout()->getNumPieceElements()) // C1
-      return emitOpError() << "expected room for P and the rest, but got "
-                           << p.getType();
-    return success();
-  }
-  auto factor = getBucketType(getFactor());
-  auto p = getBucketType(getValues()[getPNumber()]);
-  if (!factor || !p)
-    return emitOpError() << "expected a bucket of factors";
+  bool hasRest = getMembers().size() != bucket.getNumMembers();
+  if (failed(verifyNumValues(*this, getPNumber() + 1 +
+                                        (hasRest && !getPacked() ? 1 : 0))))
+    return failure(); // C1
+  BucketType p = getBucketType(getValues()[getPNumber()]);
   if (getError() && getValues().front().getType() != bucket) // C1
     return emitOpError() << "expected the sum to have the operand's type";
   // The members are known to be good before those of the rest are asked for.
   BucketType projected = getPacked() ? getPackedP(p, getMembers().size()) : p;
   if (failed(verifyFactors(*this, bucket, getMembers(), projected,
-                           factor))) // C3
+                           getBucketType(getFactor())))) // C3
     return failure();
   BucketType rest = getSubBucket(bucket, getRestMembers(bucket, getMembers()));
   BucketType given = getBucketType(getValues().back());
@@ -211,29 +167,16 @@ MatrixListAttr ProjectOp::inferLayout() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ReconstructOp::verify() {
-  if (getGroup() && !getMatrix()) // C5
-    return emitOpError() << "expected a process group only with a matrix";
-  if (failed(verifyLayout(*this))) // C4
+  if (failed(verifyDivided(*this)) ||                      // C4
+      failed(verifyNumValues(*this, getMatrix() ? 2 : 1))) // C1
     return failure();
-  if (failed(verifyAlgebra(*this, getMatrix() ? 2 : 1))) // C1
-    return failure();
-  auto p = getBucketType(getP()), q = getBucketType(getQ());
-  if (!p) {
-    if (failed(verifyFlat(*this, *getLayout(),
-                          {getComputed(*this, 0), getP(), getQ(), getRest()})))
-      return failure(); // C4
-    return verifySameSize(
-        *this, {getComputed(*this, 0), getMatrix(),
-                getMatrix() ? getComputed(*this, 1) : Value()}); // C1, C2
-  }
-  auto bucket = getBucketType(getValues().front());
-  if (!q || !bucket)
-    return emitOpError() << "expected buckets";
+  BucketType bucket = getBucketType(getValues().front());
   if (getMatrix() && (getMatrix().getType() != bucket ||
                       getValues().back().getType() != bucket)) // C2
     return emitOpError() << "expected matrix and error to have the type "
                          << bucket;
-  if (failed(verifyFactors(*this, bucket, getMembers(), p, q))) // C3
+  if (failed(verifyFactors(*this, bucket, getMembers(), getBucketType(getP()),
+                           getBucketType(getQ())))) // C3
     return failure();
   SmallVector<int64_t> rest = getRestMembers(bucket, getMembers());
   if (rest.empty() != !getRest() ||
@@ -244,9 +187,7 @@ LogicalResult ReconstructOp::verify() {
 }
 
 LogicalResult ReconstructOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  if (!getGroupAttr())
-    return success();
-  return verifyGroup(*this, getGroupAttr(), symbols); // C5
+  return verifyGroup(*this, getGroupAttr(), symbols); // C4
 }
 
 MatrixListAttr ReconstructOp::inferLayout() {

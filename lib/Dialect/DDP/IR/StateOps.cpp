@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "AlgebraVerifiers.h"
+#include "Verifiers.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/STLExtras.h"
@@ -94,8 +94,9 @@ static StateOp lookupState(Operation *op, FlatSymbolRefAttr symbol,
   return state;
 }
 
-static LogicalResult verifyGenerator(Operation *op, FlatSymbolRefAttr symbol,
-                                     SymbolTableCollection &symbols) {
+LogicalResult mlir::ddp::verifyGenerator(Operation *op,
+                                         FlatSymbolRefAttr symbol,
+                                         SymbolTableCollection &symbols) {
   StateOp state = lookupState(op, symbol, symbols);
   if (!state)
     return failure();
@@ -140,12 +141,6 @@ LogicalResult LoadOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyAccess(*this, symbols);
 }
 
-void LoadOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  effects.emplace_back(MemoryEffects::Read::get(), StateResource::get());
-}
-
 LogicalResult StoreOp::verifySymbolUses(SymbolTableCollection &symbols) {
   if (failed(verifyAccess(*this, symbols)))
     return failure();
@@ -156,12 +151,6 @@ LogicalResult StoreOp::verifySymbolUses(SymbolTableCollection &symbols) {
            << "expected a state that is not a random generator, but "
            << "got " << getStateAttr();
   return success();
-}
-
-void StoreOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  effects.emplace_back(MemoryEffects::Write::get(), StateResource::get());
 }
 
 LogicalResult StateBufferOp::verifySymbolUses(SymbolTableCollection &symbols) {
@@ -189,15 +178,11 @@ MemRefType StateOp::getBufferType() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult RandomNormalOp::verify() {
-  if (failed(verifyAlgebra(*this))) // C1
-    return failure();
-  Value value = getResult() ? getResult() : getDestination();
-  return verifyDraws(getOperation(), getDraws(),
-                     getNumElementsOf(value.getType())); // C3
+  return verifyDraws(*this, getDraws(), getNumElementsOf(getType())); // C2
 }
 
 LogicalResult RandomNormalOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGenerator(*this, getGeneratorAttr(), symbols); // C2
+  return verifyGenerator(*this, getGeneratorAttr(), symbols); // C1
 }
 
 //===----------------------------------------------------------------------===//
@@ -213,10 +198,4 @@ LogicalResult CountCompressionOp::verify() {
     return emitOpError() << "expected numbers of elements of at least 0, and a "
                          << "frequency of at least 1";
   return success();
-}
-
-void CountCompressionOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
-  effects.emplace_back(MemoryEffects::Write::get(), StateResource::get());
 }

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-assign-destinations: gives every operation of the algebra memory to write
-// to, as an `into` operand. One-Shot Bufferize checks these choices, but does
+// ddp-assign-destinations: lets operations on flat tensors write to memory that
+// is there already. One-Shot Bufferize checks these choices, but does
 // not see all that a bucket's or a state's memory holds: the tensors that are
 // unpacked from a bucket, and the next load of a state. So memory is only given
 // away here where MemoryUses.h proves that nothing needs it any more.
@@ -59,21 +59,22 @@ public:
 
 private:
   void visit(Operation *op);
-  void assign(AlgebraOpInterface op);
+  void assign(FlatOpInterface op);
   void split(SplitOp op);
   void lower(ConcatOp op);
   void aliasResults(scf::IfOp op);
   void yieldInOneBuffer(scf::IfOp op, OpResult result);
-  Value createConcatSlice(AlgebraOpInterface op, OpOperand &use);
+  Value createConcatSlice(FlatOpInterface op, OpOperand &use);
   void insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
                   Value part);
   LoadOp getState(Value root);
   bool mayLiveIn(Value root, Value result);
   SplitOp findSplit(ConcatOp concat);
-  Value findPlaceInSplit(AlgebraOpInterface op, Value result);
-  Value findDyingOperand(AlgebraOpInterface op, OpResult result);
-  Value findYieldedBuffer(AlgebraOpInterface op, Value result);
-  Value findDeadBuffer(AlgebraOpInterface op, Value result);
+  Value findPlaceInSplit(FlatOpInterface op, Value result);
+  Value findDyingOperand(FlatOpInterface op, OpResult result);
+  Value findYieldedBuffer(FlatOpInterface op, Value result);
+  Value findDeadBuffer(FlatOpInterface op, Value result);
+  Value findDestination(FlatOpInterface op, OpResult result);
   Value getConcatDestination(ConcatOp concat, Operation *before);
 
   void setRoot(Value value, Value root) {
@@ -119,7 +120,7 @@ bool Assigner::mayLiveIn(Value root, Value result) {
   if (load->getBlock() != op->getBlock())
     return false;
   // Only the wait uses a value in flight.
-  if (auto start = dyn_cast<AllReduceStartOp>(op)) {
+  if (auto start = dyn_cast<FlatAllReduceStartOp>(op)) {
     op = start.getWait();
     result = op->getResult(0);
   }
@@ -136,17 +137,12 @@ bool Assigner::mayLiveIn(Value root, Value result) {
   return false;
 }
 
-/// Whether `user` is the wait that still reads what `op` has started to reduce.
-static bool isWaitOf(Operation *user, Operation *op) {
-  auto wait = dyn_cast<WaitOp>(user);
-  return wait && wait.getStart() == op;
-}
-
 bool Assigner::isDeadAfter(Value root, Value value, Operation *op) {
   return runsAtMostOncePer(root, op) &&
          !visitMemoryUses(root, [&](OpOperand &use) {
             Operation *user = use.getOwner();
-            if (user != op && !isWaitOf(user, op))
+            // The wait still reads what `op` has started to reduce.
+            if (user != op && getAwaited(user) != op)
               return requireBefore(user, op);
             return use.get() == value ? WalkResult::advance()
                                       : WalkResult::interrupt();
@@ -177,7 +173,7 @@ static int64_t getPartOffset(ConcatOp concat, unsigned part) {
 
 /// The operand of a concat in op's block that is the only use of `result`: a
 /// part that can be computed in its place.
-static OpOperand *findConcatUse(AlgebraOpInterface op, Value result) {
+static OpOperand *findConcatUse(FlatOpInterface op, Value result) {
   if (op->getNumResults() != 1 || !result.hasOneUse() ||
       getNumElementsOf(result.getType()) == 0)
     return nullptr;
@@ -187,7 +183,7 @@ static OpOperand *findConcatUse(AlgebraOpInterface op, Value result) {
   return isPart ? &use : nullptr;
 }
 
-Value Assigner::createConcatSlice(AlgebraOpInterface op, OpOperand &use) {
+Value Assigner::createConcatSlice(FlatOpInterface op, OpOperand &use) {
   auto concat = cast<ConcatOp>(use.getOwner());
   Value whole = getConcatDestination(concat, op);
   OpBuilder builder(op);
@@ -220,7 +216,7 @@ void Assigner::insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
 
 /// An operand of the result's type that is not needed any more: memory of a
 /// state first, since what becomes the state's value has to get there anyway.
-Value Assigner::findDyingOperand(AlgebraOpInterface op, OpResult result) {
+Value Assigner::findDyingOperand(FlatOpInterface op, OpResult result) {
   Value found;
   for (OpOperand &operand : op->getOpOperands()) {
     Value value = operand.get(), root = roots.lookup(value);
@@ -246,16 +242,16 @@ static bool endsInStore(Value value, StringRef state) {
         return true;
       continue;
     }
-    if (auto wait = dyn_cast<WaitOp>(user)) {
-      if (use.get() == wait.getInFlight() &&
+    if (auto wait = dyn_cast<FlatWaitOp>(user)) {
+      if (use.get() == wait.getDestination() &&
           endsInStore(wait.getResult(), state))
         return true;
       continue;
     }
-    auto algebra = dyn_cast<AlgebraOpInterface>(user);
+    auto flat = dyn_cast<FlatOpInterface>(user);
     for (OpResult result : user->getResults())
-      if (algebra && result.getType() == value.getType() &&
-          algebra.mayOverwrite(result.getResultNumber(), use) &&
+      if (flat && result.getType() == value.getType() &&
+          flat.mayOverwrite(result.getResultNumber(), use) &&
           endsInStore(result, state))
         return true;
   }
@@ -263,7 +259,7 @@ static bool endsInStore(Value value, StringRef state) {
 }
 
 /// For what an else branch yields: where the then branch leaves it.
-Value Assigner::findYieldedBuffer(AlgebraOpInterface op, Value result) {
+Value Assigner::findYieldedBuffer(FlatOpInterface op, Value result) {
   auto choice = dyn_cast<scf::IfOp>(op->getParentOp());
   if (!choice || op->getParentRegion() != &choice.getElseRegion())
     return {};
@@ -283,7 +279,7 @@ Value Assigner::findYieldedBuffer(AlgebraOpInterface op, Value result) {
 /// A buffer of the result's type that nothing needs any more; a state's memory
 /// only for what ends there. Looks at the last few only: a search through all
 /// would be quadratic.
-Value Assigner::findDeadBuffer(AlgebraOpInterface op, Value result) {
+Value Assigner::findDeadBuffer(FlatOpInterface op, Value result) {
   constexpr size_t maxCandidates = 16;
   ArrayRef<Value> all = buffers[result.getType()];
   for (Value root : llvm::reverse(all.take_back(maxCandidates)))
@@ -298,7 +294,7 @@ Value Assigner::findDeadBuffer(AlgebraOpInterface op, Value result) {
 /// For what becomes a part of a bucket: the same part of one that was split in
 /// the same way, so that nothing has to be put together. Not of a state: what
 /// ends there is computed where the state's old value was.
-Value Assigner::findPlaceInSplit(AlgebraOpInterface op, Value result) {
+Value Assigner::findPlaceInSplit(FlatOpInterface op, Value result) {
   constexpr size_t maxCandidates = 16;
   for (OpOperand &use : result.getUses()) {
     auto concat = dyn_cast<ConcatOp>(use.getOwner());
@@ -320,45 +316,38 @@ Value Assigner::findPlaceInSplit(AlgebraOpInterface op, Value result) {
   return {};
 }
 
-void Assigner::assign(AlgebraOpInterface op) {
-  MutableOperandRange destinations = op.getDestinationMutable();
-  if (!destinations.empty()) {
-    for (auto [result, destination] : llvm::zip(op->getResults(), destinations))
-      setRoot(result, roots.lookup(destination.get()));
-    return;
-  }
+/// The array that `ddp-flatten` gave a result to be written to, while nothing
+/// else uses it.
+static tensor::EmptyOp getPlaceholder(OpOperand &init) {
+  auto empty = init.get().getDefiningOp<tensor::EmptyOp>();
+  return empty && empty->hasOneUse() ? empty : tensor::EmptyOp();
+}
+
+void Assigner::assign(FlatOpInterface op) {
+  auto inits = cast<DestinationStyleOpInterface>(op.getOperation());
   SmallVector<Value> chosen;
-  for (OpResult result : op->getResults()) {
-    // Skip the ticket of a collective.
-    if (!isa<RankedTensorType>(result.getType()))
-      continue;
-    // What dies in a part of a bucket leaves its place to the new value.
-    Value dying = findDyingOperand(op, result);
-    Value root = dying ? roots.lookup(dying) : Value();
-    Value destination = root && root.getDefiningOp<SplitOp>()
-                            ? dying
-                            : findPlaceInSplit(op, result);
-    OpOperand *use = destination ? nullptr : findConcatUse(op, result);
-    if (use)
-      destination = createConcatSlice(op, *use);
-    if (!destination)
-      destination = findYieldedBuffer(op, result);
-    if (!destination)
-      destination = dying;
-    if (!destination)
-      destination = findDeadBuffer(op, result);
-    if (!destination || llvm::is_contained(chosen, destination)) {
-      OpBuilder builder(op);
-      auto type = cast<RankedTensorType>(result.getType());
-      destination = tensor::EmptyOp::create(
-          builder, op.getLoc(), type.getShape(), type.getElementType());
-      setRoot(destination, destination);
+  for (OpOperand &init : inits.getDpsInitsMutable()) {
+    Value destination;
+    if (getPlaceholder(init)) {
+      destination = findDestination(op, inits.getTiedOpResult(&init));
+      if (!destination || llvm::is_contained(chosen, destination)) {
+        destination = init.get();
+        setRoot(destination, destination);
+      }
     }
     chosen.push_back(destination);
   }
-  destinations.assign(chosen);
-  for (auto [result, destination] : llvm::zip(op->getResults(), chosen)) {
-    setRoot(result, roots.lookup(destination));
+  for (auto [init, destination] :
+       llvm::zip(inits.getDpsInitsMutable(), chosen)) {
+    OpResult result = inits.getTiedOpResult(&init);
+    setRoot(result, roots.lookup(destination ? destination : init.get()));
+    if (!destination)
+      continue;
+    if (tensor::EmptyOp placeholder = getPlaceholder(init);
+        placeholder != destination.getDefiningOp()) {
+      init.set(destination);
+      placeholder.erase();
+    }
     OpOperand *use = findConcatUse(op, result);
     if (use && concatDestinations.contains(use->getOwner())) {
       OpBuilder behind(op->getBlock(), std::next(op->getIterator()));
@@ -366,6 +355,22 @@ void Assigner::assign(AlgebraOpInterface op) {
                  use->getOperandNumber(), result);
     }
   }
+}
+
+/// Memory that is there for a result; null if there is none.
+Value Assigner::findDestination(FlatOpInterface op, OpResult result) {
+  // What dies in a part of a bucket leaves its place to the new value.
+  Value dying = findDyingOperand(op, result);
+  Value root = dying ? roots.lookup(dying) : Value();
+  if (root && root.getDefiningOp<SplitOp>())
+    return dying;
+  if (Value place = findPlaceInSplit(op, result))
+    return place;
+  if (OpOperand *use = findConcatUse(op, result))
+    return createConcatSlice(op, *use);
+  if (Value yielded = findYieldedBuffer(op, result))
+    return yielded;
+  return dying ? dying : findDeadBuffer(op, result);
 }
 
 /// Lets all branches leave a result in the same buffer: one that a branch
@@ -483,11 +488,11 @@ void Assigner::lower(ConcatOp op) {
 }
 
 void Assigner::visit(Operation *op) {
-  if (auto wait = dyn_cast<WaitOp>(op); wait && wait.getResult())
-    return setRoot(wait.getResult(), roots.lookup(wait.getInFlight()));
-  if (auto algebraOp = dyn_cast<AlgebraOpInterface>(op)) {
-    if (op->getNumResults() != 0)
-      assign(algebraOp);
+  if (auto wait = dyn_cast<FlatWaitOp>(op); wait && wait.getResult())
+    return setRoot(wait.getResult(), roots.lookup(wait.getDestination()));
+  if (auto flat = dyn_cast<FlatOpInterface>(op)) {
+    if (cast<DestinationStyleOpInterface>(op).hasPureTensorSemantics())
+      assign(flat);
     return;
   }
   if (auto taken = dyn_cast<SplitOp>(op))

@@ -41,9 +41,9 @@ static AllReduceOp emitBucket(Bucket &bucket, StringRef name,
       builder.getContext(), getElementTypeOf(types.front()), types);
   Value packed = PackOp::create(builder, loc, bucketType, tensors);
   auto reduced = AllReduceOp::create(
-      builder, loc, bucketType, first.getReductionAttr(), packed,
-      first.getGroupAttr(), /*wire=*/TypeAttr(), builder.getStringAttr(name),
-      /*destination=*/Value(), builder.getArrayAttr(names));
+      builder, loc, first.getReductionAttr(), packed, first.getGroupAttr(),
+      /*wire=*/TypeAttr(), builder.getStringAttr(name));
+  reduced.setGradientsAttr(builder.getArrayAttr(names));
   // All members have the same hook, or none.
   if (Attribute hook = first->getAttr(DDPDialect::kHookAttrName))
     reduced->setAttr(DDPDialect::kHookAttrName, hook);
@@ -106,13 +106,13 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
 
     llvm::SetVector<Block *> blocks;
     getOperation().walk([&](AllReduceOp op) {
-      if (isa<RankedTensorType>(op.getInput().getType()) && op.getWire()) {
+      if (!isa<RankedTensorType>(op.getInput().getType()))
+        return;
+      if (op.getWire()) {
         op.emitOpError() << "expected no wire type before 'ddp-bucketize'";
         return signalPassFailure();
       }
-      if (isa<RankedTensorType>(op.getInput().getType()) &&
-          !op.getDestination())
-        blocks.insert(op->getBlock());
+      blocks.insert(op->getBlock());
     });
 
     unsigned next = getNextNumber();

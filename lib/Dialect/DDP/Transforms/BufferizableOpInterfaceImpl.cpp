@@ -3,10 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// How the algebra's operations become operations on memrefs. By then buckets
-// are flat tensors (`ddp-flatten`) and pack, unpack, extract and concat are
-// gone (`ddp-materialize-buckets`, `ddp-assign-destinations`), so that One-Shot
-// Bufferize sees nothing but operations with an `into` operand.
+// How the operations on flat tensors become operations on memrefs. By then
+// buckets are flat (`ddp-flatten`), and pack, unpack, split and concat are gone
+// (`ddp-materialize-buckets`, `ddp-assign-destinations`).
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,6 +15,7 @@
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/Bufferization/IR/DstBufferizableOpInterfaceImpl.h"
 #include "mlir/IR/PatternMatch.h"
 
 using namespace mlir;
@@ -24,172 +24,88 @@ using namespace mlir::ddp;
 
 namespace {
 
-/// One model for all: every operand but `into` is read; `into` is written and
-/// *is* the result of the same position. Without `into` results are new
-/// buffers.
-template <typename OpTy>
-struct AlgebraBufferization
-    : public BufferizableOpInterface::ExternalModel<AlgebraBufferization<OpTy>,
-                                                    OpTy> {
-  static MutableOperandRange getDestinations(Operation *op) {
-    return cast<AlgebraOpInterface>(op).getDestinationMutable();
-  }
-
-  /// Which result `operand` is the destination of, if any.
-  static std::optional<unsigned> getResultNumber(Operation *op,
-                                                 OpOperand &operand) {
-    for (auto [number, destination] : llvm::enumerate(getDestinations(op)))
-      if (&destination == &operand)
-        return number;
-    return std::nullopt;
-  }
-
-  static OpOperand *getDestination(Operation *op, unsigned resultNumber) {
-    MutableOperandRange range = getDestinations(op);
-    return range.empty() ? nullptr : &range[resultNumber];
-  }
-
+/// Every operand but `into` is read; `into` is written and not read.
+template <typename ModelT, typename OpTy>
+struct FlatBufferizationBase
+    : public DstBufferizableOpInterfaceExternalModel<ModelT, OpTy> {
   bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
                               const AnalysisState &) const {
-    return !getResultNumber(op, operand);
+    return !cast<DestinationStyleOpInterface>(op).isDpsInit(&operand);
   }
 
-  bool bufferizesToMemoryWrite(Operation *op, OpOperand &operand,
-                               const AnalysisState &) const {
-    return getResultNumber(op, operand).has_value();
-  }
-
-  AliasingValueList getAliasingValues(Operation *op, OpOperand &operand,
-                                      const AnalysisState &) const {
-    if (std::optional<unsigned> number = getResultNumber(op, operand))
-      return {{op->getResult(*number), BufferRelation::Equivalent}};
-    return {};
-  }
-
-  AliasingOpOperandList getAliasingOpOperands(Operation *op, Value value,
-                                              const AnalysisState &) const {
-    unsigned number = cast<OpResult>(value).getResultNumber();
-    if (OpOperand *destination = getDestination(op, number))
-      return {{destination, BufferRelation::Equivalent}};
-    return {};
-  }
-
-  bool bufferizesToAllocation(Operation *op, Value) const {
-    return getDestinations(op).empty();
-  }
-
-  /// Asked about a read and a write of this operation that may concern the same
-  /// memory: one operand, and the destination that it conflicts with.
-  bool bufferizesToElementwiseAccess(Operation *op, const AnalysisState &,
-                                     ArrayRef<OpOperand *> operands) const {
-    std::optional<unsigned> written;
-    OpOperand *read = nullptr;
-    for (OpOperand *operand : operands)
-      if (std::optional<unsigned> number = getResultNumber(op, *operand);
-          number && !written)
-        written = number;
-      else
-        read = operand;
-    return !written || !read || getResultNumber(op, *read) ||
-           cast<AlgebraOpInterface>(op).mayOverwrite(*written, *read);
-  }
-
-  FailureOr<BufferLikeType>
-  getBufferType(Operation *op, Value value, const BufferizationOptions &options,
-                const BufferizationState &state,
-                SmallVector<Value> &invocationStack) const {
-    unsigned number = cast<OpResult>(value).getResultNumber();
-    if (OpOperand *destination = getDestination(op, number))
-      return bufferization::getBufferType(destination->get(), options, state,
-                                          invocationStack);
-    auto type = cast<RankedTensorType>(value.getType());
-    return cast<BufferLikeType>(
-        Type(MemRefType::get(type.getShape(), type.getElementType())));
-  }
-
+  /// The same operation on memrefs has no results but a ticket.
   LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
                           const BufferizationOptions &options,
                           BufferizationState &state) const {
-    if (llvm::any_of(op->getResultTypes(), llvm::IsaPred<FutureType>))
-      return op->emitOpError() << "expected 'ddp-flatten' before bufferization";
     SmallVector<Value> operands;
     for (Value operand : op->getOperands()) {
+      if (!isa<TensorType>(operand.getType())) {
+        operands.push_back(operand);
+        continue;
+      }
       FailureOr<Value> buffer = getBuffer(rewriter, operand, options, state);
       if (failed(buffer))
         return failure();
       operands.push_back(*buffer);
     }
-    MutableOperandRange destinations = getDestinations(op);
-    SmallVector<Value> results;
-    Operation *onMemory;
-    if (!destinations.empty()) {
-      for (OpOperand &destination : destinations)
-        results.push_back(operands[destination.getOperandNumber()]);
-      onMemory = createOnMemory(op, rewriter, operands);
-    } else {
-      for (Value result : op->getResults()) {
-        auto type = dyn_cast<RankedTensorType>(result.getType());
-        if (!type)
-          continue;
-        FailureOr<Value> buffer = options.createAlloc(
-            rewriter, op->getLoc(),
-            MemRefType::get(type.getShape(), type.getElementType()), {});
-        if (failed(buffer))
-          return failure();
-        results.push_back(*buffer);
-      }
-      onMemory = createOnMemory(op, rewriter, operands);
-      cast<AlgebraOpInterface>(onMemory).getDestinationMutable().assign(
-          results);
-    }
-    llvm::append_range(results, onMemory->getResults());
-    replaceOpWithBufferizedValues(rewriter, op, results);
-    return success();
-  }
-
-  /// The same operation, without results but for tickets, which come last.
-  static Operation *createOnMemory(Operation *op, RewriterBase &rewriter,
-                                   ArrayRef<Value> operands) {
     OperationState onMemory(op->getLoc(), op->getName());
     onMemory.addOperands(operands);
     onMemory.addAttributes(op->getAttrs());
     for (Type type : op->getResultTypes())
       if (!isa<TensorType>(type))
         onMemory.addTypes(type);
-    return rewriter.create(onMemory);
+    ValueRange others = rewriter.create(onMemory)->getResults();
+    SmallVector<Value> results;
+    for (OpResult result : op->getResults()) {
+      if (!isa<TensorType>(result.getType())) {
+        results.push_back(others.front());
+        continue;
+      }
+      OpOperand *init =
+          cast<DestinationStyleOpInterface>(op).getTiedOpOperand(result);
+      results.push_back(operands[init->getOperandNumber()]);
+    }
+    replaceOpWithBufferizedValues(rewriter, op, results);
+    return success();
+  }
+};
+
+template <typename OpTy>
+struct FlatBufferization
+    : public FlatBufferizationBase<FlatBufferization<OpTy>, OpTy> {
+  /// Asked about a read and a write of this operation that may concern the same
+  /// memory: one operand, and the destination that it conflicts with.
+  bool bufferizesToElementwiseAccess(Operation *op, const AnalysisState &,
+                                     ArrayRef<OpOperand *> operands) const {
+    auto flat = cast<DestinationStyleOpInterface>(op);
+    OpOperand *written = nullptr, *read = nullptr;
+    for (OpOperand *operand : operands)
+      (flat.isDpsInit(operand) && !written ? written : read) = operand;
+    return !written || !read || flat.isDpsInit(read) ||
+           cast<FlatOpInterface>(op).mayOverwrite(
+               flat.getTiedOpResult(written).getResultNumber(), *read);
   }
 };
 
 /// Until it, the destination in flight is written and the operand of the
 /// all-reduce read: both have to stay where they are.
 struct WaitBufferization
-    : public BufferizableOpInterface::ExternalModel<WaitBufferization, WaitOp> {
+    : public FlatBufferizationBase<WaitBufferization, FlatWaitOp> {
   /// An operand that is overwritten where it lies is no other memory than what
   /// is in flight.
   bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
                               const AnalysisState &) const {
-    auto wait = cast<WaitOp>(op);
-    return operand.get() == wait.getInFlight() ||
+    auto wait = cast<FlatWaitOp>(op);
+    return operand.get() == wait.getDestination() ||
            operand.get() != wait.getStart().getDestination();
   }
-  bool bufferizesToMemoryWrite(Operation *op, OpOperand &operand,
-                               const AnalysisState &) const {
-    return operand.get() == cast<WaitOp>(op).getInFlight();
-  }
-  AliasingValueList getAliasingValues(Operation *op, OpOperand &operand,
-                                      const AnalysisState &) const {
-    if (operand.get() == cast<WaitOp>(op).getInFlight())
-      return {{op->getResult(0), BufferRelation::Equivalent}};
-    return {};
-  }
+
   LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
                           const BufferizationOptions &options,
                           BufferizationState &state) const {
-    auto wait = cast<WaitOp>(op);
-    if (isa<FutureType>(wait.getInFlight().getType()))
-      return op->emitOpError() << "expected 'ddp-flatten' before bufferization";
+    auto wait = cast<FlatWaitOp>(op);
     FailureOr<Value> inFlight =
-        getBuffer(rewriter, wait.getInFlight(), options, state);
+        getBuffer(rewriter, wait.getDestination(), options, state);
     if (failed(inFlight))
       return failure();
     Value source;
@@ -201,8 +117,8 @@ struct WaitBufferization
       if (*buffer != *inFlight)
         source = *buffer;
     }
-    WaitOp::create(rewriter, op->getLoc(), TypeRange(), *inFlight,
-                   wait.getTicket(), source);
+    FlatWaitOp::create(rewriter, op->getLoc(), *inFlight, wait.getTicket(),
+                       source);
     replaceOpWithBufferizedValues(rewriter, op, *inFlight);
     return success();
   }
@@ -240,16 +156,16 @@ struct IsFiniteBufferization
 
 template <typename... OpTs>
 static void attach(MLIRContext *context) {
-  (OpTs::template attachInterface<AlgebraBufferization<OpTs>>(*context), ...);
+  (OpTs::template attachInterface<FlatBufferization<OpTs>>(*context), ...);
 }
 
 void mlir::ddp::registerBufferizableOpInterfaceExternalModels(
     DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, DDPDialect *) {
-    attach<AddOp, AllReduceOp, AllReduceStartOp, CastOp, MatmulOp,
-           OrthogonalizeOp, ProjectOp, RandomNormalOp, ReconstructOp, ScaleOp,
-           SubOp>(context);
+    attach<FlatAddOp, FlatAllReduceOp, FlatAllReduceStartOp, FlatCastOp,
+           FlatMatmulOp, FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
+           FlatReconstructOp, FlatScaleOp, FlatSubOp>(context);
     IsFiniteOp::attachInterface<IsFiniteBufferization>(*context);
-    WaitOp::attachInterface<WaitBufferization>(*context);
+    FlatWaitOp::attachInterface<WaitBufferization>(*context);
   });
 }

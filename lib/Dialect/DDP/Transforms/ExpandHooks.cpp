@@ -225,9 +225,8 @@ struct ExpandHooksPass
         builder, loc, type, op.getInput(), /*restrict=*/true);
     Value bucket = PackOp::create(builder, loc, bucketType, gradient);
     auto lifted = AllReduceOp::create(
-        builder, loc, bucketType, op.getReductionAttr(), bucket,
-        op.getGroupAttr(), /*wire=*/TypeAttr(), makeBucketName(taken),
-        /*destination=*/Value());
+        builder, loc, op.getReductionAttr(), bucket, op.getGroupAttr(),
+        /*wire=*/TypeAttr(), makeBucketName(taken));
     if (Attribute name = op->getAttr(DDPDialect::kNameAttrName))
       lifted.setGradientsAttr(builder.getArrayAttr(name));
     if (Attribute hook = op->getAttr(DDPDialect::kHookAttrName))

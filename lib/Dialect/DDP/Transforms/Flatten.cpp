@@ -3,7 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-flatten: buckets become 1-D tensors.
+// ddp-flatten: buckets become 1-D tensors, and operations on buckets their
+// twins in destination-passing style, each with an array of its own to write
+// to.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,10 +39,15 @@ static Value asFlat(OpBuilder &builder, Value bucket) {
       .getResult(0);
 }
 
-static void replaceByFlat(OpBuilder &builder, Operation *op, Value flat) {
-  auto result = UnrealizedConversionCastOp::create(builder, op->getLoc(),
-                                                   op->getResultTypes(), flat);
-  op->replaceAllUsesWith(result);
+/// Replaces as many results as there are values in `flat`.
+static void replaceByFlat(OpBuilder &builder, Operation *op, ValueRange flat) {
+  for (auto [result, value] : llvm::zip(op->getResults(), flat)) {
+    if (result.getType() != value.getType())
+      value = UnrealizedConversionCastOp::create(
+                  builder, op->getLoc(), TypeRange(result.getType()), value)
+                  .getResult(0);
+    result.replaceAllUsesWith(value);
+  }
   op->erase();
 }
 
@@ -91,7 +98,7 @@ static void addRun(SmallVectorImpl<Run> &runs, Value flat, int64_t offset,
     runs.push_back({flat, offset, size});
 }
 
-static void flattenExtract(ExtractOp op) {
+static void flattenOp(ExtractOp op) {
   auto bucket = cast<BucketType>(op.getBucket().getType());
   RankedTensorType type = cast<BucketType>(op.getType()).getFlatType();
   OpBuilder builder(op);
@@ -110,7 +117,7 @@ static void flattenExtract(ExtractOp op) {
 
 /// A concat with an order takes its operands apart and puts them together in
 /// the result's order.
-static void flattenConcat(ConcatOp op) {
+static void flattenOp(ConcatOp op) {
   OpBuilder builder(op);
   auto type = cast<BucketType>(op.getType());
   ArrayRef<int64_t> order = *op.getOrder();
@@ -133,7 +140,7 @@ static void flattenConcat(ConcatOp op) {
                 createFromRuns(builder, op.getLoc(), runs, type.getFlatType()));
 }
 
-static void flattenResize(ResizeOp op) {
+static void flattenOp(ResizeOp op) {
   OpBuilder builder(op);
   Location loc = op.getLoc();
   RankedTensorType type = cast<BucketType>(op.getType()).getFlatType();
@@ -148,37 +155,137 @@ static void flattenResize(ResizeOp op) {
       tensor::EmptyOp::create(builder, loc, {missing}, type.getElementType());
   Value zeros = linalg::FillOp::create(builder, loc, zero, empty).getResult(0);
   replaceByFlat(builder, op,
-                ConcatOp::create(builder, loc, type, ValueRange{flat, zeros}));
+                ConcatOp::create(builder, loc, type, ValueRange{flat, zeros})
+                    .getResult());
+}
+
+namespace {
+/// Builds the flat twin of an operation.
+class TwinBuilder {
+public:
+  explicit TwinBuilder(Operation *op)
+      : builder(op), loc(op->getLoc()), op(op) {}
+
+  Value flat(Value value) {
+    return value && isa<BucketType>(value.getType()) ? asFlat(builder, value)
+                                                     : value;
+  }
+  /// New arrays to write the results to.
+  SmallVector<Value> makeDestinations() {
+    SmallVector<Value> destinations;
+    for (Type type : op->getResultTypes()) {
+      auto array = cast<RankedTensorType>(flatten(type));
+      destinations.push_back(tensor::EmptyOp::create(
+          builder, loc, array.getShape(), array.getElementType()));
+    }
+    return destinations;
+  }
+  Value makeDestination() { return makeDestinations().front(); }
+
+  /// Replaces the operation by `OpTy`, made of these.
+  template <typename OpTy, typename... Arguments>
+  void replaceBy(Arguments... arguments) {
+    auto twin = OpTy::create(builder, loc, arguments...);
+    // The dialect's own attributes have served their purpose.
+    for (NamedAttribute attribute : op->getDiscardableAttrs())
+      if (!isa_and_nonnull<DDPDialect>(attribute.getNameDialect()))
+        twin->setDiscardableAttr(attribute.getName(), attribute.getValue());
+    replaceByFlat(builder, op, twin->getResults());
+  }
+
+private:
+  OpBuilder builder;
+  Location loc;
+  Operation *op;
+};
+} // namespace
+
+template <typename FlatOpTy, typename OpTy>
+static void flattenBinary(OpTy op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatOpTy>(twin.flat(op.getInput()), twin.flat(op.getRhs()),
+                           twin.makeDestination());
+}
+
+static void flattenOp(AddOp op) { flattenBinary<FlatAddOp>(op); }
+static void flattenOp(SubOp op) { flattenBinary<FlatSubOp>(op); }
+
+static void flattenOp(CastOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatCastOp>(twin.flat(op.getInput()), twin.makeDestination());
+}
+
+static void flattenOp(ScaleOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatScaleOp>(twin.flat(op.getInput()), op.getFactorAttr(),
+                              op.getGroupAttr(), twin.makeDestination());
+}
+
+static void flattenOp(RandomNormalOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatRandomNormalOp>(op.getGeneratorAttr(), op.getDrawsAttr(),
+                                     twin.makeDestination());
+}
+
+static void flattenOp(AllReduceOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatAllReduceOp>(
+      op.getReductionAttr(), twin.flat(op.getInput()), op.getGroupAttr(),
+      op.getWireAttr(), op.getBucketNameAttr(),
+      op.getDestination() ? Value(op.getDestination())
+                          : twin.makeDestination());
+}
+
+static void flattenOp(MatmulOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatMatmulOp>(
+      twin.flat(op.getLhs()), twin.flat(op.getRhs()), op.getTransposeLhsAttr(),
+      op.getTransposeRhsAttr(), op.inferLayout(), twin.makeDestination());
+}
+
+static void flattenOp(OrthogonalizeOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatOrthogonalizeOp>(
+      twin.flat(op.getInput()), op.getEpsilonAttr(), op.getUnitColumnsAttr(),
+      op.inferLayout(), twin.makeDestination());
+}
+
+static void flattenOp(ProjectOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatProjectOp>(twin.flat(op.getInput()),
+                                twin.flat(op.getError()),
+                                twin.flat(op.getFactor()), op.getPackedAttr(),
+                                op.inferLayout(), twin.makeDestinations());
+}
+
+static void flattenOp(ReconstructOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatReconstructOp>(
+      twin.flat(op.getP()), twin.flat(op.getQ()), twin.flat(op.getRest()),
+      twin.flat(op.getMatrix()), op.getGroupAttr(), op.inferLayout(),
+      twin.makeDestinations());
 }
 
 /// A future becomes what is in flight, and a ticket. The wait keeps the operand
 /// of the all-reduce: it is read until then.
-static void flattenStart(AllReduceStartOp start) {
+static void flattenOp(AllReduceStartOp start) {
   OpBuilder builder(start);
   WaitOp wait = start.getWait();
   Value input = start.getInput();
   if (isa<BucketType>(input.getType()))
     input = asFlat(builder, input);
-  auto flat = AllReduceStartOp::create(
-      builder, start.getLoc(), TypeRange{input.getType(), builder.getI64Type()},
-      start.getReductionAttr(), input, start.getGroupAttr(),
-      start.getWireAttr(), start.getBucketNameAttr(),
-      /*destination=*/Value());
+  auto type = cast<RankedTensorType>(input.getType());
+  Value destination = tensor::EmptyOp::create(
+      builder, start.getLoc(), type.getShape(), type.getElementType());
+  auto flat = FlatAllReduceStartOp::create(
+      builder, start.getLoc(), start.getReductionAttr(), input,
+      start.getGroupAttr(), start.getWireAttr(), start.getBucketNameAttr(),
+      destination);
   builder.setInsertionPoint(wait);
-  auto ended = WaitOp::create(builder, wait.getLoc(), flat.getValues()[0],
-                              flat.getValues()[1], input);
+  auto ended = FlatWaitOp::create(builder, wait.getLoc(), flat.getInFlight(),
+                                  flat.getTicket(), input);
   replaceByFlat(builder, wait, ended.getResult());
   start.erase();
-}
-
-/// What the shapes in the types say goes into an attribute.
-static void addLayout(Operation *op) {
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<MatmulOp, OrthogonalizeOp, ProjectOp, ReconstructOp>(
-          [](auto lowRank) {
-            if (isa<BucketType>(lowRank->getOperand(0).getType()))
-              lowRank.setLayoutAttr(lowRank.inferLayout());
-          });
 }
 
 namespace {
@@ -186,21 +293,19 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
   using DDPFlattenPassBase::DDPFlattenPassBase;
 
   void runOnOperation() override {
-    getOperation().walk(addLayout);
-    SmallVector<Operation *> shaped;
+    SmallVector<Operation *> replaced;
     getOperation().walk([&](Operation *op) {
+      // A wait is replaced with its start. Without an order a concat may stay.
       auto concat = dyn_cast<ConcatOp>(op);
-      auto start = dyn_cast<AllReduceStartOp>(op);
-      if (isa<ExtractOp, ResizeOp>(op) || (concat && concat.getOrder()) ||
-          (start && isa<FutureType>(start.getValues().front().getType())))
-        shaped.push_back(op);
+      if (!isa<WaitOp>(op) && (!concat || concat.getOrder()))
+        replaced.push_back(op);
     });
-    for (Operation *op : shaped)
+    for (Operation *op : replaced)
       llvm::TypeSwitch<Operation *>(op)
-          .Case<AllReduceStartOp>(flattenStart)
-          .Case<ExtractOp>(flattenExtract)
-          .Case<ConcatOp>(flattenConcat)
-          .Case<ResizeOp>(flattenResize);
+          .Case<AddOp, AllReduceOp, AllReduceStartOp, CastOp, ConcatOp,
+                ExtractOp, MatmulOp, OrthogonalizeOp, ProjectOp, RandomNormalOp,
+                ReconstructOp, ResizeOp, ScaleOp, SubOp>(
+              [](auto known) { flattenOp(known); });
 
     // Types are changed in place: every operation that can hold a bucket is
     // either ours or takes any type.

@@ -21,26 +21,21 @@ using namespace mlir::ddp;
 
 /// cast(all_reduce(cast(x : T → 16 bit)) → T)  →  all_reduce wire (x)
 static void fuseCasts(CastOp decompress) {
-  if (!decompress.getResult() || decompress.getDestination())
-    return;
   auto reduce = decompress.getInput().getDefiningOp<AllReduceOp>();
-  if (!reduce || reduce.getWire() || reduce.getDestination() ||
-      !reduce.getResult().hasOneUse())
+  if (!reduce || reduce.getWire() || !reduce.getResult().hasOneUse())
     return;
   Type wireType = getElementTypeOf(reduce.getInput().getType());
   if (!isa<Float16Type, BFloat16Type>(wireType))
     return;
   auto compress = reduce.getInput().getDefiningOp<CastOp>();
-  if (!compress || compress.getDestination() ||
-      compress.getInput().getType() != decompress.getResult().getType())
+  if (!compress || compress.getInput().getType() != decompress.getType())
     return;
   // Insert it in the place of the reduction, to keep the order of collectives.
   OpBuilder builder(reduce);
-  auto fused = AllReduceOp::create(
-      builder, reduce.getLoc(), decompress.getResult().getType(),
-      reduce.getReductionAttr(), compress.getInput(), reduce.getGroupAttr(),
-      TypeAttr::get(wireType), reduce.getBucketNameAttr(),
-      /*destination=*/Value());
+  auto fused =
+      AllReduceOp::create(builder, reduce.getLoc(), reduce.getReductionAttr(),
+                          compress.getInput(), reduce.getGroupAttr(),
+                          TypeAttr::get(wireType), reduce.getBucketNameAttr());
   fused->setDiscardableAttrs(reduce->getDiscardableAttrDictionary());
   decompress.getResult().replaceAllUsesWith(fused.getResult());
   decompress.erase();
@@ -63,15 +58,14 @@ static void fuseExtract(MatmulOp matmul) {
 /// add(g, e) → matmul (members), extract (the rest)  →  project
 static void fuseProject(MatmulOp matmul) {
   if (matmul.getTransposeLhs() || matmul.getTransposeRhs() ||
-      matmul.getDestination() || !matmul.getMembers() ||
-      !isa<BucketType>(matmul.getLhs().getType()))
+      !matmul.getMembers())
     return;
   Value matrix = matmul.getLhs();
   auto bucket = cast<BucketType>(matrix.getType());
   SmallVector<int64_t> members = llvm::to_vector(*matmul.getMembers());
   SmallVector<int64_t> restMembers = getRestMembers(bucket, members);
   auto add = matrix.getDefiningOp<AddOp>();
-  if (add && (add.getDestination() || add->getBlock() != matmul->getBlock()))
+  if (add && add->getBlock() != matmul->getBlock())
     add = nullptr;
   ExtractOp rest;
   for (Operation *user : matrix.getUsers()) {
@@ -100,8 +94,7 @@ static void fuseProject(MatmulOp matmul) {
   auto project = ProjectOp::create(
       builder, matmul.getLoc(), types, add ? add.getInput() : matrix,
       add ? add.getRhs() : Value(), matmul.getRhs(),
-      builder.getDenseI64ArrayAttr(members), /*packed=*/false, MatrixListAttr(),
-      ValueRange());
+      builder.getDenseI64ArrayAttr(members), /*packed=*/false);
   matmul.getResult().replaceAllUsesWith(
       project.getValues()[project.getPNumber()]);
   matmul.erase();
@@ -132,8 +125,7 @@ static void fusePacking(ProjectOp project) {
   types.push_back(concat.getType());
   auto packed = ProjectOp::create(
       builder, project.getLoc(), types, project.getInput(), project.getError(),
-      project.getFactor(), project.getMembersAttr(), /*packed=*/true,
-      MatrixListAttr(), ValueRange());
+      project.getFactor(), project.getMembersAttr(), /*packed=*/true);
   concat.getResult().replaceAllUsesWith(packed.getValues().back());
   concat.erase();
   if (pNumber != 0)
@@ -146,14 +138,12 @@ static void fusePacking(ProjectOp project) {
 static SubOp findError(Value bucket) {
   for (Operation *user : bucket.getUsers()) {
     auto sub = dyn_cast<SubOp>(user);
-    if (sub && !sub.getDestination() && sub.getRhs() == bucket &&
-        sub.getInput() != bucket)
+    if (sub && sub.getRhs() == bucket && sub.getInput() != bucket)
       return sub;
     auto scale = dyn_cast<ScaleOp>(user);
-    if (scale && scale.getGroup() && scale.getResult() &&
-        !scale.getDestination() && scale.getResult().hasOneUse())
+    if (scale && scale.getGroup() && scale.getResult().hasOneUse())
       if (auto scaled = dyn_cast<SubOp>(*scale.getResult().user_begin()))
-        if (!scaled.getDestination() && scaled.getRhs() == scale.getResult())
+        if (scaled.getRhs() == scale.getResult())
           return scaled;
   }
   return {};
@@ -165,8 +155,7 @@ static void fuseReconstruct(ConcatOp concat, DominanceInfo &dominance) {
       concat.getParts().size() > 2)
     return;
   auto matmul = concat.getParts().front().getDefiningOp<MatmulOp>();
-  if (!matmul || !matmul.getTransposeRhs() || matmul.getDestination() ||
-      !matmul.getResult().hasOneUse())
+  if (!matmul || !matmul.getTransposeRhs() || !matmul.getResult().hasOneUse())
     return;
   auto bucket = cast<BucketType>(concat.getType());
   ArrayRef<int64_t> order = *concat.getOrder();
@@ -188,8 +177,7 @@ static void fuseReconstruct(ConcatOp concat, DominanceInfo &dominance) {
       builder, concat.getLoc(), types, matmul.getLhs(), matmul.getRhs(),
       builder.getDenseI64ArrayAttr(members), rest,
       sub ? sub.getInput() : Value(),
-      scale ? scale.getGroupAttr() : FlatSymbolRefAttr(), MatrixListAttr(),
-      ValueRange());
+      scale ? scale.getGroupAttr() : FlatSymbolRefAttr());
   if (sub) {
     sub.getResult().replaceAllUsesWith(reconstruct.getValues().back());
     sub.erase();

@@ -27,9 +27,7 @@ using namespace mlir::ddp;
 /// An all-reduce that can be split: on values, and with its place still open.
 static AllReduceOp getSplittable(Operation *op) {
   auto allReduce = dyn_cast<AllReduceOp>(op);
-  return allReduce && allReduce.getResult() && !allReduce.getDestination()
-             ? allReduce
-             : AllReduceOp();
+  return allReduce && allReduce.getResult() ? allReduce : AllReduceOp();
 }
 
 static int64_t getBytes(Type type) {
@@ -313,15 +311,12 @@ void Scheduler::rewrite() {
     if (step.kind == Step::Start) {
       auto future = FutureType::get(builder.getContext(), op.getType(0));
       starts[op] = AllReduceStartOp::create(
-          builder, op.getLoc(), TypeRange(future), op.getReductionAttr(),
-          op.getInput(), op.getGroupAttr(), op.getWireAttr(),
-          op.getBucketNameAttr(), /*destination=*/Value());
+          builder, op.getLoc(), future, op.getReductionAttr(), op.getInput(),
+          op.getGroupAttr(), op.getWireAttr(), op.getBucketNameAttr());
       ++statistics.started;
       continue;
     }
-    auto wait =
-        WaitOp::create(builder, op.getLoc(), starts[op].getValues().front(),
-                       /*ticket=*/Value(), /*source=*/Value());
+    auto wait = WaitOp::create(builder, op.getLoc(), starts[op].getFuture());
     op.getResult().replaceAllUsesWith(wait.getResult());
     op.erase();
   }

@@ -46,9 +46,8 @@ static void pack(ArrayRef<AllReduceOp> ops) {
       builder.getContext(), getElementTypeOf(parts.front().getType()), shapes);
   Value packed = ConcatOp::create(builder, loc, type, parts);
   auto reduced = AllReduceOp::create(
-      builder, loc, type, first.getReductionAttr(), packed,
-      first.getGroupAttr(), first.getWireAttr(), first.getBucketNameAttr(),
-      /*destination=*/Value());
+      builder, loc, first.getReductionAttr(), packed, first.getGroupAttr(),
+      first.getWireAttr(), first.getBucketNameAttr());
   reduced->setDiscardableAttrs(first->getDiscardableAttrDictionary());
   int64_t member = 0;
   for (AllReduceOp op : ops) {

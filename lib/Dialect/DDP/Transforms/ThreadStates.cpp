@@ -44,7 +44,7 @@ static void applyNested(Operation *op, KnownStates &known) {
       known[load.getState()].store = nullptr;
     else if (auto store = dyn_cast<StoreOp>(nested))
       known.erase(store.getState());
-    else if (auto draw = dyn_cast<RandomNormalOp>(nested))
+    else if (auto draw = dyn_cast<FlatRandomNormalOp>(nested))
       known.erase(draw.getGenerator());
   });
 }
@@ -68,7 +68,7 @@ static void thread(Block &block) {
         state.store.erase();
       state = {store.getValue(), store};
     } else if (op.getNumRegions() != 0 ||
-               isa<CallOpInterface, RandomNormalOp>(op)) {
+               isa<CallOpInterface, FlatRandomNormalOp>(op)) {
       applyNested(&op, known);
       for (Region &region : op.getRegions())
         for (Block &nested : region)

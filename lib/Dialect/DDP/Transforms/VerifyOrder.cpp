@@ -258,16 +258,11 @@ LogicalResult OrderVerifier::verify() {
   analysis.run();
   bool ok = succeeded(analysis.reportUnfollowed());
   module.walk([&](Operation *op) {
-    auto check = [&](auto collective) {
+    if (auto collective = dyn_cast<CollectiveOpInterface>(op)) {
       ok &= succeeded(checkReach(op, collective.getGroupAttr()));
       ok &= succeeded(checkGroup(op, collective.getBucketNameAttr(),
                                  collective.getGroupAttr()));
-    };
-    if (auto reduction = dyn_cast<AllReduceOp>(op))
-      check(reduction);
-    else if (auto start = dyn_cast<AllReduceStartOp>(op))
-      check(start);
-    else if (auto average = dyn_cast<AverageOp>(op))
+    } else if (auto average = dyn_cast<AverageOp>(op))
       ok &= succeeded(checkReach(op, average.getGroupAttr()));
     else if (auto call = dyn_cast<LLVM::CallOp>(op);
              call && call.getCallee() == rt::all_reduce_start.name)

@@ -112,8 +112,8 @@ func.func @resize(%b: !ddp.bucket<f32, [2x2]>)
 func.func @effects(%t: tensor<4xf32>) {
   %0 = ddp.load @s : tensor<4xf32>
   %1 = ddp.add %0, %t : tensor<4xf32>, tensor<4xf32>
-  %2 = ddp.orthogonalize %1 epsilon 0.0
-      layout <0 to 0, [0, 0, 0, 0, 4, 1], []> : tensor<4xf32>
+  %2 = ddp.flat.orthogonalize %1 epsilon 0.0
+      layout <0 to 0, [0, 0, 0, 0, 4, 1], []> into %t : tensor<4xf32>, tensor<4xf32>
   ddp.store %t, @s : tensor<4xf32>
   %3 = ddp.random_normal from @g draws [4] : () -> tensor<4xf32>
   return

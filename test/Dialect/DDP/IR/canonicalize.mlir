@@ -257,13 +257,13 @@ func.func @cast_that_rounds(%x: tensor<4xf32>, %y: tensor<4xf64>,
 
 // With a place to write to, and on memory, a cast is not only its value.
 // CHECK-LABEL: func @cast_into(
-// CHECK:         %[[T:.+]] = ddp.cast %{{.+}} into
-// CHECK:         ddp.cast %{{.+}} into %{{.+}} : memref<4xf32>, : memref<4xf32>
+// CHECK:         %[[T:.+]] = ddp.flat.cast %{{.+}} into
+// CHECK:         ddp.flat.cast %{{.+}} into %{{.+}} : memref<4xf32>, memref<4xf32>
 // CHECK:         return %[[T]]
 func.func @cast_into(%x: tensor<4xf32>, %d: tensor<4xf32>, %m: memref<4xf32>,
                      %n: memref<4xf32>) -> tensor<4xf32> {
-  %0 = ddp.cast %x into %d : tensor<4xf32>, : tensor<4xf32> -> tensor<4xf32>
-  ddp.cast %m into %n : memref<4xf32>, : memref<4xf32>
+  %0 = ddp.flat.cast %x into %d : tensor<4xf32>, tensor<4xf32>
+  ddp.flat.cast %m into %n : memref<4xf32>, memref<4xf32>
   return %0 : tensor<4xf32>
 }
 
@@ -280,13 +280,13 @@ func.func @scale_by_one(%t: tensor<4xf16>) -> tensor<4xf16> {
 // CHECK-SAME:    %[[T:[a-z0-9]+]]: tensor<4xf16>, %[[M:[a-z0-9]+]]: memref<4xf16>, %[[N:[a-z0-9]+]]: memref<4xf16>
 // CHECK:         %[[A:.+]] = ddp.scale %[[T]] by_world_of @dp
 // CHECK:         %[[B:.+]] = ddp.scale %[[A]] by 2.0
-// CHECK:         ddp.scale %[[M]] by 1.0{{.+}} into %[[N]]
+// CHECK:         ddp.flat.scale %[[M]] by 1.0{{.+}} into %[[N]]
 // CHECK:         return %[[B]]
 func.func @scale_differs(%t: tensor<4xf16>, %m: memref<4xf16>,
                          %n: memref<4xf16>) -> tensor<4xf16> {
   %0 = ddp.scale %t by_world_of @dp : tensor<4xf16>
   %1 = ddp.scale %0 by 2.0 : tensor<4xf16>
-  ddp.scale %m by 1.0 into %n : memref<4xf16>, : memref<4xf16>
+  ddp.flat.scale %m by 1.0 into %n : memref<4xf16>, memref<4xf16>
   return %1 : tensor<4xf16>
 }
 

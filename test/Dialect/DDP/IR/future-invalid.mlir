@@ -91,15 +91,15 @@ func.func @passed_on(%f: !ddp.future<tensor<4xf32>>) {
 // -----
 
 func.func @foreign_ticket(%x: tensor<4xf32>, %t: i64) {
-  // expected-error@+1 {{'ddp.wait' op expected a ticket of 'ddp.all_reduce_start' itself, not one that was passed on}}
-  %r = ddp.wait %x, %t : tensor<4xf32>
+  // expected-error@+1 {{expected a ticket of 'ddp.flat.all_reduce_start' itself, not one that was passed on}}
+  %r = ddp.flat.wait %x, %t : tensor<4xf32>
   return
 }
 
 // -----
 
 func.func @no_ticket(%x: tensor<4xf32>) {
-  // expected-error@+1 {{'ddp.wait' op expected a ticket}}
+  // expected-error@+1 {{expected a future to wait for}}
   %r = ddp.wait %x : tensor<4xf32>
   return
 }
@@ -107,62 +107,8 @@ func.func @no_ticket(%x: tensor<4xf32>) {
 // -----
 
 ddp.process_group @dp
-func.func @ticket_too(%x: tensor<4xf32>, %t: i64) {
-  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
-  // expected-error@+1 {{'ddp.wait' op expected no ticket beside a future}}
-  %a = ddp.wait %f, %t : !ddp.future<tensor<4xf32>>
-  return
-}
-
-// -----
-
-ddp.process_group @dp
-func.func @reading_too(%x: tensor<4xf32>) {
-  %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
-  // expected-error@+1 {{'ddp.wait' op expected no 'reading' beside a future}}
-  %a = ddp.wait %f reading %x : tensor<4xf32>, : !ddp.future<tensor<4xf32>>
-  return
-}
-
-// -----
-
-ddp.process_group @dp
-func.func @other_tensor(%x: tensor<4xf32>, %y: tensor<4xf32>) {
-  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited exactly once, but its result has 0 uses}}
-  %s, %t = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> tensor<4xf32>, i64
-  %a = ddp.wait %y, %t : tensor<4xf32>
-  return
-}
-
-// -----
-
-ddp.process_group @dp
-func.func @mixed_up(%x: tensor<4xf32>, %y: tensor<4xf32>) {
-  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited by one 'ddp.wait' in the same block, but its result is used by 'ddp.wait' elsewhere}}
-  %s, %t = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> tensor<4xf32>, i64
-  %u, %v = ddp.all_reduce_start mean %y on @dp : tensor<4xf32> -> tensor<4xf32>, i64
-  %a = ddp.wait %s, %v : tensor<4xf32>
-  // expected-note@+1 {{this is the use}}
-  %b = ddp.wait %u, %t : tensor<4xf32>
-  return
-}
-
-// -----
-
-ddp.process_group @dp
-func.func @reads_another(%x: tensor<4xf32>, %y: tensor<4xf32>) {
-  // expected-note@+1 {{the ticket's operation}}
-  %s, %t = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> tensor<4xf32>, i64
-  // expected-error@+1 {{'ddp.wait' op expected 'reading' to name the operand of the operation that it ends}}
-  %a = ddp.wait %s, %t reading %y : tensor<4xf32>, : tensor<4xf32>
-  return
-}
-
-// -----
-
-ddp.process_group @dp
 func.func @other_future(%x: tensor<4xf32>) {
-  // expected-error@+1 {{'ddp.all_reduce_start' op expected the result to be '!ddp.future<tensor<4xf32>>', or the results to be 'tensor<4xf32>' and a ticket}}
+  // expected-error@+1 {{expected the result to be '!ddp.future<tensor<4xf32>>'}}
   %f = ddp.all_reduce_start mean %x on @dp : tensor<4xf32> -> !ddp.future<tensor<5xf32>>
   %a = ddp.wait %f : !ddp.future<tensor<5xf32>>
   return
@@ -172,7 +118,7 @@ func.func @other_future(%x: tensor<4xf32>) {
 
 ddp.process_group @dp
 func.func @bucket_in_flight(%b: !ddp.bucket<f32, [4]>) {
-  // expected-error@+1 {{'ddp.all_reduce_start' op expected the result to be '!ddp.future<!ddp.bucket<f32, [4]>>'}}
+  // expected-error@+1 {{result #0 must be future, but got 'i64'}}
   %t = ddp.all_reduce_start mean %b on @dp : !ddp.bucket<f32, [4]> -> i64
   return
 }
@@ -180,30 +126,10 @@ func.func @bucket_in_flight(%b: !ddp.bucket<f32, [4]>) {
 // -----
 
 ddp.process_group @dp
-func.func @future_into(%x: tensor<4xf32>, %d: tensor<4xf32>) {
-  // expected-error@+1 {{'ddp.all_reduce_start' op expected the result to be '!ddp.future<tensor<4xf32>>', or the results to be 'tensor<4xf32>' and a ticket without 'into'}}
-  %f = ddp.all_reduce_start mean %x on @dp into %d : tensor<4xf32>, : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
-  %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
-  return
-}
-
-// -----
-
-ddp.process_group @dp
-func.func @memory_without_into(%x: memref<4xf32>) {
-  // expected-error@+1 {{'ddp.all_reduce_start' op expected an 'into' operand and a ticket as the result on memrefs}}
-  %t = ddp.all_reduce_start mean %x on @dp : memref<4xf32> -> i64
-  ddp.wait %x, %t : memref<4xf32>
-  return
-}
-
-// -----
-
-ddp.process_group @dp
 func.func @into_other_type(%x: memref<4xf32>, %d: memref<5xf32>) {
-  // expected-error@+1 {{'ddp.all_reduce_start' op expected 'into' to have the operand's type, but got 'memref<5xf32>'}}
-  %t = ddp.all_reduce_start mean %x on @dp into %d : memref<5xf32>, : memref<4xf32> -> i64
-  ddp.wait %d, %t : memref<5xf32>
+  // expected-error@+1 {{expected arrays of one type, but got 'memref<4xf32>' and 'memref<5xf32>'}}
+  %t = ddp.flat.all_reduce_start mean %x on @dp into %d : memref<4xf32>, memref<5xf32>
+  ddp.flat.wait %d, %t : memref<5xf32>
   return
 }
 

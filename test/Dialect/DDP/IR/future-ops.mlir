@@ -1,7 +1,7 @@
 // RUN: ddphook-opt %s | ddphook-opt | FileCheck %s
 // RUN: ddphook-opt %s --mlir-print-op-generic | ddphook-opt | FileCheck %s
 
-// Collectives in flight, at the three levels.
+// Collectives in flight, of values and of arrays.
 
 ddp.process_group @dp
 
@@ -31,22 +31,22 @@ func.func @two(%x: tensor<2x3xf16>, %y: tensor<f64>) -> (tensor<2x3xf16>, tensor
 
 // CHECK-LABEL: func @flat(
 func.func @flat(%x: tensor<40xf32>, %d: tensor<40xf32>) -> (tensor<40xf32>, tensor<40xf32>) {
-  // CHECK: %[[S:.+]]:2 = ddp.all_reduce_start mean %[[X:.+]] on @dp : tensor<40xf32> -> tensor<40xf32>, i64
-  %s, %t = ddp.all_reduce_start mean %x on @dp : tensor<40xf32> -> tensor<40xf32>, i64
-  // CHECK: %[[U:.+]]:2 = ddp.all_reduce_start mean %[[X]] on @dp as "b1" into %{{.+}} : tensor<40xf32>, : tensor<40xf32> -> tensor<40xf32>, i64
-  %u, %v = ddp.all_reduce_start mean %x on @dp as "b1" into %d : tensor<40xf32>, : tensor<40xf32> -> tensor<40xf32>, i64
-  // CHECK: ddp.wait %[[S]]#0, %[[S]]#1 reading %[[X]] : tensor<40xf32>, : tensor<40xf32>
-  %a = ddp.wait %s, %t reading %x : tensor<40xf32>, : tensor<40xf32>
-  // CHECK: ddp.wait %[[U]]#0, %[[U]]#1 : tensor<40xf32>
-  %b = ddp.wait %u, %v : tensor<40xf32>
+  // CHECK: %[[S:.+]], %[[T:.+]] = ddp.flat.all_reduce_start mean %[[X:.+]] on @dp into %[[X]] : tensor<40xf32>, tensor<40xf32>
+  %s, %t = ddp.flat.all_reduce_start mean %x on @dp into %x : tensor<40xf32>, tensor<40xf32>
+  // CHECK: %[[U:.+]], %[[V:.+]] = ddp.flat.all_reduce_start mean %[[X]] on @dp as "b1" into %{{.+}} : tensor<40xf32>, tensor<40xf32>
+  %u, %v = ddp.flat.all_reduce_start mean %x on @dp as "b1" into %d : tensor<40xf32>, tensor<40xf32>
+  // CHECK: ddp.flat.wait %[[S]], %[[T]] reading %[[X]] : tensor<40xf32>, tensor<40xf32>
+  %a = ddp.flat.wait %s, %t reading %x : tensor<40xf32>, tensor<40xf32>
+  // CHECK: ddp.flat.wait %[[U]], %[[V]] : tensor<40xf32>
+  %b = ddp.flat.wait %u, %v : tensor<40xf32>
   return %a, %b : tensor<40xf32>, tensor<40xf32>
 }
 
 // CHECK-LABEL: func @memory(
 func.func @memory(%x: memref<40xf32>, %d: memref<40xf32>) {
-  // CHECK: %[[T:.+]] = ddp.all_reduce_start sum %[[X:.+]] on @dp into %[[D:.+]] : memref<40xf32>, : memref<40xf32> -> i64
-  %t = ddp.all_reduce_start sum %x on @dp into %d : memref<40xf32>, : memref<40xf32> -> i64
-  // CHECK: ddp.wait %[[D]], %[[T]] reading %[[X]] : memref<40xf32>, : memref<40xf32>
-  ddp.wait %d, %t reading %x : memref<40xf32>, : memref<40xf32>
+  // CHECK: %[[T:.+]] = ddp.flat.all_reduce_start sum %[[X:.+]] on @dp into %[[D:.+]] : memref<40xf32>, memref<40xf32>
+  %t = ddp.flat.all_reduce_start sum %x on @dp into %d : memref<40xf32>, memref<40xf32>
+  // CHECK: ddp.flat.wait %[[D]], %[[T]] reading %[[X]] : memref<40xf32>, memref<40xf32>
+  ddp.flat.wait %d, %t reading %x : memref<40xf32>, memref<40xf32>
   return
 }

@@ -7,24 +7,6 @@
 // add, sub
 //===----------------------------------------------------------------------===//
 
-func.func @add_on_memory_with_result(%m: memref<4xf32>) {
-  // C1
-  // expected-error @+1 {{expected an 'into' operand and no result on memrefs}}
-  %0 = "ddp.add"(%m, %m) : (memref<4xf32>, memref<4xf32>) -> memref<4xf32>
-  return
-}
-
-// -----
-
-func.func @sub_without_result(%t: tensor<4xf32>) {
-  // C1
-  // expected-error @+1 {{expected a result on tensors and buckets}}
-  "ddp.sub"(%t, %t) : (tensor<4xf32>, tensor<4xf32>) -> ()
-  return
-}
-
-// -----
-
 func.func @add_two_shapes(%a: !ddp.bucket<f32, [2, 3]>,
                           %b: !ddp.bucket<f32, [3, 2]>) {
   // C2
@@ -37,8 +19,8 @@ func.func @add_two_shapes(%a: !ddp.bucket<f32, [2, 3]>,
 
 func.func @sub_two_elements(%a: memref<4xf32>, %b: memref<4xf16>) {
   // C2
-  // expected-error @+1 {{expected operands of one type, but got 'memref<4xf32>' and 'memref<4xf16>'}}
-  ddp.sub %a, %b into %a : memref<4xf32>, : memref<4xf32>, memref<4xf16>
+  // expected-error @+1 {{expected arrays of one type, but got 'memref<4xf32>' and 'memref<4xf16>'}}
+  ddp.flat.sub %a, %b into %a : memref<4xf32>, memref<4xf16>, memref<4xf32>
   return
 }
 
@@ -46,8 +28,8 @@ func.func @sub_two_elements(%a: memref<4xf32>, %b: memref<4xf16>) {
 
 func.func @add_kinds(%a: memref<4xf32>, %b: tensor<4xf32>) {
   // C2
-  // expected-error @+1 {{expected operands of one type, but got 'memref<4xf32>' and 'tensor<4xf32>'}}
-  ddp.add %a, %b into %a : memref<4xf32>, : memref<4xf32>, tensor<4xf32>
+  // expected-error @+1 {{expected only tensors or only memrefs, but got 'memref<4xf32>' and 'tensor<4xf32>'}}
+  ddp.flat.add %a, %b into %a : memref<4xf32>, tensor<4xf32>, memref<4xf32>
   return
 }
 
@@ -55,22 +37,8 @@ func.func @add_kinds(%a: memref<4xf32>, %b: tensor<4xf32>) {
 
 func.func @sub_into_other(%a: memref<4xf32>, %b: memref<5xf32>) {
   // C2
-  // expected-error @+1 {{expected 'into' to have the operand's type, but got 'memref<5xf32>'}}
-  ddp.sub %a, %a into %b : memref<5xf32>, : memref<4xf32>, memref<4xf32>
-  return
-}
-
-// -----
-
-//===----------------------------------------------------------------------===//
-// matmul
-//===----------------------------------------------------------------------===//
-
-func.func @matmul_without_result(%m: !ddp.bucket<f32, [4x3]>,
-                                 %q: !ddp.bucket<f32, [3x2]>) {
-  // C1
-  // expected-error @+1 {{expected a result on tensors and buckets}}
-  "ddp.matmul"(%m, %q) : (!ddp.bucket<f32, [4x3]>, !ddp.bucket<f32, [3x2]>) -> ()
+  // expected-error @+1 {{expected arrays of one type, but got 'memref<4xf32>' and 'memref<5xf32>'}}
+  ddp.flat.sub %a, %a into %b : memref<4xf32>, memref<4xf32>, memref<5xf32>
   return
 }
 
@@ -95,16 +63,6 @@ func.func @matmul_elements(%m: !ddp.bucket<f32, [4x3]>,
   %0 = ddp.matmul %m, %q
       : (!ddp.bucket<f32, [4x3]>, !ddp.bucket<f16, [3x2]>)
       -> !ddp.bucket<f32, [4x2]>
-  return
-}
-
-// -----
-
-func.func @matmul_kinds(%m: !ddp.bucket<f32, [4x3]>, %q: tensor<6xf32>) {
-  // C3
-  // expected-error @+1 {{expected buckets, but got 'tensor<6xf32>' and '!ddp.bucket<f32, [4x2]>'}}
-  %0 = ddp.matmul %m, %q
-      : (!ddp.bucket<f32, [4x3]>, tensor<6xf32>) -> !ddp.bucket<f32, [4x2]>
   return
 }
 
@@ -206,40 +164,6 @@ func.func @matmul_members_of_result(%p: !ddp.bucket<f32, [4x2]>,
 
 // -----
 
-func.func @matmul_no_layout(%m: tensor<12xf32>, %q: tensor<6xf32>) {
-  // C5
-  // expected-error @+1 {{expected a layout}}
-  %0 = ddp.matmul %m, %q : (tensor<12xf32>, tensor<6xf32>) -> tensor<8xf32>
-  return
-}
-
-// -----
-
-func.func @matmul_layout(%m: !ddp.bucket<f32, [4x3]>,
-                         %q: !ddp.bucket<f32, [3x2]>) {
-  // C5
-  // expected-error @+1 {{expected no layout of buckets}}
-  %0 = ddp.matmul %m, %q layout <0 to 12, [0, 0, 0, 4, 3, 2], []>
-      : (!ddp.bucket<f32, [4x3]>, !ddp.bucket<f32, [3x2]>)
-      -> !ddp.bucket<f32, [4x2]>
-  return
-}
-
-// -----
-
-//===----------------------------------------------------------------------===//
-// orthogonalize
-//===----------------------------------------------------------------------===//
-
-func.func @orthogonalize_without_into(%m: memref<8xf32>) {
-  // C1
-  // expected-error @+1 {{expected an 'into' operand and no result on memrefs}}
-  "ddp.orthogonalize"(%m) <{epsilon = 0.0 : f64, layout = #ddp.matrix_list<0 to 0, [0, 0, 0, 0, 4, 2], []>}> : (memref<8xf32>) -> ()
-  return
-}
-
-// -----
-
 func.func @orthogonalize_negative(%p: !ddp.bucket<f32, [4x2]>) {
   // C2
   // expected-error @+1 {{expected a finite epsilon of at least 0, but got -1.000000e-08}}
@@ -267,30 +191,11 @@ func.func @orthogonalize_nan(%p: !ddp.bucket<f32, [4x2]>) {
 
 // -----
 
-func.func @orthogonalize_no_layout(%p: tensor<8xf32>) {
-  // C3
-  // expected-error @+1 {{expected a layout}}
-  %0 = ddp.orthogonalize %p epsilon 0.0 : tensor<8xf32>
-  return
-}
-
-// -----
-
-func.func @orthogonalize_layout(%p: !ddp.bucket<f32, [4x2]>) {
-  // C3
-  // expected-error @+1 {{expected no layout of buckets}}
-  %0 = ddp.orthogonalize %p epsilon 0.0
-      layout <0 to 0, [0, 0, 0, 0, 4, 2], []> : !ddp.bucket<f32, [4x2]>
-  return
-}
-
-// -----
-
 func.func @orthogonalize_into_other(%p: memref<8xf32>, %d: memref<8xf64>) {
   // C4
-  // expected-error @+1 {{expected 'into' to have the operand's type, but got 'memref<8xf64>'}}
-  ddp.orthogonalize %p epsilon 0.0 layout <0 to 0, [0, 0, 0, 0, 4, 2], []>
-      into %d : memref<8xf64>, : memref<8xf32>
+  // expected-error @+1 {{expected arrays of one type, but got 'memref<8xf32>' and 'memref<8xf64>'}}
+  ddp.flat.orthogonalize %p epsilon 0.0 layout <0 to 0, [0, 0, 0, 0, 4, 2], []>
+      into %d : memref<8xf32>, memref<8xf64>
   return
 }
 

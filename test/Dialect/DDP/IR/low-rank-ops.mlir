@@ -15,16 +15,13 @@ func.func @add_sub(%b: !ddp.bucket<f32, [4x8]>, %t: tensor<32xf16>,
   // CHECK: ddp.add %[[B]], %[[B]] : !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [4x8]>
   // GENERIC: "ddp.add"(%{{.+}}, %{{.+}}) : (!ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [4x8]>) -> !ddp.bucket<f32, [4x8]>
   %0 = ddp.add %b, %b : !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [4x8]>
-  // CHECK: ddp.sub %[[T]], %[[T]] into %[[T]] : tensor<32xf16>, {note} : tensor<32xf16>, tensor<32xf16>
-  %1 = ddp.sub %t, %t into %t : tensor<32xf16>, {note}
-      : tensor<32xf16>, tensor<32xf16>
+  // CHECK: ddp.flat.sub %[[T]], %[[T]] into %[[T]] {note} : tensor<32xf16>, tensor<32xf16>, tensor<32xf16>
+  %1 = ddp.flat.sub %t, %t into %t {note} : tensor<32xf16>, tensor<32xf16>, tensor<32xf16>
   // Slices of memory, too.
-  // CHECK: ddp.add %[[M]], %[[S]] into %[[M]] : memref<32xf32>, : memref<32xf32>, memref<32xf32, strided<[1], offset: 7>>
-  ddp.add %m, %s into %m : memref<32xf32>,
-      : memref<32xf32>, memref<32xf32, strided<[1], offset: 7>>
-  // CHECK: ddp.sub %[[M]], %[[M]] into %[[S]] : memref<32xf32, strided<[1], offset: 7>>, : memref<32xf32>, memref<32xf32>
-  ddp.sub %m, %m into %s : memref<32xf32, strided<[1], offset: 7>>,
-      : memref<32xf32>, memref<32xf32>
+  // CHECK: ddp.flat.add %[[M]], %[[S]] into %[[M]] : memref<32xf32>, memref<32xf32, strided<[1], offset: 7>>, memref<32xf32>
+  ddp.flat.add %m, %s into %m : memref<32xf32>, memref<32xf32, strided<[1], offset: 7>>, memref<32xf32>
+  // CHECK: ddp.flat.sub %[[M]], %[[M]] into %[[S]] : memref<32xf32>, memref<32xf32>, memref<32xf32, strided<[1], offset: 7>>
+  ddp.flat.sub %m, %m into %s : memref<32xf32>, memref<32xf32>, memref<32xf32, strided<[1], offset: 7>>
   return
 }
 
@@ -69,13 +66,13 @@ func.func @matmul(%m: !ddp.bucket<f32, [4x3x2x2, 7]>,
 func.func @matmul_flat(%m: tensor<48xf32>, %q: tensor<24xf32>,
                        %p: tensor<8xf32>, %mm: memref<48xf32>,
                        %mq: memref<24xf32>, %mp: memref<8xf32>) {
-  // CHECK: ddp.matmul %[[M]], %[[Q]] layout <0 to 48, [0, 0, 0, 4, 12, 2], []> into %[[P]] : (tensor<48xf32>, tensor<24xf32>, tensor<8xf32>) -> tensor<8xf32>
-  // GENERIC: "ddp.matmul"(%{{.+}}, %{{.+}}, %{{.+}}) <{layout = #ddp.matrix_list<0 to 48, [0, 0, 0, 4, 12, 2], []>}>
-  %0 = ddp.matmul %m, %q layout <0 to 48, [0, 0, 0, 4, 12, 2], []> into %p
-      : (tensor<48xf32>, tensor<24xf32>, tensor<8xf32>) -> tensor<8xf32>
-  // CHECK: ddp.matmul transpose_rhs %[[MP]], %[[MQ]] layout <0 to 48, [0, 0, 0, 4, 12, 2], []> into %[[MM]] : (memref<8xf32>, memref<24xf32>, memref<48xf32>) -> ()
-  ddp.matmul transpose_rhs %mp, %mq layout <0 to 48, [0, 0, 0, 4, 12, 2], []>
-      into %mm : (memref<8xf32>, memref<24xf32>, memref<48xf32>) -> ()
+  // CHECK: ddp.flat.matmul %[[M]], %[[Q]] layout <0 to 48, [0, 0, 0, 4, 12, 2], []> into %[[P]] : tensor<48xf32>, tensor<24xf32>, tensor<8xf32>
+  // GENERIC: "ddp.flat.matmul"(%{{.+}}, %{{.+}}, %{{.+}}) <{layout = #ddp.matrix_list<0 to 48, [0, 0, 0, 4, 12, 2], []>}>
+  %0 = ddp.flat.matmul %m, %q layout <0 to 48, [0, 0, 0, 4, 12, 2], []> into %p
+      : tensor<48xf32>, tensor<24xf32>, tensor<8xf32>
+  // CHECK: ddp.flat.matmul transpose_rhs %[[MP]], %[[MQ]] layout <0 to 48, [0, 0, 0, 4, 12, 2], []> into %[[MM]] : memref<8xf32>, memref<24xf32>, memref<48xf32>
+  ddp.flat.matmul transpose_rhs %mp, %mq layout <0 to 48, [0, 0, 0, 4, 12, 2], []>
+      into %mm : memref<8xf32>, memref<24xf32>, memref<48xf32>
   return
 }
 
@@ -90,12 +87,12 @@ func.func @orthogonalize(%b: !ddp.bucket<f64, [64x2, 3x3]>,
   // GENERIC: "ddp.orthogonalize"(%{{.+}}) <{epsilon = 0.000000e+00 : f64, unit_columns}>
   %unit = ddp.orthogonalize %b epsilon 0.0 unit_columns
       : !ddp.bucket<f64, [64x2, 3x3]>
-  // CHECK: ddp.orthogonalize %[[T]] epsilon 0.000000e+00 layout <0 to 0, [0, 0, 0, 0, 64, 2], []> : tensor<128xf16>
-  %1 = ddp.orthogonalize %t epsilon 0.0
-      layout <0 to 0, [0, 0, 0, 0, 64, 2], []> : tensor<128xf16>
-  // CHECK: ddp.orthogonalize %[[M]] epsilon 0.000000e+00 layout <0 to 0, [0, 0, 0, 0, 64, 2], []> into %[[M]] : memref<128xf16>, {note} : memref<128xf16>
-  ddp.orthogonalize %m epsilon 0.0 layout <0 to 0, [0, 0, 0, 0, 64, 2], []>
-      into %m : memref<128xf16>, {note} : memref<128xf16>
+  // CHECK: ddp.flat.orthogonalize %[[T]] epsilon 0.000000e+00 layout <0 to 0, [0, 0, 0, 0, 64, 2], []> into %[[T]] : tensor<128xf16>, tensor<128xf16>
+  %1 = ddp.flat.orthogonalize %t epsilon 0.0
+      layout <0 to 0, [0, 0, 0, 0, 64, 2], []> into %t : tensor<128xf16>, tensor<128xf16>
+  // CHECK: ddp.flat.orthogonalize %[[M]] epsilon 0.000000e+00 layout <0 to 0, [0, 0, 0, 0, 64, 2], []> into %[[M]] {note} : memref<128xf16>, memref<128xf16>
+  ddp.flat.orthogonalize %m epsilon 0.0 layout <0 to 0, [0, 0, 0, 0, 64, 2], []>
+      into %m {note} : memref<128xf16>, memref<128xf16>
   return
 }
 
@@ -132,7 +129,7 @@ func.func @project(%g: !ddp.bucket<f32, [64, 64x32]>,
                    %mq: memref<64xf32>, %mp: memref<128xf32>) {
   // Error and rest, no error, no rest, neither.
   // CHECK: %[[R:.+]]:3 = ddp.project %[[G]] plus %[[G]] members [1] by %[[Q]] : (!ddp.bucket<f32, [64, 64x32]>, !ddp.bucket<f32, [64, 64x32]>, !ddp.bucket<f32, [32x2]>) -> (!ddp.bucket<f32, [64, 64x32]>, !ddp.bucket<f32, [64x2]>, !ddp.bucket<f32, [64]>)
-  // GENERIC: "ddp.project"({{.+}}) <{members = array<i64: 1>, operandSegmentSizes = array<i32: 1, 1, 1, 0>}>
+  // GENERIC: "ddp.project"({{.+}}) <{members = array<i64: 1>}>
   %0:3 = ddp.project %g plus %g members [1] by %q
       : (!ddp.bucket<f32, [64, 64x32]>, !ddp.bucket<f32, [64, 64x32]>,
          !ddp.bucket<f32, [32x2]>)
@@ -159,12 +156,12 @@ func.func @project(%g: !ddp.bucket<f32, [64, 64x32]>,
   %4 = ddp.project %g members [1] by %q packed
       : (!ddp.bucket<f32, [64, 64x32]>, !ddp.bucket<f32, [32x2]>)
       -> !ddp.bucket<f32, [64x2, 64]>
-  // CHECK: ddp.project %[[M]] plus %[[M]] members [1] by %[[MQ]] layout <0 to 2112, [64, 0, 0, 64, 32, 2], [0, 0, 64]> into(%[[M]], %[[MP]], %[[MQ]]) : (memref<2112xf32>, memref<2112xf32>, memref<64xf32>, memref<2112xf32>, memref<128xf32>, memref<64xf32>) -> ()
-  ddp.project %m plus %m members [1] by %mq
+  // CHECK: ddp.flat.project %[[M]] plus %[[M]] by %[[MQ]] layout <0 to 2112, [64, 0, 0, 64, 32, 2], [0, 0, 64]> into(%[[M]], %[[MP]], %[[MQ]]) : memref<2112xf32>, memref<2112xf32>, memref<64xf32>, memref<2112xf32>, memref<128xf32>, memref<64xf32>
+  ddp.flat.project %m plus %m by %mq
       layout <0 to 2112, [64, 0, 0, 64, 32, 2], [0, 0, 64]>
       into (%m, %mp, %mq)
-      : (memref<2112xf32>, memref<2112xf32>, memref<64xf32>,
-         memref<2112xf32>, memref<128xf32>, memref<64xf32>) -> ()
+      : memref<2112xf32>, memref<2112xf32>, memref<64xf32>,
+         memref<2112xf32>, memref<128xf32>, memref<64xf32>
   return
 }
 
@@ -179,7 +176,7 @@ func.func @reconstruct(%p: !ddp.bucket<f32, [64x2]>,
                        %tp: tensor<128xf32>, %tq: tensor<64xf32>,
                        %tm: tensor<2112xf32>) {
   // CHECK: ddp.reconstruct %[[P]], %[[Q]] members [1] rest %[[R]] from %[[M]] : (
-  // GENERIC: "ddp.reconstruct"({{.+}}) <{members = array<i64: 1>, operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>}>
+  // GENERIC: "ddp.reconstruct"({{.+}}) <{members = array<i64: 1>, operandSegmentSizes = array<i32: 1, 1, 1, 1>}>
   %0:2 = ddp.reconstruct %p, %q members [1] rest %r from %m
       : (!ddp.bucket<f32, [64x2]>, !ddp.bucket<f32, [32x2]>,
          !ddp.bucket<f32, [64]>, !ddp.bucket<f32, [64, 64x32]>)
@@ -198,11 +195,10 @@ func.func @reconstruct(%p: !ddp.bucket<f32, [64x2]>,
   %3 = ddp.reconstruct %p, %q members [0]
       : (!ddp.bucket<f32, [64x2]>, !ddp.bucket<f32, [32x2]>)
       -> !ddp.bucket<f32, [64x8x4]>
-  // CHECK: ddp.reconstruct %[[TP]], %[[TQ]] members [1] rest %[[TQ]] from %[[TM]] by_world_of @dp layout <0 to 2112, [64, 0, 0, 64, 32, 2], [0, 0, 64]> into(%[[TM]], %[[TM]]) : (
-  %4:2 = ddp.reconstruct %tp, %tq members [1] rest %tq from %tm by_world_of @dp
+  // CHECK: ddp.flat.reconstruct %[[TP]], %[[TQ]] rest %[[TQ]] from %[[TM]] by_world_of @dp layout <0 to 2112, [64, 0, 0, 64, 32, 2], [0, 0, 64]> into(%[[TM]], %[[TM]]) : tensor<128xf32>
+  %4:2 = ddp.flat.reconstruct %tp, %tq rest %tq from %tm by_world_of @dp
       layout <0 to 2112, [64, 0, 0, 64, 32, 2], [0, 0, 64]> into (%tm, %tm)
-      : (tensor<128xf32>, tensor<64xf32>, tensor<64xf32>, tensor<2112xf32>,
-         tensor<2112xf32>, tensor<2112xf32>)
-      -> (tensor<2112xf32>, tensor<2112xf32>)
+      : tensor<128xf32>, tensor<64xf32>, tensor<64xf32>, tensor<2112xf32>,
+         tensor<2112xf32>, tensor<2112xf32>
   return
 }

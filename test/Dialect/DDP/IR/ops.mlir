@@ -122,9 +122,8 @@ func.func @all_reduce(%t: tensor<300x200xf32>, %s: tensor<f64>,
   // CHECK: ddp.all_reduce sum %[[B]] on @dp wire f16 as "b0" : !ddp.bucket<f32, [4x8, 8]>
   %3 = ddp.all_reduce sum %b on @dp wire f16 as "b0"
       : !ddp.bucket<f32, [4x8, 8]>
-  // CHECK: ddp.all_reduce mean %[[T]] on @dp wire bf16 into %[[T]] : tensor<300x200xf32>, {note} : tensor<300x200xf32>
-  %4 = ddp.all_reduce mean %t on @dp wire bf16 into %t : tensor<300x200xf32>,
-      {note} : tensor<300x200xf32>
+  // CHECK: ddp.flat.all_reduce mean %[[T]] on @dp wire bf16 into %[[T]] {note} : tensor<300x200xf32>, tensor<300x200xf32>
+  %4 = ddp.flat.all_reduce mean %t on @dp wire bf16 into %t {note} : tensor<300x200xf32>, tensor<300x200xf32>
   // CHECK: ddp.all_reduce mean %[[M]] on @dp as "b1" into %[[M]] : memref<40xf32>, {ddp.hook = #ddp.allreduce} : memref<40xf32>
   // GENERIC: "ddp.all_reduce"(%[[M:[a-z0-9]+]], %[[M]]) <{bucket_name = "b1", group = @dp, reduction = #ddp<reduction mean>}> {ddp.hook = #ddp.allreduce} : (memref<40xf32>, memref<40xf32>) -> ()
   ddp.all_reduce mean %m on @dp as "b1" into %m : memref<40xf32>,
@@ -139,10 +138,10 @@ func.func @cast(%b: !ddp.bucket<f32, [4x8]>, %t: tensor<32xf64>,
                 %d: tensor<32xbf16>, %m: memref<32xf32>, %n: memref<32xf16>) {
   // CHECK: ddp.cast %[[B]] : !ddp.bucket<f32, [4x8]> -> !ddp.bucket<f16, [4x8]>
   %0 = ddp.cast %b : !ddp.bucket<f32, [4x8]> -> !ddp.bucket<f16, [4x8]>
-  // CHECK: ddp.cast %[[T]] into %[[D]] : tensor<32xbf16>, : tensor<32xf64> -> tensor<32xbf16>
-  %1 = ddp.cast %t into %d : tensor<32xbf16>, : tensor<32xf64> -> tensor<32xbf16>
-  // CHECK: ddp.cast %[[M]] into %[[N]] : memref<32xf16>, : memref<32xf32>{{$}}
-  ddp.cast %m into %n : memref<32xf16>, : memref<32xf32>
+  // CHECK: ddp.flat.cast %[[T]] into %[[D]] : tensor<32xf64>, tensor<32xbf16>
+  %1 = ddp.flat.cast %t into %d : tensor<32xf64>, tensor<32xbf16>
+  // CHECK: ddp.flat.cast %[[M]] into %[[N]] : memref<32xf32>, memref<32xf16>{{$}}
+  ddp.flat.cast %m into %n : memref<32xf32>, memref<32xf16>
   return
 }
 
@@ -152,10 +151,10 @@ func.func @scale(%b: !ddp.bucket<f32, [4x8]>, %t: tensor<32xf64>,
                  %m: memref<32xf16>) {
   // CHECK: ddp.scale %[[B]] by 2.500000e-01 : !ddp.bucket<f32, [4x8]>
   %0 = ddp.scale %b by 2.5e-1 : !ddp.bucket<f32, [4x8]>
-  // CHECK: ddp.scale %[[T]] by_world_of @dp into %[[T]] : tensor<32xf64>, : tensor<32xf64>
-  %1 = ddp.scale %t by_world_of @dp into %t : tensor<32xf64>, : tensor<32xf64>
-  // CHECK: ddp.scale %[[M]] by -3.000000e+00 into %[[M]] : memref<32xf16>, : memref<32xf16>{{$}}
-  ddp.scale %m by -3.0 into %m : memref<32xf16>, : memref<32xf16>
+  // CHECK: ddp.flat.scale %[[T]] by_world_of @dp into %[[T]] : tensor<32xf64>, tensor<32xf64>
+  %1 = ddp.flat.scale %t by_world_of @dp into %t : tensor<32xf64>, tensor<32xf64>
+  // CHECK: ddp.flat.scale %[[M]] by -3.000000e+00 into %[[M]] : memref<32xf16>, memref<32xf16>{{$}}
+  ddp.flat.scale %m by -3.0 into %m : memref<32xf16>, memref<32xf16>
   return
 }
 

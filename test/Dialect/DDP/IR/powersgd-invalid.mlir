@@ -105,36 +105,34 @@ module attributes {ddp.hook = #ddp.batched_powersgd<random_seed = -1>} {}
 // #ddp.matrix_list
 //===----------------------------------------------------------------------===//
 
-// C1
-// expected-error @+1 {{expected six numbers a matrix and three a piece, of at least 0}}
+// expected-error @+1 {{expected 6 numbers each, but got 5 numbers}}
 module attributes {list = #ddp.matrix_list<0 to 12, [0, 0, 0, 4, 3], []>} {}
 
 // -----
 
-// C1
-// expected-error @+1 {{expected six numbers a matrix and three a piece, of at least 0}}
+// expected-error @+1 {{expected 3 numbers each, but got 2 numbers}}
 module attributes {list = #ddp.matrix_list<0 to 12, [], [0, 0]>} {}
 
 // -----
 
 // C1
-// expected-error @+1 {{expected six numbers a matrix and three a piece, of at least 0}}
+// expected-error @+1 {{expected places of at least 0}}
 module attributes {list = #ddp.matrix_list<0 to 12, [0, 0, 0, 4, 3, -2], []>} {}
 
 // -----
 
 // C1
-// expected-error @+1 {{expected six numbers a matrix and three a piece, of at least 0}}
+// expected-error @+1 {{expected places of at least 0}}
 module attributes {list = #ddp.matrix_list<0 to 12, [], [0, -1, 2]>} {}
 
 // -----
 
 // C1
-// expected-error @+1 {{expected six numbers a matrix and three a piece, of at least 0}}
+// expected-error @+1 {{expected places of at least 0}}
 module attributes {list = #ddp.matrix_list<5 to 4, [], []>} {}
 
 // -----
 
 // C1
-// expected-error @+1 {{expected six numbers a matrix and three a piece, of at least 0}}
+// expected-error @+1 {{expected places of at least 0}}
 module attributes {list = #ddp.matrix_list<-1 to 4, [], []>} {}

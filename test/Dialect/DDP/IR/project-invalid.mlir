@@ -10,7 +10,7 @@
 func.func @project_too_few(%g: !ddp.bucket<f32, [4x3, 5]>,
                            %q: !ddp.bucket<f32, [3x2]>) {
   // C1
-  // expected-error @+1 {{expected results on tensors and buckets}}
+  // expected-error @+1 {{expected 2 results, but got 1}}
   %0 = ddp.project %g members [0] by %q
       : (!ddp.bucket<f32, [4x3, 5]>, !ddp.bucket<f32, [3x2]>)
       -> !ddp.bucket<f32, [4x2]>
@@ -22,7 +22,7 @@ func.func @project_too_few(%g: !ddp.bucket<f32, [4x3, 5]>,
 func.func @project_too_many(%g: !ddp.bucket<f32, [4x3]>,
                             %q: !ddp.bucket<f32, [3x2]>) {
   // C1
-  // expected-error @+1 {{expected a result on tensors and buckets}}
+  // expected-error @+1 {{expected 1 results, but got 2}}
   %0:2 = ddp.project %g members [0] by %q
       : (!ddp.bucket<f32, [4x3]>, !ddp.bucket<f32, [3x2]>)
       -> (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, []>)
@@ -34,36 +34,10 @@ func.func @project_too_many(%g: !ddp.bucket<f32, [4x3]>,
 func.func @project_on_memory(%m: memref<17xf32>, %q: memref<6xf32>,
                              %p: memref<8xf32>) {
   // C1
-  // expected-error @+1 {{expected an 'into' operand for each value and no results on memrefs}}
-  ddp.project %m members [0] by %q
-      layout <0 to 17, [0, 0, 0, 4, 3, 2], [12, 0, 5]> into (%p)
-      : (memref<17xf32>, memref<6xf32>, memref<8xf32>) -> ()
-  return
-}
-
-// -----
-
-func.func @project_into_one_of_two(%m: tensor<17xf32>, %q: tensor<6xf32>,
-                                   %p: tensor<8xf32>) {
-  // C1
   // expected-error @+1 {{expected 2 'into' operands, but got 1}}
-  %0:2 = ddp.project %m members [0] by %q
+  ddp.flat.project %m by %q
       layout <0 to 17, [0, 0, 0, 4, 3, 2], [12, 0, 5]> into (%p)
-      : (tensor<17xf32>, tensor<6xf32>, tensor<8xf32>)
-      -> (tensor<8xf32>, tensor<5xf32>)
-  return
-}
-
-// -----
-
-func.func @project_into_other(%m: tensor<17xf32>, %q: tensor<6xf32>,
-                              %p: tensor<8xf32>) {
-  // C1
-  // expected-error @+1 {{expected 'into' to have the result's type, but got 'tensor<6xf32>'}}
-  %0:2 = ddp.project %m members [0] by %q
-      layout <0 to 17, [0, 0, 0, 4, 3, 2], [12, 0, 5]> into (%p, %q)
-      : (tensor<17xf32>, tensor<6xf32>, tensor<8xf32>, tensor<6xf32>)
-      -> (tensor<8xf32>, tensor<5xf32>)
+      : memref<17xf32>, memref<6xf32>, memref<8xf32>
   return
 }
 
@@ -110,7 +84,7 @@ func.func @project_packed_rest(%g: !ddp.bucket<f32, [4x3, 5]>,
 func.func @project_packed_in_two(%g: !ddp.bucket<f32, [4x3, 5]>,
                                  %q: !ddp.bucket<f32, [3x2]>) {
   // C1
-  // expected-error @+1 {{expected a result on tensors and buckets}}
+  // expected-error @+1 {{expected 1 results, but got 2}}
   %0:2 = ddp.project %g members [0] by %q packed
       : (!ddp.bucket<f32, [4x3, 5]>, !ddp.bucket<f32, [3x2]>)
       -> (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [5]>)
@@ -194,39 +168,6 @@ func.func @project_elements(%g: !ddp.bucket<f32, [4x3, 5]>,
 
 // -----
 
-func.func @project_kinds(%g: !ddp.bucket<f32, [4x3, 5]>, %q: tensor<6xf32>) {
-  // expected-error @+1 {{expected a bucket of factors}}
-  %0:2 = ddp.project %g members [0] by %q
-      : (!ddp.bucket<f32, [4x3, 5]>, tensor<6xf32>)
-      -> (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [5]>)
-  return
-}
-
-// -----
-
-func.func @project_layout(%g: !ddp.bucket<f32, [4x3]>,
-                          %q: !ddp.bucket<f32, [3x2]>) {
-  // C4
-  // expected-error @+1 {{expected no layout of buckets}}
-  %0 = ddp.project %g members [0] by %q
-      layout <0 to 12, [0, 0, 0, 4, 3, 2], []>
-      : (!ddp.bucket<f32, [4x3]>, !ddp.bucket<f32, [3x2]>)
-      -> !ddp.bucket<f32, [4x2]>
-  return
-}
-
-// -----
-
-func.func @project_no_layout(%g: tensor<12xf32>, %q: tensor<6xf32>) {
-  // C4
-  // expected-error @+1 {{expected a layout}}
-  %0 = ddp.project %g members [0] by %q
-      : (tensor<12xf32>, tensor<6xf32>) -> tensor<8xf32>
-  return
-}
-
-// -----
-
 //===----------------------------------------------------------------------===//
 // reconstruct
 //===----------------------------------------------------------------------===//
@@ -235,7 +176,7 @@ func.func @reconstruct_too_few(%p: !ddp.bucket<f32, [4x2]>,
                                %q: !ddp.bucket<f32, [3x2]>,
                                %m: !ddp.bucket<f32, [4x3]>) {
   // C1
-  // expected-error @+1 {{expected results on tensors and buckets}}
+  // expected-error @+1 {{expected 2 results, but got 1}}
   %0 = ddp.reconstruct %p, %q members [0] from %m
       : (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [3x2]>,
          !ddp.bucket<f32, [4x3]>) -> !ddp.bucket<f32, [4x3]>
@@ -247,7 +188,7 @@ func.func @reconstruct_too_few(%p: !ddp.bucket<f32, [4x2]>,
 func.func @reconstruct_too_many(%p: !ddp.bucket<f32, [4x2]>,
                                 %q: !ddp.bucket<f32, [3x2]>) {
   // C1
-  // expected-error @+1 {{expected a result on tensors and buckets}}
+  // expected-error @+1 {{expected 1 results, but got 2}}
   %0:2 = ddp.reconstruct %p, %q members [0]
       : (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [3x2]>)
       -> (!ddp.bucket<f32, [4x3]>, !ddp.bucket<f32, [4x3]>)
@@ -259,10 +200,10 @@ func.func @reconstruct_too_many(%p: !ddp.bucket<f32, [4x2]>,
 func.func @reconstruct_on_memory(%p: memref<8xf32>, %q: memref<6xf32>,
                                  %m: memref<12xf32>) {
   // C1
-  // expected-error @+1 {{expected an 'into' operand for each value and no results on memrefs}}
-  ddp.reconstruct %p, %q members [0] from %m
+  // expected-error @+1 {{expected 2 'into' operands, but got 1}}
+  ddp.flat.reconstruct %p, %q from %m
       layout <0 to 12, [0, 0, 0, 4, 3, 2], []> into (%m)
-      : (memref<8xf32>, memref<6xf32>, memref<12xf32>, memref<12xf32>) -> ()
+      : memref<8xf32>, memref<6xf32>, memref<12xf32>, memref<12xf32>
   return
 }
 
@@ -365,38 +306,6 @@ func.func @reconstruct_negative(%p: !ddp.bucket<f32, [4x2]>,
   %0 = ddp.reconstruct %p, %q members [-1]
       : (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [3x2]>)
       -> !ddp.bucket<f32, [4x3]>
-  return
-}
-
-// -----
-
-func.func @reconstruct_kinds(%p: !ddp.bucket<f32, [4x2]>, %q: tensor<6xf32>) {
-  // expected-error @+1 {{expected buckets}}
-  %0 = ddp.reconstruct %p, %q members [0]
-      : (!ddp.bucket<f32, [4x2]>, tensor<6xf32>) -> !ddp.bucket<f32, [4x3]>
-  return
-}
-
-// -----
-
-func.func @reconstruct_layout(%p: !ddp.bucket<f32, [4x2]>,
-                              %q: !ddp.bucket<f32, [3x2]>) {
-  // C4
-  // expected-error @+1 {{expected no layout of buckets}}
-  %0 = ddp.reconstruct %p, %q members [0]
-      layout <0 to 12, [0, 0, 0, 4, 3, 2], []>
-      : (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [3x2]>)
-      -> !ddp.bucket<f32, [4x3]>
-  return
-}
-
-// -----
-
-func.func @reconstruct_no_layout(%p: tensor<8xf32>, %q: tensor<6xf32>) {
-  // C4
-  // expected-error @+1 {{expected a layout}}
-  %0 = ddp.reconstruct %p, %q members [0]
-      : (tensor<8xf32>, tensor<6xf32>) -> tensor<12xf32>
   return
 }
 

@@ -44,7 +44,7 @@ func.func @count(%iteration: i64) {
 // KEPT-SAME:    %[[T:[a-z0-9]+]]: tensor<40xf32>, %[[M:[a-z0-9]+]]: memref<40xf32>)
 // KEPT-NEXT:    %[[X:.+]] = ddp.is_finite %[[T]]
 // KEPT-NEXT:    %[[Y:.+]] = ddp.is_finite %[[M]]
-// KEPT-NEXT:    ddp.scale %[[M]] by 2.0
+// KEPT-NEXT:    ddp.flat.scale %[[M]] by 2.0
 // KEPT-NEXT:    %[[Z:.+]] = ddp.is_finite %[[M]]
 // KEPT-NEXT:    return %[[X]], %[[X]], %[[Y]], %[[Z]]
 func.func @asked(%t: tensor<40xf32>, %m: memref<40xf32>)
@@ -52,7 +52,7 @@ func.func @asked(%t: tensor<40xf32>, %m: memref<40xf32>)
   %0 = ddp.is_finite %t : tensor<40xf32>
   %1 = ddp.is_finite %t : tensor<40xf32>
   %2 = ddp.is_finite %m : memref<40xf32>
-  ddp.scale %m by 2.0 into %m : memref<40xf32>, : memref<40xf32>
+  ddp.flat.scale %m by 2.0 into %m : memref<40xf32>, memref<40xf32>
   %3 = ddp.is_finite %m : memref<40xf32>
   %4 = ddp.is_finite %t : tensor<40xf32>
   return %0, %1, %2, %3 : i1, i1, i1, i1

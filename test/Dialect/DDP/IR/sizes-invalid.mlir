@@ -33,7 +33,7 @@ func.func @empty(%a: tensor<0x4294967296x4294967296xf32>) {
 ddp.process_group @dp
 func.func @memref(%a: memref<4294967296x4294967296xf32>) {
   // expected-error @+1 {{expected at most 72057594037927936 elements}}
-  ddp.all_reduce mean %a on @dp into %a : memref<4294967296x4294967296xf32>, : memref<4294967296x4294967296xf32>
+  ddp.flat.all_reduce mean %a on @dp into %a : memref<4294967296x4294967296xf32>, memref<4294967296x4294967296xf32>
   return
 }
 

@@ -289,37 +289,12 @@ func.func @buffer_of_counter() {
 
 // -----
 
-//===----------------------------------------------------------------------===//
-// random_normal
-//===----------------------------------------------------------------------===//
-
-ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
-func.func @random_without_result() {
-  // C1
-  // expected-error @+1 {{expected a result on tensors and buckets}}
-  "ddp.random_normal"() <{generator = @g, draws = array<i64: 4>}> : () -> ()
-  return
-}
-
-// -----
-
-ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
-func.func @random_with_two(%m: memref<4xf32>) {
-  // C1
-  // expected-error @+1 {{expected an 'into' operand and no result on memrefs}}
-  %0 = ddp.random_normal from @g draws [4] into %m
-      : (memref<4xf32>) -> tensor<4xf32>
-  return
-}
-
-// -----
-
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 func.func @random_into_other(%t: tensor<5xf32>) {
   // C1
-  // expected-error @+1 {{expected 'into' to have the result's type, but got 'tensor<5xf32>'}}
-  %0 = ddp.random_normal from @g draws [4] into %t
-      : (tensor<5xf32>) -> tensor<4xf32>
+  // expected-error @+1 {{expected draws of 5 elements together, but got 4}}
+  %0 = ddp.flat.random_normal from @g draws [4] into %t
+      : tensor<5xf32>
   return
 }
 
@@ -358,6 +333,6 @@ ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 func.func @random_too_few_in_memory(%m: memref<4xf32>) {
   // C3
   // expected-error @+1 {{expected draws of 4 elements together, but got 0}}
-  ddp.random_normal from @g draws [] into %m : (memref<4xf32>) -> ()
+  ddp.flat.random_normal from @g draws [] into %m : memref<4xf32>
   return
 }

@@ -77,11 +77,11 @@ func.func @random_normal(%t: tensor<78xf32>, %m: memref<78xf32>) {
       : () -> !ddp.bucket<f32, [32x2, 7x2]>
   // CHECK: ddp.random_normal from @generator draws [78] : () -> tensor<78xf32>
   %1 = ddp.random_normal from @generator draws [78] : () -> tensor<78xf32>
-  // CHECK: ddp.random_normal from @generator draws [78] into %[[T]] : (tensor<78xf32>) -> tensor<78xf32>
-  %2 = ddp.random_normal from @generator draws [78] into %t
-      : (tensor<78xf32>) -> tensor<78xf32>
-  // CHECK: ddp.random_normal from @generator draws [0, 78] into %[[M]] {note} : (memref<78xf32>) -> ()
-  ddp.random_normal from @generator draws [0, 78] into %m {note}
-      : (memref<78xf32>) -> ()
+  // CHECK: ddp.flat.random_normal from @generator draws [78] into %[[T]] : tensor<78xf32>
+  %2 = ddp.flat.random_normal from @generator draws [78] into %t
+      : tensor<78xf32>
+  // CHECK: ddp.flat.random_normal from @generator draws [0, 78] into %[[M]] {note} : memref<78xf32>
+  ddp.flat.random_normal from @generator draws [0, 78] into %m {note}
+      : memref<78xf32>
   return
 }

@@ -11,15 +11,17 @@ ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>) -> tensor<4xf32>
 // CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
 // CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.add %[[B]], %[[LOAD]] into %[[LOAD]] : tensor<4xf32>, : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   %[[R:.+]] = ddp.all_reduce mean %[[M]] on @dp into %[[M]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[B]], %[[LOAD]] into %[[LOAD]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[R:.+]] = ddp.flat.all_reduce mean %[[M]] on @dp into %[[M]] : tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:   ddp.store %[[R]], @s : tensor<4xf32>
 // CHECK-NEXT:   return %[[ARG0]] : tensor<4xf32>
 func.func @state_first(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %e = ddp.load @s : tensor<4xf32>
-  %m = ddp.add %b, %e : tensor<4xf32>, tensor<4xf32>
-  %r = ddp.all_reduce mean %m on @dp : tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf32>
+  %m = ddp.flat.add %b, %e into %into0 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %r = ddp.flat.all_reduce mean %m on @dp into %into1 : tensor<4xf32>, tensor<4xf32>
   ddp.store %r, @s : tensor<4xf32>
   return %g : tensor<4xf32>
 }
@@ -29,18 +31,19 @@ func.func @state_first(%g: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>) -> tensor<4xf32>
 // CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
 // CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.add %[[B]], %[[LOAD]] into %[[LOAD]] : tensor<4xf32>, : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   %[[R:.+]] = ddp.all_reduce mean %[[M]] on @dp into %[[B]] : tensor<4xf32>, : tensor<4xf32>
-// CHECK-NEXT:   %[[E:.+]] = ddp.sub %[[M]], %[[R]] into %[[M]] : tensor<4xf32>, : tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[B]], %[[LOAD]] into %[[LOAD]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[R:.+]] = ddp.flat.all_reduce mean %[[M]] on @dp into %[[B]] : tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[E:.+]] = ddp.flat.sub %[[M]], %[[R]] into %[[M]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:   ddp.store %[[E]], @s : tensor<4xf32>
 // CHECK-NEXT:   return %[[R]] : tensor<4xf32>
 func.func @until_stored(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %e = ddp.load @s : tensor<4xf32>
-  %m = ddp.add %b, %e : tensor<4xf32>, tensor<4xf32>
-  %r = ddp.all_reduce mean %m on @dp into %b
-      : tensor<4xf32>, : tensor<4xf32>
-  %d = ddp.sub %m, %r : tensor<4xf32>, tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf32>
+  %m = ddp.flat.add %b, %e into %into0 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+  %r = ddp.flat.all_reduce mean %m on @dp into %b : tensor<4xf32>, tensor<4xf32>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %d = ddp.flat.sub %m, %r into %into1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
   ddp.store %d, @s : tensor<4xf32>
   return %r : tensor<4xf32>
 }
@@ -51,18 +54,20 @@ func.func @until_stored(%g: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
 // CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
 // CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.add %[[LOAD]], %[[ARG0]] into %[[EMPTY]] : tensor<4xf32>, : tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[LOAD]], %[[ARG0]] into %[[EMPTY]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:   ddp.store %[[ARG0]], @s : tensor<4xf32>
 // CHECK-NEXT:   %[[LOAD1:.+]] = ddp.load @t : tensor<4xf32>
 // CHECK-NEXT:   %[[EMPTY1:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[M1:.+]] = ddp.add %[[LOAD1]], %[[ARG0]] into %[[EMPTY1]] : tensor<4xf32>, : tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[M1:.+]] = ddp.flat.add %[[LOAD1]], %[[ARG0]] into %[[EMPTY1]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:   return %[[M]], %[[M1]] : tensor<4xf32>, tensor<4xf32>
 func.func @outlives(%g: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
   %e = ddp.load @s : tensor<4xf32>
-  %m = ddp.add %e, %g : tensor<4xf32>, tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf32>
+  %m = ddp.flat.add %e, %g into %into0 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
   ddp.store %g, @s : tensor<4xf32>
   %f = ddp.load @t : tensor<4xf32>
-  %n = ddp.add %f, %g : tensor<4xf32>, tensor<4xf32>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %n = ddp.flat.add %f, %g into %into1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
   return %m, %n : tensor<4xf32>, tensor<4xf32>
 }
 // CHECK-LABEL: func.func @other_block(
@@ -70,16 +75,18 @@ func.func @outlives(%g: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 // CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
 // CHECK-NEXT:   scf.if %[[ARG1]] {
 // CHECK-NEXT:     %[[EMPTY:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[LOAD]], %[[ARG0]] into %[[EMPTY]] : tensor<4xf32>, : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce sum %[[M]] on @dp into %[[M]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:     %[[M:.+]] = ddp.flat.add %[[LOAD]], %[[ARG0]] into %[[EMPTY]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:     %[[R:.+]] = ddp.flat.all_reduce sum %[[M]] on @dp into %[[M]] : tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:   }
 // CHECK-NEXT:   ddp.store %[[ARG0]], @s : tensor<4xf32>
 // CHECK-NEXT:   return
 func.func @other_block(%g: tensor<4xf32>, %c: i1) {
   %e = ddp.load @s : tensor<4xf32>
   scf.if %c {
-    %m = ddp.add %e, %g : tensor<4xf32>, tensor<4xf32>
-    %r = ddp.all_reduce sum %m on @dp : tensor<4xf32>
+    %into0 = tensor.empty() : tensor<4xf32>
+    %m = ddp.flat.add %e, %g into %into0 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+    %into1 = tensor.empty() : tensor<4xf32>
+    %r = ddp.flat.all_reduce sum %m on @dp into %into1 : tensor<4xf32>, tensor<4xf32>
   }
   ddp.store %g, @s : tensor<4xf32>
   return
@@ -90,14 +97,16 @@ func.func @other_block(%g: tensor<4xf32>, %c: i1) {
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>) -> tensor<4xf32>
 // CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
 // CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.add %[[LOAD]], %[[ARG0]] into %[[EMPTY]] : tensor<4xf32>, : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   %[[E:.+]] = ddp.sub %[[M]], %[[LOAD]] into %[[LOAD]] : tensor<4xf32>, : tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[LOAD]], %[[ARG0]] into %[[EMPTY]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[E:.+]] = ddp.flat.sub %[[M]], %[[LOAD]] into %[[LOAD]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:   ddp.store %[[E]], @s : tensor<4xf32>
 // CHECK-NEXT:   return %[[ARG0]] : tensor<4xf32>
 func.func @old_value(%g: tensor<4xf32>) -> tensor<4xf32> {
   %e = ddp.load @s : tensor<4xf32>
-  %m = ddp.add %e, %g : tensor<4xf32>, tensor<4xf32>
-  %n = ddp.sub %m, %e : tensor<4xf32>, tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf32>
+  %m = ddp.flat.add %e, %g into %into0 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %n = ddp.flat.sub %m, %e into %into1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
   ddp.store %n, @s : tensor<4xf32>
   return %g : tensor<4xf32>
 }
@@ -107,27 +116,32 @@ func.func @old_value(%g: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>, %[[ARG1:[a-z0-9]+]]: tensor<2xf32>) -> tensor<4xf32>
 // CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
 // CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<2xf32>
-// CHECK-NEXT:   %[[P:.+]] = ddp.matmul %[[B]], %[[ARG1]] layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %[[EMPTY]] : (tensor<4xf32>, tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
-// CHECK-NEXT:   %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[P]], %[[ARG1]] layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %[[B]] : (tensor<2xf32>, tensor<2xf32>, tensor<4xf32>) -> tensor<4xf32>
-// CHECK-NEXT:   %[[O:.+]] = ddp.orthogonalize %[[P]] epsilon 0.000000e+00 layout <0 to 0, [0, 0, 0, 0, 2, 1], []> into %[[P]] : tensor<2xf32>, : tensor<2xf32>
+// CHECK-NEXT:   %[[P:.+]] = ddp.flat.matmul %[[B]], %[[ARG1]] layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %[[EMPTY]] : tensor<4xf32>, tensor<2xf32>, tensor<2xf32>
+// CHECK-NEXT:   %[[MHAT:.+]] = ddp.flat.matmul transpose_rhs %[[P]], %[[ARG1]] layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %[[B]] : tensor<2xf32>, tensor<2xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[O:.+]] = ddp.flat.orthogonalize %[[P]] epsilon 0.000000e+00 layout <0 to 0, [0, 0, 0, 0, 2, 1], []> into %[[P]] : tensor<2xf32>, tensor<2xf32>
 // CHECK-NEXT:   %[[EMPTY1:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[MHAT1:.+]] = ddp.matmul transpose_rhs %[[O]], %[[ARG1]] layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %[[EMPTY1]] : (tensor<2xf32>, tensor<2xf32>, tensor<4xf32>) -> tensor<4xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.add %[[MHAT]], %[[MHAT1]] into %[[MHAT]] : tensor<4xf32>, : tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[MHAT1:.+]] = ddp.flat.matmul transpose_rhs %[[O]], %[[ARG1]] layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %[[EMPTY1]] : tensor<2xf32>, tensor<2xf32>, tensor<4xf32>
+// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[MHAT]], %[[MHAT1]] into %[[MHAT]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:   return %[[M]] : tensor<4xf32>
 func.func @dead_buffer(%g: tensor<4xf32>, %q: tensor<2xf32>)
     -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
-  %p = ddp.matmul %b, %q layout <0 to 4, [0, 0, 0, 2, 2, 1], []>
-      : (tensor<4xf32>, tensor<2xf32>) -> tensor<2xf32>
-  %m = ddp.matmul transpose_rhs %p, %q
-      layout <0 to 4, [0, 0, 0, 2, 2, 1], []>
-      : (tensor<2xf32>, tensor<2xf32>) -> tensor<4xf32>
-  %o = ddp.orthogonalize %p epsilon 0.0
-      layout <0 to 0, [0, 0, 0, 0, 2, 1], []> : tensor<2xf32>
-  %n = ddp.matmul transpose_rhs %o, %q
-      layout <0 to 4, [0, 0, 0, 2, 2, 1], []>
-      : (tensor<2xf32>, tensor<2xf32>) -> tensor<4xf32>
-  %s = ddp.add %m, %n : tensor<4xf32>, tensor<4xf32>
+  %into0 = tensor.empty() : tensor<2xf32>
+  %p = ddp.flat.matmul %b, %q layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %into0
+      : tensor<4xf32>, tensor<2xf32>, tensor<2xf32>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %m = ddp.flat.matmul transpose_rhs %p, %q
+      layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %into1
+      : tensor<2xf32>, tensor<2xf32>, tensor<4xf32>
+  %into2 = tensor.empty() : tensor<2xf32>
+  %o = ddp.flat.orthogonalize %p epsilon 0.0
+      layout <0 to 0, [0, 0, 0, 0, 2, 1], []> into %into2 : tensor<2xf32>, tensor<2xf32>
+  %into3 = tensor.empty() : tensor<4xf32>
+  %n = ddp.flat.matmul transpose_rhs %o, %q
+      layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %into3
+      : tensor<2xf32>, tensor<2xf32>, tensor<4xf32>
+  %into4 = tensor.empty() : tensor<4xf32>
+  %s = ddp.flat.add %m, %n into %into4 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
   return %s : tensor<4xf32>
 }
 
@@ -135,12 +149,14 @@ func.func @dead_buffer(%g: tensor<4xf32>, %q: tensor<2xf32>)
 // CHECK-LABEL: func.func @draw(
 // CHECK-SAME:    ) -> tensor<4xf32>
 // CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[Q:.+]] = ddp.random_normal from @g draws [4] into %[[EMPTY]] : (tensor<4xf32>) -> tensor<4xf32>
-// CHECK-NEXT:   %[[D:.+]] = ddp.scale %[[Q]] by 2.000000e+00 into %[[Q]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:   %[[Q:.+]] = ddp.flat.random_normal from @g draws [4] into %[[EMPTY]] : tensor<4xf32>
+// CHECK-NEXT:   %[[D:.+]] = ddp.flat.scale %[[Q]] by 2.000000e+00 into %[[Q]] : tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:   return %[[D]] : tensor<4xf32>
 func.func @draw() -> tensor<4xf32> {
-  %q = ddp.random_normal from @g draws [4] : () -> tensor<4xf32>
-  %r = ddp.scale %q by 2.0 : tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf32>
+  %q = ddp.flat.random_normal from @g draws [4] into %into0 : tensor<4xf32>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %r = ddp.flat.scale %q by 2.0 into %into1 : tensor<4xf32>, tensor<4xf32>
   return %r : tensor<4xf32>
 }
 
@@ -152,25 +168,30 @@ func.func @draw() -> tensor<4xf32> {
 // CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @u : tensor<6xf32>
 // CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<2xf32>
 // CHECK-NEXT:   %[[EMPTY1:.+]] = tensor.empty() : tensor<2xf32>
-// CHECK-NEXT:   %[[M:.+]]:3 = ddp.project %[[B]] plus %[[LOAD]] members [0] by %[[ARG1]] layout <0 to 6, [0, 0, 0, 2, 2, 1], [4, 0, 2]> into(%[[LOAD]], %[[EMPTY]], %[[EMPTY1]]) : (tensor<6xf32>, tensor<6xf32>, tensor<2xf32>, tensor<6xf32>, tensor<2xf32>, tensor<2xf32>) -> (tensor<6xf32>, tensor<2xf32>, tensor<2xf32>)
-// CHECK-NEXT:   %[[R:.+]] = ddp.all_reduce sum %[[M]]#1 on @dp into %[[M]]#1 : tensor<2xf32>, : tensor<2xf32>
-// CHECK-NEXT:   %[[R1:.+]] = ddp.all_reduce sum %[[M]]#2 on @dp into %[[M]]#2 : tensor<2xf32>, : tensor<2xf32>
-// CHECK-NEXT:   %[[OUT:.+]]:2 = ddp.reconstruct %[[R]], %[[ARG1]] members [0] rest %[[R1]] from %[[M]]#0 layout <0 to 6, [0, 0, 0, 2, 2, 1], [4, 0, 2]> into(%[[B]], %[[M]]#0) : (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<6xf32>, tensor<6xf32>, tensor<6xf32>) -> (tensor<6xf32>, tensor<6xf32>)
+// CHECK-NEXT:   %[[M:.+]]:3 = ddp.flat.project %[[B]] plus %[[LOAD]] by %[[ARG1]] layout <0 to 6, [0, 0, 0, 2, 2, 1], [4, 0, 2]> into(%[[LOAD]], %[[EMPTY]], %[[EMPTY1]]) : tensor<6xf32>, tensor<6xf32>, tensor<2xf32>, tensor<6xf32>, tensor<2xf32>, tensor<2xf32>
+// CHECK-NEXT:   %[[R:.+]] = ddp.flat.all_reduce sum %[[M]]#1 on @dp into %[[M]]#1 : tensor<2xf32>, tensor<2xf32>
+// CHECK-NEXT:   %[[R1:.+]] = ddp.flat.all_reduce sum %[[M]]#2 on @dp into %[[M]]#2 : tensor<2xf32>, tensor<2xf32>
+// CHECK-NEXT:   %[[OUT:.+]]:2 = ddp.flat.reconstruct %[[R]], %[[ARG1]] rest %[[R1]] from %[[M]]#0 layout <0 to 6, [0, 0, 0, 2, 2, 1], [4, 0, 2]> into(%[[B]], %[[M]]#0) : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<6xf32>, tensor<6xf32>, tensor<6xf32>
 // CHECK-NEXT:   ddp.store %[[OUT]]#1, @u : tensor<6xf32>
 // CHECK-NEXT:   return %[[OUT]]#0 : tensor<6xf32>
 func.func @low_rank(%g: tensor<6xf32>, %q: tensor<2xf32>) -> tensor<6xf32> {
   %b = ddp.pack %g : tensor<6xf32> -> tensor<6xf32>
   %e = ddp.load @u : tensor<6xf32>
-  %0:3 = ddp.project %b plus %e members [0] by %q
-      layout <0 to 6, [0, 0, 0, 2, 2, 1], [4, 0, 2]>
-      : (tensor<6xf32>, tensor<6xf32>, tensor<2xf32>)
-      -> (tensor<6xf32>, tensor<2xf32>, tensor<2xf32>)
-  %1 = ddp.all_reduce sum %0#1 on @dp : tensor<2xf32>
-  %2 = ddp.all_reduce sum %0#2 on @dp : tensor<2xf32>
-  %3:2 = ddp.reconstruct %1, %q members [0] rest %2 from %0#0
-      layout <0 to 6, [0, 0, 0, 2, 2, 1], [4, 0, 2]>
-      : (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<6xf32>)
-      -> (tensor<6xf32>, tensor<6xf32>)
+  %into0 = tensor.empty() : tensor<6xf32>
+  %into1 = tensor.empty() : tensor<2xf32>
+  %into2 = tensor.empty() : tensor<2xf32>
+  %0:3 = ddp.flat.project %b plus %e by %q
+      layout <0 to 6, [0, 0, 0, 2, 2, 1], [4, 0, 2]> into (%into0, %into1, %into2)
+      : tensor<6xf32>, tensor<6xf32>, tensor<2xf32>, tensor<6xf32>, tensor<2xf32>, tensor<2xf32>
+  %into3 = tensor.empty() : tensor<2xf32>
+  %1 = ddp.flat.all_reduce sum %0#1 on @dp into %into3 : tensor<2xf32>, tensor<2xf32>
+  %into4 = tensor.empty() : tensor<2xf32>
+  %2 = ddp.flat.all_reduce sum %0#2 on @dp into %into4 : tensor<2xf32>, tensor<2xf32>
+  %into5 = tensor.empty() : tensor<6xf32>
+  %into6 = tensor.empty() : tensor<6xf32>
+  %3:2 = ddp.flat.reconstruct %1, %q rest %2 from %0#0
+      layout <0 to 6, [0, 0, 0, 2, 2, 1], [4, 0, 2]> into (%into5, %into6)
+      : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<6xf32>, tensor<6xf32>, tensor<6xf32>
   ddp.store %3#1, @u : tensor<6xf32>
   return %3#0 : tensor<6xf32>
 }
@@ -185,26 +206,30 @@ ddp.state @u : !ddp.bucket<f32, [2x2, 2]> per_rank zero
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>, %[[ARG1:[a-z0-9]+]]: i1) -> tensor<4xf32>
 // CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[ARG1]] -> (tensor<4xf32>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp into %[[B]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:     %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp into %[[B]] : tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:     scf.yield %[[R]] : tensor<4xf32>
 // CHECK-NEXT:   } else {
-// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[B]] by 2.000000e+00 into %[[B]] : tensor<4xf32>, : tensor<4xf32>
-// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[D]] on @dp into %[[D]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:     %[[D:.+]] = ddp.flat.scale %[[B]] by 2.000000e+00 into %[[B]] : tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:     %[[R1:.+]] = ddp.flat.all_reduce sum %[[D]] on @dp into %[[D]] : tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:     scf.yield %[[R1]] : tensor<4xf32>
 // CHECK-NEXT:   }
-// CHECK-NEXT:   %[[D1:.+]] = ddp.scale %[[OUT]] by 3.000000e+00 into %[[OUT]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:   %[[D1:.+]] = ddp.flat.scale %[[OUT]] by 3.000000e+00 into %[[OUT]] : tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:   return %[[D1]] : tensor<4xf32>
 func.func @branches(%g: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %r = scf.if %c -> tensor<4xf32> {
-    %0 = ddp.all_reduce mean %b on @dp : tensor<4xf32>
+    %into0 = tensor.empty() : tensor<4xf32>
+    %0 = ddp.flat.all_reduce mean %b on @dp into %into0 : tensor<4xf32>, tensor<4xf32>
     scf.yield %0 : tensor<4xf32>
   } else {
-    %1 = ddp.scale %b by 2.0 : tensor<4xf32>
-    %2 = ddp.all_reduce sum %1 on @dp : tensor<4xf32>
+    %into1 = tensor.empty() : tensor<4xf32>
+    %1 = ddp.flat.scale %b by 2.0 into %into1 : tensor<4xf32>, tensor<4xf32>
+    %into2 = tensor.empty() : tensor<4xf32>
+    %2 = ddp.flat.all_reduce sum %1 on @dp into %into2 : tensor<4xf32>, tensor<4xf32>
     scf.yield %2 : tensor<4xf32>
   }
-  %s = ddp.scale %r by 3.0 : tensor<4xf32>
+  %into3 = tensor.empty() : tensor<4xf32>
+  %s = ddp.flat.scale %r by 3.0 into %into3 : tensor<4xf32>, tensor<4xf32>
   return %s : tensor<4xf32>
 }
 
@@ -213,7 +238,7 @@ func.func @branches(%g: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>, %[[ARG1:[a-z0-9]+]]: tensor<4xf32>, %[[ARG2:[a-z0-9]+]]: i1) -> tensor<4xf32>
 // CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
 // CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[ARG2]] -> (tensor<4xf32>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp into %[[B]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:     %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp into %[[B]] : tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:     scf.yield %[[R]] : tensor<4xf32>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[B1:.+]] = ddp.pack %[[ARG1]] : tensor<4xf32> -> tensor<4xf32>
@@ -225,7 +250,8 @@ func.func @made_inside(%g: tensor<4xf32>, %h: tensor<4xf32>, %c: i1)
     -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %r = scf.if %c -> tensor<4xf32> {
-    %0 = ddp.all_reduce mean %b on @dp : tensor<4xf32>
+    %into = tensor.empty() : tensor<4xf32>
+    %0 = ddp.flat.all_reduce mean %b on @dp into %into : tensor<4xf32>, tensor<4xf32>
     scf.yield %0 : tensor<4xf32>
   } else {
     %1 = ddp.pack %h : tensor<4xf32> -> tensor<4xf32>

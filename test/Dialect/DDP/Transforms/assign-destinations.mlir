@@ -5,13 +5,15 @@ ddp.process_group @dp
 // The bucket is ours and not used again: in place.
 // CHECK-LABEL: func @dying(
 // CHECK:         %[[B:.+]] = ddp.pack
-// CHECK-NEXT:    %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp into %[[B]] : tensor<4xf32>, : tensor<4xf32>
-// CHECK-NEXT:    %[[S:.+]] = ddp.scale %[[R]] by 2.000000e+00 into %[[R]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:    %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp into %[[B]] : tensor<4xf32>, tensor<4xf32>
+// CHECK-NEXT:    %[[S:.+]] = ddp.flat.scale %[[R]] by 2.000000e+00 into %[[R]] : tensor<4xf32>, tensor<4xf32>
 // CHECK-NEXT:    return %[[S]]
 func.func @dying(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
-  %r = ddp.all_reduce mean %b on @dp : tensor<4xf32>
-  %s = ddp.scale %r by 2.0 : tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf32>
+  %r = ddp.flat.all_reduce mean %b on @dp into %into0 : tensor<4xf32>, tensor<4xf32>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %s = ddp.flat.scale %r by 2.0 into %into1 : tensor<4xf32>, tensor<4xf32>
   return %s : tensor<4xf32>
 }
 
@@ -19,9 +21,10 @@ func.func @dying(%g: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK-LABEL: func @argument(
 // CHECK-SAME:    %[[G:.+]]: tensor<4xf32>
 // CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:    ddp.all_reduce mean %[[G]] on @dp into %[[E]] : tensor<4xf32>, : tensor<4xf32>
+// CHECK-NEXT:    ddp.flat.all_reduce mean %[[G]] on @dp into %[[E]] : tensor<4xf32>, tensor<4xf32>
 func.func @argument(%g: tensor<4xf32>) -> tensor<4xf32> {
-  %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  %into = tensor.empty() : tensor<4xf32>
+  %r = ddp.flat.all_reduce mean %g on @dp into %into : tensor<4xf32>, tensor<4xf32>
   return %r : tensor<4xf32>
 }
 
@@ -29,16 +32,18 @@ func.func @argument(%g: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK-LABEL: func @used_again(
 // CHECK:         %[[B:.+]] = ddp.pack
 // CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:    %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp into %[[E]]
+// CHECK-NEXT:    %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp into %[[E]]
 // CHECK-NEXT:    %[[F:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:    %[[S:.+]] = ddp.scale %[[R]] by 2.000000e+00 into %[[F]]
+// CHECK-NEXT:    %[[S:.+]] = ddp.flat.scale %[[R]] by 2.000000e+00 into %[[F]]
 // CHECK:           arith.addf %[[R]], %[[R]]
 // CHECK:         return %[[B]], %[[S]],
 func.func @used_again(%g: tensor<4xf32>, %c: i1)
     -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
-  %r = ddp.all_reduce mean %b on @dp : tensor<4xf32>
-  %s = ddp.scale %r by 2.0 : tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf32>
+  %r = ddp.flat.all_reduce mean %b on @dp into %into0 : tensor<4xf32>, tensor<4xf32>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %s = ddp.flat.scale %r by 2.0 into %into1 : tensor<4xf32>, tensor<4xf32>
   %i = scf.if %c -> tensor<4xf32> {
     %a = arith.addf %r, %r : tensor<4xf32>
     scf.yield %a : tensor<4xf32>
@@ -53,12 +58,13 @@ func.func @used_again(%g: tensor<4xf32>, %c: i1)
 // CHECK:         %[[B:.+]] = ddp.pack
 // CHECK-NEXT:    %[[X:.+]] = tensor.extract_slice %[[B]][1] [2] [1]
 // CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:    %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp into %[[E]]
+// CHECK-NEXT:    %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp into %[[E]]
 func.func @slice_used_again(%g: tensor<4xf32>)
     -> (tensor<4xf32>, tensor<2xf32>) {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %x = tensor.extract_slice %b[1] [2] [1] : tensor<4xf32> to tensor<2xf32>
-  %r = ddp.all_reduce mean %b on @dp : tensor<4xf32>
+  %into = tensor.empty() : tensor<4xf32>
+  %r = ddp.flat.all_reduce mean %b on @dp into %into : tensor<4xf32>, tensor<4xf32>
   return %r, %x : tensor<4xf32>, tensor<2xf32>
 }
 
@@ -67,14 +73,17 @@ func.func @slice_used_again(%g: tensor<4xf32>)
 // CHECK-LABEL: func @cast(
 // CHECK:         %[[B:.+]] = ddp.pack
 // CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf16>
-// CHECK-NEXT:    %[[H:.+]] = ddp.cast %[[B]] into %[[E]] : tensor<4xf16>, : tensor<4xf32> -> tensor<4xf16>
-// CHECK-NEXT:    %[[S:.+]] = ddp.all_reduce mean %[[H]] on @dp into %[[H]]
-// CHECK-NEXT:    ddp.cast %[[S]] into %[[B]] : tensor<4xf32>, : tensor<4xf16> -> tensor<4xf32>
+// CHECK-NEXT:    %[[H:.+]] = ddp.flat.cast %[[B]] into %[[E]] : tensor<4xf32>, tensor<4xf16>
+// CHECK-NEXT:    %[[S:.+]] = ddp.flat.all_reduce mean %[[H]] on @dp into %[[H]]
+// CHECK-NEXT:    ddp.flat.cast %[[S]] into %[[B]] : tensor<4xf16>, tensor<4xf32>
 func.func @cast(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
-  %h = ddp.cast %b : tensor<4xf32> -> tensor<4xf16>
-  %s = ddp.all_reduce mean %h on @dp : tensor<4xf16>
-  %r = ddp.cast %s : tensor<4xf16> -> tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf16>
+  %h = ddp.flat.cast %b into %into0 : tensor<4xf32>, tensor<4xf16>
+  %into1 = tensor.empty() : tensor<4xf16>
+  %s = ddp.flat.all_reduce mean %h on @dp into %into1 : tensor<4xf16>, tensor<4xf16>
+  %into2 = tensor.empty() : tensor<4xf32>
+  %r = ddp.flat.cast %s into %into2 : tensor<4xf16>, tensor<4xf32>
   return %r : tensor<4xf32>
 }
 
@@ -83,15 +92,17 @@ func.func @cast(%g: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: tensor<4xf32>, %[[Y:[a-z0-9]+]]: tensor<5xf32>
 // CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<9xf32>
 // CHECK-NEXT:    %[[E0:.+]] = tensor.extract_slice %[[E]][0] [4] [1] : tensor<9xf32> to tensor<4xf32>
-// CHECK-NEXT:    %[[R0:.+]] = ddp.all_reduce mean %[[X]] on @dp into %[[E0]]
+// CHECK-NEXT:    %[[R0:.+]] = ddp.flat.all_reduce mean %[[X]] on @dp into %[[E0]]
 // CHECK-NEXT:    %[[I0:.+]] = tensor.insert_slice %[[R0]] into %[[E]][0] [4] [1]
 // CHECK-NEXT:    %[[E1:.+]] = tensor.extract_slice %[[I0]][4] [5] [1] : tensor<9xf32> to tensor<5xf32>
-// CHECK-NEXT:    %[[R1:.+]] = ddp.scale %[[Y]] by 2.000000e+00 into %[[E1]]
+// CHECK-NEXT:    %[[R1:.+]] = ddp.flat.scale %[[Y]] by 2.000000e+00 into %[[E1]]
 // CHECK-NEXT:    %[[I1:.+]] = tensor.insert_slice %[[R1]] into %[[I0]][4] [5] [1]
 // CHECK-NEXT:    return %[[I1]]
 func.func @concat(%x: tensor<4xf32>, %y: tensor<5xf32>) -> tensor<9xf32> {
-  %0 = ddp.all_reduce mean %x on @dp : tensor<4xf32>
-  %1 = ddp.scale %y by 2.0 : tensor<5xf32>
+  %into0 = tensor.empty() : tensor<4xf32>
+  %0 = ddp.flat.all_reduce mean %x on @dp into %into0 : tensor<4xf32>, tensor<4xf32>
+  %into1 = tensor.empty() : tensor<5xf32>
+  %1 = ddp.flat.scale %y by 2.0 into %into1 : tensor<5xf32>, tensor<5xf32>
   %2 = ddp.concat %0, %1 : tensor<4xf32>, tensor<5xf32> -> tensor<9xf32>
   return %2 : tensor<9xf32>
 }
@@ -99,14 +110,15 @@ func.func @concat(%x: tensor<4xf32>, %y: tensor<5xf32>) -> tensor<9xf32> {
 // Parts that others need, or that are given, are inserted.
 // CHECK-LABEL: func @concat_of_shared(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: tensor<4xf32>, %[[Z:[a-z0-9]+]]: tensor<0xf32>
-// CHECK:         %[[R:.+]] = ddp.scale %[[X]] by 2.000000e+00 into %{{.+}} : tensor<4xf32>
+// CHECK:         %[[R:.+]] = ddp.flat.scale %[[X]] by 2.000000e+00 into %{{.+}} : tensor<4xf32>
 // CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<8xf32>
 // CHECK-NEXT:    %[[I0:.+]] = tensor.insert_slice %[[R]] into %[[E]][0] [4] [1]
 // CHECK-NEXT:    %[[I1:.+]] = tensor.insert_slice %[[X]] into %[[I0]][4] [4] [1]
 // CHECK-NEXT:    return %[[R]], %[[I1]]
 func.func @concat_of_shared(%x: tensor<4xf32>, %z: tensor<0xf32>)
     -> (tensor<4xf32>, tensor<8xf32>) {
-  %0 = ddp.scale %x by 2.0 : tensor<4xf32>
+  %into = tensor.empty() : tensor<4xf32>
+  %0 = ddp.flat.scale %x by 2.0 into %into : tensor<4xf32>, tensor<4xf32>
   %1 = ddp.concat %0, %x, %z : tensor<4xf32>, tensor<4xf32>, tensor<0xf32>
       -> tensor<8xf32>
   return %0, %1 : tensor<4xf32>, tensor<8xf32>
@@ -117,8 +129,8 @@ func.func @concat_of_shared(%x: tensor<4xf32>, %z: tensor<0xf32>)
 // CHECK:         %[[B:.+]] = ddp.pack
 // CHECK:         scf.for
 // CHECK-NEXT:      %[[E:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:      %[[S:.+]] = ddp.scale %[[B]] by 2.000000e+00 into %[[E]]
-// CHECK-NEXT:      %[[T:.+]] = ddp.scale %[[S]] by 3.000000e+00 into %[[S]]
+// CHECK-NEXT:      %[[S:.+]] = ddp.flat.scale %[[B]] by 2.000000e+00 into %[[E]]
+// CHECK-NEXT:      %[[T:.+]] = ddp.flat.scale %[[S]] by 3.000000e+00 into %[[S]]
 // CHECK:           scf.yield
 func.func @loop(%g: tensor<4xf32>) -> tensor<4xf32> {
   %c0 = arith.constant 0 : index
@@ -126,8 +138,10 @@ func.func @loop(%g: tensor<4xf32>) -> tensor<4xf32> {
   %c3 = arith.constant 3 : index
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%acc = %g) -> tensor<4xf32> {
-    %s = ddp.scale %b by 2.0 : tensor<4xf32>
-    %t = ddp.scale %s by 3.0 : tensor<4xf32>
+    %into0 = tensor.empty() : tensor<4xf32>
+    %s = ddp.flat.scale %b by 2.0 into %into0 : tensor<4xf32>, tensor<4xf32>
+    %into1 = tensor.empty() : tensor<4xf32>
+    %t = ddp.flat.scale %s by 3.0 into %into1 : tensor<4xf32>, tensor<4xf32>
     scf.yield %t : tensor<4xf32>
   }
   return %r : tensor<4xf32>
@@ -136,12 +150,12 @@ func.func @loop(%g: tensor<4xf32>) -> tensor<4xf32> {
 // What has a destination keeps it; memory has none to assign.
 // CHECK-LABEL: func @given(
 // CHECK-SAME:    %[[T:[a-z0-9]+]]: tensor<4xf32>, %[[M:[a-z0-9]+]]: memref<4xf32>
-// CHECK-NEXT:    ddp.scale %[[T]] by 2.000000e+00 into %[[T]]
-// CHECK-NEXT:    ddp.scale %[[M]] by 2.000000e+00 into %[[M]]
+// CHECK-NEXT:    ddp.flat.scale %[[T]] by 2.000000e+00 into %[[T]]
+// CHECK-NEXT:    ddp.flat.scale %[[M]] by 2.000000e+00 into %[[M]]
 // CHECK-NEXT:    return
 func.func @given(%t: tensor<4xf32>, %m: memref<4xf32>) {
-  %0 = ddp.scale %t by 2.0 into %t : tensor<4xf32>, : tensor<4xf32>
-  ddp.scale %m by 2.0 into %m : memref<4xf32>, : memref<4xf32>
+  %0 = ddp.flat.scale %t by 2.0 into %t : tensor<4xf32>, tensor<4xf32>
+  ddp.flat.scale %m by 2.0 into %m : memref<4xf32>, memref<4xf32>
   return
 }
 
@@ -150,15 +164,17 @@ func.func @given(%t: tensor<4xf32>, %m: memref<4xf32>) {
 // CHECK-LABEL: func @computed_in_place(
 // CHECK:         %[[H:.+]] = ddp.pack %{{.+}} : tensor<4xf16>
 // CHECK-NEXT:    %[[E:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:    ddp.cast %[[H]] into %[[E]]
+// CHECK-NEXT:    ddp.flat.cast %[[H]] into %[[E]]
 func.func @computed_in_place(%g: tensor<4xf32>, %h: tensor<4xf16>)
     -> (tensor<2x2xf32>, tensor<4xf32>) {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %u = ddp.unpack %b : tensor<4xf32> -> tensor<4xf32>
   %x = linalg.exp ins(%u : tensor<4xf32>) outs(%u : tensor<4xf32>) -> tensor<4xf32>
-  %y = tensor.expand_shape %x [[0, 1]] output_shape [2, 2] : tensor<4xf32> into tensor<2x2xf32>
+  %y = tensor.expand_shape %x [[0, 1]] output_shape [2, 2]
+      : tensor<4xf32> into tensor<2x2xf32>
   %p = ddp.pack %h : tensor<4xf16> -> tensor<4xf16>
-  %c = ddp.cast %p : tensor<4xf16> -> tensor<4xf32>
+  %into = tensor.empty() : tensor<4xf32>
+  %c = ddp.flat.cast %p into %into : tensor<4xf16>, tensor<4xf32>
   return %y, %c : tensor<2x2xf32>, tensor<4xf32>
 }
 
@@ -166,7 +182,7 @@ func.func @computed_in_place(%g: tensor<4xf32>, %h: tensor<4xf16>)
 // CHECK-LABEL: func @computed_and_over(
 // CHECK:         %[[B:.+]] = ddp.pack %{{.+}} : tensor<4xf32>
 // CHECK:         %[[H:.+]] = ddp.pack %{{.+}} : tensor<4xf16>
-// CHECK-NEXT:    ddp.cast %[[H]] into %[[B]]
+// CHECK-NEXT:    ddp.flat.cast %[[H]] into %[[B]]
 func.func @computed_and_over(%g: tensor<4xf32>, %h: tensor<4xf16>)
     -> (tensor<4xf32>, tensor<4xf32>) {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
@@ -175,18 +191,19 @@ func.func @computed_and_over(%g: tensor<4xf32>, %h: tensor<4xf16>)
   %e = tensor.empty() : tensor<4xf32>
   %y = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
   %p = ddp.pack %h : tensor<4xf16> -> tensor<4xf16>
-  %c = ddp.cast %p : tensor<4xf16> -> tensor<4xf32>
+  %into = tensor.empty() : tensor<4xf32>
+  %c = ddp.flat.cast %p into %into : tensor<4xf16>, tensor<4xf32>
   return %y, %c : tensor<4xf32>, tensor<4xf32>
 }
 
 // A loop, a branch and a call may each hold what was unpacked.
 // CHECK-LABEL: func @held_by_control_flow(
 // CHECK:         %[[E0:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:    ddp.cast %{{.+}} into %[[E0]]
+// CHECK-NEXT:    ddp.flat.cast %{{.+}} into %[[E0]]
 // CHECK:         %[[E1:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:    ddp.cast %{{.+}} into %[[E1]]
+// CHECK-NEXT:    ddp.flat.cast %{{.+}} into %[[E1]]
 // CHECK:         %[[E2:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:    ddp.cast %{{.+}} into %[[E2]]
+// CHECK-NEXT:    ddp.flat.cast %{{.+}} into %[[E2]]
 func.func private @identity(%x: tensor<4xf32>) -> tensor<4xf32>
 func.func @held_by_control_flow(%g0: tensor<4xf32>, %g1: tensor<4xf32>,
     %g2: tensor<4xf32>, %h: tensor<4xf16>, %c: i1, %n: index)
@@ -200,7 +217,8 @@ func.func @held_by_control_flow(%g0: tensor<4xf32>, %g1: tensor<4xf32>,
     scf.yield %a : tensor<4xf32>
   }
   %p0 = ddp.pack %h : tensor<4xf16> -> tensor<4xf16>
-  %r0 = ddp.cast %p0 : tensor<4xf16> -> tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf32>
+  %r0 = ddp.flat.cast %p0 into %into0 : tensor<4xf16>, tensor<4xf32>
   %b1 = ddp.pack %g1 : tensor<4xf32> -> tensor<4xf32>
   %u1 = ddp.unpack %b1 : tensor<4xf32> -> tensor<4xf32>
   %x1 = scf.if %c -> tensor<4xf32> {
@@ -209,12 +227,14 @@ func.func @held_by_control_flow(%g0: tensor<4xf32>, %g1: tensor<4xf32>,
     scf.yield %g1 : tensor<4xf32>
   }
   %p1 = ddp.pack %h : tensor<4xf16> -> tensor<4xf16>
-  %r1 = ddp.cast %p1 : tensor<4xf16> -> tensor<4xf32>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %r1 = ddp.flat.cast %p1 into %into1 : tensor<4xf16>, tensor<4xf32>
   %b2 = ddp.pack %g2 : tensor<4xf32> -> tensor<4xf32>
   %u2 = ddp.unpack %b2 : tensor<4xf32> -> tensor<4xf32>
   %x2 = func.call @identity(%u2) : (tensor<4xf32>) -> tensor<4xf32>
   %p2 = ddp.pack %h : tensor<4xf16> -> tensor<4xf16>
-  %r2 = ddp.cast %p2 : tensor<4xf16> -> tensor<4xf32>
+  %into2 = tensor.empty() : tensor<4xf32>
+  %r2 = ddp.flat.cast %p2 into %into2 : tensor<4xf16>, tensor<4xf32>
   return %x0, %x1, %x2, %r0, %r1, %r2 : tensor<4xf32>, tensor<4xf32>,
       tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }

@@ -9,7 +9,7 @@ func.func @clean(%m: memref<8xf32>) {
   %c0 = arith.constant 0 : index
   %b = memref.view %arena[%c0][] : memref<64xi8> to memref<4xf32>
   linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
-  ddp.all_reduce mean %b on @dp into %b : memref<4xf32>, : memref<4xf32>
+  ddp.flat.all_reduce mean %b on @dp into %b : memref<4xf32>, memref<4xf32>
   func.call @callee(%b) : (memref<4xf32>) -> ()
   return
 }

@@ -12,7 +12,8 @@ ddp.state @iter : i64 replicated zero
 // CHECK-LABEL: func.func @state(
 // CHECK-NEXT:   %[[ERROR:.+]] = ddp.load @b0.error : tensor<77xf32>
 // CHECK-NEXT:   ddp.store %[[ERROR]], @b0.error : tensor<77xf32>
-// CHECK-NEXT:   %[[Q:.+]] = ddp.random_normal from @g draws [5, 72] : () -> tensor<77xf32>
+// CHECK-NEXT:   %[[INTO1:.+]] = tensor.empty() : tensor<77xf32>
+// CHECK-NEXT:   %[[Q:.+]] = ddp.flat.random_normal from @g draws [5, 72] into %[[INTO1]] : tensor<77xf32>
 // CHECK-NEXT:   ddp.store %[[Q]], @b0.error : tensor<77xf32>
 // CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @iter : i64
 // CHECK-NEXT:   ddp.store %[[LOAD]], @iter : i64
@@ -32,9 +33,12 @@ func.func @state() {
 // rank 2 the third is 4x6; P is 4x2 and 2x2, Q is 6x2 and 3x2.
 // CHECK-LABEL: func.func @matmul(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<35xf32>, %[[ARG1:[a-z0-9]+]]: tensor<18xf32>) -> tensor<30xf32>
-// CHECK-NEXT:   %[[P:.+]] = ddp.matmul %[[ARG0]] members [2, 0], %[[ARG1]] layout <0 to 35, [11, 0, 0, 4, 6, 2, 0, 8, 12, 2, 3, 2], [6, 0, 5]> : (tensor<35xf32>, tensor<18xf32>) -> tensor<12xf32>
-// CHECK-NEXT:   %[[Q:.+]] = ddp.matmul transpose_lhs %[[ARG0]] members [2, 0], %[[P]] layout <0 to 35, [11, 0, 0, 4, 6, 2, 0, 8, 12, 2, 3, 2], [6, 0, 5]> : (tensor<35xf32>, tensor<12xf32>) -> tensor<18xf32>
-// CHECK-NEXT:   %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[P]], %[[Q]] layout <0 to 30, [0, 0, 0, 4, 6, 2, 24, 8, 12, 2, 3, 2], []> : (tensor<12xf32>, tensor<18xf32>) -> tensor<30xf32>
+// CHECK-NEXT:   %[[INTO2:.+]] = tensor.empty() : tensor<12xf32>
+// CHECK-NEXT:   %[[P:.+]] = ddp.flat.matmul %[[ARG0]], %[[ARG1]] layout <0 to 35, [11, 0, 0, 4, 6, 2, 0, 8, 12, 2, 3, 2], [6, 0, 5]> into %[[INTO2]] : tensor<35xf32>, tensor<18xf32>, tensor<12xf32>
+// CHECK-NEXT:   %[[INTO3:.+]] = tensor.empty() : tensor<18xf32>
+// CHECK-NEXT:   %[[Q:.+]] = ddp.flat.matmul transpose_lhs %[[ARG0]], %[[P]] layout <0 to 35, [11, 0, 0, 4, 6, 2, 0, 8, 12, 2, 3, 2], [6, 0, 5]> into %[[INTO3]] : tensor<35xf32>, tensor<12xf32>, tensor<18xf32>
+// CHECK-NEXT:   %[[INTO4:.+]] = tensor.empty() : tensor<30xf32>
+// CHECK-NEXT:   %[[MHAT:.+]] = ddp.flat.matmul transpose_rhs %[[P]], %[[Q]] layout <0 to 30, [0, 0, 0, 4, 6, 2, 24, 8, 12, 2, 3, 2], []> into %[[INTO4]] : tensor<12xf32>, tensor<18xf32>, tensor<30xf32>
 // CHECK-NEXT:   return %[[MHAT]] : tensor<30xf32>
 func.func @matmul(%m: !ddp.bucket<f32, [2x3, 5, 4x3x2x1]>,
                   %q: !ddp.bucket<f32, [6x2, 3x2]>)
@@ -54,7 +58,8 @@ func.func @matmul(%m: !ddp.bucket<f32, [2x3, 5, 4x3x2x1]>,
 // Factors are listed as those of matrices without rows; ranks may differ.
 // CHECK-LABEL: func.func @orthogonalize(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<30xf16>) -> tensor<30xf16>
-// CHECK-NEXT:   %[[O:.+]] = ddp.orthogonalize %[[ARG0]] epsilon 1.000000e-08 layout <0 to 0, [0, 0, 0, 0, 4, 2, 0, 0, 8, 0, 1, 1, 0, 0, 9, 0, 7, 3], []> : tensor<30xf16>
+// CHECK-NEXT:   %[[INTO5:.+]] = tensor.empty() : tensor<30xf16>
+// CHECK-NEXT:   %[[O:.+]] = ddp.flat.orthogonalize %[[ARG0]] epsilon 1.000000e-08 layout <0 to 0, [0, 0, 0, 0, 4, 2, 0, 0, 8, 0, 1, 1, 0, 0, 9, 0, 7, 3], []> into %[[INTO5]] : tensor<30xf16>, tensor<30xf16>
 // CHECK-NEXT:   return %[[O]] : tensor<30xf16>
 func.func @orthogonalize(%p: !ddp.bucket<f16, [4x2, 1x1, 7x3]>)
     -> !ddp.bucket<f16, [4x2, 1x1, 7x3]> {
@@ -66,7 +71,10 @@ func.func @orthogonalize(%p: !ddp.bucket<f16, [4x2, 1x1, 7x3]>)
 // Members [2, 0] and the pieces around them.
 // CHECK-LABEL: func.func @project(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<36xf32>, %[[ARG1:[a-z0-9]+]]: tensor<18xf32>) -> (tensor<36xf32>, tensor<12xf32>, tensor<6xf32>)
-// CHECK-NEXT:   %[[M:.+]]:3 = ddp.project %[[ARG0]] plus %[[ARG0]] members [2, 0] by %[[ARG1]] layout <0 to 36, [11, 0, 0, 4, 6, 2, 0, 8, 12, 2, 3, 2], [6, 0, 5, 35, 5, 0, 35, 5, 1]> : (tensor<36xf32>, tensor<36xf32>, tensor<18xf32>) -> (tensor<36xf32>, tensor<12xf32>, tensor<6xf32>)
+// CHECK-NEXT:   %[[INTO6:.+]] = tensor.empty() : tensor<36xf32>
+// CHECK-NEXT:   %[[INTO7:.+]] = tensor.empty() : tensor<12xf32>
+// CHECK-NEXT:   %[[INTO8:.+]] = tensor.empty() : tensor<6xf32>
+// CHECK-NEXT:   %[[M:.+]]:3 = ddp.flat.project %[[ARG0]] plus %[[ARG0]] by %[[ARG1]] layout <0 to 36, [11, 0, 0, 4, 6, 2, 0, 8, 12, 2, 3, 2], [6, 0, 5, 35, 5, 0, 35, 5, 1]> into(%[[INTO6]], %[[INTO7]], %[[INTO8]]) : tensor<36xf32>, tensor<36xf32>, tensor<18xf32>, tensor<36xf32>, tensor<12xf32>, tensor<6xf32>
 // CHECK-NEXT:   return %[[M]]#0, %[[M]]#1, %[[M]]#2 : tensor<36xf32>, tensor<12xf32>, tensor<6xf32>
 func.func @project(%m: !ddp.bucket<f32, [2x3, 5, 4x6, 0x2, scalar]>,
                    %q: !ddp.bucket<f32, [6x2, 3x2]>)
@@ -84,7 +92,8 @@ func.func @project(%m: !ddp.bucket<f32, [2x3, 5, 4x6, 0x2, scalar]>,
 
 // CHECK-LABEL: func.func @project_packed(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<29xf32>, %[[ARG1:[a-z0-9]+]]: tensor<12xf32>) -> tensor<13xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.project %[[ARG0]] members [1] by %[[ARG1]] packed layout <0 to 29, [5, 0, 0, 4, 6, 2], [0, 0, 5]> : (tensor<29xf32>, tensor<12xf32>) -> tensor<13xf32>
+// CHECK-NEXT:   %[[INTO9:.+]] = tensor.empty() : tensor<13xf32>
+// CHECK-NEXT:   %[[M:.+]] = ddp.flat.project %[[ARG0]] by %[[ARG1]] packed layout <0 to 29, [5, 0, 0, 4, 6, 2], [0, 0, 5]> into(%[[INTO9]]) : tensor<29xf32>, tensor<12xf32>, tensor<13xf32>
 // CHECK-NEXT:   return %[[M]] : tensor<13xf32>
 func.func @project_packed(%m: !ddp.bucket<f32, [5, 4x6]>,
                           %q: !ddp.bucket<f32, [6x2]>)
@@ -97,7 +106,9 @@ func.func @project_packed(%m: !ddp.bucket<f32, [5, 4x6]>,
 
 // CHECK-LABEL: func.func @reconstruct(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<8xf32>, %[[ARG1:[a-z0-9]+]]: tensor<12xf32>, %[[ARG2:[a-z0-9]+]]: tensor<8xf32>, %[[ARG3:[a-z0-9]+]]: tensor<32xf32>) -> (tensor<32xf32>, tensor<32xf32>)
-// CHECK-NEXT:   %[[OUT:.+]]:2 = ddp.reconstruct %[[ARG0]], %[[ARG1]] members [1] rest %[[ARG2]] from %[[ARG3]] by_world_of @dp layout <0 to 32, [5, 0, 0, 4, 6, 2], [0, 0, 5, 29, 5, 3]> : (tensor<8xf32>, tensor<12xf32>, tensor<8xf32>, tensor<32xf32>) -> (tensor<32xf32>, tensor<32xf32>)
+// CHECK-NEXT:   %[[INTO10:.+]] = tensor.empty() : tensor<32xf32>
+// CHECK-NEXT:   %[[INTO11:.+]] = tensor.empty() : tensor<32xf32>
+// CHECK-NEXT:   %[[OUT:.+]]:2 = ddp.flat.reconstruct %[[ARG0]], %[[ARG1]] rest %[[ARG2]] from %[[ARG3]] by_world_of @dp layout <0 to 32, [5, 0, 0, 4, 6, 2], [0, 0, 5, 29, 5, 3]> into(%[[INTO10]], %[[INTO11]]) : tensor<8xf32>, tensor<12xf32>, tensor<8xf32>, tensor<32xf32>, tensor<32xf32>, tensor<32xf32>
 // CHECK-NEXT:   return %[[OUT]]#0, %[[OUT]]#1 : tensor<32xf32>, tensor<32xf32>
 func.func @reconstruct(%p: !ddp.bucket<f32, [4x2]>, %q: !ddp.bucket<f32, [6x2]>,
                        %v: !ddp.bucket<f32, [5, 3]>,

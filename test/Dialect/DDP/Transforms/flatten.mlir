@@ -6,9 +6,12 @@ ddp.process_group @dp
 // Operands, results, arguments and function types.
 // CHECK-LABEL: func @algebra(
 // CHECK-SAME:    %[[B:.+]]: tensor<40xf32>) -> tensor<40xf16>
-// CHECK-NEXT:    %[[R:.+]] = ddp.all_reduce mean %[[B]] on @dp wire f16 as "b0" : tensor<40xf32>
-// CHECK-NEXT:    %[[S:.+]] = ddp.scale %[[R]] by 2.000000e+00 : tensor<40xf32>
-// CHECK-NEXT:    %[[H:.+]] = ddp.cast %[[S]] : tensor<40xf32> -> tensor<40xf16>
+// CHECK-NEXT:    %[[INTO1:.+]] = tensor.empty() : tensor<40xf32>
+// CHECK-NEXT:    %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp wire f16 as "b0" into %[[INTO1]] : tensor<40xf32>, tensor<40xf32>
+// CHECK-NEXT:    %[[INTO2:.+]] = tensor.empty() : tensor<40xf32>
+// CHECK-NEXT:    %[[S:.+]] = ddp.flat.scale %[[R]] by 2.000000e+00 into %[[INTO2]] : tensor<40xf32>, tensor<40xf32>
+// CHECK-NEXT:    %[[INTO3:.+]] = tensor.empty() : tensor<40xf16>
+// CHECK-NEXT:    %[[H:.+]] = ddp.flat.cast %[[S]] into %[[INTO3]] : tensor<40xf32>, tensor<40xf16>
 // CHECK-NEXT:    return %[[H]] : tensor<40xf16>
 func.func @algebra(%b: !ddp.bucket<f32, [4x8, 8]>)
     -> !ddp.bucket<f16, [4x8, 8]> {
@@ -77,7 +80,7 @@ func.func @extract_without_elements(%b: !ddp.bucket<f32, [4, 0x2, 5, 0]>)
 // CHECK-SAME:    %[[B:[a-z0-9]+]]: tensor<9xf32>, %[[C:[a-z0-9]+]]: i1
 // CHECK:         %[[L:.+]] = scf.for {{.+}} iter_args(%[[ACC:.+]] = %[[B]]) -> (tensor<9xf32>)
 // CHECK-NEXT:      %[[I:.+]] = scf.if %[[C]] -> (tensor<9xf32>)
-// CHECK-NEXT:        %[[S:.+]] = ddp.scale %[[ACC]]
+// CHECK:             %[[S:.+]] = ddp.flat.scale %[[ACC]]
 // CHECK-NEXT:        scf.yield %[[S]] : tensor<9xf32>
 // CHECK:             scf.yield %[[ACC]] : tensor<9xf32>
 // CHECK:           scf.yield %[[I]] : tensor<9xf32>

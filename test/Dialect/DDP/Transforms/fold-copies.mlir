@@ -21,13 +21,13 @@ func.func @same_view(%m: memref<8xf32>) {
 // CHECK-LABEL: func @used_view(
 // CHECK-SAME:    %[[M:.+]]: memref<8xf32>
 // CHECK-NEXT:    %[[V:.+]] = ddp.view %[[M]][4]
-// CHECK-NEXT:    ddp.scale %[[V]] by 2.0{{.+}} into %[[V]]
+// CHECK-NEXT:    ddp.flat.scale %[[V]] by 2.0{{.+}} into %[[V]]
 // CHECK-NEXT:    return
 func.func @used_view(%m: memref<8xf32>) {
   %a = ddp.view %m[4] : memref<8xf32> to memref<4xf32>
   %b = ddp.view %m[4] : memref<8xf32> to memref<4xf32>
   memref.copy %a, %b : memref<4xf32> to memref<4xf32>
-  ddp.scale %a by 2.0 into %a : memref<4xf32>, : memref<4xf32>
+  ddp.flat.scale %a by 2.0 into %a : memref<4xf32>, memref<4xf32>
   return
 }
 

@@ -77,19 +77,14 @@ func.func @not_fused(%t: tensor<32xf32>)
       : tensor<32xf32>, tensor<32xf16>, tensor<32xf64>, tensor<32xf32>
 }
 
-// CHECK-LABEL: func @destinations(
-// CHECK:         ddp.all_reduce mean %{{.+}} on @dp into
+// CHECK-LABEL: func @wire_already(
 // CHECK:         ddp.all_reduce mean %{{.+}} on @dp wire bf16 :
 // CHECK:         return
-func.func @destinations(%t: tensor<32xf32>, %d: tensor<32xf16>)
-    -> (tensor<32xf32>, tensor<32xf32>) {
+func.func @wire_already(%t: tensor<32xf32>) -> tensor<32xf32> {
   %h = ddp.cast %t : tensor<32xf32> -> tensor<32xf16>
-  %s = ddp.all_reduce mean %h on @dp into %d : tensor<32xf16>, : tensor<32xf16>
+  %s = ddp.all_reduce mean %h on @dp wire bf16 : tensor<32xf16>
   %r = ddp.cast %s : tensor<32xf16> -> tensor<32xf32>
-
-  %s2 = ddp.all_reduce mean %h on @dp wire bf16 : tensor<32xf16>
-  %r2 = ddp.cast %s2 : tensor<32xf16> -> tensor<32xf32>
-  return %r, %r2 : tensor<32xf32>, tensor<32xf32>
+  return %r : tensor<32xf32>
 }
 
 // A bucket without elements.

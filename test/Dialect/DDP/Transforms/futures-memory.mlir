@@ -17,20 +17,21 @@ ddp.state @u : !ddp.bucket<f32, [16]> per_rank zero
 
 // FLAT-LABEL: func @in_place(
 // FLAT:         %[[B:.+]] = ddp.pack
-// FLAT-NEXT:    %[[S:.+]]:2 = ddp.all_reduce_start mean %[[B]] on @dp wire bf16 as "b0" : tensor<16xf32> -> tensor<16xf32>, i64
+// FLAT-NEXT:    %[[D:.+]] = tensor.empty() : tensor<16xf32>
+// FLAT-NEXT:    %[[S:.+]], %[[T:.+]] = ddp.flat.all_reduce_start mean %[[B]] on @dp wire bf16 as "b0" into %[[D]] : tensor<16xf32>, tensor<16xf32>
 // FLAT-NEXT:    linalg.abs
-// FLAT-NEXT:    %[[R:.+]] = ddp.wait %[[S]]#0, %[[S]]#1 reading %[[B]] : tensor<16xf32>, : tensor<16xf32>
+// FLAT-NEXT:    %[[R:.+]] = ddp.flat.wait %[[S]], %[[T]] reading %[[B]] : tensor<16xf32>, tensor<16xf32>
 // FLAT-NEXT:    ddp.unpack %[[R]]
 
 // ASSIGN-LABEL: func @in_place(
 // ASSIGN:         %[[B:.+]] = ddp.pack
-// ASSIGN:         ddp.all_reduce_start mean %[[B]] {{.+}} into %[[B]] :
+// ASSIGN:         ddp.flat.all_reduce_start mean %[[B]] {{.+}} into %[[B]] :
 
 // MEMORY-LABEL: func @in_place(
 // MEMORY:         %[[B:.+]] = memref.view
-// MEMORY:         %[[T:.+]] = ddp.all_reduce_start mean %[[B]] on @dp wire bf16 as "b0" into %[[B]] : memref<16xf32>, : memref<16xf32> -> i64
+// MEMORY:         %[[T:.+]] = ddp.flat.all_reduce_start mean %[[B]] on @dp wire bf16 as "b0" into %[[B]] : memref<16xf32>, memref<16xf32>
 // MEMORY:         linalg.abs
-// MEMORY:         ddp.wait %[[B]], %[[T]] : memref<16xf32>
+// MEMORY:         ddp.flat.wait %[[B]], %[[T]] : memref<16xf32>
 // MEMORY:         return
 func.func @in_place(%x: !t) -> (!t, !t) {
   %e = tensor.empty() : !t
@@ -50,23 +51,23 @@ func.func @in_place(%x: !t) -> (!t, !t) {
 // ASSIGN-LABEL: func @apart(
 // ASSIGN:         %[[B:.+]] = ddp.pack
 // ASSIGN:         %[[D:.+]] = tensor.empty() : tensor<16xf32>
-// ASSIGN-NEXT:    %[[S:.+]]:2 = ddp.all_reduce_start mean %[[B]] on @dp into %[[D]] :
+// ASSIGN-NEXT:    %[[S:.+]], %[[T:.+]] = ddp.flat.all_reduce_start mean %[[B]] on @dp into %[[D]] :
 // ASSIGN-NEXT:    ddp.is_finite %[[B]]
 // ASSIGN-NEXT:    %[[C:.+]] = ddp.load @s
 // ASSIGN-NEXT:    %[[X:.+]] = tensor.empty() : tensor<16xf32>
-// ASSIGN-NEXT:    ddp.scale %[[C]] by 2.000000e+00 into %[[X]] :
-// ASSIGN:         ddp.wait %[[S]]#0, %[[S]]#1 reading %[[B]] :
-// ASSIGN-NEXT:    ddp.scale %[[C]] by 3.000000e+00 into %[[B]] :
+// ASSIGN-NEXT:    ddp.flat.scale %[[C]] by 2.000000e+00 into %[[X]] :
+// ASSIGN:         ddp.flat.wait %[[S]], %[[T]] reading %[[B]] :
+// ASSIGN-NEXT:    ddp.flat.scale %[[C]] by 3.000000e+00 into %[[B]] :
 
 // Three buffers that are alive at the same time: 192 bytes, at three places.
 
 // MEMORY-LABEL: func @apart(
 // MEMORY:         ddp.arena : memref<192xi8>
 // MEMORY:         %[[B:.+]] = memref.view
-// MEMORY:         %[[T:.+]] = ddp.all_reduce_start mean %[[B]] on @dp into %[[D:.+]] : memref<16xf32>, : memref<16xf32> -> i64
-// MEMORY:         ddp.scale {{.+}} into %[[X:[^ ]+]]
-// MEMORY:         ddp.wait %[[D]], %[[T]] reading %[[B]] : memref<16xf32>, : memref<16xf32>
-// MEMORY:         ddp.scale {{.+}} into %[[B]]
+// MEMORY:         %[[T:.+]] = ddp.flat.all_reduce_start mean %[[B]] on @dp into %[[D:.+]] : memref<16xf32>, memref<16xf32>
+// MEMORY:         ddp.flat.scale {{.+}} into %[[X:[^ ]+]]
+// MEMORY:         ddp.flat.wait %[[D]], %[[T]] reading %[[B]] : memref<16xf32>, memref<16xf32>
+// MEMORY:         ddp.flat.scale {{.+}} into %[[B]]
 func.func @apart(%x: !t) -> (!t, !t, !t, i1) {
   %e = tensor.empty() : !t
   %g = linalg.exp ins(%x : !t) outs(%e : !t) -> !t
@@ -90,21 +91,21 @@ func.func @apart(%x: !t) -> (!t, !t, !t, i1) {
 // MEMORY:         %[[ARENA:.+]] = ddp.arena : memref<192xi8>
 // MEMORY-DAG:     arith.constant 0 : index
 // MEMORY-DAG:     arith.constant 64 : index
-// MEMORY:         ddp.all_reduce_start mean %[[A:.+]] on @dp into %[[D:.+]] : memref<16xf32>, : memref<16xf32> -> i64
+// MEMORY:         ddp.flat.all_reduce_start mean %[[A:.+]] on @dp into %[[D:.+]] : memref<16xf32>, memref<16xf32>
 // MEMORY:         arith.constant 128 : index
 // MEMORY-NEXT:    %[[SMALL:.+]] = memref.view %[[ARENA]]
 // MEMORY:         linalg.abs {{.+}} outs(%[[SMALL]] : memref<4xf32>)
 // MEMORY:         linalg.exp ins(%[[SMALL]] :
-// MEMORY:         ddp.wait %[[D]], %{{.+}} reading %[[A]] :
+// MEMORY:         ddp.flat.wait %[[D]], %{{.+}} reading %[[A]] :
 func.func @arena(%x: memref<16xf32>, %small: memref<4xf32>, %out: memref<4xf32>) {
   %a = memref.alloc() : memref<16xf32>
   %d = memref.alloc() : memref<16xf32>
   linalg.exp ins(%x : memref<16xf32>) outs(%a : memref<16xf32>)
-  %t = ddp.all_reduce_start mean %a on @dp into %d : memref<16xf32>, : memref<16xf32> -> i64
+  %t = ddp.flat.all_reduce_start mean %a on @dp into %d : memref<16xf32>, memref<16xf32>
   %b = memref.alloc() : memref<4xf32>
   linalg.abs ins(%small : memref<4xf32>) outs(%b : memref<4xf32>)
   linalg.exp ins(%b : memref<4xf32>) outs(%out : memref<4xf32>)
-  ddp.wait %d, %t reading %a : memref<16xf32>, : memref<16xf32>
+  ddp.flat.wait %d, %t reading %a : memref<16xf32>, memref<16xf32>
   linalg.exp ins(%d : memref<16xf32>) outs(%x : memref<16xf32>)
   return
 }
@@ -116,13 +117,13 @@ func.func @arena(%x: memref<16xf32>, %small: memref<4xf32>, %out: memref<4xf32>)
 // ASSIGN-LABEL: func @state(
 // ASSIGN:         %[[S:.+]] = ddp.load @s
 // ASSIGN-NEXT:    %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[S]])
-// ASSIGN:         %[[F:.+]]:2 = ddp.all_reduce_start mean %[[COPY]]
+// ASSIGN:         %[[F:.+]], %[[T:.+]] = ddp.flat.all_reduce_start mean %[[COPY]]
 // ASSIGN:         ddp.store %{{.+}}, @s
-// ASSIGN:         ddp.wait %[[F]]#0, %[[F]]#1 reading %[[COPY]]
+// ASSIGN:         ddp.flat.wait %[[F]], %[[T]] reading %[[COPY]]
 // ASSIGN:         %[[U:.+]] = ddp.load @u
 // ASSIGN-NOT:     alloc_tensor
-// ASSIGN:         ddp.all_reduce_start mean %[[U]]
-// ASSIGN:         ddp.wait {{.+}} reading %[[U]]
+// ASSIGN:         ddp.flat.all_reduce_start mean %[[U]]
+// ASSIGN:         ddp.flat.wait {{.+}} reading %[[U]]
 // ASSIGN:         ddp.store %{{.+}}, @u
 func.func @state(%x: !t) -> (!t, !t) {
   %p = ddp.pack %x : !t -> !b
@@ -145,14 +146,14 @@ func.func @state(%x: !t) -> (!t, !t) {
 
 // ASSIGN-LABEL: func @state_in_place(
 // ASSIGN:         %[[S:.+]] = ddp.load @s
-// ASSIGN:         ddp.all_reduce_start mean %[[S]] on @dp into %[[S]] :
+// ASSIGN:         ddp.flat.all_reduce_start mean %[[S]] on @dp into %[[S]] :
 
 // MEMORY-LABEL: func @state_in_place(
 // MEMORY-NOT:     memref.copy
 // MEMORY:         %[[S:.+]] = ddp.state_buffer @s
-// MEMORY:         %[[T:.+]] = ddp.all_reduce_start mean %[[S]] on @dp into %[[S]]
+// MEMORY:         %[[T:.+]] = ddp.flat.all_reduce_start mean %[[S]] on @dp into %[[S]]
 // MEMORY:         linalg.abs
-// MEMORY:         ddp.wait %[[S]], %[[T]] : memref<16xf32>
+// MEMORY:         ddp.flat.wait %[[S]], %[[T]] : memref<16xf32>
 // MEMORY-NOT:     memref.copy
 // MEMORY:         ddp.is_finite %[[S]]
 func.func @state_in_place(%x: !t) -> (!t, i1) {

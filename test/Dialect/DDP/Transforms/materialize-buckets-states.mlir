@@ -10,13 +10,13 @@ ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<7xf16>) -> tensor<7xf16>
 // CHECK-NEXT:   %[[SB:.+]] = ddp.state_buffer @s : memref<7xf16>
 // CHECK-NEXT:   %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict writable : memref<7xf16> to tensor<7xf16>
-// CHECK-NEXT:   %[[M:.+]] = ddp.add %[[T]], %[[ARG0]] into %[[T]] : tensor<7xf16>, : tensor<7xf16>, tensor<7xf16>
+// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[T]], %[[ARG0]] into %[[T]] : tensor<7xf16>, tensor<7xf16>, tensor<7xf16>
 // CHECK-NEXT:   %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
 // CHECK-NEXT:   bufferization.materialize_in_destination %[[M]] in restrict writable %[[SB1]] : (tensor<7xf16>, memref<7xf16>) -> ()
 // CHECK-NEXT:   return %[[ARG0]] : tensor<7xf16>
 func.func @load_store(%g: tensor<7xf16>) -> tensor<7xf16> {
   %e = ddp.load @s : tensor<7xf16>
-  %m = ddp.add %e, %g into %e : tensor<7xf16>, : tensor<7xf16>, tensor<7xf16>
+  %m = ddp.flat.add %e, %g into %e : tensor<7xf16>, tensor<7xf16>, tensor<7xf16>
   ddp.store %m, @s : tensor<7xf16>
   return %g : tensor<7xf16>
 }
@@ -41,7 +41,7 @@ func.func @only_load() -> (tensor<7xf16>, tensor<625xi32>) {
 // CHECK-NEXT:   scf.if %[[ARG1]] {
 // CHECK-NEXT:     %[[SB:.+]] = ddp.state_buffer @s : memref<7xf16>
 // CHECK-NEXT:     %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict : memref<7xf16> to tensor<7xf16>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[T]], %[[ARG0]] : tensor<7xf16>, tensor<7xf16>
+// CHECK:          %[[M:.+]] = ddp.flat.add %[[T]], %[[ARG0]] into %{{.+}} : tensor<7xf16>
 // CHECK-NEXT:   } else {
 // CHECK-NEXT:     %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
 // CHECK-NEXT:     bufferization.materialize_in_destination %[[ARG0]] in restrict writable %[[SB1]] : (tensor<7xf16>, memref<7xf16>) -> ()
@@ -50,7 +50,8 @@ func.func @only_load() -> (tensor<7xf16>, tensor<625xi32>) {
 func.func @another_block(%g: tensor<7xf16>, %c: i1) {
   scf.if %c {
     %e = ddp.load @s : tensor<7xf16>
-    %m = ddp.add %e, %g : tensor<7xf16>, tensor<7xf16>
+    %into = tensor.empty() : tensor<7xf16>
+    %m = ddp.flat.add %e, %g into %into : tensor<7xf16>, tensor<7xf16>, tensor<7xf16>
   } else {
     ddp.store %g, @s : tensor<7xf16>
   }

@@ -20,7 +20,7 @@
 // CHECK-DAG:     bufferization.materialize_in_destination %[[G0]] in restrict writable %[[V0]]
 // CHECK-DAG:     bufferization.materialize_in_destination %[[G1]] in restrict writable %[[V1]]
 // CHECK:         %[[P:.+]] = bufferization.to_tensor %[[B]] restrict writable : memref<33xf32>
-// CHECK:         %[[R:.+]] = ddp.all_reduce mean %[[P]] on @dp into %[[P]]
+// CHECK:         %[[R:.+]] = ddp.flat.all_reduce mean %[[P]] on @dp into %[[P]]
 // CHECK:         %[[M:.+]] = bufferization.to_buffer %[[R]] :
 // CHECK-DAG:     %[[U0:.+]] = ddp.view %[[M]][0] : memref<33xf32> to memref<4x8xf32>
 // CHECK-DAG:     %[[U1:.+]] = ddp.view %[[M]][32] : memref<33xf32> to memref<f32>
@@ -40,8 +40,7 @@ func.func @born(%x: tensor<4x2xf32>, %y: tensor<2x8xf32>, %z: tensor<f32>)
   %e1 = tensor.empty() : tensor<f32>
   %g1 = linalg.exp ins(%z : tensor<f32>) outs(%e1 : tensor<f32>) -> tensor<f32>
   %b = ddp.pack %g0, %g1 : tensor<4x8xf32>, tensor<f32> -> tensor<33xf32>
-  %r = ddp.all_reduce mean %b on @dp into %b : tensor<33xf32>,
-      : tensor<33xf32>
+  %r = ddp.flat.all_reduce mean %b on @dp into %b : tensor<33xf32>, tensor<33xf32>
   %u:2 = ddp.unpack %r : tensor<33xf32> -> tensor<4x8xf32>, tensor<f32>
   return %u#0, %u#1 : tensor<4x8xf32>, tensor<f32>
 }
@@ -134,7 +133,7 @@ func.func @read_before(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %s = linalg.mul ins(%g, %g : tensor<4xf32>, tensor<4xf32>)
       outs(%q : tensor<4xf32>) -> tensor<4xf32>
-  %r = ddp.all_reduce mean %b on @dp into %b : tensor<4xf32>, : tensor<4xf32>
+  %r = ddp.flat.all_reduce mean %b on @dp into %b : tensor<4xf32>, tensor<4xf32>
   return %r, %s : tensor<4xf32>, tensor<4xf32>
 }
 
@@ -146,7 +145,7 @@ func.func @read_before(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 // CHECK:         %[[E:.+]] = tensor.empty() : tensor<4xf32>
 // CHECK:         %[[G:.+]] = linalg.exp {{.+}} outs(%[[E]] :
 // CHECK:         bufferization.materialize_in_destination %[[G]] in restrict writable %[[V]]
-// CHECK:         ddp.all_reduce
+// CHECK:         ddp.flat.all_reduce
 // CHECK:         linalg.mul ins(%[[G]], %[[G]] :
 // REMARK:      remark: [Missed] BucketView | Category:ddp-materialize-buckets | Remark="gradients are copied into their bucket", copied=1, gradients=1
 ddp.process_group @dp
@@ -156,7 +155,7 @@ func.func @read_after(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
       -> tensor<4xf32>
   %q = tensor.empty() : tensor<4xf32>
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
-  %r = ddp.all_reduce mean %b on @dp into %b : tensor<4xf32>, : tensor<4xf32>
+  %r = ddp.flat.all_reduce mean %b on @dp into %b : tensor<4xf32>, tensor<4xf32>
   %s = linalg.mul ins(%g, %g : tensor<4xf32>, tensor<4xf32>)
       outs(%q : tensor<4xf32>) -> tensor<4xf32>
   return %r, %s : tensor<4xf32>, tensor<4xf32>
@@ -184,8 +183,7 @@ func.func @escapes(%x: tensor<4xf32>, %c: i1)
       -> tensor<4xf32>
   %b = ddp.pack %g0, %g1, %g2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
       -> tensor<12xf32>
-  %r = ddp.all_reduce mean %b on @dp into %b : tensor<12xf32>,
-      : tensor<12xf32>
+  %r = ddp.flat.all_reduce mean %b on @dp into %b : tensor<12xf32>, tensor<12xf32>
   %i = scf.if %c -> tensor<4xf32> {
     scf.yield %g2 : tensor<4xf32>
   } else {
@@ -290,7 +288,7 @@ func.func @overwritten(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 // never is.
 // CHECK-LABEL: func @unpack_not_last(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<8xf32>
-// CHECK:         %[[S:.+]] = ddp.scale
+// CHECK:         %[[S:.+]] = ddp.flat.scale
 // CHECK:         %[[M:.+]] = bufferization.to_buffer %[[S]] read_only
 // CHECK:         %[[V:.+]] = ddp.view %[[M]][0]
 // CHECK:         bufferization.to_tensor %[[V]] restrict :
@@ -301,7 +299,7 @@ func.func @overwritten(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 func.func @unpack_not_last(%a: tensor<8xf32>)
     -> (tensor<8xf32>, tensor<2x4xf32>, tensor<8xf32>) {
   %e = tensor.empty() : tensor<8xf32>
-  %s = ddp.scale %a by 2.0 into %e : tensor<8xf32>, : tensor<8xf32>
+  %s = ddp.flat.scale %a by 2.0 into %e : tensor<8xf32>, tensor<8xf32>
   %0 = ddp.unpack %s : tensor<8xf32> -> tensor<8xf32>
   %1 = ddp.unpack %s : tensor<8xf32> -> tensor<2x4xf32>
   %2 = ddp.unpack %a : tensor<8xf32> -> tensor<8xf32>
@@ -313,13 +311,13 @@ func.func @unpack_not_last(%a: tensor<8xf32>)
 // The tensors of the first unpack are over when the second one begins; those of
 // the third one may be overwritten only where another iteration does not come.
 // CHECK-LABEL: func @unpack_last(
-// CHECK:         %[[S:.+]] = ddp.scale
+// CHECK:         %[[S:.+]] = ddp.flat.scale
 // CHECK:         bufferization.to_buffer %[[S]] read_only
 // CHECK:         linalg.exp
 // CHECK:         %[[N:.+]] = bufferization.to_buffer %[[S]] :
 // CHECK:         %[[W:.+]] = ddp.view %[[N]][0]
 // CHECK:         bufferization.to_tensor %[[W]] restrict writable :
-// CHECK:         %[[T:.+]] = ddp.scale
+// CHECK:         %[[T:.+]] = ddp.flat.scale
 // CHECK:         scf.for
 // CHECK:           bufferization.to_buffer %[[T]] read_only
 func.func @unpack_last(%a: tensor<8xf32>, %n: index)
@@ -329,14 +327,15 @@ func.func @unpack_last(%a: tensor<8xf32>, %n: index)
   %e = tensor.empty() : tensor<8xf32>
   %f = tensor.empty() : tensor<8xf32>
   %g = tensor.empty() : tensor<8xf32>
-  %s = ddp.scale %a by 2.0 into %e : tensor<8xf32>, : tensor<8xf32>
+  %s = ddp.flat.scale %a by 2.0 into %e : tensor<8xf32>, tensor<8xf32>
   %0 = ddp.unpack %s : tensor<8xf32> -> tensor<8xf32>
   %x = linalg.exp ins(%0 : tensor<8xf32>) outs(%f : tensor<8xf32>) -> tensor<8xf32>
   %1 = ddp.unpack %s : tensor<8xf32> -> tensor<2x4xf32>
-  %t = ddp.scale %a by 3.0 into %g : tensor<8xf32>, : tensor<8xf32>
+  %t = ddp.flat.scale %a by 3.0 into %g : tensor<8xf32>, tensor<8xf32>
   %r = scf.for %i = %c0 to %n step %c1 iter_args(%y = %x) -> (tensor<8xf32>) {
     %2 = ddp.unpack %t : tensor<8xf32> -> tensor<8xf32>
-    %z = linalg.add ins(%y, %2 : tensor<8xf32>, tensor<8xf32>) outs(%y : tensor<8xf32>) -> tensor<8xf32>
+    %z = linalg.add ins(%y, %2
+        : tensor<8xf32>, tensor<8xf32>) outs(%y : tensor<8xf32>) -> tensor<8xf32>
     scf.yield %z : tensor<8xf32>
   }
   return %r, %1 : tensor<8xf32>, tensor<2x4xf32>

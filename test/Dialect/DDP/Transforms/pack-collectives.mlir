@@ -89,7 +89,7 @@ func.func @interleaved(%a: !ddp.bucket<f32, [4]>, %b: !ddp.bucket<f32, [5]>) {
 }
 
 // Another bucket, group, reduction, wire type, element type or hook; no name;
-// a tensor; memory of its own.
+// a tensor.
 // CHECK-LABEL: func @different(
 // CHECK-NOT:     ddp.concat
 // CHECK:         return
@@ -108,10 +108,6 @@ func.func @different(%a: !ddp.bucket<f32, [4]>, %h: !ddp.bucket<f16, [4]>,
   %8 = ddp.all_reduce sum %a on @dp : !ddp.bucket<f32, [4]>
   %9 = ddp.all_reduce sum %t on @dp as "b2" : tensor<4xf32>
   %10 = ddp.all_reduce sum %t on @dp as "b2" : tensor<4xf32>
-  %11 = ddp.all_reduce sum %a on @dp as "b3" into %a : !ddp.bucket<f32, [4]>,
-      : !ddp.bucket<f32, [4]>
-  %12 = ddp.all_reduce sum %a on @dp as "b3" into %a : !ddp.bucket<f32, [4]>,
-      : !ddp.bucket<f32, [4]>
   return
 }
 

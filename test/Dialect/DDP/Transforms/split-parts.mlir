@@ -7,8 +7,8 @@
 // DEST-LABEL: func @in_place(
 // DEST:         %[[B:.+]] = ddp.pack
 // DEST:         %[[P:.+]]:2 = ddp.split %[[B]]
-// DEST:         %[[X:.+]] = ddp.scale %[[P]]#0 {{.+}} into %[[P]]#0
-// DEST:         %[[Y:.+]] = ddp.cast %{{.+}} into %[[P]]#1
+// DEST:         %[[X:.+]] = ddp.flat.scale %[[P]]#0 {{.+}} into %[[P]]#0
+// DEST:         %[[Y:.+]] = ddp.flat.cast %{{.+}} into %[[P]]#1
 // DEST:         ddp.concat %[[X]], %[[Y]] into %[[B]]
 // VIEWS-LABEL: func @in_place(
 // VIEWS:         %[[MEM:.+]] = bufferization.to_buffer %{{.+}} : tensor<9xf32> to memref<9xf32>
@@ -98,8 +98,8 @@ ddp.state @s : !ddp.bucket<f32, [4, 5]> per_rank zero
 // DEST-LABEL: func @state(
 // DEST:         %[[OLD:.+]] = ddp.load @s
 // DEST:         %[[P:.+]]:2 = ddp.split %[[OLD]]
-// DEST:         %[[X:.+]] = ddp.add {{.+}} into %[[P]]#0
-// DEST:         %[[Y:.+]] = ddp.add {{.+}} into %[[P]]#1
+// DEST:         %[[X:.+]] = ddp.flat.add {{.+}} into %[[P]]#0
+// DEST:         %[[Y:.+]] = ddp.flat.add {{.+}} into %[[P]]#1
 // DEST:         %[[NEW:.+]] = ddp.concat %[[X]], %[[Y]] into %[[OLD]]
 // DEST:         ddp.store %[[NEW]], @s
 func.func @state(%b: !ddp.bucket<f32, [4, 5]>) {

@@ -9,13 +9,14 @@ ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // CHECK-LABEL: func @forward(
 // CHECK-SAME:    %[[G:.+]]: tensor<4xf32>
 // CHECK-NEXT:    %[[A:.+]] = ddp.load @s : tensor<4xf32>
-// CHECK-NEXT:    %[[B:.+]] = ddp.add %[[A]], %[[A]]
+// CHECK:         %[[B:.+]] = ddp.flat.add %[[A]], %[[A]]
 // CHECK-NEXT:    ddp.store %[[B]], @s : tensor<4xf32>
 // CHECK-NEXT:    return %[[B]]
 func.func @forward(%g: tensor<4xf32>) -> tensor<4xf32> {
   %0 = ddp.load @s : tensor<4xf32>
   %1 = ddp.load @s : tensor<4xf32>
-  %2 = ddp.add %0, %1 : tensor<4xf32>, tensor<4xf32>
+  %into = tensor.empty() : tensor<4xf32>
+  %2 = ddp.flat.add %0, %1 into %into : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
   ddp.store %2, @s : tensor<4xf32>
   %3 = ddp.load @s : tensor<4xf32>
   return %3 : tensor<4xf32>
@@ -58,13 +59,14 @@ func.func @counter() {
 // A draw changes the generator: it is loaded anew.
 // CHECK-LABEL: func @draw(
 // CHECK-NEXT:    %[[A:.+]] = ddp.load @g
-// CHECK-NEXT:    ddp.random_normal
+// CHECK:         ddp.flat.random_normal
 // CHECK-NEXT:    %[[B:.+]] = ddp.load @g
 // CHECK-NEXT:    return %[[A]], %{{.+}}, %[[B]], %[[B]]
 func.func @draw() -> (tensor<625xi32>, tensor<4xf32>, tensor<625xi32>,
                       tensor<625xi32>) {
   %0 = ddp.load @g : tensor<625xi32>
-  %1 = ddp.random_normal from @g draws [4] : () -> tensor<4xf32>
+  %into = tensor.empty() : tensor<4xf32>
+  %1 = ddp.flat.random_normal from @g draws [4] into %into : tensor<4xf32>
   %2 = ddp.load @g : tensor<625xi32>
   %3 = ddp.load @g : tensor<625xi32>
   return %0, %1, %2, %3 : tensor<625xi32>, tensor<4xf32>, tensor<625xi32>,
@@ -77,12 +79,13 @@ func.func @draw() -> (tensor<625xi32>, tensor<4xf32>, tensor<625xi32>,
 // CHECK-SAME:    %[[G:.+]]: tensor<4xf32>
 // CHECK-NEXT:    %[[A:.+]] = ddp.load @s
 // CHECK-NEXT:    %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[A]]) : tensor<4xf32>
-// CHECK-NEXT:    %[[B:.+]] = ddp.add %[[A]], %[[G]]
+// CHECK:         %[[B:.+]] = ddp.flat.add %[[A]], %[[G]]
 // CHECK-NEXT:    ddp.store %[[B]], @s
 // CHECK-NEXT:    return %[[COPY]]
 func.func @old_value(%g: tensor<4xf32>) -> tensor<4xf32> {
   %0 = ddp.load @s : tensor<4xf32>
-  %1 = ddp.add %0, %g : tensor<4xf32>, tensor<4xf32>
+  %into = tensor.empty() : tensor<4xf32>
+  %1 = ddp.flat.add %0, %g into %into : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
   ddp.store %1, @s : tensor<4xf32>
   return %0 : tensor<4xf32>
 }
@@ -144,7 +147,8 @@ func.func @swap() {
 func.func @slice(%h: tensor<2xf32>) -> tensor<2xf32> {
   %0 = ddp.load @s : tensor<4xf32>
   %1 = tensor.extract_slice %0[0] [2] [1] : tensor<4xf32> to tensor<2xf32>
-  %2 = ddp.add %1, %h : tensor<2xf32>, tensor<2xf32>
+  %into = tensor.empty() : tensor<2xf32>
+  %2 = ddp.flat.add %1, %h into %into : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>
   %3 = ddp.concat %2, %h : tensor<2xf32>, tensor<2xf32> -> tensor<4xf32>
   ddp.store %3, @s : tensor<4xf32>
   return %2 : tensor<2xf32>
@@ -158,7 +162,8 @@ func.func @late_slice(%g: tensor<4xf32>) -> tensor<2xf32> {
 func.func @members(%g: tensor<4xf32>) -> tensor<2xf32> {
   %0 = ddp.load @s : tensor<4xf32>
   %1:2 = ddp.unpack %0 : tensor<4xf32> -> tensor<2xf32>, tensor<2xf32>
-  %2 = ddp.add %1#0, %1#1 : tensor<2xf32>, tensor<2xf32>
+  %into = tensor.empty() : tensor<2xf32>
+  %2 = ddp.flat.add %1#0, %1#1 into %into : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>
   ddp.store %g, @s : tensor<4xf32>
   return %2 : tensor<2xf32>
 }
@@ -223,7 +228,7 @@ func.func @only_loaded() -> tensor<4xf32> {
 // CHECK-LABEL: func @branches(
 // CHECK-NEXT:    scf.if
 // CHECK-NEXT:      %[[A:.+]] = ddp.load @s
-// CHECK-NEXT:      %[[B:.+]] = ddp.add %[[A]], %[[A]]
+// CHECK:           %[[B:.+]] = ddp.flat.add %[[A]], %[[A]]
 // CHECK-NEXT:      ddp.store %[[B]], @s
 // CHECK-NEXT:    } else {
 // CHECK-NEXT:      ddp.store %{{.+}}, @s
@@ -232,7 +237,8 @@ func.func @branches(%g: tensor<4xf32>, %c: i1) {
   scf.if %c {
     %0 = ddp.load @s : tensor<4xf32>
     %1 = ddp.load @s : tensor<4xf32>
-    %2 = ddp.add %0, %1 : tensor<4xf32>, tensor<4xf32>
+    %into = tensor.empty() : tensor<4xf32>
+    %2 = ddp.flat.add %0, %1 into %into : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
     ddp.store %2, @s : tensor<4xf32>
   } else {
     ddp.store %g, @s : tensor<4xf32>
@@ -243,7 +249,7 @@ func.func @branches(%g: tensor<4xf32>, %c: i1) {
 // saved, what is needed behind the branch is.
 // CHECK-LABEL: func @stored_in_branch(
 // CHECK-NEXT:    %[[A:.+]] = ddp.load @s
-// CHECK-NEXT:    %[[B:.+]] = ddp.add %[[A]]
+// CHECK:         %[[B:.+]] = ddp.flat.add %[[A]]
 // CHECK-NEXT:    scf.if
 // CHECK-NEXT:      ddp.store %[[B]], @s
 // CHECK-LABEL: func @needed_behind_branch(
@@ -252,7 +258,8 @@ func.func @branches(%g: tensor<4xf32>, %c: i1) {
 // CHECK:         return %[[COPY]]
 func.func @stored_in_branch(%g: tensor<4xf32>, %c: i1) {
   %0 = ddp.load @s : tensor<4xf32>
-  %1 = ddp.add %0, %g : tensor<4xf32>, tensor<4xf32>
+  %into = tensor.empty() : tensor<4xf32>
+  %1 = ddp.flat.add %0, %g into %into : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
   scf.if %c {
     ddp.store %1, @s : tensor<4xf32>
   }
@@ -271,7 +278,8 @@ func.func @read_anywhere(%c: i1) -> tensor<4xf32> {
   %0 = ddp.load @s : tensor<4xf32>
   %1 = scf.if %c -> tensor<4xf32> {
     %2 = ddp.load @s : tensor<4xf32>
-    %3 = ddp.add %2, %2 : tensor<4xf32>, tensor<4xf32>
+    %into = tensor.empty() : tensor<4xf32>
+    %3 = ddp.flat.add %2, %2 into %into : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
     scf.yield %3 : tensor<4xf32>
   } else {
     scf.yield %0 : tensor<4xf32>

@@ -20,12 +20,12 @@ ddp.process_group @dp
 func.func @divergent_memory(%g: memref<4xf32>, %n: memref<f32>) {
   %limit = arith.constant 1.0 : f32
   %v = memref.load %n[] : memref<f32>
-  ddp.all_reduce sum %n on @dp into %n : memref<f32>, : memref<f32>
+  ddp.flat.all_reduce sum %n on @dp into %n : memref<f32>, memref<f32>
   %c = arith.cmpf ogt, %v, %limit : f32
   // expected-note @+1 {{this decides about it}}
   scf.if %c {
     // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
-    ddp.all_reduce mean %g on @dp into %g : memref<4xf32>, : memref<4xf32>
+    ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
 }
@@ -206,10 +206,10 @@ func.func @read_in_flight(%out: memref<2xf32>) {
   %b = memref.view %arena[%c0][] : memref<64xi8> to memref<4xf32>
   %v = ddp.view %b[2] : memref<4xf32> to memref<2xf32>
   // expected-note @+1 {{the collective is started here}}
-  %t = ddp.all_reduce_start mean %b on @dp into %b : memref<4xf32>, : memref<4xf32> -> i64
+  %t = ddp.flat.all_reduce_start mean %b on @dp into %b : memref<4xf32>, memref<4xf32>
   // expected-error @+1 {{expected no access to memory that a collective in flight uses}}
   memref.copy %v, %out : memref<2xf32> to memref<2xf32>
-  ddp.wait %b, %t : memref<4xf32>
+  ddp.flat.wait %b, %t : memref<4xf32>
   return
 }
 
@@ -220,10 +220,10 @@ ddp.process_group @dp
 func.func @written_in_flight(%g: memref<4xf32>, %r: memref<4xf32>) {
   %zero = arith.constant 0.0 : f32
   // expected-note @+1 {{the collective is started here}}
-  %t = ddp.all_reduce_start mean %g on @dp into %r : memref<4xf32>, : memref<4xf32> -> i64
+  %t = ddp.flat.all_reduce_start mean %g on @dp into %r : memref<4xf32>, memref<4xf32>
   // expected-error @+1 {{expected no access to memory that a collective in flight uses}}
   linalg.fill ins(%zero : f32) outs(%g : memref<4xf32>)
-  ddp.wait %r, %t reading %g : memref<4xf32>, : memref<4xf32>
+  ddp.flat.wait %r, %t reading %g : memref<4xf32>, memref<4xf32>
   return
 }
 

@@ -18,6 +18,7 @@
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/OpDefinition.h"
 #include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/DestinationStyleOpInterface.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Interfaces/ViewLikeInterface.h"
@@ -61,6 +62,53 @@ public:
     return verifyAddressableSizes(op);
   }
 };
+
+/// The collectives of a program. An all-reduce writes this resource, so that no
+/// transformation moves one across another, into a branch, or drops it on some
+/// ranks only.
+struct CollectiveResource
+    : public SideEffects::Resource::Base<CollectiveResource> {
+  StringRef getName() final { return "<Collective>"; }
+};
+
+/// The states of a program. Loads read this resource, stores and draws write
+/// it.
+struct StateResource : public SideEffects::Resource::Base<StateResource> {
+  StringRef getName() final { return "<State>"; }
+};
+
+/// A matrix of n rows, m columns and rank r: its offset in the bucket, those of
+/// its factors, n x r and m x r, in P and in Q. All numbers count elements.
+struct MatrixPlace {
+  int64_t offset, pOffset, qOffset, rows, columns, rank;
+
+  std::array<int64_t, 6> getNumbers() const {
+    return {offset, pOffset, qOffset, rows, columns, rank};
+  }
+};
+
+/// Elements that are no matrix: their offset in the bucket and in the rest, and
+/// their number.
+struct PiecePlace {
+  int64_t offset, restOffset, count;
+
+  std::array<int64_t, 3> getNumbers() const {
+    return {offset, restOffset, count};
+  }
+};
+
+inline bool operator==(const MatrixPlace &a, const MatrixPlace &b) {
+  return a.getNumbers() == b.getNumbers();
+}
+inline bool operator==(const PiecePlace &a, const PiecePlace &b) {
+  return a.getNumbers() == b.getNumbers();
+}
+inline llvm::hash_code hash_value(const MatrixPlace &place) {
+  return llvm::hash_value(ArrayRef<int64_t>(place.getNumbers()));
+}
+inline llvm::hash_code hash_value(const PiecePlace &place) {
+  return llvm::hash_value(ArrayRef<int64_t>(place.getNumbers()));
+}
 
 /// The reduction that a hook has to compute: the `ddp.all_reduce` that it
 /// replaces.
@@ -117,19 +165,9 @@ struct HookParameter {
 
 namespace mlir::ddp {
 
-/// The collectives of a program. An all-reduce writes this resource, so that no
-/// transformation moves one across another, into a branch, or drops it on some
-/// ranks only.
-struct CollectiveResource
-    : public SideEffects::Resource::Base<CollectiveResource> {
-  StringRef getName() final { return "<Collective>"; }
-};
-
-/// The states of a program. Loads read this resource, stores and draws write
-/// it.
-struct StateResource : public SideEffects::Resource::Base<StateResource> {
-  StringRef getName() final { return "<State>"; }
-};
+/// The operation that started the collective that `op` waits for; null if it
+/// does not wait.
+Operation *getAwaited(Operation *op);
 
 /// The hook that governs `op`: the innermost `ddp.hook` of the operation, its
 /// function and its module, or `defaultHook`.

@@ -71,12 +71,14 @@ def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
     Example: `#ddp.matrix_list<0 to 2112, [0, 0, 0, 64, 32, 2], [2048, 0, 64]>`
 
     Constraints:
-    - (C1) six numbers a matrix, three a piece, none of them negative.
+    - (C1) no number is negative, and `end` is not below `begin`.
   }];
   let parameters = (ins "int64_t":$begin, "int64_t":$end,
-                    "::mlir::DenseI64ArrayAttr":$matrices,
-                    "::mlir::DenseI64ArrayAttr":$pieces);
-  let assemblyFormat = "`<` $begin `to` $end `,` $matrices `,` $pieces `>`";
+                    ArrayRefParameter<"::mlir::ddp::MatrixPlace">:$matrices,
+                    ArrayRefParameter<"::mlir::ddp::PiecePlace">:$pieces);
+  let assemblyFormat = [{
+    `<` $begin `to` $end `,` custom<Places>($matrices) `,` custom<Places>($pieces) `>`
+  }];
   let extraClassDeclaration = [{
     /// Elements of all P together, and of all pieces.
     int64_t getNumFactorElements() const;

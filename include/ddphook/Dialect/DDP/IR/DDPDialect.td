@@ -28,10 +28,9 @@ def DDP_Dialect : Dialect {
     of the module; the innermost wins, and a pipeline option gives the default.
     `ddp-expand-hooks` turns hooks into sequences of this dialect's operations.
 
-    Operations exist at three levels, as linalg's do: on buckets
-    (`!ddp.bucket`), on one-dimensional tensors (after `ddp-flatten`), and on
-    memrefs (after bufferization), where they write into their `into` operand
-    and have no result.
+    Collectives and arithmetic exist twice: on buckets (`!ddp.bucket`), whose
+    memory nobody thinks of, and as `ddp.flat.*` on flat arrays, in
+    destination-passing style. `ddp-flatten` makes the second out of the first.
 
     Discardable attributes:
     - `ddp.hook`: a hook attribute, on `ddp.all_reduce`, a function or a module.

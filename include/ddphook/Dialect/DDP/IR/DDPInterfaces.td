@@ -3,8 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The interface that a compression hook implements, and the one that the
-// operations of the bucket algebra share.
+// The interfaces of compression hooks, collectives, and operations on flat arrays.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,6 +11,7 @@
 #define DDPHOOK_DIALECT_DDP_IR_DDPINTERFACES_TD
 
 include "mlir/IR/OpBase.td"
+include "mlir/Interfaces/DestinationStyleOpInterface.td"
 
 def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
   let cppNamespace = "::mlir::ddp";
@@ -100,17 +100,36 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
   ];
 }
 
-def DDP_AlgebraOpInterface : OpInterface<"AlgebraOpInterface"> {
+def DDP_CollectiveOpInterface : OpInterface<"CollectiveOpInterface"> {
   let cppNamespace = "::mlir::ddp";
   let description = [{
-    An operation of the bucket algebra that computes values from others and may
-    be told where to write them: its `into` operands.
+    An operation that all ranks of a process group have to run together, in the
+    same order.
   }];
   let methods = [
+    InterfaceMethod<"The process group.",
+                    "::mlir::FlatSymbolRefAttr", "getGroupAttr">,
+    InterfaceMethod<"What the ranks' values become.",
+                    "::mlir::ddp::ReductionAttr", "getReductionAttr">,
+    InterfaceMethod<"The type that travels, if it is not the value's own.",
+                    "::mlir::TypeAttr", "getWireAttr">,
+    InterfaceMethod<"The bucket's name in the plan; null if it has none.",
+                    "::mlir::StringAttr", "getBucketNameAttr">,
+    InterfaceMethod<"What this rank contributes.",
+                    "::mlir::Value", "getInput">,
     InterfaceMethod<
-      /*desc=*/"The `into` operands: none, or one for each result.",
-      /*retTy=*/"::mlir::MutableOperandRange",
-      /*methodName=*/"getDestinationMutable">,
+      "The operation that ends the collective: this one, unless it only starts it.",
+      "::mlir::Operation *", "getEnd", (ins), "", "return $_op.getOperation();">
+  ];
+}
+
+def DDP_FlatOpInterface : OpInterface<"FlatOpInterface", [
+    DestinationStyleOpInterface]> {
+  let cppNamespace = "::mlir::ddp";
+  let description = [{
+    An operation on flat arrays that is told where to write its values.
+  }];
+  let methods = [
     InterfaceMethod<
       /*desc=*/[{
         Whether element i of that result depends, of this operand, on element i

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What all operations of the dialect, and those of the bucket algebra, share.
+// What operations of the dialect share.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,60 +25,29 @@ def DDP_HasAddressableSizes : NativeOpTrait<"HasAddressableSizes"> {
   let cppNamespace = "::mlir::ddp";
 }
 
+/// The collectives of a program, and its states (DDP.h).
+def DDP_CollectiveResource : Resource<"::mlir::ddp::CollectiveResource">;
+def DDP_StateResource : Resource<"::mlir::ddp::StateResource">;
+
 class DDP_Op<string mnemonic, list<Trait> traits = []>
     : Op<DDP_Dialect, mnemonic,
          !listconcat(traits, [DDP_HasAddressableSizes])>;
 
-/// On buckets and tensors: results, no effect on memory. On memrefs: no results;
-/// reads the operands, writes `into`.
-class DDP_AlgebraOp<string mnemonic, list<Trait> traits = []>
-    : DDP_Op<mnemonic, !listconcat(traits, [
-        DeclareOpInterfaceMethods<DDP_AlgebraOpInterface>,
-        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
-  let hasVerifier = 1;
-  string algebraConstraints = [{
-    - (C1) on memrefs there is an `into` operand and no result; otherwise there
-      is a result, and `into`, if any, has its type.
-  }];
-
-  /// `mayOverwrite`, an expression in C++.
-  string overwritable = "false";
-  /// What the operation does to resources that are no operands: pairs of an
-  /// effect and a resource.
-  list<list<string>> otherEffects = [];
-  string algebraMethods = [{
-    bool $cppClass::mayOverwrite(unsigned resultNumber, ::mlir::OpOperand &operand) {
-      return }] # overwritable # [{;
-    }
-    void $cppClass::getEffects(
-        ::llvm::SmallVectorImpl<::mlir::MemoryEffects::EffectInstance> &effects) {
-      }] # !interleave(
-               !foreach(pair, otherEffects,
-                        "effects.emplace_back(::mlir::MemoryEffects::" #
-                        pair[0] # "::get(), ::mlir::ddp::" # pair[1] #
-                        "::get());"), "\n      ") # [{
-      ::mlir::ddp::getAlgebraEffects(*this, effects);
-    }
-  }];
-  let extraClassDefinition = algebraMethods;
-}
-
-/// An operation whose result has the type of its first operand, on buckets and
-/// tensors, and may take the place of any operand.
+/// An operation whose result has the type of its first operand.
 class DDP_SameTypeOp<string mnemonic, list<Trait> traits = []>
-    : DDP_AlgebraOp<mnemonic, !listconcat(
+    : DDP_Op<mnemonic, !listconcat(
           [DeclareOpInterfaceMethods<InferTypeOpInterface>], traits)> {
-  let overwritable = "true";
-  string inferenceMethods = [{
+  let hasVerifier = 1;
+  let extraClassDefinition = [{
     ::llvm::LogicalResult $cppClass::inferReturnTypes(
         ::mlir::MLIRContext *, ::std::optional<::mlir::Location>,
         ::mlir::ValueRange operands, ::mlir::DictionaryAttr,
         ::mlir::OpaqueProperties, ::mlir::RegionRange,
         ::llvm::SmallVectorImpl<::mlir::Type> &types) {
-      return ::mlir::ddp::inferAlgebraType(operands.front(), types);
+      types.push_back(operands.front().getType());
+      return ::mlir::success();
     }
   }];
-  let extraClassDefinition = algebraMethods # inferenceMethods;
 }
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPOPBASE_TD

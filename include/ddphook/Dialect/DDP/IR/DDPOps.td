@@ -12,7 +12,8 @@
 #define DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD
 
 include "ddphook/Dialect/DDP/IR/DDPFutureOps.td"
-include "ddphook/Dialect/DDP/IR/DDPAlgebraOps.td"
+include "ddphook/Dialect/DDP/IR/DDPLowRankOps.td"
+include "ddphook/Dialect/DDP/IR/DDPFlatOps.td"
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 include "ddphook/Dialect/DDP/IR/DDPPlanAttrs.td"
 include "ddphook/Dialect/DDP/IR/DDPStateOps.td"
@@ -235,13 +236,15 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
 }
 
 //===----------------------------------------------------------------------===//
-// The algebra: collectives and arithmetic
+// Collectives and arithmetic
 //===----------------------------------------------------------------------===//
 
-def DDP_AllReduceOp : DDP_SameTypeOp<"all_reduce", [
+def DDP_AllReduceOp : DDP_Op<"all_reduce", [
+    DDP_CollectiveOpInterface,
+    DeclareOpInterfaceMethods<InferTypeOpInterface>,
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "reduces a gradient or a bucket over a process group";
-  let otherEffects = [["Write", "CollectiveResource"]];
   let description = [{
     Every rank of the group gets the same bits. With W ranks, per element:
 
@@ -253,6 +256,8 @@ def DDP_AllReduceOp : DDP_SameTypeOp<"all_reduce", [
     With `wire`, operands are cast to that type first, divided and summed in it,
     and the sum is cast back. The result equals that of a cast, an all-reduce and
     a cast, but takes one pass over memory (`ddp-fuse` creates this form).
+
+    A gradient in memory is reduced `into` memory, which may be the gradient's own.
 
     A gradient's name is the discardable attribute `ddp.name`. `ddp-bucketize`
     derives the name if it is missing, and lists the names of a bucket's members
@@ -267,26 +272,25 @@ def DDP_AllReduceOp : DDP_SameTypeOp<"all_reduce", [
     ```
 
     Constraints:
-    }] # algebraConstraints # [{
+    - (C1) with a memref there is an `into` of its shape and element type, and no
+      result; otherwise there is a result, and no `into`.
     - (C2) `group` is a `ddp.process_group`.
     - (C3) the wire type is f16 or bf16.
-    - (C4) `into` has the operand's type; on memrefs, its shape and element type.
-    - (C5) `of` stands on a bucket, and has a name for each member.
+    - (C4) `of` stands on a bucket, and has a name for each member.
   }];
-  let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Value:$input,
+  let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Reducible:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
                    OptionalAttr<StrAttr>:$bucket_name,
-                   Optional<DDP_Value>:$destination,
+                   Optional<DDP_Buffer>:$destination,
                    OptionalAttr<StrArrayAttr>:$gradients);
   let results = (outs Optional<DDP_Value>:$result);
   let builders = [
-    /// Without names of gradients.
-    OpBuilder<(ins "::mlir::Type":$type, "ReductionAttr":$reduction,
-                   "::mlir::Value":$input, "::mlir::FlatSymbolRefAttr":$group,
-                   "::mlir::TypeAttr":$wire, "::mlir::StringAttr":$bucketName,
-                   "::mlir::Value":$destination), [{
-      build($_builder, $_state, type, reduction, input, group, wire, bucketName,
-            destination, /*gradients=*/{});
+    /// Of a bucket or a gradient, without names of gradients.
+    OpBuilder<(ins "ReductionAttr":$reduction, "::mlir::Value":$input,
+                   "::mlir::FlatSymbolRefAttr":$group,
+                   "::mlir::TypeAttr":$wire, "::mlir::StringAttr":$bucketName), [{
+      build($_builder, $_state, input.getType(), reduction, input, group, wire,
+            bucketName, /*destination=*/{}, /*gradients=*/{});
     }]>
   ];
   let assemblyFormat = [{
@@ -294,11 +298,11 @@ def DDP_AllReduceOp : DDP_SameTypeOp<"all_reduce", [
     (`into` $destination^ `:` type($destination) `,`)? attr-dict
     `:` type($input) (`of` $gradients^)?
   }];
+  let hasVerifier = 1;
 }
 
-def DDP_AverageOp : DDP_Op<"average", [
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>,
-    DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
+def DDP_AverageOp : DDP_SameTypeOp<"average", [
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "averages parameters over a process group periodically";
   let description = [{
     PyTorch's `PeriodicModelAverager`: the operation counts its runs. After
@@ -324,12 +328,10 @@ def DDP_AverageOp : DDP_Op<"average", [
     $input `on` $group `every` $period (`warmup` $warmup^)? attr-dict
     `:` type($input)
   }];
-  let hasVerifier = 1;
 }
 
-def DDP_CastOp : DDP_AlgebraOp<"cast"> {
+def DDP_CastOp : DDP_Op<"cast", [Pure]> {
   let summary = "converts the elements to another type";
-  let overwritable = "true";
   let description = [{
     Rounds to nearest, ties to even. A cast from f64 to a 16-bit type goes through
     f32, that is, it rounds twice, as in PyTorch.
@@ -341,19 +343,16 @@ def DDP_CastOp : DDP_AlgebraOp<"cast"> {
     ```
 
     Constraints:
-    }] # algebraConstraints # [{
-    - (C2) source and target have the same kind and shape.
+    - (C1) source and target have the same kind and shapes.
   }];
-  let arguments = (ins DDP_Value:$input, Optional<DDP_Value>:$destination);
-  let results = (outs Optional<DDP_Value>:$result);
-  let assemblyFormat = [{
-    $input (`into` $destination^ `:` type($destination) `,`)? attr-dict
-    `:` type($input) (`->` type($result)^)?
-  }];
+  let arguments = (ins DDP_Value:$input);
+  let results = (outs DDP_Value:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
+  let hasVerifier = 1;
   let hasFolder = 1;
 }
 
-def DDP_ScaleOp : DDP_SameTypeOp<"scale", [
+def DDP_ScaleOp : DDP_SameTypeOp<"scale", [Pure,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "multiplies by a constant, or divides by a group's size";
   let description = [{
@@ -370,19 +369,14 @@ def DDP_ScaleOp : DDP_SameTypeOp<"scale", [
     ```
 
     Constraints:
-    }] # algebraConstraints # [{
-    - (C2) there is either a factor or a group.
-    - (C3) `group` is a `ddp.process_group`.
-    - (C4) `into` has the operand's type; on memrefs, its shape and element type.
+    - (C1) there is either a factor or a group.
+    - (C2) `group` is a `ddp.process_group`.
   }];
   let arguments = (ins DDP_Value:$input, OptionalAttr<F64Attr>:$factor,
-                   OptionalAttr<FlatSymbolRefAttr>:$group,
-                   Optional<DDP_Value>:$destination);
-  let results = (outs Optional<DDP_Value>:$result);
+                   OptionalAttr<FlatSymbolRefAttr>:$group);
+  let results = (outs DDP_Value:$result);
   let assemblyFormat = [{
-    $input (`by` $factor^)? (`by_world_of` $group^)?
-    (`into` $destination^ `:` type($destination) `,`)? attr-dict
-    `:` type($input)
+    $input (`by` $factor^)? (`by_world_of` $group^)? attr-dict `:` type($input)
   }];
   let hasFolder = 1;
 }

@@ -93,7 +93,7 @@ def DDP_StateOp : DDP_Op<"state", [
 }
 
 def DDP_LoadOp : DDP_Op<"load", [
-    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    MemoryEffects<[MemRead<DDP_StateResource>]>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "the current value of a state";
   let description = [{
@@ -113,7 +113,7 @@ def DDP_LoadOp : DDP_Op<"load", [
 }
 
 def DDP_StoreOp : DDP_Op<"store", [
-    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    MemoryEffects<[MemWrite<DDP_StateResource>]>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "gives a state a new value";
   let description = [{
@@ -153,10 +153,10 @@ def DDP_StateBufferOp : DDP_Op<"state_buffer", [
   let assemblyFormat = "$state attr-dict `:` type($buffer)";
 }
 
-def DDP_RandomNormalOp : DDP_AlgebraOp<"random_normal", [
+def DDP_RandomNormalOp : DDP_Op<"random_normal", [
+    MemoryEffects<[MemRead<DDP_StateResource>, MemWrite<DDP_StateResource>]>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "draws standard normal numbers";
-  let otherEffects = [["Read", "StateResource"], ["Write", "StateResource"]];
   let description = [{
     Takes one number from the generator, which changes the generator's state,
     seeds PyTorch's generator with that number, and draws as `torch.randn` does,
@@ -171,22 +171,20 @@ def DDP_RandomNormalOp : DDP_AlgebraOp<"random_normal", [
     ```
 
     Constraints:
-    - (C1) on memrefs there is an `into` operand and no result; otherwise there
-      is a result, and `into`, if any, has its type.
-    - (C2) `generator` is a `ddp.state` that begins as `mt19937`.
-    - (C3) the draws add up to the result's elements.
+    - (C1) `generator` is a `ddp.state` that begins as `mt19937`.
+    - (C2) the draws add up to the result's elements.
   }];
-  let arguments = (ins FlatSymbolRefAttr:$generator, DenseI64ArrayAttr:$draws,
-                   Optional<DDP_Value>:$destination);
-  let results = (outs Optional<DDP_Value>:$result);
+  let arguments = (ins FlatSymbolRefAttr:$generator, DenseI64ArrayAttr:$draws);
+  let results = (outs DDP_Value:$result);
   let assemblyFormat = [{
-    `from` $generator `draws` $draws (`into` $destination^)? attr-dict
+    `from` $generator `draws` $draws attr-dict
     `:` functional-type(operands, results)
   }];
+  let hasVerifier = 1;
 }
 
 def DDP_CountCompressionOp : DDP_Op<"count_compression", [
-    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
+    MemoryEffects<[MemWrite<DDP_StateResource>]>]> {
   let summary = "adds to the statistics of compression";
   let description = [{
     Tells the runtime that a bucket of `before` elements was reduced by sending

@@ -126,8 +126,14 @@ def DDP_Future : Type<DDP_FutureType.predicate, "future">;
 /// A bucket, before or after `ddp-flatten`.
 def DDP_BucketLike : AnyTypeOf<[DDP_Bucket, DDP_FlatBucket]>;
 
-/// A value of the algebra, at any level.
-def DDP_Value : AnyTypeOf<[DDP_Bucket, DDP_Gradient, DDP_Buffer]>;
+/// The array of a flat operation, before or after bufferization.
+def DDP_FlatArray : AnyTypeOf<[DDP_Gradient, DDP_Buffer]>;
+
+/// A value that is computed with, and not yet an array.
+def DDP_Value : AnyTypeOf<[DDP_Bucket, DDP_Gradient]>;
+
+/// What a reduction is about: a bucket, a gradient, or a gradient in memory.
+def DDP_Reducible : AnyTypeOf<[DDP_Bucket, DDP_Gradient, DDP_Buffer]>;
 
 /// A value of a state: a bucket, a counter or a random generator.
 def DDP_StateValue : AnyTypeOf<[DDP_BucketLike, I64, 1DTensorOf<[I32]>]>;

@@ -20,7 +20,13 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
     `ddp.extract` becomes `tensor.extract_slice`. One-Shot Bufferize analyses only
     tensors; it would copy a bucket at every use.
 
-    Post-condition: no value has a bucket type.
+    Collectives and arithmetic become their twins on flat arrays, `ddp.flat.*`, in
+    destination-passing style. Each writes to a `tensor.empty` of its own, for which
+    `ddp-assign-destinations` finds memory that is there already. What the shapes in
+    a bucket's type say about matrices goes into the attribute `layout`.
+
+    Post-condition: no value has a bucket type, and no collective or arithmetic is
+    left but `ddp.flat.*` and `ddp.is_finite`.
 
     Before:
 
@@ -36,7 +42,8 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
 
     ```mlir
     %b = ddp.pack %w, %v : tensor<4x8xf32>, tensor<8xf32> -> tensor<40xf32>
-    %r = ddp.all_reduce mean %b on @dp : tensor<40xf32>
+    %e = tensor.empty() : tensor<40xf32>
+    %r = ddp.flat.all_reduce mean %b on @dp into %e : tensor<40xf32>, tensor<40xf32>
     %m = tensor.extract_slice %r[32] [8] [1] : tensor<40xf32> to tensor<8xf32>
     %u = ddp.unpack %m : tensor<8xf32> -> tensor<8xf32>
     ```
@@ -63,10 +70,12 @@ def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
     ```mlir
     ddp.state @s : !ddp.bucket<f32, [4]> per_rank zero
     %a = ddp.load @s : tensor<4xf32>
-    %b = ddp.add %a, %g : tensor<4xf32>, tensor<4xf32>
+    %e = tensor.empty() : tensor<4xf32>
+    %b = ddp.flat.add %a, %g into %e : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
     ddp.store %b, @s : tensor<4xf32>
     %c = ddp.load @s : tensor<4xf32>
-    %d = ddp.add %c, %g : tensor<4xf32>, tensor<4xf32>
+    %e1 = tensor.empty() : tensor<4xf32>
+    %d = ddp.flat.add %c, %g into %e1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
     ```
 
     After:
@@ -74,9 +83,11 @@ def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
     ```mlir
     ddp.state @s : !ddp.bucket<f32, [4]> per_rank zero
     %a = ddp.load @s : tensor<4xf32>
-    %b = ddp.add %a, %g : tensor<4xf32>, tensor<4xf32>
+    %e = tensor.empty() : tensor<4xf32>
+    %b = ddp.flat.add %a, %g into %e : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
     ddp.store %b, @s : tensor<4xf32>
-    %d = ddp.add %b, %g : tensor<4xf32>, tensor<4xf32>
+    %e1 = tensor.empty() : tensor<4xf32>
+    %d = ddp.flat.add %b, %g into %e1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
     ```
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect"];
@@ -270,10 +281,11 @@ def DDPAssignDestinationsPass
     : InterfacePass<"ddp-assign-destinations", "::mlir::FunctionOpInterface"> {
   let summary = "choose the destination of every operation";
   let description = [{
-    Gives each operation of the bucket algebra an `into` operand: its slice, if
-    it computes a part of a `ddp.concat`; an operand of its type that dies, if the
-    operation is elementwise; memory that nothing needs any more; else a new
-    `tensor.empty`. Memory is dead when no later operation can reach it, according
+    Where an operation on flat tensors writes `into` a `tensor.empty` that nothing
+    else uses, finds memory for it: its slice, if it computes a part of a
+    `ddp.concat`; an operand of its type that dies, if the operation is elementwise;
+    memory that nothing needs any more. If there is none, the `tensor.empty` stays.
+    Memory is dead when no later operation can reach it, according
     to the operations' interfaces; an operation without them counts as a use.
 
     Pre-condition: `ddp-flatten`. Post-condition: no `ddp.concat`.
@@ -284,8 +296,11 @@ def DDPAssignDestinationsPass
     %e = tensor.empty() : tensor<40xf32>
     %b = linalg.exp ins(%x : tensor<40xf32>) outs(%e : tensor<40xf32>)
         -> tensor<40xf32>
-    %r = ddp.all_reduce mean %b on @dp : tensor<40xf32>
-    %s = ddp.add %r, %x : tensor<40xf32>, tensor<40xf32>
+    %e1 = tensor.empty() : tensor<40xf32>
+    %r = ddp.flat.all_reduce mean %b on @dp into %e1 : tensor<40xf32>, tensor<40xf32>
+    %e2 = tensor.empty() : tensor<40xf32>
+    %s = ddp.flat.add %r, %x into %e2
+        : tensor<40xf32>, tensor<40xf32>, tensor<40xf32>
     ```
 
     After:
@@ -295,8 +310,9 @@ def DDPAssignDestinationsPass
     %b = linalg.exp ins(%x : tensor<40xf32>) outs(%e : tensor<40xf32>)
         -> tensor<40xf32>
     %e1 = tensor.empty() : tensor<40xf32>
-    %r = ddp.all_reduce mean %b on @dp into %e1 : tensor<40xf32>, : tensor<40xf32>
-    %s = ddp.add %r, %x into %r : tensor<40xf32>, : tensor<40xf32>, tensor<40xf32>
+    %r = ddp.flat.all_reduce mean %b on @dp into %e1 : tensor<40xf32>, tensor<40xf32>
+    %s = ddp.flat.add %r, %x into %r
+        : tensor<40xf32>, tensor<40xf32>, tensor<40xf32>
     ```
     ```
   }];

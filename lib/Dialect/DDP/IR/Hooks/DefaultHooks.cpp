@@ -21,8 +21,7 @@ static TypedValue<BucketType> castTo(OpBuilder &builder, Location loc,
   if (bucket.getType().getElementType() == elementType)
     return bucket;
   auto cast = CastOp::create(builder, loc,
-                             bucket.getType().cloneWith(elementType), bucket,
-                             /*destination=*/Value());
+                             bucket.getType().cloneWith(elementType), bucket);
   return llvm::cast<TypedValue<BucketType>>(cast.getResult());
 }
 

@@ -100,7 +100,7 @@ BucketValue PowerSGDExpansion::drawQ() {
     return load(q);
   return create<RandomNormalOp>(
       compression.q, FlatSymbolRefAttr::get(generator.getSymNameAttr()),
-      builder.getDenseI64ArrayAttr(compression.draws), Value());
+      builder.getDenseI64ArrayAttr(compression.draws));
 }
 
 /// The members of a bucket in groups: each has at least one matrix, and more of
@@ -221,7 +221,7 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
                                                     BucketValue basis) {
   BucketValue matrix = gradient;
   if (lastError)
-    matrix = create<AddOp>(gradient, lastError, Value());
+    matrix = create<AddOp>(gradient, lastError);
 
   // Everything that is reduced, and this rank's share of the low-rank part.
   const auto &[members, restMembers, pType, qType, draws] = group.compression;
@@ -250,7 +250,7 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
       kept = assemble(group, p, ownQ, ownRest);
     else if (reduction.kind == Reduction::Sum)
       kept = divideByWorld(out);
-    newError = create<SubOp>(matrix, kept, Value());
+    newError = create<SubOp>(matrix, kept);
   }
   return {out, newError, newQ, rest};
 }

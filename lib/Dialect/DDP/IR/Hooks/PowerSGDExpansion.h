@@ -83,13 +83,12 @@ private:
         factor,
         builder.getF64FloatAttr(
             parameters.orthogonalization_epsilon.getValueAsDouble()),
-        parameters.keep_zero_columns ? builder.getUnitAttr() : UnitAttr(),
-        MatrixListAttr(), Value());
+        parameters.keep_zero_columns ? builder.getUnitAttr() : UnitAttr());
   }
   BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,
                      bool transposeLhs, bool transposeRhs) {
     return create<MatmulOp>(type, lhs, rhs, transposeLhs, transposeRhs,
-                            DenseI64ArrayAttr(), MatrixListAttr(), Value());
+                            DenseI64ArrayAttr());
   }
   BucketValue reduce(BucketValue value, Reduction kind) {
     BucketReduction asKind = reduction;
@@ -101,8 +100,7 @@ private:
   }
   BucketValue sum(BucketValue value) { return reduce(value, Reduction::Sum); }
   BucketValue divideByWorld(BucketValue value) {
-    return create<ScaleOp>(value.getType(), value, FloatAttr(), reduction.group,
-                           Value());
+    return create<ScaleOp>(value, FloatAttr(), reduction.group);
   }
   /// A sum as the reduction wants it.
   BucketValue finish(BucketValue value) {

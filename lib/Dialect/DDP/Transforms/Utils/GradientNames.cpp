@@ -202,7 +202,7 @@ LogicalResult Namer::run() {
     auto bucket = dyn_cast<BucketType>(type);
     bool isFinal = isa_and_nonnull<AllReduceHookAttr>(
         op->getAttr(DDPDialect::kHookAttrName));
-    if (isa<RankedTensorType>(type) && !op.getDestination())
+    if (isa<RankedTensorType>(type))
       nameTensor(op);
     else if (bucket && op.getBucketName() && !op.getGradients() && !isFinal)
       nameMembers(op, bucket);

@@ -38,7 +38,7 @@ void mlir::ddp::hoistCollectives(Block &block) {
   llvm::MapVector<AllReduceOp, SmallVector<Operation *>> chains;
   llvm::DenseMap<Operation *, Operation *> anchorOf;
   for (auto op : block.getOps<AllReduceOp>()) {
-    if (!op.getResult() || op.getDestination())
+    if (!op.getResult())
       continue;
     chains[op] = getChain(op);
     for (Operation *link : chains[op])

@@ -1,4 +1,4 @@
-//===- DDPAlgebraOps.td - low-rank arithmetic --------------*- tablegen -*-===//
+//===- DDPLowRankOps.td - low-rank arithmetic --------------*- tablegen -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,12 +8,18 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef DDPHOOK_DIALECT_DDP_IR_DDPALGEBRAOPS_TD
-#define DDPHOOK_DIALECT_DDP_IR_DDPALGEBRAOPS_TD
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPLOWRANKOPS_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPLOWRANKOPS_TD
 
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
-class DDP_BinaryOp<string mnemonic> : DDP_SameTypeOp<mnemonic> {
+/// Of a low-rank operation.
+defvar inferLayout = [{
+    /// Where the members lie once the buckets are flat.
+    ::mlir::ddp::MatrixListAttr inferLayout();
+}];
+
+class DDP_BinaryOp<string mnemonic> : DDP_SameTypeOp<mnemonic, [Pure]> {
   let description = [{
     16-bit types are computed in f32 and rounded once.
 
@@ -25,20 +31,12 @@ class DDP_BinaryOp<string mnemonic> : DDP_SameTypeOp<mnemonic> {
     ```
 
     Constraints:
-    }] # algebraConstraints # [{
-    - (C2) all operands have the same type; on memrefs, shape and element type.
+    - (C1) both operands have the same type.
   }];
-  let arguments = (ins DDP_Value:$input, DDP_Value:$rhs,
-                   Optional<DDP_Value>:$destination);
-  let results = (outs Optional<DDP_Value>:$result);
+  let arguments = (ins DDP_Value:$input, DDP_Value:$rhs);
+  let results = (outs DDP_Value:$result);
   let assemblyFormat = [{
-    $input `,` $rhs (`into` $destination^ `:` type($destination) `,`)? attr-dict
-    `:` type($input) `,` type($rhs)
-  }];
-  let extraClassDefinition = algebraMethods # inferenceMethods # [{
-    ::llvm::LogicalResult $cppClass::verify() {
-      return ::mlir::ddp::verifyBinary(*this);
-    }
+    $input `,` $rhs attr-dict `:` type($input) `,` type($rhs)
   }];
 }
 
@@ -50,7 +48,7 @@ def DDP_SubOp : DDP_BinaryOp<"sub"> {
   let summary = "subtracts, element by element";
 }
 
-def DDP_MatmulOp : DDP_AlgebraOp<"matmul"> {
+def DDP_MatmulOp : DDP_Op<"matmul", [Pure]> {
   let summary = "multiplies the members of two buckets, pair by pair";
   let description = [{
     Member i of the result is the product of member i of `lhs` and member i of
@@ -78,30 +76,24 @@ def DDP_MatmulOp : DDP_AlgebraOp<"matmul"> {
     ```
 
     Constraints:
-    }] # algebraConstraints # [{
-    - (C2) at most one operand is transposed.
-    - (C3) buckets have the same element type; their members fit each other.
-    - (C4) `members` are distinct and in range; not with `transpose_rhs`.
-    - (C5) tensors and memrefs have a `layout`, buckets have none.
+    - (C1) at most one operand is transposed.
+    - (C2) the buckets have one element type, and their members fit each other.
+    - (C3) `members` are distinct and in range; not with `transpose_rhs`.
   }];
-  let arguments = (ins DDP_Value:$lhs, DDP_Value:$rhs,
+  let arguments = (ins DDP_Bucket:$lhs, DDP_Bucket:$rhs,
                    UnitAttr:$transpose_lhs, UnitAttr:$transpose_rhs,
-                   OptionalAttr<DenseI64ArrayAttr>:$members,
-                   OptionalAttr<DDP_MatrixListAttr>:$layout,
-                   Optional<DDP_Value>:$destination);
-  let results = (outs Optional<DDP_Value>:$result);
-  let extraClassDeclaration = [{
-    /// The layout that the bucket types stand for.
-    ::mlir::ddp::MatrixListAttr inferLayout();
-  }];
+                   OptionalAttr<DenseI64ArrayAttr>:$members);
+  let results = (outs DDP_Bucket:$result);
+  let extraClassDeclaration = inferLayout;
   let assemblyFormat = [{
     (`transpose_lhs` $transpose_lhs^)? (`transpose_rhs` $transpose_rhs^)?
-    $lhs (`members` $members^)? `,` $rhs (`layout` $layout^)? (`into` $destination^)?
-    attr-dict `:` functional-type(operands, results)
+    $lhs (`members` $members^)? `,` $rhs attr-dict
+    `:` functional-type(operands, results)
   }];
+  let hasVerifier = 1;
 }
 
-def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize"> {
+def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize", [Pure]> {
   let summary = "makes the columns of every member orthonormal";
   let description = [{
     As PyTorch's PowerSGD does (docs/parity.md): modified Gram-Schmidt for at most
@@ -117,23 +109,14 @@ def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize"> {
     ```
 
     Constraints:
-    }] # algebraConstraints # [{
-    - (C2) `epsilon` is finite and not negative.
-    - (C3) tensors and memrefs have a `layout`, buckets have none.
-    - (C4) `into` has the operand's type; on memrefs, its shape and element type.
+    - (C1) `epsilon` is finite and not negative.
   }];
-  let arguments = (ins DDP_Value:$input, F64Attr:$epsilon,
-                   UnitAttr:$unit_columns,
-                   OptionalAttr<DDP_MatrixListAttr>:$layout,
-                   Optional<DDP_Value>:$destination);
-  let results = (outs Optional<DDP_Value>:$result);
-  let extraClassDeclaration = [{
-    /// The layout that the bucket types stand for.
-    ::mlir::ddp::MatrixListAttr inferLayout();
-  }];
+  let arguments = (ins DDP_Bucket:$input, F64Attr:$epsilon,
+                   UnitAttr:$unit_columns);
+  let results = (outs DDP_Bucket:$result);
+  let extraClassDeclaration = inferLayout;
   let assemblyFormat = [{
-    $input `epsilon` $epsilon (`unit_columns` $unit_columns^)? (`layout` $layout^)?
-    (`into` $destination^ `:` type($destination) `,`)? attr-dict
+    $input `epsilon` $epsilon (`unit_columns` $unit_columns^)? attr-dict
     `:` type($input)
   }];
 }
@@ -172,7 +155,7 @@ def DDP_IsFiniteOp : DDP_Op<"is_finite", [
     %ok = ddp.is_finite %p : !ddp.bucket<f32, [64x2]>
     ```
   }];
-  let arguments = (ins DDP_Value:$input);
+  let arguments = (ins DDP_Reducible:$input);
   let results = (outs I1:$result);
   let assemblyFormat = "$input attr-dict `:` type($input)";
 }
@@ -181,11 +164,8 @@ def DDP_IsFiniteOp : DDP_Op<"is_finite", [
 // Fused operations, made by ddp-fuse
 //===----------------------------------------------------------------------===//
 
-def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
+def DDP_ProjectOp : DDP_Op<"project", [Pure]> {
   let summary = "adds the error and projects, in one pass over the gradient";
-  // M may take the place of what it is the sum of.
-  let overwritable = [{getError() && resultNumber == 0 &&
-             (operand.get() == getError() || operand.get() == getInput())}];
   let description = [{
     With M = `input` + `error`, or `input` where there is no error, gives
 
@@ -205,39 +185,29 @@ def DDP_ProjectOp : DDP_AlgebraOp<"project", [AttrSizedOperandSegments]> {
     ```
 
     Constraints:
-    - (C1) on memrefs there are no results, and an `into` operand for each of
-      the values above; otherwise there are results, and no `into` or one for
-      each of them, of its type.
+    - (C1) there is a result for each of the values above, of their members.
     - (C2) error and operand have the same type.
     - (C3) the members fit those of `factor`, and are distinct and in range.
-    - (C4) tensors and memrefs have a `layout`, buckets have none.
   }];
-  let arguments = (ins DDP_Value:$input, Optional<DDP_Value>:$error,
-                   DDP_Value:$factor, DenseI64ArrayAttr:$members,
-                   UnitAttr:$packed,
-                   OptionalAttr<DDP_MatrixListAttr>:$layout,
-                   Variadic<DDP_Value>:$destination);
-  let results = (outs Variadic<DDP_Value>:$values);
-  let extraClassDeclaration = [{
-    /// The layout that the bucket types stand for.
-    ::mlir::ddp::MatrixListAttr inferLayout();
-    /// Which of the values, or `into` operands, is P; M comes before it.
+  let arguments = (ins DDP_Bucket:$input, Optional<DDP_Bucket>:$error,
+                   DDP_Bucket:$factor, DenseI64ArrayAttr:$members,
+                   UnitAttr:$packed);
+  let results = (outs Variadic<DDP_Bucket>:$values);
+  let extraClassDeclaration = inferLayout # [{
+    /// Which of the values is P; M comes before it.
     unsigned getPNumber() { return getError() ? 1 : 0; }
   }];
   let assemblyFormat = [{
     $input (`plus` $error^)? `members` $members `by` $factor
-    (`packed` $packed^)? (`layout` $layout^)?
-    (`into` `(` $destination^ `)`)? attr-dict
-    `:` functional-type(operands, results)
+    (`packed` $packed^)? attr-dict `:` functional-type(operands, results)
   }];
+  let hasVerifier = 1;
 }
 
-def DDP_ReconstructOp : DDP_AlgebraOp<"reconstruct", [
-    AttrSizedOperandSegments,
+def DDP_ReconstructOp : DDP_Op<"reconstruct", [
+    Pure, AttrSizedOperandSegments,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "puts a bucket together from factors, and finds the error";
-  // The error may take the place of M.
-  let overwritable = "resultNumber == 1 && operand.get() == getMatrix()";
   let description = [{
     Gives the bucket whose `members` are the products P·Qᵀ and whose other
     members are those of `rest`; and, where `matrix` is given, what it lacks of
@@ -254,29 +224,23 @@ def DDP_ReconstructOp : DDP_AlgebraOp<"reconstruct", [
     ```
 
     Constraints:
-    - (C1) as for `ddp.project`.
-    - (C2) `matrix` and the result have the same type.
+    - (C1) there is a result for each of the values above, and `rest` if there
+      are other members.
+    - (C2) `matrix` and the results have the same type.
     - (C3) the factors' members fit each other and the result's `members`, which
       are distinct and in range.
-    - (C4) tensors and memrefs have a `layout`, buckets have none.
-    - (C5) `group` is a `ddp.process_group`; only with `matrix`.
+    - (C4) `group` is a `ddp.process_group`; only with `matrix`.
   }];
-  let arguments = (ins DDP_Value:$p, DDP_Value:$q, DenseI64ArrayAttr:$members,
-                   Optional<DDP_Value>:$rest, Optional<DDP_Value>:$matrix,
-                   OptionalAttr<FlatSymbolRefAttr>:$group,
-                   OptionalAttr<DDP_MatrixListAttr>:$layout,
-                   Variadic<DDP_Value>:$destination);
-  let results = (outs Variadic<DDP_Value>:$values);
-  let extraClassDeclaration = [{
-    /// The layout that the bucket types stand for.
-    ::mlir::ddp::MatrixListAttr inferLayout();
-  }];
+  let arguments = (ins DDP_Bucket:$p, DDP_Bucket:$q, DenseI64ArrayAttr:$members,
+                   Optional<DDP_Bucket>:$rest, Optional<DDP_Bucket>:$matrix,
+                   OptionalAttr<FlatSymbolRefAttr>:$group);
+  let results = (outs Variadic<DDP_Bucket>:$values);
+  let extraClassDeclaration = inferLayout;
   let assemblyFormat = [{
     $p `,` $q `members` $members (`rest` $rest^)? (`from` $matrix^)?
-    (`by_world_of` $group^)? (`layout` $layout^)?
-    (`into` `(` $destination^ `)`)? attr-dict
-    `:` functional-type(operands, results)
+    (`by_world_of` $group^)? attr-dict `:` functional-type(operands, results)
   }];
+  let hasVerifier = 1;
 }
 
-#endif // DDPHOOK_DIALECT_DDP_IR_DDPALGEBRAOPS_TD
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPLOWRANKOPS_TD

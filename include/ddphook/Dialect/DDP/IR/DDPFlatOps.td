@@ -1,0 +1,420 @@
+//===- DDPFlatOps.td - operations on flat arrays -----------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What `ddp-flatten` makes of the operations on buckets: the same computations on
+// flat arrays, in destination-passing style.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPFLATOPS_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPFLATOPS_TD
+
+include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
+include "mlir/Interfaces/DestinationStyleOpInterface.td"
+
+/// The `into` operands are written. On tensors each of them has a result, of its
+/// type and in its place; on memrefs there are no such results.
+class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
+    : DDP_Op<"flat." # mnemonic, !listconcat(traits, [
+        DestinationStyleOpInterface,
+        DeclareOpInterfaceMethods<InferTypeOpInterface>,
+        DeclareOpInterfaceMethods<DDP_FlatOpInterface>,
+        DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
+  let hasVerifier = 1;
+
+  /// `mayOverwrite`, an expression in C++.
+  string overwritable = "false";
+  /// What the operation does to resources that are no operands: pairs of an
+  /// effect and a resource.
+  list<list<string>> otherEffects = [];
+  string destinationStyle = [{
+    ::mlir::MutableOperandRange getDpsInitsMutable() {
+      return getDestinationMutable();
+    }
+  }];
+  let extraClassDeclaration = destinationStyle;
+  /// Results beside those of the `into` operands.
+  string otherResults = "";
+  let extraClassDefinition = [{
+    bool $cppClass::mayOverwrite(unsigned resultNumber, ::mlir::OpOperand &operand) {
+      return }] # overwritable # [{;
+    }
+    void $cppClass::getEffects(
+        ::llvm::SmallVectorImpl<::mlir::MemoryEffects::EffectInstance> &effects) {
+      }] # !interleave(
+               !foreach(pair, otherEffects,
+                        "effects.emplace_back(::mlir::MemoryEffects::" #
+                        pair[0] # "::get(), ::mlir::ddp::" # pair[1] #
+                        "::get());"), "\n      ") # [{
+      ::mlir::ddp::getFlatEffects(*this, effects);
+    }
+    ::llvm::LogicalResult $cppClass::inferReturnTypes(
+        ::mlir::MLIRContext *context, ::std::optional<::mlir::Location>,
+        ::mlir::ValueRange operands, ::mlir::DictionaryAttr attributes,
+        ::mlir::OpaqueProperties properties, ::mlir::RegionRange regions,
+        ::llvm::SmallVectorImpl<::mlir::Type> &types) {
+      Adaptor adaptor(operands, attributes, properties, regions);
+      ::mlir::ddp::inferFlatTypes(adaptor.getDestination(), types);
+      }] # otherResults # [{
+      return ::mlir::success();
+    }
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Element by element
+//===----------------------------------------------------------------------===//
+
+/// All arrays have the same elements' type and number, and element i of the result
+/// depends on element i of each operand only.
+class DDP_FlatElementwiseOp<string mnemonic, list<Trait> traits = []>
+    : DDP_FlatOp<mnemonic, traits> {
+  let overwritable = "true";
+  let results = (outs Optional<DDP_Gradient>:$result);
+  string elementwiseConstraints = [{
+    - (C1) all arrays are tensors, or all are memrefs.
+    - (C2) they have one shape and one element type.
+  }];
+}
+
+class DDP_FlatBinaryOp<string mnemonic> : DDP_FlatElementwiseOp<mnemonic> {
+  let summary = "`ddp." # mnemonic # "` on flat arrays";
+  let description = [{
+    Example:
+
+    ```mlir
+    %s = ddp.flat.}] # mnemonic # [{ %a, %b into %c
+        : tensor<40xf32>, tensor<40xf32>, tensor<40xf32>
+    ```
+
+    Constraints:
+    }] # elementwiseConstraints;
+  let arguments = (ins DDP_FlatArray:$input, DDP_FlatArray:$rhs,
+                   DDP_FlatArray:$destination);
+  let assemblyFormat = [{
+    $input `,` $rhs `into` $destination attr-dict `:` type(operands)
+  }];
+}
+
+def DDP_FlatAddOp : DDP_FlatBinaryOp<"add">;
+
+def DDP_FlatSubOp : DDP_FlatBinaryOp<"sub">;
+
+def DDP_FlatCastOp : DDP_FlatElementwiseOp<"cast"> {
+  let summary = "`ddp.cast` on flat arrays";
+  let description = [{
+    Example:
+
+    ```mlir
+    %h = ddp.flat.cast %a into %b : tensor<40xf32>, tensor<40xf16>
+    ```
+
+    Constraints:
+    - (C1) both arrays are tensors, or both are memrefs.
+    - (C2) they have one shape.
+  }];
+  let arguments = (ins DDP_FlatArray:$input, DDP_FlatArray:$destination);
+  let assemblyFormat = [{
+    $input `into` $destination attr-dict `:` type(operands)
+  }];
+}
+
+def DDP_FlatScaleOp : DDP_FlatElementwiseOp<"scale", [
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "`ddp.scale` on flat arrays";
+  let description = [{
+    Example:
+
+    ```mlir
+    %a = ddp.flat.scale %x by 2.500000e-01 into %y : tensor<40xf32>, tensor<40xf32>
+    %b = ddp.flat.scale %x by_world_of @dp into %z : tensor<40xf32>, tensor<40xf32>
+    ```
+
+    Constraints:
+    }] # elementwiseConstraints # [{
+    - (C3) there is either a factor or a group.
+    - (C4) `group` is a `ddp.process_group`.
+  }];
+  let arguments = (ins DDP_FlatArray:$input, OptionalAttr<F64Attr>:$factor,
+                   OptionalAttr<FlatSymbolRefAttr>:$group,
+                   DDP_FlatArray:$destination);
+  let assemblyFormat = [{
+    $input (`by` $factor^)? (`by_world_of` $group^)? `into` $destination attr-dict
+    `:` type(operands)
+  }];
+}
+
+def DDP_FlatRandomNormalOp : DDP_FlatOp<"random_normal", [
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "`ddp.random_normal` on a flat array";
+  let otherEffects = [["Read", "StateResource"], ["Write", "StateResource"]];
+  let description = [{
+    Example:
+
+    ```mlir
+    %q = ddp.flat.random_normal from @powersgd.generator draws [64] into %x
+        : tensor<64xf32>
+    ```
+
+    Constraints:
+    - (C1) `generator` is a `ddp.state` that begins as `mt19937`.
+    - (C2) the draws add up to the array's elements.
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$generator, DenseI64ArrayAttr:$draws,
+                   DDP_FlatArray:$destination);
+  let results = (outs Optional<DDP_Gradient>:$result);
+  let assemblyFormat = [{
+    `from` $generator `draws` $draws `into` $destination attr-dict
+    `:` type(operands)
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
+    DDP_CollectiveOpInterface,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "`ddp.all_reduce` on flat arrays";
+  let otherEffects = [["Write", "CollectiveResource"]];
+  let description = [{
+    Example:
+
+    ```mlir
+    %r = ddp.flat.all_reduce mean %x on @dp wire f16 as "b0" into %y
+        : tensor<40xf32>, tensor<40xf32>
+    ```
+
+    Constraints:
+    }] # elementwiseConstraints # [{
+    - (C3) `group` is a `ddp.process_group`.
+    - (C4) the wire type is f16 or bf16.
+  }];
+  let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
+                   FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
+                   OptionalAttr<StrAttr>:$bucket_name,
+                   DDP_FlatArray:$destination);
+  let assemblyFormat = [{
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)?
+    (`as` $bucket_name^)? `into` $destination attr-dict `:` type(operands)
+  }];
+}
+
+def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
+    DDP_CollectiveOpInterface,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "`ddp.all_reduce_start` on flat arrays";
+  let otherEffects = [["Write", "CollectiveResource"]];
+  let otherResults = "types.push_back(::mlir::IntegerType::get(context, 64));";
+  let description = [{
+    The results are the array in flight, on tensors, and a ticket. Neither the
+    operand nor `into` is overwritten before the wait, and `into` is not read.
+
+    Example:
+
+    ```mlir
+    %x, %ticket = ddp.flat.all_reduce_start mean %y on @dp into %z
+        : tensor<40xf32>, tensor<40xf32>
+    %t = ddp.flat.wait %x, %ticket reading %y : tensor<40xf32>, tensor<40xf32>
+    ```
+
+    Constraints:
+    }] # elementwiseConstraints # [{
+    - (C3) `group` is a `ddp.process_group`.
+    - (C4) the wire type is f16 or bf16.
+    - (C5) each result has exactly one use, in the same `ddp.flat.wait`, in the
+      same block.
+  }];
+  let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
+                   FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
+                   OptionalAttr<StrAttr>:$bucket_name,
+                   DDP_FlatArray:$destination);
+  let results = (outs Optional<DDP_Gradient>:$in_flight, I64:$ticket);
+  let extraClassDeclaration = destinationStyle # [{
+    /// The operation that ends this collective.
+    ::mlir::ddp::FlatWaitOp getWait();
+    ::mlir::Operation *getEnd();
+  }];
+  let assemblyFormat = [{
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)?
+    (`as` $bucket_name^)? `into` $destination attr-dict `:` type(operands)
+  }];
+}
+
+def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
+  let summary = "`ddp.wait` on flat arrays";
+  let otherEffects = [["Write", "CollectiveResource"]];
+  let description = [{
+    The operands are the destination that `ddp.flat.all_reduce_start` has in
+    flight, the ticket, and the operand of that operation, which the runtime reads
+    until the wait.
+
+    Example:
+
+    ```mlir
+    %x, %ticket = ddp.flat.all_reduce_start mean %y on @dp into %z
+        : tensor<40xf32>, tensor<40xf32>
+    %t = ddp.flat.wait %x, %ticket reading %y : tensor<40xf32>, tensor<40xf32>
+    ```
+
+    Constraints:
+    - (C1) the ticket is a result of `ddp.flat.all_reduce_start`.
+    - (C2) a tensor in flight is a result of the same operation, and `reading`
+      names its operand.
+  }];
+  let arguments = (ins DDP_FlatArray:$destination, I64:$ticket,
+                   Optional<DDP_FlatArray>:$source);
+  let results = (outs Optional<DDP_Gradient>:$result);
+  let extraClassDeclaration = destinationStyle # [{
+    /// The operation that this one ends.
+    ::mlir::ddp::FlatAllReduceStartOp getStart();
+  }];
+  let assemblyFormat = [{
+    $destination `,` $ticket (`reading` $source^)? attr-dict
+    `:` type($destination) (`,` type($source)^)?
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Low rank
+//===----------------------------------------------------------------------===//
+
+/// Matrices and their factors lie in the arrays where `layout` says.
+class DDP_FlatLowRankOp<string mnemonic, list<Trait> traits = []>
+    : DDP_FlatOp<mnemonic, traits> {
+  string lowRankConstraints = [{
+    - (C1) all arrays are tensors, or all are memrefs, of one element type.
+    - (C2) the arrays hold what the layout says.
+  }];
+}
+
+def DDP_FlatMatmulOp : DDP_FlatLowRankOp<"matmul"> {
+  let summary = "`ddp.matmul` on flat arrays";
+  let description = [{
+    Example:
+
+    ```mlir
+    %p = ddp.flat.matmul %m, %q layout <0 to 2048, [0, 0, 0, 64, 32, 2], []> into %x
+        : tensor<2048xf32>, tensor<64xf32>, tensor<128xf32>
+    ```
+
+    Constraints:
+    }] # lowRankConstraints # [{
+    - (C3) at most one operand is transposed.
+  }];
+  let arguments = (ins DDP_FlatArray:$lhs, DDP_FlatArray:$rhs,
+                   UnitAttr:$transpose_lhs, UnitAttr:$transpose_rhs,
+                   DDP_MatrixListAttr:$layout, DDP_FlatArray:$destination);
+  let results = (outs Optional<DDP_Gradient>:$result);
+  let assemblyFormat = [{
+    (`transpose_lhs` $transpose_lhs^)? (`transpose_rhs` $transpose_rhs^)?
+    $lhs `,` $rhs `layout` $layout `into` $destination attr-dict
+    `:` type(operands)
+  }];
+}
+
+def DDP_FlatOrthogonalizeOp : DDP_FlatLowRankOp<"orthogonalize"> {
+  let summary = "`ddp.orthogonalize` on flat arrays";
+  let overwritable = "true";
+  let description = [{
+    The matrices are the factors Q of the layout.
+
+    Example:
+
+    ```mlir
+    %q1 = ddp.flat.orthogonalize %q epsilon 0.000000e+00
+        layout <0 to 0, [0, 0, 0, 0, 64, 2], []> into %x
+        : tensor<128xf32>, tensor<128xf32>
+    ```
+
+    Constraints:
+    }] # lowRankConstraints # [{
+    - (C3) `epsilon` is finite and not negative.
+    - (C4) both arrays have one shape.
+  }];
+  let arguments = (ins DDP_FlatArray:$input, F64Attr:$epsilon,
+                   UnitAttr:$unit_columns, DDP_MatrixListAttr:$layout,
+                   DDP_FlatArray:$destination);
+  let results = (outs Optional<DDP_Gradient>:$result);
+  let assemblyFormat = [{
+    $input `epsilon` $epsilon (`unit_columns` $unit_columns^)? `layout` $layout
+    `into` $destination attr-dict `:` type(operands)
+  }];
+}
+
+def DDP_FlatProjectOp : DDP_FlatLowRankOp<"project", [AttrSizedOperandSegments]> {
+  let summary = "`ddp.project` on flat arrays";
+  // M may take the place of what it is the sum of.
+  let overwritable = [{getError() && resultNumber == 0 &&
+             (operand.get() == getError() || operand.get() == getInput())}];
+  let description = [{
+    Example:
+
+    ```mlir
+    %m, %p, %rest = ddp.flat.project %g plus %e by %q
+        layout <0 to 2112, [0, 0, 0, 64, 32, 2], [2048, 0, 64]> into (%x, %y, %z)
+        : tensor<2112xf32>, tensor<2112xf32>, tensor<64xf32>, tensor<2112xf32>,
+          tensor<128xf32>, tensor<64xf32>
+    ```
+
+    Constraints:
+    }] # lowRankConstraints # [{
+    - (C3) there is an `into` operand for M, if there is an error; for P; and for
+      the rest, if the layout has pieces and it is not `packed` behind P.
+    - (C4) operand, error and M have one size.
+  }];
+  let arguments = (ins DDP_FlatArray:$input, Optional<DDP_FlatArray>:$error,
+                   DDP_FlatArray:$factor, UnitAttr:$packed,
+                   DDP_MatrixListAttr:$layout,
+                   Variadic<DDP_FlatArray>:$destination);
+  let results = (outs Variadic<DDP_Gradient>:$values);
+  let extraClassDeclaration = destinationStyle # [{
+    /// Which of the `into` operands is P; M comes before it.
+    unsigned getPNumber() { return getError() ? 1 : 0; }
+  }];
+  let assemblyFormat = [{
+    $input (`plus` $error^)? `by` $factor (`packed` $packed^)? `layout` $layout
+    `into` `(` $destination `)` attr-dict `:` type(operands)
+  }];
+}
+
+def DDP_FlatReconstructOp : DDP_FlatLowRankOp<"reconstruct", [
+    AttrSizedOperandSegments,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "`ddp.reconstruct` on flat arrays";
+  // The error may take the place of M.
+  let overwritable = "resultNumber == 1 && operand.get() == getMatrix()";
+  let description = [{
+    Example:
+
+    ```mlir
+    %out, %err = ddp.flat.reconstruct %p, %q rest %v from %m
+        layout <0 to 2112, [0, 0, 0, 64, 32, 2], [2048, 0, 64]> into (%x, %y)
+        : tensor<128xf32>, tensor<64xf32>, tensor<64xf32>, tensor<2112xf32>,
+          tensor<2112xf32>, tensor<2112xf32>
+    ```
+
+    Constraints:
+    }] # lowRankConstraints # [{
+    - (C3) there is an `into` operand for the bucket and, with `matrix`, one for
+      the error.
+    - (C4) matrix, bucket and error have one size.
+    - (C5) `group` is a `ddp.process_group`; only with `matrix`.
+  }];
+  let arguments = (ins DDP_FlatArray:$p, DDP_FlatArray:$q,
+                   Optional<DDP_FlatArray>:$rest,
+                   Optional<DDP_FlatArray>:$matrix,
+                   OptionalAttr<FlatSymbolRefAttr>:$group,
+                   DDP_MatrixListAttr:$layout,
+                   Variadic<DDP_FlatArray>:$destination);
+  let results = (outs Variadic<DDP_Gradient>:$values);
+  let assemblyFormat = [{
+    $p `,` $q (`rest` $rest^)? (`from` $matrix^)? (`by_world_of` $group^)?
+    `layout` $layout `into` `(` $destination `)` attr-dict `:` type(operands)
+  }];
+}
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPFLATOPS_TD

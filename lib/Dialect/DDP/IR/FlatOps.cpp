@@ -1,0 +1,223 @@
+//===- FlatOps.cpp ---------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Verifiers and effects of the operations on flat arrays. That each `into`
+// operand has a result of its type is checked by DestinationStyleOpInterface.
+// The constraint that a check enforces stands beside it by its number in the
+// operation's description.
+//
+//===----------------------------------------------------------------------===//
+
+#include "FlatOps.h"
+
+#include "LowRankLayout.h"
+#include "Verifiers.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+void mlir::ddp::inferFlatTypes(ValueRange destinations,
+                               SmallVectorImpl<Type> &types) {
+  for (Type type : destinations.getTypes())
+    if (isa<RankedTensorType>(type))
+      types.push_back(type);
+}
+
+void mlir::ddp::getFlatEffects(
+    FlatOpInterface op,
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  auto inits = cast<DestinationStyleOpInterface>(op.getOperation());
+  for (OpOperand &operand : op->getOpOperands()) {
+    if (!isa<MemRefType>(operand.get().getType()))
+      continue;
+    if (inits.isDpsInit(&operand))
+      effects.emplace_back(MemoryEffects::Write::get(), &operand,
+                           SideEffects::DefaultResource::get());
+    else
+      effects.emplace_back(MemoryEffects::Read::get(), &operand,
+                           SideEffects::DefaultResource::get());
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Element by element
+//===----------------------------------------------------------------------===//
+
+/// C1 and C2 of elementwise operations.
+static LogicalResult verifyElementwise(Operation *op) {
+  Type first = op->getOperand(0).getType();
+  for (Type type : op->getOperandTypes()) {
+    if (type.getTypeID() != first.getTypeID())
+      return op->emitOpError() << "expected only tensors or only memrefs, but "
+                               << "got " << first << " and " << type;
+    if (!haveSameElements(first, type))
+      return op->emitOpError() << "expected arrays of one type, but got "
+                               << first << " and " << type;
+  }
+  return success();
+}
+
+LogicalResult FlatAddOp::verify() { return verifyElementwise(*this); }
+
+LogicalResult FlatSubOp::verify() { return verifyElementwise(*this); }
+
+LogicalResult FlatCastOp::verify() {
+  auto from = cast<ShapedType>(getInput().getType());
+  auto to = cast<ShapedType>(getDestination().getType());
+  if (from.getTypeID() == to.getTypeID() && // C1
+      from.getShape() == to.getShape())     // C2
+    return success();
+  return emitOpError() << "expected a target of the same shape as " << from
+                       << ", but got " << to;
+}
+
+LogicalResult FlatScaleOp::verify() {
+  if (failed(verifyDivisor(*this))) // C3
+    return failure();
+  return verifyElementwise(*this);
+}
+
+LogicalResult FlatScaleOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGroup(*this, getGroupAttr(), symbols); // C4
+}
+
+LogicalResult FlatRandomNormalOp::verify() {
+  return verifyDraws(*this, getDraws(),
+                     getNumElementsOf(getDestination().getType())); // C2
+}
+
+LogicalResult
+FlatRandomNormalOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGenerator(*this, getGeneratorAttr(), symbols); // C1
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+LogicalResult FlatAllReduceOp::verify() {
+  if (failed(verifyWire(*this))) // C4
+    return failure();
+  return verifyElementwise(*this);
+}
+
+LogicalResult
+FlatAllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGroup(*this, getGroupAttr(), symbols); // C3
+}
+
+LogicalResult FlatAllReduceStartOp::verify() {
+  if (failed(verifyWire(*this)) || // C4
+      failed(verifyElementwise(*this)))
+    return failure();
+  return verifyIsAwaited(*this, FlatWaitOp::getOperationName()); // C5
+}
+
+LogicalResult
+FlatAllReduceStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGroup(*this, getGroupAttr(), symbols); // C3
+}
+
+FlatWaitOp FlatAllReduceStartOp::getWait() {
+  return cast<FlatWaitOp>(*getTicket().user_begin());
+}
+
+Operation *FlatAllReduceStartOp::getEnd() { return getWait(); }
+
+LogicalResult FlatWaitOp::verify() {
+  FlatAllReduceStartOp start = getStart();
+  if (!start) // C1
+    return emitOpError() << "expected a ticket of '"
+                         << FlatAllReduceStartOp::getOperationName()
+                         << "' itself, not one that was passed on";
+  if (!isa<RankedTensorType>(getDestination().getType()))
+    return success();
+  auto report = [&](const Twine &message) {
+    InFlightDiagnostic diagnostic = emitOpError() << message;
+    diagnostic.attachNote(start.getLoc()) << "the ticket's operation";
+    return diagnostic;
+  };
+  if (getDestination() != start.getInFlight()) // C2
+    return report("expected the value that the ticket's operation has in "
+                  "flight");
+  if (getSource() && getSource() != start.getInput()) // C2
+    return report("expected 'reading' to name the operand of the operation "
+                  "that it ends");
+  return success();
+}
+
+FlatAllReduceStartOp FlatWaitOp::getStart() {
+  return getTicket().getDefiningOp<FlatAllReduceStartOp>();
+}
+
+//===----------------------------------------------------------------------===//
+// Low rank
+//===----------------------------------------------------------------------===//
+
+LogicalResult FlatMatmulOp::verify() {
+  if (failed(verifyTransposes(*this))) // C3
+    return failure();
+  FlatArrays arrays = {getLhs(), getDestination(), getRhs(), {}};
+  if (getTransposeLhs())
+    arrays = {getLhs(), getRhs(), getDestination(), {}};
+  else if (getTransposeRhs())
+    arrays = {getDestination(), getLhs(), getRhs(), {}};
+  return verifyFlat(*this, getLayout(), arrays); // C1, C2
+}
+
+LogicalResult FlatOrthogonalizeOp::verify() {
+  if (failed(verifyEpsilon(*this)) ||   // C3
+      failed(verifyElementwise(*this))) // C1, C4
+    return failure();
+  return verifyFlat(*this, getLayout(), {{}, {}, getInput(), {}}); // C2
+}
+
+/// Checks how many `into` operands there are.
+static LogicalResult verifyNumDestinations(DestinationStyleOpInterface op,
+                                           unsigned expected) {
+  if (static_cast<unsigned>(op.getNumDpsInits()) == expected)
+    return success();
+  return op->emitOpError() << "expected " << expected
+                           << " 'into' operands, but got "
+                           << op.getNumDpsInits();
+}
+
+LogicalResult FlatProjectOp::verify() {
+  MatrixListAttr layout = getLayout();
+  bool hasRest = !layout.getPieces().empty() && !getPacked();
+  if (failed(verifyNumDestinations(*this,
+                                   getPNumber() + 1 + (hasRest ? 1 : 0)))) // C3
+    return failure();
+  Value p = getDestination()[getPNumber()];
+  Value rest = hasRest ? getDestination().back() : Value();
+  if (failed(verifyFlat(*this, layout,
+                        {getInput(), p, getFactor(), rest})) || // C1, C2
+      failed(verifySameSize(
+          *this, {getInput(), getError(),
+                  getError() ? getDestination().front() : Value()}))) // C4
+    return failure();
+  if (getPacked() &&
+      getNumElementsOf(p.getType()) !=
+          layout.getNumFactorElements() + layout.getNumPieceElements()) // C2
+    return emitOpError() << "expected room for P and the rest, but got "
+                         << p.getType();
+  return success();
+}
+
+LogicalResult FlatReconstructOp::verify() {
+  if (failed(verifyDivided(*this)) ||                              // C5
+      failed(verifyNumDestinations(*this, getMatrix() ? 2 : 1)) || // C3
+      failed(verifyFlat(*this, getLayout(),                        // C1, C2
+                        {getDestination().front(), getP(), getQ(), getRest()})))
+    return failure();
+  return verifySameSize(*this, {getDestination().front(), getMatrix(),
+                                getDestination().back()}); // C4
+}
+
+LogicalResult
+FlatReconstructOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGroup(*this, getGroupAttr(), symbols); // C5
+}

@@ -1,0 +1,28 @@
+//===- FlatOps.h - types and effects of flat operations ---------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the methods call that TableGen defines for every flat operation.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_FLATOPS_H
+#define DDPHOOK_LIB_DIALECT_DDP_IR_FLATOPS_H
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+namespace mlir::ddp {
+
+/// Appends the types of the results that `into` operands have.
+void inferFlatTypes(ValueRange destinations, SmallVectorImpl<Type> &types);
+
+/// Reads of operands and writes of `into`, once those are memory.
+void getFlatEffects(
+    FlatOpInterface op,
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_IR_FLATOPS_H

@@ -1,0 +1,80 @@
+//===- Verifiers.h - checks that operations share ---------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Checks that several operations of the dialect share.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_VERIFIERS_H
+#define DDPHOOK_LIB_DIALECT_DDP_IR_VERIFIERS_H
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include <cmath>
+
+namespace mlir::ddp {
+
+/// Whether two arrays hold the same elements in the same order. On memory the
+/// layouts may differ: one of them may be a slice.
+inline bool haveSameElements(Type a, Type b) {
+  auto from = dyn_cast<MemRefType>(a), to = dyn_cast<MemRefType>(b);
+  return a == b || (from && to && from.getShape() == to.getShape() &&
+                    from.getElementType() == to.getElementType());
+}
+
+/// Checks that `symbol`, if there is one, is a process group.
+LogicalResult verifyGroup(Operation *op, FlatSymbolRefAttr symbol,
+                          SymbolTableCollection &symbols);
+
+/// Checks that a collective travels in its own type, f16 or bf16.
+LogicalResult verifyWire(CollectiveOpInterface op);
+
+/// Checks that each result of a collective that is started is used once, by
+/// one `wait` in the same block.
+LogicalResult verifyIsAwaited(Operation *start, StringRef wait);
+
+/// Checks that random draws of these sizes give `numElements` numbers.
+LogicalResult verifyDraws(Operation *op, ArrayRef<int64_t> draws,
+                          int64_t numElements);
+
+/// Checks that `symbol` is a state that begins as a random generator.
+LogicalResult verifyGenerator(Operation *op, FlatSymbolRefAttr symbol,
+                              SymbolTableCollection &symbols);
+
+// What an operation on buckets and its twin on flat arrays both check.
+
+template <typename OpTy>
+LogicalResult verifyDivisor(OpTy op) {
+  if (op.getFactor().has_value() != op.getGroup().has_value())
+    return success();
+  return op.emitOpError() << "expected either a factor or a process group";
+}
+
+template <typename OpTy>
+LogicalResult verifyTransposes(OpTy op) {
+  if (!op.getTransposeLhs() || !op.getTransposeRhs())
+    return success();
+  return op.emitOpError() << "expected at most one operand to be transposed";
+}
+
+template <typename OpTy>
+LogicalResult verifyEpsilon(OpTy op) {
+  double epsilon = op.getEpsilon().convertToDouble();
+  if (std::isfinite(epsilon) && epsilon >= 0)
+    return success();
+  return op.emitOpError() << "expected a finite epsilon of at least 0, but got "
+                          << epsilon;
+}
+
+template <typename OpTy>
+LogicalResult verifyDivided(OpTy op) {
+  if (!op.getGroup() || op.getMatrix())
+    return success();
+  return op.emitOpError() << "expected a process group only with a matrix";
+}
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_IR_VERIFIERS_H
