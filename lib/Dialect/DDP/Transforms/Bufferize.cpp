@@ -113,12 +113,28 @@ static unsigned separateMemory(FunctionOpInterface function) {
 // The pass
 //===----------------------------------------------------------------------===//
 
+/// Of an operation on buckets One-Shot Bufferize would only say that it was not
+/// bufferized.
+static WalkResult checkIsFlat(Operation *op) {
+  auto isValue = llvm::IsaPred<BucketType, FutureType, TensorType>;
+  if (!isa_and_nonnull<DDPDialect>(op->getDialect()) ||
+      isa<bufferization::BufferizableOpInterface>(op) ||
+      (llvm::none_of(op->getOperandTypes(), isValue) &&
+       llvm::none_of(op->getResultTypes(), isValue)))
+    return WalkResult::advance();
+  op->emitOpError() << "expected 'ddp-flatten', 'ddp-assign-destinations' and "
+                    << "'ddp-materialize-buckets' before bufferization";
+  return WalkResult::interrupt();
+}
+
 namespace {
 struct BufferizePass : public ddp::impl::DDPBufferizePassBase<BufferizePass> {
   using DDPBufferizePassBase::DDPBufferizePassBase;
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    if (module.walk(checkIsFlat).wasInterrupted())
+      return signalPassFailure();
     bufferization::OneShotBufferizationOptions options = getOptions();
     llvm::DenseSet<Operation *> separated;
     while (true) {
