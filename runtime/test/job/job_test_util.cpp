@@ -13,7 +13,9 @@
 #include "store/socket.h"
 
 #include <chrono>
+#include <fstream>
 #include <poll.h>
+#include <random>
 #include <signal.h>
 #include <stdexcept>
 #include <sys/wait.h>
@@ -23,12 +25,20 @@ using namespace ddphook;
 using namespace ddphook::test;
 
 int test::freePort() {
-  FileDescriptor socket;
-  int port = 0;
-  Status status = listenOn("127.0.0.1", 0, &socket, &port);
-  if (!status.isOk())
-    throw std::runtime_error(status.message());
-  return port;
+  // Below the ports that the system gives to outgoing connections: one of these
+  // could take it before the job does.
+  int lowest = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> lowest;
+  if (lowest < 2048)
+    throw std::runtime_error("no ports below those of outgoing connections");
+  std::random_device random;
+  std::uniform_int_distribution<int> draw(lowest / 2, lowest - 1);
+  while (true) {
+    FileDescriptor socket;
+    int port = 0;
+    if (listenOn("127.0.0.1", draw(random), &socket, &port).isOk())
+      return port;
+  }
 }
 
 static pid_t startRank(int rank, const RankFunction &function, int *output) {
