@@ -8,17 +8,20 @@
 import re
 
 REDUCE = re.compile(
-    r"^(?P<indent> *)(?P<result>%\w+) = ddp\.all_reduce (?P<kind>\w+) (?P<input>%[\w#]+) "
-    r"on @(?P<group>[\w.]+)(?P<rest>.*) : (?P<type>[^:]+)$"
+    r"^(?P<indent> *)(?P<result>%\w+) = (?P<name>ddp\.(?:flat\.)?all_reduce) (?P<kind>\w+) "
+    r"(?P<input>%[\w#]+) on @(?P<group>[\w.]+)(?P<rest>.*) : "
+    r"(?P<types>(?P<type>tensor<[^>]*>|[^:]+)(?:, tensor<[^>]*>)?)$"
 )
 START = re.compile(
-    r"^ *(?P<result>%\w+)(:2)? = ddp\.all_reduce_start \w+ (?P<input>%[\w#]+) on @[\w.]+.* -> .*$"
+    r"^ *(?P<result>%\w+)(, %\w+)? = ddp\.(flat\.)?all_reduce_start \w+ (?P<input>%[\w#]+) "
+    r"on @[\w.]+.*$"
 )
 # On memrefs: into memory, no result.
 REDUCE_MEMORY = re.compile(
-    r"^(?P<indent> *)ddp\.all_reduce (?P<kind>\w+) (?P<input>%[\w#]+) on @(?P<group>[\w.]+)(?P<rest>.*)$"
+    r"^(?P<indent> *)ddp\.(flat\.)?all_reduce (?P<kind>\w+) (?P<input>%[\w#]+) "
+    r"on @(?P<group>[\w.]+)(?P<rest>.*)$"
 )
-WAIT = re.compile(r"^ *((?P<result>%\w+) = )?ddp\.wait (?P<flying>%[\w#]+)")
+WAIT = re.compile(r"^ *((?P<result>%\w+) = )?ddp\.(flat\.)?wait (?P<flying>%[\w#]+)")
 
 # A group that is not the job, and a condition that every rank answers for
 # itself.
@@ -109,7 +112,7 @@ def isOnlyADirection(lines, begin, name):
         line for line in lines[begin:]
         if re.search(re.escape(name) + r"(?![\w])", line.split(" = ", 1)[-1])
     ]
-    return bool(uses) and "ddp.orthogonalize" in uses[0]
+    return bool(uses) and re.search(r"ddp\.(flat\.)?orthogonalize", uses[0])
 
 
 def doubled(module):
@@ -124,8 +127,8 @@ def doubled(module):
                 continue
             lines.insert(
                 i + 1,
-                f"{found['indent']}{again} = ddp.all_reduce sum {found['result']} "
-                f"on @{found['group']}{found['rest']} : {found['type']}",
+                f"{found['indent']}{again} = {found['name']} sum {found['result']} "
+                f"on @{found['group']}{found['rest']} : {found['types']}",
             )
             yield join(lines)
     if module.base.level == "memory":
