@@ -38,10 +38,9 @@ FailureOr<Value>
 my::PrescaledHookAttr::expand(OpBuilder &builder,
                               const ddp::BucketReduction &reduction,
                               TypedValue<ddp::BucketType> bucket) const {
-  Value half = ddp::ScaleOp::create(builder, reduction.loc, bucket.getType(),
-                                    bucket, builder.getF64FloatAttr(0.5),
-                                    FlatSymbolRefAttr(), Value())
-                   .getResult();
+  Value half =
+      ddp::ScaleOp::create(builder, reduction.loc, bucket,
+                           builder.getF64FloatAttr(0.5), FlatSymbolRefAttr());
   return ddp::buildFinalAllReduce(builder, reduction, half);
 }
 
