@@ -201,7 +201,7 @@ static ddphook_status_t cast(ddphook_device_t *device, const void *in,
       return toBackendError(
           ddphook::error(DDPHOOK_UNSUPPORTED,
                          "the CUDA backend has no casts of type %s",
-                         castDtypeName(static_cast<CastDtype>(type))),
+                         dtypeName(static_cast<CastDtype>(type))),
           error);
   return runKernels(device, error, "casting", {{in, "in"}, {out, "out"}},
                     [&](cudaStream_t stream) {

@@ -17,37 +17,58 @@
 
 namespace ddphook {
 
+/// The types that casts convert between.
+enum class CastDtype : int32_t {
+#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value) NAME = value,
+#include "ddphook/runtime/element_types.inc"
+};
+
+constexpr CastDtype allCastDtypes[] = {
+#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value)              \
+  CastDtype::NAME,
+#include "ddphook/runtime/element_types.inc"
+};
+
+/// Those that everything else works on; numbers, sizes and names are the same.
 enum class Dtype : int32_t {
 #define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value) NAME = value,
 #include "ddphook/runtime/element_types.inc"
 };
 
-constexpr int64_t dtypeSize(Dtype dtype) {
+constexpr Dtype allDtypes[] = {
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value) Dtype::NAME,
+#include "ddphook/runtime/element_types.inc"
+};
+
+constexpr CastDtype castDtype(Dtype dtype) {
+  return static_cast<CastDtype>(dtype);
+}
+
+constexpr int64_t dtypeSize(CastDtype dtype) {
   switch (dtype) {
-#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
-  case Dtype::NAME:                                                            \
+#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value)              \
+  case CastDtype::NAME:                                                        \
     return bytes;
 #include "ddphook/runtime/element_types.inc"
   }
   return 0;
 }
+constexpr int64_t dtypeSize(Dtype dtype) { return dtypeSize(castDtype(dtype)); }
 
-constexpr const char *dtypeName(Dtype dtype) {
+constexpr const char *dtypeName(CastDtype dtype) {
   switch (dtype) {
-#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
-  case Dtype::NAME:                                                            \
+#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value)              \
+  case CastDtype::NAME:                                                        \
     return #name;
 #include "ddphook/runtime/element_types.inc"
   }
   return "unknown";
 }
+constexpr const char *dtypeName(Dtype dtype) {
+  return dtypeName(castDtype(dtype));
+}
 
 constexpr bool isHalf(Dtype dtype) { return dtypeSize(dtype) == 2; }
-
-constexpr Dtype allDtypes[] = {
-#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value) Dtype::NAME,
-#include "ddphook/runtime/element_types.inc"
-};
 
 /// The type of that name in a plan, or nothing.
 inline std::optional<Dtype> parseDtype(std::string_view name) {
@@ -58,52 +79,17 @@ inline std::optional<Dtype> parseDtype(std::string_view name) {
 }
 
 /// The type of that number in the ABI, or nothing.
-inline std::optional<Dtype> dtypeFromAbi(int32_t value) {
+constexpr std::optional<Dtype> dtypeFromAbi(int32_t value) {
   for (Dtype dtype : allDtypes)
     if (value == static_cast<int32_t>(dtype))
       return dtype;
   return std::nullopt;
 }
-
-/// The types that casts convert between. Numbers and names are as above.
-enum class CastDtype : int32_t {
-#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value) NAME = value,
-#include "ddphook/runtime/element_types.inc"
-};
-
-constexpr CastDtype castDtype(Dtype dtype) {
-  return static_cast<CastDtype>(dtype);
-}
-
-/// The type of that number in the ABI, or nothing.
 constexpr std::optional<CastDtype> castDtypeFromAbi(int32_t value) {
-  switch (value) {
-#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value)              \
-  case value:                                                                  \
-    return CastDtype::NAME;
-#include "ddphook/runtime/element_types.inc"
-  }
+  for (CastDtype dtype : allCastDtypes)
+    if (value == static_cast<int32_t>(dtype))
+      return dtype;
   return std::nullopt;
-}
-
-constexpr int64_t castDtypeSize(CastDtype dtype) {
-  switch (dtype) {
-#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value)              \
-  case CastDtype::NAME:                                                        \
-    return bytes;
-#include "ddphook/runtime/element_types.inc"
-  }
-  return 0;
-}
-
-constexpr const char *castDtypeName(CastDtype dtype) {
-  switch (dtype) {
-#define DDPHOOK_CAST_TYPE(NAME, name, bytes, c_type, file, value)              \
-  case CastDtype::NAME:                                                        \
-    return #name;
-#include "ddphook/runtime/element_types.inc"
-  }
-  return "unknown";
 }
 
 } // namespace ddphook

@@ -374,7 +374,7 @@ void castArray(const void *in, CastDtype inType, void *out, CastDtype outType,
                int64_t n, Stores stores) {
   if (inType == outType) {
     if (in != out)
-      copyBytes(out, in, n * castDtypeSize(inType), stores);
+      copyBytes(out, in, n * dtypeSize(inType), stores);
     return;
   }
   HWY_DYNAMIC_DISPATCH(castKernel)

@@ -33,8 +33,8 @@ const char *ddphook_test_cast_type(int32_t number, int64_t *bytes) {
   const std::optional<CastDtype> type = castDtypeFromAbi(number);
   if (!type)
     return nullptr;
-  *bytes = castDtypeSize(*type);
-  return castDtypeName(*type);
+  *bytes = dtypeSize(*type);
+  return dtypeName(*type);
 }
 
 const char *ddphook_test_choose_target(int32_t number) {
