@@ -32,15 +32,15 @@ ddp.state @nothing : !ddp.bucket<f64, []> replicated normal
 #list = #ddp.matrix_list<0 to 11, [0, 0, 0, 2, 3, 2], [6, 0, 5]>
 
 // CHECK-LABEL: func.func @state(
-// CHECK-NEXT:    %[[SLOT:.+]] = llvm.mlir.addressof @__ddphook_handle
-// CHECK-NEXT:    %[[HANDLE:.+]] = llvm.load %[[SLOT]]
-// CHECK-NEXT:    %[[TWO:.+]] = llvm.mlir.constant(2 : i32) : i32
-// CHECK-NEXT:    %[[ERROR:.+]] = llvm.call @ddphook_rt_state(%[[HANDLE]], %[[TWO]]) : (!llvm.ptr, i32) -> !llvm.ptr
+// CHECK:         %[[SLOT:.+]] = llvm.mlir.addressof @__ddphook_handle
+// CHECK:         %[[HANDLE:.+]] = llvm.load %[[SLOT]]
+// CHECK:         %[[TWO:.+]] = llvm.mlir.constant(2 : i32) : i32
+// CHECK:         %[[ERROR:.+]] = llvm.call @ddphook_rt_state(%[[HANDLE]], %[[TWO]]) : (!llvm.ptr, i32) -> !llvm.ptr
 // CHECK:         %[[E:.+]] = builtin.unrealized_conversion_cast %{{.+}} to memref<11xf16>
 // CHECK:         %[[ZERO:.+]] = llvm.mlir.constant(0 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_state(%[[HANDLE]], %[[ZERO]])
+// CHECK:         llvm.call @ddphook_rt_state(%[[HANDLE]], %[[ZERO]])
 // CHECK:         %[[N:.+]] = builtin.unrealized_conversion_cast %{{.+}} to memref<i64>
-// CHECK-NEXT:    memref.load %[[N]][]
+// CHECK:         memref.load %[[N]][]
 func.func @state(%f: memref<11xf16>) {
   %e = ddp.state_buffer @b0.error : memref<11xf16>
   %n = ddp.state_buffer @powersgd.iter : memref<i64>
@@ -53,8 +53,8 @@ func.func @state(%f: memref<11xf16>) {
 // Two pointers, the destination, the count, the element type.
 // CHECK-LABEL: func.func @sums(
 // CHECK:         %[[COUNT:.+]] = llvm.mlir.constant(11 : i64) : i64
-// CHECK-NEXT:    %[[F32:.+]] = llvm.mlir.constant(2 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_add(%[[H:.+]], %[[A:.+]], %[[B:.+]], %[[C:.+]], %[[COUNT]], %[[F32]]) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i32) -> ()
+// CHECK:         %[[F32:.+]] = llvm.mlir.constant(2 : i32) : i32
+// CHECK:         llvm.call @ddphook_rt_add(%[[H:.+]], %[[A:.+]], %[[B:.+]], %[[C:.+]], %[[COUNT]], %[[F32]]) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i32) -> ()
 // CHECK:         llvm.call @ddphook_rt_subtract(
 func.func @sums(%a: memref<11xf32>, %b: memref<11xf32>, %c: memref<11xf32>) {
   ddp.flat.add %a, %b into %c : memref<11xf32>, memref<11xf32>, memref<11xf32>
@@ -67,20 +67,20 @@ func.func @sums(%a: memref<11xf32>, %b: memref<11xf32>, %c: memref<11xf32>) {
 // CHECK:         %[[M:.+]] = llvm.inttoptr
 // CHECK:         %[[P:.+]] = llvm.inttoptr
 // CHECK:         %[[Q:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[LIST:.+]] = llvm.mlir.constant(0 : i32) : i32
-// CHECK-NEXT:    %[[KIND:.+]] = llvm.mlir.constant(0 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_matmul(%{{.+}}, %[[LIST]], %[[KIND]], %[[M]], %[[P]], %[[Q]]) : (!llvm.ptr, i32, i32, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> ()
+// CHECK:         %[[LIST:.+]] = llvm.mlir.constant(0 : i32) : i32
+// CHECK:         %[[KIND:.+]] = llvm.mlir.constant(0 : i32) : i32
+// CHECK:         llvm.call @ddphook_rt_matmul(%{{.+}}, %[[LIST]], %[[KIND]], %[[M]], %[[P]], %[[Q]]) : (!llvm.ptr, i32, i32, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> ()
 // CHECK:         %[[M1:.+]] = llvm.inttoptr
 // CHECK:         %[[P1:.+]] = llvm.inttoptr
 // CHECK:         %[[Q1:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[LIST1:.+]] = llvm.mlir.constant(0 : i32) : i32
-// CHECK-NEXT:    %[[KIND1:.+]] = llvm.mlir.constant(1 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_matmul(%{{.+}}, %[[LIST1]], %[[KIND1]], %[[M1]], %[[P1]], %[[Q1]])
+// CHECK:         %[[LIST1:.+]] = llvm.mlir.constant(0 : i32) : i32
+// CHECK:         %[[KIND1:.+]] = llvm.mlir.constant(1 : i32) : i32
+// CHECK:         llvm.call @ddphook_rt_matmul(%{{.+}}, %[[LIST1]], %[[KIND1]], %[[M1]], %[[P1]], %[[Q1]])
 // CHECK:         %[[KIND2:.+]] = llvm.mlir.constant(2 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_matmul(%{{.+}}, %{{.+}}, %[[KIND2]], %{{.+}}, %{{.+}}, %{{.+}})
+// CHECK:         llvm.call @ddphook_rt_matmul(%{{.+}}, %{{.+}}, %[[KIND2]], %{{.+}}, %{{.+}}, %{{.+}})
 // CHECK:         %[[LIST3:.+]] = llvm.mlir.constant(1 : i32) : i32
-// CHECK-NEXT:    %[[KIND3:.+]] = llvm.mlir.constant(0 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_matmul(%{{.+}}, %[[LIST3]], %[[KIND3]],
+// CHECK:         %[[KIND3:.+]] = llvm.mlir.constant(0 : i32) : i32
+// CHECK:         llvm.call @ddphook_rt_matmul(%{{.+}}, %[[LIST3]], %[[KIND3]],
 func.func @products(%m: memref<11xf32>, %p: memref<4xf32>, %q: memref<6xf32>,
                     %h: memref<11xf16>, %hp: memref<4xf16>,
                     %hq: memref<6xf16>) {
@@ -98,10 +98,10 @@ func.func @products(%m: memref<11xf32>, %p: memref<4xf32>, %q: memref<6xf32>,
 // CHECK-LABEL: func.func @orthogonalize(
 // CHECK:         %[[IN:.+]] = llvm.inttoptr
 // CHECK:         %[[OUT:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[LIST:.+]] = llvm.mlir.constant(2 : i32) : i32
-// CHECK-NEXT:    %[[FACTOR:.+]] = llvm.mlir.constant(1 : i32) : i32
-// CHECK-NEXT:    %[[EPSILON:.+]] = llvm.mlir.constant(1.000000e-08 : f64) : f64
-// CHECK-NEXT:    llvm.call @ddphook_rt_orthogonalize(%{{.+}}, %[[LIST]], %[[FACTOR]], %[[IN]], %[[OUT]], %[[EPSILON]]) : (!llvm.ptr, i32, i32, !llvm.ptr, !llvm.ptr, f64) -> ()
+// CHECK:         %[[LIST:.+]] = llvm.mlir.constant(2 : i32) : i32
+// CHECK:         %[[FACTOR:.+]] = llvm.mlir.constant(1 : i32) : i32
+// CHECK:         %[[EPSILON:.+]] = llvm.mlir.constant(1.000000e-08 : f64) : f64
+// CHECK:         llvm.call @ddphook_rt_orthogonalize(%{{.+}}, %[[LIST]], %[[FACTOR]], %[[IN]], %[[OUT]], %[[EPSILON]]) : (!llvm.ptr, i32, i32, !llvm.ptr, !llvm.ptr, f64) -> ()
 func.func @orthogonalize(%p: memref<7xf32>, %o: memref<7xf32>) {
   ddp.flat.orthogonalize %p epsilon 1.0e-8
       layout #ddp.matrix_list<0 to 0, [0, 0, 0, 0, 3, 2, 0, 0, 6, 0, 1, 1], []>
@@ -118,19 +118,19 @@ func.func @orthogonalize(%p: memref<7xf32>, %o: memref<7xf32>) {
 // CHECK:         %[[M:.+]] = llvm.inttoptr
 // CHECK:         %[[P:.+]] = llvm.inttoptr
 // CHECK:         %[[V:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[LIST:.+]] = llvm.mlir.constant(0 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_project(%{{.+}}, %[[LIST]], %[[G]], %[[E]], %[[Q]], %[[M]], %[[P]], %[[V]]) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> ()
+// CHECK:         %[[LIST:.+]] = llvm.mlir.constant(0 : i32) : i32
+// CHECK:         llvm.call @ddphook_rt_project(%{{.+}}, %[[LIST]], %[[G]], %[[E]], %[[Q]], %[[M]], %[[P]], %[[V]]) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> ()
 // CHECK:         %[[G1:.+]] = llvm.inttoptr
 // CHECK:         %[[Q1:.+]] = llvm.inttoptr
 // CHECK:         %[[P1:.+]] = llvm.inttoptr
 // CHECK:         %[[E1:.+]] = llvm.mlir.zero
-// CHECK-NEXT:    %[[M1:.+]] = llvm.mlir.zero
-// CHECK-NEXT:    %[[V1:.+]] = llvm.mlir.zero
-// CHECK-NEXT:    llvm.call @ddphook_rt_project(%{{.+}}, %{{.+}}, %[[G1]], %[[E1]], %[[Q1]], %[[M1]], %[[P1]], %[[V1]])
+// CHECK:         %[[M1:.+]] = llvm.mlir.zero
+// CHECK:         %[[V1:.+]] = llvm.mlir.zero
+// CHECK:         llvm.call @ddphook_rt_project(%{{.+}}, %{{.+}}, %[[G1]], %[[E1]], %[[Q1]], %[[M1]], %[[P1]], %[[V1]])
 // CHECK:         %[[FOUR:.+]] = llvm.mlir.constant(4 : i64) : i64
 // CHECK:         memref.extract_aligned_pointer_as_index %{{.+}} : memref<9xf32>
 // CHECK:         %[[P2:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[V2:.+]] = llvm.getelementptr %[[P2]][%[[FOUR]]] : (!llvm.ptr, i64) -> !llvm.ptr, f32
+// CHECK:         %[[V2:.+]] = llvm.getelementptr %[[P2]][%[[FOUR]]] : (!llvm.ptr, i64) -> !llvm.ptr, f32
 // CHECK:         llvm.call @ddphook_rt_project(%{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}, %[[P2]], %[[V2]])
 func.func @project(%g: memref<11xf32>, %e: memref<11xf32>, %q: memref<6xf32>,
                    %p: memref<4xf32>, %v: memref<5xf32>, %w: memref<6xf32>,
@@ -155,17 +155,17 @@ func.func @project(%g: memref<11xf32>, %e: memref<11xf32>, %q: memref<6xf32>,
 // CHECK:         %[[M:.+]] = llvm.inttoptr
 // CHECK:         %[[O:.+]] = llvm.inttoptr
 // CHECK:         %[[E:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[LIST:.+]] = llvm.mlir.constant(0 : i32) : i32
-// CHECK-NEXT:    %[[GROUP:.+]] = llvm.mlir.constant(1 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_reconstruct(%{{.+}}, %[[LIST]], %[[P]], %[[Q]], %[[V]], %[[M]], %[[O]], %[[E]], %[[GROUP]]) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i32) -> ()
+// CHECK:         %[[LIST:.+]] = llvm.mlir.constant(0 : i32) : i32
+// CHECK:         %[[GROUP:.+]] = llvm.mlir.constant(1 : i32) : i32
+// CHECK:         llvm.call @ddphook_rt_reconstruct(%{{.+}}, %[[LIST]], %[[P]], %[[Q]], %[[V]], %[[M]], %[[O]], %[[E]], %[[GROUP]]) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i32) -> ()
 // CHECK-COUNT-2: llvm.inttoptr
 // CHECK:         %[[O1:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[LIST1:.+]] = llvm.mlir.constant(3 : i32) : i32
-// CHECK-NEXT:    %[[V1:.+]] = llvm.mlir.zero
-// CHECK-NEXT:    %[[M1:.+]] = llvm.mlir.zero
-// CHECK-NEXT:    %[[E1:.+]] = llvm.mlir.zero
-// CHECK-NEXT:    %[[NONE:.+]] = llvm.mlir.constant(-1 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_reconstruct(%{{.+}}, %[[LIST1]], %{{.+}}, %{{.+}}, %[[V1]], %[[M1]], %[[O1]], %[[E1]], %[[NONE]])
+// CHECK:         %[[LIST1:.+]] = llvm.mlir.constant(3 : i32) : i32
+// CHECK:         %[[V1:.+]] = llvm.mlir.zero
+// CHECK:         %[[M1:.+]] = llvm.mlir.zero
+// CHECK:         %[[E1:.+]] = llvm.mlir.zero
+// CHECK:         %[[NONE:.+]] = llvm.mlir.constant(-1 : i32) : i32
+// CHECK:         llvm.call @ddphook_rt_reconstruct(%{{.+}}, %[[LIST1]], %{{.+}}, %{{.+}}, %[[V1]], %[[M1]], %[[O1]], %[[E1]], %[[NONE]])
 func.func @reconstruct(%p: memref<4xf32>, %q: memref<6xf32>,
                        %v: memref<5xf32>, %m: memref<11xf32>,
                        %o: memref<11xf32>, %w: memref<6xf32>) {
@@ -182,12 +182,12 @@ func.func @reconstruct(%p: memref<4xf32>, %q: memref<6xf32>,
 // The generator's memory, the sizes of the draws and their number.
 // CHECK-LABEL: func.func @random_normal(
 // CHECK:         %[[ONE:.+]] = llvm.mlir.constant(1 : i32) : i32
-// CHECK-NEXT:    %[[G:.+]] = llvm.call @ddphook_rt_state(%{{.+}}, %[[ONE]])
-// CHECK-NEXT:    %[[DRAWS:.+]] = llvm.mlir.addressof @[[SIZES:.+]] : !llvm.ptr
+// CHECK:         %[[G:.+]] = llvm.call @ddphook_rt_state(%{{.+}}, %[[ONE]])
+// CHECK:         %[[DRAWS:.+]] = llvm.mlir.addressof @[[SIZES:.+]] : !llvm.ptr
 // CHECK:         %[[Q:.+]] = llvm.inttoptr
-// CHECK-NEXT:    %[[TWO:.+]] = llvm.mlir.constant(2 : i64) : i64
-// CHECK-NEXT:    %[[F64:.+]] = llvm.mlir.constant(3 : i32) : i32
-// CHECK-NEXT:    llvm.call @ddphook_rt_random_normal(%{{.+}}, %[[G]], %[[DRAWS]], %[[TWO]], %[[Q]], %[[F64]]) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, !llvm.ptr, i32) -> ()
+// CHECK:         %[[TWO:.+]] = llvm.mlir.constant(2 : i64) : i64
+// CHECK:         %[[F64:.+]] = llvm.mlir.constant(3 : i32) : i32
+// CHECK:         llvm.call @ddphook_rt_random_normal(%{{.+}}, %[[G]], %[[DRAWS]], %[[TWO]], %[[Q]], %[[F64]]) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, !llvm.ptr, i32) -> ()
 // CHECK:         llvm.mlir.constant(0 : i64) : i64
 // CHECK:         llvm.call @ddphook_rt_random_normal(
 func.func @random_normal(%q: memref<6xf64>, %n: memref<0xf16>) {
