@@ -84,6 +84,21 @@ func.func @other_block(%g: tensor<4xf32>, %c: i1) {
   return
 }
 
+// CHECK-LABEL: func.func @stored_in_branch(
+// CHECK:         scf.if
+// CHECK:           %[[EMPTY:.+]] = tensor.empty()
+// CHECK:           %[[M:.+]] = ddp.flat.add {{.+}} into %[[EMPTY]]
+// CHECK:           ddp.store %[[M]], @s
+func.func @stored_in_branch(%g: tensor<4xf32>, %c: i1) {
+  %e = ddp.load @s : tensor<4xf32>
+  scf.if %c {
+    %into0 = tensor.empty() : tensor<4xf32>
+    %m = ddp.flat.add %e, %g into %into0 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+    ddp.store %m, @s : tensor<4xf32>
+  }
+  return
+}
+
 // The old value is still needed: not in its place.
 // CHECK-LABEL: func.func @old_value(
 // CHECK:         %[[LOAD:.+]] = ddp.load @s
