@@ -148,6 +148,26 @@ func.func @dead_buffer(%g: tensor<4xf32>, %q: tensor<2xf32>)
   return %s : tensor<4xf32>
 }
 
+// A state's memory that nothing needs is only for what becomes its value.
+// CHECK-LABEL: func.func @reserved(
+// CHECK:         %[[LOAD:.+]] = ddp.load @s
+// CHECK:         %[[EMPTY:.+]] = tensor.empty() : tensor<4xf16>
+// CHECK:         %[[H:.+]] = ddp.flat.cast %[[LOAD]] into %[[EMPTY]]
+// CHECK:         %[[EMPTY1:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK:         %[[F:.+]] = ddp.flat.cast %[[H]] into %[[EMPTY1]]
+// CHECK:         ddp.flat.cast %[[F]] into %[[EMPTY]]
+func.func @reserved(%g: tensor<4xf32>) -> tensor<4xf16> {
+  %e = ddp.load @s : tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf16>
+  %h = ddp.flat.cast %e into %into0 : tensor<4xf32>, tensor<4xf16>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %f = ddp.flat.cast %h into %into1 : tensor<4xf16>, tensor<4xf32>
+  %into2 = tensor.empty() : tensor<4xf16>
+  %r = ddp.flat.cast %f into %into2 : tensor<4xf32>, tensor<4xf16>
+  ddp.store %g, @s : tensor<4xf32>
+  return %r : tensor<4xf16>
+}
+
 // Random numbers have nothing to overwrite.
 // CHECK-LABEL: func.func @draw(
 // CHECK:         %[[EMPTY:.+]] = tensor.empty()
