@@ -61,11 +61,11 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
 
   // Collective 0: in and out are the same memory.
   // CHECK:         %[[I0:.+]] = memref.extract_aligned_pointer_as_index %[[B]]
-  // CHECK:         %[[L0:.+]] = arith.index_cast %[[I0]] : index to i64
-  // CHECK:         %[[IN:.+]] = llvm.inttoptr %[[L0]] : i64 to !llvm.ptr
+  // CHECK:         %[[L0:.+]] = arith.index_cast %[[I0]]
+  // CHECK:         %[[IN:.+]] = llvm.inttoptr %[[L0]]
   // CHECK:         %[[I1:.+]] = memref.extract_aligned_pointer_as_index %[[B]]
-  // CHECK:         %[[L1:.+]] = arith.index_cast %[[I1]] : index to i64
-  // CHECK:         %[[OUT:.+]] = llvm.inttoptr %[[L1]] : i64 to !llvm.ptr
+  // CHECK:         %[[L1:.+]] = arith.index_cast %[[I1]]
+  // CHECK:         %[[OUT:.+]] = llvm.inttoptr %[[L1]]
   // CHECK:         %[[N0:.+]] = llvm.mlir.constant(0 : i32) : i32
   // CHECK:         llvm.call @ddphook_rt_all_reduce(%[[H]], %[[N0]], %[[IN]], %[[OUT]])
   ddp.flat.all_reduce mean %b on @dp wire f16 as "b0" into %b
@@ -79,17 +79,21 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
   ddp.flat.scale %b by_world_of @node into %b : memref<36xf32>, memref<36xf32>
 
   // From f32 (2) to f16 (0).
-  // CHECK:         %[[FROM:.+]] = llvm.mlir.constant(2 : i32) : i32
-  // CHECK:         %[[TO:.+]] = llvm.mlir.constant(0 : i32) : i32
-  // CHECK:         %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
-  // CHECK:         llvm.call @ddphook_rt_cast(%[[H]], %{{.+}}, %[[FROM]], %{{.+}}, %[[TO]], %[[COUNT]])
+  // CHECK:         %[[HALF:.+]] = memref.view {{.+}} to memref<36xf16>
+  // CHECK:         memref.extract_aligned_pointer_as_index %[[B]]
+  // CHECK:         %[[IN:.+]] = llvm.inttoptr
+  // CHECK:         memref.extract_aligned_pointer_as_index %[[HALF]]
+  // CHECK:         %[[OUT:.+]] = llvm.inttoptr
+  // CHECK-DAG:     %[[FROM:.+]] = llvm.mlir.constant(2 : i32) : i32
+  // CHECK-DAG:     %[[TO:.+]] = llvm.mlir.constant(0 : i32) : i32
+  // CHECK-DAG:     %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
+  // CHECK:         llvm.call @ddphook_rt_cast(%[[H]], %[[IN]], %[[FROM]], %[[OUT]], %[[TO]], %[[COUNT]])
   %h = memref.view %arena[%c64][] : memref<256xi8> to memref<36xf16>
   ddp.flat.cast %b into %h : memref<36xf32>, memref<36xf16>
 
   // CHECK:         %[[N1:.+]] = llvm.mlir.constant(1 : i32) : i32
   // CHECK:         llvm.call @ddphook_rt_all_reduce(%[[H]], %[[N1]],
   ddp.flat.all_reduce sum %h on @other into %h : memref<36xf16>, memref<36xf16>
-  // CHECK:         return
   return
 }
 
@@ -133,7 +137,6 @@ func.func @views(%m: memref<8x8xbf16>, %d: memref<8x8xf64>, %k: index) {
       : memref<8x8xf64> to memref<2x8xf64, strided<[8, 1], offset: ?>>
   ddp.flat.scale %s by 2.0 into %t
       : memref<2x8xf64, strided<[8, 1], offset: 16>>, memref<2x8xf64, strided<[8, 1], offset: ?>>
-  // CHECK:         return
   return
 }
 
