@@ -28,8 +28,8 @@ ddp.bucket_info "b1" sum on @other hook #ddp.wrap<bf16, #ddp.noop> wire bf16
 
 // CHECK-LABEL: func.func @step(
 // CHECK-SAME:      %[[W:[a-z0-9]+]]: memref<4x8xf32>, %{{.+}}: index, %{{.+}}: f16, %{{.+}}: memref<i1>, %{{.+}}: memref<f64>) {
-// CHECK-NEXT:    %[[SLOT:.+]] = llvm.mlir.addressof @__ddphook_handle
-// CHECK-NEXT:    %[[H:.+]] = llvm.load %[[SLOT]] : !llvm.ptr -> !llvm.ptr
+// CHECK:         %[[SLOT:.+]] = llvm.mlir.addressof @__ddphook_handle
+// CHECK:         %[[H:.+]] = llvm.load %[[SLOT]] : !llvm.ptr -> !llvm.ptr
 func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
                 %f: f16, %flag: memref<i1>, %out: memref<f64> {ddp.gradient})
     attributes {ddp.hook = #ddp.bf16,
@@ -41,55 +41,59 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
   // CHECK:         llvm.insertvalue %[[P]], %{{.+}}[0]
   // CHECK:         llvm.insertvalue %[[P]], %{{.+}}[1]
   // CHECK:         %[[SIZE:.+]] = llvm.mlir.constant(256 : i64)
-  // CHECK-NEXT:    llvm.insertvalue %[[SIZE]], %{{.+}}[3, 0]
+  // CHECK:         llvm.insertvalue %[[SIZE]], %{{.+}}[3, 0]
   // CHECK:         %[[ARENA:.+]] = builtin.unrealized_conversion_cast %{{.+}} to memref<256xi8>
   %arena = ddp.arena : memref<256xi8>
 
   // A view of a part of the arena is a part of the arena: 64 + 32 · 4 bytes.
   // CHECK:         %[[B:.+]] = memref.view %[[ARENA]][%{{.+}}][] : memref<256xi8> to memref<36xf32>
   // CHECK:         %[[SHIFT:.+]] = arith.constant 192 : index
-  // CHECK-NEXT:    memref.view %[[ARENA]][%[[SHIFT]]][] : memref<256xi8> to memref<f32>
+  // CHECK:         memref.view %[[ARENA]][%[[SHIFT]]][] : memref<256xi8> to memref<f32>
   %b = memref.view %arena[%c64][] : memref<256xi8> to memref<36xf32>
   %v = ddp.view %b[32] : memref<36xf32> to memref<f32>
 
   // At an offset that is not known, too.
   // CHECK:         %[[BYTES:.+]] = arith.constant 12 : index
-  // CHECK-NEXT:    %[[SUM:.+]] = arith.addi %{{.+}}, %[[BYTES]] : index
-  // CHECK-NEXT:    memref.view %[[ARENA]][%[[SUM]]][] : memref<256xi8> to memref<2xf32>
+  // CHECK:         %[[SUM:.+]] = arith.addi %{{.+}}, %[[BYTES]] : index
+  // CHECK:         memref.view %[[ARENA]][%[[SUM]]][] : memref<256xi8> to memref<2xf32>
   %d = memref.view %arena[%n][] : memref<256xi8> to memref<8xf32>
   %e = ddp.view %d[3] : memref<8xf32> to memref<2xf32>
 
   // Collective 0: in and out are the same memory.
   // CHECK:         %[[I0:.+]] = memref.extract_aligned_pointer_as_index %[[B]]
-  // CHECK-NEXT:    %[[L0:.+]] = arith.index_cast %[[I0]] : index to i64
-  // CHECK-NEXT:    %[[IN:.+]] = llvm.inttoptr %[[L0]] : i64 to !llvm.ptr
-  // CHECK-NEXT:    %[[I1:.+]] = memref.extract_aligned_pointer_as_index %[[B]]
-  // CHECK-NEXT:    %[[L1:.+]] = arith.index_cast %[[I1]] : index to i64
-  // CHECK-NEXT:    %[[OUT:.+]] = llvm.inttoptr %[[L1]] : i64 to !llvm.ptr
-  // CHECK-NEXT:    %[[N0:.+]] = llvm.mlir.constant(0 : i32) : i32
-  // CHECK-NEXT:    llvm.call @ddphook_rt_all_reduce(%[[H]], %[[N0]], %[[IN]], %[[OUT]])
+  // CHECK:         %[[L0:.+]] = arith.index_cast %[[I0]]
+  // CHECK:         %[[IN:.+]] = llvm.inttoptr %[[L0]]
+  // CHECK:         %[[I1:.+]] = memref.extract_aligned_pointer_as_index %[[B]]
+  // CHECK:         %[[L1:.+]] = arith.index_cast %[[I1]]
+  // CHECK:         %[[OUT:.+]] = llvm.inttoptr %[[L1]]
+  // CHECK:         %[[N0:.+]] = llvm.mlir.constant(0 : i32) : i32
+  // CHECK:         llvm.call @ddphook_rt_all_reduce(%[[H]], %[[N0]], %[[IN]], %[[OUT]])
   ddp.flat.all_reduce mean %b on @dp wire f16 as "b0" into %b
       : memref<36xf32>, memref<36xf32>
 
   // Group 2, 36 elements of type f32 (2).
   // CHECK:         %[[NODE:.+]] = llvm.mlir.constant(2 : i32) : i32
-  // CHECK-NEXT:    %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
-  // CHECK-NEXT:    %[[F32:.+]] = llvm.mlir.constant(2 : i32) : i32
-  // CHECK-NEXT:    llvm.call @ddphook_rt_divide_by_group_size(%[[H]], %[[NODE]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[F32]])
+  // CHECK:         %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
+  // CHECK:         %[[F32:.+]] = llvm.mlir.constant(2 : i32) : i32
+  // CHECK:         llvm.call @ddphook_rt_divide_by_group_size(%[[H]], %[[NODE]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[F32]])
   ddp.flat.scale %b by_world_of @node into %b : memref<36xf32>, memref<36xf32>
 
   // From f32 (2) to f16 (0).
-  // CHECK:         %[[FROM:.+]] = llvm.mlir.constant(2 : i32) : i32
-  // CHECK-NEXT:    %[[TO:.+]] = llvm.mlir.constant(0 : i32) : i32
-  // CHECK-NEXT:    %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
-  // CHECK-NEXT:    llvm.call @ddphook_rt_cast(%[[H]], %{{.+}}, %[[FROM]], %{{.+}}, %[[TO]], %[[COUNT]])
+  // CHECK:         %[[HALF:.+]] = memref.view {{.+}} to memref<36xf16>
+  // CHECK:         memref.extract_aligned_pointer_as_index %[[B]]
+  // CHECK:         %[[IN:.+]] = llvm.inttoptr
+  // CHECK:         memref.extract_aligned_pointer_as_index %[[HALF]]
+  // CHECK:         %[[OUT:.+]] = llvm.inttoptr
+  // CHECK-DAG:     %[[FROM:.+]] = llvm.mlir.constant(2 : i32) : i32
+  // CHECK-DAG:     %[[TO:.+]] = llvm.mlir.constant(0 : i32) : i32
+  // CHECK-DAG:     %[[COUNT:.+]] = llvm.mlir.constant(36 : i64) : i64
+  // CHECK:         llvm.call @ddphook_rt_cast(%[[H]], %[[IN]], %[[FROM]], %[[OUT]], %[[TO]], %[[COUNT]])
   %h = memref.view %arena[%c64][] : memref<256xi8> to memref<36xf16>
   ddp.flat.cast %b into %h : memref<36xf32>, memref<36xf16>
 
   // CHECK:         %[[N1:.+]] = llvm.mlir.constant(1 : i32) : i32
-  // CHECK-NEXT:    llvm.call @ddphook_rt_all_reduce(%[[H]], %[[N1]],
+  // CHECK:         llvm.call @ddphook_rt_all_reduce(%[[H]], %[[N1]],
   ddp.flat.all_reduce sum %h on @other into %h : memref<36xf16>, memref<36xf16>
-  // CHECK-NEXT:    return
   return
 }
 
@@ -100,16 +104,16 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
 // CHECK:         %[[H:.+]] = llvm.load
 func.func @views(%m: memref<8x8xbf16>, %d: memref<8x8xf64>, %k: index) {
   // CHECK:         %[[BASE:.+]] = llvm.inttoptr
-  // CHECK-NEXT:    %[[OFFSET:.+]] = llvm.mlir.constant(5 : i64) : i64
-  // CHECK-NEXT:    %[[AT:.+]] = llvm.getelementptr %[[BASE]][%[[OFFSET]]] : (!llvm.ptr, i64) -> !llvm.ptr, bf16
+  // CHECK:         %[[OFFSET:.+]] = llvm.mlir.constant(5 : i64) : i64
+  // CHECK:         %[[AT:.+]] = llvm.getelementptr %[[BASE]][%[[OFFSET]]] : (!llvm.ptr, i64) -> !llvm.ptr, bf16
   // CHECK:         llvm.insertvalue %[[AT]], %{{.+}}[0]
   // CHECK:         llvm.insertvalue %[[AT]], %{{.+}}[1]
   // CHECK:         %[[V:.+]] = builtin.unrealized_conversion_cast %{{.+}} to memref<2x3xbf16>
   // CHECK:         memref.extract_aligned_pointer_as_index %[[V]]
   // CHECK:         %[[TWO:.+]] = llvm.mlir.constant(2.000000e+00 : f64) : f64
-  // CHECK-NEXT:    %[[COUNT:.+]] = llvm.mlir.constant(6 : i64) : i64
-  // CHECK-NEXT:    %[[BF16:.+]] = llvm.mlir.constant(1 : i32) : i32
-  // CHECK-NEXT:    llvm.call @ddphook_rt_scale(%[[H]], %[[TWO]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[BF16]])
+  // CHECK:         %[[COUNT:.+]] = llvm.mlir.constant(6 : i64) : i64
+  // CHECK:         %[[BF16:.+]] = llvm.mlir.constant(1 : i32) : i32
+  // CHECK:         llvm.call @ddphook_rt_scale(%[[H]], %[[TWO]], %{{.+}}, %{{.+}}, %[[COUNT]], %[[BF16]])
   %v = ddp.view %m[5] : memref<8x8xbf16> to memref<2x3xbf16>
   ddp.flat.scale %v by 2.0 into %v : memref<2x3xbf16>, memref<2x3xbf16>
 
@@ -117,30 +121,29 @@ func.func @views(%m: memref<8x8xbf16>, %d: memref<8x8xf64>, %k: index) {
   // CHECK:         %[[T:.+]] = memref.subview %[[D]][%[[K]], 0]
   // CHECK:         memref.extract_aligned_pointer_as_index %[[S]]
   // CHECK:         %{{.+}}, %[[O:.+]], %{{.+}}:2, %{{.+}}:2 = memref.extract_strided_metadata %[[S]]
-  // CHECK-NEXT:    %[[E:.+]] = arith.index_cast %[[O]] : index to i64
-  // CHECK-NEXT:    %[[IN:.+]] = llvm.getelementptr %{{.+}}[%[[E]]] : (!llvm.ptr, i64) -> !llvm.ptr, f64
+  // CHECK:         %[[E:.+]] = arith.index_cast %[[O]] : index to i64
+  // CHECK:         %[[IN:.+]] = llvm.getelementptr %{{.+}}[%[[E]]] : (!llvm.ptr, i64) -> !llvm.ptr, f64
   // CHECK:         memref.extract_aligned_pointer_as_index %[[T]]
   // CHECK:         %{{.+}}, %[[O:.+]], %{{.+}}:2, %{{.+}}:2 = memref.extract_strided_metadata %[[T]]
-  // CHECK-NEXT:    %[[E:.+]] = arith.index_cast %[[O]] : index to i64
-  // CHECK-NEXT:    %[[OUT:.+]] = llvm.getelementptr %{{.+}}[%[[E]]] : (!llvm.ptr, i64) -> !llvm.ptr, f64
-  // CHECK-NEXT:    %[[TWO:.+]] = llvm.mlir.constant(2.000000e+00 : f64) : f64
-  // CHECK-NEXT:    %[[COUNT:.+]] = llvm.mlir.constant(16 : i64) : i64
-  // CHECK-NEXT:    %[[F64:.+]] = llvm.mlir.constant(3 : i32) : i32
-  // CHECK-NEXT:    llvm.call @ddphook_rt_scale(%[[H]], %[[TWO]], %[[IN]], %[[OUT]], %[[COUNT]], %[[F64]])
+  // CHECK:         %[[E:.+]] = arith.index_cast %[[O]] : index to i64
+  // CHECK:         %[[OUT:.+]] = llvm.getelementptr %{{.+}}[%[[E]]] : (!llvm.ptr, i64) -> !llvm.ptr, f64
+  // CHECK:         %[[TWO:.+]] = llvm.mlir.constant(2.000000e+00 : f64) : f64
+  // CHECK:         %[[COUNT:.+]] = llvm.mlir.constant(16 : i64) : i64
+  // CHECK:         %[[F64:.+]] = llvm.mlir.constant(3 : i32) : i32
+  // CHECK:         llvm.call @ddphook_rt_scale(%[[H]], %[[TWO]], %[[IN]], %[[OUT]], %[[COUNT]], %[[F64]])
   %s = memref.subview %d[2, 0] [2, 8] [1, 1]
       : memref<8x8xf64> to memref<2x8xf64, strided<[8, 1], offset: 16>>
   %t = memref.subview %d[%k, 0] [2, 8] [1, 1]
       : memref<8x8xf64> to memref<2x8xf64, strided<[8, 1], offset: ?>>
   ddp.flat.scale %s by 2.0 into %t
       : memref<2x8xf64, strided<[8, 1], offset: 16>>, memref<2x8xf64, strided<[8, 1], offset: ?>>
-  // CHECK-NEXT:    return
   return
 }
 
 // More than two to the 31 elements away.
 // CHECK-LABEL: func.func @far(
 // CHECK:         %[[OFFSET:.+]] = llvm.mlir.constant(3000000000 : i64) : i64
-// CHECK-NEXT:    llvm.getelementptr %{{.+}}[%[[OFFSET]]]
+// CHECK:         llvm.getelementptr %{{.+}}[%[[OFFSET]]]
 func.func @far(%m: memref<4294967296xf16>) {
   %v = ddp.view %m[3000000000] : memref<4294967296xf16> to memref<2xf16>
   ddp.flat.scale %v by 2.0 into %v : memref<2xf16>, memref<2xf16>

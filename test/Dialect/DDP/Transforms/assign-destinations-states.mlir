@@ -1,4 +1,6 @@
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-assign-destinations))' | FileCheck %s
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-assign-destinations))' | FileCheck %s --implicit-check-not=tensor.empty --implicit-check-not=materialize_in_destination
+
+// Every new buffer and every copy is named below; there are no others.
 
 ddp.process_group @dp
 ddp.state @s : !ddp.bucket<f32, [4]> per_rank zero
@@ -8,13 +10,10 @@ ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // What becomes the state's value is made in its memory, although the bucket's is
 // free as well.
 // CHECK-LABEL: func.func @state_first(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>) -> tensor<4xf32>
-// CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
-// CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[B]], %[[LOAD]] into %[[LOAD]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   %[[R:.+]] = ddp.flat.all_reduce mean %[[M]] on @dp into %[[M]] : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   ddp.store %[[R]], @s : tensor<4xf32>
-// CHECK-NEXT:   return %[[ARG0]] : tensor<4xf32>
+// CHECK:         %[[LOAD:.+]] = ddp.load @s
+// CHECK:         %[[M:.+]] = ddp.flat.add %{{.+}}, %[[LOAD]] into %[[LOAD]]
+// CHECK:         %[[R:.+]] = ddp.flat.all_reduce mean %[[M]] on @dp into %[[M]]
+// CHECK:         ddp.store %[[R]], @s
 func.func @state_first(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %e = ddp.load @s : tensor<4xf32>
@@ -28,14 +27,13 @@ func.func @state_first(%g: tensor<4xf32>) -> tensor<4xf32> {
 
 // So is what is not needed any more when the new value is stored.
 // CHECK-LABEL: func.func @until_stored(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>) -> tensor<4xf32>
-// CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
-// CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[B]], %[[LOAD]] into %[[LOAD]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   %[[R:.+]] = ddp.flat.all_reduce mean %[[M]] on @dp into %[[B]] : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   %[[E:.+]] = ddp.flat.sub %[[M]], %[[R]] into %[[M]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   ddp.store %[[E]], @s : tensor<4xf32>
-// CHECK-NEXT:   return %[[R]] : tensor<4xf32>
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK:         %[[LOAD:.+]] = ddp.load @s
+// CHECK:         %[[M:.+]] = ddp.flat.add %[[B]], %[[LOAD]] into %[[LOAD]]
+// CHECK:         %[[R:.+]] = ddp.flat.all_reduce mean %[[M]] on @dp into %[[B]]
+// CHECK:         %[[E:.+]] = ddp.flat.sub %[[M]], %[[R]] into %[[M]]
+// CHECK:         ddp.store %[[E]], @s
+// CHECK:         return %[[R]]
 func.func @until_stored(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %e = ddp.load @s : tensor<4xf32>
@@ -51,15 +49,13 @@ func.func @until_stored(%g: tensor<4xf32>) -> tensor<4xf32> {
 // A value that outlives the store is made elsewhere; so is one where the state
 // keeps its value, and one in another block.
 // CHECK-LABEL: func.func @outlives(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
-// CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
-// CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[LOAD]], %[[ARG0]] into %[[EMPTY]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   ddp.store %[[ARG0]], @s : tensor<4xf32>
-// CHECK-NEXT:   %[[LOAD1:.+]] = ddp.load @t : tensor<4xf32>
-// CHECK-NEXT:   %[[EMPTY1:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[M1:.+]] = ddp.flat.add %[[LOAD1]], %[[ARG0]] into %[[EMPTY1]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   return %[[M]], %[[M1]] : tensor<4xf32>, tensor<4xf32>
+// CHECK:         %[[LOAD:.+]] = ddp.load @s
+// CHECK:         %[[EMPTY:.+]] = tensor.empty()
+// CHECK:         %[[M:.+]] = ddp.flat.add %[[LOAD]], %{{.+}} into %[[EMPTY]]
+// CHECK:         %[[LOAD1:.+]] = ddp.load @t
+// CHECK:         %[[EMPTY1:.+]] = tensor.empty()
+// CHECK:         %[[M1:.+]] = ddp.flat.add %[[LOAD1]], %{{.+}} into %[[EMPTY1]]
+// CHECK:         return %[[M]], %[[M1]]
 func.func @outlives(%g: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
   %e = ddp.load @s : tensor<4xf32>
   %into0 = tensor.empty() : tensor<4xf32>
@@ -71,15 +67,11 @@ func.func @outlives(%g: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
   return %m, %n : tensor<4xf32>, tensor<4xf32>
 }
 // CHECK-LABEL: func.func @other_block(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>, %[[ARG1:[a-z0-9]+]]: i1)
-// CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
-// CHECK-NEXT:   scf.if %[[ARG1]] {
-// CHECK-NEXT:     %[[EMPTY:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:     %[[M:.+]] = ddp.flat.add %[[LOAD]], %[[ARG0]] into %[[EMPTY]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:     %[[R:.+]] = ddp.flat.all_reduce sum %[[M]] on @dp into %[[M]] : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   }
-// CHECK-NEXT:   ddp.store %[[ARG0]], @s : tensor<4xf32>
-// CHECK-NEXT:   return
+// CHECK:         %[[LOAD:.+]] = ddp.load @s
+// CHECK:         scf.if
+// CHECK:           %[[EMPTY:.+]] = tensor.empty()
+// CHECK:           %[[M:.+]] = ddp.flat.add %[[LOAD]], %{{.+}} into %[[EMPTY]]
+// CHECK:           ddp.flat.all_reduce sum %[[M]] on @dp into %[[M]]
 func.func @other_block(%g: tensor<4xf32>, %c: i1) {
   %e = ddp.load @s : tensor<4xf32>
   scf.if %c {
@@ -92,15 +84,28 @@ func.func @other_block(%g: tensor<4xf32>, %c: i1) {
   return
 }
 
+// CHECK-LABEL: func.func @stored_in_branch(
+// CHECK:         scf.if
+// CHECK:           %[[EMPTY:.+]] = tensor.empty()
+// CHECK:           %[[M:.+]] = ddp.flat.add {{.+}} into %[[EMPTY]]
+// CHECK:           ddp.store %[[M]], @s
+func.func @stored_in_branch(%g: tensor<4xf32>, %c: i1) {
+  %e = ddp.load @s : tensor<4xf32>
+  scf.if %c {
+    %into0 = tensor.empty() : tensor<4xf32>
+    %m = ddp.flat.add %e, %g into %into0 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+    ddp.store %m, @s : tensor<4xf32>
+  }
+  return
+}
+
 // The old value is still needed: not in its place.
 // CHECK-LABEL: func.func @old_value(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>) -> tensor<4xf32>
-// CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
-// CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[LOAD]], %[[ARG0]] into %[[EMPTY]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   %[[E:.+]] = ddp.flat.sub %[[M]], %[[LOAD]] into %[[LOAD]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   ddp.store %[[E]], @s : tensor<4xf32>
-// CHECK-NEXT:   return %[[ARG0]] : tensor<4xf32>
+// CHECK:         %[[LOAD:.+]] = ddp.load @s
+// CHECK:         %[[EMPTY:.+]] = tensor.empty()
+// CHECK:         %[[M:.+]] = ddp.flat.add %[[LOAD]], %{{.+}} into %[[EMPTY]]
+// CHECK:         %[[E:.+]] = ddp.flat.sub %[[M]], %[[LOAD]] into %[[LOAD]]
+// CHECK:         ddp.store %[[E]], @s
 func.func @old_value(%g: tensor<4xf32>) -> tensor<4xf32> {
   %e = ddp.load @s : tensor<4xf32>
   %into0 = tensor.empty() : tensor<4xf32>
@@ -113,16 +118,14 @@ func.func @old_value(%g: tensor<4xf32>) -> tensor<4xf32> {
 
 // Products read while they write: never in place, but in a dead buffer.
 // CHECK-LABEL: func.func @dead_buffer(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>, %[[ARG1:[a-z0-9]+]]: tensor<2xf32>) -> tensor<4xf32>
-// CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
-// CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<2xf32>
-// CHECK-NEXT:   %[[P:.+]] = ddp.flat.matmul %[[B]], %[[ARG1]] layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %[[EMPTY]] : tensor<4xf32>, tensor<2xf32>, tensor<2xf32>
-// CHECK-NEXT:   %[[MHAT:.+]] = ddp.flat.matmul transpose_rhs %[[P]], %[[ARG1]] layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %[[B]] : tensor<2xf32>, tensor<2xf32>, tensor<4xf32>
-// CHECK-NEXT:   %[[O:.+]] = ddp.flat.orthogonalize %[[P]] epsilon 0.000000e+00 layout <0 to 0, [0, 0, 0, 0, 2, 1], []> into %[[P]] : tensor<2xf32>, tensor<2xf32>
-// CHECK-NEXT:   %[[EMPTY1:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[MHAT1:.+]] = ddp.flat.matmul transpose_rhs %[[O]], %[[ARG1]] layout <0 to 4, [0, 0, 0, 2, 2, 1], []> into %[[EMPTY1]] : tensor<2xf32>, tensor<2xf32>, tensor<4xf32>
-// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[MHAT]], %[[MHAT1]] into %[[MHAT]] : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   return %[[M]] : tensor<4xf32>
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK:         %[[EMPTY:.+]] = tensor.empty() : tensor<2xf32>
+// CHECK:         %[[P:.+]] = ddp.flat.matmul %[[B]], {{.+}} into %[[EMPTY]]
+// CHECK:         %[[MHAT:.+]] = ddp.flat.matmul transpose_rhs %[[P]], {{.+}} into %[[B]]
+// CHECK:         %[[O:.+]] = ddp.flat.orthogonalize %[[P]] {{.+}} into %[[P]]
+// CHECK:         %[[EMPTY1:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK:         %[[MHAT1:.+]] = ddp.flat.matmul transpose_rhs %[[O]], {{.+}} into %[[EMPTY1]]
+// CHECK:         ddp.flat.add %[[MHAT]], %[[MHAT1]] into %[[MHAT]]
 func.func @dead_buffer(%g: tensor<4xf32>, %q: tensor<2xf32>)
     -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
@@ -145,13 +148,31 @@ func.func @dead_buffer(%g: tensor<4xf32>, %q: tensor<2xf32>)
   return %s : tensor<4xf32>
 }
 
+// A state's memory that nothing needs is only for what becomes its value.
+// CHECK-LABEL: func.func @reserved(
+// CHECK:         %[[LOAD:.+]] = ddp.load @s
+// CHECK:         %[[EMPTY:.+]] = tensor.empty() : tensor<4xf16>
+// CHECK:         %[[H:.+]] = ddp.flat.cast %[[LOAD]] into %[[EMPTY]]
+// CHECK:         %[[EMPTY1:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK:         %[[F:.+]] = ddp.flat.cast %[[H]] into %[[EMPTY1]]
+// CHECK:         ddp.flat.cast %[[F]] into %[[EMPTY]]
+func.func @reserved(%g: tensor<4xf32>) -> tensor<4xf16> {
+  %e = ddp.load @s : tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf16>
+  %h = ddp.flat.cast %e into %into0 : tensor<4xf32>, tensor<4xf16>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %f = ddp.flat.cast %h into %into1 : tensor<4xf16>, tensor<4xf32>
+  %into2 = tensor.empty() : tensor<4xf16>
+  %r = ddp.flat.cast %f into %into2 : tensor<4xf32>, tensor<4xf16>
+  ddp.store %g, @s : tensor<4xf32>
+  return %r : tensor<4xf16>
+}
+
 // Random numbers have nothing to overwrite.
 // CHECK-LABEL: func.func @draw(
-// CHECK-SAME:    ) -> tensor<4xf32>
-// CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[Q:.+]] = ddp.flat.random_normal from @g draws [4] into %[[EMPTY]] : tensor<4xf32>
-// CHECK-NEXT:   %[[D:.+]] = ddp.flat.scale %[[Q]] by 2.000000e+00 into %[[Q]] : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   return %[[D]] : tensor<4xf32>
+// CHECK:         %[[EMPTY:.+]] = tensor.empty()
+// CHECK:         %[[Q:.+]] = ddp.flat.random_normal from @g draws [4] into %[[EMPTY]]
+// CHECK:         ddp.flat.scale %[[Q]] by 2.000000e+00 into %[[Q]]
 func.func @draw() -> tensor<4xf32> {
   %into0 = tensor.empty() : tensor<4xf32>
   %q = ddp.flat.random_normal from @g draws [4] into %into0 : tensor<4xf32>
@@ -163,17 +184,16 @@ func.func @draw() -> tensor<4xf32> {
 // M takes the error's place, the new error M's, the bucket that of the gradient:
 // a PowerSGD step needs no memory of the bucket's size.
 // CHECK-LABEL: func.func @low_rank(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<6xf32>, %[[ARG1:[a-z0-9]+]]: tensor<2xf32>) -> tensor<6xf32>
-// CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<6xf32> -> tensor<6xf32>
-// CHECK-NEXT:   %[[LOAD:.+]] = ddp.load @u : tensor<6xf32>
-// CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<2xf32>
-// CHECK-NEXT:   %[[EMPTY1:.+]] = tensor.empty() : tensor<2xf32>
-// CHECK-NEXT:   %[[M:.+]]:3 = ddp.flat.project %[[B]] plus %[[LOAD]] by %[[ARG1]] layout <0 to 6, [0, 0, 0, 2, 2, 1], [4, 0, 2]> into(%[[LOAD]], %[[EMPTY]], %[[EMPTY1]]) : tensor<6xf32>, tensor<6xf32>, tensor<2xf32>, tensor<6xf32>, tensor<2xf32>, tensor<2xf32>
-// CHECK-NEXT:   %[[R:.+]] = ddp.flat.all_reduce sum %[[M]]#1 on @dp into %[[M]]#1 : tensor<2xf32>, tensor<2xf32>
-// CHECK-NEXT:   %[[R1:.+]] = ddp.flat.all_reduce sum %[[M]]#2 on @dp into %[[M]]#2 : tensor<2xf32>, tensor<2xf32>
-// CHECK-NEXT:   %[[OUT:.+]]:2 = ddp.flat.reconstruct %[[R]], %[[ARG1]] rest %[[R1]] from %[[M]]#0 layout <0 to 6, [0, 0, 0, 2, 2, 1], [4, 0, 2]> into(%[[B]], %[[M]]#0) : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<6xf32>, tensor<6xf32>, tensor<6xf32>
-// CHECK-NEXT:   ddp.store %[[OUT]]#1, @u : tensor<6xf32>
-// CHECK-NEXT:   return %[[OUT]]#0 : tensor<6xf32>
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK:         %[[LOAD:.+]] = ddp.load @u
+// CHECK-DAG:     %[[EMPTY:.+]] = tensor.empty() : tensor<2xf32>
+// CHECK-DAG:     %[[EMPTY1:.+]] = tensor.empty() : tensor<2xf32>
+// CHECK:         %[[M:.+]]:3 = ddp.flat.project %[[B]] plus %[[LOAD]] by {{.+}} into(%[[LOAD]], %[[EMPTY]], %[[EMPTY1]])
+// CHECK-DAG:     %[[R:.+]] = ddp.flat.all_reduce sum %[[M]]#1 on @dp into %[[M]]#1
+// CHECK-DAG:     %[[R1:.+]] = ddp.flat.all_reduce sum %[[M]]#2 on @dp into %[[M]]#2
+// CHECK:         %[[OUT:.+]]:2 = ddp.flat.reconstruct %[[R]], {{.+}} rest %[[R1]] from %[[M]]#0 {{.+}} into(%[[B]], %[[M]]#0)
+// CHECK:         ddp.store %[[OUT]]#1, @u
+// CHECK:         return %[[OUT]]#0
 func.func @low_rank(%g: tensor<6xf32>, %q: tensor<2xf32>) -> tensor<6xf32> {
   %b = ddp.pack %g : tensor<6xf32> -> tensor<6xf32>
   %e = ddp.load @u : tensor<6xf32>
@@ -203,18 +223,15 @@ ddp.state @u : !ddp.bucket<f32, [2x2, 2]> per_rank zero
 
 // Both leave the result in the bucket, which nothing needs any more.
 // CHECK-LABEL: func.func @branches(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>, %[[ARG1:[a-z0-9]+]]: i1) -> tensor<4xf32>
-// CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[ARG1]] -> (tensor<4xf32>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp into %[[B]] : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:     scf.yield %[[R]] : tensor<4xf32>
-// CHECK-NEXT:   } else {
-// CHECK-NEXT:     %[[D:.+]] = ddp.flat.scale %[[B]] by 2.000000e+00 into %[[B]] : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:     %[[R1:.+]] = ddp.flat.all_reduce sum %[[D]] on @dp into %[[D]] : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:     scf.yield %[[R1]] : tensor<4xf32>
-// CHECK-NEXT:   }
-// CHECK-NEXT:   %[[D1:.+]] = ddp.flat.scale %[[OUT]] by 3.000000e+00 into %[[OUT]] : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:   return %[[D1]] : tensor<4xf32>
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK:         %[[OUT:.+]] = scf.if
+// CHECK:           %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp into %[[B]]
+// CHECK:           scf.yield %[[R]]
+// CHECK:         } else {
+// CHECK:           %[[D:.+]] = ddp.flat.scale %[[B]] by 2.000000e+00 into %[[B]]
+// CHECK:           %[[R1:.+]] = ddp.flat.all_reduce sum %[[D]] on @dp into %[[D]]
+// CHECK:           scf.yield %[[R1]]
+// CHECK:         ddp.flat.scale %[[OUT]] by 3.000000e+00 into %[[OUT]]
 func.func @branches(%g: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
   %r = scf.if %c -> tensor<4xf32> {
@@ -235,17 +252,13 @@ func.func @branches(%g: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
 
 // One branch yields what was made inside of it: it goes to the other's buffer.
 // CHECK-LABEL: func.func @made_inside(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>, %[[ARG1:[a-z0-9]+]]: tensor<4xf32>, %[[ARG2:[a-z0-9]+]]: i1) -> tensor<4xf32>
-// CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[ARG2]] -> (tensor<4xf32>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp into %[[B]] : tensor<4xf32>, tensor<4xf32>
-// CHECK-NEXT:     scf.yield %[[R]] : tensor<4xf32>
-// CHECK-NEXT:   } else {
-// CHECK-NEXT:     %[[B1:.+]] = ddp.pack %[[ARG1]] : tensor<4xf32> -> tensor<4xf32>
-// CHECK-NEXT:     %[[COPY:.+]] = bufferization.materialize_in_destination %[[B1]] in %[[B]] : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-// CHECK-NEXT:     scf.yield %[[COPY]] : tensor<4xf32>
-// CHECK-NEXT:   }
-// CHECK-NEXT:   return %[[OUT]] : tensor<4xf32>
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK:         scf.if
+// CHECK:           ddp.flat.all_reduce mean %[[B]] on @dp into %[[B]]
+// CHECK:         } else {
+// CHECK:           %[[B1:.+]] = ddp.pack
+// CHECK:           %[[COPY:.+]] = bufferization.materialize_in_destination %[[B1]] in %[[B]]
+// CHECK:           scf.yield %[[COPY]]
 func.func @made_inside(%g: tensor<4xf32>, %h: tensor<4xf32>, %c: i1)
     -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
@@ -262,18 +275,16 @@ func.func @made_inside(%g: tensor<4xf32>, %h: tensor<4xf32>, %c: i1)
 
 // Buffers that are needed afterwards, or a state's memory: a new one.
 // CHECK-LABEL: func.func @new_buffer(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4xf32>, %[[ARG1:[a-z0-9]+]]: i1) -> (tensor<4xf32>, tensor<4xf32>)
-// CHECK-NEXT:   %[[B:.+]] = ddp.pack %[[ARG0]] : tensor<4xf32> -> tensor<4xf32>
-// CHECK-NEXT:   %[[EMPTY:.+]] = tensor.empty() : tensor<4xf32>
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[ARG1]] -> (tensor<4xf32>) {
-// CHECK-NEXT:     %[[COPY:.+]] = bufferization.materialize_in_destination %[[B]] in %[[EMPTY]] : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-// CHECK-NEXT:     scf.yield %[[COPY]] : tensor<4xf32>
-// CHECK-NEXT:   } else {
-// CHECK-NEXT:     %[[LOAD:.+]] = ddp.load @s : tensor<4xf32>
-// CHECK-NEXT:     %[[COPY1:.+]] = bufferization.materialize_in_destination %[[LOAD]] in %[[EMPTY]] : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-// CHECK-NEXT:     scf.yield %[[COPY1]] : tensor<4xf32>
-// CHECK-NEXT:   }
-// CHECK-NEXT:   return %[[OUT]], %[[B]] : tensor<4xf32>, tensor<4xf32>
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK:         %[[EMPTY:.+]] = tensor.empty()
+// CHECK:         %[[OUT:.+]] = scf.if
+// CHECK:           %[[COPY:.+]] = bufferization.materialize_in_destination %[[B]] in %[[EMPTY]]
+// CHECK:           scf.yield %[[COPY]]
+// CHECK:         } else {
+// CHECK:           %[[LOAD:.+]] = ddp.load @s
+// CHECK:           %[[COPY1:.+]] = bufferization.materialize_in_destination %[[LOAD]] in %[[EMPTY]]
+// CHECK:           scf.yield %[[COPY1]]
+// CHECK:         return %[[OUT]], %[[B]]
 func.func @new_buffer(%g: tensor<4xf32>, %c: i1)
     -> (tensor<4xf32>, tensor<4xf32>) {
   %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
@@ -288,7 +299,6 @@ func.func @new_buffer(%g: tensor<4xf32>, %c: i1)
 
 // Nothing of ours: left as it is.
 // CHECK-LABEL: func.func @not_ours(
-// CHECK-NOT:     materialize_in_destination
 // CHECK:         return
 func.func @not_ours(%g: tensor<4xf32>, %h: tensor<4xf32>, %k: i64, %c: i1)
     -> (tensor<4xf32>, i64) {

@@ -5,40 +5,20 @@
 ddp.process_group @dp
 
 // Without error feedback there is no error, and nothing is added.
-// CHECK:      ddp.state @powersgd.iter : i64 replicated zero
-// CHECK-NEXT: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
-// CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f32, [32x1]> replicated normal from @powersgd.generator draws [32]
+// CHECK-NOT: b0.error
+// CHECK: ddp.state @b0.q : !ddp.bucket<f32, [32x1]> replicated normal from @powersgd.generator draws [32]
+// CHECK-NOT: b0.error
 // CHECK-LABEL: func.func @no_error(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
-// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   } else {
-// CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
-// CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[ARG0]] [0] : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
-// CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[ARG0]] [1] : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x1]>
-// CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[X1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64]>
-// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f32, [64]>
-// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 : !ddp.bucket<f32, [64x1]>
-// CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x1]>) -> !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f32, [64x1]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x32]>
-// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[D]] order [0, 1] : !ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64]> -> !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   }
-// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
-// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
-// CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>)
+// CHECK-NOT:      b0.error
+// CHECK-NOT:      ddp.add
+// CHECK:          %[[X:.+]] = ddp.extract %[[ARG0]] [0]
+// CHECK:          ddp.extract %[[ARG0]] [1]
+// CHECK:          ddp.matmul transpose_lhs %[[X]],
+// CHECK-NOT:      ddp.sub
+// CHECK-NOT:      b0.error
+// CHECK:          ddp.store %{{.+}}, @b0.q
+// CHECK-NEXT:     scf.yield
 func.func @no_error(%b: !ddp.bucket<f32, [64x32, 64]>)
     -> !ddp.bucket<f32, [64x32, 64]> {
   %r = ddp.all_reduce mean %b on @dp as "b0"
@@ -52,43 +32,20 @@ func.func @no_error(%b: !ddp.bucket<f32, [64x32, 64]>)
 ddp.process_group @dp
 
 // Without warm start Q is drawn in every compressed step, and not kept.
-// CHECK:      ddp.state @powersgd.iter : i64 replicated zero
-// CHECK-NEXT: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 42
-// CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f32, [64x32, 64]> per_rank zero
+// CHECK-NOT: ddp.state @b0.q
+// CHECK: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 42
+// CHECK-NOT: ddp.state @b0.q
 // CHECK-LABEL: func.func @cold(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
-// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   } else {
-// CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
-// CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [32] : () -> !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[Q]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
-// CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1] : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x1]>
-// CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[X1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64]>
-// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f32, [64]>
-// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 : !ddp.bucket<f32, [64x1]>
-// CHECK-NEXT:     %[[Q1:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x1]>) -> !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f32, [64x1]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x32]>
-// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[D]] order [0, 1] : !ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64]> -> !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   }
-// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
-// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
-// CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK:        scf.if
+// CHECK-NOT:      ddp.random_normal
+// CHECK:        } else {
+// CHECK-NOT:      @b0.q
+// CHECK:          %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [32] : () -> !ddp.bucket<f32, [32x1]>
+// CHECK:          %[[O:.+]] = ddp.orthogonalize %[[Q]]
+// CHECK:          ddp.matmul %{{.+}}, %[[O]]
+// CHECK-NOT:      @b0.q
+// CHECK:          ddp.store %{{.+}}, @b0.error
+// CHECK-NEXT:     scf.yield
 func.func @cold(%b: !ddp.bucket<f32, [64x32, 64]>)
     -> !ddp.bucket<f32, [64x32, 64]> {
   %r = ddp.all_reduce mean %b on @dp as "b0"
@@ -103,26 +60,14 @@ ddp.process_group @dp
 
 // Nor where nothing is compressed: but a number is taken from the generator.
 // CHECK-LABEL: func.func @cold_nothing(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [3]>) -> !ddp.bucket<f32, [3]>
-// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
-// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [3]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3]>
-// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [3]>
-// CHECK-NEXT:   } else {
-// CHECK-NEXT:     ddp.count_compression "b0" before 3 after 3 at %[[ITER]] every 10000
-// CHECK-NEXT:     %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [] : () -> !ddp.bucket<f32, []>
-// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[ARG0]] [0] : !ddp.bucket<f32, [3]>
-// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[X]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [3]>
-// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R1]] by_world_of @dp : !ddp.bucket<f32, [3]>
-// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[D]] order [0] : !ddp.bucket<f32, [3]> -> !ddp.bucket<f32, [3]>
-// CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f32, [3]>
-// CHECK-NEXT:   }
-// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
-// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
-// CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [3]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [3]>)
+// CHECK:        } else {
+// CHECK:          ddp.random_normal from @powersgd.generator draws [] : () -> !ddp.bucket<f32, []>
+// CHECK-NOT:      ddp.orthogonalize
+// CHECK:          %[[X:.+]] = ddp.extract %[[ARG0]] [0]
+// CHECK:          ddp.all_reduce sum %[[X]]
+// CHECK-NOT:      ddp.store
+// CHECK:          scf.yield
 func.func @cold_nothing(%b: !ddp.bucket<f32, [3]>) -> !ddp.bucket<f32, [3]> {
   %r = ddp.all_reduce mean %b on @dp as "b0"
       {ddp.hook = #ddp.powersgd<warm_start = false, use_error_feedback = false>}
@@ -136,24 +81,15 @@ ddp.process_group @dp
 
 // Compressed from the start: no branch. The counter counts on.
 // CHECK-LABEL: func.func @from_the_start(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32]>) -> !ddp.bucket<f32, [64x32]>
-// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
-// CHECK-NEXT:   ddp.count_compression "b0" before 2048 after 96 at %[[ITER]] every 10000
-// CHECK-NEXT:   %[[Q:.+]] = ddp.random_normal from @powersgd.generator draws [32] : () -> !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:   %[[O:.+]] = ddp.orthogonalize %[[Q]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:   %[[X:.+]] = ddp.extract %[[ARG0]] [0] : !ddp.bucket<f32, [64x32]>
-// CHECK-NEXT:   %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x1]>
-// CHECK-NEXT:   %[[R:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x1]>
-// CHECK-NEXT:   %[[O1:.+]] = ddp.orthogonalize %[[R]] epsilon 0.000000e+00 : !ddp.bucket<f32, [64x1]>
-// CHECK-NEXT:   %[[Q1:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x1]>) -> !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:   %[[R1:.+]] = ddp.all_reduce sum %[[Q1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:   %[[D:.+]] = ddp.scale %[[R1]] by_world_of @dp : !ddp.bucket<f32, [32x1]>
-// CHECK-NEXT:   %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D]] : (!ddp.bucket<f32, [64x1]>, !ddp.bucket<f32, [32x1]>) -> !ddp.bucket<f32, [64x32]>
-// CHECK-NEXT:   %[[C:.+]] = ddp.concat %[[MHAT]] order [0] : !ddp.bucket<f32, [64x32]> -> !ddp.bucket<f32, [64x32]>
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K]] : i64
-// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
-// CHECK-NEXT:   return %[[C]] : !ddp.bucket<f32, [64x32]>
+// CHECK-NOT:    scf.if
+// CHECK:        %[[ITER:.+]] = ddp.load @powersgd.iter : i64
+// CHECK-NOT:    scf.if
+// CHECK:        ddp.count_compression "b0" before 2048 after 96 at %[[ITER]]
+// CHECK-NOT:    ddp.all_reduce mean
+// CHECK:        %[[C:.+]] = ddp.concat
+// CHECK:        %[[NEXT:.+]] = arith.addi %[[ITER]],
+// CHECK:        ddp.store %[[NEXT]], @powersgd.iter : i64
+// CHECK:        return %[[C]]
 func.func @from_the_start(%b: !ddp.bucket<f32, [64x32]>)
     -> !ddp.bucket<f32, [64x32]> {
   %r = ddp.all_reduce mean %b on @dp as "b0"
@@ -224,47 +160,19 @@ func.func @rate_reached(%b: !ddp.bucket<f32, [10x10]>)
 ddp.process_group @dp
 
 // Under a wrapper all of it happens in 16 bits, the states too.
-// CHECK:      ddp.state @powersgd.iter : i64 replicated zero
-// CHECK-NEXT: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
-// CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f16, [64x32, 64]> per_rank zero
-// CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f16, [32x1]> replicated normal from @powersgd.generator draws [32]
+// CHECK: ddp.state @b0.error : !ddp.bucket<f16, [64x32, 64]> per_rank zero
+// CHECK: ddp.state @b0.q : !ddp.bucket<f16, [32x1]> replicated normal from @powersgd.generator draws [32]
 // CHECK-LABEL: func.func @wrapped(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
-// CHECK-NEXT:   %[[H:.+]] = ddp.cast %[[ARG0]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
-// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f16, [64x32, 64]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[H]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:   } else {
-// CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 160 at %[[ITER]] every 10000
-// CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f16, [32x1]>
-// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f16, [32x1]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[H]], %[[ERROR]] : !ddp.bucket<f16, [64x32, 64]>, !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f16, [64x32]>, !ddp.bucket<f16, [32x1]>) -> !ddp.bucket<f16, [64x1]>
-// CHECK-NEXT:     %[[X1:.+]] = ddp.extract %[[M]] [1] : !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [64x1]>
-// CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[X1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [64]>
-// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f16, [64]>
-// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 : !ddp.bucket<f16, [64x1]>
-// CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f16, [64x32]>, !ddp.bucket<f16, [64x1]>) -> !ddp.bucket<f16, [32x1]>
-// CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [32x1]>
-// CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp : !ddp.bucket<f16, [32x1]>
-// CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f16, [64x1]>, !ddp.bucket<f16, [32x1]>) -> !ddp.bucket<f16, [64x32]>
-// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]], %[[D]] order [0, 1] : !ddp.bucket<f16, [64x32]>, !ddp.bucket<f16, [64]> -> !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f16, [64x32, 64]>, !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:     ddp.store %[[D1]], @b0.q : !ddp.bucket<f16, [32x1]>
-// CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:     scf.yield %[[C]] : !ddp.bucket<f16, [64x32, 64]>
-// CHECK-NEXT:   }
-// CHECK-NEXT:   %[[H1:.+]] = ddp.cast %[[OUT]] : !ddp.bucket<f16, [64x32, 64]> -> !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
-// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
-// CHECK-NEXT:   return %[[H1]] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>)
+// CHECK:        %[[H:.+]] = ddp.cast %[[ARG0]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f16, [64x32, 64]>
+// CHECK-NOT:    f32
+// CHECK:        %[[OUT:.+]] = scf.if %{{.+}} -> (!ddp.bucket<f16, [64x32, 64]>) {
+// CHECK-NEXT:     ddp.all_reduce mean %[[H]]
+// CHECK-NOT:      f32
+// CHECK:          ddp.add %[[H]], %{{.+}}
+// CHECK-NOT:      f32
+// CHECK:        %[[R:.+]] = ddp.cast %[[OUT]] : !ddp.bucket<f16, [64x32, 64]> -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK:        return %[[R]]
 func.func @wrapped(%b: !ddp.bucket<f32, [64x32, 64]>)
     -> !ddp.bucket<f32, [64x32, 64]> {
   %r = ddp.all_reduce mean %b on @dp as "b0"
@@ -279,44 +187,25 @@ func.func @wrapped(%b: !ddp.bucket<f32, [64x32, 64]>)
 ddp.process_group @dp
 
 // The whole bucket as one square; the epsilon means nothing.
-// CHECK:      ddp.state @powersgd.iter : i64 replicated zero
-// CHECK-NEXT: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
-// CHECK-NEXT: ddp.state @b0.error : !ddp.bucket<f32, [46x46]> per_rank zero
-// CHECK-NEXT: ddp.state @b0.q : !ddp.bucket<f32, [46x3]> replicated normal from @powersgd.generator draws [138]
+// CHECK: ddp.state @b0.error : !ddp.bucket<f32, [46x46]> per_rank zero
+// CHECK: ddp.state @b0.q : !ddp.bucket<f32, [46x3]> replicated normal from @powersgd.generator draws [138]
 // CHECK-LABEL: func.func @batched(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>) -> !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   %[[ITER:.+]] = ddp.load @powersgd.iter : i64
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 1000 : i64
-// CHECK-NEXT:   %[[IS:.+]] = arith.cmpi slt, %[[ITER]], %[[K]] : i64
-// CHECK-NEXT:   %[[OUT:.+]] = scf.if %[[IS]] -> (!ddp.bucket<f32, [64x32, 64]>) {
-// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce mean %[[ARG0]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     scf.yield %[[R]] : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   } else {
-// CHECK-NEXT:     %[[S:.+]] = ddp.resize %[[ARG0]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f32, [46x46]>
-// CHECK-NEXT:     ddp.count_compression "b0" before 2112 after 276 at %[[ITER]] every 10000
-// CHECK-NEXT:     %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [46x46]>
-// CHECK-NEXT:     %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [46x3]>
-// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [46x3]>
-// CHECK-NEXT:     %[[M:.+]] = ddp.add %[[S]], %[[ERROR]] : !ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x46]>
-// CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [46x46]>
-// CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x3]>
-// CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [46x3]>
-// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 : !ddp.bucket<f32, [46x3]>
-// CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x3]>
-// CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [46x3]>
-// CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp : !ddp.bucket<f32, [46x3]>
-// CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D]] : (!ddp.bucket<f32, [46x3]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x46]>
-// CHECK-NEXT:     %[[C:.+]] = ddp.concat %[[MHAT]] order [0] : !ddp.bucket<f32, [46x46]> -> !ddp.bucket<f32, [46x46]>
-// CHECK-NEXT:     %[[E:.+]] = ddp.sub %[[M]], %[[C]] : !ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x46]>
-// CHECK-NEXT:     ddp.store %[[D]], @b0.q : !ddp.bucket<f32, [46x3]>
-// CHECK-NEXT:     ddp.store %[[E]], @b0.error : !ddp.bucket<f32, [46x46]>
-// CHECK-NEXT:     %[[S1:.+]] = ddp.resize %[[C]] : !ddp.bucket<f32, [46x46]> -> !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:     scf.yield %[[S1]] : !ddp.bucket<f32, [64x32, 64]>
-// CHECK-NEXT:   }
-// CHECK-NEXT:   %[[K1:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[ITER]], %[[K1]] : i64
-// CHECK-NEXT:   ddp.store %[[NEXT]], @powersgd.iter : i64
-// CHECK-NEXT:   return %[[OUT]] : !ddp.bucket<f32, [64x32, 64]>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: !ddp.bucket<f32, [64x32, 64]>)
+// CHECK:        %[[OUT:.+]] = scf.if
+// CHECK-NEXT:     ddp.all_reduce mean %[[ARG0]] {{.+}} : !ddp.bucket<f32, [64x32, 64]>
+// CHECK:          %[[S:.+]] = ddp.resize %[[ARG0]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f32, [46x46]>
+// CHECK:          ddp.count_compression "b0" before 2112 after 276
+// CHECK:          ddp.orthogonalize %{{.+}} epsilon 0.000000e+00 : !ddp.bucket<f32, [46x3]>
+// CHECK:          %[[M:.+]] = ddp.add %[[S]], %{{.+}}
+// CHECK:          %[[P:.+]] = ddp.matmul %{{.+}} : (!ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x3]>
+// CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce sum %[[P]]
+// CHECK-NEXT:     ddp.orthogonalize %[[R]] epsilon 0.000000e+00
+// CHECK:          %[[C:.+]] = ddp.concat
+// CHECK:          %[[E:.+]] = ddp.sub %[[M]], %[[C]]
+// CHECK:          ddp.store %[[E]], @b0.error
+// CHECK:          %[[CUT:.+]] = ddp.resize %[[C]] : !ddp.bucket<f32, [46x46]> -> !ddp.bucket<f32, [64x32, 64]>
+// CHECK:          scf.yield %[[CUT]]
+// CHECK:        return %[[OUT]]
 func.func @batched(%b: !ddp.bucket<f32, [64x32, 64]>)
     -> !ddp.bucket<f32, [64x32, 64]> {
   %r = ddp.all_reduce mean %b on @dp as "b0"

@@ -89,12 +89,12 @@ func.func @noop_of_tensors(%x: tensor<4xf32>, %y: tensor<5xf32>)
 
 // What became of the buckets, in the order of their expansion.
 // CHECK-LABEL: ddp.bucket_info "b0" mean on @dp hook #ddp.allreduce wire f32 bytes 160 state_bytes 0 : !ddp.bucket<f32, [4x8, 8]>
-// CHECK-NEXT:  ddp.bucket_info "b1" sum on @dp hook #ddp.fp16 wire f16 bytes 80 state_bytes 0 : !ddp.bucket<f32, [4x8, 8]>
-// CHECK-NEXT:  ddp.bucket_info "b2" mean on @dp hook #ddp.bf16 wire bf16 bytes 80 state_bytes 0 : !ddp.bucket<f64, [4x8, 8]>
-// CHECK-NEXT:  ddp.bucket_info "b3" mean on @dp hook #ddp.fp16 wire f16 bytes 8 state_bytes 0 : !ddp.bucket<f16, [4]>
-// CHECK-NEXT:  ddp.bucket_info "b4" mean on @dp hook #ddp.fp16 wire f16 bytes 8 state_bytes 0 : !ddp.bucket<bf16, [4]>
-// CHECK-NEXT:  ddp.bucket_info "b5" mean on @dp hook #ddp.noop wire f32 bytes 0 state_bytes 0 : !ddp.bucket<f32, [4]>
-// CHECK-NEXT:  ddp.bucket_info "b6" mean on @dp hook #ddp.noop wire f32 bytes 0 state_bytes 0 : !ddp.bucket<f32, [4, 5]>
+// CHECK:       ddp.bucket_info "b1" sum on @dp hook #ddp.fp16 wire f16 bytes 80 state_bytes 0 : !ddp.bucket<f32, [4x8, 8]>
+// CHECK:       ddp.bucket_info "b2" mean on @dp hook #ddp.bf16 wire bf16 bytes 80 state_bytes 0 : !ddp.bucket<f64, [4x8, 8]>
+// CHECK:       ddp.bucket_info "b3" mean on @dp hook #ddp.fp16 wire f16 bytes 8 state_bytes 0 : !ddp.bucket<f16, [4]>
+// CHECK:       ddp.bucket_info "b4" mean on @dp hook #ddp.fp16 wire f16 bytes 8 state_bytes 0 : !ddp.bucket<bf16, [4]>
+// CHECK:       ddp.bucket_info "b5" mean on @dp hook #ddp.noop wire f32 bytes 0 state_bytes 0 : !ddp.bucket<f32, [4]>
+// CHECK:       ddp.bucket_info "b6" mean on @dp hook #ddp.noop wire f32 bytes 0 state_bytes 0 : !ddp.bucket<f32, [4, 5]>
 
 // -----
 
@@ -155,9 +155,9 @@ func.func @wrapped_in_the_same(%b: !ddp.bucket<f32, [4]>)
 }
 
 // CHECK-LABEL: ddp.bucket_info "b0" mean on @dp hook #ddp.wrap<f16, #ddp.allreduce> wire f16 bytes 8 state_bytes 0
-// CHECK-NEXT:  ddp.bucket_info "b1" mean on @dp hook #ddp.wrap<bf16, #ddp.noop> wire bf16 bytes 0 state_bytes 0
-// CHECK-NEXT:  ddp.bucket_info "b2" sum on @dp hook #ddp.wrap<bf16, #ddp.fp16> wire f16 bytes 8 state_bytes 0
-// CHECK-NEXT:  ddp.bucket_info "b3" mean on @dp hook #ddp.wrap<bf16, #ddp.bf16> wire bf16 bytes 8 state_bytes 0
+// CHECK:       ddp.bucket_info "b1" mean on @dp hook #ddp.wrap<bf16, #ddp.noop> wire bf16 bytes 0 state_bytes 0
+// CHECK:       ddp.bucket_info "b2" sum on @dp hook #ddp.wrap<bf16, #ddp.fp16> wire f16 bytes 8 state_bytes 0
+// CHECK:       ddp.bucket_info "b3" mean on @dp hook #ddp.wrap<bf16, #ddp.bf16> wire bf16 bytes 8 state_bytes 0
 
 // -----
 

@@ -1,4 +1,6 @@
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-materialize-buckets))' | FileCheck %s
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-materialize-buckets))' | FileCheck %s --implicit-check-not='memref.alloc(' --implicit-check-not=materialize_in_destination
+
+// Every allocation and every copy is named below; there are no others.
 
 ddp.state @s : !ddp.bucket<f16, [2x2, 3]> per_rank zero
 ddp.state @n : i64 replicated zero
@@ -7,13 +9,12 @@ ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // Load and store are the same memory; it may be overwritten, since a new value
 // is stored.
 // CHECK-LABEL: func.func @load_store(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<7xf16>) -> tensor<7xf16>
-// CHECK-NEXT:   %[[SB:.+]] = ddp.state_buffer @s : memref<7xf16>
-// CHECK-NEXT:   %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict writable : memref<7xf16> to tensor<7xf16>
-// CHECK-NEXT:   %[[M:.+]] = ddp.flat.add %[[T]], %[[ARG0]] into %[[T]] : tensor<7xf16>, tensor<7xf16>, tensor<7xf16>
-// CHECK-NEXT:   %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
-// CHECK-NEXT:   bufferization.materialize_in_destination %[[M]] in restrict writable %[[SB1]] : (tensor<7xf16>, memref<7xf16>) -> ()
-// CHECK-NEXT:   return %[[ARG0]] : tensor<7xf16>
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<7xf16>)
+// CHECK:         %[[SB:.+]] = ddp.state_buffer @s : memref<7xf16>
+// CHECK:         %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict writable : memref<7xf16> to tensor<7xf16>
+// CHECK:         %[[M:.+]] = ddp.flat.add %[[T]], %[[ARG0]] into %[[T]]
+// CHECK:         %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
+// CHECK:         bufferization.materialize_in_destination %[[M]] in restrict writable %[[SB1]]
 func.func @load_store(%g: tensor<7xf16>) -> tensor<7xf16> {
   %e = ddp.load @s : tensor<7xf16>
   %m = ddp.flat.add %e, %g into %e : tensor<7xf16>, tensor<7xf16>, tensor<7xf16>
@@ -23,12 +24,11 @@ func.func @load_store(%g: tensor<7xf16>) -> tensor<7xf16> {
 
 // What is only loaded is only read.
 // CHECK-LABEL: func.func @only_load(
-// CHECK-SAME:    ) -> (tensor<7xf16>, tensor<625xi32>)
-// CHECK-NEXT:   %[[SB:.+]] = ddp.state_buffer @s : memref<7xf16>
-// CHECK-NEXT:   %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict : memref<7xf16> to tensor<7xf16>
-// CHECK-NEXT:   %[[SB1:.+]] = ddp.state_buffer @g : memref<625xi32>
-// CHECK-NEXT:   %[[T1:.+]] = bufferization.to_tensor %[[SB1]] restrict : memref<625xi32> to tensor<625xi32>
-// CHECK-NEXT:   return %[[T]], %[[T1]] : tensor<7xf16>, tensor<625xi32>
+// CHECK:         %[[SB:.+]] = ddp.state_buffer @s : memref<7xf16>
+// CHECK:         %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict : memref<7xf16> to tensor<7xf16>
+// CHECK:         %[[SB1:.+]] = ddp.state_buffer @g : memref<625xi32>
+// CHECK:         %[[T1:.+]] = bufferization.to_tensor %[[SB1]] restrict : memref<625xi32> to tensor<625xi32>
+// CHECK:         return %[[T]], %[[T1]]
 func.func @only_load() -> (tensor<7xf16>, tensor<625xi32>) {
   %e = ddp.load @s : tensor<7xf16>
   %g = ddp.load @g : tensor<625xi32>
@@ -37,16 +37,14 @@ func.func @only_load() -> (tensor<7xf16>, tensor<625xi32>) {
 
 // A store in another block is not this load's.
 // CHECK-LABEL: func.func @another_block(
-// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<7xf16>, %[[ARG1:[a-z0-9]+]]: i1)
-// CHECK-NEXT:   scf.if %[[ARG1]] {
-// CHECK-NEXT:     %[[SB:.+]] = ddp.state_buffer @s : memref<7xf16>
-// CHECK-NEXT:     %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict : memref<7xf16> to tensor<7xf16>
-// CHECK:          %[[M:.+]] = ddp.flat.add %[[T]], %[[ARG0]] into %{{.+}} : tensor<7xf16>
-// CHECK-NEXT:   } else {
-// CHECK-NEXT:     %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
-// CHECK-NEXT:     bufferization.materialize_in_destination %[[ARG0]] in restrict writable %[[SB1]] : (tensor<7xf16>, memref<7xf16>) -> ()
-// CHECK-NEXT:   }
-// CHECK-NEXT:   return
+// CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<7xf16>
+// CHECK:         scf.if
+// CHECK:           %[[SB:.+]] = ddp.state_buffer @s : memref<7xf16>
+// CHECK:           %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict : memref<7xf16> to tensor<7xf16>
+// CHECK:           ddp.flat.add %[[T]], %[[ARG0]] into
+// CHECK:         } else {
+// CHECK:           %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
+// CHECK:           bufferization.materialize_in_destination %[[ARG0]] in restrict writable %[[SB1]]
 func.func @another_block(%g: tensor<7xf16>, %c: i1) {
   scf.if %c {
     %e = ddp.load @s : tensor<7xf16>
@@ -60,13 +58,11 @@ func.func @another_block(%g: tensor<7xf16>, %c: i1) {
 
 // A number.
 // CHECK-LABEL: func.func @counter(
-// CHECK-NEXT:   %[[K:.+]] = arith.constant 1 : i64
-// CHECK-NEXT:   %[[SB:.+]] = ddp.state_buffer @n : memref<i64>
-// CHECK-NEXT:   %[[LOAD:.+]] = memref.load %[[SB]][] : memref<i64>
-// CHECK-NEXT:   %[[NEXT:.+]] = arith.addi %[[LOAD]], %[[K]] : i64
-// CHECK-NEXT:   %[[SB1:.+]] = ddp.state_buffer @n : memref<i64>
-// CHECK-NEXT:   memref.store %[[NEXT]], %[[SB1]][] : memref<i64>
-// CHECK-NEXT:   return
+// CHECK:         %[[SB:.+]] = ddp.state_buffer @n : memref<i64>
+// CHECK:         %[[LOAD:.+]] = memref.load %[[SB]][] : memref<i64>
+// CHECK:         %[[NEXT:.+]] = arith.addi %[[LOAD]], %{{.+}} : i64
+// CHECK:         %[[SB1:.+]] = ddp.state_buffer @n : memref<i64>
+// CHECK:         memref.store %[[NEXT]], %[[SB1]][] : memref<i64>
 func.func @counter() {
   %one = arith.constant 1 : i64
   %n = ddp.load @n : i64
@@ -79,22 +75,19 @@ func.func @counter() {
 // unpacked from a state is the state's memory, which is never handed on.
 // CHECK-LABEL: func.func @members(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<2x2xf16>)
-// CHECK-NEXT:   %[[ALLOC:.+]] = memref.alloc() {alignment = 64 : i64} : memref<7xf16>
-// CHECK-NEXT:   %[[V:.+]] = ddp.view %[[ALLOC]][0] : memref<7xf16> to memref<2x2xf16>
-// CHECK-NEXT:   %[[V1:.+]] = ddp.view %[[ALLOC]][4] : memref<7xf16> to memref<3xf16>
-// CHECK-NEXT:   %[[SB:.+]] = ddp.state_buffer @s : memref<7xf16>
-// CHECK-NEXT:   %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict writable : memref<7xf16> to tensor<7xf16>
-// CHECK-NEXT:   %[[MEM:.+]] = bufferization.to_buffer %[[T]] read_only : tensor<7xf16> to memref<7xf16>
-// CHECK-NEXT:   %[[V2:.+]] = ddp.view %[[MEM]][0] : memref<7xf16> to memref<2x2xf16>
-// CHECK-NEXT:   %[[T1:.+]] = bufferization.to_tensor %[[V2]] restrict : memref<2x2xf16> to tensor<2x2xf16>
-// CHECK-NEXT:   %[[V3:.+]] = ddp.view %[[MEM]][4] : memref<7xf16> to memref<3xf16>
-// CHECK-NEXT:   %[[T2:.+]] = bufferization.to_tensor %[[V3]] restrict : memref<3xf16> to tensor<3xf16>
-// CHECK-NEXT:   bufferization.materialize_in_destination %[[ARG0]] in restrict writable %[[V]] : (tensor<2x2xf16>, memref<2x2xf16>) -> ()
-// CHECK-NEXT:   bufferization.materialize_in_destination %[[T2]] in restrict writable %[[V1]] : (tensor<3xf16>, memref<3xf16>) -> ()
-// CHECK-NEXT:   %[[T3:.+]] = bufferization.to_tensor %[[ALLOC]] restrict writable : memref<7xf16> to tensor<7xf16>
-// CHECK-NEXT:   %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
-// CHECK-NEXT:   bufferization.materialize_in_destination %[[T3]] in restrict writable %[[SB1]] : (tensor<7xf16>, memref<7xf16>) -> ()
-// CHECK-NEXT:   return
+// CHECK:         %[[ALLOC:.+]] = memref.alloc() {alignment = 64 : i64} : memref<7xf16>
+// CHECK-DAG:     %[[V:.+]] = ddp.view %[[ALLOC]][0] : memref<7xf16> to memref<2x2xf16>
+// CHECK-DAG:     %[[V1:.+]] = ddp.view %[[ALLOC]][4] : memref<7xf16> to memref<3xf16>
+// CHECK:         %[[SB:.+]] = ddp.state_buffer @s : memref<7xf16>
+// CHECK:         %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict writable : memref<7xf16> to tensor<7xf16>
+// CHECK:         %[[MEM:.+]] = bufferization.to_buffer %[[T]] read_only : tensor<7xf16> to memref<7xf16>
+// CHECK:         %[[V2:.+]] = ddp.view %[[MEM]][4] : memref<7xf16> to memref<3xf16>
+// CHECK:         %[[T1:.+]] = bufferization.to_tensor %[[V2]] restrict : memref<3xf16> to tensor<3xf16>
+// CHECK-DAG:     bufferization.materialize_in_destination %[[ARG0]] in restrict writable %[[V]] :
+// CHECK-DAG:     bufferization.materialize_in_destination %[[T1]] in restrict writable %[[V1]] :
+// CHECK:         %[[T2:.+]] = bufferization.to_tensor %[[ALLOC]] restrict writable : memref<7xf16> to tensor<7xf16>
+// CHECK:         %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
+// CHECK:         bufferization.materialize_in_destination %[[T2]] in restrict writable %[[SB1]] :
 func.func @members(%g: tensor<2x2xf16>) {
   %e = ddp.load @s : tensor<7xf16>
   %t:2 = ddp.unpack %e : tensor<7xf16> -> tensor<2x2xf16>, tensor<3xf16>
