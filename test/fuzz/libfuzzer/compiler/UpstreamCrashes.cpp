@@ -23,7 +23,10 @@ static constexpr int maxDepth = 100;
 /// The parsers of these operations go on after a list that they could not read,
 /// without an attribute.
 static bool hasBrokenList(StringRef text, StringRef operation, StringRef list) {
-  llvm::Regex wholeList((llvm::Twine(list) + " = \\[[-0-9, ]*\\]").str());
+  constexpr StringRef number = " *-?[0-9]+ *";
+  llvm::Regex wholeList(
+      (llvm::Twine(list) + " = \\[(" + number + "(," + number + ")*)? *\\]")
+          .str());
   SmallVector<StringRef> parts;
   text.split(parts, operation);
   return llvm::any_of(llvm::drop_begin(parts),
