@@ -14,6 +14,8 @@
 #include "llvm/ADT/Twine.h"
 #include "llvm/Support/Regex.h"
 
+#include <string>
+
 using llvm::SmallVector;
 using llvm::StringRef;
 
@@ -33,10 +35,25 @@ static bool hasBrokenList(StringRef text, StringRef operation, StringRef list) {
                       [&](StringRef part) { return !wholeList.match(part); });
 }
 
+/// The parser of linalg.generic takes what is in this list for strings.
+static bool hasBrokenIterators(StringRef text) {
+  constexpr StringRef space = "[ \n]*";
+  const std::string iterator =
+      (space + "(\"[a-z]*\"|#linalg\\.iterator_type<[a-z]*>)" + space).str();
+  llvm::Regex wholeList((llvm::Twine("^") + space + "=" + space + "\\[(" +
+                         iterator + "(," + iterator + ")*)?" + space + "\\]")
+                            .str());
+  SmallVector<StringRef> parts;
+  text.split(parts, "iterator_types");
+  return llvm::any_of(llvm::drop_begin(parts),
+                      [&](StringRef part) { return !wholeList.match(part); });
+}
+
 bool mlir::ddp::crashesUpstream(StringRef text) {
   if (hasBrokenList(text, "linalg.transpose", "permutation") ||
       hasBrokenList(text, "linalg.broadcast", "dimensions") ||
-      hasBrokenList(text, "linalg.reduce", "dimensions"))
+      hasBrokenList(text, "linalg.reduce", "dimensions") ||
+      hasBrokenIterators(text))
     return true;
   int depth = 0;
   for (char c : text) {
