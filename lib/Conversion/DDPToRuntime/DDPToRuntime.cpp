@@ -16,6 +16,7 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/Support/JSON.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_CONVERTDDPTORUNTIMEPASS
@@ -66,6 +67,20 @@ LogicalResult ConvertDDPToRuntimePass::collectEntries() {
     return WalkResult::interrupt();
   });
   return failure(result.wasInterrupted());
+}
+
+/// The plan is emitted as JSON, which has no other text than UTF-8.
+static LogicalResult checkNames(ModuleOp module, PlanAttr plan) {
+  StringAttr wrong;
+  plan.walk([&](StringAttr name) {
+    if (llvm::json::isUTF8(name.getValue()))
+      return WalkResult::advance();
+    wrong = name;
+    return WalkResult::interrupt();
+  });
+  if (!wrong)
+    return success();
+  return module.emitError() << "expected names in UTF-8, but got " << wrong;
 }
 
 /// The plan has sizes in bytes, which the runtime adds up.
@@ -204,7 +219,7 @@ void ConvertDDPToRuntimePass::runOnOperation() {
       return signalPassFailure();
 
   FailureOr<PlanAttr> built = buildPlan(&getContext(), plan);
-  if (failed(built))
+  if (failed(built) || failed(checkNames(module, *built)))
     return signalPassFailure();
   cleanUp();
   module->setAttr(DDPDialect::kPlanAttrName, *built);

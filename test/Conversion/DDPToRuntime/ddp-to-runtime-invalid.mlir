@@ -172,3 +172,31 @@ ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 8 state_bytes 0
 // expected-error @+1 {{expected a bucket with a name of its own, but another one is called "b0"}}
 ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 8 state_bytes 0
     : !ddp.bucket<f32, [4]>
+
+// -----
+
+// A name that JSON cannot have.
+// expected-error @below {{expected names in UTF-8, but got "b\FF"}}
+module {
+  ddp.process_group @dp
+  ddp.bucket_info "b\FF" mean on @dp hook #ddp.allreduce wire f32 bytes 16 state_bytes 0
+      : !ddp.bucket<f32, [4]>
+  func.func @step(%b: memref<4xf32>) {
+    ddp.flat.all_reduce mean %b on @dp as "b\FF" into %b : memref<4xf32>, memref<4xf32>
+    return
+  }
+}
+
+// -----
+
+// The same of a gradient.
+// expected-error @below {{expected names in UTF-8, but got "\E4"}}
+module {
+  ddp.process_group @dp
+  ddp.bucket_info "b0" mean on @dp hook #ddp.allreduce wire f32 bytes 16 state_bytes 0
+      : !ddp.bucket<f32, [4]> of ["\E4"]
+  func.func @step(%b: memref<4xf32>) {
+    ddp.flat.all_reduce mean %b on @dp as "b0" into %b : memref<4xf32>, memref<4xf32>
+    return
+  }
+}
