@@ -1,0 +1,158 @@
+//===- RankTransferDDP.cpp -------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the dialect's own operations do to facts: collectives, states, and
+// arithmetic on buckets and flat arrays.
+//
+//===----------------------------------------------------------------------===//
+
+#include "RankAnalysis.h"
+
+#include "mlir/Interfaces/DestinationStyleOpInterface.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Whoever draws has another generator afterwards.
+RankFact RankAnalysis::draw(Operation *op, FlatSymbolRefAttr generator,
+                            const RankControl &control) {
+  RankMask &state = getStateMask(op, generator);
+  statesChanged |= isRecording && (state & control.mask) != state;
+  state &= isRecording ? control.mask : state;
+  RankFact fact;
+  fact.uniform = state;
+  return fact;
+}
+
+/// The memory that a collective on memory writes.
+static Value getDestination(Operation *op) {
+  if (auto reduction = dyn_cast<AllReduceOp>(op))
+    return reduction.getDestination();
+  return cast<DestinationStyleOpInterface>(op).getDpsInits().front();
+}
+
+/// The error is this rank's own, the bucket is not: M has no part in it.
+template <typename OpTy>
+void RankAnalysis::reconstruct(OpTy op) {
+  Inputs inputs;
+  for (Value value : {op.getP(), op.getQ(), op.getRest()})
+    if (value)
+      add(inputs, op, value);
+  RankFact out = combine(inputs, op->getResult(0).getType());
+  out.reducedAs = inputs.reducedAs;
+  set(op->getResult(0), out);
+  if (op->getNumResults() < 2)
+    return;
+  add(inputs, op, op.getMatrix());
+  set(op->getResult(1), combine(inputs, op->getResult(1).getType()));
+}
+
+bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
+  if (auto collective = dyn_cast<CollectiveOpInterface>(op)) {
+    Value input = collective.getInput();
+    RankFact fact = reduce(op, input, collective.getGroupAttr(),
+                           collective.getBucketNameAttr(), control);
+    if (isa<MemRefType>(input.getType())) {
+      Value destination = getDestination(op);
+      write(op, destination, fact, true, control);
+      if (collective.getEnd() != op)
+        memory.inFlight.push_back(
+            {op, facts.lookup(input).region, facts.lookup(destination).region});
+    }
+    for (Value value : op->getResults())
+      set(value, isa<IntegerType>(value.getType()) ? RankFact() : fact);
+    return true;
+  }
+  if (Operation *start = getAwaited(op)) {
+    llvm::erase_if(memory.inFlight, [&](const RankMemory::InFlight &other) {
+      return other.start == start;
+    });
+    for (Value result : op->getResults())
+      set(result, facts.lookup(op->getOperand(0)));
+    return true;
+  }
+  if (auto average = dyn_cast<AverageOp>(op)) {
+    if (ProcessGroupOp group = groups.lookup(op, average.getGroupAttr()))
+      recordReach(op, control, groups.getBit(group));
+    set(average.getResult(), facts.lookup(average.getInput()));
+    return true;
+  }
+  if (auto load = dyn_cast<LoadOp>(op)) {
+    RankFact fact;
+    fact.uniform = getStateMask(op, load.getStateAttr());
+    if (fact.uniform == 0)
+      fact = createUnknown(load.getValue());
+    set(load.getValue(), fact);
+    return true;
+  }
+  if (auto store = dyn_cast<StoreOp>(op)) {
+    RankMask mask = facts.lookup(store.getValue()).uniform & control.mask;
+    auto [known, isNew] = findings.stored.insert({op, mask});
+    known->second &= mask;
+    recordReach(op, control, 1);
+    RankMask &state = getStateMask(op, store.getStateAttr());
+    statesChanged |= isRecording && (state & mask) != state;
+    state &= isRecording ? mask : state;
+    return true;
+  }
+  if (auto draw = dyn_cast<RandomNormalOp>(op)) {
+    set(draw.getResult(), this->draw(op, draw.getGeneratorAttr(), control));
+    return true;
+  }
+  if (auto draw = dyn_cast<FlatRandomNormalOp>(op)) {
+    RankFact fact = this->draw(op, draw.getGeneratorAttr(), control);
+    if (Value result = draw.getResult())
+      set(result, fact);
+    else
+      write(op, draw.getDestination(), fact, true, control);
+    return true;
+  }
+  if (auto unpack = dyn_cast<UnpackOp>(op)) {
+    RankFact fact = facts.lookup(unpack.getBucket());
+    auto [known, isNew] = findings.unpacked.insert({op, fact.uniform});
+    known->second &= fact.uniform;
+    fact.reducedAs = nullptr;
+    for (Value tensor : unpack.getTensors())
+      set(tensor, fact);
+    return true;
+  }
+  if (auto reconstruct = dyn_cast<ReconstructOp>(op)) {
+    this->reconstruct(reconstruct);
+    return true;
+  }
+  if (auto reconstruct = dyn_cast<FlatReconstructOp>(op);
+      reconstruct && op->getNumResults() != 0) {
+    this->reconstruct(reconstruct);
+    return true;
+  }
+  if (isa<AddOp, CastOp, FlatOpInterface, MatmulOp, OrthogonalizeOp, ProjectOp,
+          ScaleOp, SubOp>(op)) {
+    transferAlgebra(op, control);
+    return true;
+  }
+  return false;
+}
+
+/// Results of an operation on buckets or flat arrays, or what it writes, come
+/// from all of its operands but the destinations.
+void RankAnalysis::transferAlgebra(Operation *op, const RankControl &control) {
+  Inputs inputs;
+  auto flat = dyn_cast<DestinationStyleOpInterface>(op);
+  for (OpOperand &operand : op->getOpOperands())
+    if (!flat || !flat.isDpsInit(&operand))
+      add(inputs, op, operand.get());
+  for (Value result : op->getResults()) {
+    RankFact fact = combine(inputs, result.getType());
+    fact.reducedAs = inputs.reducedAs;
+    set(result, fact);
+  }
+  if (op->getNumResults() != 0)
+    return;
+  for (OpOperand &operand : flat.getDpsInitsMutable()) {
+    RankFact fact = combine(inputs, operand.get().getType());
+    fact.reducedAs = inputs.reducedAs;
+    write(op, operand.get(), fact, /*isWhole=*/true, control);
+  }
+}
