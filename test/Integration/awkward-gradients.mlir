@@ -292,7 +292,7 @@ func.func @called(%a: !t, %b: !t) -> (!t, !t) {
   return %s, %k : !t, !t
 }
 
-// The algebra on buckets, written by hand.
+// Arithmetic on buckets, written by hand.
 func.func @buckets(%a: !t, %b: !t) -> (!t, !t, !t, !t) {
   %p = ddp.pack %a, %b : !t, !t -> !ddp.bucket<f32, [3x5, 3x5]>
   %x = ddp.extract %p [0] : !ddp.bucket<f32, [3x5, 3x5]>

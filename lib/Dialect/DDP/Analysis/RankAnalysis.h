@@ -157,7 +157,7 @@ private:
   bool transferTensor(Operation *op);
   void transferDestinationStyle(DestinationStyleOpInterface op,
                                 const RankControl &control);
-  void transferAlgebra(Operation *op, const RankControl &control);
+  void transferArithmetic(Operation *op, const RankControl &control);
   void transferEffects(Operation *op, const RankControl &control);
   RankFact reduce(Operation *op, Value input, FlatSymbolRefAttr group,
                   StringAttr bucket, const RankControl &control);

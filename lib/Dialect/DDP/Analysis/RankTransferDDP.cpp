@@ -129,7 +129,7 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
   }
   if (isa<AddOp, CastOp, FlatOpInterface, MatmulOp, OrthogonalizeOp, ProjectOp,
           ScaleOp, SubOp>(op)) {
-    transferAlgebra(op, control);
+    transferArithmetic(op, control);
     return true;
   }
   return false;
@@ -137,7 +137,7 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
 
 /// Results of an operation on buckets or flat arrays, or what it writes, come
 /// from all of its operands but the destinations.
-void RankAnalysis::transferAlgebra(Operation *op, const RankControl &control) {
+void RankAnalysis::transferArithmetic(Operation *op, const RankControl &control) {
   Inputs inputs;
   auto flat = dyn_cast<DestinationStyleOpInterface>(op);
   for (OpOperand &operand : op->getOpOperands())

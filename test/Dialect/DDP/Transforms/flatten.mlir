@@ -4,7 +4,7 @@
 ddp.process_group @dp
 
 // Operands, results, arguments and function types.
-// CHECK-LABEL: func @algebra(
+// CHECK-LABEL: func @arithmetic(
 // CHECK-SAME:    %[[B:.+]]: tensor<40xf32>) -> tensor<40xf16>
 // CHECK-NEXT:    %[[INTO1:.+]] = tensor.empty() : tensor<40xf32>
 // CHECK-NEXT:    %[[R:.+]] = ddp.flat.all_reduce mean %[[B]] on @dp wire f16 as "b0" into %[[INTO1]] : tensor<40xf32>, tensor<40xf32>
@@ -13,7 +13,7 @@ ddp.process_group @dp
 // CHECK-NEXT:    %[[INTO3:.+]] = tensor.empty() : tensor<40xf16>
 // CHECK-NEXT:    %[[H:.+]] = ddp.flat.cast %[[S]] into %[[INTO3]] : tensor<40xf32>, tensor<40xf16>
 // CHECK-NEXT:    return %[[H]] : tensor<40xf16>
-func.func @algebra(%b: !ddp.bucket<f32, [4x8, 8]>)
+func.func @arithmetic(%b: !ddp.bucket<f32, [4x8, 8]>)
     -> !ddp.bucket<f16, [4x8, 8]> {
   %0 = ddp.all_reduce mean %b on @dp wire f16 as "b0"
       : !ddp.bucket<f32, [4x8, 8]>
