@@ -10,6 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_RANKS_H
 #define DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_RANKS_H
 
+#include "base/status_test_util.h"
 #include "job/job_test_util.h"
 
 #include <gtest/gtest.h>
@@ -63,11 +64,6 @@ inline void expectAll(const std::vector<RankResult> &results,
                       const std::string &expected) {
   for (const std::string &text : texts(results))
     EXPECT_EQ(text, expected);
-}
-
-inline void expectContains(const std::string &text, const std::string &part) {
-  EXPECT_NE(text.find(part), std::string::npos)
-      << "expected '" << part << "' in '" << text << "'";
 }
 
 inline void sleepMs(int ms) {

@@ -7,6 +7,7 @@
 // keys, replays, changed bytes, floods and connections that say nothing.
 //
 //===----------------------------------------------------------------------===//
+#include "base/status_test_util.h"
 #include "store/admission.h"
 
 #include <gtest/gtest.h>
@@ -16,14 +17,9 @@
 #include <thread>
 
 using namespace ddphook;
+using namespace ddphook::test;
 
 namespace {
-
-std::string show(const Status &status) {
-  return status.isOk() ? "OK"
-                       : std::string(ddphook_status_name(status.code())) +
-                             ": " + status.message();
-}
 
 Credentials credentialsOf(const std::string &secret,
                           const std::string &purpose = "test") {

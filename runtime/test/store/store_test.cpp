@@ -7,6 +7,7 @@
 // connection.
 //
 //===----------------------------------------------------------------------===//
+#include "base/status_test_util.h"
 #include "ddphook/runtime/compiled.h"
 #include "job/exchange.h"
 #include "store/store_protocol.h"
@@ -24,23 +25,9 @@
 #include <unistd.h>
 
 using namespace ddphook;
+using namespace ddphook::test;
 
 namespace {
-
-std::string show(const Status &status) {
-  return status.isOk() ? "OK"
-                       : std::string(ddphook_status_name(status.code())) +
-                             ": " + status.message();
-}
-
-void expectContains(const std::string &text, const std::string &part) {
-  EXPECT_NE(text.find(part), std::string::npos)
-      << "expected '" << part << "' in '" << text << "'";
-}
-
-double secondsSince(Deadline::Clock::time_point begin) {
-  return std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
-}
 
 std::unique_ptr<StoreServer> startServer(int worldSize,
                                          const std::string &runId = "") {

@@ -8,6 +8,7 @@
 // compute is the business of host_backend_test.cpp.
 //
 //===----------------------------------------------------------------------===//
+#include "base/status_test_util.h"
 #include "gloo/gloo_group.h"
 #include "store/handshake.h"
 
@@ -17,24 +18,10 @@
 #include <thread>
 
 using namespace ddphook;
+using namespace ddphook::test;
 using namespace ddphook::host;
 
 namespace {
-
-std::string show(const Status &status) {
-  return status.isOk() ? "OK"
-                       : std::string(ddphook_status_name(status.code())) +
-                             ": " + status.message();
-}
-
-void expectContains(const std::string &text, const std::string &part) {
-  EXPECT_NE(text.find(part), std::string::npos)
-      << "expected '" << part << "' in '" << text << "'";
-}
-
-double secondsSince(Deadline::Clock::time_point begin) {
-  return std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
-}
 
 /// One rank's end of a group.
 struct Member {
