@@ -9,7 +9,7 @@
 // RANK: error: expected matrix-approximation-rank only with hook=powersgd or batched_powersgd, but got hook=allreduce
 
 // RUN: not ddphook-opt %s --ddp-pipeline="hook=gzip" 2>&1 | FileCheck %s --check-prefix=HOOK
-// HOOK: error: expected hook=allreduce, fp16, bf16, noop, powersgd, batched_powersgd, post_local_sgd or an attribute, but got 'gzip'
+// HOOK: error: expected hook=allreduce, fp16, bf16, noop, {{.+}} or an attribute, but got 'gzip'
 // HOOK-NOT: func.func
 
 // RUN: not ddphook-opt %s --ddp-pipeline="wrapper=fp32" 2>&1 | FileCheck %s --check-prefix=WRAPPER

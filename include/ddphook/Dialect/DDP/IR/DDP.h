@@ -135,7 +135,7 @@ struct BucketReduction {
 /// (DDPHookBase.td).
 struct HookParameter {
   /// How the option's value is parsed.
-  enum class Kind { Integer, Number, Flag, Symbol, WireType };
+  enum class Kind { Integer, Number, Flag, Symbol, Type, WireType };
 
   /// The name in the attribute's text.
   StringRef name;

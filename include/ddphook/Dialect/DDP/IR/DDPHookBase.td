@@ -64,6 +64,11 @@ class DDP_SymbolParameter<string description>
                         "::mlir::FlatSymbolRefAttr()", "Symbol", "",
                         description>;
 
+/// A type, as IR spells it, or none.
+class DDP_TypeParameter<string description>
+    : DDP_HookParameter<"::mlir::Type", "::mlir::Type()", "Type", "",
+                        description>;
+
 /// A type that the hook's collectives cast to, or none. Its option is a flag
 /// that goes with `wrapper`: the hook takes the wrapper's type for itself.
 class DDP_WireTypeParameter<string option, string description>
