@@ -75,6 +75,8 @@ class Module:
 def hook_text(hook):
     if hook[0] == "wrap":
         return f"#ddp.wrap<{hook[1]}, {hook_text(hook[2])}>"
+    if hook[0] == "allreduce_and_upcast" and len(hook) > 1:
+        return f"#ddp.allreduce_and_upcast<reduce_dtype = {hook[1]}>"
     return f"#ddp.{hook[0]}"
 
 

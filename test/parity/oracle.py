@@ -16,9 +16,11 @@ stays the real thing.
 This module imports torch in the workers only, so that collecting tests is fast.
 """
 
+import contextlib
 import multiprocessing
 import os
 import traceback
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -193,6 +195,9 @@ class _Bucket:
     def set_buffer(self, buffer):
         self._buffer = buffer
 
+    def parameters(self):
+        return []
+
 
 class _Worker:
     """What a worker process can be asked to do; runs where torch is."""
@@ -315,6 +320,8 @@ def _find_hook(hook):
         default_hooks,
     )
 
+    if hook[0] == "allreduce_and_upcast":
+        return _allreduce_and_upcast(*hook[1:])
     if hook[0] == "wrap":
         wrappers = {
             "f16": default_hooks.fp16_compress_wrapper,
@@ -327,6 +334,43 @@ def _find_hook(hook):
         "bf16": default_hooks.bf16_compress_hook,
         "noop": debugging_hooks.noop_hook,
     }[hook[0]]
+
+
+def _allreduce_and_upcast(reduce_dtype=None):
+    """The hook that DDP installs for `mixed_precision`, with as much of DDP as it
+    asks for: DDP itself makes a stream, which it cannot on a CPU."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.algorithms.ddp_comm_hooks import mixed_precision_hooks
+
+    def run(group, bucket):
+        own = bucket.buffer().dtype
+        wanted = {
+            None: own,
+            "f16": torch.float16,
+            "bf16": torch.bfloat16,
+            "f32": torch.float32,
+            "f64": torch.float64,
+        }[reduce_dtype]
+
+        def all_reduce(bucket):
+            work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+            return work.get_future()
+
+        ddp = SimpleNamespace(
+            reducer=SimpleNamespace(_run_allreduce_hook=all_reduce),
+            process_group=group,
+            mixed_precision=SimpleNamespace(param_dtype=own, reduce_dtype=wanted),
+        )
+        state = SimpleNamespace(
+            ddp_weakref=lambda: ddp,
+            upcast_stream=contextlib.nullcontext(),
+            # Nobody waits for a stream at the end of a backward pass.
+            wait_for_stream_enqueued=True,
+        )
+        return mixed_precision_hooks._reducer_allreduce_and_upcast_hook(state, bucket)
+
+    return run
 
 
 def _to_torch(dtype, data):

@@ -104,6 +104,20 @@ def test_bucket_limits_count_bytes_of_the_gradient(torch_hooks, tmp_path, bucket
     check(tmp_path, torch_hooks, module, Options(**buckets), 3, steps=1)
 
 
+@pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-torch") for w in WORLDS])
+def test_sums_in_a_type_of_their_own(torch_hooks, tmp_path, world):
+    hook = "allreduce_and_upcast"
+    hooks = [(hook,), *((hook, dtype) for dtype in ("f16", "bf16", "f32", "f64"))]
+    grads = [
+        Grad((41, 3), dtype, reduction, values=values, hook=hook)
+        for hook in hooks
+        for dtype in ("f16", "bf16", "f32", "f64")
+        for reduction in ("mean", "sum")
+        for values in ("special", "halfway", "wide")
+    ]
+    check(tmp_path, torch_hooks, Module([Function("step", grads)]), Options(), world)
+
+
 @pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-torch") for w in (2, 3)])
 def test_innermost_hook_wins(torch_hooks, tmp_path, world):
     """Hooks on operations, functions, the module and in the pipeline."""

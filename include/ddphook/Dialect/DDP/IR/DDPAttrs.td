@@ -294,4 +294,31 @@ def DDP_PostLocalSGDHook
   let parity = "bit-equal";
 }
 
+def DDP_AllReduceAndUpcastHook
+    : DDP_Hook<"AllReduceAndUpcastHook", "allreduce_and_upcast",
+               ["getWireType"]> {
+  let summary = "sum in another type, then divide in it, then cast back";
+  let description = [{
+    PyTorch's `_reducer_allreduce_and_upcast_hook`, what DDP does with
+    `mixed_precision`: the bucket is cast to `reduce_dtype`, summed, and, for
+    `mean`, divided by the group's size **after** the sum. Summed in f32, 16-bit
+    gradients are rounded once, at the end, however many ranks there are; a sum
+    in f16 overflows earlier than that of `#ddp.fp16`, which divides first. Under
+    a wrapper the mean is rounded to the wrapper's type as well.
+
+    Example: `#ddp.allreduce_and_upcast<reduce_dtype = f32>`
+
+    Constraints:
+    - (C1) `reduce_dtype` is f16, bf16, f32 or f64.
+  }];
+  let parameters = (ins
+    DDP_TypeParameter<"type of the sum (default: the bucket's own)">
+        :$reduce_dtype);
+  let genVerifyDecl = 1;
+  let pytorch = "`_reducer_allreduce_and_upcast_hook` (`mixed_precision`)";
+  let contributes = "x in `reduce_dtype`; the sum in that type is divided by W";
+  let bytesOnTheWire = "n times the size of `reduce_dtype`";
+  let parity = "bit-equal";
+}
+
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPATTRS_TD

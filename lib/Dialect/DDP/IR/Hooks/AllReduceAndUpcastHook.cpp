@@ -1,0 +1,60 @@
+//===- AllReduceAndUpcastHook.cpp - the sum in a type of its own ----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// #ddp.allreduce_and_upcast: the hook of PyTorch's mixed_precision_hooks.py, as
+// far as gradients go. Parameters stay what the program makes of them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+LogicalResult
+AllReduceAndUpcastHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   const Parameters &parameters) {
+  Type type = parameters.reduce_dtype;
+  if (type && !isa<Float16Type, BFloat16Type, Float32Type, Float64Type>(type))
+    return emitError() << "expected reduce_dtype to be f16, bf16, f32 or f64, "
+                          "but got "
+                       << type; // C1
+  return success();
+}
+
+FailureOr<Value>
+AllReduceAndUpcastHookAttr::expand(OpBuilder &builder,
+                                   const BucketReduction &reduction,
+                                   TypedValue<BucketType> bucket) const {
+  Location loc = reduction.loc;
+  BucketType type = bucket.getType();
+  BucketType summedType = type.cloneWith(getWireType(type));
+  auto castTo = [&](BucketType to, Value value) {
+    return value.getType() == to
+               ? value
+               : CastOp::create(builder, loc, to, value).getResult();
+  };
+  BucketReduction sum = reduction;
+  sum.kind = Reduction::Sum;
+  Value value = buildFinalAllReduce(builder, sum, castTo(summedType, bucket));
+  if (reduction.kind == Reduction::Mean)
+    value = ScaleOp::create(builder, loc, value, /*factor=*/FloatAttr(),
+                            reduction.group);
+  return castTo(type, value);
+}
+
+Type AllReduceAndUpcastHookAttr::getWireType(BucketType bucket) const {
+  return getReduceDtype() ? getReduceDtype() : bucket.getElementType();
+}
+
+int64_t AllReduceAndUpcastHookAttr::getWireBytes(BucketType bucket) const {
+  return bucket.cloneWith(getWireType(bucket)).getNumBytes();
+}
+
+double AllReduceAndUpcastHookAttr::getLocalPasses(BucketType bucket) const {
+  double sum = getWireBytes(bucket) / std::max<double>(bucket.getNumBytes(), 1);
+  double division = 2 * sum;
+  return getReduceDtype() ? division + 2 * (1 + sum) : division;
+}
