@@ -148,13 +148,18 @@ status=$?
 count docs "$(grep -c '^PASS' "$logs/docs.log")" \
   "$(grep -c '^FAIL' "$logs/docs.log")" 0 $status
 
-say "format: clang-format over C, C++ and CUDA"
-tools/check-format.sh >"$logs/format.log" 2>&1
-status=$?
-((status == 0)) || cat "$logs/format.log"
-total=$(number "$logs/format.log" 'of [0-9]+ files')
-passed_files=$(number "$logs/format.log" '[0-9]+ of [0-9]+ files')
-count format "${passed_files:-0}" $((${total:-0} - ${passed_files:-0})) 0 $status
+# Both say "N of N files are …" in their last line.
+for check in format tidy; do
+  say "$check: clang-$check over the sources"
+  arguments=()
+  if [[ $check == tidy ]]; then arguments=(--all --build "$build"); fi
+  tools/check-$check.sh "${arguments[@]}" >"$logs/$check.log" 2>&1
+  status=$?
+  ((status == 0)) || tail -80 "$logs/$check.log"
+  total=$(number "$logs/$check.log" 'of [0-9]+ files')
+  good=$(number "$logs/$check.log" '[0-9]+ of [0-9]+ files')
+  count $check "${good:-0}" $((${total:-0} - ${good:-0})) 0 $status
+done
 
 say "all logs: $logs"
 echo "$passed passed, $failed failed, $skipped skipped"
