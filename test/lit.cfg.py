@@ -43,7 +43,14 @@ config.substitutions.append(("%digits", config.ddphook_digits))
 config.substitutions.append(("%runtime-include", config.ddphook_runtime_include))
 config.substitutions.append(("%runtime-lib", config.ddphook_lib_dir))
 
-ours = ["ddphook-opt", "ddphook-test-opt", "ddphook-cc", "ddphook-run", "ddphook-exec"]
+ours = [
+    "ddphook-opt",
+    "ddphook-test-opt",
+    "ddphook-cc",
+    "ddphook-run",
+    "ddphook-exec",
+    "ddphook-lsp-server",
+]
 upstream = ["FileCheck", "clang", "count", "llvm-nm", "mlir-opt", "not", "split-file"]
 llvm_config.add_tool_substitutions(
     [ToolSubst(name, unresolved="fatal") for name in ours + upstream],

@@ -35,8 +35,7 @@ function(ddphook_add_cuda_backend name kernels device)
   set_target_properties(${name} PROPERTIES
     LINK_DEPENDS ${dir}/cuda_backend.map
     # Kernels are linked like any object: no device code is left to link.
-    LINKER_LANGUAGE CXX
-    INSTALL_RPATH_USE_LINK_PATH ON)
+    LINKER_LANGUAGE CXX)
 
   foreach(target ${name}_core ${name})
     target_compile_features(${target} PUBLIC cxx_std_17)

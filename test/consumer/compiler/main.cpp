@@ -8,49 +8,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ddphook/InitAll.h"
+#include "MyHook.h"
 
-#include "mlir/IR/DialectImplementation.h"
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
 #include "mlir/Parser/Parser.h"
-#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/raw_ostream.h"
 
-#include "MyHookDialect.h.inc"
-#define GET_ATTRDEF_CLASSES
-#include "MyHookAttrs.h.inc"
-
-#include "MyHookDialect.cpp.inc"
-#define GET_ATTRDEF_CLASSES
-#include "MyHookAttrs.cpp.inc"
-
-void my::MyDialect::initialize() {
-  addAttributes<
-#define GET_ATTRDEF_LIST
-#include "MyHookAttrs.cpp.inc"
-      >();
-}
-
 using namespace mlir;
-
-FailureOr<Value>
-my::PrescaledHookAttr::expand(OpBuilder &builder,
-                              const ddp::BucketReduction &reduction,
-                              TypedValue<ddp::BucketType> bucket) const {
-  Value half =
-      ddp::ScaleOp::create(builder, reduction.loc, bucket,
-                           builder.getF64FloatAttr(0.5), FlatSymbolRefAttr());
-  return ddp::buildFinalAllReduce(builder, reduction, half);
-}
-
-int64_t my::PrescaledHookAttr::getWireBytes(ddp::BucketType bucket) const {
-  return bucket.getNumBytes();
-}
-
-double my::PrescaledHookAttr::getLocalPasses(ddp::BucketType) const {
-  return 4;
-}
 
 static constexpr StringLiteral kModule = R"(
   ddp.process_group @dp

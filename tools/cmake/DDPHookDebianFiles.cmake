@@ -1,0 +1,52 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# Run by cpack before it writes packages: adds to each Debian package its
+# copyright and changelog, compresses manual pages, and puts zsh's functions where
+# Debian's zsh looks for those of packages.
+if(NOT CPACK_GENERATOR STREQUAL "DEB")
+  return()
+endif()
+
+function(compress file)
+  execute_process(COMMAND gzip -9nf ${file} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+# Obeys SOURCE_DATE_EPOCH.
+string(TIMESTAMP today "%a, %d %b %Y %H:%M:%S +0000" UTC)
+
+# On Debian the text of the Apache License lies in one place for all packages.
+file(READ ${CPACK_DDPHOOK_SOURCE_DIR}/LICENSE license)
+file(READ ${CPACK_DDPHOOK_SOURCE_DIR}/NOTICE notice)
+string(FIND "${license}" "LLVM Exceptions to the Apache" exceptions)
+if(exceptions LESS 0)
+  message(FATAL_ERROR "expected the LLVM Exceptions in ddphook's LICENSE")
+endif()
+string(SUBSTRING "${license}" ${exceptions} -1 exceptions)
+
+foreach(component IN LISTS CPACK_COMPONENTS_ALL)
+  set(root ${CPACK_TEMPORARY_DIRECTORY}/${component}${CPACK_PACKAGING_INSTALL_PREFIX})
+  if(NOT IS_DIRECTORY ${root})
+    message(FATAL_ERROR "expected the files of ${component} in ${root}")
+  endif()
+  set(doc ${root}/share/doc/ddphook-${component})
+  file(WRITE ${doc}/copyright
+    "${notice}\n==============================================================================\n"
+    "The Apache License v2.0 is /usr/share/common-licenses/Apache-2.0. To it come:\n\n"
+    "${exceptions}")
+  configure_file(${CPACK_DDPHOOK_SOURCE_DIR}/CHANGELOG.md ${doc}/changelog COPYONLY)
+  compress(${doc}/changelog)
+  file(WRITE ${doc}/changelog.Debian
+    "ddphook (${CPACK_PACKAGE_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}) unstable; urgency=medium\n\n"
+    "  * What is new in this version: changelog.gz.\n\n"
+    " -- ${CPACK_PACKAGE_CONTACT}  ${today}\n")
+  compress(${doc}/changelog.Debian)
+  file(GLOB pages ${root}/share/man/man1/*.1)
+  foreach(page IN LISTS pages)
+    compress(${page})
+  endforeach()
+  if(IS_DIRECTORY ${root}/share/zsh/site-functions)
+    file(RENAME ${root}/share/zsh/site-functions
+         ${root}/share/zsh/vendor-completions)
+  endif()
+endforeach()

@@ -1,0 +1,46 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# Manual pages and completion for bash, zsh and fish, made of what the tools print
+# for --help, and so part of every build that has the tools.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+
+set(ddphook_tools ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-bench
+    ddphook-lsp-server)
+set(ddphook_manuals ${CMAKE_BINARY_DIR}/manuals)
+set(ddphook_paths)
+set(ddphook_made)
+foreach(tool IN LISTS ddphook_tools)
+  list(APPEND ddphook_paths $<TARGET_FILE:${tool}>)
+  list(APPEND ddphook_made
+    ${ddphook_manuals}/man1/${tool}.1 ${ddphook_manuals}/bash/${tool}
+    ${ddphook_manuals}/zsh/_${tool} ${ddphook_manuals}/fish/${tool}.fish)
+endforeach()
+add_custom_command(
+  OUTPUT ${ddphook_made}
+  COMMAND Python3::Interpreter
+          ${PROJECT_SOURCE_DIR}/tools/generate-manuals.py
+          --version=${PROJECT_VERSION} --out=${ddphook_manuals} ${ddphook_paths}
+  DEPENDS ${ddphook_tools} ${PROJECT_SOURCE_DIR}/tools/generate-manuals.py
+  COMMENT "Making manual pages and completion for shells"
+  VERBATIM)
+add_custom_target(ddphook-manuals ALL DEPENDS ${ddphook_made})
+
+# ddphook-exec belongs to the runtime, and so does what belongs to it.
+foreach(tool IN LISTS ddphook_tools)
+  set(component tools)
+  if(tool STREQUAL "ddphook-exec")
+    set(component runtime)
+  endif()
+  install(FILES ${ddphook_manuals}/man1/${tool}.1
+    DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT ${component})
+  install(FILES ${ddphook_manuals}/bash/${tool}
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+    COMPONENT ${component})
+  install(FILES ${ddphook_manuals}/zsh/_${tool}
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
+    COMPONENT ${component})
+  install(FILES ${ddphook_manuals}/fish/${tool}.fish
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
+    COMPONENT ${component})
+endforeach()
