@@ -15,7 +15,9 @@ set(DDPHOOK_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/DDPHook)
 file(RELATIVE_PATH ddphook_libraries
   ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 set(DDPHOOK_TOOL_RPATH "$ORIGIN/${ddphook_libraries}")
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+if(NOT DEFINED CMAKE_INSTALL_RPATH_USE_LINK_PATH)
+  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+endif()
 
 # What has no component belongs to the runtime here; tools/ sets its own.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME runtime)
@@ -25,8 +27,11 @@ install(FILES
   ${ddphook_root}/LICENSE ${ddphook_root}/NOTICE ${ddphook_root}/CHANGELOG.md
   DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/ddphook COMPONENT runtime)
 
-add_custom_target(uninstall
-  COMMAND ${CMAKE_COMMAND} -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
-          -P ${CMAKE_CURRENT_LIST_DIR}/DDPHookUninstall.cmake
-  COMMENT "Removing what the last installation wrote"
-  VERBATIM)
+# Where ddphook is a part of another project, that may have a target of this name.
+if(NOT TARGET uninstall)
+  add_custom_target(uninstall
+    COMMAND ${CMAKE_COMMAND} -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
+            -P ${CMAKE_CURRENT_LIST_DIR}/DDPHookUninstall.cmake
+    COMMENT "Removing what the last installation wrote"
+    VERBATIM)
+endif()

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds and runs the consumer projects against the package: in ddphook's build
-# tree, in an install tree, and (the runtime) in an install tree of runtime/
-# alone, which must not need MLIR. And checks that ddphook can be built without
-# lib/CodeGen.
+# tree, in an install tree that was moved, and (the runtime) in an install tree of
+# runtime/ alone, which must not need MLIR. Starts what is installed, also out of
+# Debian packages; follows docs/installing.md; and checks that ddphook can be built
+# without lib/CodeGen.
 #
 #   test/consumer/run.sh BUILD_DIR
 set -uo pipefail
@@ -31,12 +32,73 @@ try() { # name command…
   fi
 }
 
-consume() { # project package-dir binary-dir cmake-arguments…
-  local project=$1 package=$2 binary=$3
+consume() { # source-dir binary-dir program cmake-arguments…
+  local source=$1 binary=$2 program=$3
   shift 3
-  cmake -G Ninja -S "$here/$project" -B "$binary" "${compilers[@]}" \
-    -DDDPHook_DIR="$package" "$@" &&
-    ninja -C "$binary" && "$binary/$project-consumer"
+  cmake -G Ninja -S "$source" -B "$binary" "${compilers[@]}" "$@" &&
+    ninja -C "$binary" && "$binary/$program"
+}
+
+# The plugin that consume() built beside the compiler, in an installed tool.
+use_plugin() {
+  "$work/moved/prefix/bin/ddphook-opt" "$root/docs/examples/linear/step.mlir" \
+    --load-dialect-plugin="$1/libMyHooks.so" \
+    --ddp-pipeline='hook=#my.prescaled' >"$work/plugin.mlir" &&
+    grep 'call @ddphook_rt_scale' "$work/plugin.mlir"
+}
+
+# Another MLIR than that of ddphook's build is an error that says so.
+other_mlir() {
+  mkdir -p "$work/other" &&
+    printf 'set(LLVM_VERSION_MAJOR 21)\nset(LLVM_PACKAGE_VERSION 21.1.0)\n' \
+      >"$work/other/MLIRConfig.cmake" || return 1
+  if cmake -S "$here/compiler" -B "$work/g" -DCMAKE_PREFIX_PATH="$moved" \
+    -DMLIR_DIR="$work/other" >"$work/other.txt" 2>&1; then
+    echo "expected an error"
+    return 1
+  fi
+  tr -s ' \n' ' ' <"$work/other.txt" | grep -F "expected MLIR 22, but got 21.1.0 in $work/other"
+}
+
+# A CMakeLists.txt and the page that shows it have the same text.
+as_documented() { # page project
+  python3 "$here/blocks.py" cmake "$root/docs/$1" >"$work/shown.txt" &&
+    sed '1,/^$/d' "$2/CMakeLists.txt" | diff "$work/shown.txt" -
+}
+
+# The commands of docs/installing.md, in a home of their own.
+follow_installing() {
+  python3 "$here/blocks.py" sh "$root/docs/installing.md" >"$work/installing.sh" &&
+    mkdir -p "$work/home" && cd "$root" &&
+    HOME=$work/home CMAKE_BINARY_DIR=$build bash -euxo pipefail "$work/installing.sh"
+}
+
+# Packages that apt could install here, and whose tools work where dpkg puts them.
+packages() {
+  local package version depends
+  rm -rf "$build/packages" && (cd "$build" && cpack) || return 1
+  for package in runtime dev tools; do
+    dpkg-deb --extract "$build/packages/ddphook-$package"_*.deb "$work/root" || return 1
+  done
+  version=$(dpkg-deb -f "$build/packages/ddphook-tools"_*.deb Version)
+  depends=$(dpkg-deb -f "$build/packages/ddphook-tools"_*.deb Depends)
+  for package in libmlir-22 libllvm22 libc6 "ddphook-runtime (= $version)"; do
+    [[ $depends == *"$package"* ]] || {
+      echo "expected ddphook-tools to depend on $package, but got $depends"
+      return 1
+    }
+  done
+  [[ $(dpkg-deb -f "$build/packages/ddphook-runtime"_*.deb Depends) != *mlir* ]] &&
+    zcat "$work/root/usr/share/doc/ddphook-dev/changelog.Debian.gz" |
+    dpkg-parsechangelog -l- -S Version | grep -xF "$version" &&
+    apt-get install --simulate "$build/packages"/ddphook-{runtime,dev,tools}_*.deb &&
+    "$here/installed.sh" "$work/root/usr"
+}
+
+uninstall() {
+  cmake --install "$build" --prefix "$work/gone" >/dev/null &&
+    echo mine >"$work/gone/include/mine.h" && cmake --build "$build" -t uninstall &&
+    [[ $(find "$work/gone" -type f -o -type l) == "$work/gone/include/mine.h" ]]
 }
 
 install_runtime_alone() {
@@ -70,12 +132,30 @@ without_codegen() {
 
 mlir=-DMLIR_DIR=/usr/lib/llvm-22/lib/cmake/mlir
 package=lib/cmake/DDPHook
-try build-tree-compiler consume compiler "$build/$package" "$work/a" "$mlir"
-try build-tree-runtime consume runtime "$build/$package" "$work/b"
+moved=$work/moved/prefix
+linear=$root/docs/examples/linear
+try build-tree-compiler consume "$here/compiler" "$work/a" my-compiler \
+  -DDDPHook_DIR="$build/$package" "$mlir"
+try build-tree-runtime consume "$here/runtime" "$work/b" runtime-consumer \
+  -DDDPHook_DIR="$build/$package"
 try install cmake --install "$build" --prefix "$work/prefix"
-try install-tree-compiler consume compiler "$work/prefix/$package" "$work/c" "$mlir"
-try install-tree-runtime consume runtime "$work/prefix/$package" "$work/d"
+try installed-tools "$here/installed.sh" "$work/prefix"
+mkdir "$work/moved" && mv "$work/prefix" "$moved"
+try moved-tools "$here/installed.sh" "$moved"
+try moved-compiler consume "$here/compiler" "$work/c" my-compiler \
+  -DCMAKE_PREFIX_PATH="$moved"
+try moved-plugin use_plugin "$work/c"
+try moved-runtime consume "$here/runtime" "$work/d" runtime-consumer \
+  -DCMAKE_PREFIX_PATH="$moved"
+try moved-compile consume "$linear" "$work/f" linear -DCMAKE_PREFIX_PATH="$moved"
+try other-mlir other_mlir
+try documented-compiler as_documented writing-a-hook.md "$here/compiler"
+try documented-step as_documented getting-started.md "$linear"
+try documented-installing follow_installing
+try uninstall uninstall
+try packages packages
 try runtime-alone install_runtime_alone
-try runtime-alone-consumer consume runtime "$work/runtime-prefix/$package" "$work/e"
+try runtime-alone-consumer consume "$here/runtime" "$work/e" runtime-consumer \
+  -DDDPHook_DIR="$work/runtime-prefix/$package"
 try without-codegen without_codegen
 exit $status

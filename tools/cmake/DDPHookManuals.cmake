@@ -2,7 +2,11 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Manual pages and completion for bash, zsh and fish, made of what the tools print
-# for --help, and so part of every build that has the tools.
+# for --help, and so part of every build that has the tools. Builds with a sanitizer
+# are not installed, and have none.
+if(DDPHOOK_SANITIZE)
+  return()
+endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 set(ddphook_tools ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-bench
