@@ -66,17 +66,19 @@ as_documented() { # page project
     sed '1,/^$/d' "$2/CMakeLists.txt" | diff "$work/shown.txt" -
 }
 
-# The commands of docs/installing.md, in a home of their own.
+# The commands of docs/installing.md, in a home of their own, and in a directory that
+# looks to them like the top of the repository. They make packages.
 follow_installing() {
   python3 "$here/blocks.py" sh "$root/docs/installing.md" >"$work/installing.sh" &&
-    mkdir -p "$work/home" && cd "$root" &&
-    HOME=$work/home CMAKE_BINARY_DIR=$build bash -euxo pipefail "$work/installing.sh"
+    rm -rf "$build/packages" && mkdir -p "$work/home" "$work/top" &&
+    ln -s "$root/docs" "$build" "$work/top" && cd "$work/top" &&
+    HOME=$work/home bash -euxo pipefail "$work/installing.sh"
 }
 
-# Packages that apt could install here, and whose tools work where dpkg puts them.
+# Those packages: apt could install them here, and their tools work where dpkg
+# puts them.
 packages() {
   local package version depends
-  rm -rf "$build/packages" && (cd "$build" && cpack) || return 1
   for package in runtime dev tools; do
     dpkg-deb --extract "$build/packages/ddphook-$package"_*.deb "$work/root" || return 1
   done

@@ -1,4 +1,4 @@
-//===- MyHook.cpp - a dialect with a hook ----------------------------------===//
+//===- MyHook.cpp - a dialect with a hook ---------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

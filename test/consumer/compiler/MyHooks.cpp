@@ -1,4 +1,4 @@
-//===- MyHooks.cpp - the hook as a plugin ----------------------------------===//
+//===- MyHooks.cpp - the hook as a plugin ---------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
