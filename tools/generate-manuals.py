@@ -7,7 +7,7 @@
 
 writes for each tool (a path) DIRECTORY/man1/NAME.1, bash/NAME, zsh/_NAME and
 fish/NAME.fish. It reads two kinds of help: that of LLVM's command line library and
-that of our own parser. Nothing about a tool stands here.
+that of our own parser. What tools print is said nowhere else.
 
 Every program that links LLVM has options of all its code generators. An option that
 two tools of different kinds (ddphook-opt and ddphook-lsp-server) both have is such an
@@ -98,7 +98,10 @@ class Help:
         self.sections = [Section("")]
         self.gap = False  # whether the line before was empty
         printed = subprocess.run(
-            [tool, "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True
+            [tool, "--help"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
         )
         if printed.returncode or not printed.stdout.strip():
             sys.exit(f"error: {tool} --help failed: {printed.stderr.strip()}")

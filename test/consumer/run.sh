@@ -71,7 +71,8 @@ as_documented() { # page project
 follow_installing() {
   python3 "$here/blocks.py" sh "$root/docs/installing.md" >"$work/installing.sh" &&
     rm -rf "$build/packages" && mkdir -p "$work/home" "$work/top" &&
-    ln -s "$root/docs" "$build" "$work/top" && cd "$work/top" &&
+    ln -s "$root/docs" "$work/top/docs" && ln -s "$build" "$work/top/build" &&
+    cd "$work/top" &&
     HOME=$work/home bash -euxo pipefail "$work/installing.sh"
 }
 
