@@ -86,6 +86,7 @@ class Completion:
 @dataclasses.dataclass
 class Section:
     title: str
+    text: str = ""
     entries: list = dataclasses.field(default_factory=list)
 
 
@@ -123,7 +124,10 @@ class Help:
             else:
                 self.overview = rest.strip()
         elif not indent and self.usage and not after_gap and not entries:
-            self.paragraphs.append(body)  # the line behind the usage
+            if self.sections[-1].title:
+                self.sections[-1].text = body
+            else:
+                self.paragraphs.append(body)  # the line behind the usage
         elif not indent:
             if body.endswith(":"):
                 self.sections.append(Section("" if body == "OPTIONS:" else body[:-1]))
@@ -167,7 +171,7 @@ class Help:
                 if ours:
                     kept.append(entry)
             if kept:
-                yield Section(section.title, kept)
+                yield Section(section.title, section.text, kept)
 
     def for_completion(self):
         """One completion for each option, which may have several lines of help."""
@@ -201,6 +205,7 @@ def manual(tool, version, others):
     for section in tool.for_reading():
         if section.title:
             lines += [f".SS {roff(section.title)}"]
+            lines += [roff(section.text)] if section.text else []
         for entry in section.entries:
             nested = entry.indent > 6
             lines += [".RS"] if nested else []

@@ -103,6 +103,14 @@ for name, number in (("%g", 2), ("@dp", 2)):
     found = request("textDocument/definition", place(name, number))
     lines = [one["range"]["start"]["line"] + 1 for one in found]
     print(f"{name} is defined in line {lines}")
+text = text.replace("  return", "  ddp.")
+notify(
+    "textDocument/didChange",
+    {"textDocument": {"uri": uri, "version": 3}, "contentChanges": [{"text": text}]},
+)
+# Where the cursor is behind "ddp.", in front of what was returned.
+offered = request("textDocument/completion", place(" %r :"))["items"]
+print("completion of ddp.:", *sorted(item["label"] for item in offered))
 request("shutdown", None)
 notify("exit", None)
 print("exit status", server.wait(timeout=60))
