@@ -2,8 +2,8 @@
 # Builds and runs the consumer projects against the package: in ddphook's build
 # tree, in an install tree that was moved, and (the runtime) in an install tree of
 # runtime/ alone, which must not need MLIR. Starts what is installed, also out of
-# Debian packages; follows docs/installing.md; and checks that ddphook can be built
-# without lib/CodeGen.
+# Debian packages; follows docs/installing.md and docs/getting-started.md; and
+# checks that ddphook can be built without lib/CodeGen.
 #
 #   test/consumer/run.sh BUILD_DIR
 set -uo pipefail
@@ -66,18 +66,27 @@ as_documented() { # page project
     sed '1,/^$/d' "$2/CMakeLists.txt" | diff "$work/shown.txt" -
 }
 
-# The commands of docs/installing.md, in a home of their own, and in a directory that
-# looks to them like the top of the repository. They make packages.
-follow_installing() {
-  python3 "$here/blocks.py" sh "$root/docs/installing.md" >"$work/installing.sh" &&
-    rm -rf "$build/packages" && mkdir -p "$work/home" "$work/top" &&
-    ln -s "$root/docs" "$work/top/docs" && ln -s "$build" "$work/top/build" &&
-    cd "$work/top" &&
-    HOME=$work/home bash -euxo pipefail "$work/installing.sh"
+# The commands of a page, without the lines that match, in a home of their own, and
+# in a directory that looks to them like the top of the repository. The port that
+# pages write is some free one.
+follow() { # page lines-to-skip
+  local top=$work/${1%.md} port
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+  rm -rf "$build/linear" # what getting-started.md builds
+  mkdir -p "$top/home" && ln -s "$root/docs" "$root/runtime" "$top" &&
+    ln -s "$build" "$top/build" &&
+    python3 "$here/blocks.py" sh "$root/docs/$1" | grep -vE "$2" |
+    sed "s/29500/$port/" >"$top/commands.sh" &&
+    (cd "$top" && HOME=$top/home bash -euxo pipefail commands.sh)
 }
 
-# Those packages: apt could install them here, and their tools work where dpkg
-# puts them.
+# installing.md makes packages: no others may lie there.
+follow_installing() {
+  rm -rf "$build/packages" && follow installing.md '^$'
+}
+
+# Its packages: apt could install them here, and their tools work where dpkg puts
+# them.
 packages() {
   local package version depends
   for package in runtime dev tools; do
@@ -155,6 +164,8 @@ try other-mlir other_mlir
 try documented-compiler as_documented writing-a-hook.md "$here/compiler"
 try documented-step as_documented getting-started.md "$linear"
 try documented-installing follow_installing
+try documented-start follow getting-started.md \
+  '^(tools/quickstart.sh|cmake --preset .*|(torchrun|mpirun|srun) .*)$'
 try uninstall uninstall
 try packages packages
 try runtime-alone install_runtime_alone
