@@ -11,7 +11,7 @@
 #   fuzz         the libFuzzer targets over their corpora
 #   sanitize     the runtime's core and host backend under ASan and UBSan, and
 #                under TSan (the short forms of tools/sanitize.sh)
-#   consumer     projects that use the package, from the build and install trees
+#   consumer     projects that use the package; install trees and Debian packages
 #   docs         the generated reference is up to date, references lead somewhere
 #   format       C, C++ and CUDA files are as clang-format writes them
 #
