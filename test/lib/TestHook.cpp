@@ -9,8 +9,13 @@
 
 #include "TestHook.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
+
+#include <cmath>
 
 using namespace mlir;
 using namespace testhook;
@@ -61,7 +66,7 @@ double ScaledAttr::getLocalPasses(ddp::BucketType) const { return 6; }
 
 LogicalResult WeightedAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                    const Parameters &parameters) {
-  if (!parameters.weight.getValue().isFinite()) // C1
+  if (!std::isfinite(parameters.weight)) // C1
     return emitError() << "expected a finite weight, but got "
                        << parameters.weight;
   return success();
@@ -151,6 +156,47 @@ Type FeedbackAttr::getWireType(ddp::BucketType bucket) const {
 }
 
 double FeedbackAttr::getLocalPasses(ddp::BucketType) const { return 9; }
+
+FailureOr<Value> ClippedAttr::expand(OpBuilder &builder,
+                                     const ddp::BucketReduction &reduction,
+                                     TypedValue<ddp::BucketType> bucket) const {
+  Location loc = reduction.loc;
+  ddp::BucketType type = bucket.getType();
+  Type elementType = type.getElementType();
+  double limit = getLimit().getValueAsDouble();
+  auto constant = [&](double value) -> Value {
+    return arith::ConstantOp::create(builder, loc,
+                                     builder.getFloatAttr(elementType, value));
+  };
+  Value high = constant(limit), low = constant(-limit);
+
+  SmallVector<Type> memberTypes;
+  for (int64_t member = 0; member < type.getNumMembers(); ++member)
+    memberTypes.push_back(type.getMemberType(member));
+  auto members = ddp::UnpackOp::create(builder, loc, memberTypes, bucket);
+  SmallVector<Value> clipped;
+  for (Value member : members.getTensors()) {
+    auto memberType = cast<RankedTensorType>(member.getType());
+    Value out = tensor::EmptyOp::create(builder, loc, memberType.getShape(),
+                                        elementType);
+    auto map = linalg::MapOp::create(
+        builder, loc, member, out,
+        [&](OpBuilder &b, Location loc, ValueRange elements) {
+          Value upper = arith::MinimumFOp::create(b, loc, elements[0], high);
+          Value both = arith::MaximumFOp::create(b, loc, upper, low);
+          linalg::YieldOp::create(b, loc, both);
+        });
+    clipped.push_back(map->getResult(0));
+  }
+  return ddp::buildFinalAllReduce(
+      builder, reduction, ddp::PackOp::create(builder, loc, type, clipped));
+}
+
+int64_t ClippedAttr::getWireBytes(ddp::BucketType bucket) const {
+  return bucket.getNumBytes();
+}
+
+double ClippedAttr::getLocalPasses(ddp::BucketType) const { return 4; }
 
 FailureOr<Value> FailingAttr::expand(OpBuilder &, const ddp::BucketReduction &,
                                      TypedValue<ddp::BucketType>) const {

@@ -18,6 +18,10 @@ def TestHook_Dialect : Dialect {
   let name = "testhook";
   let cppNamespace = "::testhook";
   let useDefaultAttributePrinterParser = 1;
+  // What the hooks' expansions consist of, besides ddp.
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::linalg::LinalgDialect",
+                           "::mlir::tensor::TensorDialect"];
 }
 
 class TestHook_Hook<string name, string attrMnemonic, list<string> methods = []>
@@ -50,6 +54,15 @@ def TestHook_Feedback
     : TestHook_Hook<"Feedback", "feedback",
                     ["getStateBytes", "getWireType"]> {
   let summary = "all-reduce in f16, and add what was lost to the next gradient";
+}
+
+def TestHook_Clipped : TestHook_Hook<"Clipped", "clipped"> {
+  let summary = "clip every element, all-reduce";
+  let description = [{
+    Computes with operations of linalg, of which ddphook knows nothing.
+  }];
+  let parameters = (ins
+    DDP_NumberParameter<"1", "the largest magnitude that is sent">:$limit);
 }
 
 def TestHook_Failing : TestHook_Hook<"Failing", "failing"> {

@@ -94,6 +94,24 @@ static void printRankLists(OpAsmPrinter &printer, ProcessGroupOp,
   printer << "]";
 }
 
+void ProcessGroupOp::build(OpBuilder &builder, OperationState &state,
+                           StringRef name, std::optional<int64_t> size) {
+  build(builder, state, builder.getStringAttr(name),
+        size ? builder.getI64IntegerAttr(*size) : IntegerAttr(),
+        /*ranks=*/ArrayAttr(), /*placement=*/PlacementAttr(),
+        /*parent=*/FlatSymbolRefAttr());
+}
+
+void ProcessGroupOp::build(OpBuilder &builder, OperationState &state,
+                           StringRef name, Placement placement,
+                           StringRef parent) {
+  MLIRContext *context = builder.getContext();
+  build(builder, state, builder.getStringAttr(name), /*size=*/IntegerAttr(),
+        /*ranks=*/ArrayAttr(), PlacementAttr::get(context, placement),
+        parent.empty() ? FlatSymbolRefAttr()
+                       : FlatSymbolRefAttr::get(context, parent));
+}
+
 LogicalResult ProcessGroupOp::verify() {
   if (getSize() && static_cast<int64_t>(*getSize()) <= 0) // C1
     return emitOpError() << "expected a positive size, but got "
@@ -394,6 +412,19 @@ OpFoldResult ExtractOp::fold(FoldAdaptor) {
 //===----------------------------------------------------------------------===//
 
 // ddp.all_reduce
+
+void AllReduceOp::build(OpBuilder &builder, OperationState &state, Value input,
+                        StringRef group, Reduction reduction) {
+  MLIRContext *context = builder.getContext();
+  build(builder, state, ReductionAttr::get(context, reduction), input,
+        FlatSymbolRefAttr::get(context, group), /*wire=*/TypeAttr(),
+        /*bucketName=*/StringAttr());
+}
+
+void AllReduceOp::build(OpBuilder &builder, OperationState &state, Value input,
+                        ProcessGroupOp group, Reduction reduction) {
+  build(builder, state, input, group.getSymName(), reduction);
+}
 
 LogicalResult AllReduceOp::inferReturnTypes(MLIRContext *,
                                             std::optional<Location>,

@@ -79,7 +79,7 @@
 // RUN: not ddphook-test-opt %s --ddp-expand-hooks="hook=testhook.weighted weight=much" 2>&1 | FileCheck %s --check-prefix=NUMBER
 // NUMBER: error: expected weight to be a number, but got 'much'
 // RUN: not ddphook-test-opt %s --ddp-expand-hooks="hook=testhook.weighted weight=inf" 2>&1 | FileCheck %s --check-prefix=FINITE
-// FINITE: error: expected a finite weight, but got 0x7FF0000000000000 : f64
+// FINITE: error: expected a finite weight, but got INF
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=powersgd random-seed" 2>&1 | FileCheck %s --check-prefix=VALUE
 // VALUE: error: expected a value for the option random-seed
 

@@ -104,8 +104,10 @@ class DDP_HookAttrBase<Dialect dialect, string name, string attrMnemonic,
 
 /// A hook that options can name: `hook=NAME` for the dialect ddp,
 /// `hook=DIALECT.NAME` for others. All its parameters are `DDP_HookParameter`s.
-/// In C++ the struct `Parameters` holds them by name, and a hook with
-/// `genVerifyDecl` checks them in `verify(emitError, parameters)`.
+/// In C++ the struct `Parameters` holds them by name, with their defaults;
+/// `get(context)` is the hook with all defaults, `get(context, parameters)` and
+/// `getChecked(emitError, context, parameters)` that with other values. A hook
+/// with `genVerifyDecl` checks them in `verify(emitError, parameters)`.
 class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
                    list<string> methods = []>
     : DDP_HookAttrBase<dialect, name, attrMnemonic,
@@ -116,6 +118,18 @@ class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
   list<DDP_HookParameter> definitions =
       !foreach(i, positions, !getdagarg<DDP_HookParameter>(parameters, i));
 
+  /// Numbers are attributes within the attribute, and `double`s in the struct.
+  list<bit> areNumbers = !foreach(
+      definition, definitions, !eq(definition.cppType, "::mlir::FloatAttr"));
+  /// The values of the attribute's parameters, out of the struct.
+  string unpacked = !interleave(
+      !foreach(i, positions,
+               !if(areNumbers[i],
+                   "::mlir::FloatAttr::get(::mlir::Float64Type::get(context), "
+                   "parameters." # names[i] # ")",
+                   "parameters." # names[i])),
+      ", ");
+
   let assemblyFormat = !if(!empty(positions), "", "(`<` struct(params)^ `>`)?");
 
   let extraClassDeclaration = !if(!empty(positions), "", [{
@@ -123,9 +137,11 @@ class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
     struct Parameters {
       }] # !interleave(
              !foreach(i, positions,
-                      definitions[i].cppType # " " # names[i] #
-                      !if(!eq(definitions[i].cppType, "::mlir::FloatAttr"), "",
-                          " = " # definitions[i].defaultValue) # ";"),
+                      !if(areNumbers[i],
+                          "double " # names[i] # " = " #
+                              definitions[i].optionDefault,
+                          definitions[i].cppType # " " # names[i] # " = " #
+                              definitions[i].defaultValue) # ";"),
              "\n      ") # [{
 
       /// The parameters of another hook that has the same parameters.
@@ -135,9 +151,14 @@ class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
       }
     };
     Parameters getParameters() const;
+    static }] # cppClassName # [{ get(::mlir::MLIRContext *context);
     static }] # cppClassName # [{ get(::mlir::MLIRContext *context,
                                       const Parameters &parameters);
     }] # !if(genVerifyDecl, [{
+    /// Null, after `emitError` was told why, if the parameters are wrong.
+    static }] # cppClassName # [{ getChecked(
+        ::llvm::function_ref<::mlir::InFlightDiagnostic()> emitError,
+        ::mlir::MLIRContext *context, const Parameters &parameters);
     static ::llvm::LogicalResult
     verify(::llvm::function_ref<::mlir::InFlightDiagnostic()> emitError,
            const Parameters &parameters);
@@ -165,20 +186,36 @@ class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
     }] # !if(!empty(positions), "", [{
     $cppClass::Parameters $cppClass::getParameters() const {
       return {}] #
-        !interleave(!foreach(n, names, "getImpl()->" # n), ", ") # [{};
+        !interleave(
+            !foreach(i, positions,
+                     "getImpl()->" # names[i] #
+                         !if(areNumbers[i], ".getValueAsDouble()", "")),
+            ", ") # [{};
+    }
+    $cppClass $cppClass::get(::mlir::MLIRContext *context) {
+      return get(context, Parameters());
     }
     $cppClass $cppClass::get(::mlir::MLIRContext *context,
                              const Parameters &parameters) {
-      return get(context, }] #
-        !interleave(!foreach(n, names, "parameters." # n), ", ") # [{);
+      return get(context, }] # unpacked # [{);
     }
     }] # !if(genVerifyDecl, [{
+    $cppClass $cppClass::getChecked(
+        ::llvm::function_ref<::mlir::InFlightDiagnostic()> emitError,
+        ::mlir::MLIRContext *context, const Parameters &parameters) {
+      return getChecked(emitError, context, }] # unpacked # [{);
+    }
     ::llvm::LogicalResult $cppClass::verify(
         ::llvm::function_ref<::mlir::InFlightDiagnostic()> emitError, }] #
         !interleave(
             !foreach(i, positions, definitions[i].cppType # " " # names[i]),
             ", ") # [{) {
-      return verify(emitError, Parameters{}] # !interleave(names, ", ") # [{});
+      return verify(emitError, Parameters{}] #
+        !interleave(
+            !foreach(i, positions,
+                     names[i] #
+                         !if(areNumbers[i], ".getValueAsDouble()", "")),
+            ", ") # [{});
     }
     }], ""));
 }

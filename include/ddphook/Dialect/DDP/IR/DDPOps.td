@@ -54,6 +54,15 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
                                 "list of lists of ranks">>:$ranks,
                    OptionalAttr<DDP_PlacementAttr>:$placement,
                    OptionalAttr<FlatSymbolRefAttr>:$parent);
+  let builders = [
+    /// The whole job, of `size` ranks if that is known.
+    OpBuilder<(ins "::llvm::StringRef":$name,
+                   CArg<"::std::optional<int64_t>", "{}">:$size)>,
+    /// The ranks of `parent`, by default of the whole job, on one node, or of
+    /// one position on all nodes.
+    OpBuilder<(ins "::llvm::StringRef":$name, "Placement":$placement,
+                   CArg<"::llvm::StringRef", "{}">:$parent)>
+  ];
   let assemblyFormat = [{
     $sym_name (`size` $size^)? (`ranks` custom<RankLists>($ranks)^)?
     (`placement` custom<Keyword>($placement)^)? (`parent` $parent^)? attr-dict
@@ -285,6 +294,11 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
                    OptionalAttr<StrArrayAttr>:$gradients);
   let results = (outs Optional<DDP_Value>:$result);
   let builders = [
+    /// Of a gradient or a bucket, over the process group of that name.
+    OpBuilder<(ins "::mlir::Value":$input, "::llvm::StringRef":$group,
+                   CArg<"Reduction", "Reduction::Mean">:$reduction)>,
+    OpBuilder<(ins "::mlir::Value":$input, "ProcessGroupOp":$group,
+                   CArg<"Reduction", "Reduction::Mean">:$reduction)>,
     /// Of a bucket or a gradient, without names of gradients.
     OpBuilder<(ins "ReductionAttr":$reduction, "::mlir::Value":$input,
                    "::mlir::FlatSymbolRefAttr":$group,
@@ -297,6 +311,17 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
     (`into` $destination^ `:` type($destination) `,`)? attr-dict
     `:` type($input) (`of` $gradients^)?
+  }];
+  let extraClassDeclaration = [{
+    /// The hook of this reduction, before any other.
+    void setHook(HookAttrInterface hook) {
+      (*this)->setAttr(DDPDialect::kHookAttrName, hook);
+    }
+    /// The gradient's name in states and checkpoints.
+    void setGradientName(::llvm::StringRef name) {
+      (*this)->setAttr(DDPDialect::kNameAttrName,
+                       ::mlir::StringAttr::get(getContext(), name));
+    }
   }];
   let hasVerifier = 1;
 }

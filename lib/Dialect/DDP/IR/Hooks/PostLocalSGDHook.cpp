@@ -31,10 +31,8 @@ static FlatSymbolRefAttr getNodeGroup(ModuleOp module,
   Operation *declared = module.lookupSymbol(parent.getAttr());
   OpBuilder builder(module.getContext());
   builder.setInsertionPointAfter(declared);
-  auto group = ProcessGroupOp::create(
-      builder, declared->getLoc(), builder.getStringAttr(name),
-      /*size=*/IntegerAttr(), /*ranks=*/ArrayAttr(),
-      PlacementAttr::get(module.getContext(), Placement::IntraNode), parent);
+  auto group = ProcessGroupOp::create(builder, declared->getLoc(), name,
+                                      Placement::IntraNode, parent.getValue());
   return FlatSymbolRefAttr::get(group.getSymNameAttr());
 }
 

@@ -26,16 +26,16 @@ verifyParameters(function_ref<InFlightDiagnostic()> emitError,
   if (p.matrix_approximation_rank < 1) // C1
     return emitError() << "expected a matrix_approximation_rank of at least 1, "
                        << "but got " << p.matrix_approximation_rank;
-  double rate = p.min_compression_rate.getValueAsDouble();
-  if (!std::isfinite(rate) || rate <= 0) // C2
+  if (!std::isfinite(p.min_compression_rate) ||
+      p.min_compression_rate <= 0) // C2
     return emitError() << "expected a min_compression_rate above 0, but got "
                        << p.min_compression_rate;
   if ((p.use_error_feedback || p.warm_start) && p.start_powerSGD_iter < 2) // C3
     return emitError() << "expected a start_powerSGD_iter of at least 2 with "
                        << "use_error_feedback or warm_start, but got "
                        << p.start_powerSGD_iter;
-  double epsilon = p.orthogonalization_epsilon.getValueAsDouble();
-  if (!std::isfinite(epsilon) || epsilon < 0) // C4
+  if (!std::isfinite(p.orthogonalization_epsilon) ||
+      p.orthogonalization_epsilon < 0) // C4
     return emitError() << "expected an orthogonalization_epsilon of at least "
                        << "0, but got " << p.orthogonalization_epsilon;
   if (p.random_seed < 0 || p.random_seed > UINT32_MAX) // C5
@@ -234,7 +234,7 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
   BucketType type = bucket.getType(), square = getSquare(type);
   // PyTorch gives its epsilon to the other hook only.
   auto parameters = PowerSGDParameters::from(getParameters());
-  parameters.orthogonalization_epsilon = builder.getF64FloatAttr(0.0);
+  parameters.orthogonalization_epsilon = 0;
   PowerSGDExpansion expansion(builder, reduction, parameters,
                               getCompression(*this, type), type);
   if (failed(expansion.declareStates(square)))
