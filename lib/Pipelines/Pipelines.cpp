@@ -1,9 +1,10 @@
-//===- Pipelines.cpp -------------------------------------*- C++ -*-===//
+//===- Pipelines.cpp ------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Runs the passes in order. docs/lowering.md gives the reasons for the order.
+// Runs the passes in order, as a whole and in two halves. docs/lowering.md
+// gives the reasons for the order.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,7 +14,6 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
-#include "llvm/Support/Format.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -50,20 +50,8 @@ private:
 };
 } // namespace
 
-/// Tensors to memory. `ddp-prepare-entries` has made the public functions'
-/// interfaces; what is left to bufferize across are private functions.
-static void addBufferization(CheckedPassManager &pm) {
-  pm.addPass(createDDPCheckBufferizablePass());
-  pm.addPass(createDDPBufferizePass());
-  // A copy of a buffer onto itself is one only once equal views are one value.
-  pm.addPass(createCSEPass());
-  pm.addPass(createDDPFoldCopiesPass());
-  pm.addPass(createDDPResultsToOutParamsPass());
-}
-
-static void addPasses(OpPassManager &passManager,
-                      const DDPPipelineOptions &options) {
-  CheckedPassManager pm(passManager, options.verifyOrder);
+static void addTensorPasses(CheckedPassManager &pm,
+                            const DDPTensorOptions &options) {
   pm.addPass(createDDPVerifySyncPass());
   pm.addPass(createDDPExpandAveragesPass(), OrderAcrossPass::Nothing);
   DDPBucketizePassOptions bucketize;
@@ -100,7 +88,15 @@ static void addPasses(OpPassManager &passManager,
   pm.addNestedPass<func::FuncOp>(createDDPYieldInPlacePass());
   pm.addNestedPass<func::FuncOp>(createDDPPinBlockArgumentsPass());
   pm.addNestedPass<func::FuncOp>(createDDPMaterializeBucketsPass());
-  addBufferization(pm);
+  pm.addPass(createDDPCheckBufferizablePass());
+}
+
+static void addMemoryPasses(CheckedPassManager &pm,
+                            const DDPMemoryOptions &options) {
+  // A copy of a buffer onto itself is one only once equal views are one value.
+  pm.addPass(createCSEPass());
+  pm.addPass(createDDPFoldCopiesPass());
+  pm.addPass(createDDPResultsToOutParamsPass());
   pm.addPass(createDDPPlanArenaPass());
   pm.addPass(createDDPFoldCopiesPass());
   if (options.requireNoCopy)
@@ -110,13 +106,39 @@ static void addPasses(OpPassManager &passManager,
   pm.addPass(createConvertDDPToRuntimePass(runtime));
 }
 
-void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
-                                 const DDPPipelineOptions &options) {
+/// Adds passes that see functions with collectives only, unless the options ask
+/// for all functions.
+static void addIsolated(OpPassManager &pm, const DDPCommonOptions &options,
+                        function_ref<void(CheckedPassManager &)> addPasses) {
   DDPIsolateCollectivesPassOptions isolate;
   isolate.allFunctions = options.allFunctions;
   isolate.pipeline.emplace_back(ModuleOp::getOperationName());
-  addPasses(isolate.pipeline.back(), options);
+  CheckedPassManager checked(isolate.pipeline.back(), options.verifyOrder);
+  addPasses(checked);
   pm.addPass(createDDPIsolateCollectivesPass(isolate));
+}
+
+void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
+                                 const DDPPipelineOptions &options) {
+  addIsolated(pm, options, [&](CheckedPassManager &isolated) {
+    addTensorPasses(isolated, options);
+    isolated.addPass(createDDPBufferizePass());
+    addMemoryPasses(isolated, options);
+  });
+}
+
+void mlir::ddp::buildDDPTensorPipeline(OpPassManager &pm,
+                                       const DDPTensorOptions &options) {
+  addIsolated(pm, options, [&](CheckedPassManager &isolated) {
+    addTensorPasses(isolated, options);
+  });
+}
+
+void mlir::ddp::buildDDPMemoryPipeline(OpPassManager &pm,
+                                       const DDPMemoryOptions &options) {
+  addIsolated(pm, options, [&](CheckedPassManager &isolated) {
+    addMemoryPasses(isolated, options);
+  });
 }
 
 /// What `rejectValue` was told last, in this thread.
@@ -130,12 +152,28 @@ bool mlir::ddp::rejectValue(StringRef option, const Twine &expected,
   return false;
 }
 
-LogicalResult DDPPipelineOptions::parse(
+DDPCommonOptions::HookOption &
+DDPCommonOptions::HookOption::operator=(StringRef text) {
+  setValue(text.str());
+  optHasValue = true;
+  return *this;
+}
+
+DDPCommonOptions::HookOption &
+DDPCommonOptions::HookOption::operator=(HookAttrInterface hook) {
+  if (!hook)
+    return *this = kDefaultHook;
+  std::string text;
+  llvm::raw_string_ostream(text) << Attribute(hook);
+  return *this = StringRef(text);
+}
+
+LogicalResult DDPCommonOptions::parse(
     StringRef options,
     function_ref<LogicalResult(const Twine &)> errorHandler) {
   auto isDeclared = [&](StringRef name) { return OptionsMap.contains(name); };
   auto reject = [&](const Twine &reason) {
-    return errorHandler("in the options of ddp-pipeline: " + reason);
+    return errorHandler("in the options of " + pipeline + ": " + reason);
   };
   FailureOr<std::string> normalized =
       normalizeOptions(options, isDeclared, reject);
@@ -144,13 +182,7 @@ LogicalResult DDPPipelineOptions::parse(
   rejection.clear();
   std::string message;
   llvm::raw_string_ostream os(message);
-  bool isOk = succeeded(parseFromString(*normalized, os));
-  if (isOk && !(groupMb >= 0)) {
-    std::string value;
-    llvm::raw_string_ostream(value) << llvm::format("%g", groupMb.getValue());
-    isOk = rejectValue("group-mb", "at least 0", value);
-  }
-  if (isOk)
+  if (succeeded(parseFromString(*normalized, os)))
     return success();
   StringRef reason = rejection.empty() ? message : rejection;
   return reject(reason.trim());
@@ -166,16 +198,41 @@ LogicalResult mlir::ddp::buildDDPPipeline(
   return success();
 }
 
-void mlir::ddp::registerDDPPipelines() {
+/// Registers a pipeline whose options are read by parse() above.
+template <typename OptionsT, typename BuildT>
+static void registerPipeline(StringRef name, StringRef description,
+                             BuildT build) {
   registerPassPipeline(
+      name, description,
+      [build](OpPassManager &pm, StringRef text,
+              function_ref<LogicalResult(const Twine &)> errorHandler) {
+        OptionsT options;
+        if (failed(options.parse(text, errorHandler)))
+          return failure();
+        build(pm, options);
+        return success();
+      },
+      [](function_ref<void(const mlir::detail::PassOptions &)> optHandler) {
+        optHandler(OptionsT());
+      });
+}
+
+void mlir::ddp::registerDDPPipelines() {
+  registerPipeline<DDPPipelineOptions>(
       "ddp-pipeline",
       "From ddp.all_reduce to calls of the ddphook runtime: bucketize, expand "
       "hooks, bufferize without copies, plan memory, emit calls and plan",
-      [](OpPassManager &pm, StringRef options,
-         function_ref<LogicalResult(const Twine &)> errorHandler) {
-        return buildDDPPipeline(pm, options, errorHandler);
-      },
-      [](function_ref<void(const mlir::detail::PassOptions &)> optHandler) {
-        optHandler(DDPPipelineOptions());
+      [](OpPassManager &pm, const DDPPipelineOptions &options) {
+        buildDDPPipeline(pm, options);
       });
+  registerPipeline<DDPTensorPipelineOptions>(
+      "ddp-tensor-pipeline",
+      "The first half of ddp-pipeline, before bufferization: bucketize, expand "
+      "hooks, give every tensor its place",
+      buildDDPTensorPipeline);
+  registerPipeline<DDPMemoryPipelineOptions>(
+      "ddp-memory-pipeline",
+      "The second half of ddp-pipeline, behind bufferization: plan memory, "
+      "emit calls and plan",
+      buildDDPMemoryPipeline);
 }

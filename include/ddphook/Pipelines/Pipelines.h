@@ -3,7 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The pipeline `ddp-pipeline` and its options.
+// The pipeline `ddp-pipeline`, its two halves for compilers that bufferize
+// themselves, and their options.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,8 +23,8 @@ namespace mlir::ddp {
 /// all options. Returns false.
 bool rejectValue(StringRef option, const Twine &expected, StringRef value);
 
-/// Options of `ddp-pipeline`.
-struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
+/// Options that all pipelines have, and how options are read.
+struct DDPCommonOptions : public virtual mlir::detail::PassOptions {
   /// An option that checks its value itself. LLVM's parser would print errors
   /// straight to standard error, where no caller can catch them.
   template <typename T>
@@ -68,14 +69,55 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
     }
   };
 
+  /// A number that is not negative.
+  struct AtLeastZero : public Value<double> {
+    using Value<double>::Value;
+    using Value<double>::operator=;
+
+    bool handleOccurrence(unsigned position, StringRef name,
+                          StringRef text) override {
+      if (Value<double>::handleOccurrence(position, name, text))
+        return true;
+      return !(getValue() >= 0) && !rejectValue(name, "at least 0", text);
+    }
+  };
+
+  /// A hook: an attribute, or text that names one as on command lines
+  /// (HookOptions.h). An attribute becomes its text, from which the passes get
+  /// it back.
+  struct HookOption : public Option<std::string> {
+    using Option<std::string>::Option;
+
+    HookOption &operator=(StringRef text);
+    /// Null: the default.
+    HookOption &operator=(HookAttrInterface hook);
+  };
+
   /// Parses options as users write them: in names dashes and underscores are
   /// the same and case does not matter, and parameters of the hook stand beside
   /// it.
   LogicalResult parse(StringRef options,
                       function_ref<LogicalResult(const Twine &)> errorHandler);
 
-  Option<std::string> hook{*this, "hook", llvm::cl::desc(getHookHelp()),
-                           llvm::cl::init(kDefaultHook.str())};
+  Value<bool> allFunctions{
+      *this, "all-functions",
+      llvm::cl::desc("Compile functions without collectives as well"),
+      llvm::cl::init(false)};
+  Value<bool> verifyOrder{
+      *this, "verify-order",
+      llvm::cl::desc("Check after every pass that all ranks run the same "
+                     "collectives, and that the pass has not changed them"),
+      llvm::cl::init(false)};
+
+protected:
+  /// As messages call it.
+  StringRef pipeline;
+};
+
+/// Options of the tensor half.
+struct DDPTensorOptions : public virtual DDPCommonOptions {
+  HookOption hook{*this, "hook", llvm::cl::desc(getHookHelp()),
+                  llvm::cl::init(kDefaultHook.str())};
   Option<std::string> wrapper{
       *this, "wrapper",
       llvm::cl::desc("Run that hook in a 16-bit type: fp16 or bf16"),
@@ -108,7 +150,7 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
       *this, "fuse",
       llvm::cl::desc("Fuse several operations into one pass over memory"),
       llvm::cl::init(true)};
-  Value<double> groupMb{
+  AtLeastZero groupMb{
       *this, "group-mb",
       llvm::cl::desc("PowerSGD: MiB of matrices that go through all stages "
                      "together (default 0: the whole bucket)"),
@@ -120,6 +162,10 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
       *this, "overlap-depth",
       llvm::cl::desc("With overlap: largest number of collectives in flight"),
       llvm::cl::init(2)};
+};
+
+/// Options of the memory half.
+struct DDPMemoryOptions : public virtual DDPCommonOptions {
   Value<ArrayMemory> memory{
       *this, "memory",
       llvm::cl::desc("The memory in which arrays are (default host)"),
@@ -127,19 +173,31 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions> {
       llvm::cl::values(
           clEnumValN(ArrayMemory::Host, "host", "in the host's memory"),
           clEnumValN(ArrayMemory::Device, "device", "in a device's memory"))};
-  Value<bool> allFunctions{
-      *this, "all-functions",
-      llvm::cl::desc("Compile functions without collectives as well"),
-      llvm::cl::init(false)};
   Value<bool> requireNoCopy{
       *this, "require-no-copy",
       llvm::cl::desc("Fail if the step allocates or copies"),
       llvm::cl::init(false)};
-  Value<bool> verifyOrder{
-      *this, "verify-order",
-      llvm::cl::desc("Check after every pass that all ranks run the same "
-                     "collectives, and that the pass has not changed them"),
-      llvm::cl::init(false)};
+};
+
+/// Options of `ddp-tensor-pipeline`.
+struct DDPTensorPipelineOptions
+    : public PassPipelineOptions<DDPTensorPipelineOptions>,
+      public DDPTensorOptions {
+  DDPTensorPipelineOptions() { pipeline = "ddp-tensor-pipeline"; }
+};
+
+/// Options of `ddp-memory-pipeline`.
+struct DDPMemoryPipelineOptions
+    : public PassPipelineOptions<DDPMemoryPipelineOptions>,
+      public DDPMemoryOptions {
+  DDPMemoryPipelineOptions() { pipeline = "ddp-memory-pipeline"; }
+};
+
+/// Options of `ddp-pipeline`: those of its halves.
+struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions>,
+                            public DDPTensorOptions,
+                            public DDPMemoryOptions {
+  DDPPipelineOptions() { pipeline = "ddp-pipeline"; }
 };
 
 /// Appends all passes from `ddp.all_reduce` to calls of the runtime.
@@ -151,7 +209,17 @@ LogicalResult
 buildDDPPipeline(OpPassManager &pm, StringRef options,
                  function_ref<LogicalResult(const Twine &)> errorHandler);
 
-/// Registers `ddp-pipeline`.
+/// Appends the passes before bufferization: from `ddp.all_reduce` to flat
+/// operations on tensors, in destination-passing style, which One-Shot
+/// Bufferize computes in place. Public functions already take memrefs then.
+/// docs/embedding.md says what the bufferization behind it has to be.
+void buildDDPTensorPipeline(OpPassManager &pm, const DDPTensorOptions &options);
+
+/// Appends the passes behind bufferization: from memrefs to calls of the
+/// runtime. `allFunctions` has to be that of the tensor half.
+void buildDDPMemoryPipeline(OpPassManager &pm, const DDPMemoryOptions &options);
+
+/// Registers `ddp-pipeline`, `ddp-tensor-pipeline` and `ddp-memory-pipeline`.
 void registerDDPPipelines();
 
 } // namespace mlir::ddp

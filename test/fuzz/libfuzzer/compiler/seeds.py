@@ -24,7 +24,12 @@ def request(text, number):
     lines = re.findall(r"^// RUN: .*(?:\n// RUN: .*)*", text, re.MULTILINE)
     command = " ".join(lines)
     passes = re.findall(r"--?((?:convert-)?ddp-[\w-]+|canonicalize|cse)\b", command)
-    no_passes = ("ddp-pipeline", "ddp-lower-to-llvm")
+    no_passes = (
+        "ddp-pipeline",
+        "ddp-tensor-pipeline",
+        "ddp-memory-pipeline",
+        "ddp-lower-to-llvm",
+    )
     passes = dict.fromkeys(name for name in passes if name not in no_passes)
     options = re.search(r"ddp-pipeline='?\"?([^'\"|%]*)", command)
     if options:
