@@ -51,7 +51,17 @@ ours = [
     "ddphook-exec",
     "ddphook-lsp-server",
 ]
-upstream = ["FileCheck", "clang", "count", "llvm-nm", "mlir-opt", "not", "split-file"]
+upstream = [
+    "FileCheck",
+    "clang",
+    "count",
+    "llc",
+    "llvm-nm",
+    "mlir-opt",
+    "mlir-translate",
+    "not",
+    "split-file",
+]
 llvm_config.add_tool_substitutions(
     [ToolSubst(name, unresolved="fatal") for name in ours + upstream],
     [config.ddphook_tools_dir, config.llvm_tools_dir],

@@ -1,4 +1,4 @@
-//===- Compiler.cpp - from a source file to machine code ------------------===//
+//===- Compiler.cpp - from a module to machine code -----------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -11,6 +11,8 @@
 #include "ddphook/Compiler/Compiler.h"
 
 #include "Kernels.h"
+#include "NativeTarget.h"
+#include "StageErrors.h"
 
 #include "ddphook/Compiler/CHeaderEmitter.h"
 #include "ddphook/Compiler/EntryPoints.h"
@@ -20,96 +22,58 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
-#include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
-#include "mlir/Support/FileUtilities.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
-#include "mlir/Tools/Plugins/DialectPlugin.h"
 #include "llvm/Analysis/TargetTransformInfo.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/MC/MCSubtargetInfo.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
-#include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/TargetSelect.h"
 #include "llvm/TargetParser/Host.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
 
-namespace {
-llvm::Error makeError(const llvm::Twine &text) {
+static llvm::Error makeError(const llvm::Twine &text) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), text);
 }
 
-llvm::Error registerDialects(DialectRegistry &registry,
-                             ArrayRef<std::string> plugins) {
+char DiagnosedError::ID = 0;
+
+void mlir::ddp::registerCompilerDialects(DialectRegistry &registry) {
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);
   mlir::ddp::registerAllDialects(registry);
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
   registerNVVMDialectTranslation(registry);
-  for (const std::string &path : plugins) {
-    llvm::Expected<DialectPlugin> plugin = DialectPlugin::load(path);
-    if (!plugin)
-      return plugin.takeError();
-    plugin->registerDialectRegistryCallbacks(registry);
-  }
-  return llvm::Error::success();
 }
-} // namespace
 
-Compiler::Compiler(CompilerOptions options, const DialectRegistry &registry)
-    : options(std::move(options)),
-      // ddphook-run forks when the module is compiled: no thread pool.
-      context(registry, MLIRContext::Threading::DISABLED),
-      diagnostics(sources, &context),
-      // Passes that stop at the first error may have found it several times.
-      filter(&context, [this](Diagnostic &diagnostic) {
-        if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
-          return failure();
-        std::string text;
-        llvm::raw_string_ostream(text)
-            << diagnostic.getLocation() << ' ' << diagnostic;
-        bool isNew = reportedErrors.insert(text).second;
-        return success(!isNew);
-      }) {
-  // The operation may be a whole module.
-  context.printOpOnDiagnostic(false);
-  context.loadAllAvailableDialects();
+Compiler::Compiler(CompilerOptions options) : options(std::move(options)) {
+  registerCompilerDialects(registry);
 }
 
 Compiler::~Compiler() = default;
 
 llvm::Expected<std::unique_ptr<Compiler>>
 Compiler::create(CompilerOptions options) {
-  if (toCIdentifier(options.name) != options.name)
+  if (options.name.empty() || toCIdentifier(options.name) != options.name)
     return makeError("expected a C identifier as the module's name, but got '" +
                      options.name + "'");
-  DialectRegistry registry;
-  if (llvm::Error error = registerDialects(registry, options.dialectPlugins))
-    return error;
-  std::unique_ptr<Compiler> compiler(
-      new Compiler(std::move(options), registry));
+  if (options.optLevel > 3)
+    return makeError("expected an optimization level from 0 to 3, but got " +
+                     llvm::Twine(options.optLevel));
+  std::unique_ptr<Compiler> compiler(new Compiler(std::move(options)));
   if (llvm::Error error = compiler->createTarget())
     return error;
   return compiler;
 }
 
-char DiagnosedError::ID = 0;
-
-llvm::Error Compiler::makeFailure(const llvm::Twine &text) {
-  return reportedErrors.empty() ? makeError(text)
-                                : llvm::make_error<DiagnosedError>();
-}
-
 llvm::Error Compiler::createTarget() {
-  llvm::InitializeNativeTarget();
-  llvm::InitializeNativeTargetAsmPrinter();
+  initializeNativeTarget();
   llvm::Triple triple(llvm::sys::getDefaultTargetTriple());
   std::string message;
   const llvm::Target *description =
@@ -151,56 +115,35 @@ llvm::Error Compiler::createTarget() {
   return llvm::Error::success();
 }
 
-llvm::Error Compiler::load(StringRef path) {
-  std::string message;
-  auto takeMessage = [&](const llvm::Twine &text) {
-    message = text.str();
-    return failure();
-  };
-  DDPPipelineOptions pipeline;
-  // Public functions are entry points with collectives and without.
-  pipeline.allFunctions = true;
-  if (failed(pipeline.parse(options.ddpPipeline.value_or(""), takeMessage)))
-    return makeError(message);
-  bool isForDevice = options.device != "host";
-  if (isForDevice) {
+llvm::Error Compiler::runPipeline(ModuleOp module,
+                                  DDPPipelineOptions &pipeline) {
+  if (getPlan(module))
+    return makeError("expected a module without a plan, but it went through "
+                     "ddp-pipeline already");
+  if (!pipeline.allFunctions.hasValue())
+    pipeline.allFunctions = true;
+  if (options.device != "host") {
     if (pipeline.memory.hasValue() && pipeline.memory == ArrayMemory::Host)
       return makeError("memory=host in the options of ddp-pipeline contradicts "
                        "the device '" +
                        options.device + "'");
     pipeline.memory = ArrayMemory::Device;
   }
-  PassManager pm(&context);
+  module.getContext()->appendDialectRegistry(registry);
+  StageErrors errors(module.getContext());
+  PassManager pm(module.getContext());
   buildDDPPipeline(pm, pipeline);
-
-  std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(path, &message);
-  if (!buffer)
-    return makeError(message);
-  sources.AddNewSourceBuffer(std::move(buffer), llvm::SMLoc());
-  module = parseSourceFile<ModuleOp>(sources, &context);
-  if (!module)
-    return makeFailure("cannot parse '" + path + "'");
-
-  if (getPlan(*module)) {
-    if (options.ddpPipeline)
-      return makeError("'" + path +
-                       "' has a plan: it went through ddp-pipeline already "
-                       "and takes no options of it");
-    if (isForDevice && !usesDeviceMemory(*module))
-      return makeError("'" + path +
-                       "' has a plan for memory of the host: expected one made "
-                       "by ddp-pipeline with memory=device");
-    return llvm::Error::success();
-  }
-  if (failed(pm.run(*module)))
-    return makeFailure("ddp-pipeline failed on '" + path + "'");
+  if (failed(pm.run(module)))
+    return errors.fail("ddp-pipeline failed");
   return llvm::Error::success();
 }
 
-llvm::Expected<std::string> Compiler::getHeader(StringRef source) {
-  FailureOr<EntryPointTable> table = collectEntryPoints(*module);
+llvm::Expected<std::string> Compiler::getHeader(ModuleOp module,
+                                                StringRef source) {
+  StageErrors errors(module.getContext());
+  FailureOr<EntryPointTable> table = collectEntryPoints(module);
   if (failed(table))
-    return makeFailure("the module's entry points have no C form");
+    return errors.fail("the module's entry points have no C form");
   std::string text;
   llvm::raw_string_ostream os(text);
   writeHeader(os, options.name, source, *table);
@@ -225,47 +168,42 @@ std::pair<unsigned, unsigned> Compiler::getVectorRegisters() {
   return {std::max(width, 64u), std::max(number, 8u)};
 }
 
-llvm::Error Compiler::compileKernels() {
-  FailureOr<std::string> code = kernelCompiler->compile(*module);
+LogicalResult Compiler::compileKernels(ModuleOp module) {
+  FailureOr<std::string> code = kernelCompiler->compile(module);
   if (failed(code))
-    return makeFailure("cannot make kernels of the module");
+    return failure();
   if (code->empty())
-    return llvm::Error::success();
-  OpBuilder b(module->getBodyRegion());
+    return success();
+  OpBuilder b(module.getBodyRegion());
   // The driver wants a null at the end.
   std::string text = *code + '\0';
-  LLVM::GlobalOp::create(b, module->getLoc(),
+  LLVM::GlobalOp::create(b, module.getLoc(),
                          LLVM::LLVMArrayType::get(b.getI8Type(), text.size()),
                          /*isConstant=*/true, LLVM::Linkage::Internal,
                          kDeviceCodeGlobalName, b.getStringAttr(text));
   deviceCode = std::move(*code);
-  return llvm::Error::success();
+  return success();
 }
 
-llvm::Error Compiler::lowerForDevice() {
-  DDPCheckDeviceMemoryPassOptions checkOptions;
-  checkOptions.hasKernels = kernelCompiler != nullptr;
-  if (kernelCompiler)
-    if (llvm::Error error = compileKernels())
-      return error;
-  PassManager pm(&context);
-  if (kernelCompiler)
+llvm::Error Compiler::lower(ModuleOp module) {
+  deviceCode.clear();
+  if (!getPlan(module))
+    return makeError("expected a module with a plan, as ddp-pipeline makes it");
+  if (options.device != "host" && !usesDeviceMemory(module))
+    return makeError("the module has a plan for memory of the host: expected "
+                     "one made by ddp-pipeline with memory=device");
+  module.getContext()->appendDialectRegistry(registry);
+  StageErrors errors(module.getContext());
+  PassManager pm(module.getContext());
+  if (kernelCompiler) {
+    if (failed(compileKernels(module)))
+      return errors.fail("cannot make kernels of the module");
     pm.addPass(createDDPLaunchKernelsPass());
-  pm.addPass(createDDPCheckDeviceMemoryPass(checkOptions));
-  if (failed(pm.run(*module)))
-    return makeFailure("cannot compile the module for a device");
-  return llvm::Error::success();
-}
-
-llvm::Error Compiler::lower() {
-  if (llvm::Error error = lowerForDevice())
-    return error;
-  PassManager pm(&context);
-  DDPEmitEntryPointsPassOptions entryOptions;
-  entryOptions.name = options.name;
-  entryOptions.shared = options.shared;
-  pm.addPass(createDDPEmitEntryPointsPass(entryOptions));
+  }
   LLVMLoweringOptions loweringOptions;
+  loweringOptions.name = options.name;
+  loweringOptions.shared = options.shared;
+  loweringOptions.hasKernels = kernelCompiler != nullptr;
   auto [width, number] = getVectorRegisters();
   loweringOptions.vectorWidth = width;
   loweringOptions.vectorRegisters = number;
@@ -273,16 +211,18 @@ llvm::Error Compiler::lower() {
   // Verifying large modules after each of these passes takes longer than the
   // passes; once has to do.
   pm.enableVerifier(false);
-  if (failed(pm.run(*module)) || failed(verify(*module)))
-    return makeFailure("cannot lower the module to LLVM");
+  if (failed(pm.run(module)) || failed(verify(module)))
+    return errors.fail("cannot lower the module to LLVM");
   return llvm::Error::success();
 }
 
-llvm::Expected<std::unique_ptr<llvm::Module>> Compiler::translate() {
+llvm::Expected<std::unique_ptr<llvm::Module>>
+Compiler::translate(ModuleOp module) {
+  StageErrors errors(module.getContext());
   std::unique_ptr<llvm::Module> result =
-      translateModuleToLLVMIR(*module, llvmContext, options.name);
+      translateModuleToLLVMIR(module, llvmContext, options.name);
   if (!result)
-    return makeFailure("cannot translate the module to LLVM IR");
+    return errors.fail("cannot translate the module to LLVM IR");
   result->setDataLayout(target->createDataLayout());
   result->setTargetTriple(target->getTargetTriple());
   result->setPICLevel(llvm::PICLevel::BigPIC);
@@ -323,13 +263,24 @@ Compiler::emitObject(llvm::Module &llvmModule) {
   return object;
 }
 
-llvm::Expected<llvm::SmallVector<char, 0>> Compiler::compile(StringRef path) {
-  if (llvm::Error error = load(path))
+llvm::Expected<CompiledModule> Compiler::compile(ModuleOp module,
+                                                 DDPPipelineOptions *pipeline) {
+  if (!getPlan(module) || pipeline) {
+    DDPPipelineOptions defaults;
+    if (llvm::Error error =
+            runPipeline(module, pipeline ? *pipeline : defaults))
+      return error;
+  }
+  llvm::Expected<std::string> header = getHeader(module, options.name);
+  if (!header)
+    return header.takeError();
+  if (llvm::Error error = lower(module))
     return error;
-  if (llvm::Error error = lower())
-    return error;
-  llvm::Expected<std::unique_ptr<llvm::Module>> llvmModule = translate();
-  if (!llvmModule)
-    return llvmModule.takeError();
-  return emitObject(**llvmModule);
+  llvm::Expected<std::unique_ptr<llvm::Module>> code = translate(module);
+  if (!code)
+    return code.takeError();
+  llvm::Expected<llvm::SmallVector<char, 0>> object = emitObject(**code);
+  if (!object)
+    return object.takeError();
+  return CompiledModule{options.name, std::move(*object), std::move(*header)};
 }

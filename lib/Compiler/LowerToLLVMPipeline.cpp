@@ -23,6 +23,15 @@ using namespace mlir;
 
 void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
                                          const LLVMLoweringOptions &options) {
+  if (!options.name.empty()) {
+    DDPCheckDeviceMemoryPassOptions checkOptions;
+    checkOptions.hasKernels = options.hasKernels;
+    pm.addPass(createDDPCheckDeviceMemoryPass(checkOptions));
+    DDPEmitEntryPointsPassOptions entryOptions;
+    entryOptions.name = options.name;
+    entryOptions.shared = options.shared;
+    pm.addPass(createDDPEmitEntryPointsPass(entryOptions));
+  }
   pm.addNestedPass<func::FuncOp>(createDDPExpandCopiesPass());
   pm.addPass(createDDPOutlineLinalgOpsPass());
   addCPUKernelPasses(pm, options);
@@ -58,6 +67,8 @@ void mlir::ddp::registerCompilerPasses() {
   registerDDPCompilerPasses();
   registerKernelPasses();
   PassPipelineRegistration<LLVMLoweringOptions>(
-      "ddp-lower-to-llvm", "Lower functions on memrefs to the LLVM dialect",
+      "ddp-lower-to-llvm",
+      "Lower functions on memrefs to the LLVM dialect, with a name also the "
+      "plan to entry points",
       buildLowerToLLVMPipeline);
 }

@@ -3,14 +3,16 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What `--load-dialect-plugin` of ddphook-opt, ddphook-cc and ddphook-run
-// loads.
+// What `--load-dialect-plugin` and `--load-pass-plugin` of ddphook-opt,
+// ddphook-cc and ddphook-run load.
 //
 //===----------------------------------------------------------------------===//
 
+#include "ReduceResults.h"
 #include "TestHook.h"
 
 #include "mlir/Tools/Plugins/DialectPlugin.h"
+#include "mlir/Tools/Plugins/PassPlugin.h"
 #include "llvm/Config/llvm-config.h"
 
 extern "C" LLVM_ATTRIBUTE_WEAK ::mlir::DialectPluginLibraryInfo
@@ -19,4 +21,10 @@ mlirGetDialectPluginInfo() {
           [](mlir::DialectRegistry *registry) {
             registry->insert<testhook::TestHookDialect>();
           }};
+}
+
+extern "C" LLVM_ATTRIBUTE_WEAK ::mlir::PassPluginLibraryInfo
+mlirGetPassPluginInfo() {
+  return {MLIR_PLUGIN_API_VERSION, "TestHook", LLVM_VERSION_STRING,
+          [] { testhook::registerReduceResultsPass(); }};
 }

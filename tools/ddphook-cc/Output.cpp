@@ -3,78 +3,19 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Shared objects are linked by the system's C compiler: it knows where the
-// system's libraries are.
+// Text and bytes to files; lib/Compiler makes them.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Output.h"
 
+#include "ddphook/Compiler/SharedObject.h"
+
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/FileUtilities.h"
-#include "llvm/Support/Program.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace llvm;
 using namespace mlir::ddp;
-
-namespace {
-Expected<std::string> findLinker(StringRef linker) {
-  if (!linker.empty()) {
-    ErrorOr<std::string> program = sys::findProgramByName(linker);
-    if (program)
-      return *program;
-    return createStringError(program.getError(),
-                             "cannot find the linker '" + linker + "'");
-  }
-  for (StringRef name : {"cc", "clang", "gcc"})
-    if (ErrorOr<std::string> program = sys::findProgramByName(name))
-      return *program;
-  return createStringError(
-      "found none of cc, clang and gcc to link with; give one with --linker");
-}
-
-/// Undefined symbols (the runtime's) are left to whoever loads the object.
-Error linkSharedObject(StringRef object, StringRef path, StringRef linker) {
-  Expected<std::string> program = findLinker(linker);
-  if (!program)
-    return program.takeError();
-  SmallString<128> objectPath;
-  if (std::error_code code =
-          sys::fs::createTemporaryFile("ddphook", "o", objectPath))
-    return createStringError(code, "cannot create a temporary file: " +
-                                       code.message());
-  FileRemover objectRemover(objectPath);
-  if (Error error = writeText(objectPath, object))
-    return error;
-
-  // Linked beside the output, so that it can be renamed.
-  SmallString<128> linkedPath;
-  if (std::error_code code =
-          sys::fs::createUniqueFile(path + ".%%%%%%.tmp", linkedPath))
-    return createStringError(code,
-                             "cannot write '" + path + "': " + code.message());
-  FileRemover linkedRemover(linkedPath);
-  // -Bsymbolic: an entry point must not be replaced by a function of the
-  // program that happens to have its name.
-  std::string message;
-  int status =
-      sys::ExecuteAndWait(*program,
-                          {*program, "-shared", "-Wl,-Bsymbolic", "-o",
-                           linkedPath, objectPath, "-lm"},
-                          /*Env=*/std::nullopt, /*Redirects=*/{},
-                          /*SecondsToWait=*/0, /*MemoryLimit=*/0, &message);
-  if (status != 0)
-    return createStringError("'" + Twine(*program) +
-                             "' failed to link the shared object" +
-                             (message.empty() ? "" : ": ") + message);
-  if (std::error_code code = sys::fs::rename(linkedPath, path))
-    return createStringError(code,
-                             "cannot write '" + path + "': " + code.message());
-  linkedRemover.releaseFile();
-  return Error::success();
-}
-} // namespace
 
 /// Writes `text` and hears of every failure; `stream` would otherwise end the
 /// program when it is destroyed.
@@ -120,12 +61,13 @@ Error mlir::ddp::writeText(StringRef path, StringRef text) {
   return Error::success();
 }
 
-Error mlir::ddp::writeOutput(Compiler &compiler, OutputKind kind,
-                             StringRef path, StringRef linker) {
+Error mlir::ddp::writeOutput(Compiler &compiler, mlir::ModuleOp module,
+                             OutputKind kind, StringRef path,
+                             StringRef linker) {
   std::string text;
   raw_string_ostream os(text);
   if (kind == OutputKind::MLIR) {
-    compiler.getModule().print(os);
+    module.print(os);
     return writeText(path, text);
   }
   if (kind == OutputKind::PTX) {
@@ -135,17 +77,17 @@ Error mlir::ddp::writeOutput(Compiler &compiler, OutputKind kind,
           "operations with --device=cuda");
     return writeText(path, compiler.getDeviceCode());
   }
-  Expected<std::unique_ptr<Module>> module = compiler.translate();
-  if (!module)
-    return module.takeError();
+  Expected<std::unique_ptr<Module>> code = compiler.translate(module);
+  if (!code)
+    return code.takeError();
   if (kind == OutputKind::LLVMIR) {
-    (*module)->print(os, /*AAW=*/nullptr);
+    (*code)->print(os, /*AAW=*/nullptr);
     return writeText(path, text);
   }
-  auto object = compiler.emitObject(**module);
+  auto object = compiler.emitObject(**code);
   if (!object)
     return object.takeError();
   StringRef bytes(object->data(), object->size());
-  return kind == OutputKind::Shared ? linkSharedObject(bytes, path, linker)
+  return kind == OutputKind::Shared ? writeSharedObject(bytes, path, linker)
                                     : writeText(path, bytes);
 }

@@ -15,11 +15,10 @@ namespace mlir::ddp {
 
 enum class OutputKind { Object, Shared, LLVMIR, MLIR, PTX };
 
-/// Writes the module of `compiler`, which is lowered, to `path` ("-": standard
-/// output). `linker` is a program that takes a C compiler's flags; it makes the
-/// shared object. Empty: the first of cc, clang and gcc that there is.
-llvm::Error writeOutput(Compiler &compiler, OutputKind kind, StringRef path,
-                        StringRef linker);
+/// Writes `module`, which `compiler` has lowered, to `path` ("-": standard
+/// output). `linker` makes the shared object (SharedObject.h).
+llvm::Error writeOutput(Compiler &compiler, ModuleOp module, OutputKind kind,
+                        StringRef path, StringRef linker);
 
 llvm::Error writeText(StringRef path, StringRef text);
 

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "Output.h"
 #include "ddphook/Compiler/EntryPoints.h"
+#include "ddphook/Compiler/SourceFile.h"
 
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/Path.h"
@@ -45,6 +46,14 @@ static cl::list<std::string>
     dialectPlugins("load-dialect-plugin", cl::cat(category),
                    cl::value_desc("library"),
                    cl::desc("Load dialects, for example with hooks"));
+static cl::list<std::string>
+    passPlugins("load-pass-plugin", cl::cat(category),
+                cl::value_desc("library"),
+                cl::desc("Load passes, for --preprocessing-pass-pipeline"));
+static cl::opt<std::string> preprocessing(
+    "preprocessing-pass-pipeline", cl::cat(category),
+    cl::value_desc("builtin.module(…)"),
+    cl::desc("Passes to run before ddp-pipeline, as mlir-opt takes them"));
 static cl::opt<char> optLevel("O", cl::Prefix, cl::init('3'),
                               cl::value_desc("0-3"), cl::cat(category),
                               cl::desc("Optimization level (default 3)"));
@@ -79,9 +88,6 @@ static Error compile() {
                      ? name.getValue()
                      : toCIdentifier(sys::path::stem(input));
   options.shared = isShared;
-  if (ddpPipeline.getNumOccurrences())
-    options.ddpPipeline = ddpPipeline;
-  options.dialectPlugins = dialectPlugins;
   options.optLevel = optLevel - '0';
   options.march = march;
   options.device = device;
@@ -90,16 +96,27 @@ static Error compile() {
   Expected<std::unique_ptr<Compiler>> compiler = Compiler::create(options);
   if (!compiler)
     return compiler.takeError();
-  if (Error error = (*compiler)->load(input))
-    return error;
+
+  SourceOptions sourceOptions;
+  if (ddpPipeline.getNumOccurrences())
+    sourceOptions.ddpPipeline = ddpPipeline;
+  sourceOptions.dialectPlugins = dialectPlugins;
+  sourceOptions.passPlugins = passPlugins;
+  if (preprocessing.getNumOccurrences())
+    sourceOptions.preprocessing = preprocessing;
+  auto source = SourceFile::load(input, sourceOptions, **compiler);
+  if (!source)
+    return source.takeError();
+  mlir::ModuleOp module = (*source)->getModule();
   Expected<std::string> headerText =
-      (*compiler)->getHeader(sys::path::filename(input));
+      (*compiler)->getHeader(module, sys::path::filename(input));
   if (!headerText)
     return headerText.takeError();
-  if (Error error = (*compiler)->lower())
+  if (Error error = (*compiler)->lower(module))
     return error;
-  if (Error error = writeOutput(
-          **compiler, isShared ? OutputKind::Shared : emit, output, linker))
+  if (Error error =
+          writeOutput(**compiler, module, isShared ? OutputKind::Shared : emit,
+                      output, linker))
     return error;
   return header.empty() ? Error::success() : writeText(header, *headerText);
 }

@@ -7,10 +7,10 @@
 // (runtime/exec). Everything up to the fork happens in one thread.
 //
 //===----------------------------------------------------------------------===//
-#include "Jit.h"
 #include "runner.h"
 
-#include "ddphook/Compiler/Compiler.h"
+#include "ddphook/Compiler/JitModule.h"
+#include "ddphook/Compiler/SourceFile.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -24,13 +24,18 @@ static const char compilerHelp[] =
     "                     options of ddp-pipeline, as for ddphook-cc\n"
     "  --load-dialect-plugin=LIBRARY\n"
     "                     load dialects, with hooks for example\n"
+    "  --load-pass-plugin=LIBRARY\n"
+    "                     load passes, for the next flag\n"
+    "  --preprocessing-pass-pipeline=PIPELINE\n"
+    "                     passes to run before ddp-pipeline, "
+    "builtin.module(…)\n"
     "  --march=CPU        CPU to compile for (default native)\n";
 
 namespace {
 struct CompilerFlags {
   std::string path;
-  std::optional<std::string> ddpPipeline, march;
-  std::vector<std::string> dialectPlugins;
+  SourceOptions source;
+  std::optional<std::string> march;
 };
 } // namespace
 
@@ -52,42 +57,48 @@ static ddphook::Status parseCompilerFlags(const std::vector<std::string> &rest,
     }
     size_t equals = argument.find('=');
     std::string flag = argument.substr(0, equals);
-    bool isPipeline = flag == "--ddp-pipeline";
-    bool isPlugin = flag == "--load-dialect-plugin";
-    if (!isPipeline && !isPlugin && flag != "--march")
+    auto *plugins = flag == "--load-dialect-plugin"
+                        ? &flags.source.dialectPlugins
+                    : flag == "--load-pass-plugin" ? &flags.source.passPlugins
+                                                   : nullptr;
+    auto *value = flag == "--ddp-pipeline" ? &flags.source.ddpPipeline
+                  : flag == "--march"      ? &flags.march
+                  : flag == "--preprocessing-pass-pipeline"
+                      ? &flags.source.preprocessing
+                      : nullptr;
+    if (!plugins && !value)
       return invalid("unknown flag '" + argument + "'");
     if (equals == std::string::npos && i + 1 == rest.size())
       return invalid(flag + " needs a value");
     std::string text =
         equals == std::string::npos ? rest[++i] : argument.substr(equals + 1);
-    if (isPlugin) {
-      flags.dialectPlugins.push_back(text);
+    if (plugins) {
+      plugins->push_back(text);
       continue;
     }
-    auto &value = isPipeline ? flags.ddpPipeline : flags.march;
-    if (value)
+    if (*value)
       return invalid(flag + " is given twice");
-    value = text;
+    *value = text;
   }
   return flags.path.empty() ? invalid("expected a file, FILE.mlir")
                             : ddphook::Status::ok();
 }
 
-static llvm::Expected<std::unique_ptr<LoadedModule>>
+static llvm::Expected<std::unique_ptr<JitModule>>
 compile(const CompilerFlags &flags, const std::string &device) {
   CompilerOptions options;
-  options.name = "ddphook";
   options.device = device;
-  options.ddpPipeline = flags.ddpPipeline;
-  options.dialectPlugins = flags.dialectPlugins;
   options.march = flags.march.value_or(options.march);
   auto compiler = Compiler::create(options);
   if (!compiler)
     return compiler.takeError();
-  auto object = (*compiler)->compile(flags.path);
-  if (!object)
-    return object.takeError();
-  return LoadedModule::load(*object, options.name);
+  auto source = SourceFile::load(flags.path, flags.source, **compiler);
+  if (!source)
+    return source.takeError();
+  auto compiled = (*compiler)->compile((*source)->getModule());
+  if (!compiled)
+    return compiled.takeError();
+  return JitModule::load(*compiled);
 }
 
 int main(int argc, char **argv) {

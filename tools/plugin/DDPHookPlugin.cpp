@@ -9,11 +9,17 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
 
 #include "mlir/Tools/Plugins/DialectPlugin.h"
 #include "mlir/Tools/Plugins/PassPlugin.h"
 #include "llvm/Config/llvm-config.h"
+
+static void registerPasses() {
+  mlir::ddp::registerAllPasses();
+  mlir::ddp::registerCompilerPasses();
+}
 
 extern "C" LLVM_ATTRIBUTE_WEAK
     LLVM_ATTRIBUTE_VISIBILITY_DEFAULT ::mlir::DialectPluginLibraryInfo
@@ -21,7 +27,7 @@ extern "C" LLVM_ATTRIBUTE_WEAK
   return {MLIR_PLUGIN_API_VERSION, "DDPHook", LLVM_VERSION_STRING,
           [](mlir::DialectRegistry *registry) {
             mlir::ddp::registerAllDialects(*registry);
-            mlir::ddp::registerAllPasses();
+            registerPasses();
           }};
 }
 
@@ -30,5 +36,5 @@ extern "C" LLVM_ATTRIBUTE_WEAK
     mlirGetPassPluginInfo() {
   // Passes alone, for a program that has the dialect already.
   return {MLIR_PLUGIN_API_VERSION, "DDPHook", LLVM_VERSION_STRING,
-          [] { mlir::ddp::registerAllPasses(); }};
+          registerPasses};
 }

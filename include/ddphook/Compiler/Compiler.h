@@ -1,44 +1,51 @@
-//===- Compiler.h - from a source file to machine code ----------*- C++ -*-===//
+//===- Compiler.h - from a module to machine code ---------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The steps that ddphook-cc and ddphook-run share: parse, `ddp-pipeline`, entry
-// points, LLVM dialect, LLVM IR, object code. The tools decide where the code
-// goes: to a file, or into this process.
+// The stages behind a front end: `ddp-pipeline`, entry points, LLVM dialect,
+// LLVM IR, object code, all in memory. A compiler calls them on modules of its
+// own context; ddphook-cc and ddphook-run do so on a file (SourceFile.h). What
+// comes out is linked into a shared object by SharedObject.h and into this
+// process by JitModule.h. docs/embedding.md is the guide.
+//
+// Errors. Every function reports errors of the module as diagnostics of its
+// context, each of them once, and then returns a DiagnosedError; all other
+// errors are in the text of what it returns. After an error the module is in
+// between two stages: erase it.
+//
+// Ownership. A module stays the caller's. The stages change it in place, so
+// clone it before to keep it. A Compiler and what it returned do not refer to
+// the module or its context.
+//
+// Threads. A Compiler is used by one thread at a time. Several may work at the
+// same time, each on modules of another context. A context's thread pool is
+// used by passes, and by nothing else here.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_COMPILER_COMPILER_H
 #define DDPHOOK_COMPILER_COMPILER_H
 
+#include "ddphook/Pipelines/Pipelines.h"
+
 #include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/Diagnostics.h"
-#include "mlir/IR/MLIRContext.h"
-#include "mlir/IR/OwningOpRef.h"
-#include "llvm/ADT/StringSet.h"
+#include "mlir/IR/DialectRegistry.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/Error.h"
-#include "llvm/Support/SourceMgr.h"
 #include "llvm/Target/TargetMachine.h"
 
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 namespace mlir::ddp {
 
 struct CompilerOptions {
   /// Prefix of the C functions; a C identifier.
-  std::string name;
-  /// Also export the module as `ddphook_compiled_module`.
+  std::string name = "ddphook";
+  /// Also export the module as `ddphook_compiled_module`, as ddphook-exec and
+  /// other programs expect it of a shared object.
   bool shared = false;
-  /// Options of `ddp-pipeline`; by default its defaults. They must not be given
-  /// for a module that has a plan, which has been through the pipeline already.
-  std::optional<std::string> ddpPipeline;
-  /// Shared objects that provide dialects, for example with hooks.
-  std::vector<std::string> dialectPlugins;
   /// 0 … 3.
   unsigned optLevel = 3;
   /// "native", or a CPU's name as LLVM knows it ("x86-64-v3").
@@ -54,8 +61,8 @@ struct CompilerOptions {
   bool fuseMultiplyAdd = false;
 };
 
-/// The error of a failure that was already reported as a diagnostic on standard
-/// error. Its text is empty.
+/// The error of a failure that was already reported as a diagnostic. Its text
+/// is empty.
 class DiagnosedError : public llvm::ErrorInfo<DiagnosedError> {
 public:
   static char ID;
@@ -65,63 +72,72 @@ public:
   }
 };
 
+/// What becomes of a module.
+struct CompiledModule {
+  /// The prefix of its C functions.
+  std::string name;
+  /// Position-independent object code.
+  llvm::SmallVector<char, 0> object;
+  /// The C header (also valid C++) of its entry points.
+  std::string header;
+};
+
+/// Registers all dialects that a module may consist of before and between the
+/// stages: those of upstream with their extensions, `ddp`, and how they become
+/// LLVM IR.
+void registerCompilerDialects(DialectRegistry &registry);
+
 class KernelCompiler;
 
-/// Compiles one module for the machine's own architecture, in one thread and
-/// without leaving threads behind.
+/// Compiles modules for the machine's own architecture, one after the other.
 class Compiler {
 public:
   static llvm::Expected<std::unique_ptr<Compiler>>
   create(CompilerOptions options);
   ~Compiler();
 
-  /// Parses the file ("-": standard input) and runs `ddp-pipeline` on it.
-  llvm::Error load(StringRef path);
+  /// Does all that follows, in this order, with the pipeline's defaults or with
+  /// `pipeline`. The pipeline is left out if the module has a plan, which means
+  /// that it went through it; options are an error then. At the end the module
+  /// is in the LLVM dialect.
+  llvm::Expected<CompiledModule>
+  compile(ModuleOp module, DDPPipelineOptions *pipeline = nullptr);
 
-  /// Returns the C header of the loaded module. Call it before lower().
-  llvm::Expected<std::string> getHeader(StringRef source);
+  /// Runs `ddp-pipeline`. Public functions are entry points with collectives
+  /// and without, unless the options say something else about `all-functions`;
+  /// the option `memory` becomes that of the compiler's device.
+  llvm::Error runPipeline(ModuleOp module, DDPPipelineOptions &pipeline);
 
-  /// Lowers the pipeline's result to the LLVM dialect.
-  llvm::Error lower();
+  /// Returns the C header of a module that has a plan. Its first line names
+  /// `source`.
+  llvm::Expected<std::string> getHeader(ModuleOp module, StringRef source);
 
-  /// Returns the lowered module as LLVM IR, optimized for the target. Call it
-  /// after lower().
-  llvm::Expected<std::unique_ptr<llvm::Module>> translate();
+  /// Lowers a module that has a plan to the LLVM dialect, with its entry
+  /// points.
+  llvm::Error lower(ModuleOp module);
+
+  /// PTX of the kernels of the module that was lowered last; empty if it has
+  /// none.
+  StringRef getDeviceCode() { return deviceCode; }
+
+  /// Returns a module that is lowered as LLVM IR, optimized for the target. It
+  /// belongs to a context of the Compiler's, and must not outlive it.
+  llvm::Expected<std::unique_ptr<llvm::Module>> translate(ModuleOp module);
 
   /// Returns position-independent object code for the result of translate().
   llvm::Expected<llvm::SmallVector<char, 0>> emitObject(llvm::Module &module);
 
-  /// Does all of the above, from the file to object code.
-  llvm::Expected<llvm::SmallVector<char, 0>> compile(StringRef path);
-
-  ModuleOp getModule() { return *module; }
-
-  /// PTX of the module's kernels; empty if it has none. Call it after lower().
-  StringRef getDeviceCode() { return deviceCode; }
-
 private:
-  Compiler(CompilerOptions options, const DialectRegistry &registry);
+  explicit Compiler(CompilerOptions options);
 
   llvm::Error createTarget();
-  /// Returns a DiagnosedError if a diagnostic was reported, else an error with
-  /// this text.
-  llvm::Error makeFailure(const llvm::Twine &text);
   /// Makes kernels, and leaves their code in the module.
-  llvm::Error compileKernels();
-  /// Creates kernels if the device has any, and checks that no other operation
-  /// accesses the device's memory.
-  llvm::Error lowerForDevice();
+  LogicalResult compileKernels(ModuleOp module);
   /// Width in bits and number of the target's vector registers.
   std::pair<unsigned, unsigned> getVectorRegisters();
 
   CompilerOptions options;
-  MLIRContext context;
-  llvm::SourceMgr sources;
-  SourceMgrDiagnosticHandler diagnostics;
-  /// Runs before `diagnostics`.
-  ScopedDiagnosticHandler filter;
-  llvm::StringSet<> reportedErrors;
-  OwningOpRef<ModuleOp> module;
+  DialectRegistry registry;
   llvm::LLVMContext llvmContext;
   std::unique_ptr<llvm::TargetMachine> target;
   /// Null when there are no kernels to be made.

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the passes of Passes.td and the pipeline `ddp-lower-to-llvm`, which
-// runs them together with upstream's conversions. Compiler.h turns a module
-// into an object file.
+// runs them together with upstream's conversions. Compiler.h goes on to machine
+// code.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_COMPILER_PASSES_H
@@ -33,8 +33,23 @@ namespace mlir::ddp {
 #define GEN_PASS_REGISTRATION
 #include "ddphook/Compiler/Passes.h.inc"
 
-/// Options of `ddp-lower-to-llvm`: the shape of the target's vector registers.
+/// Options of `ddp-lower-to-llvm`.
 struct LLVMLoweringOptions : PassPipelineOptions<LLVMLoweringOptions> {
+  Option<std::string> name{
+      *this, "name",
+      llvm::cl::desc("Emit entry points with this prefix, a C identifier "
+                     "(default: none)"),
+      llvm::cl::init("")};
+  Option<bool> shared{
+      *this, "shared",
+      llvm::cl::desc("With entry points: also export the module as "
+                     "`ddphook_compiled_module`"),
+      llvm::cl::init(false)};
+  Option<bool> hasKernels{
+      *this, "has-kernels",
+      llvm::cl::desc("With entry points, for a device: linalg operations were "
+                     "turned into kernels before"),
+      llvm::cl::init(false)};
   Option<unsigned> vectorWidth{*this, "vector-width",
                                llvm::cl::desc("Bits of a vector register"),
                                llvm::cl::init(256)};
@@ -44,7 +59,8 @@ struct LLVMLoweringOptions : PassPipelineOptions<LLVMLoweringOptions> {
 };
 
 /// Lowers functions on memrefs (linalg, scf, memref, arith, math …) to the LLVM
-/// dialect; ends with `ddp-check-lowered`.
+/// dialect, and with a name the plan to entry points; ends with
+/// `ddp-check-lowered`.
 void buildLowerToLLVMPipeline(OpPassManager &pm,
                               const LLVMLoweringOptions &options);
 

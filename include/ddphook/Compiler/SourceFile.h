@@ -1,0 +1,62 @@
+//===- SourceFile.h - the input of ddphook-cc and ddphook-run ---*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A module out of a file, with plugins and passes of other projects before
+// ddphook's own. For command lines: a compiler that has a module needs
+// Compiler.h only.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_COMPILER_SOURCEFILE_H
+#define DDPHOOK_COMPILER_SOURCEFILE_H
+
+#include "ddphook/Compiler/Compiler.h"
+
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "llvm/Support/SourceMgr.h"
+
+#include <optional>
+#include <vector>
+
+namespace mlir::ddp {
+
+struct SourceOptions {
+  /// Options of `ddp-pipeline`; by default its defaults. They must not be given
+  /// for a module that has a plan, which has been through the pipeline already.
+  std::optional<std::string> ddpPipeline;
+  /// Shared objects that provide dialects, for example with hooks, and passes.
+  std::vector<std::string> dialectPlugins, passPlugins;
+  /// A pipeline, "builtin.module(…)", that runs before `ddp-pipeline`.
+  std::optional<std::string> preprocessing;
+};
+
+/// A module and its context, which has no threads. Diagnostics go to standard
+/// error, with the line that they are about.
+class SourceFile {
+public:
+  /// Parses the file ("-": standard input), and runs the passes up to the plan
+  /// on it, as `compiler` needs it.
+  static llvm::Expected<std::unique_ptr<SourceFile>>
+  load(StringRef path, const SourceOptions &options, Compiler &compiler);
+
+  ModuleOp getModule() { return *module; }
+
+private:
+  explicit SourceFile(const DialectRegistry &registry);
+
+  llvm::Error parse(StringRef path);
+  /// Runs a pipeline that is given as text.
+  llvm::Error run(StringRef pipeline);
+
+  MLIRContext context;
+  llvm::SourceMgr sources;
+  SourceMgrDiagnosticHandler diagnostics;
+  OwningOpRef<ModuleOp> module;
+};
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_COMPILER_SOURCEFILE_H

@@ -1,0 +1,29 @@
+//===- NativeTarget.h - LLVM's description of this machine ------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Compiling and linking both need it, in any order and from any thread.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_LIB_COMPILER_NATIVETARGET_H
+#define DDPHOOK_LIB_COMPILER_NATIVETARGET_H
+
+#include "llvm/Support/TargetSelect.h"
+
+namespace mlir::ddp {
+
+/// Registers the machine's architecture with LLVM, once in a process: LLVM's
+/// registry has no lock of its own.
+inline void initializeNativeTarget() {
+  static const bool isDone = [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    return true;
+  }();
+  (void)isDone;
+}
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_COMPILER_NATIVETARGET_H

@@ -1,0 +1,49 @@
+//===- StageErrors.h - what a stage of the compiler reports -----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// From a context's diagnostics to the error that a stage returns.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_LIB_COMPILER_STAGEERRORS_H
+#define DDPHOOK_LIB_COMPILER_STAGEERRORS_H
+
+#include "ddphook/Compiler/Compiler.h"
+
+#include "mlir/IR/Diagnostics.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace mlir::ddp {
+
+/// Notices the errors that a stage reports, and lets each of them through once:
+/// passes that stop at the first one may have found it several times.
+class StageErrors {
+public:
+  explicit StageErrors(MLIRContext *context)
+      : handler(context, [this](Diagnostic &diagnostic) {
+          if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
+            return failure();
+          std::string text;
+          llvm::raw_string_ostream(text)
+              << diagnostic.getLocation() << ' ' << diagnostic;
+          bool isNew = reported.insert(text).second;
+          return success(!isNew);
+        }) {}
+
+  /// The stage's error: a DiagnosedError if a diagnostic was reported, else one
+  /// with this text.
+  llvm::Error fail(const llvm::Twine &text) {
+    if (!reported.empty())
+      return llvm::make_error<DiagnosedError>();
+    return llvm::createStringError(llvm::inconvertibleErrorCode(), text);
+  }
+
+private:
+  llvm::StringSet<> reported;
+  ScopedDiagnosticHandler handler;
+};
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_COMPILER_STAGEERRORS_H

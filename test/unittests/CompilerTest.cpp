@@ -1,0 +1,255 @@
+//===- CompilerTest.cpp ----------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// From a module in memory to code that runs, and what goes wrong on the way.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Compiler/Compiler.h"
+#include "ddphook/Compiler/JitModule.h"
+#include "ddphook/Compiler/SharedObject.h"
+#include "ddphook/runtime/runtime.h"
+
+#include "mlir/IR/OwningOpRef.h"
+#include "mlir/Parser/Parser.h"
+#include "llvm/Support/FileSystem.h"
+#include "gtest/gtest.h"
+
+#include <dlfcn.h>
+#include <thread>
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+static const char reduceText[] = R"mlir(
+  ddp.process_group @dp
+  func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+    %0 = tensor.empty() : tensor<4xf32>
+    %s = linalg.add ins(%r, %r : tensor<4xf32>, tensor<4xf32>)
+                    outs(%0 : tensor<4xf32>) -> tensor<4xf32>
+    return %s : tensor<4xf32>
+  }
+)mlir";
+
+namespace {
+class CompilerTest : public ::testing::Test {
+protected:
+  CompilerTest()
+      : handler(&context, [&](Diagnostic &diagnostic) {
+          errors += (errors.empty() ? "" : "|") + diagnostic.str();
+        }) {
+    // What a compiler has before it knows of ddphook's compiler.
+    DialectRegistry registry;
+    registerCompilerDialects(registry);
+    context.appendDialectRegistry(registry);
+  }
+
+  OwningOpRef<ModuleOp> parse(StringRef text) {
+    auto module = parseSourceString<ModuleOp>(text, &context);
+    if (!module)
+      llvm::report_fatal_error("expected a valid module, but got " + text);
+    return module;
+  }
+  std::unique_ptr<Compiler> create(CompilerOptions options = {}) {
+    auto compiler = Compiler::create(options);
+    if (!compiler)
+      llvm::report_fatal_error(compiler.takeError());
+    return std::move(*compiler);
+  }
+
+  MLIRContext context;
+  std::string errors;
+  ScopedDiagnosticHandler handler;
+};
+} // namespace
+
+/// Loads a module in a job of one, runs its entry `step`, and unloads it.
+static void runStep(const ddphook_compiled_module_t &module,
+                    ArrayRef<void *> buffers) {
+  ddphook_options_t options = {};
+  options.struct_size = sizeof(options);
+  options.world_size = 1;
+  ddphook_context_t *job = nullptr;
+  ASSERT_EQ(ddphook_context_create(&options, &job), DDPHOOK_OK)
+      << ddphook_last_error();
+  ASSERT_EQ(ddphook_module_load(job, &module), DDPHOOK_OK)
+      << ddphook_last_error();
+  ASSERT_EQ(module.entry_count, 1u);
+  EXPECT_EQ(module.entries[0].invoke(buffers.data()), DDPHOOK_OK)
+      << ddphook_last_error();
+  EXPECT_EQ(ddphook_module_unload(&module), DDPHOOK_OK);
+  ddphook_context_destroy(job);
+}
+
+TEST_F(CompilerTest, RunsInThisProcess) {
+  auto compiler = create();
+  auto module = parse(reduceText);
+  auto compiled = compiler->compile(*module);
+  ASSERT_TRUE(static_cast<bool>(compiled)) << toString(compiled.takeError());
+  EXPECT_EQ(compiled->name, "ddphook");
+  EXPECT_NE(compiled->header.find("ddphook_step("), std::string::npos);
+  auto loaded = JitModule::load(*compiled);
+  ASSERT_TRUE(static_cast<bool>(loaded)) << toString(loaded.takeError());
+  // Nothing of what it was made of is needed any more.
+  compiled->object.clear();
+  compiler.reset();
+  module = nullptr;
+  float in[] = {1, 2, 3, 4}, out[] = {-1, -1, -1, -1};
+  runStep((*loaded)->get(), {in, out});
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(out[i], 2 * in[i]);
+  ASSERT_NE((*loaded)->findEntry("step"), nullptr);
+  EXPECT_EQ((*loaded)->findEntry("steps"), nullptr);
+  EXPECT_EQ(errors, "");
+}
+
+TEST_F(CompilerTest, OneCompilerManyModules) {
+  auto compiler = create();
+  // The second has the error of the first again, at the same place.
+  for (int i = 0; i < 2; ++i) {
+    errors.clear();
+    auto wrong = parse("func.func @step(%x: tensor<?xf32>) -> tensor<?xf32> {"
+                       "  return %x : tensor<?xf32>"
+                       "}");
+    auto compiled = compiler->compile(*wrong);
+    ASSERT_FALSE(static_cast<bool>(compiled));
+    EXPECT_TRUE(compiled.errorIsA<DiagnosedError>());
+    consumeError(compiled.takeError());
+    EXPECT_NE(errors, "");
+    EXPECT_EQ(errors.find('|'), std::string::npos) << errors;
+  }
+  errors.clear();
+  for (int i = 0; i < 2; ++i) {
+    auto module = parse(reduceText);
+    auto compiled = compiler->compile(*module);
+    ASSERT_TRUE(static_cast<bool>(compiled)) << toString(compiled.takeError());
+  }
+  EXPECT_EQ(errors, "");
+}
+
+TEST_F(CompilerTest, SharedObjectInMemory) {
+  CompilerOptions options;
+  options.shared = true;
+  auto module = parse(reduceText);
+  auto compiled = create(options)->compile(*module);
+  ASSERT_TRUE(static_cast<bool>(compiled)) << toString(compiled.takeError());
+  StringRef object(compiled->object.data(), compiled->object.size());
+  auto shared = linkSharedObject(object);
+  ASSERT_TRUE(static_cast<bool>(shared)) << toString(shared.takeError());
+
+  SmallString<128> path;
+  int file;
+  ASSERT_FALSE(llvm::sys::fs::createTemporaryFile("ddphook", "so", file, path));
+  llvm::raw_fd_ostream(file, /*shouldClose=*/true)
+      << StringRef(shared->data(), shared->size());
+  void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  llvm::sys::fs::remove(path);
+  ASSERT_NE(library, nullptr) << dlerror();
+  void *symbol = dlsym(library, "ddphook_compiled_module");
+  ASSERT_NE(symbol, nullptr) << dlerror();
+  float in[] = {1, 2, 3, 4}, out[4] = {};
+  runStep(*static_cast<const ddphook_compiled_module_t *>(symbol), {in, out});
+  EXPECT_EQ(out[3], 8);
+  dlclose(library);
+
+  auto missing = linkSharedObject(object, "no-such-linker");
+  ASSERT_FALSE(static_cast<bool>(missing));
+  EXPECT_EQ(toString(missing.takeError()),
+            "cannot find the linker 'no-such-linker'");
+}
+
+TEST_F(CompilerTest, OptionsThatAreWrong) {
+  auto expectError = [](CompilerOptions options, StringRef text) {
+    auto compiler = Compiler::create(std::move(options));
+    ASSERT_FALSE(static_cast<bool>(compiler));
+    EXPECT_TRUE(StringRef(toString(compiler.takeError())).contains(text));
+  };
+  CompilerOptions options;
+  options.name = "a-b";
+  expectError(options, "expected a C identifier as the module's name");
+  options.name = "";
+  expectError(options, "expected a C identifier as the module's name");
+  options = {};
+  options.optLevel = 4;
+  expectError(options, "expected an optimization level from 0 to 3, but got 4");
+  options = {};
+  options.march = "z80";
+  expectError(options, "but got 'z80'");
+}
+
+TEST_F(CompilerTest, StagesInTheWrongOrder) {
+  auto compiler = create();
+  auto module = parse(reduceText);
+  llvm::Error error = compiler->lower(*module);
+  EXPECT_EQ(toString(std::move(error)),
+            "expected a module with a plan, as ddp-pipeline makes it");
+  DDPPipelineOptions pipeline;
+  ASSERT_FALSE(static_cast<bool>(compiler->runPipeline(*module, pipeline)));
+  auto compiled = compiler->compile(*module, &pipeline);
+  ASSERT_FALSE(static_cast<bool>(compiled));
+  EXPECT_EQ(toString(compiled.takeError()),
+            "expected a module without a plan, but it went through "
+            "ddp-pipeline already");
+  compiled = compiler->compile(*module);
+  EXPECT_TRUE(static_cast<bool>(compiled)) << toString(compiled.takeError());
+
+  CompilerOptions options;
+  options.device = "other";
+  auto forHost = parse(reduceText);
+  DDPPipelineOptions hostMemory;
+  hostMemory.memory = ArrayMemory::Host;
+  error = create(options)->runPipeline(*forHost, hostMemory);
+  EXPECT_EQ(toString(std::move(error)),
+            "memory=host in the options of ddp-pipeline contradicts the device "
+            "'other'");
+  EXPECT_EQ(errors, "");
+}
+
+TEST_F(CompilerTest, MissingFunctionsAreNamed) {
+  auto module = parse(R"mlir(
+    ddp.process_group @dp
+    func.func private @nobody_defines_this()
+    func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
+      func.call @nobody_defines_this() : () -> ()
+      %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+      return %r : tensor<4xf32>
+    }
+  )mlir");
+  auto compiled = create()->compile(*module);
+  ASSERT_TRUE(static_cast<bool>(compiled)) << toString(compiled.takeError());
+  auto loaded = JitModule::load(*compiled);
+  ASSERT_FALSE(static_cast<bool>(loaded));
+  std::string text = toString(loaded.takeError());
+  EXPECT_TRUE(StringRef(text).starts_with("cannot link the module: "));
+  EXPECT_TRUE(StringRef(text).contains("nobody_defines_this")) << text;
+}
+
+TEST_F(CompilerTest, ThreadsWithContextsOfTheirOwn) {
+  std::vector<std::thread> threads;
+  std::array<std::string, 4> results;
+  for (std::string &result : results)
+    threads.emplace_back([&result] {
+      DialectRegistry registry;
+      registerCompilerDialects(registry);
+      MLIRContext own(registry);
+      auto module = parseSourceString<ModuleOp>(reduceText, &own);
+      auto compiler = Compiler::create({});
+      if (!compiler)
+        return consumeError(compiler.takeError());
+      auto compiled = (*compiler)->compile(*module);
+      if (!compiled)
+        return consumeError(compiled.takeError());
+      auto loaded = JitModule::load(*compiled);
+      if (!loaded)
+        return consumeError(loaded.takeError());
+      result.assign(compiled->object.data(), compiled->object.size());
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  EXPECT_FALSE(results[0].empty());
+  for (const std::string &result : results)
+    EXPECT_EQ(result, results[0]);
+}
