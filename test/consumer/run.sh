@@ -148,6 +148,10 @@ moved=$work/moved/prefix
 linear=$root/docs/examples/linear
 try build-tree-compiler consume "$here/compiler" "$work/a" my-compiler \
   -DDDPHook_DIR="$build/$package" "$mlir"
+for project in embedding capi; do
+  try build-tree-$project consume "$here/$project" "$work/build-$project" $project \
+    -DDDPHook_DIR="$build/$package" "$mlir"
+done
 try build-tree-runtime consume "$here/runtime" "$work/b" runtime-consumer \
   -DDDPHook_DIR="$build/$package"
 try install cmake --install "$build" --prefix "$work/prefix"
@@ -156,6 +160,10 @@ mkdir "$work/moved" && mv "$work/prefix" "$moved"
 try moved-tools "$here/installed.sh" "$moved"
 try moved-compiler consume "$here/compiler" "$work/c" my-compiler \
   -DCMAKE_PREFIX_PATH="$moved"
+for project in embedding capi; do
+  try moved-$project consume "$here/$project" "$work/moved-$project" $project \
+    -DCMAKE_PREFIX_PATH="$moved"
+done
 try moved-plugin use_plugin "$work/c"
 try moved-runtime consume "$here/runtime" "$work/d" runtime-consumer \
   -DCMAKE_PREFIX_PATH="$moved"

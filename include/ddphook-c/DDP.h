@@ -1,0 +1,37 @@
+/*===- DDP.h - the ddp dialect and its passes in C -----------------*- C -*-===*
+ *
+ * Part of the ddphook project, under the Apache License v2.0 with LLVM
+ * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+ *
+ * In the style of MLIR's C API. Operations and attributes of the dialect are
+ * made with MLIR's own functions, as those of every dialect
+ * (mlirOperationCreate, mlirAttributeParseGet); docs/generated/DDPDialect.md
+ * lists them.
+ *
+ *===----------------------------------------------------------------------===*/
+#ifndef DDPHOOK_C_DDP_H
+#define DDPHOOK_C_DDP_H
+
+#include "mlir-c/IR.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* mlirGetDialectHandle__ddp__(): the dialect alone. */
+MLIR_DECLARE_CAPI_DIALECT_REGISTRATION(DDP, ddp);
+
+/* Adds the dialect, and all of upstream's with their extensions: what a module
+ * may consist of while it is compiled. */
+MLIR_CAPI_EXPORTED void ddphookRegisterDialects(MlirDialectRegistry registry);
+
+/* Registers ddphook's passes and pipelines by name, for
+ * mlirParsePassPipeline(). Not while other threads use MLIR's registry of
+ * passes. */
+MLIR_CAPI_EXPORTED void ddphookRegisterPasses(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DDPHOOK_C_DDP_H */

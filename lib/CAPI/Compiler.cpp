@@ -1,0 +1,189 @@
+//===- Compiler.cpp - from a module to machine code, in C -----------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See ddphook-c/Compiler.h.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook-c/Compiler.h"
+
+#include "ddphook/Compiler/Compiler.h"
+#include "ddphook/Compiler/JitModule.h"
+#include "ddphook/Compiler/SharedObject.h"
+
+#include "mlir/CAPI/IR.h"
+#include "mlir/CAPI/Support.h"
+#include "mlir/CAPI/Wrap.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+struct Options : public CompilerOptions {
+  std::optional<std::string> pipeline;
+};
+
+struct Compiled : public CompiledModule {
+  explicit Compiled(CompiledModule &&module)
+      : CompiledModule(std::move(module)) {}
+
+  llvm::SmallVector<char, 0> shared;
+};
+} // namespace
+
+DEFINE_C_API_PTR_METHODS(DDPHookCompilerOptions, Options)
+DEFINE_C_API_PTR_METHODS(DDPHookCompiledModule, Compiled)
+DEFINE_C_API_PTR_METHODS(DDPHookJitModule, JitModule)
+
+//===----------------------------------------------------------------------===//
+// Options
+//===----------------------------------------------------------------------===//
+
+DDPHookCompilerOptions ddphookCompilerOptionsCreate() {
+  return wrap(new Options());
+}
+
+void ddphookCompilerOptionsDestroy(DDPHookCompilerOptions options) {
+  delete unwrap(options);
+}
+
+void ddphookCompilerOptionsSetName(DDPHookCompilerOptions options,
+                                   MlirStringRef name) {
+  unwrap(options)->name = unwrap(name).str();
+}
+
+void ddphookCompilerOptionsSetShared(DDPHookCompilerOptions options,
+                                     bool shared) {
+  unwrap(options)->shared = shared;
+}
+
+void ddphookCompilerOptionsSetPipeline(DDPHookCompilerOptions options,
+                                       MlirStringRef pipeline) {
+  unwrap(options)->pipeline = unwrap(pipeline).str();
+}
+
+void ddphookCompilerOptionsSetOptLevel(DDPHookCompilerOptions options,
+                                       unsigned level) {
+  unwrap(options)->optLevel = level;
+}
+
+void ddphookCompilerOptionsSetMarch(DDPHookCompilerOptions options,
+                                    MlirStringRef march) {
+  unwrap(options)->march = unwrap(march).str();
+}
+
+void ddphookCompilerOptionsSetDevice(DDPHookCompilerOptions options,
+                                     MlirStringRef device,
+                                     MlirStringRef architecture) {
+  unwrap(options)->device = unwrap(device).str();
+  if (architecture.length > 0)
+    unwrap(options)->deviceArchitecture = unwrap(architecture).str();
+}
+
+void ddphookCompilerOptionsSetFuseMultiplyAdd(DDPHookCompilerOptions options,
+                                              bool fuse) {
+  unwrap(options)->fuseMultiplyAdd = fuse;
+}
+
+//===----------------------------------------------------------------------===//
+// Compiling
+//===----------------------------------------------------------------------===//
+
+static llvm::Expected<CompiledModule> compile(ModuleOp module,
+                                              const Options &options) {
+  DDPPipelineOptions pipeline;
+  std::string message;
+  if (options.pipeline &&
+      failed(pipeline.parse(*options.pipeline, [&](const Twine &text) {
+        message = text.str();
+        return failure();
+      })))
+    return llvm::createStringError(message);
+  auto compiler = Compiler::create(options);
+  if (!compiler)
+    return compiler.takeError();
+  return (*compiler)->compile(module, options.pipeline ? &pipeline : nullptr);
+}
+
+DDPHookCompiledModule ddphookCompile(MlirModule module,
+                                     DDPHookCompilerOptions options) {
+  llvm::Expected<CompiledModule> compiled =
+      compile(unwrap(module), *unwrap(options));
+  if (compiled)
+    return wrap(new Compiled(std::move(*compiled)));
+  // Empty: a diagnostic has said it.
+  std::string message = llvm::toString(compiled.takeError());
+  if (!message.empty())
+    emitError(unwrap(module).getLoc()) << message;
+  return {nullptr};
+}
+
+void ddphookCompiledModuleDestroy(DDPHookCompiledModule compiled) {
+  delete unwrap(compiled);
+}
+
+static MlirStringRef getString(ArrayRef<char> bytes) {
+  return mlirStringRefCreate(bytes.data(), bytes.size());
+}
+
+MlirStringRef ddphookCompiledModuleGetObject(DDPHookCompiledModule compiled) {
+  return getString(unwrap(compiled)->object);
+}
+
+MlirStringRef ddphookCompiledModuleGetHeader(DDPHookCompiledModule compiled) {
+  return getString(unwrap(compiled)->header);
+}
+
+static void report(llvm::Error error, MlirStringCallback onError,
+                   void *userData) {
+  std::string message = llvm::toString(std::move(error));
+  if (onError)
+    onError(getString(message), userData);
+}
+
+MlirStringRef ddphookCompiledModuleGetSharedObject(
+    DDPHookCompiledModule compiled, MlirStringRef linker,
+    MlirStringCallback onError, void *userData) {
+  Compiled &module = *unwrap(compiled);
+  auto shared = linkSharedObject(
+      StringRef(module.object.data(), module.object.size()), unwrap(linker));
+  if (!shared) {
+    report(shared.takeError(), onError, userData);
+    return {nullptr, 0};
+  }
+  module.shared = std::move(*shared);
+  return getString(module.shared);
+}
+
+//===----------------------------------------------------------------------===//
+// Running in this process
+//===----------------------------------------------------------------------===//
+
+DDPHookJitModule ddphookJitModuleCreate(DDPHookCompiledModule compiled,
+                                        intptr_t numSymbols,
+                                        const DDPHookRuntimeSymbol *symbols,
+                                        MlirStringCallback onError,
+                                        void *userData) {
+  SmallVector<RuntimeSymbol> runtime;
+  for (intptr_t i = 0; i < numSymbols; ++i)
+    runtime.push_back({symbols[i].name, symbols[i].address});
+  auto module = JitModule::load(*unwrap(compiled), runtime);
+  if (!module) {
+    report(module.takeError(), onError, userData);
+    return {nullptr};
+  }
+  return wrap(module->release());
+}
+
+void ddphookJitModuleDestroy(DDPHookJitModule module) { delete unwrap(module); }
+
+const ddphook_compiled_module *ddphookJitModuleGet(DDPHookJitModule module) {
+  return &unwrap(module)->get();
+}
+
+const ddphook_compiled_entry *ddphookJitModuleFindEntry(DDPHookJitModule module,
+                                                        MlirStringRef name) {
+  return unwrap(module)->findEntry(unwrap(name));
+}

@@ -1,0 +1,27 @@
+//===- DDP.cpp - the ddp dialect and its passes in C ----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See ddphook-c/DDP.h.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook-c/DDP.h"
+
+#include "ddphook/Compiler/Compiler.h"
+#include "ddphook/Compiler/Passes.h"
+#include "ddphook/InitAll.h"
+
+#include "mlir/CAPI/Registration.h"
+
+MLIR_DEFINE_CAPI_DIALECT_REGISTRATION(DDP, ddp, mlir::ddp::DDPDialect)
+
+void ddphookRegisterDialects(MlirDialectRegistry registry) {
+  mlir::ddp::registerCompilerDialects(*unwrap(registry));
+}
+
+void ddphookRegisterPasses() {
+  mlir::ddp::registerAllPasses();
+  mlir::ddp::registerCompilerPasses();
+}
