@@ -61,6 +61,7 @@ private:
   void visit(Operation *op);
   void assign(FlatOpInterface op);
   void split(SplitOp op);
+  void putTogether(ConcatOp op);
   void lower(ConcatOp op);
   void aliasResults(scf::IfOp op);
   void yieldInOneBuffer(scf::IfOp op, OpResult result);
@@ -73,7 +74,7 @@ private:
   Value findPlaceInSplit(FlatOpInterface op, Value result);
   Value findDyingOperand(FlatOpInterface op, OpResult result);
   Value findYieldedBuffer(FlatOpInterface op, Value result);
-  Value findDeadBuffer(FlatOpInterface op, Value result);
+  Value findDeadBuffer(Operation *op, Value result);
   Value findDestination(FlatOpInterface op, OpResult result);
   Value getConcatDestination(ConcatOp concat, Operation *before);
 
@@ -91,6 +92,8 @@ private:
   llvm::DenseMap<Value, Value> roots;
   /// Roots by type, in the order in which they were met.
   llvm::DenseMap<Type, SmallVector<Value>> buffers;
+  /// How often a buffer was given to something new.
+  llvm::DenseMap<Value, unsigned> numReuses;
   /// The tensors in which concats are put together, with the parts that they
   /// hold so far.
   llvm::DenseMap<Operation *, Value> concatDestinations;
@@ -232,30 +235,40 @@ Value Assigner::findDyingOperand(FlatOpInterface op, OpResult result) {
   return found;
 }
 
+/// Visits the uses of `value`, and of what may be computed in its place, until
+/// one is what is looked for. Returns that one, or null. A hook's values are
+/// stored a few operations behind; to follow longer chains would be quadratic.
+static OpOperand *findUseInPlace(Value value,
+                                 function_ref<bool(OpOperand &)> isFound) {
+  constexpr size_t maxValues = 16;
+  llvm::SmallSetVector<Value, maxValues> values;
+  values.insert(value);
+  for (size_t i = 0; i < std::min(values.size(), maxValues); ++i)
+    for (OpOperand &use : values[i].getUses()) {
+      if (isFound(use))
+        return &use;
+      Operation *user = use.getOwner();
+      if (auto wait = dyn_cast<FlatWaitOp>(user)) {
+        if (use.get() == wait.getDestination())
+          values.insert(wait.getResult());
+        continue;
+      }
+      auto flat = dyn_cast<FlatOpInterface>(user);
+      for (OpResult result : user->getResults())
+        if (flat && result.getType() == value.getType() &&
+            flat.mayOverwrite(result.getResultNumber(), use))
+          values.insert(result);
+    }
+  return nullptr;
+}
+
 /// Whether `value`, or what may be computed in its place, becomes the state's
 /// new value.
 static bool endsInStore(Value value, StringRef state) {
-  for (OpOperand &use : value.getUses()) {
-    Operation *user = use.getOwner();
-    if (auto store = dyn_cast<StoreOp>(user)) {
-      if (store.getState() == state)
-        return true;
-      continue;
-    }
-    if (auto wait = dyn_cast<FlatWaitOp>(user)) {
-      if (use.get() == wait.getDestination() &&
-          endsInStore(wait.getResult(), state))
-        return true;
-      continue;
-    }
-    auto flat = dyn_cast<FlatOpInterface>(user);
-    for (OpResult result : user->getResults())
-      if (flat && result.getType() == value.getType() &&
-          flat.mayOverwrite(result.getResultNumber(), use) &&
-          endsInStore(result, state))
-        return true;
-  }
-  return false;
+  return findUseInPlace(value, [&](OpOperand &use) {
+    auto store = dyn_cast<StoreOp>(use.getOwner());
+    return store && store.getState() == state;
+  });
 }
 
 /// For what an else branch yields: where the then branch leaves it.
@@ -278,40 +291,48 @@ Value Assigner::findYieldedBuffer(FlatOpInterface op, Value result) {
 
 /// A buffer of the result's type that nothing needs any more; a state's memory
 /// only for what ends there. Looks at the last few only: a search through all
-/// would be quadratic.
-Value Assigner::findDeadBuffer(FlatOpInterface op, Value result) {
+/// would be quadratic. So would be a single buffer for all, of which each is
+/// one alias set; `ddp-plan-arena` gives several the same place as well.
+Value Assigner::findDeadBuffer(Operation *op, Value result) {
   constexpr size_t maxCandidates = 16;
+  constexpr unsigned maxReuses = 8;
   ArrayRef<Value> all = buffers[result.getType()];
   for (Value root : llvm::reverse(all.take_back(maxCandidates)))
-    if (mayLiveIn(root, result) && isDeadAfter(root, Value(), op)) {
+    if (numReuses.lookup(root) < maxReuses && mayLiveIn(root, result) &&
+        isDeadAfter(root, Value(), op)) {
       auto load = root.getDefiningOp<LoadOp>();
-      if (!load || endsInStore(result, load.getState()))
+      if (!load || endsInStore(result, load.getState())) {
+        ++numReuses[root];
         return root;
+      }
     }
   return {};
 }
 
 /// For what becomes a part of a bucket: the same part of one that was split in
-/// the same way, so that nothing has to be put together. Not of a state: what
-/// ends there is computed where the state's old value was.
+/// the same way, so that nothing has to be put together. Of a state's bucket
+/// only for what is put together to be the state's new value.
 Value Assigner::findPlaceInSplit(FlatOpInterface op, Value result) {
   constexpr size_t maxCandidates = 16;
-  for (OpOperand &use : result.getUses()) {
-    auto concat = dyn_cast<ConcatOp>(use.getOwner());
-    if (!concat)
+  OpOperand *use = findUseInPlace(
+      result, [](OpOperand &use) { return isa<ConcatOp>(use.getOwner()); });
+  auto found =
+      use ? splits.find(use->getOwner()->getResult(0).getType()) : splits.end();
+  if (found == splits.end())
+    return {};
+  unsigned number = use->getOperandNumber();
+  ArrayRef<SplitOp> all = found->second;
+  for (SplitOp split : llvm::reverse(all.take_back(maxCandidates))) {
+    if (number >= split.getNumResults())
       continue;
-    auto found = splits.find(concat.getType());
-    if (found == splits.end())
-      continue;
-    ArrayRef<SplitOp> all = found->second;
-    for (SplitOp split : llvm::reverse(all.take_back(maxCandidates))) {
-      unsigned number = use.getOperandNumber();
-      if (number >= split.getNumResults() || getState(split.getResult(number)))
-        continue;
-      Value part = split.getResult(number);
-      if (part.getType() == result.getType() && isDeadAfter(part, Value(), op))
-        return part;
-    }
+    Value part = split.getResult(number);
+    LoadOp load = getState(part);
+    if (part.getType() == result.getType() &&
+        (!load ||
+         (endsInStore(use->getOwner()->getResult(0), load.getState()) &&
+          mayLiveIn(part, result))) &&
+        isDeadAfter(part, Value(), op))
+      return part;
   }
   return {};
 }
@@ -473,11 +494,31 @@ SplitOp Assigner::findSplit(ConcatOp concat) {
   return isDead && mayLiveIn(whole, concat.getResult()) ? split : SplitOp();
 }
 
+/// Leaves the parts to be copied to memory of their own, or of the state whose
+/// new value they are.
+void Assigner::putTogether(ConcatOp op) {
+  Value destination = findDeadBuffer(op, op.getResult());
+  if (!destination) {
+    OpBuilder builder(op);
+    auto type = cast<RankedTensorType>(op.getType());
+    destination = tensor::EmptyOp::create(builder, op.getLoc(), type.getShape(),
+                                          type.getElementType());
+    setRoot(destination, destination);
+  }
+  op.getDestinationMutable().assign(destination);
+  setRoot(op.getResult(), destination);
+}
+
 void Assigner::lower(ConcatOp op) {
   if (SplitOp split = findSplit(op)) {
     op.getDestinationMutable().assign(split.getBucket());
     return setRoot(op.getResult(), wholes.lookup(split));
   }
+  // Many parts one after the other would be a chain of insertions, of which
+  // One-Shot Bufferize compares each with all others.
+  constexpr size_t maxInserted = 16;
+  if (!concatDestinations.contains(op) && op.getParts().size() > maxInserted)
+    return putTogether(op);
   OpBuilder builder(op);
   (void)getConcatDestination(op, op);
   for (auto [number, part] : llvm::enumerate(op.getParts()))

@@ -39,6 +39,7 @@ struct CheckBufferizablePass
   using DDPCheckBufferizablePassBase::DDPCheckBufferizablePassBase;
 
   void runOnOperation() override {
+    markAllAnalysesPreserved();
     llvm::SmallPtrSet<const void *, 4> reported;
     for (auto function : getOperation().getOps<func::FuncOp>())
       function.walk([&](Operation *op) {

@@ -23,6 +23,7 @@ struct CheckNoAllocPass
   using DDPCheckNoAllocPassBase::DDPCheckNoAllocPassBase;
 
   void runOnOperation() override {
+    markAllAnalysesPreserved();
     // A diagnostic costs more than all the rest: report the first few.
     constexpr unsigned maxReported = 8;
     unsigned numFound = 0;

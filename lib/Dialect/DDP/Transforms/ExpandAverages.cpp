@@ -48,6 +48,8 @@ struct ExpandAveragesPass
         sets[it->second].push_back(op);
       }
     });
+    if (sets.empty())
+      return markAllAnalysesPreserved();
     for (auto [number, set] : llvm::enumerate(sets))
       if (failed(expand(set, number)))
         return signalPassFailure();

@@ -48,14 +48,24 @@ struct FoldCopiesPass
   using DDPFoldCopiesPassBase::DDPFoldCopiesPassBase;
 
   void runOnOperation() override {
-    getOperation()->walk([](memref::CopyOp copy) {
-      if (isSameBuffer(copy.getSource(), copy.getTarget()))
-        copy.erase();
+    SmallVector<Operation *> copies, views;
+    getOperation()->walk([&](Operation *op) {
+      auto copy = dyn_cast<memref::CopyOp>(op);
+      if (copy && isSameBuffer(copy.getSource(), copy.getTarget()))
+        copies.push_back(op);
+      else if (isa<ViewOp>(op))
+        views.push_back(op);
     });
-    getOperation()->walk([](ViewOp view) {
-      if (view->use_empty())
-        view.erase();
-    });
+    for (Operation *copy : copies)
+      copy->erase();
+    size_t numErased = copies.size();
+    for (Operation *view : views)
+      if (view->use_empty()) {
+        view->erase();
+        ++numErased;
+      }
+    if (numErased == 0)
+      markAllAnalysesPreserved();
   }
 };
 } // namespace

@@ -83,12 +83,15 @@ struct FoldResultsPass
   void runOnOperation() override {
     PrivateFunctions functions = collectPrivateFunctions(getOperation());
     // If a callee returned a value twice, its caller may do so, too.
-    bool changed = true;
+    bool changed = true, changedAny = false;
     while (changed) {
       changed = false;
       for (auto &[function, calls] : functions)
         changed |= foldResults(function, calls);
+      changedAny |= changed;
     }
+    if (!changedAny)
+      markAllAnalysesPreserved();
   }
 };
 } // namespace

@@ -209,8 +209,8 @@ struct FusePass : public ddp::impl::DDPFusePassBase<FusePass> {
       else if (auto concat = dyn_cast<ConcatOp>(op))
         concats.push_back(concat);
     });
-    if (matmuls.empty())
-      return;
+    if (casts.empty() && matmuls.empty())
+      return markAllAnalysesPreserved();
     DominanceInfo dominance(getOperation());
     for (ConcatOp concat : concats)
       fuseReconstruct(concat, dominance);

@@ -54,19 +54,24 @@ static bool isEmpty(linalg::LinalgOp op) {
 /// iterations, a sum over no elements, say, gives them as they were, and one
 /// may write to a part of them only; One-Shot Bufferize takes a destination
 /// that the body does not read for one that is written as a whole.
-static void keepUnwritten(linalg::LinalgOp op, RewriterBase &rewriter) {
+/// Returns whether that changed anything.
+static bool keepUnwritten(linalg::LinalgOp op, RewriterBase &rewriter) {
   if (isEmpty(op)) {
     SmallVector<Value> inits(op.getDpsInits());
     rewriter.replaceOp(op, inits);
-    return;
+    return true;
   }
+  bool hasChanged = false;
   rewriter.setInsertionPoint(op);
   for (OpOperand &init : op.getDpsInitsMutable())
     if (!op.getMatchingIndexingMap(&init).isProjectedPermutation() &&
-        !op.payloadUsesValueFromOperand(&init))
+        !op.payloadUsesValueFromOperand(&init)) {
       init.set(bufferization::AllocTensorOp::create(
           rewriter, op.getLoc(), cast<RankedTensorType>(init.get().getType()),
           ValueRange(), /*copy=*/init.get()));
+      hasChanged = true;
+    }
+  return hasChanged;
 }
 
 /// Moves the block of a region of the switch into a branch.
@@ -153,6 +158,32 @@ static void normalizeStrides(SliceOp slice) {
   slice.setStaticStrides(strides);
 }
 
+/// Returns whether the operation may have changed.
+static bool legalize(Operation *op, RewriterBase &rewriter) {
+  if (auto region = dyn_cast<scf::ExecuteRegionOp>(op)) {
+    joinYields(region, rewriter);
+    return true;
+  }
+  if (llvm::none_of(op->getResultTypes(), llvm::IsaPred<TensorType>))
+    return false;
+  if (auto map = dyn_cast<linalg::MapOp>(op); map && readsDestination(map))
+    generalize(map, rewriter);
+  else if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
+    return keepUnwritten(linalgOp, rewriter);
+  else if (auto choice = dyn_cast<scf::IndexSwitchOp>(op))
+    expand(choice, rewriter);
+  else if (auto choice = dyn_cast<arith::SelectOp>(op);
+           choice && choice.getCondition().getType().isInteger(1))
+    expand(choice, rewriter);
+  else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
+    normalizeStrides(slice);
+  else if (auto slice = dyn_cast<tensor::InsertSliceOp>(op))
+    normalizeStrides(slice);
+  else
+    return false;
+  return true;
+}
+
 namespace {
 struct LegalizeForBufferizationPass
     : public ddp::impl::DDPLegalizeForBufferizationPassBase<
@@ -162,27 +193,11 @@ struct LegalizeForBufferizationPass
 
   void runOnOperation() override {
     IRRewriter rewriter(&getContext());
-    getOperation()->walk([&](Operation *op) {
-      if (auto region = dyn_cast<scf::ExecuteRegionOp>(op))
-        return joinYields(region, rewriter);
-      bool hasTensors =
-          llvm::any_of(op->getResultTypes(), llvm::IsaPred<TensorType>);
-      if (!hasTensors)
-        return;
-      if (auto map = dyn_cast<linalg::MapOp>(op); map && readsDestination(map))
-        generalize(map, rewriter);
-      else if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
-        keepUnwritten(linalgOp, rewriter);
-      else if (auto choice = dyn_cast<scf::IndexSwitchOp>(op))
-        expand(choice, rewriter);
-      else if (auto choice = dyn_cast<arith::SelectOp>(op);
-               choice && choice.getCondition().getType().isInteger(1))
-        expand(choice, rewriter);
-      else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
-        normalizeStrides(slice);
-      else if (auto slice = dyn_cast<tensor::InsertSliceOp>(op))
-        normalizeStrides(slice);
-    });
+    bool hasChanged = false;
+    getOperation()->walk(
+        [&](Operation *op) { hasChanged |= legalize(op, rewriter); });
+    if (!hasChanged)
+      markAllAnalysesPreserved();
   }
 };
 } // namespace

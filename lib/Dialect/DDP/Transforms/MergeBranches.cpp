@@ -120,7 +120,8 @@ public:
     behind.push_back(op);
     ofBehind.add(op);
   }
-  void merge();
+  /// Returns whether there was anything to merge.
+  bool merge();
 
 private:
   SmallVector<scf::IfOp> members;
@@ -139,9 +140,9 @@ static void append(Block *from, Block *to, SmallVectorImpl<Value> &yields) {
   to->getOperations().splice(to->end(), from->getOperations());
 }
 
-void MergeSet::merge() {
+bool MergeSet::merge() {
   if (members.size() < 2)
-    return;
+    return false;
   scf::IfOp last = members.back();
   OpBuilder builder(last);
   SmallVector<Type> types;
@@ -169,11 +170,13 @@ void MergeSet::merge() {
   }
   for (scf::IfOp member : members)
     member.erase();
+  return true;
 }
 
 /// The sets of a block. One that nothing can join any more is closed, but only
-/// merged in the end: until then the block is as it was.
-static void mergeIn(Block &block, size_t limit) {
+/// merged in the end: until then the block is as it was. Returns whether any
+/// was.
+static bool mergeIn(Block &block, size_t limit) {
   std::vector<std::unique_ptr<MergeSet>> sets;
   for (Operation &op : block.without_terminator()) {
     scf::IfOp candidate = getCandidate(&op);
@@ -185,8 +188,10 @@ static void mergeIn(Block &block, size_t limit) {
     else if (open && open->keeps(&op))
       open->putBehind(&op);
   }
+  bool hasChanged = false;
   for (auto &set : sets)
-    set->merge();
+    hasChanged |= set->merge();
+  return hasChanged;
 }
 
 namespace {
@@ -201,8 +206,11 @@ struct MergeBranchesPass
       if (block->mightHaveTerminator() && !block->getOps<scf::IfOp>().empty())
         blocks.push_back(block);
     });
+    bool hasChanged = false;
     for (Block *block : blocks)
-      mergeIn(*block, limit);
+      hasChanged |= mergeIn(*block, limit);
+    if (!hasChanged)
+      markAllAnalysesPreserved();
   }
 };
 } // namespace

@@ -91,9 +91,11 @@ struct PackCollectivesPass
         sets.push_back({op});
       }
     });
-    for (ArrayRef<AllReduceOp> set : sets)
-      if (set.size() > 1)
-        pack(set);
+    llvm::erase_if(sets,
+                   [](ArrayRef<AllReduceOp> set) { return set.size() < 2; });
+    if (sets.empty())
+      return markAllAnalysesPreserved();
+    llvm::for_each(sets, pack);
   }
 };
 } // namespace

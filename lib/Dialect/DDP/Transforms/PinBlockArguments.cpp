@@ -251,6 +251,8 @@ struct PinBlockArgumentsPass
         if (!region.empty() && !region.hasOneBlock())
           regions.push_back(&region);
     });
+    if (regions.empty())
+      return markAllAnalysesPreserved();
     for (Region *region : regions) {
       saveArguments(*region);
       for (Block &block : *region)

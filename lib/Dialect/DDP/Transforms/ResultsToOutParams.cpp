@@ -162,6 +162,8 @@ struct ResultsToOutParamsPass
 
   void runOnOperation() override {
     PrivateFunctions functions = collectPrivateFunctions(getOperation());
+    if (functions.empty())
+      return markAllAnalysesPreserved();
     for (auto &[function, calls] : functions)
       if (failed(OutParams(function, calls).run()))
         return signalPassFailure();

@@ -20,19 +20,19 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 /// Gives every use but one a new empty tensor. A tensor that is put together
-/// slice by slice is not split.
-static void splitEmpty(tensor::EmptyOp empty) {
-  if (llvm::any_of(empty->getUsers(), llvm::IsaPred<tensor::ExtractSliceOp>))
-    return;
+/// slice by slice is not split. Returns whether there was anything to do.
+static bool splitEmpty(tensor::EmptyOp empty) {
+  if (empty->use_empty() || empty->hasOneUse() ||
+      llvm::any_of(empty->getUsers(), llvm::IsaPred<tensor::ExtractSliceOp>))
+    return false;
   SmallVector<OpOperand *> uses;
   for (OpOperand &use : empty->getUses())
     uses.push_back(&use);
-  if (uses.empty())
-    return;
   for (OpOperand *use : llvm::drop_begin(uses)) {
     OpBuilder builder(use->getOwner());
     use->set(builder.clone(*empty)->getResult(0));
   }
+  return true;
 }
 
 /// Whether the operation writes over its operand, if it may.
@@ -44,10 +44,11 @@ static bool isDestination(OpOperand &use) {
 
 /// Gives every operation but one that overwrites a filled tensor a new one:
 /// filling again costs less than the copy that would otherwise be needed.
-static void splitFill(linalg::FillOp fill) {
-  if (fill->getNumResults() != 1 ||
+/// Returns whether there was anything to do.
+static bool splitFill(linalg::FillOp fill) {
+  if (fill->getNumResults() != 1 || fill->hasOneUse() ||
       !fill.getOutputs().front().getDefiningOp<tensor::EmptyOp>())
-    return;
+    return false;
   SmallVector<OpOperand *> destinations;
   for (OpOperand &use : fill.getResult(0).getUses())
     if (isDestination(use))
@@ -59,6 +60,7 @@ static void splitFill(linalg::FillOp fill) {
     OpBuilder builder(use->getOwner());
     use->set(builder.clone(*fill)->getResult(0));
   }
+  return destinations.size() > 1;
 }
 
 namespace {
@@ -69,11 +71,16 @@ struct SplitEmptyTensorsPass
   void runOnOperation() override {
     SmallVector<linalg::FillOp> fills;
     getOperation()->walk([&](linalg::FillOp fill) { fills.push_back(fill); });
-    llvm::for_each(fills, splitFill);
+    bool hasChanged = false;
+    for (linalg::FillOp fill : fills)
+      hasChanged |= splitFill(fill);
     SmallVector<tensor::EmptyOp> empties;
     getOperation()->walk(
         [&](tensor::EmptyOp empty) { empties.push_back(empty); });
-    llvm::for_each(empties, splitEmpty);
+    for (tensor::EmptyOp empty : empties)
+      hasChanged |= splitEmpty(empty);
+    if (!hasChanged)
+      markAllAnalysesPreserved();
   }
 };
 } // namespace

@@ -137,7 +137,7 @@ struct ThreadStatesPass
 
   void runOnOperation() override {
     if (getOperation().getOps<StateOp>().empty())
-      return;
+      return markAllAnalysesPreserved();
     llvm::MapVector<Operation *, Accesses> byFunction;
     for (auto function : getOperation().getOps<FunctionOpInterface>()) {
       for (Block &block : function.getFunctionBody())

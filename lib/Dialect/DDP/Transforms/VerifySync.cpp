@@ -160,6 +160,7 @@ struct VerifySyncPass
   using DDPVerifySyncPassBase::DDPVerifySyncPassBase;
 
   void runOnOperation() override {
+    markAllAnalysesPreserved();
     SmallVector<FunctionOpInterface> marked;
     getOperation().walk([&](FunctionOpInterface function) {
       if (!function.isExternal() && isMarked(function))

@@ -182,12 +182,16 @@ struct YieldInPlacePass
   using DDPYieldInPlacePassBase::DDPYieldInPlacePassBase;
   void runOnOperation() override {
     // Inner loops first: what they yield is known then.
-    getOperation()->walk([](Operation *op) {
+    bool hasLoops = false;
+    getOperation()->walk([&](Operation *op) {
+      hasLoops |= isa<scf::ForOp, scf::WhileOp>(op);
       if (auto loop = dyn_cast<scf::ForOp>(op))
         rewrite(loop);
       else if (auto loop = dyn_cast<scf::WhileOp>(op))
         rewrite(loop);
     });
+    if (!hasLoops)
+      markAllAnalysesPreserved();
   }
 };
 } // namespace

@@ -23,20 +23,21 @@ ddp.process_group @dp
 // CHECK:           %[[BASIS:.+]] = ddp.orthogonalize
 // CHECK:           %[[G:.+]]:2 = ddp.split %[[B]] : !ddp.bucket<f32, [8x9, 5, 9x8]> -> !ddp.bucket<f32, [8x9, 5]>, !ddp.bucket<f32, [9x8]>
 // CHECK:           %[[E:.+]]:2 = ddp.split %[[ERROR]] : !ddp.bucket<f32, [8x9, 5, 9x8]> -> !ddp.bucket<f32, [8x9, 5]>, !ddp.bucket<f32, [9x8]>
-// CHECK:           ddp.extract %[[BASIS]] [0]
+// CHECK:           %[[Q:.+]]:2 = ddp.split %[[BASIS]] : !ddp.bucket<f32, [9x1, 8x1]> -> !ddp.bucket<f32, [9x1]>, !ddp.bucket<f32, [8x1]>
 // CHECK:           %[[M0:.+]] = ddp.add %[[G]]#0, %[[E]]#0
+// CHECK:           ddp.matmul %{{.+}}, %[[Q]]#0 :
 // CHECK:           %[[Q0:.+]] = ddp.scale %{{.+}} by_world_of @dp : !ddp.bucket<f32, [9x1]>
 // CHECK:           %[[OUT0:.+]] = ddp.concat %{{.+}}, %{{.+}} order [0, 1] : !ddp.bucket<f32, [8x9]>, !ddp.bucket<f32, [5]>
 // CHECK:           %[[ERR0:.+]] = ddp.sub %[[M0]], %[[OUT0]]
-// CHECK:           ddp.extract %[[BASIS]] [1]
 // CHECK:           %[[M1:.+]] = ddp.add %[[G]]#1, %[[E]]#1
+// CHECK:           ddp.matmul %{{.+}}, %[[Q]]#1 :
 // CHECK:           %[[Q1:.+]] = ddp.scale %{{.+}} by_world_of @dp : !ddp.bucket<f32, [8x1]>
 // CHECK:           %[[OUT1:.+]] = ddp.concat %{{.+}} order [0] : !ddp.bucket<f32, [9x8]>
 // CHECK:           %[[ERR1:.+]] = ddp.sub %[[M1]], %[[OUT1]]
-// CHECK:           %[[Q:.+]] = ddp.concat %[[Q0]], %[[Q1]] order [0, 1]
+// CHECK:           %[[NEWQ:.+]] = ddp.concat %[[Q0]], %[[Q1]] :
 // CHECK:           %[[ERR:.+]] = ddp.concat %[[ERR0]], %[[ERR1]] :
 // CHECK:           %[[OUT:.+]] = ddp.concat %[[OUT0]], %[[OUT1]] :
-// CHECK:           ddp.store %[[Q]], @b0.q
+// CHECK:           ddp.store %[[NEWQ]], @b0.q
 // CHECK:           ddp.store %[[ERR]], @b0.error
 // CHECK:           scf.yield %[[OUT]]
 
@@ -63,11 +64,12 @@ func.func @groups(%b: !ddp.bucket<f32, [8x9, 5, 9x8]>)
 
 ddp.process_group @dp
 
-// Without error only the bucket is split. A matrix that is too large is a group
+// Without error only the bucket and Q are split. A matrix that is too large is a group
 // of its own.
 // CHECK-LABEL: func.func @without_error(
 // CHECK-SAME:    %[[B:.+]]: !ddp.bucket
 // CHECK:         %[[G:.+]]:2 = ddp.split %[[B]] : {{.+}} -> !ddp.bucket<f32, [16x16, 5, scalar]>, !ddp.bucket<f32, [16x16]>
+// CHECK:         ddp.split %{{.+}} : !ddp.bucket<f32, [16x1, 16x1]>
 // CHECK-NOT:     ddp.split
 // CHECK:         ddp.extract %[[G]]#0 [0]
 // CHECK:         ddp.extract %[[G]]#0 [1, 2]
@@ -89,19 +91,47 @@ ddp.process_group @dp
 // On `sum` the error of each group is that of the mean. Q's members are put
 // together in the order of the factors, not of the groups.
 // FUSED-LABEL: func.func @sum(
-// FUSED:         ddp.extract %{{.+}} [0]
+// FUSED:         %[[BASIS:.+]]:3 = ddp.split %{{.+}} : !ddp.bucket<f32, [9x1, 9x1, 8x1]>
+// FUSED:         ddp.project {{.+}} by %[[BASIS]]#0 :
+// FUSED:         %[[Q0:.+]] = ddp.all_reduce sum %{{.+}} : !ddp.bucket<f32, [9x1]>
 // FUSED:         ddp.reconstruct {{.+}} by_world_of @dp
-// FUSED:         ddp.extract %{{.+}} [2]
+// FUSED:         ddp.project {{.+}} by %[[BASIS]]#2 :
+// FUSED:         %[[Q1:.+]] = ddp.all_reduce sum %{{.+}} : !ddp.bucket<f32, [8x1]>
 // FUSED:         ddp.reconstruct {{.+}} by_world_of @dp
-// FUSED:         ddp.extract %{{.+}} [1]
+// FUSED:         ddp.project {{.+}} by %[[BASIS]]#1 :
+// FUSED:         %[[Q2:.+]] = ddp.all_reduce sum %{{.+}} : !ddp.bucket<f32, [9x1]>
 // FUSED:         ddp.reconstruct {{.+}} by_world_of @dp
-// FUSED:         %[[Q:.+]] = ddp.concat %{{.+}}, %{{.+}}, %{{.+}} order [0, 2, 1] : !ddp.bucket<f32, [9x1]>, !ddp.bucket<f32, [8x1]>, !ddp.bucket<f32, [9x1]> -> !ddp.bucket<f32, [9x1, 9x1, 8x1]>
+// FUSED:         %[[Q:.+]] = ddp.concat %[[Q0]], %[[Q2]], %[[Q1]] : !ddp.bucket<f32, [9x1]>, !ddp.bucket<f32, [9x1]>, !ddp.bucket<f32, [8x1]> -> !ddp.bucket<f32, [9x1, 9x1, 8x1]>
 // FUSED:         ddp.store %[[Q]], @b0.q
 func.func @sum(%b: !ddp.bucket<f32, [8x9, 9x8, 8x9]>)
     -> !ddp.bucket<f32, [8x9, 9x8, 8x9]> {
   %r = ddp.all_reduce sum %b on @dp as "b0" {ddp.hook = #ddp.powersgd}
       : !ddp.bucket<f32, [8x9, 9x8, 8x9]>
   return %r : !ddp.bucket<f32, [8x9, 9x8, 8x9]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// Matrices of two shapes in each of two groups: the factors of a group are in two
+// places.
+// FUSED-LABEL: func.func @shapes(
+// FUSED:         %[[BASIS:.+]]:4 = ddp.split %{{.+}} : !ddp.bucket<f32, [6x1, 6x1, 5x1, 5x1]>
+// FUSED-DAG:     %[[BASIS0:.+]] = ddp.concat %[[BASIS]]#0, %[[BASIS]]#2 : {{.+}} -> !ddp.bucket<f32, [6x1, 5x1]>
+// FUSED-DAG:     %[[BASIS1:.+]] = ddp.concat %[[BASIS]]#1, %[[BASIS]]#3 : {{.+}} -> !ddp.bucket<f32, [6x1, 5x1]>
+// FUSED:         ddp.project {{.+}} by %[[BASIS0]] :
+// FUSED:         %[[SCALED0:.+]] = ddp.scale
+// FUSED:         ddp.project {{.+}} by %[[BASIS1]] :
+// FUSED:         %[[SCALED1:.+]] = ddp.scale
+// FUSED:         %[[Q0:.+]]:2 = ddp.split %[[SCALED0]]
+// FUSED:         %[[Q1:.+]]:2 = ddp.split %[[SCALED1]]
+// FUSED:         ddp.concat %[[Q0]]#0, %[[Q1]]#0, %[[Q0]]#1, %[[Q1]]#1 : {{.+}} -> !ddp.bucket<f32, [6x1, 6x1, 5x1, 5x1]>
+func.func @shapes(%b: !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>)
+    -> !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0" {ddp.hook = #ddp.powersgd}
+      : !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>
+  return %r : !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>
 }
 
 // -----

@@ -115,3 +115,40 @@ func.func @state(%b: !ddp.bucket<f32, [4, 5]>) {
   ddp.store %new, @s : !ddp.bucket<f32, [4, 5]>
   return
 }
+
+// -----
+
+// What ends in a state's part a few operations later is computed there from the
+// beginning, once nothing needs the part's old value; only what the state gets.
+
+ddp.process_group @dp
+ddp.state @q : !ddp.bucket<f32, [4, 4]> replicated zero
+
+// DEST-LABEL: func @ends_in_state(
+// DEST:         %[[OLD:.+]] = ddp.load @q
+// DEST:         %[[P:.+]]:2 = ddp.split %[[OLD]]
+// DEST:         ddp.flat.cast %[[P]]#0
+// DEST-NOT:     into %[[P]]
+// DEST:         %[[N0:.+]] = ddp.flat.cast {{.+}} into %[[P]]#0 : tensor<4xf16>
+// DEST:         %[[S0:.+]] = ddp.flat.all_reduce sum %[[N0]] {{.+}} into %[[N0]]
+// DEST:         ddp.flat.cast %[[P]]#1
+// DEST-NOT:     into %[[P]]
+// DEST:         %[[N1:.+]] = ddp.flat.cast {{.+}} into %[[P]]#1 : tensor<4xf16>
+// DEST:         %[[S1:.+]] = ddp.flat.all_reduce sum %[[N1]] {{.+}} into %[[N1]]
+// DEST:         %[[NEW:.+]] = ddp.concat %[[S0]], %[[S1]] into %[[OLD]]
+// DEST:         ddp.store %[[NEW]], @q
+func.func @ends_in_state() -> (!ddp.bucket<f16, [4]>, !ddp.bucket<f16, [4]>) {
+  %old = ddp.load @q : !ddp.bucket<f32, [4, 4]>
+  %e:2 = ddp.split %old : !ddp.bucket<f32, [4, 4]>
+      -> !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [4]>
+  %h0 = ddp.cast %e#0 : !ddp.bucket<f32, [4]> -> !ddp.bucket<f16, [4]>
+  %n0 = ddp.cast %h0 : !ddp.bucket<f16, [4]> -> !ddp.bucket<f32, [4]>
+  %s0 = ddp.all_reduce sum %n0 on @dp as "b" : !ddp.bucket<f32, [4]>
+  %h1 = ddp.cast %e#1 : !ddp.bucket<f32, [4]> -> !ddp.bucket<f16, [4]>
+  %n1 = ddp.cast %h1 : !ddp.bucket<f16, [4]> -> !ddp.bucket<f32, [4]>
+  %s1 = ddp.all_reduce sum %n1 on @dp as "b" : !ddp.bucket<f32, [4]>
+  %new = ddp.concat %s0, %s1 : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [4]>
+      -> !ddp.bucket<f32, [4, 4]>
+  ddp.store %new, @q : !ddp.bucket<f32, [4, 4]>
+  return %h0, %h1 : !ddp.bucket<f16, [4]>, !ddp.bucket<f16, [4]>
+}

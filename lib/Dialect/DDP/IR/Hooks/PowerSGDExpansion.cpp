@@ -14,7 +14,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/IR/Remarks.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -103,85 +102,6 @@ BucketValue PowerSGDExpansion::drawQ() {
       builder.getDenseI64ArrayAttr(compression.draws));
 }
 
-/// The members of a bucket in groups: each has at least one matrix, and more of
-/// them only as long as it has no more bytes than the reduction wishes.
-std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
-  SmallVector<int64_t> allFactors =
-      llvm::to_vector(llvm::seq<int64_t>(compression.members.size()));
-  PowerSGDGroup whole = {type, compression, allFactors};
-  if (reduction.groupBytes <= 0)
-    return {whole};
-  llvm::DenseMap<int64_t, int64_t> factorOf;
-  for (auto [factor, member] : llvm::enumerate(compression.members))
-    factorOf[member] = factor;
-  // Where groups begin.
-  SmallVector<int64_t> begins = {0};
-  int64_t bytes = 0, numMatrices = 0;
-  for (int64_t member : getAllMembers(type)) {
-    int64_t size = type.getNumElements(member) * type.getElementBytes();
-    bool isMatrix = factorOf.contains(member);
-    if (isMatrix && numMatrices != 0 && bytes + size > reduction.groupBytes) {
-      begins.push_back(member);
-      bytes = numMatrices = 0;
-    }
-    numMatrices += isMatrix;
-    bytes += size;
-  }
-  if (begins.size() == 1)
-    return {whole};
-  // Whether what was reduced is finite is known when all groups are through,
-  // and by then the old error would be gone.
-  // What a rank keeps to itself needs memory of its own for each group.
-  if (parameters.skip_nonfinite || parameters.local_error_feedback) {
-    remark::missed(
-        loc, remark::RemarkOpts::name("Group").category("ddp-expand-hooks"))
-        << "no groups with skip_nonfinite or local_error_feedback";
-    return {whole};
-  }
-  begins.push_back(type.getNumMembers());
-  std::vector<PowerSGDGroup> groups;
-  for (size_t i = 0; i + 1 < begins.size(); ++i) {
-    PowerSGDGroup &group = groups.emplace_back();
-    for (int64_t member = begins[i]; member < begins[i + 1]; ++member) {
-      auto factor = factorOf.find(member);
-      if (factor == factorOf.end()) {
-        group.compression.rest.push_back(member - begins[i]);
-        continue;
-      }
-      group.compression.members.push_back(member - begins[i]);
-      group.factors.push_back(factor->second);
-    }
-    group.bucket = getSubBucket(
-        type, llvm::to_vector(llvm::seq(begins[i], begins[i + 1])));
-    group.compression.p = getSubBucket(compression.p, group.factors);
-    group.compression.q = getSubBucket(compression.q, group.factors);
-  }
-  return groups;
-}
-
-/// The groups' parts of a bucket.
-SmallVector<BucketValue>
-PowerSGDExpansion::split(BucketValue bucket, ArrayRef<PowerSGDGroup> groups) {
-  if (!bucket || groups.size() == 1)
-    return SmallVector<BucketValue>(groups.size(), bucket);
-  SmallVector<Type> types;
-  for (const PowerSGDGroup &group : groups)
-    types.push_back(group.bucket);
-  auto op = SplitOp::create(builder, loc, types, bucket);
-  return llvm::map_to_vector(
-      op.getParts(), [](Value part) { return cast<BucketValue>(part); });
-}
-
-/// What `split` took apart.
-BucketValue PowerSGDExpansion::join(BucketType type, ArrayRef<Value> parts,
-                                    ArrayRef<int64_t> order) {
-  if (!parts.front() || parts.size() == 1)
-    return cast_if_present<BucketValue>(parts.front());
-  return create<ConcatOp>(type, parts,
-                          order.empty() ? DenseI64ArrayAttr()
-                                        : builder.getDenseI64ArrayAttr(order));
-}
-
 Value PowerSGDExpansion::compress(BucketValue gradient) {
   BucketType type = gradient.getType();
   countElements(type);
@@ -195,21 +115,18 @@ Value PowerSGDExpansion::compress(BucketValue gradient) {
 
   std::vector<PowerSGDGroup> groups = makeGroups(type);
   SmallVector<BucketValue> gradients = split(gradient, groups),
-                           errors = split(lastError, groups);
+                           errors = split(lastError, groups),
+                           bases = splitFactors(basis, groups), qs;
   SmallVector<Step> steps;
-  SmallVector<Value> outs, newErrors, qs;
-  SmallVector<int64_t> factors;
-  for (auto [group, part, error] : llvm::zip(groups, gradients, errors)) {
-    BucketValue ownBasis = basis;
-    if (groups.size() != 1)
-      ownBasis = create<ExtractOp>(basis, group.factors);
+  SmallVector<Value> outs, newErrors;
+  for (auto [group, part, error, ownBasis] :
+       llvm::zip(groups, gradients, errors, bases)) {
     Step step = steps.emplace_back(compress(group, part, error, ownBasis));
     outs.push_back(step.out);
     newErrors.push_back(step.error);
     qs.push_back(step.q);
-    llvm::append_range(factors, group.factors);
   }
-  BucketValue newQ = join(compression.q, qs, factors);
+  BucketValue newQ = joinFactors(compression.q, qs, groups);
   BucketValue newError = join(type, newErrors), out = join(type, outs);
   updateStates(steps, newQ, newError);
   return out;

@@ -118,8 +118,11 @@ private:
                        BucketValue rest);
   SmallVector<BucketValue> split(BucketValue bucket,
                                  ArrayRef<PowerSGDGroup> groups);
-  BucketValue join(BucketType type, ArrayRef<Value> parts,
-                   ArrayRef<int64_t> order = {});
+  BucketValue join(BucketType type, ArrayRef<Value> parts);
+  SmallVector<BucketValue> splitFactors(BucketValue factors,
+                                        ArrayRef<PowerSGDGroup> groups);
+  BucketValue joinFactors(BucketType type, ArrayRef<BucketValue> ofGroups,
+                          ArrayRef<PowerSGDGroup> groups);
   void countElements(BucketType type);
   void updateStates(ArrayRef<Step> steps, BucketValue newQ,
                     BucketValue newError);
