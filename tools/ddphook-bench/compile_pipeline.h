@@ -20,7 +20,7 @@ namespace ddphook::bench {
 struct PipelineRun {
   /// Time of the passes alone, and of parsing the module's text before them.
   double passSeconds = 0, parseSeconds = 0;
-  int64_t buckets = 0;
+  int64_t collectives = 0;
   /// Copies and allocations that are left in the step.
   int64_t copies = 0, allocations = 0;
   /// Empty if the run succeeded.

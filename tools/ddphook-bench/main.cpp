@@ -35,7 +35,7 @@ constexpr Command kCommands[] = {
     {"device", "kernels and hooks' local work on a device", benchDevice,
      /*isDefault=*/false},
 #ifdef DDPHOOK_BENCH_HAS_COMPILER
-    {"compile", "the compiler's passes on 1000 to 30000 gradients",
+    {"compile", "the compiler's passes on 1000 to 100000 gradients",
      benchCompile},
 #endif
 };

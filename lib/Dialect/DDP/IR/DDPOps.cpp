@@ -14,6 +14,7 @@
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OpImplementation.h"
+#include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallBitVector.h"
 
@@ -355,14 +356,15 @@ LogicalResult ExtractOp::inferReturnTypes(
   if (!bucket)
     return emitOptionalError(location, "expected a bucket to extract from");
   SmallVector<DenseI64ArrayAttr> shapes;
-  ArrayRef<int64_t> members = adaptor.getMembers();
-  for (auto [index, member] : llvm::enumerate(members)) { // C1
+  llvm::BitVector isTaken(bucket.getNumMembers());
+  for (int64_t member : adaptor.getMembers()) { // C1
     if (member < 0 || member >= bucket.getNumMembers())
       return emitOptionalError(location, "expected members below ",
                                bucket.getNumMembers(), ", but got ", member);
-    if (llvm::is_contained(members.take_front(index), member))
+    if (isTaken.test(member))
       return emitOptionalError(location, "expected distinct members, but got ",
                                member, " twice");
+    isTaken.set(member);
     shapes.push_back(bucket.getShapes()[member]);
   }
   types.push_back(BucketType::get(context, bucket.getElementType(), shapes));

@@ -69,6 +69,7 @@ private:
   void insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
                   Value part);
   LoadOp getState(Value root);
+  StoreOp findNextStore(Operation *op, FlatSymbolRefAttr state);
   bool mayLiveIn(Value root, Value result);
   SplitOp findSplit(ConcatOp concat);
   Value findPlaceInSplit(FlatOpInterface op, Value result);
@@ -94,6 +95,10 @@ private:
   llvm::DenseMap<Type, SmallVector<Value>> buffers;
   /// How often a buffer was given to something new.
   llvm::DenseMap<Value, unsigned> numReuses;
+  /// The stores of each block that was asked about, by state, in order. No
+  /// store is added or removed here.
+  llvm::DenseMap<Block *, llvm::DenseMap<Attribute, SmallVector<StoreOp, 1>>>
+      storesIn;
   /// The tensors in which concats are put together, with the parts that they
   /// hold so far.
   llvm::DenseMap<Operation *, Value> concatDestinations;
@@ -112,6 +117,19 @@ LoadOp Assigner::getState(Value root) {
   return root.getDefiningOp<LoadOp>();
 }
 
+/// The first store to a state behind `op` in its block, or null.
+StoreOp Assigner::findNextStore(Operation *op, FlatSymbolRefAttr state) {
+  Block *block = op->getBlock();
+  auto [stores, isNew] = storesIn.try_emplace(block);
+  if (isNew)
+    for (auto store : block->getOps<StoreOp>())
+      stores->second[store.getStateAttr()].push_back(store);
+  for (StoreOp store : stores->second[state])
+    if (op->isBeforeInBlock(store))
+      return store;
+  return {};
+}
+
 /// Whether `result` may live in the buffer `root`, as far as states go. A
 /// state's memory is only ours to overwrite where the state gets a new value
 /// afterwards, and for values that are not needed any more then.
@@ -127,17 +145,15 @@ bool Assigner::mayLiveIn(Value root, Value result) {
     op = start.getWait();
     result = op->getResult(0);
   }
-  for (Operation *next = op->getNextNode(); next; next = next->getNextNode())
-    if (auto store = dyn_cast<StoreOp>(next))
-      if (store.getState() == load.getState())
-        return store.getValue() == result
-                   ? llvm::all_of(result.getUses(),
-                                  [&](OpOperand &use) {
-                                    return use.getOwner() == store ||
-                                           isOnlyRead(use);
-                                  })
-                   : isOverBy(result, store);
-  return false;
+  StoreOp store = findNextStore(op, load.getStateAttr());
+  if (!store)
+    return false;
+  return store.getValue() == result
+             ? llvm::all_of(result.getUses(),
+                            [&](OpOperand &use) {
+                              return use.getOwner() == store || isOnlyRead(use);
+                            })
+             : isOverBy(result, store);
 }
 
 bool Assigner::isDeadAfter(Value root, Value value, Operation *op) {

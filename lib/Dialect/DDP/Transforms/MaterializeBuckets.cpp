@@ -64,8 +64,12 @@ static void rewritePack(PackOp pack) {
   unsigned numCopied = 0;
   for (Value gradient : pack.getTensors()) {
     auto type = cast<RankedTensorType>(gradient.getType());
-    Value view = createView(top, loc, buffer, offset, type);
+    int64_t begin = offset;
     offset += type.getNumElements();
+    // Nothing was computed that would have to be there.
+    if (gradient.getDefiningOp<tensor::EmptyOp>())
+      continue;
+    Value view = createView(top, loc, buffer, begin, type);
     OpOperand *start = nullptr;
     // A gradient that is packed twice is born in one place and copied to the
     // other; one that is read after the bucket was reduced needs memory of its

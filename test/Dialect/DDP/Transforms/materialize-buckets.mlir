@@ -358,3 +358,21 @@ func.func @empty(%x: tensor<0x3xf32>)
   %u = ddp.unpack %b : tensor<0xf32> -> tensor<0x3xf32>
   return %b, %c, %u : tensor<0xf32>, tensor<0xf16>, tensor<0x3xf32>
 }
+
+// -----
+
+// What is not computed has no place to be born in, and nothing to copy.
+// CHECK-LABEL: func @nothing_computed(
+// CHECK:         %[[B:.+]] = memref.alloc() {{.+}} : memref<16xf32>
+// CHECK-NEXT:    %[[V:.+]] = ddp.view %[[B]][4] : memref<16xf32> to memref<8xf32>
+// CHECK-NOT:     ddp.view
+// CHECK:         linalg.exp
+// CHECK-NEXT:    bufferization.materialize_in_destination %{{.+}} in restrict writable %[[V]]
+// CHECK-NEXT:    bufferization.to_tensor %[[B]] restrict writable
+func.func @nothing_computed(%x: tensor<8xf32>) -> tensor<16xf32> {
+  %e = tensor.empty() : tensor<4xf32>
+  %f = tensor.empty() : tensor<8xf32>
+  %g = linalg.exp ins(%x : tensor<8xf32>) outs(%f : tensor<8xf32>) -> tensor<8xf32>
+  %b = ddp.pack %e, %g, %e : tensor<4xf32>, tensor<8xf32>, tensor<4xf32> -> tensor<16xf32>
+  return %b : tensor<16xf32>
+}
