@@ -42,13 +42,21 @@ PIPELINE = "bucket-cap-mb=0 overlap=true"
 ENDLESS = 1000000
 
 
-def start(tmp_path, transport, timeout):
+# Where a collective in flight runs: beside the loop, or before it.
+SETTINGS = [("shm", "always"), ("shm", "never"), ("gloo", "always"), ("gloo", "never")]
+
+
+def start(tmp_path, transport, progress, timeout):
     directory = harness.make(tmp_path, WORK, world=2)
     shapes = [(50, 40), (30,), (96, 96)]
     inputs = [Tensor("f32", np.ones(shape, np.float32)) for shape in shapes]
     directory.write_inputs([[inputs]] * 2)
     directory.inputs = tmp_path / "in.{rank}.0.safetensors"
-    env = {"DDPHOOK_TRANSPORT": transport, "DDPHOOK_TIMEOUT_S": timeout}
+    env = {
+        "DDPHOOK_TRANSPORT": transport,
+        "DDPHOOK_TIMEOUT_S": timeout,
+        "DDPHOOK_BACKEND_OPTIONS": f"async_progress={progress}",
+    }
     processes = start_ranks(
         directory, 2, runner.free_port(), env=env, steps=ENDLESS, pipeline=PIPELINE
     )
@@ -56,19 +64,19 @@ def start(tmp_path, transport, timeout):
     return directory, processes
 
 
-@pytest.mark.parametrize("transport", ["shm", "gloo"])
+@pytest.mark.parametrize("transport, progress", SETTINGS)
 @pytest.mark.parametrize("victim", [0, 1])
-def test_peer_that_is_killed(tmp_path, transport, victim):
-    directory, processes = start(tmp_path, transport, 60)
+def test_peer_that_is_killed(tmp_path, transport, progress, victim):
+    directory, processes = start(tmp_path, transport, progress, 60)
     dead = processes.pop(victim)
     dead.kill()
     runner.finish(dead)
     finish_soon(directory, processes.values(), limit=SLACK_S)
 
 
-@pytest.mark.parametrize("transport", ["shm", "gloo"])
-def test_peer_that_is_stopped(tmp_path, transport):
-    directory, processes = start(tmp_path, transport, harness.TIMEOUT_S)
+@pytest.mark.parametrize("transport, progress", SETTINGS)
+def test_peer_that_is_stopped(tmp_path, transport, progress):
+    directory, processes = start(tmp_path, transport, progress, harness.TIMEOUT_S)
     stopped = processes.pop(1)
     stopped.send_signal(signal.SIGSTOP)
     try:

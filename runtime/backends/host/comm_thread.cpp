@@ -54,8 +54,11 @@ Status CommThread::finish(std::unique_lock<std::mutex> &lock, Status status) {
 Status CommThread::run(Job job) {
   std::unique_lock<std::mutex> lock(mutex);
   changed.wait(lock, [&] { return queue.empty() && !isBusy; });
-  if (!failure.isOk())
-    return failure;
+  return failure.isOk() ? runHere(lock, job) : failure;
+}
+
+/// Runs a job on the calling thread; `lock` is held before and after.
+Status CommThread::runHere(std::unique_lock<std::mutex> &lock, const Job &job) {
   isBusy = true;
   lock.unlock();
   Status status = job();
@@ -63,10 +66,15 @@ Status CommThread::run(Job job) {
   return finish(lock, std::move(status));
 }
 
-Status CommThread::start(Job job, int64_t *ticket) {
-  std::lock_guard<std::mutex> lock(mutex);
+Status CommThread::start(Job job, Place place, int64_t *ticket) {
+  std::unique_lock<std::mutex> lock(mutex);
   if (!failure.isOk())
     return failure;
+  if (place == Place::Caller && queue.empty() && !isBusy) {
+    DDPHOOK_RETURN_IF_ERROR(runHere(lock, job));
+    *ticket = ended = ++started;
+    return Status::ok();
+  }
   if (!thread.joinable())
     thread = startThread("ddphook-comm", [this] { loop(); });
   queue.push_back(std::move(job));

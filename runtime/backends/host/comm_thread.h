@@ -8,6 +8,12 @@
 // collectives of one rank never wait for each other. The first failure is
 // final.
 //
+// A job may also run on the thread that starts it, if no earlier one is left.
+// Ranks need not decide this alike. Consider the first collective, in the order
+// that is the same everywhere, that has not ended on all ranks: wherever they
+// run it, its ranks reach it, because before it they wait for nothing but
+// earlier collectives, which have ended.
+//
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H
@@ -27,6 +33,10 @@ class CommThread {
 public:
   using Job = std::function<Status()>;
 
+  /// Where a job runs that is started: on the thread, or, if no earlier one is
+  /// left, on the caller's, so that it has ended when start() returns.
+  enum class Place { Thread, Caller };
+
   /// `onFailure` is called once, when no job is running, after the first
   /// failure or after abort().
   explicit CommThread(std::function<void()> onFailure)
@@ -37,8 +47,9 @@ public:
   /// are none.
   Status run(Job job);
 
-  /// Queues `job`; the thread starts with the first one.
-  Status start(Job job, int64_t *ticket);
+  /// Runs or queues `job`; the thread starts with the first one that is queued.
+  /// Returns the failure of a job that ran; then there is no ticket.
+  Status start(Job job, Place place, int64_t *ticket);
 
   /// Waits until that job has ended.
   Status wait(int64_t ticket);
@@ -52,6 +63,7 @@ public:
 
 private:
   void loop();
+  Status runHere(std::unique_lock<std::mutex> &lock, const Job &job);
   Status finish(std::unique_lock<std::mutex> &lock, Status status);
   void notifyFailure(std::unique_lock<std::mutex> &lock);
 

@@ -13,6 +13,7 @@
 #include "comm_thread.h"
 #include "host_communicator.h"
 #include "host_memory.h"
+#include "host_options.h"
 #include "kernels.h"
 #include "matrix_list.h"
 
@@ -25,6 +26,8 @@ using namespace ddphook::host;
 
 struct ddphook_communicator {
   std::unique_ptr<HostCommunicator> impl;
+  /// Where collectives run that are started.
+  CommThread::Place place = CommThread::Place::Thread;
 };
 
 struct ddphook_matrices {
@@ -33,6 +36,7 @@ struct ddphook_matrices {
 
 struct ddphook_device {
   Transport transport = Transport::Auto;
+  HostOptions options;
   double timeoutSeconds = 300;
   std::string localAddress;
 
@@ -57,10 +61,8 @@ static Status createDeviceImpl(const ddphook_device_config_t &config,
                                ddphook_device_t **device) {
   auto result = std::make_unique<ddphook_device>();
   DDPHOOK_RETURN_IF_ERROR(parseTransport(config.transport, &result->transport));
-  if (config.options && *config.options)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "the host backend has no options, but got '%s'",
-                 config.options);
+  DDPHOOK_RETURN_IF_ERROR(HostOptions::parse(
+      config.options ? config.options : "", &result->options));
   result->timeoutSeconds = config.timeout_s;
   result->localAddress = config.local_address;
   *device = result.release();
@@ -109,6 +111,17 @@ static ddphook_status_t setStream(ddphook_device_t *, void *stream,
       message);
 }
 
+/// Within a machine no wire is slower than the processors that reduce, and
+/// those have the program to run: a thread would only take turns with it. All
+/// ranks of a group see the same here, but need not: see comm_thread.h.
+static CommThread::Place placeOf(const HostOptions &options,
+                                 const ddphook_communicator_config_t &config) {
+  const bool isBeside = options.asyncProgress == AsyncProgress::Auto
+                            ? !config.one_machine
+                            : options.asyncProgress == AsyncProgress::Always;
+  return isBeside ? CommThread::Place::Thread : CommThread::Place::Caller;
+}
+
 static Status
 createCommunicatorImpl(ddphook_device_t *device,
                        const ddphook_communicator_config_t &config,
@@ -130,6 +143,7 @@ createCommunicatorImpl(ddphook_device_t *device,
   DDPHOOK_RETURN_IF_ERROR(HostCommunicator::create(config, device->transport,
                                                    device->timeoutSeconds,
                                                    makeDevice, &result->impl));
+  result->place = placeOf(device->options, config);
   std::lock_guard<std::mutex> lock(device->mutex);
   *communicator = result.get();
   device->communicators.insert(result.release());
@@ -304,7 +318,7 @@ startAllReduce(ddphook_device_t *device, ddphook_communicator_t *communicator,
   return toBackendError(withoutExceptions([&] {
                           return device->commThread.start(
                               makeJob(communicator, *operation, in, out),
-                              ticket);
+                              communicator->place, ticket);
                         }),
                         error);
 }

@@ -410,12 +410,21 @@ TEST(BackendOptions, AreTheBackends) {
   EXPECT_EQ(createContext("guarded", "limit=5,colour=red", &context),
             "INVALID_ARGUMENT: the guarded backend has no option 'colour'");
   EXPECT_EQ(createContext("host", "colour=red", &context),
-            "INVALID_ARGUMENT: the host backend has no options, but got "
-            "'colour=red'");
+            "INVALID_ARGUMENT: expected the host backend's option "
+            "async_progress, but got 'colour'");
+  EXPECT_EQ(createContext("host", "async_progress=never,async_progress=never",
+                          &context),
+            "INVALID_ARGUMENT: option async_progress is given twice");
+  EXPECT_EQ(createContext("host", "async_progress=maybe", &context),
+            "INVALID_ARGUMENT: option async_progress: expected 'auto', "
+            "'always' or 'never', but got 'maybe'");
+  EXPECT_EQ(createContext("host", "async_progress", &context),
+            "INVALID_ARGUMENT: expected an option name=value, but got "
+            "'async_progress'");
   ::setenv("DDPHOOK_BACKEND_OPTIONS", "colour=blue", 1);
   EXPECT_EQ(createContext(nullptr, nullptr, &context),
-            "INVALID_ARGUMENT: the host backend has no options, but got "
-            "'colour=blue'");
+            "INVALID_ARGUMENT: expected the host backend's option "
+            "async_progress, but got 'colour'");
   // The program's own words win.
   EXPECT_EQ(createContext("guarded", "limit=5", &context), "OK");
   ddphook_context_destroy(context);

@@ -150,7 +150,8 @@ def test_device_from_the_environment(job, tmp_path):
     assert numpy.isfinite(load_file(tmp_path / "guarded/0.0")["result0"]).all()
     # The flag wins.
     expect_error(
-        ".*: INVALID_ARGUMENT: the host backend has no options, but got 'streams=1'",
+        ".*: INVALID_ARGUMENT: expected the host backend's option async_progress, "
+        "but got 'streams'",
         *flags,
         "--device=host",
         **guarded,

@@ -41,8 +41,20 @@ struct Rank {
   int index = 0;
 };
 
+/// A transport, and the value of async_progress for ranks of even and of odd
+/// numbers.
+struct Setting {
+  const char *transport;
+  const char *progress[2] = {"auto", "auto"};
+};
+
+void PrintTo(const Setting &setting, std::ostream *os) {
+  *os << setting.transport << ", " << setting.progress[0] << " and "
+      << setting.progress[1];
+}
+
 /// Runs `body` as every rank of a group of `size`.
-void runGroup(int size, const char *transport, double timeout,
+void runGroup(int size, const Setting &setting, double timeout,
               const std::function<void(Rank &)> &body) {
   MemoryStore store;
   ddphook_backend_store_t table = toBackendStore(store);
@@ -53,7 +65,10 @@ void runGroup(int size, const char *transport, double timeout,
       rank.index = index;
       ddphook_device_config_t device = {};
       device.struct_size = sizeof(device);
-      device.transport = transport;
+      device.transport = setting.transport;
+      const std::string options =
+          std::string("async_progress=") + setting.progress[index % 2];
+      device.options = options.c_str();
       device.local_address = "127.0.0.1";
       device.timeout_s = timeout;
       ASSERT_EQ(backend().device_create(&device, &rank.device, &rank.error),
@@ -212,10 +227,18 @@ private:
   std::vector<double> sums;
 };
 
-class HostBackend : public testing::TestWithParam<const char *> {};
+class HostBackend : public testing::TestWithParam<Setting> {};
 INSTANTIATE_TEST_SUITE_P(Transports, HostBackend,
-                         testing::Values("shm", "gloo"),
-                         [](const auto &info) { return info.param; });
+                         testing::Values(Setting{"shm", {"always", "always"}},
+                                         Setting{"shm", {"never", "never"}},
+                                         Setting{"gloo", {"always", "always"}},
+                                         Setting{"gloo", {"always", "never"}}),
+                         [](const auto &info) {
+                           const Setting &setting = info.param;
+                           return std::string(setting.transport) + "_" +
+                                  setting.progress[0] + "_" +
+                                  setting.progress[1];
+                         });
 
 } // namespace
 
@@ -283,6 +306,88 @@ TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
     EXPECT_EQ(backend().wait(rank.device, 0, &rank.error),
               DDPHOOK_INVALID_ARGUMENT);
   });
+}
+
+/// Ranks that decide differently about where their collectives run, and are
+/// late at different places. Two groups in one order: all ranks through shared
+/// memory, and pairs of ranks over TCP.
+TEST(HostDevice, RanksNeedNotAgreeOnTheThread) {
+  constexpr int kRanks = 4, kCollectives = 200;
+  const char *const places[] = {"auto", "always", "never"};
+  for (unsigned seed : {1u, 2u, 3u, 4u, 5u, 6u}) {
+    SCOPED_TRACE(seed);
+    std::mt19937 shared(seed);
+    // The program: which group each collective is of, and how many are in
+    // flight before the oldest is awaited.
+    std::vector<bool> ofPair(kCollectives);
+    std::generate(ofPair.begin(), ofPair.end(), [&] { return shared() % 2; });
+    const size_t depth = 1 + shared() % 5;
+    MemoryStore store;
+    ddphook_backend_store_t table = toBackendStore(store);
+    std::vector<std::thread> threads;
+    for (int index = 0; index < kRanks; ++index)
+      threads.emplace_back([&, index] {
+        std::mt19937 own(100 * seed + static_cast<unsigned>(index));
+        ddphook_device_t *device = nullptr;
+        ddphook_backend_error_t error = {};
+        const std::string options =
+            std::string("async_progress=") + places[own() % 3];
+        ddphook_device_config_t config = {};
+        config.struct_size = sizeof(config);
+        config.transport = "auto";
+        config.local_address = "127.0.0.1";
+        config.timeout_s = 60;
+        config.options = options.c_str();
+        ASSERT_EQ(backend().device_create(&config, &device, &error), DDPHOOK_OK)
+            << error.message;
+        ddphook_communicator_t *groups[2];
+        for (int isPair : {0, 1}) {
+          const std::vector<int32_t> members(kRanks);
+          const std::string key =
+              isPair ? "pair " + std::to_string(index / 2) : "all";
+          ddphook_communicator_config_t group = {};
+          group.struct_size = sizeof(group);
+          group.size = isPair ? 2 : kRanks;
+          group.rank = isPair ? index % 2 : index;
+          group.world_ranks = members.data();
+          group.one_machine = !isPair;
+          group.store = &table;
+          group.key = key.c_str();
+          ASSERT_EQ(backend().communicator_create(device, &group,
+                                                  &groups[isPair], &error),
+                    DDPHOOK_OK)
+              << error.message;
+        }
+        std::vector<std::array<float, 64>> data(kCollectives);
+        std::vector<int64_t> tickets(kCollectives);
+        auto await = [&](size_t i) {
+          ASSERT_EQ(backend().wait(device, tickets[i], &error), DDPHOOK_OK)
+              << error.message;
+          const float first = static_cast<float>(index / 2 * 2);
+          ASSERT_EQ(data[i][63], ofPair[i] ? 2 * first + 1 : 6.0f) << i;
+        };
+        const ddphook_all_reduce_t operation = {64, DDPHOOK_F32, -1, 0};
+        for (size_t i = 0; i < kCollectives && !HasFailure(); ++i) {
+          data[i].fill(static_cast<float>(index));
+          if (own() % 8 == 0)
+            std::this_thread::sleep_for(std::chrono::microseconds(own() % 500));
+          if (i >= depth)
+            await(i - depth);
+          ASSERT_EQ(backend().all_reduce_start(
+                        device, groups[ofPair[i]], &operation, data[i].data(),
+                        data[i].data(), &tickets[i], &error),
+                    DDPHOOK_OK)
+              << error.message;
+        }
+        for (size_t i = kCollectives - depth; i < kCollectives; ++i)
+          await(i);
+        for (ddphook_communicator_t *group : groups)
+          backend().communicator_destroy(device, group);
+        backend().device_destroy(device);
+      });
+    for (std::thread &thread : threads)
+      thread.join();
+  }
 }
 
 TEST_P(HostBackend, AMissingPeerIsADeadline) {
@@ -408,19 +513,84 @@ TEST(CommThread, RunsInOrderAndKeepsTheFirstFailure) {
     };
   };
   ASSERT_TRUE(thread.run(job(1)).isOk());
-  ASSERT_TRUE(thread.start(job(2), &first).isOk());
-  ASSERT_TRUE(
-      thread.start(job(3, error(DDPHOOK_PEER_LOST, "lost")), &second).isOk());
-  Status started = thread.start(job(4), &third);
+  ASSERT_TRUE(thread.start(job(2), CommThread::Place::Thread, &first).isOk());
+  ASSERT_TRUE(thread
+                  .start(job(3, error(DDPHOOK_PEER_LOST, "lost")),
+                         CommThread::Place::Thread, &second)
+                  .isOk());
+  Status started = thread.start(job(4), CommThread::Place::Thread, &third);
   EXPECT_TRUE(thread.wait(first).isOk());
   EXPECT_EQ(thread.wait(second).message(), "lost");
   // The failure may have come before it was started.
   EXPECT_EQ((started.isOk() ? thread.wait(third) : started).message(), "lost");
   EXPECT_EQ(thread.run(job(5)).message(), "lost");
-  EXPECT_EQ(thread.start(job(6), &third).message(), "lost");
+  EXPECT_EQ(thread.start(job(6), CommThread::Place::Thread, &third).message(),
+            "lost");
   thread.abort(error(DDPHOOK_ABORTED, "later"));
   EXPECT_EQ(thread.run(job(7)).message(), "lost");
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(notified, 1);
+}
+
+TEST(CommThread, TheCallerRunsWhatNothingComesBefore) {
+  using Place = CommThread::Place;
+  CommThread thread([] {});
+  std::vector<std::thread::id> ranOn;
+  std::atomic<bool> mayEnd{false};
+  int64_t first = 0, second = 0, third = 0, fourth = 0;
+  auto job = [&] {
+    ranOn.push_back(std::this_thread::get_id());
+    return Status::ok();
+  };
+  ASSERT_TRUE(thread.start(job, Place::Caller, &first).isOk());
+  ASSERT_EQ(ranOn.size(), 1u) << "it has ended";
+  ASSERT_TRUE(thread
+                  .start(
+                      [&] {
+                        while (!mayEnd)
+                          std::this_thread::yield();
+                        return job();
+                      },
+                      Place::Thread, &second)
+                  .isOk());
+  // An earlier one is left: this one must not overtake it, nor wait for it.
+  ASSERT_TRUE(thread.start(job, Place::Caller, &third).isOk());
+  mayEnd = true;
+  EXPECT_TRUE(thread.wait(third).isOk());
+  ASSERT_TRUE(thread.start(job, Place::Caller, &fourth).isOk());
+  EXPECT_TRUE(thread.wait(first).isOk());
+  EXPECT_TRUE(thread.wait(fourth).isOk());
+  EXPECT_TRUE(thread.waitForAll().isOk());
+  EXPECT_EQ((std::vector<int64_t>{first, second, third, fourth}),
+            (std::vector<int64_t>{1, 2, 3, 4}));
+  ASSERT_EQ(ranOn.size(), 4u);
+  const std::thread::id here = std::this_thread::get_id();
+  EXPECT_EQ(ranOn[0], here);
+  EXPECT_NE(ranOn[1], here);
+  EXPECT_EQ(ranOn[2], ranOn[1]);
+  EXPECT_EQ(ranOn[3], here);
+}
+
+TEST(CommThread, AFailureOnTheCallersThreadIsFinal) {
+  using Place = CommThread::Place;
+  int notified = 0, ran = 0;
+  CommThread thread([&] { ++notified; });
+  int64_t ticket = 0;
+  auto job = [&](Status status) {
+    return [&ran, status] {
+      ++ran;
+      return status;
+    };
+  };
+  ASSERT_TRUE(thread.start(job(Status::ok()), Place::Caller, &ticket).isOk());
+  Status lost = error(DDPHOOK_PEER_LOST, "lost");
+  EXPECT_EQ(thread.start(job(lost), Place::Caller, &ticket).message(), "lost");
+  EXPECT_EQ(thread.start(job(Status::ok()), Place::Thread, &ticket).message(),
+            "lost");
+  EXPECT_EQ(thread.start(job(Status::ok()), Place::Caller, &ticket).message(),
+            "lost");
+  EXPECT_TRUE(thread.wait(ticket).isOk()) << "this one ended well";
+  EXPECT_EQ(ran, 2);
   EXPECT_EQ(notified, 1);
 }
 
