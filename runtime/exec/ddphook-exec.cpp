@@ -28,7 +28,7 @@ static Status takeModulePath(const std::vector<std::string> &rest,
                              std::string &path) {
   for (const std::string &argument : rest) {
     if (argument.size() > 1 && argument[0] == '-')
-      return invalid("unknown flag '" + argument + "'");
+      return unknownFlag(argument);
     if (!path.empty())
       return invalid("expected one module, but got '" + path + "' and '" +
                      argument + "'");
@@ -68,10 +68,17 @@ static Status loadModule(std::string path,
 
 int main(int argc, char **argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (std::find(arguments.begin(), arguments.end(), "--help") !=
-      arguments.end()) {
+  auto isGiven = [&](const char *flag) {
+    return std::find(arguments.begin(), arguments.end(), flag) !=
+           arguments.end();
+  };
+  if (isGiven("--help")) {
     std::printf("usage: %s MODULE.so --entry=NAME [flags]\n\n%s", toolName,
                 runOptionsHelp);
+    return 0;
+  }
+  if (isGiven("--version")) {
+    std::printf("%s", describeVersion(toolName).c_str());
     return 0;
   }
   RunOptions options;

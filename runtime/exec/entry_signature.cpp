@@ -73,6 +73,9 @@ Status ddphook::findEntry(const ddphook_compiled_module_t &module,
   if (entry == plan.entries.end())
     return Status(DDPHOOK_DATA_LOSS,
                   "malformed plan: entry '" + name + "' is missing");
+  signature.stateCount = plan.states.size();
+  for (const PlanState &state : plan.states)
+    signature.stateBytes += static_cast<uint64_t>(state.bytes);
   for (const PlanValue &argument : entry->arguments)
     DDPHOOK_RETURN_IF_ERROR(
         convert(argument, signature.arguments.emplace_back()));

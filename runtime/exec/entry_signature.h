@@ -40,6 +40,9 @@ struct EntrySignature {
   ddphook_status_t (*invoke)(void *const *buffers) = nullptr;
   std::vector<EntryValue> arguments;
   std::vector<EntryResult> results;
+  /// The states of its module, which all entry points share, and their bytes.
+  size_t stateCount = 0;
+  uint64_t stateBytes = 0;
 };
 
 /// Finds entry point `name` in `module`; the message for an unknown one lists

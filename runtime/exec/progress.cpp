@@ -8,21 +8,24 @@
 //===----------------------------------------------------------------------===//
 #include "progress.h"
 
+#include "numbers.h"
+
 #include <cstdio>
 #include <unistd.h>
 
 using namespace ddphook;
 
 /// Runs that end sooner show nothing.
-static constexpr std::chrono::seconds firstPause(2);
-static constexpr std::chrono::seconds terminalPause(1);
+static constexpr std::chrono::seconds firstPause(1);
+static constexpr std::chrono::milliseconds terminalPause(250);
 static constexpr std::chrono::seconds linePause(10);
 
 Progress::Progress(const char *toolName, const RunOptions &options)
     : toolName(toolName), steps(options.steps),
       isTerminal(::isatty(STDERR_FILENO) == 1),
       isShown(options.progress == ProgressMode::On ||
-              (options.progress == ProgressMode::Auto && isTerminal)),
+              (options.progress == ProgressMode::Auto && isTerminal &&
+               !options.isQuiet)),
       next(Clock::now() + firstPause) {}
 
 Progress::~Progress() {
@@ -32,7 +35,9 @@ Progress::~Progress() {
 
 void Progress::show(const std::string &text) {
   if (isTerminal) {
-    std::fprintf(stderr, "\r\033[K%s: %s", toolName, text.c_str());
+    // The cursor waits at the line's beginning, so that whatever else is
+    // written meanwhile takes the line's place.
+    std::fprintf(stderr, "\r\033[K%s: %s\r", toolName, text.c_str());
     hasLine = true;
   } else {
     std::fprintf(stderr, "%s: %s\n", toolName, text.c_str());
@@ -40,18 +45,36 @@ void Progress::show(const std::string &text) {
   std::fflush(stderr);
 }
 
+/// "step 7 of 9, 1.5 ms a step, 3 s left".
+std::string Progress::describe(int64_t step, Clock::time_point now) const {
+  std::string text =
+      "step " + std::to_string(step) + " of " + std::to_string(steps);
+  if (step <= firstStep)
+    return text;
+  const double seconds =
+      std::chrono::duration<double>(now - firstTime).count() /
+      static_cast<double>(step - firstStep);
+  return text + ", " + printMilliseconds(seconds) + " a step, " +
+         printDuration(seconds * static_cast<double>(steps - step)) + " left";
+}
+
 void Progress::update(int64_t step) {
-  const Clock::time_point now = Clock::now();
-  if (!isShown || now < next)
+  if (!isShown)
     return;
-  next = now + (isTerminal ? terminalPause : linePause);
-  show(step < 0
-           ? "before the first step"
-           : "step " + std::to_string(step) + " of " + std::to_string(steps));
+  const Clock::time_point now = Clock::now();
+  if (firstStep < 0 && step >= 0) {
+    firstStep = step;
+    firstTime = now;
+  }
+  // Until then the runtime tells for whom it waits.
+  if (now < next || step < 0)
+    return;
+  next = now + (isTerminal ? Clock::duration(terminalPause) : linePause);
+  show(describe(step, now));
 }
 
 void Progress::finish() {
-  // A terminal shows by its prompt that the run is over.
+  // On a terminal the summary follows.
   if (isShown && !isTerminal)
     show(std::to_string(steps) + " of " + std::to_string(steps) +
          " steps are done");

@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Tells people on standard error which step a run is in: on a terminal one line
-// that is written over, elsewhere a line every ten seconds.
+// Tells people on standard error which step a run is in, how long a step takes
+// and how long the rest will: on a terminal one line that is written over,
+// elsewhere, if that is wanted, a line every ten seconds.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_PROGRESS_H
@@ -35,12 +36,16 @@ private:
   using Clock = std::chrono::steady_clock;
 
   void show(const std::string &text);
+  std::string describe(int64_t step, Clock::time_point now) const;
 
   const char *const toolName;
   const int64_t steps;
   const bool isTerminal;
   const bool isShown;
   bool hasLine = false;
+  /// The first step that was seen, −1: none, and when that was.
+  int64_t firstStep = -1;
+  Clock::time_point firstTime;
   Clock::time_point next;
 };
 

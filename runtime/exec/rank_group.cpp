@@ -346,6 +346,8 @@ RankGroupResult RankGroup::run() {
                                     ::strsignal(result.signal) + ")");
   else
     result.status = firstCause();
+  if (result.status.isOk())
+    result.figures = children[0].report->figures;
   return result;
 }
 

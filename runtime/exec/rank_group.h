@@ -12,7 +12,7 @@
 #ifndef DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
 #define DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
 
-#include "base/status.h"
+#include "summary.h"
 
 #include <atomic>
 #include <cstdint>
@@ -33,6 +33,8 @@ public:
   std::atomic<State> state{State::Running};
   std::atomic<int64_t> step{-1}; ///< −1: before the first.
   std::atomic<int64_t> progressTime{0};
+  /// Written before `state` becomes Done.
+  RankFigures figures;
   /// The rest is written before `state` becomes Failed.
   ddphook_status_t code = DDPHOOK_OK;
   int64_t failureTime = 0;
@@ -60,6 +62,8 @@ struct RankGroupResult {
   Status status;
   /// The signal that made the parent end the group, or 0.
   int signal = 0;
+  /// Of rank 0, after success.
+  RankFigures figures;
 };
 
 /// Runs the group to its end. Children leave by _exit(): destructors of static

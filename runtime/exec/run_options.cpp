@@ -8,8 +8,11 @@
 //===----------------------------------------------------------------------===//
 #include "run_options.h"
 
+#include "base/suggestion.h"
+#include "ddphook/runtime/compiled.h"
 #include "file_pattern.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +43,7 @@ const char *const ddphook::runOptionsHelp =
     "  --progress=on|off  whether to report the current step on standard "
     "error;\n"
     "                     default: only on a terminal\n"
+    "  --quiet            no progress and no summary\n"
     "  --state-in=PATTERN initial states: a checkpoint, or safetensors files "
     "with\n"
     "                     tensors that have the states' names\n"
@@ -55,7 +59,17 @@ const char *const ddphook::runOptionsHelp =
     "                     are dropped\n"
     "  --state-out=PATTERN\n"
     "                     save the states after the last step, as a "
-    "checkpoint\n";
+    "checkpoint\n"
+    "  --help, --version  print this, or versions\n";
+
+/// Flags with values, without their dashes.
+static const std::vector<std::string_view> &flagNames() {
+  static const std::vector<std::string_view> names = {
+      "device",   "entry", "free-space", "inputs",    "outputs",
+      "progress", "ranks", "state-in",   "state-out", "steps"};
+  return names;
+}
+static constexpr std::string_view quietFlag = "quiet";
 
 static Status invalid(const std::string &what) {
   return Status(DDPHOOK_INVALID_ARGUMENT, what);
@@ -149,19 +163,25 @@ static Status setFlag(const std::string &flag, const std::string &value,
 Status ddphook::parseRunOptions(const std::vector<std::string> &arguments,
                                 RunOptions &options,
                                 std::vector<std::string> &rest) {
-  static const std::set<std::string> known = {
-      "device",   "entry", "free-space", "inputs",    "outputs",
-      "progress", "ranks", "state-in",   "state-out", "steps"};
+  const std::vector<std::string_view> &known = flagNames();
   std::set<std::string> given;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string &argument = arguments[i];
     size_t equals = argument.find('=');
     std::string flag = argument.substr(0, equals);
-    if (flag.rfind("--", 0) != 0 || !known.count(flag.substr(2))) {
+    const bool isFlag = flag.rfind("--", 0) == 0;
+    if (isFlag)
+      flag.erase(0, 2);
+    if (isFlag && flag == quietFlag) {
+      if (equals != std::string::npos)
+        return invalid("--quiet takes no value, but got '" + argument + "'");
+      options.isQuiet = true;
+      continue;
+    }
+    if (!isFlag || std::find(known.begin(), known.end(), flag) == known.end()) {
       rest.push_back(argument);
       continue;
     }
-    flag.erase(0, 2);
     if (!given.insert(flag).second)
       return invalid("--" + flag + " is given twice");
     if (equals == std::string::npos && i + 1 == arguments.size())
@@ -175,6 +195,27 @@ Status ddphook::parseRunOptions(const std::vector<std::string> &arguments,
   if (!given.count("entry"))
     return invalid("--entry=NAME is missing");
   return Status::ok();
+}
+
+std::string ddphook::describeVersion(const std::string &toolName) {
+  const std::string abi = std::to_string(DDPHOOK_ABI_VERSION);
+  return toolName + " (ddphook) " DDPHOOK_VERSION "\nruntime ABI " + abi +
+         ", plan " + abi + "\n";
+}
+
+Status ddphook::unknownFlag(const std::string &argument,
+                            const std::vector<std::string_view> &others) {
+  std::vector<std::string_view> known = flagNames();
+  known.insert(known.end(), others.begin(), others.end());
+  known.insert(known.end(), {quietFlag, "help", "version"});
+  std::string_view name = argument;
+  name = name.substr(0, name.find('='));
+  name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
+  const std::string_view meant = suggestName(name, known);
+  std::string text = "unknown flag '" + argument + "'";
+  if (!meant.empty())
+    text.append(", did you mean --").append(meant).append("?");
+  return invalid(text);
 }
 
 std::string ddphook::chooseDevice(const RunOptions &options) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddphook {
@@ -41,6 +42,8 @@ struct RunOptions {
   bool checksFreeSpace = true;
   /// Auto: on a terminal.
   ProgressMode progress = ProgressMode::Auto;
+  /// Whether nothing is to be said about a run that goes well.
+  bool isQuiet = false;
   /// Patterns of the files that states are loaded from before the first step
   /// and saved to after the last; empty when not given.
   std::string stateIn;
@@ -52,6 +55,14 @@ struct RunOptions {
 
 /// Usage lines of the shared flags, for the tools' --help.
 extern const char *const runOptionsHelp;
+
+/// "TOOL (ddphook) 0.1.0", and the versions of what it shares with others.
+std::string describeVersion(const std::string &toolName);
+
+/// INVALID_ARGUMENT for `argument`, a flag that neither parseRunOptions() nor
+/// the tool, which has `others`, knows; with the flag that may have been meant.
+Status unknownFlag(const std::string &argument,
+                   const std::vector<std::string_view> &others = {});
 
 /// Takes the shared flags, `--flag=value` or `--flag value`, out of
 /// `arguments`; everything else goes to `rest` in its order. INVALID_ARGUMENT

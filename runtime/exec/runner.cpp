@@ -10,7 +10,6 @@
 
 #include "file_pattern.h"
 #include "files/atomic_file.h"
-#include "free_space.h"
 #include "job/bootstrap.h"
 #include "progress.h"
 #include "rank_group.h"
@@ -21,6 +20,7 @@
 
 #include <arpa/inet.h>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -39,6 +39,9 @@ struct Job {
   const ddphook_compiled_module_t &module;
   const RunOptions &options;
   EntrySignature signature;
+  int32_t worldSize = 1;
+  std::chrono::steady_clock::time_point start =
+      std::chrono::steady_clock::now();
 };
 
 /// Destroys the context, which unloads the module too.
@@ -76,7 +79,7 @@ static Status fromRuntime(ddphook_status_t code, const std::string &what) {
 }
 
 static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
-                      int64_t step) {
+                      int64_t step, StepTimes &times) {
   const RunOptions &options = job.options;
   if (options.randomSeed)
     buffers.drawArguments({*options.randomSeed, rank, step, 0});
@@ -86,7 +89,7 @@ static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
   buffers.poisonResults();
   DDPHOOK_RETURN_IF_ERROR(buffers.upload());
   DDPHOOK_RETURN_IF_ERROR(fromRuntime(
-      job.signature.invoke(buffers.pointers()),
+      times.measure([&] { return job.signature.invoke(buffers.pointers()); }),
       "entry '" + options.entry + "' failed in step " + std::to_string(step)));
   if (options.outputs.empty())
     return Status::ok();
@@ -151,7 +154,8 @@ static Status saveStates(const Job &job) {
 /// Runs all steps as one rank, at `place` in the job. `onStep` is called before
 /// each step and after the last.
 static Status runRank(const Job &job, ddphook_options_t place,
-                      const std::function<void(int64_t)> &onStep) {
+                      const std::function<void(int64_t)> &onStep,
+                      RankFigures &figures) {
   const std::string backend = chooseDevice(job.options);
   place.backend = backend.c_str();
   Context context;
@@ -166,12 +170,18 @@ static Status runRank(const Job &job, ddphook_options_t place,
                       backend == "host" ? nullptr : context.context);
   DDPHOOK_RETURN_IF_ERROR(buffers.allocate());
   DDPHOOK_RETURN_IF_ERROR(loadStates(job, context.context));
+  StepTimes times;
   for (int64_t step = 0; step < job.options.steps; ++step) {
     onStep(step);
-    DDPHOOK_RETURN_IF_ERROR(runStep(job, buffers, rank, step));
+    DDPHOOK_RETURN_IF_ERROR(runStep(job, buffers, rank, step, times));
   }
   onStep(job.options.steps - 1);
   DDPHOOK_RETURN_IF_ERROR(saveStates(job));
+  figures.medianSeconds = times.median();
+  figures.stats.struct_size = sizeof(figures.stats);
+  DDPHOOK_RETURN_IF_ERROR(
+      fromRuntime(ddphook_module_stats(&job.module, &figures.stats),
+                  "cannot read the counters"));
   return fromRuntime(ddphook_module_unload(&job.module),
                      "cannot unload the module");
 }
@@ -230,7 +240,20 @@ static Status runStartedRank(const Job &job, int32_t rank, int32_t ranks,
   place.world_size = ranks;
   place.master_addr = loopback;
   place.master_port = port;
-  return runRank(job, place, [&](int64_t step) { report.progress(step); });
+  return runRank(
+      job, place, [&](int64_t step) { report.progress(step); }, report.figures);
+}
+
+/// Says what the run has done, unless nobody wants to know.
+static void summarize(const Job &job, const RankFigures &figures) {
+  if (job.options.isQuiet)
+    return;
+  const std::chrono::duration<double> time =
+      std::chrono::steady_clock::now() - job.start;
+  const std::string text =
+      describeRun({job.toolName, job.options, job.signature, job.worldSize,
+                   time.count(), figures});
+  std::fputs(text.c_str(), stderr);
 }
 
 static int startRanks(const char *toolName, const Job &job,
@@ -263,10 +286,36 @@ static int startRanks(const char *toolName, const Job &job,
     if (result.status.isOk())
       progress.finish();
   }
-  if (result.status.isOk())
+  if (result.status.isOk()) {
+    summarize(job, result.figures);
     return 0;
+  }
   int exitStatus = reportError(toolName, result.status);
   return result.signal != 0 ? 128 + result.signal : exitStatus;
+}
+
+/// Compares what will be written with the free space, and says how much it is:
+/// to people at a terminal, and elsewhere if it is a good part of that space.
+static Status checkFiles(const Job &job, const Bootstrap &place) {
+  constexpr double goodPart = 0.1;
+  const RunOptions &options = job.options;
+  // In a launched job it is not known which ranks share a disk.
+  const std::vector<PlannedFiles> files =
+      planFiles(options, job.signature, place.isLaunched ? 1 : job.worldSize);
+  const FreeSpace space = compareWithFreeSpace(files);
+  if (options.checksFreeSpace)
+    DDPHOOK_RETURN_IF_ERROR(space.status);
+  const bool isWanted = ::isatty(STDERR_FILENO) == 1 ||
+                        options.progress == ProgressMode::On ||
+                        space.share > goodPart;
+  if (files.empty() || options.isQuiet || !isWanted || place.rank != 0)
+    return Status::ok();
+  std::string text;
+  for (const PlannedFiles &planned : files)
+    text += (text.empty() ? "" : ", and ") + describeFiles(planned);
+  std::fprintf(stderr, "%s: will write %s%s%s\n", job.toolName, text.c_str(),
+               place.isLaunched ? " on each rank" : "", space.text.c_str());
+  return Status::ok();
 }
 
 static Status prepare(Job &job, const Bootstrap &place) {
@@ -277,21 +326,16 @@ static Status prepare(Job &job, const Bootstrap &place) {
         "expected --ranks to be the world size of the launched job, " +
             std::to_string(place.worldSize) + ", but got " +
             std::to_string(*options.ranks));
-  const int32_t worldSize =
+  job.worldSize =
       place.isLaunched ? place.worldSize : options.ranks.value_or(1);
-  DDPHOOK_RETURN_IF_ERROR(checkPatterns(options, worldSize));
+  DDPHOOK_RETURN_IF_ERROR(checkPatterns(options, job.worldSize));
   DDPHOOK_RETURN_IF_ERROR(findEntry(job.module, options.entry, job.signature));
-  // In a launched job it is not known which ranks share a disk.
-  if (!options.outputs.empty() && options.checksFreeSpace)
-    DDPHOOK_RETURN_IF_ERROR(checkFreeSpace(
-        {options.outputs, place.isLaunched ? 1 : worldSize, options.steps},
-        job.signature));
   if (!job.signature.arguments.empty() && options.inputs.empty() &&
       !options.randomSeed)
     return Status(DDPHOOK_INVALID_ARGUMENT, "--inputs is missing, but entry '" +
                                                 options.entry +
                                                 "' has arguments");
-  return Status::ok();
+  return checkFiles(job, place);
 }
 
 int ddphook::runModule(const char *toolName,
@@ -309,18 +353,22 @@ int ddphook::runModule(const char *toolName,
   // Its place is in the launch variables.
   ddphook_options_t launched = {};
   launched.struct_size = sizeof(launched);
+  RankFigures figures;
   {
     RunOptions shown = options;
     if (place.rank != 0)
       shown.progress = ProgressMode::Off;
     Progress progress(toolName, shown);
-    status =
-        runRank(job, launched, [&](int64_t step) { progress.update(step); });
+    status = runRank(
+        job, launched, [&](int64_t step) { progress.update(step); }, figures);
     if (status.isOk())
       progress.finish();
   }
-  if (status.isOk())
+  if (status.isOk()) {
+    if (place.rank == 0)
+      summarize(job, figures);
     return 0;
+  }
   return reportError(
       toolName,
       withContext(std::move(status), "rank " + std::to_string(place.rank)));

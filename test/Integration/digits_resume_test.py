@@ -81,6 +81,7 @@ def start(program, *flags, world=WORLD):
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "DDPHOOK_TIMEOUT_S": "60",
+            "DDPHOOK_LOG": "error",
         }
         processes.append(
             subprocess.Popen(

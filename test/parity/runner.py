@@ -43,6 +43,8 @@ def environment(changes):
         for name, value in os.environ.items()
         if name not in _LAUNCH and not name.startswith(_LAUNCH_PREFIXES)
     }
+    # Whether a rank waits long enough to say so depends on the machine.
+    changes = {"DDPHOOK_LOG": "error", **changes}
     return {**clean, **{name: str(value) for name, value in changes.items()}}
 
 
@@ -81,13 +83,14 @@ class Result:
     stderr: str
 
 
-def start(arguments, env=None):
+def start(arguments, env=None, summary=False):
     """Starts the tool in a process group of its own."""
     if not os.access(tool(), os.X_OK):
         raise FileNotFoundError(
             f"expected ddphook-run at {tool()}; build it or set DDPHOOK_RUN"
         )
-    return start_command([tool(), *arguments], env)
+    quiet = [] if summary else ["--quiet"]
+    return start_command([tool(), *quiet, *arguments], env)
 
 
 def start_command(command, env=None):

@@ -158,7 +158,7 @@ class Job:
             )
             arguments = [a for a in arguments[1:] if "--ddp-pipeline" not in a]
             process = runner.start_command(
-                [compiler("ddphook-exec"), shared, *arguments, *flags]
+                [compiler("ddphook-exec"), "--quiet", shared, *arguments, *flags]
             )
         result = runner.finish(process)
         assert result.code == expect, result.stderr

@@ -7,6 +7,7 @@ and with themselves without the step that was to be skipped. Statistics are
 PyTorch's own.
 """
 
+import math
 import pathlib
 import re
 import subprocess
@@ -49,7 +50,7 @@ def pipeline(options, rank=2):
     )
 
 
-def run(path, case, inputs, options, before=None, env=None):
+def run(path, case, inputs, options, before=None, env=None, summary=False):
     """Results [rank][step][number], states by rank {name: Tensor}, stderr."""
     directory = runner.Directory(path)
     directory.write_module(case.module.text())
@@ -66,7 +67,7 @@ def run(path, case, inputs, options, before=None, env=None):
             tensors.save(states_in.format(rank=rank), states)
         arguments.append(f"--state-in=strict:{states_in}")
     arguments.append(f"--state-out={states_out}")
-    result = runner.finish(runner.start(arguments, env))
+    result = runner.finish(runner.start(arguments, env, summary))
     assert result.code == 0, f"{options}; stderr:\n{result.stderr}"
     after = [tensors.load(states_out.format(rank=r)) for r in range(case.world)]
     return directory.read_outputs(case.world, steps), after, result.stderr
@@ -558,6 +559,40 @@ def test_counts_are_those_of_compression_stats(pool, tmp_path, kind, shapes, wor
     ]
     for _, _, before, after, rate in reports:
         assert rate == f"{int(before) / int(after):.2f}"
+
+
+SUMMARY = re.compile(
+    r"ddphook-run: wire: .* a rank in \d+ collectives, uncompressed .*, ratio "
+    r"([\d.]+); compression_stats: rate ([\d.]+), numel (\d+) before, (\d+) after\n"
+)
+BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+
+
+@pytest.mark.parametrize("kind", ["f32", "fp16", "batched"])
+def test_the_summary_is_that_of_compression_stats(pool, tmp_path, kind):
+    """The three numbers of PowerSGDState.compression_stats(); and the ratio of
+    bytes, which also counts steps that do not compress yet, and the wire's type."""
+    steps, world = 5, 2
+    dtype, wrapper, batched = powersgd_cases.KINDS[kind]
+    config = Config(matrix_approximation_rank=1, wrapper=wrapper, batched=batched)
+    case = Case(
+        "summary", tuple(SHAPES["mlp"]), dtype, config, world, "gaussian", cap_mb=0.01
+    )
+    gradients = case.gradients(steps)
+    job = (config, case.bucket_shapes, dtype, case.flat(gradients))
+    ((_, snapshots),) = pool.run_powersgd(world, [job])
+    before, after = snapshots[0][-1].stats
+    _, _, stderr = run(tmp_path, case, gradients, case.pipeline(), summary=True)
+    ratio, rate, *numel = SUMMARY.search(stderr).groups()
+    assert (rate, *map(int, numel)) == (f"{before / after:.2f}", before, after)
+    elements = sum(
+        math.prod(shape) for bucket in case.bucket_shapes for shape in bucket
+    )
+    assert before == elements * (steps - case.first)
+    sent = elements * case.first + after
+    size = BYTES[dtype]
+    wire = 2 if wrapper else size
+    assert ratio == f"{elements * steps * size / (sent * wire):.2f}"
 
 
 def test_reports_come_every_so_often(tmp_path):

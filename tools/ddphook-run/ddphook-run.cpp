@@ -13,6 +13,7 @@
 #include "ddphook/Compiler/SourceFile.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Config/llvm-config.h"
 
 #include <cstdio>
 
@@ -67,7 +68,9 @@ static ddphook::Status parseCompilerFlags(const std::vector<std::string> &rest,
                       ? &flags.source.preprocessing
                       : nullptr;
     if (!plugins && !value)
-      return invalid("unknown flag '" + argument + "'");
+      return ddphook::unknownFlag(
+          argument, {"ddp-pipeline", "load-dialect-plugin", "load-pass-plugin",
+                     "preprocessing-pass-pipeline", "march"});
     if (equals == std::string::npos && i + 1 == rest.size())
       return invalid(flag + " needs a value");
     std::string text =
@@ -106,6 +109,11 @@ int main(int argc, char **argv) {
   if (llvm::is_contained(arguments, "--help")) {
     std::printf("usage: %s FILE.mlir --entry=NAME [flags]\n\n%s%s", toolName,
                 ddphook::runOptionsHelp, compilerHelp);
+    return 0;
+  }
+  if (llvm::is_contained(arguments, "--version")) {
+    std::printf("%sLLVM " LLVM_VERSION_STRING "\n",
+                ddphook::describeVersion(toolName).c_str());
     return 0;
   }
   ddphook::RunOptions options;

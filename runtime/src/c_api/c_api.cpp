@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "c_api/c_api.h"
 
+#include "job/variables.h"
 #include "module/device_call.h"
 #include "module/module_loader.h"
 
@@ -32,6 +33,9 @@ ddphook_status_t ddphook_context_create(const ddphook_options_t *options,
     *context = nullptr;
     Bootstrap place;
     DDPHOOK_RETURN_IF_ERROR(findPlace(options, processEnvironment(), &place));
+    // All ranks of a machine mostly have the same environment.
+    if (place.localRank == 0)
+      warnOfUnknownVariables();
     auto result = std::make_unique<ddphook_context>();
     DDPHOOK_RETURN_IF_ERROR(Context::create(place, &result->impl));
     *context = result.release();

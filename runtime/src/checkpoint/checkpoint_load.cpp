@@ -8,6 +8,7 @@
 // images are whole and agree, and not before, states change.
 //
 //===----------------------------------------------------------------------===//
+#include "base/log.h"
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_files.h"
@@ -19,13 +20,14 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 
 using namespace ddphook;
 
 static const char task[] = "load its states";
+/// How many states without a saved value are named in the log unasked.
+static constexpr size_t maxLoggedStates = 8;
 
 namespace {
 
@@ -49,6 +51,8 @@ private:
   }
   char *imageOf(size_t state) { return image.data() + states[state].offset; }
 
+  void report(size_t state, const char *what);
+  void logReport() const;
   Status readImage();
   Status readCheckpoint();
   Status readPlain();
@@ -69,6 +73,9 @@ private:
   std::optional<Manifest> manifest;
   std::vector<char> image;
   ddphook_state_info_t result = {};
+  /// Lines about states without a saved value. In another world only rank 0,
+  /// which reads the file, has them.
+  std::vector<std::string> reports;
 };
 
 } // namespace
@@ -133,6 +140,33 @@ Status Loader::findManifest() {
   return Status::ok();
 }
 
+/// "state 'b0.error' of 'w', 'b' begins at zero".
+void Loader::report(size_t state, const char *what) {
+  std::string names;
+  for (const std::vector<std::string> &list : states[state].gradients)
+    for (const std::string &name : list)
+      names += (names.empty() ? " of '" : ", '") + name + "'";
+  reports.push_back("state '" + states[state].name + "'" + names + " " + what);
+}
+
+/// For programs that do not look at the report.
+void Loader::logReport() const {
+  if (result.zeroed == 0 || context.rank() != 0)
+    return;
+  const std::string file = "'" + manifestPath + "'";
+  if (isOtherWorld())
+    log(LogLevel::Warn,
+        file + " was saved by " + std::to_string(manifest->worldSize) +
+            " ranks, but this job has " + std::to_string(context.worldSize()));
+  for (size_t i = 0; i < reports.size(); ++i) {
+    if (i == maxLoggedStates && !isLogged(LogLevel::Info))
+      return log(LogLevel::Warn,
+                 file + ": so do " + std::to_string(reports.size() - i) +
+                     " other states (DDPHOOK_LOG=info names them)");
+    log(LogLevel::Warn, file + ": " + reports[i]);
+  }
+}
+
 Status Loader::readCheckpoint() {
   const bool isPartial = flags & DDPHOOK_STATE_PARTIAL;
   CheckpointReader reader(module.plan, *manifest, pattern, isPartial,
@@ -144,14 +178,19 @@ Status Loader::readCheckpoint() {
   const CheckpointMapping &mapping = reader.mapping();
   result.world_size = manifest->worldSize;
   for (size_t i = 0; i < states.size(); ++i)
-    ++(reader.isLoaded(i) ? result.loaded : result.zeroed);
-  if (isLogging() && context.rank() == 0) {
+    if (reader.isLoaded(i)) {
+      ++result.loaded;
+    } else {
+      ++result.zeroed;
+      report(i, states[i].init == StateInit::Zero ? "begins at zero"
+                                                  : "begins anew");
+    }
+  if (context.rank() == 0) {
+    const std::string file = "'" + manifestPath + "': ";
     for (const std::string &what : mapping.missing)
-      std::fprintf(stderr, "ddphook: '%s': %s\n", manifestPath.c_str(),
-                   what.c_str());
+      log(LogLevel::Info, file + what);
     for (const std::string &what : mapping.dropped)
-      std::fprintf(stderr, "ddphook: '%s': its %s is dropped\n",
-                   manifestPath.c_str(), what.c_str());
+      log(LogLevel::Info, file + "its " + what + " is dropped");
   }
   result.missing = static_cast<int32_t>(mapping.missing.size());
   result.dropped = static_cast<int32_t>(mapping.dropped.size());
@@ -184,6 +223,7 @@ Status Loader::readPlain() {
                      "'%s' has no tensor of state '%s'", path.c_str(),
                      state.name.c_str());
       DDPHOOK_RETURN_IF_ERROR(readState(module, i, 0, imageOf(i), state.bytes));
+      report(i, "is unchanged");
       continue;
     }
     if (!fits(*tensor, state)) {
@@ -311,9 +351,16 @@ Status Loader::load(ddphook_state_info_t *info) {
   // Only rank 0 has read a file.
   if (isOtherWorld())
     DDPHOOK_RETURN_IF_ERROR(context.broadcast(&result, sizeof(result), 0));
+  std::string text;
+  for (const std::string &line : reports)
+    text += line + "\n";
+  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_load (end)", task,
+                                Status::ok(), text, &all));
+  logReport();
+  module.stateReport = isOtherWorld() ? all[0] : text;
   *info = result;
-  return agree(context, "ddphook_state_load (end)", task, Status::ok(), "",
-               &all);
+  info->report = module.stateReport.c_str();
+  return Status::ok();
 }
 
 Status ddphook::loadStates(ddphook_module &module, const std::string &pattern,

@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 #include "job/bootstrap.h"
 
+#include "base/log.h"
 #include "store/socket.h"
 
 #include <cctype>
@@ -285,6 +286,29 @@ static void chooseText(const char *option, const char *variable,
     *value = text;
 }
 
+/// The transports of the host's backend; other backends know other words.
+static Status chooseTransport(const char *option, const Reader &reader,
+                              const std::string &backend,
+                              std::string *transport) {
+  const char *variable = "DDPHOOK_TRANSPORT";
+  chooseText(option, variable, reader, transport);
+  if ((option && *option) || backend != "host" || *transport == "auto" ||
+      *transport == "shm" || *transport == "gloo")
+    return Status::ok();
+  return error(DDPHOOK_BAD_ENVIRONMENT,
+               "expected %s to be auto, shm or gloo, but got '%s'", variable,
+               transport->c_str());
+}
+
+static Status checkLogLevel(const Reader &reader) {
+  const char *value = reader.text("DDPHOOK_LOG");
+  if (!value || parseLogLevel(value))
+    return Status::ok();
+  return error(DDPHOOK_BAD_ENVIRONMENT,
+               "expected DDPHOOK_LOG to be error, warn or info, but got '%s'",
+               value);
+}
+
 static Status chooseSecret(const Reader &reader, std::string *secret) {
   chooseText(nullptr, "DDPHOOK_JOB_SECRET", reader, secret);
   if (!secret->empty() && secret->size() < minSecretSize)
@@ -332,8 +356,9 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
   }
   Reader reader(environment);
   chooseText(options.backend, "DDPHOOK_BACKEND", reader, &result->backend);
-  chooseText(options.transport, "DDPHOOK_TRANSPORT", reader,
-             &result->transport);
+  DDPHOOK_RETURN_IF_ERROR(checkLogLevel(reader));
+  DDPHOOK_RETURN_IF_ERROR(chooseTransport(options.transport, reader,
+                                          result->backend, &result->transport));
   chooseText(options.backend_options, "DDPHOOK_BACKEND_OPTIONS", reader,
              &result->backendOptions);
   chooseText(nullptr, "DDPHOOK_NODE", reader, &result->nodeOverride);

@@ -71,6 +71,7 @@ Status Context::join() {
     options.runId = place.runId;
     options.secret = place.secret;
     options.timeoutSeconds = place.timeoutSeconds;
+    options.tellsWaits = tellsWaits();
     std::unique_ptr<TcpStore> connected;
     if (server)
       DDPHOOK_RETURN_IF_ERROR(server->makeRoomForRankZero());
@@ -81,7 +82,7 @@ Status Context::join() {
   }
   table = toBackendStore(*store);
   exchange = std::make_unique<Exchange>(*store, "exchange/", place.rank,
-                                        place.worldSize);
+                                        place.worldSize, tellsWaits());
   return Status::ok();
 }
 

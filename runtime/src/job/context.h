@@ -95,6 +95,8 @@ public:
 
 private:
   explicit Context(const Bootstrap &place);
+  /// Where all ranks of a machine wait for the same, one of them says so.
+  bool tellsWaits() const { return place.localRank == 0; }
   Status join();
   Status openBackend();
   Status exchangeNodes();

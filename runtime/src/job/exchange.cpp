@@ -9,12 +9,12 @@
 //===----------------------------------------------------------------------===//
 #include "job/exchange.h"
 
+#include "base/wait_scope.h"
+#include "store/absent_ranks.h"
+
 #include <cstring>
 
 using namespace ddphook;
-
-/// How many absent ranks a message names before it only counts them.
-static constexpr int maxNamedRanks = 8;
 
 static void appendPart(std::string *packed, const std::string &part) {
   uint64_t size = part.size();
@@ -40,51 +40,52 @@ static bool takePart(std::string_view *packed, std::string *part) {
   return true;
 }
 
-Status Exchange::nameAbsent(const std::string &what, const std::string &base,
-                            double seconds) {
-  std::string names;
-  int absent = 0;
-  for (int other = 0; other < size; ++other) {
-    bool isPresent = false;
-    DDPHOOK_RETURN_IF_ERROR(
-        store.exists(base + "/" + std::to_string(other), &isPresent));
-    if (!isPresent && ++absent <= maxNamedRanks)
-      names += (absent == 1 ? "" : ", ") + std::to_string(other);
-  }
-  if (absent > maxNamedRanks)
-    names += ", …";
-  if (absent == 0)
+Status Exchange::nameAbsent(const std::string &what, double seconds) {
+  std::vector<int> absent;
+  DDPHOOK_RETURN_IF_ERROR(findAbsent(
+      store, size, [&](int other) { return keyOf(other); }, &absent));
+  if (absent.empty())
     return error(DDPHOOK_DEADLINE_EXCEEDED,
                  "%s: the ranks did not agree within %.3g s", what.c_str(),
                  seconds);
   return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "%s: %d of %d ranks did not come within %.3g s: rank %s",
-               what.c_str(), absent, size, seconds, names.c_str());
+               "%s: %zu of %d ranks did not come within %.3g s: rank %s",
+               what.c_str(), absent.size(), size, seconds,
+               listRanks(absent).c_str());
 }
 
 Status Exchange::gather(const std::string &what, const std::string &mine,
                         const Deadline &deadline, std::string *packed) {
-  std::string base = baseKey(number);
+  const std::string all = baseKey(number) + "/all";
   double seconds = deadline.remaining();
   std::string part;
   appendPart(&part, what);
   appendPart(&part, mine);
-  DDPHOOK_RETURN_IF_ERROR(store.set(base + "/" + std::to_string(rank), part));
+  DDPHOOK_RETURN_IF_ERROR(store.set(keyOf(rank), part));
 
+  WaitScope scope(
+      [&] {
+        std::vector<int> absent;
+        findAbsent(
+            store, size, [&](int other) { return keyOf(other); }, &absent)
+            .ignore();
+        return describeWait(rank, absent, size) + " in " + what;
+      },
+      tellsWaits);
   Status status;
   if (rank != 0) {
-    status = store.get(base + "/all", deadline, packed);
+    status = store.get(all, deadline, packed);
   } else {
     for (int other = 0; other < size && status.isOk(); ++other) {
       std::string value;
-      status = store.get(base + "/" + std::to_string(other), deadline, &value);
+      status = store.get(keyOf(other), deadline, &value);
       appendPart(packed, value);
     }
     if (status.isOk())
-      return store.set(base + "/all", *packed);
+      return store.set(all, *packed);
   }
   if (status.code() == DDPHOOK_DEADLINE_EXCEEDED)
-    return nameAbsent(what, base, seconds);
+    return nameAbsent(what, seconds);
   return status;
 }
 

@@ -23,9 +23,12 @@ namespace ddphook {
 /// the same order.
 class Exchange {
 public:
-  /// `prefix` keeps its keys apart from those of others.
-  Exchange(Store &store, std::string prefix, int rank, int size)
-      : store(store), prefix(std::move(prefix)), rank(rank), size(size) {}
+  /// `prefix` keeps its keys apart from those of others. With `tellsWaits` this
+  /// rank logs for whom it waits.
+  Exchange(Store &store, std::string prefix, int rank, int size,
+           bool tellsWaits = false)
+      : store(store), prefix(std::move(prefix)), rank(rank), size(size),
+        tellsWaits(tellsWaits) {}
 
   /// Collective: sends `mine`, and receives the bytes of all ranks in the order
   /// of ranks. `what` names the exchange: ranks that make different ones fail
@@ -40,8 +43,10 @@ public:
 private:
   Status gather(const std::string &what, const std::string &mine,
                 const Deadline &deadline, std::string *packed);
-  Status nameAbsent(const std::string &what, const std::string &base,
-                    double seconds);
+  Status nameAbsent(const std::string &what, double seconds);
+  std::string keyOf(int other) const {
+    return baseKey(number) + "/" + std::to_string(other);
+  }
   std::string baseKey(int64_t number) const {
     return prefix + std::to_string(number);
   }
@@ -51,6 +56,7 @@ private:
   const std::string prefix;
   const int rank;
   const int size;
+  const bool tellsWaits;
   int64_t number = 0;
 };
 

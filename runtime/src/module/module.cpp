@@ -62,6 +62,7 @@ Status ddphook_module::leave() {
   if (!context.hasCallersStream() && stepFailure.isOk())
     failStep(context.call(&ddphook_backend_t::synchronize));
   currentEntry = -1;
+  countBuckets();
   if (stepFailure.isOk() && context.hasFailed())
     stepFailure = context.failure();
   if (stepFailure.isOk())
@@ -116,12 +117,6 @@ ddphook_module::beginCollective(int32_t number, const void *in, const void *out,
   return &collective;
 }
 
-static void count(ddphook_stats_t &stats, const PlanCollective &collective) {
-  ++stats.collectives;
-  stats.wire_bytes += static_cast<uint64_t>(collective.wireBytes());
-  stats.gradient_bytes += static_cast<uint64_t>(collective.memoryBytes());
-}
-
 void ddphook_module::allReduce(int32_t number, const void *in, void *out) {
   ddphook_all_reduce_t operation = {};
   ddphook_communicator_t *group = nullptr;
@@ -132,7 +127,7 @@ void ddphook_module::allReduce(int32_t number, const void *in, void *out) {
   callDevice(*this, "ddphook_rt_all_reduce", &ddphook_backend_t::all_reduce,
              group, &operation, in, out);
   if (stepFailure.isOk())
-    count(stats, *collective);
+    countCollective(number);
 }
 
 int64_t ddphook_module::startAllReduce(int32_t number, const void *in,
@@ -150,7 +145,7 @@ int64_t ddphook_module::startAllReduce(int32_t number, const void *in,
   if (!stepFailure.isOk())
     return 0;
   lastTicket = ticket;
-  count(stats, *collective);
+  countCollective(number);
   return ticket;
 }
 

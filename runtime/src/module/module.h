@@ -33,8 +33,13 @@ struct ModuleGroup {
   int64_t size() const { return static_cast<int64_t>(members.ranks.size()); }
 };
 
-/// Whether reports are wanted: DDPHOOK_LOG=info.
-bool isLogging();
+/// What a step has reduced of one bucket, in elements.
+struct BucketCounts {
+  int64_t sent = 0; ///< By collectives of the bucket.
+  /// What ddphook_rt_count_compression() was told: a part of the bucket that
+  /// was compressed, and what was sent for it.
+  int64_t before = 0, after = 0;
+};
 
 } // namespace ddphook
 
@@ -70,6 +75,9 @@ struct ddphook_module {
   ddphook::Status createMatrices();
   ddphook::Status loadKernels();
 
+  /// Prepares the counters; for loading.
+  void prepareCounts();
+
   /// Whether function `call` may do its work: a step is running, and nothing of
   /// it has failed.
   bool canRun(const char *call);
@@ -89,17 +97,26 @@ struct ddphook_module {
   ddphook_stats_t stats = {};
   /// Manifests of the checkpoints that it saved.
   std::set<std::string> checkpoints;
+  /// What the last load of states reported.
+  std::string stateReport;
   /// The compiled module's handle points here.
   bool isPublished = false;
 
 private:
   void destroyMatrices();
+  void countCollective(int32_t number);
+  void countBuckets();
   const ddphook::PlanCollective *
   beginCollective(int32_t number, const void *in, const void *out,
                   ddphook_all_reduce_t *operation,
                   ddphook_communicator_t **group);
 
   int32_t currentEntry = -1;
+  /// For each bucket, since the step began; and for each collective, its
+  /// bucket's number or -1.
+  std::vector<ddphook::BucketCounts> bucketCounts;
+  std::vector<int32_t> collectiveBuckets;
+  bool hasReduced = false;
   /// Each bucket's first compressed iteration, as far as there was one.
   std::map<int32_t, int64_t> firstCompressed;
   int64_t lastTicket = 0;

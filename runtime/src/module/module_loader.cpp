@@ -198,9 +198,7 @@ Status ddphook::loadModule(Context &context,
       withoutExceptions([&] { return prepare(*module, context); });
   DDPHOOK_RETURN_IF_ERROR(agree(*module, context, prepared));
   DDPHOOK_RETURN_IF_ERROR(connect(*module, context));
-  module->stats.arena_bytes = static_cast<uint64_t>(module->plan.arena.bytes);
-  module->stats.state_bytes =
-      static_cast<uint64_t>(module->plan.stateArena.bytes);
+  module->prepareCounts();
   *compiled->handle = module.get();
   module->isPublished = true;
   context.modules.push_back(std::move(module));

@@ -9,11 +9,13 @@
 //===----------------------------------------------------------------------===//
 #include "module/module.h"
 
+#include "base/log.h"
 #include "job/context.h"
 #include "module/device_call.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <cstdlib>
+#include <map>
 #include <string_view>
 
 using namespace ddphook;
@@ -26,12 +28,48 @@ bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
   return stepFailure.isOk() && result != 0;
 }
 
-bool ddphook::isLogging() {
-  static const bool wanted = [] {
-    const char *value = std::getenv("DDPHOOK_LOG");
-    return value && std::string_view(value) == "info";
-  }();
-  return wanted;
+void ddphook_module::prepareCounts() {
+  stats.arena_bytes = static_cast<uint64_t>(plan.arena.bytes);
+  stats.state_bytes = static_cast<uint64_t>(plan.stateArena.bytes);
+  bucketCounts.resize(plan.buckets.size());
+  std::map<std::string_view, int32_t> numbers;
+  for (const PlanBucket &bucket : plan.buckets)
+    numbers.emplace(bucket.name, static_cast<int32_t>(numbers.size()));
+  for (const PlanCollective &collective : plan.collectives) {
+    auto found = numbers.find(collective.bucket);
+    collectiveBuckets.push_back(found == numbers.end() ? -1 : found->second);
+  }
+}
+
+void ddphook_module::countCollective(int32_t number) {
+  const PlanCollective &collective =
+      plan.collectives[static_cast<size_t>(number)];
+  ++stats.collectives;
+  stats.wire_bytes += static_cast<uint64_t>(collective.wireBytes());
+  stats.collective_bytes += static_cast<uint64_t>(collective.memoryBytes());
+  const int32_t bucket = collectiveBuckets[static_cast<size_t>(number)];
+  if (bucket < 0)
+    stats.uncompressed_bytes += static_cast<uint64_t>(collective.memoryBytes());
+  else
+    bucketCounts[static_cast<size_t>(bucket)].sent += collective.count;
+  hasReduced = true;
+}
+
+/// At the end of a step. Only then is it known which of a bucket's collectives
+/// sent the gradients themselves: all but those that ddphook_rt_count_
+/// compression() has announced, in an order that the compiler may choose.
+void ddphook_module::countBuckets() {
+  if (!hasReduced)
+    return;
+  hasReduced = false;
+  for (size_t i = 0; i < bucketCounts.size(); ++i) {
+    BucketCounts &counts = bucketCounts[i];
+    const int64_t elements =
+        counts.before + std::max<int64_t>(0, counts.sent - counts.after);
+    stats.uncompressed_bytes +=
+        static_cast<uint64_t>(elements * dtypeSize(plan.buckets[i].dtype));
+    counts = {};
+  }
 }
 
 void ddphook_module::countCompression(int32_t bucket, int64_t before,
@@ -51,7 +89,10 @@ void ddphook_module::countCompression(int32_t bucket, int64_t before,
                           call));
   stats.elements_before_compression += static_cast<uint64_t>(before);
   stats.elements_after_compression += static_cast<uint64_t>(after);
-  if (!isLogging() || context.rank() != 0)
+  bucketCounts[static_cast<size_t>(bucket)].before += before;
+  bucketCounts[static_cast<size_t>(bucket)].after += after;
+  hasReduced = true;
+  if (!isLogged(LogLevel::Info) || context.rank() != 0)
     return;
   int64_t first = firstCompressed.emplace(bucket, iteration).first->second;
   if ((iteration - first) % frequency != 0)

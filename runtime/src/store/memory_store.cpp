@@ -8,6 +8,9 @@
 //===----------------------------------------------------------------------===//
 #include "store/store.h"
 
+#include "base/wait_scope.h"
+
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
@@ -24,7 +27,14 @@ Status MemoryStore::get(const std::string &key, const Deadline &deadline,
                         std::string *value) {
   std::unique_lock<std::mutex> lock(mutex);
   auto ready = [&] { return !failure.isOk() || values.count(key) != 0; };
-  changed.wait_until(lock, deadline.time(), ready);
+  while (!changed.wait_until(lock, std::min(deadline.time(), WaitScope::due()),
+                             ready) &&
+         !deadline.expired()) {
+    // It may ask this store who is missing.
+    lock.unlock();
+    WaitScope::poll();
+    lock.lock();
+  }
   auto found = values.find(key);
   if (found != values.end()) {
     *value = found->second;

@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "store/socket.h"
 
+#include "base/wait_scope.h"
+
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
@@ -190,13 +192,15 @@ static Status waitFor(int socket, short events, const Deadline &deadline,
   for (;;) {
     pollfd entries[2] = {{socket, events, 0},
                          {interrupt ? interrupt->fd() : -1, POLLIN, 0}};
-    int ready = ::poll(entries, 2, deadline.remainingMs());
+    int ready =
+        ::poll(entries, 2, WaitScope::patienceMs(deadline.remainingMs()));
     if (ready > 0 && entries[1].revents)
       return error(DDPHOOK_ABORTED, "interrupted");
     if (ready > 0)
       return Status::ok();
     if (deadline.expired())
       return error(DDPHOOK_DEADLINE_EXCEEDED, "no answer in time");
+    WaitScope::poll();
   }
 }
 

@@ -9,7 +9,9 @@
 #include "store/tcp_store.h"
 
 #include "base/threads.h"
+#include "base/wait_scope.h"
 #include "ddphook/runtime/compiled.h"
+#include "store/absent_ranks.h"
 #include "store/store_protocol.h"
 #include "store/store_server.h"
 
@@ -30,8 +32,6 @@ static constexpr double newsSeconds = 0.1;
 /// How long a rank that is refused tries again: the job before, which has
 /// another secret or run id, may still be closing.
 static constexpr double refusalSeconds = 10;
-/// How many absent ranks a message names before it only counts them.
-static constexpr size_t maxNamedRanks = 8;
 
 /// A question and, later, its answer.
 struct TcpStore::Request {
@@ -96,7 +96,15 @@ Status TcpStore::connect(const Options &options, const Deadline &deadline,
   double pause = 0.01;
   Status cause;
   std::optional<Deadline> refusalsEnd;
+  WaitScope scope(
+      [&] {
+        return describeWait(options.rank, {0}, options.worldSize) + " at " +
+               options.host + ":" + std::to_string(options.port) +
+               (cause.isOk() ? "" : " (" + cause.message() + ")");
+      },
+      options.tellsWaits);
   for (;;) {
+    WaitScope::poll();
     FileDescriptor socket;
     bool isFinal = false;
     std::string session;
@@ -175,8 +183,16 @@ Status TcpStore::request(uint32_t id, const std::string &frame,
   std::unique_lock<std::mutex> lock(mutex);
   if (sent.isOk()) {
     Deadline look = Deadline::after(lookSeconds);
-    changed.wait_until(lock, std::max(deadline.time(), look.time()),
-                       [&] { return request->isAnswered || !failure.isOk(); });
+    const Deadline::Clock::time_point end =
+        std::max(deadline.time(), look.time());
+    auto isOver = [&] { return request->isAnswered || !failure.isOk(); };
+    while (!changed.wait_until(lock, std::min(end, WaitScope::due()), isOver) &&
+           Deadline::Clock::now() < end) {
+      // It may ask this store who is missing.
+      lock.unlock();
+      WaitScope::poll();
+      lock.lock();
+    }
   }
   requests.erase(id);
   if (request->isAnswered)
@@ -255,29 +271,32 @@ Status TcpStore::erase(const std::string &key) {
 }
 
 Status TcpStore::waitForAll(const Deadline &deadline) {
+  std::vector<int> absent;
+  WaitScope scope(
+      [&] {
+        findAbsent(*this, options.worldSize, StoreServer::joinedKey, &absent)
+            .ignore();
+        return describeWait(options.rank, absent, options.worldSize) +
+               " to join at " + options.host + ":" +
+               std::to_string(options.port);
+      },
+      options.tellsWaits);
   std::string value;
   Status status = get(StoreServer::allJoinedKey(), deadline, &value);
   if (status.code() != DDPHOOK_DEADLINE_EXCEEDED)
     return status;
-  std::string names;
-  size_t absent = 0;
-  for (int rank = 0; rank < options.worldSize; ++rank) {
-    bool isPresent = false;
-    DDPHOOK_RETURN_IF_ERROR(exists(StoreServer::joinedKey(rank), &isPresent));
-    if (!isPresent && ++absent <= maxNamedRanks)
-      names += (absent == 1 ? "" : ", ") + std::to_string(rank);
-  }
-  if (absent > maxNamedRanks)
-    names += ", …";
-  std::string refused;
+  DDPHOOK_RETURN_IF_ERROR(
+      findAbsent(*this, options.worldSize, StoreServer::joinedKey, &absent));
+  std::string names = listRanks(absent), refused;
   Status look = get(StoreServer::refusedKey(), Deadline::after(0), &refused);
   if (look.isOk())
     names += "; connections that lacked the job's secret: " + refused;
   else if (look.code() != DDPHOOK_DEADLINE_EXCEEDED)
     return look; // Another rank was faster, and has told all this.
   return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "%zu of %d ranks did not join within %g s: rank %s", absent,
-               options.worldSize, options.timeoutSeconds, names.c_str());
+               "%zu of %d ranks did not join within %g s: rank %s",
+               absent.size(), options.worldSize, options.timeoutSeconds,
+               names.c_str());
 }
 
 void TcpStore::reportFailure(const Status &status) {

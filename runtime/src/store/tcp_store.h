@@ -32,6 +32,8 @@ public:
     std::string secret;
     /// Bounds connecting, and every send to a server that does not read.
     double timeoutSeconds = 300;
+    /// Whether this rank logs for whom it waits until all have joined.
+    bool tellsWaits = true;
   };
 
   /// Connects and says who it is, again and again until the deadline: rank 0

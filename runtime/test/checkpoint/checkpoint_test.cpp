@@ -154,11 +154,13 @@ TEST_F(CheckpointTest, AnotherWorldSize) {
              std::to_string(info.world_size) + ": " +
              std::to_string(info.loaded) + " loaded, " +
              std::to_string(info.zeroed) + " zeroed, " +
-             std::to_string(info.kept) + " kept";
+             std::to_string(info.kept) + " kept\n" + info.report;
     });
     for (const std::string &result : results)
       EXPECT_EQ(result,
-                "OK 12 without errors of 2: 4 loaded, 2 zeroed, 0 kept");
+                "OK 12 without errors of 2: 4 loaded, 2 zeroed, 0 kept\n"
+                "state 'b0.error' of 'w', 'b' begins at zero\n"
+                "state 'b1.error' of 'v' begins at zero\n");
     for (const std::string &result : load(world, DDPHOOK_STATE_STRICT))
       EXPECT_EQ(result, "FAILED_PRECONDITION: the checkpoint of '" + manifest +
                             "' is of another world size: expected " +

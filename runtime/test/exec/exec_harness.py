@@ -36,7 +36,15 @@ UNCAUGHT = {
 
 def start(arguments, module=MODULE, **variables):
     """Starts the tool in a process group of its own, so that what it leaves
-    behind can be found."""
+    behind can be found. It says nothing unless something goes wrong, however
+    long the machine lets it wait."""
+    return start_talking(
+        ["--quiet", *arguments], module, **{"DDPHOOK_LOG": "error", **variables}
+    )
+
+
+def start_talking(arguments, module=MODULE, stderr=subprocess.PIPE, **variables):
+    """The same without --quiet."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -48,7 +56,7 @@ def start(arguments, module=MODULE, **variables):
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         start_new_session=True,
     )

@@ -7,8 +7,10 @@
 //
 //===----------------------------------------------------------------------===//
 #include "file_pattern.h"
-#include "free_space.h"
+#include "numbers.h"
+#include "planned_files.h"
 #include "run_options.h"
+#include "summary.h"
 
 #include <gtest/gtest.h>
 
@@ -104,6 +106,7 @@ TEST(RunOptions, NamesEveryDefect) {
       {{"--progress=1"}, "expected --progress to be on or off, but got '1'"},
       {{"--state-in=partial:"}, "--state-in=partial: lacks a pattern of files"},
       {{"--state-out="}, "--state-out has an empty value"},
+      {{"--quiet=on"}, "--quiet takes no value, but got '--quiet=on'"},
   };
   for (const auto &row : table) {
     RunOptions options;
@@ -197,21 +200,147 @@ TEST(Patterns, CollideAsTheirNamesDo) {
   EXPECT_GT(collisions, 100);
 }
 
-TEST(FreeSpace, OutputsThatCannotFit) {
+TEST(FreeSpace, FilesThatCannotFit) {
   EntrySignature signature;
   EntryResult &result = signature.results.emplace_back();
   result.shape = {1 << 20};
   result.bytes = 4 << 20;
-  const std::string pattern = testing::TempDir() + "out.{rank}.{step}";
-  EXPECT_TRUE(checkFreeSpace({pattern, 1, 1}, signature).isOk());
-  Status status = checkFreeSpace({pattern, 1024, int64_t(1) << 40}, signature);
-  EXPECT_EQ(status.code(), DDPHOOK_RESOURCE_EXHAUSTED);
-  EXPECT_EQ(status.message().find("the outputs need 4.73e+03 EB, but '"), 0u)
-      << status.message();
+  RunOptions options;
+  auto check = [&](int32_t ranks) {
+    return compareWithFreeSpace(planFiles(options, signature, ranks)).status;
+  };
+  options.outputs = testing::TempDir() + "out.{rank}.{step}";
+  EXPECT_TRUE(check(1).isOk());
+  options.steps = int64_t(1) << 40;
+  EXPECT_EQ(check(1024).code(), DDPHOOK_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(check(1024).message().find("the outputs need 4.73e+03 EB, but '"),
+            0u)
+      << check(1024).message();
+  // States alone, and on the disk of the outputs.
+  signature.stateCount = 1;
+  signature.stateBytes = uint64_t(1) << 62;
+  options.stateOut = testing::TempDir() + "state.{rank}";
+  EXPECT_EQ(check(1024).message().find(
+                "the outputs and states need 9.45e+03 EB, but '"),
+            0u)
+      << check(1024).message();
+  options.outputs = "";
+  EXPECT_EQ(check(1).message().find("the states need 4.61 EB, but '"), 0u)
+      << check(1).message();
   // Then the run says what is wrong.
-  EXPECT_TRUE(checkFreeSpace({"/no/such/directory/{step}", 1, int64_t(1) << 60},
-                             signature)
-                  .isOk());
+  options.stateOut = "/no/such/directory/{rank}";
+  EXPECT_TRUE(check(1).isOk());
+}
+
+TEST(PlannedFiles, AreDescribed) {
+  EntrySignature signature;
+  EntryResult &result = signature.results.emplace_back();
+  result.shape = {7};
+  result.bytes = 28;
+  RunOptions options;
+  EXPECT_TRUE(planFiles(options, signature, 3).empty());
+  options.outputs = "o.{rank}.{step}";
+  options.steps = 4;
+  options.stateOut = "s.{rank}";
+  std::vector<PlannedFiles> files = planFiles(options, signature, 3);
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(describeFiles(files[0]), "12 files of " +
+                                         printBytes(12 * files[0].fileBytes) +
+                                         " in all as 'o.{rank}.{step}'");
+  EXPECT_GT(files[0].fileBytes, 28);
+  files[1].set.ranks = 1;
+  files[1].fileBytes = 5000;
+  EXPECT_EQ(describeFiles(files[1]), "1 file of 5 kB as 's.{rank}'");
+}
+
+TEST(Numbers, HaveThreeDigitsAndAUnit) {
+  EXPECT_EQ(printBytes(0), "0 bytes");
+  EXPECT_EQ(printBytes(999), "999 bytes");
+  EXPECT_EQ(printBytes(1000), "1 kB");
+  EXPECT_EQ(printBytes(999499), "999 kB");
+  EXPECT_EQ(printBytes(999500), "1 MB");
+  EXPECT_EQ(printBytes(1.234e9), "1.23 GB");
+  EXPECT_EQ(printBytes(5e21), "5e+03 EB");
+  EXPECT_EQ(printMilliseconds(12.3456e-6), "0.0123 ms");
+  EXPECT_EQ(printMilliseconds(1.25), "1250 ms");
+  EXPECT_EQ(printDuration(0.2512), "0.25 s");
+  EXPECT_EQ(printDuration(9.96), "10 s");
+  EXPECT_EQ(printDuration(59.4), "59 s");
+  EXPECT_EQ(printDuration(185), "3 min 5 s");
+  EXPECT_EQ(printDuration(7620), "2 h 7 min");
+  EXPECT_EQ(printDuration(1e300), "277777777777 h 46 min");
+  EXPECT_EQ(printCount(1, "file") + ", " + printCount(2, "file"),
+            "1 file, 2 files");
+}
+
+TEST(StepTimes, Median) {
+  auto median = [](std::initializer_list<double> times) {
+    StepTimes steps;
+    for (double time : times)
+      steps.add(time);
+    return steps.median();
+  };
+  EXPECT_EQ(median({}), 0);
+  EXPECT_EQ(median({4}), 4);
+  EXPECT_EQ(median({8, 1}), 4.5);
+  EXPECT_EQ(median({9, 1, 2}), 2);
+  EXPECT_EQ(median({9, 1, 2, 4}), 3);
+  // Of many steps the last ones count.
+  StepTimes steps;
+  for (int i = 0; i < 1 << 20; ++i)
+    steps.add(1);
+  for (int i = 0; i < (1 << 19) + 1; ++i)
+    steps.add(2);
+  EXPECT_EQ(steps.median(), 2);
+}
+
+TEST(Summary, SaysWhatHappened) {
+  RunOptions options;
+  options.entry = "step";
+  options.steps = 3;
+  EntrySignature signature;
+  Summary summary = {"tool", options, signature, 2, 1.5, {}};
+  summary.figures.medianSeconds = 0.25;
+  EXPECT_EQ(describeRun(summary),
+            "tool: steps: 3 of 'step' on 2 ranks in 1.5 s, 250 ms each "
+            "(median)\n"
+            "tool: wire: no collectives\n");
+  ddphook_stats_t &stats = summary.figures.stats;
+  stats.collectives = 6;
+  stats.wire_bytes = 1000;
+  stats.uncompressed_bytes = 4500;
+  signature.stateCount = 2;
+  signature.stateBytes = 40;
+  EXPECT_EQ(describeRun(summary),
+            "tool: steps: 3 of 'step' on 2 ranks in 1.5 s, 250 ms each "
+            "(median)\n"
+            "tool: wire: 1 kB a rank in 6 collectives, uncompressed 4.5 kB, "
+            "ratio 4.50\n"
+            "tool: states: 2 of 40 bytes a rank\n");
+  stats.elements_before_compression = 30;
+  stats.elements_after_compression = 8;
+  EXPECT_NE(describeRun(summary).find("ratio 4.50; compression_stats: rate "
+                                      "3.75, numel 30 before, 8 after\n"),
+            std::string::npos)
+      << describeRun(summary);
+}
+
+TEST(RunOptions, SuggestsFlags) {
+  EXPECT_EQ(unknownFlag("--input=3").message(),
+            "unknown flag '--input=3', did you mean --inputs?");
+  EXPECT_EQ(unknownFlag("-step").message(),
+            "unknown flag '-step', did you mean --steps?");
+  EXPECT_EQ(unknownFlag("--verbose").message(), "unknown flag '--verbose'");
+  EXPECT_EQ(unknownFlag("--pipeline=x").message(),
+            "unknown flag '--pipeline=x'");
+  EXPECT_EQ(unknownFlag("--pipeline=x", {"ddp-pipeline"}).message(),
+            "unknown flag '--pipeline=x', did you mean --ddp-pipeline?");
+  EXPECT_EQ(unknownFlag("--=x").message(), "unknown flag '--=x'");
+  RunOptions options;
+  Strings rest;
+  ASSERT_TRUE(parseRunOptions({"--quiet", "--entry=e"}, options, rest).isOk());
+  EXPECT_TRUE(options.isQuiet);
+  EXPECT_TRUE(rest.empty());
 }
 
 TEST(Patterns, States) {

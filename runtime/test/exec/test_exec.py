@@ -169,7 +169,7 @@ HELP = r" \(see ddphook-exec --help\)"
     [
         ("--entry=NAME is missing", []),
         ("unknown flag '--verbose'", ["--entry=step", "--verbose"]),
-        ("unknown flag '--rank=2'", ["--entry=step", "--rank=2"]),
+        ("unknown flag '--rank=2', did you mean --ranks\?", ["--entry=step", "--rank=2"]),
         ("expected one module, but got '.*' and 'x'", ["--entry=step", "x"]),
         (
             "expected --ranks to be a number from 1 to 1024, but got 'two'",

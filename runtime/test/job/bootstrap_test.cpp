@@ -301,6 +301,21 @@ TEST(Bootstrap, RanksOfOneMachineMeetOnTheLoopback) {
             "3/4 1 localhost:1235");
 }
 
+TEST(Bootstrap, WordsThatMeanNothing) {
+  EXPECT_EQ(placeOf({{"DDPHOOK_LOG", "INFO"}}),
+            "BAD_ENVIRONMENT: expected DDPHOOK_LOG to be error, warn or info, "
+            "but got 'INFO'");
+  EXPECT_EQ(placeOf({{"DDPHOOK_TRANSPORT", "SHM"}}),
+            "BAD_ENVIRONMENT: expected DDPHOOK_TRANSPORT to be auto, shm or "
+            "gloo, but got 'SHM'");
+  // Other backends have other transports.
+  Bootstrap place;
+  ASSERT_TRUE(
+      find({{"DDPHOOK_TRANSPORT", "nccl"}, {"DDPHOOK_BACKEND", "cuda"}}, &place)
+          .isOk());
+  EXPECT_EQ(place.transport, "nccl");
+}
+
 TEST(Bootstrap, JobSecret) {
   Bootstrap place;
   ASSERT_TRUE(find({}, &place).isOk());

@@ -75,7 +75,9 @@ TEST_P(JobTest, StepsAndStatistics) {
         return show(status);
       if (stats.steps != 3 || stats.collectives != 9 ||
           stats.wire_bytes != 3 * (2002 + 136) ||
-          stats.gradient_bytes != 3 * (4004 + 136) ||
+          stats.collective_bytes != 3 * (4004 + 136) ||
+          // All of it belongs to the bucket, whose elements are f32.
+          stats.uncompressed_bytes != 3 * (4004 + 68) ||
           stats.arena_bytes != 5 << 20 || stats.state_bytes != 0)
         return std::string("wrong statistics");
       return show(ddphook_barrier(context));

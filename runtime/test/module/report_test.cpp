@@ -7,6 +7,7 @@
 // them.
 //
 //===----------------------------------------------------------------------===//
+#include "job/job_test_ranks.h"
 #include "job/job_test_util.h"
 
 #include "ddphook/runtime/compiled.h"
@@ -330,6 +331,67 @@ TEST(CountCompression, RankZeroPrintsEverySoOften) {
 
 TEST(CountCompression, PrintsNothingUnasked) {
   for (const char *value :
-       {static_cast<const char *>(nullptr), "", "INFO", "error"})
+       {static_cast<const char *>(nullptr), "", "warn", "error"})
     EXPECT_EQ(getReports(value, 1), "OK\n");
+  EXPECT_EQ(getReports("INFO", 1),
+            "BAD_ENVIRONMENT: expected DDPHOOK_LOG to be error, warn or info, "
+            "but got 'INFO'\n");
+}
+
+//===----------------------------------------------------------------------===//
+// Bytes
+//===----------------------------------------------------------------------===//
+
+/// Bytes on the wire and without compression, after `steps` of a module of one
+/// bucket of f32 that has collectives of 6 elements on a wire of f16, of 3 and
+/// of 20 elements.
+static std::string
+getBytes(std::initializer_list<std::function<void(ddphook_module_t *)>> steps) {
+  TestModule module({{6, "f32", "f16", true, 0},
+                     {3, "f32", "", true, 0},
+                     {20, "f32", "", true, 0}});
+  ddphook_options_t options = jobOptions(0, 1, 0, "auto", 10);
+  return withModule(options, module, [&](ddphook_context_t *) {
+    for (const auto &step : steps) {
+      (void)ddphook_rt_enter(module.handle, 0);
+      step(module.handle);
+      std::string status = show(ddphook_rt_leave(module.handle));
+      if (status != "OK")
+        return status;
+    }
+    ddphook_stats_t stats = {};
+    stats.struct_size = sizeof(stats);
+    std::string status = show(ddphook_module_stats(&module.compiled, &stats));
+    return status + " " + std::to_string(stats.wire_bytes) + " for " +
+           std::to_string(stats.uncompressed_bytes);
+  });
+}
+
+TEST(Bytes, UncompressedOnesAreThoseOfTheGradients) {
+  float numbers[20] = {};
+  auto reduce = [&](ddphook_module_t *handle, int32_t collective) {
+    ddphook_rt_all_reduce(handle, collective, numbers, numbers);
+  };
+  auto cast = [&](ddphook_module_t *handle) { reduce(handle, 0); };
+  auto plain = [&](ddphook_module_t *handle) { reduce(handle, 2); };
+  auto nothing = [](ddphook_module_t *) {};
+  // A bucket of 20 elements, sent as 6 of half the size and 3.
+  auto compressed = [&](ddphook_module_t *handle) {
+    reduce(handle, 0);
+    ddphook_rt_count_compression(handle, 0, 20, 9, 1, 100);
+    reduce(handle, 1);
+  };
+  EXPECT_EQ(getBytes({nothing}), "OK 0 for 0");
+  EXPECT_EQ(getBytes({cast}), "OK 12 for 24");
+  EXPECT_EQ(getBytes({plain, plain}), "OK 160 for 160");
+  EXPECT_EQ(getBytes({compressed}), "OK 24 for 80");
+  EXPECT_EQ(getBytes({plain, nothing, compressed, compressed}),
+            "OK 128 for 240");
+  // A loop that begins to compress in the middle of a step.
+  EXPECT_EQ(getBytes({[&](ddphook_module_t *handle) {
+              plain(handle);
+              compressed(handle);
+              compressed(handle);
+            }}),
+            "OK 128 for 240");
 }

@@ -9,6 +9,9 @@
 //===----------------------------------------------------------------------===//
 #include "gloo_transport.h"
 
+#include "base/wait_scope.h"
+#include "store/absent_ranks.h"
+
 #include <gloo/transport/pair.h>
 #include <gloo/transport/unbound_buffer.h>
 
@@ -272,7 +275,16 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   }
   if (waitedFor < 0)
     fail(error(DDPHOOK_INTERNAL, "waited for a message that nobody sends"));
-  int ready = ::poll(entries.data(), entries.size(), deadline.remainingMs());
+  WaitScope scope([&] {
+    return describeWait(this->rank, {waitedFor}, size) +
+           " of the group over TCP";
+  });
+  int ready = 0;
+  do {
+    WaitScope::poll();
+    ready = ::poll(entries.data(), entries.size(),
+                   WaitScope::patienceMs(deadline.remainingMs()));
+  } while (ready == 0 && !deadline.expired());
   if (ready < 0 && errno != EINTR)
     fail(systemError(errno, "cannot wait for a peer"));
   if (ready > 0 && entries[0].revents)

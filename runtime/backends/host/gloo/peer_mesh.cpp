@@ -10,9 +10,10 @@
 //===----------------------------------------------------------------------===//
 #include "peer_mesh.h"
 
+#include "base/wait_scope.h"
+#include "store/absent_ranks.h"
 #include "store/admission.h"
 
-#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
@@ -41,7 +42,7 @@ private:
   Status tryToConnect(int peer, const sockaddr_storage &address,
                       socklen_t size);
   Status letIn(FileDescriptor listening);
-  Status nameMissing() const;
+  std::vector<int> findMissing() const;
 
   /// For connections from one rank to another.
   Credentials credentials(int to) const {
@@ -163,6 +164,12 @@ Status PeerMesh::tryToConnect(int peer, const sockaddr_storage &address,
 
 Status PeerMesh::connectTo(int peer) {
   std::string text;
+  Status cause;
+  WaitScope scope([&] {
+    return describeWait(options.rank, {peer}, options.size) + " of the group" +
+           (text.empty() ? "" : " at " + text) +
+           (cause.isOk() ? "" : " (" + cause.message() + ")");
+  });
   DDPHOOK_RETURN_IF_ERROR(store.get(keyOf(peer), deadline, &text));
   sockaddr_storage address;
   socklen_t size = decodeAddress(text, options.address, &address);
@@ -171,8 +178,8 @@ Status PeerMesh::connectTo(int peer) {
                  "expected rank %d of the group to have an address like this "
                  "rank's, %s, but got '%s'",
                  peer, encodeAddress(options.address).c_str(), text.c_str());
-  Status cause;
   do {
+    WaitScope::poll();
     Status status = tryToConnect(peer, address, size);
     // Only failures of the network may be temporary. If the deadline cut this
     // attempt short, the failures before it tell more.
@@ -191,32 +198,38 @@ Status PeerMesh::connectTo(int peer) {
                cause.message().c_str());
 }
 
-Status PeerMesh::nameMissing() const {
-  std::string names;
+/// Of the ranks that connect to this one.
+std::vector<int> PeerMesh::findMissing() const {
+  std::vector<int> missing;
   for (int peer = options.rank + 1; peer < options.size; ++peer)
     if (!sockets[static_cast<size_t>(peer)].isValid())
-      names += (names.empty() ? "" : ", ") + std::to_string(peer);
-  return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "not all ranks of the group connected within %g s: rank %s is "
-               "missing",
-               options.timeoutSeconds, names.c_str());
+      missing.push_back(peer);
+  return missing;
 }
 
 Status PeerMesh::letIn(FileDescriptor listening) {
   Admission admission({credentials(options.rank), introductionSize,
                        static_cast<size_t>(options.size)},
                       std::move(listening));
-  auto isComplete = [&] {
-    return std::all_of(sockets.begin() + options.rank + 1, sockets.end(),
-                       [](const FileDescriptor &fd) { return fd.isValid(); });
-  };
-  while (!isComplete()) {
+  WaitScope scope([&] {
+    return describeWait(options.rank, findMissing(), options.size) +
+           " of the group over TCP";
+  });
+  for (;;) {
+    const std::vector<int> missing = findMissing();
+    if (missing.empty())
+      return Status::ok();
     if (deadline.expired())
-      return nameMissing();
+      return error(DDPHOOK_DEADLINE_EXCEEDED,
+                   "not all ranks of the group connected within %g s: rank %s "
+                   "is missing",
+                   options.timeoutSeconds, listRanks(missing).c_str());
+    WaitScope::poll();
     std::vector<pollfd> entries = {
         {options.interrupt ? options.interrupt->fd() : -1, POLLIN, 0}};
     admission.watch(&entries);
-    int patience = admission.patienceMs(), remaining = deadline.remainingMs();
+    const int patience = admission.patienceMs(),
+              remaining = WaitScope::patienceMs(deadline.remainingMs());
     if (::poll(entries.data(), entries.size(),
                patience < 0 ? remaining : std::min(patience, remaining)) < 0) {
       if (errno == EINTR)
@@ -234,7 +247,6 @@ Status PeerMesh::letIn(FileDescriptor listening) {
         sockets[peer] = std::move(guest.socket);
     }
   }
-  return Status::ok();
 }
 
 Status host::connectPeers(const PeerMeshOptions &options, Store &store,

@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "shm_membership.h"
 
+#include "base/wait_scope.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -86,6 +88,12 @@ bool ShmMembership::allReached(Counter kind, uint64_t goal) const {
   });
 }
 
+std::string ShmMembership::describeWait(int peer) const {
+  return "rank " + std::to_string(rank) + " is waiting for rank " +
+         std::to_string(peer) + " of " + std::to_string(size) +
+         " of the group in shared memory";
+}
+
 bool ShmMembership::awaitAll(Counter kind, uint64_t goal) {
   return forPeers([&](int peer) { return await(kind, goal, peer); });
 }
@@ -107,7 +115,9 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
       return false;
     sched_yield();
   } while (Deadline::Clock::now() - start < yieldTime);
+  WaitScope scope([&] { return describeWait(peer); }, true, start);
   for (;;) {
+    WaitScope::poll();
     if (reached())
       return true;
     if (hasFailed())
@@ -162,6 +172,8 @@ Status decodeStatus(const std::string &text, std::string *detail) {
 Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
   Status own;
   std::string address, text;
+  int awaited = 0;
+  WaitScope scope([&] { return describeWait(awaited); });
   if (rank == 0) {
     own = segment.create(size, &address);
     DDPHOOK_RETURN_IF_ERROR(
@@ -180,6 +192,7 @@ Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
   DDPHOOK_RETURN_IF_ERROR(own);
   std::vector<pid_t> pids;
   for (int peer = 0; peer < size; ++peer) {
+    awaited = peer;
     std::string name = "rank" + std::to_string(peer), pid;
     DDPHOOK_RETURN_IF_ERROR(store.get(key + "/" + name, deadline, &text));
     DDPHOOK_RETURN_IF_ERROR(

@@ -82,6 +82,8 @@ public:
 private:
   Status exchangeSegment(Store &store, const std::string &key);
   bool barrier();
+  /// "rank 0 is waiting for `peer` …".
+  std::string describeWait(int peer) const;
   void tellOthers(const Status &status);
 
   const double timeoutSeconds;

@@ -143,15 +143,20 @@ typedef struct ddphook_stats {
   uint64_t steps;     /* calls of entry points that returned DDPHOOK_OK */
   uint64_t collectives;
   /* Bytes that this rank contributed to collectives, in the wire dtype, and the
-   * bytes of the same elements in the gradients' own dtype. */
+   * bytes of the same elements in the dtype that they have in memory. For the
+   * compression see uncompressed_bytes. */
   uint64_t wire_bytes;
-  uint64_t gradient_bytes;
+  uint64_t collective_bytes;
   uint64_t arena_bytes; /* of the scratch arena */
   uint64_t state_bytes; /* of the states */
   /* Elements of the buckets that were compressed, and elements that were sent
    * for them: the counts of PyTorch's PowerSGDState.compression_stats(). */
   uint64_t elements_before_compression;
   uint64_t elements_after_compression;
+  /* Bytes that the same reductions would have contributed without a hook: those
+   * of the gradients, in their own dtype. uncompressed_bytes / wire_bytes is
+   * the compression. Steps that reduce nothing count in neither. */
+  uint64_t uncompressed_bytes;
 } ddphook_stats_t;
 
 DDPHOOK_API ddphook_status_t ddphook_module_stats(
@@ -201,6 +206,10 @@ typedef struct ddphook_state_info {
                        * the checkpoint lacks */
   int32_t dropped;    /* with DDPHOOK_STATE_PARTIAL: states of the checkpoint
                        * for which the module has no place */
+  /* A line for each state of `zeroed` and `kept`, with its name and those of
+   * its gradients; empty if there is none. Belongs to the module, and is valid
+   * until its next load of states. */
+  const char *report;
 } ddphook_state_info_t;
 
 /* Saves the states of a loaded module. Whatever happens, even if the process or
@@ -224,7 +233,8 @@ ddphook_state_save(const ddphook_compiled_module_t *module, const char *pattern,
  * If another number of ranks saved the checkpoint, replicated states (factors,
  * counters, generators) are loaded from the file of rank 0, and states of
  * single ranks (errors) get their initial values. With DDPHOOK_STATE_STRICT
- * this is FAILED_PRECONDITION.
+ * this is FAILED_PRECONDITION. Without it, rank 0 logs the names of states that
+ * begin anew (DDPHOOK_LOG).
  *
  * The tensors of a plain file, with DDPHOOK_STATE_PLAIN, have the names and
  * types of states, and their shapes or one dimension. INVALID_ARGUMENT: a

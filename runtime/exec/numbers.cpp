@@ -1,0 +1,55 @@
+//===- numbers.cpp - sizes and times for people ---------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See numbers.h.
+//
+//===----------------------------------------------------------------------===//
+#include "numbers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iterator>
+
+using namespace ddphook;
+
+static std::string print(const char *format, double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), format, number);
+  return text;
+}
+
+std::string ddphook::printBytes(double bytes) {
+  const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB", "EB"};
+  size_t unit = 0;
+  // What three digits would round up to a thousand has the next unit.
+  while (bytes >= (unit == 0 ? 1000 : 999.5) && unit + 1 < std::size(units)) {
+    bytes /= 1000;
+    ++unit;
+  }
+  return print("%.3g ", bytes) + units[unit];
+}
+
+std::string ddphook::printMilliseconds(double seconds) {
+  return print(seconds < 0.1 ? "%.3g ms" : "%.0f ms", seconds * 1e3);
+}
+
+std::string ddphook::printDuration(double seconds) {
+  if (seconds < 9.95)
+    return print("%.2g s", seconds);
+  // Longer than anybody waits, and than an integer holds.
+  const int64_t whole = std::llround(std::min(seconds, 1e15));
+  if (whole < 60)
+    return std::to_string(whole) + " s";
+  if (whole < 3600)
+    return std::to_string(whole / 60) + " min " + std::to_string(whole % 60) +
+           " s";
+  return std::to_string(whole / 3600) + " h " +
+         std::to_string(whole % 3600 / 60) + " min";
+}
+
+std::string ddphook::printCount(int64_t count, const std::string &what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}

@@ -1,0 +1,61 @@
+//===- summary.h - what a run has done --------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The lines at the end of a run that succeeded.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_EXEC_SUMMARY_H
+#define DDPHOOK_RUNTIME_EXEC_SUMMARY_H
+
+#include "planned_files.h"
+
+#include "ddphook/runtime/runtime.h"
+
+#include <chrono>
+
+namespace ddphook {
+
+/// What a rank has to say of its run. It lies in memory that processes share.
+struct RankFigures {
+  double medianSeconds = 0; ///< Of a call of the entry point.
+  ddphook_stats_t stats = {};
+};
+
+/// How long steps take.
+class StepTimes {
+public:
+  /// Runs `step` and takes its time.
+  template <typename Step>
+  auto measure(const Step &step) {
+    const auto start = std::chrono::steady_clock::now();
+    auto result = step();
+    add(std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+            .count());
+    return result;
+  }
+  void add(double seconds);
+  /// The median; of very many steps, that of the last ones. 0 without any.
+  double median() const;
+
+private:
+  std::vector<float> times;
+  size_t next = 0;
+};
+
+struct Summary {
+  const char *toolName;
+  const RunOptions &options;
+  const EntrySignature &signature;
+  int32_t worldSize = 1;
+  double seconds = 0;  ///< All of the run.
+  RankFigures figures; ///< Of rank 0.
+};
+
+/// The summary's lines.
+std::string describeRun(const Summary &summary);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_EXEC_SUMMARY_H

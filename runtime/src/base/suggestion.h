@@ -1,0 +1,26 @@
+//===- suggestion.h - what a misspelt name was meant to be ------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// For flags of tools and environment variables.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_SUGGESTION_H
+#define DDPHOOK_RUNTIME_SRC_BASE_SUGGESTION_H
+
+#include <string_view>
+#include <vector>
+
+namespace ddphook {
+
+/// The one of `known` that `name` resembles most: by the number of characters
+/// that have to be inserted, removed or replaced (at most two, or a third of
+/// the name), else because one of both contains the other. Empty if there is
+/// none.
+std::string_view suggestName(std::string_view name,
+                             const std::vector<std::string_view> &known);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BASE_SUGGESTION_H

@@ -1,0 +1,73 @@
+//===- variables.cpp - the environment variables of ddphook ---------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The names are listed once more than where they are read, because a library
+// cannot know who will ask for one later.
+//
+//===----------------------------------------------------------------------===//
+#include "job/variables.h"
+
+#include "base/log.h"
+#include "base/suggestion.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string_view>
+#include <unistd.h>
+
+using namespace ddphook;
+
+static constexpr std::string_view prefix = "DDPHOOK_";
+/// Of the tests, each with a name of its own.
+static constexpr std::string_view testPrefix = "DDPHOOK_TEST_";
+
+/// What docs/runtime.md lists, without the prefix.
+static const std::vector<std::string_view> &runtimeNames() {
+  static const std::vector<std::string_view> names = {
+      "BACKEND", "BACKEND_OPTIONS", "JOB_SECRET",    "LOG",       "NODE",
+      "PORT",    "RUN_ID",          "SOCKET_IFNAME", "TIMEOUT_S", "TRANSPORT"};
+  return names;
+}
+
+/// What the project's tests and scripts read, and what its build may leave.
+static constexpr std::string_view otherNames[] = {
+    "ALL_MUTANTS",  "BUILD_DIR",   "CC",           "CUDA_ROOT", "EXEC",
+    "EXEC_MODULES", "FUZZ_SEEDS",  "GPU_BUDGET_S", "LIT",       "NCCL_ROOT",
+    "OPT",          "REQUIRE_GPU", "RT",           "RUN"};
+
+std::vector<std::string>
+ddphook::findUnknownVariables(const char *const *environment) {
+  std::vector<std::string> lines;
+  for (; environment && *environment; ++environment) {
+    const std::string_view entry = *environment;
+    const size_t equals = entry.find('=');
+    if (entry.substr(0, prefix.size()) != prefix ||
+        entry.substr(0, testPrefix.size()) == testPrefix ||
+        equals == std::string_view::npos || equals + 1 == entry.size())
+      continue;
+    const std::string_view name =
+        entry.substr(prefix.size(), equals - prefix.size());
+    const auto &known = runtimeNames();
+    if (std::find(known.begin(), known.end(), name) != known.end() ||
+        std::find(std::begin(otherNames), std::end(otherNames), name) !=
+            std::end(otherNames))
+      continue;
+    std::string line = "unknown environment variable ";
+    line += entry.substr(0, equals);
+    const std::string_view meant = suggestName(name, known);
+    if (!meant.empty())
+      line.append(", did you mean ").append(prefix).append(meant).append("?");
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+void ddphook::warnOfUnknownVariables() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (const std::string &line : findUnknownVariables(environ))
+      log(LogLevel::Warn, line);
+  });
+}

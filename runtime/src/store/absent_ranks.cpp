@@ -1,0 +1,42 @@
+//===- absent_ranks.cpp - who has not come yet ----------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See absent_ranks.h.
+//
+//===----------------------------------------------------------------------===//
+#include "store/absent_ranks.h"
+
+using namespace ddphook;
+
+/// How many absent ranks a message names.
+static constexpr size_t maxNamedRanks = 8;
+
+Status ddphook::findAbsent(Store &store, int size,
+                           const std::function<std::string(int)> &keyOf,
+                           std::vector<int> *absent) {
+  absent->clear();
+  for (int rank = 0; rank < size; ++rank) {
+    bool isPresent = false;
+    DDPHOOK_RETURN_IF_ERROR(store.exists(keyOf(rank), &isPresent));
+    if (!isPresent)
+      absent->push_back(rank);
+  }
+  return Status::ok();
+}
+
+std::string ddphook::listRanks(const std::vector<int> &ranks) {
+  std::string names;
+  for (size_t i = 0; i < ranks.size() && i < maxNamedRanks; ++i)
+    names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return ranks.size() > maxNamedRanks ? names + ", …" : names;
+}
+
+std::string ddphook::describeWait(int rank, const std::vector<int> &absent,
+                                  int size) {
+  return "rank " + std::to_string(rank) + " is waiting for rank" +
+         (absent.size() > 1 ? "s " : " ") +
+         (absent.empty() ? "0" : listRanks(absent)) + " of " +
+         std::to_string(size);
+}

@@ -1,0 +1,33 @@
+//===- absent_ranks.h - who has not come yet --------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Finds out in a store, and says in messages, for whom the others wait.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_STORE_ABSENT_RANKS_H
+#define DDPHOOK_RUNTIME_SRC_STORE_ABSENT_RANKS_H
+
+#include "store/store.h"
+
+#include <functional>
+#include <vector>
+
+namespace ddphook {
+
+/// The ranks below `size` whose key, keyOf(rank), does not exist.
+Status findAbsent(Store &store, int size,
+                  const std::function<std::string(int)> &keyOf,
+                  std::vector<int> *absent);
+
+/// "1, 3, 4": at most eight, and then "…".
+std::string listRanks(const std::vector<int> &ranks);
+
+/// "rank 2 is waiting for ranks 1, 3 of 8"; for rank 0 where nobody is absent:
+/// it has yet to tell the others.
+std::string describeWait(int rank, const std::vector<int> &absent, int size);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_STORE_ABSENT_RANKS_H
