@@ -44,12 +44,12 @@ config.substitutions.append(("%runtime-include", config.ddphook_runtime_include)
 config.substitutions.append(("%runtime-lib", config.ddphook_lib_dir))
 
 ours = [
-    "ddphook-opt",
-    "ddphook-test-opt",
     "ddphook-cc",
-    "ddphook-run",
     "ddphook-exec",
     "ddphook-lsp-server",
+    "ddphook-opt",
+    "ddphook-run",
+    "ddphook-test-opt",
 ]
 upstream = [
     "FileCheck",

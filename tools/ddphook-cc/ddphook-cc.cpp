@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Output.h"
+#include "ToolOptions.h"
 #include "ddphook/Compiler/EntryPoints.h"
 #include "ddphook/Compiler/SourceFile.h"
 
@@ -122,6 +123,9 @@ static Error compile() {
 }
 
 int main(int argc, char **argv) {
+  setVersionPrinter("ddphook-cc");
+  if (!checkHelpIsMeant("ddphook-cc", ArrayRef(argv, argc)))
+    return 1;
   cl::HideUnrelatedOptions(category);
   cl::ParseCommandLineOptions(argc, argv, "ddphook ahead-of-time compiler\n");
   if (Error error = compile()) {

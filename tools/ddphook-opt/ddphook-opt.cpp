@@ -7,22 +7,63 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ToolOptions.h"
 #include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
 #include "mlir/InitAllPasses.h"
+#include "mlir/Pass/PassRegistry.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
+#include "llvm/ADT/STLExtras.h"
+
+/// What --help prints: LLVM's own, --help-hidden, has more than a thousand
+/// lines about upstream's passes.
+static void printHelp() {
+  llvm::outs()
+      << R"help(ddphook-opt: gradient compression as a compiler transform
+
+usage: ddphook-opt [options] [FILE.mlir]
+
+  -o FILE                       output file, - for standard output (default)
+  --ddp-pipeline="OPTIONS"      from ddp.all_reduce to calls of the runtime
+  --ddp-lower-to-llvm           from there to the LLVM dialect
+  --PASS, --PASS="OPTIONS"      run a pass, for example --ddp-bucketize
+  --pass-pipeline=TEXT          run "builtin.module(PASS{OPTIONS},…)"
+  --load-dialect-plugin=LIBRARY, --load-pass-plugin=LIBRARY
+                                load dialects and passes
+  --remarks-filter=REGEX        print what passes did and refused: 'ddp-.*'
+  --mlir-print-ir-after-all     print the IR after every pass
+  --split-input-file            run on the parts of the file between // -----
+  --verify-diagnostics          check that expected diagnostics appear
+  --help                        print this
+  --help-hidden                 print all options, those of upstream's passes too
+  --version                     print versions
+
+)help";
+  // One option of LLVM's library has all passes as its values.
+  mlir::PassPipelineCLParser passes(
+      "", "ddphook's passes and pipelines, which docs/generated describes:");
+  llvm::cl::getRegisteredOptions().lookup("ddp-pipeline")->printOptionInfo(44);
+}
+
 int main(int argc, char **argv) {
+  mlir::ddp::setVersionPrinter("ddphook-opt");
+  mlir::ddp::registerAllPasses();
+  mlir::ddp::registerCompilerPasses();
+  if (llvm::any_of(llvm::ArrayRef(argv, argc), [](llvm::StringRef argument) {
+        return argument == "--help" || argument == "-help" || argument == "-h";
+      })) {
+    printHelp();
+    return 0;
+  }
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);
   mlir::ddp::registerAllDialects(registry);
   mlir::registerAllPasses();
-  mlir::ddp::registerAllPasses();
-  mlir::ddp::registerCompilerPasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "ddphook: gradient compression as a compiler transform\n",
       registry));

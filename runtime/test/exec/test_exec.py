@@ -149,7 +149,10 @@ def test_files_are_optional(tmp_path, files):
 def test_module_without_a_directory(tmp_path):
     os.symlink(MODULE, tmp_path / "m.so")
     result = subprocess.run(
-        [TOOL, "m.so", "--entry=nothing"], cwd=tmp_path, capture_output=True, text=True
+        [TOOL, "m.so", "--entry=nothing", "--quiet"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert (result.returncode, result.stderr) == (0, "")
 
@@ -169,7 +172,10 @@ HELP = r" \(see ddphook-exec --help\)"
     [
         ("--entry=NAME is missing", []),
         ("unknown flag '--verbose'", ["--entry=step", "--verbose"]),
-        ("unknown flag '--rank=2', did you mean --ranks\?", ["--entry=step", "--rank=2"]),
+        (
+            r"unknown flag '--rank=2', did you mean --ranks\?",
+            ["--entry=step", "--rank=2"],
+        ),
         ("expected one module, but got '.*' and 'x'", ["--entry=step", "x"]),
         (
             "expected --ranks to be a number from 1 to 1024, but got 'two'",
