@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 #include "module/module_loader.h"
 
+#include "base/wait_scope.h"
 #include "module/module.h"
 #include "module/state_init.h"
 #include "plan/plan.h"
@@ -163,6 +164,12 @@ static Status connectGroups(ddphook_module &module, Context &context) {
     std::string proofKey = context.proofKey(key);
     config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
     config.proof_key_size = proofKey.size();
+    // For backends that say nothing themselves.
+    WaitScope scope([&] {
+      return "rank " + std::to_string(context.rank()) +
+             " is waiting for process group '" +
+             module.plan.processGroups[number].name + "' to connect";
+    });
     Status status = context.call(&ddphook_backend_t::communicator_create,
                                  &config, &group.communicator);
     if (!status.isOk())

@@ -35,8 +35,11 @@ std::string ddphook::listRanks(const std::vector<int> &ranks) {
 
 std::string ddphook::describeWait(int rank, const std::vector<int> &absent,
                                   int size) {
-  return "rank " + std::to_string(rank) + " is waiting for rank" +
-         (absent.size() > 1 ? "s " : " ") +
-         (absent.empty() ? "0" : listRanks(absent)) + " of " +
+  std::string whom = absent.size() > 1 ? "ranks " : "rank ";
+  if (absent.empty())
+    whom = rank == 0 ? "the others" : "rank 0";
+  else
+    whom += listRanks(absent);
+  return "rank " + std::to_string(rank) + " is waiting for " + whom + " of " +
          std::to_string(size);
 }
