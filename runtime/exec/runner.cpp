@@ -11,22 +11,17 @@
 #include "file_pattern.h"
 #include "files/atomic_file.h"
 #include "job/bootstrap.h"
+#include "local_job.h"
 #include "progress.h"
 #include "rank_group.h"
 #include "step_buffers.h"
-#include "store/hmac.h"
 
 #include "ddphook/runtime/runtime.h"
 
-#include <arpa/inet.h>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <netinet/in.h>
 #include <string>
-#include <sys/socket.h>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -186,60 +181,17 @@ static Status runRank(const Job &job, ddphook_options_t place,
                      "cannot unload the module");
 }
 
-/// A port on which nothing listens right now.
-static Status findFreePort(uint16_t &port) {
-  int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listener < 0)
-    return systemError(errno, "cannot open a socket");
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  Status status;
-  if (::bind(listener, reinterpret_cast<sockaddr *>(&address), size) != 0 ||
-      ::listen(listener, 1) != 0 ||
-      ::getsockname(listener, reinterpret_cast<sockaddr *>(&address), &size) !=
-          0)
-    status = systemError(errno, "cannot find a free port");
-  ::close(listener);
-  port = ntohs(address.sin_port);
-  return status;
-}
-
-/// Draws a secret for the ranks that are going to be started, unless the user
-/// has set one.
-static Status chooseJobSecret() {
-  const char *variable = "DDPHOOK_JOB_SECRET";
-  const char *chosen = std::getenv(variable);
-  if (chosen && *chosen)
-    return Status::ok();
-  std::string bytes, text;
-  DDPHOOK_RETURN_IF_ERROR(drawSecret(digestSize, &bytes));
-  for (char byte : bytes) {
-    text.push_back(static_cast<char>('a' + (byte & 15)));
-    text.push_back(static_cast<char>('a' + ((byte >> 4) & 15)));
-  }
-  ::setenv(variable, text.c_str(), 1);
-  return Status::ok();
-}
-
 static Status runStartedRank(const Job &job, int32_t rank, int32_t ranks,
-                             uint16_t port, RankReport &report) {
-  constexpr char loopback[] = "127.0.0.1";
-  std::string rankText = std::to_string(rank);
-  // Code in the module or in a backend may read these variables.
-  ::setenv("RANK", rankText.c_str(), 1);
-  ::setenv("LOCAL_RANK", rankText.c_str(), 1);
-  ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
-  ::setenv("MASTER_ADDR", loopback, 1);
-  ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+                             const LocalJob &local, RankReport &report) {
+  // Code in the module or in a backend may read the variables.
+  local.enter(rank);
   ddphook_options_t place = {};
   place.struct_size = sizeof(place);
   place.rank = rank;
   place.local_rank = rank;
   place.world_size = ranks;
-  place.master_addr = loopback;
-  place.master_port = port;
+  place.master_addr = LocalJob::address;
+  place.master_port = local.port();
   return runRank(
       job, place, [&](int64_t step) { report.progress(step); }, report.figures);
 }
@@ -264,14 +216,12 @@ static int startRanks(const char *toolName, const Job &job,
   // Ranks that wait for each other notice a passed deadline themselves; this
   // is for those that hang elsewhere, so it must come later.
   group.stallSeconds = timeoutSeconds * 1.1 + 5;
-  uint16_t port = 0;
-  Status status = findFreePort(port);
-  if (status.isOk())
-    status = chooseJobSecret();
+  LocalJob local;
+  Status status = LocalJob::prepare(group.ranks, &local);
   if (!status.isOk())
     return reportError(toolName, status);
   group.body = [&](int32_t rank, RankReport &report) {
-    return runStartedRank(job, rank, group.ranks, port, report);
+    return runStartedRank(job, rank, group.ranks, local, report);
   };
   group.cleanUp = [&](int32_t rank, pid_t process, int64_t step) {
     if (!options.outputs.empty() && step >= 0)

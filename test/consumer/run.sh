@@ -118,7 +118,8 @@ install_runtime_alone() {
     -DDDPHOOK_BUILD_TESTS=OFF -DCMAKE_INSTALL_PREFIX="$work/runtime-prefix" \
     -DCMAKE_DISABLE_FIND_PACKAGE_MLIR=ON &&
     ninja -C "$work/runtime-build" install &&
-    "$work/runtime-prefix/bin/ddphook-exec" --help
+    "$work/runtime-prefix/bin/ddphook-exec" --help &&
+    "$work/runtime-prefix/bin/ddphook-bench" sweep --max-bytes=64
 }
 
 # Nothing is built: a configured build names all files and libraries that it needs.

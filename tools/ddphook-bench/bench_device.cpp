@@ -323,7 +323,7 @@ Status bench::benchDevice(const Options &options, TorchProcess *,
   const std::string place =
       device->table().memory_is_host ? "--device=cpu" : "--device=cuda";
   DDPHOOK_RETURN_IF_ERROR(TorchProcess::start(
-      options, DDPHOOK_BENCH_TORCH_DEVICE_SCRIPT,
+      options, "torch_device.py",
       {place, "--elements=" + std::to_string(4 * options.elements())}, &torch));
   DDPHOOK_RETURN_IF_ERROR(benchElements(*device, options, torch.get(), report));
   for (const BucketShape &shape :

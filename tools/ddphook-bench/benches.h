@@ -36,6 +36,10 @@ Status benchDevice(const Options &options, TorchProcess *torch, Report &report);
 Status benchCompile(const Options &options, TorchProcess *torch,
                     Report &report);
 
+/// `ddphook-bench sweep`, which has options of its own: a program by itself,
+/// with its exit status.
+int benchSweep(const std::vector<std::string> &arguments);
+
 } // namespace ddphook::bench
 
 #endif // DDPHOOK_BENCH_BENCHES_H

@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <filesystem>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -27,9 +28,21 @@ using namespace ddphook::bench;
 /// Starting PyTorch from a cold disk takes longest.
 static constexpr double kPatienceSeconds = 120;
 
+/// A script of an install tree, else that of the source tree.
+static std::string scriptPath(const std::string &name) {
+  std::error_code failed;
+  const std::filesystem::path program =
+      std::filesystem::read_symlink("/proc/self/exe", failed);
+  const std::filesystem::path installed =
+      program.parent_path() / DDPHOOK_BENCH_SCRIPT_DIRECTORY / name;
+  return !failed && std::filesystem::exists(installed, failed)
+             ? installed.string()
+             : std::string(DDPHOOK_BENCH_SOURCE_DIRECTORY "/") + name;
+}
+
 Status TorchProcess::start(const Options &options,
                            std::unique_ptr<TorchProcess> *process) {
-  return start(options, DDPHOOK_BENCH_TORCH_SCRIPT,
+  return start(options, "torch_hooks.py",
                {"--elements=" + std::to_string(options.elements()),
                 "--flush-bytes=" + std::to_string(flushBytes())},
                process);
@@ -46,7 +59,8 @@ Status TorchProcess::start(const Options &options, const std::string &script,
     return systemError(errno, "cannot create a pipe");
   // A child that died shows as an error of write().
   signal(SIGPIPE, SIG_IGN);
-  std::vector<const char *> words = {options.python.c_str(), script.c_str()};
+  const std::string path = scriptPath(script);
+  std::vector<const char *> words = {options.python.c_str(), path.c_str()};
   for (const std::string &argument : arguments)
     words.push_back(argument.c_str());
   words.push_back(nullptr);

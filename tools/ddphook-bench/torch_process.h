@@ -36,7 +36,7 @@ public:
   /// there is none, *process stays empty.
   static Status start(const Options &options,
                       std::unique_ptr<TorchProcess> *process);
-  /// The same with another script that speaks as it does.
+  /// The same with another script beside it, which speaks as it does.
   static Status start(const Options &options, const std::string &script,
                       const std::vector<std::string> &arguments,
                       std::unique_ptr<TorchProcess> *process);

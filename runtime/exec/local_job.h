@@ -1,0 +1,40 @@
+//===- local_job.h - launch variables for ranks of one machine --*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What a launcher would tell ranks that rank_group.h starts: their places, and
+// a store and a secret that no other job has.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_EXEC_LOCAL_JOB_H
+#define DDPHOOK_RUNTIME_EXEC_LOCAL_JOB_H
+
+#include "base/status.h"
+
+#include <cstdint>
+
+namespace ddphook {
+
+class LocalJob {
+public:
+  /// Where rank 0's store listens.
+  static constexpr char address[] = "127.0.0.1";
+
+  /// Finds a free port, and draws a secret unless the user has set one. In the
+  /// parent, before ranks are started.
+  static Status prepare(int32_t ranks, LocalJob *job);
+
+  /// Sets the launch variables of `rank` in the process that is to be it.
+  void enter(int32_t rank) const;
+
+  uint16_t port() const { return storePort; }
+
+private:
+  int32_t ranks = 1;
+  uint16_t storePort = 0;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_EXEC_LOCAL_JOB_H

@@ -1,0 +1,120 @@
+//===- sweep_values.cpp - inputs whose sums are exact ---------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See sweep_values.h.
+//
+//===----------------------------------------------------------------------===//
+#include "sweep_values.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace ddphook;
+using namespace ddphook::bench;
+
+/// Values repeat after a prime number of elements, so that no block of a
+/// collective looks like another one.
+static constexpr int64_t kPeriod = 1009;
+static constexpr int64_t kLargest = 3;
+
+/// Bits of the fraction, and of the exponent, of a type.
+static int fractionBits(Dtype dtype) {
+  switch (dtype) {
+  case Dtype::F16:
+    return 10;
+  case Dtype::BF16:
+    return 7;
+  case Dtype::F32:
+    return 23;
+  case Dtype::F64:
+    return 52;
+  }
+  return 0;
+}
+
+uint64_t bench::bitsOfInteger(int64_t value, Dtype dtype) {
+  if (value == 0)
+    return 0;
+  const int fraction = fractionBits(dtype);
+  const int width = 8 * static_cast<int>(dtypeSize(dtype));
+  const uint64_t bias = (uint64_t(1) << (width - fraction - 2)) - 1;
+  const uint64_t magnitude = static_cast<uint64_t>(value < 0 ? -value : value);
+  uint64_t exponent = 0;
+  while (magnitude >> (exponent + 1))
+    ++exponent;
+  const uint64_t rest = magnitude - (uint64_t(1) << exponent);
+  const uint64_t bits =
+      exponent <= static_cast<uint64_t>(fraction)
+          ? rest << (static_cast<uint64_t>(fraction) - exponent)
+          : rest >> (exponent - static_cast<uint64_t>(fraction));
+  return (uint64_t(value < 0) << (width - 1)) |
+         ((exponent + bias) << fraction) | bits;
+}
+
+std::optional<SweepValues> SweepValues::create(Dtype dtype, Dtype wire,
+                                               bool isMean, int worldSize) {
+  // Neither a sum of all ranks' values nor, for a mean, one value times the
+  // number of ranks may need more bits than the narrower type has.
+  const int bits = std::min(fractionBits(dtype), fractionBits(wire)) + 1;
+  const int64_t largest =
+      std::min(kLargest, (int64_t(1) << std::min(bits, 24)) / worldSize);
+  if (largest == 0)
+    return std::nullopt;
+  return SweepValues(dtype, isMean, worldSize, largest);
+}
+
+int64_t SweepValues::contribution(int rank, int64_t i) const {
+  const uint64_t mixed = (static_cast<uint64_t>(i) * 2654435761u +
+                          static_cast<uint64_t>(rank) * 40503u + 12345u) >>
+                         7;
+  const int64_t value =
+      static_cast<int64_t>(mixed % static_cast<uint64_t>(2 * largest + 1)) -
+      largest;
+  return isMean ? value * worldSize : value;
+}
+
+std::vector<char> SweepValues::repeat(const std::vector<int64_t> &period,
+                                      int64_t count) const {
+  const size_t size = static_cast<size_t>(dtypeSize(dtype));
+  std::vector<char> bytes(static_cast<size_t>(count) * size);
+  const size_t first = std::min(period.size(), static_cast<size_t>(count));
+  for (size_t i = 0; i < first; ++i) {
+    const uint64_t bits = bitsOfInteger(period[i], dtype);
+    std::memcpy(bytes.data() + i * size, &bits, size); // little-endian
+  }
+  for (size_t done = first * size; done < bytes.size();) {
+    // Whole periods: what is there already is one or more of them.
+    const size_t more = std::min(done, bytes.size() - done);
+    std::memcpy(bytes.data() + done, bytes.data(), more);
+    done += more;
+  }
+  return bytes;
+}
+
+std::vector<char> SweepValues::input(int rank, int64_t count) const {
+  std::vector<int64_t> period(kPeriod);
+  for (int64_t i = 0; i < kPeriod; ++i)
+    period[static_cast<size_t>(i)] = contribution(rank, i);
+  return repeat(period, count);
+}
+
+int64_t SweepValues::countWrong(const void *result, int64_t count) const {
+  std::vector<int64_t> period(kPeriod);
+  for (int64_t i = 0; i < kPeriod; ++i) {
+    int64_t sum = 0;
+    for (int rank = 0; rank < worldSize; ++rank)
+      sum += contribution(rank, i);
+    period[static_cast<size_t>(i)] = isMean ? sum / worldSize : sum;
+  }
+  const std::vector<char> expected = repeat(period, count);
+  const char *bytes = static_cast<const char *>(result);
+  if (std::memcmp(bytes, expected.data(), expected.size()) == 0)
+    return 0;
+  const size_t size = static_cast<size_t>(dtypeSize(dtype));
+  int64_t wrong = 0;
+  for (size_t at = 0; at < expected.size(); at += size)
+    wrong += std::memcmp(bytes + at, expected.data() + at, size) != 0;
+  return wrong;
+}
