@@ -3,12 +3,20 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # From a bare Debian machine to a trained network: installs packages, builds the
-# compiler and the runtime with its CUDA backend, compiles the training step of
-# docs/examples/digits once per hook, trains it on two ranks, and prints what
-# each hook cost.
+# compiler and the runtime, compiles the training step of docs/examples/digits
+# once per hook, trains it on two ranks, and prints what each hook cost. Then it
+# measures steps of the larger network of docs/examples/wide on a link of 1 Gbit/s,
+# and prints what each hook buys.
 # Everything it makes lies in build/; a second run only does what is left to do.
 #
-#     tools/quickstart.sh
+#     tools/quickstart.sh [--cuda]
+#
+# --cuda  also builds the CUDA backend and a program for GPUs, with a CUDA toolkit
+#         that is downloaded if this machine has none (1.1 GB). A build directory
+#         that has the backend already, tools/test.sh's for example, keeps it.
+#
+# The link joins two network namespaces. Where they cannot be made, its times are
+# computed from the bytes, and the table says so.
 #
 # Exit status: 0 if with every hook the ranks agree to the last bit, at least 95 %
 # of the test images are read right, and no hook is more than half a point below
@@ -22,8 +30,28 @@ data=$root/docs/examples/digits/digits.txt
 variants=(allreduce fp16 bf16 allreduce-in-fp16 allreduce-in-bf16
   powersgd-rank1 powersgd-rank2 powersgd-rank4 noop)
 ranks=2
+# Of the larger network. PowerSGD compresses from the third epoch on, 22 steps
+# each: with five epochs the median is that of a compressed step.
+wide_variants=(allreduce fp16 powersgd-rank4 powersgd-rank1)
+wide_epochs=5
+link_bits=1000000000
 least_accuracy=95
 largest_loss=0.5 # points below allreduce
+
+cuda=false
+for argument; do
+  case $argument in
+  --cuda) cuda=true ;;
+  --help)
+    sed -n '/^# From/,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit 0
+    ;;
+  *)
+    echo "error: expected --cuda or nothing, but got '$argument'" >&2
+    exit 2
+    ;;
+  esac
+done
 
 mkdir -p "$build/quickstart"
 : >"$log"
@@ -53,21 +81,33 @@ find_toolkit() {
   "$root/tools/cuda-toolkit.sh" >"$build/quickstart/cuda-root"
 }
 
+# Options of CMake's. A directory that is configured already stays as it is.
+cuda_options() {
+  if $cuda; then
+    echo -DDDPHOOK_CUDA=ON
+    echo "-DDDPHOOK_CUDA_ROOT=$(<"$build/quickstart/cuda-root")"
+  elif [[ ! -f $build/build.ninja ]]; then
+    echo -DDDPHOOK_CUDA=OFF
+  fi
+}
+
 free_port() {
   python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# Runs a program on all ranks, the output of rank N in build/quickstart/NAME.N.
-# Ends all ranks when one fails. Returns 2 if the ranks' parameters differ.
+# launch PROGRAM [ARGUMENT…]: runs a program on all ranks, the output of rank N in
+# build/quickstart/PROGRAM.N. Ends all ranks when one fails. Returns 2 if the
+# ranks' parameters differ.
 launch() {
   local name=$1 port rank code ended status=0
+  shift
   port=$(free_port)
   pids=()
   for ((rank = 0; rank < ranks; rank++)); do
     # A clean environment: variables of another launcher would contradict ours.
     env -i PATH="$PATH" RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$ranks \
       MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" DDPHOOK_TIMEOUT_S=60 \
-      "$build/bin/digits-$name" "$data" >"$build/quickstart/$name.$rank" 2>&1 &
+      "$build/bin/$name" "$data" "$@" >"$build/quickstart/$name.$rank" 2>&1 &
     pids+=($!)
   done
   while ((${#pids[@]})); do
@@ -79,13 +119,13 @@ launch() {
     done
     if ((code != 0 && code != 2)); then kill "${pids[@]}" 2>/dev/null || true; fi
   done
-  cat "$build/quickstart/$name".*
+  cat "$build/quickstart/$name".[0-9]*
   return "$status"
 }
 
 train() {
   local status=0
-  launch "$1" || status=$?
+  launch "digits-$1" || status=$?
   # Without communication the ranks must drift apart; else nothing was compared.
   if [[ $1 == noop ]]; then
     ((status == 2)) || { echo "expected the ranks to differ"; return 1; }
@@ -95,12 +135,57 @@ train() {
   fi
 }
 
-# value VARIANT LABEL: a number that rank 0 printed.
-value() {
-  sed -n "s/^$2: \([0-9.]*\).*/\1/p" "$build/quickstart/$1.0"
+# Runs a command as two ranks, one on each side of the link. Namespaces within
+# one: they need no root where users may have their own, and leave nothing behind.
+on_link() {
+  local user=()
+  ((EUID == 0)) || user=(--user --map-root-user)
+  env -i PATH="$PATH:/usr/sbin:/sbin" DDPHOOK_TIMEOUT_S=60 \
+    timeout --kill-after=10 120 \
+    unshare "${user[@]}" --mount --net sh -c 'mount -t tmpfs tmpfs /run &&
+      exec python3 "$@"' sh \
+    "$root/docs/examples/network/link.py" --rate="${link_bits}bit" -- "$@"
 }
 
-print_table() {
+# Whether this machine lets us make the link.
+can_link() {
+  on_link true >>"$log" 2>&1
+}
+
+train_wide() {
+  launch "wide-$1" "$wide_epochs" --log="$build/quickstart/wide-$1.log"
+}
+
+train_on_link() {
+  on_link "$build/bin/wide-$1" "$data" "$wide_epochs" \
+    >"$build/quickstart/wide-$1.link"
+}
+
+# value OUTPUT LABEL: a number that rank 0 printed.
+value() {
+  sed -n "s/^$2: \([0-9.]*\).*/\1/p" "$build/quickstart/$1"
+}
+
+# Bytes of the last step, from the bytes of all steps so far.
+last_bytes() {
+  tail -n 2 "$build/quickstart/wide-$1.log" |
+    awk 'NR == 1 { from = $2 } END { print $2 - from }'
+}
+
+# Milliseconds of a step on the link: measured, else those on one machine and what
+# the bytes take on the link.
+link_ms() {
+  if [[ -f $build/quickstart/wide-$1.link ]]; then
+    value "wide-$1.link" 'ms a step'
+  else
+    awk -v ms="$(value "wide-$1.0" 'ms a step')" -v bytes="$(last_bytes "$1")" \
+      -v rate=$link_bits -v ranks=$ranks 'BEGIN {
+        printf "%.3f", ms + 2 * (ranks - 1) / ranks * bytes * 8 / rate * 1000
+      }'
+  fi
+}
+
+print_accuracies() {
   local variant note accuracy uncompressed
   printf '\n%-18s %14s %25s %10s\n' hook 'test accuracy' \
     'bytes on the wire a step' 'ms a step'
@@ -108,15 +193,15 @@ print_table() {
     note=''
     [[ $variant == noop ]] && note='  no communication: the ranks differ'
     printf '%-18s %12s %% %25s %10s%s\n' "$variant" \
-      "$(value "$variant" 'test accuracy')" \
-      "$(value "$variant" 'bytes on the wire a step')" \
-      "$(value "$variant" 'ms a step')" "$note"
+      "$(value "digits-$variant.0" 'test accuracy')" \
+      "$(value "digits-$variant.0" 'bytes on the wire a step')" \
+      "$(value "digits-$variant.0" 'ms a step')" "$note"
   done
   echo
-  uncompressed=$(value allreduce 'test accuracy')
+  uncompressed=$(value digits-allreduce.0 'test accuracy')
   for variant in "${variants[@]}"; do
     [[ $variant == noop ]] && continue
-    accuracy=$(value "$variant" 'test accuracy')
+    accuracy=$(value "digits-$variant.0" 'test accuracy')
     awk -v a="$accuracy" -v least=$least_accuracy \
       'BEGIN { exit !(a != "" && a + 0 >= least) }' ||
       fail "expected at least $least_accuracy % with $variant, but got ${accuracy:-nothing}"
@@ -127,26 +212,64 @@ print_table() {
   done
 }
 
+print_speeds() {
+  local variant how=measured row='%-18s %25s %18s %18s %14s\n'
+  [[ -f $build/quickstart/wide-allreduce.link ]] || how=COMPUTED
+  echo "What compression buys: the larger network of docs/examples/wide"
+  printf "$row" hook 'bytes on the wire a step' 'ms, one machine' \
+    'ms, 1 Gbit/s' 'times as fast'
+  for variant in "${wide_variants[@]}"; do
+    printf "$row" "$variant" "$(last_bytes "$variant")" \
+      "$(value "wide-$variant.0" 'ms a step')" "$(link_ms "$variant")" \
+      "$(awk -v from="$(link_ms allreduce)" -v to="$(link_ms "$variant")" \
+        'BEGIN { printf "%.1f", from / to }')"
+  done
+  if [[ $how == measured ]]; then
+    echo "1 Gbit/s: measured, between two network namespaces of this machine."
+  else
+    echo "1 Gbit/s: COMPUTED, one machine's time and the bytes over the rate, because"
+    echo "no network namespaces could be made with ip and tc (package iproute2)."
+  fi
+}
+
 main() {
   echo "ddphook quickstart; details in ${log#"$root"/}"
   stage 'installing Debian packages that are missing' \
     "$root/tools/install-packages.sh"
   cd "$root"
-  stage 'finding a CUDA toolkit, or installing one (1.1 GB)' \
-    find_toolkit
-  stage 'configuring' cmake --preset release \
-    -DDDPHOOK_CUDA=ON -DDDPHOOK_CUDA_ROOT="$(<"$build/quickstart/cuda-root")"
+  if $cuda; then
+    stage 'finding a CUDA toolkit, or installing one (1.1 GB)' find_toolkit
+  fi
+  local options variant targets=() programs=("${wide_variants[@]/#/wide-}")
+  mapfile -t options < <(cuda_options)
+  stage 'configuring' cmake --preset release "${options[@]}"
+  if $cuda; then
+    targets=(ddphook_backend_cuda)
+    programs+=(digits)
+  else
+    programs+=("${variants[@]/#/digits-}")
+  fi
   stage 'building compiler and runtime (minutes, the first time)' \
     cmake --build build --target ddphook-cc ddphook-opt ddphook_rt \
-    ddphook_backend_cuda
-  stage "compiling the training step, once for each of ${#variants[@]} hooks" \
-    cmake --build build --target digits
-  local variant
+    "${targets[@]}"
+  stage "compiling the training steps, once for each hook" \
+    cmake --build build --target "${programs[@]}"
   for variant in "${variants[@]}"; do
     stage "training on $ranks ranks: $variant" train "$variant"
   done
-  print_table
+  rm -f "$build"/quickstart/*.link
+  for variant in "${wide_variants[@]}"; do
+    stage "the larger network on one machine: $variant" train_wide "$variant"
+  done
+  if can_link; then
+    for variant in "${wide_variants[@]}"; do
+      stage "the same on a link of 1 Gbit/s: $variant" train_on_link "$variant"
+    done
+  fi
+  print_accuracies
   echo "With every hook but noop, all ranks ended with the same parameters, bit by bit."
+  echo
+  print_speeds
   echo "Next: docs/getting-started.md"
 }
 

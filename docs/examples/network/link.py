@@ -5,16 +5,24 @@
     with Link("1gbit") as link:
         process = link.start(0, ["command"])
 
+or, with a rank of one job on each side of the link,
+
+    link.py [--rate=1gbit] -- COMMAND [ARGUMENT…]
+
+which ends with the status of the rank that failed first, or 0.
+
 Needs root. However the program ends, by an error or a signal, namespaces and
 what runs in them are removed; after SIGKILL by the next Link.
 """
 
+import argparse
 import atexit
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 PREFIX = "ddphook-"
 
@@ -118,3 +126,46 @@ class Loopback:
 
     def __exit__(self, *_):
         pass
+
+
+def run_job(link, words, port=29500):
+    """One rank on each side, as on two machines; output is the caller's."""
+    processes = []
+    for rank in range(2):
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": os.environ.get("HOME", "/"),
+            "RANK": str(rank),
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": link.addresses[0],
+            "MASTER_PORT": str(port),
+            "DDPHOOK_NODE": f"machine-{rank}",
+            "DDPHOOK_TRANSPORT": "gloo",
+        }
+        for name, value in os.environ.items():
+            if name.startswith("DDPHOOK_"):
+                environment.setdefault(name, value)
+        processes.append(link.start(rank, words, env=environment))
+    while any(process.poll() is None for process in processes):
+        if any(process.poll() for process in processes):
+            break
+        time.sleep(0.01)
+    return next((p.returncode for p in processes if p.poll()), 0)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description="Runs a command as two ranks, one on each side of a slow link."
+    )
+    parser.add_argument("--rate", default="1gbit", help="of the link, for tc")
+    parser.add_argument("command", nargs="+")
+    arguments = parser.parse_args()
+    with Link(arguments.rate) as link:
+        status = run_job(link, arguments.command)
+    # A rank that a signal has killed, as shells say it.
+    sys.exit(status if status >= 0 else 128 - status)
+
+
+if __name__ == "__main__":
+    main()
