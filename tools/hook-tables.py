@@ -15,7 +15,11 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = {"README.md": ["hooks"], "docs/passes.md": ["hook names", "hook options"]}
+PAGES = {
+    "README.md": ["hooks in short"],
+    "docs/parity.md": ["hooks"],
+    "docs/passes.md": ["hook names", "hook options"],
+}
 
 
 class Records:
@@ -43,13 +47,25 @@ def table(header, rows):
     return ["| " + " | ".join(cells) + " |" for cells in lines]
 
 
-def hooks(records):
-    header = ["hook", "PyTorch's", "what a rank contributes, W ranks"]
-    header += ["bytes on the wire, n elements of f32", "compared with PyTorch"]
-    fields = ["usage", "pytorch", "contributes", "bytesOnTheWire", "parity"]
+def table_of_hooks(records, columns):
     # What options wrap around a hook comes last.
     order = sorted(records.hooks, key=lambda hook: hook not in records.named)
-    return table(header, [[hook[field] for field in fields] for hook in order])
+    rows = [[hook[field] for field in columns.values()] for hook in order]
+    return table(list(columns), rows)
+
+
+def hooks_in_short(records):
+    columns = {"hook": "usage", "PyTorch's": "pytorch"}
+    columns |= {"bytes on the wire, n elements of f32": "bytesOnTheWire"}
+    return table_of_hooks(records, columns)
+
+
+def hooks(records):
+    columns = {"hook": "usage", "PyTorch's": "pytorch"}
+    columns |= {"what a rank contributes, W ranks": "contributes"}
+    columns |= {"bytes on the wire, n elements of f32": "bytesOnTheWire"}
+    columns |= {"compared with PyTorch": "parity"}
+    return table_of_hooks(records, columns)
 
 
 def hook_names(records):
@@ -80,7 +96,12 @@ def hook_options(records):
     return table(["option", "of", "default", "meaning"], rows)
 
 
-TABLES = {"hooks": hooks, "hook names": hook_names, "hook options": hook_options}
+TABLES = {
+    "hooks in short": hooks_in_short,
+    "hooks": hooks,
+    "hook names": hook_names,
+    "hook options": hook_options,
+}
 
 
 def replace(text, name, lines):

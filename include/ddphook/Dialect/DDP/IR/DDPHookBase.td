@@ -89,7 +89,7 @@ class DDP_HookAttrBase<Dialect dialect, string name, string attrMnemonic,
                               methods)>]> {
   let mnemonic = attrMnemonic;
 
-  // For the table of hooks in README.md.
+  // For the tables of hooks in README.md and docs/parity.md.
   /// The name of the hook in options.
   string usage = "`" # attrMnemonic # "`";
   /// PyTorch's hook.
