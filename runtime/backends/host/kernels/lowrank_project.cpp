@@ -40,6 +40,9 @@ struct PlainRows {
   HWY_INLINE Block<T> partial(size_t i, size_t count) const {
     return loadPartialBlock<Element>(matrix + i, count);
   }
+  HWY_INLINE void prefetch(size_t i, size_t ahead) const {
+    prefetchFrom(matrix + i, static_cast<ptrdiff_t>(ahead));
+  }
   PlainRows from(size_t i) const { return {matrix + i}; }
 
   const Elem *matrix;
@@ -62,6 +65,10 @@ struct SummedRows {
                                      loadPartialBlock<Element>(g + i, count)));
     storePartialBlock<Element>(x, m + i, count);
     return x;
+  }
+  HWY_INLINE void prefetch(size_t i, size_t ahead) const {
+    prefetchFrom(g + i, static_cast<ptrdiff_t>(ahead));
+    prefetchFrom(e + i, static_cast<ptrdiff_t>(ahead));
   }
   SummedRows from(size_t i) const { return {g + i, e + i, m + i}; }
 
@@ -101,8 +108,13 @@ HWY_INLINE void projectPanel(const Rows &rows, size_t columns,
     for (size_t t = 0; t < kTurns; ++t) {
       Block<T> x[kRows];
       HWY_UNROLL(8)
-      for (size_t b = 0; b < kRows; ++b)
-        x[b] = rows.whole(b * columns + j + t * kBlock<T>);
+      for (size_t b = 0; b < kRows; ++b) {
+        const size_t i = b * columns + j + t * kBlock<T>;
+        // Several rows at a time are no pattern that processors fetch ahead in.
+        if constexpr (kRows > 1)
+          rows.prefetch(i, kRows * columns);
+        x[b] = rows.whole(i);
+      }
       accumulate(x, j + t * kBlock<T>, t);
     }
   }
@@ -146,10 +158,7 @@ constexpr size_t kMaxWidth = kManyRegisters ? 8 : 4;
 constexpr size_t rowsTogether(size_t width) {
   if (width <= 2 || HWY_MAX_BYTES <= 16)
     return 1;
-  return kManyRegisters ? (width <= 4   ? 4
-                           : width <= 6 ? 3
-                                        : 2)
-                        : (width <= 3 ? 2 : 1);
+  return kManyRegisters ? (width <= 4 ? 4 : 3) : (width <= 3 ? 2 : 1);
 }
 constexpr size_t turnsOf(size_t rank) {
   return rank == 1 ? 4 : rank == 2 ? 2 : 1;

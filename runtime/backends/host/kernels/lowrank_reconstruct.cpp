@@ -62,6 +62,11 @@ struct Target {
     else
       return sub(x, product);
   }
+  /// What it is going to read.
+  HWY_INLINE void prefetch(size_t i, size_t ahead) const {
+    if constexpr (kError != ErrorKind::None)
+      prefetchFrom(m + i, static_cast<ptrdiff_t>(ahead));
+  }
   Target from(size_t i) const {
     return kError == ErrorKind::None
                ? Target{nullptr, out + i, nullptr, divisor}
@@ -123,8 +128,13 @@ HWY_INLINE void reconstructRows(const Target &target, size_t columns,
     HWY_UNROLL(8)
     for (size_t b = 0; b < kRows; ++b) {
       HWY_UNROLL(8)
-      for (size_t c = 0; c < kBlocks; ++c)
-        target.whole(tile.products[b][c], b * columns + j + c * kBlock<T>);
+      for (size_t c = 0; c < kBlocks; ++c) {
+        const size_t i = b * columns + j + c * kBlock<T>;
+        // Several rows at a time are no pattern that processors fetch ahead in.
+        if constexpr (kRows > 1)
+          target.prefetch(i, kRows * columns);
+        target.whole(tile.products[b][c], i);
+      }
     }
   }
   for (; j < columns; j += kBlock<T>) {

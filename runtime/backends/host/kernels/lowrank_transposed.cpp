@@ -28,81 +28,93 @@ namespace ddphook::host::HWY_NAMESPACE {
 /// Rows of a group; a part of the order of additions.
 constexpr size_t kGroupRows = 48;
 
-constexpr size_t kMaxWidth = 8;
-constexpr size_t rowsTogether(size_t width) {
-  if (HWY_MAX_BYTES <= 16)
+/// What the accumulators leave room for in the registers: the columns of Q of a
+/// panel, and the blocks of its rows that are worked on together.
+constexpr bool kManyRegisters = HWY_ARCH_X86 && HWY_MAX_BYTES == 64;
+constexpr size_t kMaxWidth = kManyRegisters ? 8 : HWY_MAX_BYTES > 16 ? 6 : 4;
+constexpr size_t blocksTogether(size_t width) {
+  if (!kManyRegisters)
     return 1;
-  return width <= 2 ? 8 : width <= 4 ? 4 : 2;
+  return width <= 2 ? 8 / width : width <= 4 ? 4 : width <= 6 ? 3 : 2;
 }
+/// Rows that are added before sums go back to memory.
+constexpr size_t kRowsTogether = 8;
 
-/// Adds `kRows` rows, from column `begin` to `end`, to `kWidth` columns of Q.
-template <class Element, size_t kWidth, size_t kRows,
+/// Adds `rows` rows of M to `kBlocks` blocks of `kWidth` columns of Q. The last
+/// block has only `count` elements when `kPartial`.
+template <class Element, size_t kWidth, size_t kBlocks, bool kPartial,
           class T = ComputeOf<Element>>
-HWY_INLINE void addRows(const typename Element::Elem *matrix, size_t columns,
-                        size_t begin, size_t end, const T *p, size_t rank,
-                        T *HWY_RESTRICT q, size_t stride) {
-  Block<T> factors[kRows][kWidth];
+HWY_INLINE void addToTile(const typename Element::Elem *HWY_RESTRICT matrix,
+                          size_t distance, size_t rows, size_t count,
+                          const T *HWY_RESTRICT p, size_t rank,
+                          T *HWY_RESTRICT q, size_t stride) {
+  Block<T> sums[kWidth][kBlocks];
   HWY_UNROLL(8)
-  for (size_t b = 0; b < kRows; ++b) {
+  for (size_t k = 0; k < kWidth; ++k) {
     HWY_UNROLL(8)
-    for (size_t k = 0; k < kWidth; ++k)
-      factors[b][k] = setBlock(p[b * rank + k]);
+    for (size_t c = 0; c < kBlocks; ++c)
+      sums[k][c] = loadBlock<ElementOf<T>>(q + k * stride + c * kBlock<T>);
   }
-  auto accumulate = [&](const Block<T> *x, size_t j) HWY_ATTR {
+  for (size_t b = 0; b < rows; ++b) {
+    Block<T> x[kBlocks];
+    HWY_UNROLL(8)
+    for (size_t c = 0; c < kBlocks; ++c) {
+      if constexpr (kPartial)
+        x[c] = loadPartialBlock<Element>(matrix + b * distance, count);
+      else
+        x[c] = loadBlock<Element>(matrix + b * distance + c * kBlock<T>);
+      // Several rows at a time are no pattern that processors fetch ahead in.
+      prefetchFrom(matrix + b * distance + c * kBlock<T>,
+                   -static_cast<ptrdiff_t>(kGroupRows * distance));
+    }
     HWY_UNROLL(8)
     for (size_t k = 0; k < kWidth; ++k) {
-      auto sum = loadBlock<ElementOf<T>>(q + k * stride + j);
+      const auto factor = setBlock(p[b * rank + k]);
       HWY_UNROLL(8)
-      for (size_t b = 0; b < kRows; ++b)
-        sum = mulAdd(x[b], factors[b][k], sum);
-      storeBlock<ElementOf<T>>(sum, q + k * stride + j);
+      for (size_t c = 0; c < kBlocks; ++c)
+        sums[k][c] = mulAdd(x[c], factor, sums[k][c]);
     }
-  };
-  Block<T> x[kRows];
-  size_t j = begin;
-  for (; j + kBlock<T> <= end; j += kBlock<T>) {
-    HWY_UNROLL(8)
-    for (size_t b = 0; b < kRows; ++b)
-      x[b] = loadBlock<Element>(matrix + b * columns + j);
-    accumulate(x, j);
   }
-  if (j < end) {
+  HWY_UNROLL(8)
+  for (size_t k = 0; k < kWidth; ++k) {
     HWY_UNROLL(8)
-    for (size_t b = 0; b < kRows; ++b)
-      x[b] = loadPartialBlock<Element>(matrix + b * columns + j, end - j);
-    accumulate(x, j);
+    for (size_t c = 0; c < kBlocks; ++c)
+      storeBlock<ElementOf<T>>(sums[k][c], q + k * stride + c * kBlock<T>);
   }
 }
 
-/// One panel of Q's columns, whole.
+/// Adds a group of rows to a panel of Q's columns.
 template <class Element, size_t kWidth, class T = ComputeOf<Element>>
-void multiplyPanel(const typename Element::Elem *matrix, size_t rows,
-                   size_t columns, const T *p, size_t rank, T *q,
-                   size_t stride) {
-  constexpr size_t kRows = rowsTogether(kWidth);
+void addGroup(const typename Element::Elem *matrix, size_t distance,
+              size_t rows, size_t columns, const T *p, size_t rank, T *q,
+              size_t stride) {
+  constexpr size_t kBlocks = blocksTogether(kWidth);
   // The largest number of columns at a time for which Q stays in the L1 cache.
   constexpr size_t kColumns =
       2048 / (kWidth > 2 ? kWidth : 2) / kBlock<T> * kBlock<T>;
-  for (size_t groups = (rows + kGroupRows - 1) / kGroupRows; groups > 0;
-       --groups) {
-    const size_t first = (groups - 1) * kGroupRows;
-    const size_t last = std::min(rows, first + kGroupRows);
-    for (size_t begin = 0; begin < columns; begin += kColumns) {
-      const size_t end = std::min(columns, begin + kColumns);
-      size_t i = first;
-      for (; i + kRows <= last; i += kRows)
-        addRows<Element, kWidth, kRows>(matrix + i * columns, columns, begin,
-                                        end, p + i * rank, rank, q, stride);
-      for (; i < last; ++i)
-        addRows<Element, kWidth, 1>(matrix + i * columns, columns, begin, end,
-                                    p + i * rank, rank, q, stride);
+  for (size_t begin = 0; begin < columns; begin += kColumns) {
+    const size_t end = std::min(columns, begin + kColumns);
+    for (size_t i = 0; i < rows; i += kRowsTogether) {
+      const size_t some = std::min(rows - i, kRowsTogether);
+      const auto *m = matrix + i * distance;
+      const T *factors = p + i * rank;
+      size_t j = begin;
+      for (; j + kBlocks * kBlock<T> <= end; j += kBlocks * kBlock<T>)
+        addToTile<Element, kWidth, kBlocks, false>(
+            m + j, distance, some, 0, factors, rank, q + j, stride);
+      for (; j + kBlock<T> <= end; j += kBlock<T>)
+        addToTile<Element, kWidth, 1, false>(m + j, distance, some, 0, factors,
+                                             rank, q + j, stride);
+      if (j < end)
+        addToTile<Element, kWidth, 1, true>(m + j, distance, some, end - j,
+                                            factors, rank, q + j, stride);
     }
   }
 }
 
 /// `p` and `q` are of the type that is computed in.
 void transposedKernel(Dtype type, const LowRankShape &shape, const void *matrix,
-                      const void *p, void *q, void *packed) {
+                      size_t distance, const void *p, void *q, void *packed) {
   const auto rows = static_cast<size_t>(shape.rows);
   const auto columns = static_cast<size_t>(shape.columns);
   const auto rank = static_cast<size_t>(shape.rank);
@@ -112,16 +124,23 @@ void transposedKernel(Dtype type, const LowRankShape &shape, const void *matrix,
     using T = ComputeOf<Element>;
     auto *sums = static_cast<T *>(packed);
     std::fill(sums, sums + rank * stride, T(0));
+    const auto *elements = static_cast<const typename Element::Elem *>(matrix);
+    const auto *factors = static_cast<const T *>(p);
     const size_t panels = (rank + kMaxWidth - 1) / kMaxWidth;
-    size_t k = 0;
-    for (size_t panel = 0; panel < panels; ++panel) {
-      const size_t width = (rank - k) / (panels - panel);
-      withConstant<kMaxWidth>(width, [&](auto constant) HWY_ATTR {
-        multiplyPanel<Element, constant.value>(
-            static_cast<const typename Element::Elem *>(matrix), rows, columns,
-            static_cast<const T *>(p) + k, rank, sums + k * stride, stride);
-      });
-      k += width;
+    for (size_t groups = (rows + kGroupRows - 1) / kGroupRows; groups > 0;
+         --groups) {
+      const size_t first = (groups - 1) * kGroupRows;
+      const size_t last = std::min(rows, first + kGroupRows);
+      size_t k = 0;
+      for (size_t panel = 0; panel < panels; ++panel) {
+        const size_t width = (rank - k) / (panels - panel);
+        withConstant<kMaxWidth>(width, [&](auto constant) HWY_ATTR {
+          addGroup<Element, constant.value>(
+              elements + first * distance, distance, last - first, columns,
+              factors + first * rank + k, rank, sums + k * stride, stride);
+        });
+        k += width;
+      }
     }
     unpackFactor(sums, columns, rank, static_cast<T *>(q));
   });
@@ -136,15 +155,16 @@ namespace ddphook::host {
 HWY_EXPORT(transposedKernel);
 
 void multiplyTransposed(Dtype type, const LowRankShape &shape,
-                        const void *matrix, const void *p, void *q,
-                        void *scratch) {
+                        const void *matrix, int64_t distance, const void *p,
+                        void *q, void *scratch) {
   withComputeType(type, [&](auto zero) {
     using T = decltype(zero);
     const LowRankScratch<T> parts(scratch, shape);
     const T *wideP = widenFactor(type, p, shape.rows * shape.rank, parts.wide);
     T *wideQ = widenedTarget(type, q, parts.wide);
     HWY_DYNAMIC_DISPATCH(transposedKernel)
-    (type, shape, matrix, wideP, wideQ, parts.packed);
+    (type, shape, matrix, static_cast<size_t>(distance), wideP, wideQ,
+     parts.packed);
     narrowFactor(type, wideQ, q, shape.columns * shape.rank);
   });
 }
