@@ -16,7 +16,10 @@
 #include "host_options.h"
 #include "kernels.h"
 #include "matrix_list.h"
+#include "thread_pool.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -48,6 +51,9 @@ struct ddphook_device {
 
   CommThread commThread{[this] { closeAll(); }};
 
+  /// For the calls that compute; collectives keep to their thread.
+  std::unique_ptr<ThreadPool> pool;
+
   void closeAll() {
     std::lock_guard<std::mutex> lock(mutex);
     for (ddphook_communicator *communicator : communicators) {
@@ -63,8 +69,12 @@ static Status createDeviceImpl(const ddphook_device_config_t &config,
   DDPHOOK_RETURN_IF_ERROR(parseTransport(config.transport, &result->transport));
   DDPHOOK_RETURN_IF_ERROR(HostOptions::parse(
       config.options ? config.options : "", &result->options));
+  if (config.threads < 1)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected at least 1 thread, but got %d", config.threads);
   result->timeoutSeconds = config.timeout_s;
   result->localAddress = config.local_address;
+  result->pool = std::make_unique<ThreadPool>(config.threads);
   *device = result.release();
   return Status::ok();
 }
@@ -172,74 +182,136 @@ static void destroyCommunicator(ddphook_device_t *device,
 /// The type of that number; callers checked it.
 static Dtype toDtype(int32_t value) { return static_cast<Dtype>(value); }
 
+/// Calls fn(first element, count) for ranges of an array, on several threads
+/// when it is large. `bytes` are read and written for each element.
+template <class Fn>
+static void forRanges(ddphook_device_t *device, int64_t count, int64_t bytes,
+                      const Fn &fn) {
+  // Below this a thread takes longer to wake than to help.
+  constexpr int64_t leastBytes = 256 << 10;
+  constexpr int64_t partsPerThread = 4, unit = 1024;
+  const int threads = device->pool->threads();
+  const int64_t parts =
+      std::min(threads * partsPerThread, count / (leastBytes / bytes));
+  if (threads == 1 || parts < 2)
+    return fn(0, count);
+  const int64_t step = (count / parts + unit) / unit * unit;
+  device->pool->run((count + step - 1) / step, [&](int64_t part, int) {
+    const int64_t begin = part * step;
+    fn(begin, std::min(step, count - begin));
+  });
+}
+
+/// The address of an element.
+template <class Type>
+static const void *at(const void *array, Type type, int64_t index) {
+  return static_cast<const char *>(array) + index * dtypeSize(type);
+}
+template <class Type>
+static void *at(void *array, Type type, int64_t index) {
+  return static_cast<char *>(array) + index * dtypeSize(type);
+}
+
 // The functions of functions.inc, under their names there.
 
-static ddphook_status_t copy(ddphook_device_t *, const void *in, void *out,
-                             int64_t bytes, ddphook_backend_error_t *) {
-  copyBytes(out, in, bytes);
-  return DDPHOOK_OK;
-}
-
-static ddphook_status_t zero(ddphook_device_t *, void *out, int64_t bytes,
+static ddphook_status_t copy(ddphook_device_t *device, const void *in,
+                             void *out, int64_t bytes,
                              ddphook_backend_error_t *) {
-  if (bytes > 0) // memset() forbids null pointers even then
-    std::memset(out, 0, static_cast<size_t>(bytes));
+  forRanges(device, bytes, 2, [&](int64_t begin, int64_t n) {
+    copyBytes(static_cast<char *>(out) + begin,
+              static_cast<const char *>(in) + begin, n);
+  });
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t cast(ddphook_device_t *, const void *in,
+static ddphook_status_t zero(ddphook_device_t *device, void *out, int64_t bytes,
+                             ddphook_backend_error_t *) {
+  forRanges(device, bytes, 1, [&](int64_t begin, int64_t n) {
+    if (n > 0) // memset() forbids null pointers even then
+      std::memset(static_cast<char *>(out) + begin, 0, static_cast<size_t>(n));
+  });
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t cast(ddphook_device_t *device, const void *in,
                              int32_t inDtype, void *out, int32_t outDtype,
                              int64_t count, ddphook_backend_error_t *) {
-  castArray(in, static_cast<CastDtype>(inDtype), out,
-            static_cast<CastDtype>(outDtype), count);
+  const auto from = static_cast<CastDtype>(inDtype);
+  const auto to = static_cast<CastDtype>(outDtype);
+  forRanges(device, count, dtypeSize(from) + dtypeSize(to),
+            [&](int64_t begin, int64_t n) {
+              castArray(at(in, from, begin), from, at(out, to, begin), to, n);
+            });
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t divide_by_group_size(ddphook_device_t *, int64_t size,
-                                             const void *in, void *out,
-                                             int64_t count, int32_t dtype,
+static ddphook_status_t divide_by_group_size(ddphook_device_t *device,
+                                             int64_t size, const void *in,
+                                             void *out, int64_t count,
+                                             int32_t dtype,
                                              ddphook_backend_error_t *) {
-  divideArray(in, out, toDtype(dtype), count, size);
+  const Dtype type = toDtype(dtype);
+  forRanges(device, count, 2 * dtypeSize(type), [&](int64_t begin, int64_t n) {
+    divideArray(at(in, type, begin), at(out, type, begin), type, n, size);
+  });
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t scale(ddphook_device_t *, double factor, const void *in,
-                              void *out, int64_t count, int32_t dtype,
-                              ddphook_backend_error_t *) {
-  scaleArray(in, out, toDtype(dtype), count, factor);
+static ddphook_status_t scale(ddphook_device_t *device, double factor,
+                              const void *in, void *out, int64_t count,
+                              int32_t dtype, ddphook_backend_error_t *) {
+  const Dtype type = toDtype(dtype);
+  forRanges(device, count, 2 * dtypeSize(type), [&](int64_t begin, int64_t n) {
+    scaleArray(at(in, type, begin), at(out, type, begin), type, n, factor);
+  });
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t add(ddphook_device_t *, const void *a, const void *b,
-                            void *out, int64_t count, int32_t dtype,
-                            ddphook_backend_error_t *) {
-  addArrays(out, a, b, toDtype(dtype), count);
+static ddphook_status_t add(ddphook_device_t *device, const void *a,
+                            const void *b, void *out, int64_t count,
+                            int32_t dtype, ddphook_backend_error_t *) {
+  const Dtype type = toDtype(dtype);
+  forRanges(device, count, 3 * dtypeSize(type), [&](int64_t begin, int64_t n) {
+    addArrays(at(out, type, begin), at(a, type, begin), at(b, type, begin),
+              type, n);
+  });
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t subtract(ddphook_device_t *, const void *a,
+static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
                                  const void *b, void *out, int64_t count,
                                  int32_t dtype, ddphook_backend_error_t *) {
-  subtractArrays(out, a, b, toDtype(dtype), count);
+  const Dtype type = toDtype(dtype);
+  forRanges(device, count, 3 * dtypeSize(type), [&](int64_t begin, int64_t n) {
+    subtractArrays(at(out, type, begin), at(a, type, begin), at(b, type, begin),
+                   type, n);
+  });
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t isFinite(ddphook_device_t *, const void *in,
+static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
                                  int64_t count, int32_t dtype, int32_t *result,
                                  ddphook_backend_error_t *) {
-  *result = isFiniteArray(in, toDtype(dtype), count);
+  const Dtype type = toDtype(dtype);
+  std::atomic<bool> allFinite{true};
+  forRanges(device, count, dtypeSize(type), [&](int64_t begin, int64_t n) {
+    if (allFinite && !isFiniteArray(at(in, type, begin), type, n))
+      allFinite = false;
+  });
+  *result = allFinite;
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t createMatrices(ddphook_device_t *,
+static ddphook_status_t createMatrices(ddphook_device_t *device,
                                        const ddphook_matrix_list_t *list,
                                        int32_t dtype,
                                        ddphook_matrices_t **matrices,
                                        ddphook_backend_error_t *error) {
   return toBackendError(withoutExceptions([&] {
                           auto result = std::make_unique<ddphook_matrices>();
-                          DDPHOOK_RETURN_IF_ERROR(MatrixList::create(
-                              *list, toDtype(dtype), &result->impl));
+                          DDPHOOK_RETURN_IF_ERROR(
+                              MatrixList::create(*list, toDtype(dtype),
+                                                 *device->pool, &result->impl));
                           *matrices = result.release();
                           return Status::ok();
                         }),

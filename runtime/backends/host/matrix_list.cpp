@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Goes through the matrices, one after the other: the first and the last pass
-// of a step forwards, the one between them backwards, so that each begins with
-// what the one before left in the caches.
+// Cuts matrices into parts, so that all threads have something to do until the
+// end. The first and the last pass of a step go forwards, the one between them
+// backwards, so that each begins with what the one before left in the caches.
 //
 //===----------------------------------------------------------------------===//
 #include "matrix_list.h"
@@ -15,9 +15,11 @@
 #include "lowrank.h"
 
 #include <algorithm>
+#include <cmath>
 
 using namespace ddphook;
 using namespace ddphook::host;
+using Order = ThreadPool::Order;
 
 /// From this size on, what is written and not read here bypasses the caches:
 /// that spares reading it first, and leaves them to M.
@@ -37,10 +39,11 @@ static void *at(void *array, Dtype dtype, int64_t offset) {
                : nullptr;
 }
 
-MatrixList::MatrixList(const ddphook_matrix_list_t &list, Dtype dtype)
+MatrixList::MatrixList(const ddphook_matrix_list_t &list, Dtype dtype,
+                       ThreadPool &pool)
     : dtype(dtype), bucketBytes((list.end - list.begin) * dtypeSize(dtype)),
       matrices(list.matrices, list.matrices + list.matrix_count),
-      pieces(list.pieces, list.pieces + list.piece_count) {}
+      pieces(list.pieces, list.pieces + list.piece_count), pool(pool) {}
 
 MatrixList::~MatrixList() {
   if (scratch)
@@ -48,9 +51,11 @@ MatrixList::~MatrixList() {
 }
 
 Status MatrixList::create(const ddphook_matrix_list_t &list, Dtype dtype,
+                          ThreadPool &pool,
                           std::unique_ptr<MatrixList> *result) {
-  std::unique_ptr<MatrixList> created(new MatrixList(list, dtype));
+  std::unique_ptr<MatrixList> created(new MatrixList(list, dtype, pool));
   DDPHOOK_RETURN_IF_ERROR(created->allocateScratch());
+  created->makeParts();
   *result = std::move(created);
   return Status::ok();
 }
@@ -65,63 +70,218 @@ Status MatrixList::allocateScratch() {
                    static_cast<long long>(matrix.rows),
                    static_cast<long long>(matrix.columns),
                    static_cast<long long>(matrix.rank));
-    scratchBytes = std::max(scratchBytes, static_cast<uint64_t>(*bytes));
+    slotBytes = std::max(slotBytes, static_cast<uint64_t>(*bytes));
   }
-  return allocateMemory(scratchBytes, 64, &scratch);
+  // Threads do not write to each other's cache lines.
+  slotBytes = (slotBytes + 127) / 128 * 128;
+  if (__builtin_mul_overflow(slotBytes, static_cast<uint64_t>(pool.threads()),
+                             &scratchBytes))
+    scratchBytes = UINT64_MAX / 2; // more than any machine has
+  return allocateMemory(scratchBytes, 128, &scratch);
+}
+
+void *MatrixList::scratchOf(int slot) const {
+  return static_cast<char *>(scratch) + slotBytes * static_cast<uint64_t>(slot);
+}
+
+namespace {
+
+/// Cuts a sequence of things into parts of about the same amount of work. The
+/// same fraction of two sequences is in the same fraction of their parts, so
+/// that a thread finds in its caches what it left there in another pass. With
+/// one thread there is one part.
+class Cutter {
+public:
+  /// Threads are not equally fast: with several parts for each of them they end
+  /// at about the same time.
+  Cutter(double allWork, int threads, int partsPerThread,
+         std::vector<std::vector<MatrixList::Range>> *parts)
+      : parts(*parts) {
+    // Not worth waking a thread for less: multiply-adds, or elements.
+    constexpr double leastWork = 32768;
+    double count = 1;
+    if (threads > 1)
+      count = std::clamp(
+          std::floor(allWork / leastWork), 1.0,
+          std::min<double>(threads * partsPerThread, ThreadPool::kMaxParts));
+    parts->resize(static_cast<size_t>(count));
+    partWork = std::max(allWork / count, 1.0);
+  }
+
+  /// Adds `length` rows of `rowWork` each, which are cut at multiples of `unit`
+  /// unless there is one part.
+  void add(size_t index, int64_t length, double rowWork, int64_t unit) {
+    const double work = static_cast<double>(length) * rowWork;
+    int64_t step = length;
+    if (parts.size() > 1 && work > partWork) {
+      const auto pieces = static_cast<int64_t>(std::ceil(work / partWork));
+      step = (length / pieces + unit) / unit * unit;
+    }
+    for (int64_t begin = 0; begin < length; begin += step) {
+      const int64_t end = std::min(length, begin + step);
+      const double here = static_cast<double>(end - begin) * rowWork;
+      const auto part = static_cast<size_t>((before + here / 2) / partWork);
+      parts[std::min(part, parts.size() - 1)].push_back({index, begin, end});
+      before += here;
+    }
+  }
+
+private:
+  std::vector<std::vector<MatrixList::Range>> &parts;
+  double partWork = 0, before = 0;
+};
+
+} // namespace
+
+/// Rows are cut where kernels that take several together begin anew, columns at
+/// cache lines of Q.
+void MatrixList::makeParts() {
+  constexpr int64_t rowUnit = 12, columnUnit = 64, pieceUnit = 1024;
+  auto size = [](const ddphook_matrix_t &one) {
+    return static_cast<double>(one.rows) * static_cast<double>(one.columns);
+  };
+  auto reflections = [](const ddphook_matrix_t &one) {
+    const auto rank = static_cast<double>(one.rank);
+    return static_cast<double>(std::max(one.rows, one.columns)) * rank * rank;
+  };
+  double elements = 0, orthogonal = 0, rest = 0;
+  for (const ddphook_matrix_t &one : matrices) {
+    elements += size(one);
+    orthogonal += reflections(one);
+  }
+  for (const ddphook_piece_t &piece : pieces)
+    rest += static_cast<double>(piece.count);
+  // The columns of a part lie apart from each other, and the fewer there are
+  // the worse the processor fetches ahead.
+  const int threads = pool.threads();
+  Cutter rows(elements, threads, 8, &rowParts),
+      columns(elements, threads, 2, &columnParts),
+      factors(orthogonal, threads, 8, &matrixParts),
+      others(rest, threads, 8, &pieceParts);
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const ddphook_matrix_t &one = matrices[i];
+    rows.add(i, one.rows, static_cast<double>(one.columns), rowUnit);
+    columns.add(i, one.columns, static_cast<double>(one.rows), columnUnit);
+    factors.add(i, 1, reflections(one), 1);
+  }
+  for (size_t i = 0; i < pieces.size(); ++i)
+    others.add(i, pieces[i].count, 1, pieceUnit);
+}
+
+/// Calls fn(range, scratch) for all ranges.
+template <class Fn>
+void MatrixList::forParts(const Parts &parts, Order order, const Fn &fn) const {
+  auto run = [&](int64_t number, int slot) {
+    const std::vector<Range> &part = parts[static_cast<size_t>(number)];
+    const size_t count = part.size();
+    for (size_t i = 0; i < count; ++i)
+      fn(part[order == Order::Forwards ? i : count - 1 - i], scratchOf(slot));
+  };
+  pool.run(static_cast<int64_t>(parts.size()), run, order);
+}
+
+/// The rows of a range as a matrix of their own.
+static ddphook_matrix_t someRows(ddphook_matrix_t matrix, int64_t begin,
+                                 int64_t end) {
+  matrix.offset += begin * matrix.columns;
+  matrix.p_offset += begin * matrix.rank;
+  matrix.rows = end - begin;
+  return matrix;
+}
+
+/// The columns of a range; rows stay as far from each other.
+static ddphook_matrix_t someColumns(ddphook_matrix_t matrix, int64_t begin,
+                                    int64_t end) {
+  matrix.offset += begin;
+  matrix.q_offset += begin * matrix.rank;
+  matrix.columns = end - begin;
+  return matrix;
 }
 
 void MatrixList::matmul(ddphook_matmul_kind_t kind, void *matrix, void *p,
                         void *q) const {
-  auto run = [&](const ddphook_matrix_t &one) {
-    void *m = at(matrix, dtype, one.offset);
-    void *left = at(p, dtype, one.p_offset);
-    void *right = at(q, dtype, one.q_offset);
-    switch (kind) {
-    case DDPHOOK_MATMUL_P:
-      return projectMatrix(dtype, shapeOf(one), m, nullptr, right, nullptr,
-                           left, scratch);
-    case DDPHOOK_MATMUL_Q:
-      return multiplyTransposed(dtype, shapeOf(one), m, left, right, scratch);
-    case DDPHOOK_MATMUL_M:
-      return reconstructMatrix(dtype, shapeOf(one), left, right, nullptr, m,
-                               nullptr, 1, scratch);
-    }
-  };
-  if (kind == DDPHOOK_MATMUL_Q)
-    std::for_each(matrices.rbegin(), matrices.rend(), run);
-  else
-    std::for_each(matrices.begin(), matrices.end(), run);
+  forParts(kind == DDPHOOK_MATMUL_Q ? columnParts : rowParts,
+           kind == DDPHOOK_MATMUL_Q ? Order::Backwards : Order::Forwards,
+           [&](const Range &range, void *memory) {
+             const ddphook_matrix_t &whole = matrices[range.index];
+             const ddphook_matrix_t one =
+                 kind == DDPHOOK_MATMUL_Q
+                     ? someColumns(whole, range.begin, range.end)
+                     : someRows(whole, range.begin, range.end);
+             void *m = at(matrix, dtype, one.offset);
+             void *left = at(p, dtype, one.p_offset);
+             void *right = at(q, dtype, one.q_offset);
+             switch (kind) {
+             case DDPHOOK_MATMUL_P:
+               return projectMatrix(dtype, shapeOf(one), m, nullptr, right,
+                                    nullptr, left, memory);
+             case DDPHOOK_MATMUL_Q:
+               return multiplyTransposed(dtype, shapeOf(one), m, whole.columns,
+                                         left, right, memory);
+             case DDPHOOK_MATMUL_M:
+               return reconstructMatrix(dtype, shapeOf(one), left, right,
+                                        nullptr, m, nullptr, 1, memory);
+             }
+           });
 }
 
 void MatrixList::orthogonalize(ddphook_factor_t factor, const void *in,
                                void *out, double epsilon,
                                bool unitColumns) const {
   const bool isP = factor == DDPHOOK_FACTOR_P;
-  for (const ddphook_matrix_t &one : matrices) {
+  forParts(matrixParts, Order::Forwards, [&](const Range &range, void *memory) {
+    const ddphook_matrix_t &one = matrices[range.index];
     const int64_t offset = isP ? one.p_offset : one.q_offset;
     orthogonalizeFactor(dtype, isP ? one.rows : one.columns, one.rank,
                         at(in, dtype, offset), at(out, dtype, offset), epsilon,
-                        scratch, unitColumns);
+                        memory, unitColumns);
+  });
+}
+
+void MatrixList::projectPiece(const Range &range, const void *g, const void *e,
+                              void *m, void *rest) const {
+  const ddphook_piece_t &piece = pieces[range.index];
+  const int64_t offset = piece.offset + range.begin;
+  const int64_t count = range.end - range.begin;
+  const void *from = at(g, dtype, offset);
+  if (e) {
+    void *sum = at(m, dtype, offset);
+    addArrays(sum, from, at(e, dtype, offset), dtype, count);
+    from = sum;
   }
+  copyBytes(at(rest, dtype, piece.rest_offset + range.begin), from,
+            count * dtypeSize(dtype));
 }
 
 void MatrixList::project(const void *g, const void *e, const void *q, void *m,
                          void *p, void *rest) const {
-  for (const ddphook_matrix_t &one : matrices)
+  forParts(rowParts, Order::Forwards, [&](const Range &range, void *memory) {
+    const ddphook_matrix_t one =
+        someRows(matrices[range.index], range.begin, range.end);
     projectMatrix(dtype, shapeOf(one), at(g, dtype, one.offset),
                   at(e, dtype, one.offset), at(q, dtype, one.q_offset),
-                  at(m, dtype, one.offset), at(p, dtype, one.p_offset),
-                  scratch);
-  for (const ddphook_piece_t &piece : pieces) {
-    const void *from = at(g, dtype, piece.offset);
-    if (e) {
-      void *sum = at(m, dtype, piece.offset);
-      addArrays(sum, from, at(e, dtype, piece.offset), dtype, piece.count);
-      from = sum;
-    }
-    copyBytes(at(rest, dtype, piece.rest_offset), from,
-              piece.count * dtypeSize(dtype));
+                  at(m, dtype, one.offset), at(p, dtype, one.p_offset), memory);
+  });
+  forParts(pieceParts, Order::Forwards, [&](const Range &range, void *) {
+    projectPiece(range, g, e, m, rest);
+  });
+}
+
+void MatrixList::reconstructPiece(const Range &range, const void *rest,
+                                  const void *m, void *out, void *err,
+                                  int64_t divisor) const {
+  const ddphook_piece_t &piece = pieces[range.index];
+  const int64_t offset = piece.offset + range.begin;
+  const int64_t count = range.end - range.begin;
+  const void *from = at(rest, dtype, piece.rest_offset + range.begin);
+  void *to = at(out, dtype, offset);
+  if (err) {
+    // `out` holds the quotient until the error was computed with it.
+    divideArray(from, to, dtype, count, divisor);
+    subtractArrays(at(err, dtype, offset), at(m, dtype, offset), to, dtype,
+                   count);
   }
+  copyBytes(to, from, count * dtypeSize(dtype));
 }
 
 void MatrixList::reconstruct(const void *p, const void *q, const void *rest,
@@ -129,20 +289,15 @@ void MatrixList::reconstruct(const void *p, const void *q, const void *rest,
                              int64_t divisor) const {
   const Stores stores =
       bucketBytes >= kStreamingBytes ? Stores::Streaming : Stores::Cached;
-  for (const ddphook_matrix_t &one : matrices)
+  forParts(rowParts, Order::Forwards, [&](const Range &range, void *memory) {
+    const ddphook_matrix_t one =
+        someRows(matrices[range.index], range.begin, range.end);
     reconstructMatrix(dtype, shapeOf(one), at(p, dtype, one.p_offset),
                       at(q, dtype, one.q_offset), at(m, dtype, one.offset),
                       at(out, dtype, one.offset), at(err, dtype, one.offset),
-                      divisor, scratch, stores);
-  for (const ddphook_piece_t &piece : pieces) {
-    const void *from = at(rest, dtype, piece.rest_offset);
-    void *to = at(out, dtype, piece.offset);
-    if (err) {
-      // `out` holds the quotient until the error was computed with it.
-      divideArray(from, to, dtype, piece.count, divisor);
-      subtractArrays(at(err, dtype, piece.offset), at(m, dtype, piece.offset),
-                     to, dtype, piece.count);
-    }
-    copyBytes(to, from, piece.count * dtypeSize(dtype));
-  }
+                      divisor, memory, stores);
+  });
+  forParts(pieceParts, Order::Forwards, [&](const Range &range, void *) {
+    reconstructPiece(range, rest, m, out, err, divisor);
+  });
 }

@@ -4,7 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A matrix list of backend.h on the host: which matrices there are, and the
-// memory that kernels work in. The contracts of the calls are compiled.h's.
+// memory that kernels work in. The contracts of the calls are compiled.h's. The
+// bits do not depend on the number of threads.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H
@@ -13,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
+#include "thread_pool.h"
 
 #include <memory>
 #include <vector>
@@ -21,9 +23,16 @@ namespace ddphook::host {
 
 class MatrixList {
 public:
-  /// RESOURCE_EXHAUSTED when there is no memory to work in.
+  /// Rows or columns of a matrix, or elements of a piece.
+  struct Range {
+    size_t index;
+    int64_t begin, end;
+  };
+
+  /// RESOURCE_EXHAUSTED when there is no memory to work in. The pool outlives
+  /// the list.
   static Status create(const ddphook_matrix_list_t &list, Dtype dtype,
-                       std::unique_ptr<MatrixList> *result);
+                       ThreadPool &pool, std::unique_ptr<MatrixList> *result);
   ~MatrixList();
   MatrixList(const MatrixList &) = delete;
   MatrixList &operator=(const MatrixList &) = delete;
@@ -37,14 +46,30 @@ public:
                    const void *m, void *out, void *err, int64_t divisor) const;
 
 private:
-  MatrixList(const ddphook_matrix_list_t &list, Dtype dtype);
+  /// What one thread does at a time, one part after the other.
+  using Parts = std::vector<std::vector<Range>>;
+
+  MatrixList(const ddphook_matrix_list_t &list, Dtype dtype, ThreadPool &pool);
   Status allocateScratch();
+  void makeParts();
+  void *scratchOf(int slot) const;
+  template <class Fn>
+  void forParts(const Parts &parts, ThreadPool::Order order,
+                const Fn &fn) const;
+  void projectPiece(const Range &range, const void *g, const void *e, void *m,
+                    void *rest) const;
+  void reconstructPiece(const Range &range, const void *rest, const void *m,
+                        void *out, void *err, int64_t divisor) const;
 
   const Dtype dtype;
   const int64_t bucketBytes;
   const std::vector<ddphook_matrix_t> matrices;
   const std::vector<ddphook_piece_t> pieces;
+  ThreadPool &pool;
+  Parts rowParts, columnParts, matrixParts, pieceParts;
+  /// Every thread's working memory.
   void *scratch = nullptr;
+  uint64_t slotBytes = 0;
   uint64_t scratchBytes = 0;
 };
 

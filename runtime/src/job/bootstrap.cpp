@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "store/socket.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <climits>
@@ -57,6 +58,8 @@ constexpr LaunchVariables pmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                                  "MPI_LOCALNRANKS"};
 constexpr int defaultPort = 29500;
 constexpr const char *loopback = "127.0.0.1";
+/// More are a mistake in the variable.
+constexpr int maxThreads = 4096;
 /// Whoever records a handshake can try out any number of secrets offline.
 constexpr size_t minSecretSize = 16;
 
@@ -339,6 +342,24 @@ static Status chooseTimeout(double option, const Reader &reader,
   return Status::ok();
 }
 
+/// Our own variable, else OpenMP's, a list of one number for each level of
+/// nesting. That one is not ours to complain about.
+static void chooseThreads(Reader &reader, int *threads) {
+  if (reader.text("DDPHOOK_NUM_THREADS")) {
+    *threads = reader.number("DDPHOOK_NUM_THREADS", 1, maxThreads).value_or(1);
+    return;
+  }
+  const char *text = reader.text("OMP_NUM_THREADS");
+  if (!text)
+    return;
+  char *end = nullptr;
+  long value = std::strtol(text, &end, 10);
+  while (std::isspace(static_cast<unsigned char>(*end)))
+    ++end;
+  if (end != text && (*end == '\0' || *end == ',') && value >= 1)
+    *threads = static_cast<int>(std::min<long>(value, maxThreads));
+}
+
 Environment ddphook::processEnvironment() {
   return [](const char *name) -> const char * {
     const char *value = std::getenv(name);
@@ -368,6 +389,8 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
   DDPHOOK_RETURN_IF_ERROR(chooseSecret(reader, &result->secret));
   DDPHOOK_RETURN_IF_ERROR(
       chooseTimeout(options.timeout_s, reader, &result->timeoutSeconds));
+
+  chooseThreads(reader, &result->threads);
 
   bool isOneMachine = false;
   if (options.world_size != 0) {

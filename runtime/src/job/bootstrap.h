@@ -45,6 +45,8 @@ struct Bootstrap {
   std::string transport = "auto";
   std::string backendOptions;
   double timeoutSeconds = 300;
+  /// Threads to compute with; 0: a share of the machine's processors.
+  int threads = 0;
 };
 
 /// Fills `result` from `options` (may be null) and `environment`.

@@ -9,6 +9,7 @@
 #include "job/context.h"
 
 #include "backend/backend_loader.h"
+#include "job/processors.h"
 #include "module/module.h"
 #include "store/handshake.h"
 
@@ -95,14 +96,28 @@ Status Context::exchangeNodes() {
   DDPHOOK_RETURN_IF_ERROR(identifyNode(place.nodeOverride, &mine));
   std::vector<std::string> all;
   DDPHOOK_RETURN_IF_ERROR(exchange->allGather(
-      "ddphook_context_create (nodes)", mine.node + '\n' + mine.memoryDomain,
+      "ddphook_context_create (nodes)",
+      mine.node + '\n' + mine.memoryDomain + '\n' + ownProcessors().toText(),
       Deadline::after(place.timeoutSeconds), &all));
+  std::vector<ProcessorSet> neighbours;
+  size_t self = 0;
   for (const std::string &text : all) {
-    size_t split = text.find('\n');
-    if (split == std::string::npos)
+    size_t first = text.find('\n'), second = text.find('\n', first + 1);
+    std::optional<ProcessorSet> processors;
+    if (first != std::string::npos && second != std::string::npos)
+      processors = ProcessorSet::parse(text.substr(second + 1));
+    if (!processors)
       return error(DDPHOOK_DATA_LOSS, "a rank sent a malformed identity");
-    nodes.push_back({text.substr(0, split), text.substr(split + 1)});
+    if (nodes.size() == static_cast<size_t>(place.rank))
+      self = neighbours.size();
+    nodes.push_back(
+        {text.substr(0, first), text.substr(first + 1, second - first - 1)});
+    if (nodes.back().node == mine.node)
+      neighbours.push_back(*processors);
   }
+  threads = place.threads > 0
+                ? place.threads
+                : threadShare(neighbours, self, processorQuota(readSmallFile));
   return Status::ok();
 }
 
@@ -117,6 +132,7 @@ Status Context::openBackend() {
   config.transport = place.transport.c_str();
   config.local_address = address.c_str();
   config.timeout_s = place.timeoutSeconds;
+  config.threads = threads;
   config.options = place.backendOptions.c_str();
   ddphook_backend_error_t message = {};
   DDPHOOK_RETURN_IF_ERROR(fromBackendError(

@@ -110,6 +110,7 @@ private:
   ddphook_backend_store_t table = {};
   std::unique_ptr<Exchange> exchange;
   std::vector<NodeIdentity> nodes;
+  int threads = 1;
 
   const ddphook_backend_t *backendTable = nullptr;
   ddphook_device_t *openDevice = nullptr;

@@ -96,6 +96,7 @@ std::string BackendTest::open(Rank &rank, const GroupOptions &options) {
   config.transport = options.transport;
   config.local_address = "127.0.0.1";
   config.timeout_s = options.timeout;
+  config.threads = 3;
   config.options = options.options;
   return rank.show(backend->device_create(&config, &rank.device, &rank.error));
 }

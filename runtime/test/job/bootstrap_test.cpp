@@ -208,6 +208,30 @@ TEST(Bootstrap, Timeout) {
   EXPECT_EQ(place.timeoutSeconds, 7);
 }
 
+TEST(Bootstrap, Threads) {
+  auto threads = [](const Variables &variables) {
+    Bootstrap place;
+    EXPECT_TRUE(find(variables, &place).isOk());
+    return place.threads;
+  };
+  EXPECT_EQ(threads({}), 0);
+  EXPECT_EQ(threads({{"DDPHOOK_NUM_THREADS", "3"}}), 3);
+  EXPECT_EQ(threads({{"OMP_NUM_THREADS", "4"}}), 4);
+  EXPECT_EQ(threads({{"OMP_NUM_THREADS", " 4 , 2,1"}}), 4);
+  EXPECT_EQ(threads({{"OMP_NUM_THREADS", "99999"}}), 4096);
+  EXPECT_EQ(threads({{"DDPHOOK_NUM_THREADS", "3"}, {"OMP_NUM_THREADS", "1"}}),
+            3);
+  // As OpenMP's own libraries do.
+  for (const char *ignored : {"0", "-2", "many", "2x", ","})
+    EXPECT_EQ(threads({{"OMP_NUM_THREADS", ignored}}), 0) << ignored;
+  Bootstrap place;
+  for (const char *bad : {"0", "-1", "all", "2,1", "4097", "1.5"})
+    EXPECT_EQ(find({{"DDPHOOK_NUM_THREADS", bad}}, &place).message(),
+              std::string("expected DDPHOOK_NUM_THREADS to be a number from 1 "
+                          "to 4096, but got '") +
+                  bad + "'");
+}
+
 TEST(Bootstrap, Options) {
   ddphook_options_t options = {};
   options.struct_size = sizeof(options);

@@ -20,6 +20,7 @@
 //===----------------------------------------------------------------------===//
 #include "shm_group.h"
 
+#include "base/pause.h"
 #include "cache_distance.h"
 #include "kernels.h"
 #include "ring_order.h"
@@ -45,14 +46,6 @@ constexpr int64_t kStreamingBytes = 4 << 20;
 /// Slots are written around the caches only for messages of this size: below
 /// it, waiting for the stores to arrive costs more.
 constexpr int64_t kFarBytes = 8 << 10;
-
-inline void pauseProcessor() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 char *offset(void *array, int64_t bytes) {
   return static_cast<char *>(array) + bytes;

@@ -41,7 +41,7 @@ extern "C" {
  * and a runtime of different versions, or with tables of different sizes, do
  * not work together; a function more in functions.inc therefore raises nothing.
  */
-#define DDPHOOK_BACKEND_ABI_VERSION 5
+#define DDPHOOK_BACKEND_ABI_VERSION 6
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -87,6 +87,9 @@ typedef struct ddphook_device_config {
   const char *local_address;
   /* Deadline of every operation that waits for a peer, in seconds; above 0. */
   double timeout_s;
+  /* Threads that this rank may compute with on the host, the calling one among
+   * them; at least 1. */
+  int32_t threads;
   /* "name=value,name=value": what only this backend knows; may be empty. An
    * unknown name is INVALID_ARGUMENT. */
   const char *options;

@@ -71,6 +71,7 @@ void runGroup(int size, const Setting &setting, double timeout,
       device.options = options.c_str();
       device.local_address = "127.0.0.1";
       device.timeout_s = timeout;
+      device.threads = 2;
       ASSERT_EQ(backend().device_create(&device, &rank.device, &rank.error),
                 DDPHOOK_OK)
           << rank.error.message;
@@ -459,6 +460,7 @@ TEST(HostDevice, UnknownTransport) {
   config.transport = "pigeon";
   config.local_address = "";
   config.timeout_s = 1;
+  config.threads = 1;
   ddphook_device_t *device = nullptr;
   ddphook_backend_error_t error = {};
   EXPECT_EQ(backend().device_create(&config, &device, &error),

@@ -1,0 +1,220 @@
+//===- thread_pool.cpp - threads that share the work of a loop ------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A thread that has nothing to do looks for work for some microseconds, since
+// the loops of a step follow each other closely, and then sleeps.
+//
+//===----------------------------------------------------------------------===//
+#include "thread_pool.h"
+
+#include "base/floating_point.h"
+#include "base/pause.h"
+#include "base/threads.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+/// Looks before sleeping; 10 to 50 microseconds, as long as processors pause.
+static constexpr int kSpins = 1000;
+
+/// The threads but the calling one, and what they share with it.
+class ThreadPool::Workers {
+public:
+  explicit Workers(int threads);
+  ~Workers();
+
+  void run(int64_t parts, Order order, Call call, const void *context);
+
+private:
+  /// The parts of a loop that belong to a slot and that nobody has taken. A
+  /// thread that changes `state` has taken a part. The loop cannot end before
+  /// it is done, so what the loop is about stays until then.
+  struct alignas(128) Share {
+    static uint64_t pack(uint64_t number, int64_t begin, int64_t end) {
+      return number << 32 | static_cast<uint64_t>(begin) << 16 |
+             static_cast<uint64_t>(end);
+    }
+
+    /// The lower half of the loop's number, the first part, the last but one.
+    std::atomic<uint64_t> state{0};
+  };
+
+  void loop(int slot);
+  bool awaitLoop(uint64_t seen);
+  bool takePart(Share &share, bool fromFront, int64_t *part);
+  bool doPart(int slot);
+  void awaitDone(int64_t parts);
+
+  std::vector<Share> shares;
+  std::atomic<Call> call{nullptr};
+  std::atomic<const void *> context{nullptr};
+  std::atomic<Order> order{Order::Forwards};
+  std::atomic<int64_t> done{0};
+  /// Counts loops; raised when a loop can begin.
+  std::atomic<uint64_t> number{0};
+
+  /// For threads that sleep. Who is about to says so first, and then looks once
+  /// more whether it has to; who changes what a sleeper waits for looks
+  /// afterwards whether there is one.
+  std::mutex mutex;
+  std::condition_variable loopBegun, partsDone;
+  std::atomic<int> sleepers{0};
+  std::atomic<bool> callerSleeps{false};
+  bool isEnding = false;
+
+  std::vector<std::thread> threads;
+};
+
+ThreadPool::Workers::Workers(int count)
+    : shares(static_cast<size_t>(count + 1)) {
+  threads.reserve(static_cast<size_t>(count));
+  try {
+    for (int slot = 1; slot <= count; ++slot)
+      threads.push_back(
+          startThread("ddphook-worker", [this, slot] { loop(slot); }));
+  } catch (const std::exception &) {
+    // The system refuses more threads; those that there are do all parts.
+  }
+}
+
+ThreadPool::Workers::~Workers() {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    isEnding = true;
+  }
+  loopBegun.notify_all();
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+bool ThreadPool::Workers::takePart(Share &share, bool fromFront,
+                                   int64_t *part) {
+  uint64_t state = share.state, rest;
+  do {
+    const auto begin = static_cast<int64_t>(state >> 16 & 0xffff);
+    const auto end = static_cast<int64_t>(state & 0xffff);
+    if (begin == end)
+      return false;
+    *part = fromFront ? begin : end - 1;
+    rest = Share::pack(state >> 32, begin + fromFront, end - !fromFront);
+  } while (!share.state.compare_exchange_weak(state, rest));
+  return true;
+}
+
+/// Takes a part of the thread's own and does it; when there is none, the part
+/// of another thread that this would come to last.
+bool ThreadPool::Workers::doPart(int slot) {
+  const bool isForwards = order == Order::Forwards;
+  const size_t own = static_cast<size_t>(slot);
+  int64_t part = 0;
+  bool isTaken = takePart(shares[own], isForwards, &part);
+  for (size_t i = 1; i < shares.size() && !isTaken; ++i)
+    isTaken = takePart(shares[(own + i) % shares.size()], !isForwards, &part);
+  if (!isTaken)
+    return false;
+  call.load()(context, part, slot);
+  ++done;
+  if (callerSleeps) {
+    std::lock_guard<std::mutex> lock(mutex);
+    partsDone.notify_one();
+  }
+  return true;
+}
+
+/// Waits for a loop after number `seen`; false at the end.
+bool ThreadPool::Workers::awaitLoop(uint64_t seen) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (number != seen)
+      return true;
+    pauseProcessor();
+  }
+  std::unique_lock<std::mutex> lock(mutex);
+  ++sleepers;
+  loopBegun.wait(lock, [&] { return number != seen || isEnding; });
+  --sleepers;
+  return !isEnding;
+}
+
+void ThreadPool::Workers::loop(int slot) {
+  DefaultFloatingPoint environment;
+  for (uint64_t seen = 0; awaitLoop(seen);) {
+    seen = number;
+    while (doPart(slot)) {
+    }
+  }
+}
+
+void ThreadPool::Workers::awaitDone(int64_t parts) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (done == parts)
+      return;
+    pauseProcessor();
+  }
+  std::unique_lock<std::mutex> lock(mutex);
+  callerSleeps = true;
+  partsDone.wait(lock, [&] { return done == parts; });
+  callerSleeps = false;
+}
+
+void ThreadPool::Workers::run(int64_t parts, Order newOrder, Call function,
+                              const void *argument) {
+  call = function;
+  context = argument;
+  order = newOrder;
+  done = 0;
+  const uint64_t next = number + 1;
+  const auto slots = static_cast<int64_t>(shares.size());
+  for (int64_t slot = 0; slot < slots; ++slot)
+    shares[static_cast<size_t>(slot)].state =
+        Share::pack(next, parts * slot / slots, parts * (slot + 1) / slots);
+  number = next;
+  if (sleepers > 0) {
+    std::lock_guard<std::mutex> lock(mutex);
+    loopBegun.notify_all();
+  }
+  while (doPart(/*slot=*/0)) {
+  }
+  awaitDone(parts);
+}
+
+ThreadPool::ThreadPool(int threads) : count(threads) {}
+
+ThreadPool::~ThreadPool() {
+  // A forked child has nobody to join, and locks in any state.
+  if (workers && process != ::getpid())
+    (void)workers.release();
+}
+
+/// Tries once.
+void ThreadPool::startWorkers() {
+  if (process != 0)
+    return;
+  process = ::getpid();
+  try {
+    workers = std::make_unique<Workers>(count - 1);
+  } catch (const std::bad_alloc &) {
+    // The calling thread does all parts.
+  }
+}
+
+void ThreadPool::runParts(int64_t parts, Order order, Call call,
+                          const void *context) {
+  if (count > 1 && parts > 1) {
+    startWorkers();
+    if (workers && process == ::getpid())
+      return workers->run(parts, order, call, context);
+  }
+  for (int64_t i = 0; i < parts; ++i)
+    call(context, order == Order::Forwards ? i : parts - 1 - i, /*slot=*/0);
+}
