@@ -318,7 +318,8 @@ Status benchLowRank(WorkDevice &device, const BucketShape &shape,
 Status bench::benchDevice(const Options &options, TorchProcess *,
                           Report &report) {
   std::unique_ptr<WorkDevice> device;
-  DDPHOOK_RETURN_IF_ERROR(WorkDevice::open(options.device, &device));
+  DDPHOOK_RETURN_IF_ERROR(
+      WorkDevice::open(options.device, /*threads=*/1, &device));
   std::unique_ptr<TorchProcess> torch;
   const std::string place =
       device->table().memory_is_host ? "--device=cpu" : "--device=cuda";

@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What PowerSGD does without its collectives, in one thread: the calls that
-// compiled code makes, with error feedback and warm start, against PyTorch's
-// hook in a group of one and against the best copy of 28 bytes an element. That
-// is what three passes move: G and E are read and M is written, M is read, M is
-// read and the result and E are written.
+// What PowerSGD does without its collectives: the calls that compiled code
+// makes, with error feedback and warm start, against PyTorch's hook in a group
+// of one and with as many threads, and against the best copy of 28 bytes an
+// element by one thread. That is what three passes move: G and E are read and M
+// is written, M is read, M is read and the result and E are written.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -132,8 +132,10 @@ Status runCase(WorkDevice &device, const BucketShape &shape,
                const Options &options, TorchProcess *torch, Report &report) {
   std::vector<Work> works;
   for (int64_t rank : {1, 2, 4, 8}) {
-    const nlohmann::json kind = {
-        {"shapes", shape.tensors}, {"rank", rank}, {"together", false}};
+    const nlohmann::json kind = {{"shapes", shape.tensors},
+                                 {"rank", rank},
+                                 {"together", false},
+                                 {"threads", options.threads}};
     const std::string name = shape.name + ", rank " + std::to_string(rank);
     works.push_back({name,
                      std::make_unique<PowerSgdBucket>(device, shape, rank,
@@ -146,16 +148,20 @@ Status runCase(WorkDevice &device, const BucketShape &shape,
                        kind.dump(), true});
   }
   return measure(works, options, torch, report,
-                 "PowerSGD's local work, one thread, " + shape.name + " of " +
-                     sizeName(shape.elements()) +
+                 "PowerSGD's local work, " +
+                     (options.threads == 1
+                          ? std::string("one thread")
+                          : std::to_string(options.threads) + " threads") +
+                     ", " + shape.name + " of " + sizeName(shape.elements()) +
                      "; GB/s of 28 bytes an element");
 }
 
 Status run(const Options &options, TorchProcess *torch, Report &report) {
-  pinTo(0);
+  if (options.threads == 1)
+    pinTo(0);
   const int64_t elements = options.elements();
   std::unique_ptr<WorkDevice> device;
-  DDPHOOK_RETURN_IF_ERROR(WorkDevice::open("host", &device));
+  DDPHOOK_RETURN_IF_ERROR(WorkDevice::open("host", options.threads, &device));
   for (const BucketShape &shape :
        {layers(elements), squares(elements, 1), squares(elements, 100),
         layers(4 * elements), squares(4 * elements, 1),

@@ -27,7 +27,7 @@ Status benchAllReduce(const Options &options, TorchProcess *torch,
                       Report &report);
 /// Whole hooks on two ranks.
 Status benchHooks(const Options &options, TorchProcess *torch, Report &report);
-/// The local work of PowerSGD in one thread.
+/// The local work of PowerSGD.
 Status benchPowerSgd(const Options &options, TorchProcess *torch,
                      Report &report);
 /// Kernels and local work on the device of a backend.

@@ -18,6 +18,7 @@ using namespace ddphook::bench;
 const char *bench::optionsHelp() {
   return "  --mib=SIZE      size of the f32 bucket in MiB (default 25)\n"
          "  --rounds=N      alternations between ours and PyTorch (default 3)\n"
+         "  --threads=N     threads of powersgd's local work (default 1)\n"
          "  --ranks=LIST    group sizes of allreduce (default 2,4)\n"
          "  --python=PATH   interpreter with PyTorch, for the baseline; "
          "default:\n"
@@ -99,6 +100,9 @@ Status bench::parseOptions(int argc, char **argv,
           parseNumber(name, value, 1.0 / 1024, 4096, &options->mib));
     else if (name == "rounds")
       DDPHOOK_RETURN_IF_ERROR(parseInt(name, value, 1, 1000, &options->rounds));
+    else if (name == "threads")
+      DDPHOOK_RETURN_IF_ERROR(
+          parseInt(name, value, 1, 1024, &options->threads));
     else if (name == "ranks")
       DDPHOOK_RETURN_IF_ERROR(parseRanks(value, &options->ranks));
     else if (name == "python")

@@ -25,6 +25,8 @@ struct Options {
   double mib = 25;
   /// Measurements of ours and of PyTorch alternate this often.
   int rounds = 3;
+  /// Threads that `powersgd` computes with, on both sides.
+  int threads = 1;
   /// Sizes of the groups that `allreduce` measures.
   std::vector<int> ranks = {2, 4};
   /// Interpreter that has PyTorch; empty: no baseline.

@@ -137,7 +137,7 @@ private:
 
   Status runPowerSgd(const Command &command, Reply *reply) {
     std::unique_ptr<WorkDevice> host;
-    DDPHOOK_RETURN_IF_ERROR(WorkDevice::open("host", &host));
+    DDPHOOK_RETURN_IF_ERROR(WorkDevice::open("host", /*threads=*/1, &host));
     PowerSgdBucket work(*host, layers(elements), command.powerSgdRank,
                         elements);
     DDPHOOK_RETURN_IF_ERROR(work.prepare(rank));

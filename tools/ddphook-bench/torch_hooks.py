@@ -15,7 +15,8 @@ Jobs, each on the bucket that measure.h defines:
   hook        kind allreduce | fp16 | bf16: the hook, two ranks
   powersgd    kind {"shapes": [[1024, 1024], …], "rank": 1, "together": false}:
               the hook on a bucket of such tensors, in a group of one or on both
-              ranks, each with a gradient of its own
+              ranks, each with a gradient of its own; in a group of one with
+              "threads": 2 or more on all processors
 """
 
 import argparse
@@ -131,8 +132,9 @@ class PowerSgd:
 
 
 class Worker:
-    def __init__(self, rank, n, flush_bytes):
+    def __init__(self, rank, n, flush_bytes, cpus):
         self.rank = rank
+        self.cpus = cpus
         self.input = make_input(n, rank)
         self.bucket = self.input.clone()
         self.wide = torch.empty_like(self.input)
@@ -158,10 +160,13 @@ class Worker:
         bucket, hook = Bucket(self.bucket), HOOKS[kind]
         return (lambda: hook(group, bucket).wait()), self.bucket
 
-    def run_powersgd(self, shapes, rank, together, cold, repetitions):
+    def run_powersgd(self, shapes, rank, together, cold, repetitions, threads=1):
         """Fingerprints of the first step's result and error, then seconds."""
         if not together and self.rank != 0:
             return None
+        if threads > 1:
+            os.sched_setaffinity(0, self.cpus)
+            torch.set_num_threads(threads)
         group = self.together if together else self.alone
         work = PowerSgd(group, shapes, rank, self.rank)
         work.step()
@@ -245,7 +250,7 @@ def main():
         "gloo", init_method=f"tcp://127.0.0.1:{options.port}",
         rank=options.rank, world_size=RANKS,
     )
-    worker = Worker(options.rank, options.elements, options.flush_bytes)
+    worker = Worker(options.rank, options.elements, options.flush_bytes, cpus)
     if options.rank == 0:
         print(json.dumps({"torch": torch.__version__}), flush=True)
     while True:

@@ -17,7 +17,7 @@ using namespace ddphook::bench;
 static constexpr double kTimeoutSeconds = 60;
 static constexpr uint64_t kAlignment = 256;
 
-Status WorkDevice::open(const std::string &name,
+Status WorkDevice::open(const std::string &name, int threads,
                         std::unique_ptr<WorkDevice> *result) {
   std::unique_ptr<WorkDevice> opened(new WorkDevice());
   DDPHOOK_RETURN_IF_ERROR(loadBackend(name, &opened->backend));
@@ -26,6 +26,7 @@ Status WorkDevice::open(const std::string &name,
   config.transport = "auto";
   config.local_address = "";
   config.timeout_s = kTimeoutSeconds;
+  config.threads = threads;
   config.options = "";
   ddphook_backend_error_t message = {};
   DDPHOOK_RETURN_IF_ERROR(fromBackendError(

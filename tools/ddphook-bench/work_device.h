@@ -22,8 +22,8 @@ namespace ddphook::bench {
 
 class WorkDevice {
 public:
-  /// Opens device 0 of the backend of that name.
-  static Status open(const std::string &name,
+  /// Opens device 0 of the backend of that name; `threads` compute on a host.
+  static Status open(const std::string &name, int threads,
                      std::unique_ptr<WorkDevice> *device);
   ~WorkDevice();
   WorkDevice(const WorkDevice &) = delete;
