@@ -69,12 +69,15 @@ static void addTensorPasses(CheckedPassManager &pm,
   if (options.fuse)
     pm.addPass(createDDPFusePass());
   if (options.overlap) {
-    // Enough to find work for what is in flight, without keeping all buckets.
-    DDPMergeBranchesPassOptions merge;
-    merge.limit = 4 * std::min(4u, options.overlapDepth.getValue());
-    pm.addPass(createDDPMergeBranchesPass(merge), OrderAcrossPass::Elements);
+    if (options.interleave) {
+      // Enough to find work for what is in flight, without keeping all buckets.
+      DDPMergeBranchesPassOptions merge;
+      merge.limit = 4 * std::min(4u, options.overlapDepth.getValue());
+      pm.addPass(createDDPMergeBranchesPass(merge), OrderAcrossPass::Elements);
+    }
     DDPOverlapPassOptions overlap;
     overlap.depth = options.overlapDepth;
+    overlap.interleave = options.interleave;
     pm.addPass(createDDPOverlapPass(overlap), OrderAcrossPass::Elements);
   }
 

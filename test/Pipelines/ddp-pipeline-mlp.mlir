@@ -1,8 +1,8 @@
-// RUN: ddphook-opt %s --ddp-pipeline="require-no-copy=true" | FileCheck %s
-// RUN: ddphook-opt %s --ddp-pipeline="require-no-copy=true hook=fp16" | FileCheck %s
-// RUN: ddphook-opt %s --ddp-pipeline="require-no-copy=true hook=bf16 fuse=false" | FileCheck %s
-// RUN: ddphook-opt %s --ddp-pipeline="require-no-copy=true hook=fp16 bucket-cap-mb=0" | FileCheck %s
-// RUN: ddphook-opt %s --ddp-pipeline="require-no-copy=true order=reverse" | FileCheck %s
+// RUN: ddphook-opt %s --ddp-pipeline="require-no-copy=true overlap=false" | FileCheck %s
+// RUN: ddphook-opt %s --ddp-pipeline="require-no-copy=true overlap=false hook=fp16" | FileCheck %s
+// RUN: ddphook-opt %s --ddp-pipeline="require-no-copy=true overlap=false hook=bf16 fuse=false" | FileCheck %s
+// RUN: ddphook-opt %s --ddp-pipeline="require-no-copy=true overlap=false hook=fp16 bucket-cap-mb=0" | FileCheck %s
+// RUN: ddphook-opt %s --ddp-pipeline="require-no-copy=true overlap=false order=reverse" | FileCheck %s
 
 // A training step of a two-layer perceptron: forward, backward, update in place.
 // Every gradient is born in its bucket, the buckets are reduced in place, the

@@ -38,15 +38,26 @@ WORK = """module {
   }
 }
 """
-PIPELINE = "bucket-cap-mb=0 overlap=true"
+# The second is in PowerSGD's vanilla phase all the time.
+PIPELINES = {
+    "plain": "bucket-cap-mb=0 overlap=true",
+    "vanilla": "bucket-cap-mb=0 overlap=true hook=powersgd start-powersgd-iter=1000000",
+}
 ENDLESS = 1000000
 
 
 # Where a collective in flight runs: beside the loop, or before it.
-SETTINGS = [("shm", "always"), ("shm", "never"), ("gloo", "always"), ("gloo", "never")]
+SETTINGS = [
+    ("shm", "always", "plain"),
+    ("shm", "never", "plain"),
+    ("shm", "always", "vanilla"),
+    ("gloo", "always", "plain"),
+    ("gloo", "never", "plain"),
+    ("gloo", "always", "vanilla"),
+]
 
 
-def start(tmp_path, transport, progress, timeout):
+def start(tmp_path, transport, progress, pipeline, timeout):
     directory = harness.make(tmp_path, WORK, world=2)
     shapes = [(50, 40), (30,), (96, 96)]
     inputs = [Tensor("f32", np.ones(shape, np.float32)) for shape in shapes]
@@ -58,25 +69,32 @@ def start(tmp_path, transport, progress, timeout):
         "DDPHOOK_BACKEND_OPTIONS": f"async_progress={progress}",
     }
     processes = start_ranks(
-        directory, 2, runner.free_port(), env=env, steps=ENDLESS, pipeline=PIPELINE
+        directory,
+        2,
+        runner.free_port(),
+        env=env,
+        steps=ENDLESS,
+        pipeline=PIPELINES[pipeline],
     )
     wait_for_step(directory, 2)
     return directory, processes
 
 
-@pytest.mark.parametrize("transport, progress", SETTINGS)
+@pytest.mark.parametrize("transport, progress, pipeline", SETTINGS)
 @pytest.mark.parametrize("victim", [0, 1])
-def test_peer_that_is_killed(tmp_path, transport, progress, victim):
-    directory, processes = start(tmp_path, transport, progress, 60)
+def test_peer_that_is_killed(tmp_path, transport, progress, pipeline, victim):
+    directory, processes = start(tmp_path, transport, progress, pipeline, 60)
     dead = processes.pop(victim)
     dead.kill()
     runner.finish(dead)
     finish_soon(directory, processes.values(), limit=SLACK_S)
 
 
-@pytest.mark.parametrize("transport, progress", SETTINGS)
-def test_peer_that_is_stopped(tmp_path, transport, progress):
-    directory, processes = start(tmp_path, transport, progress, harness.TIMEOUT_S)
+@pytest.mark.parametrize("transport, progress, pipeline", SETTINGS)
+def test_peer_that_is_stopped(tmp_path, transport, progress, pipeline):
+    directory, processes = start(
+        tmp_path, transport, progress, pipeline, harness.TIMEOUT_S
+    )
     stopped = processes.pop(1)
     stopped.send_signal(signal.SIGSTOP)
     try:

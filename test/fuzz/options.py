@@ -64,9 +64,12 @@ def add_options(random_, program):
     if chance() < 0.15:
         options["pack-collectives"] = "false"
     if chance() < 0.5:
-        options["overlap"] = "true"
+        options["overlap"] = "false"
+    else:
         if chance() < 0.4:
             options["overlap-depth"] = str(random_.choice([1, 2, 3, 8]))
+        if chance() < 0.4:
+            options["interleave"] = "true"
     if chance() < (0.4 if hook == "powersgd" else 0.05):
         options["group-mb"] = random_.choice(["0.0001", "0.001"])
     program.own_hooks = random_.choice([0, 0, 0, 0.3])

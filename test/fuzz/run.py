@@ -19,7 +19,7 @@ from printer import print_program
 HANG_S = 120
 # Options that change when and where something is computed, never what; and those
 # of which that is true up to two ranks.
-ORDERING = ("overlap", "overlap-depth", "fuse")
+ORDERING = ("overlap", "overlap-depth", "interleave", "fuse")
 REGROUPING = ("group-mb", "pack-collectives")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

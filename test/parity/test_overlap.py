@@ -59,15 +59,21 @@ POWERSGD = [
     ("cold", Config(warm_start=False, use_error_feedback=False), 2, 0.01, ""),
     ("fp16", Config(matrix_approximation_rank=2, wrapper="fp16"), 2, 0.01, ""),
     ("batched", Config(matrix_approximation_rank=2, batched=True), 2, 0.01, ""),
+    ("vanilla", Config(start_powerSGD_iter=5), 2, 0.01, ""),
 ]
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
+# Whether buckets and groups alternate.
+POWERSGD_DEPTHS = [(1, "true"), (2, "true"), (4, "true"), (1, "false"), (2, "false")]
+
+
+@pytest.mark.parametrize("depth, interleave", POWERSGD_DEPTHS)
 @pytest.mark.parametrize("name, config, world, cap_mb, more", POWERSGD)
 def test_powersgd_step_by_step(
-    pool, tmp_path, name, config, world, cap_mb, more, depth
+    pool, tmp_path, name, config, world, cap_mb, more, depth, interleave
 ):
-    overlap = f"{more} overlap=true overlap-depth={depth}".strip()
+    overlap = f"{more} overlap=true overlap-depth={depth} interleave={interleave}"
+    overlap = overlap.strip()
     case = OverlapCase(
         name, SHAPES_OF_ALL, "f32", config, world, cap_mb=cap_mb, overlap=overlap
     )

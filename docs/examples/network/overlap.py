@@ -28,12 +28,16 @@ import numpy as np
 import link
 import model
 
-POWERSGD = "hook=powersgd start-powersgd-iter=2 matrix-approximation-rank=4"
+RANK = "hook=powersgd matrix-approximation-rank=4"
+POWERSGD = f"{RANK} start-powersgd-iter=2"
 HOOKS = {
     "none": "hook=allreduce",
     "fp16": "hook=fp16",
     "powersgd-4": POWERSGD,
-    "powersgd-4 group-mb=8": POWERSGD + " group-mb=8",
+    "powersgd-4 interleave": f"{POWERSGD} interleave=true",
+    "powersgd-4 group-mb=8": f"{POWERSGD} group-mb=8",
+    "powersgd-4 group-mb=8 interleave": f"{POWERSGD} group-mb=8 interleave=true",
+    "powersgd-4 vanilla phase": f"{RANK} start-powersgd-iter=1000000",
 }
 DEPTHS = (0, 1, 2, 4)  # 0: without
 PORT = 29500

@@ -157,11 +157,17 @@ struct DDPTensorOptions : public virtual DDPCommonOptions {
       llvm::cl::init(0)};
   Value<bool> overlap{*this, "overlap",
                       llvm::cl::desc("Compute while collectives are in flight"),
-                      llvm::cl::init(false)};
+                      llvm::cl::init(true)};
   Value<unsigned> overlapDepth{
       *this, "overlap-depth",
       llvm::cl::desc("With overlap: largest number of collectives in flight"),
       llvm::cl::init(2)};
+  Value<bool> interleave{
+      *this, "interleave",
+      llvm::cl::desc(
+          "With overlap: work on one of PowerSGD's buckets or groups "
+          "while the factors of another one are in flight"),
+      llvm::cl::init(false)};
 };
 
 /// Options of the memory half.

@@ -9,6 +9,8 @@
 
 #include "RuntimeCalls.h"
 
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
 using namespace mlir;
 using namespace mlir::ddp;
 
@@ -46,12 +48,29 @@ LogicalResult CallLowering::convert(FlatAllReduceStartOp op) {
     return failure();
   auto started = call(op, rt::all_reduce_start, *number, op.getInput(),
                       op.getDestination());
-  op.getTicket().replaceAllUsesWith(started.getResult());
+  if (!op.getCondition()) {
+    op.getTicket().replaceAllUsesWith(started.getResult());
+    return success();
+  }
+  OpBuilder builder(op);
+  auto choice = scf::IfOp::create(builder, op.getLoc(), builder.getI64Type(),
+                                  op.getCondition(), /*withElseRegion=*/true);
+  started->moveBefore(choice.thenBlock(), choice.thenBlock()->end());
+  builder.setInsertionPointToEnd(choice.thenBlock());
+  scf::YieldOp::create(builder, op.getLoc(), started.getResult());
+  builder.setInsertionPointToEnd(choice.elseBlock());
+  scf::YieldOp::create(builder, op.getLoc(),
+                       getInteger(builder, op.getLoc(), 0, 64));
+  op.getTicket().replaceAllUsesWith(choice.getResult(0));
   return success();
 }
 
 LogicalResult CallLowering::convert(FlatWaitOp op) {
-  call(op, rt::wait, op.getTicket());
+  // Where nothing was started the ticket is that of an earlier branch, and this
+  // stands in the else branch of a later one.
+  auto choice = op.getTicket().getDefiningOp<scf::IfOp>();
+  if (!choice || op->getParentRegion()->getRegionNumber() == 0)
+    call(op, rt::wait, op.getTicket());
   return success();
 }
 

@@ -21,6 +21,8 @@ CASES = [
     ("bucket-cap-mb=0 hook=fp16 fuse=false", (3,), (2,)),
     ("bucket-cap-mb=0.006 hook=bf16", (2,), (2,)),
     (POWERSGD + "bucket-cap-mb=0", (1, 3), (1, 2, 4)),
+    ("hook=powersgd start-powersgd-iter=4 bucket-cap-mb=0.006", (2,), (1, 4)),
+    ("hook=post_local_sgd start-localsgd-iter=3 bucket-cap-mb=0", (3,), (1,)),
     (POWERSGD + "bucket-cap-mb=0 matrix-approximation-rank=4", (2,), (2,)),
     (POWERSGD + "bucket-cap-mb=0 wrapper=fp16 pack-collectives=false", (2,), (4,)),
     (POWERSGD + "bucket-cap-mb=0 warm-start=false fuse=false", (3,), (2,)),
@@ -62,11 +64,14 @@ def main():
     differences, compared = [], 0
     for options, worlds, depths in CASES:
         for world in worlds:
-            module = build(options)
+            module = build(f"{options} overlap=false")
             expected = run(execute, module, directory / f"{module.stem}.{world}", world)
             assert expected["out.0.0"] != expected["out.0.4"], "inputs never change"
-            for depth in depths:
-                module = build(f"{options} overlap=true overlap-depth={depth}")
+            overlaps = [f"overlap-depth={depth}" for depth in depths]
+            if "powersgd" in options:
+                overlaps += [f"{overlap} interleave=true" for overlap in overlaps]
+            for overlap in overlaps:
+                module = build(f"{options} overlap=true {overlap}")
                 got = run(execute, module, directory / f"{module.stem}.{world}", world)
                 for file, tensors in expected.items():
                     assert tensors.keys() == got[file].keys(), file
@@ -74,7 +79,7 @@ def main():
                         compared += 1
                         if got[file][name] != data:
                             differences.append(
-                                f"{options}, {world} ranks, depth {depth}: "
+                                f"{options}, {world} ranks, {overlap}: "
                                 f"{name} of {file} differs"
                             )
     print("\n".join(differences) or f"{compared} arrays are equal")

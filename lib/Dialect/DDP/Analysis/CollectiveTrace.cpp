@@ -41,6 +41,8 @@ private:
   std::string traceRegion(Region &region, CollectiveTrace::Function &function);
   void traceSwitch(scf::IndexSwitchOp op, CollectiveTrace::Function &function);
   void traceCall(LLVM::CallOp call, CollectiveTrace::Function &function);
+  void traceCollective(CollectiveOpInterface op,
+                       CollectiveTrace::Function &function);
   void add(CollectiveTrace::Function &function, StringRef verb,
            const Description &description, Type type);
 
@@ -167,12 +169,24 @@ void Tracer::traceRegions(Operation *op, CollectiveTrace::Function &function) {
                            traceRegion(region, function));
 }
 
+/// A conditional start counts as the branch that `convert-ddp-to-runtime` makes
+/// of it.
+void Tracer::traceCollective(CollectiveOpInterface op,
+                             CollectiveTrace::Function &function) {
+  std::string before = std::move(function.order);
+  function.order.clear();
+  add(function, op.getEnd() == op ? "reduce" : "start", describe(op),
+      op.getInput().getType());
+  if (isa_and_nonnull<scf::IfOp>(op.getEnd()))
+    function.order = wrap(scf::IfOp::getOperationName(), 0, function.order);
+  function.order = before + function.order;
+}
+
 void Tracer::trace(Operation *op, CollectiveTrace::Function &function) {
   if (auto collective = dyn_cast<CollectiveOpInterface>(op))
-    add(function, collective.getEnd() == op ? "reduce" : "start",
-        describe(collective), collective.getInput().getType());
+    traceCollective(collective, function);
   else if (getAwaited(op))
-    function.order += "wait\n";
+    function.order += isIdleWait(op) ? "" : "wait\n";
   else if (auto call = dyn_cast<LLVM::CallOp>(op))
     traceCall(call, function);
   else if (auto call = dyn_cast<CallOpInterface>(op)) {

@@ -69,7 +69,9 @@ static bool mayOverwrite(Operation *op, OpOperand &operand) {
   // A loop or a branch: what becomes of the operand is known inside only.
   if (op->getNumRegions() != 0)
     return true;
-  return isa<AllReduceOp>(op);
+  auto start = dyn_cast<AllReduceStartOp>(op);
+  return isa<AllReduceOp>(op) ||
+         (start && start.getCondition() && operand.get() == start.getInput());
 }
 
 void mlir::ddp::forEachUse(Operation *op,

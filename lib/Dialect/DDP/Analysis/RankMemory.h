@@ -90,6 +90,8 @@ public:
   struct InFlight {
     Operation *start;
     MemoryRegion input, destination;
+    /// What the destination held, and holds yet if nothing was started.
+    MemoryContents before;
     bool operator==(const InFlight &other) const {
       return start == other.start;
     }

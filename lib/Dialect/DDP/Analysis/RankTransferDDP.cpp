@@ -33,6 +33,15 @@ static Value getDestination(Operation *op) {
   return cast<DestinationStyleOpInterface>(op).getDpsInits().front();
 }
 
+/// What a collective that is started depends on; null if it always is.
+static Value getCondition(Operation *op) {
+  if (auto start = dyn_cast<AllReduceStartOp>(op))
+    return start.getCondition();
+  if (auto start = dyn_cast<FlatAllReduceStartOp>(op))
+    return start.getCondition();
+  return {};
+}
+
 /// The error is this rank's own, the bucket is not: M has no part in it.
 template <typename OpTy>
 void RankAnalysis::reconstruct(OpTy op) {
@@ -52,25 +61,38 @@ void RankAnalysis::reconstruct(OpTy op) {
 bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
   if (auto collective = dyn_cast<CollectiveOpInterface>(op)) {
     Value input = collective.getInput();
-    RankFact fact = reduce(op, input, collective.getGroupAttr(),
-                           collective.getBucketNameAttr(), control);
+    // A conditional one is what a branch would be, if it only began something.
+    // The waits in the branches tell what is the case in each.
+    Value condition = getCondition(op);
+    RankControl inside{control.mask & facts.lookup(condition).uniform, op,
+                       &control};
+    RankFact fact =
+        reduce(op, input, collective.getGroupAttr(),
+               collective.getBucketNameAttr(), condition ? inside : control);
     if (isa<MemRefType>(input.getType())) {
       Value destination = getDestination(op);
+      MemoryRegion written = facts.lookup(destination).region;
+      MemoryContents before = memory.read(written);
       write(op, destination, fact, true, control);
       if (collective.getEnd() != op)
         memory.inFlight.push_back(
-            {op, facts.lookup(input).region, facts.lookup(destination).region});
+            {op, facts.lookup(input).region, written, before});
     }
     for (Value value : op->getResults())
       set(value, isa<IntegerType>(value.getType()) ? RankFact() : fact);
     return true;
   }
   if (Operation *start = getAwaited(op)) {
+    for (const RankMemory::InFlight &collective : memory.inFlight)
+      if (collective.start == start && isIdleWait(op))
+        memory.write(collective.destination, collective.before, true);
     llvm::erase_if(memory.inFlight, [&](const RankMemory::InFlight &other) {
       return other.start == start;
     });
+    Value value = isIdleWait(op) ? cast<CollectiveOpInterface>(start).getInput()
+                                 : op->getOperand(0);
     for (Value result : op->getResults())
-      set(result, facts.lookup(op->getOperand(0)));
+      set(result, facts.lookup(value));
     return true;
   }
   if (auto average = dyn_cast<AverageOp>(op)) {

@@ -50,6 +50,8 @@ void mlir::ddp::getFlatEffects(
 static LogicalResult verifyElementwise(Operation *op) {
   Type first = op->getOperand(0).getType();
   for (Type type : op->getOperandTypes()) {
+    if (type.isInteger(1)) // a condition
+      continue;
     if (type.getTypeID() != first.getTypeID())
       return op->emitOpError() << "expected only tensors or only memrefs, but "
                                << "got " << first << " and " << type;
@@ -113,7 +115,12 @@ LogicalResult FlatAllReduceStartOp::verify() {
   if (failed(verifyWire(*this)) || // C4
       failed(verifyElementwise(*this)))
     return failure();
-  return verifyIsAwaited(*this, FlatWaitOp::getOperationName()); // C5
+  if (getCondition() && isa<MemRefType>(getInput().getType()) &&
+      getDestination() != getInput()) // C6
+    return emitOpError() << "expected 'into' to be the operand, as there is a "
+                         << "condition";
+  return verifyIsAwaited(*this, FlatWaitOp::getOperationName(),
+                         getCondition()); // C5
 }
 
 LogicalResult
@@ -122,10 +129,12 @@ FlatAllReduceStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
 }
 
 FlatWaitOp FlatAllReduceStartOp::getWait() {
-  return cast<FlatWaitOp>(*getTicket().user_begin());
+  return cast<FlatWaitOp>(findWait(getTicket()));
 }
 
-Operation *FlatAllReduceStartOp::getEnd() { return getWait(); }
+Operation *FlatAllReduceStartOp::getEnd() {
+  return getCondition() ? getWait()->getParentOp() : getWait();
+}
 
 LogicalResult FlatWaitOp::verify() {
   FlatAllReduceStartOp start = getStart();

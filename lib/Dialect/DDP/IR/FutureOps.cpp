@@ -26,7 +26,8 @@ LogicalResult AllReduceStartOp::verify() {
   auto expected = FutureType::get(getContext(), getInput().getType());
   if (getType() != expected) // C1
     return emitOpError() << "expected the result to be " << expected;
-  return verifyIsAwaited(*this, WaitOp::getOperationName()); // C4
+  return verifyIsAwaited(*this, WaitOp::getOperationName(),
+                         getCondition()); // C4
 }
 
 LogicalResult
@@ -35,10 +36,12 @@ AllReduceStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
 }
 
 WaitOp AllReduceStartOp::getWait() {
-  return cast<WaitOp>(*getFuture().user_begin());
+  return cast<WaitOp>(findWait(getFuture()));
 }
 
-Operation *AllReduceStartOp::getEnd() { return getWait(); }
+Operation *AllReduceStartOp::getEnd() {
+  return getCondition() ? getWait()->getParentOp() : getWait();
+}
 
 namespace {
 /// A start that is awaited at once is an all-reduce.
@@ -94,6 +97,12 @@ Operation *mlir::ddp::getAwaited(Operation *op) {
   if (auto wait = dyn_cast<FlatWaitOp>(op))
     return wait.getStart();
   return nullptr;
+}
+
+bool mlir::ddp::isIdleWait(Operation *op) {
+  Operation *start = getAwaited(op);
+  return start && op->getBlock() != start->getBlock() &&
+         op->getParentRegion()->getRegionNumber() != 0;
 }
 
 AllReduceStartOp WaitOp::getStart() {

@@ -9,6 +9,8 @@
 
 #include "Verifiers.h"
 
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
 using namespace mlir;
 using namespace mlir::ddp;
 
@@ -36,27 +38,59 @@ LogicalResult mlir::ddp::verifyWire(CollectiveOpInterface op) {
                            << wire.getValue();
 }
 
-LogicalResult mlir::ddp::verifyIsAwaited(Operation *start, StringRef wait) {
-  Operation *awaiting = nullptr;
+/// The `scf.if` in a branch of which `wait` may wait for a start on
+/// `condition`; null if it stands elsewhere.
+static scf::IfOp getChoice(Operation *start, Operation *wait, Value condition) {
+  auto choice = dyn_cast<scf::IfOp>(wait->getParentOp());
+  return choice && choice->getBlock() == start->getBlock() &&
+                 choice.getCondition() == condition
+             ? choice
+             : scf::IfOp();
+}
+
+LogicalResult mlir::ddp::verifyIsAwaited(Operation *start, StringRef wait,
+                                         Value condition) {
+  // By the branch that they are in; without a condition there is only one.
+  SmallVector<Operation *, 2> awaiting(condition ? 2 : 1, nullptr);
   for (Value result : start->getResults()) {
-    if (!result.hasOneUse())
+    if (result.getNumUses() != awaiting.size())
       return start->emitOpError()
-             << "expected to be awaited exactly once, but its "
+             << "expected to be awaited exactly once"
+             << (condition ? " in each branch" : "") << ", but its "
              << "result has " << result.getNumUses() << " uses";
-    Operation *user = *result.user_begin();
-    bool isWait = user->getName().getStringRef() == wait;
-    if (isWait && user->getBlock() == start->getBlock() &&
-        (!awaiting || awaiting == user)) {
-      awaiting = user;
-      continue;
+    llvm::SmallPtrSet<Operation *, 2> seen;
+    for (Operation *user : result.getUsers()) {
+      bool isWait = user->getName().getStringRef() == wait;
+      bool isInPlace = condition ? bool(getChoice(start, user, condition))
+                                 : user->getBlock() == start->getBlock();
+      if (isWait && isInPlace && seen.insert(user).second) {
+        unsigned branch =
+            condition ? user->getParentRegion()->getRegionNumber() : 0;
+        Operation *&known = awaiting[branch];
+        Operation *other = condition ? awaiting[1 - branch] : nullptr;
+        if ((!known || known == user) &&
+            (!other || other->getParentOp() == user->getParentOp())) {
+          known = user;
+          continue;
+        }
+      }
+      InFlightDiagnostic diagnostic =
+          start->emitOpError()
+          << "expected to be awaited by one '" << wait << "' in "
+          << (condition ? "each branch of an 'scf.if' on its condition, in "
+                        : "")
+          << "the same block, but its result is used by '" << user->getName()
+          << "'" << (isWait ? " elsewhere" : "");
+      diagnostic.attachNote(user->getLoc()) << "this is the use";
+      return diagnostic;
     }
-    InFlightDiagnostic diagnostic =
-        start->emitOpError()
-        << "expected to be awaited by one '" << wait
-        << "' in the same block, but its result is used by '" << user->getName()
-        << "'" << (isWait ? " elsewhere" : "");
-    diagnostic.attachNote(user->getLoc()) << "this is the use";
-    return diagnostic;
   }
   return success();
+}
+
+Operation *mlir::ddp::findWait(Value awaited) {
+  for (Operation *user : awaited.getUsers())
+    if (!isIdleWait(user))
+      return user;
+  return nullptr;
 }

@@ -32,8 +32,14 @@ LogicalResult verifyGroup(Operation *op, FlatSymbolRefAttr symbol,
 LogicalResult verifyWire(CollectiveOpInterface op);
 
 /// Checks that each result of a collective that is started is used once, by
-/// one `wait` in the same block.
-LogicalResult verifyIsAwaited(Operation *start, StringRef wait);
+/// one `wait` in the same block; with a condition, by one in each branch of an
+/// `scf.if` on it.
+LogicalResult verifyIsAwaited(Operation *start, StringRef wait,
+                              Value condition);
+
+/// The wait, of a start without a condition or with one, that ends the
+/// collective: the other one has nothing to wait for.
+Operation *findWait(Value awaited);
 
 /// Checks that random draws of these sizes give `numElements` numbers.
 LogicalResult verifyDraws(Operation *op, ArrayRef<int64_t> draws,

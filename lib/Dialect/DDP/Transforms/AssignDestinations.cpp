@@ -142,6 +142,8 @@ bool Assigner::mayLiveIn(Value root, Value result) {
     return false;
   // Only the wait uses a value in flight.
   if (auto start = dyn_cast<FlatAllReduceStartOp>(op)) {
+    if (start.getCondition())
+      return false;
     op = start.getWait();
     result = op->getResult(0);
   }

@@ -30,7 +30,14 @@ struct FlatBufferizationBase
     : public DstBufferizableOpInterfaceExternalModel<ModelT, OpTy> {
   bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
                               const AnalysisState &) const {
-    return !cast<DestinationStyleOpInterface>(op).isDpsInit(&operand);
+    return !cast<DestinationStyleOpInterface>(op).isDpsInit(&operand) ||
+           isConditional(op);
+  }
+
+  /// What was not started is what `into` held before.
+  static bool isConditional(Operation *op) {
+    auto start = dyn_cast<FlatAllReduceStartOp>(op);
+    return start && start.getCondition();
   }
 
   /// The same operation on memrefs has no results but a ticket.
@@ -48,6 +55,10 @@ struct FlatBufferizationBase
         return failure();
       operands.push_back(*buffer);
     }
+    if (auto start = dyn_cast<FlatAllReduceStartOp>(op);
+        start && start.getCondition())
+      operands[start.getInputMutable().getOperandNumber()] =
+          operands[start.getDestinationMutable().getOperandNumber()];
     OperationState onMemory(op->getLoc(), op->getName());
     onMemory.addOperands(operands);
     onMemory.addAttributes(op->getAttrs());

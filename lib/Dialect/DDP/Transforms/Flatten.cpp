@@ -270,21 +270,27 @@ static void flattenOp(ReconstructOp op) {
 /// of the all-reduce: it is read until then.
 static void flattenOp(AllReduceStartOp start) {
   OpBuilder builder(start);
-  WaitOp wait = start.getWait();
   Value input = start.getInput();
   if (isa<BucketType>(input.getType()))
     input = asFlat(builder, input);
   auto type = cast<RankedTensorType>(input.getType());
-  Value destination = tensor::EmptyOp::create(
-      builder, start.getLoc(), type.getShape(), type.getElementType());
+  // What was not started is its operand, which therefore is in flight itself.
+  bool isInPlace = bool(start.getCondition());
+  Value destination = input;
+  if (!isInPlace)
+    destination = tensor::EmptyOp::create(
+        builder, start.getLoc(), type.getShape(), type.getElementType());
   auto flat = FlatAllReduceStartOp::create(
       builder, start.getLoc(), start.getReductionAttr(), input,
       start.getGroupAttr(), start.getWireAttr(), start.getBucketNameAttr(),
-      destination);
-  builder.setInsertionPoint(wait);
-  auto ended = FlatWaitOp::create(builder, wait.getLoc(), flat.getInFlight(),
-                                  flat.getTicket(), input);
-  replaceByFlat(builder, wait, ended.getResult());
+      destination, start.getCondition());
+  for (Operation *wait : llvm::make_early_inc_range(start->getUsers())) {
+    builder.setInsertionPoint(wait);
+    auto ended =
+        FlatWaitOp::create(builder, wait->getLoc(), flat.getInFlight(),
+                           flat.getTicket(), isInPlace ? Value() : input);
+    replaceByFlat(builder, wait, ended.getResult());
+  }
   start.erase();
 }
 

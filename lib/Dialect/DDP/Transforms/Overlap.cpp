@@ -10,6 +10,7 @@
 
 #include "../Analysis/Dependences.h"
 #include "Utils/HoistCollectives.h"
+#include "Utils/HoistFromBranches.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
@@ -30,6 +31,24 @@ static AllReduceOp getSplittable(Operation *op) {
   return allReduce && allReduce.getResult() ? allReduce : AllReduceOp();
 }
 
+/// The start of an all-reduce in a branch, which ends where the branch begins.
+static AllReduceStartOp getConditionalStart(Operation *op) {
+  auto start = dyn_cast<AllReduceStartOp>(op);
+  return start && start.getCondition() ? start : AllReduceStartOp();
+}
+
+/// Whether `value` is what was packed, at most cast, divided or reduced since:
+/// not what a hook has made of it.
+static bool isBucketItself(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!isa<CastOp, ScaleOp>(op))
+      return isa<PackOp, AllReduceOp, WaitOp>(op) ||
+             !isa_and_nonnull<DDPDialect>(op->getDialect());
+    value = op->getOperand(0);
+  }
+  return true;
+}
+
 static int64_t getBytes(Type type) {
   return getNumElementsOf(type) *
          (getElementTypeOf(type).getIntOrFloatBitWidth() / 8);
@@ -38,8 +57,9 @@ static int64_t getBytes(Type type) {
 /// Whether `op` takes next to no time: what is only said, or computed with
 /// single numbers.
 static bool isCheap(Operation *op) {
-  if (isa<PackOp, UnpackOp, SplitOp, ExtractOp, LoadOp, StoreOp,
-          CountCompressionOp, tensor::EmptyOp, tensor::ExtractSliceOp>(op) ||
+  if (isa<AllReduceStartOp, PackOp, UnpackOp, SplitOp, ExtractOp, LoadOp,
+          StoreOp, CountCompressionOp, tensor::EmptyOp, tensor::ExtractSliceOp>(
+          op) ||
       op->hasTrait<OpTrait::ConstantLike>())
     return true;
   auto isArray = [](Type type) { return isa<ShapedType, BucketType>(type); };
@@ -94,12 +114,19 @@ struct Statistics {
 /// awaited where another is to be started.
 class Scheduler {
 public:
-  Scheduler(Block &block, size_t depth, Statistics &statistics)
-      : block(block), depth(depth), statistics(statistics) {}
+  Scheduler(Block &block, size_t depth, bool interleave, Statistics &statistics)
+      : block(block), depth(depth), interleave(interleave),
+        statistics(statistics) {}
 
   void run();
 
 private:
+  /// Whether `op` begins a collective that can be in flight.
+  bool isLaunched(Operation *op) const {
+    if (AllReduceOp reduction = getSplittable(op))
+      return interleave || isBucketItself(reduction.getInput());
+    return bool(getConditionalStart(op));
+  }
   /// The operations that `op` has to come after and that are not in order yet.
   llvm::SetVector<Pending *> findBlockers(Operation *op);
   Pending *putOff(Operation *op);
@@ -117,6 +144,7 @@ private:
 
   Block &block;
   size_t depth;
+  bool interleave;
   Statistics &statistics;
 
   SmallVector<Step> order;
@@ -239,7 +267,7 @@ void Scheduler::launch(Pending *pending) {
     awaitOldest();
   inFlight.push_back({pending, order.size(), work});
   order.push_back({Step::Whole, pending->op});
-  bytesInFlight += getBytes(pending->op->getResult(0).getType());
+  bytesInFlight += getBytes(pending->op->getOperand(0).getType());
   statistics.mostInFlight = std::max(statistics.mostInFlight, inFlight.size());
   statistics.mostBytes = std::max(statistics.mostBytes, bytesInFlight);
 }
@@ -250,8 +278,11 @@ void Scheduler::awaitOldest() {
   Flight flight = inFlight.front();
   inFlight.pop_front();
   Operation *op = flight.pending->op;
-  bytesInFlight -= getBytes(op->getResult(0).getType());
-  if (work != flight.work) {
+  bytesInFlight -= getBytes(op->getOperand(0).getType());
+  if (getConditionalStart(op)) {
+    // Its waits come with the branches.
+    ++statistics.started;
+  } else if (work != flight.work) {
     order[flight.step].kind = Step::Start;
     order.push_back({Step::Wait, op});
   }
@@ -263,7 +294,7 @@ void Scheduler::drain() {
   while (!ready.empty()) {
     Pending *pending = ready.top();
     ready.pop();
-    if (getSplittable(pending->op)) {
+    if (isLaunched(pending->op)) {
       launch(pending);
     } else {
       put(pending->op);
@@ -281,7 +312,7 @@ void Scheduler::run() {
       pending->numBlockers = blockers.size();
       for (Pending *blocker : blockers)
         blocker->dependents.push_back(pending);
-    } else if (getSplittable(&op)) {
+    } else if (isLaunched(&op)) {
       while (inFlight.size() >= depth) {
         awaitOldest();
         drain();
@@ -312,7 +343,8 @@ void Scheduler::rewrite() {
       auto future = FutureType::get(builder.getContext(), op.getType(0));
       starts[op] = AllReduceStartOp::create(
           builder, op.getLoc(), future, op.getReductionAttr(), op.getInput(),
-          op.getGroupAttr(), op.getWireAttr(), op.getBucketNameAttr());
+          op.getGroupAttr(), op.getWireAttr(), op.getBucketNameAttr(),
+          /*condition=*/Value());
       ++statistics.started;
       continue;
     }
@@ -332,16 +364,18 @@ struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
           << "expected a depth of at least 1, but got 0";
       return signalPassFailure();
     }
+    getOperation()->walk([](scf::IfOp choice) { hoistFromBranch(choice); });
     llvm::SetVector<Block *> blocks;
-    getOperation()->walk([&](AllReduceOp op) {
+    getOperation()->walk([&](Operation *op) {
       Block *block = op->getBlock();
-      if (getSplittable(op) && block->mightHaveTerminator())
+      if ((getSplittable(op) || getConditionalStart(op)) &&
+          block->mightHaveTerminator())
         blocks.insert(block);
     });
     for (Block *block : blocks) {
       hoistCollectives(*block);
       Statistics statistics;
-      Scheduler(*block, depth, statistics).run();
+      Scheduler(*block, depth, interleave, statistics).run();
       if (statistics.started == 0)
         continue;
       remark::passed(

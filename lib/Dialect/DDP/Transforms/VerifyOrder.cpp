@@ -241,11 +241,29 @@ LogicalResult OrderVerifier::checkFlight() {
 
 /// At calls of the runtime nothing but the ticket connects start and wait.
 LogicalResult OrderVerifier::checkTicket(LLVM::CallOp start) {
+  Value ticket = start.getResult();
+  Block *block = start->getBlock();
+  Value condition;
+  // A branch that does nothing but start it: then another one awaits it.
+  auto choice = dyn_cast<scf::IfOp>(start->getParentOp());
+  if (choice && ticket.hasOneUse() &&
+      *ticket.user_begin() == block->getTerminator() &&
+      start->getParentRegion() == &choice.getThenRegion()) {
+    ticket = choice.getResult(ticket.use_begin()->getOperandNumber());
+    block = choice->getBlock();
+    condition = choice.getCondition();
+  }
   unsigned numWaits = 0;
-  for (Operation *user : start->getUsers()) {
+  for (Operation *user : ticket.getUsers()) {
     auto wait = dyn_cast<LLVM::CallOp>(user);
-    numWaits += wait && wait.getCallee() == rt::wait.name &&
-                user->getBlock() == start->getBlock();
+    if (!wait || wait.getCallee() != rt::wait.name)
+      continue;
+    auto around = dyn_cast<scf::IfOp>(user->getParentOp());
+    numWaits += condition
+                    ? around && around.getCondition() == condition &&
+                          around->getBlock() == block &&
+                          user->getParentRegion() == &around.getThenRegion()
+                    : user->getBlock() == block;
   }
   if (numWaits == 1)
     return success();

@@ -344,6 +344,21 @@ func.func @reads_another(%x: tensor<4xf32>, %y: tensor<4xf32>, %d: tensor<4xf32>
 
 // -----
 
+// C6 of all_reduce_start
+ddp.process_group @dp
+func.func @condition_elsewhere(%m: memref<4xf32>, %d: memref<4xf32>, %c: i1) {
+  // expected-error @+1 {{expected 'into' to be the operand, as there is a condition}}
+  %s = ddp.flat.all_reduce_start mean %m on @dp into %d if %c : memref<4xf32>, memref<4xf32>
+  scf.if %c {
+    ddp.flat.wait %d, %s : memref<4xf32>
+  } else {
+    ddp.flat.wait %d, %s : memref<4xf32>
+  }
+  return
+}
+
+// -----
+
 // C5 of start
 ddp.process_group @dp
 func.func @never_awaited(%m: memref<4xf32>) {

@@ -151,3 +151,71 @@ func.func @group(%x: tensor<4xf32>) {
   %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
   return
 }
+
+// -----
+
+ddp.process_group @dp
+func.func @condition_in_one_branch(%x: tensor<4xf32>, %c: i1) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited exactly once in each branch, but its result has 1 uses}}
+  %f = ddp.all_reduce_start mean %x on @dp if %c : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  scf.if %c {
+    %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  }
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @condition_twice_in_one_branch(%x: tensor<4xf32>, %c: i1) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited by one 'ddp.wait' in each branch of an 'scf.if' on its condition, in the same block, but its result is used by 'ddp.wait' elsewhere}}
+  %f = ddp.all_reduce_start mean %x on @dp if %c : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  scf.if %c {
+    // expected-note@+1 {{this is the use}}
+    %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
+    %b = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  }
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @another_condition(%x: tensor<4xf32>, %c: i1, %d: i1) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited by one 'ddp.wait' in each branch of an 'scf.if' on its condition, in the same block, but its result is used by 'ddp.wait' elsewhere}}
+  %f = ddp.all_reduce_start mean %x on @dp if %c : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  scf.if %d {
+    %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  } else {
+    // expected-note@+1 {{this is the use}}
+    %b = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  }
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @two_choices(%x: tensor<4xf32>, %c: i1) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited by one 'ddp.wait' in each branch of an 'scf.if' on its condition, in the same block, but its result is used by 'ddp.wait' elsewhere}}
+  %f = ddp.all_reduce_start mean %x on @dp if %c : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  scf.if %c {
+    // expected-note@+1 {{this is the use}}
+    %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  }
+  scf.if %c {
+  } else {
+    %b = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  }
+  return
+}
+
+// -----
+
+ddp.process_group @dp
+func.func @condition_not_in_a_branch(%x: tensor<4xf32>, %c: i1) {
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected to be awaited exactly once in each branch, but its result has 1 uses}}
+  %f = ddp.all_reduce_start mean %x on @dp if %c : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  return
+}

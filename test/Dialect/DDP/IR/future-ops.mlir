@@ -16,6 +16,39 @@ func.func @buckets(%b: !ddp.bucket<f32, [4x8, 8]>) -> !ddp.bucket<f32, [4x8, 8]>
   return %r : !ddp.bucket<f32, [4x8, 8]>
 }
 
+// CHECK-LABEL: func @conditional(
+// CHECK-SAME:      %[[B:[^:]+]]: {{[^,]+}}, [8]>, %[[C:[^:]+]]: i1
+func.func @conditional(%b: !ddp.bucket<f32, [8]>, %c: i1) -> !ddp.bucket<f32, [8]> {
+  // CHECK: %[[F:.+]] = ddp.all_reduce_start mean %[[B]] on @dp wire f16 as "b0" if %[[C]] : !ddp.bucket<f32, [8]> -> !ddp.future<!ddp.bucket<f32, [8]>>
+  %f = ddp.all_reduce_start mean %b on @dp wire f16 as "b0" if %c
+      : !ddp.bucket<f32, [8]> -> !ddp.future<!ddp.bucket<f32, [8]>>
+  %r = scf.if %c -> !ddp.bucket<f32, [8]> {
+    // CHECK: ddp.wait %[[F]]
+    %s = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [8]>>
+    scf.yield %s : !ddp.bucket<f32, [8]>
+  } else {
+    // CHECK: ddp.wait %[[F]]
+    %s = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [8]>>
+    scf.yield %s : !ddp.bucket<f32, [8]>
+  }
+  return %r : !ddp.bucket<f32, [8]>
+}
+
+// CHECK-LABEL: func @conditional_memory(
+// CHECK-SAME:      %[[X:[^:]+]]: memref<4xf32>, %[[C:[^:]+]]: i1
+func.func @conditional_memory(%x: memref<4xf32>, %c: i1) {
+  // CHECK: %[[T:.+]] = ddp.flat.all_reduce_start sum %[[X]] on @dp into %[[X]] if %[[C]] : memref<4xf32>, memref<4xf32>
+  %t = ddp.flat.all_reduce_start sum %x on @dp into %x if %c : memref<4xf32>, memref<4xf32>
+  scf.if %c {
+    // CHECK: ddp.flat.wait %[[X]], %[[T]] : memref<4xf32>
+    ddp.flat.wait %x, %t : memref<4xf32>
+  } else {
+    // CHECK: ddp.flat.wait %[[X]], %[[T]] : memref<4xf32>
+    ddp.flat.wait %x, %t : memref<4xf32>
+  }
+  return
+}
+
 // CHECK-LABEL: func @two(
 func.func @two(%x: tensor<2x3xf16>, %y: tensor<f64>) -> (tensor<2x3xf16>, tensor<f64>) {
   // CHECK: %[[F:.+]] = ddp.all_reduce_start sum %{{.+}} on @dp : tensor<2x3xf16> -> !ddp.future<tensor<2x3xf16>>

@@ -1,16 +1,20 @@
 // PowerSGD's buckets and groups beside each other.
 
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-bucketize{bucket-cap-mb=0},ddp-expand-hooks{hook=powersgd start-powersgd-iter=2},ddp-pack-collectives,ddp-fuse,ddp-merge-branches,ddp-overlap)' | FileCheck %s --check-prefix=BUCKETS
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-bucketize{bucket-cap-mb=0},ddp-expand-hooks{hook=powersgd start-powersgd-iter=2},ddp-pack-collectives,ddp-fuse,ddp-merge-branches,ddp-overlap{interleave=true})' | FileCheck %s --check-prefix=BUCKETS
 
 // Two buckets: the second one is projected while P of the first travels, and so
-// on. The vanilla phase has nothing to compute.
+// on. In the vanilla phase both are in flight.
 
 // BUCKETS-LABEL: func @step(
-// BUCKETS:         scf.if
-// BUCKETS-NEXT:      ddp.all_reduce mean {{.+}} "b0"
-// BUCKETS-NEXT:      ddp.all_reduce mean {{.+}} "b1"
+// BUCKETS:         %[[V0:.+]] = ddp.all_reduce_start mean {{.+}} on @dp as "b0" if %[[C:.+]] :
+// BUCKETS:         %[[V1:.+]] = ddp.all_reduce_start mean {{.+}} on @dp as "b1" if %[[C]] :
+// BUCKETS:         scf.if %[[C]]
+// BUCKETS-NEXT:      ddp.wait %[[V0]]
+// BUCKETS-NEXT:      ddp.wait %[[V1]]
 // BUCKETS-NEXT:      scf.yield
 // BUCKETS:         } else {
+// BUCKETS-DAG:       ddp.wait %[[V0]]
+// BUCKETS-DAG:       ddp.wait %[[V1]]
 // BUCKETS:           %[[M0:.+]]:2 = ddp.project
 // BUCKETS-NEXT:      %[[P0:.+]] = ddp.all_reduce_start sum %[[M0]]#1 on @dp as "b0"
 // BUCKETS:           %[[M1:.+]]:2 = ddp.project
@@ -30,7 +34,7 @@
 // BUCKETS-NEXT:      ddp.store {{.+}}, @b0.error
 // BUCKETS-NEXT:      ddp.wait %[[FQ1]]
 
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-bucketize,ddp-expand-hooks{hook=powersgd start-powersgd-iter=2 group-mb=0.001},ddp-pack-collectives,ddp-fuse,ddp-merge-branches,ddp-overlap)' | FileCheck %s --check-prefix=GROUPS
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-bucketize,ddp-expand-hooks{hook=powersgd start-powersgd-iter=2 group-mb=0.001},ddp-pack-collectives,ddp-fuse,ddp-merge-branches,ddp-overlap{interleave=true})' | FileCheck %s --check-prefix=GROUPS
 
 // Three groups of one bucket alternate as buckets do: the others are projected
 // while the factors of the first one travel.

@@ -449,3 +449,60 @@ func.func @longer_write(%g: tensor<4xf32>, %same: i1 {ddp.replicated},
   }
   return
 }
+
+// -----
+
+// Started on a condition that is this rank's own.
+ddp.process_group @dp
+func.func @divergent_start(%b: !ddp.bucket<f32, [4]>, %mine: i1) {
+  // expected-error @+2 {{expected all ranks of @dp to come here equally often}}
+  // expected-note @+1 {{this decides about it}}
+  %f = ddp.all_reduce_start mean %b on @dp if %mine
+      : !ddp.bucket<f32, [4]> -> !ddp.future<!ddp.bucket<f32, [4]>>
+  scf.if %mine {
+    %r = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4]>>
+  } else {
+    %r = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4]>>
+  }
+  return
+}
+
+// -----
+
+// Whether it was started or not: until the branch its memory may be in flight.
+ddp.process_group @dp
+func.func @conditional_conflict(%g: memref<4xf32>, %c: i1 {ddp.replicated}) {
+  %zero = arith.constant 0.0 : f32
+  // expected-note @+1 {{the collective is started here}}
+  %t = ddp.flat.all_reduce_start mean %g on @dp into %g if %c : memref<4xf32>, memref<4xf32>
+  // expected-error @+1 {{expected no access to memory that a collective in flight uses}}
+  linalg.fill ins(%zero : f32) outs(%g : memref<4xf32>)
+  scf.if %c {
+    ddp.flat.wait %g, %t : memref<4xf32>
+  } else {
+    ddp.flat.wait %g, %t : memref<4xf32>
+    // Nothing is in flight here.
+    linalg.fill ins(%zero : f32) outs(%g : memref<4xf32>)
+  }
+  return
+}
+
+// -----
+
+// Where nothing was started the memory holds what it did: this rank's own.
+ddp.process_group @dp
+ddp.state @s : !ddp.bucket<f32, [4]> replicated zero
+func.func @not_reduced(%b: !ddp.bucket<f32, [4]>, %c: i1 {ddp.replicated}) {
+  %old = ddp.load @s : !ddp.bucket<f32, [4]>
+  %f = ddp.all_reduce_start mean %b on @dp if %c
+      : !ddp.bucket<f32, [4]> -> !ddp.future<!ddp.bucket<f32, [4]>>
+  scf.if %c {
+    %r = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4]>>
+    ddp.store %r, @s : !ddp.bucket<f32, [4]>
+  } else {
+    %r = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4]>>
+    // expected-error @+1 {{expected state @s, which is replicated, to get the same value on all ranks, but it may differ}}
+    ddp.store %r, @s : !ddp.bucket<f32, [4]>
+  }
+  return
+}

@@ -169,6 +169,10 @@ namespace mlir::ddp {
 /// does not wait.
 Operation *getAwaited(Operation *op);
 
+/// Whether `op` waits for a collective that was not started, because its
+/// condition is false: it stands in an else branch.
+bool isIdleWait(Operation *op);
+
 /// The hook that governs `op`: the innermost `ddp.hook` of the operation, its
 /// function and its module, or `defaultHook`.
 HookAttrInterface getEffectiveHook(Operation *op,

@@ -226,12 +226,15 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
     - (C3) `group` is a `ddp.process_group`.
     - (C4) the wire type is f16 or bf16.
     - (C5) each result has exactly one use, in the same `ddp.flat.wait`, in the
-      same block.
+      same block; with a condition it has two, in one `ddp.flat.wait` in each
+      branch of an `scf.if` in the same block with the same condition.
+    - (C6) with a condition, `into` holds what the operand does, which is what the
+      waits give where nothing was started; on memrefs it is the operand.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
                    OptionalAttr<StrAttr>:$bucket_name,
-                   DDP_FlatArray:$destination);
+                   DDP_FlatArray:$destination, Optional<I1>:$condition);
   let results = (outs Optional<DDP_Gradient>:$in_flight, I64:$ticket);
   let extraClassDeclaration = destinationStyle # [{
     /// The operation that ends this collective.
@@ -240,7 +243,8 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
   }];
   let assemblyFormat = [{
     custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)?
-    (`as` $bucket_name^)? `into` $destination attr-dict `:` type(operands)
+    (`as` $bucket_name^)? `into` $destination (`if` $condition^)? attr-dict
+    `:` type($input) `,` type($destination)
   }];
 }
 

@@ -33,16 +33,35 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
     %s = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
     ```
 
+    With `if`, nothing is started where the condition is false. Then an `scf.if` on
+    the same condition has a wait in both branches: one gives the result, the other
+    the operand as it was.
+
+    ```mlir
+    %f = ddp.all_reduce_start mean %b on @dp as "b0" if %vanilla
+        : !ddp.bucket<f32, [4x8]> -> !ddp.future<!ddp.bucket<f32, [4x8]>>
+    %s = scf.if %vanilla -> (!ddp.bucket<f32, [4x8]>) {
+      %r = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4x8]>>
+      scf.yield %r : !ddp.bucket<f32, [4x8]>
+    } else {
+      %same = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4x8]>>
+      // compresses %same
+    }
+    ```
+
     Constraints:
     - (C1) the result is a future of the operand's type.
     - (C2) `group` is a `ddp.process_group`.
     - (C3) the wire type is f16 or bf16.
-    - (C4) the result has exactly one use, in a `ddp.wait` in the same block.
+    - (C4) the result has exactly one use, in a `ddp.wait` in the same block; with
+      a condition it has two, in one `ddp.wait` in each branch of an `scf.if` in
+      the same block with the same condition.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction,
                    DDP_Value:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
-                   OptionalAttr<StrAttr>:$bucket_name);
+                   OptionalAttr<StrAttr>:$bucket_name,
+                   Optional<I1>:$condition);
   let results = (outs DDP_Future:$future);
   let extraClassDeclaration = [{
     /// The `ddp.wait` that ends this collective.
@@ -51,7 +70,7 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
   }];
   let assemblyFormat = [{
     custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
-    attr-dict `:` type($input) `->` type($future)
+    (`if` $condition^)? attr-dict `:` type($input) `->` type($future)
   }];
   let hasVerifier = 1;
   let hasCanonicalizer = 1;

@@ -198,9 +198,14 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
     that waited for it follow. At the end of the block all are awaited, the oldest
     first.
 
-    So a bucket is in flight while the backward pass computes the next gradients,
-    and PowerSGD's projection of one bucket or group runs while the factors of
-    another one are in flight. All ranks start their collectives in the same order.
+    So a bucket is in flight while the backward pass computes the next gradients.
+    With `interleave`, PowerSGD's projection of one bucket or group runs while the
+    factors of another one are in flight; by then the first one may have left the
+    caches. All ranks start their collectives in the same order.
+
+    Where a branch of an `scf.if` begins with a reduction of what is complete before
+    it, as in PowerSGD's vanilla phase, the reduction is started in front of the
+    `scf.if`, on its condition, and awaited in the branch.
 
     At this level everything is a value, so the new order cannot change the results.
     States, draws of random numbers, memory and calls keep their order. An operation
@@ -235,7 +240,10 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
   }];
   let options = [
     Option<"depth", "depth", "unsigned", /*default=*/"2",
-           "Largest number of collectives in flight">
+           "Largest number of collectives in flight">,
+    Option<"interleave", "interleave", "bool", /*default=*/"false",
+           "Let what hooks make of buckets be in flight, too, while they work on "
+           "other buckets or groups">
   ];
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }

@@ -15,7 +15,7 @@ using namespace mlir::ddp;
 
 /// The all-reduce and, in front of it, what only prepares its operand: casts,
 /// divisions and the packing. In program order.
-static SmallVector<Operation *> getChain(AllReduceOp op) {
+static SmallVector<Operation *> getChain(Operation *op) {
   SmallVector<Operation *> chain = {op};
   while (Operation *before = chain.back()->getOperand(0).getDefiningOp()) {
     if (!isa<CastOp, PackOp, ScaleOp>(before) || !before->hasOneUse() ||
@@ -29,19 +29,27 @@ static SmallVector<Operation *> getChain(AllReduceOp op) {
   return chain;
 }
 
+/// An all-reduce of values, or the start of one in a branch.
+static bool isCandidate(Operation *op) {
+  if (auto start = dyn_cast<AllReduceStartOp>(op))
+    return bool(start.getCondition());
+  auto allReduce = dyn_cast<AllReduceOp>(op);
+  return allReduce && allReduce.getResult();
+}
+
 void mlir::ddp::hoistCollectives(Block &block) {
   llvm::DenseMap<Operation *, size_t> positions;
   for (auto [position, op] : llvm::enumerate(block))
     positions[&op] = position;
   // For each operation that may move, the operation that stays behind which it
   // goes; null while that is not decided.
-  llvm::MapVector<AllReduceOp, SmallVector<Operation *>> chains;
+  llvm::MapVector<Operation *, SmallVector<Operation *>> chains;
   llvm::DenseMap<Operation *, Operation *> anchorOf;
-  for (auto op : block.getOps<AllReduceOp>()) {
-    if (!op.getResult())
+  for (Operation &op : block) {
+    if (!isCandidate(&op))
       continue;
-    chains[op] = getChain(op);
-    for (Operation *link : chains[op])
+    chains[&op] = getChain(&op);
+    for (Operation *link : chains[&op])
       anchorOf[link] = nullptr;
   }
   llvm::MapVector<Operation *, SmallVector<Operation *>> moved;
@@ -61,7 +69,13 @@ void mlir::ddp::hoistCollectives(Block &block) {
       if (!anchor || positions.lookup(anchor) < positions.lookup(other))
         anchor = other;
     };
-    for (Value value : chain.front()->getOperands()) {
+    // The condition of a start.
+    for (Value value : op->getOperands().drop_front())
+      if (Operation *producer = value.getDefiningOp();
+          producer && producer->getBlock() == &block)
+        stayBehind(producer);
+    for (Value value : chain.front()->getOperands().take_front(
+             chain.size() == 1 ? 1 : chain.front()->getNumOperands())) {
       Operation *producer = value.getDefiningOp();
       if (!producer || producer->getBlock() != &block)
         continue;

@@ -1,0 +1,109 @@
+//===- HoistFromBranches.cpp -----------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Makes conditional starts of the all-reduces with which a branch begins, such
+// as those of PowerSGD's vanilla phase.
+//
+//===----------------------------------------------------------------------===//
+
+#include "HoistFromBranches.h"
+
+#include "../../Analysis/Dependences.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Whether nothing needs `value` once `op`, in the then branch of `choice`, has
+/// reduced it in its place, but the other branch, which does not run then.
+static bool isOver(Value value, AllReduceOp op, scf::IfOp choice) {
+  return llvm::all_of(value.getUsers(), [&](Operation *user) {
+    if (user == op ||
+        choice.getElseRegion().isAncestor(user->getParentRegion()))
+      return true;
+    Operation *inBlock = choice->getBlock()->findAncestorOpInBlock(*user);
+    return inBlock && inBlock != choice && inBlock->isBeforeInBlock(choice);
+  });
+}
+
+/// Whether a load gives the same at the beginning of its block.
+static bool isLoadOfFirstContents(LoadOp load) {
+  for (Operation &op : *load->getBlock()) {
+    if (&op == load)
+      return true;
+    Effects effects = getEffects(&op);
+    const void *state = load.getStateAttr().getAttr().getAsOpaquePointer();
+    if (effects.isUnknown || llvm::any_of(effects.accesses, [&](Access access) {
+          return access.isWrite && access.what == state;
+        }))
+      return false;
+  }
+  return false;
+}
+
+/// Collects what computes a condition, the operands' operations first; false if
+/// it cannot stand at the beginning of the block.
+static bool collect(Value value, Block *block,
+                    llvm::SetVector<Operation *> &slice, unsigned depth = 8) {
+  Operation *op = value.getDefiningOp();
+  if (!op || op->getBlock() != block)
+    return op || value.getParentBlock() == block ||
+           !block->getParentOp()->isAncestor(
+               value.getParentBlock()->getParentOp());
+  auto load = dyn_cast<LoadOp>(op);
+  bool isMovable = load ? isLoadOfFirstContents(load)
+                        : isMemoryEffectFree(op) && op->getNumRegions() == 0;
+  if (depth == 0 || !isMovable ||
+      !llvm::all_of(op->getOperands(), [&](Value operand) {
+        return collect(operand, block, slice, depth - 1);
+      }))
+    return false;
+  slice.insert(op);
+  return true;
+}
+
+/// Lets the condition be known from the beginning of the block, if it can be:
+/// buckets may be complete long before the place where it was computed.
+static void hoistCondition(scf::IfOp choice) {
+  Block *block = choice->getBlock();
+  llvm::SetVector<Operation *> slice;
+  if (!collect(choice.getCondition(), block, slice))
+    return;
+  for (Operation *op : llvm::reverse(slice))
+    op->moveBefore(block, block->begin());
+}
+
+void mlir::ddp::hoistFromBranch(scf::IfOp choice) {
+  if (choice.getElseRegion().empty())
+    return;
+  SmallVector<AllReduceOp> found;
+  for (auto op : choice.thenBlock()->getOps<AllReduceOp>())
+    if (op.getResult() &&
+        op.getInput().getParentBlock() == choice->getBlock() &&
+        isOver(op.getInput(), op, choice))
+      found.push_back(op);
+  if (found.empty())
+    return;
+  hoistCondition(choice);
+  OpBuilder builder(choice);
+  for (AllReduceOp op : found) {
+    Location loc = op.getLoc();
+    Value input = op.getInput();
+    builder.setInsertionPoint(choice);
+    auto start = AllReduceStartOp::create(
+        builder, loc, FutureType::get(builder.getContext(), input.getType()),
+        op.getReductionAttr(), input, op.getGroupAttr(), op.getWireAttr(),
+        op.getBucketNameAttr(), choice.getCondition());
+    builder.setInsertionPointToStart(choice.elseBlock());
+    Value same = WaitOp::create(builder, loc, start.getFuture());
+    input.replaceUsesWithIf(same, [&](OpOperand &use) {
+      return choice.getElseRegion().isAncestor(
+          use.getOwner()->getParentRegion());
+    });
+    builder.setInsertionPoint(op);
+    op.getResult().replaceAllUsesWith(
+        WaitOp::create(builder, loc, start.getFuture()));
+    op.erase();
+  }
+}
