@@ -208,6 +208,23 @@ TEST_F(CompilerTest, StagesInTheWrongOrder) {
   EXPECT_EQ(errors, "");
 }
 
+TEST_F(CompilerTest, ContextsThatLackDialects) {
+  DialectRegistry registry;
+  registry.insert<DDPDialect, func::FuncDialect>();
+  MLIRContext small(registry);
+  auto module = parseSourceString<ModuleOp>(R"mlir(
+    ddp.process_group @dp
+    func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
+      %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+      return %r : tensor<4xf32>
+    }
+  )mlir",
+                                            &small);
+  ASSERT_TRUE(module);
+  auto compiled = create()->compile(*module);
+  EXPECT_TRUE(static_cast<bool>(compiled)) << toString(compiled.takeError());
+}
+
 TEST_F(CompilerTest, MissingFunctionsAreNamed) {
   auto module = parse(R"mlir(
     ddp.process_group @dp

@@ -84,7 +84,7 @@ struct CompiledModule {
 
 /// Registers all dialects that a module may consist of before and between the
 /// stages: those of upstream with their extensions, `ddp`, and how they become
-/// LLVM IR.
+/// LLVM IR. The stages add to a context what it lacks of them.
 void registerCompilerDialects(DialectRegistry &registry);
 
 class KernelCompiler;
