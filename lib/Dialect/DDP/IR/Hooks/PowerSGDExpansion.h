@@ -80,8 +80,7 @@ private:
   }
   BucketValue orthogonalize(BucketValue factor) {
     return create<OrthogonalizeOp>(
-        factor,
-        builder.getF64FloatAttr(parameters.orthogonalization_epsilon),
+        factor, builder.getF64FloatAttr(parameters.orthogonalization_epsilon),
         parameters.keep_zero_columns ? builder.getUnitAttr() : UnitAttr());
   }
   BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,
