@@ -23,6 +23,7 @@ OPTIONS = {
     "without error feedback": ({"use_error_feedback": False}, ""),
     "cold": ({"warm_start": False}, ""),
     "fp16": ({"wrapper": "fp16"}, ""),
+    "overlap": ({}, "overlap=true"),
 }
 
 
@@ -31,11 +32,22 @@ def gradients(shapes, rank, step):
     return [Tensor("f32", random.standard_normal(s).astype(np.float32)) for s in shapes]
 
 
+# Shapes, and the size of a group in MiB.
+MODELS = {
+    # 8 KiB: most groups are single matrices, some are several.
+    "layers": (SHAPES["transformer"] + SHAPES["same"] + [(7,)], 0.0078125),
+    # A matrix of either shape in each of twelve groups: their factors are in
+    # 24 places of Q.
+    "many groups": ([(24, 20), (20, 30)] * 12 + [(7,)], 0.005),
+}
+
+
 @pytest.mark.parametrize("world", [1, 2, 3])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_groups_change_nothing(tmp_path, options, world):
+@pytest.mark.parametrize("model", MODELS)
+def test_groups_change_nothing(tmp_path, model, options, world):
     settings, pipeline = OPTIONS[options]
-    shapes = SHAPES["transformer"] + SHAPES["same"] + [(7,)]
+    shapes, group_mb = MODELS[model]
     config = Config(matrix_approximation_rank=2, start_powerSGD_iter=2, **settings)
     case = Case(f"grouping {options}", tuple(shapes), "f32", config, world)
     inputs = [
@@ -43,9 +55,8 @@ def test_groups_change_nothing(tmp_path, options, world):
         for rank in range(world)
     ]
     whole, whole_state = powersgd_runner.run(tmp_path, case, inputs, pipeline)
-    # 8 KiB: most groups are single matrices, some are several.
     parts, parts_state = powersgd_runner.run(
-        tmp_path, case, inputs, f"{pipeline} group-mb=0.0078125"
+        tmp_path, case, inputs, f"{pipeline} group-mb={group_mb}"
     )
 
     def check(got, want):
