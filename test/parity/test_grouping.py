@@ -24,6 +24,7 @@ OPTIONS = {
     "cold": ({"warm_start": False}, ""),
     "fp16": ({"wrapper": "fp16"}, ""),
     "overlap": ({}, "overlap=true"),
+    "local errors": ({}, "local-error-feedback=true"),
 }
 
 

@@ -44,11 +44,10 @@ std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
     return {whole};
   // Whether what was reduced is finite is known when all groups are through,
   // and by then the old error would be gone.
-  // What a rank keeps to itself needs memory of its own for each group.
-  if (parameters.skip_nonfinite || parameters.local_error_feedback) {
+  if (parameters.skip_nonfinite) {
     remark::missed(
         loc, remark::RemarkOpts::name("Group").category("ddp-expand-hooks"))
-        << "no groups with skip_nonfinite or local_error_feedback";
+        << "no groups with skip_nonfinite";
     return {whole};
   }
   begins.push_back(type.getNumMembers());
