@@ -44,6 +44,9 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
     copied first. The missed remark `Copies` counts them. The copies are static
     buffers like all others.
 
+    Where both branches of an `scf.if` leave a result in the same buffer, that buffer
+    is used instead of the result.
+
     Pre-condition: `ddp-materialize-buckets`. Post-condition: no tensors but in
     functions without bodies.
 
