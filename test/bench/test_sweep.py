@@ -247,9 +247,14 @@ def test_wrong_options(arguments, message):
 
 
 def test_a_file_that_cannot_be_written(tmp_path):
-    code, _, errors = finish(start(["-e8", f"--csv={tmp_path}/no/x.csv", *QUICK]))
-    assert code == 1
+    wrong = f"--csv={tmp_path}/no/x.csv"
+    code, output, errors = finish(start(["-e8", wrong, *QUICK]))
+    # Nothing was measured in vain, and no rank of a job is left waiting.
+    assert (code, output) == (1, "")
     assert "no/x.csv" in errors and len(errors.splitlines()) == 1
+    for code, output, errors in launch(2, ["-e8", wrong, *QUICK]):
+        assert (code, output) == (1, "")
+        assert "no/x.csv" in errors
 
 
 def test_ranks_disagree_with_the_launcher():

@@ -26,14 +26,29 @@ static int fail(const Status &status, bool isUsage) {
   return isUsage ? 2 : 1;
 }
 
-static Status writeFile(const std::string &path, const std::string &text) {
-  if (path.empty())
-    return Status::ok();
-  AtomicFile file(path);
-  DDPHOOK_RETURN_IF_ERROR(file.open());
-  DDPHOOK_RETURN_IF_ERROR(file.write(text.data(), text.size()));
-  return file.commit();
-}
+namespace {
+
+/// A file for the results: opened before they are measured, so that a name that
+/// is no good costs nobody an hour.
+class ResultFile {
+public:
+  explicit ResultFile(const std::string &path)
+      : isWanted(!path.empty()), file(path) {}
+
+  Status open() { return isWanted ? file.open() : Status::ok(); }
+  Status write(const std::string &text) {
+    if (!isWanted)
+      return Status::ok();
+    DDPHOOK_RETURN_IF_ERROR(file.write(text.data(), text.size()));
+    return file.commit();
+  }
+
+private:
+  const bool isWanted;
+  AtomicFile file;
+};
+
+} // namespace
 
 static void show(const std::string &text) {
   std::fputs(text.c_str(), stdout);
@@ -46,11 +61,16 @@ static Status runRank(const SweepOptions &options, const Bootstrap &place,
                       const std::function<void(int64_t)> &onProgress) {
   const bool isFirst = place.rank == 0;
   SweepResult result;
+  ResultFile csv(options.csv), json(options.json), plot(options.plot);
   DDPHOOK_RETURN_IF_ERROR(runSweepRank(
       options, place,
-      [&](const SweepResult &begun) {
-        if (isFirst)
-          show(sweepHeader(begun));
+      [&](const SweepResult &begun) -> Status {
+        if (!isFirst)
+          return Status::ok();
+        for (ResultFile *file : {&csv, &json, &plot})
+          DDPHOOK_RETURN_IF_ERROR(file->open());
+        show(sweepHeader(begun));
+        return Status::ok();
       },
       [&](const SweepResult &soFar) {
         onProgress(static_cast<int64_t>(soFar.rows.size()));
@@ -60,9 +80,9 @@ static Status runRank(const SweepOptions &options, const Bootstrap &place,
       &result));
   if (isFirst) {
     show(sweepFooter(result));
-    DDPHOOK_RETURN_IF_ERROR(writeFile(options.csv, sweepCsv(result)));
-    DDPHOOK_RETURN_IF_ERROR(writeFile(options.json, sweepJson(result)));
-    DDPHOOK_RETURN_IF_ERROR(writeFile(options.plot, sweepSvg(result)));
+    DDPHOOK_RETURN_IF_ERROR(csv.write(sweepCsv(result)));
+    DDPHOOK_RETURN_IF_ERROR(json.write(sweepJson(result)));
+    DDPHOOK_RETURN_IF_ERROR(plot.write(sweepSvg(result)));
     const int64_t wrong = result.wrong().value_or(0);
     if (wrong > 0)
       return error(DDPHOOK_DATA_LOSS,

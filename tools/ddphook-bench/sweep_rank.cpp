@@ -245,7 +245,7 @@ Status SweepRank::measure(SweepRow *row) {
 
 Status
 bench::runSweepRank(const SweepOptions &options, const Bootstrap &place,
-                    const std::function<void(const SweepResult &)> &onBegin,
+                    const std::function<Status(const SweepResult &)> &onBegin,
                     const std::function<void(const SweepResult &)> &onRow,
                     SweepResult *result) {
   std::unique_ptr<Context> context;
@@ -256,7 +256,7 @@ bench::runSweepRank(const SweepOptions &options, const Bootstrap &place,
   // A rank that cannot go on must not keep the others waiting.
   auto run = [&]() -> Status {
     DDPHOOK_RETURN_IF_ERROR(rank.prepare(result));
-    onBegin(*result);
+    DDPHOOK_RETURN_IF_ERROR(onBegin(*result));
     for (const SweepHook &hook : options.hooks)
       for (Dtype dtype : options.dtypes)
         for (int64_t size : options.sizes()) {

@@ -19,9 +19,10 @@
 namespace ddphook::bench {
 
 /// Joins the job at `place` and measures. `onBegin` is called when all ranks
-/// are there, `onRow` after every row; all ranks get the same numbers.
+/// are there, and its failure ends the job; `onRow` is called after every row.
+/// All ranks get the same numbers.
 Status runSweepRank(const SweepOptions &options, const Bootstrap &place,
-                    const std::function<void(const SweepResult &)> &onBegin,
+                    const std::function<Status(const SweepResult &)> &onBegin,
                     const std::function<void(const SweepResult &)> &onRow,
                     SweepResult *result);
 
