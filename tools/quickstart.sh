@@ -141,7 +141,7 @@ on_link() {
   local user=()
   ((EUID == 0)) || user=(--user --map-root-user)
   env -i PATH="$PATH:/usr/sbin:/sbin" DDPHOOK_TIMEOUT_S=60 \
-    timeout --kill-after=10 120 \
+    timeout --kill-after=10 600 \
     unshare "${user[@]}" --mount --net sh -c 'mount -t tmpfs tmpfs /run &&
       exec python3 "$@"' sh \
     "$root/docs/examples/network/link.py" --rate="${link_bits}bit" -- "$@"
