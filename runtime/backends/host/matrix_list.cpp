@@ -25,6 +25,10 @@ using Order = ThreadPool::Order;
 /// that spares reading it first, and leaves them to M.
 static constexpr int64_t kStreamingBytes = int64_t(2) << 20;
 
+static double elementsOf(const ddphook_matrix_t &matrix) {
+  return static_cast<double>(matrix.rows) * static_cast<double>(matrix.columns);
+}
+
 static LowRankShape shapeOf(const ddphook_matrix_t &matrix) {
   return {matrix.rows, matrix.columns, matrix.rank};
 }
@@ -48,6 +52,8 @@ MatrixList::MatrixList(const ddphook_matrix_list_t &list, Dtype dtype,
 MatrixList::~MatrixList() {
   if (scratch)
     freeMemory(scratch, scratchBytes);
+  if (partial)
+    freeMemory(partial, partialBytes);
 }
 
 Status MatrixList::create(const ddphook_matrix_list_t &list, Dtype dtype,
@@ -55,6 +61,7 @@ Status MatrixList::create(const ddphook_matrix_list_t &list, Dtype dtype,
                           std::unique_ptr<MatrixList> *result) {
   std::unique_ptr<MatrixList> created(new MatrixList(list, dtype, pool));
   DDPHOOK_RETURN_IF_ERROR(created->allocateScratch());
+  DDPHOOK_RETURN_IF_ERROR(created->makeBlocks());
   created->makeParts();
   *result = std::move(created);
   return Status::ok();
@@ -78,6 +85,35 @@ Status MatrixList::allocateScratch() {
                              &scratchBytes))
     scratchBytes = UINT64_MAX / 2; // more than any machine has
   return allocateMemory(scratchBytes, 128, &scratch);
+}
+
+/// Large matrices are cut into blocks of rows, whose sums Q is the sum of: a
+/// thread then reads the rows that it wrote, from its own caches. A part of the
+/// order of additions, so the number of threads must not matter here. 16-bit
+/// types would be rounded once for each block.
+Status MatrixList::makeBlocks() {
+  constexpr int64_t leastRows = 96;
+  constexpr double leastElements = 1 << 18, blocksOfList = 16;
+  double all = 0;
+  for (const ddphook_matrix_t &one : matrices)
+    all += elementsOf(one);
+  int64_t numbers = 0;
+  for (const ddphook_matrix_t &one : matrices) {
+    Blocks blocks = {std::max<int64_t>(one.rows, 1), 1, numbers};
+    const double wanted = std::ceil(elementsOf(one) / all * blocksOfList);
+    if (!isHalf(dtype) && elementsOf(one) >= leastElements) {
+      const auto rows = static_cast<int64_t>(
+          std::ceil(static_cast<double>(one.rows) / wanted));
+      blocks.rows = std::max(leastRows, (rows + 47) / 48 * 48);
+      blocks.count = (one.rows + blocks.rows - 1) / blocks.rows;
+      numbers += (blocks.count - 1) * one.columns * one.rank;
+    }
+    blocksOf.push_back(blocks);
+  }
+  if (numbers == 0)
+    return Status::ok();
+  partialBytes = static_cast<uint64_t>(numbers * dtypeSize(dtype));
+  return allocateMemory(partialBytes, 64, &partial);
 }
 
 void *MatrixList::scratchOf(int slot) const {
@@ -111,13 +147,21 @@ public:
   /// Adds `length` rows of `rowWork` each, which are cut at multiples of `unit`
   /// unless there is one part.
   void add(size_t index, int64_t length, double rowWork, int64_t unit) {
+    if (length == 0)
+      return;
     const double work = static_cast<double>(length) * rowWork;
     int64_t step = length;
     if (parts.size() > 1 && work > partWork) {
       const auto pieces = static_cast<int64_t>(std::ceil(work / partWork));
       step = (length / pieces + unit) / unit * unit;
     }
-    for (int64_t begin = 0; begin < length; begin += step) {
+    addBlocks(index, length, rowWork, step);
+  }
+
+  /// The same, cut into blocks of `step` rows. Without rows there is one block
+  /// that has none.
+  void addBlocks(size_t index, int64_t length, double rowWork, int64_t step) {
+    for (int64_t begin = 0; begin == 0 || begin < length; begin += step) {
       const int64_t end = std::min(length, begin + step);
       const double here = static_cast<double>(end - begin) * rowWork;
       const auto part = static_cast<size_t>((before + here / 2) / partWork);
@@ -133,35 +177,30 @@ private:
 
 } // namespace
 
-/// Rows are cut where kernels that take several together begin anew, columns at
-/// cache lines of Q.
+/// Rows are cut where kernels that take several together begin anew.
 void MatrixList::makeParts() {
-  constexpr int64_t rowUnit = 12, columnUnit = 64, pieceUnit = 1024;
-  auto size = [](const ddphook_matrix_t &one) {
-    return static_cast<double>(one.rows) * static_cast<double>(one.columns);
-  };
+  constexpr int64_t rowUnit = 12, pieceUnit = 1024;
   auto reflections = [](const ddphook_matrix_t &one) {
     const auto rank = static_cast<double>(one.rank);
     return static_cast<double>(std::max(one.rows, one.columns)) * rank * rank;
   };
   double elements = 0, orthogonal = 0, rest = 0;
   for (const ddphook_matrix_t &one : matrices) {
-    elements += size(one);
+    elements += elementsOf(one);
     orthogonal += reflections(one);
   }
   for (const ddphook_piece_t &piece : pieces)
     rest += static_cast<double>(piece.count);
-  // The columns of a part lie apart from each other, and the fewer there are
-  // the worse the processor fetches ahead.
   const int threads = pool.threads();
   Cutter rows(elements, threads, 8, &rowParts),
-      columns(elements, threads, 2, &columnParts),
+      blocks(elements, threads, 8, &blockParts),
       factors(orthogonal, threads, 8, &matrixParts),
       others(rest, threads, 8, &pieceParts);
   for (size_t i = 0; i < matrices.size(); ++i) {
     const ddphook_matrix_t &one = matrices[i];
     rows.add(i, one.rows, static_cast<double>(one.columns), rowUnit);
-    columns.add(i, one.columns, static_cast<double>(one.rows), columnUnit);
+    blocks.addBlocks(i, one.rows, static_cast<double>(one.columns),
+                     blocksOf[i].rows);
     factors.add(i, 1, reflections(one), 1);
   }
   for (size_t i = 0; i < pieces.size(); ++i)
@@ -189,40 +228,54 @@ static ddphook_matrix_t someRows(ddphook_matrix_t matrix, int64_t begin,
   return matrix;
 }
 
-/// The columns of a range; rows stay as far from each other.
-static ddphook_matrix_t someColumns(ddphook_matrix_t matrix, int64_t begin,
-                                    int64_t end) {
-  matrix.offset += begin;
-  matrix.q_offset += begin * matrix.rank;
-  matrix.columns = end - begin;
-  return matrix;
+/// Q = Mᵀ·P: the sums of blocks of rows, then the sums of these from the last
+/// block to the first.
+void MatrixList::multiplyQ(void *matrix, void *p, void *q) const {
+  forParts(blockParts, Order::Backwards, [&](const Range &range, void *memory) {
+    const ddphook_matrix_t one =
+        someRows(matrices[range.index], range.begin, range.end);
+    const Blocks &blocks = blocksOf[range.index];
+    void *sums = at(q, dtype, one.q_offset);
+    if (const int64_t number = range.begin / blocks.rows; number > 0)
+      sums = at(partial, dtype,
+                blocks.offset + (number - 1) * one.columns * one.rank);
+    multiplyTransposed(dtype, shapeOf(one), at(matrix, dtype, one.offset),
+                       at(p, dtype, one.p_offset), sums, memory);
+  });
+  if (!partial)
+    return;
+  forParts(matrixParts, Order::Forwards, [&](const Range &range, void *) {
+    const ddphook_matrix_t &one = matrices[range.index];
+    const Blocks &blocks = blocksOf[range.index];
+    const int64_t count = one.columns * one.rank;
+    auto sumsOf = [&](int64_t block) {
+      return block == 0
+                 ? at(q, dtype, one.q_offset)
+                 : at(partial, dtype, blocks.offset + (block - 1) * count);
+    };
+    for (int64_t block = blocks.count - 1; block > 0; --block)
+      addArrays(sumsOf(block - 1), sumsOf(block), sumsOf(block - 1), dtype,
+                count);
+  });
 }
 
 void MatrixList::matmul(ddphook_matmul_kind_t kind, void *matrix, void *p,
                         void *q) const {
-  forParts(kind == DDPHOOK_MATMUL_Q ? columnParts : rowParts,
-           kind == DDPHOOK_MATMUL_Q ? Order::Backwards : Order::Forwards,
-           [&](const Range &range, void *memory) {
-             const ddphook_matrix_t &whole = matrices[range.index];
-             const ddphook_matrix_t one =
-                 kind == DDPHOOK_MATMUL_Q
-                     ? someColumns(whole, range.begin, range.end)
-                     : someRows(whole, range.begin, range.end);
-             void *m = at(matrix, dtype, one.offset);
-             void *left = at(p, dtype, one.p_offset);
-             void *right = at(q, dtype, one.q_offset);
-             switch (kind) {
-             case DDPHOOK_MATMUL_P:
-               return projectMatrix(dtype, shapeOf(one), m, nullptr, right,
-                                    nullptr, left, memory);
-             case DDPHOOK_MATMUL_Q:
-               return multiplyTransposed(dtype, shapeOf(one), m, whole.columns,
-                                         left, right, memory);
-             case DDPHOOK_MATMUL_M:
-               return reconstructMatrix(dtype, shapeOf(one), left, right,
-                                        nullptr, m, nullptr, 1, memory);
-             }
-           });
+  if (kind == DDPHOOK_MATMUL_Q)
+    return multiplyQ(matrix, p, q);
+  forParts(rowParts, Order::Forwards, [&](const Range &range, void *memory) {
+    const ddphook_matrix_t one =
+        someRows(matrices[range.index], range.begin, range.end);
+    void *m = at(matrix, dtype, one.offset);
+    void *left = at(p, dtype, one.p_offset);
+    void *right = at(q, dtype, one.q_offset);
+    if (kind == DDPHOOK_MATMUL_P)
+      projectMatrix(dtype, shapeOf(one), m, nullptr, right, nullptr, left,
+                    memory);
+    else
+      reconstructMatrix(dtype, shapeOf(one), left, right, nullptr, m, nullptr,
+                        1, memory);
+  });
 }
 
 void MatrixList::orthogonalize(ddphook_factor_t factor, const void *in,

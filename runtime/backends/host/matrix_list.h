@@ -23,7 +23,7 @@ namespace ddphook::host {
 
 class MatrixList {
 public:
-  /// Rows or columns of a matrix, or elements of a piece.
+  /// Rows of a matrix, or elements of a piece.
   struct Range {
     size_t index;
     int64_t begin, end;
@@ -51,11 +51,13 @@ private:
 
   MatrixList(const ddphook_matrix_list_t &list, Dtype dtype, ThreadPool &pool);
   Status allocateScratch();
+  Status makeBlocks();
   void makeParts();
   void *scratchOf(int slot) const;
   template <class Fn>
   void forParts(const Parts &parts, ThreadPool::Order order,
                 const Fn &fn) const;
+  void multiplyQ(void *matrix, void *p, void *q) const;
   void projectPiece(const Range &range, const void *g, const void *e, void *m,
                     void *rest) const;
   void reconstructPiece(const Range &range, const void *rest, const void *m,
@@ -66,7 +68,16 @@ private:
   const std::vector<ddphook_matrix_t> matrices;
   const std::vector<ddphook_piece_t> pieces;
   ThreadPool &pool;
-  Parts rowParts, columnParts, matrixParts, pieceParts;
+  Parts rowParts, blockParts, matrixParts, pieceParts;
+
+  /// How the rows of a matrix are cut for Q = Mᵀ·P, and where the sums of all
+  /// blocks but the first are in `partial`.
+  struct Blocks {
+    int64_t rows, count, offset;
+  };
+  std::vector<Blocks> blocksOf;
+  void *partial = nullptr;
+  uint64_t partialBytes = 0;
   /// Every thread's working memory.
   void *scratch = nullptr;
   uint64_t slotBytes = 0;

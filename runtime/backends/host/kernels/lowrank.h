@@ -13,8 +13,8 @@
 // - The order of additions depends on the sizes alone, so the bits are the same
 //   on every instruction set that has a fused multiply-add. All ranks compute
 //   P·Qᵀ and orthogonal factors for themselves, and must not drift apart.
-// - A row of P and of P·Qᵀ depends on that row of M and P alone, and a row of Q
-//   on that column of M: parts of a matrix give the bits of the whole.
+// - A row of P and of P·Qᵀ depends on that row of M and P alone: some rows of a
+//   matrix give the bits of the whole.
 // - Any size may be 0, and the rank may be larger than rows and columns.
 // - `scratch` is memory of at least lowRankScratchBytes() bytes, aligned to 64;
 //   what is in it does not matter.
@@ -50,16 +50,10 @@ void projectMatrix(Dtype type, const LowRankShape &shape, const void *g,
                    void *scratch);
 
 /// Q = Mᵀ·P. Reads M from its last rows to its first, which a pass before left
-/// in the caches. Rows of M begin `distance` elements after each other, so that
-/// some columns can be taken as a matrix of their own.
+/// in the caches.
 void multiplyTransposed(Dtype type, const LowRankShape &shape,
-                        const void *matrix, int64_t distance, const void *p,
-                        void *q, void *scratch);
-inline void multiplyTransposed(Dtype type, const LowRankShape &shape,
-                               const void *matrix, const void *p, void *q,
-                               void *scratch) {
-  multiplyTransposed(type, shape, matrix, shape.columns, p, q, scratch);
-}
+                        const void *matrix, const void *p, void *q,
+                        void *scratch);
 
 /// out = P·Qᵀ and err = m - out / divisor, each rounded; with null pointers for
 /// `m` and `err` only the first. `err` may equal `m`. The same bits in one pass

@@ -45,7 +45,7 @@ constexpr size_t kRowsTogether = 8;
 template <class Element, size_t kWidth, size_t kBlocks, bool kPartial,
           class T = ComputeOf<Element>>
 HWY_INLINE void addToTile(const typename Element::Elem *HWY_RESTRICT matrix,
-                          size_t distance, size_t rows, size_t count,
+                          size_t columns, size_t rows, size_t count,
                           const T *HWY_RESTRICT p, size_t rank,
                           T *HWY_RESTRICT q, size_t stride) {
   Block<T> sums[kWidth][kBlocks];
@@ -60,12 +60,12 @@ HWY_INLINE void addToTile(const typename Element::Elem *HWY_RESTRICT matrix,
     HWY_UNROLL(8)
     for (size_t c = 0; c < kBlocks; ++c) {
       if constexpr (kPartial)
-        x[c] = loadPartialBlock<Element>(matrix + b * distance, count);
+        x[c] = loadPartialBlock<Element>(matrix + b * columns, count);
       else
-        x[c] = loadBlock<Element>(matrix + b * distance + c * kBlock<T>);
+        x[c] = loadBlock<Element>(matrix + b * columns + c * kBlock<T>);
       // Several rows at a time are no pattern that processors fetch ahead in.
-      prefetchFrom(matrix + b * distance + c * kBlock<T>,
-                   -static_cast<ptrdiff_t>(kGroupRows * distance));
+      prefetchFrom(matrix + b * columns + c * kBlock<T>,
+                   -static_cast<ptrdiff_t>(kGroupRows * columns));
     }
     HWY_UNROLL(8)
     for (size_t k = 0; k < kWidth; ++k) {
@@ -85,9 +85,8 @@ HWY_INLINE void addToTile(const typename Element::Elem *HWY_RESTRICT matrix,
 
 /// Adds a group of rows to a panel of Q's columns.
 template <class Element, size_t kWidth, class T = ComputeOf<Element>>
-void addGroup(const typename Element::Elem *matrix, size_t distance,
-              size_t rows, size_t columns, const T *p, size_t rank, T *q,
-              size_t stride) {
+void addGroup(const typename Element::Elem *matrix, size_t rows, size_t columns,
+              const T *p, size_t rank, T *q, size_t stride) {
   constexpr size_t kBlocks = blocksTogether(kWidth);
   // The largest number of columns at a time for which Q stays in the L1 cache.
   constexpr size_t kColumns =
@@ -96,17 +95,17 @@ void addGroup(const typename Element::Elem *matrix, size_t distance,
     const size_t end = std::min(columns, begin + kColumns);
     for (size_t i = 0; i < rows; i += kRowsTogether) {
       const size_t some = std::min(rows - i, kRowsTogether);
-      const auto *m = matrix + i * distance;
+      const auto *m = matrix + i * columns;
       const T *factors = p + i * rank;
       size_t j = begin;
       for (; j + kBlocks * kBlock<T> <= end; j += kBlocks * kBlock<T>)
         addToTile<Element, kWidth, kBlocks, false>(
-            m + j, distance, some, 0, factors, rank, q + j, stride);
+            m + j, columns, some, 0, factors, rank, q + j, stride);
       for (; j + kBlock<T> <= end; j += kBlock<T>)
-        addToTile<Element, kWidth, 1, false>(m + j, distance, some, 0, factors,
+        addToTile<Element, kWidth, 1, false>(m + j, columns, some, 0, factors,
                                              rank, q + j, stride);
       if (j < end)
-        addToTile<Element, kWidth, 1, true>(m + j, distance, some, end - j,
+        addToTile<Element, kWidth, 1, true>(m + j, columns, some, end - j,
                                             factors, rank, q + j, stride);
     }
   }
@@ -114,7 +113,7 @@ void addGroup(const typename Element::Elem *matrix, size_t distance,
 
 /// `p` and `q` are of the type that is computed in.
 void transposedKernel(Dtype type, const LowRankShape &shape, const void *matrix,
-                      size_t distance, const void *p, void *q, void *packed) {
+                      const void *p, void *q, void *packed) {
   const auto rows = static_cast<size_t>(shape.rows);
   const auto columns = static_cast<size_t>(shape.columns);
   const auto rank = static_cast<size_t>(shape.rank);
@@ -136,7 +135,7 @@ void transposedKernel(Dtype type, const LowRankShape &shape, const void *matrix,
         const size_t width = (rank - k) / (panels - panel);
         withConstant<kMaxWidth>(width, [&](auto constant) HWY_ATTR {
           addGroup<Element, constant.value>(
-              elements + first * distance, distance, last - first, columns,
+              elements + first * columns, last - first, columns,
               factors + first * rank + k, rank, sums + k * stride, stride);
         });
         k += width;
@@ -155,16 +154,15 @@ namespace ddphook::host {
 HWY_EXPORT(transposedKernel);
 
 void multiplyTransposed(Dtype type, const LowRankShape &shape,
-                        const void *matrix, int64_t distance, const void *p,
-                        void *q, void *scratch) {
+                        const void *matrix, const void *p, void *q,
+                        void *scratch) {
   withComputeType(type, [&](auto zero) {
     using T = decltype(zero);
     const LowRankScratch<T> parts(scratch, shape);
     const T *wideP = widenFactor(type, p, shape.rows * shape.rank, parts.wide);
     T *wideQ = widenedTarget(type, q, parts.wide);
     HWY_DYNAMIC_DISPATCH(transposedKernel)
-    (type, shape, matrix, static_cast<size_t>(distance), wideP, wideQ,
-     parts.packed);
+    (type, shape, matrix, wideP, wideQ, parts.packed);
     narrowFactor(type, wideQ, q, shape.columns * shape.rank);
   });
 }

@@ -15,6 +15,7 @@
 
 #include "gtest/gtest.h"
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <random>
@@ -253,11 +254,52 @@ void expectSameSteps(Dtype type, const List &list) {
   expectSameBits([&](Device &on) { return step(on, type, list, g, e, q); });
 }
 
+/// Sums over blocks of rows are as exact as one sum: off by at most n·u·Σ|…|.
+TEST_P(HostThreads, sumsOfBlocks) {
+  const Dtype type = GetParam();
+  constexpr int64_t rows = 1031, columns = 389, rank = 4;
+  List list;
+  list.addMatrix(rows, columns, rank);
+  Array m = Array::random(type, rows * columns, 10);
+  Array p = Array::random(type, rows * rank, 11), q(type, columns * rank);
+  Device on(3);
+  ddphook_matrices_t *matrices = nullptr;
+  const ddphook_matrix_list_t view = {
+      sizeof(view), 0, list.elements, list.matrices.data(), 1, nullptr, 0};
+  on.check(backend.matrices_create(on.device, &view, static_cast<int32_t>(type),
+                                   &matrices, &on.error));
+  on.check(backend.matmul(on.device, matrices, DDPHOOK_MATMUL_Q, m.data(),
+                          p.data(), q.data(), &on.error));
+  backend.matrices_destroy(on.device, matrices);
+  auto toDoubles = [](Array &array) {
+    std::vector<double> values(static_cast<size_t>(array.count));
+    castArray(array.data(), array.type, values.data(), Dtype::F64, array.count);
+    return values;
+  };
+  const std::vector<double> ms = toDoubles(m), ps = toDoubles(p),
+                            qs = toDoubles(q);
+  const double unit = type == Dtype::F64 ? 0x1p-53 : 0x1p-24;
+  const double rounding = type == Dtype::F16    ? 0x1p-11
+                          : type == Dtype::BF16 ? 0x1p-8
+                                                : 0;
+  for (size_t j = 0; j < columns; ++j)
+    for (size_t k = 0; k < rank; ++k) {
+      double sum = 0, magnitude = 0;
+      for (size_t i = 0; i < rows; ++i) {
+        const double product = ms[i * columns + j] * ps[i * rank + k];
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      EXPECT_NEAR(qs[j * rank + k], sum,
+                  (rows + 2) * unit * magnitude + 2 * rounding * std::abs(sum));
+    }
+}
+
 /// One matrix that has to be cut, of every rank that kernels distinguish.
 TEST_P(HostThreads, oneMatrix) {
   for (int64_t rank : {1, 2, 3, 4, 8, 9, 19})
     for (auto [rows, columns] :
-         {std::pair<int64_t, int64_t>{521, 389}, {4001, 31}, {13, 9001}}) {
+         {std::pair<int64_t, int64_t>{1031, 389}, {4001, 31}, {13, 9001}}) {
       SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns) +
                    ", rank " + std::to_string(rank));
       List list;
@@ -278,7 +320,7 @@ TEST_P(HostThreads, manyMatrices) {
   list.addMatrix(0, 7, 2);
   list.addMatrix(7, 0, 2);
   list.addMatrix(7, 5, 0);
-  list.addMatrix(700, 301, 4);
+  list.addMatrix(1200, 301, 4);
   list.addMatrix(1, 1, 1);
   expectSameSteps(GetParam(), list);
 }
