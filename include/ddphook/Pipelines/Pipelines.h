@@ -161,7 +161,7 @@ struct DDPTensorOptions : public virtual DDPCommonOptions {
   Value<unsigned> overlapDepth{
       *this, "overlap-depth",
       llvm::cl::desc("With overlap: largest number of collectives in flight"),
-      llvm::cl::init(2)};
+      llvm::cl::init(1)};
   Value<bool> interleave{
       *this, "interleave",
       llvm::cl::desc(
