@@ -14,6 +14,8 @@ build=$(cd "$1" && pwd)
 work=$build/consumer
 rm -rf "$work"
 mkdir -p "$work"
+outside=$(mktemp -d)
+trap 'rm -rf "$outside"' EXIT
 status=0
 
 # compilers: what ddphook itself was built with
@@ -68,9 +70,10 @@ as_documented() { # page project
 
 # The commands of a page, without the lines that match, in a home of their own, and
 # in a directory that looks to them like the top of the repository. The port that
-# pages write is some free one.
+# pages write is some free one. The directory lies outside of the build directory:
+# CMake does not end where a link leads to a directory above it.
 follow() { # page lines-to-skip
-  local top=$work/${1%.md} port
+  local top=$outside/${1%.md} port
   port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
   rm -rf "$build/linear" # what getting-started.md builds
   mkdir -p "$top/home" && ln -s "$root/docs" "$root/runtime" "$top" &&
