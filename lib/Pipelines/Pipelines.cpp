@@ -97,6 +97,7 @@ static void addTensorPasses(CheckedPassManager &pm,
 static void addMemoryPasses(CheckedPassManager &pm,
                             const DDPMemoryOptions &options) {
   // A copy of a buffer onto itself is one only once equal views are one value.
+  pm.addPass(createDDPFoldBranchesPass());
   pm.addPass(createCSEPass());
   pm.addPass(createDDPFoldCopiesPass());
   pm.addPass(createDDPResultsToOutParamsPass());

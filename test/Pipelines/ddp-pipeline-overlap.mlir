@@ -1,6 +1,6 @@
 // Overlap through the whole pipeline, on the step of ddp-pipeline-mlp.mlir.
 
-// RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="require-no-copy=true bucket-cap-mb=0 overlap-depth=2" | FileCheck %s
+// RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="require-no-copy=true bucket-cap-mb=0 overlap=true overlap-depth=2" | FileCheck %s
 
 // The gradients of the last layer travel while those of the first one are computed;
 // two are in flight at most, and weights are updated behind the wait. Nothing is

@@ -64,8 +64,7 @@ def add_options(random_, program):
     if chance() < 0.15:
         options["pack-collectives"] = "false"
     if chance() < 0.5:
-        options["overlap"] = "false"
-    else:
+        options["overlap"] = "true"
         if chance() < 0.4:
             options["overlap-depth"] = str(random_.choice([1, 2, 3, 8]))
         if chance() < 0.4:

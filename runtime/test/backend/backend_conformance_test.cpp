@@ -262,7 +262,9 @@ TEST_P(Conformance, LowRankStep) {
       std::vector<std::vector<char>> expected, got;
       Rank host;
       host.backend = &host::hostBackend();
+      ASSERT_EQ(open(host, {}), "OK");
       expected = runLowRank(*host.backend, host, test, dtype);
+      host.backend->device_destroy(host.device);
       runAlone(
           [&](Rank &rank) { got = runLowRank(*backend, rank, test, dtype); });
       ASSERT_EQ(got.size(), expected.size());

@@ -89,7 +89,8 @@ void BackendTest::SetUp() {
 }
 
 std::string BackendTest::open(Rank &rank, const GroupOptions &options) {
-  rank.backend = backend;
+  if (!rank.backend)
+    rank.backend = backend;
   ddphook_device_config_t config = {};
   config.struct_size = sizeof(config);
   config.local_rank = rank.index;
@@ -98,7 +99,8 @@ std::string BackendTest::open(Rank &rank, const GroupOptions &options) {
   config.timeout_s = options.timeout;
   config.threads = 3;
   config.options = options.options;
-  return rank.show(backend->device_create(&config, &rank.device, &rank.error));
+  return rank.show(
+      rank.backend->device_create(&config, &rank.device, &rank.error));
 }
 
 void BackendTest::runAlone(const std::function<void(Rank &)> &body,

@@ -73,7 +73,7 @@ protected:
   /// Finds the table.
   virtual Status load();
 
-  /// Opens a device as rank `index`.
+  /// Opens a device as rank `index`: of the rank's own backend if it has one.
   std::string open(Rank &rank, const GroupOptions &options);
   /// Runs `body` as the only rank.
   void runAlone(const std::function<void(Rank &)> &body,

@@ -110,45 +110,6 @@ static unsigned separateMemory(FunctionOpInterface function) {
 }
 
 //===----------------------------------------------------------------------===//
-// Branches that yield one buffer
-//===----------------------------------------------------------------------===//
-
-/// Replaces what both branches leave in the same buffer by that buffer: it is
-/// known without the condition then, and views of it are found to be equal.
-static void forwardYields(scf::IfOp choice) {
-  if (choice.getNumResults() == 0)
-    return;
-  scf::YieldOp thenYield = choice.thenYield(), elseYield = choice.elseYield();
-  SmallVector<Value> thenKept, elseKept;
-  SmallVector<Value> kept;
-  for (OpResult result : choice->getResults()) {
-    Value yielded = thenYield.getOperand(result.getResultNumber());
-    Value other = elseYield.getOperand(result.getResultNumber());
-    if (yielded == other && isa<BaseMemRefType>(yielded.getType())) {
-      result.replaceAllUsesWith(yielded);
-      continue;
-    }
-    kept.push_back(result);
-    thenKept.push_back(yielded);
-    elseKept.push_back(other);
-  }
-  if (kept.size() == choice.getNumResults())
-    return;
-  thenYield->setOperands(thenKept);
-  elseYield->setOperands(elseKept);
-  OpBuilder builder(choice);
-  auto smaller =
-      scf::IfOp::create(builder, choice.getLoc(), TypeRange(ValueRange(kept)),
-                        choice.getCondition());
-  smaller->setDiscardableAttrs(choice->getDiscardableAttrDictionary());
-  smaller.getThenRegion().takeBody(choice.getThenRegion());
-  smaller.getElseRegion().takeBody(choice.getElseRegion());
-  for (auto [old, now] : llvm::zip(kept, smaller.getResults()))
-    old.replaceAllUsesWith(now);
-  choice.erase();
-}
-
-//===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
 
@@ -204,8 +165,7 @@ struct BufferizePass : public ddp::impl::DDPBufferizePassBase<BufferizePass> {
             bufferization::insertTensorCopies(getOperation(), state, memory)) ||
         failed(
             bufferization::bufferizeModuleOp(getOperation(), options, memory)))
-      return signalPassFailure();
-    getOperation().walk(forwardYields);
+      signalPassFailure();
   }
 
   /// Separates memory in the functions that hold what the diagnostics are

@@ -339,6 +339,7 @@ TEST(HostDevice, RanksNeedNotAgreeOnTheThread) {
         config.local_address = "127.0.0.1";
         config.timeout_s = 60;
         config.options = options.c_str();
+        config.threads = 1;
         ASSERT_EQ(backend().device_create(&config, &device, &error), DDPHOOK_OK)
             << error.message;
         ddphook_communicator_t *groups[2];

@@ -95,35 +95,3 @@ func.func @moves_of_a_branch(%x: tensor<4xf32>, %y: tensor<4xf32>, %n: index,
       : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
 // REMARK-NOT: remark:
-
-// What all branches leave in one buffer is that buffer, not a choice. What they
-// leave in two buffers stays one, and so does a number.
-// CHECK-LABEL: func.func @one_buffer(
-// CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<4xf32>, %[[B:[a-z0-9]+]]: memref<4xf32>, %[[C:.+]]: i1
-// CHECK:         %[[R:.+]]:2 = scf.if %[[C]] -> (i64, memref<4xf32>) {
-// CHECK:           linalg.exp ins(%[[A]] : memref<4xf32>) outs(%[[A]] : memref<4xf32>)
-// CHECK:           scf.yield %{{.+}}, %[[A]] : i64, memref<4xf32>
-// CHECK:         } else {
-// CHECK:           scf.yield %{{.+}}, %[[B]] : i64, memref<4xf32>
-// CHECK:         }
-// CHECK:         linalg.exp ins(%[[R]]#1 : {{.+}} outs(%{{.+}} : memref<4xf32>)
-// CHECK:         linalg.exp ins(%[[A]] : memref<4xf32>) outs(%[[A]] : memref<4xf32>)
-func.func @one_buffer(%x: memref<4xf32>, %y: memref<4xf32>, %c: i1, %o: memref<4xf32>) -> i64 {
-  %c1 = arith.constant 1 : i64
-  %c2 = arith.constant 2 : i64
-  %a = bufferization.to_tensor %x restrict writable : memref<4xf32> to tensor<4xf32>
-  %b = bufferization.to_tensor %y restrict : memref<4xf32> to tensor<4xf32>
-  %r:3 = scf.if %c -> (tensor<4xf32>, i64, memref<4xf32>) {
-    %s = linalg.exp ins(%a : tensor<4xf32>) outs(%a : tensor<4xf32>) -> tensor<4xf32>
-    scf.yield %s, %c1, %x : tensor<4xf32>, i64, memref<4xf32>
-  } else {
-    scf.yield %a, %c2, %y : tensor<4xf32>, i64, memref<4xf32>
-  }
-  %e = bufferization.to_tensor %r#2 restrict : memref<4xf32> to tensor<4xf32>
-  %t = tensor.empty() : tensor<4xf32>
-  %u = linalg.exp ins(%e : tensor<4xf32>) outs(%t : tensor<4xf32>) -> tensor<4xf32>
-  bufferization.materialize_in_destination %u in restrict writable %o : (tensor<4xf32>, memref<4xf32>) -> ()
-  %v = linalg.exp ins(%r#0 : tensor<4xf32>) outs(%r#0 : tensor<4xf32>) -> tensor<4xf32>
-  bufferization.materialize_in_destination %v in restrict writable %x : (tensor<4xf32>, memref<4xf32>) -> ()
-  return %r#1 : i64
-}

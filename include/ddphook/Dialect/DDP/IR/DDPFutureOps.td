@@ -46,6 +46,7 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
     } else {
       %same = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4x8]>>
       // compresses %same
+      scf.yield %same : !ddp.bucket<f32, [4x8]>
     }
     ```
 

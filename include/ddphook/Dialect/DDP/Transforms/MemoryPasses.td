@@ -44,9 +44,6 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
     copied first. The missed remark `Copies` counts them. The copies are static
     buffers like all others.
 
-    Where both branches of an `scf.if` leave a result in the same buffer, that buffer
-    is used instead of the result.
-
     Pre-condition: `ddp-materialize-buckets`. Post-condition: no tensors but in
     functions without bodies.
 
@@ -77,6 +74,37 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
                            "::mlir::memref::MemRefDialect"];
+}
+
+def DDPFoldBranchesPass : Pass<"ddp-fold-branches"> {
+  let summary = "replace what branches leave in one buffer by that buffer";
+  let description = [{
+    Where both branches of an `scf.if` yield the same memref, uses of the result
+    become uses of that memref. A state or a bucket that a branch updates in place is
+    known without the condition then, and `cse` finds views of it to be equal.
+
+    Before:
+
+    ```mlir
+    %r = scf.if %c -> (memref<12xf32>) {
+      linalg.exp ins(%b : memref<12xf32>) outs(%b : memref<12xf32>)
+      scf.yield %b : memref<12xf32>
+    } else {
+      scf.yield %b : memref<12xf32>
+    }
+    linalg.abs ins(%r : memref<12xf32>) outs(%y : memref<12xf32>)
+    ```
+
+    After:
+
+    ```mlir
+    scf.if %c {
+      linalg.exp ins(%b : memref<12xf32>) outs(%b : memref<12xf32>)
+    } else {
+    }
+    linalg.abs ins(%b : memref<12xf32>) outs(%y : memref<12xf32>)
+    ```
+  }];
 }
 
 def DDPFoldCopiesPass : Pass<"ddp-fold-copies"> {

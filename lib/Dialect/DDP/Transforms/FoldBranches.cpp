@@ -1,0 +1,72 @@
+//===- FoldBranches.cpp ----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-fold-branches: what all branches leave in one buffer is known without the
+// condition, and views of it are found to be equal.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPFOLDBRANCHESPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Replaces what both branches leave in the same buffer by that buffer. Returns
+/// whether there was any.
+static bool forwardYields(scf::IfOp choice) {
+  if (choice.getNumResults() == 0)
+    return false;
+  scf::YieldOp thenYield = choice.thenYield(), elseYield = choice.elseYield();
+  SmallVector<Value> thenKept, elseKept;
+  SmallVector<Value> kept;
+  for (OpResult result : choice->getResults()) {
+    Value yielded = thenYield.getOperand(result.getResultNumber());
+    Value other = elseYield.getOperand(result.getResultNumber());
+    if (yielded == other && isa<BaseMemRefType>(yielded.getType())) {
+      result.replaceAllUsesWith(yielded);
+      continue;
+    }
+    kept.push_back(result);
+    thenKept.push_back(yielded);
+    elseKept.push_back(other);
+  }
+  if (kept.size() == choice.getNumResults())
+    return false;
+  thenYield->setOperands(thenKept);
+  elseYield->setOperands(elseKept);
+  OpBuilder builder(choice);
+  auto smaller =
+      scf::IfOp::create(builder, choice.getLoc(), TypeRange(ValueRange(kept)),
+                        choice.getCondition());
+  smaller->setDiscardableAttrs(choice->getDiscardableAttrDictionary());
+  smaller.getThenRegion().takeBody(choice.getThenRegion());
+  smaller.getElseRegion().takeBody(choice.getElseRegion());
+  for (auto [old, now] : llvm::zip(kept, smaller.getResults()))
+    old.replaceAllUsesWith(now);
+  choice.erase();
+  return true;
+}
+
+namespace {
+struct FoldBranchesPass
+    : public ddp::impl::DDPFoldBranchesPassBase<FoldBranchesPass> {
+  using DDPFoldBranchesPassBase::DDPFoldBranchesPassBase;
+
+  void runOnOperation() override {
+    bool hasChanged = false;
+    getOperation()->walk(
+        [&](scf::IfOp choice) { hasChanged |= forwardYields(choice); });
+    if (!hasChanged)
+      markAllAnalysesPreserved();
+  }
+};
+} // namespace
