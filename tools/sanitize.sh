@@ -76,7 +76,8 @@ run_lit() {
 }
 
 if [[ $form == --short ]]; then
-  tests="bootstrap c_api checkpoint host_backend job kernels plan shm state store"
+  tests="bootstrap c_api checkpoint comm_thread host_backend host_threads job kernels plan
+    shm state store thread_pool"
   targets=()
   for name in $tests; do targets+=("ddphook-${name}_test"); done
   fuzzers=OFF

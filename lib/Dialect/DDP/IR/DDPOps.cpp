@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers, folders and type inference of the operations. The constraint that
-// a check enforces stands beside it by its number in the operation's
-// description.
+// Verifiers, folders and type inference of groups, buckets, collectives and
+// views. The constraint that a check enforces stands beside it by its number in
+// the operation's description.
 //
 //===----------------------------------------------------------------------===//
 
@@ -495,78 +495,6 @@ LogicalResult AverageOp::verify() {
 
 LogicalResult AverageOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGroup(*this, getGroupAttr(), symbols); // C1
-}
-
-//===----------------------------------------------------------------------===//
-// Arithmetic
-//===----------------------------------------------------------------------===//
-
-// ddp.add, ddp.sub
-
-/// C1 of operations on two buckets.
-static LogicalResult verifyBinary(Operation *op) {
-  Type input = op->getOperand(0).getType(), rhs = op->getOperand(1).getType();
-  if (input == rhs)
-    return success();
-  return op->emitOpError() << "expected operands of one type, but got " << input
-                           << " and " << rhs;
-}
-
-LogicalResult AddOp::verify() { return verifyBinary(*this); }
-
-LogicalResult SubOp::verify() { return verifyBinary(*this); }
-
-// ddp.cast
-
-/// Whether every value of `from` is a value of `to`.
-static bool isLossless(Type from, Type to) {
-  if (isa<Float32Type>(to))
-    return isa<Float16Type, BFloat16Type, Float32Type>(from);
-  return isa<Float64Type>(to) || from == to;
-}
-
-LogicalResult CastOp::verify() {
-  Type from = getInput().getType(), to = getType();
-  auto bucket = dyn_cast<BucketType>(from);
-  bool sameShape = from.getTypeID() == to.getTypeID();
-  if (sameShape && bucket)
-    sameShape = bucket.getShapes() == cast<BucketType>(to).getShapes();
-  else if (sameShape)
-    sameShape =
-        cast<ShapedType>(from).getShape() == cast<ShapedType>(to).getShape();
-  if (sameShape) // C1
-    return success();
-  return emitOpError() << "expected a target of the same shape as " << from
-                       << ", but got " << to;
-}
-
-OpFoldResult CastOp::fold(FoldAdaptor) {
-  if (getInput().getType() == getType())
-    return getInput();
-  // A first cast that lost nothing is skipped.
-  auto first = getInput().getDefiningOp<CastOp>();
-  if (!first || !isLossless(getElementTypeOf(first.getInput().getType()),
-                            getElementTypeOf(first.getType())))
-    return {};
-  if (first.getInput().getType() == getType())
-    return first.getInput();
-  // The operation is changed in place, so its result stays the same.
-  getInputMutable().assign(first.getInput());
-  return getResult();
-}
-
-// ddp.scale
-
-LogicalResult ScaleOp::verify() { return verifyDivisor(*this); } // C1
-
-LogicalResult ScaleOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C2
-}
-
-OpFoldResult ScaleOp::fold(FoldAdaptor) {
-  if (getFactor() && getFactor()->convertToDouble() == 1.0)
-    return getInput();
-  return {};
 }
 
 //===----------------------------------------------------------------------===//
