@@ -57,7 +57,7 @@ TEST_P(JobTest, StepsAndStatistics) {
         status = ddphook_rt_leave(module.handle);
         if (status != DDPHOOK_OK)
           return show(status);
-        float sum = static_cast<float>(ranks * (ranks + 1) / 2);
+        float sum = static_cast<float>(ranks * (ranks + 1)) / 2;
         for (size_t i = 0; i < in.size(); ++i) {
           float mean = sum * static_cast<float>(i % 16) / ranks;
           if (std::fabs(out[i] - mean) > 0.002f * mean)

@@ -477,7 +477,7 @@ TEST(StoreServer, LeavesItsLastDescriptorToCallers) {
       std::vector<FileDescriptor> free;
       for (int i = 0; i < spare; ++i)
         free.emplace_back(::dup(0));
-      const rlim_t limit = static_cast<rlim_t>(free.back().get() + 1);
+      const rlim_t limit = static_cast<rlim_t>(free.back().get()) + 1;
       const rlimit limits = {limit, limit};
       ::setrlimit(RLIMIT_NOFILE, &limits);
       free.clear();
