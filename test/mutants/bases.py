@@ -62,8 +62,9 @@ OPTIONS = [
     "hook=bf16 bucket-cap-mb=0.0005 overlap=true",
     "hook=powersgd start-powersgd-iter=2 bucket-cap-mb=0.0005",
     "hook=powersgd start-powersgd-iter=2 bucket-cap-mb=0.0005 overlap=true",
+    "hook=powersgd start-powersgd-iter=2 bucket-cap-mb=0.0005 overlap=true interleave=true",
     "hook=powersgd start-powersgd-iter=3 numerics=improved fuse=false pack-collectives=false",
-    "hook=powersgd start-powersgd-iter=2 group-mb=0.0005 overlap=true",
+    "hook=powersgd start-powersgd-iter=2 group-mb=0.0005 overlap=true interleave=true",
     "hook=batched_powersgd start-powersgd-iter=2 wrapper=fp16",
     "hook=post_local_sgd start-localsgd-iter=4 bucket-cap-mb=0.0005",
 ]
