@@ -159,7 +159,8 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
 
 /// Results of an operation on buckets or flat arrays, or what it writes, come
 /// from all of its operands but the destinations.
-void RankAnalysis::transferArithmetic(Operation *op, const RankControl &control) {
+void RankAnalysis::transferArithmetic(Operation *op,
+                                      const RankControl &control) {
   Inputs inputs;
   auto flat = dyn_cast<DestinationStyleOpInterface>(op);
   for (OpOperand &operand : op->getOpOperands())
