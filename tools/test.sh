@@ -150,9 +150,9 @@ count docs "$(grep -c '^PASS' "$logs/docs.log")" \
 
 # Both say "N of N files are …" in their last line.
 for check in format tidy; do
-  say "$check: clang-$check over the sources"
+  say "$check: clang-$check over the sources (tidy: the runtime's)"
   arguments=()
-  if [[ $check == tidy ]]; then arguments=(--all --build "$build"); fi
+  if [[ $check == tidy ]]; then arguments=(--build "$build" --below runtime); fi
   tools/check-$check.sh "${arguments[@]}" >"$logs/$check.log" 2>&1
   status=$?
   ((status == 0)) || tail -80 "$logs/$check.log"

@@ -42,7 +42,7 @@ static int64_t getBytesIn(BucketType bucket, Type elementType) {
 /// Passes of a cast hook: read the bucket and write the wire type, then the way
 /// back; the all-reduce itself counts as communication.
 static double getCastPasses(BucketType bucket, Type wireType) {
-  double wire = wireType.getIntOrFloatBitWidth() / 8;
+  double wire = wireType.getIntOrFloatBitWidth() / 8.0;
   return 2 * (1 + wire / bucket.getElementBytes());
 }
 
