@@ -265,7 +265,7 @@ uint64_t ddphook::generationOf(const SafetensorsHeader &header) {
 Status ddphook::checkRankMetadata(const SafetensorsHeader &header,
                                   const Manifest &manifest, int rank,
                                   std::string_view *description) {
-  for (auto [key, expected] :
+  for (const auto &[key, expected] :
        {std::pair(versionKey, std::to_string(formatVersion)),
         std::pair(worldSizeKey, std::to_string(manifest.worldSize)),
         std::pair(rankKey, std::to_string(rank))}) {

@@ -108,7 +108,7 @@ static std::vector<Piece> getPieces(const std::vector<PlanState> &states,
     else if (!state.gradients.empty())
       whole.key = {state.role, state.gradients[0]};
     if (whole.key.names.count > 0)
-      pieces.push_back(std::move(whole));
+      pieces.push_back(whole);
     return pieces;
   }
   int64_t offset = 0;
@@ -171,9 +171,9 @@ void Mapper::indexSaved() {
         ofGradient.emplace(PieceKey{state.role, gradient}, i);
     if (state.isShared())
       continue;
-    for (Piece &piece : getPieces(saved, i)) {
+    for (const Piece &piece : getPieces(saved, i)) {
       pieceNumbers.emplace(piece.key, pieces.size());
-      pieces.push_back(std::move(piece));
+      pieces.push_back(piece);
     }
   }
   takers.resize(pieces.size());
@@ -273,7 +273,7 @@ void Mapper::takePieces(size_t number) {
     if (found == pieceNumbers.end()) {
       lack(number, explainMissing(wanted));
     } else if (canTake(wanted, pieces[found->second])) {
-      takers[found->second] = std::move(wanted);
+      takers[found->second] = wanted;
       isAnyTaken = true;
     }
   }

@@ -10,6 +10,7 @@
  *===----------------------------------------------------------------------===*/
 #include "ddphook/runtime/backend.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,7 +192,7 @@ static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
     return fail(error, "the test backend supports f32 only");
   *result = 1;
   for (int64_t i = 0; i < count; ++i)
-    *result &= ((const float *)in)[i] - ((const float *)in)[i] == 0;
+    *result &= isfinite(((const float *)in)[i]) != 0;
   return DDPHOOK_OK;
 }
 

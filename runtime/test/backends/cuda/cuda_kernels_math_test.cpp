@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -26,10 +27,7 @@ constexpr uint32_t kSeed = 20251122;
 
 template <class Element>
 bool isSame(ElemOf<Element> a, ElemOf<Element> b) {
-  auto isNaN = [](ElemOf<Element> x) {
-    const auto wide = Element::widen(x);
-    return wide != wide;
-  };
+  auto isNaN = [](ElemOf<Element> x) { return std::isnan(Element::widen(x)); };
   return std::memcmp(&a, &b, sizeof(a)) == 0 || (isNaN(a) && isNaN(b));
 }
 

@@ -83,7 +83,7 @@ TEST(GlooGroup, ManyRanksMeet) {
       for (int round = 0; round < 5; ++round) {
         std::vector<float> values(1000, static_cast<float>(rank + round));
         ASSERT_EQ(member.reduce(values), "OK");
-        float sum = static_cast<float>(size * (size - 1) / 2 + size * round);
+        float sum = static_cast<float>(size * (size - 1 + 2 * round)) / 2;
         ASSERT_EQ(values, std::vector<float>(1000, sum));
       }
     });
