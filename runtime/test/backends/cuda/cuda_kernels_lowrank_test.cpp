@@ -311,8 +311,8 @@ TEST_F(CudaLowRank, reconstructFused) {
         HostArray quotient(type, test.bucket),
             err = poisoned(type, test.bucket);
         // Written through at(), which clang-tidy does not see.
-        HostArray over =
-            m; // NOLINT(performance-unnecessary-copy-initialization)
+        // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+        HostArray over = m;
         host::divideArray(at(out, begin), at(quotient, begin), type, count,
                           divisor);
         host::subtractArrays(at(err, begin), at(m, begin), at(quotient, begin),
