@@ -205,19 +205,23 @@ struct List {
   }
 };
 
+/// The list as the backend takes it; refers to `list`.
+ddphook_matrix_list_t viewOf(const List &list) {
+  return {sizeof(ddphook_matrix_list_t),
+          0,
+          list.elements,
+          list.matrices.data(),
+          static_cast<int64_t>(list.matrices.size()),
+          list.pieces.data(),
+          static_cast<int64_t>(list.pieces.size())};
+}
+
 /// A step on a list, as compiled code takes it, and the calls that it leaves
 /// out.
 std::vector<Bytes> step(Device &on, Dtype type, const List &list, Array &g,
                         Array &error, Array &firstQ) {
   const ddphook_backend_t &backend = hostBackend();
-  const ddphook_matrix_list_t view = {
-      sizeof(view),
-      0,
-      list.elements,
-      list.matrices.data(),
-      static_cast<int64_t>(list.matrices.size()),
-      list.pieces.data(),
-      static_cast<int64_t>(list.pieces.size())};
+  const ddphook_matrix_list_t view = viewOf(list);
   ddphook_matrices_t *matrices = nullptr;
   on.check(backend.matrices_create(on.device, &view, static_cast<int32_t>(type),
                                    &matrices, &on.error));
@@ -336,14 +340,7 @@ TEST_P(HostThreads, withoutFeedback) {
     Array g = Array::random(type, list.elements, 8);
     Array q = Array::random(type, list.q, 9);
     expectSameBits([&](Device &on) {
-      const ddphook_matrix_list_t view = {
-          sizeof(view),
-          0,
-          list.elements,
-          list.matrices.data(),
-          static_cast<int64_t>(list.matrices.size()),
-          list.pieces.data(),
-          static_cast<int64_t>(list.pieces.size())};
+      const ddphook_matrix_list_t view = viewOf(list);
       ddphook_matrices_t *matrices = nullptr;
       on.check(backend.matrices_create(
           on.device, &view, static_cast<int32_t>(type), &matrices, &on.error));
