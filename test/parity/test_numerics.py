@@ -1,15 +1,12 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PowerSGD's numerics beyond PyTorch (docs/numerics.md), and its statistics.
+"""PowerSGD's numerics beyond PyTorch (docs/numerics.md).
 
 Compiled steps are compared with eager ones, with projections computed in double,
-and with themselves without the step that was to be skipped. Statistics are
-PyTorch's own.
+and with themselves without the step that was to be skipped.
 """
 
-import math
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -20,11 +17,11 @@ import model
 import powersgd_cases
 import runner
 import tensors
+from numerics_cases import START, make_case, pipeline, run
 from powersgd_cases import SHAPES, Case, distance, largest, wide
 from powersgd_model import Config, Layout
 from tensors import Tensor, difference
 
-START = 2
 # Element type of gradients; options; of the states. Roundings to expect.
 KINDS = {
     "f32": ("f32", "hook=powersgd", "f32"),
@@ -37,40 +34,6 @@ KINDS = {
     "batched": ("f32", "hook=batched_powersgd", "f32"),
 }
 UNIT = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
-
-
-def make_case(dtype, world, shapes="mlp", **options):
-    shapes = tuple(SHAPES[shapes] if isinstance(shapes, str) else shapes)
-    return Case("numerics", shapes, dtype, Config(), world, "gaussian", **options)
-
-
-def pipeline(options, rank=2):
-    return (
-        f"{options} start-powersgd-iter={START} matrix-approximation-rank={rank}"
-    )
-
-
-def run(path, case, inputs, options, before=None, env=None, summary=False):
-    """Results [rank][step][number], states by rank {name: Tensor}, stderr."""
-    directory = runner.Directory(path)
-    directory.write_module(case.module.text())
-    directory.clear_outputs()
-    directory.write_inputs(inputs)
-    steps = len(inputs[0])
-    arguments = directory.arguments("step", case.world, steps, options)
-    states_in, states_out = (
-        str(directory.path / f"{name}.state.{{rank}}.safetensors")
-        for name in ("in", "out")
-    )
-    if before is not None:
-        for rank, states in enumerate(before):
-            tensors.save(states_in.format(rank=rank), states)
-        arguments.append(f"--state-in=strict:{states_in}")
-    arguments.append(f"--state-out={states_out}")
-    result = runner.finish(runner.start(arguments, env, summary))
-    assert result.code == 0, f"{options}; stderr:\n{result.stderr}"
-    after = [tensors.load(states_out.format(rank=r)) for r in range(case.world)]
-    return directory.read_outputs(case.world, steps), after, result.stderr
 
 
 def number(states, name):
@@ -522,84 +485,3 @@ def test_fp32_error(tmp_path, wrapper, inner, world, record_property):
     # Measured: 4 to 5 times, and 8 000 to 70 000 times.
     assert far32 < far / 3, f"{far} in 16 bits, {far32} in 32"
     assert lost32 < 2 * UNIT["f32"] and lost32 < lost / 1000, f"{lost}, {lost32}"
-
-
-# Statistics.
-
-REPORT = re.compile(
-    r"ddphook: bucket (\w+), iteration (\d+): (\d+) elements sent as (\d+) "
-    r"\(rate ([0-9.]+)\)\n"
-)
-
-
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("shapes", ["mlp", "conv", "transformer", "awkward", "nothing"])
-@pytest.mark.parametrize("kind", ["f32", "fp16", "batched"])
-def test_counts_are_those_of_compression_stats(pool, tmp_path, kind, shapes, world):
-    """Summed up from reports of every iteration."""
-    dtype, wrapper, batched = powersgd_cases.KINDS[kind]
-    config = Config(matrix_approximation_rank=2, wrapper=wrapper, batched=batched)
-    case = Case(
-        "counts", tuple(SHAPES[shapes]), dtype, config, world, "gaussian", cap_mb=0.01
-    )
-    gradients = case.gradients(5)
-    job = (config, case.bucket_shapes, dtype, case.flat(gradients))
-    ((_, snapshots),) = pool.run_powersgd(world, [job])
-    want = snapshots[0][-1].stats
-    options = case.pipeline("compression-stats-logging-frequency=1")
-    env = {"DDPHOOK_LOG": "info"}
-    _, _, stderr = run(tmp_path, case, gradients, options, env=env)
-    assert not REPORT.sub("", stderr), stderr
-    reports = REPORT.findall(stderr)
-    got = tuple(sum(int(report[i]) for report in reports) for i in (2, 3))
-    assert got == tuple(want)
-    names = [f"b{n}" for n in range(len(case.buckets))]
-    assert [r[:2] for r in reports] == [
-        (name, str(step)) for step in range(case.first, 5) for name in names
-    ]
-    for _, _, before, after, rate in reports:
-        assert rate == f"{int(before) / int(after):.2f}"
-
-
-SUMMARY = re.compile(
-    r"ddphook-run: wire: .* a rank in \d+ collectives, uncompressed .*, ratio "
-    r"([\d.]+); compression_stats: rate ([\d.]+), numel (\d+) before, (\d+) after\n"
-)
-BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
-
-
-@pytest.mark.parametrize("kind", ["f32", "fp16", "batched"])
-def test_the_summary_is_that_of_compression_stats(pool, tmp_path, kind):
-    """The three numbers of PowerSGDState.compression_stats(); and the ratio of
-    bytes, which also counts steps that do not compress yet, and the wire's type."""
-    steps, world = 5, 2
-    dtype, wrapper, batched = powersgd_cases.KINDS[kind]
-    config = Config(matrix_approximation_rank=1, wrapper=wrapper, batched=batched)
-    case = Case(
-        "summary", tuple(SHAPES["mlp"]), dtype, config, world, "gaussian", cap_mb=0.01
-    )
-    gradients = case.gradients(steps)
-    job = (config, case.bucket_shapes, dtype, case.flat(gradients))
-    ((_, snapshots),) = pool.run_powersgd(world, [job])
-    before, after = snapshots[0][-1].stats
-    _, _, stderr = run(tmp_path, case, gradients, case.pipeline(), summary=True)
-    ratio, rate, *numel = SUMMARY.search(stderr).groups()
-    assert (rate, *map(int, numel)) == (f"{before / after:.2f}", before, after)
-    elements = sum(
-        math.prod(shape) for bucket in case.bucket_shapes for shape in bucket
-    )
-    assert before == elements * (steps - case.first)
-    sent = elements * case.first + after
-    size = BYTES[dtype]
-    wire = 2 if wrapper else size
-    assert ratio == f"{elements * steps * size / (sent * wire):.2f}"
-
-
-def test_reports_come_every_so_often(tmp_path):
-    case = make_case("f32", 2)
-    gradients = case.gradients(10)
-    options = pipeline("hook=powersgd compression-stats-logging-frequency=3")
-    for log, steps in (("info", ["2", "5", "8"]), ("", []), ("error", [])):
-        env = {"DDPHOOK_LOG": log}
-        _, _, stderr = run(tmp_path, case, gradients, options, env=env)
-        assert [r[1] for r in REPORT.findall(stderr)] == steps
