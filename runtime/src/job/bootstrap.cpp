@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <climits>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -62,6 +63,8 @@ constexpr const char *loopback = "127.0.0.1";
 constexpr int maxThreads = 4096;
 /// Whoever records a handshake can try out any number of secrets offline.
 constexpr size_t minSecretSize = 16;
+/// Of callers from before `store` was added.
+constexpr size_t leastOptionsSize = offsetof(ddphook_options_t, store);
 
 /// Reads variables and keeps the first error.
 class Reader {
@@ -211,10 +214,10 @@ static std::optional<Launch> readLaunchers(Reader &reader) {
 }
 
 static Status checkOptions(const ddphook_options_t &options) {
-  if (options.struct_size < sizeof(ddphook_options_t))
+  if (options.struct_size < leastOptionsSize)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected options.struct_size to be at least %zu, but got %zu",
-                 sizeof(ddphook_options_t), options.struct_size);
+                 leastOptionsSize, options.struct_size);
   if (!std::isfinite(options.timeout_s) || options.timeout_s < 0)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected options.timeout_s to be at least 0, but got %g",
@@ -237,6 +240,25 @@ static Status checkOptions(const ddphook_options_t &options) {
         DDPHOOK_INVALID_ARGUMENT,
         "expected options.master_port to be from 0 to 65535, but got %d",
         options.master_port);
+  return Status::ok();
+}
+
+static Status checkHostStore(const ddphook_options_t &options) {
+  const ddphook_store_t &store = *options.store;
+  if (store.struct_size < sizeof(store))
+    return error(
+        DDPHOOK_INVALID_ARGUMENT,
+        "expected options.store->struct_size to be at least %zu, but got %zu",
+        sizeof(store), store.struct_size);
+  if (!store.set || !store.get)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected options.store to have both functions, but %s is "
+                 "null",
+                 store.set ? "get" : "set");
+  if (options.world_size == 0)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected options.world_size to be set together with "
+                 "options.store, but got 0");
   return Status::ok();
 }
 
@@ -372,8 +394,11 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
   ddphook_options_t options = {};
   options.struct_size = sizeof(options);
   if (givenOptions) {
-    DDPHOOK_RETURN_IF_ERROR(checkOptions(*givenOptions));
-    options = *givenOptions;
+    std::memcpy(&options, givenOptions,
+                std::min(givenOptions->struct_size, sizeof(options)));
+    DDPHOOK_RETURN_IF_ERROR(checkOptions(options));
+    if (options.store)
+      DDPHOOK_RETURN_IF_ERROR(checkHostStore(options));
   }
   Reader reader(environment);
   chooseText(options.backend, "DDPHOOK_BACKEND", reader, &result->backend);
@@ -407,7 +432,12 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
         launch->localSize && launch->localSize->value == result->worldSize;
   }
   DDPHOOK_RETURN_IF_ERROR(reader.status());
-  if (result->worldSize > 1)
+  if (options.store) {
+    result->hostStore = *options.store;
+    result->masterAddress = options.master_addr ? options.master_addr : "";
+    result->masterPort = options.master_port;
+  } else if (result->worldSize > 1) {
     DDPHOOK_RETURN_IF_ERROR(findMaster(options, reader, isOneMachine, result));
+  }
   return reader.status();
 }

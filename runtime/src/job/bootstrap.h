@@ -16,6 +16,7 @@
 #include "ddphook/runtime/runtime.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace ddphook {
@@ -33,8 +34,13 @@ struct Bootstrap {
   /// A launcher's variables say so, not the options or the default.
   bool isLaunched = false;
   /// The address at which rank 0's store listens; unused in a world of one.
+  /// With a host's store it is only what rank 0 was told: empty and 0 mean that
+  /// it chooses.
   std::string masterAddress;
   int masterPort = 0;
+  /// The host program's store, through which ranks find that of rank 0. Valid
+  /// only while the context is created.
+  std::optional<ddphook_store_t> hostStore;
   /// Keeps processes of different jobs apart that meet on one port.
   std::string runId;
   /// The secret that each rank must prove to have; empty: none.

@@ -10,6 +10,7 @@
 
 #include "backend/backend_loader.h"
 #include "job/processors.h"
+#include "job/rendezvous.h"
 #include "module/module.h"
 #include "store/handshake.h"
 
@@ -55,22 +56,33 @@ Status Context::join() {
     store = std::make_unique<MemoryStore>();
   } else {
     Deadline deadline = Deadline::after(place.timeoutSeconds);
+    StoreAddress address = {place.masterAddress, place.masterPort,
+                            place.secret};
+    std::optional<Rendezvous> rendezvous;
+    if (place.hostStore) {
+      rendezvous.emplace(place, deadline, tellsWaits());
+      DDPHOOK_RETURN_IF_ERROR(place.rank == 0 ? rendezvous->choose(&address)
+                                              : rendezvous->find(&address));
+    }
     if (place.rank == 0) {
       StoreServer::Options options;
-      options.address = place.masterAddress;
-      options.port = place.masterPort;
+      options.address = address.host;
+      options.port = address.port;
       options.worldSize = place.worldSize;
       options.runId = place.runId;
-      options.secret = place.secret;
+      options.secret = address.secret;
       DDPHOOK_RETURN_IF_ERROR(StoreServer::start(options, &server));
+      address.port = server->port();
+      if (rendezvous)
+        DDPHOOK_RETURN_IF_ERROR(rendezvous->publish(&address));
     }
     TcpStore::Options options;
-    options.host = place.masterAddress;
-    options.port = place.masterPort;
+    options.host = address.host;
+    options.port = address.port;
     options.rank = place.rank;
     options.worldSize = place.worldSize;
     options.runId = place.runId;
-    options.secret = place.secret;
+    options.secret = address.secret;
     options.timeoutSeconds = place.timeoutSeconds;
     options.tellsWaits = tellsWaits();
     std::unique_ptr<TcpStore> connected;

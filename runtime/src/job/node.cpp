@@ -23,18 +23,29 @@ static std::string namespaceOf(const char *path) {
   return size > 0 ? std::string(target, static_cast<size_t>(size)) : "";
 }
 
+/// Which run of which machine this is.
+static Status identifyMachine(std::string *machine) {
+  std::string boot;
+  DDPHOOK_RETURN_IF_ERROR(readBootId(&boot));
+  char host[256] = "";
+  if (::gethostname(host, sizeof(host) - 1) != 0)
+    host[0] = '\0';
+  *machine = "boot:" + boot + "/" + host;
+  return Status::ok();
+}
+
+Status ddphook::identifyNetwork(std::string *network) {
+  DDPHOOK_RETURN_IF_ERROR(identifyMachine(network));
+  *network += "/" + namespaceOf("/proc/self/ns/net");
+  return Status::ok();
+}
+
 Status ddphook::identifyNode(const std::string &nodeOverride,
                              NodeIdentity *identity) {
-  if (!nodeOverride.empty()) {
+  if (nodeOverride.empty())
+    DDPHOOK_RETURN_IF_ERROR(identifyMachine(&identity->node));
+  else
     identity->node = "named:" + nodeOverride;
-  } else {
-    std::string boot;
-    DDPHOOK_RETURN_IF_ERROR(readBootId(&boot));
-    char host[256] = "";
-    if (::gethostname(host, sizeof(host) - 1) != 0)
-      host[0] = '\0';
-    identity->node = "boot:" + boot + "/" + host;
-  }
   struct stat sharedMemory = {};
   std::string device = ::stat("/dev/shm", &sharedMemory) == 0
                            ? std::to_string(sharedMemory.st_dev)

@@ -27,6 +27,11 @@ struct NodeIdentity {
 
 /// `nodeOverride`, when not empty, is the node's name (DDPHOOK_NODE).
 Status identifyNode(const std::string &nodeOverride, NodeIdentity *identity);
+
+/// A text that is equal on ranks that reach each other through the loopback
+/// interface, whatever their node is called.
+Status identifyNetwork(std::string *network);
+
 } // namespace ddphook
 
 #endif // DDPHOOK_RUNTIME_SRC_JOB_NODE_H

@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <memory>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -123,6 +124,36 @@ bool ddphook::isOwnAddress(const std::string &address) {
     if (!isOwn(entry->ai_addr))
       return false;
   return true;
+}
+
+std::vector<std::string> ddphook::outwardAddresses() {
+  ifaddrs *interfaces = nullptr;
+  if (::getifaddrs(&interfaces) != 0)
+    return {};
+  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces,
+                                                         &freeifaddrs);
+  std::vector<std::string> v4, v6;
+  for (ifaddrs *entry = interfaces; entry; entry = entry->ifa_next) {
+    if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP) ||
+        (entry->ifa_flags & IFF_LOOPBACK))
+      continue;
+    const std::string bytes = addressBytes(entry->ifa_addr);
+    char text[INET6_ADDRSTRLEN] = "";
+    if (bytes.size() == sizeof(in_addr)) {
+      const bool isLinkLocal = bytes.compare(0, 2, "\xa9\xfe") == 0;
+      if (!isLinkLocal &&
+          ::inet_ntop(AF_INET, bytes.data(), text, sizeof(text)))
+        v4.emplace_back(text);
+    } else if (bytes.size() == sizeof(in6_addr)) {
+      in6_addr address;
+      std::memcpy(&address, bytes.data(), sizeof(address));
+      if (!IN6_IS_ADDR_LINKLOCAL(&address) &&
+          ::inet_ntop(AF_INET6, &address, text, sizeof(text)))
+        v6.emplace_back(text);
+    }
+  }
+  v4.insert(v4.end(), v6.begin(), v6.end());
+  return v4;
 }
 
 Status ddphook::listenAt(const sockaddr *address, socklen_t size,

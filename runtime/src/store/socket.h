@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <string>
 #include <sys/socket.h>
+#include <vector>
 
 namespace ddphook {
 
@@ -59,6 +60,10 @@ bool isLoopbackAddress(const std::string &address);
 /// Whether `address` is, or is the name of, an address of this machine, and of
 /// no other one.
 bool isOwnAddress(const std::string &address);
+
+/// The numeric addresses at which other machines may reach this one, IPv4
+/// first; no loopback addresses, and none that are valid on one link only.
+std::vector<std::string> outwardAddresses();
 
 /// Listens on `port` (0: any free one): on the loopback interface alone when
 /// isLoopbackAddress(address), otherwise on all interfaces. `boundPort` gets

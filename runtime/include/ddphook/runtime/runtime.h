@@ -30,6 +30,22 @@ extern "C" {
 
 typedef struct ddphook_context ddphook_context_t;
 
+/* A key-value store that the ranks of a job share already, as PyTorch's do.
+ * Keys and values are texts without white space; all keys begin with
+ * "ddphook/". Every context needs a store of its own, or a part of one, because
+ * all contexts use the same keys. */
+typedef struct ddphook_store {
+  size_t struct_size; /* sizeof(ddphook_store_t) */
+  void *user;         /* passed to the functions */
+  /* Sets `key`. */
+  ddphook_status_t (*set)(void *user, const char *key, const char *value);
+  /* Waits until `key` is set, and copies its value and a null to `value`, which
+   * has `capacity` bytes. DEADLINE_EXCEEDED if it is not set within `timeout_s`
+   * seconds; this is called again then. */
+  ddphook_status_t (*get)(void *user, const char *key, double timeout_s,
+                          char *value, size_t capacity);
+} ddphook_store_t;
+
 /* Zero-initialise the struct, set struct_size, then set the fields that you
  * need. A field that is null or zero is taken from the environment variable
  * named beside it, or else has its default. */
@@ -55,6 +71,12 @@ typedef struct ddphook_options {
   /* "name=value,name=value" for the backend, whose page in docs/ lists the
    * options (DDPHOOK_BACKEND_OPTIONS). */
   const char *backend_options;
+  /* How the ranks meet, in place of launchers' variables: rank and world_size
+   * have to be set, and every rank passes a store. Through it rank 0 tells the
+   * others where it listens, by default at any free port, with a secret of this
+   * context's own; master_addr and master_port count on rank 0 alone. Used only
+   * while the context is created, by the calling thread. */
+  const ddphook_store_t *store;
 } ddphook_options_t;
 
 /* Joins the job: determines rank and world size, connects to the store of rank
