@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Checks arguments; the work is done in checkpoint_save.cpp and
-// checkpoint_load.cpp.
+// Checks arguments; the work is done in checkpoint_save.cpp,
+// checkpoint_load.cpp and checkpoint_copy.cpp.
 //
 //===----------------------------------------------------------------------===//
 #include "c_api/c_api.h"
@@ -28,6 +28,25 @@ ddphook_status_t ddphook_state_save(const ddphook_compiled_module_t *compiled,
   });
 }
 
+/// Runs `body`, which fills in an info, and copies that to the caller's.
+template <typename Body>
+static Status withInfo(ddphook_state_info_t *info, Body &&body) {
+  if (info && info->struct_size < sizeof(size_t))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected info.struct_size to be set, but got %zu",
+                 info->struct_size);
+  ddphook_state_info_t result = {};
+  DDPHOOK_RETURN_IF_ERROR(body(&result));
+  if (info) {
+    // A caller of another version has a shorter or a longer struct.
+    const size_t size = info->struct_size;
+    std::memset(info, 0, size);
+    std::memcpy(info, &result, std::min(size, sizeof(result)));
+    info->struct_size = size;
+  }
+  return Status::ok();
+}
+
 ddphook_status_t ddphook_state_load(const ddphook_compiled_module_t *compiled,
                                     const char *pattern, uint32_t flags,
                                     ddphook_state_info_t *info) {
@@ -36,22 +55,41 @@ ddphook_status_t ddphook_state_load(const ddphook_compiled_module_t *compiled,
       return nullArgument("a module");
     if (!pattern)
       return nullArgument("a pattern of file names");
-    if (info && info->struct_size < sizeof(size_t))
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected info.struct_size to be set, but got %zu",
-                   info->struct_size);
-    ddphook_module *module = moduleOf(compiled);
-    if (!module)
+    return withInfo(info, [&](ddphook_state_info_t *result) {
+      ddphook_module *module = moduleOf(compiled);
+      return module ? loadStates(*module, pattern, flags, result) : notLoaded();
+    });
+  });
+}
+
+/// The modules of a list.
+static Status findModules(const ddphook_compiled_module_t *const *list,
+                          size_t count, std::vector<ddphook_module *> *result) {
+  if (!list && count > 0)
+    return nullArgument("a list of modules");
+  for (size_t i = 0; i < count; ++i) {
+    if (!list[i])
+      return nullArgument("a module");
+    result->push_back(moduleOf(list[i]));
+    if (!result->back())
       return notLoaded();
-    ddphook_state_info_t result = {};
-    DDPHOOK_RETURN_IF_ERROR(loadStates(*module, pattern, flags, &result));
-    if (info) {
-      // A caller of another version has a shorter or a longer struct.
-      const size_t size = info->struct_size;
-      std::memset(info, 0, size);
-      std::memcpy(info, &result, std::min(size, sizeof(result)));
-      info->struct_size = size;
-    }
-    return Status::ok();
+  }
+  return Status::ok();
+}
+
+ddphook_status_t
+ddphook_state_copy(const ddphook_compiled_module_t *const *from,
+                   size_t fromCount, const ddphook_compiled_module_t *const *to,
+                   size_t toCount, uint32_t flags, ddphook_state_info_t *info) {
+  return publish([&] {
+    std::vector<ddphook_module *> sources, destinations;
+    DDPHOOK_RETURN_IF_ERROR(findModules(from, fromCount, &sources));
+    DDPHOOK_RETURN_IF_ERROR(findModules(to, toCount, &destinations));
+    if (destinations.empty())
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected a module to copy to, but got none");
+    return withInfo(info, [&](ddphook_state_info_t *result) {
+      return copyStates(sources, destinations, flags, result);
+    });
   });
 }

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddphook_state_save() and ddphook_state_load() of runtime.h. What the files
-// look like, and why a crash at any moment leaves a whole checkpoint, is in
-// docs/checkpoints.md.
+// ddphook_state_save(), ddphook_state_load() and ddphook_state_copy() of
+// runtime.h. What the files look like, and why a crash at any moment leaves a
+// whole checkpoint, is in docs/checkpoints.md.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_H
@@ -14,6 +14,7 @@
 #include "module/module.h"
 
 #include <string>
+#include <vector>
 
 namespace ddphook {
 
@@ -22,6 +23,12 @@ Status saveStates(ddphook_module &module, const std::string &pattern,
                   uint32_t flags);
 Status loadStates(ddphook_module &module, const std::string &pattern,
                   uint32_t flags, ddphook_state_info_t *info);
+
+/// Of modules of one context, none of which is on both sides. Not collective;
+/// changes nothing if it fails, unless the device does.
+Status copyStates(const std::vector<ddphook_module *> &from,
+                  const std::vector<ddphook_module *> &to, uint32_t flags,
+                  ddphook_state_info_t *info);
 
 } // namespace ddphook
 

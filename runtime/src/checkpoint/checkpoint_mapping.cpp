@@ -10,9 +10,14 @@
 //===----------------------------------------------------------------------===//
 #include "checkpoint/checkpoint_mapping.h"
 
+#include "checkpoint/checkpoint_files.h"
 #include "files/safetensors.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
+#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -335,6 +340,37 @@ Status ddphook::mapStates(const std::vector<PlanState> &saved,
   if (list.size() > 1)
     first += " (and " + std::to_string(list.size() - 1) + " more)";
   return Status(DDPHOOK_PLAN_MISMATCH, first);
+}
+
+/// A counter's number; of a generator its checksum.
+static std::string printValue(const std::vector<char> &value) {
+  int64_t count = 0;
+  if (value.size() != sizeof(count))
+    return printHash(XXH3_64bits(value.data(), value.size()));
+  std::memcpy(&count, value.data(), sizeof(count));
+  return std::to_string(count);
+}
+
+Status ddphook::placeShared(
+    const CheckpointMapping &mapping, const std::vector<PlanState> &states,
+    const std::map<size_t, std::vector<char>> &values,
+    const std::function<void(size_t, const std::vector<char> &)> &place) {
+  for (const auto &[number, sources] : mapping.shared) {
+    for (const SharedSource &source : sources) {
+      const std::vector<char> &value = values.at(source.saved);
+      const std::vector<char> &first = values.at(sources[0].saved);
+      if (value != first)
+        return error(DDPHOOK_PLAN_MISMATCH,
+                     "the module has one state '%s' for gradients '%s' and "
+                     "'%s', but theirs have different values: %s and %s",
+                     states[number].role.c_str(), sources[0].gradient.c_str(),
+                     source.gradient.c_str(), printValue(first).c_str(),
+                     printValue(value).c_str());
+    }
+    if (!sources.empty())
+      place(number, values.at(sources[0].saved));
+  }
+  return Status::ok();
 }
 
 CheckpointMapping ddphook::mapInPlace(const std::vector<PlanState> &states) {

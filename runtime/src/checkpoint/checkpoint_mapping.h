@@ -14,6 +14,7 @@
 
 #include "plan/plan.h"
 
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -52,6 +53,14 @@ struct CheckpointMapping {
 Status mapStates(const std::vector<PlanState> &saved,
                  const std::vector<PlanState> &states, bool isPartial,
                  CheckpointMapping *mapping);
+
+/// Gives the module's counters and generators the values that their gradients
+/// had: `values` has those of saved states, by their numbers. PLAN_MISMATCH if
+/// gradients that share one now had different ones.
+Status placeShared(
+    const CheckpointMapping &mapping, const std::vector<PlanState> &states,
+    const std::map<size_t, std::vector<char>> &values,
+    const std::function<void(size_t, const std::vector<char> &)> &place);
 
 /// What mapStates() gives for the states of the module itself.
 CheckpointMapping mapInPlace(const std::vector<PlanState> &states);

@@ -75,8 +75,17 @@ Status CheckpointReader::map() {
     mapped = mapInPlace(states);
   else
     DDPHOOK_RETURN_IF_ERROR(mapStates(*saved, states, isPartial, &mapped));
+  for (size_t i = 0; i < states.size(); ++i)
+    if (isForeign(i))
+      mapped.shared.erase(i);
   isMapped = true;
   return Status::ok();
+}
+
+Status CheckpointReader::explainMismatch(Status status) const {
+  return withContext(std::move(status), "the checkpoint of '" + manifestPath +
+                                            "' belongs to another plan, and "
+                                            "does not fit this one");
 }
 
 Status CheckpointReader::read(int rank) {
@@ -88,10 +97,7 @@ Status CheckpointReader::read(int rank) {
     return withContext(std::move(status), "'" + path + "'");
   status = map();
   if (!status.isOk())
-    return withContext(std::move(status),
-                       "the checkpoint of '" + manifestPath +
-                           "' belongs to another plan, and does not fit this "
-                           "one");
+    return explainMismatch(std::move(status));
   DDPHOOK_RETURN_IF_ERROR(beginAnew());
   for (size_t i = 0; i < saved->size(); ++i) {
     const TensorView expected = stateTensor((*saved)[i]);
@@ -187,33 +193,10 @@ Status CheckpointReader::readSaved(const SafetensorsReader &reader,
 
 /// Counters and generators: gradients that come together must agree on them.
 Status CheckpointReader::takeShared() {
-  for (const auto &[number, sources] : mapped.shared) {
-    if (isForeign(number))
-      continue;
-    for (const SharedSource &source : sources) {
-      const std::vector<char> &value = sharedValues.at(source.saved);
-      if (value != sharedValues.at(sources[0].saved))
-        return error(DDPHOOK_PLAN_MISMATCH,
-                     "the checkpoint of '%s' belongs to another plan, and does "
-                     "not fit this one: the module has one state '%s' for "
-                     "gradients '%s' and '%s', but theirs have different "
-                     "values: %s and %s",
-                     manifestPath.c_str(), states[number].role.c_str(),
-                     sources[0].gradient.c_str(), source.gradient.c_str(),
-                     printValue(sources[0].saved).c_str(),
-                     printValue(source.saved).c_str());
-      std::copy(value.begin(), value.end(), imageOf(number));
-    }
-  }
-  return Status::ok();
-}
-
-/// A counter's number; of a generator its checksum.
-std::string CheckpointReader::printValue(size_t number) const {
-  const std::vector<char> &value = sharedValues.at(number);
-  int64_t count = 0;
-  if (value.size() != sizeof(count))
-    return printHash(XXH3_64bits(value.data(), value.size()));
-  std::memcpy(&count, value.data(), sizeof(count));
-  return std::to_string(count);
+  Status status =
+      placeShared(mapped, states, sharedValues,
+                  [&](size_t number, const std::vector<char> &value) {
+                    std::copy(value.begin(), value.end(), imageOf(number));
+                  });
+  return status.isOk() ? status : explainMismatch(std::move(status));
 }

@@ -52,7 +52,7 @@ private:
   Status readSaved(const SafetensorsReader &reader, const TensorInfo &tensor,
                    size_t number, uint64_t *hash);
   Status takeShared();
-  std::string printValue(size_t number) const;
+  Status explainMismatch(Status status) const;
 
   const Plan &plan;
   const std::vector<PlanState> &states;

@@ -83,8 +83,8 @@ Status Rendezvous::get(const std::string &key, int rank, std::string *value) {
   const std::string name = prefix + key;
   WaitScope scope(
       [&] {
-        return describeWait(place.rank, {rank}, place.worldSize) +
-               " to set '" + name + "' in the host program's store";
+        return describeWait(place.rank, {rank}, place.worldSize) + " to set '" +
+               name + "' in the host program's store";
       },
       tellsWaits);
   char text[capacity] = "";

@@ -141,13 +141,12 @@ TEST_F(RendezvousTest, severalContextsOfAProcess) {
   auto results = runRanks(3, [&](int rank) {
     FileStore storeOfFirst(first), storeOfSecond(second);
     TestModule outer(Collectives{{5}}), inner(Collectives{{5}});
-    return withModule(options(rank, 3, storeOfFirst), outer,
-                      [&](ddphook_context_t *) {
-                        std::string result =
-                            stepOnce(options(rank, 3, storeOfSecond), inner);
-                        std::vector<float> data(5, 1);
-                        return result + ", " + step(outer, data);
-                      });
+    return withModule(
+        options(rank, 3, storeOfFirst), outer, [&](ddphook_context_t *) {
+          std::string result = stepOnce(options(rank, 3, storeOfSecond), inner);
+          std::vector<float> data(5, 1);
+          return result + ", " + step(outer, data);
+        });
   });
   expectAll(results, "OK, OK");
 }

@@ -267,6 +267,22 @@ DDPHOOK_API ddphook_status_t
 ddphook_state_load(const ddphook_compiled_module_t *module, const char *pattern,
                    uint32_t flags, ddphook_state_info_t *info);
 
+/* Gives the states of the `to_count` loaded modules in `to`, at least one, the
+ * values that the `from_count` loaded modules in `from` have, as if these had
+ * saved a checkpoint: for a program that replaces modules by ones with other
+ * buckets. All are modules of one context, between steps, no module is on both
+ * sides, and no two modules of a side have the same gradients. Not collective,
+ * but all ranks make the same call.
+ *
+ * PLAN_MISMATCH: a state cannot be carried over; the message names it. With
+ * DDPHOOK_STATE_PARTIAL in `flags` states of `to` that `from` lacks keep their
+ * values, and are counted in `kept` and `missing`; those of `from` that `to`
+ * lacks are dropped. `info` may be null; its report belongs to to[0]. */
+DDPHOOK_API ddphook_status_t ddphook_state_copy(
+    const ddphook_compiled_module_t *const *from, size_t from_count,
+    const ddphook_compiled_module_t *const *to, size_t to_count, uint32_t flags,
+    ddphook_state_info_t *info);
+
 #ifdef __cplusplus
 }
 #endif
