@@ -89,8 +89,7 @@ static Status checkCall(const std::vector<ddphook_module *> &from,
         return error(DDPHOOK_INVALID_ARGUMENT,
                      "expected modules of one context");
       if (module->isRunning())
-        return error(DDPHOOK_FAILED_PRECONDITION,
-                     "an entry point is running");
+        return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
     }
   return to.front()->context.failure();
 }

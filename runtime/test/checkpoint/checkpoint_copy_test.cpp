@@ -42,7 +42,7 @@ std::vector<TestState> bucket(const std::vector<std::string> &gradients,
 class CheckpointCopy : public testing::Test {
 protected:
   void SetUp() override {
-    ddphook_options_t options = jobOptions(0, 1, 0, "auto", 20);
+    ddphook_options_t options = jobOptions(0, 1, 0, "auto");
     ASSERT_EQ(ddphook_context_create(&options, &context), DDPHOOK_OK);
   }
   void TearDown() override { ddphook_context_destroy(context); }
@@ -193,13 +193,12 @@ TEST_F(CheckpointCopy, badCalls) {
   expectContains(copy({&a}, {&sameGradient}), "an entry point is running");
   ASSERT_EQ(ddphook_rt_leave(a.handle), DDPHOOK_OK);
   const ddphook_compiled_module_t *nothing = nullptr;
-  expectContains(
-      show(ddphook_state_copy(&nothing, 1, &nothing, 1, 0, nullptr)),
-      "INVALID_ARGUMENT: expected a module, but got a null pointer");
+  expectContains(show(ddphook_state_copy(&nothing, 1, &nothing, 1, 0, nullptr)),
+                 "INVALID_ARGUMENT: expected a module, but got a null pointer");
   expectContains(show(ddphook_state_copy(nullptr, 1, &nothing, 1, 0, nullptr)),
                  "expected a list of modules");
 
-  ddphook_options_t options = jobOptions(0, 1, 0, "auto", 20);
+  ddphook_options_t options = jobOptions(0, 1, 0, "auto");
   ddphook_context_t *other = nullptr;
   ASSERT_EQ(ddphook_context_create(&options, &other), DDPHOOK_OK);
   ASSERT_EQ(ddphook_module_load(other, &unloaded.compiled), DDPHOOK_OK);

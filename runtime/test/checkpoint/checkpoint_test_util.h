@@ -107,7 +107,7 @@ private:
 inline std::string inJob(int rank, int world, int port,
                          const std::vector<TestState> &states,
                          const std::function<std::string(StateModule &)> &body,
-                         double timeout = 20) {
+                         double timeout = patientDeadline) {
   ddphook_options_t options = jobOptions(rank, world, port, "auto", timeout);
   ddphook_context_t *context = nullptr;
   ddphook_status_t status = ddphook_context_create(&options, &context);

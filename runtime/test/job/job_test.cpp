@@ -27,7 +27,7 @@ TEST_P(JobTest, StepsAndStatistics) {
   auto results = runRanks(ranks, [&](int rank) {
     TestModule module(Collectives{{1001, "f32", "f16", true}, {0}, {17, "f64"}},
                       5 << 20);
-    ddphook_options_t options = jobOptions(rank, ranks, port, transport(), 20);
+    ddphook_options_t options = jobOptions(rank, ranks, port, transport());
     return withModule(options, module, [&](ddphook_context_t *context) {
       if (ddphook_context_rank(context) != rank ||
           ddphook_context_world_size(context) != ranks)
@@ -90,7 +90,7 @@ TEST_P(JobTest, Broadcast) {
   int port = freePort(), ranks = world();
   auto results = runRanks(ranks, [&](int rank) {
     TestModule module;
-    ddphook_options_t options = jobOptions(rank, ranks, port, transport(), 20);
+    ddphook_options_t options = jobOptions(rank, ranks, port, transport());
     return withModule(options, module, [&](ddphook_context_t *context) {
       for (size_t bytes :
            {size_t(0), size_t(1), size_t(4) << 20, (size_t(37) << 20) + 13}) {
@@ -124,7 +124,7 @@ TEST(Job, LateRanksAreWaitedFor) {
       if (rank == late)
         sleepMs(700);
       TestModule module(Collectives{{3}});
-      ddphook_options_t options = jobOptions(rank, 2, port, "auto", 20);
+      ddphook_options_t options = jobOptions(rank, 2, port, "auto");
       return withModule(options, module, [&](ddphook_context_t *) {
         std::vector<float> data(3, 1.0f);
         return step(module, data);
@@ -172,7 +172,7 @@ TEST(Job, PlansDiffer) {
                       R"([{"name":"dp","size":0,"ranks":[],"placement":"",)"
                       R"("parent":""}])",
                       rank == 2 ? "#ddp.bf16" : "#ddp.fp16");
-    ddphook_options_t options = jobOptions(rank, 3, port, "auto", 20);
+    ddphook_options_t options = jobOptions(rank, 3, port, "auto");
     return withModule(options, module,
                       [](ddphook_context_t *) { return std::string(); });
   });
@@ -184,7 +184,7 @@ TEST(Job, TheContextSurvivesAPlanMismatch) {
   int port = freePort();
   auto results = runRanks(2, [&](int rank) {
     TestModule good(Collectives{{3}}), bad(Collectives{{rank + 5}});
-    ddphook_options_t options = jobOptions(rank, 2, port, "auto", 20);
+    ddphook_options_t options = jobOptions(rank, 2, port, "auto");
     return withModule(options, good, [&](ddphook_context_t *context) {
       ddphook_status_t status = ddphook_module_load(context, &bad.compiled);
       if (status != DDPHOOK_PLAN_MISMATCH || bad.handle)
@@ -202,7 +202,7 @@ TEST(Job, OneRankHasABrokenModule) {
     TestModule module(Collectives{{3}});
     if (rank == 1)
       module.compiled.plan_hash ^= 1;
-    ddphook_options_t options = jobOptions(rank, 2, port, "auto", 20);
+    ddphook_options_t options = jobOptions(rank, 2, port, "auto");
     return withModule(options, module,
                       [](ddphook_context_t *) { return std::string(); });
   });
@@ -218,7 +218,7 @@ TEST(Job, GroupSizeUnlikeTheJobs) {
     TestModule module(Collectives{{3}}, 0,
                       R"([{"name":"dp","size":4,"ranks":[],"placement":"",)"
                       R"("parent":""}])");
-    ddphook_options_t options = jobOptions(rank, 2, port, "auto", 20);
+    ddphook_options_t options = jobOptions(rank, 2, port, "auto");
     return withModule(options, module,
                       [](ddphook_context_t *) { return std::string(); });
   });
@@ -230,7 +230,7 @@ TEST(Job, DifferentCalls) {
   int port = freePort();
   auto results = runRanks(2, [&](int rank) {
     TestModule module;
-    ddphook_options_t options = jobOptions(rank, 2, port, "auto", 20);
+    ddphook_options_t options = jobOptions(rank, 2, port, "auto");
     return withModule(options, module, [&](ddphook_context_t *context) {
       char byte = 0;
       std::string first =
@@ -267,7 +267,7 @@ TEST(Job, GroupsAcrossMachines) {
                                   {5, "f32", "", false, 2},
                                   {5, "f32", "", false, 3}},
                       0, groups);
-    ddphook_options_t options = jobOptions(rank, 4, port, "auto", 20);
+    ddphook_options_t options = jobOptions(rank, 4, port, "auto");
     return withModule(options, module, [&](ddphook_context_t *) {
       // Rank r contributes 10^r: a sum's digits name its ranks.
       const float own[] = {1, 10, 100, 1000};
@@ -298,7 +298,7 @@ TEST(Job, SharedMemoryAcrossMachinesIsRefused) {
   auto results = runRanks(2, [&](int rank) {
     ::setenv("DDPHOOK_NODE", rank == 0 ? "a" : "b", 1);
     TestModule module(Collectives{{3}});
-    ddphook_options_t options = jobOptions(rank, 2, port, "shm", 20);
+    ddphook_options_t options = jobOptions(rank, 2, port, "shm");
     return withModule(options, module,
                       [](ddphook_context_t *) { return std::string(); });
   });

@@ -24,6 +24,10 @@ namespace ddphook::test {
 /// A port on which nobody listens at the moment.
 int freePort();
 
+/// Deadline of jobs that are not about deadlines, in seconds: sanitizers and
+/// other work on the machine make a test a hundred times slower.
+inline constexpr double patientDeadline = 300;
+
 /// How one rank's process ended.
 struct RankResult {
   /// What its function returned; empty when it did not return.
@@ -43,11 +47,13 @@ using RankFunction = std::function<std::string(int rank)>;
 /// latest after `patience` seconds. A rank that stops itself, `stoppedRank`, is
 /// killed as soon as all others have ended.
 std::vector<RankResult> runRanks(int ranks, const RankFunction &function,
-                                 double patience = 60, int stoppedRank = -1);
+                                 double patience = patientDeadline + 100,
+                                 int stoppedRank = -1);
 
 /// Options of rank `rank` in a job on this machine.
 ddphook_options_t jobOptions(int rank, int worldSize, int port,
-                             const char *transport, double timeout);
+                             const char *transport,
+                             double timeout = patientDeadline);
 
 /// "OK", or the status' name, ": " and the last error.
 std::string show(ddphook_status_t status);
