@@ -92,6 +92,14 @@ ddphookCompilerOptionsSetDevice(DDPHookCompilerOptions options,
                                 MlirStringRef device,
                                 MlirStringRef architecture);
 
+/* Path of the runtime's shared library. Shared objects then name it as needed
+ * (DT_NEEDED, by its DT_SONAME), and find its functions also in a process that
+ * loaded it RTLD_LOCAL, as Python does. By default they name none, and find the
+ * functions of the program or of a library that was loaded RTLD_GLOBAL. */
+MLIR_CAPI_EXPORTED void
+ddphookCompilerOptionsSetRuntime(DDPHookCompilerOptions options,
+                                 MlirStringRef path);
+
 /* Round a*b+c once if the CPU can; default false. */
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetFuseMultiplyAdd(DDPHookCompilerOptions options,
@@ -121,7 +129,7 @@ MLIR_CAPI_EXPORTED MlirStringRef
 ddphookCompiledModuleGetHeader(DDPHookCompiledModule compiled);
 
 /* The bytes of a shared object. `linker` is a program that takes a C compiler's
- * flags; empty: the first of cc, clang and gcc that there is. The data is null
+ * flags; empty: LLD in this process, which needs no compiler. The data is null
  * after an error, and otherwise valid until the next call of this function. */
 MLIR_CAPI_EXPORTED MlirStringRef ddphookCompiledModuleGetSharedObject(
     DDPHookCompiledModule compiled, MlirStringRef linker,

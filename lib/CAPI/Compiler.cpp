@@ -23,12 +23,14 @@ using namespace mlir::ddp;
 namespace {
 struct Options : public CompilerOptions {
   std::optional<std::string> pipeline;
+  std::string runtime;
 };
 
 struct Compiled : public CompiledModule {
-  explicit Compiled(CompiledModule &&module)
-      : CompiledModule(std::move(module)) {}
+  Compiled(CompiledModule &&module, StringRef runtime)
+      : CompiledModule(std::move(module)), runtime(runtime) {}
 
+  std::string runtime;
   llvm::SmallVector<char, 0> shared;
 };
 } // namespace
@@ -82,6 +84,11 @@ void ddphookCompilerOptionsSetDevice(DDPHookCompilerOptions options,
     unwrap(options)->deviceArchitecture = unwrap(architecture).str();
 }
 
+void ddphookCompilerOptionsSetRuntime(DDPHookCompilerOptions options,
+                                      MlirStringRef path) {
+  unwrap(options)->runtime = unwrap(path).str();
+}
+
 void ddphookCompilerOptionsSetFuseMultiplyAdd(DDPHookCompilerOptions options,
                                               bool fuse) {
   unwrap(options)->fuseMultiplyAdd = fuse;
@@ -112,7 +119,7 @@ DDPHookCompiledModule ddphookCompile(MlirModule module,
   llvm::Expected<CompiledModule> compiled =
       compile(unwrap(module), *unwrap(options));
   if (compiled)
-    return wrap(new Compiled(std::move(*compiled)));
+    return wrap(new Compiled(std::move(*compiled), unwrap(options)->runtime));
   // Empty: a diagnostic has said it.
   std::string message = llvm::toString(compiled.takeError());
   if (!message.empty())
@@ -147,8 +154,11 @@ MlirStringRef ddphookCompiledModuleGetSharedObject(
     DDPHookCompiledModule compiled, MlirStringRef linker,
     MlirStringCallback onError, void *userData) {
   Compiled &module = *unwrap(compiled);
+  SharedObjectOptions options;
+  options.linker = unwrap(linker).str();
+  options.runtime = module.runtime;
   auto shared = linkSharedObject(
-      StringRef(module.object.data(), module.object.size()), unwrap(linker));
+      StringRef(module.object.data(), module.object.size()), options);
   if (!shared) {
     report(shared.takeError(), onError, userData);
     return {nullptr, 0};

@@ -73,7 +73,7 @@ Compiler::create(CompilerOptions options) {
 }
 
 llvm::Error Compiler::createTarget() {
-  initializeNativeTarget();
+  initializeTargets();
   llvm::Triple triple(llvm::sys::getDefaultTargetTriple());
   std::string message;
   const llvm::Target *description =

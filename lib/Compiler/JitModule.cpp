@@ -27,7 +27,7 @@ JitModule::~JitModule() = default;
 Expected<std::unique_ptr<JitModule>>
 JitModule::load(const CompiledModule &compiled,
                 ArrayRef<RuntimeSymbol> runtime) {
-  initializeNativeTarget();
+  initializeTargets();
   std::unique_ptr<JitModule> loaded(new JitModule());
   Expected<std::unique_ptr<LLJIT>> jit = LLJITBuilder().create();
   if (!jit)

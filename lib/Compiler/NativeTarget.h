@@ -14,9 +14,11 @@
 namespace mlir::ddp {
 
 /// Registers the machine's architecture with LLVM, once in a process: LLVM's
-/// registry has no lock of its own.
-inline void initializeNativeTarget() {
+/// registry has no lock of its own. The names of all others, too: LLD would add
+/// them to the registry when it runs first, while another thread may read it.
+inline void initializeTargets() {
   static const bool isDone = [] {
+    llvm::InitializeAllTargetInfos();
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
     return true;

@@ -3,11 +3,14 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See SharedObject.h.
+// See SharedObject.h. This file runs linkers that are programs;
+// InProcessLinker.cpp runs LLD.
 //
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/SharedObject.h"
+
+#include "InProcessLinker.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FileUtilities.h"
@@ -16,24 +19,22 @@
 #include "llvm/Support/raw_ostream.h"
 
 using namespace llvm;
+using namespace mlir::ddp;
 
 static Error makeError(std::error_code code, const Twine &what) {
   return createStringError(code, what + ": " + code.message());
 }
 
-static Expected<std::string> findLinker(StringRef linker) {
-  if (!linker.empty()) {
-    ErrorOr<std::string> program = sys::findProgramByName(linker);
-    if (program)
-      return *program;
-    return createStringError(program.getError(),
-                             "cannot find the linker '" + linker + "'");
-  }
-  for (StringRef name : {"cc", "clang", "gcc"})
-    if (ErrorOr<std::string> program = sys::findProgramByName(name))
-      return *program;
-  return createStringError(
-      "found none of cc, clang and gcc to link with; give one with --linker");
+/// Writes `text` to an open file, which it closes.
+static Error writeTo(int descriptor, StringRef path, StringRef text) {
+  raw_fd_ostream stream(descriptor, /*shouldClose=*/true);
+  stream << text;
+  stream.close();
+  // Otherwise the stream would end the program when it is destroyed.
+  std::error_code code = stream.error();
+  stream.clear_error();
+  return code ? makeError(code, "cannot write '" + path + "'")
+              : Error::success();
 }
 
 namespace {
@@ -47,14 +48,7 @@ public:
             sys::fs::createTemporaryFile("ddphook", suffix, descriptor, path))
       return makeError(code, "cannot create a temporary file");
     remover.setFile(path);
-    raw_fd_ostream stream(descriptor, /*shouldClose=*/true);
-    stream << text;
-    stream.close();
-    // Otherwise the stream would end the program when it is destroyed.
-    std::error_code code = stream.error();
-    stream.clear_error();
-    return code ? makeError(code, "cannot write '" + path + "'")
-                : Error::success();
+    return writeTo(descriptor, path, text);
   }
 
   SmallString<128> path;
@@ -64,22 +58,24 @@ private:
 };
 } // namespace
 
-/// Links to `path`, which exists.
-static Error link(StringRef object, StringRef path, StringRef linker) {
-  Expected<std::string> program = findLinker(linker);
+/// Runs `options.linker`.
+static Error linkByProgram(StringRef input, StringRef output,
+                           const SharedObjectOptions &options) {
+  ErrorOr<std::string> program = sys::findProgramByName(options.linker);
   if (!program)
-    return program.takeError();
-  TemporaryFile input;
-  if (Error error = input.create("o", object))
-    return error;
+    return createStringError(program.getError(),
+                             "cannot find the linker '" + options.linker + "'");
   // -Bsymbolic: an entry point must not be replaced by a function of the
   // program that happens to have its name.
+  SmallVector<StringRef> arguments = {*program, "-shared", "-Wl,-Bsymbolic",
+                                      "-o",     output,    input};
+  if (!options.runtime.empty())
+    arguments.append({"-Wl,--no-as-needed", options.runtime});
+  arguments.append({"-Wl,--as-needed", "-lm"});
   std::string message;
-  int status = sys::ExecuteAndWait(
-      *program,
-      {*program, "-shared", "-Wl,-Bsymbolic", "-o", path, input.path, "-lm"},
-      /*Env=*/std::nullopt, /*Redirects=*/{},
-      /*SecondsToWait=*/0, /*MemoryLimit=*/0, &message);
+  int status = sys::ExecuteAndWait(*program, arguments, /*Env=*/std::nullopt,
+                                   /*Redirects=*/{}, /*SecondsToWait=*/0,
+                                   /*MemoryLimit=*/0, &message);
   if (status != 0)
     return createStringError("'" + Twine(*program) +
                              "' failed to link the shared object" +
@@ -87,12 +83,18 @@ static Error link(StringRef object, StringRef path, StringRef linker) {
   return Error::success();
 }
 
-Expected<SmallVector<char, 0>> mlir::ddp::linkSharedObject(StringRef object,
-                                                           StringRef linker) {
-  TemporaryFile output;
+Expected<SmallVector<char, 0>>
+mlir::ddp::linkSharedObject(StringRef object,
+                            const SharedObjectOptions &options) {
+  TemporaryFile input, output;
+  if (Error error = input.create("o", object))
+    return error;
   if (Error error = output.create("so", ""))
     return error;
-  if (Error error = link(object, output.path, linker))
+  if (Error error =
+          options.linker.empty()
+              ? linkInProcess(input.path, output.path, options.runtime)
+              : linkByProgram(input.path, output.path, options))
     return error;
   ErrorOr<std::unique_ptr<MemoryBuffer>> bytes =
       MemoryBuffer::getFile(output.path, /*IsText=*/false,
@@ -104,17 +106,23 @@ Expected<SmallVector<char, 0>> mlir::ddp::linkSharedObject(StringRef object,
 }
 
 Error mlir::ddp::writeSharedObject(StringRef object, StringRef path,
-                                   StringRef linker) {
-  // Linked beside the output, so that it can be renamed.
-  SmallString<128> linkedPath;
-  if (std::error_code code =
-          sys::fs::createUniqueFile(path + ".%%%%%%.tmp", linkedPath))
+                                   const SharedObjectOptions &options) {
+  Expected<SmallVector<char, 0>> shared = linkSharedObject(object, options);
+  if (!shared)
+    return shared.takeError();
+  // Written beside the output, so that it can be renamed.
+  int descriptor;
+  SmallString<128> writtenPath;
+  if (std::error_code code = sys::fs::createUniqueFile(
+          path + ".%%%%%%.tmp", descriptor, writtenPath, sys::fs::OF_None,
+          sys::fs::all_all))
     return makeError(code, "cannot write '" + path + "'");
-  FileRemover linkedRemover(linkedPath);
-  if (Error error = link(object, linkedPath, linker))
+  FileRemover remover(writtenPath);
+  if (Error error =
+          writeTo(descriptor, path, StringRef(shared->data(), shared->size())))
     return error;
-  if (std::error_code code = sys::fs::rename(linkedPath, path))
+  if (std::error_code code = sys::fs::rename(writtenPath, path))
     return makeError(code, "cannot write '" + path + "'");
-  linkedRemover.releaseFile();
+  remover.releaseFile();
   return Error::success();
 }

@@ -14,10 +14,14 @@
 
 #include "mlir/IR/OwningOpRef.h"
 #include "mlir/Parser/Parser.h"
+#include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Parallel.h"
 #include "gtest/gtest.h"
 
+#include <csignal>
 #include <dlfcn.h>
+#include <elf.h>
 #include <thread>
 
 using namespace mlir;
@@ -130,35 +134,148 @@ TEST_F(CompilerTest, OneCompilerManyModules) {
   EXPECT_EQ(errors, "");
 }
 
-TEST_F(CompilerTest, SharedObjectInMemory) {
-  CompilerOptions options;
-  options.shared = true;
-  auto module = parse(reduceText);
-  auto compiled = create(options)->compile(*module);
-  ASSERT_TRUE(static_cast<bool>(compiled)) << toString(compiled.takeError());
-  StringRef object(compiled->object.data(), compiled->object.size());
-  auto shared = linkSharedObject(object);
+namespace {
+class SharedObjectTest : public CompilerTest {
+protected:
+  /// Object code of `reduceText`, as a module that can be shared.
+  SmallVector<char, 0> compileObject() {
+    CompilerOptions options;
+    options.shared = true;
+    auto module = parse(reduceText);
+    auto compiled = create(options)->compile(*module);
+    if (!compiled)
+      llvm::report_fatal_error(compiled.takeError());
+    return std::move(compiled->object);
+  }
+
+  /// Loads a shared object and runs its step.
+  static void run(ArrayRef<char> shared) {
+    SmallString<128> path;
+    int file;
+    ASSERT_FALSE(
+        llvm::sys::fs::createTemporaryFile("ddphook", "so", file, path));
+    llvm::raw_fd_ostream(file, /*shouldClose=*/true)
+        << StringRef(shared.data(), shared.size());
+    void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    llvm::sys::fs::remove(path);
+    ASSERT_NE(library, nullptr) << dlerror();
+    void *symbol = dlsym(library, "ddphook_compiled_module");
+    ASSERT_NE(symbol, nullptr) << dlerror();
+    float in[] = {1, 2, 3, 4}, out[4] = {};
+    runStep(*static_cast<const ddphook_compiled_module_t *>(symbol), {in, out});
+    EXPECT_EQ(out[3], 8);
+    dlclose(library);
+  }
+
+  /// The path of the runtime that this test is linked with.
+  static std::string getRuntimePath() {
+    Dl_info info;
+    auto *function = reinterpret_cast<void *>(&ddphook_context_create);
+    return dladdr(function, &info) ? info.dli_fname : "";
+  }
+};
+} // namespace
+
+static StringRef asText(ArrayRef<char> bytes) {
+  return StringRef(bytes.data(), bytes.size());
+}
+
+TEST_F(SharedObjectTest, ByLLDAndByAProgram) {
+  auto object = compileObject();
+  for (StringRef linker : {"", "clang-22"})
+    for (const std::string &runtime : {std::string(), getRuntimePath()}) {
+      SharedObjectOptions options;
+      options.linker = linker;
+      options.runtime = runtime;
+      auto shared = linkSharedObject(asText(object), options);
+      ASSERT_TRUE(static_cast<bool>(shared)) << toString(shared.takeError());
+      EXPECT_EQ(asText(*shared).contains("libddphook_rt.so."),
+                !runtime.empty());
+      run(*shared);
+    }
+}
+
+TEST_F(SharedObjectTest, ManyThreads) {
+  auto object = compileObject();
+  SmallVector<std::string> linked(4);
+  SmallVector<std::thread> threads;
+  for (std::string &result : linked)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 3; ++i) {
+        auto shared = linkSharedObject(asText(object));
+        result = shared ? asText(*shared).str() : toString(shared.takeError());
+      }
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  for (const std::string &result : linked)
+    EXPECT_EQ(result, linked.front());
+  run(ArrayRef<char>(linked.front().data(), linked.front().size()));
+}
+
+// Called like an option of LLVM's code generator.
+static llvm::cl::opt<int> ofTheProgram("mcpu", llvm::cl::init(1));
+
+/// LLD works as if it were the only one in its process.
+TEST_F(SharedObjectTest, LeavesTheProcessAsItWas) {
+  auto object = compileObject();
+  ofTheProgram = 2;
+  auto threads = llvm::parallel::strategy.ThreadsRequested;
+  struct sigaction before, after;
+  sigaction(SIGSEGV, nullptr, &before);
+  auto shared = linkSharedObject(asText(object));
   ASSERT_TRUE(static_cast<bool>(shared)) << toString(shared.takeError());
+  sigaction(SIGSEGV, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+  EXPECT_EQ(ofTheProgram, 2);
+  EXPECT_EQ(llvm::parallel::strategy.ThreadsRequested, threads);
+  llvm::cl::ResetAllOptionOccurrences();
+  EXPECT_EQ(ofTheProgram, 1);
+}
 
-  SmallString<128> path;
-  int file;
-  ASSERT_FALSE(llvm::sys::fs::createTemporaryFile("ddphook", "so", file, path));
-  llvm::raw_fd_ostream(file, /*shouldClose=*/true)
-      << StringRef(shared->data(), shared->size());
-  void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  llvm::sys::fs::remove(path);
-  ASSERT_NE(library, nullptr) << dlerror();
-  void *symbol = dlsym(library, "ddphook_compiled_module");
-  ASSERT_NE(symbol, nullptr) << dlerror();
-  float in[] = {1, 2, 3, 4}, out[4] = {};
-  runStep(*static_cast<const ddphook_compiled_module_t *>(symbol), {in, out});
-  EXPECT_EQ(out[3], 8);
-  dlclose(library);
+TEST_F(SharedObjectTest, WhatIsWrong) {
+  auto object = compileObject();
+  auto expectError = [](StringRef bytes, const SharedObjectOptions &options,
+                        StringRef text) {
+    auto shared = linkSharedObject(bytes, options);
+    ASSERT_FALSE(static_cast<bool>(shared));
+    std::string message = toString(shared.takeError());
+    EXPECT_TRUE(StringRef(message).contains(text)) << message;
+  };
+  SharedObjectOptions options;
+  options.linker = "no-such-linker";
+  expectError(asText(object), options,
+              "cannot find the linker 'no-such-linker'");
+  options.linker = "";
+  expectError("", options, "to be an object file, but got");
+  options.runtime = "no-such-runtime.so";
+  expectError(asText(object), options, "no-such-runtime.so");
+  options.runtime = __FILE__;
+  expectError(asText(object), options, "to be the runtime's shared library");
+  options.runtime = "";
+}
 
-  auto missing = linkSharedObject(object, "no-such-linker");
-  ASSERT_FALSE(static_cast<bool>(missing));
-  EXPECT_EQ(toString(missing.takeError()),
-            "cannot find the linker 'no-such-linker'");
+/// LLD would end the process here; it cannot run again in it, but another
+/// linker can.
+TEST_F(SharedObjectTest, DamagedObject) {
+  auto object = compileObject();
+  // Section headers that begin behind the file's end.
+  std::string damaged = asText(object).str();
+  damaged.replace(offsetof(Elf64_Ehdr, e_shoff), 8, 8, '\x7f');
+  auto useLLD = [&] {
+    std::string message = toString(linkSharedObject(damaged).takeError());
+    std::string again = toString(linkSharedObject(asText(object)).takeError());
+    SharedObjectOptions options;
+    options.linker = "clang-22";
+    auto shared = linkSharedObject(asText(object), options);
+    llvm::errs() << message << '|' << again << '|'
+                 << (shared ? "linked" : toString(shared.takeError()));
+    exit(0);
+  };
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(useLLD(), testing::ExitedWithCode(0),
+              "LLD failed to link.*past the end of the file.*cannot run again.*"
+              "linked");
 }
 
 TEST_F(CompilerTest, OptionsThatAreWrong) {

@@ -44,15 +44,15 @@ runs them with tensors from files. It needs no compiler.")
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "ddphook-tools")
 set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS
-    "libmlir-${LLVM_VERSION_MAJOR}-dev, llvm-${LLVM_VERSION_MAJOR}-dev")
+    "libmlir-${LLVM_VERSION_MAJOR}-dev, llvm-${LLVM_VERSION_MAJOR}-dev, liblld-${LLVM_VERSION_MAJOR}-dev")
 set(CPACK_DEBIAN_DEV_DESCRIPTION
 "gradient compression for data-parallel training: development files
 The C headers of the runtime, the dialect and the passes as static libraries
 for MLIR ${LLVM_VERSION_MAJOR}, and the CMake package DDPHook.")
 
-# ddphook-cc writes headers that include the runtime's, and links with cc.
+# ddphook-cc writes headers that include the runtime's.
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION devel)
-set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "ddphook-dev, gcc | c-compiler")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "ddphook-dev")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "mlir-${LLVM_VERSION_MAJOR}-tools")
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION
 "gradient compression for data-parallel training: compiler

@@ -88,6 +88,9 @@ Error mlir::ddp::writeOutput(Compiler &compiler, mlir::ModuleOp module,
   if (!object)
     return object.takeError();
   StringRef bytes(object->data(), object->size());
-  return kind == OutputKind::Shared ? writeSharedObject(bytes, path, linker)
-                                    : writeText(path, bytes);
+  if (kind == OutputKind::Object)
+    return writeText(path, bytes);
+  SharedObjectOptions options;
+  options.linker = linker.str();
+  return writeSharedObject(bytes, path, options);
 }

@@ -72,7 +72,8 @@ static cl::opt<bool> fuse("fuse-multiply-add", cl::cat(category),
                           cl::desc("Round a*b+c once if the CPU can"));
 static cl::opt<std::string>
     linker("linker", cl::value_desc("program"), cl::cat(category),
-           cl::desc("C compiler that links shared objects (default: cc)"));
+           cl::desc("C compiler that links shared objects "
+                    "(default: LLD, without another program)"));
 
 static Error compile() {
   if (optLevel < '0' || optLevel > '3')

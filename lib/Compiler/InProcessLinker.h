@@ -1,0 +1,25 @@
+//===- InProcessLinker.h - LLD in this process ------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Links a shared object without another process.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_LIB_COMPILER_INPROCESSLINKER_H
+#define DDPHOOK_LIB_COMPILER_INPROCESSLINKER_H
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+namespace mlir::ddp {
+
+/// Links the object file `input` to `output`. The shared object needs those of
+/// the C, math and compiler's support libraries of this process that it uses,
+/// and `runtime`, the path of a shared library, unless that is empty.
+llvm::Error linkInProcess(llvm::StringRef input, llvm::StringRef output,
+                          llvm::StringRef runtime);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_COMPILER_INPROCESSLINKER_H
