@@ -32,10 +32,11 @@ static const std::vector<std::string_view> &runtimeNames() {
   return names;
 }
 
-/// What the project's tests and scripts read, and what its build may leave.
+/// What the Python package, tests and scripts read, and what a build may leave.
 static constexpr std::string_view otherNames[] = {
-    "ALL_MUTANTS",  "BUILD_DIR",   "CC",           "CUDA_ROOT", "EXEC",
-    "EXEC_MODULES", "FUZZ_SEEDS",  "GPU_BUDGET_S", "LIT",       "NCCL_ROOT",
+    "ALL_MUTANTS",  "BUILD_DIR",   "CACHE_DIR",    "CC",
+    "CUDA_ROOT",    "EXEC",        "EXEC_MODULES", "FUZZ_SEEDS",
+    "GPU_BUDGET_S", "LIBRARY_DIR", "LIT",          "NCCL_ROOT",
     "OPT",          "REQUIRE_GPU", "RT",           "RUN"};
 
 std::vector<std::string>

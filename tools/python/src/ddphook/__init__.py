@@ -1,0 +1,45 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Gradient compression for data-parallel training, compiled.
+
+``ddphook.torch`` registers compiled communication hooks with PyTorch's
+``DistributedDataParallel``. This module itself imports neither PyTorch nor any
+library of ddphook's: it has the exceptions and the version.
+"""
+
+from ddphook._errors import (
+    AbortedError,
+    BadEnvironmentError,
+    CompileError,
+    DataLossError,
+    DeadlineExceededError,
+    Error,
+    FailedPreconditionError,
+    InputOutputError,
+    InternalError,
+    InvalidArgumentError,
+    PeerLostError,
+    PlanMismatchError,
+    ResourceExhaustedError,
+    UnsupportedError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AbortedError",
+    "BadEnvironmentError",
+    "CompileError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "Error",
+    "FailedPreconditionError",
+    "InputOutputError",
+    "InternalError",
+    "InvalidArgumentError",
+    "PeerLostError",
+    "PlanMismatchError",
+    "ResourceExhaustedError",
+    "UnsupportedError",
+    "__version__",
+]

@@ -1,0 +1,213 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiled modules on disk, shared by all ranks and jobs of a user.
+
+The directory is ``DDPHOOK_CACHE_DIR``, else ``ddphook/modules`` in the user's
+cache directory (XDG). A file's name is a hash of all that its content depends
+on, and the file begins with a hash of the rest of it: one that is damaged, or
+of another version, is made again. Files appear whole or not at all. Of several
+ranks that want the same module, one compiles it and the others wait.
+
+The cache never makes anything fail: without a place for it, modules are
+compiled in every process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import logging
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import ddphook
+from ddphook import _libraries
+from ddphook._runtime import ABI_VERSION
+
+CACHE_DIR_VARIABLE = "DDPHOOK_CACHE_DIR"
+
+_log = logging.getLogger("ddphook")
+_MAGIC = b"ddphook module 1\n"
+_HASH_BYTES = hashlib.sha256().digest_size
+# How long a rank waits for another one that compiles the same module, before
+# it compiles the module itself: that one may have been stopped.
+_WAIT_S = 60.0
+_POLL_S = 0.01
+# Files that are kept; the ones that were not used for the longest time go.
+_MOST_FILES = 2000
+
+
+def directory() -> Path:
+    """Where compiled modules are kept; need not exist."""
+    chosen = os.environ.get(CACHE_DIR_VARIABLE)
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    if not base or not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "ddphook" / "modules"
+
+
+@functools.cache
+def processor() -> str:
+    """A description of this machine's CPU: code is compiled for it."""
+    facts = {platform.machine()}
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() in ("model name", "flags", "Features", "CPU part"):
+                facts.add(value.strip())
+    return "\n".join(sorted(facts))
+
+
+@functools.cache
+def _compiler_identity() -> str:
+    """Changes when the compiler is rebuilt, even with the same version."""
+    path = _libraries.find(_libraries.COMPILER)
+    with contextlib.suppress(OSError):
+        status = os.stat(path)
+        return f"{status.st_size} {status.st_mtime_ns}"
+    return path
+
+
+def key(text: str, pipeline: str) -> str:
+    """The name of a module in the cache, 64 hexadecimal digits."""
+    hasher = hashlib.sha256()
+    for part in (
+        ddphook.__version__,
+        str(ABI_VERSION),
+        _compiler_identity(),
+        processor(),
+        pipeline,
+        text,
+    ):
+        hasher.update(f"{len(part)}:".encode() + part.encode())
+    return hasher.hexdigest()
+
+
+def get(text: str, pipeline: str, build: Callable[[], bytes]) -> bytes:
+    """The shared object of a module, from the cache or from ``build()``.
+
+    Parameters
+    ----------
+    text, pipeline
+        What ``build`` compiles.
+    build
+        Called at most once, and only if the cache lacks the module.
+
+    Raises
+    ------
+    Exception
+        What ``build`` raises; never one of the cache's own.
+    """
+    name = key(text, pipeline)
+    place = _open_directory()
+    if place is None:
+        return build()
+    path = place / name
+    image = _read(path)
+    if image is not None:
+        return image
+    with _lock(place / f"lock-{name[:2]}"):
+        image = _read(path)
+        if image is None:
+            image = build()
+            _write(path, image)
+    return image
+
+
+@functools.lru_cache(maxsize=8)
+def _usable(place: Path) -> bool:
+    """Whether modules may be kept here. Says why not, once."""
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = place.stat()
+    except OSError as error:
+        _log.warning("compiled modules are not kept: %s", error)
+        return False
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        # Whoever can write here decides what this process runs.
+        _log.warning(
+            "compiled modules are not kept: other users can write to %s", place
+        )
+        return False
+    return True
+
+
+def _open_directory() -> Path | None:
+    place = directory()
+    return place if _usable(place) else None
+
+
+def _read(path: Path) -> bytes | None:
+    """The content of a file; none if it is not there or not whole."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    start = len(_MAGIC) + _HASH_BYTES
+    image = data[start:]
+    if (
+        data[: len(_MAGIC)] != _MAGIC
+        or data[len(_MAGIC) : start] != hashlib.sha256(image).digest()
+    ):
+        _log.warning("%s is damaged and will be compiled again", path)
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return image
+
+
+def _write(path: Path, image: bytes) -> None:
+    """Makes the file appear whole, or not at all."""
+    temporary = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix="new-")
+        with open(descriptor, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(image).digest() + image)
+        os.replace(temporary, path)
+        _remove_oldest(path.parent)
+    except OSError as error:
+        _log.warning("a compiled module is not kept: %s", error)
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _remove_oldest(place: Path) -> None:
+    entries = [entry for entry in os.scandir(place) if len(entry.name) == 64]
+    if len(entries) <= _MOST_FILES:
+        return
+    entries.sort(key=lambda entry: entry.stat().st_mtime)
+    for entry in entries[: len(entries) - _MOST_FILES * 9 // 10]:
+        with contextlib.suppress(OSError):
+            os.unlink(entry.path)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Holds the lock, or none if that is impossible or takes too long."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        end = time.monotonic() + _WAIT_S
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_POLL_S)
+            except OSError:
+                break  # A file system without locks.
+        yield
+    finally:
+        os.close(descriptor)

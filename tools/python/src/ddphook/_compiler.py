@@ -1,0 +1,173 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The compiler's C API: from the text of a module to a shared object.
+
+Mirrors ``ddphook-c/Compiler.h`` and the part of MLIR's C API that it needs.
+Structs of one pointer are passed as that pointer, which is the same in the ABIs
+of x86-64 and AArch64.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_int8, c_size_t, c_uint64
+from ctypes import c_void_p
+
+from ddphook import _libraries
+from ddphook._errors import CompileError, UnsupportedError
+
+
+class _StringRef(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("length", c_size_t)]
+
+    @classmethod
+    def of(cls, text: bytes) -> _StringRef:
+        result = cls(ctypes.cast(c_char_p(text), c_void_p), len(text))
+        result.owner = text  # Keeps the memory.
+        return result
+
+    def bytes(self) -> bytes:
+        return ctypes.string_at(self.data, self.length) if self.length else b""
+
+
+_StringCallback = CFUNCTYPE(None, _StringRef, c_void_p)
+# The result is a struct of one byte, which callbacks cannot return.
+_DiagnosticHandler = CFUNCTYPE(c_int8, c_void_p, c_void_p)
+_SEVERITIES = ("error", "warning", "note", "remark")
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The compiler, loaded at the first call.
+
+    Raises
+    ------
+    UnsupportedError
+        It is not there.
+    """
+    capi = _libraries.load(_libraries.COMPILER)
+    pointer, text = c_void_p, _StringRef
+    for name, result, arguments in (
+        ("mlirDialectRegistryCreate", pointer, []),
+        ("mlirDialectRegistryDestroy", None, [pointer]),
+        ("ddphookRegisterDialects", None, [pointer]),
+        ("mlirContextCreateWithRegistry", pointer, [pointer, c_bool]),
+        ("mlirContextDestroy", None, [pointer]),
+        ("mlirModuleCreateParse", pointer, [pointer, text]),
+        ("mlirModuleDestroy", None, [pointer]),
+        (
+            "mlirContextAttachDiagnosticHandler",
+            c_uint64,
+            [pointer, _DiagnosticHandler, pointer, pointer],
+        ),
+        ("mlirDiagnosticPrint", None, [pointer, _StringCallback, pointer]),
+        ("mlirDiagnosticGetSeverity", c_int, [pointer]),
+        ("ddphookCompilerOptionsCreate", pointer, []),
+        ("ddphookCompilerOptionsDestroy", None, [pointer]),
+        ("ddphookCompilerOptionsSetName", None, [pointer, text]),
+        ("ddphookCompilerOptionsSetShared", None, [pointer, c_bool]),
+        ("ddphookCompilerOptionsSetPipeline", None, [pointer, text]),
+        ("ddphookCompile", pointer, [pointer, pointer]),
+        ("ddphookCompiledModuleDestroy", None, [pointer]),
+        ("ddphookCompiledModuleGetObject", text, [pointer]),
+    ):
+        function = getattr(capi, name)
+        function.restype, function.argtypes = result, arguments
+    return capi
+
+
+def compile_module(text: str, pipeline: str) -> bytes:
+    """Compiles a module for this machine's CPU.
+
+    Parameters
+    ----------
+    text
+        The module, in MLIR's textual form.
+    pipeline
+        Options of ``ddp-pipeline``.
+
+    Returns
+    -------
+    bytes
+        A shared object that exports ``ddphook_compiled_module`` and needs the
+        runtime by its soname.
+
+    Raises
+    ------
+    CompileError
+        The module or the options are wrong.
+    UnsupportedError
+        The compiler or a linker is missing.
+    """
+    return _link(_compile_object(text, pipeline))
+
+
+def _compile_object(text: str, pipeline: str) -> bytes:
+    capi = library()
+    errors: list[str] = []
+
+    @_DiagnosticHandler
+    def on_diagnostic(diagnostic: int, _: int) -> int:
+        parts: list[bytes] = []
+        keep = _StringCallback(lambda part, _: parts.append(part.bytes()))
+        capi.mlirDiagnosticPrint(diagnostic, keep, None)
+        severity = _SEVERITIES[capi.mlirDiagnosticGetSeverity(diagnostic)]
+        if severity == "error":
+            errors.append(b"".join(parts).decode(errors="replace"))
+        return 1
+
+    registry = capi.mlirDialectRegistryCreate()
+    capi.ddphookRegisterDialects(registry)
+    context = capi.mlirContextCreateWithRegistry(registry, False)
+    capi.mlirDialectRegistryDestroy(registry)
+    capi.mlirContextAttachDiagnosticHandler(context, on_diagnostic, None, None)
+    options = capi.ddphookCompilerOptionsCreate()
+    source, flags = _StringRef.of(text.encode()), _StringRef.of(pipeline.encode())
+    module = compiled = None
+    try:
+        module = capi.mlirModuleCreateParse(context, source)
+        if module:
+            capi.ddphookCompilerOptionsSetName(options, _StringRef.of(b"bucket"))
+            capi.ddphookCompilerOptionsSetShared(options, True)
+            capi.ddphookCompilerOptionsSetPipeline(options, flags)
+            compiled = capi.ddphookCompile(module, options)
+        if not compiled:
+            raise CompileError("; ".join(errors) or "the compiler gave no reason")
+        return capi.ddphookCompiledModuleGetObject(compiled).bytes()
+    finally:
+        if compiled:
+            capi.ddphookCompiledModuleDestroy(compiled)
+        if module:
+            capi.mlirModuleDestroy(module)
+        capi.ddphookCompilerOptionsDestroy(options)
+        capi.mlirContextDestroy(context)
+
+
+def _link(code: bytes) -> bytes:
+    """Links against the runtime, so that the object finds it in the process.
+
+    What ``ddphookCompiledModuleGetSharedObject`` makes has no dependencies: it
+    would find the runtime only among the process's global symbols, where the
+    runtime's Gloo would meet PyTorch's.
+    """
+    linker = next(filter(None, map(shutil.which, ("cc", "clang", "gcc"))), None)
+    if not linker:
+        raise UnsupportedError("found none of cc, clang and gcc to link with")
+    with tempfile.TemporaryDirectory(prefix="ddphook") as directory:
+        source = os.path.join(directory, "module.o")
+        target = os.path.join(directory, "module.so")
+        with open(source, "wb") as file:
+            file.write(code)
+        command = [linker, "-shared", "-Wl,-Bsymbolic", "-o", target, source]
+        runtime = _libraries.find(_libraries.RUNTIME)
+        command += [runtime if "/" in runtime else f"-l:{runtime}", "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise UnsupportedError(f"{linker} cannot link a module: {done.stderr}")
+        with open(target, "rb") as file:
+            return file.read()

@@ -1,0 +1,122 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Exceptions, one for each status of the runtime.
+
+All of them are ``RuntimeError``, so that code that catches what PyTorch raises
+out of ``backward()`` catches these as well.
+"""
+
+from __future__ import annotations
+
+
+class Error(RuntimeError):
+    """Anything that ddphook reports.
+
+    Attributes
+    ----------
+    status
+        The runtime's name for the failure (``"PEER_LOST"``).
+    """
+
+    status = "INTERNAL"
+
+
+class InvalidArgumentError(Error, ValueError):
+    """A value that the callee does not accept; nothing has changed."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class FailedPreconditionError(Error):
+    """A call in a state that does not allow it; nothing has changed."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class UnsupportedError(Error):
+    """Something that ddphook, or this build of it, does not do."""
+
+    status = "UNSUPPORTED"
+
+
+class ResourceExhaustedError(Error):
+    """Memory, shared memory, file descriptors or disk are used up."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
+class DataLossError(Error):
+    """A file or a message is malformed or truncated."""
+
+    status = "DATA_LOSS"
+
+
+class InputOutputError(Error):
+    """The operating system refused an operation."""
+
+    status = "IO_ERROR"
+
+
+class BadEnvironmentError(Error):
+    """Environment variables contradict each other or are incomplete."""
+
+    status = "BAD_ENVIRONMENT"
+
+
+class PlanMismatchError(Error):
+    """The ranks registered different hooks, or have different models."""
+
+    status = "PLAN_MISMATCH"
+
+
+class PeerLostError(Error):
+    """Another rank died or closed its connection; restart the job."""
+
+    status = "PEER_LOST"
+
+
+class DeadlineExceededError(Error):
+    """Another rank never came, or stopped; restart the job."""
+
+    status = "DEADLINE_EXCEEDED"
+
+
+class AbortedError(Error):
+    """Another rank failed first, with the reason in the message."""
+
+    status = "ABORTED"
+
+
+class InternalError(Error):
+    """A bug in ddphook."""
+
+    status = "INTERNAL"
+
+
+class CompileError(Error):
+    """The compiler refused a module; the message holds its diagnostics."""
+
+    status = "INVALID_ARGUMENT"
+
+
+# In the order of ddphook_status_t, after DDPHOOK_OK.
+_BY_STATUS: tuple[type[Error], ...] = (
+    InvalidArgumentError,
+    FailedPreconditionError,
+    UnsupportedError,
+    ResourceExhaustedError,
+    DataLossError,
+    InputOutputError,
+    BadEnvironmentError,
+    PlanMismatchError,
+    PeerLostError,
+    DeadlineExceededError,
+    AbortedError,
+    InternalError,
+)
+
+
+def from_status(status: int, message: str) -> Error:
+    """The exception for a ``ddphook_status_t`` that is not ``DDPHOOK_OK``."""
+    known = 1 <= status <= len(_BY_STATUS)
+    return (_BY_STATUS[status - 1] if known else InternalError)(message)

@@ -1,0 +1,83 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Finds the shared libraries of ddphook.
+
+They lie beside the package in a wheel. ``DDPHOOK_LIBRARY_DIR`` names another
+directory, such as ``build/lib`` of a build tree. Otherwise the prefix that the
+package is installed in is searched, then what the system's loader knows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+from ddphook._errors import UnsupportedError
+
+LIBRARY_DIR_VARIABLE = "DDPHOOK_LIBRARY_DIR"
+RUNTIME = "libddphook_rt.so"
+COMPILER = "libDDPHookCAPI.so"
+_VERSION = "0.1"
+
+
+def directories() -> list[Path]:
+    """The directories that are searched, in order.
+
+    ``DDPHOOK_LIBRARY_DIR`` is the only one if it is set, so that a mistake in
+    it does not end in another version of the libraries.
+    """
+    chosen = os.environ.get(LIBRARY_DIR_VARIABLE)
+    if chosen:
+        return [Path(chosen)]
+    package = Path(__file__).resolve().parent
+    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+    prefixes = [Path(sys.prefix), *package.parents[2:5]]
+    found = [package / "lib"]
+    for prefix in prefixes:
+        found += [prefix / "lib", prefix / "lib" / multiarch]
+    return list(dict.fromkeys(found))
+
+
+def find(name: str) -> str:
+    """The path of a library, or its soname where only the loader knows it.
+
+    Raises
+    ------
+    UnsupportedError
+        ``DDPHOOK_LIBRARY_DIR`` is set and has no such library.
+    """
+    soname = f"{name}.{_VERSION}"
+    for directory in directories():
+        for candidate in (directory / soname, directory / name):
+            if candidate.is_file():
+                return str(candidate)
+    if os.environ.get(LIBRARY_DIR_VARIABLE):
+        raise UnsupportedError(
+            f"expected {soname} in {LIBRARY_DIR_VARIABLE}="
+            f"{os.environ[LIBRARY_DIR_VARIABLE]}, but there is none"
+        )
+    return soname
+
+
+def load(name: str) -> ctypes.CDLL:
+    """Loads a library for this process, with symbols of its own.
+
+    Local symbols matter: PyTorch and the runtime may each have a Gloo.
+
+    Raises
+    ------
+    UnsupportedError
+        The library is not there, or cannot be loaded.
+    """
+    path = find(name)
+    try:
+        return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        searched = ", ".join(str(directory) for directory in directories())
+        raise UnsupportedError(
+            f"cannot load {name}: {error}; set {LIBRARY_DIR_VARIABLE} to the "
+            f"directory that has it (searched: {searched})"
+        ) from None

@@ -1,0 +1,319 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The runtime's C ABI: contexts, modules, counters, checkpoints.
+
+Mirrors ``ddphook/runtime/runtime.h`` and ``compiled.h``, which have the
+contracts. A context and its modules belong to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+import tempfile
+from ctypes import POINTER, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
+from ctypes import c_void_p
+from typing import Any
+
+from ddphook import _libraries
+from ddphook._errors import DataLossError, InternalError, from_status
+
+ABI_VERSION = 5
+
+STATE_REPLACE = 1
+STATE_STRICT = 2
+STATE_PLAIN = 4
+STATE_PARTIAL = 8
+
+
+class Options(ctypes.Structure):
+    """``ddphook_options_t``."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("backend", c_char_p),
+        ("transport", c_char_p),
+        ("timeout_s", c_double),
+        ("rank", c_int32),
+        ("world_size", c_int32),
+        ("local_rank", c_int32),
+        ("master_addr", c_char_p),
+        ("master_port", c_int32),
+        ("backend_options", c_char_p),
+    ]
+
+
+class Stats(ctypes.Structure):
+    """``ddphook_stats_t``."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("steps", c_uint64),
+        ("collectives", c_uint64),
+        ("wire_bytes", c_uint64),
+        ("collective_bytes", c_uint64),
+        ("arena_bytes", c_uint64),
+        ("state_bytes", c_uint64),
+        ("elements_before_compression", c_uint64),
+        ("elements_after_compression", c_uint64),
+        ("uncompressed_bytes", c_uint64),
+    ]
+
+
+class StateInfo(ctypes.Structure):
+    """``ddphook_state_info_t``."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("world_size", c_int32),
+        ("loaded", c_int32),
+        ("zeroed", c_int32),
+        ("kept", c_int32),
+        ("missing", c_int32),
+        ("dropped", c_int32),
+        ("report", c_char_p),
+    ]
+
+
+_Invoke = ctypes.CFUNCTYPE(ctypes.c_int, POINTER(c_void_p))
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("invoke", _Invoke)]
+
+
+class _CompiledModule(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("abi_version", c_uint32),
+        ("plan", c_void_p),
+        ("plan_size", c_uint64),
+        ("plan_hash", c_uint64),
+        ("handle", c_void_p),
+        ("entry_count", c_uint64),
+        ("entries", POINTER(_Entry)),
+        ("device_code", c_void_p),
+        ("device_code_size", c_uint64),
+    ]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The runtime, loaded at the first call.
+
+    Raises
+    ------
+    UnsupportedError
+        It is not there.
+    """
+    rt = _libraries.load(_libraries.RUNTIME)
+    rt.ddphook_last_error.restype = c_char_p
+    rt.ddphook_status_name.restype = c_char_p
+    rt.ddphook_context_create.argtypes = [POINTER(Options), POINTER(c_void_p)]
+    rt.ddphook_context_destroy.argtypes = [c_void_p]
+    rt.ddphook_context_destroy.restype = None
+    rt.ddphook_module_load.argtypes = [c_void_p, c_void_p]
+    rt.ddphook_module_unload.argtypes = [c_void_p]
+    rt.ddphook_module_stats.argtypes = [c_void_p, POINTER(Stats)]
+    rt.ddphook_state_save.argtypes = [c_void_p, c_char_p, c_uint32]
+    rt.ddphook_state_load.argtypes = [c_void_p, c_char_p, c_uint32, POINTER(StateInfo)]
+    return rt
+
+
+def check(status: int) -> None:
+    """Raises the exception of a status that is not ``DDPHOOK_OK``."""
+    if status:
+        message = library().ddphook_last_error() or b""
+        raise from_status(status, message.decode(errors="replace"))
+
+
+class Context:
+    """A process's membership in a job.
+
+    Collective: all ranks of the job create it at the same time.
+
+    Parameters
+    ----------
+    rank, world_size
+        This process's place in the job.
+    master_addr, master_port
+        Where the store of rank 0 is.
+    timeout_s
+        Deadline of every operation that waits for a peer, in seconds.
+
+    Raises
+    ------
+    Error
+        As ``ddphook_context_create`` says.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        master_addr: str,
+        master_port: int,
+        timeout_s: float,
+    ) -> None:
+        options = Options()
+        options.struct_size = ctypes.sizeof(Options)
+        options.rank = rank
+        options.world_size = world_size
+        options.master_addr = master_addr.encode()
+        options.master_port = master_port
+        options.timeout_s = timeout_s
+        self._handle = c_void_p()
+        check(
+            library().ddphook_context_create(
+                ctypes.byref(options), ctypes.byref(self._handle)
+            )
+        )
+
+    @property
+    def handle(self) -> c_void_p:
+        return self._handle
+
+    def destroy(self) -> None:
+        """Leaves the job; unloads all modules. May be called twice."""
+        handle, self._handle = self._handle, c_void_p()
+        if handle:
+            library().ddphook_context_destroy(handle)
+
+
+class SharedObject:
+    """The code of a compiled module, in this process.
+
+    Each instance is code of its own, also for equal bytes, because a process
+    can load a module only once at a time.
+
+    Parameters
+    ----------
+    image
+        The bytes of a shared object that exports ``ddphook_compiled_module``.
+
+    Raises
+    ------
+    DataLossError
+        It is not such an object.
+    """
+
+    def __init__(self, image: bytes) -> None:
+        library()  # The image needs it, and finds it by its soname.
+        # The descriptor stays open as long as the code is there: the loader
+        # knows objects by their names, and a closed one's number is used again.
+        self._descriptor, path = _anonymous_file(image)
+        try:
+            self._code = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self.module = _CompiledModule.in_dll(self._code, "ddphook_compiled_module")
+        except (OSError, ValueError) as error:
+            os.close(self._descriptor)
+            raise DataLossError(f"cannot load a compiled module: {error}") from None
+
+    def close(self) -> None:
+        """Removes the code; the module must be unloaded."""
+        dlclose = ctypes.CDLL(None).dlclose
+        dlclose.argtypes = [c_void_p]
+        dlclose(self._code._handle)
+        os.close(self._descriptor)
+
+
+def _anonymous_file(image: bytes) -> tuple[int, str]:
+    """A descriptor of a file with this content, and a path to open it by."""
+    try:
+        descriptor = os.memfd_create("ddphook", os.MFD_CLOEXEC)
+        path = f"/proc/self/fd/{descriptor}"
+    except OSError:
+        descriptor, path = tempfile.mkstemp(suffix=".so", prefix="ddphook")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(image)
+    return descriptor, path
+
+
+class Module:
+    """A compiled module that is loaded into a context.
+
+    Collective: all ranks load equal modules in the same order.
+
+    Parameters
+    ----------
+    context
+        The job; it must outlive the module.
+    image
+        The bytes of the shared object.
+
+    Raises
+    ------
+    PlanMismatchError
+        The ranks load different modules.
+    Error
+        As ``ddphook_module_load`` says.
+    """
+
+    def __init__(self, context: Context, image: bytes) -> None:
+        self._object = SharedObject(image)
+        module = self._object.module
+        self._address = ctypes.addressof(module)
+        try:
+            check(library().ddphook_module_load(context.handle, self._address))
+        except Exception:
+            self._object.close()
+            raise
+        self.plan: dict[str, Any] = json.loads(
+            ctypes.string_at(module.plan, module.plan_size)
+        )
+        if module.entry_count != 1:
+            raise InternalError(f"expected one entry, but got {module.entry_count}")
+        self._invoke = module.entries[0].invoke
+        entry = self.plan["entries"][0]
+        self._results = [
+            number
+            for number, result in enumerate(entry["results"])
+            if result["argument"] < 0
+        ]
+
+    def run(self, addresses: list[int]) -> None:
+        """Runs the entry point in place.
+
+        Parameters
+        ----------
+        addresses
+            Of the arrays that are its arguments, in order; results are written
+            to the arguments with their numbers.
+
+        Raises
+        ------
+        Error
+            Of the step; the context is then of no more use.
+        """
+        buffers = addresses + [addresses[number] for number in self._results]
+        check(self._invoke((c_void_p * len(buffers))(*buffers)))
+
+    def statistics(self) -> dict[str, int]:
+        """``ddphook_stats_t`` by the names of its fields."""
+        stats = Stats()
+        stats.struct_size = ctypes.sizeof(Stats)
+        check(library().ddphook_module_stats(self._address, ctypes.byref(stats)))
+        return {
+            name: getattr(stats, name) for name, _ in Stats._fields_[1:]
+        }
+
+    def save_states(self, pattern: str) -> None:
+        """``ddphook_state_save``; collective."""
+        check(library().ddphook_state_save(self._address, pattern.encode(), 0))
+
+    def load_states(self, pattern: str, flags: int) -> None:
+        """``ddphook_state_load``; collective."""
+        info = StateInfo()
+        info.struct_size = ctypes.sizeof(StateInfo)
+        check(
+            library().ddphook_state_load(
+                self._address, pattern.encode(), flags, ctypes.byref(info)
+            )
+        )
+
+    def unload(self) -> None:
+        """Frees memory, states and code."""
+        check(library().ddphook_module_unload(self._address))
+        self._object.close()

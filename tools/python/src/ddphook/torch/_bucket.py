@@ -1,0 +1,122 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A bucket of DDP as a module for the compiler.
+
+The only place that knows what the text of a module looks like, and in which
+order its entry point takes arrays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from ddphook._errors import UnsupportedError
+
+ELEMENT_TYPES = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+}
+
+# Larger than any bucket: what DDP put into one bucket stays in one.
+_BUCKET_OPTIONS = "order=forward bucket-cap-mb=16777216"
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What is in a bucket.
+
+    Attributes
+    ----------
+    index
+        DDP's number of the bucket.
+    names
+        Of the parameters, in the bucket's order.
+    shapes
+        Of their gradients.
+    dtype
+        Of all elements.
+    """
+
+    index: int
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: torch.dtype
+
+    def text(self, groups: str) -> str:
+        """The module that averages this bucket, in MLIR's textual form.
+
+        Parameters
+        ----------
+        groups
+            Lines that declare ``@dp``, over which gradients are averaged, and
+            other process groups that the hook names.
+        """
+        element = ELEMENT_TYPES[self.dtype]
+        types = [
+            f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
+            for shape in self.shapes
+        ]
+        arguments = ", ".join(
+            f"%g{i}: {type_} {{bufferization.writable = true}}"
+            for i, type_ in enumerate(types)
+        )
+        body = "".join(
+            f"    %r{i} = ddp.all_reduce mean %g{i} on @dp "
+            f"{{ddp.name = {_quoted(name)}}} : {type_}\n"
+            for i, (name, type_) in enumerate(zip(self.names, types))
+        )
+        values = ", ".join(f"%r{i}" for i in range(len(types)))
+        results = ", ".join(types)
+        return (
+            f"{groups}"
+            f"func.func @bucket({arguments}) -> ({results}) {{\n"
+            f"{body}"
+            f"    return {values} : {results}\n"
+            "}\n"
+        )
+
+
+def pipeline(hook: str) -> str:
+    """Options of ``ddp-pipeline`` for a bucket with this hook."""
+    return f"{hook} {_BUCKET_OPTIONS}"
+
+
+def addresses(gradients: list[torch.Tensor]) -> list[int]:
+    """What the module's entry point takes."""
+    return [gradient.data_ptr() for gradient in gradients]
+
+
+def check_dtype(tensor: torch.Tensor) -> None:
+    """Refuses gradients that no module can hold.
+
+    Raises
+    ------
+    UnsupportedError
+        Sparse, complex and integer gradients, and other devices' memory.
+    """
+    if tensor.layout != torch.strided:
+        raise UnsupportedError(
+            f"expected dense gradients, but got {tensor.layout}; use "
+            "sparse=False in embeddings, or leave their parameters to DDP with "
+            "_set_params_and_buffers_to_ignore_for_model"
+        )
+    if tensor.dtype not in ELEMENT_TYPES:
+        raise UnsupportedError(
+            "expected gradients of float16, bfloat16, float32 or float64, but "
+            f"got {tensor.dtype}"
+        )
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(
+            f"expected gradients in the host's memory, but got {tensor.device}"
+        )
+
+
+def _quoted(name: str) -> str:
+    """A string literal of MLIR."""
+    if name.isascii() and name.isprintable() and not set(name) & set('"\\'):
+        return f'"{name}"'
+    return '"' + "".join(f"\\{byte:02X}" for byte in name.encode()) + '"'

@@ -1,0 +1,295 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""From every way to name a hook to the compiler's options.
+
+A hook is named by ddphook's name, by PyTorch's function, enumeration or state,
+by Accelerate's keyword arguments or by Lightning's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
+    PostLocalSGDState,
+)
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+
+from ddphook._errors import InvalidArgumentError, UnsupportedError
+
+_POWERSGD: dict[str, type] = {
+    "matrix_approximation_rank": int,
+    "start_powerSGD_iter": int,
+    "stop_powerSGD_iter": int,
+    "min_compression_rate": float,
+    "use_error_feedback": bool,
+    "warm_start": bool,
+    "orthogonalization_epsilon": float,
+    "random_seed": int,
+    "compression_stats_logging_frequency": int,
+    "batch_tensors_with_same_shape": bool,
+    "local_error_feedback": bool,
+    "keep_zero_columns": bool,
+    "skip_nonfinite": bool,
+    "fp32_error": bool,
+    "numerics": str,
+}
+
+# The options of each hook, by PyTorch's names, with their types.
+HOOKS: dict[str, dict[str, type]] = {
+    "allreduce": {},
+    "fp16": {},
+    "bf16": {},
+    "noop": {},
+    "powersgd": _POWERSGD,
+    "batched_powersgd": _POWERSGD,
+    "post_local_sgd": {
+        "start_localSGD_iter": int,
+        "subgroup": dist.ProcessGroup,
+        "post_local_gradient_allreduce": bool,
+    },
+    "allreduce_and_upcast": {"reduce_dtype": torch.dtype},
+}
+
+# Names of PyTorch's functions and of Accelerate's enumeration.
+_ALIASES = {
+    "allreduce_hook": "allreduce",
+    "no": "allreduce",
+    "fp16_compress": "fp16",
+    "fp16_compress_hook": "fp16",
+    "bf16_compress": "bf16",
+    "bf16_compress_hook": "bf16",
+    "noop_hook": "noop",
+    "power_sgd": "powersgd",
+    "powerSGD_hook": "powersgd",
+    "batched_power_sgd": "batched_powersgd",
+    "batched_powerSGD_hook": "batched_powersgd",
+    "post_localSGD_hook": "post_local_sgd",
+    "_reducer_allreduce_and_upcast_hook": "allreduce_and_upcast",
+}
+_WRAPPERS = {
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "fp16_compress_wrapper": "fp16",
+    "bf16_compress_wrapper": "bf16",
+}
+_QUANTIZING = ("quantization_pertensor_hook", "quantization_perchannel_hook")
+_REDUCE_DTYPES = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Hook:
+    """A hook with its options, checked.
+
+    Attributes
+    ----------
+    name
+        One of ``HOOKS``.
+    wrappers
+        ``"fp16"`` and ``"bf16"``, the outermost first.
+    options
+        By PyTorch's names, without those that are not given.
+    state
+        The state object of PyTorch's that the options come from, if any.
+    """
+
+    name: str
+    wrappers: tuple[str, ...] = ()
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    state: Any = dataclasses.field(default=None, compare=False)
+
+    def pipeline(self) -> str:
+        """As options of ``ddp-pipeline``; equal texts are equal hooks."""
+        parts = [f"hook={self.name}"]
+        parts += [
+            f"{name}={_text(value)}" for name, value in sorted(self.options.items())
+        ]
+        parts += [f"wrapper={wrapper}" for wrapper in self.wrappers]
+        return " ".join(parts)
+
+    @property
+    def keeps_states(self) -> bool:
+        return bool(HOOKS[self.name]) and self.name != "allreduce_and_upcast"
+
+
+def resolve(
+    hook: Any, wrapper: Any = None, options: Mapping[str, Any] | None = None
+) -> Hook:
+    """The hook that the arguments of ``register`` name.
+
+    Raises
+    ------
+    InvalidArgumentError
+        There is no such hook or wrapper, the hook does not have an option, or
+        an option's value has another type.
+    UnsupportedError
+        A hook of PyTorch's that ddphook does not have.
+    """
+    given = dict(options or {})
+    hook, wrapper, state = _unpack_frameworks(hook, wrapper, given)
+    wrappers = [] if wrapper is None else [_wrapper_name(wrapper)]
+    hook, inner = _unwrap(hook)
+    wrappers += inner
+    if isinstance(hook, (PowerSGDState, PostLocalSGDState)):
+        if state is not None:
+            raise InvalidArgumentError("expected one state, but got two")
+        name = "powersgd" if isinstance(hook, PowerSGDState) else "post_local_sgd"
+        state = hook
+    else:
+        name, implied = _hook_name(hook)
+        given = {**implied, **given}
+    from_state = _options_of_state(name, state)
+    twice = sorted(set(from_state) & set(given))
+    if state is not None and twice:
+        raise InvalidArgumentError(f"'{twice[0]}' is given by the state as well")
+    given = {**from_state, **given}
+    if len(wrappers) > 1:
+        raise UnsupportedError("expected at most one wrapper, but got " + ", ".join(wrappers))
+    checked = {key: _check_option(name, key, value) for key, value in given.items()}
+    return Hook(name, tuple(wrappers), checked, state)
+
+
+def _unpack_frameworks(
+    hook: Any, wrapper: Any, given: dict[str, Any]
+) -> tuple[Any, Any, Any]:
+    """Accelerate's and Lightning's names; takes what it uses out of `given`."""
+    state = given.pop("state", None)
+    if all(hasattr(hook, name) for name in ("comm_hook", "comm_wrapper")):
+        # accelerate.DistributedDataParallelKwargs. Enumerations of texts.
+        options = getattr(hook, "comm_state_option", None) or {}
+        given.update({key: value for key, value in options.items() if key not in given})
+        wrapper = wrapper if wrapper is not None else _text_of_enum(hook.comm_wrapper)
+        wrapper = None if wrapper == "no" else wrapper
+        hook = hook.comm_hook
+    for name in ("ddp_comm_hook", "ddp_comm_wrapper", "ddp_comm_state"):
+        value = given.pop(name, None)
+        if value is None:
+            continue
+        if name == "ddp_comm_hook":
+            hook = value
+        elif name == "ddp_comm_wrapper":
+            wrapper = value
+        else:
+            state = value
+    if isinstance(hook, enum.Enum) and not isinstance(hook, DDPCommHookType):
+        hook = _text_of_enum(hook)
+    if isinstance(state, dist.ProcessGroup):
+        state = None  # What PyTorch's simple hooks take; DDP has its own.
+    return hook, wrapper, state
+
+
+def _text_of_enum(value: Any) -> Any:
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _unwrap(hook: Any) -> tuple[Any, list[str]]:
+    """Takes PyTorch's wrappers off a function."""
+    wrappers = []
+    while (name := getattr(hook, "__qualname__", "").partition(".")[0]) in _WRAPPERS:
+        wrappers.append(_WRAPPERS[name])
+        code = hook.__code__
+        hook = hook.__closure__[code.co_freevars.index("hook")].cell_contents
+    return hook, wrappers
+
+
+def _wrapper_name(wrapper: Any) -> str:
+    name = getattr(wrapper, "__name__", wrapper)
+    if name not in _WRAPPERS:
+        raise InvalidArgumentError(
+            f"expected the wrapper fp16 or bf16, but got {wrapper!r}"
+        )
+    return _WRAPPERS[name]
+
+
+def _hook_name(hook: Any) -> tuple[str, dict[str, Any]]:
+    """A name of ``HOOKS``, and options that the name implies."""
+    implied: dict[str, Any] = {}
+    if isinstance(hook, DDPCommHookType):
+        arguments = hook.value.keywords
+        hook = arguments["comm_hook"]
+        if "matrix_approximation_rank" in arguments:
+            implied["matrix_approximation_rank"] = arguments["matrix_approximation_rank"]
+    if isinstance(hook, functools.partial):
+        raise InvalidArgumentError("expected a hook, but got a functools.partial")
+    name = getattr(hook, "__name__", hook)
+    if callable(hook) and not getattr(hook, "__module__", "").startswith(
+        "torch.distributed.algorithms.ddp_comm_hooks"
+    ):
+        raise UnsupportedError(
+            f"expected a hook of PyTorch's, but got the function '{name}', which "
+            "cannot be compiled"
+        )
+    if name in _QUANTIZING:
+        raise UnsupportedError(f"ddphook has no '{name}' yet")
+    name = _ALIASES.get(name, name)
+    if not isinstance(name, str) or name not in HOOKS:
+        near = difflib.get_close_matches(str(name), [*HOOKS, *_ALIASES], 1)
+        hint = f", did you mean '{near[0]}'?" if near else ""
+        raise InvalidArgumentError(
+            f"expected one of {', '.join(HOOKS)}, but got {name!r}{hint}"
+        )
+    return name, implied
+
+
+def _options_of_state(name: str, state: Any) -> dict[str, Any]:
+    """The options that a state object of PyTorch's carries."""
+    if state is None:
+        return {}
+    kinds = {
+        PowerSGDState: ("powersgd", "batched_powersgd"),
+        PostLocalSGDState: ("post_local_sgd",),
+    }
+    if name not in kinds.get(type(state), ()):
+        raise InvalidArgumentError(
+            f"expected no state of the type {type(state).__name__} for the hook "
+            f"'{name}'"
+        )
+    options = {
+        key: getattr(state, key) for key in HOOKS[name] if hasattr(state, key)
+    }
+    if options.get("subgroup", True) is None:
+        del options["subgroup"]
+    return options
+
+
+def _check_option(hook: str, name: str, value: Any) -> Any:
+    types = HOOKS[hook]
+    if name not in types:
+        near = difflib.get_close_matches(name, types, 1)
+        hint = f", did you mean '{near[0]}'?" if near else ""
+        known = ", ".join(types) or "none"
+        raise InvalidArgumentError(
+            f"the hook '{hook}' has no option '{name}'{hint} (it has: {known})"
+        )
+    expected = types[name]
+    is_bool = isinstance(value, bool)
+    if expected is float and isinstance(value, int) and not is_bool:
+        return value
+    if not isinstance(value, expected) or (is_bool and expected is not bool):
+        raise InvalidArgumentError(
+            f"expected {expected.__name__} for '{name}', but got {value!r}"
+        )
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, torch.dtype):
+        return _REDUCE_DTYPES.get(value, str(value))
+    if isinstance(value, dist.ProcessGroup):
+        return "@near"
+    return str(value)

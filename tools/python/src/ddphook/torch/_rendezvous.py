@@ -1,0 +1,97 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How the ranks of a process group of PyTorch meet in a context of ours."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections import defaultdict
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from ddphook import _runtime
+from ddphook._errors import DeadlineExceededError, PlanMismatchError
+
+_contexts_of_group: dict[str, itertools.count] = defaultdict(itertools.count)
+
+
+class Meeting:
+    """The ranks of a process group that register one hook.
+
+    All ranks of the group make their meetings in the same order, as they
+    create their models.
+
+    Parameters
+    ----------
+    group
+        The process group.
+    timeout_s
+        How long to wait for the other ranks, in seconds.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
+        self.rank = group.rank()
+        self.world_size = group.size()
+        self.timeout_s = timeout_s
+        name = group.group_name
+        number = next(_contexts_of_group[name])
+        self._store = dist.PrefixStore(
+            f"ddphook/{name}/{number}", c10d._get_default_store()
+        )
+
+    def get(self, key: str) -> bytes:
+        """What a rank has published.
+
+        Raises
+        ------
+        DeadlineExceededError
+            It did not do so in time.
+        """
+        try:
+            self._store.wait([key], timedelta(seconds=self.timeout_s))
+        except dist.DistStoreError:
+            raise DeadlineExceededError(
+                f"rank {self.rank} of {self.world_size} waited {self.timeout_s:g} s "
+                f"for other ranks to register a hook"
+            ) from None
+        return self._store.get(key)
+
+    def all_gather(self, name: str, mine: str) -> list[str]:
+        """Every rank's text, by rank."""
+        self._store.set(f"{name}/{self.rank}", mine)
+        return [
+            self.get(f"{name}/{rank}").decode() for rank in range(self.world_size)
+        ]
+
+    def check_equal(self, name: str, mine: str) -> None:
+        """Compares a text between all ranks.
+
+        Raises
+        ------
+        PlanMismatchError
+            Two ranks differ; raised on all ranks.
+        """
+        texts = self.all_gather(name, mine)
+        for rank, text in enumerate(texts):
+            if text != texts[0]:
+                raise PlanMismatchError(
+                    f"rank 0 registers {name} '{texts[0]}', but rank {rank} "
+                    f"registers '{text}'"
+                )
+
+    def join(self) -> _runtime.Context:
+        """Creates the context; collective."""
+        if self.rank == 0:
+            host = os.environ.get("MASTER_ADDR", "localhost")
+            with socket.socket() as probe:
+                probe.bind(("", 0))
+                port = probe.getsockname()[1]
+            self._store.set("address", f"{host} {port}")
+        host, port = self.get("address").decode().split()
+        return _runtime.Context(
+            self.rank, self.world_size, host, int(port), self.timeout_s
+        )

@@ -1,0 +1,54 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The one thread that uses a context of the runtime."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Worker:
+    """Runs functions in the order in which they were given to it.
+
+    Its thread does not keep the process from exiting.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(
+            target=self._serve, name="ddphook-torch", daemon=True
+        )
+        self._thread.start()
+
+    def post(self, task: Callable[[], None]) -> None:
+        """Runs ``task``, which raises nothing, some time later."""
+        self._tasks.put(task)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Runs a function and returns, or raises, what it does."""
+        result: Future[T] = Future()
+
+        def task() -> None:
+            try:
+                result.set_result(function(*arguments))
+            except BaseException as error:  # noqa: BLE001: raised by the caller.
+                result.set_exception(error)
+
+        self.post(task)
+        return result.result()
+
+    def stop(self) -> None:
+        """Ends the thread after all that it was given."""
+        self._tasks.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            del task
