@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The runtime's C ABI: contexts, modules, counters, checkpoints.
+"""The runtime's C ABI: contexts, modules, counters, states.
 
 Mirrors ``ddphook/runtime/runtime.h`` and ``compiled.h``, which have the
 contracts. A context and its modules belong to one thread at a time.
@@ -21,11 +21,6 @@ from ddphook import _libraries
 from ddphook._errors import DataLossError, InternalError, from_status
 
 ABI_VERSION = 5
-
-STATE_REPLACE = 1
-STATE_STRICT = 2
-STATE_PLAIN = 4
-STATE_PARTIAL = 8
 
 
 class Options(ctypes.Structure):
@@ -59,21 +54,6 @@ class Stats(ctypes.Structure):
         ("elements_before_compression", c_uint64),
         ("elements_after_compression", c_uint64),
         ("uncompressed_bytes", c_uint64),
-    ]
-
-
-class StateInfo(ctypes.Structure):
-    """``ddphook_state_info_t``."""
-
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("world_size", c_int32),
-        ("loaded", c_int32),
-        ("zeroed", c_int32),
-        ("kept", c_int32),
-        ("missing", c_int32),
-        ("dropped", c_int32),
-        ("report", c_char_p),
     ]
 
 
@@ -117,8 +97,8 @@ def library() -> ctypes.CDLL:
     rt.ddphook_module_load.argtypes = [c_void_p, c_void_p]
     rt.ddphook_module_unload.argtypes = [c_void_p]
     rt.ddphook_module_stats.argtypes = [c_void_p, POINTER(Stats)]
-    rt.ddphook_state_save.argtypes = [c_void_p, c_char_p, c_uint32]
-    rt.ddphook_state_load.argtypes = [c_void_p, c_char_p, c_uint32, POINTER(StateInfo)]
+    rt.ddphook_rt_state.argtypes = [c_void_p, c_int32]
+    rt.ddphook_rt_state.restype = c_void_p
     return rt
 
 
@@ -299,19 +279,10 @@ class Module:
             name: getattr(stats, name) for name, _ in Stats._fields_[1:]
         }
 
-    def save_states(self, pattern: str) -> None:
-        """``ddphook_state_save``; collective."""
-        check(library().ddphook_state_save(self._address, pattern.encode(), 0))
-
-    def load_states(self, pattern: str, flags: int) -> None:
-        """``ddphook_state_load``; collective."""
-        info = StateInfo()
-        info.struct_size = ctypes.sizeof(StateInfo)
-        check(
-            library().ddphook_state_load(
-                self._address, pattern.encode(), flags, ctypes.byref(info)
-            )
-        )
+    def state(self, number: int) -> int:
+        """The address of a state of the plan, until the module is unloaded."""
+        handle = ctypes.cast(self._object.module.handle, POINTER(c_void_p))[0]
+        return library().ddphook_rt_state(handle, number)
 
     def unload(self) -> None:
         """Frees memory, states and code."""

@@ -88,6 +88,8 @@ def register(
         parameter: name for name, parameter in ddp_model.module.named_parameters()
     }
     handle = Handle(names, resolved, meeting, "ddp.process_group @dp\n")
+    if resolved.state is not None:
+        handle.load_state_dict(resolved.state)
 
     # Without annotations: DDP does not know those that are texts.
     def compiled_hook(state, bucket):  # type: ignore[no-untyped-def]
@@ -109,6 +111,6 @@ def _check_model(model: DistributedDataParallel) -> None:
     for name, parameter in model.module.named_parameters():
         if parameter.requires_grad:
             try:
-                _bucket.check_dtype(parameter)
+                _bucket.check_tensor(parameter)
             except UnsupportedError as error:
                 raise UnsupportedError(f"parameter '{name}': {error}") from None

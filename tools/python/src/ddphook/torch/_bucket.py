@@ -90,7 +90,7 @@ def addresses(gradients: list[torch.Tensor]) -> list[int]:
     return [gradient.data_ptr() for gradient in gradients]
 
 
-def check_dtype(tensor: torch.Tensor) -> None:
+def check_tensor(tensor: torch.Tensor) -> None:
     """Refuses gradients that no module can hold.
 
     Raises

@@ -1,27 +1,31 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ``register`` returns, and the hook that DDP calls."""
+"""What ``register`` returns: the hook that DDP calls, with its states."""
 
 from __future__ import annotations
 
+import atexit
 import os
+import weakref
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ddphook import _cache, _compiler, _runtime
-from ddphook._errors import Error, FailedPreconditionError
-from ddphook.torch import _bucket
+from ddphook._errors import FailedPreconditionError, InvalidArgumentError
+from ddphook.torch import _bucket, _states
 from ddphook.torch._hooks import Hook
+from ddphook.torch._modules import Modules
 from ddphook.torch._rendezvous import Meeting
 from ddphook.torch._worker import Worker
+
+_FORMAT = "ddphook.torch 1"
 
 
 class Handle:
     """A hook that is registered with a DDP model.
 
-    Made by ``ddphook.torch.register``.
+    Made by ``ddphook.torch.register``. A context manager: leaving it closes it.
     """
 
     def __init__(
@@ -31,20 +35,27 @@ class Handle:
         meeting: Meeting,
         groups: str,
     ) -> None:
-        self.hook = hook
+        self._hook = hook
         self._names = names
-        self._groups = groups
         self._meeting = meeting
         self._process = os.getpid()
-        self._modules: dict[_bucket.Layout, _runtime.Module] = {}
         self._error: BaseException | None = None
         self._closed = False
+        self._loads = 0
         self._worker = Worker()
         try:
-            self._context = self._worker.call(meeting.join)
+            context = self._worker.call(meeting.join)
         except BaseException:
             self._worker.stop()
             raise
+        self._context = context
+        self._modules = Modules(context, hook, groups)
+        atexit.register(_close_at_exit, weakref.ref(self))
+
+    @property
+    def hook(self) -> str:
+        """The hook with its options, as the compiler takes them."""
+        return self._hook.pipeline()
 
     def start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Starts the reduction of a bucket: what DDP calls.
@@ -52,17 +63,23 @@ class Handle:
         Parameters
         ----------
         bucket
-            Of gradients of shapes that do not change while DDP keeps its
-            buckets.
+            Of dense gradients in the host's memory.
 
         Returns
         -------
         torch.futures.Future
             Holds the bucket's flat buffer, averaged in place.
+
+        Raises
+        ------
+        UnsupportedError
+            The gradients are of a kind that no module can hold.
+        FailedPreconditionError
+            The hook was closed, or the process was forked.
         """
         self._check_usable()
         buffer = bucket.buffer()
-        _bucket.check_dtype(buffer)
+        _bucket.check_tensor(buffer)
         gradients = bucket.gradients()
         layout = _bucket.Layout(
             bucket.index(),
@@ -74,8 +91,10 @@ class Handle:
 
         def task() -> None:
             try:
-                self._reduce(layout, gradients)
-            except BaseException as error:  # noqa: BLE001: raised by backward().
+                if self._error is not None:
+                    raise self._error
+                self._modules.run(layout, gradients)
+            except BaseException as error:  # noqa: BLE001: backward() raises it.
                 self._error = self._error or error
                 started.set_result(error)
             else:
@@ -85,25 +104,6 @@ class Handle:
         # DDP waits for a future of C++, which fails only if a callback raises.
         return started.then(_value_or_raise)
 
-    def _reduce(self, layout: _bucket.Layout, gradients: list[torch.Tensor]) -> None:
-        """Averages a bucket; on the worker's thread."""
-        if self._error is not None:
-            raise self._error
-        module = self._modules.get(layout)
-        if module is None:
-            module = self._load(layout)
-        module.run(_bucket.addresses(gradients))
-
-    def _load(self, layout: _bucket.Layout) -> _runtime.Module:
-        text = layout.text(self._groups)
-        pipeline = _bucket.pipeline(self.hook.pipeline())
-        image = _cache.get(
-            text, pipeline, lambda: _compiler.compile_module(text, pipeline)
-        )
-        module = _runtime.Module(self._context, image)
-        self._modules[layout] = module
-        return module
-
     def statistics(self) -> dict[str, int]:
         """Counters of this rank since the hook was registered.
 
@@ -111,17 +111,82 @@ class Handle:
         -------
         dict
             The fields of ``ddphook_stats_t``, summed over the buckets.
+            ``steps`` counts reductions of buckets.
         """
         self._check_usable()
+        return self._worker.call(self._modules.statistics)
 
-        def add() -> dict[str, int]:
-            total: dict[str, int] = {}
-            for module in self._modules.values():
-                for name, value in module.statistics().items():
-                    total[name] = total.get(name, 0) + value
-            return total
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's states: error feedback, factors, counters, generators.
 
-        return self._worker.call(add)
+        Not collective. Call it between steps, on every rank: error feedback
+        differs between them.
+
+        Returns
+        -------
+        dict
+            For ``torch.save``. ``"states"`` has, for each role
+            (``"powersgd.error"``), a tensor for each parameter's name; for
+            ``batched_powersgd``, for the tuple of all names of a bucket.
+        """
+        self._check_usable()
+        return {
+            "format": _FORMAT,
+            "hook": self.hook,
+            "rank": self._meeting.rank,
+            "world_size": self._meeting.world_size,
+            "states": self._worker.call(self._modules.states),
+        }
+
+    def load_state_dict(self, state: Any) -> None:
+        """Continues where a ``state_dict()`` or PyTorch's state was.
+
+        Collective: all ranks call it, between steps.
+
+        Parameters
+        ----------
+        state
+            What ``state_dict()`` returned on this rank; or a
+            ``PowerSGDState`` or ``PostLocalSGDState`` of PyTorch's, whose
+            counter and generator go over, and whose errors and factors do where
+            DDP has the same buckets again.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The states are not of this hook with these options, or of other
+            parameters.
+        PlanMismatchError
+            Ranks have different values of a state that is the same on all of
+            them.
+        """
+        self._check_usable()
+        if not isinstance(state, dict):
+            self._worker.call(self._modules.adopt, state, list(self._names.values()))
+            return
+        if state.get("format") != _FORMAT:
+            raise InvalidArgumentError(
+                f"expected a state of the format '{_FORMAT}', but got "
+                f"{state.get('format')!r}"
+            )
+        if state["hook"] != self.hook:
+            raise InvalidArgumentError(
+                f"expected states of '{self.hook}', but got '{state['hook']}'"
+            )
+        parts = {role: dict(values) for role, values in state["states"].items()}
+        known = set(self._names.values())
+        unknown = sorted(_states.names(parts) - known)
+        if unknown:
+            raise InvalidArgumentError(
+                f"expected states of the model's parameters, but got '{unknown[0]}'"
+            )
+        mine = (self._meeting.rank, self._meeting.world_size)
+        if (state["rank"], state["world_size"]) != mine:
+            for role in _states.PER_RANK_ROLES:
+                parts.pop(role, None)
+        self._loads += 1
+        self._meeting.check_equal(f"states {self._loads}", _states.digest(parts))
+        self._worker.call(self._modules.place, parts)
 
     def close(self) -> None:
         """Leaves the job and frees all memory. May be called twice.
@@ -157,8 +222,12 @@ class Handle:
 
 def _value_or_raise(future: torch.futures.Future[Any]) -> torch.Tensor:
     value = future.value()
-    if isinstance(value, Error):
-        raise type(value)(f"{value.status}: {value}")
     if isinstance(value, BaseException):
         raise value
     return value
+
+
+def _close_at_exit(reference: weakref.ref[Handle]) -> None:
+    handle = reference()
+    if handle is not None:
+        handle.close()

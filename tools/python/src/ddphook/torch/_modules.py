@@ -1,0 +1,188 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The compiled modules of a model's buckets, and what happens between them.
+
+All of it runs on the thread of the context, in the order of DDP's buckets,
+which is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ddphook import _cache, _compiler, _runtime
+from ddphook._errors import InvalidArgumentError
+from ddphook.torch import _bucket, _states
+from ddphook.torch._hooks import Hook
+
+_FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
+
+
+class Modules:
+    """One module for each bucket of a model.
+
+    Parameters
+    ----------
+    context
+        The job.
+    hook
+        Of all buckets.
+    groups
+        The declarations of process groups that the hook needs.
+    """
+
+    def __init__(self, context: _runtime.Context, hook: Hook, groups: str) -> None:
+        self._context = context
+        self._hook = hook
+        self._groups = groups
+        self._loaded: dict[_bucket.Layout, _runtime.Module] = {}
+        # States of parameters whose module is gone, or has not come yet.
+        self._waiting: _states.Parts = {}
+        # PyTorch's, by the numbers of buckets.
+        self._foreign: dict[str, dict[int, torch.Tensor]] = {}
+        # Of the hook's one random generator: where it began, and is.
+        self._seed: torch.Tensor | None = None
+        self._generator: torch.Tensor | None = None
+        self._retired: dict[str, int] = {}
+
+    def run(self, layout: _bucket.Layout, gradients: list[torch.Tensor]) -> None:
+        """Averages a bucket in place; loads its module first if need be."""
+        module = self._loaded.get(layout)
+        if module is None:
+            module = self._load(layout)
+        if self._draws_in_steps:
+            self._run_with_generator(module, gradients)
+        else:
+            module.run(_bucket.addresses(gradients))
+
+    def statistics(self) -> dict[str, int]:
+        total = dict(self._retired)
+        for module in self._loaded.values():
+            _add(total, module.statistics())
+        return total
+
+    def states(self) -> _states.Parts:
+        parts: _states.Parts = {}
+        _states.merge(parts, self._waiting)
+        for module in self._loaded.values():
+            _states.merge(parts, _states.read(module))
+        generators = parts.get(_states.GENERATOR_ROLE)
+        if generators and self._generator is not None:
+            generators.update(dict.fromkeys(generators, self._generator))
+        return parts
+
+    def place(self, parts: _states.Parts) -> None:
+        """Gives parts to the modules that are loaded, and keeps the others."""
+        _states.merge(self._waiting, parts)
+        self._foreign = {}
+        for words in parts.get(_states.GENERATOR_ROLE, {}).values():
+            self._generator = words
+        for layout, module in self._loaded.items():
+            _states.write(module, self._take(layout))
+
+    def adopt(self, state: Any, names: list[str]) -> None:
+        """Takes over a state of PyTorch's.
+
+        Raises
+        ------
+        InvalidArgumentError
+            It is not the state of this hook.
+        """
+        role = {"PowerSGDState": 0, "PostLocalSGDState": 1}.get(type(state).__name__)
+        if role is None or (role == 1) != (self._hook.name == "post_local_sgd"):
+            raise InvalidArgumentError(
+                f"expected a state of the hook '{self._hook.name}', but got "
+                f"{type(state).__name__}"
+            )
+        count = torch.tensor([state.iter], dtype=torch.int64)
+        parts = {_states.COUNTER_ROLES[role]: {name: count for name in names}}
+        self.place(parts)
+        if role == 0:
+            self._seed = self._generator = _states.generator_words(state.rng)
+            self._foreign = {
+                "powersgd.error": dict(state.error_dict),
+                "powersgd.q": dict(state.q_memory_dict),
+            }
+            for layout, module in self._loaded.items():
+                self._place_foreign(layout, module)
+
+    @property
+    def _draws_in_steps(self) -> bool:
+        return self._hook.options.get("warm_start") is False
+
+    def _load(self, layout: _bucket.Layout) -> _runtime.Module:
+        self._retire(layout)
+        text = layout.text(self._groups)
+        pipeline = _bucket.pipeline(self._hook.pipeline())
+        image = _cache.get(
+            text, pipeline, lambda: _compiler.compile_module(text, pipeline)
+        )
+        module = _runtime.Module(self._context, image)
+        self._loaded[layout] = module
+        if module.plan["states"]:
+            self._begin(layout, module)
+        return module
+
+    def _retire(self, layout: _bucket.Layout) -> None:
+        """Unloads the modules of buckets that DDP no longer has."""
+        for old in [old for old in self._loaded if set(old.names) & set(layout.names)]:
+            module = self._loaded.pop(old)
+            _states.merge(self._waiting, _states.read(module))
+            _add(self._retired, module.statistics())
+            module.unload()
+
+    def _begin(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
+        """Gives a new module the states that it goes on with."""
+        parts = self._take(layout)
+        start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
+        if self._hook.name == "post_local_sgd" or _states.counter(parts) > start:
+            _states.write(module, parts)
+        else:
+            # Nothing was compressed yet, so that the first factors are still to
+            # be drawn, in the order of the buckets that there are now.
+            if not self._draws_in_steps:
+                if layout.index == 0 or self._generator is None:
+                    self._generator = self._first_generator()
+                self._generator = _states.draw(module, self._generator)
+            _states.write(module, _states.counters_only(parts))
+        self._place_foreign(layout, module)
+
+    def _take(self, layout: _bucket.Layout) -> _states.Parts:
+        """Takes what waits for a bucket."""
+        parts = _states.select(self._waiting, set(layout.names))
+        for role, values in parts.items():
+            for key in values:
+                del self._waiting[role][key]
+        return parts
+
+    def _place_foreign(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
+        for role, arrays in self._foreign.items():
+            if layout.index in arrays:
+                flat = arrays[layout.index]
+                _states.write(module, _states.from_flat(module, role, flat))
+
+    def _first_generator(self) -> torch.Tensor:
+        if self._seed is None:
+            import numpy
+
+            seed = self._hook.options.get("random_seed", 0)
+            self._seed = _states.generator_words(numpy.random.RandomState(seed))
+        return self._seed
+
+    def _run_with_generator(
+        self, module: _runtime.Module, gradients: list[torch.Tensor]
+    ) -> None:
+        """Runs a module that draws in every step from the hook's generator."""
+        memory = _states.memory_of(module, _states.GENERATOR_ROLE)
+        if memory is not None and self._generator is not None:
+            memory.copy_(self._generator)
+        module.run(_bucket.addresses(gradients))
+        if memory is not None:
+            self._generator = memory.clone()
+
+
+def _add(total: dict[str, int], counters: dict[str, int]) -> None:
+    for name, value in counters.items():
+        total[name] = total.get(name, 0) + value

@@ -1,0 +1,211 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The states of modules by the names of parameters.
+
+A module has states of its bucket: error feedback, factors, a counter, a random
+generator. *Parts* are the same by role and by parameter, whatever buckets there
+are, so that they can be saved, and go over when DDP makes other buckets.
+
+Nothing here is collective, or may run beside a step of the module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ddphook import _runtime
+from ddphook._errors import InvalidArgumentError
+
+# role -> name of a parameter, or a tuple of names that share a value -> value
+Parts = dict[str, dict[Any, torch.Tensor]]
+
+GENERATOR_ROLE = "powersgd.generator"
+# Of error feedback; all other states are the same on all ranks.
+PER_RANK_ROLES = ("powersgd.error",)
+COUNTER_ROLES = ("powersgd.iter", "post_local_sgd.iter")
+_DTYPES = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "i32": torch.int32,
+    "i64": torch.int64,
+}
+
+
+def read(module: _runtime.Module) -> Parts:
+    """Copies of all states of a module."""
+    parts: Parts = {}
+    for state, memory in _memory(module):
+        role = parts.setdefault(state["role"], {})
+        role.update({key: piece.clone() for key, piece in _pieces(state, memory)})
+    return parts
+
+
+def write(module: _runtime.Module, parts: Parts) -> None:
+    """Gives a module those of its states that ``parts`` has.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A part has another number of elements; states before it are written.
+    """
+    for state, memory in _memory(module):
+        given = parts.get(state["role"], {})
+        for key, piece in _pieces(state, memory):
+            if key not in given:
+                continue
+            if given[key].numel() != piece.numel():
+                raise InvalidArgumentError(
+                    f"expected {piece.numel()} elements of {state['role']} for "
+                    f"{key!r}, but got {given[key].numel()}"
+                )
+            piece.copy_(given[key].reshape(piece.shape))
+
+
+def merge(into: Parts, parts: Parts) -> None:
+    """Adds parts, which replace those that are there."""
+    for role, values in parts.items():
+        into.setdefault(role, {}).update(values)
+
+
+def select(parts: Parts, names: set[str]) -> Parts:
+    """The parts of these parameters alone."""
+    return {
+        role: {key: value for key, value in values.items() if _names(key) <= names}
+        for role, values in parts.items()
+    }
+
+
+def counter(parts: Parts) -> int:
+    """Steps so far; 0 where nothing counts."""
+    for role in COUNTER_ROLES:
+        for value in parts.get(role, {}).values():
+            return int(value)
+    return 0
+
+
+def counters_only(parts: Parts) -> Parts:
+    return {role: dict(parts[role]) for role in COUNTER_ROLES if role in parts}
+
+
+def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
+    """Draws a module's first Q, as PyTorch would after other buckets.
+
+    PyTorch's hook has one generator for all buckets, while each module's begins
+    at the seed.
+
+    Parameters
+    ----------
+    module
+        Whose states are those of its load.
+    words
+        The generator, as the buckets before this one left it.
+
+    Returns
+    -------
+    torch.Tensor
+        The generator as this bucket leaves it.
+    """
+    import numpy
+
+    generator = numpy.random.RandomState()
+    numbers = words.numpy().view("uint32")
+    generator.set_state(("MT19937", numbers[:624], int(words[624])))
+    for state, memory in _memory(module):
+        if state["init"] == "normal":
+            seed = int(generator.randint(1_000_000_000))
+            seeded = torch.Generator().manual_seed(seed)
+            begin = 0
+            for count in state["draws"]:
+                drawn = torch.randn(count, dtype=memory.dtype, generator=seeded)
+                memory[begin : begin + count] = drawn
+                begin += count
+    words = generator_words(generator)
+    memory = memory_of(module, GENERATOR_ROLE)
+    if memory is not None:
+        memory.copy_(words)
+    return words
+
+
+def generator_words(generator: Any) -> torch.Tensor:
+    """624 words and a position, of a ``numpy.random.RandomState``."""
+    _, words, position = generator.get_state()[:3]
+    result = torch.empty(625, dtype=torch.int32)
+    result[:624] = torch.from_numpy(words.view("int32").copy())
+    result[624] = position
+    return result
+
+
+def from_flat(module: _runtime.Module, role: str, flat: torch.Tensor) -> Parts:
+    """Parts of a state that is given as one array, in the module's order."""
+    parts: Parts = {}
+    for state, memory in _memory(module):
+        if state["role"] == role and memory.numel() == flat.numel():
+            values = flat.detach().reshape(-1).to("cpu", memory.dtype)
+            parts[role] = dict(_pieces(state, values))
+    return parts
+
+
+def memory_of(module: _runtime.Module, role: str) -> torch.Tensor | None:
+    """The memory of the state with this role, flat; none if there is none."""
+    for state, memory in _memory(module):
+        if state["role"] == role:
+            return memory
+    return None
+
+
+def digest(parts: Parts) -> str:
+    """Differs where parts do that all ranks have in common."""
+    hasher = hashlib.sha256()
+    for role in sorted(parts):
+        if role not in PER_RANK_ROLES:
+            for key, value in sorted(parts[role].items(), key=lambda i: str(i[0])):
+                hasher.update(f"{role} {key} {value.dtype} ".encode())
+                hasher.update(value.contiguous().view(-1).view(torch.uint8).numpy())
+    return hasher.hexdigest()
+
+
+def _memory(
+    module: _runtime.Module,
+) -> Iterator[tuple[Mapping[str, Any], torch.Tensor]]:
+    """Each state of a module with its memory, flat."""
+    for number, state in enumerate(module.plan["states"]):
+        dtype = _DTYPES[state["dtype"]]
+        if state["bytes"] == 0:
+            yield state, torch.empty(0, dtype=dtype)
+            continue
+        array = (ctypes.c_char * state["bytes"]).from_address(module.state(number))
+        yield state, torch.frombuffer(array, dtype=dtype)
+
+
+def _pieces(
+    state: Mapping[str, Any], flat: torch.Tensor
+) -> Iterator[tuple[Any, torch.Tensor]]:
+    """Views of a state's pieces, by their keys."""
+    if state["dtype"] in ("i32", "i64"):
+        # One value that all of its gradients have.
+        for names in state["gradients"]:
+            for name in names:
+                yield name, flat
+        return
+    begin = 0
+    for shape, names in zip(state["shapes"], state["gradients"]):
+        size = torch.Size(shape)
+        piece = flat[begin : begin + size.numel()].view(size)
+        begin += size.numel()
+        yield names[0] if len(names) == 1 else tuple(names), piece
+
+
+def _names(key: Any) -> set[str]:
+    return {key} if isinstance(key, str) else set(key)
+
+
+def names(parts: Parts) -> set[str]:
+    """Of all parameters that have a part."""
+    return {name for values in parts.values() for key in values for name in _names(key)}
