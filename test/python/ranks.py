@@ -1,0 +1,81 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions on the ranks of a job of PyTorch's, each a process."""
+
+import contextlib
+import multiprocessing
+import os
+import socket
+import traceback
+import warnings
+
+WAIT_S = 120
+
+
+class Failure(Exception):
+    """A rank raised an exception; the text has its traceback."""
+
+
+def free_port():
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(world, function, *arguments):
+    """function(rank, *arguments) on `world` ranks; the results by rank."""
+    results = collect(world, function, *arguments)
+    failures = [f"rank {r}: {v}" for r, (kind, v) in enumerate(results) if kind != "ok"]
+    if failures:
+        raise Failure("\n".join(failures))
+    return [value for _, value in results]
+
+
+def collect(world, function, *arguments):
+    """For each rank ("ok", result), ("raised", text) or ("died", exit status)."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed", "torch.nn.parallel"])
+    port, ranks = free_port(), []
+    environment = {k: v for k, v in os.environ.items() if k.startswith("DDPHOOK_")}
+    for rank in range(world):
+        here, there = context.Pipe()
+        job = (rank, world, port, environment, there, function, arguments)
+        process = context.Process(target=_serve, args=job, daemon=True)
+        process.start()
+        there.close()
+        ranks.append((process, here))
+    results = []
+    for rank, (process, pipe) in enumerate(ranks):
+        try:
+            if not pipe.poll(WAIT_S):
+                raise TimeoutError(f"rank {rank} gave no answer")
+            results.append(pipe.recv())
+        except EOFError:
+            process.join(WAIT_S)
+            results.append(("died", process.exitcode))
+    for process, _ in ranks:
+        process.join(WAIT_S)
+        assert process.exitcode is not None, "a rank does not end"
+    return results
+
+
+def _serve(rank, world, port, environment, pipe, function, arguments):
+    os.environ.update(environment)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    warnings.simplefilter("ignore")
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    try:
+        dist.init_process_group(
+            "gloo",
+            init_method=f"tcp://127.0.0.1:{port}",
+            rank=rank,
+            world_size=world,
+        )
+        result = function(rank, *arguments)
+        pipe.send(("ok", result))
+        dist.destroy_process_group()
+    except BaseException:
+        pipe.send(("raised", traceback.format_exc()))
