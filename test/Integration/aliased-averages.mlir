@@ -325,3 +325,33 @@ func.func @region_yields(%a: !t, %b: !t, %n: index {ddp.replicated}) -> (!t, !t)
   %z = linalg.sub ins(%x, %y : !t, !t) outs(%y : !t) -> !t
   return %z, %r : !t, !t
 }
+
+// A bucket that a branch reduces, while something unpacked from it is still needed;
+// and the same with a start on a condition, written by hand.
+func.func @reduced_in_a_branch(%a: !t, %b: !t, %c: i1 {ddp.replicated}) -> (!t, !t, !t) {
+  %p = ddp.pack %a, %b : !t, !t -> !ddp.bucket<f32, [3x5, 3x5]>
+  %old:2 = ddp.unpack %p : !ddp.bucket<f32, [3x5, 3x5]> -> !t, !t
+  %r = scf.if %c -> (!ddp.bucket<f32, [3x5, 3x5]>) {
+    %s = ddp.all_reduce mean %p on @dp as "branch" : !ddp.bucket<f32, [3x5, 3x5]>
+    scf.yield %s : !ddp.bucket<f32, [3x5, 3x5]>
+  } else {
+    scf.yield %p : !ddp.bucket<f32, [3x5, 3x5]>
+  }
+  %new:2 = ddp.unpack %r : !ddp.bucket<f32, [3x5, 3x5]> -> !t, !t
+  return %new#0, %new#1, %old#0 : !t, !t, !t
+}
+func.func @started_on_a_condition(%a: !t, %b: !t, %c: i1 {ddp.replicated}) -> (!t, !t, !t) {
+  %p = ddp.pack %a, %b : !t, !t -> !ddp.bucket<f32, [3x5, 3x5]>
+  %old:2 = ddp.unpack %p : !ddp.bucket<f32, [3x5, 3x5]> -> !t, !t
+  %f = ddp.all_reduce_start sum %p on @dp if %c
+      : !ddp.bucket<f32, [3x5, 3x5]> -> !ddp.future<!ddp.bucket<f32, [3x5, 3x5]>>
+  %r = scf.if %c -> (!ddp.bucket<f32, [3x5, 3x5]>) {
+    %s = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [3x5, 3x5]>>
+    scf.yield %s : !ddp.bucket<f32, [3x5, 3x5]>
+  } else {
+    %s = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [3x5, 3x5]>>
+    scf.yield %s : !ddp.bucket<f32, [3x5, 3x5]>
+  }
+  %new:2 = ddp.unpack %r : !ddp.bucket<f32, [3x5, 3x5]> -> !t, !t
+  return %new#0, %new#1, %old#0 : !t, !t, !t
+}

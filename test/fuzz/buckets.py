@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 import numerics
-from program import uses, walk
+from program import COLLECTIVES, uses, walk
 
 DEFAULT_HOOK = ("allreduce",)
 WRAPPERS = {"fp16": "f16", "bf16": "bf16"}
@@ -62,6 +62,8 @@ class Buckets:
         self.program = program
         self.places = {}
         self.by_block = {}
+        # Of the buckets that are written by hand.
+        self.hooks = {}
         for func in program.funcs:
             self._visit(func.body, func)
 
@@ -87,6 +89,9 @@ class Buckets:
             self.by_block[block] += self._fill(ops, func)
             self._place_averages(ops)
         for op in block.ops:
+            if op.kind == "bucket_reduce":
+                named = op.attrs.get("hook") or func.hook or self.program.hook
+                self.hooks[op] = named or default_hook(self.program.options)
             for region in op.regions:
                 self._visit(region, func)
 
@@ -167,7 +172,7 @@ def has_chains(program):
             tainted = set()
             for op in block.ops:
                 depends = any(value in tainted for value in uses(op))
-                if op.kind in ("all_reduce", "average"):
+                if op.kind == "average" or op.kind in COLLECTIVES:
                     if depends:
                         return True
                     depends = True

@@ -44,6 +44,8 @@ def has_model(program):
         for op in walk(func.body):
             if op.kind == "all_reduce" and op not in top:
                 return False
+            if op.kind in ("bucket_reduce", "state_load"):
+                return False
             hooks.append(op.attrs.get("hook"))
     if any(hook and "powersgd" in innermost(hook) for hook in hooks):
         return False

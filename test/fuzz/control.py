@@ -76,18 +76,21 @@ def loop(b, fill):
     inits = [b.pick(t) for t in _some_types(b)]
     if b.random.random() < 0.3:
         inits.append(b.pick(inits[0].type))
+    buckets = [v for v in b.scope if v in b.program.members]
+    if buckets and b.random.random() < 0.3:
+        inits.append(b.random.choice(buckets))
     cf = _use_cf(b)
     inner = _nested(b, bounds[1] in b.same, cf)
     inner.add_argument(Value(INDEX))
     inner.same.add(inner.block.args[0])
     for value in inits:
-        inner.add_argument(Value(value.type))
+        inner.add_argument(b.program.like(value))
     fill(inner, _size(b))
     if b.random.random() < 0.3:
         _swap(inner, [v.type for v in inits])
     else:
         _yield(inner, [v.type for v in inits])
-    results = [Value(v.type) for v in inits]
+    results = [b.program.like(v) for v in inits]
     b.add(Op("for", bounds + inits, results, {"cf": cf}, [inner.block]))
 
 

@@ -11,7 +11,7 @@ seen.
 import numpy as np
 
 import numerics
-from buckets import Buckets
+from buckets import Buckets, Place, size_of
 from program import split_operands, uses
 
 
@@ -25,6 +25,8 @@ class Evaluator:
         self.buckets = Buckets(program)
         # Counters by block (and kind of average).
         self.counters = {}
+        # By name and rank.
+        self.states = {}
         self.needs = {}
 
     def step(self, inputs):
@@ -103,7 +105,27 @@ class Evaluator:
     def _all_reduce(self, op, env, ranks, block):
         if len(ranks) != self.program.world:
             raise AssertionError("a collective under divergent control flow")
-        place = self.buckets.places[op]
+        return [self._reduce(op, env[op.operands[0]], self.buckets.places[op], block)]
+
+    def _bucket_reduce(self, op, env, ranks, block):
+        if len(ranks) != self.program.world:
+            raise AssertionError("a collective under divergent control flow")
+        hook = self.buckets.hooks[op]
+        return [self._reduce(op, env[op.operands[0]], Place(hook, 0, None), block)]
+
+    def _bucket_start(self, op, env, ranks, block):
+        if len(ranks) != self.program.world:
+            raise AssertionError("a collective under divergent control flow")
+        value, *condition = [env[v] for v in op.operands]
+        if condition and not all(condition[0].values()):
+            if any(condition[0].values()):
+                raise AssertionError("a collective under divergent control flow")
+            return [value]
+        hook = {None: "allreduce", "f16": "fp16", "bf16": "bf16"}[op.attrs["wire"]]
+        return [self._reduce(op, value, Place((hook,), 0, None), block)]
+
+    def _reduce(self, op, value, place, block):
+        """What each rank gets."""
         hook, group = place.hook, op.attrs["group"]
         outer = []
         while hook[0] == "wrap":
@@ -118,17 +140,41 @@ class Evaluator:
             hook = ("wrap", wire, hook)
         out = {}
         for members in self._partition(group):
-            parts = [env[op.operands[0]][r] for r in members]
+            parts = [value[r] for r in members]
             results = numerics.run_hook(
                 hook,
                 parts,
-                op.result.type.dtype,
+                self._dtype(op.operands[0]),
                 op.attrs["reduction"] == "mean",
                 place.offset,
                 place.count,
             )
             out.update(zip(members, results))
-        return [out]
+        return out
+
+    def _dtype(self, value):
+        members = self.program.members.get(value)
+        return members[0].dtype if members else value.type.dtype
+
+    # States.
+
+    def _state_load(self, op, env, ranks, block):
+        values = self.states.setdefault(op.attrs["state"], {})
+        for r in ranks:
+            values.setdefault(r, self._initial(op.result))
+        return [{r: values[r] for r in ranks}]
+
+    def _initial(self, value):
+        members = self.program.members.get(value)
+        if not members:
+            return 0
+        size = sum(size_of(member) for member in members)
+        return np.zeros(size, numerics.STORAGE[members[0].dtype])
+
+    def _state_store(self, op, env, ranks, block):
+        values = self.states.setdefault(op.attrs["state"], {})
+        values.update({r: env[op.operands[0]][r] for r in ranks})
+        return []
 
     def _average(self, op, env, ranks, block):
         place = self.buckets.places[op]
@@ -238,7 +284,7 @@ def _run_const(evaluator, op, operands):
     type_, value = op.result.type, op.attrs["value"]
     if type_.dtype == "i1":
         return [bool(value)]
-    if type_.dtype == "index":
+    if type_.dtype in ("index", "i64"):
         return [int(value)]
     return [np.full(type_.shape or (), numerics.as_type(value, type_.dtype))]
 
@@ -299,6 +345,31 @@ def _run_insert_slice(evaluator, op, operands):
 
 def _run_reshape(evaluator, op, operands):
     return [operands[0].reshape(op.result.type.shape)]
+
+
+def _run_pack(evaluator, op, operands):
+    return [np.concatenate([value.reshape(-1) for value in operands])]
+
+
+def _run_unpack(evaluator, op, operands):
+    sizes = [size_of(result.type) for result in op.results]
+    parts = np.split(operands[0], np.cumsum(sizes)[:-1])
+    return [p.reshape(r.type.shape) for p, r in zip(parts, op.results)]
+
+
+def _run_bucket_scale(evaluator, op, operands):
+    dtype = evaluator._dtype(op.result)
+    factor = numerics.as_type(op.attrs["factor"], dtype)
+    return [numerics.elementwise("arith.mulf", (operands[0], factor), dtype)]
+
+
+def _run_bucket_binary(evaluator, op, operands):
+    name, dtype = f"arith.{op.attrs['name']}f", evaluator._dtype(op.result)
+    return [numerics.elementwise(name, operands, dtype)]
+
+
+def _run_bucket_wait(evaluator, op, operands):
+    return operands
 
 
 def _run_linalg(evaluator, op, operands):

@@ -13,7 +13,8 @@ import options
 import statements
 from buckets import has_chains
 from control import CONTROL
-from program import Block, Func, Op, Program, Type, Value, inner_ops, uses
+from phases import PHASES
+from program import COLLECTIVES, Block, Func, Op, Program, Type, Value, inner_ops, uses
 
 INDEX, FLAG = Type(None, "index"), Type(None, "i1")
 
@@ -50,7 +51,7 @@ class Builder:
         if op.kind == "all_reduce":
             whole = self.program.groups[op.attrs["group"]] is None
             return whole and not self.program.keeps_ranks_apart
-        if op.kind in ("call", "average"):
+        if op.kind in ("call", "average", "state_load") or op.kind in COLLECTIVES:
             return False
         if op.regions:
             return False
@@ -198,7 +199,8 @@ STATEMENTS = [
     (8, Builder.update),
     (1, Builder.average),
     (5, Builder.call),
-    (8, None),  # Control flow.
+    (8, CONTROL),
+    (5, PHASES),
 ]
 
 
@@ -206,11 +208,12 @@ def add_statements(b, count):
     while count > 0:
         weights = [weight for weight, _ in STATEMENTS]
         ((_, statement),) = b.random.choices(STATEMENTS, weights)
-        if statement is None:
+        if isinstance(statement, list):
             if b.depth >= 3:
                 continue
-            statement = b.random.choice(CONTROL)
-        statement(b) if statement not in CONTROL else statement(b, add_statements)
+            b.random.choice(statement)(b, add_statements)
+        else:
+            statement(b)
         count -= 1
 
 
@@ -253,7 +256,7 @@ def _finish(b, count):
         elif kind < 0.14 and b.block.yields:
             value = b.random.choice(b.block.yields)
         elif kind < 0.2:
-            value = b.random.choice(b.scope)
+            value = b.random.choice([v for v in b.scope if v not in b.program.members])
         else:
             fresh = [v for v in written if v not in b.block.yields]
             value = b.random.choice((fresh or written)[-8 if kind < 0.7 else 0 :])
@@ -282,7 +285,8 @@ def _gradients(func, program):
     for op in func.body.ops:
         is_mixed = any(v in mixed for v in uses(op))
         reduces = any(
-            o.kind in ("all_reduce", "average", "call") for o in [op, *inner_ops(op)]
+            o.kind in ("average", "call") or o.kind in COLLECTIVES
+            for o in [op, *inner_ops(op)]
         )
         if op.kind == "all_reduce" and not is_mixed:
             if program.groups[op.attrs["group"]] is None:
@@ -295,7 +299,7 @@ def _gradients(func, program):
 
 def _communicates(block, program):
     for op in block.ops:
-        if op.kind in ("all_reduce", "average"):
+        if op.kind in ("average", "state_load") or op.kind in COLLECTIVES:
             return True
         if op.kind == "call" and program.func(op.attrs["callee"]).communicates:
             return True

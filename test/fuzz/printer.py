@@ -52,6 +52,8 @@ class _Printer:
         for name, ranks in program.groups.items():
             lists = "" if ranks is None else f" ranks {[list(r) for r in ranks]}"
             self.lines.append(f"ddp.process_group @{name}{lists}")
+        for name, (type_, placement) in program.states.items():
+            self.lines.append(f"ddp.state @{name} : {type_} {placement} zero")
         for func in program.funcs:
             self._func(func)
         if program.hook:
@@ -118,8 +120,8 @@ class _Printer:
             text = f"dense<{print_float(value)}> : {type_}"
         elif type_.dtype == "i1":
             text = "true" if value else "false"
-        elif type_.dtype == "index":
-            text = f"{value} : index"
+        elif type_.dtype in ("index", "i64"):
+            text = f"{value} : {type_.dtype}"
         else:
             text = f"{print_float(value)} : {type_}"
         self._simple(op, indent, f"arith.constant {text}")
@@ -211,6 +213,55 @@ class _Printer:
         results = ", ".join(str(v.type) for v in op.results)
         text = f"func.call @{op.attrs['callee']}({self._list(op.operands)})"
         self._simple(op, indent, f"{text} : ({types}) -> ({results})")
+
+    # Buckets.
+
+    def _types(self, values):
+        return ", ".join(str(v.type) for v in values)
+
+    def _pack(self, op, indent):
+        text = f"ddp.pack {self._typed(op.operands)} -> {op.result.type}"
+        self._simple(op, indent, text)
+
+    def _unpack(self, op, indent):
+        text = f"ddp.unpack {self._typed(op.operands)} -> {self._types(op.results)}"
+        self._simple(op, indent, text)
+
+    def _bucket_scale(self, op, indent):
+        text = f"ddp.scale {self._list(op.operands)} by {op.attrs['factor']}"
+        self._simple(op, indent, f"{text} : {op.result.type}")
+
+    def _bucket_binary(self, op, indent):
+        text = f"ddp.{op.attrs['name']} {self._list(op.operands)}"
+        self._simple(op, indent, f"{text} : {self._types(op.operands)}")
+
+    def _bucket_reduce(self, op, indent):
+        attrs, hook = op.attrs, op.attrs.get("hook")
+        text = f"ddp.all_reduce {attrs['reduction']} {self._list(op.operands)}"
+        text += f" on @{attrs['group']} as \"{attrs['bucket']}\""
+        text += f" {{ddp.hook = {print_hook(hook)}}}" if hook else ""
+        self._simple(op, indent, f"{text} : {op.result.type}")
+
+    def _bucket_start(self, op, indent):
+        attrs, bucket = op.attrs, op.operands[0]
+        text = f"ddp.all_reduce_start {attrs['reduction']} {self._name(bucket)}"
+        text += f" on @{attrs['group']}"
+        text += f" wire {attrs['wire']}" if attrs["wire"] else ""
+        text += f" if {self._name(op.operands[1])}" if op.operands[1:] else ""
+        text += f" : {bucket.type} -> !ddp.future<{bucket.type}>"
+        self._simple(op, indent, text)
+
+    def _bucket_wait(self, op, indent):
+        text = f"ddp.wait {self._list(op.operands)} : !ddp.future<{op.result.type}>"
+        self._simple(op, indent, text)
+
+    def _state_load(self, op, indent):
+        self._simple(op, indent, f"ddp.load @{op.attrs['state']} : {op.result.type}")
+
+    def _state_store(self, op, indent):
+        value = op.operands[0]
+        text = f"{indent}ddp.store {self._name(value)}, @{op.attrs['state']} : "
+        self.lines.append(text + str(value.type))
 
     # linalg.
 

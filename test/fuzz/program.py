@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 FLOATS = ("f16", "bf16", "f32", "f64")
+# Kinds of operations that reduce something on their own.
+COLLECTIVES = ("all_reduce", "bucket_reduce", "bucket_start")
 
 
 class Type(NamedTuple):
@@ -25,6 +27,13 @@ class Type(NamedTuple):
         if self.shape is None:
             return self.dtype
         return "tensor<" + "".join(f"{n}x" for n in self.shape) + self.dtype + ">"
+
+
+def bucket_type(members):
+    """The type of a bucket of tensors of these types. To everything but phases.py it
+    is a scalar of a type that nothing else has."""
+    shapes = ["x".join(map(str, member.shape)) for member in members]
+    return Type(None, f"!ddp.bucket<{members[0].dtype}, [{', '.join(shapes)}]>")
 
 
 @dataclass(eq=False)
@@ -83,14 +92,35 @@ class Program:
     values: str = "normal"
     options: dict = field(default_factory=dict)
     hook: Optional[tuple] = None
+    # Of each value that is a bucket: the types of its tensors.
+    members: dict = field(default_factory=dict)
+    # Name: type and placement, as they are printed.
+    states: dict = field(default_factory=dict)
     # For the generator: functions that may be called, how often an operation has a
     # hook of its own, and whether hooks may leave ranks with different averages.
     callees: list = field(default_factory=list)
     own_hooks: float = 0
     keeps_ranks_apart: bool = False
+    bucket_count: int = 0
 
     def func(self, name):
         return next(f for f in self.funcs if f.name == name)
+
+    def like(self, value):
+        """A new value of the same type."""
+        other = Value(value.type)
+        if value in self.members:
+            self.members[other] = self.members[value]
+        return other
+
+    def name_bucket(self):
+        self.bucket_count += 1
+        return f"hand{self.bucket_count}"
+
+    def declare_state(self, type_, placement):
+        name = f"state{len(self.states)}"
+        self.states[name] = (type_, placement)
+        return name
 
     @property
     def pipeline(self):

@@ -62,7 +62,8 @@ def _tidy(program):
                 used.update(op.operands)
         for block in blocks(program):
             for op in list(block.ops):
-                is_pure = op.kind in ("const", "empty") or not op.results
+                is_pure = op.kind in ("const", "empty", "pack", "unpack")
+                is_pure |= not op.results and op.kind != "state_store"
                 if is_pure and not used.intersection(op.results):
                     block.ops.remove(op)
                     changed = True

@@ -6,7 +6,7 @@ candidate of that number. What comes out need not fail, nor differ."""
 
 import copy
 
-from program import Op, Value, uses, walk
+from program import COLLECTIVES, Op, Value, uses, walk
 
 
 def blocks(program):
@@ -115,7 +115,7 @@ def remove_dead(program, number):
     collectives, whose memory may matter."""
     if number >= 2:
         return False
-    keep = ("all_reduce", "average", "call") if number else ()
+    keep = ("average", "call", *COLLECTIVES) if number else ()
     changed = True
     while changed:
         changed = False
@@ -124,7 +124,9 @@ def remove_dead(program, number):
         for block in blocks(program):
             for op in list(block.ops):
                 kinds = [op.kind, *(n.kind for r in op.regions for n in walk(r))]
-                if not used.intersection(op.results) and not set(kinds) & set(keep):
+                if "state_store" in kinds or set(kinds) & set(keep):
+                    continue
+                if not used.intersection(op.results):
                     block.ops.remove(op)
                     changed = True
     return True

@@ -9,7 +9,7 @@ The model is that of awkward_gradients.py.
 
 import sys
 
-from awkward_gradients import A, B, PerRank, run
+from awkward_gradients import A, B, PerRank, f32, run
 
 
 def absolute(x):
@@ -144,6 +144,20 @@ def region_yields(dp, a, b, n):
     return (r if n == 0 else r + b) - absolute(b), r
 
 
+def reduced_in_a_branch(dp, a, b, c):
+    return (dp.mean(a), dp.mean(b), a) if c else (a, b, a)
+
+
+def started_on_a_condition(dp, a, b, c):
+    """Written behind the hooks: a sum, whatever the hook is."""
+
+    def total(x):
+        sums = [f32(sum(values)) for values in zip(*x.lists)]
+        return PerRank([sums for _ in x.lists])
+
+    return (total(a), total(b), a) if c else (a, b, a)
+
+
 ENTRIES = {
     computed_in_place: [A, B],
     computed_in_place_later: [A, B],
@@ -166,6 +180,8 @@ ENTRIES = {
     branches_write_outside: [A, B, "index"],
     branches_write_arguments: [A, B, "index"],
     region_yields: [A, B, "index"],
+    reduced_in_a_branch: [A, B, "i1"],
+    started_on_a_condition: [A, B, "i1"],
 }
 
 

@@ -86,15 +86,36 @@ void mlir::ddp::forEachUse(Operation *op,
     });
 }
 
-Value mlir::ddp::getWhole(Value value) {
-  while (Operation *op = value.getDefiningOp()) {
-    if (!isa<ExtractOp, SplitOp, UnpackOp, tensor::ExtractSliceOp,
+/// Whether the results are parts of the first operand.
+static bool givesParts(Operation *op) {
+  return isa<ExtractOp, SplitOp, UnpackOp, tensor::ExtractSliceOp,
              tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp>(
-            op))
-      break;
+      op);
+}
+
+Value mlir::ddp::getWhole(Value value) {
+  Operation *op = value.getDefiningOp();
+  for (; op && givesParts(op); op = value.getDefiningOp())
     value = op->getOperand(0);
-  }
   return value;
+}
+
+WalkResult
+mlir::ddp::visitUsesOfParts(Value whole,
+                            function_ref<WalkResult(OpOperand &)> visit) {
+  SmallVector<Value> pending = {whole};
+  while (!pending.empty())
+    for (OpOperand &use : pending.pop_back_val().getUses()) {
+      WalkResult result = visit(use);
+      if (result.wasInterrupted())
+        return result;
+      Operation *user = use.getOwner();
+      if (result.wasSkipped() || !givesParts(user) ||
+          use.getOperandNumber() != 0)
+        continue;
+      llvm::append_range(pending, user->getResults());
+    }
+  return WalkResult::advance();
 }
 
 bool mlir::ddp::isWithoutContents(Value value) {

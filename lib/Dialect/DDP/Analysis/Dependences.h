@@ -43,6 +43,12 @@ void forEachUse(Operation *op, function_ref<void(Value, bool)> visit);
 /// The value that `value` is a part of, through slices and unpacks.
 Value getWhole(Value value);
 
+/// Calls `visit` with the uses of `whole` and of its parts, through the same
+/// operations. `visit` returns `advance` to go on, `skip` to leave out the
+/// parts that come of this use, or `interrupt`, which then is the result.
+WalkResult visitUsesOfParts(Value whole,
+                            function_ref<WalkResult(OpOperand &)> visit);
+
 /// Whether a value may be overwritten without harm to its readers, because it
 /// is an empty tensor, a constant, or the zeros with which a sum begins.
 bool isWithoutContents(Value value);

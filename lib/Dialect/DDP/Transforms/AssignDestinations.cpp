@@ -60,6 +60,7 @@ public:
 private:
   void visit(Operation *op);
   void assign(FlatOpInterface op);
+  void keepOperand(FlatAllReduceStartOp start);
   void split(SplitOp op);
   void putTogether(ConcatOp op);
   void lower(ConcatOp op);
@@ -142,8 +143,6 @@ bool Assigner::mayLiveIn(Value root, Value result) {
     return false;
   // Only the wait uses a value in flight.
   if (auto start = dyn_cast<FlatAllReduceStartOp>(op)) {
-    if (start.getCondition())
-      return false;
     op = start.getWait();
     result = op->getResult(0);
   }
@@ -546,7 +545,29 @@ void Assigner::lower(ConcatOp op) {
   op.erase();
 }
 
+/// A start on a condition works where its operand lies. The operand is copied
+/// if anything else needs that memory: what was unpacked from it, or a state.
+void Assigner::keepOperand(FlatAllReduceStartOp start) {
+  Value input = start.getInput(), root = roots.lookup(input);
+  if (root && !getState(root) && runsAtMostOncePer(root, start) &&
+      !visitMemoryUses(root, [&](OpOperand &use) {
+         return use.getOwner() == start ? WalkResult::skip()
+                                        : requireBefore(use.getOwner(), start);
+       }).wasInterrupted())
+    return;
+  OpBuilder builder(start);
+  Value copy = bufferization::AllocTensorOp::create(
+      builder, start.getLoc(), cast<RankedTensorType>(input.getType()),
+      ValueRange(), input);
+  setRoot(copy, copy);
+  start.getInputMutable().assign(copy);
+  start.getDestinationMutable().assign(copy);
+}
+
 void Assigner::visit(Operation *op) {
+  if (auto start = dyn_cast<FlatAllReduceStartOp>(op);
+      start && start.getCondition() && start.getInFlight())
+    keepOperand(start);
   if (auto wait = dyn_cast<FlatWaitOp>(op); wait && wait.getResult())
     return setRoot(wait.getResult(), roots.lookup(wait.getDestination()));
   if (auto flat = dyn_cast<FlatOpInterface>(op)) {

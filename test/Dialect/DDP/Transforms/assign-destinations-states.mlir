@@ -309,3 +309,57 @@ func.func @not_ours(%g: tensor<4xf32>, %h: tensor<4xf32>, %k: i64, %c: i1)
   }
   return %r#0, %r#1 : tensor<4xf32>, i64
 }
+
+// A start on a condition has no destination but its operand: a copy, where anything
+// else needs that memory.
+// CHECK-LABEL: func.func @condition(
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK-NEXT:    ddp.flat.all_reduce_start mean %[[B]] on @dp into %[[B]] if
+func.func @condition(%g: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
+  %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  %x, %t = ddp.flat.all_reduce_start mean %b on @dp into %b if %c : tensor<4xf32>, tensor<4xf32>
+  %r = scf.if %c -> tensor<4xf32> {
+    %w = ddp.flat.wait %x, %t : tensor<4xf32>
+    scf.yield %w : tensor<4xf32>
+  } else {
+    %w = ddp.flat.wait %x, %t : tensor<4xf32>
+    scf.yield %w : tensor<4xf32>
+  }
+  return %r : tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @condition_and_part(
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK-NEXT:    ddp.unpack %[[B]]
+// CHECK-NEXT:    %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[B]])
+// CHECK-NEXT:    ddp.flat.all_reduce_start mean %[[COPY]] on @dp into %[[COPY]] if
+func.func @condition_and_part(%g: tensor<4xf32>, %c: i1) -> (tensor<4xf32>, tensor<2x2xf32>) {
+  %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  %part = ddp.unpack %b : tensor<4xf32> -> tensor<2x2xf32>
+  %x, %t = ddp.flat.all_reduce_start mean %b on @dp into %b if %c : tensor<4xf32>, tensor<4xf32>
+  %r = scf.if %c -> tensor<4xf32> {
+    %w = ddp.flat.wait %x, %t : tensor<4xf32>
+    scf.yield %w : tensor<4xf32>
+  } else {
+    %w = ddp.flat.wait %x, %t : tensor<4xf32>
+    scf.yield %w : tensor<4xf32>
+  }
+  return %r, %part : tensor<4xf32>, tensor<2x2xf32>
+}
+
+// CHECK-LABEL: func.func @condition_and_state(
+// CHECK:         %[[LOAD:.+]] = ddp.load @s
+// CHECK-NEXT:    %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[LOAD]])
+// CHECK-NEXT:    ddp.flat.all_reduce_start mean %[[COPY]] on @dp into %[[COPY]] if
+func.func @condition_and_state(%c: i1) -> tensor<4xf32> {
+  %e = ddp.load @s : tensor<4xf32>
+  %x, %t = ddp.flat.all_reduce_start mean %e on @dp into %e if %c : tensor<4xf32>, tensor<4xf32>
+  %r = scf.if %c -> tensor<4xf32> {
+    %w = ddp.flat.wait %x, %t : tensor<4xf32>
+    scf.yield %w : tensor<4xf32>
+  } else {
+    %w = ddp.flat.wait %x, %t : tensor<4xf32>
+    scf.yield %w : tensor<4xf32>
+  }
+  return %r : tensor<4xf32>
+}

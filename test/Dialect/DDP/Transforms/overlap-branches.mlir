@@ -74,18 +74,18 @@ func.func @vanilla(%x: tensor<8xf32>, %y: tensor<8xf32>, %q: !ddp.bucket<f32, [1
 
 // -----
 
-// Not where the operand is needed afterwards, is made in the branch, or read there
-// by something else; nor from an else branch. A counter that was stored before is
-// not loaded earlier.
+// Not where the operand is needed afterwards, or a part of it; where it is made in
+// the branch, or read there by something else; nor from an else branch. A counter
+// that was stored before is not loaded earlier.
 
 // CHECK-LABEL: func @kept(
 // CHECK-NOT:     all_reduce_start
 // CHECK:         return
 ddp.process_group @dp
 func.func @kept(%c: i1 {ddp.replicated}, %b0: !ddp.bucket<f32, [8]>, %b1: !ddp.bucket<f32, [8]>,
-                %b2: !ddp.bucket<f32, [8]>, %x: tensor<8xf32>)
+                %b2: !ddp.bucket<f32, [8]>, %b4: !ddp.bucket<f32, [8]>, %x: tensor<8xf32>)
     -> (!ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>,
-        !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>) {
+        !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>, tensor<4xf32>) {
   %r0 = scf.if %c -> (!ddp.bucket<f32, [8]>) {
     %s = ddp.all_reduce mean %b0 on @dp : !ddp.bucket<f32, [8]>
     scf.yield %s : !ddp.bucket<f32, [8]>
@@ -113,8 +113,46 @@ func.func @kept(%c: i1 {ddp.replicated}, %b0: !ddp.bucket<f32, [8]>, %b1: !ddp.b
   } else {
     scf.yield %r2 : !ddp.bucket<f32, [8]>
   }
-  return %r0, %r1, %r2, %r3, %after : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>,
-      !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %u4 = ddp.unpack %b4 : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+  %part = tensor.extract_slice %u4[2] [4] [1] : tensor<8xf32> to tensor<4xf32>
+  %r4 = scf.if %c -> (!ddp.bucket<f32, [8]>) {
+    %s = ddp.all_reduce mean %b4 on @dp : !ddp.bucket<f32, [8]>
+    scf.yield %s : !ddp.bucket<f32, [8]>
+  } else {
+    scf.yield %b4 : !ddp.bucket<f32, [8]>
+  }
+  return %r0, %r1, %r2, %r3, %after, %r4, %part : !ddp.bucket<f32, [8]>,
+      !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>,
+      !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>, tensor<4xf32>
+}
+
+// -----
+
+// It stays behind whoever reads a part.
+
+// CHECK-LABEL: func @part_is_read(
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK:         %[[U:.+]] = ddp.unpack %[[B]]
+// CHECK:         linalg.add ins(%[[U]], %[[U]]
+// CHECK:         ddp.all_reduce_start mean %[[B]]
+// CHECK:         linalg.mul
+// CHECK:         scf.if
+ddp.process_group @dp
+func.func @part_is_read(%c: i1 {ddp.replicated}, %x: tensor<8xf32>)
+    -> (tensor<8xf32>, tensor<8xf32>, !ddp.bucket<f32, [8]>) {
+  %e0 = tensor.empty() : tensor<8xf32>
+  %e1 = tensor.empty() : tensor<8xf32>
+  %b = ddp.pack %x : tensor<8xf32> -> !ddp.bucket<f32, [8]>
+  %u = ddp.unpack %b : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+  %y = linalg.add ins(%u, %u : tensor<8xf32>, tensor<8xf32>) outs(%e0 : tensor<8xf32>) -> tensor<8xf32>
+  %z = linalg.mul ins(%x, %x : tensor<8xf32>, tensor<8xf32>) outs(%e1 : tensor<8xf32>) -> tensor<8xf32>
+  %r = scf.if %c -> (!ddp.bucket<f32, [8]>) {
+    %s = ddp.all_reduce mean %b on @dp : !ddp.bucket<f32, [8]>
+    scf.yield %s : !ddp.bucket<f32, [8]>
+  } else {
+    scf.yield %b : !ddp.bucket<f32, [8]>
+  }
+  return %y, %z, %r : tensor<8xf32>, tensor<8xf32>, !ddp.bucket<f32, [8]>
 }
 
 // -----

@@ -10,6 +10,8 @@
 
 #include "HoistCollectives.h"
 
+#include "../../Analysis/Dependences.h"
+
 using namespace mlir;
 using namespace mlir::ddp;
 
@@ -82,10 +84,12 @@ void mlir::ddp::hoistCollectives(Block &block) {
       stayBehind(producer);
       // Whoever reads a gradient first, reads it in its bucket; afterwards
       // there is the sum.
-      for (Operation *user : value.getUsers())
-        if (Operation *around = block.findAncestorOpInBlock(*user);
-            around && positions.lookup(around) < start)
+      visitUsesOfParts(value, [&](OpOperand &use) {
+        Operation *around = block.findAncestorOpInBlock(*use.getOwner());
+        if (around && positions.lookup(around) < start)
           stayBehind(around);
+        return WalkResult::advance();
+      });
     }
     if (anchor && !isKept)
       llvm::append_range(moved[anchor], chain);

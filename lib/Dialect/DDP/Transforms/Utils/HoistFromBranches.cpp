@@ -15,16 +15,23 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whether nothing needs `value` once `op`, in the then branch of `choice`, has
-/// reduced it in its place, but the other branch, which does not run then.
+/// Whether nothing needs the memory of `value` once `op`, in the then branch of
+/// `choice`, has reduced it in its place, but the other branch, which does not
+/// run then.
 static bool isOver(Value value, AllReduceOp op, scf::IfOp choice) {
-  return llvm::all_of(value.getUsers(), [&](Operation *user) {
-    if (user == op ||
-        choice.getElseRegion().isAncestor(user->getParentRegion()))
-      return true;
-    Operation *inBlock = choice->getBlock()->findAncestorOpInBlock(*user);
-    return inBlock && inBlock != choice && inBlock->isBeforeInBlock(choice);
-  });
+  return !visitUsesOfParts(getWhole(value), [&](OpOperand &use) {
+            Operation *user = use.getOwner();
+            if (use.get() == value &&
+                (user == op ||
+                 choice.getElseRegion().isAncestor(user->getParentRegion())))
+              return WalkResult::skip();
+            Operation *inBlock =
+                choice->getBlock()->findAncestorOpInBlock(*user);
+            return inBlock && inBlock != choice &&
+                           inBlock->isBeforeInBlock(choice)
+                       ? WalkResult::advance()
+                       : WalkResult::interrupt();
+          }).wasInterrupted();
 }
 
 /// Whether a load gives the same at the beginning of its block.
