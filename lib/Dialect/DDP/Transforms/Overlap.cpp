@@ -111,7 +111,9 @@ struct Statistics {
 /// Puts the operations of one block into an order in which at most `depth`
 /// collectives are in flight: in program order, but what needs the result of
 /// one in flight is put off until that has been awaited, and the oldest one is
-/// awaited where another is to be started.
+/// awaited where another is to be started. Conditional starts, which take no
+/// memory but their operand's, are awaited in their branches, wherever those
+/// stand: there is no limit to them.
 class Scheduler {
 public:
   Scheduler(Block &block, size_t depth, bool interleave, Statistics &statistics)
@@ -132,6 +134,7 @@ private:
   Pending *putOff(Operation *op);
   void registerPending(Pending *pending);
   void put(Operation *op);
+  void count(Operation *start, int64_t number);
   void launch(Pending *pending);
   void awaitOldest();
   void drain();
@@ -150,8 +153,14 @@ private:
   SmallVector<Step> order;
   /// Operations in it that take time.
   size_t work = 0;
+  /// What is to be awaited here: of conditional starts, what keeps the branch
+  /// with their waits back.
   std::deque<Flight> inFlight;
+  /// What is in flight, up to the branches with the waits.
+  size_t numInFlight = 0;
   int64_t bytesInFlight = 0;
+  /// The conditional starts in flight, by the operation with the branches.
+  llvm::DenseMap<Operation *, SmallVector<Operation *, 1>> branchesOf;
   std::deque<Pending> storage;
   unsigned position = 0;
   /// Put-off operations that nothing keeps any more, by place in the program.
@@ -248,8 +257,19 @@ Pending *Scheduler::putOff(Operation *op) {
   return &storage.back();
 }
 
+/// Books that `number` more, 1 or -1, of collectives like `start` are in
+/// flight.
+void Scheduler::count(Operation *start, int64_t number) {
+  numInFlight += number;
+  bytesInFlight += number * getBytes(start->getOperand(0).getType());
+  statistics.mostInFlight = std::max(statistics.mostInFlight, numInFlight);
+  statistics.mostBytes = std::max(statistics.mostBytes, bytesInFlight);
+}
+
 void Scheduler::put(Operation *op) {
   order.push_back({Step::Whole, op});
+  for (Operation *start : branchesOf.lookup(op))
+    count(start, -1);
   if (!isCheap(op))
     ++work;
 }
@@ -267,9 +287,9 @@ void Scheduler::launch(Pending *pending) {
     awaitOldest();
   inFlight.push_back({pending, order.size(), work});
   order.push_back({Step::Whole, pending->op});
-  bytesInFlight += getBytes(pending->op->getOperand(0).getType());
-  statistics.mostInFlight = std::max(statistics.mostInFlight, inFlight.size());
-  statistics.mostBytes = std::max(statistics.mostBytes, bytesInFlight);
+  count(pending->op, 1);
+  if (AllReduceStartOp start = getConditionalStart(pending->op))
+    branchesOf[start.getEnd()].push_back(start);
 }
 
 /// Ends the oldest collective. If no time has passed since it was started, it
@@ -278,13 +298,15 @@ void Scheduler::awaitOldest() {
   Flight flight = inFlight.front();
   inFlight.pop_front();
   Operation *op = flight.pending->op;
-  bytesInFlight -= getBytes(op->getOperand(0).getType());
   if (getConditionalStart(op)) {
     // Its waits come with the branches.
     ++statistics.started;
-  } else if (work != flight.work) {
-    order[flight.step].kind = Step::Start;
-    order.push_back({Step::Wait, op});
+  } else {
+    count(op, -1);
+    if (work != flight.work) {
+      order[flight.step].kind = Step::Start;
+      order.push_back({Step::Wait, op});
+    }
   }
   finish(flight.pending);
 }

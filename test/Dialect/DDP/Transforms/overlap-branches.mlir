@@ -1,12 +1,16 @@
 // Reductions with which a branch begins are started in front of it.
 
 // RUN: ddphook-opt %s --ddp-overlap --split-input-file | FileCheck %s
+// RUN: ddphook-opt %s --ddp-overlap=depth=1 --split-input-file --remarks-filter=ddp-overlap -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
 // RUN: ddphook-opt %s --ddp-overlap --ddp-verify-order --split-input-file -o /dev/null
 
 // As PowerSGD's vanilla phase, if a front end puts the reductions at the end: the
 // condition is known first, each bucket is in flight as soon as it is complete, and
 // the other branch has what was not reduced. Without `interleave` the collectives
 // inside of it stay in one piece.
+
+// Both are in flight where the first branch begins, whatever the depth is.
+// REMARK: in-flight=2, in-flight-bytes=64, started=2
 
 // CHECK-LABEL: func @vanilla(
 // CHECK:         %[[N:.+]] = ddp.load @iter

@@ -205,7 +205,8 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
 
     Where a branch of an `scf.if` begins with a reduction of what is complete before
     it, as in PowerSGD's vanilla phase, the reduction is started in front of the
-    `scf.if`, on its condition, and awaited in the branch.
+    `scf.if`, on its condition, and awaited in the branch. `depth` does not limit
+    these collectives, which take no memory but their buckets'.
 
     At this level everything is a value, so the new order cannot change the results.
     States, draws of random numbers, memory and calls keep their order. An operation
