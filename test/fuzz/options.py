@@ -64,7 +64,8 @@ def add_options(random_, program):
     if chance() < 0.15:
         options["pack-collectives"] = "false"
     if chance() < 0.5:
-        options["overlap"] = "true"
+        options["overlap"] = "false"
+    else:
         if chance() < 0.4:
             options["overlap-depth"] = str(random_.choice([1, 2, 3, 8]))
         if chance() < 0.4:

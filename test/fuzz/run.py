@@ -142,7 +142,7 @@ def _compare_with_plain(program, directory, got):
     plain = copy.copy(program)
     left_out = ORDERING + (REGROUPING if program.world <= 2 else ())
     plain.options = {k: v for k, v in program.options.items() if k not in left_out}
-    plain.options["fuse"] = "false"
+    plain.options.update({"fuse": "false", "overlap": "false"})
     expected, failure = _execute(plain, directory)
     if failure:
         # The message is that of other options than the program's.

@@ -58,13 +58,13 @@ func.func @step(%x: tensor<16x8xf32>, %y: tensor<12x16xf32>, %b: tensor<16xf32>,
 
 # Two buckets of it.
 OPTIONS = [
-    "hook=fp16 bucket-cap-mb=0.0005",
-    "hook=bf16 bucket-cap-mb=0.0005 overlap=true",
+    "hook=fp16 bucket-cap-mb=0.0005 overlap=false",
+    "hook=bf16 bucket-cap-mb=0.0005",
+    "hook=powersgd start-powersgd-iter=2 bucket-cap-mb=0.0005 overlap=false",
     "hook=powersgd start-powersgd-iter=2 bucket-cap-mb=0.0005",
-    "hook=powersgd start-powersgd-iter=2 bucket-cap-mb=0.0005 overlap=true",
-    "hook=powersgd start-powersgd-iter=2 bucket-cap-mb=0.0005 overlap=true interleave=true",
+    "hook=powersgd start-powersgd-iter=2 bucket-cap-mb=0.0005 interleave=true",
     "hook=powersgd start-powersgd-iter=3 numerics=improved fuse=false pack-collectives=false",
-    "hook=powersgd start-powersgd-iter=2 group-mb=0.0005 overlap=true interleave=true",
+    "hook=powersgd start-powersgd-iter=2 group-mb=0.0005 interleave=true",
     "hook=batched_powersgd start-powersgd-iter=2 wrapper=fp16",
     "hook=post_local_sgd start-localsgd-iter=4 bucket-cap-mb=0.0005",
 ]
@@ -104,7 +104,7 @@ def collect():
     bases.append(Base("step", "tensors", STEP))
     digits = (ROOT / "docs/examples/digits/step.mlir").read_text()
     for name, options, text in [("step", o, STEP) for o in OPTIONS] + [
-        ("digits", "hook=powersgd start-powersgd-iter=2 overlap=true", digits)
+        ("digits", "hook=powersgd start-powersgd-iter=2", digits)
     ]:
         for stage, printed in print_stages(text, options).items():
             bases.append(Base(f"{name}, {options}, after {stage}", STAGES[stage], printed))

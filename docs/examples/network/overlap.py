@@ -5,8 +5,12 @@ compiled with and without `overlap`, in turns, on a slow link or (--local) throu
 shared memory.
 
     overlap.py --build=build [--local] [--tokens=64]
+    chrt -r 10 overlap.py --local --launches=20 --hooks=none,fp16 --depths=1
 
-With more tokens the backward pass takes longer, and the buckets do not.
+With more tokens the backward pass takes longer, and the buckets do not. A launch
+compares each step with the one beside it that does not overlap, and takes the
+median of their ratios; the table has the mean of the launches and, if there are
+several, its standard error, since memory lies elsewhere in each of them.
 """
 
 import argparse
@@ -14,7 +18,6 @@ import ctypes
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -39,22 +42,22 @@ HOOKS = {
     "powersgd-4 group-mb=8 interleave": f"{POWERSGD} group-mb=8 interleave=true",
     "powersgd-4 vanilla phase": f"{RANK} start-powersgd-iter=1000000",
 }
-DEPTHS = (0, 1, 2, 4)  # 0: without
 PORT = 29500
 
 
 def name_of(hook, depth):
+    """Of the compiled step; depth 0 is without overlap."""
     return f"{list(HOOKS).index(hook)}.{depth}"
 
 
-def compile_steps(build, folder, bucket_mb):
-    source = folder / "step.mlir"
+def compile_steps(arguments, folder):
+    build, source = arguments.build, folder / "step.mlir"
     source.write_text(model.module_text())
-    for hook, options in HOOKS.items():
-        for depth in DEPTHS:
+    for hook in arguments.hooks:
+        for depth in (0, *arguments.depths):
             more = f"overlap=true overlap-depth={depth}" if depth else "overlap=false"
             output = folder / f"{name_of(hook, depth)}.so"
-            pipeline = f"{options} bucket-cap-mb={bucket_mb} {more}"
+            pipeline = f"{HOOKS[hook]} bucket-cap-mb={arguments.bucket_mb} {more}"
             words = [build / "bin" / "ddphook-cc", source, "--shared", "-o", output]
             subprocess.run([*words, f"--ddp-pipeline={pipeline}"], check=True)
 
@@ -66,10 +69,10 @@ def run_rank(arguments):
     runtime = Runtime()
     values = model.make_inputs(rank)
     shapes = {name: model.shape(kind, o) for name, kind, o in model.parameters()}
-    seconds, results = {}, {}
-    entries = {}
-    for hook in HOOKS:
-        for depth in DEPTHS:
+    results, entries = {}, {}
+    depths = [0, *arguments.depths]
+    for hook in arguments.hooks:
+        for depth in depths:
             name = name_of(hook, depth)
             library = ctypes.CDLL(str(folder / f"{name}.so"))
             module = runtime.load_module(library)
@@ -80,30 +83,36 @@ def run_rank(arguments):
             pointers = [array.ctypes.data for array in arrays]
             buffers = (ctypes.c_void_p * len(pointers))(*pointers)
             entries[name] = (library, module, buffers)
-            seconds[name] = []
 
     def step(name):
         _, module, buffers = entries[name]
         runtime.check(module.entries[0].invoke(buffers))
 
-    for hook in HOOKS:
-        for depth in DEPTHS:
+    def measure(name):
+        runtime.barrier()
+        begin = time.perf_counter()
+        step(name)
+        return time.perf_counter() - begin
+
+    for hook in arguments.hooks:
+        for depth in depths:
             # Vanilla steps, and the first compressed one.
             for _ in range(3):
                 step(name_of(hook, depth))
             plain, other = results[name_of(hook, 0)], results[name_of(hook, depth)]
             for a, b in zip(plain, other):
                 assert a.tobytes() == b.tobytes(), f"{hook}, depth {depth}: differs"
-    for _ in range(arguments.rounds):
-        for hook in HOOKS:
-            for depth in DEPTHS:
-                name = name_of(hook, depth)
-                for _ in range(arguments.steps):
-                    runtime.barrier()
-                    begin = time.perf_counter()
-                    step(name)
-                    seconds[name].append(time.perf_counter() - begin)
-    (folder / f"rank.{rank}.json").write_text(json.dumps(seconds))
+    pairs = {}
+    for number in range(arguments.pairs):
+        for hook in arguments.hooks:
+            for depth in arguments.depths:
+                names = [name_of(hook, 0), name_of(hook, depth)]
+                # Neither of them is always the first.
+                order = names if number % 2 == 0 else names[::-1]
+                seconds = {name: measure(name) for name in order}
+                pair = [seconds[name] for name in names]
+                pairs.setdefault(names[1], []).append(pair)
+    (folder / f"rank.{rank}.json").write_text(json.dumps(pairs))
     runtime.barrier()
 
 
@@ -126,39 +135,65 @@ def start_ranks(arguments, network, folder):
             environment["DDPHOOK_NODE"] = f"machine-{rank}"
             environment["DDPHOOK_TRANSPORT"] = "gloo"
         words = [sys.executable, HERE / "overlap.py", f"--rank={rank}"]
-        words += [f"--folder={folder}", f"--rounds={arguments.rounds}"]
-        words += [f"--steps={arguments.steps}", f"--tokens={arguments.tokens}"]
+        words += [f"--folder={folder}", f"--pairs={arguments.pairs}"]
+        words += [f"--hooks={','.join(arguments.hooks)}"]
+        words += [f"--depths={','.join(map(str, arguments.depths))}"]
+        words += [f"--tokens={arguments.tokens}"]
         processes.append(network.start(rank, words, env=environment))
     if any([process.wait() for process in processes]):
         raise SystemExit("error: a rank failed")
 
 
-def print_table(folder):
+def read_pairs(folder):
+    """Per step that overlaps, (without, with) of all pairs in seconds. A step is
+    over when its slower rank is."""
     reports = [json.loads((folder / f"rank.{r}.json").read_text()) for r in range(2)]
+    return {
+        name: np.maximum(*(np.array(report[name]) for report in reports))
+        for name in reports[0]
+    }
 
-    def median(name):
-        # A step is over when its slower rank is.
-        return 1e3 * statistics.median(map(max, *(report[name] for report in reports)))
 
-    print("| hook | without | " + " | ".join(f"depth {d}" for d in DEPTHS[1:]) + " |")
-    print("|---" * (1 + len(DEPTHS)) + "|")
-    for hook in HOOKS:
-        times = [median(name_of(hook, depth)) for depth in DEPTHS]
-        print(f"| {hook} | " + " | ".join(f"{t:.1f} ms" for t in times) + " |")
+def print_table(arguments, launches):
+    def describe(hook, depth):
+        name = name_of(hook, depth)
+        with_ms = 1e3 * np.median([np.median(l[name][:, 1]) for l in launches])
+        costs = [100 * (np.median(l[name][:, 1] / l[name][:, 0]) - 1) for l in launches]
+        text = f"{with_ms:.1f} ms, {np.mean(costs):+.1f}"
+        if len(costs) > 1:
+            text += f" ± {np.std(costs, ddof=1) / len(costs) ** 0.5:.1f}"
+        return text + " %"
+
+    print("| hook | without | " + " | ".join(f"depth {d}" for d in arguments.depths) + " |")
+    print("|---" * (2 + len(arguments.depths)) + "|")
+    for hook in arguments.hooks:
+        names = [name_of(hook, depth) for depth in arguments.depths]
+        without = [np.median(l[name][:, 0]) for l in launches for name in names]
+        cells = [describe(hook, depth) for depth in arguments.depths]
+        print(f"| {hook} | {1e3 * np.median(without):.1f} ms | " + " | ".join(cells) + " |")
+
+
+def comma_separated(of):
+    return lambda text: [of(item) for item in text.split(",")]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, default="build")
     parser.add_argument("--rate", default="1gbit", help="of the link, for tc")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=3, help="per round and case")
+    parser.add_argument("--launches", type=int, default=1)
+    parser.add_argument("--pairs", type=int, default=9, help="per launch and case")
+    parser.add_argument("--hooks", type=comma_separated(str), default=list(HOOKS))
+    parser.add_argument("--depths", type=comma_separated(int), default=[1, 2, 4])
     parser.add_argument("--tokens", type=int, default=model.TOKENS)
     parser.add_argument("--bucket-mb", type=float, default=25)
     parser.add_argument("--local", action="store_true", help="no slow link")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    for hook in arguments.hooks:
+        if hook not in HOOKS:
+            parser.error(f"expected hooks of {', '.join(HOOKS)}, but got {hook}")
     model.TOKENS = arguments.tokens
     if arguments.rank is not None:
         run_rank(arguments)
@@ -168,11 +203,14 @@ def main():
         parser.error("network namespaces need root")
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        compile_steps(arguments.build, folder, arguments.bucket_mb)
+        compile_steps(arguments, folder)
         network = link.Loopback() if arguments.local else link.Link(arguments.rate)
+        launches = []
         with network:
-            start_ranks(arguments, network, folder)
-        print_table(folder)
+            for _ in range(arguments.launches):
+                start_ranks(arguments, network, folder)
+                launches.append(read_pairs(folder))
+        print_table(arguments, launches)
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ struct DDPTensorOptions : public virtual DDPCommonOptions {
       llvm::cl::init(0)};
   Value<bool> overlap{*this, "overlap",
                       llvm::cl::desc("Compute while collectives are in flight"),
-                      llvm::cl::init(false)};
+                      llvm::cl::init(true)};
   Value<unsigned> overlapDepth{
       *this, "overlap-depth",
       llvm::cl::desc("With overlap: largest number of collectives in flight"),

@@ -330,6 +330,10 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
   }
   if (!isComplete && after)
     after->join(before, choice);
+  // Where nothing is started behind it, the else branch was the last to run.
+  if (auto branch = dyn_cast<scf::IfOp>(op); branch && isComplete)
+    if (Operation *start = findStartBehind(branch))
+      memoryWithoutStart = {start, memory};
   memory = after ? *after : before;
   for (auto [result, fact] : llvm::zip(op->getResults(), results))
     set(result, fact.second);

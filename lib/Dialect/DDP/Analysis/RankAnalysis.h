@@ -22,6 +22,9 @@
 #include "GradientCount.h"
 #include "RankMemory.h"
 
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/DestinationStyleOpInterface.h"
@@ -58,6 +61,10 @@ struct RankControl {
   Operation *op = nullptr;
   const RankControl *outer = nullptr;
 };
+
+/// The conditional start just behind `choice`, on its condition and in memory
+/// or of a tensor; null if there is none.
+FlatAllReduceStartOp findStartBehind(scf::IfOp choice);
 
 class RankAnalysis {
 public:
@@ -164,7 +171,7 @@ private:
   RankFact draw(Operation *op, FlatSymbolRefAttr generator,
                 const RankControl &control);
   template <typename OpTy>
-  void reconstruct(OpTy op);
+  void reconstruct(OpTy op, const RankControl &control);
   void recordReach(Operation *op, const RankControl &control, RankMask bit);
   void access(Operation *op, const MemoryRegion &region, bool isWrite);
   void write(Operation *op, Value memref, const RankFact &fact, bool isWhole,
@@ -177,6 +184,12 @@ private:
   SymbolTableCollection symbols;
   llvm::DenseMap<Value, RankFact> facts;
   RankMemory memory;
+  /// For a conditional start just behind a choice on its condition: what that
+  /// choice left in memory where it starts nothing.
+  struct {
+    Operation *start = nullptr;
+    RankMemory memory;
+  } memoryWithoutStart;
   /// The lists of regions of memrefs that lie in one of several places.
   std::set<std::vector<MemoryRegion>> placeLists;
   /// Roots that the entry has written so far.

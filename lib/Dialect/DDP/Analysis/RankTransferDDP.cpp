@@ -10,6 +10,7 @@
 
 #include "RankAnalysis.h"
 
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Interfaces/DestinationStyleOpInterface.h"
 
 using namespace mlir;
@@ -42,20 +43,52 @@ static Value getCondition(Operation *op) {
   return {};
 }
 
+/// What `value` is where `condition` is true or false: of a choice on it, what
+/// that branch yields.
+static Value getWhere(Value value, Value condition, bool isTrue) {
+  auto choice = value.getDefiningOp<scf::IfOp>();
+  if (!choice || choice.getCondition() != condition)
+    return value;
+  unsigned number = cast<OpResult>(value).getResultNumber();
+  return (isTrue ? choice.thenYield() : choice.elseYield()).getOperand(number);
+}
+
+FlatAllReduceStartOp mlir::ddp::findStartBehind(scf::IfOp choice) {
+  for (Operation *op = choice->getNextNode(); op; op = op->getNextNode()) {
+    if (auto start = dyn_cast<FlatAllReduceStartOp>(op))
+      return start.getCondition() == choice.getCondition()
+                 ? start
+                 : FlatAllReduceStartOp();
+    if (!isMemoryEffectFree(op))
+      break;
+  }
+  return {};
+}
+
 /// The error is this rank's own, the bucket is not: M has no part in it.
 template <typename OpTy>
-void RankAnalysis::reconstruct(OpTy op) {
+void RankAnalysis::reconstruct(OpTy op, const RankControl &control) {
+  SmallVector<Value> places(op->getResults());
+  if (auto flat = dyn_cast<DestinationStyleOpInterface>(op.getOperation());
+      flat && places.empty())
+    llvm::append_range(places, flat.getDpsInits());
   Inputs inputs;
   for (Value value : {op.getP(), op.getQ(), op.getRest()})
     if (value)
       add(inputs, op, value);
-  RankFact out = combine(inputs, op->getResult(0).getType());
+  RankFact out = combine(inputs, places.front().getType());
   out.reducedAs = inputs.reducedAs;
-  set(op->getResult(0), out);
-  if (op->getNumResults() < 2)
-    return;
-  add(inputs, op, op.getMatrix());
-  set(op->getResult(1), combine(inputs, op->getResult(1).getType()));
+  if (op.getMatrix())
+    add(inputs, op, op.getMatrix());
+  // The error may lie where the matrix does.
+  RankFact error = combine(inputs, places.back().getType());
+  for (Value place : places) {
+    const RankFact &fact = place == places.front() ? out : error;
+    if (isa<MemRefType>(place.getType()))
+      write(op, place, fact, /*isWhole=*/true, control);
+    else
+      set(place, fact);
+  }
 }
 
 bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
@@ -67,12 +100,16 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
     RankControl inside{control.mask & facts.lookup(condition).uniform, op,
                        &control};
     RankFact fact =
-        reduce(op, input, collective.getGroupAttr(),
-               collective.getBucketNameAttr(), condition ? inside : control);
+        reduce(op, condition ? getWhere(input, condition, true) : input,
+               collective.getGroupAttr(), collective.getBucketNameAttr(),
+               condition ? inside : control);
     if (isa<MemRefType>(input.getType())) {
       Value destination = getDestination(op);
       MemoryRegion written = facts.lookup(destination).region;
-      MemoryContents before = memory.read(written);
+      bool isBehindChoice = memoryWithoutStart.start == op;
+      const RankMemory &without =
+          isBehindChoice ? memoryWithoutStart.memory : memory;
+      MemoryContents before = without.read(written);
       write(op, destination, fact, true, control);
       if (collective.getEnd() != op)
         memory.inFlight.push_back(
@@ -89,8 +126,10 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
     llvm::erase_if(memory.inFlight, [&](const RankMemory::InFlight &other) {
       return other.start == start;
     });
-    Value value = isIdleWait(op) ? cast<CollectiveOpInterface>(start).getInput()
-                                 : op->getOperand(0);
+    Value value = op->getOperand(0);
+    if (isIdleWait(op))
+      value = getWhere(cast<CollectiveOpInterface>(start).getInput(),
+                       getCondition(start), false);
     for (Value result : op->getResults())
       set(result, facts.lookup(value));
     return true;
@@ -141,12 +180,11 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
     return true;
   }
   if (auto reconstruct = dyn_cast<ReconstructOp>(op)) {
-    this->reconstruct(reconstruct);
+    this->reconstruct(reconstruct, control);
     return true;
   }
-  if (auto reconstruct = dyn_cast<FlatReconstructOp>(op);
-      reconstruct && op->getNumResults() != 0) {
-    this->reconstruct(reconstruct);
+  if (auto reconstruct = dyn_cast<FlatReconstructOp>(op)) {
+    this->reconstruct(reconstruct, control);
     return true;
   }
   if (isa<AddOp, CastOp, FlatOpInterface, MatmulOp, OrthogonalizeOp, ProjectOp,

@@ -386,7 +386,9 @@ struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
           << "expected a depth of at least 1, but got 0";
       return signalPassFailure();
     }
-    getOperation()->walk([](scf::IfOp choice) { hoistFromBranch(choice); });
+    getOperation()->walk([](scf::IfOp choice) {
+      hoistFromBranch(choice, [](Operation *op) { return !isCheap(op); });
+    });
     llvm::SetVector<Block *> blocks;
     getOperation()->walk([&](Operation *op) {
       Block *block = op->getBlock();

@@ -163,15 +163,19 @@ func.func @part_is_read(%c: i1 {ddp.replicated}, %x: tensor<8xf32>)
 
 // CHECK-LABEL: func @stored_before(
 // CHECK:         %[[G:.+]] = linalg.add
+// CHECK:         linalg.mul
 // CHECK:         ddp.store
 // CHECK:         %[[N:.+]] = ddp.load
 // CHECK:         %[[C:.+]] = arith.cmpi slt, %[[N]]
 // CHECK:         ddp.all_reduce_start mean {{.+}} if %[[C]]
 ddp.process_group @dp
 ddp.state @iter : i64 replicated zero
-func.func @stored_before(%k: i64 {ddp.replicated}, %x: tensor<8xf32>) -> tensor<8xf32> {
+func.func @stored_before(%k: i64 {ddp.replicated}, %x: tensor<8xf32>)
+    -> (tensor<8xf32>, tensor<8xf32>) {
   %e = tensor.empty() : tensor<8xf32>
+  %e1 = tensor.empty() : tensor<8xf32>
   %g = linalg.add ins(%x, %x : tensor<8xf32>, tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+  %z = linalg.mul ins(%x, %x : tensor<8xf32>, tensor<8xf32>) outs(%e1 : tensor<8xf32>) -> tensor<8xf32>
   ddp.store %k, @iter : i64
   %n = ddp.load @iter : i64
   %two = arith.constant 2 : i64
@@ -185,5 +189,74 @@ func.func @stored_before(%k: i64 {ddp.replicated}, %x: tensor<8xf32>) -> tensor<
   }
   %u = ddp.unpack %r : !ddp.bucket<f32, [8]> -> tensor<8xf32>
   ddp.store %n, @iter : i64
-  return %u : tensor<8xf32>
+  return %u, %z : tensor<8xf32>, tensor<8xf32>
+}
+
+// -----
+
+// A bucket that is complete only where the branch stands: what the other branch
+// does stays there, where the bucket is in the cache, and the start comes behind
+// it. Where nothing is started the result of that branch is what is awaited. The
+// last bucket has nothing that could run beside it.
+
+// CHECK-LABEL: func @just_complete(
+// CHECK:         %[[C:.+]] = arith.cmpi
+// CHECK:         %[[B0:.+]] = ddp.pack
+// CHECK-NEXT:    %[[M0:.+]] = scf.if %[[C]]
+// CHECK-NEXT:      scf.yield %[[B0]]
+// CHECK-NEXT:    } else {
+// CHECK-NEXT:      %[[S:.+]] = ddp.all_reduce sum %[[B0]]
+// CHECK-NEXT:      scf.yield %[[S]]
+// CHECK-NEXT:    }
+// CHECK-NEXT:    %[[F0:.+]] = ddp.all_reduce_start mean %[[M0]] on @dp as "b0" if %[[C]]
+// CHECK:         linalg.mul
+// CHECK:         %[[R0:.+]] = scf.if %[[C]]
+// CHECK-NEXT:      %[[W:.+]] = ddp.wait %[[F0]]
+// CHECK-NEXT:      scf.yield %[[W]]
+// CHECK-NEXT:    } else {
+// CHECK-NEXT:      %[[SAME:.+]] = ddp.wait %[[F0]]
+// CHECK-NEXT:      scf.yield %[[SAME]]
+// CHECK-NEXT:    }
+// CHECK-NEXT:    ddp.unpack %[[R0]]
+// CHECK-NOT:     all_reduce_start
+// CHECK:         return
+ddp.process_group @dp
+func.func @just_complete(%n: i64 {ddp.replicated}, %x: tensor<8xf32>) -> tensor<8xf32> {
+  %two = arith.constant 2 : i64
+  %c = arith.cmpi slt, %n, %two : i64
+  %zero = arith.constant 0.0 : f32
+  %e0 = tensor.empty() : tensor<8xf32>
+  %g0 = linalg.add ins(%x, %x : tensor<8xf32>, tensor<8xf32>) outs(%e0 : tensor<8xf32>) -> tensor<8xf32>
+  %b0 = ddp.pack %g0 : tensor<8xf32> -> !ddp.bucket<f32, [8]>
+  %r0 = scf.if %c -> (!ddp.bucket<f32, [8]>) {
+    %s = ddp.all_reduce mean %b0 on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8]>
+    scf.yield %s : !ddp.bucket<f32, [8]>
+  } else {
+    %s = ddp.all_reduce sum %b0 on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8]>
+    scf.yield %s : !ddp.bucket<f32, [8]>
+  }
+  %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+  %i = arith.constant 0 : index
+  %first = tensor.extract %u0[%i] : tensor<8xf32>
+  %isLarge = arith.cmpf ogt, %first, %zero : f32
+  %e1 = tensor.empty() : tensor<8xf32>
+  %g1 = linalg.mul ins(%x, %x : tensor<8xf32>, tensor<8xf32>) outs(%e1 : tensor<8xf32>) -> tensor<8xf32>
+  %b1 = ddp.pack %g1 : tensor<8xf32> -> !ddp.bucket<f32, [8]>
+  %r1 = scf.if %c -> (!ddp.bucket<f32, [8]>) {
+    %s = ddp.all_reduce mean %b1 on @dp as "b1" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8]>
+    scf.yield %s : !ddp.bucket<f32, [8]>
+  } else {
+    %s = ddp.all_reduce sum %b1 on @dp as "b1" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8]>
+    scf.yield %s : !ddp.bucket<f32, [8]>
+  }
+  %u1 = ddp.unpack %r1 : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+
+  // All ranks have the same averages, so that these may decide what is reduced.
+  %r = scf.if %isLarge -> (tensor<8xf32>) {
+    %again = ddp.all_reduce sum %u1 on @dp {ddp.hook = #ddp.allreduce} : tensor<8xf32>
+    scf.yield %again : tensor<8xf32>
+  } else {
+    scf.yield %u1 : tensor<8xf32>
+  }
+  return %r : tensor<8xf32>
 }

@@ -87,7 +87,7 @@ const Strings options = {
     "hook=batched_powersgd", "hook=post_local_sgd", "wrapper=fp16",
     "wrapper=bf16", "bucket-cap-mb=0", "bucket-cap-mb=0.0001",
     "first-bucket-mb=0", "order=forward", "order=reverse",
-    "pack-collectives=false", "fuse=false", "group-mb=0.0001", "overlap=true",
+    "pack-collectives=false", "fuse=false", "group-mb=0.0001", "overlap=false",
     "overlap-depth=1", "overlap-depth=3", "memory=device",
     "require-no-copy=true", "matrix-approximation-rank=1",
     "matrix-approximation-rank=4", "start-powersgd-iter=0",

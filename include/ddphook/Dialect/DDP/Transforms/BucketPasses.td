@@ -203,10 +203,12 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
     factors of another one are in flight; by then the first one may have left the
     caches. All ranks start their collectives in the same order.
 
-    Where a branch of an `scf.if` begins with a reduction of what is complete before
-    it, as in PowerSGD's vanilla phase, the reduction is started in front of the
-    `scf.if`, on its condition, and awaited in the branch. `depth` does not limit
-    these collectives, which take no memory but their buckets'.
+    Where the first branch of an `scf.if` reduces what is complete before it, as in
+    PowerSGD's vanilla phase, the reduction is started on the condition of the
+    `scf.if`, and awaited in the branches of one on the same condition. If the bucket
+    has just been computed, the start comes behind the `scf.if`, so that the other
+    branch keeps its place, and else in front of it.
+    `depth` does not limit these collectives, which take no memory but their buckets'.
 
     At this level everything is a value, so the new order cannot change the results.
     States, draws of random numbers, memory and calls keep their order. An operation

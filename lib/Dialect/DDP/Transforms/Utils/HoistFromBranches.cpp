@@ -81,7 +81,83 @@ static void hoistCondition(scf::IfOp choice) {
     op->moveBefore(block, block->begin());
 }
 
-void mlir::ddp::hoistFromBranch(scf::IfOp choice) {
+/// Whether `value` is complete where `choice` stands: nothing that takes time
+/// is between the two.
+static bool isJustComplete(Value value, scf::IfOp choice,
+                           function_ref<bool(Operation *)> takesTime) {
+  llvm::SmallPtrSet<Operation *, 8> makers;
+  if (auto pack = value.getDefiningOp<PackOp>())
+    for (Value operand : pack->getOperands())
+      makers.insert(operand.getDefiningOp());
+  else
+    makers.insert(value.getDefiningOp());
+  for (Operation *op = choice->getPrevNode(); op; op = op->getPrevNode()) {
+    if (makers.contains(op))
+      return true;
+    if (takesTime(op))
+      return false;
+  }
+  return true;
+}
+
+/// Whether something that takes time and does without the results of `choice`
+/// comes behind it.
+static bool hasWorkBehind(scf::IfOp choice,
+                          function_ref<bool(Operation *)> takesTime) {
+  llvm::DenseSet<Value> dependent(llvm::from_range, choice.getResults());
+  for (Operation *op = choice->getNextNode(); op; op = op->getNextNode()) {
+    bool isDependent = false;
+    forEachUse(op, [&](Value value, bool) {
+      isDependent |= dependent.contains(value);
+    });
+    if (isDependent)
+      dependent.insert_range(op->getResults());
+    else if (takesTime(op) && !op->hasTrait<OpTrait::IsTerminator>())
+      return true;
+  }
+  return false;
+}
+
+/// The reduction of a branch that does nothing else, or null.
+static AllReduceOp getOnlyReduction(scf::IfOp choice) {
+  auto op = dyn_cast<AllReduceOp>(choice.thenBlock()->front());
+  return op && choice.getNumResults() == 1 &&
+                 op->getNextNode() == choice.thenYield() &&
+                 choice.thenYield().getOperand(0) == op.getResult() &&
+                 op.getInput().getType() == op.getResult().getType()
+             ? op
+             : AllReduceOp();
+}
+
+/// Makes `choice` and the reduction of its first branch one after the other:
+/// what the other branch does keeps its place, in which the bucket is in the
+/// cache, and is what the wait gives where nothing is started.
+static void startBehind(scf::IfOp choice, AllReduceOp op) {
+  OpBuilder builder(choice->getContext());
+  builder.setInsertionPointAfter(choice);
+  Location loc = op.getLoc();
+  Value result = choice.getResult(0);
+  auto start = AllReduceStartOp::create(
+      builder, loc, FutureType::get(builder.getContext(), result.getType()),
+      op.getReductionAttr(), result, op.getGroupAttr(), op.getWireAttr(),
+      op.getBucketNameAttr(), choice.getCondition());
+  auto waits = scf::IfOp::create(builder, loc, TypeRange(result.getType()),
+                                 choice.getCondition(),
+                                 /*withElseRegion=*/true);
+  result.replaceUsesWithIf(waits.getResult(0), [&](OpOperand &use) {
+    return use.getOwner() != start;
+  });
+  for (Block *block : {waits.thenBlock(), waits.elseBlock()}) {
+    builder.setInsertionPointToEnd(block);
+    Value value = WaitOp::create(builder, loc, start.getFuture());
+    scf::YieldOp::create(builder, loc, value);
+  }
+  op.getResult().replaceAllUsesWith(op.getInput());
+  op.erase();
+}
+
+void mlir::ddp::hoistFromBranch(scf::IfOp choice,
+                                function_ref<bool(Operation *)> takesTime) {
   if (choice.getElseRegion().empty())
     return;
   SmallVector<AllReduceOp> found;
@@ -92,6 +168,12 @@ void mlir::ddp::hoistFromBranch(scf::IfOp choice) {
       found.push_back(op);
   if (found.empty())
     return;
+  AllReduceOp only = getOnlyReduction(choice);
+  if (only && isJustComplete(only.getInput(), choice, takesTime)) {
+    if (hasWorkBehind(choice, takesTime))
+      startBehind(choice, only);
+    return;
+  }
   hoistCondition(choice);
   OpBuilder builder(choice);
   for (AllReduceOp op : found) {

@@ -19,8 +19,11 @@ namespace mlir::ddp {
 /// Starts every all-reduce in the then branch whose operand is complete in
 /// front of `choice` there, if the condition is true, and leaves waits in both
 /// branches. The other branch may use the operand; nothing else may that comes
-/// later.
-void hoistFromBranch(scf::IfOp choice);
+/// later. If the then branch only reduces what has just been completed, the
+/// start comes behind `choice` instead, with waits in the branches of another
+/// `scf.if`, so that the other branch is not put off.
+void hoistFromBranch(scf::IfOp choice,
+                     function_ref<bool(Operation *)> takesTime);
 
 } // namespace mlir::ddp
 
