@@ -76,6 +76,11 @@ def _compiler_identity() -> str:
     return path
 
 
+def is_module(name: str) -> bool:
+    """Whether a file of the cache is a module, and not a lock."""
+    return len(name) == 2 * _HASH_BYTES
+
+
 def key(text: str, pipeline: str) -> str:
     """The name of a module in the cache, 64 hexadecimal digits."""
     hasher = hashlib.sha256()
@@ -181,7 +186,7 @@ def _write(path: Path, image: bytes) -> None:
 
 
 def _remove_oldest(place: Path) -> None:
-    entries = [entry for entry in os.scandir(place) if len(entry.name) == 64]
+    entries = [entry for entry in os.scandir(place) if is_module(entry.name)]
     if len(entries) <= _MOST_FILES:
         return
     entries.sort(key=lambda entry: entry.stat().st_mtime)

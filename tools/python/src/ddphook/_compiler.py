@@ -38,6 +38,8 @@ class _StringRef(ctypes.Structure):
 _StringCallback = CFUNCTYPE(None, _StringRef, c_void_p)
 # The result is a struct of one byte, which callbacks cannot return.
 _DiagnosticHandler = CFUNCTYPE(c_int8, c_void_p, c_void_p)
+# The first one that there is links modules.
+LINKERS = ("cc", "clang", "gcc")
 _SEVERITIES = ("error", "warning", "note", "remark")
 
 
@@ -155,9 +157,9 @@ def _link(code: bytes) -> bytes:
     would find the runtime only among the process's global symbols, where the
     runtime's Gloo would meet PyTorch's.
     """
-    linker = next(filter(None, map(shutil.which, ("cc", "clang", "gcc"))), None)
+    linker = next(filter(None, map(shutil.which, LINKERS)), None)
     if not linker:
-        raise UnsupportedError("found none of cc, clang and gcc to link with")
+        raise UnsupportedError(f"found none of {', '.join(LINKERS)} to link with")
     with tempfile.TemporaryDirectory(prefix="ddphook") as directory:
         source = os.path.join(directory, "module.o")
         target = os.path.join(directory, "module.so")

@@ -4,21 +4,26 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 from datetime import timedelta
 from typing import Any
 
+import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
 from ddphook.torch import _bucket
 from ddphook.torch._handle import Handle
-from ddphook.torch._hooks import resolve
+from ddphook.torch._hooks import Hook, resolve
 from ddphook.torch._rendezvous import Meeting
 
 __all__ = ["Handle", "register"]
 
-DEFAULT_TIMEOUT = timedelta(seconds=300)
+_DEFAULT_TIMEOUT_S = 300.0
 
 
 def register(
@@ -26,7 +31,7 @@ def register(
     hook: Any = "powersgd",
     wrapper: Any = None,
     *,
-    timeout: timedelta | float = DEFAULT_TIMEOUT,
+    timeout: timedelta | float | None = None,
     **options: Any,
 ) -> Handle:
     """Registers a compiled communication hook with a DDP model.
@@ -49,8 +54,8 @@ def register(
     wrapper
         ``"fp16"`` or ``"bf16"``, or PyTorch's wrapper function.
     timeout
-        How long to wait for another rank, at any time; seconds or a
-        ``timedelta``.
+        How long to wait for another rank, at any time: seconds or a
+        ``timedelta``; by default ``DDPHOOK_TIMEOUT_S``, else 300 s.
     **options
         Of the hook, by PyTorch's names (``matrix_approximation_rank``, …); a
         ``state`` object of PyTorch's; Lightning's ``ddp_comm_hook``,
@@ -81,13 +86,13 @@ def register(
         )
     resolved = resolve(hook, wrapper, options)
     _check_model(ddp_model)
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    meeting = Meeting(ddp_model.process_group, float(seconds))
+    meeting = Meeting(ddp_model.process_group, _seconds(timeout))
     meeting.check_equal("the hook", resolved.pipeline())
+    groups = "ddp.process_group @dp\n" + _near_group(resolved, meeting)
     names = {
         parameter: name for name, parameter in ddp_model.module.named_parameters()
     }
-    handle = Handle(names, resolved, meeting, "ddp.process_group @dp\n")
+    handle = Handle(names, resolved, meeting, groups)
     if resolved.state is not None:
         handle.load_state_dict(resolved.state)
 
@@ -99,6 +104,45 @@ def register(
     return handle
 
 
+def _seconds(timeout: timedelta | float | None) -> float:
+    if timeout is None:
+        timeout = os.environ.get("DDPHOOK_TIMEOUT_S") or _DEFAULT_TIMEOUT_S
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
+    try:
+        seconds = float(timeout)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise InvalidArgumentError(
+            f"expected a timeout above 0 seconds, but got {timeout!r}"
+        )
+    return seconds
+
+
+def _near_group(hook: Hook, meeting: Meeting) -> str:
+    """Declares the group of near ranks that post-local SGD is given.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The ranks' subgroups do not make up the model's process group.
+    """
+    subgroup = hook.options.get("subgroup")
+    if subgroup is None:
+        return ""
+    members = dist.get_process_group_ranks(meeting.group)
+    mine = sorted(dist.get_process_group_ranks(subgroup))
+    texts = meeting.all_gather("subgroup", json.dumps(mine))
+    partition = [json.loads(text) for text in dict.fromkeys(texts)]
+    if sorted(sum(partition, [])) != sorted(members):
+        raise InvalidArgumentError(
+            f"expected subgroups that make up the ranks {members}, but got {partition}"
+        )
+    ranks = [[members.index(rank) for rank in part] for part in partition]
+    return f"ddp.process_group @near ranks {ranks}\n"
+
+
 def _check_model(model: DistributedDataParallel) -> None:
     """Refuses what DDP would do in a way that no hook sees."""
     if model.mixed_precision is not None:
@@ -108,6 +152,11 @@ def _check_model(model: DistributedDataParallel) -> None:
         )
     if model._comm_hooks:
         raise FailedPreconditionError("the model has a communication hook already")
+    for name, module in model.module.named_modules():
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
+            raise UnsupportedError(
+                f"the gradients of '{name}' are sparse; make it with sparse=False"
+            )
     for name, parameter in model.module.named_parameters():
         if parameter.requires_grad:
             try:

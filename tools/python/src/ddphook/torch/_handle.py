@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
+from ddphook._errors import UnsupportedError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._hooks import Hook
 from ddphook.torch._modules import Modules
@@ -47,10 +48,17 @@ class Handle:
             context = self._worker.call(meeting.join)
         except BaseException:
             self._worker.stop()
+            self._worker.join()
             raise
         self._context = context
         self._modules = Modules(context, hook, groups)
-        atexit.register(_close_at_exit, weakref.ref(self))
+        _open_handles.add(self)
+        # A handle that nobody has any more leaves the job as well, but nothing
+        # waits for that.
+        self._abandon = weakref.finalize(
+            self, _leave, self._worker, context, self._process
+        )
+        self._abandon.atexit = False
 
     @property
     def hook(self) -> str:
@@ -78,6 +86,11 @@ class Handle:
             The hook was closed, or the process was forked.
         """
         self._check_usable()
+        if not isinstance(bucket, dist.GradBucket):
+            raise UnsupportedError(
+                "expected a bucket of DDP's reducer, but got one gradient of "
+                "torch.compile's python_reducer, which has no buckets"
+            )
         buffer = bucket.buffer()
         _bucket.check_tensor(buffer)
         gradients = bucket.gradients()
@@ -197,10 +210,9 @@ class Handle:
         if self._closed:
             return
         self._closed = True
-        if os.getpid() != self._process:
-            return
-        self._worker.call(self._context.destroy)
-        self._worker.stop()
+        _open_handles.discard(self)
+        if self._abandon() is not None:
+            self._worker.join()
 
     def __enter__(self) -> Handle:
         return self
@@ -227,7 +239,20 @@ def _value_or_raise(future: torch.futures.Future[Any]) -> torch.Tensor:
     return value
 
 
-def _close_at_exit(reference: weakref.ref[Handle]) -> None:
-    handle = reference()
-    if handle is not None:
+def _leave(worker: Worker, context: Any, process: int) -> bool | None:
+    """Makes the worker leave the job and end; nothing in a forked process."""
+    if os.getpid() != process:
+        return None
+    worker.post(context.destroy)
+    worker.stop()
+    return True
+
+
+# Ranks that exit leave first: others might still read the last step's memory.
+_open_handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for handle in list(_open_handles):
         handle.close()

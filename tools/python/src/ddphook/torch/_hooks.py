@@ -157,7 +157,9 @@ def resolve(
         raise InvalidArgumentError(f"'{twice[0]}' is given by the state as well")
     given = {**from_state, **given}
     if len(wrappers) > 1:
-        raise UnsupportedError("expected at most one wrapper, but got " + ", ".join(wrappers))
+        raise UnsupportedError(
+            "expected at most one wrapper, but got " + ", ".join(wrappers)
+        )
     checked = {key: _check_option(name, key, value) for key, value in given.items()}
     return Hook(name, tuple(wrappers), checked, state)
 
@@ -281,6 +283,11 @@ def _check_option(hook: str, name: str, value: Any) -> Any:
     if not isinstance(value, expected) or (is_bool and expected is not bool):
         raise InvalidArgumentError(
             f"expected {expected.__name__} for '{name}', but got {value!r}"
+        )
+    if isinstance(value, str) and not value.isidentifier():
+        # It becomes a part of a text.
+        raise InvalidArgumentError(
+            f"expected a word for '{name}', but got {value!r}"
         )
     return value
 

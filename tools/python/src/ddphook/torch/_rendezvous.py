@@ -34,6 +34,7 @@ class Meeting:
     """
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
+        self.group = group
         self.rank = group.rank()
         self.world_size = group.size()
         self.timeout_s = timeout_s

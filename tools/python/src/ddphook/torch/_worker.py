@@ -44,8 +44,11 @@ class Worker:
         return result.result()
 
     def stop(self) -> None:
-        """Ends the thread after all that it was given."""
+        """Ends the thread after all that it was given; does not wait."""
         self._tasks.put(None)
+
+    def join(self) -> None:
+        """Waits until the thread has ended."""
         self._thread.join()
 
     def _serve(self) -> None:

@@ -1,0 +1,206 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What cannot work is an exception that says why, and nothing hangs."""
+
+import os
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import ddphook
+import models
+import ranks
+
+
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(10, 4, sparse=True)
+
+    def forward(self, x):
+        return self.table(x.abs().long().clamp(0, 9))
+
+
+class Complex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.phase = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+
+
+def raised(error, text, function, *arguments, **keywords):
+    """Checks that the call raises this error with this text."""
+    with pytest.raises(error, match=re.escape(text)):
+        function(*arguments, **keywords)
+
+
+def _refused_models(rank):
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.nn.parallel.distributed import _MixedPrecision
+
+    from ddphook.torch import register
+
+    raised(ddphook.InvalidArgumentError, "got Linear", register, nn.Linear(2, 2))
+    raised(
+        ddphook.UnsupportedError,
+        "the gradients of 'table' are sparse",
+        register,
+        DistributedDataParallel(Sparse()),
+    )
+    raised(
+        ddphook.UnsupportedError,
+        "parameter 'phase': expected gradients of float16",
+        register,
+        DistributedDataParallel(Complex()),
+    )
+    ddp = models.make("mlp", rank)
+    ddp.register_comm_hook(None, lambda state, bucket: None)
+    raised(ddphook.FailedPreconditionError, "hook already", register, ddp)
+    precision = _MixedPrecision(param_dtype=torch.float16)
+    narrow = models.make("mlp", rank, mixed_precision=precision)
+    raised(ddphook.UnsupportedError, "mixed_precision", register, narrow)
+    ddp = models.make("mlp", rank)
+    for timeout in (0, -1, float("inf"), "soon"):
+        raised(
+            ddphook.InvalidArgumentError, "timeout", register, ddp, timeout=timeout
+        )
+    # None of this has used up the model.
+    with register(ddp, "fp16") as handle:
+        raised(
+            ddphook.FailedPreconditionError, "hook already", register, ddp, "fp16"
+        )
+        models.train(ddp, rank, 1)
+    raised(ddphook.FailedPreconditionError, "was closed", handle.statistics)
+    raised(ddphook.FailedPreconditionError, "was closed", models.train, ddp, rank, 1)
+    handle.close()
+
+
+def test_models_that_are_refused():
+    ranks.run(1, _refused_models)
+
+
+def _different_hooks(rank):
+    import ddphook.torch
+
+    ddp = models.make("mlp", rank)
+    raised(
+        ddphook.PlanMismatchError,
+        "rank 0 registers the hook 'hook=fp16', but rank 1 registers 'hook=bf16'",
+        ddphook.torch.register,
+        ddp,
+        ("fp16", "bf16")[rank],
+    )
+    # All ranks know, and may try again.
+    with ddphook.torch.register(ddp, "fp16"):
+        models.train(ddp, rank, 1)
+
+
+def test_ranks_with_different_hooks():
+    ranks.run(2, _different_hooks)
+
+
+def _missing_rank(rank):
+    import ddphook.torch
+
+    ddp = models.make("mlp", rank)
+    if rank == 0:
+        raised(
+            ddphook.DeadlineExceededError,
+            "waited 1 s",
+            ddphook.torch.register,
+            ddp,
+            "fp16",
+            timeout=1,
+        )
+    torch.distributed.barrier()
+
+
+def test_a_rank_that_registers_nothing():
+    ranks.run(2, _missing_rank)
+
+
+def _lost(rank):
+    import ddphook.torch
+
+    ddp = models.make("mlp", rank, bucket_cap_mb=0.02)
+    with ddphook.torch.register(ddp, "powersgd", timeout=60) as handle:
+        models.train(ddp, rank, 3)
+        if rank == 1:
+            ddp.module[0].register_full_backward_hook(lambda *_: os._exit(9))
+        try:
+            models.train(ddp, rank, 1)
+        except RuntimeError as error:
+            first = str(error)
+        raised(ddphook.PeerLostError, "rank 1", handle.statistics)
+        raised(ddphook.PeerLostError, "rank 1", models.train, ddp, rank, 1)
+    return first
+
+
+def test_a_rank_that_dies_in_backward():
+    results = ranks.collect(3, _lost)
+    assert results[1] == ("died", 9)
+    for kind, text in (results[0], results[2]):
+        assert kind == "ok" and "PeerLostError: rank 1" in text, text
+
+
+def _raises(rank):
+    """Rank 0 fails for a reason of its own; the other one must not wait."""
+    import ddphook.torch
+
+    ddp = models.make("mlp", rank)
+    with ddphook.torch.register(ddp, "fp16", timeout=60):
+        models.train(ddp, rank, 2)
+        if rank == 0:
+            raise ValueError("a reason of its own")
+        raised(RuntimeError, "rank 0", models.train, ddp, rank, 1)
+
+
+def test_a_rank_that_raises_an_exception():
+    first, second = ranks.collect(2, _raises)
+    assert first[0] == "raised" and "a reason of its own" in first[1]
+    assert second[0] == "ok", second
+
+
+def _forked(rank):
+    import ddphook.torch
+
+    ddp = models.make("mlp", rank)
+    with ddphook.torch.register(ddp, "fp16") as handle:
+        models.train(ddp, rank, 1)
+        here, there = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                handle.statistics()
+            except ddphook.FailedPreconditionError as error:
+                os.write(there, str(error).encode())
+            handle.close()  # Changes nothing for the parent.
+            os._exit(0)
+        os.close(there)
+        text = os.read(here, 1000).decode()
+        os.waitpid(child, 0)
+        assert "before this process was forked" in text
+        models.train(ddp, rank, 1)
+
+
+def test_a_forked_process():
+    ranks.run(2, _forked)
+
+
+def _different_models(rank):
+    import ddphook.torch
+
+    # DDP compares shapes, not names.
+    torch.manual_seed(0)
+    names = ("first", "second") if rank == 0 else ("second", "first")
+    module = nn.ModuleDict({name: nn.Linear(3, 3) for name in names})
+    module.forward = lambda x: module[names[1]](module[names[0]](x))
+    ddp = nn.parallel.DistributedDataParallel(module)
+    with ddphook.torch.register(ddp, "powersgd", timeout=60):
+        with pytest.raises(RuntimeError, match="PlanMismatchError"):
+            ddp(torch.ones(2, 3)).sum().backward()
+
+
+def test_ranks_with_different_models():
+    ranks.run(2, _different_models)

@@ -1,0 +1,149 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Process groups, several models, and ranks with unequal numbers of batches."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as local
+from torch.distributed.algorithms.join import Join
+
+import models
+import ranks
+
+BUCKETS = {"bucket_cap_mb": 0.02}
+
+
+def _subgroups(rank):
+    """Ranks 0 and 2 train one model, 1 and 3 another, at the same time."""
+    import ddphook.torch
+
+    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    group = groups[rank % 2]
+    theirs = models.make("mlp", rank, process_group=group, **BUCKETS)
+    theirs.register_comm_hook(group, default_hooks.fp16_compress_hook)
+    expected = models.train(theirs, rank, 6)
+    ours = models.make("mlp", rank, process_group=group, **BUCKETS)
+    with ddphook.torch.register(ours, "fp16"):
+        got = models.train(ours, rank, 6)
+    models.check_equal(got, expected)
+    return got[-1].sum().item()
+
+
+def test_models_on_subgroups():
+    sums = ranks.run(4, _subgroups)
+    assert sums[0] == sums[2] != sums[1] == sums[3]
+
+
+def _train_two(first, second, rank):
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.05)
+    history = []
+    for step in range(8):
+        generator = torch.Generator().manual_seed(step * 10 + rank)
+        x = torch.rand(4, 64, generator=generator)
+        optimizer.zero_grad()
+        (first(x) * second(x)).square().mean().backward()
+        optimizer.step()
+        history.append(
+            torch.cat([models.parameters(first), models.parameters(second)])
+        )
+    return history
+
+
+def _two_models(rank):
+    """Two models of equal layout in one graph: modules of their own."""
+    import ddphook.torch
+
+    theirs = [models.make("mlp", rank, **BUCKETS) for _ in range(2)]
+    for model in theirs:
+        model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    expected = _train_two(*theirs, rank)
+    ours = [models.make("mlp", rank, **BUCKETS) for _ in range(2)]
+    handles = [ddphook.torch.register(model, "bf16") for model in ours]
+    got = _train_two(*ours, rank)
+    for handle in handles:
+        handle.close()
+    models.check_equal(got, expected)
+
+
+def test_two_models_in_one_graph():
+    ranks.run(2, _two_models)
+
+
+def _train_uneven(ddp, rank):
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    with Join([ddp]):
+        for step in range(4 + 3 * rank):
+            generator = torch.Generator().manual_seed(step * 10 + rank)
+            optimizer.zero_grad()
+            ddp(torch.rand(4, 64, generator=generator)).square().mean().backward()
+            optimizer.step()
+    return [models.parameters(ddp)]
+
+
+def _join(rank):
+    import ddphook.torch
+
+    theirs = models.make("mlp", rank, **BUCKETS)
+    theirs.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    expected = _train_uneven(theirs, rank)
+    ours = models.make("mlp", rank, **BUCKETS)
+    with ddphook.torch.register(ours, "fp16"):
+        got = _train_uneven(ours, rank)
+    models.check_equal(got, expected)
+
+
+def test_join():
+    ranks.run(3, _join)
+
+
+def _post_local(rank):
+    import ddphook.torch
+
+    near = [dist.new_group([0, 2]), dist.new_group([1, 3])][rank % 2]
+    arguments = {"subgroup": near, "start_localSGD_iter": 4}
+    for all_reduce in (True, False):
+        arguments["post_local_gradient_allreduce"] = all_reduce
+        state = local.PostLocalSGDState(None, **arguments)
+        theirs = models.make("mlp", rank, **BUCKETS)
+        theirs.register_comm_hook(state, local.post_localSGD_hook)
+        expected = models.train(theirs, rank, 8)
+        ours = models.make("mlp", rank, **BUCKETS)
+        with ddphook.torch.register(ours, "post_local_sgd", **arguments):
+            got = models.train(ours, rank, 8)
+        models.check_equal(got, expected, str(all_reduce))
+
+
+def test_post_local_sgd_on_subgroups():
+    ranks.run(4, _post_local)
+
+
+def _forgotten(rank):
+    """A model and its handle that are dropped leave the job by themselves."""
+    import gc
+    import threading
+
+    import ddphook.torch
+
+    def count():
+        return sum(thread.name == "ddphook-torch" for thread in threading.enumerate())
+
+    ddp = models.make("mlp", rank)
+    ddphook.torch.register(ddp, "fp16")
+    models.train(ddp, rank, 2)
+    assert count() == 1
+    del ddp
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "ddphook-torch":
+            thread.join(60)
+    assert count() == 0
+    # A model that is still there when the process ends is closed then.
+    kept = nn.parallel.DistributedDataParallel(nn.Linear(3, 3))
+    ddphook.torch.register(kept, "fp16")
+    kept(torch.ones(1, 3)).sum().backward()
+
+
+def test_handles_that_nobody_closes():
+    ranks.run(2, _forgotten)

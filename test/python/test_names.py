@@ -1,0 +1,218 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Every way to name a hook, and what is no hook. No process group, no model."""
+
+import dataclasses
+import enum
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType
+from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as default
+from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as local
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks
+
+import ddphook
+from ddphook.torch._hooks import HOOKS, resolve
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class CommHook(str, enum.Enum):
+    """As accelerate.utils.DDPCommunicationHookType."""
+
+    NO = "no"
+    FP16 = "fp16"
+    POWER_SGD = "power_sgd"
+    BATCHED_POWER_SGD = "batched_power_sgd"
+
+
+@dataclasses.dataclass
+class DistributedDataParallelKwargs:
+    """The fields of Accelerate's class that concern hooks."""
+
+    comm_hook: CommHook = CommHook.NO
+    comm_wrapper: CommHook = CommHook.NO
+    comm_state_option: dict = dataclasses.field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    "hook, options, expected",
+    [
+        ("fp16", {}, "hook=fp16"),
+        ("fp16_compress_hook", {}, "hook=fp16"),
+        ("powerSGD_hook", {}, "hook=powersgd"),
+        ("no", {}, "hook=allreduce"),
+        (default.allreduce_hook, {}, "hook=allreduce"),
+        (default.bf16_compress_hook, {}, "hook=bf16"),
+        (debugging_hooks.noop_hook, {}, "hook=noop"),
+        (
+            default.fp16_compress_wrapper(powersgd.powerSGD_hook),
+            {"matrix_approximation_rank": 4},
+            "hook=powersgd matrix_approximation_rank=4 wrapper=fp16",
+        ),
+        (
+            powersgd.batched_powerSGD_hook,
+            {"wrapper": default.bf16_compress_wrapper},
+            "hook=batched_powersgd wrapper=bf16",
+        ),
+        (DDPCommHookType.ALLREDUCE, {}, "hook=allreduce"),
+        (DDPCommHookType.NOOP, {}, "hook=noop"),
+        (
+            DDPCommHookType.POWER_SGD_RANK2,
+            {"warm_start": False},
+            "hook=powersgd matrix_approximation_rank=2 warm_start=false",
+        ),
+        (
+            DDPCommHookType.BATCHED_POWER_SGD,
+            {},
+            "hook=batched_powersgd matrix_approximation_rank=1",
+        ),
+        (
+            DistributedDataParallelKwargs(
+                CommHook.POWER_SGD, CommHook.FP16, {"matrix_approximation_rank": 3}
+            ),
+            {},
+            "hook=powersgd matrix_approximation_rank=3 wrapper=fp16",
+        ),
+        (DistributedDataParallelKwargs(), {}, "hook=allreduce"),
+        (
+            "allreduce_and_upcast",
+            {"reduce_dtype": torch.bfloat16},
+            "hook=allreduce_and_upcast reduce_dtype=bf16",
+        ),
+        (
+            None,
+            {
+                "ddp_comm_hook": default.fp16_compress_hook,
+                "ddp_comm_wrapper": None,
+                "ddp_comm_state": None,
+            },
+            "hook=fp16",
+        ),
+    ],
+)
+def test_names(hook, options, expected):
+    wrapper = options.pop("wrapper", None)
+    assert resolve(hook, wrapper, options).pipeline() == expected
+
+
+STATE = powersgd.PowerSGDState(
+    None, matrix_approximation_rank=2, start_powerSGD_iter=7, random_seed=3
+)
+STATE_TEXT = (
+    "hook=powersgd batch_tensors_with_same_shape=false "
+    "compression_stats_logging_frequency=10000 matrix_approximation_rank=2 "
+    "min_compression_rate=2 orthogonalization_epsilon=0 random_seed=3 "
+    "start_powerSGD_iter=7 use_error_feedback=true warm_start=true"
+)
+
+
+def test_state_objects():
+    # A state does not say which seed its generator began with.
+    expected = STATE_TEXT.replace(" random_seed=3", "")
+    assert resolve(STATE).pipeline() == expected
+    by_lightning = {
+        "ddp_comm_hook": powersgd.powerSGD_hook,
+        "ddp_comm_state": STATE,
+        "ddp_comm_wrapper": default.fp16_compress_wrapper,
+    }
+    assert resolve(None, None, by_lightning).pipeline() == expected + " wrapper=fp16"
+    batched = resolve("batched_powersgd", None, {"state": STATE})
+    assert batched.pipeline() == expected.replace("powersgd", "batched_powersgd", 1)
+    near = local.PostLocalSGDState(None, None, 5, False)
+    assert resolve(near).pipeline() == (
+        "hook=post_local_sgd post_local_gradient_allreduce=false start_localSGD_iter=5"
+    )
+
+
+@pytest.mark.parametrize(
+    "hook, options, error, text",
+    [
+        ("fp61", {}, "InvalidArgumentError", "did you mean 'fp16'?"),
+        (17, {}, "InvalidArgumentError", "but got 17"),
+        (None, {}, "InvalidArgumentError", "but got None"),
+        ("fp16", {"warm_start": True}, "InvalidArgumentError", "has no option"),
+        (
+            "powersgd",
+            {"matrix_aproximation_rank": 2},
+            "InvalidArgumentError",
+            "did you mean 'matrix_approximation_rank'?",
+        ),
+        ("powersgd", {"warm_start": 1}, "InvalidArgumentError", "expected bool"),
+        ("powersgd", {"random_seed": True}, "InvalidArgumentError", "expected int"),
+        ("powersgd", {"random_seed": 1.5}, "InvalidArgumentError", "expected int"),
+        ("powersgd", {"numerics": "eager x=1"}, "InvalidArgumentError", "a word"),
+        (
+            quantization_hooks.quantization_pertensor_hook,
+            {},
+            "UnsupportedError",
+            "no 'quantization_pertensor_hook' yet",
+        ),
+        (
+            DDPCommHookType.QUANTIZE_PER_CHANNEL,
+            {},
+            "UnsupportedError",
+            "no 'quantization_perchannel_hook' yet",
+        ),
+        (lambda s, b: None, {}, "UnsupportedError", "cannot be compiled"),
+        ("fp16", {"state": STATE}, "InvalidArgumentError", "PowerSGDState"),
+        (STATE, {"warm_start": True}, "InvalidArgumentError", "by the state"),
+        ("fp16", {"wrapper": "fp8"}, "InvalidArgumentError", "'fp8'"),
+    ],
+)
+def test_what_is_no_hook(hook, options, error, text):
+    given = dict(options)
+    wrapper = given.pop("wrapper", None)
+    with pytest.raises(getattr(ddphook, error), match=re.escape(text)):
+        resolve(hook, wrapper, given)
+
+
+def test_options_are_those_of_the_compiler():
+    tool = os.environ.get("DDPHOOK_OPT", ROOT / "build" / "bin" / "ddphook-opt")
+    text = subprocess.run(
+        [tool, "--help"], check=True, capture_output=True, text=True
+    ).stdout
+    section = text[text.index("--ddp-pipeline ") :]
+    section = section[section.index("--hook=<string>") : section.index("--interleave")]
+    found, names = {}, set()
+    for line in section.splitlines()[1:-1]:
+        word = line.split()[0]
+        if "=" in word:
+            names.add(word.partition("=")[0])
+        else:
+            names = found.setdefault(word, set())
+    expected = {
+        hook: {name.lower().replace("_", "-") for name in options}
+        for hook, options in HOOKS.items()
+    }
+    assert found == expected
+
+
+def test_the_package_needs_no_torch():
+    code = (
+        "import sys, ddphook, ddphook._cache, ddphook._compiler, ddphook._runtime;"
+        "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_info():
+    command = [sys.executable, "-m", "ddphook", "info"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in ("runtime", "compiler", "linker", "cache", "PyTorch"):
+        assert re.search(rf"^{word} +\S", done.stdout, re.MULTILINE), done.stdout
+    environment = {**os.environ, "DDPHOOK_LIBRARY_DIR": "/nowhere"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 1
+    assert "DDPHOOK_LIBRARY_DIR=/nowhere, but there is none" in done.stdout
