@@ -89,10 +89,7 @@ def register(
     meeting = Meeting(ddp_model.process_group, _seconds(timeout))
     meeting.check_equal("the hook", resolved.pipeline())
     groups = "ddp.process_group @dp\n" + _near_group(resolved, meeting)
-    names = {
-        parameter: name for name, parameter in ddp_model.module.named_parameters()
-    }
-    handle = Handle(names, resolved, meeting, groups)
+    handle = Handle(ddp_model, resolved, meeting, groups)
     if resolved.state is not None:
         handle.load_state_dict(resolved.state)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
@@ -31,13 +32,16 @@ class Handle:
 
     def __init__(
         self,
-        names: dict[torch.Tensor, str],
+        model: DistributedDataParallel,
         hook: Hook,
         meeting: Meeting,
         groups: str,
     ) -> None:
         self._hook = hook
-        self._names = names
+        self._names = {
+            parameter: name for name, parameter in model.module.named_parameters()
+        }
+        self._model = weakref.ref(model)
         self._meeting = meeting
         self._process = os.getpid()
         self._error: BaseException | None = None
@@ -100,13 +104,14 @@ class Handle:
             tuple(tuple(gradient.shape) for gradient in gradients),
             buffer.dtype,
         )
+        is_final = self._has_final_buckets()
         started: torch.futures.Future[Any] = torch.futures.Future()
 
         def task() -> None:
             try:
                 if self._error is not None:
                     raise self._error
-                self._modules.run(layout, gradients)
+                self._modules.run(layout, gradients, is_final)
             except BaseException as error:  # noqa: BLE001: backward() raises it.
                 self._error = self._error or error
                 started.set_result(error)
@@ -219,6 +224,13 @@ class Handle:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _has_final_buckets(self) -> bool:
+        model = self._model()
+        return model is not None and (
+            model._has_rebuilt_buckets
+            or (model.find_unused_parameters and not model.static_graph)
+        )
 
     def _check_usable(self) -> None:
         if os.getpid() != self._process:

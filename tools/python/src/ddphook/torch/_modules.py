@@ -8,6 +8,7 @@ which is the same on all ranks.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._hooks import Hook
 
+_log = logging.getLogger("ddphook")
 _FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
 
 
@@ -47,11 +49,23 @@ class Modules:
         self._generator: torch.Tensor | None = None
         self._retired: dict[str, int] = {}
 
-    def run(self, layout: _bucket.Layout, gradients: list[torch.Tensor]) -> None:
-        """Averages a bucket in place; loads its module first if need be."""
+    def run(
+        self, layout: _bucket.Layout, gradients: list[torch.Tensor], is_final: bool
+    ) -> None:
+        """Averages a bucket in place; loads its module first if need be.
+
+        Parameters
+        ----------
+        layout, gradients
+            The bucket.
+        is_final
+            Whether DDP will keep its buckets from now on.
+        """
         module = self._loaded.get(layout)
         if module is None:
             module = self._load(layout)
+        if self._foreign and is_final:
+            self._place_foreign(layout, module)
         if self._draws_in_steps:
             self._run_with_generator(module, gradients)
         else:
@@ -105,8 +119,6 @@ class Modules:
                 "powersgd.error": dict(state.error_dict),
                 "powersgd.q": dict(state.q_memory_dict),
             }
-            for layout, module in self._loaded.items():
-                self._place_foreign(layout, module)
 
     @property
     def _draws_in_steps(self) -> bool:
@@ -147,7 +159,6 @@ class Modules:
                     self._generator = self._first_generator()
                 self._generator = _states.draw(module, self._generator)
             _states.write(module, _states.counters_only(parts))
-        self._place_foreign(layout, module)
 
     def _take(self, layout: _bucket.Layout) -> _states.Parts:
         """Takes what waits for a bucket."""
@@ -158,10 +169,25 @@ class Modules:
         return parts
 
     def _place_foreign(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
+        """Takes over what PyTorch has for the bucket of this number.
+
+        PyTorch's state does not say which parameters that is of. It is of the
+        buckets that DDP has after it has rebuilt them.
+        """
         for role, arrays in self._foreign.items():
-            if layout.index in arrays:
-                flat = arrays[layout.index]
-                _states.write(module, _states.from_flat(module, role, flat))
+            flat = arrays.pop(layout.index, None)
+            if flat is None:
+                continue
+            parts = _states.from_flat(module, role, flat)
+            if not parts:
+                _log.warning(
+                    "PyTorch's state has %d elements of %s for bucket %d, which "
+                    "has another size: they are not used",
+                    flat.numel(),
+                    role,
+                    layout.index,
+                )
+            _states.write(module, parts)
 
     def _first_generator(self) -> torch.Tensor:
         if self._seed is None:
