@@ -8,6 +8,7 @@
 #   pytest       parity with PyTorch's hooks, errors, mutants, the digits step, random
 #                programs; then every hook on a device whose memory the host
 #                cannot read, and on the emulated CUDA device
+#   python       the Python package: training under PyTorch's real DDP
 #   fuzz         the libFuzzer targets over their corpora
 #   sanitize     the runtime's core and host backend under ASan and UBSan, and
 #                under TSan (the short forms of tools/sanitize.sh)
@@ -115,6 +116,16 @@ for device in guarded cuda_emulated; do
     "$(number "$logs/pytest-$device.log" '[0-9]+ (failed|error)')" \
     "$(number "$logs/pytest-$device.log" '[0-9]+ skipped')" $status
 done
+
+say "python: the package, under PyTorch's DistributedDataParallel"
+DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_LIBRARY_DIR=$build/lib \
+  "$python" -m pytest -q -rs -p no:cacheprovider test/python \
+  >"$logs/python.log" 2>&1
+status=$?
+((status == 0)) || tail -80 "$logs/python.log"
+count python "$(number "$logs/python.log" '[0-9]+ passed')" \
+  "$(number "$logs/python.log" '[0-9]+ (failed|error)')" \
+  "$(number "$logs/python.log" '[0-9]+ skipped')" $status
 
 for target in pipeline readers store; do
   say "fuzz: the libFuzzer target $target"

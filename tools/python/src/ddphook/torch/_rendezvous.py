@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import secrets
 import socket
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -87,12 +90,39 @@ class Meeting:
     def join(self) -> _runtime.Context:
         """Creates the context; collective."""
         if self.rank == 0:
-            host = os.environ.get("MASTER_ADDR", "localhost")
             with socket.socket() as probe:
                 probe.bind(("", 0))
                 port = probe.getsockname()[1]
-            self._store.set("address", f"{host} {port}")
-        host, port = self.get("address").decode().split()
-        return _runtime.Context(
-            self.rank, self.world_size, host, int(port), self.timeout_s
-        )
+            self._store.set("place", f"{_own_address()} {port} {secrets.token_hex(16)}")
+        host, port, secret = self.get("place").decode().split()
+        with _environment("DDPHOOK_JOB_SECRET", secret):
+            return _runtime.Context(
+                self.rank, self.world_size, host, int(port), self.timeout_s
+            )
+
+
+def _own_address() -> str:
+    """How other ranks reach this process."""
+    host = os.environ.get("MASTER_ADDR", "localhost")
+    if dist.get_rank() == 0:
+        return host
+    # The address of the interface by which rank 0 is reached; sends nothing.
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        host, 9, type=socket.SOCK_DGRAM
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(place)
+        return probe.getsockname()[0]
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Sets a variable that the user has not set."""
+    if os.environ.get(name):
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
