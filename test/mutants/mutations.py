@@ -13,7 +13,7 @@ REDUCE = re.compile(
     r"(?P<types>(?P<type>tensor<[^>]*>|[^:]+)(?:, tensor<[^>]*>)?)$"
 )
 START = re.compile(
-    r"^ *(?P<result>%\w+)(, %\w+)? = ddp\.(flat\.)?all_reduce_start \w+ (?P<input>%[\w#]+) "
+    r"^(?P<indent> *)(?P<result>%\w+)(, (?P<ticket>%\w+))? = ddp\.(flat\.)?all_reduce_start \w+ (?P<input>%[\w#]+) "
     r"on @[\w.]+.*$"
 )
 # On memrefs: into memory, no result.
@@ -22,6 +22,9 @@ REDUCE_MEMORY = re.compile(
     r"on @(?P<group>[\w.]+)(?P<rest>.*)$"
 )
 WAIT = re.compile(r"^ *((?P<result>%\w+) = )?ddp\.(flat\.)?wait (?P<flying>%[\w#]+)")
+
+# Of a start; an `scf.if` on it has its waits.
+CONDITION = re.compile(r" if (%\w+) :")
 
 # A group that is not the job, and a condition that every rank answers for
 # itself.
@@ -290,17 +293,22 @@ def lost(module):
             yield join(module.lines[:i] + module.lines[i + 1 :])
 
 
+def touching(module, memory):
+    """What matches a line that names this memory or a view of it."""
+    names = [memory]
+    for line in module.lines:
+        if view := re.match(r"^ *(%\w+) = ddp\.view (%[\w#]+)\[", line):
+            names += [view[1]] if view[2] in names else []
+    return re.compile("|".join(re.escape(name) + r"(?![\w])" for name in names))
+
+
 def delayed(module):
     """A wait is moved behind an operation that reads or writes the memory in
     flight, by the name that the wait has for it or by that of a view."""
     if module.base.level != "memory":
         return
     for i, found in module.find(WAIT):
-        names = [found["flying"]]
-        for line in module.lines:
-            if view := re.match(r"^ *(%\w+) = ddp\.view (%[\w#]+)\[", line):
-                names += [view[1]] if view[2] in names else []
-        touches = re.compile("|".join(re.escape(name) + r"(?![\w])" for name in names))
+        touches = touching(module, found["flying"])
         for j in range(i + 1, len(module.lines)):
             line = module.lines[j]
             if line.rstrip().endswith(("{", "}")) or re.match(r"^ *(scf\.yield|return)", line):
@@ -313,8 +321,130 @@ def delayed(module):
                 break
 
 
+def hastened(module):
+    """A start is moved in front of an operation that writes what it reduces."""
+    if module.base.level != "memory":
+        return
+    for i, found in module.find(START):
+        touches = touching(module, found["input"])
+        condition = CONDITION.search(module.lines[i])
+        for j in range(i - 1, 0, -1):
+            line = module.lines[j]
+            if line.rstrip().endswith(("{", "}")) or (
+                condition and re.match(rf"^ *{re.escape(condition[1])} = ", line)
+            ):
+                break
+            if touches.search(line) and re.match(r"^ *(ddp\.flat|memref\.copy|linalg\.)", line):
+                lines = list(module.lines)
+                lines.insert(j, lines[i])
+                del lines[i + 1]
+                yield join(lines)
+                break
+
+
+def find_region(lines, begin):
+    """The line of the operation whose region line `begin` is in."""
+    indent = indentation(lines[begin])
+    return next(i for i in range(begin, -1, -1) if indentation(lines[i]) < indent)
+
+
+def find_end(lines, begin):
+    """The line with which the region that line `begin` opens ends."""
+    indent = indentation(lines[begin])
+    return next(i for i in range(begin + 1, len(lines)) if indentation(lines[i]) <= indent)
+
+
+def moved(lines, i, j, result=None, use="%mutant.moved"):
+    """The lines with line i in front of line j, indented as that one is. Where it was,
+    `use` stands for the value that it defines."""
+    lines = list(lines)
+    line, indent = lines.pop(i), indentation(lines[i])
+    j -= i < j
+    if result:
+        replace_uses(lines, i, result, use, indent)
+        line = line.replace(result + " =", "%mutant.moved =", 1)
+    lines.insert(j, " " * indentation(lines[j]) + line.strip())
+    return lines
+
+
+def misplaced(module):
+    """A start on a condition, its waits and the branches that they are in do not go
+    together any more: the condition of one is another, or this rank's own; a wait
+    is in the other's branch, in front of the branches or behind them; the branches
+    are exchanged, so that what was reduced is compressed, and what was not is
+    used."""
+    lines = module.lines
+    for i, found in module.find(START):
+        condition = CONDITION.search(lines[i])
+        if not condition or "llvm" in lines[i]:
+            continue
+        own, indent = f"if {condition[1]}", found["indent"]
+        name = found["ticket"] or found["result"]
+        waits = [
+            (j, wait["result"]) for j, wait in module.find(WAIT)
+            if re.search(re.escape(name) + r"(?![\w])", lines[j]) and j > i
+        ][:2]
+        (first, result), (second, other) = waits
+        choice = find_region(lines, first)
+        between = find_end(lines, choice)
+        end = find_end(lines, between)
+        mine = f"{indent}%mutant.mine = func.call @mutant.mine() : () -> i1"
+
+        def change(**changed):
+            """With other texts in place of some lines."""
+            numbers = {"start": i, "choice": choice}
+            new = list(lines)
+            for place, text in changed.items():
+                new[numbers[place]] = new[numbers[place]].replace(own, text, 1)
+            return new
+
+        constant = f"{indent}%mutant.mine = arith.constant true"
+        yield join(change(start="if %mutant.mine")[:i] + [constant]
+                   + change(start="if %mutant.mine")[i:])
+        yield join(lines[:i] + [constant] + change(choice="if %mutant.mine")[i:])
+        both = change(start="if %mutant.mine", choice="if %mutant.mine")
+        yield declare(join(both[:i] + [mine] + both[i:]), MINE)
+        yield join(change(start=""))
+        yield join(moved(lines, first, choice, result))
+        yield join(moved(lines, second, choice, other))
+        yield join(moved(lines, first, between + 1, result, found["input"]))
+        yield join(moved(lines, second, choice + 1, other, found["input"]))
+        # On memory nobody asks what a bucket holds that is used.
+        if module.base.level == "memory":
+            continue
+        exchanged = lines[between + 1 : end] + [lines[between]] + lines[choice + 1 : between]
+        yield join(lines[: choice + 1] + exchanged + lines[end:])
+
+
+def misplaced_at_runtime(module):
+    """The same where only the ticket connects start and wait."""
+    if module.base.level != "runtime":
+        return
+    lines = module.lines
+    for i, line in enumerate(lines):
+        wait = re.search(r"llvm.call @ddphook_rt_wait\(%\w+, (%\w+)\)", line)
+        if not wait:
+            continue
+        choice = find_region(lines, i)
+        found = re.match(r"^( *)scf\.if (%\w+)", lines[choice])
+        start = next(j for j in range(i) if lines[j].strip().startswith(f"{wait[1]} = "))
+        if not found or "scf.if" not in lines[start]:
+            continue
+        between = find_end(lines, choice)
+        constant = f"{found[1]}%mutant.c = arith.constant true"
+        for place in (start, choice):
+            changed = lines[place].replace(f"if {found[2]}", "if %mutant.c", 1)
+            yield join(lines[:start] + [constant] + lines[start:place]
+                       + [changed] + lines[place + 1 :])
+        yield join(moved(lines, i, choice))
+        yield join(moved(lines, i, between + 1))
+        yield join(lines[:i] + [line] + lines[i:])
+        yield join(lines[:i] + lines[i + 1 :])
+
+
 # Each with its share of the mutants.
 CLASSES = {
     dropped: 35, doubled: 30, conditional: 48, reordered: 12,
-    regrouped: 30, forgotten: 25, lost: 14, delayed: 6,
+    regrouped: 30, forgotten: 25, lost: 14, delayed: 6, hastened: 6,
+    misplaced: 40, misplaced_at_runtime: 10,
 }

@@ -31,6 +31,11 @@ MESSAGES = {
     "forgotten": "to be stored again after this|to be written by some function",
     "lost": "awaited exactly once|to be awaited",
     "delayed": "no access to memory that a collective in flight uses",
+    "hastened": "no access to memory that a collective in flight uses",
+    "misplaced": "awaited exactly once|to be awaited"
+    "|under control flow that may differ|to come here equally often, but that may differ"
+    "|was reduced before|but a part of it was not",
+    "misplaced_at_runtime": "awaited exactly once",
 }
 
 
