@@ -50,6 +50,15 @@ static scf::IfOp getCandidate(Operation *op) {
   return hasCollective ? choice : scf::IfOp();
 }
 
+/// Whether the branches await what was started on their condition: that is one
+/// value then, and has to stay one.
+static bool awaitsStart(scf::IfOp choice) {
+  return llvm::any_of(choice.getCondition().getUsers(), [&](Operation *user) {
+    auto start = dyn_cast<AllReduceStartOp>(user);
+    return start && start.getEnd() == choice;
+  });
+}
+
 namespace {
 /// What operations give, read and touch that are to be moved down.
 class Footprint {
@@ -106,9 +115,10 @@ public:
   }
   /// Members keep their order, so that their effects do not matter.
   bool canJoin(scf::IfOp op, size_t limit) const {
+    Value condition = scf::IfOp(members.front()).getCondition();
     return members.size() < limit &&
-           isSameValue(scf::IfOp(members.front()).getCondition(),
-                       op.getCondition()) &&
+           (op.getCondition() == condition || !awaitsStart(op)) &&
+           isSameValue(condition, op.getCondition()) &&
            !ofMembers.isUsedBy(op) && !ofBehind.isKeptBy(op);
   }
   void join(scf::IfOp op) {

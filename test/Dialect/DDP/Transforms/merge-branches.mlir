@@ -199,3 +199,53 @@ func.func @nested(%a: !b, %b: !b, %c: i1, %d: i1) -> (!b, !b) {
   }
   return %r0, %r1 : !b, !b
 }
+
+// -----
+
+// What was started on a condition is awaited in branches on the same value: only the
+// first one's stays.
+!b = !ddp.bucket<f32, [8]>
+ddp.process_group @dp
+
+// CHECK-LABEL: func @started(
+// CHECK:         %[[C:.+]] = arith.cmpi slt
+// CHECK:         ddp.all_reduce_start mean {{.+}} if %[[C]]
+// CHECK:         scf.if %[[C]]
+// CHECK-COUNT-2:   ddp.all_reduce mean
+// CHECK:         %[[D:.+]] = arith.cmpi slt
+// CHECK:         ddp.all_reduce_start mean {{.+}} if %[[D]]
+// CHECK:         scf.if %[[D]]
+// CHECK-NOT:     scf.if
+// CHECK:         return
+func.func @started(%a: !b, %b: !b, %c: !b, %d: !b, %e: !b, %n: i64 {ddp.replicated})
+    -> (!b, !b, !b, !b, !b) {
+  %two = arith.constant 2 : i64
+  %c0 = arith.cmpi slt, %n, %two : i64
+  %f0 = ddp.all_reduce_start mean %a on @dp if %c0 : !b -> !ddp.future<!b>
+  %r0:2 = scf.if %c0 -> (!b, !b) {
+    %s = ddp.wait %f0 : !ddp.future<!b>
+    %t = ddp.all_reduce mean %b on @dp : !b
+    scf.yield %s, %t : !b, !b
+  } else {
+    %s = ddp.wait %f0 : !ddp.future<!b>
+    scf.yield %s, %b : !b, !b
+  }
+  %c1 = arith.cmpi slt, %n, %two : i64
+  %r1 = scf.if %c1 -> !b {
+    %t = ddp.all_reduce mean %c on @dp : !b
+    scf.yield %t : !b
+  } else {
+    scf.yield %c : !b
+  }
+  %c2 = arith.cmpi slt, %n, %two : i64
+  %f2 = ddp.all_reduce_start mean %d on @dp if %c2 : !b -> !ddp.future<!b>
+  %r2:2 = scf.if %c2 -> (!b, !b) {
+    %s = ddp.wait %f2 : !ddp.future<!b>
+    %t = ddp.all_reduce mean %e on @dp : !b
+    scf.yield %s, %t : !b, !b
+  } else {
+    %s = ddp.wait %f2 : !ddp.future<!b>
+    scf.yield %s, %e : !b, !b
+  }
+  return %r0#0, %r0#1, %r1, %r2#0, %r2#1 : !b, !b, !b, !b, !b
+}
