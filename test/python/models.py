@@ -77,6 +77,13 @@ def conv():
     )
 
 
+def strided():
+    """Weights whose memory is not row-major."""
+    model = conv().to(memory_format=torch.channels_last)
+    model[6].weight = nn.Parameter(model[6].weight.detach().t().contiguous().t())
+    return model
+
+
 def frozen():
     model = mlp()
     for parameter in model[2].parameters():
@@ -108,6 +115,7 @@ MODELS = {
     "conv": conv,
     "tied": Tied,
     "recurrent": Recurrent,
+    "strided": strided,
     "frozen": frozen,
     "mixed-types": MixedTypes,
     "scalars": scalars,

@@ -163,6 +163,27 @@ def test_a_rank_that_raises_an_exception():
     assert second[0] == "ok", second
 
 
+def _cannot_compile(rank):
+    """One rank cannot compile; the others must not wait for their deadlines."""
+    import ddphook.torch
+    from ddphook import _cache
+
+    def full(text, pipeline, build):
+        raise ddphook.UnsupportedError("no linker")
+
+    if rank == 1:
+        _cache.get = full
+    ddp = models.make("mlp", rank)
+    with ddphook.torch.register(ddp, "fp16", timeout=100):
+        text = "no linker" if rank == 1 else "rank 1"
+        raised(RuntimeError, text, models.train, ddp, rank, 1)
+        torch.distributed.barrier()  # No rank is gone.
+
+
+def test_a_rank_that_cannot_compile():
+    ranks.run(2, _cannot_compile)
+
+
 def _forked(rank):
     import ddphook.torch
 

@@ -20,6 +20,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersg
 from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks
 
 import ddphook
+from ddphook import _compiler
+from ddphook.torch._bucket import Layout
 from ddphook.torch._hooks import HOOKS, resolve
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -173,6 +175,26 @@ def test_what_is_no_hook(hook, options, error, text):
     wrapper = given.pop("wrapper", None)
     with pytest.raises(getattr(ddphook, error), match=re.escape(text)):
         resolve(hook, wrapper, given)
+
+
+def test_shapes_are_in_the_order_of_memory():
+    plain, last = torch.empty(4, 3, 2, 2), torch.empty(4, 3, 2, 2)
+    last = last.to(memory_format=torch.channels_last)
+    turned, scalar = torch.empty(5, 7).t(), torch.empty(())
+    gradients = [plain, last, turned, scalar, torch.empty(0, 3)]
+    layout = Layout.of(0, list("abcde"), gradients)
+    assert layout.shapes == ((4, 3, 2, 2), (4, 2, 2, 3), (5, 7), (), (0, 3))
+    with pytest.raises(ddphook.UnsupportedError, match="without gaps"):
+        Layout.of(0, ["a"], [torch.empty(4, 4)[:, :2]])
+
+
+def test_names_of_parameters_are_quoted():
+    layout = Layout(0, ('a"b\\c\n', "ü", "w"), ((1,),) * 3, torch.float32)
+    text = layout.text("ddp.process_group @dp\n")
+    for literal in (r'"\61\22\62\5C\63\0A"', r'"\C3\BC"', '"w"'):
+        assert literal in text
+    image = _compiler.compile_module(text, "hook=powersgd")
+    assert b'\xc3\xbc' in image
 
 
 def test_options_are_those_of_the_compiler():

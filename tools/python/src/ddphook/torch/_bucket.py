@@ -9,6 +9,7 @@ order its entry point takes arrays.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 
@@ -36,7 +37,7 @@ class Layout:
     names
         Of the parameters, in the bucket's order.
     shapes
-        Of their gradients.
+        Of their gradients, dimensions in the order in which memory has them.
     dtype
         Of all elements.
     """
@@ -45,6 +46,20 @@ class Layout:
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
+
+    @classmethod
+    def of(
+        cls, index: int, names: Sequence[str], gradients: Sequence[torch.Tensor]
+    ) -> Layout:
+        """The layout of these gradients.
+
+        Raises
+        ------
+        UnsupportedError
+            A gradient has gaps, or elements that share memory.
+        """
+        shapes = tuple(map(_memory_shape, gradients))
+        return cls(index, tuple(names), shapes, gradients[0].dtype)
 
     def text(self, groups: str) -> str:
         """The module that averages this bucket, in MLIR's textual form.
@@ -113,6 +128,23 @@ def check_tensor(tensor: torch.Tensor) -> None:
         raise UnsupportedError(
             f"expected gradients in the host's memory, but got {tensor.device}"
         )
+
+
+def _memory_shape(gradient: torch.Tensor) -> tuple[int, ...]:
+    """The shape whose row-major order is that of the memory.
+
+    DDP gives a gradient its parameter's strides, such as those of
+    ``torch.channels_last``.
+    """
+    order = sorted(range(gradient.dim()), key=gradient.stride, reverse=True)
+    if gradient.is_contiguous():
+        return tuple(gradient.shape)
+    if not gradient.permute(order).is_contiguous():
+        raise UnsupportedError(
+            "expected gradients without gaps, but got the shape "
+            f"{tuple(gradient.shape)} with the strides {gradient.stride()}"
+        )
+    return tuple(gradient.shape[dimension] for dimension in order)
 
 
 def _quoted(name: str) -> str:

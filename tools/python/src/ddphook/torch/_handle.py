@@ -98,13 +98,10 @@ class Handle:
         buffer = bucket.buffer()
         _bucket.check_tensor(buffer)
         gradients = bucket.gradients()
-        layout = _bucket.Layout(
-            bucket.index(),
-            tuple(self._names[parameter] for parameter in bucket.parameters()),
-            tuple(tuple(gradient.shape) for gradient in gradients),
-            buffer.dtype,
-        )
+        names = [self._names[parameter] for parameter in bucket.parameters()]
+        layout = _bucket.Layout.of(bucket.index(), names, gradients)
         is_final = self._has_final_buckets()
+        context = self._context
         started: torch.futures.Future[Any] = torch.futures.Future()
 
         def task() -> None:
@@ -115,6 +112,8 @@ class Handle:
             except BaseException as error:  # noqa: BLE001: backward() raises it.
                 self._error = self._error or error
                 started.set_result(error)
+                # The other ranks learn of it now, and not by their deadlines.
+                context.destroy()
             else:
                 started.set_result(buffer)
 
