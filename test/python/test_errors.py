@@ -87,7 +87,7 @@ def _different_hooks(rank):
     ddp = models.make("mlp", rank)
     raised(
         ddphook.PlanMismatchError,
-        "rank 0 registers the hook 'hook=fp16', but rank 1 registers 'hook=bf16'",
+        "rank 0 has the hook 'hook=fp16', but rank 1 has 'hook=bf16'",
         ddphook.torch.register,
         ddp,
         ("fp16", "bf16")[rank],

@@ -92,7 +92,7 @@ def _every_model(rank):
     for name in models.MODELS:
         unused = {"find_unused_parameters": True} if name == "unused" else {}
         options = {**BUCKETS, **unused}
-        _exact(rank, name, ["bf16"], options, {"accumulate": 2}, steps=8)
+        _exact(rank, name, ["bf16"], options, {"accumulate": 2}, steps=5)
 
 
 def test_every_model_with_accumulation():

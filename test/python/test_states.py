@@ -115,11 +115,16 @@ def _wrong_states(rank):
     with ddphook.torch.register(ddp, "powersgd", **OPTIONS) as handle:
         models.train(ddp, rank, 5)
         good = handle.state_dict()
+        strange, partial = through_a_file(good), through_a_file(good)
+        strange["states"]["powersgd.iter"]["nobody"] = torch.ones(1)
+        for values in partial["states"].values():
+            values.pop("0.bias", None)
         for wrong, text in (
             ({}, "format"),
             ({**good, "hook": "hook=fp16"}, "hook=fp16"),
-            ({**good, "states": {"powersgd.iter": {"nobody": torch.ones(1)}}}, "nobody"),
-            (powersgd, "module"),
+            (strange, "the state has 'nobody'"),
+            (partial, "the state lacks '0.bias'"),
+            (powersgd, "but got module"),
         ):
             with pytest.raises(ddphook.InvalidArgumentError, match=text):
                 handle.load_state_dict(wrong)

@@ -8,11 +8,13 @@ contracts. A context and its modules belong to one thread at a time.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
 from ctypes import c_void_p
 from typing import Any
@@ -183,13 +185,17 @@ class SharedObject:
         library()  # The image needs it, and finds it by its soname.
         # The descriptor stays open as long as the code is there: the loader
         # knows objects by their names, and a closed one's number is used again.
-        self._descriptor, path = _anonymous_file(image)
+        with _file_of(image) as (self._descriptor, path):
+            try:
+                self._code = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            except OSError as error:
+                os.close(self._descriptor)
+                raise DataLossError(f"cannot load a compiled module: {error}") from None
         try:
-            self._code = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
             self.module = _CompiledModule.in_dll(self._code, "ddphook_compiled_module")
-        except (OSError, ValueError) as error:
-            os.close(self._descriptor)
-            raise DataLossError(f"cannot load a compiled module: {error}") from None
+        except ValueError as error:
+            self.close()
+            raise DataLossError(f"not a compiled module: {error}") from None
 
     def close(self) -> None:
         """Removes the code; the module must be unloaded."""
@@ -199,16 +205,23 @@ class SharedObject:
         os.close(self._descriptor)
 
 
-def _anonymous_file(image: bytes) -> tuple[int, str]:
+@contextlib.contextmanager
+def _file_of(image: bytes) -> Iterator[tuple[int, str]]:
     """A descriptor of a file with this content, and a path to open it by."""
+    temporary = None
     try:
         descriptor = os.memfd_create("ddphook", os.MFD_CLOEXEC)
         path = f"/proc/self/fd/{descriptor}"
     except OSError:
         descriptor, path = tempfile.mkstemp(suffix=".so", prefix="ddphook")
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(image)
-    return descriptor, path
+        temporary = path
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(image)
+        yield descriptor, path
+    finally:
+        if temporary is not None:
+            os.unlink(temporary)
 
 
 class Module:
@@ -275,9 +288,7 @@ class Module:
         stats = Stats()
         stats.struct_size = ctypes.sizeof(Stats)
         check(library().ddphook_module_stats(self._address, ctypes.byref(stats)))
-        return {
-            name: getattr(stats, name) for name, _ in Stats._fields_[1:]
-        }
+        return {name: getattr(stats, name) for name, _ in Stats._fields_[1:]}
 
     def state(self, number: int) -> int:
         """The address of a state of the plan, until the module is unloaded."""
@@ -287,4 +298,8 @@ class Module:
     def unload(self) -> None:
         """Frees memory, states and code."""
         check(library().ddphook_module_unload(self._address))
+        self.release()
+
+    def release(self) -> None:
+        """Frees the code alone, after the context has unloaded the module."""
         self._object.close()

@@ -90,14 +90,18 @@ def register(
     meeting.check_equal("the hook", resolved.pipeline())
     groups = "ddp.process_group @dp\n" + _near_group(resolved, meeting)
     handle = Handle(ddp_model, resolved, meeting, groups)
-    if resolved.state is not None:
-        handle.load_state_dict(resolved.state)
 
     # Without annotations: DDP does not know those that are texts.
     def compiled_hook(state, bucket):  # type: ignore[no-untyped-def]
         return handle.start(bucket)
 
-    ddp_model.register_comm_hook(None, compiled_hook)
+    try:
+        if resolved.state is not None:
+            handle.load_state_dict(resolved.state)
+        ddp_model.register_comm_hook(None, compiled_hook)
+    except BaseException:
+        handle.close()
+        raise
     return handle
 
 

@@ -17,7 +17,7 @@ from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._hooks import Hook
-from ddphook.torch._modules import Modules
+from ddphook.torch._modules import Modules, common_parts
 from ddphook.torch._rendezvous import Meeting
 from ddphook.torch._worker import Worker
 
@@ -54,13 +54,12 @@ class Handle:
             self._worker.stop()
             self._worker.join()
             raise
-        self._context = context
         self._modules = Modules(context, hook, groups)
         _open_handles.add(self)
         # A handle that nobody has any more leaves the job as well, but nothing
         # waits for that.
         self._abandon = weakref.finalize(
-            self, _leave, self._worker, context, self._process
+            self, _leave, self._worker, self._modules, self._process
         )
         self._abandon.atexit = False
 
@@ -101,19 +100,19 @@ class Handle:
         names = [self._names[parameter] for parameter in bucket.parameters()]
         layout = _bucket.Layout.of(bucket.index(), names, gradients)
         is_final = self._has_final_buckets()
-        context = self._context
+        modules = self._modules
         started: torch.futures.Future[Any] = torch.futures.Future()
 
         def task() -> None:
             try:
                 if self._error is not None:
                     raise self._error
-                self._modules.run(layout, gradients, is_final)
+                modules.run(layout, gradients, is_final)
             except BaseException as error:  # noqa: BLE001: backward() raises it.
                 self._error = self._error or error
                 started.set_result(error)
                 # The other ranks learn of it now, and not by their deadlines.
-                context.destroy()
+                modules.close()
             else:
                 started.set_result(buffer)
 
@@ -179,6 +178,7 @@ class Handle:
         """
         self._check_usable()
         if not isinstance(state, dict):
+            self._check_common(common_parts(self._hook.name, state))
             self._worker.call(self._modules.adopt, state, list(self._names.values()))
             return
         if state.get("format") != _FORMAT:
@@ -186,23 +186,24 @@ class Handle:
                 f"expected a state of the format '{_FORMAT}', but got "
                 f"{state.get('format')!r}"
             )
-        if state["hook"] != self.hook:
+        if state.get("hook") != self.hook:
             raise InvalidArgumentError(
-                f"expected states of '{self.hook}', but got '{state['hook']}'"
+                f"expected states of '{self.hook}', but got '{state.get('hook')}'"
             )
         parts = {role: dict(values) for role, values in state["states"].items()}
-        known = set(self._names.values())
-        unknown = sorted(_states.names(parts) - known)
-        if unknown:
+        expected = {name for p, name in self._names.items() if p.requires_grad}
+        different = sorted(_states.names(parts) ^ expected)
+        if parts and different:
+            has = "lacks" if different[0] in expected else "has"
             raise InvalidArgumentError(
-                f"expected states of the model's parameters, but got '{unknown[0]}'"
+                "expected states of the model's parameters, but the state "
+                f"{has} '{different[0]}'"
             )
         mine = (self._meeting.rank, self._meeting.world_size)
         if (state["rank"], state["world_size"]) != mine:
             for role in _states.PER_RANK_ROLES:
                 parts.pop(role, None)
-        self._loads += 1
-        self._meeting.check_equal(f"states {self._loads}", _states.digest(parts))
+        self._check_common(parts)
         self._worker.call(self._modules.place, parts)
 
     def close(self) -> None:
@@ -223,6 +224,11 @@ class Handle:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _check_common(self, parts: _states.Parts) -> None:
+        self._loads += 1
+        name = f"states for load {self._loads}"
+        self._meeting.check_equal(name, _states.digest(parts))
 
     def _has_final_buckets(self) -> bool:
         model = self._model()
@@ -250,11 +256,11 @@ def _value_or_raise(future: torch.futures.Future[Any]) -> torch.Tensor:
     return value
 
 
-def _leave(worker: Worker, context: Any, process: int) -> bool | None:
+def _leave(worker: Worker, modules: Modules, process: int) -> bool | None:
     """Makes the worker leave the job and end; nothing in a forked process."""
     if os.getpid() != process:
         return None
-    worker.post(context.destroy)
+    worker.post(modules.close)
     worker.stop()
     return True
 

@@ -12,11 +12,15 @@ import logging
 from typing import Any
 
 import torch
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
+    PostLocalSGDState,
+)
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
 from ddphook import _cache, _compiler, _runtime
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
-from ddphook.torch._hooks import Hook
+from ddphook.torch._hooks import HOOKS, Hook
 
 _log = logging.getLogger("ddphook")
 _FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
@@ -71,6 +75,13 @@ class Modules:
         else:
             module.run(_bucket.addresses(gradients))
 
+    def close(self) -> None:
+        """Leaves the job and frees everything."""
+        self._context.destroy()
+        for module in self._loaded.values():
+            module.release()
+        self._loaded.clear()
+
     def statistics(self) -> dict[str, int]:
         total = dict(self._retired)
         for module in self._loaded.values():
@@ -97,23 +108,11 @@ class Modules:
             _states.write(module, self._take(layout))
 
     def adopt(self, state: Any, names: list[str]) -> None:
-        """Takes over a state of PyTorch's.
-
-        Raises
-        ------
-        InvalidArgumentError
-            It is not the state of this hook.
-        """
-        role = {"PowerSGDState": 0, "PostLocalSGDState": 1}.get(type(state).__name__)
-        if role is None or (role == 1) != (self._hook.name == "post_local_sgd"):
-            raise InvalidArgumentError(
-                f"expected a state of the hook '{self._hook.name}', but got "
-                f"{type(state).__name__}"
-            )
+        """Takes over a state of PyTorch's for the parameters of these names."""
         count = torch.tensor([state.iter], dtype=torch.int64)
-        parts = {_states.COUNTER_ROLES[role]: {name: count for name in names}}
-        self.place(parts)
-        if role == 0:
+        is_local = isinstance(state, PostLocalSGDState)
+        self.place({_states.COUNTER_ROLES[is_local]: dict.fromkeys(names, count)})
+        if not is_local:
             self._seed = self._generator = _states.generator_words(state.rng)
             self._foreign = {
                 "powersgd.error": dict(state.error_dict),
@@ -207,6 +206,26 @@ class Modules:
         module.run(_bucket.addresses(gradients))
         if memory is not None:
             self._generator = memory.clone()
+
+
+def common_parts(hook: str, state: Any) -> _states.Parts:
+    """What is the same on all ranks in a state of PyTorch's.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is not the state of this hook.
+    """
+    expected = PostLocalSGDState if hook == "post_local_sgd" else PowerSGDState
+    if not isinstance(state, expected) or not HOOKS[hook]:
+        raise InvalidArgumentError(
+            f"expected a state of the hook '{hook}', but got {type(state).__name__}"
+        )
+    parts = {"iter": {"": torch.tensor([state.iter])}}
+    if isinstance(state, PowerSGDState):
+        parts["generator"] = {"": _states.generator_words(state.rng)}
+        parts["q"] = {str(i): q for i, q in state.q_memory_dict.items()}
+    return parts
 
 
 def _add(total: dict[str, int], counters: dict[str, int]) -> None:

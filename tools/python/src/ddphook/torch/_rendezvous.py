@@ -83,8 +83,7 @@ class Meeting:
         for rank, text in enumerate(texts):
             if text != texts[0]:
                 raise PlanMismatchError(
-                    f"rank 0 registers {name} '{texts[0]}', but rank {rank} "
-                    f"registers '{text}'"
+                    f"rank 0 has {name} '{texts[0]}', but rank {rank} has '{text}'"
                 )
 
     def join(self) -> _runtime.Context:
@@ -103,7 +102,10 @@ class Meeting:
 
 def _own_address() -> str:
     """How other ranks reach this process."""
-    host = os.environ.get("MASTER_ADDR", "localhost")
+    store = c10d._get_default_store()
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    host = getattr(store, "host", None) or os.environ.get("MASTER_ADDR", "localhost")
     if dist.get_rank() == 0:
         return host
     # The address of the interface by which rank 0 is reached; sends nothing.
