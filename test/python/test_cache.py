@@ -149,7 +149,7 @@ def test_a_module_runs_twice_at_the_same_time(place):
     image = _cache.get(
         TEXT, PIPELINE, lambda: _compiler.compile_module(TEXT, PIPELINE)
     )
-    context = _runtime.Context(0, 1, "localhost", 0, 10.0)
+    context = _runtime.Context(0, 1, None, 10.0)
     modules = [_runtime.Module(context, image) for _ in range(2)]
     values = (ctypes.c_float * 7)(*[1 / 3] * 7)
     modules[0].run([ctypes.addressof(values)])
@@ -170,7 +170,7 @@ def test_diagnostics_of_the_compiler():
 
 
 def test_what_is_no_module():
-    context = _runtime.Context(0, 1, "localhost", 0, 10.0)
+    context = _runtime.Context(0, 1, None, 10.0)
     with pytest.raises(ddphook.DataLossError):
         _runtime.Module(context, b"not an object")
     context.destroy()

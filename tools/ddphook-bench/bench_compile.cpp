@@ -87,9 +87,8 @@ static Status measure(const std::string &pipeline, const Options &options,
 Status ddphook::bench::benchCompile(const Options &options, TorchProcess *,
                                     Report &report) {
   // Many buckets, many branches, many groups of matrices in one bucket.
-  for (const char *pipeline :
-       {"hook=fp16 bucket-cap-mb=0.25", "hook=powersgd",
-        "hook=powersgd group-mb=0.01"})
+  for (const char *pipeline : {"hook=fp16 bucket-cap-mb=0.25", "hook=powersgd",
+                               "hook=powersgd group-mb=0.01"})
     if (Status status = measure(pipeline, options, report); !status.isOk())
       return status;
   return Status::ok();

@@ -12,17 +12,41 @@ import contextlib
 import ctypes
 import functools
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
-from ctypes import POINTER, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
 from ctypes import c_void_p
-from typing import Any
+from typing import Any, Protocol
 
 from ddphook import _libraries
 from ddphook._errors import DataLossError, InternalError, from_status
 
 ABI_VERSION = 5
+
+_log = logging.getLogger("ddphook")
+
+_OK = 0
+_INVALID_ARGUMENT = 1
+_IO_ERROR = 6
+_DEADLINE_EXCEEDED = 10
+
+_Set = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_char_p, c_char_p)
+_Get = ctypes.CFUNCTYPE(
+    ctypes.c_int, c_void_p, c_char_p, c_double, POINTER(c_char), c_size_t
+)
+
+
+class _Store(ctypes.Structure):
+    """``ddphook_store_t``."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("user", c_void_p),
+        ("set", _Set),
+        ("get", _Get),
+    ]
 
 
 class Options(ctypes.Structure):
@@ -39,7 +63,49 @@ class Options(ctypes.Structure):
         ("master_addr", c_char_p),
         ("master_port", c_int32),
         ("backend_options", c_char_p),
+        ("store", POINTER(_Store)),
     ]
+
+
+class KeyValueStore(Protocol):
+    """A store that the ranks share, in which they meet."""
+
+    def set(self, key: str, value: str) -> None:
+        """Sets a key."""
+
+    def get(self, key: str, timeout_s: float) -> str:
+        """Waits until the key is set; raises ``TimeoutError`` after a time."""
+
+
+def _store_table(store: KeyValueStore) -> _Store:
+    """The store for the runtime, which exceptions do not cross."""
+
+    @_Set
+    def set_(user: int, key: bytes, value: bytes) -> int:
+        del user
+        try:
+            store.set(key.decode(), value.decode())
+        except Exception:  # noqa: BLE001: any store has its own.
+            _log.exception("cannot set '%s' in the store", key.decode())
+            return _IO_ERROR
+        return _OK
+
+    @_Get
+    def get(user: int, key: bytes, timeout_s: float, value: Any, capacity: int) -> int:
+        del user
+        try:
+            text = store.get(key.decode(), timeout_s).encode() + b"\0"
+        except TimeoutError:
+            return _DEADLINE_EXCEEDED
+        except Exception:  # noqa: BLE001: any store has its own.
+            _log.exception("cannot get '%s' from the store", key.decode())
+            return _IO_ERROR
+        if len(text) > capacity:
+            return _INVALID_ARGUMENT
+        ctypes.memmove(value, text, len(text))
+        return _OK
+
+    return _Store(ctypes.sizeof(_Store), None, set_, get)
 
 
 class Stats(ctypes.Structure):
@@ -120,10 +186,12 @@ class Context:
     ----------
     rank, world_size
         This process's place in the job.
-    master_addr, master_port
-        Where the store of rank 0 is.
+    store
+        Where the ranks meet; none in a job of one.
     timeout_s
         Deadline of every operation that waits for a peer, in seconds.
+    local_rank
+        The process's number among those of its machine.
 
     Raises
     ------
@@ -135,17 +203,18 @@ class Context:
         self,
         rank: int,
         world_size: int,
-        master_addr: str,
-        master_port: int,
+        store: KeyValueStore | None,
         timeout_s: float,
+        local_rank: int = 0,
     ) -> None:
         options = Options()
         options.struct_size = ctypes.sizeof(Options)
         options.rank = rank
         options.world_size = world_size
-        options.master_addr = master_addr.encode()
-        options.master_port = master_port
+        options.local_rank = local_rank
         options.timeout_s = timeout_s
+        if store is not None:
+            options.store = ctypes.pointer(_store_table(store))
         self._handle = c_void_p()
         check(
             library().ddphook_context_create(

@@ -4,13 +4,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-import secrets
-import socket
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -87,44 +83,30 @@ class Meeting:
                 )
 
     def join(self) -> _runtime.Context:
-        """Creates the context; collective."""
-        if self.rank == 0:
-            with socket.socket() as probe:
-                probe.bind(("", 0))
-                port = probe.getsockname()[1]
-            self._store.set("place", f"{_own_address()} {port} {secrets.token_hex(16)}")
-        host, port, secret = self.get("place").decode().split()
-        with _environment("DDPHOOK_JOB_SECRET", secret):
-            return _runtime.Context(
-                self.rank, self.world_size, host, int(port), self.timeout_s
-            )
+        """Creates the context, in which the ranks meet in PyTorch's store."""
+        return _runtime.Context(
+            self.rank,
+            self.world_size,
+            _Store(self._store),
+            self.timeout_s,
+            local_rank=int(os.environ.get("LOCAL_RANK", self.rank)),
+        )
 
 
-def _own_address() -> str:
-    """How other ranks reach this process."""
-    store = c10d._get_default_store()
-    while isinstance(store, dist.PrefixStore):
-        store = store.underlying_store
-    host = getattr(store, "host", None) or os.environ.get("MASTER_ADDR", "localhost")
-    if dist.get_rank() == 0:
-        return host
-    # The address of the interface by which rank 0 is reached; sends nothing.
-    family, kind, protocol, _, place = socket.getaddrinfo(
-        host, 9, type=socket.SOCK_DGRAM
-    )[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(place)
-        return probe.getsockname()[0]
+class _Store:
+    """PyTorch's store for the runtime."""
 
+    def __init__(self, store: dist.Store) -> None:
+        self._store = store
 
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """Sets a variable that the user has not set."""
-    if os.environ.get(name):
-        yield
-        return
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
+    def set(self, key: str, value: str) -> None:
+        self._store.set(key, value)
+
+    def get(self, key: str, timeout_s: float) -> str:
+        # Stores take times of 0 for none at all.
+        patience = timedelta(seconds=max(timeout_s, 0.001))
+        try:
+            self._store.wait([key], patience)
+        except dist.DistStoreError:
+            raise TimeoutError from None
+        return self._store.get(key).decode()
