@@ -3,13 +3,15 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-bufferize: runs One-Shot Bufferize, which refuses programs whose control
-// flow forces two values into one place that they cannot share. In such
-// functions the values that loops and branches pass on are copied to memory of
-// their own first.
+// ddp-bufferize: bufferizes what is in place at first sight, and runs One-Shot
+// Bufferize for the rest. One-Shot refuses programs whose control flow forces
+// two values into one place that they cannot share. In such functions the
+// values that loops and branches pass on are copied to memory of their own
+// first.
 //
 //===----------------------------------------------------------------------===//
 
+#include "Utils/BufferizeChains.h"
 #include "ddphook/Dialect/DDP/Transforms/BufferizableOpInterfaceImpl.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
@@ -136,12 +138,16 @@ struct BufferizePass : public ddp::impl::DDPBufferizePassBase<BufferizePass> {
     if (module.walk(checkIsFlat).wasInterrupted())
       return signalPassFailure();
     bufferization::OneShotBufferizationOptions options = getOptions();
+    bufferization::BufferizationState memory;
+    for (auto function : module.getOps<func::FuncOp>())
+      if (failed(bufferizeChains(function, options, memory)))
+        return signalPassFailure();
     llvm::DenseSet<Operation *> separated;
     while (true) {
       bufferization::OneShotAnalysisState state(module, options);
       SmallVector<Diagnostic> diagnostics;
       if (succeeded(analyze(state, diagnostics)))
-        return bufferize(state, options);
+        return bufferize(state, options, memory);
       if (!separateRefused(diagnostics, separated)) {
         for (Diagnostic &diagnostic : diagnostics)
           getContext().getDiagEngine().emit(std::move(diagnostic));
@@ -159,8 +165,8 @@ struct BufferizePass : public ddp::impl::DDPBufferizePassBase<BufferizePass> {
   }
 
   void bufferize(bufferization::OneShotAnalysisState &state,
-                 const bufferization::OneShotBufferizationOptions &options) {
-    bufferization::BufferizationState memory;
+                 const bufferization::OneShotBufferizationOptions &options,
+                 bufferization::BufferizationState &memory) {
     if (failed(
             bufferization::insertTensorCopies(getOperation(), state, memory)) ||
         failed(

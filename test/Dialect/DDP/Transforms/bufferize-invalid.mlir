@@ -16,3 +16,16 @@ func.func @pack(%t: tensor<4xf32>) {
   %b = ddp.pack %t : tensor<4xf32> -> tensor<4xf32>
   return
 }
+
+// -----
+
+// Without a promise that nothing else is in this memory.
+func.func @not_restrict(%m: memref<4xf32>) {
+  // expected-error @+1 {{to_tensor ops without `restrict` are not supported}}
+  %x = bufferization.to_tensor %m : memref<4xf32> to tensor<4xf32>
+  %e = tensor.empty() : tensor<4xf32>
+  %y = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  bufferization.materialize_in_destination %y in restrict writable %m
+      : (tensor<4xf32>, memref<4xf32>) -> ()
+  return
+}
