@@ -335,21 +335,25 @@ class Module:
             if result["argument"] < 0
         ]
 
-    def run(self, addresses: list[int]) -> None:
-        """Runs the entry point in place.
+    def run(self, addresses: list[int], results: list[int] | None = None) -> None:
+        """Runs the entry point.
 
         Parameters
         ----------
         addresses
-            Of the arrays that are its arguments, in order; results are written
-            to the arguments with their numbers.
+            Of the arrays that are its arguments, in order.
+        results
+            Of the arrays that are its results; by default the arguments with
+            their numbers.
 
         Raises
         ------
         Error
             Of the step; the context is then of no more use.
         """
-        buffers = addresses + [addresses[number] for number in self._results]
+        if results is None:
+            results = addresses
+        buffers = addresses + [results[number] for number in self._results]
         check(self._invoke((c_void_p * len(buffers))(*buffers)))
 
     def statistics(self) -> dict[str, int]:

@@ -1,12 +1,13 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled communication hooks for ``DistributedDataParallel``."""
+"""Compiled communication hooks for ``DistributedDataParallel``.
+
+``register`` puts one into a DDP model, ``compile`` into a whole step.
+"""
 
 from __future__ import annotations
 
 import json
-import math
-import os
 from datetime import timedelta
 from typing import Any
 
@@ -19,12 +20,9 @@ from ddphook._errors import UnsupportedError
 from ddphook.torch import _bucket
 from ddphook.torch._handle import Handle
 from ddphook.torch._hooks import Hook, resolve
-from ddphook.torch._rendezvous import Meeting
+from ddphook.torch._rendezvous import Meeting, timeout_seconds
 
-__all__ = ["Handle", "register"]
-
-_DEFAULT_TIMEOUT_S = 300.0
-
+__all__ = ["Handle", "close", "compile", "register"]
 
 def register(
     ddp_model: DistributedDataParallel,
@@ -86,7 +84,7 @@ def register(
         )
     resolved = resolve(hook, wrapper, options)
     _check_model(ddp_model)
-    meeting = Meeting(ddp_model.process_group, _seconds(timeout))
+    meeting = Meeting(ddp_model.process_group, timeout_seconds(timeout))
     meeting.check_equal("the hook", resolved.pipeline())
     groups = "ddp.process_group @dp\n" + _near_group(resolved, meeting)
     handle = Handle(ddp_model, resolved, meeting, groups)
@@ -105,20 +103,85 @@ def register(
     return handle
 
 
-def _seconds(timeout: timedelta | float | None) -> float:
-    if timeout is None:
-        timeout = os.environ.get("DDPHOOK_TIMEOUT_S") or _DEFAULT_TIMEOUT_S
-    if isinstance(timeout, timedelta):
-        timeout = timeout.total_seconds()
-    try:
-        seconds = float(timeout)
-    except (TypeError, ValueError):
-        seconds = 0.0
-    if not 0 < seconds < math.inf:
-        raise InvalidArgumentError(
-            f"expected a timeout above 0 seconds, but got {timeout!r}"
-        )
-    return seconds
+def compile(  # noqa: A001: as torch.compile is called.
+    step: Any,
+    *,
+    hook: Any = "allreduce",
+    wrapper: Any = None,
+    bucket_cap_mb: float = 25,
+    timeout: timedelta | float | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    **options: Any,
+) -> Any:
+    """``torch.compile`` with Inductor, its reductions compressed by a hook.
+
+    Replaces functional all-reduces of gradients, ``sum`` and ``avg``, also
+    coalesced, and those of DDP under ``optimize_ddp="python_reducer"``. They are
+    put into buckets in the order in which the graph computes the gradients, and
+    overlap with the rest of the graph. Scalars, integers, and what is used
+    before it is awaited are left to PyTorch; the log ``"ddphook"`` says so, with
+    the reason, at the level ``INFO``.
+
+    The same as ``torch.compile(step, backend="ddphook", options={"hook": …})``
+    where the package is installed.
+
+    Parameters
+    ----------
+    step
+        A function or a module, as for ``torch.compile``.
+    hook, wrapper, **options
+        As for ``register``; ``post_local_sgd`` is no hook of a graph.
+    bucket_cap_mb
+        MiB of gradients in a bucket.
+    timeout
+        As for ``register``.
+    fullgraph, dynamic
+        Of ``torch.compile``.
+
+    Returns
+    -------
+    Callable
+        The compiled step. It raises ``ddphook.Error`` when a rank is lost.
+        States such as PowerSGD's are kept for each graph, in the process.
+
+    Raises
+    ------
+    InvalidArgumentError
+        There is no such hook or option.
+    UnsupportedError
+        The hook is no mere reduction.
+    """
+    import torch
+
+    from ddphook.torch import _backend
+
+    given = {
+        "hook": hook,
+        "wrapper": wrapper,
+        "bucket_cap_mb": bucket_cap_mb,
+        "timeout": timeout,
+        **options,
+    }
+    _backend.make_pass(**given)  # Errors at once, not in the first step.
+    return torch.compile(
+        step,
+        backend=_backend.backend,
+        options=given,
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+    )
+
+
+def close() -> None:
+    """Leaves the jobs of all compiled steps and frees their memory.
+
+    Collective. A step that runs afterwards begins anew, without its states.
+    Without this call it happens when the process exits.
+    """
+    from ddphook.torch import _ops
+
+    _ops.close()
 
 
 def _near_group(hook: Hook, meeting: Meeting) -> str:

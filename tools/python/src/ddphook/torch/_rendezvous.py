@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections import defaultdict
 from datetime import timedelta
@@ -13,9 +14,34 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from ddphook import _runtime
-from ddphook._errors import DeadlineExceededError, PlanMismatchError
+from ddphook._errors import DeadlineExceededError, InvalidArgumentError
+from ddphook._errors import PlanMismatchError
 
+_DEFAULT_TIMEOUT_S = 300.0
 _contexts_of_group: dict[str, itertools.count] = defaultdict(itertools.count)
+
+
+def timeout_seconds(timeout: timedelta | float | None) -> float:
+    """A user's deadline in seconds, by default ``DDPHOOK_TIMEOUT_S`` or 300.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is no time.
+    """
+    if timeout is None:
+        timeout = os.environ.get("DDPHOOK_TIMEOUT_S") or _DEFAULT_TIMEOUT_S
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
+    try:
+        seconds = float(timeout)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise InvalidArgumentError(
+            f"expected a timeout above 0 seconds, but got {timeout!r}"
+        )
+    return seconds
 
 
 class Meeting:

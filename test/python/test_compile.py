@@ -1,0 +1,293 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Whole training steps under torch.compile, their reductions compressed.
+
+The oracle is PyTorch's own hooks, called on the buckets that the pass makes.
+"""
+
+import os
+import time
+
+import pytest
+import ranks
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+
+SHAPES = [(37, 21), (21,), (5, 3, 2, 2), (1, 13), (13, 1), (64, 48)]
+
+
+class Bucket:
+    """What a hook of PyTorch's sees of a bucket."""
+
+    def __init__(self, gradients):
+        self.flat = torch.cat([gradient.flatten() for gradient in gradients])
+        self.shapes = [gradient.shape for gradient in gradients]
+
+    def buffer(self):
+        return self.flat
+
+    def set_buffer(self, flat):
+        self.flat = flat
+
+    def index(self):
+        return 0
+
+    def is_last(self):
+        return True
+
+    def gradients(self):
+        sizes = [shape.numel() for shape in self.shapes]
+        return [
+            part.view(shape)
+            for part, shape in zip(self.flat.split(sizes), self.shapes, strict=True)
+        ]
+
+
+def expected(hook, state, gradients):
+    bucket = Bucket(gradients)
+    bucket.set_buffer(hook(state, bucket).wait())
+    return bucket.gradients()
+
+
+def gradients_of(rank, step, dtype):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return [torch.randn(shape, generator=generator).to(dtype) for shape in SHAPES]
+
+
+def reduced(tensor, kind="avg", group="0"):
+    ops = torch.ops._c10d_functional
+    return ops.wait_tensor(ops.all_reduce(tensor, kind, group))
+
+
+def run_graph(rank, hook, options, dtype):
+    """Steps of a rewritten graph, without Inductor, beside PyTorch's hook."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from ddphook.torch import _graph, _ops
+    from ddphook.torch._bucket import pipeline
+    from ddphook.torch._hooks import resolve
+
+    def step(*gradients):
+        return [reduced(gradient) for gradient in gradients]
+
+    first = gradients_of(rank, 0, dtype)
+    graph = make_fx(step, tracing_mode="fake")(*first)
+    text = pipeline(resolve(hook, None, options).pipeline())
+    assert _graph.rewrite(graph.graph, text, 60.0) == len(SHAPES)
+    graph.recompile()
+    state = None
+    oracle = getattr(default_hooks, f"{hook}_compress_hook", default_hooks.allreduce_hook)
+    if hook == "powersgd":
+        oracle = powersgd.powerSGD_hook
+        state = powersgd.PowerSGDState(None, **options)
+    differences = []
+    for number in range(6):
+        inputs = gradients_of(rank, number, dtype)
+        wanted = expected(oracle, state, [tensor.clone() for tensor in inputs])
+        got = graph(*inputs)
+        for before, now in zip(gradients_of(rank, number, dtype), inputs, strict=True):
+            assert torch.equal(before, now), "a gradient was changed"
+        differences.append(
+            max(
+                float((a.double() - b.double()).norm() / b.double().norm())
+                for a, b in zip(got, wanted, strict=True)
+            )
+        )
+    counters = _ops.session("0", 60.0).statistics()
+    _ops.close()
+    return differences, counters["steps"]
+
+
+def run_graphs(rank, cases):
+    return [run_graph(rank, *case) for case in cases]
+
+
+CASTS = [
+    ("allreduce", {}, torch.float32),
+    ("allreduce", {}, torch.float64),
+    ("fp16", {}, torch.float32),
+    ("bf16", {}, torch.float32),
+    ("bf16", {}, torch.float16),
+]
+POWERSGD = {"matrix_approximation_rank": 2, "start_powerSGD_iter": 2}
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_graphs_reduce_as_pytorchs_hooks(world):
+    cases = [*CASTS, ("powersgd", POWERSGD, torch.float32)]
+    for results in ranks.run(world, run_graphs, cases):
+        for case, (differences, steps) in zip(cases, results, strict=True):
+            assert steps == 6, case
+            if case in CASTS:
+                assert differences == [0.0] * 6, case
+            else:
+                assert differences[:2] == [0.0] * 2
+                assert max(differences) < 1e-3
+
+
+def make_step(names, model, world):
+    def step(parameters, x, y):
+        output = torch.func.functional_call(
+            model, dict(zip(names, parameters, strict=True)), (x,)
+        )
+        loss = ((output - y) ** 2).mean()
+        gradients = torch.autograd.grad(loss, parameters)
+        gradients = [reduced(g / world, "sum") for g in gradients]
+        loss = reduced(loss.detach())
+        return [p.detach() - 0.05 * g for p, g in zip(parameters, gradients)], loss
+
+    return step
+
+
+def train(rank, backends, cache):
+    """For each backend, with its options, the parameters and losses of 5 steps."""
+    import ddphook.torch
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    torch._dynamo.config.trace_autograd_ops = True
+    results = []
+    for options in backends:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = make_model()
+        names = [name for name, _ in model.named_parameters()]
+        parameters = [p.detach().clone() for p in model.parameters()]
+        step = make_step(names, model, dist.get_world_size())
+        if options is None:
+            step = torch.compile(step, fullgraph=True)
+        else:
+            step = ddphook.torch.compile(step, fullgraph=True, **options)
+        losses = []
+        for x, y in batches(rank, 5):
+            parameters = [p.requires_grad_() for p in parameters]
+            parameters, loss = step(parameters, x, y)
+            losses.append(loss.item())
+        results.append((flat(parameters).tolist(), losses))
+        ddphook.torch.close()
+    return results
+
+
+def make_model():
+    return torch.nn.Sequential(
+        torch.nn.Linear(24, 32), torch.nn.ReLU(), torch.nn.Linear(32, 7)
+    )
+
+
+def batches(rank, count):
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(count):
+        yield (
+            torch.randn(8, 24, generator=generator),
+            torch.randn(8, 7, generator=generator),
+        )
+
+
+def flat(parameters):
+    return torch.cat([p.detach().flatten() for p in parameters])
+
+
+def distance(a, b):
+    """Relative, of lists of numbers."""
+    a, b = torch.tensor(a), torch.tensor(b)
+    return (a - b).norm() / b.norm()
+
+
+def test_steps_under_inductor(tmp_path):
+    powersgd_options = {
+        "hook": "powersgd",
+        "matrix_approximation_rank": 4,
+        "start_powerSGD_iter": 2,
+    }
+    backends = [None, {"hook": "allreduce"}, {"hook": "fp16"}, powersgd_options]
+    runs = ranks.run(2, train, backends, str(tmp_path))
+    for inductor, allreduce, (fp16, _), (low_rank, _) in runs:
+        assert allreduce == inductor
+        assert 0 < distance(fp16, inductor[0]) < 1e-3
+        assert 0 < distance(low_rank, inductor[0]) < 0.2
+    for mine, others in zip(*runs, strict=True):
+        assert mine[0] == others[0]
+    # New processes, which find the graphs in Inductor's cache.
+    again = ranks.run(2, train, backends[2:], str(tmp_path))
+    for first, second in zip(runs, again, strict=True):
+        assert first[2:] == second
+
+
+def train_ddp(rank, cache):
+    """DDP whose reducer is traced, under compiled autograd, by both backends."""
+    import ddphook.torch
+    from ddphook.torch import _ops
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    torch._dynamo.config.optimize_ddp = "python_reducer"
+    torch._dynamo.config.compiled_autograd = True
+    results = []
+    for compile_ in (torch.compile, ddphook.torch.compile):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = make_model()
+        ddp = torch.nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+        @compile_
+        def backward(x, y, ddp=ddp):
+            ((ddp(x) - y) ** 2).mean().backward()
+
+        for x, y in batches(rank, 4):
+            backward(x, y)
+            optimizer.step()
+            optimizer.zero_grad()
+        results.append(flat(model.parameters()).tolist())
+    return results, _ops.session("0", 60.0).statistics()["steps"]
+
+
+def test_ddp_under_the_python_reducer(tmp_path):
+    for (inductor, mine), steps in ranks.run(2, train_ddp, str(tmp_path)):
+        assert mine == inductor
+        assert steps > 0
+
+
+def lose_a_peer(rank):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from ddphook._errors import Error
+    from ddphook.torch import _graph
+
+    graph = make_fx(lambda g: reduced(g), tracing_mode="fake")(torch.ones(3))
+    _graph.rewrite(graph.graph, "hook=fp16", 30.0)
+    graph.recompile()
+    graph(torch.ones(3))
+    if rank == 1:
+        os._exit(3)
+    begin = time.monotonic()
+    with pytest.raises(Error) as caught:
+        for _ in range(2):
+            graph(torch.ones(3))
+    return type(caught.value).__name__, time.monotonic() - begin
+
+
+def test_a_lost_peer_is_an_exception():
+    (kind, (name, seconds)), died = ranks.collect(2, lose_a_peer)
+    assert died == ("died", 3)
+    assert kind == "ok"
+    assert name == "PeerLostError"
+    assert seconds < 30
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hook": "fp17"}, "did you mean 'fp16'"),
+        ({"hook": "fp16", "start_powerSGD_iter": 3}, "has no option"),
+        ({"hook": "powersgd", "start_powerSGD_itr": 3}, "did you mean"),
+        ({"hook": "post_local_sgd"}, "averages parameters as well"),
+        ({"bucket_cap_mb": 0}, "expected 'bucket_cap_mb' to be above 0"),
+    ],
+)
+def test_bad_options(options, message):
+    import ddphook.torch
+    from ddphook._errors import Error
+
+    with pytest.raises(Error, match=message):
+        ddphook.torch.compile(lambda x: x + 1, **options)

@@ -1,0 +1,232 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the pass of the backend "ddphook" finds in graphs, and what it makes.
+
+Graphs are traced for three ranks that do not exist; test_compile.py runs them.
+"""
+
+import logging
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from ddphook.torch import _graph
+
+RANKS = 3
+_ops = torch.ops._c10d_functional
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ranks():
+    dist.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+def traced(step, *shapes, dtype=torch.float32):
+    """The functional graph of a step on tensors of these shapes."""
+    inputs = [torch.zeros(shape, dtype=dtype) for shape in shapes]
+    return make_fx(step, tracing_mode="fake")(*inputs).graph
+
+
+def rewritten(step, *shapes, dtype=torch.float32, **options):
+    """The number of replaced reductions, and the graph's calls by name."""
+    graph = traced(step, *shapes, dtype=dtype)
+    count = _graph.rewrite(graph, "hook=fp16", 30.0, **options)
+    graph.lint()
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    return count, calls
+
+
+def names(calls):
+    """The operators without their namespaces."""
+    return [
+        getattr(call.target, "overloadpacket", call.target).__name__ for call in calls
+    ]
+
+
+def texts(calls):
+    """The modules of all starts."""
+    return [call.args[1] for call in calls if call.target is torch.ops.ddphook.start.default]
+
+
+def reduced(tensor, kind="avg"):
+    return _ops.wait_tensor(_ops.all_reduce(tensor, kind, "0"))
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        (lambda g: reduced(g, "avg"), "mean"),
+        (lambda g: reduced(g, "sum"), "sum"),
+        (lambda g: reduced(g / RANKS, "sum"), "mean"),
+        (lambda g: reduced(g, "sum") / RANKS, "mean"),
+        (lambda g: reduced(g * (1 / RANKS), "sum"), "mean"),
+        (lambda g: reduced(g, "sum") * (1 / RANKS), "mean"),
+        # Other numbers are the program's own.
+        (lambda g: reduced(g, "sum") / 2, "sum"),
+        (lambda g: reduced(g / 2, "sum"), "sum"),
+        (lambda g: reduced(g, "avg") / RANKS, "mean"),
+        (lambda g: RANKS / reduced(g, "sum"), "sum"),
+    ],
+)
+def test_spellings(step, kind):
+    count, calls = rewritten(step, (4, 5))
+    assert count == 1
+    (text,) = texts(calls)
+    assert f"ddp.all_reduce {kind} %g0 on @dp {{ddp.name = " in text
+    assert "tensor<4x5xf32>" in text
+    assert not {"all_reduce", "wait_tensor"} & set(names(calls))
+
+
+def test_a_sum_that_is_used_beside_its_quotient_is_a_sum():
+    def step(g):
+        total = reduced(g, "sum")
+        return total, total / RANKS
+
+    count, calls = rewritten(step, (4,))
+    assert count == 1
+    assert "ddp.all_reduce sum" in texts(calls)[0]
+    assert names(calls)[-1] == "div"
+
+
+def test_a_quotient_that_is_used_elsewhere_stays():
+    def step(g):
+        part = g / RANKS
+        return reduced(part, "sum"), part.norm()
+
+    count, calls = rewritten(step, (4,))
+    assert count == 1
+    assert "ddp.all_reduce sum" in texts(calls)[0]
+    assert "div" in names(calls)
+
+
+def test_coalesced():
+    def step(a, b):
+        both = _ops.all_reduce_coalesced([a, b], "avg", "0")
+        return [_ops.wait_tensor(tensor) for tensor in both]
+
+    count, calls = rewritten(step, (4, 5), (3,))
+    assert count == 2
+    assert names(calls) == ["start", "wait", "getitem", "getitem"]
+    (text,) = texts(calls)
+    assert "tensor<4x5xf32>" in text
+    assert "tensor<3xf32>" in text
+    assert "all_reduce_coalesced" not in names(calls)
+
+
+@pytest.mark.parametrize(
+    ("step", "dtype", "reason"),
+    [
+        (lambda g: reduced(g, "max"), torch.float32, "it is a 'max'"),
+        (lambda g: reduced(g), torch.int64, "its type is torch.int64"),
+        (lambda g: reduced(g), torch.complex64, "its type is torch.complex64"),
+        (lambda g: reduced(g.sum()), torch.float32, "it is a scalar"),
+    ],
+)
+def test_left_alone(step, dtype, reason, caplog):
+    caplog.set_level(logging.INFO, "ddphook")
+    count, calls = rewritten(step, (4,), dtype=dtype)
+    assert count == 0
+    assert "all_reduce" in names(calls)
+    assert "wait_tensor" in names(calls)
+    assert reason in caplog.text
+
+
+def test_started_behind_the_last_gradient_and_awaited_before_the_first_use():
+    def step(x):
+        first = x.sin()
+        one = reduced(first)
+        second = first.cos()
+        two = reduced(second)
+        other = second.exp()
+        return one + 1, two + 2, other
+
+    count, calls = rewritten(step, (4,))
+    assert count == 2
+    assert names(calls) == [
+        "sin", "cos", "start", "exp", "wait", "getitem", "getitem", "add", "add",
+    ]
+
+
+def test_an_average_that_is_used_before_the_bucket_starts_is_used_later():
+    def step(x):
+        first = x.sin()
+        used = reduced(first) * 2
+        second = x.cos()
+        return used, reduced(second)
+
+    count, calls = rewritten(step, (4,))
+    assert count == 2
+    order = names(calls)
+    assert order.count("start") == 1
+    assert order.index("cos") < order.index("start") < order.index("wait")
+    assert order.index("wait") < order.index("mul")
+
+
+def test_a_gradient_that_needs_an_average_is_in_another_bucket():
+    def step(x):
+        one = reduced(x.sin())
+        return reduced(one.cos() * x)
+
+    count, calls = rewritten(step, (4,))
+    assert count == 2
+    assert names(calls).count("start") == 2
+    assert ['"gradient0"' in text for text in texts(calls)] == [True, False]
+    assert '"gradient1"' in texts(calls)[1]
+
+
+def test_buckets_are_cut_by_bytes():
+    def step(*gradients):
+        return [reduced(gradient) for gradient in gradients]
+
+    shapes = [(100,)] * 5
+    count, calls = rewritten(step, *shapes, bucket_bytes=800)
+    assert count == 5
+    assert sorted(text.count("ddp.all_reduce") for text in texts(calls)) == [1, 2, 2]
+    count, calls = rewritten(step, *shapes, bucket_bytes=1)
+    assert [text.count("ddp.all_reduce") for text in texts(calls)] == [1] * 5
+
+
+def test_groups_have_their_own_buckets():
+    group = dist.new_group([0, 1, 2])
+
+    def step(a, b, c):
+        other = _ops.all_reduce(b, "avg", group.group_name)
+        return reduced(a), _ops.wait_tensor(other), reduced(c)
+
+    count, calls = rewritten(step, (4,), (5,), (6,))
+    assert count == 3
+    starts = [call for call in calls if call.target is torch.ops.ddphook.start.default]
+    assert {start.args[3]: start.args[1].count("ddp.all_reduce") for start in starts} == {
+        "0": 2,
+        group.group_name: 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        (torch.float16, "f16"),
+        (torch.bfloat16, "bf16"),
+        (torch.float32, "f32"),
+        (torch.float64, "f64"),
+    ],
+)
+def test_types(dtype, name):
+    count, calls = rewritten(lambda g: reduced(g), (2, 0, 3), dtype=dtype)
+    assert count == 1
+    assert f"tensor<2x0x3x{name}>" in texts(calls)[0]
+
+
+def test_a_division_that_changes_the_type_is_the_programs_own():
+    def step(g):
+        return reduced(torch.div(g, RANKS).to(torch.float32), "sum")
+
+    count, calls = rewritten(step, (4,), dtype=torch.float16)
+    assert count == 1
+    assert "tensor<4xf32>" in texts(calls)[0]
+    assert "ddp.all_reduce sum" in texts(calls)[0]

@@ -1,0 +1,290 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Replaces the all-reduces of a graph by compiled modules.
+
+Works on the functional graph that Inductor has after autograd. A reduction is
+`_c10d_functional.all_reduce` and its `wait_tensor`; an average is one of `avg`,
+or a sum that is divided by the group's size before, as DDP writes it, or after.
+Reductions are put into buckets in the order in which the graph computes their
+gradients. A bucket is started right behind its last gradient and awaited before
+the first use of an average, so that it overlaps with what is in between.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import operator
+from collections.abc import Iterator
+
+import torch
+from torch._inductor.pattern_matcher import stable_topological_sort
+from torch.distributed import distributed_c10d as c10d
+
+from ddphook.torch import _ops  # noqa: F401: registers the operators.
+from ddphook.torch._bucket import ELEMENT_TYPES
+
+_log = logging.getLogger("ddphook")
+_aten = torch.ops.aten
+_collectives = torch.ops._c10d_functional
+# What a reduction is made of, besides divisions.
+_REDUCING = (
+    _collectives.all_reduce.default,
+    _collectives.all_reduce_coalesced.default,
+    _collectives.wait_tensor.default,
+    operator.getitem,
+)
+
+# DDP's bucket_cap_mb.
+DEFAULT_BUCKET_BYTES = 25 << 20
+
+
+@dataclasses.dataclass
+class Reduction:
+    """A gradient and what becomes of it.
+
+    Attributes
+    ----------
+    gradient
+        The node that computes it.
+    result
+        The node that is its sum or average.
+    kind
+        ``"sum"`` or ``"mean"``.
+    group
+        The name of the process group.
+    """
+
+    gradient: torch.fx.Node
+    result: torch.fx.Node
+    kind: str
+    group: str
+
+    @property
+    def value(self) -> torch.Tensor:
+        return self.gradient.meta["val"]
+
+    @property
+    def bytes(self) -> int:
+        return self.value.numel() * self.value.element_size()
+
+
+def rewrite(
+    graph: torch.fx.Graph,
+    pipeline: str,
+    timeout_s: float,
+    bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+) -> int:
+    """Replaces all reductions of gradients in a graph.
+
+    Parameters
+    ----------
+    graph
+        Functional and normalized, with fake values as ``meta["val"]``.
+    pipeline
+        Options of ``ddp-pipeline``.
+    timeout_s
+        Deadline of every wait for a peer, in seconds.
+    bucket_bytes
+        A bucket is started when it has as many.
+
+    Returns
+    -------
+    int
+        How many reductions were replaced. Others are left alone, with a line in
+        the log that says why.
+    """
+    reductions = list(find_reductions(graph))
+    first = 0
+    for bucket in _buckets(graph, reductions, bucket_bytes):
+        _replace(graph, bucket, first, pipeline, timeout_s)
+        first += len(bucket)
+    stable_topological_sort(graph)
+    return len(reductions)
+
+
+def find_reductions(graph: torch.fx.Graph) -> Iterator[Reduction]:
+    """The reductions of a graph that modules can replace, in its order."""
+    for node in graph.nodes:
+        if node.target is _collectives.all_reduce.default:
+            gradient, kind, group = node.args
+            yield from _understand(node, gradient, kind, group)
+        elif node.target is _collectives.all_reduce_coalesced.default:
+            gradients, kind, group = node.args
+            for item in list(node.users):
+                if item.target is operator.getitem:
+                    yield from _understand(item, gradients[item.args[1]], kind, group)
+
+
+def _understand(
+    started: torch.fx.Node, gradient: torch.fx.Node, kind: str, group: str
+) -> Iterator[Reduction]:
+    """The reduction of `gradient` whose wait is the user of `started`."""
+    value = gradient.meta["val"]
+    waits = [user for user in started.users if user.target is _collectives.wait_tensor.default]
+    reason = ""
+    if len(waits) != 1 or len(started.users) != 1:
+        reason = "its result is used before it is awaited"
+    elif kind not in ("sum", "avg"):
+        reason = f"it is a '{kind}'"
+    elif value.dtype not in ELEMENT_TYPES:
+        reason = f"its type is {value.dtype}"
+    elif value.dim() == 0:
+        reason = "it is a scalar, such as a loss"
+    elif value.device.type != "cpu":
+        reason = f"it is in the memory of {value.device}"
+    elif any(not isinstance(size, int) for size in value.shape):
+        reason = "its shape is not known to the compiler"
+    if reason:
+        _log.info("left alone: %s of %s: %s", started.name, gradient.name, reason)
+        return
+    result = waits[0]
+    if kind == "avg":
+        yield Reduction(gradient, result, "mean", group)
+        return
+    size = c10d._resolve_process_group(group).size()
+    divided = _divided_by(gradient, size)
+    if divided is not None and len(gradient.users) == 1:
+        yield Reduction(divided, result, "mean", group)
+        return
+    users = list(result.users)
+    if len(users) == 1 and _divided_by(users[0], size) is result:
+        yield Reduction(gradient, users[0], "mean", group)
+        return
+    yield Reduction(gradient, result, "sum", group)
+
+
+def _divided_by(node: torch.fx.Node, size: int) -> torch.fx.Node | None:
+    """What `node` divides by the number of ranks; none if it does not."""
+    if len(node.args) != 2 or not isinstance(node.args[1], (int, float)):
+        return None
+    left, number = node.args
+    is_quotient = node.target is _aten.div.Tensor and number == size
+    is_product = node.target is _aten.mul.Tensor and number * size == 1
+    if not (is_quotient or is_product) or not isinstance(left, torch.fx.Node):
+        return None
+    same_type = left.meta["val"].dtype == node.meta["val"].dtype
+    return left if same_type else None
+
+
+def _buckets(
+    graph: torch.fx.Graph, reductions: list[Reduction], bucket_bytes: int
+) -> list[list[Reduction]]:
+    """Cuts the reductions into buckets, for each process group by itself.
+
+    A bucket ends before a gradient that depends on one of its averages: it
+    would wait for itself.
+    """
+    of_gradient: dict[torch.fx.Node, list[Reduction]] = {}
+    for reduction in reductions:
+        of_gradient.setdefault(reduction.gradient, []).append(reduction)
+    closed: list[list[Reduction]] = []
+    open_buckets: dict[str, list[Reduction]] = {}
+    # For each open bucket, the nodes that need one of its averages.
+    dependent: dict[str, set[torch.fx.Node]] = {}
+
+    def close(group: str) -> None:
+        closed.append(open_buckets.pop(group))
+        del dependent[group]
+
+    for node in graph.nodes:
+        for nodes in dependent.values():
+            if not nodes.isdisjoint(node.all_input_nodes):
+                nodes.add(node)
+        for reduction in of_gradient.get(node, ()):
+            group = reduction.group
+            if node in dependent.get(group, ()):
+                close(group)
+            bucket = open_buckets.setdefault(group, [])
+            bucket.append(reduction)
+            dependent.setdefault(group, set()).add(reduction.result)
+            if sum(member.bytes for member in bucket) >= bucket_bytes:
+                close(group)
+    return closed + list(open_buckets.values())
+
+
+def _replace(
+    graph: torch.fx.Graph,
+    bucket: list[Reduction],
+    first: int,
+    pipeline: str,
+    timeout_s: float,
+) -> None:
+    """Puts one start and one wait in the place of a bucket's reductions.
+
+    Leaves to a topological sort what uses an average before the bucket starts.
+    """
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    gradients = [member.gradient for member in bucket]
+    place = max(gradients, key=order.__getitem__).next
+    while place.op == "placeholder":
+        place = place.next
+    text = module_text(bucket, first)
+    with graph.inserting_before(place):
+        started = graph.call_function(
+            torch.ops.ddphook.start.default,
+            (gradients, text, pipeline, bucket[0].group, timeout_s),
+        )
+    values = [gradient.meta["val"] for gradient in gradients]
+    started.meta["val"] = values[0].new_empty((), dtype=torch.int64)
+    users = [user for member in bucket for user in member.result.users]
+    place = min([user for user in users if order[user] >= order[place]] or [place],
+                key=order.__getitem__)
+    with graph.inserting_before(place):
+        waited = graph.call_function(
+            torch.ops.ddphook.wait.default, (started, gradients)
+        )
+        waited.meta["val"] = [
+            torch.empty_like(value, memory_format=torch.contiguous_format)
+            for value in values
+        ]
+        for number, member in enumerate(bucket):
+            average = graph.call_function(operator.getitem, (waited, number))
+            average.meta["val"] = waited.meta["val"][number]
+            member.result.replace_all_uses_with(average)
+    for member in bucket:
+        _erase(graph, member.result, member.gradient)
+
+
+def _erase(graph: torch.fx.Graph, node: torch.fx.Node, end: torch.fx.Node) -> None:
+    """Removes an unused node and what only it used, up to `end`.
+
+    Waits count as effects, so that eliminating dead code would keep them.
+    """
+    if node is end or node.users:
+        return
+    inputs = node.all_input_nodes
+    graph.erase_node(node)
+    for input_ in inputs:
+        if input_.target in _REDUCING or input_.args[:1] == (end,):
+            _erase(graph, input_, end)
+
+
+def module_text(bucket: list[Reduction], first: int) -> str:
+    """The module that reduces a bucket, in MLIR's textual form.
+
+    Parameters
+    ----------
+    bucket
+        Its reductions. They are called ``gradient<number>``.
+    first
+        The number of the first one in its graph.
+    """
+    types = []
+    for member in bucket:
+        sizes = "".join(f"{size}x" for size in member.value.shape)
+        types.append(f"tensor<{sizes}{ELEMENT_TYPES[member.value.dtype]}>")
+    arguments = ", ".join(f"%g{i}: {type_}" for i, type_ in enumerate(types))
+    body = "".join(
+        f"    %r{i} = ddp.all_reduce {member.kind} %g{i} on @dp "
+        f'{{ddp.name = "gradient{first + i}"}} : {type_}\n'
+        for i, (member, type_) in enumerate(zip(bucket, types))
+    )
+    values = ", ".join(f"%r{i}" for i in range(len(types)))
+    return (
+        "ddp.process_group @dp\n"
+        f"func.func @bucket({arguments}) -> ({', '.join(types)}) {{\n"
+        f"{body}"
+        f"    return {values} : {', '.join(types)}\n"
+        "}\n"
+    )
