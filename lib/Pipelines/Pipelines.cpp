@@ -86,6 +86,7 @@ static void addTensorPasses(CheckedPassManager &pm,
   pm.addPass(createDDPThreadStatesPass());
   pm.addPass(createDDPPrepareEntriesPass());
   pm.addPass(createDDPFoldResultsPass());
+  pm.addNestedPass<func::FuncOp>(createDDPFoldPacksPass());
   pm.addNestedPass<func::FuncOp>(createDDPSplitEmptyTensorsPass());
   pm.addNestedPass<func::FuncOp>(createDDPAssignDestinationsPass());
   pm.addNestedPass<func::FuncOp>(createDDPYieldInPlacePass());

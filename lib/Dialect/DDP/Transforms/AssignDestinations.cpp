@@ -12,6 +12,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
+#include "../Analysis/UpdatedArgument.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -38,8 +39,9 @@ static OpFoldResult getOffset(OpBuilder &builder, int64_t offset,
 namespace {
 /// Assigns destinations in one walk over a function. `roots` maps a value to
 /// the buffer that it is meant to live in, named by the value that makes the
-/// buffer: a pack, an empty tensor, a load of a state, a part of a split
-/// bucket. Buffers that are not ours to overwrite have no root.
+/// buffer: a pack, an empty tensor, a load of a state, what an argument that a
+/// result replaces holds at first, a part of a split bucket. Buffers that are
+/// not ours to overwrite have no root.
 class Assigner {
 public:
   void run(Region &region) {
@@ -69,6 +71,7 @@ private:
   Value createConcatSlice(FlatOpInterface op, OpOperand &use);
   void insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
                   Value part);
+  Value getWhole(Value root);
   LoadOp getState(Value root);
   StoreOp findNextStore(Operation *op, FlatSymbolRefAttr state);
   bool mayLiveIn(Value root, Value result);
@@ -111,11 +114,15 @@ private:
 };
 } // namespace
 
+/// The buffer that a part of a split bucket lies in; any other is its own.
+Value Assigner::getWhole(Value root) {
+  auto split = root.getDefiningOp<SplitOp>();
+  return split ? wholes.lookup(split) : root;
+}
+
 /// The load of the state in whose memory a buffer lies, if it is one's.
 LoadOp Assigner::getState(Value root) {
-  if (auto split = root.getDefiningOp<SplitOp>())
-    root = wholes.lookup(split);
-  return root.getDefiningOp<LoadOp>();
+  return getWhole(root).getDefiningOp<LoadOp>();
 }
 
 /// The first store to a state behind `op` in its block, or null.
@@ -131,10 +138,13 @@ StoreOp Assigner::findNextStore(Operation *op, FlatSymbolRefAttr state) {
   return {};
 }
 
-/// Whether `result` may live in the buffer `root`, as far as states go. A
-/// state's memory is only ours to overwrite where the state gets a new value
-/// afterwards, and for values that are not needed any more then.
+/// Whether `result` may live in the buffer `root`, as far as states and
+/// arguments go. A state's memory is only ours to overwrite where the state
+/// gets a new value afterwards, and for values that are not needed any more
+/// then. So is an argument's.
 bool Assigner::mayLiveIn(Value root, Value result) {
+  if (auto update = findArgumentUpdate(getWhole(root)))
+    return isOverBy(result, update);
   LoadOp load = getState(root);
   if (!load)
     return true;
@@ -346,9 +356,8 @@ Value Assigner::findPlaceInSplit(FlatOpInterface op, Value result) {
     LoadOp load = getState(part);
     if (part.getType() == result.getType() &&
         (!load ||
-         (endsInStore(use->getOwner()->getResult(0), load.getState()) &&
-          mayLiveIn(part, result))) &&
-        isDeadAfter(part, Value(), op))
+         endsInStore(use->getOwner()->getResult(0), load.getState())) &&
+        mayLiveIn(part, result) && isDeadAfter(part, Value(), op))
       return part;
   }
   return {};
@@ -434,6 +443,7 @@ void Assigner::yieldInOneBuffer(scf::IfOp op, OpResult result) {
   for (Value root : candidates)
     if (root && root.getType() == type && !root.getDefiningOp<LoadOp>() &&
         root.getParentBlock() == op->getBlock() &&
+        (getState(root) || mayLiveIn(root, result)) &&
         llvm::all_of(yields, [&](OpOperand *yield) {
           return roots.lookup(yield->get()) == root ||
                  isDeadAfter(root, Value(), yield->getOwner());
@@ -526,15 +536,25 @@ void Assigner::putTogether(ConcatOp op) {
   setRoot(op.getResult(), destination);
 }
 
+/// Whether the result becomes what an argument holds.
+static bool endsInArgument(ConcatOp op) {
+  return llvm::any_of(op->getUsers(), [](Operation *user) {
+    auto move = dyn_cast<bufferization::MaterializeInDestinationOp>(user);
+    return move && isa<BlockArgument>(move.getDest());
+  });
+}
+
 void Assigner::lower(ConcatOp op) {
   if (SplitOp split = findSplit(op)) {
     op.getDestinationMutable().assign(split.getBucket());
     return setRoot(op.getResult(), wholes.lookup(split));
   }
   // Many parts one after the other would be a chain of insertions, of which
-  // One-Shot Bufferize compares each with all others.
+  // One-Shot Bufferize compares each with all others. What ends in an argument
+  // may be put together there.
   constexpr size_t maxInserted = 16;
-  if (!concatDestinations.contains(op) && op.getParts().size() > maxInserted)
+  if (!concatDestinations.contains(op) &&
+      (op.getParts().size() > maxInserted || endsInArgument(op)))
     return putTogether(op);
   OpBuilder builder(op);
   (void)getConcatDestination(op, op);
@@ -580,7 +600,9 @@ void Assigner::visit(Operation *op) {
   if (auto concat = dyn_cast<ConcatOp>(op))
     return lower(concat);
   if (isa<PackOp>(op) ||
-      (isa<LoadOp>(op) && isa<TensorType>(op->getResult(0).getType())))
+      (isa<LoadOp>(op) && isa<TensorType>(op->getResult(0).getType())) ||
+      (isa<bufferization::ToTensorOp>(op) &&
+       findArgumentUpdate(op->getResult(0))))
     return setRoot(op->getResult(0), op->getResult(0));
   if (isa<tensor::ExtractSliceOp, UnpackOp>(op))
     for (Value result : op->getResults())

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
+#include "../Analysis/UpdatedArgument.h"
 #include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
@@ -137,6 +138,10 @@ static bool findMakers(Value bucket, bool isHooks,
       makers.insert(value);
       continue;
     }
+    if (findArgumentUpdate(value)) {
+      makers.insert(value);
+      continue;
+    }
     if (auto concat = dyn_cast<ConcatOp>(op)) {
       pending.insert(concat.getDestination());
       continue;
@@ -162,6 +167,12 @@ static bool isLastUse(Operation *op) {
   llvm::SetVector<Value> makers;
   return findMakers(bucket, /*isHooks=*/isa<SplitOp>(op), makers) &&
          llvm::all_of(makers, [&](Value maker) {
+           // Nor may a result be written there while a part is needed.
+           auto update = findArgumentUpdate(maker);
+           if (update && !llvm::all_of(op->getResults(), [&](Value part) {
+                 return isOverBy(part, update);
+               }))
+             return false;
            return runsAtMostOncePer(maker, op) &&
                   !visitMemoryUses(maker, [&](OpOperand &use) {
                      // What is put together again is made of these parts.

@@ -100,7 +100,7 @@ const Strings options = {
     "ddp-expand-averages", "ddp-bucketize", "ddp-expand-hooks",
     "ddp-pack-collectives", "ddp-fuse", "ddp-merge-branches", "ddp-overlap",
     "ddp-flatten", "ddp-thread-states", "ddp-prepare-entries",
-    "ddp-fold-results", "ddp-split-empty-tensors",
+    "ddp-fold-results", "ddp-fold-packs", "ddp-split-empty-tensors",
     "ddp-legalize-for-bufferization", "ddp-assign-destinations",
     "ddp-yield-in-place", "ddp-pin-block-arguments", "ddp-materialize-buckets",
     "ddp-check-bufferizable", "ddp-results-to-out-params", "ddp-bufferize",

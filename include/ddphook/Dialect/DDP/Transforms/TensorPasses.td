@@ -189,6 +189,60 @@ def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
   }];
 }
 
+def DDPFoldPacksPass
+    : InterfacePass<"ddp-fold-packs", "::mlir::FunctionOpInterface"> {
+  let summary = "use an argument in which gradients lie back to back as their bucket";
+  let description = [{
+    If the tensors of a `ddp.pack` are adjacent slices of an argument that a result
+    replaces, in the order of the pack, then the packed bucket *is* that part of the
+    argument. If the parts of a reduced bucket are inserted back to back, then what is
+    inserted *is* the bucket. Reshapes in between do not matter. Several buckets may
+    each be a part of one argument: a `ddp.split` takes it apart, and a `ddp.concat`
+    puts it together. Values are only replaced by equal ones. Behind
+    `ddp-prepare-entries`, which says what a result replaces.
+
+    Slices in another order, with gaps, of several arguments, or of one that another
+    bucket is made of are packed as others are. A remark tells which buckets are a
+    part of an argument.
+
+    Before:
+
+    ```mlir
+    %flat = bufferization.to_tensor %arg0 restrict writable
+        : memref<6xf32> to tensor<6xf32>
+    %s = tensor.extract_slice %flat[0] [4] [1] : tensor<6xf32> to tensor<4xf32>
+    %w = tensor.expand_shape %s [[0, 1]] output_shape [2, 2]
+        : tensor<4xf32> into tensor<2x2xf32>
+    %b = tensor.extract_slice %flat[4] [2] [1] : tensor<6xf32> to tensor<2xf32>
+    %p = ddp.pack %w, %b : tensor<2x2xf32>, tensor<2xf32> -> tensor<6xf32>
+    %d = tensor.empty() : tensor<6xf32>
+    %r = ddp.flat.all_reduce mean %p on @dp into %d : tensor<6xf32>, tensor<6xf32>
+    %u:2 = ddp.unpack %r : tensor<6xf32> -> tensor<2x2xf32>, tensor<2xf32>
+    %t = tensor.collapse_shape %u#0 [[0, 1]]
+        : tensor<2x2xf32> into tensor<4xf32>
+    %0 = tensor.insert_slice %t into %flat[0] [4] [1]
+        : tensor<4xf32> into tensor<6xf32>
+    %1 = tensor.insert_slice %u#1 into %0[4] [2] [1]
+        : tensor<2xf32> into tensor<6xf32>
+    bufferization.materialize_in_destination %1 in restrict writable %arg0
+        : (tensor<6xf32>, memref<6xf32>) -> ()
+    ```
+
+    After:
+
+    ```mlir
+    %flat = bufferization.to_tensor %arg0 restrict writable
+        : memref<6xf32> to tensor<6xf32>
+    %d = tensor.empty() : tensor<6xf32>
+    %r = ddp.flat.all_reduce mean %flat on @dp into %d
+        : tensor<6xf32>, tensor<6xf32>
+    bufferization.materialize_in_destination %r in restrict writable %arg0
+        : (tensor<6xf32>, memref<6xf32>) -> ()
+    ```
+  }];
+  let dependentDialects = ["::mlir::tensor::TensorDialect"];
+}
+
 def DDPSplitEmptyTensorsPass
     : InterfacePass<"ddp-split-empty-tensors", "::mlir::FunctionOpInterface"> {
   let summary = "give every operation a destination of its own";

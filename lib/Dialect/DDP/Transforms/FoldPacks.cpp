@@ -1,0 +1,341 @@
+//===- FoldPacks.cpp -----------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-fold-packs: gradients that lie back to back in one argument are a bucket
+// already. This pass only replaces values by equal ones; what is in place is
+// decided by those behind it, as everywhere.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../Analysis/UpdatedArgument.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/IR/Remarks.h"
+#include "llvm/ADT/MapVector.h"
+
+#include <map>
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPFOLDPACKSPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+//===----------------------------------------------------------------------===//
+// Runs of elements
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Adjacent elements of a value, in row-major order.
+struct Run {
+  Value source;
+  int64_t offset, size;
+
+  int64_t getEnd() const { return offset + size; }
+  bool isWhole() const {
+    return offset == 0 && size == getNumElementsOf(source.getType());
+  }
+};
+} // namespace
+
+/// The offset and size of a slice of a 1-D tensor without gaps; nothing of
+/// other slices.
+template <typename SliceOp>
+static std::optional<std::pair<int64_t, int64_t>>
+getRange(SliceOp slice, RankedTensorType whole) {
+  if (whole.getRank() != 1 || !whole.hasStaticShape())
+    return std::nullopt;
+  int64_t offset = slice.getStaticOffsets().front(),
+          size = slice.getStaticSizes().front(),
+          stride = slice.getStaticStrides().front();
+  if (ShapedType::isDynamic(offset) || ShapedType::isDynamic(size) ||
+      (stride != 1 && size > 1))
+    return std::nullopt;
+  return std::pair(offset, size);
+}
+
+/// What the elements of `value` are, through reshapes and slices, and the
+/// buckets that `value` was unpacked from.
+static Run getRun(Value value) {
+  Run run{value, 0, getNumElementsOf(value.getType())};
+  while (Operation *op = run.source.getDefiningOp()) {
+    if (isa<tensor::ExpandShapeOp, tensor::CollapseShapeOp>(op)) {
+      run.source = op->getOperand(0);
+    } else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+      auto range = getRange(slice, slice.getSourceType());
+      if (!range)
+        break;
+      run.source = slice.getSource();
+      run.offset += range->first;
+    } else if (isa<UnpackOp, SplitOp>(op)) {
+      for (Value before : op->getResults().take_front(
+               cast<OpResult>(run.source).getResultNumber()))
+        run.offset += getNumElementsOf(before.getType());
+      run.source = op->getOperand(0);
+    } else {
+      break;
+    }
+  }
+  // Only of a 1-D tensor runs can be taken again.
+  if (cast<RankedTensorType>(run.source.getType()).getRank() != 1)
+    return {value, 0, run.size};
+  return run;
+}
+
+/// Appends a run, which may go on where the last one ends.
+static void append(SmallVectorImpl<Run> &runs, Run run) {
+  if (run.size == 0)
+    return;
+  if (!runs.empty() && runs.back().source == run.source &&
+      runs.back().getEnd() == run.offset)
+    runs.back().size += run.size;
+  else
+    runs.push_back(run);
+}
+
+/// The run as a 1-D tensor.
+static Value createTensor(OpBuilder &builder, Location loc, const Run &run) {
+  auto type = cast<RankedTensorType>(run.source.getType());
+  auto flat = RankedTensorType::get({run.size}, type.getElementType());
+  if (run.isWhole()) {
+    if (type.getRank() == 1)
+      return run.source;
+    SmallVector<ReassociationIndices> all;
+    if (type.getRank() == 0)
+      return tensor::ExpandShapeOp::create(builder, loc, flat, run.source, all);
+    all.emplace_back(llvm::to_vector(llvm::seq<int64_t>(0, type.getRank())));
+    return tensor::CollapseShapeOp::create(builder, loc, flat, run.source, all);
+  }
+  auto getIndex = [&](int64_t value) -> OpFoldResult {
+    return builder.getIndexAttr(value);
+  };
+  return tensor::ExtractSliceOp::create(builder, loc, flat, run.source,
+                                        {getIndex(run.offset)},
+                                        {getIndex(run.size)}, {getIndex(1)});
+}
+
+//===----------------------------------------------------------------------===//
+// One argument
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Rewrites what is packed out of one argument, and what is put back.
+class ArgumentFolder {
+public:
+  ArgumentFolder(Value argument,
+                 bufferization::MaterializeInDestinationOp update)
+      : argument(argument), update(update) {}
+
+  void foldPacks(ArrayRef<std::pair<PackOp, Run>> candidates);
+  void foldInsertions();
+
+private:
+  SmallVector<Run> collectRuns(Value value);
+
+  Value argument;
+  bufferization::MaterializeInDestinationOp update;
+  /// The parts that the argument was split into, by their offsets.
+  llvm::DenseMap<int64_t, Value> parts;
+};
+} // namespace
+
+/// Replaces each pack by its part of the argument. The parts, and what lies
+/// between them, are results of one split: each is memory of its own then.
+void ArgumentFolder::foldPacks(ArrayRef<std::pair<PackOp, Run>> candidates) {
+  SmallVector<std::pair<PackOp, Run>> folded;
+  for (auto &candidate : candidates) {
+    const Run &run = candidate.second;
+    if (llvm::none_of(folded, [&](auto &other) {
+          return run.offset < other.second.getEnd() &&
+                 other.second.offset < run.getEnd();
+        }))
+      folded.push_back(candidate);
+  }
+  if (folded.empty())
+    return;
+  for (auto &[pack, run] : folded)
+    remark::passed(
+        pack.getLoc(),
+        remark::RemarkOpts::name("FlatBucket").category("ddp-fold-packs"))
+        << "gradients lie back to back in an argument, which is their bucket"
+        << remark::metric("offset", run.offset)
+        << remark::metric("elements", run.size);
+  if (folded.front().second.isWhole()) {
+    folded.front().first.replaceAllUsesWith(argument);
+    folded.front().first.erase();
+    return;
+  }
+  PackOp first = folded.front().first;
+  llvm::sort(folded, [](auto &a, auto &b) {
+    return a.second.offset < b.second.offset;
+  });
+  SmallVector<int64_t> offsets;
+  SmallVector<Type> types;
+  auto addPart = [&](int64_t begin, int64_t end) {
+    if (begin == end)
+      return;
+    offsets.push_back(begin);
+    types.push_back(RankedTensorType::get(
+        {end - begin}, getElementTypeOf(argument.getType())));
+  };
+  int64_t end = 0;
+  for (auto &[pack, run] : folded) {
+    addPart(end, run.offset);
+    addPart(run.offset, run.getEnd());
+    end = run.getEnd();
+  }
+  addPart(end, getNumElementsOf(argument.getType()));
+  OpBuilder builder(first);
+  auto split = SplitOp::create(builder, first.getLoc(), types, argument);
+  for (auto [offset, part] : llvm::zip(offsets, split.getParts()))
+    parts[offset] = part;
+  for (auto &[pack, run] : folded) {
+    pack.replaceAllUsesWith(parts[run.offset]);
+    pack.erase();
+  }
+}
+
+/// What the elements of `value` are, which slices were put into one after the
+/// other.
+SmallVector<Run> ArgumentFolder::collectRuns(Value value) {
+  SmallVector<tensor::InsertSliceOp> insertions;
+  while (auto insertion = value.getDefiningOp<tensor::InsertSliceOp>()) {
+    if (!getRange(insertion, insertion.getDestType()))
+      break;
+    insertions.push_back(insertion);
+    value = insertion.getDest();
+  }
+  // By their offsets in `value`; the last insertion counts.
+  std::map<int64_t, Run> byOffset;
+  int64_t numElements = getNumElementsOf(value.getType());
+  byOffset[0] = {value, 0, numElements};
+  auto cutAt = [&](int64_t offset) {
+    auto it = std::prev(byOffset.upper_bound(offset));
+    Run &run = it->second;
+    int64_t before = offset - it->first;
+    if (before == 0 || offset >= numElements)
+      return;
+    byOffset[offset] = {run.source, run.offset + before, run.size - before};
+    run.size = before;
+  };
+  for (tensor::InsertSliceOp insertion : llvm::reverse(insertions)) {
+    auto [offset, size] = *getRange(insertion, insertion.getDestType());
+    if (size == 0)
+      continue;
+    cutAt(offset);
+    cutAt(offset + size);
+    byOffset.erase(byOffset.lower_bound(offset),
+                   byOffset.lower_bound(offset + size));
+    byOffset[offset] = getRun(insertion.getSource());
+  }
+  SmallVector<Run> runs;
+  for (auto &[offset, run] : byOffset)
+    append(runs, run);
+  return runs;
+}
+
+/// Replaces slices of a bucket that are put back to back into the argument by
+/// the bucket.
+void ArgumentFolder::foldInsertions() {
+  Value result = update.getSource();
+  auto last = result.getDefiningOp<tensor::InsertSliceOp>();
+  if (!last || !getRange(last, last.getDestType()))
+    return;
+  SmallVector<Run> runs = collectRuns(result);
+  bool hasBucket = llvm::any_of(runs, [&](const Run &run) {
+    return run.isWhole() &&
+           llvm::any_of(run.source.getUsers(), llvm::IsaPred<UnpackOp>);
+  });
+  // One-Shot Bufferize compares each insertion with all others.
+  constexpr size_t maxInserted = 16;
+  if (runs.size() != 1 && !hasBucket && runs.size() <= maxInserted)
+    return;
+  OpBuilder builder(last);
+  SmallVector<Value> tensors;
+  int64_t offset = 0;
+  for (const Run &run : runs) {
+    Value part = parts.lookup(offset);
+    bool isUntouched = run.source == argument && run.offset == offset && part &&
+                       getNumElementsOf(part.getType()) == run.size &&
+                       part.getDefiningOp()->isBeforeInBlock(last);
+    tensors.push_back(
+        isUntouched ? part : createTensor(builder, result.getLoc(), run));
+    offset += run.size;
+  }
+  result.replaceAllUsesWith(tensors.size() == 1
+                                ? tensors.front()
+                                : ConcatOp::create(builder, result.getLoc(),
+                                                   result.getType(), tensors)
+                                      .getResult());
+}
+
+namespace {
+struct FoldPacksPass : public ddp::impl::DDPFoldPacksPassBase<FoldPacksPass> {
+  using DDPFoldPacksPassBase::DDPFoldPacksPassBase;
+
+  void runOnOperation() override {
+    Region &body = getOperation().getFunctionBody();
+    if (!body.hasOneBlock())
+      return markAllAnalysesPreserved();
+    Block &block = body.front();
+    // In program order.
+    llvm::MapVector<Value, SmallVector<std::pair<PackOp, Run>>> packs;
+    for (Operation &op : block) {
+      if (auto read = dyn_cast<bufferization::ToTensorOp>(op))
+        if (isFlat(read.getType()) && findArgumentUpdate(read.getResult()))
+          packs[read.getResult()];
+      auto pack = dyn_cast<PackOp>(op);
+      if (!pack)
+        continue;
+      if (std::optional<Run> run = getRun(pack))
+        if (auto it = packs.find(run->source); it != packs.end())
+          it->second.emplace_back(pack, *run);
+      if (getNumElementsOf(pack.getBucket().getType()) == 0)
+        forgetOperands(pack);
+    }
+    for (auto &[argument, candidates] : packs) {
+      ArgumentFolder folder(argument, findArgumentUpdate(argument));
+      folder.foldPacks(candidates);
+      folder.foldInsertions();
+    }
+    eraseUnused(block);
+  }
+
+  static bool isFlat(Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.getRank() == 1;
+  }
+
+  /// The elements that are packed, if they are one run.
+  static std::optional<Run> getRun(PackOp pack) {
+    SmallVector<Run> runs;
+    for (Value tensor : pack.getTensors())
+      append(runs, ::getRun(tensor));
+    return runs.size() == 1 ? std::optional(runs.front()) : std::nullopt;
+  }
+
+  /// An empty slice is no use of what it was taken from.
+  static void forgetOperands(PackOp pack) {
+    OpBuilder builder(pack);
+    for (OpOperand &operand : pack->getOpOperands()) {
+      auto type = cast<RankedTensorType>(operand.get().getType());
+      operand.set(tensor::EmptyOp::create(
+          builder, pack.getLoc(), type.getShape(), type.getElementType()));
+    }
+  }
+
+  /// What the folded operations took apart and put together counts as a use of
+  /// the memory otherwise.
+  static void eraseUnused(Block &block) {
+    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+      if (isa<tensor::ExtractSliceOp, tensor::InsertSliceOp,
+              tensor::ExpandShapeOp, tensor::CollapseShapeOp, UnpackOp>(op) &&
+          op.use_empty())
+        op.erase();
+  }
+};
+} // namespace
