@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/EntryPoints.h"
+#include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -48,18 +49,24 @@ std::string mlir::ddp::getEntrySymbol(StringRef moduleName,
   return result;
 }
 
-/// Whether an operation may write to memory through `memref`. What is done with
-/// its address, and behind branches and loops, is not looked into.
+/// Whether an operation may write to memory through `memref`. Its address is
+/// followed into calls of the runtime; what else is done with it, and behind
+/// branches and loops, is not looked into.
 static bool mayWrite(Value memref) {
   llvm::SetVector<Value> aliases;
   aliases.insert(memref);
   for (size_t i = 0; i < aliases.size(); ++i)
     for (OpOperand &use : aliases[i].getUses()) {
       Operation *user = use.getOwner();
-      if (isa<ViewLikeOpInterface>(user)) {
+      if (isa<ViewLikeOpInterface, memref::ExtractAlignedPointerAsIndexOp,
+              arith::IndexCastOp, LLVM::IntToPtrOp>(user)) {
         aliases.insert_range(user->getResults());
         continue;
       }
+      if (auto call = dyn_cast<LLVM::CallOp>(user);
+          call && call.getCallee() &&
+          readsOnly(*call.getCallee(), use.getOperandNumber()))
+        continue;
       if (auto call = dyn_cast<func::CallOp>(user)) {
         auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
             call, call.getCalleeAttr());

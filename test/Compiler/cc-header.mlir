@@ -48,6 +48,15 @@ func.func @step(%g: tensor<4x3xf32>, %h: tensor<5xbf16>, %n: tensor<i64>,
   return %r, %s, %x : tensor<4x3xf32>, tensor<5xbf16>, f64
 }
 
+// The runtime reads the first array and writes the second.
+// CHECK:      /* Entry point "reduce".
+// CHECK-NEXT:  *   arg0: f32[4], read
+// CHECK-NEXT:  *   arg1: f32[4], updated in place
+func.func @reduce(%in: memref<4xf32>, %out: memref<4xf32>) {
+  ddp.all_reduce mean %in on @dp into %out : memref<4xf32>, : memref<4xf32>
+  return
+}
+
 // CHECK:      /* Entry point "eval.loss".
 // CHECK-NEXT:  */
 // CHECK-NEXT: ddphook_status_t model_eval_loss(void);

@@ -3,7 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Whether the names of the runtime's functions are free in a module.
+// What is known of the runtime's functions by their names, and whether these
+// are free in a module.
 //
 //===----------------------------------------------------------------------===//
 
@@ -11,6 +12,14 @@
 
 using namespace mlir;
 using namespace mlir::ddp;
+
+bool mlir::ddp::readsOnly(StringRef function, unsigned number) {
+#define DDPHOOK_FUNCTION(known)                                                \
+  if (function == rt::known.name)                                              \
+    return rt::known.readsOnly(number);
+#include "ddphook/runtime/functions.inc"
+  return false;
+}
 
 static LogicalResult checkName(ModuleOp module, StringRef name,
                                LLVM::LLVMFunctionType type) {

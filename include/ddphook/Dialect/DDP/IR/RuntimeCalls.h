@@ -75,6 +75,14 @@ struct RuntimeFunction<Result(ddphook_module_t *, Parameters...)> {
         {getTypeOfC<void *>(context), getTypeOfC<Parameters>(context)...});
   }
 
+  /// Whether it only reads what its parameter of this number points to.
+  static bool readsOnly(unsigned number) {
+    constexpr bool isRead[] = {
+        false, (std::is_pointer_v<Parameters> &&
+                std::is_const_v<std::remove_pointer_t<Parameters>>)...};
+    return number < std::size(isRead) && isRead[number];
+  }
+
   /// Calls it for the module with that handle; declares it where it is called
   /// for the first time.
   LLVM::CallOp call(OpBuilder &b, Location loc, ModuleOp module, Value handle,
@@ -96,6 +104,10 @@ namespace rt {
       "ddphook_rt_" #name};
 #include "ddphook/runtime/functions.inc"
 } // namespace rt
+
+/// Whether the function of this name is one of the runtime's that only reads
+/// what its parameter of this number points to.
+bool readsOnly(StringRef function, unsigned number);
 
 /// Fails, with a diagnostic, where a symbol of `module` has a function's name
 /// and is not a declaration of it: calls would go there.
