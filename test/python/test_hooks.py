@@ -7,6 +7,9 @@ DistributedDataParallel. Parameters have the same bits after every step, except
 with PowerSGD, where the order of additions differs (docs/parity.md).
 """
 
+import pathlib
+import re
+
 import pytest
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
@@ -16,6 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersg
 import models
 import ranks
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 20
 # Several buckets of this model after DDP has rebuilt them.
 BUCKETS = {"bucket_cap_mb": 0.02}
@@ -175,3 +179,18 @@ def _wrong_seed(rank):
 def test_the_tolerance_is_able_to_fail():
     """Another first Q is noticed: it changes more than rounding does."""
     assert min(ranks.run(2, _wrong_seed)) > 2e-4
+
+
+def _as_documented(rank, code):
+    ddp_model = models.make("mlp", rank)
+    exec(code, {"ddp_model": ddp_model})  # noqa: S102: the code of the pages.
+    models.train(ddp_model, rank, 2)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/pytorch.md"])
+def test_the_two_lines_of_the_pages(page):
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (code,) = [block for block in blocks if "import ddphook.torch" in block]
+    assert len(code.splitlines()) == 2
+    ranks.run(2, _as_documented, code)

@@ -222,8 +222,7 @@ def _hook_name(hook: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(hook, DDPCommHookType):
         arguments = hook.value.keywords
         hook = arguments["comm_hook"]
-        if "matrix_approximation_rank" in arguments:
-            implied["matrix_approximation_rank"] = arguments["matrix_approximation_rank"]
+        implied = {key: arguments[key] for key in arguments.keys() & _POWERSGD.keys()}
     if isinstance(hook, functools.partial):
         raise InvalidArgumentError("expected a hook, but got a functools.partial")
     name = getattr(hook, "__name__", hook)
