@@ -114,6 +114,31 @@ def test_mixed_precision_by_autocast():
     ranks.run(2, _autocast)
 
 
+def _compiled_model(rank):
+    """torch.compile leaves the hook in DDP's reducer."""
+    import ddphook.torch
+
+    histories = []
+    for wrap in (lambda ddp: ddp, lambda ddp: torch.compile(ddp, backend="aot_eager")):
+        ddp = models.make("mlp", rank)
+        model = wrap(ddp)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+        histories.append([])
+        with ddphook.torch.register(ddp, "fp16") as handle:
+            for step in range(5):
+                generator = torch.Generator().manual_seed(step * 10 + rank)
+                optimizer.zero_grad()
+                model(torch.rand(4, 64, generator=generator)).square().mean().backward()
+                optimizer.step()
+                histories[-1].append(models.parameters(ddp))
+            assert handle.statistics()["steps"] == 5
+    models.check_equal(*histories)
+
+
+def test_a_model_in_torch_compile():
+    ranks.run(2, _compiled_model)
+
+
 POWERSGD = {
     "powersgd": ("powersgd", {"matrix_approximation_rank": 2}),
     "rank 4": ("powersgd", {"matrix_approximation_rank": 4}),
