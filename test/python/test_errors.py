@@ -145,6 +145,25 @@ def test_a_rank_that_dies_in_backward():
         assert kind == "ok" and "PeerLostError: rank 1" in text, text
 
 
+def _late(rank):
+    import ddphook.torch
+
+    ddp = models.make("mlp", rank)
+    # Room for a busy machine; only the last step takes this long.
+    with ddphook.torch.register(ddp, "fp16", timeout=10) as handle:
+        models.train(ddp, rank, 2)
+        if rank == 0:
+            raised(RuntimeError, "DeadlineExceeded", models.train, ddp, rank, 1)
+            raised(ddphook.DeadlineExceededError, "rank 1", handle.statistics)
+        torch.distributed.barrier()
+        if rank == 1:
+            raised(RuntimeError, "rank", models.train, ddp, rank, 1)
+
+
+def test_a_rank_that_comes_too_late():
+    ranks.run(2, _late)
+
+
 def _raises(rank):
     """Rank 0 fails for a reason of its own; the other one must not wait."""
     import ddphook.torch
