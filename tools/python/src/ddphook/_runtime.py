@@ -12,11 +12,10 @@ import contextlib
 import ctypes
 import functools
 import json
-import logging
 import os
 import tempfile
 from collections.abc import Iterator
-from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
+from ctypes import POINTER, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
 from ctypes import c_void_p
 from typing import Any, Protocol
 
@@ -25,16 +24,14 @@ from ddphook._errors import DataLossError, InternalError, from_status
 
 ABI_VERSION = 5
 
-_log = logging.getLogger("ddphook")
-
-_OK = 0
-_INVALID_ARGUMENT = 1
-_IO_ERROR = 6
+# Of ddphook_status_t, for functions that the runtime calls.
 _DEADLINE_EXCEEDED = 10
+_INTERNAL = 12
+
 
 _Set = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_char_p, c_char_p)
 _Get = ctypes.CFUNCTYPE(
-    ctypes.c_int, c_void_p, c_char_p, c_double, POINTER(c_char), c_size_t
+    ctypes.c_int, c_void_p, c_char_p, c_double, c_void_p, c_size_t
 )
 
 
@@ -47,6 +44,15 @@ class _Store(ctypes.Structure):
         ("set", _Set),
         ("get", _Get),
     ]
+
+
+class Store(Protocol):
+    """What the ranks of a job share before they are one."""
+
+    def set(self, key: str, value: str) -> None: ...
+
+    def get(self, key: str, timeout_s: float) -> str | None:
+        """Waits for a value; none if it does not come in time."""
 
 
 class Options(ctypes.Structure):
@@ -65,47 +71,6 @@ class Options(ctypes.Structure):
         ("backend_options", c_char_p),
         ("store", POINTER(_Store)),
     ]
-
-
-class KeyValueStore(Protocol):
-    """A store that the ranks share, in which they meet."""
-
-    def set(self, key: str, value: str) -> None:
-        """Sets a key."""
-
-    def get(self, key: str, timeout_s: float) -> str:
-        """Waits until the key is set; raises ``TimeoutError`` after a time."""
-
-
-def _store_table(store: KeyValueStore) -> _Store:
-    """The store for the runtime, which exceptions do not cross."""
-
-    @_Set
-    def set_(user: int, key: bytes, value: bytes) -> int:
-        del user
-        try:
-            store.set(key.decode(), value.decode())
-        except Exception:  # noqa: BLE001: any store has its own.
-            _log.exception("cannot set '%s' in the store", key.decode())
-            return _IO_ERROR
-        return _OK
-
-    @_Get
-    def get(user: int, key: bytes, timeout_s: float, value: Any, capacity: int) -> int:
-        del user
-        try:
-            text = store.get(key.decode(), timeout_s).encode() + b"\0"
-        except TimeoutError:
-            return _DEADLINE_EXCEEDED
-        except Exception:  # noqa: BLE001: any store has its own.
-            _log.exception("cannot get '%s' from the store", key.decode())
-            return _IO_ERROR
-        if len(text) > capacity:
-            return _INVALID_ARGUMENT
-        ctypes.memmove(value, text, len(text))
-        return _OK
-
-    return _Store(ctypes.sizeof(_Store), None, set_, get)
 
 
 class Stats(ctypes.Structure):
@@ -187,11 +152,9 @@ class Context:
     rank, world_size
         This process's place in the job.
     store
-        Where the ranks meet; none in a job of one.
+        Through which the ranks meet; may be none in a world of one.
     timeout_s
         Deadline of every operation that waits for a peer, in seconds.
-    local_rank
-        The process's number among those of its machine.
 
     Raises
     ------
@@ -203,24 +166,23 @@ class Context:
         self,
         rank: int,
         world_size: int,
-        store: KeyValueStore | None,
+        store: Store | None,
         timeout_s: float,
-        local_rank: int = 0,
     ) -> None:
         options = Options()
         options.struct_size = ctypes.sizeof(Options)
         options.rank = rank
         options.world_size = world_size
-        options.local_rank = local_rank
         options.timeout_s = timeout_s
-        if store is not None:
-            options.store = ctypes.pointer(_store_table(store))
+        table, failures = _table_of(store)
+        options.store = ctypes.pointer(table)
         self._handle = c_void_p()
-        check(
-            library().ddphook_context_create(
-                ctypes.byref(options), ctypes.byref(self._handle)
-            )
+        status = library().ddphook_context_create(
+            ctypes.byref(options), ctypes.byref(self._handle)
         )
+        if status and failures:
+            raise failures[0]
+        check(status)
 
     @property
     def handle(self) -> c_void_p:
@@ -231,6 +193,37 @@ class Context:
         handle, self._handle = self._handle, c_void_p()
         if handle:
             library().ddphook_context_destroy(handle)
+
+
+def _table_of(store: Store | None) -> tuple[_Store, list[BaseException]]:
+    """A store as the runtime takes it, and what its functions raise."""
+    failures: list[BaseException] = []
+
+    @_Set
+    def set_value(_: int, key: bytes, value: bytes) -> int:
+        try:
+            store.set(key.decode(), value.decode())
+        except BaseException as error:  # noqa: BLE001: raised by the caller.
+            failures.append(error)
+            return _INTERNAL
+        return 0
+
+    @_Get
+    def get_value(
+        _: int, key: bytes, timeout_s: float, memory: int, capacity: int
+    ) -> int:
+        try:
+            value = store.get(key.decode(), timeout_s)
+        except BaseException as error:  # noqa: BLE001: raised by the caller.
+            failures.append(error)
+            return _INTERNAL
+        if value is None:
+            return _DEADLINE_EXCEEDED
+        text = value.encode()[: capacity - 1] + b"\0"
+        ctypes.memmove(memory, text, len(text))
+        return 0
+
+    return _Store(ctypes.sizeof(_Store), None, set_value, get_value), failures
 
 
 class SharedObject:

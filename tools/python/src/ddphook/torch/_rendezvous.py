@@ -69,29 +69,38 @@ class Meeting:
             f"ddphook/{name}/{number}", c10d._get_default_store()
         )
 
-    def get(self, key: str) -> bytes:
-        """What a rank has published.
+    def set(self, key: str, value: str) -> None:
+        """Publishes a text."""
+        self._store.set(key, value)
+
+    def get(self, key: str, timeout_s: float) -> str | None:
+        """What a rank has published; none if it does not do so in time."""
+        try:
+            # At least a millisecond: less means no limit to some stores.
+            self._store.wait([key], timedelta(seconds=max(timeout_s, 1e-3)))
+        except dist.DistStoreError:
+            return None
+        return self._store.get(key).decode()
+
+    def all_gather(self, name: str, mine: str) -> list[str]:
+        """Every rank's text, by rank.
 
         Raises
         ------
         DeadlineExceededError
-            It did not do so in time.
+            A rank did not publish its own in time.
         """
-        try:
-            self._store.wait([key], timedelta(seconds=self.timeout_s))
-        except dist.DistStoreError:
-            raise DeadlineExceededError(
-                f"rank {self.rank} of {self.world_size} waited {self.timeout_s:g} s "
-                f"for other ranks to register a hook"
-            ) from None
-        return self._store.get(key)
-
-    def all_gather(self, name: str, mine: str) -> list[str]:
-        """Every rank's text, by rank."""
-        self._store.set(f"{name}/{self.rank}", mine)
-        return [
-            self.get(f"{name}/{rank}").decode() for rank in range(self.world_size)
-        ]
+        self.set(f"{name}/{self.rank}", mine)
+        texts = []
+        for rank in range(self.world_size):
+            text = self.get(f"{name}/{rank}", self.timeout_s)
+            if text is None:
+                raise DeadlineExceededError(
+                    f"rank {self.rank} of {self.world_size} waited "
+                    f"{self.timeout_s:g} s for rank {rank} to register a hook"
+                )
+            texts.append(text)
+        return texts
 
     def check_equal(self, name: str, mine: str) -> None:
         """Compares a text between all ranks.
@@ -109,30 +118,5 @@ class Meeting:
                 )
 
     def join(self) -> _runtime.Context:
-        """Creates the context, in which the ranks meet in PyTorch's store."""
-        return _runtime.Context(
-            self.rank,
-            self.world_size,
-            _Store(self._store),
-            self.timeout_s,
-            local_rank=int(os.environ.get("LOCAL_RANK", self.rank)),
-        )
-
-
-class _Store:
-    """PyTorch's store for the runtime."""
-
-    def __init__(self, store: dist.Store) -> None:
-        self._store = store
-
-    def set(self, key: str, value: str) -> None:
-        self._store.set(key, value)
-
-    def get(self, key: str, timeout_s: float) -> str:
-        # Stores take times of 0 for none at all.
-        patience = timedelta(seconds=max(timeout_s, 0.001))
-        try:
-            self._store.wait([key], patience)
-        except dist.DistStoreError:
-            raise TimeoutError from None
-        return self._store.get(key).decode()
+        """Creates the context; collective."""
+        return _runtime.Context(self.rank, self.world_size, self, self.timeout_s)
