@@ -16,6 +16,7 @@
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
+#include "mlir/IR/Dominance.h"
 #include "mlir/IR/Remarks.h"
 
 namespace mlir::ddp {
@@ -299,14 +300,21 @@ struct MaterializeBucketsPass
     llvm::for_each(packs, rewritePack);
     // One for all: each use of a bucket as memory may overwrite it, as far as
     // One-Shot Bufferize knows.
-    llvm::DenseMap<Value, Value> buffers;
+    llvm::DenseMap<Value, SmallVector<Value, 1>> buffers;
     for (Operation *op : unpacksAndSplits) {
       Value bucket = op->getOperand(0);
       Value buffer = rewriteParts(op, lastUses.contains(op));
-      buffers.try_emplace(bucket, buffer);
+      buffers[bucket].push_back(buffer);
     }
-    for (ConcatOp concat : concats)
-      rewriteConcat(concat, buffers.lookup(concat.getDestination()));
+    // Not one of another branch.
+    DominanceInfo dominance(getOperation());
+    for (ConcatOp concat : concats) {
+      SmallVector<Value, 1> all = buffers.lookup(concat.getDestination());
+      auto *found = llvm::find_if(all, [&](Value buffer) {
+        return dominance.properlyDominates(buffer, concat);
+      });
+      rewriteConcat(concat, found == all.end() ? Value() : *found);
+    }
     llvm::for_each(loads, rewriteLoad);
     llvm::for_each(stores, rewriteStore);
   }
