@@ -23,7 +23,7 @@ OPTIONS = {
     "without error feedback": ({"use_error_feedback": False}, ""),
     "cold": ({"warm_start": False}, ""),
     "fp16": ({"wrapper": "fp16"}, ""),
-    "overlap": ({}, "overlap=true"),
+    "no overlap": ({}, "overlap=false"),
     "local errors": ({}, "local-error-feedback=true"),
 }
 
@@ -40,6 +40,8 @@ MODELS = {
     # A matrix of either shape in each of twelve groups: their factors are in
     # 24 places of Q.
     "many groups": ([(24, 20), (20, 30)] * 12 + [(7,)], 0.005),
+    # Matrices that the runtime cuts into blocks of rows.
+    "large": ([(1100, 512), (7,), (800, 600), (512, 600)], 2.2),
 }
 
 

@@ -89,19 +89,19 @@ Status MatrixList::allocateScratch() {
 
 /// Large matrices are cut into blocks of rows, whose sums Q is the sum of: a
 /// thread then reads the rows that it wrote, from its own caches. A part of the
-/// order of additions, so the number of threads must not matter here. 16-bit
-/// types would be rounded once for each block.
+/// order of additions, so neither the number of threads nor the other matrices
+/// of the list must matter here. 16-bit types would be rounded once for each
+/// block.
 Status MatrixList::makeBlocks() {
   constexpr int64_t leastRows = 96;
-  constexpr double leastElements = 1 << 18, blocksOfList = 16;
-  double all = 0;
-  for (const ddphook_matrix_t &one : matrices)
-    all += elementsOf(one);
+  // A sixteenth of a bucket of 25 MiB.
+  constexpr double blockElements = 409600, mostBlocks = 16;
   int64_t numbers = 0;
   for (const ddphook_matrix_t &one : matrices) {
     Blocks blocks = {std::max<int64_t>(one.rows, 1), 1, numbers};
-    const double wanted = std::ceil(elementsOf(one) / all * blocksOfList);
-    if (!isHalf(dtype) && elementsOf(one) >= leastElements) {
+    const double wanted =
+        std::min(std::ceil(elementsOf(one) / blockElements), mostBlocks);
+    if (!isHalf(dtype) && wanted > 1) {
       const auto rows = static_cast<int64_t>(
           std::ceil(static_cast<double>(one.rows) / wanted));
       blocks.rows = std::max(leastRows, (rows + 47) / 48 * 48);
