@@ -11,6 +11,10 @@ With more tokens the backward pass takes longer, and the buckets do not. A launc
 compares each step with the one beside it that does not overlap, and takes the
 median of their ratios; the table has the mean of the launches and, if there are
 several, its standard error, since memory lies elsewhere in each of them.
+
+    overlap.py --options=group-mb=4,group-mb=8 --hooks=powersgd-1,powersgd-4
+
+compares steps with these options to the step without them, in the same way.
 """
 
 import argparse
@@ -42,21 +46,28 @@ HOOKS = {
     "powersgd-4 group-mb=8 interleave": f"{POWERSGD} group-mb=8 interleave=true",
     "powersgd-4 vanilla phase": f"{RANK} start-powersgd-iter=1000000",
 }
+DEFAULT_HOOKS = list(HOOKS)
+HOOKS.update(
+    {
+        f"powersgd-{rank}": "hook=powersgd start-powersgd-iter=2 "
+        f"matrix-approximation-rank={rank}"
+        for rank in (1, 2, 8)
+    }
+)
 PORT = 29500
 
 
-def name_of(hook, depth):
-    """Of the compiled step; depth 0 is without overlap."""
-    return f"{list(HOOKS).index(hook)}.{depth}"
+def name_of(hook, variant):
+    """Of the compiled step; variant 0 is what the others are compared to."""
+    return f"{list(HOOKS).index(hook)}.{variant}"
 
 
 def compile_steps(arguments, folder):
     build, source = arguments.build, folder / "step.mlir"
     source.write_text(model.module_text())
     for hook in arguments.hooks:
-        for depth in (0, *arguments.depths):
-            more = f"overlap=true overlap-depth={depth}" if depth else "overlap=false"
-            output = folder / f"{name_of(hook, depth)}.so"
+        for number, more in enumerate(arguments.variants):
+            output = folder / f"{name_of(hook, number)}.so"
             pipeline = f"{HOOKS[hook]} bucket-cap-mb={arguments.bucket_mb} {more}"
             words = [build / "bin" / "ddphook-cc", source, "--shared", "-o", output]
             subprocess.run([*words, f"--ddp-pipeline={pipeline}"], check=True)
@@ -70,10 +81,10 @@ def run_rank(arguments):
     values = model.make_inputs(rank)
     shapes = {name: model.shape(kind, o) for name, kind, o in model.parameters()}
     results, entries = {}, {}
-    depths = [0, *arguments.depths]
+    variants = range(len(arguments.variants))
     for hook in arguments.hooks:
-        for depth in depths:
-            name = name_of(hook, depth)
+        for number in variants:
+            name = name_of(hook, number)
             library = ctypes.CDLL(str(folder / f"{name}.so"))
             module = runtime.load_module(library)
             results[name] = [
@@ -95,18 +106,19 @@ def run_rank(arguments):
         return time.perf_counter() - begin
 
     for hook in arguments.hooks:
-        for depth in depths:
+        for number in variants:
             # Vanilla steps, and the first compressed one.
             for _ in range(3):
-                step(name_of(hook, depth))
-            plain, other = results[name_of(hook, 0)], results[name_of(hook, depth)]
+                step(name_of(hook, number))
+            plain, other = results[name_of(hook, 0)], results[name_of(hook, number)]
             for a, b in zip(plain, other):
-                assert a.tobytes() == b.tobytes(), f"{hook}, depth {depth}: differs"
+                more = arguments.variants[number]
+                assert a.tobytes() == b.tobytes(), f"{hook}, {more}: differs"
     pairs = {}
     for number in range(arguments.pairs):
         for hook in arguments.hooks:
-            for depth in arguments.depths:
-                names = [name_of(hook, 0), name_of(hook, depth)]
+            for variant in variants[1:]:
+                names = [name_of(hook, 0), name_of(hook, variant)]
                 # Neither of them is always the first.
                 order = names if number % 2 == 0 else names[::-1]
                 seconds = {name: measure(name) for name in order}
@@ -137,7 +149,7 @@ def start_ranks(arguments, network, folder):
         words = [sys.executable, HERE / "overlap.py", f"--rank={rank}"]
         words += [f"--folder={folder}", f"--pairs={arguments.pairs}"]
         words += [f"--hooks={','.join(arguments.hooks)}"]
-        words += [f"--depths={','.join(map(str, arguments.depths))}"]
+        words += [f"--variants={','.join(arguments.variants)}"]
         words += [f"--tokens={arguments.tokens}"]
         processes.append(network.start(rank, words, env=environment))
     if any([process.wait() for process in processes]):
@@ -155,8 +167,7 @@ def read_pairs(folder):
 
 
 def print_table(arguments, launches):
-    def describe(hook, depth):
-        name = name_of(hook, depth)
+    def describe(name):
         with_ms = 1e3 * np.median([np.median(l[name][:, 1]) for l in launches])
         costs = [100 * (np.median(l[name][:, 1] / l[name][:, 0]) - 1) for l in launches]
         text = f"{with_ms:.1f} ms, {np.mean(costs):+.1f}"
@@ -164,12 +175,12 @@ def print_table(arguments, launches):
             text += f" ± {np.std(costs, ddof=1) / len(costs) ** 0.5:.1f}"
         return text + " %"
 
-    print("| hook | without | " + " | ".join(f"depth {d}" for d in arguments.depths) + " |")
-    print("|---" * (2 + len(arguments.depths)) + "|")
+    print("| hook | " + " | ".join(arguments.variants) + " |")
+    print("|---" * (1 + len(arguments.variants)) + "|")
     for hook in arguments.hooks:
-        names = [name_of(hook, depth) for depth in arguments.depths]
+        names = [name_of(hook, n) for n in range(1, len(arguments.variants))]
         without = [np.median(l[name][:, 0]) for l in launches for name in names]
-        cells = [describe(hook, depth) for depth in arguments.depths]
+        cells = [describe(name) for name in names]
         print(f"| {hook} | {1e3 * np.median(without):.1f} ms | " + " | ".join(cells) + " |")
 
 
@@ -183,8 +194,10 @@ def main():
     parser.add_argument("--rate", default="1gbit", help="of the link, for tc")
     parser.add_argument("--launches", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=9, help="per launch and case")
-    parser.add_argument("--hooks", type=comma_separated(str), default=list(HOOKS))
+    parser.add_argument("--hooks", type=comma_separated(str), default=DEFAULT_HOOKS)
     parser.add_argument("--depths", type=comma_separated(int), default=[1, 2, 4])
+    parser.add_argument("--options", type=comma_separated(str), default=[])
+    parser.add_argument("--variants", type=comma_separated(str), help=argparse.SUPPRESS)
     parser.add_argument("--tokens", type=int, default=model.TOKENS)
     parser.add_argument("--bucket-mb", type=float, default=25)
     parser.add_argument("--local", action="store_true", help="no slow link")
@@ -195,6 +208,11 @@ def main():
         if hook not in HOOKS:
             parser.error(f"expected hooks of {', '.join(HOOKS)}, but got {hook}")
     model.TOKENS = arguments.tokens
+    if not arguments.variants:
+        depths = [f"overlap-depth={depth}" for depth in arguments.depths]
+        arguments.variants = ["overlap=false", *depths]
+    if arguments.options:
+        arguments.variants = ["overlap=true", *arguments.options]
     if arguments.rank is not None:
         run_rank(arguments)
         return

@@ -32,8 +32,9 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
     before the next: project, all-reduce P, Q = Mᵀ·P, all-reduce Q, reconstruct.
     The second and third stage read from the cache what the first one read from
     memory; for that there are two collectives a group. Sums over three ranks and
-    more may be associated in another order. With `local_error_feedback` or
-    `skip_nonfinite` there are no groups.
+    more may be associated in another order. With `skip_nonfinite` there are no
+    groups: whether all that was reduced is finite is known when the last group is
+    through, and by then the error of the first one would be overwritten.
 
     Pre-condition: `ddp-bucketize`. Post-condition: every reduction of a bucket
     carries `ddp.hook = #ddp.allreduce`.
