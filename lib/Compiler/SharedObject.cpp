@@ -80,14 +80,6 @@ static Error linkByProgram(StringRef input, StringRef output,
     return createStringError("'" + Twine(*program) +
                              "' failed to link the shared object" +
                              (message.empty() ? "" : ": ") + message);
-  // It was there, and empty, before.
-  uint64_t size = 0;
-  if (std::error_code code = sys::fs::file_size(path, size))
-    return makeError(code, "cannot read '" + path + "'");
-  if (size == 0)
-    return createStringError("expected '" + Twine(*program) +
-                             "' to write a shared object, but it wrote "
-                             "nothing");
   return Error::success();
 }
 
@@ -110,6 +102,11 @@ mlir::ddp::linkSharedObject(StringRef object,
   if (!bytes)
     return makeError(bytes.getError(), "cannot read '" + output.path + "'");
   StringRef text = (*bytes)->getBuffer();
+  // It was there, and empty, before.
+  if (text.empty())
+    return createStringError("expected '" + options.linker +
+                             "' to write a shared object, but it wrote "
+                             "nothing");
   return SmallVector<char, 0>(text.begin(), text.end());
 }
 
