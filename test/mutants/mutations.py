@@ -367,6 +367,10 @@ def moved(lines, i, j, result=None, use="%mutant.moved"):
     return lines
 
 
+def nameless(lines):
+    return [re.sub(r"%[\w#]+", "%", line) for line in lines]
+
+
 def misplaced(module):
     """A start on a condition, its waits and the branches that they are in do not go
     together any more: the condition of one is another, or this rank's own; a wait
@@ -412,7 +416,11 @@ def misplaced(module):
         # On memory nobody asks what a bucket holds that is used.
         if module.base.level == "memory":
             continue
-        exchanged = lines[between + 1 : end] + [lines[between]] + lines[choice + 1 : between]
+        branches = lines[choice + 1 : between], lines[between + 1 : end]
+        # Where both only wait, it makes no difference which is which.
+        if nameless(branches[0]) == nameless(branches[1]):
+            continue
+        exchanged = branches[1] + [lines[between]] + branches[0]
         yield join(lines[: choice + 1] + exchanged + lines[end:])
 
 
