@@ -9,7 +9,6 @@ import ctypes
 import importlib.metadata
 import importlib.util
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 
@@ -38,8 +37,6 @@ def _facts() -> Iterator[tuple[str, str, bool]]:
     yield _torch()
     yield _library("runtime", _libraries.RUNTIME, _runtime.library)
     yield _library("compiler", _libraries.COMPILER, _compiler.library)
-    linker = next(filter(None, map(shutil.which, _compiler.LINKERS)), None)
-    yield "linker", linker or "missing: install cc, clang or gcc", linker is not None
     yield "cache", _cache_line(), True
 
 

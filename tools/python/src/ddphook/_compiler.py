@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import shutil
-import subprocess
-import tempfile
 from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_int8, c_size_t, c_uint64
 from ctypes import c_void_p
 
 from ddphook import _libraries
-from ddphook._errors import CompileError, UnsupportedError
+from ddphook._errors import CompileError
 
 
 class _StringRef(ctypes.Structure):
@@ -38,8 +34,6 @@ class _StringRef(ctypes.Structure):
 _StringCallback = CFUNCTYPE(None, _StringRef, c_void_p)
 # The result is a struct of one byte, which callbacks cannot return.
 _DiagnosticHandler = CFUNCTYPE(c_int8, c_void_p, c_void_p)
-# The first one that there is links modules.
-LINKERS = ("cc", "clang", "gcc")
 _SEVERITIES = ("error", "warning", "note", "remark")
 
 
@@ -76,7 +70,12 @@ def library() -> ctypes.CDLL:
         ("ddphookCompilerOptionsSetPipeline", None, [pointer, text]),
         ("ddphookCompile", pointer, [pointer, pointer]),
         ("ddphookCompiledModuleDestroy", None, [pointer]),
-        ("ddphookCompiledModuleGetObject", text, [pointer]),
+        ("ddphookCompilerOptionsSetRuntime", None, [pointer, text]),
+        (
+            "ddphookCompiledModuleGetSharedObject",
+            text,
+            [pointer, text, _StringCallback, pointer],
+        ),
     ):
         function = getattr(capi, name)
         function.restype, function.argtypes = result, arguments
@@ -104,12 +103,8 @@ def compile_module(text: str, pipeline: str) -> bytes:
     CompileError
         The module or the options are wrong.
     UnsupportedError
-        The compiler or a linker is missing.
+        The compiler is missing.
     """
-    return _link(_compile_object(text, pipeline))
-
-
-def _compile_object(text: str, pipeline: str) -> bytes:
     capi = library()
     errors: list[str] = []
 
@@ -122,6 +117,10 @@ def _compile_object(text: str, pipeline: str) -> bytes:
         if severity == "error":
             errors.append(b"".join(parts).decode(errors="replace"))
         return 1
+
+    @_StringCallback
+    def on_error(message: _StringRef, _: int) -> None:
+        errors.append(message.bytes().decode(errors="replace"))
 
     registry = capi.mlirDialectRegistryCreate()
     capi.ddphookRegisterDialects(registry)
@@ -137,10 +136,19 @@ def _compile_object(text: str, pipeline: str) -> bytes:
             capi.ddphookCompilerOptionsSetName(options, _StringRef.of(b"bucket"))
             capi.ddphookCompilerOptionsSetShared(options, True)
             capi.ddphookCompilerOptionsSetPipeline(options, flags)
+            # The module has to find the runtime among symbols that are not the
+            # process's: its Gloo must not meet PyTorch's.
+            runtime = _StringRef.of(_libraries.path(_libraries.RUNTIME).encode())
+            capi.ddphookCompilerOptionsSetRuntime(options, runtime)
             compiled = capi.ddphookCompile(module, options)
         if not compiled:
             raise CompileError("; ".join(errors) or "the compiler gave no reason")
-        return capi.ddphookCompiledModuleGetObject(compiled).bytes()
+        shared = capi.ddphookCompiledModuleGetSharedObject(
+            compiled, _StringRef.of(b""), on_error, None
+        )
+        if not shared.data:
+            raise CompileError("; ".join(errors))
+        return shared.bytes()
     finally:
         if compiled:
             capi.ddphookCompiledModuleDestroy(compiled)
@@ -149,27 +157,3 @@ def _compile_object(text: str, pipeline: str) -> bytes:
         capi.ddphookCompilerOptionsDestroy(options)
         capi.mlirContextDestroy(context)
 
-
-def _link(code: bytes) -> bytes:
-    """Links against the runtime, so that the object finds it in the process.
-
-    What ``ddphookCompiledModuleGetSharedObject`` makes has no dependencies: it
-    would find the runtime only among the process's global symbols, where the
-    runtime's Gloo would meet PyTorch's.
-    """
-    linker = next(filter(None, map(shutil.which, LINKERS)), None)
-    if not linker:
-        raise UnsupportedError(f"found none of {', '.join(LINKERS)} to link with")
-    with tempfile.TemporaryDirectory(prefix="ddphook") as directory:
-        source = os.path.join(directory, "module.o")
-        target = os.path.join(directory, "module.so")
-        with open(source, "wb") as file:
-            file.write(code)
-        command = [linker, "-shared", "-Wl,-Bsymbolic", "-o", target, source]
-        runtime = _libraries.find(_libraries.RUNTIME)
-        command += [runtime if "/" in runtime else f"-l:{runtime}", "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise UnsupportedError(f"{linker} cannot link a module: {done.stderr}")
-        with open(target, "rb") as file:
-            return file.read()

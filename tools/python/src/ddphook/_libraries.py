@@ -62,6 +62,22 @@ def find(name: str) -> str:
     return soname
 
 
+def path(name: str) -> str:
+    """The path of a library, which is loaded for it if need be.
+
+    Raises
+    ------
+    UnsupportedError
+        The library is not there, or cannot be loaded.
+    """
+    found = find(name)
+    if os.sep in found:
+        return found
+    load(name)
+    with open("/proc/self/maps") as maps:
+        return next(line.split()[-1] for line in maps if line.rstrip().endswith(found))
+
+
 def load(name: str) -> ctypes.CDLL:
     """Loads a library for this process, with symbols of its own.
 
@@ -72,9 +88,8 @@ def load(name: str) -> ctypes.CDLL:
     UnsupportedError
         The library is not there, or cannot be loaded.
     """
-    path = find(name)
     try:
-        return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        return ctypes.CDLL(find(name), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         searched = ", ".join(str(directory) for directory in directories())
         raise UnsupportedError(

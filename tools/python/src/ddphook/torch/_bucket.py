@@ -9,6 +9,7 @@ order its entry point takes arrays.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import torch
@@ -64,6 +65,9 @@ class Layout:
     def text(self, groups: str) -> str:
         """The module that averages this bucket, in MLIR's textual form.
 
+        Its entry point takes the bucket as one tensor, and updates it in place:
+        the compiler sees that the gradients are all of it, one behind the other.
+
         Parameters
         ----------
         groups
@@ -71,26 +75,49 @@ class Layout:
             other process groups that the hook names.
         """
         element = ELEMENT_TYPES[self.dtype]
-        types = [
-            f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
-            for shape in self.shapes
-        ]
-        arguments = ", ".join(
-            f"%g{i}: {type_} {{bufferization.writable = true}}"
-            for i, type_ in enumerate(types)
-        )
-        body = "".join(
-            f"    %r{i} = ddp.all_reduce mean %g{i} on @dp "
-            f"{{ddp.name = {_quoted(name)}}} : {type_}\n"
-            for i, (name, type_) in enumerate(zip(self.names, types))
-        )
-        values = ", ".join(f"%r{i}" for i in range(len(types)))
-        results = ", ".join(types)
+        sizes = [math.prod(shape) for shape in self.shapes]
+        whole = f"tensor<{sum(sizes)}x{element}>"
+        take, reduce, put = [], [], []
+        offset, last = 0, "%flat"
+        for i, (name, shape, size) in enumerate(zip(self.names, self.shapes, sizes)):
+            piece = f"tensor<{size}x{element}>"
+            tensor = f"tensor<{''.join(f'{length}x' for length in shape)}{element}>"
+            place = f"[{offset if size else 0}] [{size}] [1]"
+            dimensions = f"[{list(range(len(shape)))}]"
+            take.append(f"%s{i} = tensor.extract_slice %flat{place} : {whole} to {piece}")
+            if shape:
+                take.append(
+                    f"%g{i} = tensor.expand_shape %s{i} {dimensions} "
+                    f"output_shape {list(shape)} : {piece} into {tensor}"
+                )
+                put.append(
+                    f"%p{i} = tensor.collapse_shape %r{i} {dimensions} : "
+                    f"{tensor} into {piece}"
+                )
+            else:
+                take.append(
+                    f"%g{i} = tensor.collapse_shape %s{i} [] : {piece} into {tensor}"
+                )
+                put.append(
+                    f"%p{i} = tensor.expand_shape %r{i} [] output_shape [1] : "
+                    f"{tensor} into {piece}"
+                )
+            reduce.append(
+                f"%r{i} = ddp.all_reduce mean %g{i} on @dp "
+                f"{{ddp.name = {_quoted(name)}}} : {tensor}"
+            )
+            put.append(
+                f"%o{i} = tensor.insert_slice %p{i} into {last}{place} : "
+                f"{piece} into {whole}"
+            )
+            offset, last = offset + size, f"%o{i}"
+        body = "".join(f"  {line}\n" for line in take + reduce + put)
         return (
             f"{groups}"
-            f"func.func @bucket({arguments}) -> ({results}) {{\n"
+            f"func.func @bucket(%flat: {whole} {{bufferization.writable = true}}) "
+            f"-> {whole} {{\n"
             f"{body}"
-            f"    return {values} : {results}\n"
+            f"  return {last} : {whole}\n"
             "}\n"
         )
 
@@ -100,9 +127,29 @@ def pipeline(hook: str) -> str:
     return f"{hook} {_BUCKET_OPTIONS}"
 
 
-def addresses(gradients: list[torch.Tensor]) -> list[int]:
+def addresses(buffer: torch.Tensor) -> list[int]:
     """What the module's entry point takes."""
-    return [gradient.data_ptr() for gradient in gradients]
+    return [buffer.data_ptr()]
+
+
+def check_tiling(buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
+    """Checks that a bucket's gradients are all of it, one behind the other.
+
+    Raises
+    ------
+    UnsupportedError
+        They are not.
+    """
+    offset = buffer.storage_offset()
+    for gradient in gradients:
+        if gradient.numel() > 0 and gradient.storage_offset() != offset:
+            break
+        offset += gradient.numel()
+    if offset != buffer.storage_offset() + buffer.numel():
+        raise UnsupportedError(
+            "expected a bucket whose gradients lie one behind the other, but got "
+            "one with gaps"
+        )
 
 
 def check_tensor(tensor: torch.Tensor) -> None:

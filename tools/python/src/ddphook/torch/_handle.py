@@ -97,6 +97,7 @@ class Handle:
         buffer = bucket.buffer()
         _bucket.check_tensor(buffer)
         gradients = bucket.gradients()
+        _bucket.check_tiling(buffer, gradients)
         names = [self._names[parameter] for parameter in bucket.parameters()]
         layout = _bucket.Layout.of(bucket.index(), names, gradients)
         is_final = self._has_final_buckets()
@@ -107,7 +108,7 @@ class Handle:
             try:
                 if self._error is not None:
                     raise self._error
-                modules.run(layout, gradients, is_final)
+                modules.run(layout, buffer, is_final)
             except BaseException as error:  # noqa: BLE001: backward() raises it.
                 self._error = self._error or error
                 started.set_result(error)

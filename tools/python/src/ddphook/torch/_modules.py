@@ -54,13 +54,13 @@ class Modules:
         self._retired: dict[str, int] = {}
 
     def run(
-        self, layout: _bucket.Layout, gradients: list[torch.Tensor], is_final: bool
+        self, layout: _bucket.Layout, buffer: torch.Tensor, is_final: bool
     ) -> None:
         """Averages a bucket in place; loads its module first if need be.
 
         Parameters
         ----------
-        layout, gradients
+        layout, buffer
             The bucket.
         is_final
             Whether DDP will keep its buckets from now on.
@@ -71,9 +71,9 @@ class Modules:
         if self._foreign and is_final:
             self._place_foreign(layout, module)
         if self._draws_in_steps:
-            self._run_with_generator(module, gradients)
+            self._run_with_generator(module, buffer)
         else:
-            module.run(_bucket.addresses(gradients))
+            module.run(_bucket.addresses(buffer))
 
     def close(self) -> None:
         """Leaves the job and frees everything."""
@@ -197,13 +197,13 @@ class Modules:
         return self._seed
 
     def _run_with_generator(
-        self, module: _runtime.Module, gradients: list[torch.Tensor]
+        self, module: _runtime.Module, buffer: torch.Tensor
     ) -> None:
         """Runs a module that draws in every step from the hook's generator."""
         memory = _states.memory_of(module, _states.GENERATOR_ROLE)
         if memory is not None and self._generator is not None:
             memory.copy_(self._generator)
-        module.run(_bucket.addresses(gradients))
+        module.run(_bucket.addresses(buffer))
         if memory is not None:
             self._generator = memory.clone()
 
