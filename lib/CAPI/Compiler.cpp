@@ -80,8 +80,7 @@ void ddphookCompilerOptionsSetDevice(DDPHookCompilerOptions options,
                                      MlirStringRef device,
                                      MlirStringRef architecture) {
   unwrap(options)->device = unwrap(device).str();
-  if (architecture.length > 0)
-    unwrap(options)->deviceArchitecture = unwrap(architecture).str();
+  unwrap(options)->deviceArchitecture = unwrap(architecture).str();
 }
 
 void ddphookCompilerOptionsSetRuntime(DDPHookCompilerOptions options,

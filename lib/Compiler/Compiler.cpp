@@ -66,6 +66,13 @@ Compiler::create(CompilerOptions options) {
   if (options.optLevel > 3)
     return makeError("expected an optimization level from 0 to 3, but got " +
                      llvm::Twine(options.optLevel));
+  if (options.device == "cuda" && options.deviceArchitecture.empty())
+    options.deviceArchitecture = "sm_80";
+  else if (options.device != "cuda" && !options.deviceArchitecture.empty())
+    return makeError("expected an architecture only for the device 'cuda', but "
+                     "got '" +
+                     options.deviceArchitecture + "' for '" + options.device +
+                     "'");
   std::unique_ptr<Compiler> compiler(new Compiler(std::move(options)));
   if (llvm::Error error = compiler->createTarget())
     return error;

@@ -295,6 +295,10 @@ TEST_F(CompilerTest, OptionsThatAreWrong) {
   options = {};
   options.march = "z80";
   expectError(options, "but got 'z80'");
+  options = {};
+  options.deviceArchitecture = "sm_90";
+  expectError(options, "expected an architecture only for the device 'cuda', "
+                       "but got 'sm_90' for 'host'");
 }
 
 TEST_F(CompilerTest, StagesInTheWrongOrder) {

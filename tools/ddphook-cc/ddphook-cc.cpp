@@ -65,9 +65,9 @@ static cl::opt<std::string> device(
     "device", cl::init("host"), cl::value_desc("backend"), cl::cat(category),
     cl::desc("Backend in whose memory arrays are: host (default), cuda, …"));
 static cl::opt<std::string> deviceArch(
-    "device-arch", cl::init("sm_80"), cl::value_desc("sm_NN"),
-    cl::cat(category),
-    cl::desc("Oldest GPU that must run the kernels (default: sm_80)"));
+    "device-arch", cl::value_desc("sm_NN"), cl::cat(category),
+    cl::desc("With --device=cuda: oldest GPU that must run the kernels "
+             "(default: sm_80)"));
 static cl::opt<bool> fuse("fuse-multiply-add", cl::cat(category),
                           cl::desc("Round a*b+c once if the CPU can"));
 static cl::opt<std::string>

@@ -54,8 +54,9 @@ struct CompilerOptions {
   /// one. For all but "host" the module leaves arrays to the runtime; for
   /// "cuda" its own operations become kernels, if lib/CodeGen was built.
   std::string device = "host";
-  /// For "cuda": the oldest architecture that must run the kernels.
-  std::string deviceArchitecture = "sm_80";
+  /// For "cuda" alone: the oldest architecture that must run the kernels; empty
+  /// is "sm_80".
+  std::string deviceArchitecture;
   /// Fuse a multiplication and the addition that follows it, so that they round
   /// once. Without this, results do not depend on the CPU.
   bool fuseMultiplyAdd = false;
