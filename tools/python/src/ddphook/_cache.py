@@ -88,6 +88,8 @@ def key(text: str, pipeline: str) -> str:
         ddphook.__version__,
         str(ABI_VERSION),
         _compiler_identity(),
+        # What modules name as needed.
+        os.path.basename(_libraries.find(_libraries.RUNTIME)),
         processor(),
         pipeline,
         text,

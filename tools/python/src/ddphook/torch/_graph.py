@@ -156,9 +156,11 @@ def _understand(
 
 def _divided_by(node: torch.fx.Node, size: int) -> torch.fx.Node | None:
     """What `node` divides by the number of ranks; none if it does not."""
-    if len(node.args) != 2 or not isinstance(node.args[1], (int, float)):
+    if len(node.args) != 2:
         return None
     left, number = node.args
+    if not isinstance(number, (int, float)):
+        return None
     is_quotient = node.target is _aten.div.Tensor and number == size
     is_product = node.target is _aten.mul.Tensor and number * size == 1
     if not (is_quotient or is_product) or not isinstance(left, torch.fx.Node):

@@ -9,6 +9,7 @@ import math
 import os
 from collections import defaultdict
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -18,7 +19,7 @@ from ddphook._errors import DeadlineExceededError, InvalidArgumentError
 from ddphook._errors import PlanMismatchError
 
 _DEFAULT_TIMEOUT_S = 300.0
-_contexts_of_group: dict[str, itertools.count] = defaultdict(itertools.count)
+_contexts_of_group: dict[str, itertools.count[int]] = defaultdict(itertools.count)
 
 
 def timeout_seconds(timeout: timedelta | float | None) -> float:
@@ -29,17 +30,18 @@ def timeout_seconds(timeout: timedelta | float | None) -> float:
     InvalidArgumentError
         It is no time.
     """
-    if timeout is None:
-        timeout = os.environ.get("DDPHOOK_TIMEOUT_S") or _DEFAULT_TIMEOUT_S
-    if isinstance(timeout, timedelta):
-        timeout = timeout.total_seconds()
+    given: Any = timeout
+    if given is None:
+        given = os.environ.get("DDPHOOK_TIMEOUT_S") or _DEFAULT_TIMEOUT_S
+    if isinstance(given, timedelta):
+        given = given.total_seconds()
     try:
-        seconds = float(timeout)
+        seconds = float(given)
     except (TypeError, ValueError):
         seconds = 0.0
     if not 0 < seconds < math.inf:
         raise InvalidArgumentError(
-            f"expected a timeout above 0 seconds, but got {timeout!r}"
+            f"expected a timeout above 0 seconds, but got {given!r}"
         )
     return seconds
 
