@@ -208,7 +208,7 @@ def test_the_tolerance_is_able_to_fail():
 
 def _as_documented(rank, code):
     ddp_model = models.make("mlp", rank)
-    exec(code, {"ddp_model": ddp_model})  # noqa: S102: the code of the pages.
+    exec(code, {"ddp_model": ddp_model})  # noqa: S102 - the code of the pages.
     models.train(ddp_model, rank, 2)
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 
-import ddphook
 import models
 import ranks
 from test_hooks import waiting

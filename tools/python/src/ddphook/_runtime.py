@@ -203,7 +203,7 @@ def _table_of(store: Store | None) -> tuple[_Store, list[BaseException]]:
     def set_value(_: int, key: bytes, value: bytes) -> int:
         try:
             store.set(key.decode(), value.decode())
-        except BaseException as error:  # noqa: BLE001: raised by the caller.
+        except BaseException as error:  # noqa: BLE001 - raised by the caller.
             failures.append(error)
             return _INTERNAL
         return 0
@@ -214,7 +214,7 @@ def _table_of(store: Store | None) -> tuple[_Store, list[BaseException]]:
     ) -> int:
         try:
             value = store.get(key.decode(), timeout_s)
-        except BaseException as error:  # noqa: BLE001: raised by the caller.
+        except BaseException as error:  # noqa: BLE001 - raised by the caller.
             failures.append(error)
             return _INTERNAL
         if value is None:

@@ -103,7 +103,7 @@ def register(
     return handle
 
 
-def compile(  # noqa: A001: as torch.compile is called.
+def compile(  # noqa: A001 - as torch.compile is called.
     step: Any,
     *,
     hook: Any = "allreduce",

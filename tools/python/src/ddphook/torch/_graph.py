@@ -21,7 +21,7 @@ import torch
 from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.distributed import distributed_c10d as c10d
 
-from ddphook.torch import _ops  # noqa: F401: registers the operators.
+from ddphook.torch import _ops  # noqa: F401 - registers the operators.
 from ddphook.torch._bucket import ELEMENT_TYPES
 
 _log = logging.getLogger("ddphook")

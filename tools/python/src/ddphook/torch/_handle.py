@@ -109,7 +109,7 @@ class Handle:
                 if self._error is not None:
                     raise self._error
                 modules.run(layout, buffer, is_final)
-            except BaseException as error:  # noqa: BLE001: backward() raises it.
+            except BaseException as error:  # noqa: BLE001 - backward() raises it.
                 self._error = self._error or error
                 started.set_result(error)
                 # The other ranks learn of it now, and not by their deadlines.

@@ -73,7 +73,7 @@ class Session:
         def task() -> None:
             try:
                 result.set_result(self._reduce(text, pipeline, gradients))
-            except BaseException as error:  # noqa: BLE001: raised by wait().
+            except BaseException as error:  # noqa: BLE001 - raised by wait().
                 self._error = self._error or error
                 result.set_exception(error)
 

@@ -37,7 +37,7 @@ class Worker:
         def task() -> None:
             try:
                 result.set_result(function(*arguments))
-            except BaseException as error:  # noqa: BLE001: raised by the caller.
+            except BaseException as error:  # noqa: BLE001 - raised by the caller.
                 result.set_exception(error)
 
         self.post(task)
