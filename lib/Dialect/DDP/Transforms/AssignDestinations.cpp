@@ -13,6 +13,7 @@
 
 #include "../Analysis/MemoryUses.h"
 #include "../Analysis/UpdatedArgument.h"
+#include "../Analysis/UsesInPlace.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -260,42 +261,6 @@ Value Assigner::findDyingOperand(FlatOpInterface op, OpResult result) {
       found = value;
   }
   return found;
-}
-
-/// Visits the uses of `value`, and of what may be computed in its place, until
-/// one is what is looked for. Returns that one, or null. A hook's values are
-/// stored a few operations behind; to follow longer chains would be quadratic.
-static OpOperand *findUseInPlace(Value value,
-                                 function_ref<bool(OpOperand &)> isFound) {
-  constexpr size_t maxValues = 16;
-  llvm::SmallSetVector<Value, maxValues> values;
-  values.insert(value);
-  for (size_t i = 0; i < std::min(values.size(), maxValues); ++i)
-    for (OpOperand &use : values[i].getUses()) {
-      if (isFound(use))
-        return &use;
-      Operation *user = use.getOwner();
-      if (auto wait = dyn_cast<FlatWaitOp>(user)) {
-        if (use.get() == wait.getDestination())
-          values.insert(wait.getResult());
-        continue;
-      }
-      auto flat = dyn_cast<FlatOpInterface>(user);
-      for (OpResult result : user->getResults())
-        if (flat && result.getType() == value.getType() &&
-            flat.mayOverwrite(result.getResultNumber(), use))
-          values.insert(result);
-    }
-  return nullptr;
-}
-
-/// Whether `value`, or what may be computed in its place, becomes the state's
-/// new value.
-static bool endsInStore(Value value, StringRef state) {
-  return findUseInPlace(value, [&](OpOperand &use) {
-    auto store = dyn_cast<StoreOp>(use.getOwner());
-    return store && store.getState() == state;
-  });
 }
 
 /// For what an else branch yields: where the then branch leaves it.
