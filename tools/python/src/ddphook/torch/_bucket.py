@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -74,14 +74,13 @@ class Layout:
             Lines that declare ``@dp``, over which gradients are averaged, and
             other process groups that the hook names.
         """
-        element = ELEMENT_TYPES[self.dtype]
         sizes = [math.prod(shape) for shape in self.shapes]
-        whole = f"tensor<{sum(sizes)}x{element}>"
+        whole = tensor_type([sum(sizes)], self.dtype)
         take, reduce, put = [], [], []
         offset, last = 0, "%flat"
         for i, (name, shape, size) in enumerate(zip(self.names, self.shapes, sizes)):
-            piece = f"tensor<{size}x{element}>"
-            tensor = f"tensor<{''.join(f'{length}x' for length in shape)}{element}>"
+            piece = tensor_type([size], self.dtype)
+            tensor = tensor_type(shape, self.dtype)
             place = f"[{offset if size else 0}] [{size}] [1]"
             dimensions = f"[{list(range(len(shape)))}]"
             take.append(f"%s{i} = tensor.extract_slice %flat{place} : {whole} to {piece}")
@@ -120,6 +119,11 @@ class Layout:
             f"  return {last} : {whole}\n"
             "}\n"
         )
+
+
+def tensor_type(shape: Iterable[int], dtype: torch.dtype) -> str:
+    """The type of an array, in MLIR's textual form."""
+    return f"tensor<{''.join(f'{size}x' for size in shape)}{ELEMENT_TYPES[dtype]}>"
 
 
 def pipeline(hook: str) -> str:

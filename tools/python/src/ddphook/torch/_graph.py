@@ -22,7 +22,7 @@ from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.distributed import distributed_c10d as c10d
 
 from ddphook.torch import _ops  # noqa: F401 - registers the operators.
-from ddphook.torch._bucket import ELEMENT_TYPES
+from ddphook.torch._bucket import ELEMENT_TYPES, tensor_type
 
 _log = logging.getLogger("ddphook")
 _aten = torch.ops.aten
@@ -272,10 +272,7 @@ def module_text(bucket: list[Reduction], first: int) -> str:
     first
         The number of the first one in its graph.
     """
-    types = []
-    for member in bucket:
-        sizes = "".join(f"{size}x" for size in member.value.shape)
-        types.append(f"tensor<{sizes}{ELEMENT_TYPES[member.value.dtype]}>")
+    types = [tensor_type(member.value.shape, member.value.dtype) for member in bucket]
     arguments = ", ".join(f"%g{i}: {type_}" for i, type_ in enumerate(types))
     body = "".join(
         f"    %r{i} = ddp.all_reduce {member.kind} %g{i} on @dp "

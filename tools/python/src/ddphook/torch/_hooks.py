@@ -24,6 +24,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook.torch._bucket import ELEMENT_TYPES
 
 _POWERSGD: dict[str, type] = {
     "matrix_approximation_rank": int,
@@ -82,12 +83,6 @@ _WRAPPERS = {
     "bf16_compress_wrapper": "bf16",
 }
 _QUANTIZING = ("quantization_pertensor_hook", "quantization_perchannel_hook")
-_REDUCE_DTYPES = {
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,7 +290,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, torch.dtype):
-        return _REDUCE_DTYPES.get(value, str(value))
+        return ELEMENT_TYPES.get(value, str(value))
     if isinstance(value, dist.ProcessGroup):
         return "@near"
     return str(value)

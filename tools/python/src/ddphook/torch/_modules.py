@@ -85,7 +85,7 @@ class Modules:
     def statistics(self) -> dict[str, int]:
         total = dict(self._retired)
         for module in self._loaded.values():
-            _add(total, module.statistics())
+            add_counters(total, module.statistics())
         return total
 
     def states(self) -> _states.Parts:
@@ -141,7 +141,7 @@ class Modules:
         for old in [old for old in self._loaded if set(old.names) & set(layout.names)]:
             module = self._loaded.pop(old)
             _states.merge(self._waiting, _states.read(module))
-            _add(self._retired, module.statistics())
+            add_counters(self._retired, module.statistics())
             module.unload()
 
     def _begin(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
@@ -228,6 +228,7 @@ def common_parts(hook: str, state: Any) -> _states.Parts:
     return parts
 
 
-def _add(total: dict[str, int], counters: dict[str, int]) -> None:
+def add_counters(total: dict[str, int], counters: dict[str, int]) -> None:
+    """Adds the counters of one module to those of others."""
     for name, value in counters.items():
         total[name] = total.get(name, 0) + value

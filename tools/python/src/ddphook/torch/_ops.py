@@ -22,6 +22,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from ddphook import _cache, _compiler, _runtime
 from ddphook._errors import FailedPreconditionError
+from ddphook.torch._modules import add_counters
 from ddphook.torch._rendezvous import Meeting
 from ddphook.torch._worker import Worker
 
@@ -105,8 +106,7 @@ class Session:
         def add() -> dict[str, int]:
             total: dict[str, int] = {}
             for module in self._modules.values():
-                for name, value in module.statistics().items():
-                    total[name] = total.get(name, 0) + value
+                add_counters(total, module.statistics())
             return total
 
         return self._worker.call(add)
