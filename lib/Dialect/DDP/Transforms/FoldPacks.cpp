@@ -135,6 +135,7 @@ public:
 
 private:
   SmallVector<Run> collectRuns(Value value);
+  bool isBucket(const Run &run) const;
 
   Value argument;
   bufferization::MaterializeInDestinationOp update;
@@ -238,6 +239,22 @@ SmallVector<Run> ArgumentFolder::collectRuns(Value value) {
   return runs;
 }
 
+/// Whether these are elements of a bucket. What another argument holds at first
+/// is none, nor is what the program computes, maybe in another argument: that
+/// one may get its new value before this one does.
+bool ArgumentFolder::isBucket(const Run &run) const {
+  return llvm::any_of(run.source.getUsers(), llvm::IsaPred<UnpackOp>) &&
+         (run.source == argument || !findArgumentUpdate(run.source));
+}
+
+/// The number of insertions one after the other, of which this is the last.
+static unsigned countInsertions(tensor::InsertSliceOp last) {
+  unsigned number = 0;
+  for (; last; last = last.getDest().getDefiningOp<tensor::InsertSliceOp>())
+    ++number;
+  return number;
+}
+
 /// Replaces slices of a bucket that are put back to back into the argument by
 /// the bucket.
 void ArgumentFolder::foldInsertions() {
@@ -246,13 +263,13 @@ void ArgumentFolder::foldInsertions() {
   if (!last || !getRange(last, last.getDestType()))
     return;
   SmallVector<Run> runs = collectRuns(result);
-  bool hasBucket = llvm::any_of(runs, [&](const Run &run) {
-    return run.isWhole() &&
-           llvm::any_of(run.source.getUsers(), llvm::IsaPred<UnpackOp>);
-  });
+  bool isOneRun = runs.size() == 1 &&
+                  (runs.front().source == argument || isBucket(runs.front()));
+  bool hasBucket = llvm::any_of(
+      runs, [&](const Run &run) { return run.isWhole() && isBucket(run); });
   // One-Shot Bufferize compares each insertion with all others.
-  constexpr size_t maxInserted = 16;
-  if (runs.size() != 1 && !hasBucket && runs.size() <= maxInserted)
+  constexpr unsigned maxInsertions = 16;
+  if (!isOneRun && !hasBucket && countInsertions(last) <= maxInsertions)
     return;
   OpBuilder builder(last);
   SmallVector<Value> tensors;
@@ -266,7 +283,7 @@ void ArgumentFolder::foldInsertions() {
         isUntouched ? part : createTensor(builder, result.getLoc(), run));
     offset += run.size;
   }
-  result.replaceAllUsesWith(tensors.size() == 1
+  result.replaceAllUsesWith(isOneRun
                                 ? tensors.front()
                                 : ConcatOp::create(builder, result.getLoc(),
                                                    result.getType(), tensors)

@@ -145,3 +145,59 @@ func.func @strided(%arg: memref<4xf32>, %read: memref<2xf32>) -> f32 {
   %x = memref.load %read[%zero] : memref<2xf32>
   return %x : f32
 }
+
+// The other argument has its new value before this one does: what it held at
+// first, and slices of it, are copied where they are put in.
+// CHECK-LABEL: func @other_argument(
+// CHECK-DAG:     %[[A:.+]] = bufferization.to_tensor %arg0
+// CHECK-DAG:     %[[B:.+]] = bufferization.to_tensor %arg1
+// CHECK:         %[[R:.+]] = ddp.flat.all_reduce mean %[[A]]
+// CHECK:         %[[Y:.+]] = tensor.insert_slice %[[A]] into %[[B]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[R]] in restrict writable %arg0
+// CHECK-DAG:     bufferization.materialize_in_destination %[[Y]] in restrict writable %arg1
+// REMARK: FlatBucket{{.*}} elements=4, offset=0
+func.func @other_argument(%arg0: memref<4xf32>, %arg1: memref<4xf32>) {
+  %a = bufferization.to_tensor %arg0 restrict writable : memref<4xf32> to tensor<4xf32>
+  %b = bufferization.to_tensor %arg1 restrict writable : memref<4xf32> to tensor<4xf32>
+  %p = ddp.pack %a : tensor<4xf32> -> tensor<4xf32>
+  %d = tensor.empty() : tensor<4xf32>
+  %r = ddp.flat.all_reduce mean %p on @dp into %d : tensor<4xf32>, tensor<4xf32>
+  %u = ddp.unpack %r : tensor<4xf32> -> tensor<4xf32>
+  %x = tensor.insert_slice %u into %a[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %y = tensor.insert_slice %a into %b[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  bufferization.materialize_in_destination %x in restrict writable %arg0 : (tensor<4xf32>, memref<4xf32>) -> ()
+  bufferization.materialize_in_destination %y in restrict writable %arg1 : (tensor<4xf32>, memref<4xf32>) -> ()
+  return
+}
+
+// More insertions than One-Shot Bufferize compares in no time are one operation.
+// CHECK-LABEL: func @many_insertions(
+// CHECK-DAG:     %[[A:.+]] = bufferization.to_tensor %arg0
+// CHECK-DAG:     bufferization.to_tensor %arg1
+// CHECK-NOT:     tensor.insert_slice
+// CHECK:         %[[Y:.+]] = ddp.concat %[[A]] : tensor<4xf32> -> tensor<4xf32>
+// CHECK:         bufferization.materialize_in_destination %[[Y]] in restrict writable %arg1
+func.func @many_insertions(%arg0: memref<4xf32>, %arg1: memref<4xf32>) {
+  %a = bufferization.to_tensor %arg0 restrict writable : memref<4xf32> to tensor<4xf32>
+  %b = bufferization.to_tensor %arg1 restrict writable : memref<4xf32> to tensor<4xf32>
+  %0 = tensor.insert_slice %a into %b[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %1 = tensor.insert_slice %a into %0[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %2 = tensor.insert_slice %a into %1[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %3 = tensor.insert_slice %a into %2[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %4 = tensor.insert_slice %a into %3[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %5 = tensor.insert_slice %a into %4[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %6 = tensor.insert_slice %a into %5[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %7 = tensor.insert_slice %a into %6[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %8 = tensor.insert_slice %a into %7[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %9 = tensor.insert_slice %a into %8[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %10 = tensor.insert_slice %a into %9[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %11 = tensor.insert_slice %a into %10[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %12 = tensor.insert_slice %a into %11[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %13 = tensor.insert_slice %a into %12[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %14 = tensor.insert_slice %a into %13[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %15 = tensor.insert_slice %a into %14[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  %16 = tensor.insert_slice %a into %15[0] [4] [1] : tensor<4xf32> into tensor<4xf32>
+  bufferization.materialize_in_destination %b in restrict writable %arg0 : (tensor<4xf32>, memref<4xf32>) -> ()
+  bufferization.materialize_in_destination %16 in restrict writable %arg1 : (tensor<4xf32>, memref<4xf32>) -> ()
+  return
+}
