@@ -20,6 +20,12 @@
 // RUN: %{compare}
 // REDEFINE: %{entry} = old_returned
 // RUN: %{compare}
+// REDEFINE: %{entry} = slice_overwritten
+// RUN: %{compare}
+// REDEFINE: %{entry} = swap_own
+// RUN: %{compare}
+// REDEFINE: %{entry} = old_to_other
+// RUN: %{compare}
 
 ddp.process_group @dp
 !t = tensor<6xf32>
@@ -98,4 +104,33 @@ func.func @old_returned(%a: !t {bufferization.writable = true}) -> (!t, !t) {
   %x0 = tensor.insert_slice %r0 into %a[0] [3] [1] : !h into !t
   %x = tensor.insert_slice %r1 into %x0[3] [3] [1] : !h into !t
   return %a, %x : !t, !t
+}
+
+// A slice is overwritten that is in no bucket, and that the argument keeps.
+func.func @slice_overwritten(%a: !t {bufferization.writable = true}) -> (!t, !h) {
+  %a0 = tensor.extract_slice %a[0] [3] [1] : !t to !h
+  %a1 = tensor.extract_slice %a[3] [3] [1] : !t to !h
+  %r0 = ddp.all_reduce mean %a0 on @dp : !h
+  %y = linalg.exp ins(%a1 : !h) outs(%a1 : !h) -> !h
+  %x = tensor.insert_slice %r0 into %a[0] [3] [1] : !h into !t
+  return %x, %y : !t, !h
+}
+
+// Each rank keeps its own, in the other argument.
+func.func @swap_own(%a: !t {bufferization.writable = true},
+                    %b: !t {bufferization.writable = true}) -> (!t, !t) {
+  %ra = ddp.all_reduce mean %a on @dp {ddp.hook = #ddp.noop} : !t
+  %rb = ddp.all_reduce sum %b on @dp {ddp.hook = #ddp.noop} : !t
+  %x = tensor.insert_slice %rb into %a[0] [6] [1] : !t into !t
+  %y = tensor.insert_slice %ra into %b[0] [6] [1] : !t into !t
+  return %x, %y : !t, !t
+}
+
+// One argument gets what the other held.
+func.func @old_to_other(%a: !t {bufferization.writable = true},
+                        %b: !t {bufferization.writable = true}) -> (!t, !t) {
+  %r = ddp.all_reduce mean %a on @dp : !t
+  %x = tensor.insert_slice %r into %a[0] [6] [1] : !t into !t
+  %y = tensor.insert_slice %a into %b[0] [6] [1] : !t into !t
+  return %x, %y : !t, !t
 }

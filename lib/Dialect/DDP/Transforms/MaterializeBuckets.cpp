@@ -186,6 +186,48 @@ static bool isLastUse(Operation *op) {
          });
 }
 
+/// Whether a use may write over the memory of its operand.
+static bool mayWrite(OpOperand &use) {
+  Operation *user = use.getOwner();
+  if (isa<PackOp, UnpackOp, SplitOp, StoreOp>(user))
+    return false;
+  if (auto concat = dyn_cast<ConcatOp>(user))
+    return use.get() == concat.getDestination();
+  static const bufferization::BufferizationOptions options;
+  return bufferization::AnalysisState(options).bufferizesToMemoryWrite(use);
+}
+
+/// Whether the program may write over the bucket behind an unpack or a split,
+/// which it can where the bucket is an argument: it has slices of its own then.
+/// One-Shot Bufferize does not see that what was unpacked lies there as well.
+static bool mayBeOverwritten(Operation *op) {
+  llvm::SetVector<Value> makers;
+  (void)findMakers(op->getOperand(0), /*isHooks=*/true, makers);
+  return llvm::any_of(makers, [&](Value maker) {
+    return findArgumentUpdate(maker) &&
+           visitMemoryUses(maker, [&](OpOperand &use) {
+             if (use.getOwner() == op)
+               return WalkResult::skip();
+             return mayWrite(use) ? requireBefore(use.getOwner(), op)
+                                  : WalkResult::advance();
+           }).wasInterrupted();
+  });
+}
+
+/// Lets an unpack or a split take a copy apart.
+static void copyBucket(Operation *op) {
+  Value bucket = op->getOperand(0);
+  OpBuilder builder(op);
+  op->setOperand(0, bufferization::AllocTensorOp::create(
+                        builder, op->getLoc(),
+                        cast<RankedTensorType>(bucket.getType()), ValueRange(),
+                        bucket));
+  remark::missed(op->getLoc(), remark::RemarkOpts::name("BucketView")
+                                   .category("ddp-materialize-buckets"))
+      << "an argument is copied, since other values are computed in its place "
+         "while parts of it are needed";
+}
+
 /// Replaces what an unpack or a split gives. Returns the bucket's memory.
 static Value rewriteParts(Operation *op, bool isLast) {
   Location loc = op->getLoc();
@@ -295,8 +337,12 @@ struct MaterializeBucketsPass
     // While all memory can still be followed.
     llvm::DenseSet<Operation *> lastUses;
     for (Operation *op : unpacksAndSplits)
-      if (isLastUse(op))
+      if (isLastUse(op)) {
         lastUses.insert(op);
+      } else if (mayBeOverwritten(op)) {
+        copyBucket(op);
+        lastUses.insert(op);
+      }
     llvm::for_each(packs, rewritePack);
     // One for all: each use of a bucket as memory may overwrite it, as far as
     // One-Shot Bufferize knows.

@@ -376,3 +376,47 @@ func.func @nothing_computed(%x: tensor<8xf32>) -> tensor<16xf32> {
   %b = ddp.pack %e, %g, %e : tensor<4xf32>, tensor<8xf32>, tensor<4xf32> -> tensor<16xf32>
   return %b : tensor<16xf32>
 }
+
+// -----
+
+// An argument of which another slice is overwritten behind the split: the parts
+// are those of a copy.
+// CHECK-LABEL: func @slice_overwritten(
+// CHECK-SAME:    %[[A:.+]]: memref<4xf32>
+// CHECK:         %[[OLD:.+]] = bufferization.to_tensor %[[A]] restrict writable
+// CHECK:         %[[C:.+]] = bufferization.alloc_tensor() copy(%[[OLD]])
+// CHECK:         %[[M:.+]] = bufferization.to_buffer %[[C]]
+// CHECK:         %[[V0:.+]] = ddp.view %[[M]][0]
+// CHECK:         bufferization.to_tensor %[[V0]] restrict writable
+// CHECK:         %[[V1:.+]] = ddp.view %[[M]][3]
+// CHECK:         bufferization.to_tensor %[[V1]] restrict writable
+// REMARK: an argument is copied
+func.func @slice_overwritten(%arg: memref<4xf32>) -> (tensor<3xf32>, tensor<1xf32>) {
+  %a = bufferization.to_tensor %arg restrict writable : memref<4xf32> to tensor<4xf32>
+  %old = tensor.extract_slice %a[3] [1] [1] : tensor<4xf32> to tensor<1xf32>
+  %s:2 = ddp.split %a : tensor<4xf32> -> tensor<3xf32>, tensor<1xf32>
+  %exp = linalg.exp ins(%old : tensor<1xf32>) outs(%old : tensor<1xf32>) -> tensor<1xf32>
+  %x = tensor.insert_slice %s#1 into %a[3] [1] [1] : tensor<1xf32> into tensor<4xf32>
+  bufferization.materialize_in_destination %x in restrict writable %arg : (tensor<4xf32>, memref<4xf32>) -> ()
+  return %s#0, %exp : tensor<3xf32>, tensor<1xf32>
+}
+
+// -----
+
+// One that is only read behind the split is not copied.
+// CHECK-LABEL: func @slice_read(
+// CHECK-SAME:    %[[A:.+]]: memref<4xf32>
+// CHECK:         %[[OLD:.+]] = bufferization.to_tensor %[[A]] restrict writable
+// CHECK:         %[[M:.+]] = bufferization.to_buffer %[[OLD]] read_only
+// REMARK-NOT: an argument is copied
+func.func @slice_read(%arg: memref<4xf32>) -> (tensor<3xf32>, tensor<1xf32>) {
+  %a = bufferization.to_tensor %arg restrict writable : memref<4xf32> to tensor<4xf32>
+  %old = tensor.extract_slice %a[3] [1] [1] : tensor<4xf32> to tensor<1xf32>
+  %s:2 = ddp.split %a : tensor<4xf32> -> tensor<3xf32>, tensor<1xf32>
+  %e = tensor.empty() : tensor<1xf32>
+  %exp = linalg.exp ins(%old : tensor<1xf32>) outs(%e : tensor<1xf32>) -> tensor<1xf32>
+  %d = tensor.empty() : tensor<4xf32>
+  %x = linalg.exp ins(%a : tensor<4xf32>) outs(%d : tensor<4xf32>) -> tensor<4xf32>
+  bufferization.materialize_in_destination %x in restrict writable %arg : (tensor<4xf32>, memref<4xf32>) -> ()
+  return %s#0, %exp : tensor<3xf32>, tensor<1xf32>
+}
