@@ -96,8 +96,8 @@ void Tracer::add(CollectiveTrace::Function &function, StringRef verb,
   if (!type)
     return;
   countMembers(function.members, kind, type);
-  if (!description.bucket.empty())
-    countMembers(function.bucketMembers, kind, type);
+  if (description.bucket.empty())
+    countMembers(function.membersWithoutBucket, kind, type);
 }
 
 void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
@@ -235,7 +235,23 @@ Tracer::Tracer(ModuleOp module, CollectiveTrace &trace)
   });
 }
 
-CollectiveTrace::CollectiveTrace(ModuleOp module) { Tracer(module, *this); }
+CollectiveTrace::CollectiveTrace(ModuleOp module) {
+  Tracer(module, *this);
+  llvm::StringSet<> changed;
+  module.walk([&](StoreOp store) {
+    auto load = store.getValue().getDefiningOp<LoadOp>();
+    bool isUnchanged = load && load.getState() == store.getState();
+    (isUnchanged ? unchangedStates : changed).insert(store.getState());
+  });
+  for (const auto &state : changed)
+    unchangedStates.erase(state.getKey());
+}
+
+static void addTo(std::map<std::string, int64_t> &sum,
+                  const std::map<std::string, int64_t> &counts) {
+  for (const auto &[key, count] : counts)
+    sum[key] += count;
+}
 
 /// Describes the first key whose number has changed; empty if none has.
 static std::string findDifference(const std::map<std::string, int64_t> &before,
@@ -276,13 +292,13 @@ LogicalResult mlir::ddp::compareTraces(Location loc, StringRef pass,
                           << ": " << difference;
   };
   if (kept == OrderAcrossPass::Recorded) {
-    std::map<std::string, int64_t> members;
+    // A reduction of memory becomes a bucket, or stays what it is.
+    std::map<std::string, int64_t> old = before.recorded, now = after.recorded;
     for (const auto &[name, function] : before.functions)
-      for (const auto &[kind, count] : function.bucketMembers)
-        members[kind] += count;
-    for (const auto &[kind, count] : before.recorded)
-      members[kind] += count;
-    std::string difference = findDifference(members, after.recorded);
+      addTo(old, function.members);
+    for (const auto &[name, function] : after.functions)
+      addTo(now, function.membersWithoutBucket);
+    std::string difference = findDifference(old, now);
     return difference.empty()
                ? success()
                : LogicalResult(report("its buckets", difference));

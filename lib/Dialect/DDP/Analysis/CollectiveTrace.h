@@ -14,6 +14,8 @@
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
+#include "llvm/ADT/StringSet.h"
+
 #include <map>
 
 namespace mlir::ddp {
@@ -28,13 +30,16 @@ struct CollectiveTrace {
     std::map<std::string, int64_t> elements;
     /// Numbers of members, by reduction, group, element type and shape.
     std::map<std::string, int64_t> members;
-    /// Numbers of members of named buckets.
-    std::map<std::string, int64_t> bucketMembers;
+    /// The same of collectives that have no named bucket.
+    std::map<std::string, int64_t> membersWithoutBucket;
   };
   std::map<std::string, Function> functions;
   /// Numbers of members in the records of buckets (`ddp.bucket_info`), by the
   /// same keys as `Function::members`.
   std::map<std::string, int64_t> recorded;
+  /// States that are only stored as they were loaded, also before earlier
+  /// passes: on memrefs nothing is left of such a store.
+  llvm::StringSet<> unchangedStates;
 };
 
 /// Compares the collectives before and after `pass`, as far as it must preserve

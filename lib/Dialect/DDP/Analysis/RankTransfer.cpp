@@ -240,6 +240,10 @@ bool RankAnalysis::transferTensor(Operation *op) {
     set(op->getResult(0), fact);
     return true;
   }
+  if (auto copy = dyn_cast<bufferization::AllocTensorOp>(op)) {
+    set(copy.getResult(), facts.lookup(copy.getCopy()));
+    return true;
+  }
   if (auto select = dyn_cast<arith::SelectOp>(op)) {
     addAll();
     RankFact fact = combine(all, select.getType());

@@ -25,7 +25,8 @@ using namespace mlir::ddp;
 namespace {
 class OrderVerifier {
 public:
-  explicit OrderVerifier(ModuleOp module) : module(module), analysis(module) {
+  OrderVerifier(ModuleOp module, const CollectiveTrace *before)
+      : module(module), before(before), analysis(module) {
     for (auto info : module.getOps<BucketInfoOp>())
       infos[info.getBucketNameAttr()] = info;
   }
@@ -43,6 +44,8 @@ private:
   LogicalResult checkTicket(LLVM::CallOp start);
 
   ModuleOp module;
+  /// What was there before the last pass; null if that is not known.
+  const CollectiveTrace *before;
   RankAnalysis analysis;
   llvm::MapVector<StringAttr, BucketInfoOp> infos;
   llvm::DenseMap<StringAttr, SmallVector<StoreOp>> stores;
@@ -216,10 +219,16 @@ LogicalResult OrderVerifier::checkStates() {
         buffer, buffer.getStateAttr());
     if (!state || state.getInit() == StateInit::MT19937 || buffer.use_empty() ||
         getNumElementsOf(state.getBufferType()) == 0 ||
+        (before && before->unchangedStates.contains(state.getSymName())) ||
         !written.insert(state.getSymNameAttr()).second)
       return;
-    buffer.emitOpError() << "expected state " << buffer.getStateAttr()
-                         << " to be written by some function";
+    InFlightDiagnostic diagnostic =
+        buffer.emitOpError() << "expected state " << buffer.getStateAttr()
+                             << " to be written by some function";
+    if (!before)
+      diagnostic.attachNote(state.getLoc())
+          << "if it was only stored as it was loaded, run the pass before "
+             "bufferization, where that can be seen";
     ok = false;
   });
   return success(ok);
@@ -306,12 +315,16 @@ struct VerifyOrderPass
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    bool ok = succeeded(OrderVerifier(module).verify());
+    const CollectiveTrace *before = history ? history->get() : nullptr;
+    bool ok = succeeded(OrderVerifier(module, before).verify());
     if (history) {
       auto now = std::make_unique<CollectiveTrace>(module);
-      if (*history)
+      if (before) {
         ok &= succeeded(
-            compareTraces(module.getLoc(), pass, kept, **history, *now));
+            compareTraces(module.getLoc(), pass, kept, *before, *now));
+        for (const auto &state : before->unchangedStates)
+          now->unchangedStates.insert(state.getKey());
+      }
       *history = std::move(now);
     }
     markAllAnalysesPreserved();

@@ -188,6 +188,7 @@ func.func @replicated_memory(%mine: i64) {
 
 // -----
 
+// expected-note @+1 {{if it was only stored as it was loaded, run the pass before bufferization, where that can be seen}}
 ddp.state @iter : i64 replicated zero
 func.func @never_written() -> i64 {
   // expected-error @+1 {{expected state @iter to be written by some function}}

@@ -101,3 +101,34 @@ func.func @memory(%g: tensor<4x8xf32>, %mine: i1, %all: i1 {ddp.replicated}) -> 
   }
   return %r : tensor<4x8xf32>
 }
+
+// A state that stays as it is: nothing is left of the store in memory, and the
+// unpacked value is that of a copy.
+ddp.state @constant : !ddp.bucket<f32, [8]> replicated zero
+// CHECK-LABEL: func @unchanged_state(
+func.func @unchanged_state() -> tensor<8xf32> {
+  %s = ddp.load @constant : !ddp.bucket<f32, [8]>
+  %u = ddp.unpack %s : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+  ddp.store %s, @constant : !ddp.bucket<f32, [8]>
+  return %u : tensor<8xf32>
+}
+
+// A function that is called with what it gave.
+// CHECK-LABEL: func private @reduced(
+func.func private @reduced(%g: tensor<8xf32>) -> tensor<8xf32> {
+  %r = ddp.all_reduce mean %g on @dp : tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+// CHECK-LABEL: func @reduced_twice(
+func.func @reduced_twice(%g: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = func.call @reduced(%g) : (tensor<8xf32>) -> tensor<8xf32>
+  %1 = func.call @reduced(%0) : (tensor<8xf32>) -> tensor<8xf32>
+  return %1 : tensor<8xf32>
+}
+
+// A reduction of memory, which a hook makes a bucket of.
+// CHECK-LABEL: func @reduced_memory(
+func.func @reduced_memory(%g: memref<8xf32>) {
+  ddp.all_reduce mean %g on @dp into %g : memref<8xf32>, : memref<8xf32>
+  return
+}
