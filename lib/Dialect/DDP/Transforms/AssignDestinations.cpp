@@ -547,6 +547,9 @@ void Assigner::keepOperand(FlatAllReduceStartOp start) {
   setRoot(copy, copy);
   start.getInputMutable().assign(copy);
   start.getDestinationMutable().assign(copy);
+  for (Operation *user : start.getTicket().getUsers())
+    if (auto wait = cast<FlatWaitOp>(user); wait.getSource())
+      wait.getSourceMutable().assign(copy);
 }
 
 void Assigner::visit(Operation *op) {

@@ -347,6 +347,23 @@ func.func @condition_and_part(%g: tensor<4xf32>, %c: i1) -> (tensor<4xf32>, tens
   return %r, %part : tensor<4xf32>, tensor<2x2xf32>
 }
 
+// The waits may name the operand.
+// CHECK-LABEL: func.func @condition_and_reading(
+// CHECK:         %[[COPY:.+]] = bufferization.alloc_tensor() copy(%{{.+}})
+// CHECK-NEXT:    %[[X:.+]], %[[T:.+]] = ddp.flat.all_reduce_start mean %[[COPY]] on @dp into %[[COPY]] if
+// CHECK-COUNT-2: ddp.flat.wait %[[X]], %[[T]] reading %[[COPY]]
+func.func @condition_and_reading(%g: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
+  %x, %t = ddp.flat.all_reduce_start mean %g on @dp into %g if %c : tensor<4xf32>, tensor<4xf32>
+  %r = scf.if %c -> tensor<4xf32> {
+    %w = ddp.flat.wait %x, %t reading %g : tensor<4xf32>, tensor<4xf32>
+    scf.yield %w : tensor<4xf32>
+  } else {
+    %w = ddp.flat.wait %x, %t reading %g : tensor<4xf32>, tensor<4xf32>
+    scf.yield %w : tensor<4xf32>
+  }
+  return %r : tensor<4xf32>
+}
+
 // CHECK-LABEL: func.func @condition_and_state(
 // CHECK:         %[[LOAD:.+]] = ddp.load @s
 // CHECK-NEXT:    %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[LOAD]])
