@@ -4,9 +4,10 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // LLD is made to be a program: it keeps its state in global variables, resets
-// LLVM's options, adds some, changes how many threads LLVM uses, and ends the
-// process when it meets a file that it cannot read. This file makes a function
-// of it that leaves the process as it was.
+// LLVM's options, adds some, changes how many threads LLVM uses, handles all
+// signals to remove its output, and ends the process when it meets a file that
+// it cannot read. This file makes a function of it that leaves the process as
+// it was.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,6 +18,7 @@
 #include "lld/Common/Driver.h"
 #include "llvm/BinaryFormat/Magic.h"
 #include "llvm/Support/CrashRecoveryContext.h"
+#include "llvm/Support/FileOutputBuffer.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Parallel.h"
 #include "llvm/Support/SaveAndRestore.h"
@@ -27,6 +29,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <mutex>
+#include <pthread.h>
 
 using namespace llvm;
 
@@ -71,11 +74,39 @@ static std::string makeAbsolute(StringRef path) {
 }
 
 //===----------------------------------------------------------------------===//
-// LLVM's options
+// What LLD asks of LLVM
 //===----------------------------------------------------------------------===//
 
-/// Whether LLD works for this thread.
-static thread_local bool isLinking = false;
+/// What LLD has written for this thread; null unless it works for it.
+static thread_local SmallVectorImpl<char> *written = nullptr;
+
+namespace {
+/// LLD's output, in memory. For a file LLVM would handle all signals from then
+/// on, among them some that the program may wait for, and a full disk would end
+/// LLD's work for good.
+class MemoryOutput : public FileOutputBuffer {
+public:
+  MemoryOutput(StringRef path, size_t size)
+      : FileOutputBuffer(path), bytes(size) {}
+
+  uint8_t *getBufferStart() const override {
+    return reinterpret_cast<uint8_t *>(const_cast<char *>(bytes.data()));
+  }
+  uint8_t *getBufferEnd() const override {
+    return getBufferStart() + bytes.size();
+  }
+  size_t getBufferSize() const override { return bytes.size(); }
+  Error commit() override {
+    *written = std::move(bytes);
+    return Error::success();
+  }
+
+private:
+  SmallVector<char, 0> bytes;
+};
+} // namespace
+
+using ExpectedOutput = Expected<std::unique_ptr<FileOutputBuffer>>;
 
 // LLD sets all options of LLVM in this process to their defaults, also those of
 // the program, and while other threads compile. It adds those of LLVM's code
@@ -89,10 +120,14 @@ static thread_local bool isLinking = false;
                               result)                                          \
   type real##name parameters __asm__("__real_" symbol);                        \
   type wrap##name parameters __asm__("__wrap_" symbol);                        \
-  type wrap##name parameters {                                                 \
-    return isLinking ? result : real##name arguments;                          \
-  }
+  type wrap##name parameters { return written ? result : real##name arguments; }
 
+DDPHOOK_WHILE_LINKING(ExpectedOutput, CreateOutput,
+                      "_ZN4llvm16FileOutputBuffer6createENS_9StringRefEmj",
+                      (StringRef path, size_t size, unsigned flags),
+                      (path, size, flags),
+                      ExpectedOutput(std::make_unique<MemoryOutput>(path,
+                                                                    size)))
 DDPHOOK_WHILE_LINKING(void, ResetOptions,
                       "_ZN4llvm2cl25ResetAllOptionOccurrencesEv", (), (),
                       void())
@@ -146,33 +181,43 @@ private:
 };
 } // namespace
 
-static Error runLLD(ArrayRef<const char *> arguments) {
+/// LLD works for one thread at a time. A fork waits for it as well: in the
+/// child nobody would end what another thread has begun.
+static std::mutex &getMutex() {
   static std::mutex mutex;
+  static int registered = pthread_atfork(
+      [] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
+  (void)registered;
+  return mutex;
+}
+
+static Expected<SmallVector<char, 0>> runLLD(ArrayRef<const char *> arguments) {
   static bool isBroken = false;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<std::mutex> lock(getMutex());
   if (isBroken)
     return createStringError("LLD has failed in this process and cannot run "
                              "again; name another linker");
+  SmallVector<char, 0> output;
   std::string messages;
   raw_string_ostream os(messages);
   lld::Result result;
   {
     ExitCatcher catcher;
     SaveAndRestore keepThreads(parallel::strategy);
-    SaveAndRestore work(isLinking, true);
+    SaveAndRestore<SmallVectorImpl<char> *> work(written, &output);
     result = lld::lldMain(arguments, os, os, {{lld::Gnu, &lld::elf::link}});
   }
   isBroken = !result.canRunAgain;
   if (result.retCode == 0 && result.canRunAgain)
-    return Error::success();
+    return output;
   return createStringError("LLD failed to link the shared object: " +
                            StringRef(messages).trim());
 }
 
-Error mlir::ddp::linkInProcess(StringRef input, StringRef output,
-                               StringRef runtime) {
+Expected<SmallVector<char, 0>> mlir::ddp::linkInProcess(StringRef input,
+                                                        StringRef runtime) {
   initializeTargets();
-  std::string object = makeAbsolute(input), shared = makeAbsolute(output);
+  std::string object = makeAbsolute(input);
   if (Error error =
           checkKind(object, file_magic::elf_relocatable, "an object file"))
     return error;
@@ -187,10 +232,11 @@ Error mlir::ddp::linkInProcess(StringRef input, StringRef output,
   for (const char *name : {"libm.so.6", "libgcc_s.so.1", "libc.so.6"})
     addSystemLibrary(name, libraries);
 
-  // One thread, this one: a process that has linked may fork.
+  // One thread, this one: a process that has linked may fork. The output goes
+  // to `written`; LLD must not look for a file of its name.
   SmallVector<const char *> arguments = {
-      "ld.lld",      "-shared", "-Bsymbolic",   "--eh-frame-hdr",
-      "--threads=1", "-o",      shared.c_str(), object.c_str()};
+      "ld.lld",      "-shared", "-Bsymbolic", "--eh-frame-hdr",
+      "--threads=1", "-o",      "/dev/null",  object.c_str()};
   for (const std::string &library : libraries)
     arguments.push_back(library.c_str());
   return runLLD(arguments);

@@ -9,16 +9,18 @@
 #ifndef DDPHOOK_LIB_COMPILER_INPROCESSLINKER_H
 #define DDPHOOK_LIB_COMPILER_INPROCESSLINKER_H
 
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
 
 namespace mlir::ddp {
 
-/// Links the object file `input` to `output`. The shared object needs those of
-/// the C, math and compiler's support libraries of this process that it uses,
-/// and `runtime`, the path of a shared library, unless that is empty.
-llvm::Error linkInProcess(llvm::StringRef input, llvm::StringRef output,
-                          llvm::StringRef runtime);
+/// Links the object file `input` and returns the bytes of the shared object. It
+/// needs those of the C, math and compiler's support libraries of this process
+/// that it uses, and `runtime`, the path of a shared library, unless that is
+/// empty.
+llvm::Expected<llvm::SmallVector<char, 0>>
+linkInProcess(llvm::StringRef input, llvm::StringRef runtime);
 
 } // namespace mlir::ddp
 

@@ -59,16 +59,19 @@ private:
 } // namespace
 
 /// Runs `options.linker`.
-static Error linkByProgram(StringRef input, StringRef output,
-                           const SharedObjectOptions &options) {
+static Expected<SmallVector<char, 0>>
+linkByProgram(StringRef input, const SharedObjectOptions &options) {
   ErrorOr<std::string> program = sys::findProgramByName(options.linker);
   if (!program)
     return createStringError(program.getError(),
                              "cannot find the linker '" + options.linker + "'");
+  TemporaryFile output;
+  if (Error error = output.create("so", ""))
+    return error;
   // -Bsymbolic: an entry point must not be replaced by a function of the
   // program that happens to have its name.
-  SmallVector<StringRef> arguments = {*program, "-shared", "-Wl,-Bsymbolic",
-                                      "-o",     output,    input};
+  SmallVector<StringRef> arguments = {*program, "-shared",   "-Wl,-Bsymbolic",
+                                      "-o",     output.path, input};
   if (!options.runtime.empty())
     arguments.append({"-Wl,--no-as-needed", options.runtime});
   arguments.append({"-Wl,--as-needed", "-lm"});
@@ -80,22 +83,6 @@ static Error linkByProgram(StringRef input, StringRef output,
     return createStringError("'" + Twine(*program) +
                              "' failed to link the shared object" +
                              (message.empty() ? "" : ": ") + message);
-  return Error::success();
-}
-
-Expected<SmallVector<char, 0>>
-mlir::ddp::linkSharedObject(StringRef object,
-                            const SharedObjectOptions &options) {
-  TemporaryFile input, output;
-  if (Error error = input.create("o", object))
-    return error;
-  if (Error error = output.create("so", ""))
-    return error;
-  if (Error error =
-          options.linker.empty()
-              ? linkInProcess(input.path, output.path, options.runtime)
-              : linkByProgram(input.path, output.path, options))
-    return error;
   ErrorOr<std::unique_ptr<MemoryBuffer>> bytes =
       MemoryBuffer::getFile(output.path, /*IsText=*/false,
                             /*RequiresNullTerminator=*/false);
@@ -108,6 +95,16 @@ mlir::ddp::linkSharedObject(StringRef object,
                              "' to write a shared object, but it wrote "
                              "nothing");
   return SmallVector<char, 0>(text.begin(), text.end());
+}
+
+Expected<SmallVector<char, 0>>
+mlir::ddp::linkSharedObject(StringRef object,
+                            const SharedObjectOptions &options) {
+  TemporaryFile input;
+  if (Error error = input.create("o", object))
+    return error;
+  return options.linker.empty() ? linkInProcess(input.path, options.runtime)
+                                : linkByProgram(input.path, options);
 }
 
 Error mlir::ddp::writeSharedObject(StringRef object, StringRef path,

@@ -19,10 +19,14 @@
 #include "llvm/Support/Parallel.h"
 #include "gtest/gtest.h"
 
+#include <array>
+#include <atomic>
 #include <csignal>
 #include <dlfcn.h>
 #include <elf.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -213,6 +217,37 @@ TEST_F(SharedObjectTest, ManyThreads) {
   run(ArrayRef<char>(linked.front().data(), linked.front().size()));
 }
 
+/// Whether a child of this process can link.
+static bool linksInChild(StringRef object) {
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    auto shared = linkSharedObject(object);
+    _exit(shared ? 0 : 1);
+  }
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+/// A child does not wait for what a thread of its parent had begun.
+TEST_F(SharedObjectTest, ForkWhileLinking) {
+  auto object = compileObject();
+  std::atomic<bool> isOver = false;
+  std::atomic<unsigned> numLinked = 0;
+  std::thread other([&] {
+    while (!isOver) {
+      llvm::cantFail(linkSharedObject(asText(object)));
+      ++numLinked;
+    }
+  });
+  while (numLinked == 0)
+    std::this_thread::yield();
+  for (int i = 0; i < 5; ++i)
+    EXPECT_TRUE(linksInChild(asText(object)));
+  isOver = true;
+  other.join();
+}
+
 // Called like an option of LLVM's code generator.
 static llvm::cl::opt<int> ofTheProgram("mcpu", llvm::cl::init(1));
 
@@ -221,12 +256,15 @@ TEST_F(SharedObjectTest, LeavesTheProcessAsItWas) {
   auto object = compileObject();
   ofTheProgram = 2;
   auto threads = llvm::parallel::strategy.ThreadsRequested;
-  struct sigaction before, after;
-  sigaction(SIGSEGV, nullptr, &before);
+  std::array<struct sigaction, NSIG> before = {}, after = {};
+  for (int signal = 1; signal < NSIG; ++signal)
+    sigaction(signal, nullptr, &before[signal]);
   auto shared = linkSharedObject(asText(object));
   ASSERT_TRUE(static_cast<bool>(shared)) << toString(shared.takeError());
-  sigaction(SIGSEGV, nullptr, &after);
-  EXPECT_EQ(before.sa_handler, after.sa_handler);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    sigaction(signal, nullptr, &after[signal]);
+    EXPECT_EQ(before[signal].sa_handler, after[signal].sa_handler) << signal;
+  }
   EXPECT_EQ(ofTheProgram, 2);
   EXPECT_EQ(llvm::parallel::strategy.ThreadsRequested, threads);
   llvm::cl::ResetAllOptionOccurrences();
@@ -270,7 +308,8 @@ TEST_F(SharedObjectTest, DamagedObject) {
     auto shared = linkSharedObject(asText(object), options);
     llvm::errs() << message << '|' << again << '|'
                  << (shared ? "linked" : toString(shared.takeError()));
-    exit(0);
+    // Without a look for leaks: LLD has left what it had in hand.
+    _exit(0);
   };
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(useLLD(), testing::ExitedWithCode(0),
