@@ -110,7 +110,8 @@ int64_t SweepValues::countWrong(const void *result, int64_t count) const {
   }
   const std::vector<char> expected = repeat(period, count);
   const char *bytes = static_cast<const char *>(result);
-  if (std::memcmp(bytes, expected.data(), expected.size()) == 0)
+  if (expected.empty() ||
+      std::memcmp(bytes, expected.data(), expected.size()) == 0)
     return 0;
   const size_t size = static_cast<size_t>(dtypeSize(dtype));
   int64_t wrong = 0;

@@ -267,6 +267,9 @@ TEST(TcpStore, ALostRankEndsAllWaits) {
   killer.join();
   EXPECT_EQ(show(b->failureWithin(5)), expected);
   EXPECT_EQ(show(b->set("key", "")), expected);
+  // It is known before it has been told.
+  for (auto end = Deadline::after(20); calls.load() == 0 && !end.expired();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(calls.load(), 1);
   // Who asks later is told at once.
   a->onFailure([&](const Status &) { ++calls; });
