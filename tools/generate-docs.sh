@@ -15,8 +15,8 @@ build=${1:-$root/build}
 ninja -C "$build" mlir-doc >/dev/null
 
 status=0
-for page in DDPDialect DDPPasses DDPConversionPasses DDPCompilerPasses \
-  DDPCodeGenPasses; do
+for page in DDPDialect DDPPasses DDPConversionPasses DDPImportPasses \
+  DDPCompilerPasses DDPCodeGenPasses; do
   made=$(find "$build/docs" -name "$page.md" | head -1)
   kept=$root/docs/generated/$page.md
   if [[ -z $made ]]; then

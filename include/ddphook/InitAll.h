@@ -12,6 +12,7 @@
 #define DDPHOOK_INITALL_H
 
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
+#include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 #include "ddphook/Pipelines/Pipelines.h"
@@ -28,6 +29,7 @@ inline void registerAllDialects(DialectRegistry &registry) {
 inline void registerAllPasses() {
   registerDDPPasses();
   registerDDPConversionPasses();
+  registerDDPImportPasses();
   registerDDPPipelines();
 }
 

@@ -41,6 +41,7 @@ MODULE_OPS = (
     "ddp.process_group",
     "ddp.bucket_info",
     "ddp.state ",
+    "shard.grid",
 )
 SEPARATOR = "\n// -----\n"
 ANCHORS = ("{}", "func.func({})", "gpu.module({})")

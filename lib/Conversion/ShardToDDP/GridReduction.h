@@ -1,0 +1,56 @@
+//===- GridReduction.h - all-reduces of the shard dialect -------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the shard dialect says of an all-reduce, and whether ddp can say it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDREDUCTION_H
+#define DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDREDUCTION_H
+
+#include "mlir/Dialect/Shard/IR/ShardDialect.h"
+#include "mlir/Dialect/Shard/IR/ShardOps.h"
+
+#include <optional>
+
+namespace mlir::ddp {
+
+/// An all-reduce over axes of a grid.
+struct GridReduction {
+  /// A shard.all_reduce, or a shard.reduce_scatter.
+  Operation *op;
+  /// The shard.all_gather behind a shard.reduce_scatter, or null.
+  Operation *gather;
+  shard::GridOp grid;
+  shard::ReductionKind kind;
+  /// Ascending.
+  SmallVector<int16_t> axes;
+
+  Value getInput() const { return op->getOperand(0); }
+  Value getResult() const { return (gather ? gather : op)->getResult(0); }
+  ArrayRef<int64_t> getGridShape() const {
+    return shard::GridOp(grid).getShape();
+  }
+  /// Whether it reduces over several processes along that axis.
+  bool isOver(int16_t axis) const {
+    return getGridShape()[axis] != 1 && llvm::is_contained(axes, axis);
+  }
+};
+
+/// The all-reduce that `op` is or begins.
+std::optional<GridReduction> matchReduction(Operation *op,
+                                            SymbolTableCollection &symbols);
+
+/// Why `reduction` has no equivalent in ddp; empty if it has one.
+std::string findObstacle(const GridReduction &reduction);
+
+/// The ranks of each group: lists of the processes that agree on all other axes
+/// of a grid of static shape. Processes are numbered with the last axis first.
+ArrayAttr listRanks(ArrayRef<int64_t> shape, ArrayRef<int16_t> axes,
+                    Builder &builder);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDREDUCTION_H

@@ -1,0 +1,306 @@
+//===- ImportShard.cpp -----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-import-shard: the all-reduces that upstream's partitioner writes become
+// ddp.all_reduce, and parts of a grid of processes become process groups.
+//
+//===----------------------------------------------------------------------===//
+
+#include "GridReduction.h"
+#include "ProcessIndex.h"
+#include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Transforms/RegionUtils.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPIMPORTSHARDPASS
+#include "ddphook/Conversion/ShardToDDP/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+/// Imports one module.
+class ShardImporter {
+public:
+  ShardImporter(ModuleOp module, const DDPImportShardPassOptions &options)
+      : module(module), options(options) {}
+  LogicalResult run();
+
+private:
+  void findReductions();
+  bool isGradient(const GridReduction &reduction) const;
+  LogicalResult checkOptions() const;
+  LogicalResult checkRepeated(const GridReduction &reduction) const;
+  LogicalResult refuse(Operation *op, const Twine &reason) const;
+  LogicalResult refuseOthers();
+  ProcessGroupOp getGroup(const GridReduction &reduction);
+  void import(const GridReduction &reduction);
+
+  ModuleOp module;
+  const DDPImportShardPassOptions &options;
+  SymbolTableCollection symbols;
+  std::vector<GridReduction> reductions;
+  /// The places in `reductions` of their operations.
+  DenseMap<Operation *, size_t> numbers;
+  /// By grid and axes.
+  DenseMap<std::pair<Operation *, Attribute>, ProcessGroupOp> groups;
+};
+} // namespace
+
+void ShardImporter::findReductions() {
+  module.walk([&](Operation *op) {
+    std::optional<GridReduction> reduction = matchReduction(op, symbols);
+    if (!reduction)
+      return;
+    numbers[op] = reductions.size();
+    if (reduction->gather)
+      numbers[reduction->gather] = reductions.size();
+    reductions.push_back(*std::move(reduction));
+  });
+}
+
+/// Whether hooks may compress what is reduced.
+bool ShardImporter::isGradient(const GridReduction &reduction) const {
+  if (cast<ShapedType>(reduction.getInput().getType()).getRank() == 0)
+    return false;
+  return options.gradientAxes.empty() ||
+         llvm::all_of(reduction.axes, [&](int16_t axis) {
+           return llvm::is_contained(options.gradientAxes, axis);
+         });
+}
+
+LogicalResult ShardImporter::checkOptions() const {
+  for (int64_t axis : options.gradientAxes)
+    if (!reductions.empty() &&
+        llvm::none_of(reductions, [&](const GridReduction &reduction) {
+          return axis >= 0 && axis < int64_t(reduction.getGridShape().size());
+        }))
+      return ModuleOp(module).emitError()
+             << "expected gradient-axes to be axes of a grid, but got " << axis;
+  return success();
+}
+
+/// The only value from which `op` computes, constants aside; null if there are
+/// several, or if the process's index matters.
+static Value getOnlySource(Operation *op) {
+  // Regions of others decide what they give.
+  if ((op->getNumRegions() != 0 && !isa<linalg::LinalgOp>(op)) ||
+      isa_and_nonnull<shard::ShardDialect>(op->getDialect()) ||
+      !isMemoryEffectFree(op))
+    return {};
+  SetVector<Value> used(op->operand_begin(), op->operand_end());
+  getUsedValuesDefinedAbove(op->getRegions(), used);
+  Value source;
+  for (Value value : used) {
+    if (matchPattern(value, m_Constant()) ||
+        value.getDefiningOp<tensor::EmptyOp>())
+      continue;
+    if (source)
+      return {};
+    source = value;
+  }
+  return source;
+}
+
+/// Refuses to reduce over an axis what all processes along it have alike,
+/// because it was reduced over that axis.
+LogicalResult
+ShardImporter::checkRepeated(const GridReduction &reduction) const {
+  Value value = reduction.getInput();
+  while (Operation *op = value ? value.getDefiningOp() : nullptr) {
+    auto it = numbers.find(op);
+    if (it == numbers.end()) {
+      value = getOnlySource(op);
+      continue;
+    }
+    const GridReduction &earlier = reductions[it->second];
+    value = earlier.getInput();
+    const auto *axis = llvm::find_if(
+        reduction.axes, [&](int16_t axis) { return earlier.isOver(axis); });
+    if (earlier.grid != reduction.grid || axis == reduction.axes.end())
+      continue;
+    InFlightDiagnostic diagnostic =
+        reduction.op->emitOpError()
+        << "expected a value that is not reduced over axis " << *axis << " of @"
+        << shard::GridOp(reduction.grid).getSymName()
+        << " yet; allow-repeated=true reduces it again";
+    diagnostic.attachNote(earlier.op->getLoc())
+        << "this '" << earlier.op->getName() << "' has reduced it";
+    return diagnostic;
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// From shard to ddp
+//===----------------------------------------------------------------------===//
+
+ProcessGroupOp ShardImporter::getGroup(const GridReduction &reduction) {
+  shard::GridOp grid = reduction.grid;
+  OpBuilder builder(grid);
+  ProcessGroupOp &group =
+      groups[{grid, builder.getDenseI16ArrayAttr(reduction.axes)}];
+  if (group)
+    return group;
+  IntegerAttr size;
+  ArrayAttr ranks;
+  if (!ShapedType::isDynamicShape(grid.getShape())) {
+    ranks = listRanks(grid.getShape(), reduction.axes, builder);
+    size = builder.getI64IntegerAttr(cast<DenseI64ArrayAttr>(ranks[0]).size());
+    // The whole job.
+    if (ranks.size() == 1)
+      ranks = {};
+  }
+  std::string name = grid.getSymName().str();
+  for (int16_t axis : reduction.axes)
+    name += "_" + std::to_string(axis);
+  group = ProcessGroupOp::create(builder, grid.getLoc(), name, size, ranks,
+                                 /*placement=*/{}, /*parent=*/{});
+  // Changes the name if the program has it already.
+  symbols.getSymbolTable(grid->getParentOp()).insert(group);
+  return group;
+}
+
+void ShardImporter::import(const GridReduction &reduction) {
+  Location loc = reduction.op->getLoc();
+  Value result = reduction.getResult();
+  if (reduction.axes.empty()) {
+    // By the dialect's definition each process is alone then; who writes it by
+    // hand may have meant all axes.
+    reduction.op->emitWarning()
+        << "'" << reduction.op->getName()
+        << "' without grid axes reduces nothing; it is removed";
+    result.replaceAllUsesWith(reduction.getInput());
+  } else {
+    OpBuilder builder(reduction.op);
+    auto reduced = AllReduceOp::create(
+        builder, loc, reduction.getInput(), getGroup(reduction),
+        reduction.kind == shard::ReductionKind::Average ? Reduction::Mean
+                                                        : Reduction::Sum);
+    reduced->setDiscardableAttrs(reduction.op->getDiscardableAttrDictionary());
+    bool isExact = !isGradient(reduction);
+    if (isExact && !reduced->hasAttr(DDPDialect::kHookAttrName))
+      reduced.setHook(AllReduceHookAttr::get(module.getContext()));
+    result.replaceAllUsesWith(reduced.getResult());
+    remark::passed(
+        loc, remark::RemarkOpts::name("Reduction").category("ddp-import-shard"))
+        << reduced.getGroup() << remark::metric("exact", isExact);
+  }
+  if (reduction.gather)
+    reduction.gather->erase();
+  reduction.op->erase();
+}
+
+//===----------------------------------------------------------------------===//
+// What is left
+//===----------------------------------------------------------------------===//
+
+static bool isInProgram(Operation *op) {
+  return isa_and_nonnull<shard::ShardDialect>(op->getDialect()) &&
+         !isa<shard::GridOp>(op);
+}
+
+static void eraseDead(ModuleOp module) {
+  SmallVector<Operation *> ops;
+  module.walk([&](Operation *op) {
+    if (isInProgram(op))
+      ops.push_back(op);
+  });
+  // Users come after what they use.
+  for (Operation *op : llvm::reverse(ops))
+    if (isOpTriviallyDead(op))
+      op->erase();
+}
+
+static void eraseUnusedGrids(ModuleOp module) {
+  SymbolTableCollection symbols;
+  SymbolUserMap users(symbols, module);
+  module.walk([&](shard::GridOp grid) {
+    if (users.useEmpty(grid))
+      grid.erase();
+  });
+}
+
+/// What would have to be otherwise for `op` not to be there.
+static StringRef getRemedy(Operation *op) {
+  if (isa<shard::ShardOp, shard::ShardingOp, shard::GetShardingOp>(op))
+    return "expected a partitioned program; run 'shard-partition' before";
+  if (isa<shard::ReduceScatterOp>(op))
+    return "expected as the only use of the result a 'shard.all_gather' over "
+           "the same axes in the same order, along the same dimension";
+  if (isa<shard::GridShapeOp>(op))
+    return "expected a grid of static shape";
+  if (isa<shard::ProcessLinearIndexOp, shard::ProcessMultiIndexOp,
+          shard::NeighborsLinearIndicesOp, shard::ShardShapeOp>(op))
+    return "expected a program that does not need the process's index, which "
+           "compiled code does not know; sums that are split have to begin "
+           "with zeros";
+  return "expected all-reduces only, for the runtime has no other collectives";
+}
+
+/// Reports `op`, or leaves it to another pass.
+LogicalResult ShardImporter::refuse(Operation *op, const Twine &reason) const {
+  if (!options.keepOthers)
+    return op->emitOpError() << reason;
+  remark::missed(op->getLoc(),
+                 remark::RemarkOpts::name("Kept").category("ddp-import-shard"))
+      << (op->getName().getStringRef() + ": " + reason).str();
+  return success();
+}
+
+LogicalResult ShardImporter::refuseOthers() {
+  bool ok = true;
+  module.walk([&](Operation *op) {
+    if (isInProgram(op) && !numbers.contains(op))
+      ok &= succeeded(refuse(op, getRemedy(op)));
+  });
+  return success(ok);
+}
+
+LogicalResult ShardImporter::run() {
+  foldProcessIndices(module);
+  eraseDead(module);
+  findReductions();
+  bool ok = succeeded(checkOptions());
+  ok &= succeeded(refuseOthers());
+  SmallVector<const GridReduction *> imported;
+  for (const GridReduction &reduction : reductions) {
+    if (std::string obstacle = findObstacle(reduction); !obstacle.empty())
+      ok &= succeeded(refuse(reduction.op, obstacle));
+    else if (!options.allowRepeated && failed(checkRepeated(reduction)))
+      ok = false;
+    else
+      imported.push_back(&reduction);
+  }
+  if (!ok)
+    return failure();
+  for (const GridReduction *reduction : imported)
+    import(*reduction);
+  eraseUnusedGrids(module);
+  return success();
+}
+
+namespace {
+struct ImportShardPass
+    : public ddp::impl::DDPImportShardPassBase<ImportShardPass> {
+  using DDPImportShardPassBase::DDPImportShardPassBase;
+
+  void runOnOperation() override {
+    DDPImportShardPassOptions options;
+    options.gradientAxes = llvm::to_vector(gradientAxes);
+    options.allowRepeated = allowRepeated;
+    options.keepOthers = keepOthers;
+    if (failed(ShardImporter(getOperation(), options).run()))
+      signalPassFailure();
+  }
+};
+} // namespace
