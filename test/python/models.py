@@ -9,6 +9,29 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x):
+        hidden = x.view(-1, 4, 16)
+        mixed = self.attention(hidden, hidden, hidden, need_weights=False)[0]
+        return self.norm(mixed).flatten(1)
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(50, 12)
+        self.head = nn.Linear(96, 16)
+
+    def forward(self, x):
+        tokens = (x[:, :8].abs() * 49).long().clamp(0, 49)
+        return self.head(self.embedding(tokens).flatten(1))
+
+
 class Tied(nn.Module):
     """An embedding, attention, and a head with the embedding's weights."""
 
@@ -59,10 +82,57 @@ class MixedTypes(nn.Module):
         return self.wide(self.narrow(x).relu().double()).float()
 
 
+class Odd(nn.Module):
+    """Parameters without elements, also as a bucket of their own, and of a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.empty = nn.Parameter(torch.zeros(3, 0))
+        self.alone = nn.Parameter(torch.zeros(0, dtype=torch.float64))
+        memory = torch.rand(16, 128)
+        self.view = nn.Parameter(memory[:, ::2])
+        self.shared = nn.Parameter(memory[0])
+
+    def forward(self, x):
+        nothing = self.empty.sum() + self.alone.sum()
+        return (x @ self.view.t()) * self.shared[:16] + nothing.float()
+
+
 def mlp():
     return nn.Sequential(
         nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 80), nn.ReLU(), nn.Linear(80, 16)
     )
+
+
+def normalized():
+    return nn.Sequential(
+        nn.Linear(64, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 16)
+    )
+
+
+class Tiny(nn.Module):
+    """One large parameter and many tiny ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(64, 500)
+        self.factors = nn.ParameterList(
+            [nn.Parameter(torch.full((1 + i % 3,), 1 + i / 1000)) for i in range(40)]
+        )
+
+    def forward(self, x):
+        return self.head(x) * sum(factor.sum() for factor in self.factors)
+
+
+class Two(nn.Module):
+    """Two models that know nothing of each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = mlp(), normalized()
+
+    def forward(self, x):
+        return self.first(x) * self.second(x)
 
 
 def conv():
@@ -113,6 +183,11 @@ def scalars():
 MODELS = {
     "mlp": mlp,
     "conv": conv,
+    "attention": Attention,
+    "tokens": Tokens,
+    "normalized": normalized,
+    "tiny": Tiny,
+    "two": Two,
     "tied": Tied,
     "recurrent": Recurrent,
     "strided": strided,
@@ -120,6 +195,7 @@ MODELS = {
     "mixed-types": MixedTypes,
     "scalars": scalars,
     "unused": Unused,
+    "odd": Odd,
 }
 
 

@@ -5,6 +5,7 @@
 The oracle is PyTorch's own hooks, called on the buckets that the pass makes.
 """
 
+import io
 import os
 import time
 
@@ -65,7 +66,7 @@ def run_graph(rank, hook, options, dtype):
     """Steps of a rewritten graph, without Inductor, beside PyTorch's hook."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from ddphook.torch import _graph, _ops
+    from ddphook.torch import _graph, _ops, _session
     from ddphook.torch._bucket import pipeline
     from ddphook.torch._hooks import resolve
 
@@ -78,7 +79,9 @@ def run_graph(rank, hook, options, dtype):
     assert _graph.rewrite(graph.graph, text, 60.0) == len(SHAPES)
     graph.recompile()
     state = None
-    oracle = getattr(default_hooks, f"{hook}_compress_hook", default_hooks.allreduce_hook)
+    oracle = getattr(
+        default_hooks, f"{hook}_compress_hook", default_hooks.allreduce_hook
+    )
     if hook == "powersgd":
         oracle = powersgd.powerSGD_hook
         state = powersgd.PowerSGDState(None, **options)
@@ -95,7 +98,7 @@ def run_graph(rank, hook, options, dtype):
                 for a, b in zip(got, wanted, strict=True)
             )
         )
-    counters = _ops.session("0", 60.0).statistics()
+    counters = _session.session_of("0", 60.0).statistics()
     _ops.close()
     return differences, counters["steps"]
 
@@ -214,10 +217,40 @@ def test_steps_under_inductor(tmp_path):
         assert first[2:] == second
 
 
+def reuse(x):
+    """The product has room in the gradient's memory, if nobody keeps that."""
+    return reduced(x * 2), x @ x
+
+
+def overwrite(x):
+    average = reduced(x)
+    x.zero_()
+    return average
+
+
+def memory(rank, cache):
+    """The first reduction is slow, because its module is compiled."""
+    import ddphook.torch
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    compiled = [ddphook.torch.compile(step, fullgraph=True) for step in (reuse, overwrite)]
+    x = torch.full((16, 16), rank + 1.0)
+    average, product = compiled[0](x)
+    assert torch.equal(average, torch.full((16, 16), 3.0))
+    assert torch.equal(product, x @ x)
+    assert torch.equal(compiled[1](x), torch.full((16, 16), 1.5))
+    assert not x.any()
+    ddphook.torch.close()
+
+
+def test_gradients_keep_their_memory_until_they_are_reduced(tmp_path):
+    ranks.run(2, memory, str(tmp_path))
+
+
 def train_ddp(rank, cache):
     """DDP whose reducer is traced, under compiled autograd, by both backends."""
     import ddphook.torch
-    from ddphook.torch import _ops
+    from ddphook.torch import _session
 
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     torch._dynamo.config.optimize_ddp = "python_reducer"
@@ -239,13 +272,102 @@ def train_ddp(rank, cache):
             optimizer.step()
             optimizer.zero_grad()
         results.append(flat(model.parameters()).tolist())
-    return results, _ops.session("0", 60.0).statistics()["steps"]
+    return results, _session.session_of("0", 60.0).statistics()["steps"]
 
 
 def test_ddp_under_the_python_reducer(tmp_path):
     for (inductor, mine), steps in ranks.run(2, train_ddp, str(tmp_path)):
         assert mine == inductor
         assert steps > 0
+
+
+def run_twins(rank, numbers, save_after):
+    """Averages of two equal graphs, which run by turns on other gradients.
+
+    After `save_after` steps their states are saved, and go on in a new session.
+    """
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    import ddphook.torch
+    from ddphook.torch import _graph
+    from ddphook.torch._bucket import pipeline
+    from ddphook.torch._hooks import resolve
+
+    text = pipeline(resolve("powersgd", None, POWERSGD).pipeline())
+    graphs = {}
+    for number in numbers:
+        graph = make_fx(lambda g: reduced(g), tracing_mode="fake")(torch.ones(64, 48))
+        _graph.rewrite(graph.graph, text, 60.0, owner=f"graph {number}")
+        graph.recompile()
+        graphs[number] = graph
+    results = {number: [] for number in numbers}
+    for step in range(6):
+        if step == save_after:
+            file = io.BytesIO()
+            torch.save(ddphook.torch.state_dict(), file)
+            ddphook.torch.close()
+            file.seek(0)
+            ddphook.torch.load_state_dict(torch.load(file), timeout=60)
+        for number, graph in graphs.items():
+            gradient = gradients_of(rank, 10 * number + step, torch.float32)[-1]
+            results[number].append(graph(gradient).tolist())
+    ddphook.torch.close()
+    return results
+
+
+def test_equal_graphs_have_states_of_their_own():
+    both = ranks.run(2, run_twins, [1, 2], None)
+    saved = ranks.run(2, run_twins, [1, 2], 4)
+    alone = ranks.run(2, run_twins, [2], None)
+    assert both[0] == both[1]
+    assert saved == both
+    assert [result[2] for result in both] == [result[2] for result in alone]
+
+
+def load_badly(rank):
+    import ddphook.torch
+
+    for wrong in (None, {"0": {}}, {"0": {"format": "ddphook.torch 1"}}):
+        with pytest.raises(ddphook.InvalidArgumentError, match="expected a state"):
+            ddphook.torch.load_state_dict(wrong)
+    ddphook.torch.close()
+
+
+def test_what_is_no_state_of_steps():
+    ranks.run(1, load_badly)
+
+
+def compile_twins(rank, cache):
+    """The owners and the counters of the states of two equal steps."""
+    import ddphook.torch
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    torch._dynamo.config.trace_autograd_ops = True
+    options = {"start_powerSGD_iter": 2, "fullgraph": True, "dynamic": False}
+    model = torch.nn.Linear(8, 8)
+    names = [name for name, _ in model.named_parameters()]
+    for samples in ([4, 4, 6], [4]):
+        step = ddphook.torch.compile(
+            make_step(names, model, 1), hook="powersgd", **options
+        )
+        for count in samples:
+            parameters = [p.detach().clone() for p in model.parameters()]
+            parameters = [p.requires_grad_() for p in parameters]
+            step(parameters, torch.ones(count, 8), torch.zeros(count, 8))
+    modules = ddphook.torch.state_dict()["0"]["modules"]
+    counters = [
+        (owner, int(parts["powersgd.iter"]["gradient0"]))
+        for owner, _, _, parts in modules
+    ]
+    ddphook.torch.close()
+    return counters
+
+
+def test_equal_steps_have_states_of_their_own(tmp_path):
+    ((first, second),) = ranks.run(1, compile_twins, str(tmp_path))
+    assert first[0] != second[0]
+    assert first[1] == 3, "the step that was compiled again began anew"
+    assert second[1] == 1
 
 
 def lose_a_peer(rank):

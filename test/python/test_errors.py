@@ -54,6 +54,12 @@ def _refused_models(rank):
         register,
         DistributedDataParallel(Complex()),
     )
+    # What DDP is told to ignore is nobody's concern here.
+    partly = nn.Sequential(nn.Linear(4, 4), Sparse(), Complex())
+    ignored = ["1.table.weight", "2.phase"]
+    ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
+    ignore(partly, ignored)
+    register(DistributedDataParallel(partly), "fp16").close()
     ddp = models.make("mlp", rank)
     ddp.register_comm_hook(None, lambda state, bucket: None)
     raised(ddphook.FailedPreconditionError, "hook already", register, ddp)

@@ -13,15 +13,19 @@ import torch.distributed as dist
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ddphook.torch import _graph
+from ddphook.torch import _backend, _graph
 
 RANKS = 3
 _ops = torch.ops._c10d_functional
 
 
+def join(world):
+    dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
+
+
 @pytest.fixture(scope="module", autouse=True)
 def ranks():
-    dist.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
+    join(RANKS)
     yield
     dist.destroy_process_group()
 
@@ -50,7 +54,7 @@ def names(calls):
 
 def texts(calls):
     """The modules of all starts."""
-    return [call.args[1] for call in calls if call.target is torch.ops.ddphook.start.default]
+    return [call.args[2] for call in calls if call.target is torch.ops.ddphook.start.default]
 
 
 def reduced(tensor, kind="avg"):
@@ -179,6 +183,68 @@ def test_a_gradient_that_needs_an_average_is_in_another_bucket():
     assert '"gradient1"' in texts(calls)[1]
 
 
+def test_what_writes_to_memory_comes_after_the_wait():
+    def step(g):
+        one = reduced(g)
+        g.zero_()
+        return one
+
+    assert rewritten(step, (4,))[0] == 1
+    assert names(rewritten(step, (4,))[1]) == ["start", "wait", "getitem", "zero_"]
+
+
+def test_what_writes_to_memory_comes_after_a_use_that_was_before():
+    def step(p, g):
+        used = reduced(g.sin()) * p
+        second = reduced(g.cos())
+        p.zero_()
+        return used, second, reduced(g.exp())
+
+    count, calls = rewritten(step, (4,), (4,))
+    assert count == 3
+    order = names(calls)
+    assert order.index("wait") < order.index("mul") < order.index("zero_")
+    # No bucket extends across it.
+    assert [text.count("ddp.all_reduce") for text in texts(calls)] == [2, 1]
+    assert order.index("zero_") < order.index("exp")
+
+
+def test_an_average_that_is_reduced_again():
+    def step(g):
+        return reduced(reduced(g, "sum"), "avg")
+
+    count, calls = rewritten(step, (4,))
+    assert count == 2
+    assert names(calls) == ["start", "wait", "getitem"] * 2
+    assert ["all_reduce sum" in text for text in texts(calls)] == [True, False]
+
+
+def test_a_quotient_between_two_reductions_belongs_to_the_first():
+    def step(g):
+        return reduced(reduced(g, "sum") / RANKS, "sum")
+
+    count, calls = rewritten(step, (4,))
+    assert count == 2
+    assert "div" not in names(calls)
+    assert ["all_reduce mean" in text for text in texts(calls)] == [True, False]
+
+
+def test_buckets_of_two_groups_do_not_wait_for_each_other():
+    group = dist.new_group([0, 1, 2]).group_name
+
+    def other(tensor):
+        return _ops.wait_tensor(_ops.all_reduce(tensor, "avg", group))
+
+    def step(x):
+        one = reduced(x.sin())
+        two = other(x.cos())
+        return other(one), reduced(two.exp())
+
+    count, calls = rewritten(step, (4,))
+    assert count == 4
+    assert sorted(text.count("ddp.all_reduce") for text in texts(calls)) == [1, 1, 2]
+
+
 def test_buckets_are_cut_by_bytes():
     def step(*gradients):
         return [reduced(gradient) for gradient in gradients]
@@ -201,7 +267,7 @@ def test_groups_have_their_own_buckets():
     count, calls = rewritten(step, (4,), (5,), (6,))
     assert count == 3
     starts = [call for call in calls if call.target is torch.ops.ddphook.start.default]
-    assert {start.args[3]: start.args[1].count("ddp.all_reduce") for start in starts} == {
+    assert {start.args[4]: start.args[2].count("ddp.all_reduce") for start in starts} == {
         "0": 2,
         group.group_name: 1,
     }
@@ -230,3 +296,14 @@ def test_a_division_that_changes_the_type_is_the_programs_own():
     assert count == 1
     assert "tensor<4xf32>" in texts(calls)[0]
     assert "ddp.all_reduce sum" in texts(calls)[0]
+
+
+def test_inductors_cache_knows_the_number_of_ranks():
+    """A graph that divides by 3 has an average for three ranks alone."""
+    pass_ = _backend.make_pass(hook="fp16")
+    seen = []
+    for world in (RANKS, 2, RANKS):
+        dist.destroy_process_group()
+        join(world)
+        seen.append(pass_.uuid())
+    assert seen[0] == seen[2] != seen[1]

@@ -2,9 +2,12 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Process groups, several models, and ranks with unequal numbers of batches."""
 
+import os
+
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as local
 from torch.distributed.algorithms.join import Join
@@ -117,6 +120,50 @@ def _post_local(rank):
 
 def test_post_local_sgd_on_subgroups():
     ranks.run(4, _post_local)
+
+
+def _again(rank):
+    """PyTorch is destroyed and initialized again, with other ranks."""
+    import gc
+
+    import ddphook.torch
+    from ddphook.torch import _graph, _ops
+    from test_graph import traced
+
+    graph = traced(lambda x: _reduced(x), (4,))
+    _graph.rewrite(graph, "hook=fp16", 60.0)
+    step = torch.fx.GraphModule({}, graph)
+    files = []
+    store = c10d._get_default_store()
+    for number in range(6):
+        alone = number == 3
+        if number:
+            dist.destroy_process_group()
+            # Rank 0 is in one job more than rank 1.
+            mine = dist.HashStore() if alone else dist.PrefixStore(str(number), store)
+            place, world = (0, 1) if alone else ((rank + number) % 2, 2)
+            dist.init_process_group("gloo", store=mine, rank=place, world_size=world)
+        mean = rank + 1.0 if alone else 1.5
+        assert step(torch.full((4,), rank + 1.0)).tolist() == [mean] * 4
+        if not alone or rank == 0:
+            ddp = models.make("mlp", rank)
+            with ddphook.torch.register(ddp, "fp16", timeout=60):
+                models.train(ddp, rank, 1)
+        if number != 2:  # The session of the job before is still there.
+            _ops.close()
+        gc.collect()
+        files.append(len(os.listdir("/proc/self/fd")))
+    # Neither code nor sockets of the jobs before are left.
+    assert files[5] <= files[1], files
+
+
+def _reduced(tensor):
+    ops = torch.ops._c10d_functional
+    return ops.wait_tensor(ops.all_reduce(tensor, "avg", "0"))
+
+
+def test_pytorch_is_initialized_again():
+    ranks.run(2, _again)
 
 
 def _forgotten(rank):

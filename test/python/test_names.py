@@ -12,6 +12,7 @@ import sys
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as default
@@ -66,6 +67,8 @@ class DistributedDataParallelKwargs:
             "hook=batched_powersgd wrapper=bf16",
         ),
         (DDPCommHookType.ALLREDUCE, {}, "hook=allreduce"),
+        (dist.BuiltinCommHookType.ALLREDUCE, {}, "hook=allreduce"),
+        (dist.BuiltinCommHookType.FP16_COMPRESS, {}, "hook=fp16"),
         (DDPCommHookType.NOOP, {}, "hook=noop"),
         (
             DDPCommHookType.POWER_SGD_RANK2,
@@ -165,6 +168,12 @@ def test_state_objects():
             "no 'quantization_perchannel_hook' yet",
         ),
         (lambda s, b: None, {}, "UnsupportedError", "cannot be compiled"),
+        (
+            "post_local_sgd",
+            {"model_averaging_period": 4},
+            "UnsupportedError",
+            "PeriodicModelAverager",
+        ),
         ("fp16", {"state": STATE}, "InvalidArgumentError", "PowerSGDState"),
         (STATE, {"warm_start": True}, "InvalidArgumentError", "by the state"),
         ("fp16", {"wrapper": "fp8"}, "InvalidArgumentError", "'fp8'"),

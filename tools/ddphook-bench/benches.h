@@ -40,6 +40,10 @@ Status benchCompile(const Options &options, TorchProcess *torch,
 /// with its exit status.
 int benchSweep(const std::vector<std::string> &arguments);
 
+/// `ddphook-bench torch`: becomes `python -m ddphook bench` with the same
+/// arguments; returns only if that is impossible.
+int benchTorch(const std::vector<std::string> &arguments);
+
 } // namespace ddphook::bench
 
 #endif // DDPHOOK_BENCH_BENCHES_H

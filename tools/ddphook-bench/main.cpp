@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Benchmarks of the runtime: `sweep` for the user's machines and networks; all
-// other subcommands verify their results, then measure them against named
-// baselines of the same run.
+// Benchmarks of the runtime: `sweep` for the user's machines and networks,
+// `torch` for the Python package; all other subcommands verify their results,
+// then measure them against named baselines of the same run.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -51,6 +51,8 @@ int fail(const Status &status) {
 int main(int argc, char **argv) {
   if (argc > 1 && std::string(argv[1]) == "sweep")
     return benchSweep({argv + 2, argv + argc});
+  if (argc > 1 && std::string(argv[1]) == "torch")
+    return benchTorch({argv + 2, argv + argc});
   Options options;
   std::vector<std::string> names;
   for (const Command &command : kCommands)
@@ -64,10 +66,14 @@ int main(int argc, char **argv) {
   if (helpWanted) {
     std::printf(
         "usage: ddphook-bench sweep [OPTIONS]\n"
+        "       ddphook-bench torch [OPTIONS]\n"
         "       ddphook-bench [SUBCOMMAND…] [OPTIONS]\n\n"
         "  sweep           all-reduces of growing buffers, on the ranks "
         "of any launcher;\n"
-        "                  ddphook-bench sweep --help\n\n"
+        "                  ddphook-bench sweep --help\n"
+        "  torch           hooks in PyTorch's DistributedDataParallel, by the "
+        "Python package;\n"
+        "                  ddphook-bench torch --help\n\n"
         "Self-checks against PyTorch; without a subcommand all of these "
         "run but device:\n");
     for (const Command &command : kCommands)

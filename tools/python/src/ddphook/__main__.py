@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``python -m ddphook info``: what is installed, and where."""
+"""``python -m ddphook``: ``info``, what is installed and where; ``bench``."""
 
 from __future__ import annotations
 
@@ -11,19 +11,92 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import ddphook
 from ddphook import _cache, _compiler, _libraries, _runtime
 
 
 def main() -> int:
-    """Prints a line for each fact; 1 if something that is needed is missing."""
+    """Runs a subcommand; 1 if it fails, 2 for options that make no sense."""
     parser = argparse.ArgumentParser(
         prog="python -m ddphook", description="compiled communication hooks"
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="show what is installed, and where")
-    parser.parse_args()
+    _add_bench(commands)
+    arguments = parser.parse_args()
+    return _bench(arguments) if arguments.command == "bench" else _info()
+
+
+def _add_bench(commands: Any) -> None:
+    parser = commands.add_parser(
+        "bench",
+        help="measure hooks beside PyTorch's",
+        description="Times whole steps of DDP and hooks alone, ours beside PyTorch's. "
+        "Starts its ranks on this machine; under a launcher it is one of them.",
+    )
+    parser.add_argument(
+        "--model-mb", type=_number(float), default=25, help="MiB of parameters (25)"
+    )
+    parser.add_argument(
+        "--ranks", type=_number(int), default=2, help="to start, without a launcher (2)"
+    )
+    parser.add_argument(
+        "--hooks",
+        default="allreduce,fp16,bf16,powersgd-2,powersgd-4",
+        help="a list: allreduce, fp16, bf16, powersgd-RANK; with a wrapper "
+        "powersgd-4+fp16 (%(default)s)",
+    )
+    parser.add_argument(
+        "--optimizer",
+        choices=["sgd", "adam", "adamw"],
+        default="sgd",
+        help="of the model (%(default)s)",
+    )
+    parser.add_argument(
+        "--steps", type=_number(int), default=10, help="of each side in a round (10)"
+    )
+    parser.add_argument("--rounds", type=_number(int), default=6, help="(6)")
+    parser.add_argument("--json", metavar="FILE", help="write the results there, too")
+
+
+def _number(kind: type[int | float]) -> Callable[[str], float]:
+    """A positive number, for ``argparse``."""
+
+    def parse(text: str) -> float:
+        value = kind(text)
+        if not 0 < value < 1e6:
+            raise ValueError
+        return value
+
+    parse.__name__ = "positive number"  # As it is called in errors.
+    return parse
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    try:
+        from ddphook.torch import _bench
+    except ModuleNotFoundError as error:
+        return _fail(f"expected PyTorch, but {str(error).lower()}", 1)
+    given = {key: value for key, value in vars(arguments).items() if key != "command"}
+    given["hooks"] = arguments.hooks.split(",")
+    try:
+        _bench.main(_bench.Options(**given))
+    except ddphook.InvalidArgumentError as error:
+        return _fail(str(error), 2)
+    except (ddphook.Error, OSError) as error:
+        return _fail(str(error), 1)
+    return 0
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"python -m ddphook bench: {message}", file=sys.stderr)
+    return status
+
+
+def _info() -> int:
+    """Prints a line for each fact; 1 if something that is needed is missing."""
     complete = True
     for name, value, is_good in _facts():
         print(f"{name:12} {value}")

@@ -2,7 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiled communication hooks for ``DistributedDataParallel``.
 
-``register`` puts one into a DDP model, ``compile`` into a whole step.
+``register`` puts one into a DDP model, ``compile`` into a whole step. ``export``
+writes what they reduce as a module for the compiler's tools.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -18,17 +20,31 @@ from torch.nn.parallel import DistributedDataParallel
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
 from ddphook.torch import _bucket
+from ddphook.torch._average import PeriodicModelAverager
+from ddphook.torch._export import export
 from ddphook.torch._handle import Handle
 from ddphook.torch._hooks import Hook, resolve
+from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
 
-__all__ = ["Handle", "close", "compile", "register"]
+__all__ = [
+    "Handle",
+    "PeriodicModelAverager",
+    "close",
+    "compile",
+    "export",
+    "load_state_dict",
+    "register",
+    "state_dict",
+]
+
 
 def register(
     ddp_model: DistributedDataParallel,
     hook: Any = "powersgd",
     wrapper: Any = None,
     *,
+    optimizer: torch.optim.Optimizer | None = None,
     timeout: timedelta | float | None = None,
     **options: Any,
 ) -> Handle:
@@ -51,6 +67,14 @@ def register(
         ``DistributedDataParallelKwargs``.
     wrapper
         ``"fp16"`` or ``"bf16"``, or PyTorch's wrapper function.
+    optimizer
+        A ``torch.optim.SGD``, ``Adam`` or ``AdamW`` of the model's parameters,
+        in float32 or float64. The modules then update parameters as well, as
+        each bucket's averages arrive, and ``optimizer.step()`` has nothing left
+        to do until the handle is closed. What happens to gradients between
+        ``backward()`` and ``step()``, such as clipping, comes too late. What
+        PyTorch's ``_hook_then_optimizer`` returns, given as ``hook``, is
+        understood, too.
     timeout
         How long to wait for another rank, at any time: seconds or a
         ``timedelta``; by default ``DDPHOOK_TIMEOUT_S``, else 300 s.
@@ -84,10 +108,11 @@ def register(
         )
     resolved = resolve(hook, wrapper, options)
     _check_model(ddp_model)
+    updates = _updates(ddp_model, resolved, optimizer)
     meeting = Meeting(ddp_model.process_group, timeout_seconds(timeout))
     meeting.check_equal("the hook", resolved.pipeline())
     groups = "ddp.process_group @dp\n" + _near_group(resolved, meeting)
-    handle = Handle(ddp_model, resolved, meeting, groups)
+    handle = Handle(ddp_model, resolved, meeting, groups, updates)
 
     # Without annotations: DDP does not know those that are texts.
     def compiled_hook(state, bucket):  # type: ignore[no-untyped-def]
@@ -143,7 +168,8 @@ def compile(  # noqa: A001 - as torch.compile is called.
     -------
     Callable
         The compiled step. It raises ``ddphook.Error`` when a rank is lost.
-        States such as PowerSGD's are kept for each graph, in the process.
+        States such as PowerSGD's belong to the step, also where it is compiled
+        again for other shapes of its inputs; ``state_dict()`` has them.
 
     Raises
     ------
@@ -152,8 +178,6 @@ def compile(  # noqa: A001 - as torch.compile is called.
     UnsupportedError
         The hook is no mere reduction.
     """
-    import torch
-
     from ddphook.torch import _backend
 
     given = {
@@ -164,6 +188,8 @@ def compile(  # noqa: A001 - as torch.compile is called.
         **options,
     }
     _backend.make_pass(**given)  # Errors at once, not in the first step.
+    # Dynamo takes steps with equal code and equal options for one.
+    given["step"] = object()
     return torch.compile(
         step,
         backend=_backend.backend,
@@ -171,6 +197,57 @@ def compile(  # noqa: A001 - as torch.compile is called.
         fullgraph=fullgraph,
         dynamic=dynamic,
     )
+
+
+def state_dict() -> dict[str, Any]:
+    """This rank's states of all compiled steps: error feedback, factors, counters.
+
+    Not collective. Call it between steps, on every rank: error feedback differs
+    between them. Hooks that were registered have their handles' own.
+
+    Returns
+    -------
+    dict
+        For ``torch.save``; by the names of process groups.
+    """
+    from ddphook.torch import _session
+
+    return {name: each.state_dict() for name, each in _session.sessions().items()}
+
+
+def load_state_dict(
+    state: dict[str, Any], *, timeout: timedelta | float | None = None
+) -> None:
+    """Lets compiled steps continue where a ``state_dict()`` was.
+
+    Collective. Call it in a program that compiles the same steps in the same
+    order, before they run for the first time or between steps.
+
+    Parameters
+    ----------
+    state
+        What ``state_dict()`` returned on this rank. Of another rank, or
+        another number of ranks, it is loaded without error feedback.
+    timeout
+        As for ``compile``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is no such state.
+    PlanMismatchError
+        Ranks have different values of a state that is the same on all of them;
+        raised by the next step of a module that was not loaded yet.
+    """
+    from ddphook.torch import _session
+
+    if not isinstance(state, dict):
+        raise InvalidArgumentError(
+            f"expected a state of ddphook.torch.state_dict(), but got {state!r}"
+        )
+    for name, values in state.items():
+        session = _session.session_of(name, timeout_seconds(timeout))
+        session.load_state_dict(values)
 
 
 def close() -> None:
@@ -207,6 +284,28 @@ def _near_group(hook: Hook, meeting: Meeting) -> str:
     return f"ddp.process_group @near ranks {ranks}\n"
 
 
+def _updates(
+    model: DistributedDataParallel,
+    hook: Hook,
+    optimizer: torch.optim.Optimizer | None,
+) -> Optimizer | None:
+    """The optimizer that runs in modules, if one is given."""
+    if optimizer is not None and hook.optimizer is not None:
+        raise InvalidArgumentError("expected one optimizer, but got two")
+    given = hook.optimizer if optimizer is None else optimizer
+    if given is None:
+        return None
+    ignored = model.parameters_to_ignore
+    return Optimizer(
+        given,
+        {
+            parameter: name
+            for name, parameter in model.module.named_parameters()
+            if name not in ignored or not parameter.requires_grad
+        },
+    )
+
+
 def _check_model(model: DistributedDataParallel) -> None:
     """Refuses what DDP would do in a way that no hook sees."""
     if model.mixed_precision is not None:
@@ -216,14 +315,10 @@ def _check_model(model: DistributedDataParallel) -> None:
         )
     if model._comm_hooks:
         raise FailedPreconditionError("the model has a communication hook already")
+    reduced = {parameter for _, parameter in _bucket.reduced_parameters(model)}
     for name, module in model.module.named_modules():
-        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
+        is_embedding = isinstance(module, (nn.Embedding, nn.EmbeddingBag))
+        if is_embedding and module.sparse and module.weight in reduced:
             raise UnsupportedError(
                 f"the gradients of '{name}' are sparse; make it with sparse=False"
             )
-    for name, parameter in model.module.named_parameters():
-        if parameter.requires_grad:
-            try:
-                _bucket.check_tensor(parameter)
-            except UnsupportedError as error:
-                raise UnsupportedError(f"parameter '{name}': {error}") from None

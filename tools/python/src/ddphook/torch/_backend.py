@@ -9,11 +9,13 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from torch._guards import CompileContext
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch.distributed import distributed_c10d as c10d
 
 import ddphook
 from ddphook._errors import InvalidArgumentError, UnsupportedError
-from ddphook.torch import _graph
+from ddphook.torch import _graph, _ops
 from ddphook.torch._bucket import pipeline as bucket_pipeline
 from ddphook.torch._hooks import resolve
 from ddphook.torch._rendezvous import timeout_seconds
@@ -30,22 +32,40 @@ class ReplaceReductions(CustomGraphPass):
         Deadline of every wait for a peer, in seconds.
     bucket_bytes
         Bytes of gradients in a bucket.
+    step
+        The number of the compiled step, whose graphs share no states with
+        another step's.
     """
 
-    def __init__(self, pipeline: str, timeout_s: float, bucket_bytes: int) -> None:
+    def __init__(
+        self, pipeline: str, timeout_s: float, bucket_bytes: int, step: int = 0
+    ) -> None:
         self.pipeline = pipeline
         self.timeout_s = timeout_s
         self.bucket_bytes = bucket_bytes
+        self.step = step
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        _graph.rewrite(graph, self.pipeline, self.timeout_s, self.bucket_bytes)
+        owner = self._frame()
+        if any(node.name.startswith("tangents_") for node in graph.nodes):
+            owner += " backward"
+        _graph.rewrite(graph, self.pipeline, self.timeout_s, self.bucket_bytes, owner)
 
     def uuid(self) -> Any:
         """What Inductor's cache distinguishes graphs by."""
-        options = [self.pipeline, self.timeout_s, self.bucket_bytes]
+        options = [self.pipeline, self.timeout_s, self.bucket_bytes, self._frame()]
+        # A division by a number is a part of an average in a group of that size.
+        sizes = sorted((name, g.size()) for g, name in c10d._world.pg_names.items())
         return get_hash_for_files(
-            (__file__, _graph.__file__), ddphook.__version__ + json.dumps(options)
+            (__file__, _graph.__file__, _ops.__file__),
+            ddphook.__version__ + json.dumps([*options, sizes]),
         )
+
+    def _frame(self) -> str:
+        """The piece of the program that is compiled, the same when it is recompiled."""
+        compiled = CompileContext.current_compile_id()
+        frame = "" if compiled is None else compiled.frame_id
+        return f"step {self.step} frame {frame}"
 
 
 def backend(
@@ -64,8 +84,10 @@ def backend(
     model, inputs
         As TorchDynamo gives them.
     options
-        Those of ``ddphook.torch.compile`` but for ``step``, and options of
-        Inductor's.
+        Those of ``ddphook.torch.compile``, and options of Inductor's. ``"step"``
+        is an object that stands for the step: all graphs that are compiled with
+        it share states. By default it is this dictionary, which
+        ``torch.compile`` gives to all graphs of a step.
     **inductor
         Of ``compile_fx``.
 
@@ -86,11 +108,27 @@ def backend(
         raise UnsupportedError(
             "torch._inductor.config.post_grad_custom_pre_pass is used by others"
         )
-    patches["post_grad_custom_pre_pass"] = make_pass(**given)
+    number = _number_of(given.pop("step", options))
+    patches["post_grad_custom_pre_pass"] = make_pass(number, **given)
     return compile_fx(model, inputs, config_patches=patches, **inductor)
 
 
+# What stands for each step that was compiled: kept, so that no other object is
+# taken for one of them.
+_steps: list[Any] = []
+
+
+def _number_of(step: Any) -> int:
+    """The number of the step that this object stands for."""
+    for number, known in enumerate(_steps):
+        if known is step:
+            return number
+    _steps.append(step)
+    return len(_steps) - 1
+
+
 def make_pass(
+    step: int = 0,
     hook: Any = "allreduce",
     wrapper: Any = None,
     *,
@@ -98,12 +136,17 @@ def make_pass(
     timeout: timedelta | float | None = None,
     **options: Any,
 ) -> ReplaceReductions:
-    """The pass for options of ``ddphook.torch.compile``."""
+    """The pass for options of ``ddphook.torch.compile``, of the step of a number."""
     resolved = resolve(hook, wrapper, options)
     if resolved.name == "post_local_sgd":
         raise UnsupportedError(
             "post_local_sgd averages parameters as well, which the reductions of "
             "a graph do not show; use ddphook.torch.register"
+        )
+    if resolved.optimizer is not None:
+        raise UnsupportedError(
+            "an optimizer that runs behind a hook is for ddphook.torch.register; "
+            "a compiled step has its own"
         )
     if not isinstance(bucket_cap_mb, (int, float)) or bucket_cap_mb <= 0:
         raise InvalidArgumentError(
@@ -113,4 +156,5 @@ def make_pass(
         bucket_pipeline(resolved.pipeline()),
         timeout_seconds(timeout),
         max(1, int(bucket_cap_mb * (1 << 20))),
+        step,
     )

@@ -13,8 +13,10 @@ import math
 from collections.abc import Iterable, Sequence
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
-from ddphook._errors import UnsupportedError
+from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook.torch._rules import SCALARS, Rule
 
 ELEMENT_TYPES = {
     torch.float16: "f16",
@@ -25,6 +27,7 @@ ELEMENT_TYPES = {
 
 # Larger than any bucket: what DDP put into one bucket stays in one.
 _BUCKET_OPTIONS = "order=forward bucket-cap-mb=16777216"
+_WRITABLE = "bufferization.writable = true"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,16 +44,23 @@ class Layout:
         Of their gradients, dimensions in the order in which memory has them.
     dtype
         Of all elements.
+    rules
+        How each parameter is updated, if an optimizer runs in the module.
     """
 
     index: int
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
+    rules: tuple[Rule | None, ...] = ()
 
     @classmethod
     def of(
-        cls, index: int, names: Sequence[str], gradients: Sequence[torch.Tensor]
+        cls,
+        index: int,
+        names: Sequence[str],
+        gradients: Sequence[torch.Tensor],
+        rules: Sequence[Rule | None] = (),
     ) -> Layout:
         """The layout of these gradients.
 
@@ -60,13 +70,15 @@ class Layout:
             A gradient has gaps, or elements that share memory.
         """
         shapes = tuple(map(_memory_shape, gradients))
-        return cls(index, tuple(names), shapes, gradients[0].dtype)
+        return cls(index, tuple(names), shapes, gradients[0].dtype, tuple(rules))
 
     def text(self, groups: str) -> str:
         """The module that averages this bucket, in MLIR's textual form.
 
         Its entry point takes the bucket as one tensor, and updates it in place:
         the compiler sees that the gradients are all of it, one behind the other.
+        If there are rules, what `Optimizer.arrays` returns follows, and is
+        updated in place as well, but for the table.
 
         Parameters
         ----------
@@ -110,15 +122,105 @@ class Layout:
                 f"{piece} into {whole}"
             )
             offset, last = offset + size, f"%o{i}"
-        body = "".join(f"  {line}\n" for line in take + reduce + put)
+        update = _Updates(self, sizes)
+        body = "".join(f"  {line}\n" for line in take + reduce + put + update.lines)
+        types = ", ".join([whole, *update.types])
         return (
             f"{groups}"
-            f"func.func @bucket(%flat: {whole} {{bufferization.writable = true}}) "
-            f"-> {whole} {{\n"
+            f"func.func @bucket(%flat: {whole} {{{_WRITABLE}}}{update.arguments}) "
+            f"-> ({types}) {{\n"
             f"{body}"
-            f"  return {last} : {whole}\n"
+            f"  return {', '.join([last, *update.results])} : {types}\n"
             "}\n"
         )
+
+
+class _Updates:
+    """The part of a bucket's module that updates parameters.
+
+    Attributes
+    ----------
+    arguments
+        Of the entry point, behind the bucket; begins with a comma.
+    lines
+        Operations, which read the average ``%p<number>`` of each gradient.
+    results, types
+        The parameters and states that the entry point returns.
+    """
+
+    def __init__(self, layout: Layout, sizes: Sequence[int]) -> None:
+        self.arguments = ""
+        self.lines: list[str] = []
+        self.results: list[str] = []
+        self.types: list[str] = []
+        ruled = [(i, rule) for i, rule in enumerate(layout.rules) if rule is not None]
+        if not ruled:
+            return
+        table = tensor_type([len(ruled), SCALARS], layout.dtype)
+        element = ELEMENT_TYPES[layout.dtype]
+        self.lines += [
+            f"%column{j} = arith.constant {j} : index" for j in range(SCALARS)
+        ]
+        for row, (i, rule) in enumerate(ruled):
+            scalars = [f"%h{i}_{j}" for j in range(rule.scalars)]
+            self.lines.append(f"%row{row} = arith.constant {row} : index")
+            self.lines += [
+                f"{name} = tensor.extract %table[%row{row}, %column{j}] : {table}"
+                for j, name in enumerate(scalars)
+            ]
+            piece = tensor_type([sizes[i]], layout.dtype)
+            updated = [f"%u{i}_{j}" for j in range(1 + len(rule.states))]
+            self.arguments += "".join(
+                f", {name}: {piece} {{{_WRITABLE}}}" for name in updated
+            )
+            maps = ", ".join(["affine_map<(d0) -> (d0)>"] * (1 + len(updated)))
+            types = ", ".join([piece] * len(updated))
+            generic = (
+                f"%n{i}:{len(updated)} = linalg.generic {{indexing_maps = [{maps}], "
+                f'iterator_types = ["parallel"]}} ins(%p{i} : {piece}) '
+                f"outs({', '.join(updated)} : {types}) {{"
+            )
+            self.lines += [generic, *rule.body(scalars, element), f"}} -> ({types})"]
+            self.results += [f"%n{i}#{j}" for j in range(len(updated))]
+            self.types += [piece] * len(updated)
+        self.arguments += f", %table: {table}"
+
+
+def reductions_text(
+    function: str, kinds: Sequence[str], types: Sequence[str], names: Sequence[str]
+) -> str:
+    """A module whose one function returns reduced gradients.
+
+    Parameters
+    ----------
+    function
+        Its name.
+    kinds, types, names
+        Of each gradient: ``"mean"`` or ``"sum"``, its type in MLIR's textual
+        form, and what it is called in states.
+
+    Raises
+    ------
+    InvalidArgumentError
+        There is no gradient.
+    """
+    if not types:
+        raise InvalidArgumentError("expected a step that reduces gradients")
+    arguments = ", ".join(f"%g{i}: {type_}" for i, type_ in enumerate(types))
+    body = "".join(
+        f"    %r{i} = ddp.all_reduce {kind} %g{i} on @dp "
+        f"{{ddp.name = {_quoted(name)}}} : {type_}\n"
+        for i, (kind, type_, name) in enumerate(zip(kinds, types, names))
+    )
+    results = ", ".join(f"%r{i}" for i in range(len(types)))
+    listed = ", ".join(types)
+    return (
+        "ddp.process_group @dp\n"
+        f"func.func @{function}({arguments}) -> ({listed}) {{\n"
+        f"{body}"
+        f"    return {results} : {listed}\n"
+        "}\n"
+    )
 
 
 def tensor_type(shape: Iterable[int], dtype: torch.dtype) -> str:
@@ -131,9 +233,9 @@ def pipeline(hook: str) -> str:
     return f"{hook} {_BUCKET_OPTIONS}"
 
 
-def addresses(buffer: torch.Tensor) -> list[int]:
-    """What the module's entry point takes."""
-    return [buffer.data_ptr()]
+def addresses(arrays: Iterable[torch.Tensor]) -> list[int]:
+    """What the module's entry point takes: the bucket, and what is updated."""
+    return [array.data_ptr() for array in arrays]
 
 
 def check_tiling(buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
@@ -154,6 +256,28 @@ def check_tiling(buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> Non
             "expected a bucket whose gradients lie one behind the other, but got "
             "one with gaps"
         )
+
+
+def reduced_parameters(
+    model: DistributedDataParallel,
+) -> list[tuple[str, torch.nn.Parameter]]:
+    """The parameters whose gradients DDP reduces, with their names.
+
+    Raises
+    ------
+    UnsupportedError
+        No module can hold the gradients of one of them.
+    """
+    result = []
+    for name, parameter in model.module.named_parameters():
+        if not parameter.requires_grad or name in model.parameters_to_ignore:
+            continue
+        try:
+            check_tensor(parameter)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"parameter '{name}': {error}") from None
+        result.append((name, parameter))
+    return result
 
 
 def check_tensor(tensor: torch.Tensor) -> None:

@@ -7,7 +7,8 @@ Works on the functional graph that Inductor has after autograd. A reduction is
 or a sum that is divided by the group's size before, as DDP writes it, or after.
 Reductions are put into buckets in the order in which the graph computes their
 gradients. A bucket is started right behind its last gradient and awaited before
-the first use of an average, so that it overlaps with what is in between.
+the first use of an average, so that it overlaps with what is in between, but for
+writes to memory: it does not move across those, nor do uses of its averages.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.distributed import distributed_c10d as c10d
 
 from ddphook.torch import _ops  # noqa: F401 - registers the operators.
-from ddphook.torch._bucket import ELEMENT_TYPES, tensor_type
+from ddphook.torch._bucket import ELEMENT_TYPES, reductions_text, tensor_type
 
 _log = logging.getLogger("ddphook")
 _aten = torch.ops.aten
@@ -74,6 +75,7 @@ def rewrite(
     pipeline: str,
     timeout_s: float,
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
+    owner: str = "",
 ) -> int:
     """Replaces all reductions of gradients in a graph.
 
@@ -87,6 +89,8 @@ def rewrite(
         Deadline of every wait for a peer, in seconds.
     bucket_bytes
         A bucket is started when it has as many.
+    owner
+        Of the states: graphs whose owners differ share none.
 
     Returns
     -------
@@ -97,7 +101,10 @@ def rewrite(
     reductions = list(find_reductions(graph))
     first = 0
     for bucket in _buckets(graph, reductions, bucket_bytes):
-        _replace(graph, bucket, first, pipeline, timeout_s)
+        averages = _replace(graph, bucket, first, pipeline, timeout_s, owner)
+        for reduction in reductions:
+            # An average that is reduced again.
+            reduction.gradient = averages.get(reduction.gradient, reduction.gradient)
         first += len(bucket)
     stable_topological_sort(graph)
     return len(reductions)
@@ -105,21 +112,37 @@ def rewrite(
 
 def find_reductions(graph: torch.fx.Graph) -> Iterator[Reduction]:
     """The reductions of a graph that modules can replace, in its order."""
+    results: set[torch.fx.Node] = set()
+
+    def understand(
+        started: torch.fx.Node, gradient: torch.fx.Node, kind: str, group: str
+    ) -> Iterator[Reduction]:
+        for reduction in _understand(started, gradient, kind, group, results):
+            results.add(reduction.result)
+            yield reduction
+
     for node in graph.nodes:
         if node.target is _collectives.all_reduce.default:
             gradient, kind, group = node.args
-            yield from _understand(node, gradient, kind, group)
+            yield from understand(node, gradient, kind, group)
         elif node.target is _collectives.all_reduce_coalesced.default:
             gradients, kind, group = node.args
             for item in list(node.users):
                 if item.target is operator.getitem:
-                    yield from _understand(item, gradients[item.args[1]], kind, group)
+                    yield from understand(item, gradients[item.args[1]], kind, group)
 
 
 def _understand(
-    started: torch.fx.Node, gradient: torch.fx.Node, kind: str, group: str
+    started: torch.fx.Node,
+    gradient: torch.fx.Node,
+    kind: str,
+    group: str,
+    results: set[torch.fx.Node],
 ) -> Iterator[Reduction]:
-    """The reduction of `gradient` whose wait is the user of `started`."""
+    """The reduction of `gradient` whose wait is the user of `started`.
+
+    A quotient among the `results` of other reductions is divided already.
+    """
     value = gradient.meta["val"]
     waits = [user for user in started.users if user.target is _collectives.wait_tensor.default]
     reason = ""
@@ -143,7 +166,7 @@ def _understand(
         yield Reduction(gradient, result, "mean", group)
         return
     size = c10d._resolve_process_group(group).size()
-    divided = _divided_by(gradient, size)
+    divided = None if gradient in results else _divided_by(gradient, size)
     if divided is not None and len(gradient.users) == 1:
         yield Reduction(divided, result, "mean", group)
         return
@@ -174,8 +197,9 @@ def _buckets(
 ) -> list[list[Reduction]]:
     """Cuts the reductions into buckets, for each process group by itself.
 
-    A bucket ends before a gradient that depends on one of its averages: it
-    would wait for itself.
+    A bucket ends before a gradient of any group that depends on one of its
+    averages, so that none waits for itself, and before a write to memory. It
+    depends on buckets alone that are before it in the result.
     """
     of_gradient: dict[torch.fx.Node, list[Reduction]] = {}
     for reduction in reductions:
@@ -193,10 +217,12 @@ def _buckets(
         for nodes in dependent.values():
             if not nodes.isdisjoint(node.all_input_nodes):
                 nodes.add(node)
+        for group in list(open_buckets):
+            is_needed = node in of_gradient and node in dependent[group]
+            if is_needed or _writes(node):
+                close(group)
         for reduction in of_gradient.get(node, ()):
             group = reduction.group
-            if node in dependent.get(group, ()):
-                close(group)
             bucket = open_buckets.setdefault(group, [])
             bucket.append(reduction)
             dependent.setdefault(group, set()).add(reduction.result)
@@ -211,10 +237,12 @@ def _replace(
     first: int,
     pipeline: str,
     timeout_s: float,
-) -> None:
+    owner: str,
+) -> dict[torch.fx.Node, torch.fx.Node]:
     """Puts one start and one wait in the place of a bucket's reductions.
 
     Leaves to a topological sort what uses an average before the bucket starts.
+    Returns what has taken the place of each result.
     """
     order = {node: number for number, node in enumerate(graph.nodes)}
     gradients = [member.gradient for member in bucket]
@@ -225,16 +253,26 @@ def _replace(
     with graph.inserting_before(place):
         started = graph.call_function(
             torch.ops.ddphook.start.default,
-            (gradients, text, pipeline, bucket[0].group, timeout_s),
+            (gradients, owner, text, pipeline, bucket[0].group, timeout_s),
         )
     values = [gradient.meta["val"] for gradient in gradients]
     started.meta["val"] = values[0].new_empty((), dtype=torch.int64)
-    users = [user for member in bucket for user in member.result.users]
-    place = min([user for user in users if order[user] >= order[place]] or [place],
+    ends = [user for member in bucket for user in member.result.users]
+    # The gradients' memory may be written to; and what uses an average before the
+    # bucket starts may read what is written.
+    ends += [node for node in order if _writes(node)]
+    place = min([node for node in ends if order[node] >= order[place]] or [place],
                 key=order.__getitem__)
+    averages = {}
     with graph.inserting_before(place):
         waited = graph.call_function(
-            torch.ops.ddphook.wait.default, (started, gradients)
+            torch.ops.ddphook.wait.default,
+            (
+                started,
+                [size for value in values for size in value.shape],
+                [value.dim() for value in values],
+                [value.dtype for value in values],
+            ),
         )
         waited.meta["val"] = [
             torch.empty_like(value, memory_format=torch.contiguous_format)
@@ -244,8 +282,17 @@ def _replace(
             average = graph.call_function(operator.getitem, (waited, number))
             average.meta["val"] = waited.meta["val"][number]
             member.result.replace_all_uses_with(average)
+            averages[member.result] = average
     for member in bucket:
         _erase(graph, member.result, member.gradient)
+    return averages
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    """Whether a node changes memory that others see, such as a parameter's."""
+    return isinstance(node.target, torch._ops.OpOverload) and (
+        node.target._schema.is_mutable
+    )
 
 
 def _erase(graph: torch.fx.Graph, node: torch.fx.Node, end: torch.fx.Node) -> None:
@@ -272,18 +319,10 @@ def module_text(bucket: list[Reduction], first: int) -> str:
     first
         The number of the first one in its graph.
     """
-    types = [tensor_type(member.value.shape, member.value.dtype) for member in bucket]
-    arguments = ", ".join(f"%g{i}: {type_}" for i, type_ in enumerate(types))
-    body = "".join(
-        f"    %r{i} = ddp.all_reduce {member.kind} %g{i} on @dp "
-        f'{{ddp.name = "gradient{first + i}"}} : {type_}\n'
-        for i, (member, type_) in enumerate(zip(bucket, types))
-    )
-    values = ", ".join(f"%r{i}" for i in range(len(types)))
-    return (
-        "ddp.process_group @dp\n"
-        f"func.func @bucket({arguments}) -> ({', '.join(types)}) {{\n"
-        f"{body}"
-        f"    return {values} : {', '.join(types)}\n"
-        "}\n"
+    values = [member.value for member in bucket]
+    return reductions_text(
+        "bucket",
+        [member.kind for member in bucket],
+        [tensor_type(value.shape, value.dtype) for value in values],
+        [f"gradient{first + number}" for number in range(len(bucket))],
     )

@@ -18,7 +18,9 @@ from ddphook._errors import UnsupportedError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._hooks import Hook
 from ddphook.torch._modules import Modules, common_parts
+from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._rendezvous import Meeting
+from ddphook.torch._rules import Rule
 from ddphook.torch._worker import Worker
 
 _FORMAT = "ddphook.torch 1"
@@ -36,8 +38,10 @@ class Handle:
         hook: Hook,
         meeting: Meeting,
         groups: str,
+        optimizer: Optimizer | None = None,
     ) -> None:
         self._hook = hook
+        self._optimizer = optimizer
         self._names = {
             parameter: name for name, parameter in model.module.named_parameters()
         }
@@ -79,7 +83,8 @@ class Handle:
         Returns
         -------
         torch.futures.Future
-            Holds the bucket's flat buffer, averaged in place.
+            Holds the bucket's flat buffer, averaged in place; the parameters
+            are then updated, too, if an optimizer runs in the modules.
 
         Raises
         ------
@@ -98,8 +103,19 @@ class Handle:
         _bucket.check_tensor(buffer)
         gradients = bucket.gradients()
         _bucket.check_tiling(buffer, gradients)
-        names = [self._names[parameter] for parameter in bucket.parameters()]
-        layout = _bucket.Layout.of(bucket.index(), names, gradients)
+        parameters = bucket.parameters()
+        names = [self._names[parameter] for parameter in parameters]
+        arrays: list[torch.Tensor] = [buffer]
+        rules: list[Rule | None] = []
+        if self._optimizer is not None:
+            arrays += self._optimizer.arrays(parameters)
+            rules = self._optimizer.rules(parameters)
+        if buffer.numel() == 0:
+            empty: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+            empty.set_result(buffer)
+            return empty
+        layout = _bucket.Layout.of(bucket.index(), names, gradients, rules)
+        updated = [parameter for parameter, rule in zip(parameters, rules) if rule]
         is_final = self._has_final_buckets()
         modules = self._modules
         started: torch.futures.Future[Any] = torch.futures.Future()
@@ -108,7 +124,7 @@ class Handle:
             try:
                 if self._error is not None:
                     raise self._error
-                modules.run(layout, buffer, is_final)
+                modules.run(layout, arrays, is_final)
             except BaseException as error:  # noqa: BLE001 - backward() raises it.
                 self._error = self._error or error
                 started.set_result(error)
@@ -117,6 +133,8 @@ class Handle:
             else:
                 started.set_result(buffer)
 
+        # From here on autograd refuses parameters that it has saved before.
+        torch.autograd.graph.increment_version(updated)
         self._worker.post(task)
         # DDP waits for a future of C++, which fails only if a callback raises.
         return started.then(_value_or_raise)
@@ -216,6 +234,8 @@ class Handle:
         if self._closed:
             return
         self._closed = True
+        if self._optimizer is not None:
+            self._optimizer.release()
         _open_handles.discard(self)
         if self._abandon() is not None:
             self._worker.join()

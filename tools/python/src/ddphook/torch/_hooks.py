@@ -99,12 +99,15 @@ class Hook:
         By PyTorch's names, without those that are not given.
     state
         The state object of PyTorch's that the options come from, if any.
+    optimizer
+        What PyTorch's ``_hook_then_optimizer`` was given, if any.
     """
 
     name: str
     wrappers: tuple[str, ...] = ()
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     state: Any = dataclasses.field(default=None, compare=False)
+    optimizer: Any = dataclasses.field(default=None, compare=False)
 
     def pipeline(self) -> str:
         """As options of ``ddp-pipeline``; equal texts are equal hooks."""
@@ -136,6 +139,10 @@ def resolve(
     given = dict(options or {})
     hook, wrapper, state = _unpack_frameworks(hook, wrapper, given)
     wrappers = [] if wrapper is None else [_wrapper_name(wrapper)]
+    optimizer = None
+    if _maker(hook) == "_hook_then_optimizer":
+        optimizer = _captured(hook, "optimizer_state")
+        hook = _captured(hook, "hook")
     hook, inner = _unwrap(hook)
     wrappers += inner
     if isinstance(hook, (PowerSGDState, PostLocalSGDState)):
@@ -156,7 +163,7 @@ def resolve(
             "expected at most one wrapper, but got " + ", ".join(wrappers)
         )
     checked = {key: _check_option(name, key, value) for key, value in given.items()}
-    return Hook(name, tuple(wrappers), checked, state)
+    return Hook(name, tuple(wrappers), checked, state, optimizer)
 
 
 def _unpack_frameworks(
@@ -181,6 +188,11 @@ def _unpack_frameworks(
             wrapper = value
         else:
             state = value
+    if given.pop("model_averaging_period", None) is not None:
+        raise UnsupportedError(
+            "model_averaging_period is not of the hook; use "
+            "ddphook.torch.PeriodicModelAverager"
+        )
     if isinstance(hook, enum.Enum) and not isinstance(hook, DDPCommHookType):
         hook = _text_of_enum(hook)
     if isinstance(state, dist.ProcessGroup):
@@ -195,11 +207,22 @@ def _text_of_enum(value: Any) -> Any:
 def _unwrap(hook: Any) -> tuple[Any, list[str]]:
     """Takes PyTorch's wrappers off a function."""
     wrappers = []
-    while (name := getattr(hook, "__qualname__", "").partition(".")[0]) in _WRAPPERS:
+    while (name := _maker(hook)) in _WRAPPERS:
         wrappers.append(_WRAPPERS[name])
-        code = hook.__code__
-        hook = hook.__closure__[code.co_freevars.index("hook")].cell_contents
+        hook = _captured(hook, "hook")
     return hook, wrappers
+
+
+def _maker(hook: Any) -> str:
+    """The name of the function that made a hook, or of the hook itself."""
+    name: str = getattr(hook, "__qualname__", "")
+    return name.partition(".")[0]
+
+
+def _captured(function: Any, name: str) -> Any:
+    """What a function has captured under this name."""
+    number = function.__code__.co_freevars.index(name)
+    return function.__closure__[number].cell_contents
 
 
 def _wrapper_name(wrapper: Any) -> str:
@@ -214,6 +237,8 @@ def _wrapper_name(wrapper: Any) -> str:
 def _hook_name(hook: Any) -> tuple[str, dict[str, Any]]:
     """A name of ``HOOKS``, and options that the name implies."""
     implied: dict[str, Any] = {}
+    if isinstance(hook, dist.BuiltinCommHookType):
+        hook = hook.name.lower()
     if isinstance(hook, DDPCommHookType):
         arguments = hook.value.keywords
         hook = arguments["comm_hook"]

@@ -54,14 +54,16 @@ class Modules:
         self._retired: dict[str, int] = {}
 
     def run(
-        self, layout: _bucket.Layout, buffer: torch.Tensor, is_final: bool
+        self, layout: _bucket.Layout, arrays: list[torch.Tensor], is_final: bool
     ) -> None:
         """Averages a bucket in place; loads its module first if need be.
 
         Parameters
         ----------
-        layout, buffer
-            The bucket.
+        layout
+            Of the bucket.
+        arrays
+            Its buffer, and what `Optimizer.arrays` returned.
         is_final
             Whether DDP will keep its buckets from now on.
         """
@@ -71,9 +73,9 @@ class Modules:
         if self._foreign and is_final:
             self._place_foreign(layout, module)
         if self._draws_in_steps:
-            self._run_with_generator(module, buffer)
+            self._run_with_generator(module, arrays)
         else:
-            module.run(_bucket.addresses(buffer))
+            module.run(_bucket.addresses(arrays))
 
     def close(self) -> None:
         """Leaves the job and frees everything."""
@@ -197,13 +199,13 @@ class Modules:
         return self._seed
 
     def _run_with_generator(
-        self, module: _runtime.Module, buffer: torch.Tensor
+        self, module: _runtime.Module, arrays: list[torch.Tensor]
     ) -> None:
         """Runs a module that draws in every step from the hook's generator."""
         memory = _states.memory_of(module, _states.GENERATOR_ROLE)
         if memory is not None and self._generator is not None:
             memory.copy_(self._generator)
-        module.run(_bucket.addresses(buffer))
+        module.run(_bucket.addresses(arrays))
         if memory is not None:
             self._generator = memory.clone()
 

@@ -4,132 +4,37 @@
 
 Everything that a reduction depends on is an argument, so that a graph that
 Inductor finds in its cache runs in a process that never saw it compiled. The
-gradients are arguments of both operators: nobody may reuse their memory before
-the reduction has read them.
+ticket of a reduction is declared as an alias of its gradients: whoever plans
+memory keeps theirs for the reduction until the ticket has been used. To name them
+again in the wait would not do, because Inductor may compute them twice.
 """
 
 from __future__ import annotations
 
 import atexit
 import itertools
-import os
 from concurrent.futures import Future
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 
-from ddphook import _cache, _compiler, _runtime
-from ddphook._errors import FailedPreconditionError
-from ddphook.torch._modules import add_counters
-from ddphook.torch._rendezvous import Meeting
-from ddphook.torch._worker import Worker
+from ddphook.torch import _session
 
 _library = torch.library.Library("ddphook", "DEF")
 _library.define(
-    "start(Tensor[] gradients, str module, str pipeline, str group, float timeout) "
-    "-> Tensor",
+    "start(Tensor(a)[] gradients, str owner, str module, str pipeline, str group, "
+    "float timeout) -> Tensor(a)",
     tags=(torch.Tag.needs_contiguous_strides,),
 )
+# The averages have `types`, and the shapes that lie in `sizes` one behind the
+# other, with `dimensions` numbers each.
 _library.define(
-    "wait(Tensor ticket, Tensor[] gradients) -> Tensor[]",
-    tags=(torch.Tag.needs_contiguous_strides,),
+    "wait(Tensor ticket, int[] sizes, int[] dimensions, ScalarType[] types) -> Tensor[]"
 )
 
-
-class Session:
-    """A context of the runtime for all graphs of a process group.
-
-    Parameters
-    ----------
-    group
-        The process group.
-    timeout_s
-        Deadline of every operation that waits for a peer, in seconds.
-    """
-
-    def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
-        self._process = os.getpid()
-        self._worker = Worker()
-        self._modules: dict[tuple[str, str], _runtime.Module] = {}
-        self._error: BaseException | None = None
-        try:
-            self._context = self._worker.call(Meeting(group, timeout_s).join)
-        except BaseException:
-            self._worker.stop()
-            raise
-
-    def start(
-        self, text: str, pipeline: str, gradients: list[torch.Tensor]
-    ) -> Future[list[torch.Tensor]]:
-        """Begins to reduce `gradients`, which stay as they are."""
-        if os.getpid() != self._process:
-            raise FailedPreconditionError(
-                "the graph has run before this process was forked; compile it "
-                "in the process that trains"
-            )
-        result: Future[list[torch.Tensor]] = Future()
-
-        def task() -> None:
-            try:
-                result.set_result(self._reduce(text, pipeline, gradients))
-            except BaseException as error:  # noqa: BLE001 - raised by wait().
-                self._error = self._error or error
-                result.set_exception(error)
-
-        self._worker.post(task)
-        return result
-
-    def _reduce(
-        self, text: str, pipeline: str, gradients: list[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        if self._error is not None:
-            raise self._error
-        module = self._modules.get((text, pipeline))
-        if module is None:
-            image = _cache.get(
-                text, pipeline, lambda: _compiler.compile_module(text, pipeline)
-            )
-            module = _runtime.Module(self._context, image)
-            self._modules[text, pipeline] = module
-        averages = [torch.empty_like(gradient) for gradient in gradients]
-        module.run(
-            [gradient.data_ptr() for gradient in gradients],
-            [average.data_ptr() for average in averages],
-        )
-        return averages
-
-    def statistics(self) -> dict[str, int]:
-        """Counters of this rank, summed over the modules."""
-
-        def add() -> dict[str, int]:
-            total: dict[str, int] = {}
-            for module in self._modules.values():
-                add_counters(total, module.statistics())
-            return total
-
-        return self._worker.call(add)
-
-    def close(self) -> None:
-        """Leaves the job; collective."""
-        if os.getpid() == self._process:
-            self._worker.call(self._context.destroy)
-            self._worker.stop()
-
-
-_sessions: dict[str, Session] = {}
-_pending: dict[int, Future[list[torch.Tensor]]] = {}
+# Reductions that nobody has waited for yet, by their tickets.
+_pending: dict[int, tuple[Future[None], list[torch.Tensor]]] = {}
 _tickets = itertools.count()
-
-
-def session(group: str, timeout_s: float) -> Session:
-    """The session of a process group, by its name; collective when it is new."""
-    found = _sessions.get(group)
-    if found is None:
-        process_group = c10d._resolve_process_group(group)
-        found = _sessions[group] = Session(process_group, timeout_s)
-    return found
 
 
 def close() -> None:
@@ -139,8 +44,7 @@ def close() -> None:
     Without this call it happens when the process exits.
     """
     _pending.clear()
-    while _sessions:
-        _sessions.popitem()[1].close()
+    _session.close_all()
 
 
 atexit.register(close)
@@ -148,6 +52,7 @@ atexit.register(close)
 
 def _start(
     gradients: list[torch.Tensor],
+    owner: str,
     module: str,
     pipeline: str,
     group: str,
@@ -155,13 +60,17 @@ def _start(
 ) -> torch.Tensor:
     ticket = next(_tickets)
     dense = [gradient.contiguous() for gradient in gradients]
-    _pending[ticket] = session(group, timeout).start(module, pipeline, dense)
+    averages = [torch.empty_like(gradient) for gradient in dense]
+    key = _session.Key(owner, module, pipeline)
+    session = _session.session_of(group, timeout)
+    _pending[ticket] = session.run(key, dense, averages), averages
     return torch.tensor(ticket)
 
 
-def _wait(ticket: torch.Tensor, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-    del gradients
-    return _pending.pop(int(ticket)).result()
+def _wait(ticket: torch.Tensor, *_: Any) -> list[torch.Tensor]:
+    done, averages = _pending.pop(int(ticket))
+    done.result()
+    return averages
 
 
 def _start_shape(gradients: list[torch.Tensor], *_: Any) -> torch.Tensor:
@@ -169,12 +78,16 @@ def _start_shape(gradients: list[torch.Tensor], *_: Any) -> torch.Tensor:
 
 
 def _wait_shape(
-    ticket: torch.Tensor, gradients: list[torch.Tensor]
+    ticket: torch.Tensor,
+    sizes: list[int],
+    dimensions: list[int],
+    types: list[torch.dtype],
 ) -> list[torch.Tensor]:
-    del ticket
+    left = iter(sizes)
+    shapes = [list(itertools.islice(left, count)) for count in dimensions]
     return [
-        torch.empty_like(gradient, memory_format=torch.contiguous_format)
-        for gradient in gradients
+        ticket.new_empty(shape, dtype=dtype)
+        for shape, dtype in zip(shapes, types, strict=True)
     ]
 
 

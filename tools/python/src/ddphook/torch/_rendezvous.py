@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
-from collections import defaultdict
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +17,6 @@ from ddphook._errors import DeadlineExceededError, InvalidArgumentError
 from ddphook._errors import PlanMismatchError
 
 _DEFAULT_TIMEOUT_S = 300.0
-_contexts_of_group: dict[str, itertools.count[int]] = defaultdict(itertools.count)
 
 
 def timeout_seconds(timeout: timedelta | float | None) -> float:
@@ -65,11 +62,11 @@ class Meeting:
         self.rank = group.rank()
         self.world_size = group.size()
         self.timeout_s = timeout_s
-        name = group.group_name
-        number = next(_contexts_of_group[name])
-        self._store = dist.PrefixStore(
-            f"ddphook/{name}/{number}", c10d._get_default_store()
-        )
+        prefix = f"ddphook/{group.group_name}"
+        store = c10d._get_default_store()
+        # Counted where the ranks meet: one of them may have been in other jobs.
+        number = store.add(f"{prefix}/meetings of {self.rank}", 1)
+        self._store = dist.PrefixStore(f"{prefix}/{number}", store)
 
     def set(self, key: str, value: str) -> None:
         """Publishes a text."""

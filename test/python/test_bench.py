@@ -1,0 +1,143 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""python -m ddphook bench, and ddphook-bench torch, which becomes it.
+
+No test looks at a time, only at what follows from it.
+"""
+
+import itertools
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+import ranks
+
+TOOL = pathlib.Path(os.environ["DDPHOOK_LIBRARY_DIR"]).parent / "bin" / "ddphook-bench"
+MODULE = [sys.executable, "-m", "ddphook", "bench"]
+HANG_S = 600
+
+
+def call(words, **variables):
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        list(map(str, words)),
+        env={name: value for name, value in environment.items() if value is not None},
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+
+
+def table(text, head):
+    """The rows of the table with this head, split into cells."""
+    (block,) = [b for b in text.split("\n\n") if b.startswith(f"| {head} ")]
+    return [re.split(r" ?\| ?", line)[1:-1] for line in block.splitlines()[2:]]
+
+
+def test_what_is_measured(tmp_path):
+    path = tmp_path / "bench.json"
+    hooks = ["fp16", "powersgd-2+fp16"]
+    words = ["torch", f"--python={sys.executable}", "--model-mb=0.25", "--ranks=2"]
+    words += [f"--hooks={','.join(hooks)}", "--steps=3", "--rounds=2"]
+    ended = call([TOOL, *words, f"--json={path}"])
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(path.read_text())
+    assert list(report["hooks"]) == hooks
+    for head, part, sides in (
+        ("whole step", "step", ["none", "pytorch", "ours", "fused"]),
+        ("hook alone", "hook", ["pytorch", "ours"]),
+    ):
+        beside = [side for side in sides if side != "fused"]
+        rows = {row[0]: row[1:] for row in table(ended.stdout, head)}
+        assert list(rows) == hooks
+        for hook in hooks:
+            result = report["hooks"][hook][part]
+            rounds = result["rounds_s"]
+            assert sorted(rounds) == sorted(sides)
+            for i, side in enumerate(sides):
+                assert [len(times) for times in rounds[side]] == [3, 3]
+                assert min(map(min, rounds[side])) > 0
+                median = statistics.median(itertools.chain(*rounds[side]))
+                assert result[f"{side}_s"] == median
+                # The optimizer in the hook has columns of its own.
+                column = i if side in beside else -3
+                assert rows[hook][column] == f"{1e3 * median:.2f}"
+            ratios = [
+                statistics.median(ours) / statistics.median(theirs)
+                for ours, theirs in zip(rounds["ours"], rounds["pytorch"])
+            ]
+            assert result["ours_of_pytorch"] == ratios
+            assert rows[hook][len(beside)] == (
+                f"{statistics.median(ratios):.2f} "
+                f"({min(ratios):.2f} to {max(ratios):.2f})"
+            )
+    fp16 = report["hooks"]["fp16"]
+    assert fp16["step"]["difference"] == fp16["hook"]["difference"] == 0
+
+
+def test_one_rank_of_a_launcher(tmp_path):
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    words = ["--model-mb=0.01", "--hooks=bf16", "--steps=1", "--rounds=1"]
+    words += ["--optimizer=adamw"]
+    words += ["--ranks=7", f"--json={tmp_path / 'bench.json'}"]
+    ended = call([*MODULE, *words], MASTER_PORT=str(ranks.free_port()), **variables)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads((tmp_path / "bench.json").read_text())["ranks"] == 1
+
+
+@pytest.mark.parametrize("difference", [1e-6, float("nan"), float("inf")])
+def test_a_wrong_result_is_an_error(difference):
+    import ddphook
+    from ddphook.torch import _bench
+
+    hook = _bench._Hook.parse("fp16")
+    assert hook.is_exact
+    with pytest.raises(ddphook.InternalError, match="averages of fp16 within 0 of"):
+        _bench._check(hook, "averages", difference, 0.0)
+    _bench._check(hook, "averages", 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--hooks=fp17"], 2, "but got 'fp17'"),
+        (["--hooks=powersgd"], 2, "but got 'powersgd'"),
+        (["--hooks=fp16-2"], 2, "but got 'fp16-2'"),
+        (["--hooks=powersgd-0"], 2, "but got 'powersgd-0'"),
+        (["--hooks=fp16,,bf16"], 2, "but got ''"),
+        (["--ranks=0"], 2, "invalid positive number value: '0'"),
+        (["--model-mb=nan"], 2, "invalid positive number value: 'nan'"),
+        (["--json=/nowhere/bench.json"], 1, "No such file or directory"),
+    ],
+)
+def test_bad_options(arguments, status, message, monkeypatch, capsys):
+    from ddphook import __main__ as program
+
+    monkeypatch.setattr(sys, "argv", ["ddphook", "bench", *arguments])
+    try:
+        got = program.main()
+    except SystemExit as error:  # As argparse ends.
+        got = error.code
+    printed = capsys.readouterr()
+    assert (got, printed.out) == (status, "")
+    assert message in printed.err
+
+
+def test_interpreters_without_the_package(tmp_path, monkeypatch):
+    without = {"PYTHONPATH": None, "DDPHOOK_TEST_PYTHON": sys.executable}
+    (tmp_path / "ddphook").mkdir()  # A clone of the project, say.
+    monkeypatch.chdir(tmp_path)
+    ended = call([TOOL, "torch"], **without)
+    assert ended.returncode == 1
+    assert "expected an interpreter with the Python package ddphook" in ended.stderr
+    assert f"but got '{sys.executable}'" in ended.stderr
+    ended = call([TOOL, "torch", "--python=/nowhere/python"])
+    assert ended.returncode == 1
+    assert "cannot run '/nowhere/python': No such file" in ended.stderr

@@ -1,0 +1,106 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""docs/examples/pytorch with tiny models: what its table says is checked."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import ranks
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "examples"
+STEPS, COMPRESS_FROM = 6, 2
+HANG_S = 600
+PAGE = """\
+before
+<!-- models on one machine, written by docs/examples/pytorch/compare.py -->
+nothing yet
+<!-- end of models on one machine -->
+behind
+"""
+
+
+def compare_ended(folder, *more):
+    words = [sys.executable, EXAMPLES / "pytorch" / "compare.py", "--tiny"]
+    words += ["--hooks", "fp16", "--rounds=1", f"--steps={STEPS}"]
+    words += [f"--compress-from={COMPRESS_FROM}", f"--results={folder}"]
+    words += [f"--page={folder / 'page.md'}", f"--plot={folder / 'plot.svg'}"]
+    words += more
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
+
+
+def compare(folder):
+    ended = compare_ended(folder)
+    assert ended.returncode == 0, ended.stderr
+    return (folder / "page.md").read_text()
+
+
+def test_the_comparison(tmp_path):
+    (tmp_path / "page.md").write_text(PAGE)
+    page = compare(tmp_path)
+    rows = [re.split(r" ?\| ?", line)[1:-1] for line in page.splitlines()]
+    rows = {tuple(row[:2]): row for row in rows if len(row) == 9}
+    for task, title in (("resnet", "ResNet-18"), ("gpt", "GPT")):
+        result = json.loads((tmp_path / f"local.{task}.fp16.0.json").read_text())
+        none, theirs, ours = (result[side] for side in ("none", "pytorch", "ours"))
+        # An exact hook: everything is the same to the bit.
+        assert ours["losses"] == theirs["losses"] and result["difference"] == 0
+        assert none["losses"][0] == ours["losses"][0]
+        assert none["losses"] != ours["losses"], "fp16 rounds"
+        assert none["bytes"] == [4 * result["parameters"]] * STEPS
+        assert ours["bytes"] == theirs["bytes"] == [2 * result["parameters"]] * STEPS
+        loss = sum(ours["losses"]) / STEPS
+        assert rows[f"**{title}**, none", f"{none['bytes'][0]:,}"]
+        row = rows["fp16", f"{ours['bytes'][0]:,}"]
+        assert row[-2:] == [f"{loss:.3f}", f"{loss:.3f}"]
+    assert page.startswith("before\n<!--") and page.endswith("-->\nbehind\n")
+    assert "nothing yet" not in page
+    text = (tmp_path / "plot.svg").read_text()
+    xml.etree.ElementTree.fromstring(text)
+    assert "ResNet-18" in text and "fp16, ours" in text
+
+    kept = (tmp_path / "local.gpt.fp16.0.json").stat().st_mtime_ns
+    assert compare(tmp_path) == page
+    assert (tmp_path / "local.gpt.fp16.0.json").stat().st_mtime_ns == kept
+
+    ended = compare_ended(tmp_path, "--steps=7")
+    assert ended.returncode == 1
+    assert "'steps': 7" in ended.stderr
+
+
+def _powersgd(rank):
+    sys.path.insert(0, str(EXAMPLES / "pytorch"))
+    import argparse
+
+    import train
+
+    arguments = argparse.Namespace(
+        task="gpt", hook="powersgd-2", compress_from=COMPRESS_FROM, tiny=True
+    )
+    trainings = train.make_trainings(arguments)
+    train.train(trainings, STEPS)
+    shapes = [list(p.shape) for p in trainings["ours"].ddp.parameters()]
+    trainings["ours"].handle.close()
+    losses = {side: training.losses for side, training in trainings.items()}
+    return shapes, losses, {side: t.bytes for side, t in trainings.items()}
+
+
+def test_powersgd_in_the_comparison():
+    for shapes, losses, sent in ranks.run(2, _powersgd):
+        count = 0
+        for rows, *columns in shapes:
+            elements, small = rows * sum(columns or [1]), 2 * (rows + sum(columns))
+            # PyTorch compresses what becomes at most half as large.
+            count += small if columns and 2 * small < elements else elements
+        assert sent["ours"] == sent["pytorch"]
+        assert sent["ours"][:COMPRESS_FROM] == sent["none"][:COMPRESS_FROM]
+        assert sent["ours"][COMPRESS_FROM:] == [4 * count] * (STEPS - COMPRESS_FROM)
+        same = COMPRESS_FROM + 1  # The loss is from before the step's update.
+        assert losses["ours"][:same] == losses["pytorch"][:same]
+        for a, b in zip(losses["ours"], losses["pytorch"]):
+            assert abs(a - b) < 1e-4

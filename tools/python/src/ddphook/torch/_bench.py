@@ -1,0 +1,460 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``python -m ddphook bench``: hooks of ours beside PyTorch's.
+
+Each hook is measured in two ways, ours and PyTorch's by turns in the same
+processes: a whole step of DDP, which is also measured without a hook, and with
+the optimizer in ours; and the hook alone, on one bucket. Results are compared
+before times are reported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import itertools
+import json
+import os
+import pathlib
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+from torch.multiprocessing.spawn import ProcessException, spawn
+from torch.nn.parallel import DistributedDataParallel
+
+import ddphook
+import ddphook.torch
+from ddphook._errors import InternalError, InvalidArgumentError
+
+_WIDTH = 1024  # of a layer, which has 4 MiB of weights.
+_SAMPLES = 16
+_FIRST_COMPRESSED_STEP = 2  # The smallest that PyTorch allows.
+_WARM_UP_STEPS = 4  # Modules are loaded, and PowerSGD compresses.
+_LARGE_MB = 1 << 20  # One bucket.
+# Of an average by PowerSGD, relative to the largest element, by the wrapper:
+# some roundings of the type that matrices are multiplied in (docs/parity.md).
+_POWERSGD_TOLERANCES = {None: 1.5e-5, "fp16": 4e-3, "bf16": 3e-2}
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "allreduce": default_hooks.allreduce_hook,
+    "fp16": default_hooks.fp16_compress_hook,
+    "bf16": default_hooks.bf16_compress_hook,
+    "powersgd": powersgd.powerSGD_hook,
+}
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+_RATES = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
+_WRAPPERS: dict[str | None, Callable[..., Any]] = {
+    None: lambda hook: hook,
+    "fp16": default_hooks.fp16_compress_wrapper,
+    "bf16": default_hooks.bf16_compress_wrapper,
+}
+
+# Seconds of each step on its slowest rank, round by round.
+_Rounds = list[list[float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The command line.
+
+    Attributes
+    ----------
+    model_mb
+        MiB of parameters of the model, and of the bucket.
+    ranks
+        To start on this machine; a launcher's own number otherwise.
+    hooks
+        Names such as ``fp16``, ``powersgd-4`` and ``powersgd-4+fp16``.
+    optimizer
+        One of ``sgd``, ``adam`` and ``adamw``.
+    steps, rounds
+        Steps of each side in a round, and rounds.
+    json
+        A file for the results, or None.
+    """
+
+    model_mb: float
+    ranks: int
+    hooks: list[str]
+    optimizer: str
+    steps: int
+    rounds: int
+    json: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Hook:
+    """A hook of PyTorch's, with its options, which are ours as well."""
+
+    name: str
+    function: Callable[..., Any]
+    options: dict[str, Any]
+    tolerance: float  # Of a step's averages; 0 for equal bits.
+
+    @classmethod
+    def parse(cls, name: str) -> _Hook:
+        """The hook of a name of the command line.
+
+        Raises
+        ------
+        InvalidArgumentError
+            There is no such hook.
+        """
+        match = re.fullmatch(r"(\w+?)(?:-([1-9]\d*))?(?:\+(\w+))?", name)
+        base, rank, wrapper = match.groups() if match else (None, None, None)
+        is_known = base in _FUNCTIONS and wrapper in _WRAPPERS
+        if not is_known or (base == "powersgd") != bool(rank):
+            raise InvalidArgumentError(
+                "expected allreduce, fp16, bf16 or powersgd-RANK, with '+fp16' or "
+                f"'+bf16' for a wrapper, but got '{name}'"
+            )
+        function = _WRAPPERS[wrapper](_FUNCTIONS[base])
+        if not rank:
+            return cls(name, function, {}, 0.0)
+        options = {
+            "matrix_approximation_rank": int(rank),
+            "start_powerSGD_iter": _FIRST_COMPRESSED_STEP,
+        }
+        return cls(name, function, options, _POWERSGD_TOLERANCES[wrapper])
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether ours has the bits of PyTorch's."""
+        return self.tolerance == 0
+
+    def state(self) -> Any:
+        return powersgd.PowerSGDState(None, **self.options) if self.options else None
+
+    def register_ours(
+        self,
+        model: DistributedDataParallel,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> ddphook.torch.Handle:
+        return ddphook.torch.register(
+            model, self.function, optimizer=optimizer, **self.options
+        )
+
+
+def main(options: Options) -> None:
+    """Measures, prints tables, and writes the JSON file.
+
+    Without a launcher's variables it starts the ranks; with them, this process
+    is one of them.
+
+    Raises
+    ------
+    InvalidArgumentError
+        There is no such hook.
+    InternalError
+        A result of ours differs from PyTorch's, or a rank failed otherwise.
+    """
+    hooks = [_Hook.parse(name) for name in options.hooks]
+    if options.json and os.environ.get("RANK", "0") == "0":
+        # A bad place costs nobody an hour.
+        with tempfile.NamedTemporaryFile(dir=pathlib.Path(options.json).parent):
+            pass
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+        _measure_as_rank(options, hooks)
+        dist.destroy_process_group()
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    try:
+        spawn(_serve, (options, store.port), options.ranks)
+    except ProcessException as error:
+        raise InternalError(str(error).strip()) from error
+
+
+def _serve(rank: int, options: Options, port: int) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        store=dist.TCPStore("127.0.0.1", port, is_master=False),
+        rank=rank,
+        world_size=options.ranks,
+    )
+    _measure_as_rank(options, [_Hook.parse(name) for name in options.hooks])
+    dist.destroy_process_group()
+
+
+def _measure_as_rank(options: Options, hooks: list[_Hook]) -> None:
+    load = os.getloadavg()[0]
+    results = {}
+    for hook in hooks:
+        step_rounds, drift = _measure_steps(options, hook)
+        hook_rounds, difference = _measure_hook(options, hook)
+        results[hook.name] = {
+            "step": {"difference": drift, **_summarize(step_rounds)},
+            "hook": {"difference": difference, **_summarize(hook_rounds)},
+        }
+    if dist.get_rank() != 0:
+        return
+    report = {
+        "date": datetime.date.today().isoformat(),
+        "ddphook": ddphook.__version__,
+        "torch": torch.__version__,
+        "ranks": dist.get_world_size(),
+        "processors": os.cpu_count(),
+        "model_mb": options.model_mb,
+        "optimizer": options.optimizer,
+        "steps": options.steps,
+        "rounds": options.rounds,
+        "load_before": load,
+        "realtime": os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO),
+        "hooks": results,
+    }
+    _print(report)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+
+
+def _make_model(mb: float) -> nn.Module:
+    """A multilayer perceptron of so many MiB of weights."""
+    torch.manual_seed(0)
+    mb_of_layer = _WIDTH * _WIDTH * 4 / 2**20
+    count = int(mb // mb_of_layer)
+    layers: list[nn.Module] = []
+    for _ in range(count):
+        layers += [nn.Linear(_WIDTH, _WIDTH), nn.ReLU()]
+    outputs = round((mb / mb_of_layer - count) * _WIDTH)
+    return nn.Sequential(*layers, nn.Linear(_WIDTH, max(outputs, 1)))
+
+
+def _generator() -> torch.Generator:
+    """Of random numbers that differ between ranks."""
+    return torch.Generator().manual_seed(dist.get_rank())
+
+
+class _Training:
+    """A model of DDP that trains."""
+
+    def __init__(self, options: Options, bucket_cap_mb: int) -> None:
+        self.ddp = DistributedDataParallel(
+            _make_model(options.model_mb),
+            gradient_as_bucket_view=True,
+            bucket_cap_mb=bucket_cap_mb,
+        )
+        make = _OPTIMIZERS[options.optimizer]
+        rate = _RATES[options.optimizer]
+        self.optimizer = make(self.ddp.parameters(), lr=rate)
+        self._generator = _generator()
+
+    def step(self) -> float:
+        """Trains one step, and returns its seconds."""
+        x = torch.randn(_SAMPLES, _WIDTH, generator=self._generator)
+        dist.barrier()
+        begin = time.perf_counter()
+        self.optimizer.zero_grad()
+        self.ddp(x).sub(1).square().mean().backward()
+        self.optimizer.step()
+        return time.perf_counter() - begin
+
+    def parameters(self) -> torch.Tensor:
+        return torch.cat([p.detach().flatten() for p in self.ddp.parameters()])
+
+
+def _measure_steps(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
+    """Whole steps: their times, and how far apart parameters are in the end.
+
+    With several buckets PyTorch's PowerSGD starts collectives in another order
+    on each rank, which ends the process on Gloo: it gets one bucket, and so
+    does ours.
+    """
+    cap = 25 if hook.is_exact else _LARGE_MB
+    none = _Training(options, 25)
+    theirs, ours, fused = (_Training(options, cap) for _ in range(3))
+    theirs.ddp.register_comm_hook(hook.state(), hook.function)
+    with (
+        hook.register_ours(ours.ddp),
+        hook.register_ours(fused.ddp, fused.optimizer),
+    ):
+        sides = {
+            "none": none.step,
+            "pytorch": theirs.step,
+            "ours": ours.step,
+            "fused": fused.step,
+        }
+        rounds = _by_turns(sides, options)
+    expected = theirs.parameters()
+    difference = _difference(ours.parameters(), expected)
+    # What rounding becomes over many steps has no bound; PowerSGD rounds
+    # otherwise than PyTorch's, and so does Adam in the hook.
+    _check(hook, "parameters", difference, 0.0 if hook.is_exact else float("inf"))
+    if hook.is_exact and options.optimizer == "sgd":
+        in_hook = _difference(fused.parameters(), expected)
+        _check(hook, "parameters with the optimizer in the hook", in_hook, 0.0)
+    return rounds, difference
+
+
+def _measure_hook(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
+    """The hook alone, from its call to the end of its future.
+
+    Each call gets the same random gradients again: real ones may be so near to
+    a lower rank than PowerSGD's that rounding turns its factors far. Averages
+    are compared: of PowerSGD those of the first compressed step.
+    """
+    model = _make_model(options.model_mb)
+    bucket = _capture_bucket(model)
+    buffer, state = bucket.buffer(), hook.state()
+    gradients = torch.randn(buffer.shape, generator=_generator())
+    compared = 1 if hook.is_exact else _FIRST_COMPRESSED_STEP + 1
+
+    def timed(call: Callable[[], torch.futures.Future[Any]]) -> Callable[[], float]:
+        def once() -> float:
+            buffer.copy_(gradients)
+            dist.barrier()
+            begin = time.perf_counter()
+            call().wait()
+            return time.perf_counter() - begin
+
+        return once
+
+    def average(call: Callable[[], float]) -> torch.Tensor:
+        for _ in range(compared):
+            call()
+        return torch.clone(buffer)
+
+    with hook.register_ours(DistributedDataParallel(model)) as handle:
+        sides = {
+            "pytorch": timed(lambda: hook.function(state, bucket)),
+            "ours": timed(lambda: handle.start(bucket)),
+        }
+        expected = average(sides["pytorch"])
+        difference = _difference(average(sides["ours"]), expected)
+        _check(hook, "averages", difference, hook.tolerance)
+        return _by_turns(sides, options), difference
+
+
+def _capture_bucket(model: nn.Module) -> dist.GradBucket:
+    """The one bucket that a hook of this model is given."""
+    buckets: list[dist.GradBucket] = []
+
+    # Without annotations: DDP does not know those that are texts.
+    def keep(state, bucket):  # type: ignore[no-untyped-def]
+        buckets.append(bucket)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    ddp = DistributedDataParallel(model, bucket_cap_mb=_LARGE_MB)
+    ddp.register_comm_hook(None, keep)
+    for _ in range(2):  # DDP makes its final buckets after the first step.
+        ddp(torch.ones(1, _WIDTH)).sum().backward()
+    return buckets[-1]
+
+
+def _by_turns(
+    sides: dict[str, Callable[[], float]], options: Options
+) -> dict[str, _Rounds]:
+    """Calls each side `steps` times in each round, behind a warm-up.
+
+    Steps of a side follow each other, as in a job that has one model. Another
+    side begins in each round.
+    """
+    for step in sides.values():
+        for _ in range(_WARM_UP_STEPS):
+            step()
+    rounds: dict[str, _Rounds] = {name: [] for name in sides}
+    order = list(sides)
+    for _ in range(options.rounds):
+        for name in order:
+            sides[name]()  # Brings its memory into the caches.
+            seconds = torch.tensor([sides[name]() for _ in range(options.steps)])
+            dist.all_reduce(seconds, dist.ReduceOp.MAX)
+            rounds[name].append(seconds.tolist())
+        order.append(order.pop(0))
+    return rounds
+
+
+def _difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """The largest one of any rank, relative to the largest element."""
+    worst = ((ours - theirs).abs().max() / theirs.abs().max()).reshape(1)
+    worst.nan_to_num_(nan=float("inf"))  # The largest one of all, for any rank.
+    dist.all_reduce(worst, dist.ReduceOp.MAX)
+    return float(worst)
+
+
+def _check(hook: _Hook, what: str, difference: float, tolerance: float) -> None:
+    if not difference <= tolerance:  # NaN is wrong, too.
+        raise InternalError(
+            f"expected {what} of {hook.name} within {tolerance:g} of PyTorch's, but "
+            f"got {difference:g}"
+        )
+
+
+def _summarize(rounds: dict[str, _Rounds]) -> dict[str, Any]:
+    """Medians of all steps, and the ratio of each round's medians."""
+    summary: dict[str, Any] = {
+        f"{side}_s": statistics.median(itertools.chain(*times))
+        for side, times in rounds.items()
+    }
+    medians = {side: list(map(statistics.median, rounds[side])) for side in rounds}
+    for side in medians.keys() - {"ours"}:
+        summary[f"ours_of_{side}"] = [
+            ours / other for ours, other in zip(medians["ours"], medians[side])
+        ]
+    if "fused" in medians:
+        summary["fused_of_pytorch"] = [
+            fused / other for fused, other in zip(medians["fused"], medians["pytorch"])
+        ]
+    summary["rounds_s"] = rounds
+    return summary
+
+
+def _ratio(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def _print(report: dict[str, Any]) -> None:
+    print(
+        f"model and bucket: {report['model_mb']:g} MiB; ranks: {report['ranks']}; "
+        f"processors: {report['processors']}; PyTorch {report['torch']}; "
+        f"{report['optimizer']}; "
+        f"{report['rounds']} rounds of {report['steps']} steps; load before: "
+        f"{report['load_before']:.1f}"
+    )
+    heads = ["PyTorch's, ms", "ours, ms", "ours / PyTorch's"]
+    last = "largest difference"
+    fused = ["optimizer in the hook, ms", "that / PyTorch's"]
+    rows = [["whole step", "none, ms", *heads, "ours / none", *fused, last]]
+    for name, hook in report["hooks"].items():
+        step = hook["step"]
+        row = [name, _ms(step["none_s"]), *_cells(step), _ratio(step["ours_of_none"])]
+        row += [_ms(step["fused_s"]), _ratio(step["fused_of_pytorch"])]
+        rows.append([*row, f"{step['difference']:.1g}"])
+    _print_table(rows)
+    rows = [["hook alone", *heads, last]]
+    for name, hook in report["hooks"].items():
+        alone = hook["hook"]
+        rows.append([name, *_cells(alone), f"{alone['difference']:.1g}"])
+    _print_table(rows)
+
+
+def _cells(result: dict[str, Any]) -> list[str]:
+    times = [_ms(result["pytorch_s"]), _ms(result["ours_s"])]
+    return [*times, _ratio(result["ours_of_pytorch"])]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f}"
+
+
+def _print_table(rows: list[list[str]]) -> None:
+    rows.insert(1, ["---"] * len(rows[0]))
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    print("\n" + "\n".join(lines), flush=True)

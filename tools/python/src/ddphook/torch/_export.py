@@ -1,0 +1,123 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reductions of a PyTorch program as a module for native programs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
+
+from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook.torch import _bucket
+from ddphook.torch._hooks import resolve
+
+# DDP's, where none is given.
+_BUCKET_CAP_MB = 25
+
+
+def export(
+    step: Any,
+    *inputs: Any,
+    file: str | os.PathLike[str],
+    hook: Any = "allreduce",
+    wrapper: Any = None,
+    bucket_cap_mb: float | None = None,
+    **options: Any,
+) -> str:
+    """Writes the reductions of a step as a module for the compiler's tools.
+
+    The module has one function, ``@step``, which takes the gradients and returns
+    their averages. Its states are those of the hook. What else is in the step,
+    such as the model, is not exported.
+
+    Parameters
+    ----------
+    step
+        A function with functional collectives, as for ``compile``, that is
+        traced without running; or a DDP model, whose parameters' gradients are
+        exported under the parameters' names.
+    *inputs
+        Of the function: examples of its arguments.
+    file
+        Where to write the module, in MLIR's textual form.
+    hook, wrapper, **options
+        As for ``register``; ``post_local_sgd`` is no hook of a graph.
+    bucket_cap_mb
+        MiB of gradients in a bucket; by default the DDP model's, or 25.
+
+    Returns
+    -------
+    str
+        Options of ``ddp-pipeline`` for ``ddphook-cc`` and ``ddphook-run``. The
+        file begins with a comment that has them in a command.
+
+    Raises
+    ------
+    InvalidArgumentError
+        There is no such hook or option, or the step reduces no gradients.
+    UnsupportedError
+        The hook is no mere reduction; a reduction is over a part of the ranks;
+        a parameter is of a kind that no module can hold.
+    """
+    resolved = resolve(hook, wrapper, options)
+    if resolved.name == "post_local_sgd" or resolved.optimizer is not None:
+        raise UnsupportedError("expected a hook that only reduces gradients")
+    if isinstance(step, DistributedDataParallel):
+        if inputs:
+            raise InvalidArgumentError("expected no inputs for a DDP model")
+        text = _text_of_model(step)
+        cap = step.bucket_bytes_cap / (1 << 20)
+        order = "reverse"
+    else:
+        text = _text_of_step(step, inputs)
+        cap, order = _BUCKET_CAP_MB, "forward"
+    if bucket_cap_mb is not None:
+        cap = bucket_cap_mb
+    pipeline = f"{resolved.pipeline()} order={order} bucket-cap-mb={cap:g}"
+    name = Path(file).name
+    command = f"ddphook-cc {shlex.quote(name)} --ddp-pipeline={shlex.quote(pipeline)}"
+    Path(file).write_text(f"// {command}\n{text}")
+    return pipeline
+
+
+def _text_of_model(model: DistributedDataParallel) -> str:
+    """The module that averages the gradients of a model's parameters."""
+    parameters = _bucket.reduced_parameters(model)
+    return _bucket.reductions_text(
+        "step",
+        ["mean"] * len(parameters),
+        [_bucket.tensor_type(value.shape, value.dtype) for _, value in parameters],
+        [name for name, _ in parameters],
+    )
+
+
+def _text_of_step(step: Any, inputs: Sequence[Any]) -> str:
+    """The module of what a function reduces."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from ddphook.torch import _graph
+
+    graph = make_fx(step, tracing_mode="fake")(*inputs).graph
+    reductions = list(_graph.find_reductions(graph))
+    for reduction in reductions:
+        group = c10d._resolve_process_group(reduction.group)
+        if group.size() != dist.get_world_size():
+            raise UnsupportedError(
+                f"expected reductions over all {dist.get_world_size()} ranks, but "
+                f"got one over {group.size()}"
+            )
+    values = [reduction.value for reduction in reductions]
+    return _bucket.reductions_text(
+        "step",
+        [reduction.kind for reduction in reductions],
+        [_bucket.tensor_type(value.shape, value.dtype) for value in values],
+        [f"gradient{number}" for number in range(len(values))],
+    )

@@ -1,0 +1,307 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Optimizers that run inside the modules of buckets.
+
+A bucket's module averages its gradients and updates its parameters right
+behind that, while the backward pass goes on. The optimizer's states stay where
+PyTorch has them, in ``optimizer.state``, so that ``optimizer.state_dict()`` and
+learning-rate schedulers go on working.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks import (
+    _OptimizerHookState,
+)
+from torch.distributed.optim.functional_adam import _FunctionalAdam
+from torch.distributed.optim.functional_adamw import _FunctionalAdamW
+from torch.distributed.optim.functional_sgd import _FunctionalSGD
+
+from ddphook._errors import FailedPreconditionError, InvalidArgumentError
+from ddphook._errors import UnsupportedError
+from ddphook.torch._rules import Rule, Settings, row_of, rule_of
+
+# PyTorch computes those of 16 bits in steps of another precision.
+_DTYPES = (torch.float32, torch.float64)
+
+Parameter = torch.nn.Parameter
+
+
+class Optimizer:
+    """An optimizer of PyTorch's whose parameters modules update.
+
+    Parameters
+    ----------
+    optimizer
+        A ``torch.optim.SGD``, ``Adam`` or ``AdamW``, or the
+        ``_OptimizerHookState`` of PyTorch's ``_hook_then_optimizer``.
+    parameters
+        The model's, with their names; without those that DDP is told to ignore.
+
+    Raises
+    ------
+    UnsupportedError
+        It is another kind of optimizer, or has an option that modules do not
+        have, or a parameter is of 16 bits.
+    InvalidArgumentError
+        It has parameters that are not among these.
+    """
+
+    def __init__(self, optimizer: Any, parameters: Mapping[Parameter, str]) -> None:
+        self._source = _source_of(optimizer, parameters)
+        for parameter, settings in self._source.settings().items():
+            if parameter not in parameters:
+                raise InvalidArgumentError(
+                    "expected an optimizer of parameters that DDP reduces, but it "
+                    f"has another one, of the shape {tuple(parameter.shape)}"
+                )
+            if parameter.requires_grad and parameter.dtype not in _DTYPES:
+                raise UnsupportedError(
+                    f"parameter '{parameters[parameter]}': expected float32 or "
+                    f"float64 where an optimizer runs in modules, but got "
+                    f"{parameter.dtype}"
+                )
+            for name in ("differentiable", "capturable"):
+                if settings.get(name):
+                    raise UnsupportedError(
+                        f"an optimizer with {name}=True cannot run in modules"
+                    )
+        self._names = parameters
+        # Since the last call of optimizer.step().
+        self._updated: set[Parameter] = set()
+        self._taken = False
+        if isinstance(optimizer, torch.optim.Optimizer):
+            self._take_step(optimizer)
+
+    def rules(self, parameters: Iterable[Parameter]) -> list[Rule | None]:
+        """How parameters are updated; none for those that are not its own."""
+        groups = self._source.settings()
+        return [rule_of(groups[p]) if p in groups else None for p in parameters]
+
+    def arrays(self, parameters: Iterable[Parameter]) -> list[torch.Tensor]:
+        """What a module takes behind a bucket, for one more step.
+
+        Parameters
+        ----------
+        parameters
+            The bucket's. DDP puts the elements of a gradient into the bucket in
+            the order in which its parameter has them.
+
+        Returns
+        -------
+        list of torch.Tensor
+            For each parameter that has a rule, the parameter and its states;
+            behind them, the table with a row for each.
+
+        Raises
+        ------
+        UnsupportedError
+            A parameter has gaps, or elements that share memory.
+        """
+        arrays: list[torch.Tensor] = []
+        rows: list[list[float]] = []
+        known: dict[tuple[int, int], list[float]] = {}
+        dtype = torch.float32
+        groups = self._source.settings()
+        for parameter in parameters:
+            if parameter not in groups:
+                continue
+            if not _is_dense(parameter):
+                raise UnsupportedError(
+                    "expected a parameter without gaps, but got the shape "
+                    f"{tuple(parameter.shape)} with the strides {parameter.stride()}"
+                )
+            settings = groups[parameter]
+            step, states = self._next(parameter, rule_of(settings))
+            key = (id(settings), step)
+            if key not in known:
+                known[key] = row_of(settings, step)
+            rows.append(known[key])
+            self._updated.add(parameter)
+            arrays += [parameter.data, *states]
+            dtype = parameter.dtype
+        if rows:
+            arrays.append(torch.tensor(rows, dtype=dtype))
+        return arrays
+
+    def release(self) -> None:
+        """Gives ``optimizer.step()`` back its meaning."""
+        self._taken = False
+
+    def _next(self, parameter: Parameter, rule: Rule) -> tuple[int, list[torch.Tensor]]:
+        """Counts a step of a parameter; its number from 1, and the states."""
+        state = self._source.state.setdefault(parameter, {})
+        step = 2
+        if rule.kind == "adam":
+            if "step" not in state:
+                state["step"] = torch.tensor(0.0)
+            state["step"] += 1
+            step = int(state["step"])
+        states = []
+        for name in rule.states:
+            if state.get(name) is None:
+                state[name] = torch.zeros_like(parameter.data)
+                if rule.kind == "sgd":
+                    step = 1
+                    state[name].neg_()
+            elif not _are_alike(state[name], parameter):
+                # Where it comes from a file it may have another order.
+                state[name] = torch.zeros_like(parameter.data).copy_(state[name])
+            states.append(state[name])
+        return step, states
+
+    def _check_updated(self) -> None:
+        for parameter in self._source.settings():
+            if parameter.grad is not None and parameter not in self._updated:
+                name = self._names.get(parameter, "of a later group")
+                raise FailedPreconditionError(
+                    f"parameter '{name}' has a gradient that was "
+                    "not reduced since the last step"
+                )
+        self._updated.clear()
+
+    def _take_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Makes ``optimizer.step()`` do no more than call a closure and hooks.
+
+        Programs call it after ``backward()``, which has updated the parameters
+        already; schedulers look whether they do.
+
+        Raises, when it is called, FailedPreconditionError if a parameter has a
+        gradient with which no module has updated it.
+        """
+        original = optimizer.step
+        self._taken = True
+
+        def step(
+            self_: torch.optim.Optimizer, closure: Callable[[], float] | None = None
+        ) -> float | None:
+            self_._opt_called = True  # type: ignore[attr-defined]
+            loss = None
+            if closure is not None:
+                with torch.enable_grad():
+                    loss = closure()
+            self._check_updated()
+            return loss
+
+        with_hooks = torch.optim.Optimizer.profile_hook_step(step)
+
+        @functools.wraps(original)
+        def either(self_: torch.optim.Optimizer, *arguments: Any, **more: Any) -> Any:
+            if self._taken:
+                return with_hooks(self_, *arguments, **more)
+            return original(*arguments, **more)
+
+        if hasattr(original, "_wrapped_by_lr_sched"):
+            either._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        optimizer.step = types.MethodType(either, optimizer)  # type: ignore[method-assign]
+
+
+class _Source(Protocol):
+    """Where an optimizer has what a step needs."""
+
+    @property
+    def state(self) -> Any:
+        """The states of each parameter, by name."""
+
+    def settings(self) -> Mapping[Parameter, Settings]:
+        """Each parameter's, as they are now."""
+
+
+class _Groups:
+    """An optimizer of ``torch.optim``.
+
+    ``load_state_dict()`` replaces its groups and its states.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._groups: list[Settings] = []
+        self._settings: dict[Parameter, Settings] = {}
+
+    @property
+    def state(self) -> Any:
+        return self._optimizer.state
+
+    def settings(self) -> Mapping[Parameter, Settings]:
+        groups = self._optimizer.param_groups
+        if len(groups) != len(self._groups) or any(
+            map(operator.is_not, groups, self._groups)
+        ):
+            self._groups = list(groups)
+            self._settings = {
+                parameter: group for group in groups for parameter in group["params"]
+            }
+        return self._settings
+
+
+class _Functional:
+    """A functional optimizer, which has one set of hyperparameters."""
+
+    def __init__(self, optimizer: Any, parameters: Iterable[Parameter]) -> None:
+        self._optimizer = optimizer
+        self._settings = dict.fromkeys(parameters, _FunctionalSettings(optimizer))
+
+    @property
+    def state(self) -> Any:
+        return self._optimizer.state
+
+    def settings(self) -> Mapping[Parameter, Settings]:
+        return self._settings
+
+
+def _source_of(optimizer: Any, parameters: Iterable[Parameter]) -> _Source:
+    if type(optimizer) in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+        return _Groups(optimizer)
+    if isinstance(optimizer, _OptimizerHookState):
+        chosen = getattr(optimizer, "params_to_optimize", None)
+        optimizer = optimizer.functional_optimizer
+        if type(optimizer) in (_FunctionalSGD, _FunctionalAdam, _FunctionalAdamW):
+            return _Functional(optimizer, parameters if chosen is None else chosen)
+    raise UnsupportedError(
+        "expected torch.optim.SGD, Adam or AdamW to run in modules, but got "
+        f"{type(optimizer).__name__}"
+    )
+
+
+class _FunctionalSettings(Mapping[str, Any]):
+    """A functional optimizer's settings, as a parameter group has them."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+
+    def __getitem__(self, name: str) -> Any:
+        defaults = self._optimizer.defaults
+        if name == "betas" and "beta1" in defaults:
+            return defaults["beta1"], defaults["beta2"]
+        if name == "decoupled_weight_decay":
+            return isinstance(self._optimizer, _FunctionalAdamW)
+        if name in defaults:
+            return defaults[name]
+        if name in ("nesterov", "maximize", "amsgrad"):
+            return getattr(self._optimizer, name)
+        raise KeyError(name)
+
+    def __iter__(self) -> Any:
+        return iter(self._optimizer.defaults)
+
+    def __len__(self) -> int:
+        return len(self._optimizer.defaults)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's elements fill its memory, in any order."""
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    return tensor.permute(order).is_contiguous()
+
+
+def _are_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one shape have their elements in one order."""
+    strides = zip(one.shape, one.stride(), other.stride())
+    return all(size == 1 or mine == theirs for size, mine, theirs in strides)

@@ -1,0 +1,230 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How optimizers update a parameter: what is compiled, and what is not.
+
+A `Rule` is compiled into a bucket's module. What changes from step to step, such
+as the learning rate, is a row of numbers that the module reads.
+
+Formulas are those of ``torch.optim``'s loops over single tensors, with the
+roundings that PyTorch's vectorized kernels have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SCALARS = 7
+"""Numbers in a row of the table, of which a rule uses the first ones."""
+
+Settings = Mapping[str, Any]
+"""Hyperparameters by the names of ``torch.optim``'s parameter groups."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """How a parameter is updated: what a module is compiled for.
+
+    Attributes
+    ----------
+    kind
+        ``"sgd"`` or ``"adam"``.
+    decay
+        ``""``, ``"coupled"`` (a part of the gradient) or ``"decoupled"``.
+    maximize
+        Whether the gradient is ascended.
+    momentum, nesterov
+        Of ``"sgd"``: whether there is a buffer, and which of its values is used.
+    amsgrad
+        Of ``"adam"``: whether the largest second moment counts.
+    large_lerp
+        Of ``"adam"``: whether ``beta1`` is at most 1/2, where PyTorch
+        interpolates from the other side.
+    """
+
+    kind: str
+    decay: str = ""
+    maximize: bool = False
+    momentum: bool = False
+    nesterov: bool = False
+    amsgrad: bool = False
+    large_lerp: bool = False
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The names in ``optimizer.state`` of what is updated beside it."""
+        if self.kind == "sgd":
+            return ("momentum_buffer",) if self.momentum else ()
+        more = ("max_exp_avg_sq",) if self.amsgrad else ()
+        return ("exp_avg", "exp_avg_sq", *more)
+
+    @property
+    def scalars(self) -> int:
+        """How many numbers of its row are used."""
+        return 5 if self.kind == "sgd" else SCALARS
+
+    def body(self, scalars: Sequence[str], dtype: str) -> list[str]:
+        """The operations on one element, in MLIR's textual form.
+
+        Parameters
+        ----------
+        scalars
+            The values of a row of the table.
+        dtype
+            The element type's name.
+
+        Returns
+        -------
+        list of str
+            A block's argument list, its operations and their terminator. It
+            takes the gradient, the parameter and the states, and yields the
+            parameter and the states.
+        """
+        write = _Body(dtype)
+        states = [f"%state{i}" for i in range(len(self.states))]
+        gradient = "%grad"
+        if self.maximize:
+            gradient = write("arith.negf", gradient)
+        update = self._sgd if self.kind == "sgd" else self._adam
+        results = update(write, gradient, "%param", states, scalars)
+        return write.block(["%grad", "%param", *states], results)
+
+    def _sgd(
+        self,
+        write: _Body,
+        gradient: str,
+        parameter: str,
+        states: Sequence[str],
+        scalars: Sequence[str],
+    ) -> list[str]:
+        rate, decay, momentum, kept, share = scalars
+        if self.decay:
+            gradient = write("math.fma", parameter, decay, gradient)
+        if not self.momentum:
+            return [write("math.fma", gradient, rate, parameter)]
+        old = write("arith.mulf", states[0], kept)
+        buffer = write("math.fma", gradient, share, old)
+        step = buffer
+        if self.nesterov:
+            step = write("math.fma", buffer, momentum, gradient)
+        return [write("math.fma", step, rate, parameter), buffer]
+
+    def _adam(
+        self,
+        write: _Body,
+        gradient: str,
+        parameter: str,
+        states: Sequence[str],
+        scalars: Sequence[str],
+    ) -> list[str]:
+        rate, decay, weight, beta2, share, correction, epsilon = scalars
+        if self.decay == "decoupled":
+            parameter = write("arith.mulf", parameter, decay)
+        elif self.decay:
+            gradient = write("math.fma", parameter, decay, gradient)
+        step = write("arith.subf", gradient, states[0])
+        base = gradient if self.large_lerp else states[0]
+        first = write("math.fma", weight, step, base)
+        old = write("arith.mulf", states[1], beta2)
+        part = write("arith.mulf", share, gradient)
+        second = write("math.fma", part, gradient, old)
+        moments = [first, second]
+        if self.amsgrad:
+            moments.append(write("arith.maximumf", states[2], second))
+        root = write("math.sqrt", moments[-1])
+        scaled = write("arith.divf", root, correction)
+        denominator = write("arith.addf", scaled, epsilon)
+        product = write("arith.mulf", rate, first)
+        change = write("arith.divf", product, denominator)
+        return [write("arith.addf", parameter, change), *moments]
+
+
+class _Body:
+    """Writes the operations of a block, each with one result."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+        self._lines: list[str] = []
+
+    def __call__(self, operation: str, *operands: str) -> str:
+        result = f"%e{len(self._lines)}"
+        values = ", ".join(operands)
+        self._lines.append(f"{result} = {operation} {values} : {self._dtype}")
+        return result
+
+    def block(self, arguments: list[str], results: list[str]) -> list[str]:
+        typed = ", ".join(f"{name}: {self._dtype}" for name in arguments)
+        kinds = ", ".join([self._dtype] * len(results))
+        return [
+            f"^bb0({typed}):",
+            *self._lines,
+            f"linalg.yield {', '.join(results)} : {kinds}",
+        ]
+
+
+def rule_of(settings: Settings) -> Rule:
+    """The rule of a parameter group, of ``SGD``, ``Adam`` or ``AdamW``."""
+    return (_rule_of_adam if "betas" in settings else _rule_of_sgd)(settings)
+
+
+def row_of(settings: Settings, step: int) -> list[float]:
+    """The numbers of a rule in a step, in the order in which `Rule.body` has them.
+
+    Parameters
+    ----------
+    settings
+        Of the parameter group.
+    step
+        From 1. ``SGD`` tells the first one only from the others.
+    """
+    row = (_row_of_adam if "betas" in settings else _row_of_sgd)(settings, step)
+    return row + [0.0] * (SCALARS - len(row))
+
+
+def _rule_of_sgd(settings: Settings) -> Rule:
+    momentum = settings["momentum"] != 0
+    return Rule(
+        "sgd",
+        decay="coupled" if settings["weight_decay"] != 0 else "",
+        maximize=settings["maximize"],
+        momentum=momentum,
+        nesterov=momentum and settings["nesterov"],
+    )
+
+
+def _rule_of_adam(settings: Settings) -> Rule:
+    kind = "decoupled" if settings["decoupled_weight_decay"] else "coupled"
+    return Rule(
+        "adam",
+        decay=kind if settings["weight_decay"] != 0 else "",
+        maximize=settings["maximize"],
+        amsgrad=settings["amsgrad"],
+        large_lerp=1 - float(settings["betas"][0]) >= 0.5,
+    )
+
+
+def _row_of_sgd(settings: Settings, step: int) -> list[float]:
+    rate, decay = float(settings["lr"]), float(settings["weight_decay"])
+    momentum = float(settings["momentum"])
+    if step == 1:
+        # The buffer becomes the gradient: it holds -0, which adds nothing.
+        return [-rate, decay, momentum, 0.0, 1.0]
+    return [-rate, decay, momentum, momentum, 1 - settings["dampening"]]
+
+
+def _row_of_adam(settings: Settings, step: int) -> list[float]:
+    rate, decay = float(settings["lr"]), float(settings["weight_decay"])
+    beta1, beta2 = map(float, settings["betas"])
+    if settings["decoupled_weight_decay"]:
+        decay = 1 - rate * decay
+    weight = 1 - beta1
+    return [
+        -(rate / (1 - beta1**step)),
+        decay,
+        weight - 1 if weight >= 0.5 else weight,
+        beta2,
+        1 - beta2,
+        (1 - beta2**step) ** 0.5,
+        settings["eps"],
+    ]
