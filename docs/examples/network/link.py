@@ -142,9 +142,11 @@ def run_job(link, words, port=29500):
             "MASTER_PORT": str(port),
             "DDPHOOK_NODE": f"machine-{rank}",
             "DDPHOOK_TRANSPORT": "gloo",
+            # PyTorch's Gloo looks for the machine's name otherwise.
+            "GLOO_SOCKET_IFNAME": link.interface,
         }
         for name, value in os.environ.items():
-            if name.startswith("DDPHOOK_"):
+            if name.startswith(("DDPHOOK_", "PYTHON")):
                 environment.setdefault(name, value)
         processes.append(link.start(rank, words, env=environment))
     while any(process.poll() is None for process in processes):
