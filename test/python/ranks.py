@@ -33,13 +33,17 @@ def run(world, function, *arguments):
 
 def collect(world, function, *arguments):
     """For each rank ("ok", result), ("raised", text) or ("died", exit status)."""
+    import torch.distributed as dist
+
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed", "torch.nn.parallel"])
-    port, ranks = free_port(), []
+    # Not a rank's: that one may end while another still meets somebody.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    ranks = []
     environment = {k: v for k, v in os.environ.items() if k.startswith("DDPHOOK_")}
     for rank in range(world):
         here, there = context.Pipe()
-        job = (rank, world, port, environment, there, function, arguments)
+        job = (rank, world, store.port, environment, there, function, arguments)
         process = context.Process(target=_serve, args=job, daemon=True)
         process.start()
         there.close()
@@ -70,7 +74,7 @@ def _serve(rank, world, port, environment, pipe, function, arguments):
     try:
         dist.init_process_group(
             "gloo",
-            init_method=f"tcp://127.0.0.1:{port}",
+            store=dist.TCPStore("127.0.0.1", port, is_master=False),
             rank=rank,
             world_size=world,
         )
