@@ -26,6 +26,10 @@
 // RUN: %{compare}
 // REDEFINE: %{entry} = old_to_other
 // RUN: %{compare}
+// REDEFINE: %{entry} = halves
+// RUN: %{compare}
+// REDEFINE: %{run} = --entry=%{entry} --ranks=2 --steps=2 --inputs=random:5 --ddp-pipeline=bucket-cap-mb=0
+// RUN: %{compare}
 
 ddp.process_group @dp
 !t = tensor<6xf32>
@@ -133,4 +137,23 @@ func.func @old_to_other(%a: !t {bufferization.writable = true},
   %x = tensor.insert_slice %r into %a[0] [6] [1] : !t into !t
   %y = tensor.insert_slice %a into %b[0] [6] [1] : !t into !t
   return %x, %y : !t, !t
+}
+
+// Both arguments have parts of the same types, and only the first's are free
+// before the second's are computed: but they are what it is to hold.
+func.func @halves(%a: !t {bufferization.writable = true},
+                  %b: !t {bufferization.writable = true}) -> (!t, !t, !h) {
+  %a0 = tensor.extract_slice %a[0] [3] [1] : !t to !h
+  %a1 = tensor.extract_slice %a[3] [3] [1] : !t to !h
+  %ra0 = ddp.all_reduce mean %a0 on @dp : !h
+  %ra1 = ddp.all_reduce mean %a1 on @dp : !h
+  %x0 = tensor.insert_slice %ra0 into %a[0] [3] [1] : !h into !t
+  %x = tensor.insert_slice %ra1 into %x0[3] [3] [1] : !h into !t
+  %b0 = tensor.extract_slice %b[0] [3] [1] : !t to !h
+  %b1 = tensor.extract_slice %b[3] [3] [1] : !t to !h
+  %rb0 = ddp.all_reduce sum %b0 on @dp : !h
+  %rb1 = ddp.all_reduce sum %b1 on @dp : !h
+  %y0 = tensor.insert_slice %rb0 into %b[0] [3] [1] : !h into !t
+  %y = tensor.insert_slice %rb1 into %y0[3] [3] [1] : !h into !t
+  return %x, %y, %b0 : !t, !t, !h
 }

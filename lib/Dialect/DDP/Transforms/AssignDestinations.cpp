@@ -112,6 +112,9 @@ private:
   /// into, by type, and the buffers in which those lie.
   llvm::DenseMap<Type, SmallVector<SplitOp>> splits;
   llvm::DenseMap<Operation *, Value> wholes;
+  /// The splits whose parts were put together where they lie. From then on the
+  /// parts' memory is the whole's.
+  llvm::DenseSet<Operation *> reassembled;
 };
 } // namespace
 
@@ -170,6 +173,7 @@ bool Assigner::mayLiveIn(Value root, Value result) {
 
 bool Assigner::isDeadAfter(Value root, Value value, Operation *op) {
   return runsAtMostOncePer(root, op) &&
+         !reassembled.contains(root.getDefiningOp()) &&
          !visitMemoryUses(root, [&](OpOperand &use) {
             Operation *user = use.getOwner();
             // The wait still reads what `op` has started to reduce.
@@ -512,6 +516,7 @@ static bool endsInArgument(ConcatOp op) {
 void Assigner::lower(ConcatOp op) {
   if (SplitOp split = findSplit(op)) {
     op.getDestinationMutable().assign(split.getBucket());
+    reassembled.insert(split);
     return setRoot(op.getResult(), wholes.lookup(split));
   }
   // Many parts one after the other would be a chain of insertions, of which
