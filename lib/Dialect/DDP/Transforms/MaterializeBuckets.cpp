@@ -18,6 +18,7 @@
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/IR/Dominance.h"
 #include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPMATERIALIZEBUCKETSPASS
@@ -160,6 +161,22 @@ static bool findMakers(Value bucket, bool isHooks,
   return true;
 }
 
+/// Whether the parts that `op` takes out of a bucket are not needed any more
+/// when `writer` runs. A concat writes them where they lie.
+static bool areOverBy(Operation *op, Operation *writer) {
+  return llvm::all_of(op->getResults(), [&](Value part) {
+    return !visitMemoryUses(part, [&](OpOperand &use) {
+              Operation *user = use.getOwner();
+              if (user == writer && isa<ConcatOp>(writer))
+                return WalkResult::advance();
+              // A collective reads its operand until it is awaited.
+              if (auto collective = dyn_cast<CollectiveOpInterface>(user))
+                user = collective.getEnd();
+              return requireBefore(user, writer);
+            }).wasInterrupted();
+  });
+}
+
 /// Whether what an unpack or a split gives may be overwritten where it lies,
 /// since nothing else needs the bucket's memory behind it. One-Shot Bufferize
 /// cannot know: the tensors enter as alias sets of their own.
@@ -176,11 +193,13 @@ static bool isLastUse(Operation *op) {
              return false;
            return runsAtMostOncePer(maker, op) &&
                   !visitMemoryUses(maker, [&](OpOperand &use) {
-                     // What is put together again is made of these parts.
                      Operation *user = use.getOwner();
-                     if (user == op ||
-                         (isa<ConcatOp>(user) && use.get() == bucket))
+                     if (user == op)
                        return WalkResult::skip();
+                     // What is put together again is made of these parts.
+                     if (isa<ConcatOp>(user) && use.get() == bucket)
+                       return areOverBy(op, user) ? WalkResult::skip()
+                                                  : WalkResult::interrupt();
                      return requireBefore(user, op);
                    }).wasInterrupted();
          });
@@ -189,7 +208,9 @@ static bool isLastUse(Operation *op) {
 /// Whether a use may write over the memory of its operand.
 static bool mayWrite(OpOperand &use) {
   Operation *user = use.getOwner();
-  if (isa<PackOp, UnpackOp, SplitOp, StoreOp>(user))
+  if (isa<PackOp, UnpackOp, SplitOp, StoreOp>(user) ||
+      (user->hasTrait<OpTrait::ReturnLike>() &&
+       isa<FunctionOpInterface>(user->getParentOp())))
     return false;
   if (auto concat = dyn_cast<ConcatOp>(user))
     return use.get() == concat.getDestination();
@@ -197,20 +218,34 @@ static bool mayWrite(OpOperand &use) {
   return bufferization::AnalysisState(options).bufferizesToMemoryWrite(use);
 }
 
-/// Whether the program may write over the bucket behind an unpack or a split,
-/// which it can where the bucket is an argument: it has slices of its own then.
-/// One-Shot Bufferize does not see that what was unpacked lies there as well.
+/// Whether something may be written over the bucket behind an unpack or a split
+/// while a part is needed: a slice of an argument, or what a loop that begins
+/// with the bucket hands on. One-Shot Bufferize does not see that the parts lie
+/// there as well.
 static bool mayBeOverwritten(Operation *op) {
+  Value bucket = op->getOperand(0);
   llvm::SetVector<Value> makers;
-  (void)findMakers(op->getOperand(0), /*isHooks=*/true, makers);
+  (void)findMakers(bucket, /*isHooks=*/true, makers);
+  makers.insert(bucket);
   return llvm::any_of(makers, [&](Value maker) {
-    return findArgumentUpdate(maker) &&
-           visitMemoryUses(maker, [&](OpOperand &use) {
-             if (use.getOwner() == op)
-               return WalkResult::skip();
-             return mayWrite(use) ? requireBefore(use.getOwner(), op)
-                                  : WalkResult::advance();
-           }).wasInterrupted();
+    // What another iteration writes comes behind this one's unpack as well.
+    Operation *repeated =
+        runsAtMostOncePer(maker, op)
+            ? nullptr
+            : maker.getParentBlock()->findAncestorOpInBlock(*op);
+    return visitMemoryUses(
+               maker,
+               [&](OpOperand &use) {
+                 Operation *user = use.getOwner();
+                 if (user == op)
+                   return WalkResult::skip();
+                 bool isBefore = !requireBefore(user, op).wasInterrupted() &&
+                                 !(repeated && repeated->isAncestor(user));
+                 return !mayWrite(use) || isBefore || areOverBy(op, user)
+                            ? WalkResult::advance()
+                            : WalkResult::interrupt();
+               })
+        .wasInterrupted();
   });
 }
 
@@ -224,7 +259,7 @@ static void copyBucket(Operation *op) {
                         bucket));
   remark::missed(op->getLoc(), remark::RemarkOpts::name("BucketView")
                                    .category("ddp-materialize-buckets"))
-      << "an argument is copied, since other values are computed in its place "
+      << "a bucket is copied, since other values are computed in its place "
          "while parts of it are needed";
 }
 

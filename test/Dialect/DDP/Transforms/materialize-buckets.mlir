@@ -390,7 +390,7 @@ func.func @nothing_computed(%x: tensor<8xf32>) -> tensor<16xf32> {
 // CHECK:         bufferization.to_tensor %[[V0]] restrict writable
 // CHECK:         %[[V1:.+]] = ddp.view %[[M]][3]
 // CHECK:         bufferization.to_tensor %[[V1]] restrict writable
-// REMARK: an argument is copied
+// REMARK: a bucket is copied
 func.func @slice_overwritten(%arg: memref<4xf32>) -> (tensor<3xf32>, tensor<1xf32>) {
   %a = bufferization.to_tensor %arg restrict writable : memref<4xf32> to tensor<4xf32>
   %old = tensor.extract_slice %a[3] [1] [1] : tensor<4xf32> to tensor<1xf32>
@@ -408,7 +408,7 @@ func.func @slice_overwritten(%arg: memref<4xf32>) -> (tensor<3xf32>, tensor<1xf3
 // CHECK-SAME:    %[[A:.+]]: memref<4xf32>
 // CHECK:         %[[OLD:.+]] = bufferization.to_tensor %[[A]] restrict writable
 // CHECK:         %[[M:.+]] = bufferization.to_buffer %[[OLD]] read_only
-// REMARK-NOT: an argument is copied
+// REMARK-NOT: a bucket is copied
 func.func @slice_read(%arg: memref<4xf32>) -> (tensor<3xf32>, tensor<1xf32>) {
   %a = bufferization.to_tensor %arg restrict writable : memref<4xf32> to tensor<4xf32>
   %old = tensor.extract_slice %a[3] [1] [1] : tensor<4xf32> to tensor<1xf32>
@@ -419,4 +419,50 @@ func.func @slice_read(%arg: memref<4xf32>) -> (tensor<3xf32>, tensor<1xf32>) {
   %x = linalg.exp ins(%a : tensor<4xf32>) outs(%d : tensor<4xf32>) -> tensor<4xf32>
   bufferization.materialize_in_destination %x in restrict writable %arg : (tensor<4xf32>, memref<4xf32>) -> ()
   return %s#0, %exp : tensor<3xf32>, tensor<1xf32>
+}
+
+// -----
+
+// A loop that begins with a bucket hands something else on in its place, while
+// what was unpacked before is needed: the parts are those of a copy.
+// CHECK-LABEL: func @loop_begins_with_bucket(
+// CHECK:         %[[S:.+]] = ddp.flat.scale
+// CHECK:         %[[C:.+]] = bufferization.alloc_tensor() copy(%[[S]])
+// CHECK:         %[[M:.+]] = bufferization.to_buffer %[[C]]
+// CHECK:         ddp.view %[[M]][0]
+// CHECK:         scf.for {{.+}} iter_args(%{{.+}} = %[[S]])
+// REMARK: a bucket is copied
+func.func @loop_begins_with_bucket(%a: tensor<4xf32>, %n: index)
+    -> (tensor<4xf32>, tensor<2x2xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %e = tensor.empty() : tensor<4xf32>
+  %s = ddp.flat.scale %a by 2.0 into %e : tensor<4xf32>, tensor<4xf32>
+  %p = ddp.unpack %s : tensor<4xf32> -> tensor<2x2xf32>
+  %r = scf.for %i = %c0 to %n step %c1 iter_args(%y = %s) -> (tensor<4xf32>) {
+    scf.yield %a : tensor<4xf32>
+  }
+  return %r, %p : tensor<4xf32>, tensor<2x2xf32>
+}
+
+// -----
+
+// Not if nothing needs the parts when the loop runs.
+// CHECK-LABEL: func @loop_behind_parts(
+// CHECK-NOT:     alloc_tensor
+// CHECK:         return
+// REMARK-NOT: a bucket is copied
+func.func @loop_behind_parts(%a: tensor<4xf32>, %n: index)
+    -> (tensor<4xf32>, tensor<2x2xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %e = tensor.empty() : tensor<4xf32>
+  %s = ddp.flat.scale %a by 2.0 into %e : tensor<4xf32>, tensor<4xf32>
+  %p = ddp.unpack %s : tensor<4xf32> -> tensor<2x2xf32>
+  %f = tensor.empty() : tensor<2x2xf32>
+  %x = linalg.exp ins(%p : tensor<2x2xf32>) outs(%f : tensor<2x2xf32>) -> tensor<2x2xf32>
+  %r = scf.for %i = %c0 to %n step %c1 iter_args(%y = %s) -> (tensor<4xf32>) {
+    scf.yield %a : tensor<4xf32>
+  }
+  return %r, %x : tensor<4xf32>, tensor<2x2xf32>
 }
