@@ -102,6 +102,12 @@ struct FlatBufferization
 /// all-reduce read: both have to stay where they are.
 struct WaitBufferization
     : public FlatBufferizationBase<WaitBufferization, FlatWaitOp> {
+  /// A copy would be one of what has not arrived.
+  bool mustBufferizeInPlace(Operation *op, OpOperand &operand,
+                            const AnalysisState &) const {
+    return operand.get() == cast<FlatWaitOp>(op).getDestination();
+  }
+
   /// An operand that is overwritten where it lies is no other memory than what
   /// is in flight.
   bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,

@@ -164,7 +164,9 @@ static bool legalize(Operation *op, RewriterBase &rewriter) {
     joinYields(region, rewriter);
     return true;
   }
-  if (llvm::none_of(op->getResultTypes(), llvm::IsaPred<TensorType>))
+  // Buckets become tensors.
+  if (llvm::none_of(op->getResultTypes(),
+                    llvm::IsaPred<TensorType, BucketType>))
     return false;
   if (auto map = dyn_cast<linalg::MapOp>(op); map && readsDestination(map))
     generalize(map, rewriter);

@@ -3,7 +3,7 @@
 
 // RUN: ddphook-opt %s --ddp-flatten | FileCheck %s --check-prefix=FLAT
 // RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-flatten,ddp-thread-states,func.func(ddp-assign-destinations))' | FileCheck %s --check-prefix=ASSIGN
-// RUN: ddphook-opt %s --pass-pipeline='builtin.module(ddp-flatten,ddp-thread-states,ddp-prepare-entries,func.func(ddp-assign-destinations,ddp-materialize-buckets),one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map},cse,ddp-fold-copies,ddp-plan-arena)' | FileCheck %s --check-prefix=MEMORY
+// RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-legalize-for-bufferization),ddp-flatten,ddp-thread-states,ddp-prepare-entries,func.func(ddp-assign-destinations,ddp-materialize-buckets),one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map},cse,ddp-fold-copies,ddp-plan-arena)' | FileCheck %s --check-prefix=MEMORY
 
 !b = !ddp.bucket<f32, [16]>
 !t = tensor<16xf32>
@@ -165,4 +165,26 @@ func.func @state_in_place(%x: !t) -> (!t, i1) {
   ddp.store %r, @s : !b
   %ok = ddp.is_finite %r : !b
   return %h, %ok : !t, i1
+}
+
+// What is in flight is not copied before it has arrived, where one of two buckets
+// is chosen and the other is needed as well.
+
+// MEMORY-LABEL: func @chosen(
+// MEMORY:         %[[T:.+]] = ddp.flat.all_reduce_start mean %[[B:.+]] on @dp into %[[B]] :
+// MEMORY-NOT:     memref.copy
+// MEMORY:         ddp.flat.wait %[[B]], %[[T]] : memref<16xf32>
+// MEMORY-NOT:     memref.copy
+// MEMORY:         scf.if
+// MEMORY:         } else {
+// MEMORY-NEXT:      memref.copy %{{.+}}, %[[B]]
+func.func @chosen(%x: !t, %y: !t, %c: i1) -> (!t, !t) {
+  %p = ddp.pack %y : !t -> !b
+  %q = ddp.pack %x : !t -> !b
+  %f = ddp.all_reduce_start mean %q on @dp : !b -> !f
+  %w = ddp.wait %f : !f
+  %r = arith.select %c, %w, %p : !b
+  %u = ddp.unpack %r : !b -> !t
+  %v = ddp.unpack %p : !b -> !t
+  return %u, %v : !t, !t
 }

@@ -110,6 +110,14 @@ func.func @selects(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: i1) -> tensor<4xf32
   return %r : tensor<4xf32>
 }
 
+// CHECK-LABEL: func.func @selects_bucket(
+// CHECK:         scf.if {{.+}} -> (!ddp.bucket<f32, [4]>)
+func.func @selects_bucket(%a: !ddp.bucket<f32, [4]>, %b: !ddp.bucket<f32, [4]>, %c: i1)
+    -> !ddp.bucket<f32, [4]> {
+  %r = arith.select %c, %a, %b : !ddp.bucket<f32, [4]>
+  return %r : !ddp.bucket<f32, [4]>
+}
+
 // CHECK-LABEL: func.func @yields(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4xf32>, %[[B:[a-z0-9]+]]: tensor<4xf32>
 // CHECK:         scf.execute_region -> tensor<4xf32>
