@@ -15,7 +15,7 @@ build=${1:-$root/build}
 ninja -C "$build" mlir-doc >/dev/null
 
 status=0
-for page in DDPDialect DDPPasses DDPConversionPasses DDPImportPasses \
+for page in DDPDialect DDPPasses DDPConversionPasses DDPImportPasses DDPMPIPasses \
   DDPCompilerPasses DDPCodeGenPasses; do
   made=$(find "$build/docs" -name "$page.md" | head -1)
   kept=$root/docs/generated/$page.md

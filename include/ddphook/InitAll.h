@@ -12,6 +12,7 @@
 #define DDPHOOK_INITALL_H
 
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
+#include "ddphook/Conversion/MPIToDDP/MPIToDDP.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
@@ -30,6 +31,7 @@ inline void registerAllPasses() {
   registerDDPPasses();
   registerDDPConversionPasses();
   registerDDPImportPasses();
+  registerDDPMPIPasses();
   registerDDPPipelines();
 }
 

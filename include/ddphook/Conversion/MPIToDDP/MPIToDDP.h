@@ -1,0 +1,26 @@
+//===- MPIToDDP.h - MLIR's mpi dialect to ddp ------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Declares the import of all-reduces over MPI's world.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_CONVERSION_MPITODDP_MPITODDP_H
+#define DDPHOOK_CONVERSION_MPITODDP_MPITODDP_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+
+namespace mlir::ddp {
+
+#define GEN_PASS_DECL
+#include "ddphook/Conversion/MPIToDDP/Passes.h.inc"
+
+#define GEN_PASS_REGISTRATION
+#include "ddphook/Conversion/MPIToDDP/Passes.h.inc"
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_CONVERSION_MPITODDP_MPITODDP_H

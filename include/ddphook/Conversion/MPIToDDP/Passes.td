@@ -1,0 +1,67 @@
+//===- Passes.td - import from MLIR's mpi dialect ----------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Declares the pass from mpi's all-reduces to ddp's.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_CONVERSION_MPITODDP_PASSES_TD
+#define DDPHOOK_CONVERSION_MPITODDP_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def DDPImportMPIPass : Pass<"ddp-import-mpi", "::mlir::ModuleOp"> {
+  let summary = "turn the all-reduces of MLIR's mpi dialect into ddp.all_reduce";
+  let description = [{
+    Makes a program that reduces with MPI, on memrefs, one that `ddp-pipeline`
+    compiles:
+
+    - `mpi.allreduce` with `MPI_SUM` over `mpi.comm_world` becomes `ddp.all_reduce
+      sum` over a process group of the whole job, `@world`. Averages are sums in
+      MPI, and stay what they are; all hooks work on sums.
+    - Memrefs of rank 0, such as the loss, are reduced exactly: they get the hook
+      `#ddp.allreduce`.
+    - `mpi.init` and `mpi.finalize` go: the runtime brings the ranks together.
+    - What an `mpi.retval_check` asks of one of these is known: a job whose ranks do
+      not come together, or that loses one, ends with an error of the runtime's.
+
+    Anything else of the mpi dialect is an error that names the operation: another
+    reduction, a communicator that is not the world's, a rank or a number of ranks,
+    which compiled code does not know. With `keep-others` it stays as it is.
+
+    Pre-condition: memrefs of static shape and without a memory space. Post-condition:
+    no operation of the mpi dialect is left (without `keep-others`).
+
+    Before:
+
+    ```mlir
+    func.func @step(%g: memref<8x4xf32>, %sum: memref<8x4xf32>) {
+      %world = mpi.comm_world : !mpi.comm
+      mpi.allreduce(%g, %sum, MPI_SUM, %world)
+          : memref<8x4xf32>, memref<8x4xf32>
+      return
+    }
+    ```
+
+    After:
+
+    ```mlir
+    ddp.process_group @world
+    func.func @step(%g: memref<8x4xf32>, %sum: memref<8x4xf32>) {
+      ddp.all_reduce sum %g on @world into %sum : memref<8x4xf32>,
+          : memref<8x4xf32>
+      return
+    }
+    ```
+  }];
+  let options = [
+    Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
+           "Leave what has no equivalent in ddp as it is">,
+  ];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::ddp::DDPDialect"];
+}
+
+#endif // DDPHOOK_CONVERSION_MPITODDP_PASSES_TD
