@@ -12,6 +12,7 @@
 #include "StageErrors.h"
 
 #include "ddphook/Compiler/Passes.h"
+#include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 #include "ddphook/InitAll.h"
 
 #include "mlir/InitAllPasses.h"
@@ -94,6 +95,7 @@ SourceFile::load(StringRef path, const SourceOptions &options,
       return plugin.takeError();
     plugin->registerDialectRegistryCallbacks(registry);
   }
+  registerOpaqueDialects(registry);
   if (options.preprocessing || !options.passPlugins.empty())
     if (llvm::Error error = registerPasses(options.passPlugins))
       return error;

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ToolOptions.h"
+#include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 #include "ddphook/InitAll.h"
 
 #include "mlir/InitAllDialects.h"
@@ -21,5 +22,6 @@ int main(int argc, char **argv) {
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);
   mlir::ddp::registerAllDialects(registry);
+  mlir::ddp::registerOpaqueDialects(registry);
   return mlir::failed(mlir::MlirLspServerMain(argc, argv, registry));
 }

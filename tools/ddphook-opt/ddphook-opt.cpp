@@ -9,6 +9,7 @@
 
 #include "ToolOptions.h"
 #include "ddphook/Compiler/Passes.h"
+#include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 #include "ddphook/InitAll.h"
 
 #include "mlir/InitAllDialects.h"
@@ -64,7 +65,11 @@ int main(int argc, char **argv) {
   mlir::registerAllExtensions(registry);
   mlir::ddp::registerAllDialects(registry);
   mlir::registerAllPasses();
-  return mlir::asMainReturnCode(mlir::MlirOptMain(
+  auto [input, output] = mlir::registerAndParseCLIOptions(
       argc, argv, "ddphook: gradient compression as a compiler transform\n",
-      registry));
+      registry);
+  // Plugins, which may bring the real ones, have been loaded.
+  mlir::ddp::registerOpaqueDialects(registry);
+  return mlir::asMainReturnCode(
+      mlir::MlirOptMain(argc, argv, input, output, registry));
 }

@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Passes.h"
+#include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 #include "ddphook/InitAll.h"
 
 #include "mlir/Tools/Plugins/DialectPlugin.h"
@@ -27,6 +28,7 @@ extern "C" LLVM_ATTRIBUTE_WEAK
   return {MLIR_PLUGIN_API_VERSION, "DDPHook", LLVM_VERSION_STRING,
           [](mlir::DialectRegistry *registry) {
             mlir::ddp::registerAllDialects(*registry);
+            mlir::ddp::registerOpaqueDialects(*registry);
             registerPasses();
           }};
 }

@@ -1,0 +1,102 @@
+//===- OpaqueDialects.cpp --------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See OpaqueDialects.h. MLIR can also read operations of no dialect, but takes
+// each one with a region for a possible symbol table: calls in it are then not
+// verified, and the inliner, which asks an operation for its dialect, crashes.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/Opaque/OpaqueDialects.h"
+
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "mlir/Transforms/InliningUtils.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+/// All of these dialects' regions are structured code.
+struct OpaqueInlinerInterface : public DialectInlinerInterface {
+  using DialectInlinerInterface::DialectInlinerInterface;
+
+  bool isLegalToInline(Region *, Region *, bool, IRMapping &) const final {
+    return true;
+  }
+  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final {
+    return true;
+  }
+};
+
+class OpaqueDialect : public Dialect {
+public:
+  Attribute parseAttribute(DialectAsmParser &parser, Type type) const final {
+    Builder &builder = parser.getBuilder();
+    return OpaqueAttr::get(builder.getStringAttr(getNamespace()),
+                           parser.getFullSymbolSpec(),
+                           type ? type : builder.getNoneType());
+  }
+  Type parseType(DialectAsmParser &parser) const final {
+    return OpaqueType::get(parser.getBuilder().getStringAttr(getNamespace()),
+                           parser.getFullSymbolSpec());
+  }
+
+protected:
+  OpaqueDialect(StringRef name, MLIRContext *context, TypeID id)
+      : Dialect(name, context, id) {
+    allowUnknownOperations();
+    addInterfaces<OpaqueInlinerInterface>();
+  }
+};
+
+struct ShardyDialect : public OpaqueDialect {
+  explicit ShardyDialect(MLIRContext *context)
+      : OpaqueDialect(getDialectNamespace(), context,
+                      TypeID::get<ShardyDialect>()) {}
+  static constexpr StringLiteral getDialectNamespace() { return "sdy"; }
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(ShardyDialect)
+};
+
+struct StableHLODialect : public OpaqueDialect {
+  explicit StableHLODialect(MLIRContext *context)
+      : OpaqueDialect(getDialectNamespace(), context,
+                      TypeID::get<StableHLODialect>()) {}
+  static constexpr StringLiteral getDialectNamespace() { return "stablehlo"; }
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(StableHLODialect)
+};
+
+struct MHLODialect : public OpaqueDialect {
+  explicit MHLODialect(MLIRContext *context)
+      : OpaqueDialect(getDialectNamespace(), context,
+                      TypeID::get<MHLODialect>()) {}
+  static constexpr StringLiteral getDialectNamespace() { return "mhlo"; }
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(MHLODialect)
+};
+
+struct CHLODialect : public OpaqueDialect {
+  explicit CHLODialect(MLIRContext *context)
+      : OpaqueDialect(getDialectNamespace(), context,
+                      TypeID::get<CHLODialect>()) {}
+  static constexpr StringLiteral getDialectNamespace() { return "chlo"; }
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(CHLODialect)
+};
+} // namespace
+
+/// Registers each of `DialectTs` whose name is free.
+template <typename... DialectTs>
+static void registerMissing(DialectRegistry &registry) {
+  auto registerOne = [&](auto *none) {
+    using DialectT = std::remove_pointer_t<decltype(none)>;
+    if (!registry.getDialectAllocator(DialectT::getDialectNamespace()))
+      registry.insert<DialectT>();
+  };
+  (registerOne(static_cast<DialectTs *>(nullptr)), ...);
+}
+
+void mlir::ddp::registerOpaqueDialects(DialectRegistry &registry) {
+  registerMissing<ShardyDialect, StableHLODialect, MHLODialect, CHLODialect>(
+      registry);
+}
