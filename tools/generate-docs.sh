@@ -14,9 +14,18 @@ fi
 build=${1:-$root/build}
 ninja -C "$build" mlir-doc >/dev/null
 
+pages=(
+  DDPDialect
+  DDPPasses
+  DDPConversionPasses
+  DDPImportPasses
+  DDPMPIPasses
+  DDPStableHLOPasses
+  DDPCompilerPasses
+  DDPCodeGenPasses
+)
 status=0
-for page in DDPDialect DDPPasses DDPConversionPasses DDPImportPasses DDPMPIPasses \
-  DDPCompilerPasses DDPCodeGenPasses; do
+for page in "${pages[@]}"; do
   made=$(find "$build/docs" -name "$page.md" | head -1)
   kept=$root/docs/generated/$page.md
   if [[ -z $made ]]; then

@@ -14,6 +14,7 @@
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
 #include "ddphook/Conversion/MPIToDDP/MPIToDDP.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 #include "ddphook/Pipelines/Pipelines.h"
@@ -32,6 +33,7 @@ inline void registerAllPasses() {
   registerDDPConversionPasses();
   registerDDPImportPasses();
   registerDDPMPIPasses();
+  registerDDPStableHLOPasses();
   registerDDPPipelines();
 }
 

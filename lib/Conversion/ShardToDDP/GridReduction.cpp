@@ -9,17 +9,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "GridReduction.h"
+#include "../Utils/RankLists.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
-
-#include "mlir/IR/Builders.h"
-#include "llvm/ADT/MapVector.h"
-#include "llvm/Support/CheckedArithmetic.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
-
-/// A process group lists its ranks; no job has more.
-static constexpr int64_t kMaxRanks = int64_t(1) << 20;
 
 /// The all-gather that makes an all-reduce of `scatter`.
 static shard::AllGatherOp findGather(shard::ReduceScatterOp scatter) {
@@ -73,10 +67,7 @@ static std::string judgeGrid(const GridReduction &reduction) {
     return reduction.axes.size() == shape.size()
                ? ""
                : "a static shape for a reduction over some of the grid's axes";
-  std::optional<int64_t> numRanks = 1;
-  for (int64_t size : shape)
-    numRanks = numRanks ? llvm::checkedMul(*numRanks, size) : std::nullopt;
-  return numRanks && *numRanks <= kMaxRanks
+  return countRanks(shape)
              ? ""
              : "a grid of at most " + std::to_string(kMaxRanks) + " processes";
 }
@@ -106,26 +97,4 @@ std::string mlir::ddp::findObstacle(const GridReduction &reduction) {
     print(stream, reduction.grid);
   }
   return text;
-}
-
-ArrayAttr mlir::ddp::listRanks(ArrayRef<int64_t> shape, ArrayRef<int16_t> axes,
-                               Builder &builder) {
-  // Processes of one group have the same number once the axes are left out.
-  llvm::MapVector<int64_t, SmallVector<int64_t>> lists;
-  int64_t numRanks = llvm::product_of(shape);
-  for (int64_t rank = 0; rank < numRanks; ++rank) {
-    int64_t group = 0, stride = 1, rest = rank;
-    for (int16_t axis = shape.size() - 1; axis >= 0; --axis) {
-      if (!llvm::is_contained(axes, axis)) {
-        group += rest % shape[axis] * stride;
-        stride *= shape[axis];
-      }
-      rest /= shape[axis];
-    }
-    lists[group].push_back(rank);
-  }
-  SmallVector<Attribute> attributes;
-  for (const auto &[group, list] : lists)
-    attributes.push_back(builder.getDenseI64ArrayAttr(list));
-  return builder.getArrayAttr(attributes);
 }

@@ -46,11 +46,6 @@ std::optional<GridReduction> matchReduction(Operation *op,
 /// Why `reduction` has no equivalent in ddp; empty if it has one.
 std::string findObstacle(const GridReduction &reduction);
 
-/// The ranks of each group: lists of the processes that agree on all other axes
-/// of a grid of static shape. Processes are numbered with the last axis first.
-ArrayAttr listRanks(ArrayRef<int64_t> shape, ArrayRef<int16_t> axes,
-                    Builder &builder);
-
 } // namespace mlir::ddp
 
 #endif // DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDREDUCTION_H

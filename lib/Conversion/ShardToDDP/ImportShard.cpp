@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Utils/RankLists.h"
 #include "GridReduction.h"
 #include "ProcessIndex.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
@@ -154,11 +155,14 @@ ProcessGroupOp ShardImporter::getGroup(const GridReduction &reduction) {
   IntegerAttr size;
   ArrayAttr ranks;
   if (!ShapedType::isDynamicShape(grid.getShape())) {
-    ranks = listRanks(grid.getShape(), reduction.axes, builder);
-    size = builder.getI64IntegerAttr(cast<DenseI64ArrayAttr>(ranks[0]).size());
-    // The whole job.
-    if (ranks.size() == 1)
-      ranks = {};
+    RankLists lists = listRanks(grid.getShape(), reduction.axes);
+    size = builder.getI64IntegerAttr(lists[0].size());
+    // One list is the whole job.
+    if (lists.size() > 1)
+      ranks = builder.getArrayAttr(
+          llvm::map_to_vector(lists, [&](ArrayRef<int64_t> list) -> Attribute {
+            return builder.getDenseI64ArrayAttr(list);
+          }));
   }
   std::string name = grid.getSymName().str();
   for (int16_t axis : reduction.axes)

@@ -21,10 +21,10 @@
   "func.func"() <{arg_attrs = [{sdy.sharding = #sdy.sharding<@mesh, [{"dp"}]>}], function_type = (tensor<8xf32>) -> tensor<4xf32>, res_attrs = [{jax.result_info = "result"}], sym_name = "main", sym_visibility = "public"}> ({
   ^bb0(%arg5: tensor<8xf32>):
     %4 = "stablehlo.create_token"() : () -> !stablehlo.token
-    %5 = "chlo.erf"(%arg5) {mhlo.frontend_attributes = {a = "b"}, x = #stablehlo.type_extensions<bounds = [?, 4]>} : (tensor<8xf32>) -> tensor<8xf32>
-    %6 = "sdy.manual_computation"(%5) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{}]>]>}> ({
+    %5 = "sdy.manual_computation"(%arg5) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{}]>]>}> ({
     ^bb0(%arg6: tensor<4xf32>):
-      %7 = "stablehlo.while"(%arg6) ({
+      %6 = "chlo.erf"(%arg6) {mhlo.frontend_attributes = {a = "b"}, x = #stablehlo.type_extensions<bounds = [?, 4]>} : (tensor<4xf32>) -> tensor<4xf32>
+      %7 = "stablehlo.while"(%6) ({
       ^bb0(%arg8: tensor<4xf32>):
         %9 = "stablehlo.constant"() <{value = dense<false> : tensor<i1>}> : () -> tensor<i1>
         "stablehlo.return"(%9) : (tensor<i1>) -> ()
@@ -35,7 +35,7 @@
       }) : (tensor<4xf32>) -> tensor<4xf32>
       "sdy.return"(%7) : (tensor<4xf32>) -> ()
     }) : (tensor<8xf32>) -> tensor<4xf32>
-    "func.return"(%6) : (tensor<4xf32>) -> ()
+    "func.return"(%5) : (tensor<4xf32>) -> ()
   }) : () -> ()
   "func.func"() <{function_type = (tensor<4xf32>) -> tensor<4xf32>, sym_name = "closed_call", sym_visibility = "private"}> ({
   ^bb0(%arg0: tensor<4xf32>):

@@ -42,6 +42,7 @@ MODULE_OPS = (
     "ddp.bucket_info",
     "ddp.state ",
     "shard.grid",
+    '"sdy.mesh"',
 )
 SEPARATOR = "\n// -----\n"
 ANCHORS = ("{}", "func.func({})", "gpu.module({})")

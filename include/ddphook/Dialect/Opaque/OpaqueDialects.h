@@ -17,11 +17,11 @@ class DialectRegistry;
 
 namespace mlir::ddp {
 
-/// Registers stand-ins for sdy, stablehlo, mhlo and chlo, each unless `registry`
-/// has a dialect of that name. A stand-in knows no operation, attribute or type,
-/// and takes all: operations in their generic form, attributes and types as
-/// text, which is printed as it was read. All of its operations may be inlined,
-/// and inlined into.
+/// Registers stand-ins for sdy, stablehlo, mhlo and chlo, each unless
+/// `registry` has a dialect of that name. A stand-in knows no operation,
+/// attribute or type, and takes all: operations in their generic form,
+/// attributes and types as text, which is printed as it was read. All of its
+/// operations may be inlined, and inlined into.
 ///
 /// Call it last: a dialect of one of these names that is registered later, with
 /// the same registry, is a fatal error of MLIR's.

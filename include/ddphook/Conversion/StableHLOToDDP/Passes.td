@@ -1,0 +1,147 @@
+//===- Passes.td - import from StableHLO -------------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Declares the passes for programs that JAX writes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD
+#define DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
+  let summary = "turn the all-reduces of StableHLO into ddp.all_reduce";
+  let description = [{
+    Takes a program that JAX has written, and makes it the program that each rank
+    runs, with gradients that hooks can compress:
+
+    - `stablehlo.all_reduce` that adds becomes `ddp.all_reduce sum`, wherever it
+      stands: in functions, loops and branches. One of several tensors becomes
+      several. Attributes of other dialects stay; the handle of a channel goes.
+    - A sum is a `mean` if all uses of its result are divided by the number of ranks
+      in the group, or if its operand is: by `stablehlo.divide` with that number, or
+      `stablehlo.multiply` with one over it, in all elements. Reshapes, transposes,
+      broadcasts and conversions between floating-point types may stand between
+      them, but before the sum no conversion that loses digits. The division goes.
+      Any other arithmetic stays, with a `sum`.
+    - `replica_groups` become process groups, called after the axes of the
+      module's mesh that have these groups, or `@replicas`. They have to hold each
+      rank of the program once.
+    - `sdy.manual_computation`, which is what JAX's `shard_map` becomes, is replaced
+      by the operations in it, and its function's tensors by the parts that one
+      rank has. Functions around one are inlined. Arguments that are not split get
+      `ddp.replicated`. Operations outside are computed by every rank; it is an
+      error if they need what is split.
+    - Scalars, such as the loss, are reduced exactly: they get the hook
+      `#ddp.allreduce`. So do reductions over axes that `gradient-axes`, if given,
+      does not list.
+    - A gradient's `ddp.name` comes from `jax.result_info` of the first result that
+      has its elements, which is the parameter's new value:
+      `result[0]['dense']['kernel']` gives `dense.kernel`.
+
+    Other collectives, all-reduces by `max`, of integers, or over groups of
+    different sizes, and `partition_id` are errors that name the operation; with
+    `keep-others` they stay as they are. It is also an error to reduce what is
+    computed from a reduction over the same ranks and constants alone, for the sum
+    would be too large; `allow-repeated` allows it. A program whose tensors are
+    split, but not by `shard_map`, has to go through Shardy's partitioner before
+    ([frontends.md](../frontends.md)).
+
+    Pre-condition: operations of StableHLO, in the generic form if the tool has no
+    StableHLO library. Post-condition: no collective of StableHLO (without
+    `keep-others`) and nothing of Shardy's dialect is left.
+
+    Before:
+
+    ```mlir
+    "sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
+    func.func @main(%arg0: tensor<8xf32>) -> (tensor<4xf32> {jax.result_info = "result['w']"}) {
+      %0 = "sdy.manual_computation"(%arg0) <{
+          in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"} ]>]>,
+          manual_axes = #sdy<manual_axes{"dp"}>,
+          out_shardings = #sdy.sharding_per_value<[<@mesh, [{} ]>]>}> ({
+      ^bb0(%part: tensor<4xf32>):
+        %1 = "stablehlo.all_reduce"(%part) <{
+            channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+            replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>,
+            use_global_device_ids}> ({
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %sum = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+          "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+        }) : (tensor<4xf32>) -> tensor<4xf32>
+        %2 = "stablehlo.constant"() <{value = dense<2.0> : tensor<4xf32>}> : () -> tensor<4xf32>
+        %3 = "stablehlo.divide"(%1, %2) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+        "sdy.return"(%3) : (tensor<4xf32>) -> ()
+      }) : (tensor<8xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    ddp.process_group @dp size 2
+    func.func @main(%arg0: tensor<4xf32>) -> (tensor<4xf32> {jax.result_info = "result['w']"}) {
+      %0 = ddp.all_reduce mean %arg0 on @dp {ddp.name = "w"} : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    ```
+  }];
+  let options = [
+    ListOption<"gradientAxes", "gradient-axes", "std::string",
+               "Axes of the mesh over which gradients are reduced; reductions "
+               "over others are exact (default: all axes)">,
+    Option<"allowRepeated", "allow-repeated", "bool", /*default=*/"false",
+           "Allow reductions of what is already reduced over the same ranks">,
+    Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
+           "Leave what has no equivalent in ddp as it is">,
+  ];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
+def DDPConvertStableHLOControlFlowPass
+    : Pass<"ddp-convert-stablehlo-control-flow", "::mlir::ModuleOp"> {
+  let summary = "turn StableHLO's loops and branches into those of scf";
+  let description = [{
+    StableHLO's own lowering to linalg leaves `stablehlo.while`, `stablehlo.case` and
+    `stablehlo.if`. This pass turns them into `scf.while`, `scf.if` or
+    `scf.index_switch`, and `scf.if`; everything in them stays as it is.
+
+    Pre-condition: none. Post-condition: none of these operations is left.
+
+    Before:
+
+    ```mlir
+    func.func @choose(%which: tensor<i1>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = "stablehlo.if"(%which) ({
+        "stablehlo.return"(%a) : (tensor<4xf32>) -> ()
+      }, {
+        "stablehlo.return"(%b) : (tensor<4xf32>) -> ()
+      }) : (tensor<i1>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    func.func @choose(%which: tensor<i1>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+      %extracted = tensor.extract %which[] : tensor<i1>
+      %0 = scf.if %extracted -> (tensor<4xf32>) {
+        scf.yield %a : tensor<4xf32>
+      } else {
+        scf.yield %b : tensor<4xf32>
+      }
+      return %0 : tensor<4xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::scf::SCFDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
+#endif // DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD

@@ -1,0 +1,28 @@
+//===- StableHLOToDDP.h - what JAX writes to ddp ----------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Declares the import of StableHLO's collectives. The passes know the
+// operations by their names: no StableHLO library is needed, and one that is
+// registered does no harm.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H
+#define DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+
+namespace mlir::ddp {
+
+#define GEN_PASS_DECL
+#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
+
+#define GEN_PASS_REGISTRATION
+#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H

@@ -1,0 +1,158 @@
+//===- ControlFlow.cpp -----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-convert-stablehlo-control-flow: StableHLO's loops and branches become
+// those of the scf dialect. StableHLO's own lowering to linalg leaves them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "StableHLO.h"
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPCONVERTSTABLEHLOCONTROLFLOWPASS
+#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+static constexpr StringLiteral kReturn = "stablehlo.return";
+
+/// Whether `region` is one block with these arguments and results.
+static bool hasTypes(Region &region, TypeRange arguments, TypeRange results) {
+  if (!region.hasOneBlock() || region.getArgumentTypes() != arguments)
+    return false;
+  auto yielded = getYielded(region.front(), kReturn);
+  return yielded && yielded->getTypes() == results;
+}
+
+static RankedTensorType getScalarType(Operation *op, unsigned width) {
+  return RankedTensorType::get({}, IntegerType::get(op->getContext(), width));
+}
+
+/// The number in a tensor without dimensions.
+static Value extract(ImplicitLocOpBuilder &builder, Value scalar) {
+  return tensor::ExtractOp::create(builder, scalar, ValueRange());
+}
+
+/// Moves a block of StableHLO into `region`, with another terminator.
+template <typename TerminatorT>
+static void moveBlock(Region &from, Region &to) {
+  to.takeBody(from);
+  Operation *terminator = to.front().getTerminator();
+  OpBuilder builder(terminator);
+  TerminatorT::create(builder, terminator->getLoc(), terminator->getOperands());
+  terminator->erase();
+}
+
+static LogicalResult convertWhile(Operation *op) {
+  TypeRange types = op->getResultTypes();
+  if (op->getNumRegions() != 2 || op->getOperandTypes() != types ||
+      !hasTypes(op->getRegion(0), types, getScalarType(op, 1)) ||
+      !hasTypes(op->getRegion(1), types, types))
+    return op->emitOpError()
+           << "expected a condition and a body of the operands' types";
+  ImplicitLocOpBuilder builder(op->getLoc(), op);
+  auto loop = scf::WhileOp::create(builder, types, op->getOperands());
+  loop.getBefore().takeBody(op->getRegion(0));
+  Block &before = loop.getBefore().front();
+  Operation *terminator = before.getTerminator();
+  builder.setInsertionPoint(terminator);
+  scf::ConditionOp::create(builder, extract(builder, terminator->getOperand(0)),
+                           before.getArguments());
+  terminator->erase();
+  moveBlock<scf::YieldOp>(op->getRegion(1), loop.getAfter());
+  op->replaceAllUsesWith(loop);
+  op->erase();
+  return success();
+}
+
+/// One of two branches.
+static void convertBranches(Operation *op, Value condition, Region &thenRegion,
+                            Region &elseRegion) {
+  ImplicitLocOpBuilder builder(op->getLoc(), op);
+  auto branch = scf::IfOp::create(builder, op->getResultTypes(), condition,
+                                  /*withElseRegion=*/true);
+  moveBlock<scf::YieldOp>(thenRegion, branch.getThenRegion());
+  moveBlock<scf::YieldOp>(elseRegion, branch.getElseRegion());
+  op->replaceAllUsesWith(branch);
+  op->erase();
+}
+
+static LogicalResult checkBranches(Operation *op, unsigned width) {
+  TypeRange types = op->getResultTypes();
+  if (op->getNumOperands() == 1 &&
+      op->getOperand(0).getType() == getScalarType(op, width) &&
+      op->getNumRegions() != 0 &&
+      llvm::all_of(op->getRegions(), [&](Region &region) {
+        return hasTypes(region, TypeRange(), types);
+      }))
+    return success();
+  return op->emitOpError() << "expected an i" << width
+                           << " and branches of the results' types";
+}
+
+static LogicalResult convertIf(Operation *op) {
+  if (failed(checkBranches(op, 1)))
+    return failure();
+  if (op->getNumRegions() != 2)
+    return op->emitOpError() << "expected two branches";
+  ImplicitLocOpBuilder builder(op->getLoc(), op);
+  convertBranches(op, extract(builder, op->getOperand(0)), op->getRegion(0),
+                  op->getRegion(1));
+  return success();
+}
+
+/// An index of no branch is the last one's.
+static LogicalResult convertCase(Operation *op) {
+  if (failed(checkBranches(op, 32)))
+    return failure();
+  ImplicitLocOpBuilder builder(op->getLoc(), op);
+  Value index = extract(builder, op->getOperand(0));
+  unsigned last = op->getNumRegions() - 1;
+  if (last == 1) {
+    Value zero = arith::ConstantIntOp::create(builder, 0, 32);
+    Value isFirst =
+        arith::CmpIOp::create(builder, arith::CmpIPredicate::eq, index, zero);
+    convertBranches(op, isFirst, op->getRegion(0), op->getRegion(1));
+    return success();
+  }
+  index = arith::IndexCastOp::create(builder, builder.getIndexType(), index);
+  auto cases = llvm::to_vector(llvm::seq<int64_t>(0, last));
+  auto branch = scf::IndexSwitchOp::create(builder, op->getResultTypes(), index,
+                                           cases, last);
+  for (unsigned i = 0; i < last; ++i)
+    moveBlock<scf::YieldOp>(op->getRegion(i), branch.getCaseRegions()[i]);
+  moveBlock<scf::YieldOp>(op->getRegion(last), branch.getDefaultRegion());
+  op->replaceAllUsesWith(branch);
+  op->erase();
+  return success();
+}
+
+namespace {
+struct ConvertStableHLOControlFlowPass
+    : public ddp::impl::DDPConvertStableHLOControlFlowPassBase<
+          ConvertStableHLOControlFlowPass> {
+  void runOnOperation() override {
+    SmallVector<Operation *> ops;
+    getOperation().walk([&](Operation *op) {
+      if (isNamed(op, "stablehlo.while") || isNamed(op, "stablehlo.case") ||
+          isNamed(op, "stablehlo.if"))
+        ops.push_back(op);
+    });
+    for (Operation *op : ops)
+      if (failed(isNamed(op, "stablehlo.while")  ? convertWhile(op)
+                 : isNamed(op, "stablehlo.case") ? convertCase(op)
+                                                 : convertIf(op)))
+        return signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,330 @@
+//===- ImportStableHLO.cpp -------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-import-stablehlo: the sums that JAX writes become ddp.all_reduce, in the
+// program that one rank runs.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Localize.h"
+#include "Means.h"
+#include "ReplicaGroups.h"
+#include "ResultNames.h"
+#include "StableHLO.h"
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Remarks.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPIMPORTSTABLEHLOPASS
+#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+struct Sum {
+  Operation *op;
+  ArrayAttr groups;
+};
+
+/// Imports one module.
+class StableHLOImporter {
+public:
+  StableHLOImporter(ModuleOp module,
+                    const DDPImportStableHLOPassOptions &options)
+      : module(module), options(options), meshes(module),
+        groups(module, meshes) {}
+  LogicalResult run();
+
+private:
+  LogicalResult checkOptions() const;
+  LogicalResult refuse(Operation *op, const Twine &reason) const;
+  LogicalResult findSums();
+  LogicalResult checkRepeated(const Sum &sum) const;
+  bool isGradient(Value value, ArrayAttr groups) const;
+  void import(const Sum &sum);
+
+  ModuleOp module;
+  const DDPImportStableHLOPassOptions &options;
+  Meshes meshes;
+  ReplicaGroups groups;
+  std::vector<Sum> sums;
+  /// The places in `sums` of their operations.
+  DenseMap<Operation *, size_t> numbers;
+  std::vector<AllReduceOp> imported;
+};
+} // namespace
+
+LogicalResult StableHLOImporter::checkOptions() const {
+  for (const std::string &name : options.gradientAxes)
+    if (llvm::none_of(meshes.getAll(),
+                      [&](const Mesh &mesh) { return mesh.find(name); }))
+      return ModuleOp(module).emitError()
+             << "expected gradient-axes to be axes of a mesh, but got '" << name
+             << "'";
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// What is imported
+//===----------------------------------------------------------------------===//
+
+/// The operation by which `region` combines two numbers of `type`; nothing if
+/// it does anything else with them.
+static std::optional<StringRef> matchCombiner(Region &region, Type type) {
+  if (!region.hasOneBlock())
+    return std::nullopt;
+  Block &body = region.front();
+  auto yielded = getYielded(body, "stablehlo.return");
+  if (!yielded || yielded->size() != 1 || body.getNumArguments() != 2 ||
+      !llvm::hasNItems(body, 2))
+    return std::nullopt;
+  Operation &combiner = body.front();
+  auto isNumber = [&](Value value) { return value.getType() == type; };
+  if (combiner.getNumOperands() != 2 || combiner.getNumResults() != 1 ||
+      combiner.getNumRegions() != 0 || (*yielded)[0] != combiner.getResult(0) ||
+      !llvm::all_of(combiner.getResults(), isNumber) ||
+      !llvm::all_of(body.getArguments(), isNumber) ||
+      !std::is_permutation(combiner.operand_begin(), combiner.operand_end(),
+                           body.args_begin()))
+    return std::nullopt;
+  return combiner.getName().getStringRef();
+}
+
+/// Those of `op` itself, and those that others have put there.
+static SmallVector<NamedAttribute> getAttributes(Operation *op) {
+  SmallVector<NamedAttribute> attributes(op->getDiscardableAttrs());
+  if (auto own =
+          dyn_cast_or_null<DictionaryAttr>(op->getPropertiesAsAttribute()))
+    llvm::append_range(attributes, own);
+  return attributes;
+}
+
+static bool isOfDialect(NamedAttribute attribute) {
+  return attribute.getName().strref().contains('.');
+}
+
+/// Why `op` is no sum of tensors that ddp has; empty if it is one.
+static std::string judge(Operation *op) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  for (NamedAttribute attribute : getAttributes(op))
+    if (!llvm::is_contained(
+            {"channel_handle", "replica_groups", "use_global_device_ids"},
+            attribute.getName().strref()) &&
+        !isOfDialect(attribute)) {
+      stream << "expected no attribute '" << attribute.getName().strref()
+             << "'";
+      return text;
+    }
+  if (op->getNumOperands() == 0 || op->getNumRegions() != 1 ||
+      op->hasSuccessors() || op->getOperandTypes() != op->getResultTypes())
+    return "expected operands, results of their types, and one region";
+  for (Type type : op->getOperandTypes()) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    if (!tensor || !tensor.hasStaticShape() ||
+        !isDtype(tensor.getElementType())) {
+      stream << "expected statically shaped tensors of " << getDtypeNames()
+             << ", but got '" << type << "'";
+      return text;
+    }
+    Type number = RankedTensorType::get({}, tensor.getElementType());
+    std::optional<StringRef> combiner = matchCombiner(op->getRegion(0), number);
+    if (combiner == "stablehlo.add")
+      continue;
+    stream << "expected a sum, but got ";
+    if (combiner)
+      stream << "'" << *combiner << "'";
+    else
+      stream << "another computation on '" << number << "'";
+    return text;
+  }
+  // In other operations' regions it might be run for each element, or never.
+  Operation *parent = op->getParentOp();
+  while (parent &&
+         (isNamed(parent, "stablehlo.while") ||
+          isNamed(parent, "stablehlo.case") || isNamed(parent, "stablehlo.if")))
+    parent = parent->getParentOp();
+  if (!isa_and_nonnull<func::FuncOp>(parent))
+    stream << "expected it in a function, a loop or a branch, but it is in '"
+           << parent->getName() << "'";
+  return text;
+}
+
+/// What would have to be otherwise for `op` not to be there.
+static StringRef getRemedy(Operation *op) {
+  if (isNamed(op, "stablehlo.partition_id") ||
+      isNamed(op, "stablehlo.replica_id"))
+    return "expected a program that does not need the rank's number, which "
+           "compiled code does not know";
+  return "expected all-reduces only, for the runtime has no other collectives";
+}
+
+/// Reports `op`, or leaves it to somebody else.
+LogicalResult StableHLOImporter::refuse(Operation *op,
+                                        const Twine &reason) const {
+  if (!options.keepOthers)
+    return op->emitOpError() << reason;
+  remark::missed(op->getLoc(), remark::RemarkOpts::name("Kept").category(
+                                   "ddp-import-stablehlo"))
+      << (op->getName().getStringRef() + ": " + reason).str();
+  return success();
+}
+
+LogicalResult StableHLOImporter::findSums() {
+  bool ok = true;
+  module.walk([&](Operation *op) {
+    if (!isNamed(op, "stablehlo.all_reduce")) {
+      if (isCollective(op))
+        ok &= succeeded(refuse(op, getRemedy(op)));
+      return;
+    }
+    Sum sum{op, {}};
+    std::string obstacle = judge(op);
+    if (obstacle.empty())
+      obstacle = groups.read(op, sum.groups);
+    if (!obstacle.empty()) {
+      ok &= succeeded(refuse(op, obstacle));
+      return;
+    }
+    numbers[op] = sums.size();
+    sums.push_back(sum);
+  });
+  return success(ok);
+}
+
+/// The only value from which `op` computes, constants aside; null if there are
+/// several.
+static Value getOnlySource(Operation *op) {
+  if (!isComputation(op))
+    return {};
+  Value source;
+  for (Value value : op->getOperands()) {
+    Operation *constant = value.getDefiningOp();
+    if (getSplat(value) || isNamed(constant, "stablehlo.constant") ||
+        value == source)
+      continue;
+    if (source)
+      return {};
+    source = value;
+  }
+  return source;
+}
+
+/// Refuses to add up what all ranks of a group have alike, because it is such a
+/// sum already.
+LogicalResult StableHLOImporter::checkRepeated(const Sum &sum) const {
+  for (Value value : sum.op->getOperands()) {
+    // Malformed programs have values that depend on themselves.
+    llvm::DenseSet<Value> seen;
+    while (value && seen.insert(value).second) {
+      auto result = dyn_cast<OpResult>(value);
+      if (!result)
+        break;
+      auto it = numbers.find(result.getOwner());
+      if (it == numbers.end()) {
+        value = getOnlySource(result.getOwner());
+        continue;
+      }
+      const Sum &earlier = sums[it->second];
+      value = earlier.op->getOperand(result.getResultNumber());
+      if (!ReplicaGroups::overlap(earlier.groups, sum.groups))
+        continue;
+      InFlightDiagnostic diagnostic =
+          sum.op->emitOpError()
+          << "expected a value that is not reduced over the same ranks yet; "
+             "allow-repeated=true reduces it again";
+      diagnostic.attachNote(earlier.op->getLoc())
+          << "this '" << earlier.op->getName() << "' has reduced it";
+      return diagnostic;
+    }
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// From StableHLO to ddp
+//===----------------------------------------------------------------------===//
+
+/// Whether hooks may compress what is reduced.
+bool StableHLOImporter::isGradient(Value value, ArrayAttr lists) const {
+  if (cast<RankedTensorType>(value.getType()).getRank() == 0)
+    return false;
+  if (options.gradientAxes.empty())
+    return true;
+  SmallVector<StringRef> axes = groups.getAxes(lists);
+  return !axes.empty() && llvm::all_of(axes, [&](StringRef axis) {
+    return llvm::is_contained(options.gradientAxes, axis);
+  });
+}
+
+void StableHLOImporter::import(const Sum &sum) {
+  OpBuilder builder(sum.op);
+  Location loc = sum.op->getLoc();
+  ProcessGroupOp group = groups.get(sum.groups, module.getLoc());
+  SmallVector<NamedAttribute> kept = getAttributes(sum.op);
+  llvm::erase_if(kept, [](NamedAttribute a) { return !isOfDialect(a); });
+  SmallVector<AllReduceOp> members;
+  for (auto [operand, result] :
+       llvm::zip_equal(sum.op->getOperands(), sum.op->getResults())) {
+    members.push_back(
+        AllReduceOp::create(builder, loc, operand, group, Reduction::Sum));
+    members.back()->setDiscardableAttrs(kept);
+    result.replaceAllUsesWith(members.back().getResult());
+  }
+  // Only then are its operands' uses what they will be.
+  sum.op->erase();
+  for (AllReduceOp member : members) {
+    bool isExact = !isGradient(member.getInput(), sum.groups);
+    if (isExact)
+      member.setHook(AllReduceHookAttr::get(module.getContext()));
+    bool isMean = foldMean(member, ReplicaGroups::getSize(sum.groups));
+    remark::passed(
+        loc,
+        remark::RemarkOpts::name("Reduction").category("ddp-import-stablehlo"))
+        << member.getGroup() << remark::metric("exact", isExact)
+        << remark::metric("mean", isMean);
+  }
+  llvm::append_range(imported, members);
+}
+
+LogicalResult StableHLOImporter::run() {
+  bool ok = succeeded(checkOptions());
+  if (failed(localize(module, meshes)))
+    return failure();
+  ok &= succeeded(findSums());
+  if (!options.allowRepeated)
+    for (const Sum &sum : sums)
+      ok &= succeeded(checkRepeated(sum));
+  if (!ok)
+    return failure();
+  for (const Sum &sum : sums)
+    import(sum);
+  ResultNames names(module);
+  for (AllReduceOp reduction : imported)
+    names.name(reduction);
+  return success();
+}
+
+namespace {
+struct ImportStableHLOPass
+    : public ddp::impl::DDPImportStableHLOPassBase<ImportStableHLOPass> {
+  using DDPImportStableHLOPassBase::DDPImportStableHLOPassBase;
+
+  void runOnOperation() override {
+    DDPImportStableHLOPassOptions options;
+    options.gradientAxes = llvm::to_vector(gradientAxes);
+    options.allowRepeated = allowRepeated;
+    options.keepOthers = keepOthers;
+    if (failed(StableHLOImporter(getOperation(), options).run()))
+      signalPassFailure();
+  }
+};
+} // namespace

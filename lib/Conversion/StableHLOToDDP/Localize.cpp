@@ -1,0 +1,448 @@
+//===- Localize.cpp --------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See Localize.h.
+//
+// What stands outside of a manual computation is about whole tensors. Each rank
+// can compute it all, if it has all of the operands; what it has only a part of
+// may come out of one manual computation and go into another, or be an argument
+// or a result of the function.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Localize.h"
+#include "StableHLO.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/SymbolTable.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+static constexpr StringLiteral kManualComputation = "sdy.manual_computation";
+static constexpr StringLiteral kSharding = "sdy.sharding";
+
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Replaces calls of functions with manual computations by what they call: one
+/// manual computation may get parts of different tensors from different calls.
+class Inliner {
+public:
+  explicit Inliner(ModuleOp module) : module(module) {}
+  LogicalResult run();
+
+private:
+  /// Inlines into `function`. Gives whether there is a manual computation in
+  /// it.
+  FailureOr<bool> visit(func::FuncOp function);
+  LogicalResult inlineCall(func::CallOp call, func::FuncOp callee);
+
+  enum class State { InProgress, HasNone, HasSome };
+  ModuleOp module;
+  SymbolTableCollection symbols;
+  llvm::DenseMap<Operation *, State> states;
+  SetVector<Operation *> inlined;
+};
+} // namespace
+
+LogicalResult Inliner::inlineCall(func::CallOp call, func::FuncOp callee) {
+  Block &body = callee.getBody().front();
+  auto *terminator = body.empty() ? nullptr : &body.back();
+  if (!callee.getBody().hasOneBlock() ||
+      !isa_and_nonnull<func::ReturnOp>(terminator))
+    return call.emitOpError()
+           << "expected a function of one block, since it has a '"
+           << kManualComputation << "'";
+  // Nobody verifies calls in operations of dialects that are not registered.
+  if (call.getCalleeType() != callee.getFunctionType())
+    return call.emitOpError() << "expected the types of its callee, but got "
+                              << call.getCalleeType();
+  IRMapping mapping;
+  mapping.map(body.getArguments(), call.getOperands());
+  OpBuilder builder(call);
+  for (Operation &op : body.without_terminator())
+    builder.clone(op, mapping);
+  for (auto [result, value] :
+       llvm::zip_equal(call.getResults(), terminator->getOperands()))
+    result.replaceAllUsesWith(mapping.lookupOrDefault(value));
+  call.erase();
+  inlined.insert(callee);
+  return success();
+}
+
+FailureOr<bool> Inliner::visit(func::FuncOp function) {
+  auto [it, isNew] = states.try_emplace(function, State::InProgress);
+  if (!isNew)
+    return it->second == State::InProgress
+               ? function.emitOpError() << "expected no recursion"
+               : FailureOr<bool>(it->second == State::HasSome);
+  bool hasSome = false;
+  SmallVector<func::CallOp> calls;
+  function.walk([&](Operation *op) {
+    hasSome |= isNamed(op, kManualComputation);
+    if (auto call = dyn_cast<func::CallOp>(op))
+      calls.push_back(call);
+  });
+  for (func::CallOp call : calls) {
+    auto callee = symbols.lookupNearestSymbolFrom<func::FuncOp>(
+        call, call.getCalleeAttr());
+    if (!callee || callee.isExternal())
+      continue;
+    FailureOr<bool> calleeHasSome = visit(callee);
+    if (failed(calleeHasSome) ||
+        (*calleeHasSome && failed(inlineCall(call, callee))))
+      return failure();
+    hasSome |= *calleeHasSome;
+  }
+  states[function] = hasSome ? State::HasSome : State::HasNone;
+  return hasSome;
+}
+
+LogicalResult Inliner::run() {
+  bool hasAny = false;
+  module.walk(
+      [&](Operation *op) { hasAny |= isNamed(op, kManualComputation); });
+  if (!hasAny)
+    return success();
+  SmallVector<func::FuncOp> functions(module.getOps<func::FuncOp>());
+  for (func::FuncOp function : functions)
+    if (failed(visit(function)))
+      return failure();
+  for (Operation *op : inlined)
+    if (auto function = cast<func::FuncOp>(op);
+        function.isPrivate() && SymbolTable::symbolKnownUseEmpty(op, module))
+      function.erase();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Manual computations
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The manual computations of one function.
+class Localizer {
+public:
+  Localizer(func::FuncOp function, const Meshes &meshes)
+      : function(function), meshes(meshes) {}
+  LogicalResult run();
+
+private:
+  LogicalResult check(Operation *op);
+  LogicalResult checkPart(Operation *op, const Twine &what, Type whole,
+                          Type part, const Sharding &sharding) const;
+  LogicalResult notePart(Operation *op, Value value, Type part,
+                         const Sharding &sharding);
+  LogicalResult checkUses(Value value) const;
+  bool isReturn(Operation *op) const {
+    return isa<func::ReturnOp>(op) && op->getParentOp() == function;
+  }
+  void unwrap(Operation *op) const;
+
+  mutable func::FuncOp function;
+  const Meshes &meshes;
+  SmallVector<Operation *> computations;
+  /// Values of which a rank has a part, and the part's type.
+  llvm::MapVector<Value, std::pair<Type, Sharding>> parts;
+  /// Values that all ranks have alike.
+  llvm::DenseSet<Value> whole;
+};
+} // namespace
+
+/// Whether `part` is what one rank has of `whole`.
+LogicalResult Localizer::checkPart(Operation *op, const Twine &what, Type whole,
+                                   Type part, const Sharding &sharding) const {
+  auto from = dyn_cast<RankedTensorType>(whole);
+  auto to = dyn_cast<RankedTensorType>(part);
+  bool ok = whole == part && sharding.isReplicated();
+  if (from && to && from.hasStaticShape() && to.hasStaticShape() &&
+      from.getElementType() == to.getElementType() &&
+      from.getRank() == to.getRank() &&
+      from.getRank() == int64_t(sharding.dimensions.size()))
+    ok = llvm::all_of(llvm::seq<unsigned>(from.getRank()), [&](unsigned i) {
+      return from.getDimSize(i) % sharding.getNumParts(i) == 0 &&
+             from.getDimSize(i) / sharding.getNumParts(i) == to.getDimSize(i);
+    });
+  if (ok)
+    return success();
+  return op->emitOpError() << "expected " << what
+                           << " to be split as its sharding says, but got "
+                           << part << " of " << whole;
+}
+
+/// Notes that a rank has only a part of `value`, if that is so.
+LogicalResult Localizer::notePart(Operation *op, Value value, Type part,
+                                  const Sharding &sharding) {
+  if (value.getType() == part) {
+    whole.insert(value);
+    return success();
+  }
+  auto [it, isNew] = parts.insert({value, {part, sharding}});
+  if (isNew || (it->second.first == part && it->second.second == sharding))
+    return success();
+  return op->emitOpError()
+         << "expected a tensor to be split everywhere in the same way, but got "
+         << part << " and " << it->second.first << " of one";
+}
+
+/// Checks what the dialect's own verifier would, and notes which values are
+/// split.
+LogicalResult Localizer::check(Operation *op) {
+  if (op->getNumRegions() != 1 || !op->getRegion(0).hasOneBlock())
+    return op->emitOpError() << "expected a region of one block";
+  Block &body = op->getRegion(0).front();
+  std::optional<OperandRange> yielded = getYielded(body, "sdy.return");
+  auto axes = readManualAxes(op->getAttr("manual_axes"));
+  auto in = readShardings(op->getAttr("in_shardings"), meshes);
+  auto out = readShardings(op->getAttr("out_shardings"), meshes);
+  if (!yielded || !axes || !in || !out || in->size() != op->getNumOperands() ||
+      body.getNumArguments() != op->getNumOperands() ||
+      out->size() != op->getNumResults() ||
+      yielded->size() != op->getNumResults())
+    return op->emitOpError() << "expected shardings along whole axes of a mesh "
+                                "of the module, for "
+                                "each operand and result";
+  for (const Sharding &sharding : llvm::concat<Sharding>(*in, *out))
+    for (const Mesh::Axis &axis : sharding.mesh.axes)
+      if (axis.size != 1 && !llvm::is_contained(*axes, axis.name))
+        return op->emitOpError() << "expected all of the mesh's axes to be "
+                                    "manual, but \""
+                                 << axis.name << "\" is not";
+  for (auto [i, sharding] : llvm::enumerate(*in)) {
+    Type part = body.getArgument(i).getType();
+    if (failed(checkPart(op, "operand #" + Twine(i),
+                         op->getOperand(i).getType(), part, sharding)) ||
+        failed(notePart(op, op->getOperand(i), part, sharding)))
+      return failure();
+  }
+  for (auto [i, sharding] : llvm::enumerate(*out)) {
+    Type part = (*yielded)[i].getType();
+    if (failed(checkPart(op, "result #" + Twine(i), op->getResult(i).getType(),
+                         part, sharding)) ||
+        failed(notePart(op, op->getResult(i), part, sharding)))
+      return failure();
+  }
+  return success();
+}
+
+/// Whether a value of which a rank has a part goes where a part is wanted.
+LogicalResult Localizer::checkUses(Value value) const {
+  Operation *owner = value.getDefiningOp();
+  bool isArgument = llvm::is_contained(function.getArguments(), value);
+  if (!isArgument && !(owner && isNamed(owner, kManualComputation)))
+    return emitError(value.getLoc())
+           << "expected what is split to be an argument of the function or the "
+              "result of a '"
+           << kManualComputation << "'";
+  for (Operation *user : value.getUsers())
+    if (!isNamed(user, kManualComputation) && !isReturn(user))
+      return user->emitOpError()
+             << "expected an operand of which each rank has all, but it is "
+                "split; move the operation into the '"
+             << kManualComputation << "'";
+  // Other computations may want all of it.
+  Type part = parts.find(value)->second.first;
+  for (OpOperand &use : value.getUses())
+    if (isNamed(use.getOwner(), kManualComputation) &&
+        use.getOwner()
+                ->getRegion(0)
+                .getArgument(use.getOperandNumber())
+                .getType() != part)
+      return use.getOwner()->emitOpError()
+             << "expected operand #" << use.getOperandNumber()
+             << " to be split as it is elsewhere";
+  return success();
+}
+
+void Localizer::unwrap(Operation *op) const {
+  Block &body = op->getRegion(0).front();
+  SmallVector<Value> yielded(body.back().getOperands());
+  body.back().erase();
+  for (auto [argument, operand] :
+       llvm::zip_equal(body.getArguments(), op->getOperands()))
+    argument.replaceAllUsesWith(operand);
+  // What is yielded may be an argument.
+  for (auto [i, value] : llvm::enumerate(yielded))
+    if (auto argument = dyn_cast<BlockArgument>(value);
+        argument && argument.getOwner() == &body)
+      yielded[i] = op->getOperand(argument.getArgNumber());
+  op->getBlock()->getOperations().splice(op->getIterator(),
+                                         body.getOperations());
+  for (auto [result, value] : llvm::zip_equal(op->getResults(), yielded))
+    result.replaceAllUsesWith(value);
+  op->erase();
+}
+
+LogicalResult Localizer::run() {
+  WalkResult result = function.walk([&](Operation *op) {
+    if (!isNamed(op, kManualComputation))
+      return WalkResult::advance();
+    computations.push_back(op);
+    for (Operation *parent = op->getParentOp(); parent != function;
+         parent = parent->getParentOp())
+      if (isNamed(parent, kManualComputation)) {
+        op->emitOpError() << "expected no manual computation in another one";
+        return WalkResult::interrupt();
+      }
+    return failed(check(op)) ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  if (result.wasInterrupted())
+    return failure();
+  if (computations.empty())
+    return success();
+  if (!function.getBody().hasOneBlock() ||
+      !isReturn(&function.getBody().front().back()))
+    return function.emitOpError() << "expected a function of one block";
+  for (auto &[value, part] : parts)
+    if (failed(checkUses(value)))
+      return failure();
+  for (auto &[value, part] : parts)
+    value.setType(part.first);
+  for (Operation *op : computations)
+    unwrap(op);
+  Block &body = function.getBody().front();
+  function.setType(FunctionType::get(function.getContext(),
+                                     body.getArgumentTypes(),
+                                     body.back().getOperandTypes()));
+  // What is whole in the mesh is the same everywhere.
+  for (auto [i, argument] : llvm::enumerate(body.getArguments()))
+    if (whole.contains(argument) && !parts.contains(argument))
+      function.setArgAttr(i, DDPDialect::kReplicatedAttrName,
+                          UnitAttr::get(function.getContext()));
+  // Their places are another function's now.
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    function.removeArgAttr(i, kSharding);
+  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    function.removeResultAttr(i, kSharding);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// What is left
+//===----------------------------------------------------------------------===//
+
+/// Whether an attribute says that a tensor is whole on each rank.
+static bool saysReplicated(Attribute attribute, const Meshes &meshes) {
+  if (std::optional<Sharding> sharding = readSharding(attribute, meshes))
+    return sharding->isReplicated();
+  auto shardings = readShardings(attribute, meshes);
+  return shardings && llvm::all_of(*shardings, [](const Sharding &sharding) {
+           return sharding.isReplicated();
+         });
+}
+
+/// Whether these are a function's or an operation's attributes in which GSPMD,
+/// or Shardy on its way through other formats, say how tensors are split.
+static bool saysSplit(DictionaryAttr attributes) {
+  if (!attributes)
+    return false;
+  auto sharding = attributes.getAs<StringAttr>("mhlo.sharding");
+  if (sharding && sharding != "{replicated}")
+    return true;
+  auto frontend = attributes.getAs<DictionaryAttr>("mhlo.frontend_attributes");
+  return frontend && llvm::any_of(frontend, [](NamedAttribute attribute) {
+           return attribute.getName().strref().starts_with("xla.sdy.");
+         });
+}
+
+/// Whether `op` is a call by which a whole tensor becomes one rank's, or back.
+static bool isShardingCall(Operation *op) {
+  auto target = dyn_cast_or_null<StringAttr>(op->getAttr("call_target_name"));
+  if (!target || !isNamed(op, "stablehlo.custom_call"))
+    return false;
+  return target.getValue().starts_with("xla.sdy.") ||
+         llvm::is_contained(
+             {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"},
+             target.getValue());
+}
+
+/// Refuses a program in which `what` says that tensors are split.
+static LogicalResult refuseSplit(Operation *op, const Twine &what) {
+  return op->emitOpError()
+         << "expected a program of one rank's tensors, but got " << what
+         << "; run Shardy's passes up to 'sdy-convert-global-to-local' before";
+}
+
+/// Removes a sharding by which nothing is split.
+template <typename RemoveT>
+static LogicalResult dropSharding(Operation *op, Attribute attribute,
+                                  const Meshes &meshes, RemoveT remove) {
+  if (!attribute)
+    return success();
+  if (!saysReplicated(attribute, meshes))
+    return refuseSplit(op, getText(attribute));
+  remove();
+  return success();
+}
+
+static LogicalResult dropShardings(func::FuncOp function,
+                                   const Meshes &meshes) {
+  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+    if (saysSplit(function.getArgAttrDict(i)))
+      return refuseSplit(function, "an argument with a sharding of XLA's");
+    if (failed(dropSharding(function, function.getArgAttr(i, kSharding), meshes,
+                            [&] { function.removeArgAttr(i, kSharding); })))
+      return failure();
+  }
+  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    if (failed(dropSharding(function, function.getResultAttr(i, kSharding),
+                            meshes,
+                            [&] { function.removeResultAttr(i, kSharding); })))
+      return failure();
+  return success();
+}
+
+static LogicalResult dropRest(ModuleOp module, const Meshes &meshes) {
+  SmallVector<Operation *> dead;
+  WalkResult result = module.walk([&](Operation *op) {
+    if (auto function = dyn_cast<func::FuncOp>(op))
+      if (failed(dropShardings(function, meshes)))
+        return WalkResult::interrupt();
+    if (failed(dropSharding(op, op->getDiscardableAttr(kSharding), meshes,
+                            [&] { op->removeDiscardableAttr(kSharding); })))
+      return WalkResult::interrupt();
+    if (saysSplit(op->getDiscardableAttrDictionary()) || isShardingCall(op)) {
+      (void)refuseSplit(op, "a sharding of XLA's");
+      return WalkResult::interrupt();
+    }
+    if (op->getName().getDialectNamespace() != "sdy")
+      return WalkResult::advance();
+    bool isConstraint =
+        isNamed(op, "sdy.sharding_constraint") && op->getNumOperands() == 1 &&
+        op->getNumResults() == 1 &&
+        op->getOperand(0).getType() == op->getResult(0).getType() &&
+        saysReplicated(op->getAttr("sharding"), meshes);
+    if (!isConstraint && !isNamed(op, "sdy.mesh")) {
+      (void)refuseSplit(op, "'" + op->getName().getStringRef() + "'");
+      return WalkResult::interrupt();
+    }
+    dead.push_back(op);
+    return WalkResult::advance();
+  });
+  if (result.wasInterrupted())
+    return failure();
+  for (Operation *op : dead) {
+    if (op->getNumOperands() == 1 && op->getNumResults() == 1)
+      op->getResult(0).replaceAllUsesWith(op->getOperand(0));
+    if (op->use_empty())
+      op->erase();
+  }
+  return success();
+}
+
+LogicalResult mlir::ddp::localize(ModuleOp module, const Meshes &meshes) {
+  if (failed(Inliner(module).run()))
+    return failure();
+  SmallVector<func::FuncOp> functions(module.getOps<func::FuncOp>());
+  for (func::FuncOp function : functions)
+    if (!function.isExternal() && failed(Localizer(function, meshes).run()))
+      return failure();
+  return dropRest(module, meshes);
+}

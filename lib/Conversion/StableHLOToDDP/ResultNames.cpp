@@ -1,0 +1,150 @@
+//===- ResultNames.cpp -----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See ResultNames.h. JAX writes the place of a result in a tree of Python
+// objects, as in result[0]['params']['Dense_0']['kernel'].
+//
+//===----------------------------------------------------------------------===//
+
+#include "ResultNames.h"
+#include "StableHLO.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+static constexpr StringLiteral kResultInfo = "jax.result_info";
+
+/// Takes the next step into a tree: [0], ['key'] or .field.
+static std::optional<StringRef> takeStep(StringRef &path) {
+  StringRef step;
+  if (path.consume_front(".")) {
+    step = path.take_until([](char c) { return c == '.' || c == '['; });
+    path = path.drop_front(step.size());
+  } else if (path.consume_front("['")) {
+    step = path.take_front(path.find("']"));
+    path = path.drop_front(step.size());
+    if (!path.consume_front("']"))
+      return std::nullopt;
+  } else if (path.consume_front("[")) {
+    step = path.take_front(path.find(']'));
+    path = path.drop_front(step.size());
+    if (!path.consume_front("]"))
+      return std::nullopt;
+  } else {
+    return std::nullopt;
+  }
+  return step;
+}
+
+/// "params.Dense_0.kernel": without the place in a tuple in which a program
+/// gives the parameters together with other things.
+static std::string makeName(StringRef info) {
+  auto isNumber = [](StringRef step) {
+    return llvm::all_of(step, llvm::isDigit);
+  };
+  SmallVector<StringRef> steps;
+  StringRef path = info.drop_front(
+      info.take_until([](char c) { return c == '.' || c == '['; }).size());
+  while (!path.empty()) {
+    std::optional<StringRef> step = takeStep(path);
+    if (!step)
+      return info.str();
+    steps.push_back(*step);
+  }
+  if (steps.empty())
+    return info.str();
+  if (llvm::all_of(steps, isNumber))
+    return "result" + llvm::join(steps, ".");
+  return llvm::join(ArrayRef(steps).drop_front(isNumber(steps[0])), ".");
+}
+
+ResultNames::ResultNames(ModuleOp module) {
+  module.walk([&](Operation *op) {
+    if (auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName))
+      taken.insert(name.getValue());
+    if (auto call = dyn_cast<func::CallOp>(op))
+      calls[call.getCallee()].push_back(call);
+  });
+}
+
+/// Gives the values that have the elements of `use`, one for one.
+void ResultNames::follow(OpOperand &use, function_ref<void(Value)> push) const {
+  Operation *user = use.getOwner();
+  unsigned number = use.getOperandNumber();
+  auto pushResult = [&](Operation *op) {
+    if (number < op->getNumResults())
+      push(op->getResult(number));
+  };
+  if (auto call = dyn_cast<func::CallOp>(user)) {
+    auto callee = symbols.lookupNearestSymbolFrom<func::FuncOp>(
+        call, call.getCalleeAttr());
+    if (callee && number < callee.getNumArguments() && !callee.isExternal())
+      push(callee.getArgument(number));
+  } else if (auto function = dyn_cast<func::FuncOp>(user->getParentOp());
+             function && isa<func::ReturnOp>(user)) {
+    if (auto it = calls.find(function.getName()); it != calls.end())
+      llvm::for_each(it->second, pushResult);
+  } else if (isNamed(user, "stablehlo.return")) {
+    Operation *parent = user->getParentOp();
+    bool isCondition = isNamed(parent, "stablehlo.while") &&
+                       user->getParentRegion()->getRegionNumber() == 0;
+    if (!isCondition &&
+        (isNamed(parent, "stablehlo.while") ||
+         isNamed(parent, "stablehlo.case") || isNamed(parent, "stablehlo.if")))
+      pushResult(parent);
+  } else if (isNamed(user, "stablehlo.while") && user->getNumRegions() == 2 &&
+             !user->getRegion(1).empty() &&
+             number < user->getRegion(1).getNumArguments()) {
+    push(user->getRegion(1).getArgument(number));
+    pushResult(user);
+  } else if (isComputation(user) || isa<AllReduceOp>(user)) {
+    auto from = dyn_cast<RankedTensorType>(use.get().getType());
+    for (Value result : user->getResults())
+      if (auto to = dyn_cast<RankedTensorType>(result.getType());
+          from && to && from.hasStaticShape() && to.hasStaticShape() &&
+          from.getNumElements() == to.getNumElements())
+        push(result);
+  }
+}
+
+/// The first result that has the elements of `value`, and its name.
+std::optional<unsigned> ResultNames::findResult(Value value,
+                                                StringAttr &info) const {
+  // An optimizer takes a gradient through fewer values.
+  constexpr unsigned maxValues = 1000;
+  SetVector<Value> values;
+  values.insert(value);
+  std::optional<unsigned> first;
+  for (unsigned i = 0; i < values.size() && i < maxValues; ++i)
+    for (OpOperand &use : values[i].getUses()) {
+      auto function = dyn_cast<func::FuncOp>(use.getOwner()->getParentOp());
+      unsigned number = use.getOperandNumber();
+      if (function && isa<func::ReturnOp>(use.getOwner()) &&
+          number < function.getNumResults() && (!first || number < *first))
+        if (auto name =
+                function.getResultAttrOfType<StringAttr>(number, kResultInfo)) {
+          first = number;
+          info = name;
+        }
+      follow(use, [&](Value next) { values.insert(next); });
+    }
+  return first;
+}
+
+void ResultNames::name(AllReduceOp reduction) {
+  StringAttr info;
+  if (reduction->hasAttr(DDPDialect::kNameAttrName) ||
+      !findResult(reduction.getResult(), info))
+    return;
+  std::string name = makeName(info.getValue());
+  if (name.empty())
+    return;
+  std::string unique = name;
+  for (unsigned i = 1; !taken.insert(unique).second; ++i)
+    unique = name + "#" + std::to_string(i);
+  reduction.setGradientName(unique);
+}

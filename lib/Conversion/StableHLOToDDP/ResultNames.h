@@ -1,0 +1,40 @@
+//===- ResultNames.h - what JAX calls a gradient ----------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// JAX names results, not operations.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_RESULTNAMES_H
+#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_RESULTNAMES_H
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "llvm/ADT/StringSet.h"
+
+namespace mlir::ddp {
+
+/// Names gradients after the first result that is computed from them element by
+/// element: a parameter's new value.
+class ResultNames {
+public:
+  explicit ResultNames(ModuleOp module);
+
+  /// Gives `reduction` its name, if it has none and one is found.
+  void name(AllReduceOp reduction);
+
+private:
+  std::optional<unsigned> findResult(Value value, StringAttr &info) const;
+  void follow(OpOperand &use, function_ref<void(Value)> push) const;
+
+  llvm::StringSet<> taken;
+  /// Calls by the name of the function.
+  llvm::StringMap<SmallVector<Operation *>> calls;
+  mutable SymbolTableCollection symbols;
+};
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_RESULTNAMES_H

@@ -1,0 +1,136 @@
+//===- StableHLO.cpp -------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See StableHLO.h.
+//
+//===----------------------------------------------------------------------===//
+
+#include "StableHLO.h"
+
+#include "mlir/IR/BuiltinAttributes.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringSwitch.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+std::string mlir::ddp::getText(Attribute attribute) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  if (attribute)
+    attribute.print(stream, /*elideType=*/true);
+  return text;
+}
+
+std::optional<OperandRange> mlir::ddp::getYielded(Block &block,
+                                                  StringRef terminator) {
+  if (block.empty() || !isNamed(&block.back(), terminator) ||
+      block.back().getNumResults() != 0)
+    return std::nullopt;
+  return block.back().getOperands();
+}
+
+bool mlir::ddp::isCollective(Operation *op) {
+  return llvm::StringSwitch<bool>(op->getName().getStringRef())
+      .Cases({"stablehlo.all_gather", "stablehlo.all_reduce",
+              "stablehlo.all_to_all", "stablehlo.collective_broadcast",
+              "stablehlo.collective_permute", "stablehlo.cross-replica-sum",
+              "stablehlo.reduce_scatter"},
+             true)
+      .Cases({"stablehlo.infeed", "stablehlo.outfeed", "stablehlo.partition_id",
+              "stablehlo.recv", "stablehlo.replica_id", "stablehlo.send"},
+             true)
+      .Default(false);
+}
+
+bool mlir::ddp::isComputation(Operation *op) {
+  StringRef dialect = op->getName().getDialectNamespace();
+  if ((dialect != "stablehlo" && dialect != "chlo") || isCollective(op) ||
+      op->hasSuccessors() || op->getNumResults() == 0)
+    return false;
+  // Of those with regions only this one has no program in them.
+  if (op->getNumRegions() != 0 && !isNamed(op, "stablehlo.reduce"))
+    return false;
+  return llvm::StringSwitch<bool>(op->getName().getStringRef())
+      .Cases({"stablehlo.after_all", "stablehlo.async_done",
+              "stablehlo.composite", "stablehlo.create_token",
+              "stablehlo.custom_call", "stablehlo.rng"},
+             false)
+      .Default(true);
+}
+
+bool mlir::ddp::isRearrangement(Operation *op) {
+  if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
+      op->getNumRegions() != 0)
+    return false;
+  auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+  auto to = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  return from && to && from.getElementType() == to.getElementType() &&
+         llvm::StringSwitch<bool>(op->getName().getStringRef())
+             .Cases({"stablehlo.broadcast_in_dim",
+                     "stablehlo.optimization_barrier", "stablehlo.reshape",
+                     "stablehlo.transpose"},
+                    true)
+             .Default(false);
+}
+
+bool mlir::ddp::isFloatConversion(Operation *op) {
+  if (!isNamed(op, "stablehlo.convert") || op->getNumOperands() != 1 ||
+      op->getNumResults() != 1)
+    return false;
+  auto from = dyn_cast<RankedTensorType>(op->getOperand(0).getType());
+  auto to = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  return from && to && from.getShape() == to.getShape() &&
+         isa<FloatType>(from.getElementType()) &&
+         isa<FloatType>(to.getElementType());
+}
+
+/// `number` in another type, rounded to nearest as a conversion does it.
+static APFloat convert(APFloat number, const llvm::fltSemantics &semantics) {
+  bool losesInfo;
+  number.convert(semantics, APFloat::rmNearestTiesToEven, &losesInfo);
+  return number;
+}
+
+static std::optional<APFloat> getSplat(Value value, unsigned depth) {
+  // More than JAX puts between a number and its use.
+  constexpr unsigned maxDepth = 8;
+  Operation *op = value.getDefiningOp();
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!op || !type || depth == maxDepth)
+    return std::nullopt;
+  auto elementType = dyn_cast<FloatType>(type.getElementType());
+  if (!elementType)
+    return std::nullopt;
+  if (isNamed(op, "stablehlo.constant")) {
+    auto elements = dyn_cast_or_null<SplatElementsAttr>(op->getAttr("value"));
+    if (!elements || elements.getType() != type)
+      return std::nullopt;
+    return elements.getSplatValue<APFloat>();
+  }
+  if (isRearrangement(op))
+    return getSplat(op->getOperand(0), depth + 1);
+  if (isFloatConversion(op))
+    if (auto number = getSplat(op->getOperand(0), depth + 1))
+      return convert(*number, elementType.getFloatSemantics());
+  return std::nullopt;
+}
+
+std::optional<APFloat> mlir::ddp::getSplat(Value value) {
+  return ::getSplat(value, /*depth=*/0);
+}
+
+void mlir::ddp::eraseIfUnused(Value value) {
+  SmallVector<Value> worklist{value};
+  while (!worklist.empty()) {
+    Operation *op = worklist.pop_back_val().getDefiningOp();
+    if (!op || !op->use_empty() || !isComputation(op))
+      continue;
+    llvm::erase_if(worklist,
+                   [&](Value other) { return other.getDefiningOp() == op; });
+    llvm::append_range(worklist, op->getOperands());
+    op->erase();
+  }
+}

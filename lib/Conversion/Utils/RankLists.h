@@ -1,0 +1,36 @@
+//===- RankLists.h - the process groups of a grid's axes --------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Front ends arrange processes in a grid and reduce over some of its axes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_CONVERSION_UTILS_RANKLISTS_H
+#define DDPHOOK_LIB_CONVERSION_UTILS_RANKLISTS_H
+
+#include "mlir/Support/LLVM.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <optional>
+
+namespace mlir::ddp {
+
+using RankLists = SmallVector<SmallVector<int64_t>>;
+
+/// How many processes a grid of that static shape has; nothing if they are more
+/// than a job has.
+std::optional<int64_t> countRanks(ArrayRef<int64_t> shape);
+
+/// The most processes that countRanks() counts: a process group lists its
+/// ranks.
+constexpr int64_t kMaxRanks = int64_t(1) << 20;
+
+/// The ranks of each group: lists of the processes that agree on all other axes
+/// of a grid of static shape. Processes are numbered with the last axis first.
+RankLists listRanks(ArrayRef<int64_t> shape, ArrayRef<int16_t> axes);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_CONVERSION_UTILS_RANKLISTS_H
