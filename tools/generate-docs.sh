@@ -18,6 +18,7 @@ pages=(
   DDPDialect
   DDPPasses
   DDPConversionPasses
+  DDPExportPasses
   DDPImportPasses
   DDPMPIPasses
   DDPStableHLOPasses

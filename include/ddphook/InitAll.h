@@ -12,6 +12,7 @@
 #define DDPHOOK_INITALL_H
 
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
+#include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
 #include "ddphook/Conversion/MPIToDDP/MPIToDDP.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
@@ -31,6 +32,7 @@ inline void registerAllDialects(DialectRegistry &registry) {
 inline void registerAllPasses() {
   registerDDPPasses();
   registerDDPConversionPasses();
+  registerDDPExportPasses();
   registerDDPImportPasses();
   registerDDPMPIPasses();
   registerDDPStableHLOPasses();

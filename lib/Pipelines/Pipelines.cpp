@@ -50,8 +50,10 @@ private:
 };
 } // namespace
 
-static void addTensorPasses(CheckedPassManager &pm,
-                            const DDPTensorOptions &options) {
+/// From gradients to expanded hooks. What goes through a hook together is a
+/// question of caches, and for the way to memory.
+static void addHookPasses(CheckedPassManager &pm, const DDPHookOptions &options,
+                          double groupMb) {
   pm.addPass(createDDPVerifySyncPass());
   pm.addPass(createDDPExpandAveragesPass(), OrderAcrossPass::Nothing);
   DDPBucketizePassOptions bucketize;
@@ -62,10 +64,15 @@ static void addTensorPasses(CheckedPassManager &pm,
   DDPExpandHooksPassOptions expand;
   expand.hook = options.hook;
   expand.wrapper = options.wrapper;
-  expand.groupMb = options.groupMb;
+  expand.groupMb = groupMb;
   pm.addPass(createDDPExpandHooksPass(expand), OrderAcrossPass::Recorded);
   if (options.packCollectives)
     pm.addPass(createDDPPackCollectivesPass(), OrderAcrossPass::Elements);
+}
+
+static void addTensorPasses(CheckedPassManager &pm,
+                            const DDPTensorOptions &options) {
+  addHookPasses(pm, options, options.groupMb);
   if (options.fuse)
     pm.addPass(createDDPFusePass());
   if (options.overlap) {
@@ -144,6 +151,19 @@ void mlir::ddp::buildDDPMemoryPipeline(OpPassManager &pm,
   addIsolated(pm, options, [&](CheckedPassManager &isolated) {
     addMemoryPasses(isolated, options);
   });
+}
+
+void mlir::ddp::buildDDPStableHLOPipeline(
+    OpPassManager &pm, const DDPStableHLOPipelineOptions &options) {
+  addIsolated(pm, options, [&](CheckedPassManager &isolated) {
+    addHookPasses(isolated, options, /*groupMb=*/0);
+    // XLA hangs where ranks branch differently.
+    isolated.addPass(createDDPVerifyOrderPass());
+  });
+  DDPExportStableHLOPassOptions xla;
+  xla.numRanks = options.numRanks;
+  xla.manifestPath = options.manifest;
+  pm.addPass(createDDPExportStableHLOPass(xla));
 }
 
 /// What `rejectValue` was told last, in this thread.
@@ -240,4 +260,9 @@ void mlir::ddp::registerDDPPipelines() {
       "The second half of ddp-pipeline, behind bufferization: plan memory, "
       "emit calls and plan",
       buildDDPMemoryPipeline);
+  registerPipeline<DDPStableHLOPipelineOptions>(
+      "ddp-stablehlo-pipeline",
+      "From ddp.all_reduce in StableHLO to StableHLO, for XLA: bucketize, "
+      "expand hooks, export",
+      buildDDPStableHLOPipeline);
 }

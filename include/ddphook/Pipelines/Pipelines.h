@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The pipeline `ddp-pipeline`, its two halves for compilers that bufferize
-// themselves, and their options.
+// themselves, the way to XLA, and their options.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,6 +12,7 @@
 #define DDPHOOK_PIPELINES_PIPELINES_H
 
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
+#include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Pass/PassManager.h"
@@ -114,8 +115,8 @@ protected:
   StringRef pipeline;
 };
 
-/// Options of the tensor half.
-struct DDPTensorOptions : public virtual DDPCommonOptions {
+/// Options of what comes first on every way: buckets, and their hooks.
+struct DDPHookOptions : public virtual DDPCommonOptions {
   HookOption hook{*this, "hook", llvm::cl::desc(getHookHelp()),
                   llvm::cl::init(kDefaultHook.str())};
   Option<std::string> wrapper{
@@ -146,6 +147,10 @@ struct DDPTensorOptions : public virtual DDPCommonOptions {
       llvm::cl::desc("Merge independent collectives of one bucket, as of "
                      "PowerSGD's P and its uncompressed tensors"),
       llvm::cl::init(true)};
+};
+
+/// Options of the tensor half.
+struct DDPTensorOptions : public virtual DDPHookOptions {
   Value<bool> fuse{
       *this, "fuse",
       llvm::cl::desc("Fuse several operations into one pass over memory"),
@@ -199,6 +204,21 @@ struct DDPMemoryPipelineOptions
   DDPMemoryPipelineOptions() { pipeline = "ddp-memory-pipeline"; }
 };
 
+/// Options of `ddp-stablehlo-pipeline`.
+struct DDPStableHLOPipelineOptions
+    : public PassPipelineOptions<DDPStableHLOPipelineOptions>,
+      public DDPHookOptions {
+  DDPStableHLOPipelineOptions() { pipeline = "ddp-stablehlo-pipeline"; }
+
+  Value<unsigned> numRanks{
+      *this, "num-ranks",
+      llvm::cl::desc("Ranks of the job, where no process group says it")};
+  Option<std::string> manifest{
+      *this, "manifest",
+      llvm::cl::desc("File for what a host has to know of the states"),
+      llvm::cl::init("")};
+};
+
 /// Options of `ddp-pipeline`: those of its halves.
 struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions>,
                             public DDPTensorOptions,
@@ -225,7 +245,13 @@ void buildDDPTensorPipeline(OpPassManager &pm, const DDPTensorOptions &options);
 /// runtime. `allFunctions` has to be that of the tensor half.
 void buildDDPMemoryPipeline(OpPassManager &pm, const DDPMemoryOptions &options);
 
-/// Registers `ddp-pipeline`, `ddp-tensor-pipeline` and `ddp-memory-pipeline`.
+/// Appends the passes from `ddp.all_reduce` in a program of StableHLO to
+/// StableHLO alone.
+void buildDDPStableHLOPipeline(OpPassManager &pm,
+                               const DDPStableHLOPipelineOptions &options);
+
+/// Registers `ddp-pipeline`, `ddp-tensor-pipeline`, `ddp-memory-pipeline` and
+/// `ddp-stablehlo-pipeline`.
 void registerDDPPipelines();
 
 } // namespace mlir::ddp

@@ -1,0 +1,336 @@
+//===- ExportBuckets.cpp ---------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Operations on buckets, member by member.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ExportFunction.h"
+#include "Orthogonalize.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+//===----------------------------------------------------------------------===//
+// Members
+//===----------------------------------------------------------------------===//
+
+Members FunctionExporter::get(Value value) {
+  if (isa<BucketType>(value.getType()))
+    return buckets.lookup(value);
+  return {cast<TensorValue>(value)};
+}
+
+void FunctionExporter::set(Value value, Members members) {
+  if (isa<BucketType>(value.getType()))
+    buckets[value] = std::move(members);
+  else
+    value.replaceAllUsesWith(members.front());
+}
+
+TensorValue FunctionExporter::join(ArrayRef<TensorValue> members,
+                                   Type elementType) {
+  HLOBuilder hlo = getHLO();
+  Members flat;
+  for (TensorValue member : members)
+    if (member.getType().getNumElements() != 0)
+      flat.push_back(hlo.flatten(member));
+  if (flat.empty())
+    return hlo.constant(0.0, RankedTensorType::get(0, elementType));
+  return hlo.concatenate(flat, 0);
+}
+
+Members FunctionExporter::split(TensorValue flat, BucketType type) {
+  HLOBuilder hlo = getHLO();
+  Members members;
+  for (unsigned i = 0; i < type.getNumMembers(); ++i) {
+    int64_t begin = type.getOffset(i), end = begin + type.getNumElements(i);
+    members.push_back(
+        hlo.reshape(hlo.slice(flat, begin, end), type.getShape(i)));
+  }
+  return members;
+}
+
+void FunctionExporter::forEach(Value result, Value operand,
+                               function_ref<TensorValue(TensorValue)> make) {
+  Members members;
+  for (TensorValue member : get(operand))
+    members.push_back(make(member));
+  set(result, members);
+}
+
+//===----------------------------------------------------------------------===//
+// What only moves members
+//===----------------------------------------------------------------------===//
+
+LogicalResult FunctionExporter::convert(PackOp op) {
+  if (!isa<BucketType>(op.getBucket().getType()))
+    return refuse(op) << "; expected a module before 'ddp-flatten'";
+  Members members;
+  for (Value tensor : op.getTensors())
+    members.push_back(cast<TensorValue>(tensor));
+  set(op.getBucket(), members);
+  return success();
+}
+
+LogicalResult FunctionExporter::convert(UnpackOp op) {
+  if (!isa<BucketType>(op.getBucket().getType()))
+    return refuse(op) << "; expected a module before 'ddp-flatten'";
+  for (auto [tensor, member] : llvm::zip(op.getTensors(), get(op.getBucket())))
+    tensor.replaceAllUsesWith(member);
+  return success();
+}
+
+LogicalResult FunctionExporter::convert(ExtractOp op) {
+  Members all = get(op.getBucket()), members;
+  for (int64_t member : op.getMembers())
+    members.push_back(all[member]);
+  set(op.getResult(), members);
+  return success();
+}
+
+LogicalResult FunctionExporter::convert(SplitOp op) {
+  if (!isa<BucketType>(op.getBucket().getType()))
+    return refuse(op) << "; expected a module before 'ddp-flatten'";
+  Members all = get(op.getBucket());
+  ArrayRef<TensorValue> rest = all;
+  for (Value part : op.getParts()) {
+    unsigned count = cast<BucketType>(part.getType()).getNumMembers();
+    set(part, Members(rest.take_front(count)));
+    rest = rest.drop_front(count);
+  }
+  return success();
+}
+
+LogicalResult FunctionExporter::convert(ConcatOp op) {
+  if (!isa<BucketType>(op.getResult().getType()))
+    return refuse(op) << "; expected a module before 'ddp-flatten'";
+  Members members;
+  for (Value part : op.getParts())
+    llvm::append_range(members, get(part));
+  if (std::optional<ArrayRef<int64_t>> order = op.getOrder()) {
+    Members ordered(members.size());
+    for (auto [member, place] : llvm::zip(members, *order))
+      ordered[place] = member;
+    members = std::move(ordered);
+  }
+  set(op.getResult(), members);
+  return success();
+}
+
+LogicalResult FunctionExporter::convert(ResizeOp op) {
+  auto type = cast<BucketType>(op.getResult().getType());
+  Type elementType = type.getElementType();
+  HLOBuilder hlo = getHLO();
+  TensorValue flat = join(get(op.getBucket()), elementType);
+  int64_t size = type.getNumElements(), old = flat.getType().getNumElements();
+  if (size < old)
+    flat = hlo.slice(flat, 0, size);
+  else if (size > old)
+    flat = hlo.concatenate(
+        {flat,
+         hlo.constant(0.0, RankedTensorType::get(size - old, elementType))},
+        0);
+  set(op.getResult(), split(flat, type));
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+/// A true division, in f32 at least; XLA does not see the divisor.
+TensorValue FunctionExporter::divideByGroup(TensorValue value,
+                                            DenseIntElementsAttr groups) {
+  int64_t size = groups.getType().getDimSize(1);
+  if (size == 1)
+    return value;
+  HLOBuilder hlo = getHLO();
+  Type type = value.getType().getElementType();
+  TensorValue wide =
+      isNarrow(type) ? hlo.convert(value, builder.getF32Type()) : value;
+  auto scalar = RankedTensorType::get({}, wide.getType().getElementType());
+  TensorValue divisor = hlo.constant(static_cast<double>(size), scalar);
+  return hlo.convert(hlo.divideBy(wide, divisor), type);
+}
+
+LogicalResult FunctionExporter::convert(AllReduceOp op) {
+  if (isa<MemRefType>(op.getInput().getType()))
+    return refuse(op) << " with an operand in memory";
+  if (!isa_and_nonnull<AllReduceHookAttr>(
+          op->getAttr(DDPDialect::kHookAttrName)))
+    return refuse(op) << "; run 'ddp-expand-hooks' first";
+  FailureOr<DenseIntElementsAttr> groups =
+      context.groups.lookup(op.getGroupAttr(), op);
+  if (failed(groups))
+    return failure();
+  Members members = get(op.getInput());
+  Type type = getElementTypeOf(op.getInput().getType());
+  if (getNumElementsOf(op.getInput().getType()) == 0) {
+    set(op.getResult(), members);
+    return success();
+  }
+  HLOBuilder hlo = getHLO();
+  if (op.getWire())
+    for (TensorValue &member : members)
+      member = hlo.convert(member, *op.getWire());
+  // A gradient alone keeps its shape.
+  auto bucket = dyn_cast<BucketType>(op.getInput().getType());
+  bool isJoined = bucket && bucket.getNumMembers() > 1;
+  TensorValue value =
+      isJoined ? join(members, members.front().getType().getElementType())
+               : members.front();
+  if (op.getReduction() == Reduction::Mean)
+    value = divideByGroup(value, *groups);
+  value =
+      hlo.keepRounding(hlo.allReduce(value, *groups, context.nextChannel++));
+  if (isJoined)
+    members = split(value, bucket.cloneWith(value.getType().getElementType()));
+  else
+    members.front() = value;
+  for (TensorValue &member : members)
+    member = hlo.convert(member, type);
+  set(op.getResult(), members);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Arithmetic
+//===----------------------------------------------------------------------===//
+
+LogicalResult FunctionExporter::convert(CastOp op) {
+  Type type = getElementTypeOf(op.getResult().getType());
+  HLOBuilder hlo = getHLO();
+  forEach(op.getResult(), op.getInput(),
+          [&](TensorValue member) { return hlo.convert(member, type); });
+  return success();
+}
+
+LogicalResult FunctionExporter::convert(ScaleOp op) {
+  HLOBuilder hlo = getHLO();
+  if (op.getGroup()) {
+    FailureOr<DenseIntElementsAttr> groups =
+        context.groups.lookup(op.getGroupAttr(), op);
+    if (failed(groups))
+      return failure();
+    forEach(op.getResult(), op.getInput(),
+            [&](TensorValue member) { return divideByGroup(member, *groups); });
+    return success();
+  }
+  double factor = op.getFactorAttr().getValueAsDouble();
+  forEach(op.getResult(), op.getInput(), [&](TensorValue member) {
+    Type type = member.getType().getElementType();
+    TensorValue wide =
+        isNarrow(type) ? hlo.convert(member, builder.getF32Type()) : member;
+    TensorValue factors = hlo.constant(factor, wide.getType());
+    return hlo.convert(hlo.binary("multiply", wide, factors), type);
+  });
+  return success();
+}
+
+template <typename OpT>
+LogicalResult FunctionExporter::convertBinary(OpT op, StringRef name) {
+  HLOBuilder hlo = getHLO();
+  Members members;
+  for (auto [lhs, rhs] : llvm::zip(get(op.getInput()), get(op.getRhs())))
+    members.push_back(hlo.keepRounding(hlo.binary(name, lhs, rhs)));
+  set(op.getResult(), members);
+  return success();
+}
+
+template LogicalResult FunctionExporter::convertBinary(AddOp, StringRef);
+template LogicalResult FunctionExporter::convertBinary(SubOp, StringRef);
+
+/// A member as a matrix.
+static TensorValue asMatrix(HLOBuilder &hlo, TensorValue member,
+                            std::pair<int64_t, int64_t> shape) {
+  return hlo.reshape(member, {shape.first, shape.second});
+}
+
+LogicalResult FunctionExporter::convert(MatmulOp op) {
+  HLOBuilder hlo = getHLO();
+  auto lhsType = cast<BucketType>(op.getLhs().getType());
+  auto rhsType = cast<BucketType>(op.getRhs().getType());
+  auto type = cast<BucketType>(op.getResult().getType());
+  Type elementType = type.getElementType();
+  Type wide = isNarrow(elementType) ? builder.getF32Type() : elementType;
+  Members lhs = get(op.getLhs()), rhs = get(op.getRhs()), products;
+  std::optional<ArrayRef<int64_t>> chosen = op.getMembers();
+  for (unsigned i = 0; i < type.getNumMembers(); ++i) {
+    unsigned left = chosen ? (*chosen)[i] : i;
+    TensorValue product =
+        hlo.dot(asMatrix(hlo, lhs[left], lhsType.getMatrixShape(left)),
+                op.getTransposeLhs() ? 0 : 1,
+                asMatrix(hlo, rhs[i], rhsType.getMatrixShape(i)),
+                op.getTransposeRhs() ? 1 : 0, wide);
+    products.push_back(
+        hlo.reshape(hlo.convert(product, elementType), type.getShape(i)));
+  }
+  set(op.getResult(), products);
+  return success();
+}
+
+/// One function for all matrices of a kind: written out, it is long.
+func::FuncOp FunctionExporter::getOrthogonalizer(RankedTensorType type,
+                                                 OrthogonalizeOp op) {
+  Attribute parameters = builder.getArrayAttr(
+      {op.getEpsilonAttr(), builder.getBoolAttr(op.getUnitColumns())});
+  func::FuncOp &made = context.orthogonalizers[{type, parameters}];
+  if (made)
+    return made;
+  OpBuilder atEnd = OpBuilder::atBlockEnd(context.module.getBody());
+  std::string name = "ddp_orthogonalize";
+  llvm::raw_string_ostream os(name);
+  os << '_' << type.getDimSize(0) << 'x' << type.getDimSize(1) << '_'
+     << type.getElementType();
+  made = func::FuncOp::create(atEnd, loc, name,
+                              builder.getFunctionType(type, type));
+  made.setPrivate();
+  SymbolTable(context.module).insert(made);
+  OpBuilder body = OpBuilder::atBlockBegin(made.addEntryBlock());
+  HLOBuilder hlo(body, loc);
+  TensorValue result = orthogonalize(
+      hlo, cast<TensorValue>(Value(made.getArgument(0))),
+      op.getEpsilonAttr().getValueAsDouble(), op.getUnitColumns());
+  func::ReturnOp::create(body, loc, Value(result));
+  return made;
+}
+
+LogicalResult FunctionExporter::convert(OrthogonalizeOp op) {
+  HLOBuilder hlo = getHLO();
+  auto type = cast<BucketType>(op.getInput().getType());
+  Members columns;
+  for (auto [number, member] : llvm::enumerate(get(op.getInput()))) {
+    TensorValue matrix = asMatrix(hlo, member, type.getMatrixShape(number));
+    func::FuncOp function = getOrthogonalizer(matrix.getType(), op);
+    auto call =
+        func::CallOp::create(builder, loc, function, ValueRange(matrix));
+    columns.push_back(hlo.reshape(cast<TensorValue>(call.getResult(0)),
+                                  type.getShape(number)));
+  }
+  set(op.getResult(), columns);
+  return success();
+}
+
+LogicalResult FunctionExporter::convert(IsFiniteOp op) {
+  if (isa<MemRefType>(op.getInput().getType()))
+    return refuse(op) << " with an operand in memory";
+  HLOBuilder hlo = getHLO();
+  auto scalar = RankedTensorType::get({}, builder.getI1Type());
+  TensorValue yes = hlo.constant(
+      SplatElementsAttr::get(scalar, Attribute(builder.getBoolAttr(true))));
+  TensorValue all = yes;
+  for (TensorValue member : get(op.getInput())) {
+    RankedTensorType type = member.getType();
+    TensorValue each = hlo.create(
+        "is_finite",
+        RankedTensorType::get(type.getShape(), builder.getI1Type()), member);
+    SmallVector<int64_t> dimensions =
+        llvm::to_vector(llvm::seq<int64_t>(type.getRank()));
+    all = hlo.binary("and", all, hlo.reduce("and", each, yes, dimensions));
+  }
+  numbers[op.getResult()] = all;
+  return success();
+}

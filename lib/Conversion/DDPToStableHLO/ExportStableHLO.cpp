@@ -1,0 +1,145 @@
+//===- ExportStableHLO.cpp -------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-export-stablehlo: modules whose hooks are expanded, for XLA.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
+
+#include "ExportFunction.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPEXPORTSTABLEHLOPASS
+#include "ddphook/Conversion/DDPToStableHLO/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// The number behind the last channel that the program uses itself.
+static int64_t getNextChannel(ModuleOp module) {
+  int64_t next = 1;
+  module.walk([&](Operation *op) {
+    auto handle = op->getAttrOfType<OpaqueAttr>("channel_handle");
+    if (!handle)
+      return;
+    StringRef text = handle.getAttrData();
+    text = text.drop_front(text.find("handle =")).drop_front(8).ltrim();
+    int64_t number = 0;
+    if (!text.consumeInteger(10, number))
+      next = std::max(next, number + 1);
+  });
+  return next;
+}
+
+/// XLA runs what is in the entry function, with its arguments.
+static LogicalResult checkCalls(ModuleOp module) {
+  llvm::DenseMap<StringRef, func::CallOp> calls;
+  module.walk([&](func::CallOp call) { calls[call.getCallee()] = call; });
+  for (auto function : module.getOps<func::FuncOp>()) {
+    auto call = calls.find(function.getSymName());
+    if (call == calls.end())
+      continue;
+    WalkResult result = function.walk([&](Operation *op) {
+      if (!isa<LoadOp, StoreOp>(op))
+        return WalkResult::advance();
+      InFlightDiagnostic diagnostic =
+          op->emitOpError() << "expected no state in a function that is "
+                               "called; run 'inline' before 'ddp-bucketize'";
+      diagnostic.attachNote(call->second.getLoc()) << "it is called here";
+      return WalkResult::interrupt();
+    });
+    if (result.wasInterrupted())
+      return failure();
+  }
+  return success();
+}
+
+/// Removes the dialect's attributes, which StableHLO's parser does not know.
+static void eraseAttributes(ModuleOp module) {
+  auto isOurs = [](NamedAttribute attribute) {
+    return attribute.getName().strref().starts_with("ddp.");
+  };
+  module.walk([&](Operation *op) {
+    for (NamedAttribute attribute : llvm::to_vector(op->getDiscardableAttrs()))
+      if (isOurs(attribute))
+        op->removeDiscardableAttr(attribute.getName());
+    auto function = dyn_cast<FunctionOpInterface>(op);
+    if (!function)
+      return;
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      for (NamedAttribute attribute : llvm::to_vector(function.getArgAttrs(i)))
+        if (isOurs(attribute))
+          function.removeArgAttr(i, attribute.getName());
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      for (NamedAttribute attribute :
+           llvm::to_vector(function.getResultAttrs(i)))
+        if (isOurs(attribute))
+          function.removeResultAttr(i, attribute.getName());
+  });
+}
+
+namespace {
+struct ExportStableHLOPass
+    : public ddp::impl::DDPExportStableHLOPassBase<ExportStableHLOPass> {
+  using DDPExportStableHLOPassBase::DDPExportStableHLOPassBase;
+
+  /// Whoever runs the pass decides what the dialect is: StableHLO's own or a
+  /// stand-in. A module without an operation of it has not loaded it yet.
+  LogicalResult initialize(MLIRContext *context) override {
+    if (context->getOrLoadDialect("stablehlo") ||
+        context->allowsUnregisteredDialects())
+      return success();
+    return emitError(UnknownLoc::get(context))
+           << "'ddp-export-stablehlo' needs a dialect 'stablehlo'";
+  }
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (numRanks < 0) {
+      module.emitError() << "expected num-ranks to be at least 1, but got "
+                         << numRanks.getValue();
+      return signalPassFailure();
+    }
+    ListedGroups groups(module, numRanks);
+    if (failed(groups.init()) || failed(checkCalls(module)) ||
+        failed(exportFunctions(module, groups)))
+      return signalPassFailure();
+  }
+
+  LogicalResult exportFunctions(ModuleOp module, const ListedGroups &groups) {
+    Manifest manifest;
+    manifest.numRanks = groups.getNumRanks();
+    ExportContext context{module, groups, getNextChannel(module), manifest};
+    SmallVector<Operation *> symbols;
+    // Functions that are added meanwhile are StableHLO already.
+    for (Operation &op : llvm::make_early_inc_range(llvm::make_range(
+             module.getBody()->begin(), module.getBody()->end()))) {
+      if (auto function = dyn_cast<func::FuncOp>(op)) {
+        if (failed(FunctionExporter(context, function).run()))
+          return failure();
+      } else if (isa<ProcessGroupOp, StateOp, BucketInfoOp>(op)) {
+        symbols.push_back(&op);
+        if (auto bucket = dyn_cast<BucketInfoOp>(op))
+          manifest.buckets.push_back(bucket);
+      } else if (!isXLADialect(op.getName().getDialectNamespace())) {
+        return op.emitOpError() << "has no form in StableHLO";
+      }
+    }
+    if (!manifestPath.empty() &&
+        failed(writeManifest(manifest, module, manifestPath)))
+      return failure();
+    if (manifestPath.empty() && !manifest.functions.empty())
+      return module.emitError()
+             << "expected a file for the states of @"
+             << manifest.functions.front().first << "; set manifest";
+    for (Operation *symbol : symbols)
+      symbol->erase();
+    eraseAttributes(module);
+    return success();
+  }
+};
+} // namespace

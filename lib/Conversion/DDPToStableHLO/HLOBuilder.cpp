@@ -1,0 +1,220 @@
+//===- HLOBuilder.cpp ------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Operations and attributes of StableHLO, spelt as it does.
+//
+//===----------------------------------------------------------------------===//
+
+#include "HLOBuilder.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+static constexpr StringRef kDialect = "stablehlo";
+
+bool mlir::ddp::isNarrow(Type elementType) {
+  return isa<Float16Type, BFloat16Type>(elementType);
+}
+
+Operation *HLOBuilder::createOp(StringRef name, TypeRange results,
+                                ValueRange operands,
+                                ArrayRef<NamedAttribute> attributes,
+                                unsigned numRegions) {
+  OperationState state(loc, (kDialect + "." + name).str());
+  state.addTypes(results);
+  state.addOperands(operands);
+  state.addAttributes(attributes);
+  for (unsigned i = 0; i < numRegions; ++i)
+    state.addRegion();
+  return builder.create(state);
+}
+
+TensorValue HLOBuilder::create(StringRef name, RankedTensorType type,
+                               ValueRange operands,
+                               ArrayRef<NamedAttribute> attributes) {
+  return cast<TensorValue>(
+      createOp(name, Type(type), operands, attributes)->getResult(0));
+}
+
+Attribute HLOBuilder::getAttr(const Twine &text) {
+  return OpaqueAttr::get(builder.getStringAttr(kDialect), text.str(),
+                         builder.getNoneType());
+}
+
+TensorValue HLOBuilder::constant(ElementsAttr value) {
+  return create("constant", cast<RankedTensorType>(value.getType()), {},
+                builder.getNamedAttr("value", value));
+}
+
+TensorValue HLOBuilder::constant(double value, RankedTensorType type) {
+  Attribute element = builder.getFloatAttr(type.getElementType(), value);
+  return constant(SplatElementsAttr::get(type, element));
+}
+
+TensorValue HLOBuilder::constant(int64_t value, RankedTensorType type) {
+  Attribute element = builder.getIntegerAttr(type.getElementType(), value);
+  return constant(SplatElementsAttr::get(type, element));
+}
+
+TensorValue HLOBuilder::compare(StringRef direction, TensorValue lhs,
+                                TensorValue rhs) {
+  auto type =
+      RankedTensorType::get(lhs.getType().getShape(), builder.getI1Type());
+  return create(
+      "compare", type, {lhs, rhs},
+      builder.getNamedAttr("comparison_direction",
+                           getAttr("comparison_direction " + direction)));
+}
+
+TensorValue HLOBuilder::barrier(TensorValue value) {
+  return unary("optimization_barrier", value);
+}
+
+TensorValue HLOBuilder::keepRounding(TensorValue value) {
+  return isNarrow(value.getType().getElementType()) ? barrier(value) : value;
+}
+
+TensorValue HLOBuilder::convert(TensorValue value, Type elementType) {
+  Type from = value.getType().getElementType();
+  if (from == elementType)
+    return value;
+  if (from.isF64() && isNarrow(elementType))
+    value = barrier(convert(value, builder.getF32Type()));
+  auto type = RankedTensorType::get(value.getType().getShape(), elementType);
+  return keepRounding(create("convert", type, value));
+}
+
+TensorValue HLOBuilder::reshape(TensorValue value, ArrayRef<int64_t> shape) {
+  auto type = RankedTensorType::get(shape, value.getType().getElementType());
+  return type == value.getType() ? value : create("reshape", type, value);
+}
+
+TensorValue HLOBuilder::flatten(TensorValue value) {
+  return reshape(value, value.getType().getNumElements());
+}
+
+TensorValue HLOBuilder::broadcast(TensorValue value, RankedTensorType type,
+                                  ArrayRef<int64_t> dimensions) {
+  return create("broadcast_in_dim", type, value,
+                builder.getNamedAttr("broadcast_dimensions",
+                                     builder.getDenseI64ArrayAttr(dimensions)));
+}
+
+TensorValue HLOBuilder::slice(TensorValue value, ArrayRef<int64_t> begin,
+                              ArrayRef<int64_t> end) {
+  SmallVector<int64_t> shape;
+  for (auto [first, last] : llvm::zip(begin, end))
+    shape.push_back(last - first);
+  auto type = RankedTensorType::get(shape, value.getType().getElementType());
+  if (type == value.getType())
+    return value;
+  SmallVector<int64_t> strides(shape.size(), 1);
+  return create(
+      "slice", type, value,
+      {builder.getNamedAttr("start_indices",
+                            builder.getDenseI64ArrayAttr(begin)),
+       builder.getNamedAttr("limit_indices", builder.getDenseI64ArrayAttr(end)),
+       builder.getNamedAttr("strides", builder.getDenseI64ArrayAttr(strides))});
+}
+
+TensorValue HLOBuilder::concatenate(ArrayRef<TensorValue> values,
+                                    int64_t dimension) {
+  if (values.size() == 1)
+    return values.front();
+  RankedTensorType first = values.front().getType();
+  SmallVector<int64_t> shape(first.getShape());
+  shape[dimension] = 0;
+  for (TensorValue value : values)
+    shape[dimension] += value.getType().getDimSize(dimension);
+  return create(
+      "concatenate", RankedTensorType::get(shape, first.getElementType()),
+      SmallVector<Value>(values.begin(), values.end()),
+      builder.getNamedAttr("dimension", builder.getI64IntegerAttr(dimension)));
+}
+
+TensorValue HLOBuilder::divideBy(TensorValue value, TensorValue scalar) {
+  // Behind the broadcast: of a barrier before it XLA sees one number.
+  return binary("divide", value, barrier(splat(scalar, value.getType())));
+}
+
+TensorValue HLOBuilder::dot(TensorValue lhs, int64_t lhsDimension,
+                            TensorValue rhs, int64_t rhsDimension,
+                            Type elementType) {
+  SmallVector<int64_t> shape;
+  auto addOthers = [&](RankedTensorType type, int64_t contracted) {
+    for (int64_t i = 0; i < type.getRank(); ++i)
+      if (i != contracted)
+        shape.push_back(type.getDimSize(i));
+  };
+  addOthers(lhs.getType(), lhsDimension);
+  addOthers(rhs.getType(), rhsDimension);
+  // Without it some devices round f32 operands to fewer bits.
+  Attribute highest = getAttr("precision HIGHEST");
+  return create(
+      "dot_general", RankedTensorType::get(shape, elementType), {lhs, rhs},
+      {builder.getNamedAttr("dot_dimension_numbers",
+                            getAttr("dot<lhs_contracting_dimensions = [" +
+                                    Twine(lhsDimension) +
+                                    "], rhs_contracting_dimensions = [" +
+                                    Twine(rhsDimension) + "]>")),
+       builder.getNamedAttr("precision_config",
+                            builder.getArrayAttr({highest, highest}))});
+}
+
+void HLOBuilder::addReducer(Operation *op, StringRef name, Type elementType) {
+  OpBuilder::InsertionGuard guard(builder);
+  auto scalar = RankedTensorType::get({}, elementType);
+  Block *block =
+      builder.createBlock(&op->getRegion(0), {}, {scalar, scalar}, {loc, loc});
+  TensorValue result = create(name, scalar, block->getArguments());
+  createOp("return", {}, Value(result));
+}
+
+TensorValue HLOBuilder::reduce(StringRef name, TensorValue value,
+                               TensorValue init, ArrayRef<int64_t> dimensions) {
+  RankedTensorType type = value.getType();
+  SmallVector<int64_t> shape;
+  for (int64_t i = 0; i < type.getRank(); ++i)
+    if (!llvm::is_contained(dimensions, i))
+      shape.push_back(type.getDimSize(i));
+  Operation *op = createOp(
+      "reduce", Type(RankedTensorType::get(shape, type.getElementType())),
+      {value, init},
+      builder.getNamedAttr("dimensions",
+                           builder.getDenseI64ArrayAttr(dimensions)),
+      /*numRegions=*/1);
+  addReducer(op, name, type.getElementType());
+  return cast<TensorValue>(op->getResult(0));
+}
+
+static SmallVector<int64_t> getAllDimensions(TensorValue value) {
+  return llvm::to_vector(llvm::seq<int64_t>(value.getType().getRank()));
+}
+
+TensorValue HLOBuilder::sum(TensorValue value) {
+  auto scalar = RankedTensorType::get({}, value.getType().getElementType());
+  return reduce("add", value, constant(0.0, scalar), getAllDimensions(value));
+}
+
+TensorValue HLOBuilder::largest(TensorValue value) {
+  auto scalar = RankedTensorType::get({}, value.getType().getElementType());
+  return reduce("maximum", unary("abs", value), constant(0.0, scalar),
+                getAllDimensions(value));
+}
+
+TensorValue HLOBuilder::allReduce(TensorValue value,
+                                  DenseIntElementsAttr groups,
+                                  int64_t channel) {
+  Operation *op = createOp(
+      "all_reduce", Type(value.getType()), Value(value),
+      {builder.getNamedAttr("channel_handle",
+                            getAttr("channel_handle<handle = " +
+                                    Twine(channel) + ", type = 1>")),
+       builder.getNamedAttr("replica_groups", groups),
+       builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr())},
+      /*numRegions=*/1);
+  addReducer(op, "add", value.getType().getElementType());
+  return cast<TensorValue>(op->getResult(0));
+}

@@ -1,0 +1,45 @@
+//===- Manifest.h - what a host has to know of exported states --*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The JSON file beside an exported module. docs/frontends.md describes it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_MANIFEST_H
+#define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_MANIFEST_H
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "llvm/ADT/MapVector.h"
+
+namespace mlir::ddp {
+
+/// A state of a function: its numbers among arguments and results.
+struct StateArgument {
+  StateOp state;
+  unsigned argument, result;
+};
+
+struct Manifest {
+  /// Ranks of the job, if known.
+  std::optional<int64_t> numRanks;
+  /// The states of each function, by its name.
+  llvm::MapVector<StringRef, SmallVector<StateArgument>> functions;
+  SmallVector<BucketInfoOp> buckets;
+  /// Elements before and after compression, by the bucket's name.
+  llvm::MapVector<StringRef, std::pair<int64_t, int64_t>> compressions;
+};
+
+/// The type in which a state crosses the function's border: a flat array, or
+/// for a counter 32 bits, since JAX has no more by default.
+RankedTensorType getExportedType(StateOp state);
+
+/// Writes the file, whole or not at all. `module` still has its states.
+LogicalResult writeManifest(const Manifest &manifest, ModuleOp module,
+                            StringRef path);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_MANIFEST_H

@@ -1,0 +1,207 @@
+// RUN: ddphook-opt %s -split-input-file -verify-diagnostics --ddp-export-stablehlo
+
+ddp.process_group @dp
+func.func @ranks(%g: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @below {{'ddp.all_reduce' op expected the number of ranks of @dp to be known; set num-ranks}}
+  %0 = ddp.all_reduce sum %g on @dp {ddp.hook = #ddp.allreduce} : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @pairs ranks [[0, 1], [2, 3]]
+// expected-error @below {{'ddp.process_group' op expected a job of 4 ranks, but this is one of 2}}
+ddp.process_group @dp size 2
+
+// -----
+
+ddp.process_group @node placement intra_node
+func.func @placement(%g: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @below {{expected a process group whose ranks the compiler knows, but @node depends on the machines of a job}}
+  %0 = ddp.all_reduce sum %g on @node {ddp.hook = #ddp.allreduce} : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @dp size 2
+func.func @unexpanded(%g: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @below {{'ddp.all_reduce' op has no form in StableHLO; run 'ddp-expand-hooks' first}}
+  %0 = ddp.all_reduce sum %g on @dp {ddp.hook = #ddp.fp16} : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @dp size 2
+// expected-error @below {{'func.func' op has no form in StableHLO with a value of type 'memref<4xf32>'}}
+func.func @memory(%g: memref<4xf32>) {
+  ddp.all_reduce sum %g on @dp into %g : memref<4xf32>, {ddp.hook = #ddp.allreduce} : memref<4xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp size 2
+func.func @inMemory() {
+  %m = "stablehlo.custom_call"() : () -> memref<4xf32>
+  // expected-error @below {{'ddp.all_reduce' op has no form in StableHLO with an operand in memory}}
+  ddp.all_reduce sum %m on @dp into %m : memref<4xf32>, {ddp.hook = #ddp.allreduce} : memref<4xf32>
+  return
+}
+
+// -----
+
+func.func @readsMemory() {
+  %m = "stablehlo.custom_call"() : () -> memref<4xf32>
+  // expected-error @below {{'ddp.is_finite' op has no form in StableHLO with an operand in memory}}
+  %0 = ddp.is_finite %m : memref<4xf32>
+  return
+}
+
+// -----
+
+func.func @branch() {
+  %c = "stablehlo.custom_call"() : () -> i1
+  // expected-error @below {{'scf.if' op has no form in StableHLO}}
+  scf.if %c {
+  }
+  return
+}
+
+// -----
+
+ddp.process_group @dp size 2
+ddp.state @generator : tensor<625xi32> replicated mt19937 seed 0
+func.func @random() -> tensor<4xf32> {
+  // expected-error @below {{'ddp.random_normal' op has no form in StableHLO; expected no random numbers in a step, as with warm_start = true}}
+  %0 = ddp.random_normal from @generator draws [4] : () -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @dp size 2
+func.func @flight(%g: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @below {{'ddp.all_reduce_start' op has no form in StableHLO; expected a module before 'ddp-fuse' and 'ddp-overlap'}}
+  %0 = ddp.all_reduce_start sum %g on @dp : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  %1 = ddp.wait %0 : !ddp.future<tensor<4xf32>>
+  return %1 : tensor<4xf32>
+}
+
+// -----
+
+func.func @flat(%g: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @below {{'ddp.pack' op has no form in StableHLO; expected a module before 'ddp-flatten'}}
+  %0 = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+func.func @foreign(%g: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @below {{'arith.addf' op has no form in StableHLO}}
+  %0 = arith.addf %g, %g : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+// expected-error @below {{'memref.global' op has no form in StableHLO}}
+memref.global @table : memref<4xf32>
+
+// -----
+
+// expected-error @below {{'func.func' op has no form in StableHLO with a value of type '!ddp.bucket<f32, [4]>'}}
+func.func @bucket(%g: !ddp.bucket<f32, [4]>) {
+  return
+}
+
+// -----
+
+func.func @left(%g: tensor<4xf32>) {
+  %0 = ddp.pack %g : tensor<4xf32> -> !ddp.bucket<f32, [4]>
+  // expected-error @below {{'stablehlo.custom_call' op has no form in StableHLO with an operand of type '!ddp.bucket<f32, [4]>'}}
+  "stablehlo.custom_call"(%0) : (!ddp.bucket<f32, [4]>) -> ()
+  return
+}
+
+// -----
+
+func.func @number() {
+  // expected-error @below {{'arith.constant' op has no form in StableHLO}}
+  %0 = arith.constant 1.0 : f32
+  return
+}
+
+// -----
+
+func.func @unsigned() {
+  %0 = arith.constant 1 : i64
+  // expected-error @below {{'arith.cmpi' op has no form in StableHLO}}
+  %1 = arith.cmpi ult, %0, %0 : i64
+  return
+}
+
+// -----
+
+ddp.state @iter : i64 replicated zero
+func.func @loop(%g: tensor<i1>) {
+  // expected-note @below {{in this operation}}
+  %0 = "stablehlo.while"(%g) ({
+  ^bb0(%a: tensor<i1>):
+    "stablehlo.return"(%a) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%a: tensor<i1>):
+    // expected-error @below {{'ddp.load' op has no form in StableHLO where XLA decides whether it runs}}
+    %i = ddp.load @iter : i64
+    "stablehlo.return"(%a) : (tensor<i1>) -> ()
+  }) : (tensor<i1>) -> tensor<i1>
+  return
+}
+
+// -----
+
+ddp.state @iter : i64 replicated zero
+func.func private @callee() {
+  // expected-error @below {{'ddp.load' op expected no state in a function that is called; run 'inline' before 'ddp-bucketize'}}
+  %i = ddp.load @iter : i64
+  return
+}
+func.func @caller() {
+  // expected-note @below {{it is called here}}
+  call @callee() : () -> ()
+  return
+}
+
+// -----
+
+ddp.state @iter : i64 replicated zero
+// expected-error @below {{'func.func' op expected a single block, as it has states}}
+func.func @blocks() {
+  %i = ddp.load @iter : i64
+  cf.br ^next
+^next:
+  return
+}
+
+// -----
+
+// expected-error @below {{expected a file for the states of @states; set manifest}}
+module {
+  ddp.state @iter : i64 replicated zero
+  func.func @states() {
+    %i = ddp.load @iter : i64
+    ddp.store %i, @iter : i64
+    return
+  }
+}
+
+// -----
+
+ddp.state @generator : tensor<625xi32> replicated mt19937 seed 0
+func.func @words() {
+  // expected-error @below {{'ddp.load' op has no form in StableHLO with a result of type 'tensor<625xi32>'}}
+  %0 = ddp.load @generator : tensor<625xi32>
+  return
+}
