@@ -152,7 +152,7 @@ class Context:
     rank, world_size
         This process's place in the job.
     store
-        Through which the ranks meet; may be none in a world of one.
+        Through which the ranks meet.
     timeout_s
         Deadline of every operation that waits for a peer, in seconds.
 
@@ -166,7 +166,7 @@ class Context:
         self,
         rank: int,
         world_size: int,
-        store: Store | None,
+        store: Store,
         timeout_s: float,
     ) -> None:
         options = Options()
@@ -195,7 +195,7 @@ class Context:
             library().ddphook_context_destroy(handle)
 
 
-def _table_of(store: Store | None) -> tuple[_Store, list[BaseException]]:
+def _table_of(store: Store) -> tuple[_Store, list[BaseException]]:
     """A store as the runtime takes it, and what its functions raise."""
     failures: list[BaseException] = []
 
@@ -354,7 +354,7 @@ class Module:
         stats = Stats()
         stats.struct_size = ctypes.sizeof(Stats)
         check(library().ddphook_module_stats(self._address, ctypes.byref(stats)))
-        return {name: getattr(stats, name) for name, _ in Stats._fields_[1:]}
+        return {name: getattr(stats, name) for name, *_ in Stats._fields_[1:]}
 
     def state(self, number: int) -> int:
         """The address of a state of the plan, until the module is unloaded."""

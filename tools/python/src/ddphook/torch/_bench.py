@@ -114,7 +114,7 @@ class _Hook:
             There is no such hook.
         """
         match = re.fullmatch(r"(\w+?)(?:-([1-9]\d*))?(?:\+(\w+))?", name)
-        base, rank, wrapper = match.groups() if match else (None, None, None)
+        base, rank, wrapper = match.groups() if match else ("", None, None)
         is_known = base in _FUNCTIONS and wrapper in _WRAPPERS
         if not is_known or (base == "powersgd") != bool(rank):
             raise InvalidArgumentError(

@@ -23,6 +23,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks import 
 from torch.distributed.optim.functional_adam import _FunctionalAdam
 from torch.distributed.optim.functional_adamw import _FunctionalAdamW
 from torch.distributed.optim.functional_sgd import _FunctionalSGD
+from torch.nn import Parameter
 
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
@@ -30,8 +31,6 @@ from ddphook.torch._rules import Rule, Settings, row_of, rule_of
 
 # PyTorch computes those of 16 bits in steps of another precision.
 _DTYPES = (torch.float32, torch.float64)
-
-Parameter = torch.nn.Parameter
 
 
 class Optimizer:

@@ -116,7 +116,7 @@ def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
 
     generator = numpy.random.RandomState()
     numbers = words.numpy().view("uint32")
-    generator.set_state(("MT19937", numbers[:624], int(words[624])))
+    generator.set_state(("MT19937", numbers[:624], int(words[624]), 0, 0.0))
     for state, memory in _memory(module):
         if state["init"] == "normal":
             seed = int(generator.randint(1_000_000_000))
