@@ -117,6 +117,11 @@ LogicalResult ProcessGroupOp::verify() {
   if (getSize() && static_cast<int64_t>(*getSize()) <= 0) // C1
     return emitOpError() << "expected a positive size, but got "
                          << static_cast<int64_t>(*getSize());
+  // No plan has more ranks: runtime/src/plan/plan_reader.h.
+  constexpr uint64_t maxSize = 1 << 24;
+  if (getSize() && *getSize() > maxSize) // C1
+    return emitOpError() << "expected a size of at most " << maxSize
+                         << ", but got " << *getSize();
   if (ArrayAttr lists = getRanksAttr()) {
     if (getPlacement() || getParent()) // C4
       return emitOpError() << "expected either ranks, or placement and parent";

@@ -156,6 +156,12 @@ ddp.process_group @dp size -2
 
 // -----
 
+// C1
+// expected-error @+1 {{expected a size of at most 16777216, but got 16777217}}
+ddp.process_group @dp size 16777217
+
+// -----
+
 // C2
 // expected-error @+1 {{expected lists of ranks of equal size}}
 ddp.process_group @dp ranks [[0, 1], [2]]

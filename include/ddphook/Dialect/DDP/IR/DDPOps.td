@@ -42,7 +42,7 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
     ```
 
     Constraints:
-    - (C1) `size` is positive.
+    - (C1) `size` is positive, and at most 2^24.
     - (C2) `ranks` are lists of equal size that hold 0 … n−1 once each.
     - (C3) `size`, if given with `ranks`, is the size of those lists.
     - (C4) `ranks` excludes `placement` and `parent`.
