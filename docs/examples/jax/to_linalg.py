@@ -1,0 +1,34 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Lowers StableHLO to linalg by the passes that jaxlib has, with a program's ddp
+operations left as they are.
+
+    to_linalg.py IMPORTED.mlir LINALG.mlir
+"""
+
+import sys
+
+from jax.interpreters.mlir import make_ir_context
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir.dialects import stablehlo
+
+PIPELINE = (
+    "builtin.module(func.func(chlo-legalize-to-stablehlo),"
+    "stablehlo-convert-to-signless,stablehlo-legalize-to-linalg)"
+)
+
+
+def main(source, target):
+    stablehlo.register_stablehlo_passes()
+    context = make_ir_context()
+    # jaxlib knows nothing of ddp, and need not.
+    context.allow_unregistered_dialects = True
+    with context, open(source, encoding="utf-8") as file:
+        module = ir.Module.parse(file.read())
+    passmanager.PassManager.parse(PIPELINE, context).run(module.operation)
+    with open(target, "w", encoding="utf-8") as file:
+        module.operation.print(file=file, enable_debug_info=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
