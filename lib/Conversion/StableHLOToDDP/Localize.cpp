@@ -26,6 +26,19 @@ using namespace mlir::ddp;
 static constexpr StringLiteral kManualComputation = "sdy.manual_computation";
 static constexpr StringLiteral kSharding = "sdy.sharding";
 
+/// Replaces `op` by the values of its results, none of which may be a result:
+/// no verifier looks for that in operations of dialects that are not
+/// registered.
+static LogicalResult replace(Operation *op, ValueRange values) {
+  if (llvm::any_of(values,
+                   [&](Value value) { return value.getDefiningOp() == op; }))
+    return op->emitOpError() << "expected results that do not depend on "
+                                "themselves";
+  op->replaceAllUsesWith(values);
+  op->erase();
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Calls
 //===----------------------------------------------------------------------===//
@@ -69,12 +82,11 @@ LogicalResult Inliner::inlineCall(func::CallOp call, func::FuncOp callee) {
   OpBuilder builder(call);
   for (Operation &op : body.without_terminator())
     builder.clone(op, mapping);
-  for (auto [result, value] :
-       llvm::zip_equal(call.getResults(), terminator->getOperands()))
-    result.replaceAllUsesWith(mapping.lookupOrDefault(value));
-  call.erase();
   inlined.insert(callee);
-  return success();
+  return replace(call,
+                 llvm::map_to_vector(terminator->getOperands(), [&](Value v) {
+                   return mapping.lookupOrDefault(v);
+                 }));
 }
 
 FailureOr<bool> Inliner::visit(func::FuncOp function) {
@@ -144,7 +156,7 @@ private:
   bool isReturn(Operation *op) const {
     return isa<func::ReturnOp>(op) && op->getParentOp() == function;
   }
-  void unwrap(Operation *op) const;
+  LogicalResult unwrap(Operation *op) const;
 
   mutable func::FuncOp function;
   const Meshes &meshes;
@@ -261,7 +273,7 @@ LogicalResult Localizer::checkUses(Value value) const {
   return success();
 }
 
-void Localizer::unwrap(Operation *op) const {
+LogicalResult Localizer::unwrap(Operation *op) const {
   Block &body = op->getRegion(0).front();
   SmallVector<Value> yielded(body.back().getOperands());
   body.back().erase();
@@ -275,9 +287,7 @@ void Localizer::unwrap(Operation *op) const {
       yielded[i] = op->getOperand(argument.getArgNumber());
   op->getBlock()->getOperations().splice(op->getIterator(),
                                          body.getOperations());
-  for (auto [result, value] : llvm::zip_equal(op->getResults(), yielded))
-    result.replaceAllUsesWith(value);
-  op->erase();
+  return replace(op, yielded);
 }
 
 LogicalResult Localizer::run() {
@@ -303,23 +313,28 @@ LogicalResult Localizer::run() {
   for (auto &[value, part] : parts)
     if (failed(checkUses(value)))
       return failure();
+  SmallVector<unsigned> splitResults;
+  for (OpOperand &operand : function.getBody().front().back().getOpOperands())
+    if (parts.contains(operand.get()))
+      splitResults.push_back(operand.getOperandNumber());
   for (auto &[value, part] : parts)
     value.setType(part.first);
   for (Operation *op : computations)
-    unwrap(op);
+    if (failed(unwrap(op)))
+      return failure();
   Block &body = function.getBody().front();
   function.setType(FunctionType::get(function.getContext(),
                                      body.getArgumentTypes(),
                                      body.back().getOperandTypes()));
-  // What is whole in the mesh is the same everywhere.
-  for (auto [i, argument] : llvm::enumerate(body.getArguments()))
-    if (whole.contains(argument) && !parts.contains(argument))
+  for (auto [i, argument] : llvm::enumerate(body.getArguments())) {
+    // What is whole in the mesh is the same everywhere.
+    if (whole.contains(argument))
       function.setArgAttr(i, DDPDialect::kReplicatedAttrName,
                           UnitAttr::get(function.getContext()));
-  // Their places are another function's now.
-  for (unsigned i = 0; i < function.getNumArguments(); ++i)
-    function.removeArgAttr(i, kSharding);
-  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    if (parts.contains(argument))
+      function.removeArgAttr(i, kSharding);
+  }
+  for (unsigned i : splitResults)
     function.removeResultAttr(i, kSharding);
   return success();
 }
@@ -414,12 +429,13 @@ static LogicalResult dropRest(ModuleOp module, const Meshes &meshes) {
     }
     if (op->getName().getDialectNamespace() != "sdy")
       return WalkResult::advance();
-    bool isConstraint =
-        isNamed(op, "sdy.sharding_constraint") && op->getNumOperands() == 1 &&
-        op->getNumResults() == 1 &&
-        op->getOperand(0).getType() == op->getResult(0).getType() &&
-        saysReplicated(op->getAttr("sharding"), meshes);
-    if (!isConstraint && !isNamed(op, "sdy.mesh")) {
+    bool isConstraint = isNamed(op, "sdy.sharding_constraint") &&
+                        op->getNumOperands() == 1 &&
+                        op->getOperandTypes() == op->getResultTypes() &&
+                        saysReplicated(op->getAttr("sharding"), meshes);
+    bool isMesh = isNamed(op, "sdy.mesh") && op->getNumOperands() == 0 &&
+                  op->getNumResults() == 0;
+    if (!isConstraint && !isMesh) {
       (void)refuseSplit(op, "'" + op->getName().getStringRef() + "'");
       return WalkResult::interrupt();
     }
@@ -428,12 +444,9 @@ static LogicalResult dropRest(ModuleOp module, const Meshes &meshes) {
   });
   if (result.wasInterrupted())
     return failure();
-  for (Operation *op : dead) {
-    if (op->getNumOperands() == 1 && op->getNumResults() == 1)
-      op->getResult(0).replaceAllUsesWith(op->getOperand(0));
-    if (op->use_empty())
-      op->erase();
-  }
+  for (Operation *op : dead)
+    if (failed(replace(op, op->getOperands())))
+      return failure();
   return success();
 }
 

@@ -914,3 +914,80 @@ func.func @f(%a: tensor<4xf32>) {
   %0 = "stablehlo.negate"(%a) {mhlo.sharding = "{maximal device=0}"} : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
+
+// -----
+
+// A split argument that shard_map does not take.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
+// expected-error @+1 {{'func.func' op expected a program of one rank's tensors, but got #sdy.sharding<@mesh}}
+func.func @f(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"dp"}]>}, %b: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"dp"}]>}) -> tensor<4xf32> {
+  %0 = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
+  ^bb0(%p: tensor<2xf32>):
+    "sdy.return"(%p) : (tensor<2xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return %b : tensor<4xf32>
+}
+
+// -----
+
+// A result that is split only when it is given back.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
+// expected-error @+1 {{'func.func' op expected a program of one rank's tensors, but got #sdy.sharding<@mesh}}
+func.func @f(%a: tensor<4xf32>) -> (tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"dp"}]>}) {
+  %0 = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{}]>]>}> ({
+  ^bb0(%p: tensor<4xf32>):
+    "sdy.return"(%p) : (tensor<4xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+// expected-error @+1 {{'sdy.mesh' op expected a program of one rank's tensors, but got 'sdy.mesh'}}
+%0 = "sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> i32
+
+// -----
+
+// Values that depend on themselves.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
+func.func @f() {
+  "stablehlo.optimization_barrier"() ({
+    // expected-error @+1 {{'sdy.sharding_constraint' op expected results that do not depend on themselves}}
+    %0 = "sdy.sharding_constraint"(%0) <{sharding = #sdy.sharding<@mesh, [{}]>}> : (tensor<4xf32>) -> tensor<4xf32>
+  }) : () -> ()
+  return
+}
+
+// -----
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
+func.func @f(%a: tensor<4xf32>) {
+  "stablehlo.optimization_barrier"() ({
+    // expected-error @+1 {{'sdy.manual_computation' op expected results that do not depend on themselves}}
+    %0 = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{}]>]>}> ({
+    ^bb0(%p: tensor<4xf32>):
+      "sdy.return"(%0) : (tensor<4xf32>) -> ()
+    }) : (tensor<4xf32>) -> tensor<4xf32>
+  }) : () -> ()
+  return
+}
+
+// -----
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
+func.func @g(%a: tensor<4xf32>) -> tensor<4xf32> {
+  "sdy.manual_computation"() <{in_shardings = #sdy.sharding_per_value<[]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[]>}> ({
+    "sdy.return"() : () -> ()
+  }) : () -> ()
+  return %a : tensor<4xf32>
+}
+func.func @f() {
+  "stablehlo.optimization_barrier"() ({
+    // expected-error @+1 {{'func.call' op expected results that do not depend on themselves}}
+    %0 = func.call @g(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  }) : () -> ()
+  return
+}

@@ -217,3 +217,15 @@ func.func private @callee(%a: tensor<2x3xf32>) -> tensor<2x3xf32> {
   }) : (tensor<2x3xf32>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
 }
+
+// -----
+
+// Attributes and operations that say of a tensor that each rank has all of it.
+
+// CHECK-LABEL: func.func @constraint(%{{.+}}: tensor<4xf32>) -> tensor<4xf32> {
+// CHECK-NEXT: return %arg0
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2, "mp"=1]>, sym_name = "mesh"}> : () -> ()
+func.func @constraint(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"mp", ?}]>}) -> (tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>}) {
+  %0 = "sdy.sharding_constraint"(%a) <{sharding = #sdy.sharding<@mesh, [{"mp"}]>}> : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs the commands of a page: every block marked `sh`, in order, in one folder that
+looks like the top of the repository.
+
+    commands.py --tool TOOL PAGE.md
+
+Programs are looked for beside TOOL first. Stops at the first block with a command that
+fails. What they print is printed.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def blocks(text):
+    """(line, text) of each block of commands."""
+    for match in re.finditer(r"^```sh\n(.*?)^```$", text, re.M | re.S):
+        yield text.count("\n", 0, match.start()) + 1, match[1]
+
+
+def run(commands, folder, tool):
+    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        stderr=subprocess.STDOUT,
+    )
+    return done.returncode
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tool", type=pathlib.Path, required=True)
+    parser.add_argument("page", type=pathlib.Path)
+    options = parser.parse_args()
+    count = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("build", "docs", "test", "tools"):
+            (pathlib.Path(folder) / name).symlink_to(ROOT / name)
+        for line, text in blocks(options.page.read_text(encoding="utf-8")):
+            print(f"== {options.page.name}:{line}", flush=True)
+            if status := run(text, folder, options.tool):
+                sys.exit(f"{options.page.name}:{line}: exit status {status}")
+            count += 1
+    print(f"{count} blocks of commands ran")
+
+
+if __name__ == "__main__":
+    main()

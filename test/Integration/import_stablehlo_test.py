@@ -1,0 +1,589 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Programs of JAX, on our ranks and on JAX's own devices.
+
+Each test writes a training step in JAX for a mesh of devices, runs it on as many
+devices of this host, and exports it. `ddp-import-stablehlo` and jaxlib's lowering to
+linalg follow, as docs/examples/jax has them, then ddphook-run: the ranks get the parts
+of the arguments that JAX's devices got, and have to give the results that they gave.
+
+Environment: DDPHOOK_RUN names the tool (default: build/bin/ddphook-run of this
+checkout), DDPHOOK_TEST_SEED the seed of all random inputs.
+"""
+
+import functools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.interpreters.mlir import make_ir_context
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir.dialects import stablehlo
+from safetensors.numpy import load_file, save_file
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "docs" / "examples" / "jax"))
+import to_linalg  # noqa: E402
+
+TOOL = pathlib.Path(os.environ.get("DDPHOOK_RUN", ROOT / "build" / "bin" / "ddphook-run"))
+OPT = TOOL.with_name("ddphook-opt")
+SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20261"))
+HANG_S = 120
+# Not one over the number of ranks, which would make means of sums.
+RATE = 0.3
+
+# Has no effect if another test began to use JAX; then `mesh` says what is missing.
+jax.config.update("jax_num_cpu_devices", 4)
+
+# Sums of a few products of f32, in another order than XLA's; with room.
+F32 = 2**-17
+# An f16 is rounded twice at most before a sum of up to four.
+F16 = 4 * 2**-11
+# What Shardy needs to make a program of one rank out of one with shardings.
+SHARDY = (
+    "builtin.module(inline,symbol-dce,func.func(chlo-legalize-to-stablehlo),"
+    "sdy-propagation-pipeline,sdy-close-shardings,"
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=true},"
+    "sdy-reshard-to-collectives),sdy-convert-global-to-local,sdy-drop-sharding-and-mesh)"
+)
+
+
+def mesh(*shape, names=("dp", "mp")):
+    count = int(np.prod(shape))
+    assert len(jax.devices()) >= count, "expected JAX to have four devices"
+    devices = np.array(jax.devices()[:count]).reshape(shape)
+    names = names[: len(shape)]
+    return Mesh(devices, names, axis_types=(AxisType.Auto,) * len(shape))
+
+
+# ---------------------------------------------------------------------------
+# From JAX to ranks
+# ---------------------------------------------------------------------------
+
+
+def generic(module):
+    return module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True)
+
+
+def export(step, arguments):
+    return generic(step.lower(*arguments).compiler_ir("stablehlo"))
+
+
+def shardy(text):
+    """What Shardy's partitioner makes of a program with shardings."""
+    stablehlo.register_stablehlo_passes()
+    with make_ir_context():
+        module = ir.Module.parse(text)
+        passmanager.PassManager.parse(SHARDY).run(module.operation)
+        return generic(module)
+
+
+def opt(text, *flags):
+    done = subprocess.run(
+        [OPT, *flags], input=text, capture_output=True, text=True, timeout=HANG_S
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def imported(text, options=""):
+    """The imported program, after checks that nothing foreign reduces in it."""
+    flag = f"--ddp-import-stablehlo={options}"
+    program = opt(text, flag, "--mlir-print-op-generic", "--mlir-print-debuginfo")
+    assert "stablehlo.all_reduce" not in program and "sdy." not in program
+    return program
+
+
+def lower(program):
+    flags = ["--inline", "--symbol-dce", "--ddp-convert-stablehlo-control-flow"]
+    lowered = opt(program, *flags, "--mlir-print-op-generic", "--mlir-print-debuginfo")
+    return to_linalg.lower(lowered)
+
+
+def run_steps(folder, program, steps, hook):
+    """The results of each step, which are the same on all ranks; steps[i][rank] are a
+    rank's arguments."""
+    (folder / "program.mlir").write_text(program, encoding="utf-8")
+    for number, parts in enumerate(steps):
+        for rank, arrays in enumerate(parts):
+            named = {f"arg{i}": np.ascontiguousarray(a) for i, a in enumerate(arrays)}
+            save_file(named, folder / f"in.{rank}.{number}.safetensors")
+    ranks = len(steps[0])
+    done = subprocess.run(
+        [
+            TOOL,
+            folder / "program.mlir",
+            "--entry=main",
+            f"--ranks={ranks}",
+            f"--steps={len(steps)}",
+            f"--inputs={folder}/in.{{rank}}.{{step}}.safetensors",
+            f"--outputs={folder}/out.{{rank}}.{{step}}.safetensors",
+            f"--ddp-pipeline=hook={hook}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = []
+    for number in range(len(steps)):
+        files = [
+            load_file(folder / f"out.{rank}.{number}.safetensors")
+            for rank in range(ranks)
+        ]
+        for named in files[1:]:
+            for name, array in named.items():
+                np.testing.assert_array_equal(array, files[0][name])
+        results.append([files[0][f"result{i}"] for i in range(len(files[0]))])
+    return results
+
+
+def run(folder, program, parts, hook):
+    """The results of one step; parts[rank] are the rank's arguments."""
+    return run_steps(folder, program, [parts], hook)[0]
+
+
+def split(arguments, specs, devices):
+    """Which part of each argument JAX gives to each device."""
+    leaves = jax.tree.leaves(arguments)
+    specs = jax.tree.leaves(
+        jax.tree.map(
+            lambda spec, tree: jax.tree.map(lambda _: spec, tree),
+            specs,
+            arguments,
+            is_leaf=lambda x: isinstance(x, P),
+        ),
+        is_leaf=lambda x: isinstance(x, P),
+    )
+    places = [
+        NamedSharding(devices, spec).devices_indices_map(leaf.shape)
+        for spec, leaf in zip(specs, leaves, strict=True)
+    ]
+    return [
+        [np.asarray(leaf)[place[device]] for leaf, place in zip(leaves, places)]
+        for device in devices.devices.flat
+    ]
+
+
+def assert_close(got, expected, before, tolerance):
+    """Results are JAX's, up to that part of the largest move from what a parameter was
+    before, or of the result."""
+    expected = [np.asarray(array) for array in jax.tree.leaves(expected)]
+    before = [np.asarray(array) for array in jax.tree.leaves(before)]
+    assert len(got) == len(expected)
+    for i, (mine, right) in enumerate(zip(got, expected)):
+        assert mine.shape == right.shape
+        mine, right = mine.astype(np.float64), right.astype(np.float64)
+        move = right - before[i].astype(np.float64) if i < len(before) else right
+        assert np.abs(move).max() > 0
+        np.testing.assert_allclose(
+            mine, right, rtol=0, atol=tolerance * np.abs(move).max()
+        )
+
+
+# ---------------------------------------------------------------------------
+# A network of two layers
+# ---------------------------------------------------------------------------
+
+
+def random(*shape, dtype=np.float32):
+    print(f"seed {SEED}")
+    seed = [SEED, *shape]
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def make_arguments(dtype=np.float32, batch=(16,)):
+    params = {"in": {"b": random(12), "w": random(8, 12)}, "out": random(12, 4)}
+    params = jax.tree.map(lambda p: (p / 4).astype(dtype), params)
+    return params, random(*batch, 8, dtype=dtype), random(*batch, 4, dtype=dtype)
+
+
+def loss(params, x, y):
+    hidden = jnp.tanh(x @ params["in"]["w"] + params["in"]["b"])
+    return jnp.mean((hidden @ params["out"] - y) ** 2)
+
+
+def move(params, grads):
+    return jax.tree.map(lambda p, g: p - RATE * g, params, grads)
+
+
+def step_of_sums(params, x, y, axes="dp"):
+    """JAX adds up the gradients of the mean by itself."""
+
+    def mean(params):
+        return jax.lax.pmean(loss(params, x, y), axes)
+
+    value, grads = jax.value_and_grad(mean)(params)
+    return move(params, grads), value
+
+
+def step_of_means(params, x, y, axes="dp"):
+    """The gradients are those of a rank's own loss until they are averaged."""
+    value, grads = jax.value_and_grad(loss)(params, x, y)
+    return move(params, jax.lax.pmean(grads, axes)), jax.lax.pmean(value, axes)
+
+
+def shard_map(step, devices, specs, **options):
+    mapped = jax.shard_map(
+        step, mesh=devices, in_specs=specs, out_specs=(P(), P()), **options
+    )
+    return jax.jit(mapped, keep_unused=True)
+
+
+NAMES = ["in.b", "in.w", "out"]
+
+
+@pytest.mark.parametrize("hook", ["allreduce", "fp16"])
+@pytest.mark.parametrize(
+    "how, ranks",
+    # Shardy reduces nothing on one device.
+    [(how, ranks) for how in ("sums", "means") for ranks in (1, 2, 4)]
+    + [("jit", 2), ("jit", 4)],
+)
+def test_equals_jax(tmp_path, how, ranks, hook):
+    devices, arguments = mesh(ranks), make_arguments()
+    specs = (P(), P("dp"), P("dp"))
+    if how == "sums":
+        step = shard_map(step_of_sums, devices, specs)
+    elif how == "means":
+        step = shard_map(step_of_means, devices, specs, check_vma=False)
+    else:
+
+        def whole(params, x, y):
+            value, grads = jax.value_and_grad(loss)(params, x, y)
+            return move(params, grads), value
+
+        shardings = tuple(NamedSharding(devices, spec) for spec in specs)
+        step = jax.jit(
+            whole, in_shardings=shardings, out_shardings=NamedSharding(devices, P())
+        )
+    text = export(step, arguments)
+    if how == "jit":
+        text = shardy(text)
+    program = imported(text)
+    kind = "mean" if how == "means" else "sum"
+    for name in NAMES:
+        [line] = [line for line in program.split("\n") if f'ddp.name = "{name}"' in line]
+        # A group of one has nothing to divide by.
+        assert f"<reduction {kind}>" in line or ranks == 1
+    [value] = [line for line in program.split("\n") if "ddp.hook = #ddp.allreduce" in line]
+    assert "tensor<f32>" in value
+    got = run(tmp_path, lower(program), split(arguments, specs, devices), hook)
+    tolerance = F16 if hook == "fp16" else F32
+    assert_close(got, step(*arguments), arguments[0], tolerance)
+    if hook == "fp16" and ranks > 1:
+        # A hook that does nothing would be as close as f32 is.
+        with pytest.raises(AssertionError):
+            assert_close(got, step(*arguments), arguments[0], F32)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("step", [step_of_sums, step_of_means])
+def test_narrow_parameters(tmp_path, step, dtype):
+    devices, arguments = mesh(2), make_arguments(jnp.dtype(dtype))
+    specs = (P(), P("dp"), P("dp"))
+    step = shard_map(step, devices, specs, check_vma=step is step_of_sums)
+    program = imported(export(step, arguments))
+    got = run(tmp_path, lower(program), split(arguments, specs, devices), "allreduce")
+    # A few roundings of numbers as large as the parameters, which are below 1.
+    digits = 8 if dtype == "bfloat16" else 11
+    expected = jax.tree.leaves(step(*arguments))
+    for mine, right in zip(got, expected, strict=True):
+        right = np.asarray(right).astype(np.float32)
+        np.testing.assert_allclose(
+            mine.astype(np.float32), right, rtol=4 * 2**-digits, atol=4 * 2**-digits
+        )
+
+
+@pytest.mark.parametrize("how", ["one", "chained", "inner"])
+def test_two_axes(tmp_path, how):
+    """Over both axes of a mesh at once or one by one, and over one of them."""
+    devices, arguments = mesh(2, 2), make_arguments()
+    batch = P("dp") if how == "inner" else P(("dp", "mp"))
+    specs = (P(), batch, batch)
+
+    def chained(params, x, y):
+        value, grads = jax.value_and_grad(loss)(params, x, y)
+        grads, value = jax.lax.pmean((grads, value), "dp")
+        grads, value = jax.lax.pmean((grads, value), "mp")
+        return move(params, grads), value
+
+    body = {
+        "one": functools.partial(step_of_sums, axes=("dp", "mp")),
+        "chained": chained,
+        "inner": step_of_sums,
+    }[how]
+    step = shard_map(body, devices, specs, check_vma=how != "chained")
+    program = imported(export(step, arguments))
+    assert ('sym_name = "dp_mp"' in program) == (how == "one")
+    assert ('sym_name = "mp"' in program) == (how == "chained")
+    assert program.count("<reduction mean>") == {"one": 1, "chained": 8, "inner": 1}[how]
+    got = run(tmp_path, lower(program), split(arguments, specs, devices), "allreduce")
+    assert_close(got, step(*arguments), arguments[0], F32)
+
+
+# ---------------------------------------------------------------------------
+# Loops and branches
+# ---------------------------------------------------------------------------
+
+
+def accumulate(params, x, y, reduce_each):
+    """Adds up the gradients of several batches, reduced one by one or at the end."""
+
+    def body(total, batch):
+        value, grads = jax.value_and_grad(loss)(params, *batch)
+        if reduce_each:
+            grads, value = jax.lax.pmean((grads, value), "dp")
+        return jax.tree.map(jnp.add, total, grads), value
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    grads, values = jax.lax.scan(body, zeros, (x, y))
+    value = values.sum()
+    if not reduce_each:
+        grads, value = jax.lax.pmean((grads, value), "dp")
+    return move(params, grads), value
+
+
+@pytest.mark.parametrize("hook", ["allreduce", "fp16"])
+@pytest.mark.parametrize("reduce_each", [True, False])
+def test_scan(tmp_path, reduce_each, hook):
+    devices, arguments = mesh(2), make_arguments(batch=(3, 8))
+    specs = (P(), P(None, "dp"), P(None, "dp"))
+    body = functools.partial(accumulate, reduce_each=reduce_each)
+    step = shard_map(body, devices, specs, check_vma=False)
+    program = imported(export(step, arguments))
+    # A loop adds to the gradient by which its parameter is moved.
+    for name in NAMES:
+        assert f'ddp.name = "{name}"' in program
+    got = run(tmp_path, lower(program), split(arguments, specs, devices), hook)
+    tolerance = F16 if hook == "fp16" else F32
+    assert_close(got, step(*arguments), arguments[0], tolerance)
+
+
+def test_states_in_a_loop(tmp_path):
+    """To a hook with states each iteration is a step: as if the program had been run
+    so many times."""
+    count, devices = 4, mesh(2)
+    params, xs, ys = make_arguments(batch=(count, 8))
+    hook = "powersgd matrix-approximation-rank=1 start-powersgd-iter=2"
+    specs = (P(), P(None, "dp"), P(None, "dp"))
+    body = functools.partial(accumulate, reduce_each=True)
+    step = shard_map(body, devices, specs, check_vma=False)
+    program = lower(imported(export(step, (params, xs, ys))))
+    got = run(tmp_path, program, split((params, xs, ys), specs, devices), hook)
+
+    def gradients(params, x, y):
+        value, grads = jax.value_and_grad(loss)(params, x, y)
+        return jax.lax.pmean(grads, "dp"), jax.lax.pmean(value, "dp")
+
+    specs = (P(), P("dp"), P("dp"))
+    step = shard_map(gradients, devices, specs, check_vma=False)
+    program = lower(imported(export(step, (params, xs[0], ys[0]))))
+    batches = [split((params, x, y), specs, devices) for x, y in zip(xs, ys)]
+    steps = run_steps(tmp_path, program, batches, hook)
+    before = jax.tree.leaves(params)
+    for i, old in enumerate(before):
+        total = sum(results[i].astype(np.float64) for results in steps)
+        assert_close([got[i]], [old - RATE * total], [old], F32)
+    # The hook has lost something, from its third step on.
+    exact = [jax.tree.leaves(step(params, x, y)) for x, y in zip(xs, ys)]
+    np.testing.assert_allclose(steps[1][1], exact[1][1], rtol=0, atol=2**-20)
+    assert np.abs(steps[2][1] - exact[2][1]).max() > 2**-10
+
+
+def test_branch(tmp_path):
+    """What all ranks have alike may decide whether they reduce."""
+    devices, arguments = mesh(2), make_arguments()
+    specs = (P(), P("dp"), P("dp"))
+
+    def branch(params, x, y):
+        value, grads = jax.value_and_grad(loss)(params, x, y)
+        grads = jax.lax.cond(
+            params["in"]["b"][0] < 1,
+            lambda grads: jax.lax.pmean(grads, "dp"),
+            lambda grads: jax.tree.map(jnp.zeros_like, grads),
+            grads,
+        )
+        return move(params, grads), jax.lax.pmean(value, "dp")
+
+    step = shard_map(branch, devices, specs, check_vma=False)
+    program = imported(export(step, arguments))
+    got = run(tmp_path, lower(program), split(arguments, specs, devices), "allreduce")
+    assert_close(got, step(*arguments), arguments[0], F32)
+
+
+# ---------------------------------------------------------------------------
+# A model of other people's layers
+# ---------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """A transformer block, in front of one linear layer."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = x + nn.MultiHeadDotProductAttention(num_heads=2)(nn.LayerNorm()(x))
+        hidden = nn.gelu(nn.Dense(32)(nn.LayerNorm()(x)))
+        return nn.Dense(5)(x + nn.Dense(16)(hidden))
+
+
+@pytest.mark.parametrize("hook", ["allreduce", "fp16"])
+def test_transformer_block(tmp_path, hook):
+    devices, model = mesh(2), Block()
+    x, labels = random(4, 6, 16), np.abs(random(4, 6) * 2).astype(np.int64) % 5
+    y = np.eye(5, dtype=np.float32)[labels]
+    params = model.init(jax.random.key(SEED), x)["params"]
+    # The momentum begins with the gradient, whose size does not depend on itself.
+    optimizer = optax.sgd(RATE, momentum=0.9)
+    state = optimizer.init(params)
+
+    def step(params, state, x, y):
+        def mean(params):
+            logits = model.apply({"params": params}, x)
+            value = optax.losses.softmax_cross_entropy(logits, y).mean()
+            return jax.lax.pmean(value, "dp")
+
+        value, grads = jax.value_and_grad(mean)(params)
+        updates, state = optimizer.update(grads, state, params)
+        return (optax.apply_updates(params, updates), state), value
+
+    arguments, specs = (params, state, x, y), (P(), P(), P("dp"), P("dp"))
+    step = shard_map(step, devices, specs)
+    program = imported(export(step, arguments))
+    leaves = len(jax.tree.leaves(params))
+    assert program.count('"ddp.all_reduce"') == leaves + 1
+    assert 'ddp.name = "0.Dense_0.kernel"' in program
+    got = run(tmp_path, lower(program), split(arguments, specs, devices), hook)
+    (moved, momentum), value = step(*arguments)
+    # A key's bias changes no attention: its gradient is zero but for roundings.
+    flat = jax.tree_util.tree_flatten_with_path(params)[0]
+    for i, (path, before) in enumerate(flat):
+        if jax.tree_util.keystr(path).endswith("['key']['bias']"):
+            np.testing.assert_allclose(got[i], before, rtol=0, atol=2**-17)
+            continue
+        tolerance = 2 * F16 if hook == "fp16" else 2**-14
+        assert_close(
+            [got[i]], [jax.tree.leaves(moved)[i]], [before], tolerance
+        )
+    np.testing.assert_allclose(got[-1], value, rtol=2**-17)
+
+
+# ---------------------------------------------------------------------------
+# What is refused
+# ---------------------------------------------------------------------------
+
+
+def refuse(text, options=""):
+    done = subprocess.run(
+        [OPT, f"--ddp-import-stablehlo={options}"],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_a_sum_of_sums_is_refused():
+    """JAX's grad gives the sum already; who averages it again changes nothing, or
+    makes it too large."""
+    devices, arguments = mesh(2), make_arguments()
+
+    def twice(params, x, y):
+        value, grads = jax.value_and_grad(loss)(params, x, y)
+        return move(params, jax.lax.pmean(grads, "dp")), jax.lax.pmean(value, "dp")
+
+    step = shard_map(twice, devices, (P(), P("dp"), P("dp")))
+    text = export(step, arguments)
+    message = refuse(text)
+    assert message.count("op expected a value that is not reduced over the same") == 3
+    assert "this 'stablehlo.all_reduce' has reduced it" in message
+    assert imported(text, "allow-repeated=true").count('"ddp.all_reduce"') == 7
+
+
+def test_others_are_refused():
+    devices, arguments = mesh(2), make_arguments()
+
+    def others(params, x, y):
+        (params, value) = step_of_means(params, x, y)
+        largest = jax.lax.pmax(value, "dp")
+        count = jax.lax.psum(jnp.int32(x.shape[0]), "dp")
+        return params, value * largest / count + jax.lax.axis_index("dp")
+
+    step = shard_map(others, devices, (P(), P("dp"), P("dp")), check_vma=False)
+    text = export(step, arguments)
+    message = refuse(text)
+    assert "expected a sum, but got 'stablehlo.maximum'" in message
+    assert "but got 'tensor<i32>'" in message
+    assert "'stablehlo.partition_id' op expected a program that does not need" in message
+    kept = opt(text, "--ddp-import-stablehlo=keep-others=true")
+    assert kept.count("ddp.all_reduce mean") == 4
+    assert kept.count('"stablehlo.all_reduce"') == 2
+
+
+def test_what_is_not_partitioned_is_refused():
+    devices, arguments = mesh(2), make_arguments()
+    shardings = tuple(NamedSharding(devices, spec) for spec in (P(), P("dp"), P("dp")))
+    step = jax.jit(lambda p, x, y: loss(p, x, y), in_shardings=shardings)
+    assert "run Shardy's passes up to" in refuse(export(step, arguments))
+
+
+def mutate(text, generator):
+    """A text with a few things in other places."""
+    patterns = [
+        r"%\d+|%arg\d+",
+        r"tensor<[^>]*>",
+        r'"(stablehlo|sdy|func)\.\w+"',
+        r'\{"?\w*"?\}|@\w+|"\w+"',
+        r"<\{[^}]*\}>",
+        r"\d+",
+        r".*\n",
+        r"\[[^\]]*\]",
+    ]
+    for _ in range(generator.integers(1, 4)):
+        found = list(re.finditer(generator.choice(patterns), text))
+        at, other = generator.choice(len(found), 2)
+        text = text[: found[at].start()] + found[other].group() + text[found[at].end() :]
+    return text
+
+
+def test_malformed_programs_do_not_crash():
+    devices, generator = mesh(2), np.random.default_rng(SEED)
+    arguments = make_arguments(batch=(3, 8))
+    specs = (P(), P(None, "dp"), P(None, "dp"))
+    body = functools.partial(accumulate, reduce_each=True)
+    step = shard_map(body, devices, specs, check_vma=False)
+    module = step.lower(*arguments).compiler_ir("stablehlo")
+    text = module.operation.get_asm(print_generic_op_form=True)
+    statuses = []
+    for number in range(150):
+        malformed = mutate(text, generator)
+        done = subprocess.run(
+            [
+                OPT,
+                "--ddp-import-stablehlo=keep-others=true",
+                "--ddp-convert-stablehlo-control-flow",
+                "--allow-unregistered-dialect",
+            ],
+            input=malformed,
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+        )
+        assert done.returncode in (0, 1), f"{done.stderr[-2000:]}\n{malformed}"
+        statuses.append(done.returncode)
+    # Some of them are programs, and some are none.
+    assert 0 < sum(statuses) < len(statuses)
