@@ -26,7 +26,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from safetensors.numpy import save_file
 
-RANKS, STEPS, BATCH, RATE = 2, 30, 256, 0.5
+RANKS, STEPS, BATCH, RATE = 2, 30, 256, 0.4
 DIGITS = pathlib.Path(__file__).parents[1] / "digits" / "digits.txt"
 MESH = jax.make_mesh((RANKS,), ("dp",), axis_types=(AxisType.Auto,))
 

@@ -18,16 +18,22 @@ PIPELINE = (
 )
 
 
-def main(source, target):
+def lower(text):
     stablehlo.register_stablehlo_passes()
     context = make_ir_context()
     # jaxlib knows nothing of ddp, and need not.
     context.allow_unregistered_dialects = True
-    with context, open(source, encoding="utf-8") as file:
-        module = ir.Module.parse(file.read())
-    passmanager.PassManager.parse(PIPELINE, context).run(module.operation)
+    with context:
+        module = ir.Module.parse(text)
+        passmanager.PassManager.parse(PIPELINE).run(module.operation)
+        return module.operation.get_asm(enable_debug_info=True)
+
+
+def main(source, target):
+    with open(source, encoding="utf-8") as file:
+        lowered = lower(file.read())
     with open(target, "w", encoding="utf-8") as file:
-        module.operation.print(file=file, enable_debug_info=True)
+        file.write(lowered)
 
 
 if __name__ == "__main__":
