@@ -22,6 +22,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import flax.linen as nn
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -118,7 +119,7 @@ def run_steps(folder, program, steps, hook):
     (folder / "program.mlir").write_text(program, encoding="utf-8")
     for number, parts in enumerate(steps):
         for rank, arrays in enumerate(parts):
-            named = {f"arg{i}": np.ascontiguousarray(a) for i, a in enumerate(arrays)}
+            named = {f"arg{i}": np.asarray(a, order="C") for i, a in enumerate(arrays)}
             save_file(named, folder / f"in.{rank}.{number}.safetensors")
     ranks = len(steps[0])
     done = subprocess.run(
@@ -425,6 +426,127 @@ def test_branch(tmp_path):
 
 
 # ---------------------------------------------------------------------------
+# Other ways to write a step
+# ---------------------------------------------------------------------------
+
+
+def value_and_sums(params, x, y, function=loss):
+    def mean(params):
+        return jax.lax.pmean(function(params, x, y), "dp")
+
+    return jax.value_and_grad(mean)(params)
+
+
+def test_update_outside(tmp_path):
+    """Parameters are moved outside of shard_map, by every rank."""
+    devices, arguments = mesh(2), make_arguments()
+    specs = (P(), P("dp"), P("dp"))
+    inner = jax.shard_map(
+        value_and_sums, mesh=devices, in_specs=specs, out_specs=(P(), P())
+    )
+
+    def outer(params, x, y):
+        value, grads = inner(params, x, y)
+        return move(params, grads), value
+
+    step = jax.jit(outer)
+    program = imported(export(step, arguments))
+    got = run(tmp_path, lower(program), split(arguments, specs, devices), "allreduce")
+    assert_close(got, step(*arguments), arguments[0], F32)
+
+
+def test_sums_in_16_bits(tmp_path):
+    """A hook by hand; the division comes behind the conversion back."""
+    devices, arguments = mesh(2), make_arguments()
+    specs = (P(), P("dp"), P("dp"))
+
+    def by_hand(params, x, y):
+        value, grads = jax.value_and_grad(loss)(params, x, y)
+
+        def reduce(grad):
+            total = jax.lax.psum(grad.astype(jnp.bfloat16), "dp")
+            return total.astype(jnp.float32) / 2
+
+        return move(params, jax.tree.map(reduce, grads)), jax.lax.pmean(value, "dp")
+
+    step = shard_map(by_hand, devices, specs, check_vma=False)
+    program = imported(export(step, arguments))
+    assert program.count("<reduction mean>") == 4
+    got = run(tmp_path, lower(program), split(arguments, specs, devices), "allreduce")
+    # A bf16 is rounded twice at most before a sum of two, which is rounded.
+    assert_close(got, step(*arguments), arguments[0], 4 * 2**-8)
+
+
+def test_checkpoint(tmp_path):
+    """Activations are computed again, behind a barrier."""
+    devices, arguments = mesh(2), make_arguments()
+    specs = (P(), P("dp"), P("dp"))
+
+    def again(params, x, y):
+        value, grads = value_and_sums(params, x, y, jax.checkpoint(loss))
+        return move(params, grads), value
+
+    step = shard_map(again, devices, specs)
+    text = export(step, arguments)
+    assert "stablehlo.optimization_barrier" in text
+    got = run(
+        tmp_path, lower(imported(text)), split(arguments, specs, devices), "allreduce"
+    )
+    assert_close(got, step(*arguments), arguments[0], F32)
+
+
+def test_adam(tmp_path):
+    """Every gradient reaches every result by way of their norm, and has its own name."""
+    devices, (params, x, y) = mesh(2), make_arguments()
+    optimizer = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(0.01, eps=0.1))
+
+    def update(params, state, x, y):
+        value, grads = value_and_sums(params, x, y)
+        updates, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), state, value
+
+    arguments = (params, optimizer.init(params), x, y)
+    specs = (P(), P(), P("dp"), P("dp"))
+    mapped = jax.shard_map(update, mesh=devices, in_specs=specs, out_specs=(P(), P(), P()))
+    step = jax.jit(mapped, keep_unused=True)
+    program = imported(export(step, arguments))
+    for name in NAMES:
+        assert program.count(f'ddp.name = "{name}"') == 1
+    got = run(tmp_path, lower(program), split(arguments, specs, devices), "allreduce")
+    # The norm, its root and quotients of moments; the parameters' moves are small.
+    assert_close(got, step(*arguments), params, 2**-12)
+
+
+def test_other_exports():
+    """What jax.export, pmap and meshes of explicit axes write."""
+    devices, (params, x, y) = mesh(2), make_arguments()
+    specs = (P(), P("dp"), P("dp"))
+    exported = jax.export.export(shard_map(step_of_sums, devices, specs))(params, x, y)
+    with make_ir_context():
+        text = generic(ir.Module.parse(exported.mlir_module()))
+    assert imported(text).count("<reduction sum>") == 3
+
+    mapped = jax.pmap(
+        step_of_means,
+        axis_name="dp",
+        in_axes=(None, 0, 0),
+        devices=list(devices.devices.flat),
+    )
+    parts = [np.stack(np.split(array, 2)) for array in (x, y)]
+    text = generic(mapped.lower(params, *parts).compiler_ir("stablehlo"))
+    assert imported(text).count("<reduction mean>") == 4
+
+    explicit = Mesh(devices.devices, ("dp",), axis_types=(AxisType.Explicit,))
+    with jax.set_mesh(explicit):
+        put = [
+            jax.device_put(tree, NamedSharding(explicit, spec))
+            for tree, spec in zip((params, x, y), specs)
+        ]
+        text = export(jax.jit(jax.value_and_grad(loss)), put)
+    assert imported(shardy(text)).count("<reduction sum>") == 4
+
+
+# ---------------------------------------------------------------------------
 # A model of other people's layers
 # ---------------------------------------------------------------------------
 
@@ -532,6 +654,23 @@ def test_others_are_refused():
     kept = opt(text, "--ddp-import-stablehlo=keep-others=true")
     assert kept.count("ddp.all_reduce mean") == 4
     assert kept.count('"stablehlo.all_reduce"') == 2
+
+
+def test_what_jaxlib_does_not_lower_is_named():
+    devices, (params, x, _) = mesh(2), make_arguments()
+    function = optax.losses.softmax_cross_entropy_with_integer_labels
+
+    def labeled(params, x, y):
+        logits = jnp.tanh(x @ params["in"]["w"] + params["in"]["b"]) @ params["out"]
+        return function(logits, y).mean()
+
+    specs = (P(), P("dp"), P("dp"))
+    mapped = functools.partial(value_and_sums, function=labeled)
+    mapped = jax.shard_map(mapped, mesh=devices, in_specs=specs, out_specs=(P(), P()))
+    labels = np.arange(16, dtype=np.int32) % 4
+    program = imported(export(jax.jit(mapped), (params, x, labels)))
+    with pytest.raises(ValueError, match="stablehlo.scatter at"):
+        lower(program)
 
 
 def test_what_is_not_partitioned_is_refused():

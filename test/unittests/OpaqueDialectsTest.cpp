@@ -38,8 +38,9 @@ TEST(OpaqueDialectsTest, RealDialectsStay) {
             context.getLoadedDialect<RealDialect>());
   ScopedDiagnosticHandler quiet(&context, [](Diagnostic &) {});
   EXPECT_FALSE(parseAttribute("#stablehlo<precision DEFAULT>", &context));
-  for (StringRef text : {"#sdy<manual_axes{\"dp\"}>", "#chlo<precision DEFAULT>",
-                         "#mhlo.sharding<x> : i32"}) {
+  for (StringRef text :
+       {"#sdy<manual_axes{\"dp\"}>", "#chlo<precision DEFAULT>",
+        "#mhlo.sharding<x> : i32"}) {
     Attribute attribute = parseAttribute(text, &context);
     ASSERT_TRUE(attribute) << text.str();
     std::string printed;

@@ -18,6 +18,24 @@ PIPELINE = (
 )
 
 
+def refuse_rest(module):
+    """Names what the passes have left, so that nobody has to find out from what
+    cannot read it."""
+    left = {}
+
+    def note(op):
+        if op.name.split(".")[0] in ("stablehlo", "chlo", "mhlo"):
+            left.setdefault(op.name, op.location)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    # The end of another operation's region.
+    left.pop("stablehlo.return", None)
+    if left:
+        where = "".join(f"\n  {name} at {location}" for name, location in left.items())
+        raise ValueError(f"jaxlib does not lower these operations to linalg:{where}")
+
+
 def lower(text):
     stablehlo.register_stablehlo_passes()
     context = make_ir_context()
@@ -26,6 +44,7 @@ def lower(text):
     with context:
         module = ir.Module.parse(text)
         passmanager.PassManager.parse(PIPELINE).run(module.operation)
+        refuse_rest(module)
         return module.operation.get_asm(enable_debug_info=True)
 
 

@@ -4,7 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-convert-stablehlo-control-flow: StableHLO's loops and branches become
-// those of the scf dialect. StableHLO's own lowering to linalg leaves them.
+// those of the scf dialect, and barriers go. StableHLO's own lowering to linalg
+// leaves them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,6 +16,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "llvm/ADT/StringSwitch.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPCONVERTSTABLEHLOCONTROLFLOWPASS
@@ -137,21 +139,44 @@ static LogicalResult convertCase(Operation *op) {
   return success();
 }
 
+/// What a barrier keeps in order has one in the passes that follow.
+static LogicalResult removeBarrier(Operation *op) {
+  SmallVector<Value> values(op->getOperands());
+  if (op->getNumRegions() != 0 || op->getOperandTypes() != op->getResultTypes())
+    return op->emitOpError() << "expected results of the operands' types";
+  if (llvm::any_of(values,
+                   [&](Value value) { return value.getDefiningOp() == op; }))
+    return op->emitOpError() << "expected results that do not depend on "
+                                "themselves";
+  op->replaceAllUsesWith(values);
+  op->erase();
+  return success();
+}
+
+using Conversion = LogicalResult (*)(Operation *);
+
+/// What becomes of `op`; null if it stays.
+static Conversion getConversion(Operation *op) {
+  return llvm::StringSwitch<Conversion>(op->getName().getStringRef())
+      .Case("stablehlo.case", convertCase)
+      .Case("stablehlo.if", convertIf)
+      .Case("stablehlo.optimization_barrier", removeBarrier)
+      .Case("stablehlo.while", convertWhile)
+      .Default(nullptr);
+}
+
 namespace {
 struct ConvertStableHLOControlFlowPass
     : public ddp::impl::DDPConvertStableHLOControlFlowPassBase<
           ConvertStableHLOControlFlowPass> {
   void runOnOperation() override {
-    SmallVector<Operation *> ops;
+    SmallVector<std::pair<Operation *, Conversion>> conversions;
     getOperation().walk([&](Operation *op) {
-      if (isNamed(op, "stablehlo.while") || isNamed(op, "stablehlo.case") ||
-          isNamed(op, "stablehlo.if"))
-        ops.push_back(op);
+      if (Conversion conversion = getConversion(op))
+        conversions.push_back({op, conversion});
     });
-    for (Operation *op : ops)
-      if (failed(isNamed(op, "stablehlo.while")  ? convertWhile(op)
-                 : isNamed(op, "stablehlo.case") ? convertCase(op)
-                                                 : convertIf(op)))
+    for (auto [op, conversion] : conversions)
+      if (failed(conversion(op)))
         return signalPassFailure();
   }
 };

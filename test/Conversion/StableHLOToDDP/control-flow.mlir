@@ -88,6 +88,14 @@ func.func @one_case(%n: tensor<i32>) -> tensor<i32> {
   return %0 : tensor<i32>
 }
 
+// CHECK-LABEL: func.func @barrier(
+// CHECK-SAME: %[[A:.+]]: tensor<i32>, %[[B:.+]]: tensor<4xf32>)
+// CHECK-NEXT: return %[[A]], %[[B]]
+func.func @barrier(%a: tensor<i32>, %b: tensor<4xf32>) -> (tensor<i32>, tensor<4xf32>) {
+  %0:2 = "stablehlo.optimization_barrier"(%a, %b) : (tensor<i32>, tensor<4xf32>) -> (tensor<i32>, tensor<4xf32>)
+  return %0#0, %0#1 : tensor<i32>, tensor<4xf32>
+}
+
 // -----
 
 func.func @condition(%a: tensor<4xi1>) -> tensor<4xi1> {
@@ -139,5 +147,23 @@ func.func @three_branches(%n: tensor<i1>) {
   "stablehlo.if"(%n) ({
     "stablehlo.return"() : () -> ()
   }) : (tensor<i1>) -> ()
+  return
+}
+
+// -----
+
+func.func @barrier_types(%a: tensor<i32>) -> tensor<i1> {
+  // expected-error @+1 {{'stablehlo.optimization_barrier' op expected results of the operands' types}}
+  %0 = "stablehlo.optimization_barrier"(%a) : (tensor<i32>) -> tensor<i1>
+  return %0 : tensor<i1>
+}
+
+// -----
+
+func.func @barrier_loop() {
+  "stablehlo.map"() ({
+    // expected-error @+1 {{'stablehlo.optimization_barrier' op expected results that do not depend on themselves}}
+    %0 = "stablehlo.optimization_barrier"(%0) : (tensor<i32>) -> tensor<i32>
+  }) : () -> ()
   return
 }

@@ -106,9 +106,10 @@ def DDPConvertStableHLOControlFlowPass
     : Pass<"ddp-convert-stablehlo-control-flow", "::mlir::ModuleOp"> {
   let summary = "turn StableHLO's loops and branches into those of scf";
   let description = [{
-    StableHLO's own lowering to linalg leaves `stablehlo.while`, `stablehlo.case` and
-    `stablehlo.if`. This pass turns them into `scf.while`, `scf.if` or
-    `scf.index_switch`, and `scf.if`; everything in them stays as it is.
+    StableHLO's own lowering to linalg leaves `stablehlo.while`, `stablehlo.case`,
+    `stablehlo.if` and `stablehlo.optimization_barrier`. This pass turns the first
+    three into `scf.while`, `scf.if` or `scf.index_switch`, and `scf.if`; everything
+    in them stays as it is. A barrier is replaced by its operands.
 
     Pre-condition: none. Post-condition: none of these operations is left.
 
