@@ -45,7 +45,7 @@ HANG_S = 120
 # Not one over the number of ranks, which would make means of sums.
 RATE = 0.3
 
-# Has no effect if another test began to use JAX; then `mesh` says what is missing.
+# An error if another test has begun to use JAX.
 jax.config.update("jax_num_cpu_devices", 4)
 
 # Sums of a few products of f32, in another order than XLA's; with room.

@@ -160,6 +160,8 @@ static std::string judge(Operation *op) {
 
 /// What would have to be otherwise for `op` not to be there.
 static StringRef getRemedy(Operation *op) {
+  if (op->getName().getDialectNamespace() == "mhlo")
+    return "expected StableHLO in place of MHLO";
   if (isNamed(op, "stablehlo.partition_id") ||
       isNamed(op, "stablehlo.replica_id"))
     return "expected a program that does not need the rank's number, which "

@@ -33,15 +33,16 @@ std::optional<OperandRange> mlir::ddp::getYielded(Block &block,
 }
 
 bool mlir::ddp::isCollective(Operation *op) {
-  return llvm::StringSwitch<bool>(op->getName().getStringRef())
-      .Cases({"stablehlo.all_gather", "stablehlo.all_reduce",
-              "stablehlo.all_to_all", "stablehlo.collective_broadcast",
-              "stablehlo.collective_permute", "stablehlo.cross-replica-sum",
-              "stablehlo.reduce_scatter"},
+  StringRef name = op->getName().getStringRef();
+  if (!name.consume_front("stablehlo.") && !name.consume_front("mhlo."))
+    return false;
+  return llvm::StringSwitch<bool>(name)
+      .Cases({"all_gather", "all_reduce", "all_to_all", "collective_broadcast",
+              "collective_permute", "cross-replica-sum", "reduce_scatter"},
              true)
-      .Cases({"stablehlo.infeed", "stablehlo.outfeed", "stablehlo.partition_id",
-              "stablehlo.recv", "stablehlo.replica_id", "stablehlo.send"},
-             true)
+      .Cases(
+          {"infeed", "outfeed", "partition_id", "recv", "replica_id", "send"},
+          true)
       .Default(false);
 }
 

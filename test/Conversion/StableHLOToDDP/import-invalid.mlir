@@ -504,6 +504,8 @@ func.func @f(%a: tensor<4xf32>) {
   %0 = "stablehlo.all_gather"(%a) : (tensor<4xf32>) -> tensor<8xf32>
   // expected-error @+1 {{'stablehlo.partition_id' op expected a program that does not need the rank's number, which compiled code does not know}}
   %1 = "stablehlo.partition_id"() : () -> tensor<ui32>
+  // expected-error @+1 {{'mhlo.all_reduce' op expected StableHLO in place of MHLO}}
+  %2 = "mhlo.all_reduce"(%a) : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
 
