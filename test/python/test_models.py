@@ -92,7 +92,7 @@ def averages(rank, names, directory):
     """Compares the averages of fp16 with those of PyTorch's hook, bit by bit."""
     import ddphook.torch
 
-    prepare(directory)
+    prepare(rank, directory)
     buckets, lines = Buckets(), Lines()
     logging.getLogger("ddphook").addHandler(lines)
     logging.getLogger("ddphook").setLevel(logging.INFO)
@@ -120,8 +120,9 @@ def averages(rank, names, directory):
     ddphook.torch.close()
 
 
-def prepare(directory):
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = directory
+def prepare(rank, directory):
+    # A graph that another rank has compiled would come without its buckets.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(directory, str(rank))
     # Kernels of Inductor's own would be most of the time spent in a C++ compiler.
     torch._inductor.config.fallback_by_default = True
     torch._inductor.config.compile_threads = 1
@@ -148,7 +149,7 @@ def low_rank(rank, names, directory):
     """The largest difference to PyTorch's PowerSGD on the same buckets."""
     import ddphook.torch
 
-    prepare(directory)
+    prepare(rank, directory)
     buckets = Buckets()
     largest = 0.0
     for name in names:
