@@ -25,6 +25,11 @@ MLIR_DECLARE_CAPI_DIALECT_REGISTRATION(DDP, ddp);
  * may consist of while it is compiled. */
 MLIR_CAPI_EXPORTED void ddphookRegisterDialects(MlirDialectRegistry registry);
 
+/* Adds stand-ins for the dialects of programs that JAX writes: sdy, stablehlo,
+ * mhlo and chlo, each unless the registry has one of that name. Call it last. */
+MLIR_CAPI_EXPORTED void
+ddphookRegisterOpaqueDialects(MlirDialectRegistry registry);
+
 /* Registers ddphook's passes and pipelines by name, for
  * mlirParsePassPipeline(). Not while other threads use MLIR's registry of
  * passes. */

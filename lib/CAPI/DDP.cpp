@@ -11,6 +11,7 @@
 
 #include "ddphook/Compiler/Compiler.h"
 #include "ddphook/Compiler/Passes.h"
+#include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 #include "ddphook/InitAll.h"
 
 #include "mlir/CAPI/Registration.h"
@@ -19,6 +20,10 @@ MLIR_DEFINE_CAPI_DIALECT_REGISTRATION(DDP, ddp, mlir::ddp::DDPDialect)
 
 void ddphookRegisterDialects(MlirDialectRegistry registry) {
   mlir::ddp::registerCompilerDialects(*unwrap(registry));
+}
+
+void ddphookRegisterOpaqueDialects(MlirDialectRegistry registry) {
+  mlir::ddp::registerOpaqueDialects(*unwrap(registry));
 }
 
 void ddphookRegisterPasses() {

@@ -48,7 +48,7 @@ static LogicalResult checkCalls(ModuleOp module) {
         return WalkResult::advance();
       InFlightDiagnostic diagnostic =
           op->emitOpError() << "expected no state in a function that is "
-                               "called; run 'inline' before 'ddp-bucketize'";
+                               "called; run 'inline' before";
       diagnostic.attachNote(call->second.getLoc()) << "it is called here";
       return WalkResult::interrupt();
     });

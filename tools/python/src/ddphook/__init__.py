@@ -3,8 +3,9 @@
 """Gradient compression for data-parallel training, compiled.
 
 ``ddphook.torch`` registers compiled communication hooks with PyTorch's
-``DistributedDataParallel``. This module itself imports neither PyTorch nor any
-library of ddphook's: it has the exceptions and the version.
+``DistributedDataParallel``; ``ddphook.jax`` compresses gradients in JAX programs. This
+module itself imports neither PyTorch nor JAX nor any library of ddphook's: it has the
+exceptions and the version.
 """
 
 from ddphook._errors import (

@@ -1,0 +1,79 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compressed gradients in JAX: ddphook.jax, on 2, 3 and 4 CPU devices."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+
+PROGRAMS = pathlib.Path(__file__).with_name("jax_programs.py")
+HANG_S = 600
+
+
+def run(*command):
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-6000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "program, devices",
+    [
+        ("trains_as_jax_does", 2),
+        ("trains_as_jax_does", 3),
+        ("equals_the_model", 2),
+        ("equals_the_model", 3),
+        ("state_is_a_checkpoint", 2),
+        ("runs_in_jit_and_scan", 2),
+        ("donates", 4),
+        ("reduces_over_one_axis_of_two", 4),
+        ("explicit_meshes", 2),
+        ("refuses", 2),
+    ],
+)
+def test_program(program, devices):
+    run(PROGRAMS, program, devices)
+
+
+def test_documented_program(tmp_path):
+    """The commands of docs/frontends.md, without the installation: PowerSGD trains as
+    far as no compression."""
+    page = (ROOT / "docs" / "frontends.md").read_text(encoding="utf-8")
+    [commands] = re.findall(r"```sh\npip install [^\n]*\[jax\]'\n([^`]*)```", page)
+    (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    losses = {}
+    for hook in ("powersgd", "allreduce"):
+        if hook == "allreduce":
+            commands = re.sub("--hook=powersgd.*", "--hook=allreduce", commands)
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-ec", commands],
+            cwd=ROOT,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+        )
+        assert done.returncode == 0, done.stderr[-6000:]
+        sent = {int(n) for n in re.findall(r"(\d+) bytes sent", done.stdout)}
+        assert max(sent) == {"powersgd": 3200, "allreduce": 41472}[hook]
+        losses[hook] = [float(x) for x in re.findall(r"loss (\S+)", done.stdout)]
+    first, last = losses["allreduce"][0], losses["allreduce"][-1]
+    assert losses["powersgd"][0] == first and last < 0.1 * first
+    assert losses["powersgd"][-1] < 1.1 * last
+
+
+def test_jax_is_imported_by_nobody_else():
+    run("-c", "import ddphook, sys; assert 'jax' not in sys.modules")

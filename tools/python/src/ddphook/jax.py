@@ -1,0 +1,416 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compressed gradients in JAX, on whatever XLA runs on.
+
+``compress`` takes the place of ``jax.shard_map`` around a training step. The step is
+lowered by JAX, its reductions are given a hook by ddphook's compiler, in this process,
+and the result is StableHLO again, which JAX runs as it runs any exported function.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+from jax.interpreters import mlir
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from ddphook import _compiler, _normal
+from ddphook._errors import InvalidArgumentError, UnsupportedError
+
+__all__ = ["CompressedStep", "compress"]
+
+State = dict[str, jax.Array]
+
+
+def compress(
+    step: Callable[..., Any],
+    hook: str = "powersgd",
+    *,
+    mesh: Mesh,
+    in_specs: Any,
+    out_specs: Any,
+    axis: str | Sequence[str] | None = None,
+    wrapper: str | None = None,
+    bucket_cap_mb: float | None = None,
+    check_vma: bool = True,
+    donate: bool = True,
+    **options: Any,
+) -> CompressedStep:
+    """Makes a training step one that sends compressed gradients.
+
+    Parameters
+    ----------
+    step
+        What ``jax.shard_map`` would be given: the step of one device, which sums
+        or averages gradients with ``jax.lax.psum`` or ``pmean``, or leaves that
+        to ``shard_map``. Scalars, such as the loss, are reduced exactly.
+    hook
+        ``"allreduce"``, ``"fp16"``, ``"bf16"``, ``"noop"``, ``"powersgd"``,
+        ``"batched_powersgd"`` or ``"allreduce_and_upcast"``.
+    mesh, in_specs, out_specs, check_vma
+        As for ``jax.shard_map``.
+    axis
+        The axes of the mesh over which gradients are reduced; reductions over
+        others are exact. All axes by default.
+    wrapper
+        ``"fp16"`` or ``"bf16"``: run the hook in that type.
+    bucket_cap_mb
+        MiB of gradients in a bucket; 25 by default.
+    donate
+        Whether a call may overwrite the state that it is given.
+    **options
+        Of the hook, by PyTorch's names: ``matrix_approximation_rank``,
+        ``start_powerSGD_iter``, …
+
+    Returns
+    -------
+    CompressedStep
+        ``init(*args)`` gives the first state; ``step(state, *args)`` what the
+        step returns, and the next state.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A name or a value cannot be an option.
+    """
+    pipeline = _pipeline(hook, wrapper, bucket_cap_mb, options)
+    axes = [axis] if isinstance(axis, str) else list(axis or ())
+    for name in axes:
+        if name not in mesh.axis_names:
+            raise InvalidArgumentError(
+                f"expected axis to be of {mesh.axis_names}, but got {name!r}"
+            )
+    sharded = jax.shard_map(
+        step, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma
+    )
+    return CompressedStep(sharded, mesh, in_specs, out_specs, axes, pipeline, donate)
+
+
+class CompressedStep:
+    """A training step with a hook; made by `compress`.
+
+    It is compiled for the shapes of its arguments when it is first called with
+    them. It may be called within ``jax.jit``.
+    """
+
+    def __init__(
+        self,
+        sharded: Callable[..., Any],
+        mesh: Mesh,
+        in_specs: Any,
+        out_specs: Any,
+        axes: Sequence[str],
+        pipeline: str,
+        donate: bool,
+    ) -> None:
+        self._sharded = sharded
+        self._mesh = mesh
+        self._specs = (in_specs, out_specs)
+        self._shardings = None
+        if AxisType.Explicit not in mesh.axis_types:
+            self._shardings = jax.tree.map(
+                lambda spec: NamedSharding(mesh, spec),
+                in_specs,
+                is_leaf=lambda spec: isinstance(spec, PartitionSpec),
+            )
+        self._passes = (
+            f"ddp-import-stablehlo{{gradient-axes={','.join(axes)}}}"
+            if axes
+            else "ddp-import-stablehlo"
+        )
+        self._pipeline = pipeline
+        self._donate = donate
+        self._programs: dict[Any, _Program] = {}
+
+    def init(self, *args: Any) -> State:
+        """The state before the first step, by name.
+
+        A state that is the same on all devices is one array. One that each device
+        has of its own has a leading dimension, split over the mesh's devices.
+
+        Parameters
+        ----------
+        *args
+            Arguments of the step, or ``jax.ShapeDtypeStruct``\\ s of them.
+        """
+        return {
+            name: layout.first(self._mesh)
+            for name, layout in self._program(args).states.items()
+        }
+
+    def __call__(self, state: Mapping[str, Any], *args: Any) -> tuple[Any, State]:
+        """Runs a step.
+
+        Parameters
+        ----------
+        state
+            What `init` or the step before returned, or the like: arrays of the
+            same names, shapes and types. It is used up if it is donated.
+        *args
+            Of the step.
+
+        Returns
+        -------
+        tuple
+            What the step returns, and the next state.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The state is that of another step.
+        """
+        program = self._program(args)
+        for name, layout in program.states.items():
+            if name not in state:
+                raise InvalidArgumentError(f"expected a state {name!r}")
+            layout.check(name, state[name], self._mesh)
+        for name in state:
+            if name not in program.states:
+                raise InvalidArgumentError(f"expected no state {name!r}")
+        state = {name: state[name] for name in program.states}
+        # What is where it belongs from the beginning is compiled for once. With an
+        # explicit mesh that is a part of the arguments' types already.
+        if self._shardings and not any(map(_is_traced, jax.tree.leaves((state, args)))):
+            state = jax.device_put(state, program.shardings)
+            args = jax.device_put(args, self._shardings)
+        return program.run(state, args)
+
+    def module(self, *args: Any) -> str:
+        """The step as StableHLO, for one device, in MLIR's textual form."""
+        return self._program(args).text
+
+    def manifest(self, *args: Any) -> dict[str, Any]:
+        """What the compiler says of buckets and states (docs/frontends.md)."""
+        return self._program(args).manifest
+
+    def _program(self, args: tuple[Any, ...]) -> _Program:
+        shapes = jax.tree.map(lambda value: _shape_of(value, self._mesh), args)
+        leaves, tree = jax.tree.flatten(shapes)
+        key = (tree, tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
+        if key not in self._programs:
+            self._programs[key] = self._compile(shapes)
+        return self._programs[key]
+
+    def _compile(self, shapes: tuple[Any, ...]) -> _Program:
+        lowered = export.export(jax.jit(self._sharded, keep_unused=True))(*shapes)
+        with mlir.make_ir_context():
+            module = ir.Module.parse(lowered.mlir_module())
+            text = module.operation.get_asm(print_generic_op_form=True)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "manifest.json"
+            passes = (
+                f"{self._passes},ddp-stablehlo-pipeline"
+                f"{{{self._pipeline} manifest={file}}}"
+            )
+            text = _compiler.transform_module(text, passes)
+            manifest = json.loads(file.read_text(encoding="utf-8"))
+        if not manifest["buckets"]:
+            raise InvalidArgumentError(
+                "expected a step that reduces something over the mesh's devices"
+            )
+        return _Program(lowered, text, manifest, self._mesh, self._specs, self._donate)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """A state: the manifest's record, and where it is in a call."""
+
+    record: Mapping[str, Any]
+    argument: int
+    result: int
+
+    @property
+    def is_replicated(self) -> bool:
+        return self.record["placement"] == "replicated"
+
+    @property
+    def local(self) -> jax.ShapeDtypeStruct:
+        """On one device, as the compiled function has it."""
+        return jax.ShapeDtypeStruct(
+            tuple(self.record["shape"]), jnp.dtype(self.record["dtype"])
+        )
+
+    def shape(self, mesh: Mesh) -> tuple[int, ...]:
+        return self.local.shape if self.is_replicated else (mesh.size, *self.local.shape)
+
+    def spec(self, mesh: Mesh) -> PartitionSpec:
+        if self.is_replicated:
+            return PartitionSpec()
+        return PartitionSpec(tuple(mesh.axis_names))
+
+    def first(self, mesh: Mesh) -> jax.Array:
+        init, dtype = self.record["init"], self.local.dtype
+        if init["kind"] == "zero":
+            value = np.zeros(self.local.shape, dtype)
+        else:
+            value = _normal.draw(init["seed"], init["number"], init["draws"], dtype)
+        value = np.broadcast_to(value.reshape(self.local.shape), self.shape(mesh))
+        sharding = NamedSharding(mesh, self.spec(mesh))
+        return jax.make_array_from_callback(
+            value.shape, sharding, lambda index: value[index]
+        )
+
+    def check(self, name: str, value: Any, mesh: Mesh) -> None:
+        # XLA does not take it well.
+        if isinstance(value, jax.Array) and not _is_traced(value) and value.is_deleted():
+            raise InvalidArgumentError(
+                f"expected a state that is not used up, but {name!r} was donated"
+            )
+        got = _shape_of(value)
+        if (got.shape, got.dtype) != (self.shape(mesh), self.local.dtype):
+            raise InvalidArgumentError(
+                f"expected state {name!r} of {self.local.dtype} with the shape "
+                f"{self.shape(mesh)}, but got one of {got.dtype} with {got.shape}"
+            )
+
+
+class _Program:
+    """A step for arguments of certain shapes."""
+
+    def __init__(
+        self,
+        lowered: export.Exported,
+        text: str,
+        manifest: dict[str, Any],
+        mesh: Mesh,
+        specs: tuple[Any, Any],
+        donate: bool,
+    ) -> None:
+        self.text, self.manifest = text, manifest
+        records = {record["name"]: record for record in manifest["states"]}
+        places = [
+            place
+            for function in manifest["functions"]
+            if function["name"] == "main"
+            for place in function["states"]
+        ]
+        self.states = {
+            place["name"]: _Layout(
+                records[place["name"]], place["argument"], place["result"]
+            )
+            for place in places
+        }
+        call = self._load(lowered)
+        count = len(lowered.out_avals)
+
+        def rank(state: State, args: tuple[Any, ...]) -> tuple[Any, State]:
+            kept = [
+                state[name] if layout.is_replicated else state[name][0]
+                for name, layout in self.states.items()
+            ]
+            done = call(*jax.tree.leaves(args), *kept)
+            result = jax.tree.unflatten(lowered.out_tree, done[:count])
+            return result, {
+                name: done[layout.result] if layout.is_replicated else done[layout.result][None]
+                for name, layout in self.states.items()
+            }
+
+        self.shardings = {
+            name: NamedSharding(mesh, layout.spec(mesh))
+            for name, layout in self.states.items()
+        }
+        in_specs, out_specs = specs
+        state_specs = {name: layout.spec(mesh) for name, layout in self.states.items()}
+        self.run = jax.jit(
+            jax.shard_map(
+                rank,
+                mesh=mesh,
+                in_specs=(state_specs, in_specs),
+                out_specs=(out_specs, state_specs),
+                check_vma=False,
+            ),
+            donate_argnums=(0,) if donate else (),
+        )
+
+    def _load(self, lowered: export.Exported) -> Callable[..., Any]:
+        """The compiled function as one that JAX can call on each device: an exported
+        function with the same signature, whose module is replaced."""
+        with mlir.make_ir_context():
+            module = ir.Module.parse(self.text)
+            [kinds] = [
+                op.attributes["function_type"].value
+                for op in module.body
+                if "function_type" in op.attributes
+                and op.attributes["sym_name"].value == "main"
+            ]
+            shapes = [
+                [tuple(ir.RankedTensorType(kind).shape) for kind in side]
+                for side in (kinds.inputs, kinds.results)
+            ]
+        states = [layout.local for layout in self.states.values()]
+        avals = [
+            [jax.ShapeDtypeStruct(shape, aval.dtype) for shape, aval in zip(*both)]
+            for both in (
+                (shapes[0], [*lowered.in_avals, *states]),
+                (shapes[1], [*lowered.out_avals, *states]),
+            )
+        ]
+
+        def placeholder(*_: Any) -> list[jax.Array]:
+            return [jnp.zeros(aval.shape, aval.dtype) for aval in avals[1]]
+
+        exported = export.export(
+            jax.jit(placeholder, keep_unused=True), platforms=lowered.platforms
+        )(*avals[0])
+        version = stablehlo.get_current_version()
+        return dataclasses.replace(
+            exported,
+            mlir_module_serialized=stablehlo.serialize_portable_artifact_str(
+                self.text, version
+            ),
+        ).call
+
+
+def _is_traced(value: Any) -> bool:
+    return isinstance(value, jax.core.Tracer)
+
+
+def _shape_of(value: Any, mesh: Mesh | None = None) -> jax.ShapeDtypeStruct:
+    """With an explicit mesh, shardings are a part of types."""
+    dtype = value.dtype if hasattr(value, "dtype") else jnp.result_type(value)
+    if jnp.issubdtype(dtype, jax.dtypes.extended):
+        raise UnsupportedError(
+            f"expected arrays of numbers, but got one of {dtype}; a key can be passed "
+            "as jax.random.key_data(key)"
+        )
+    sharding = None
+    if mesh is not None and AxisType.Explicit in mesh.axis_types:
+        sharding = getattr(value, "sharding", None)
+    return jax.ShapeDtypeStruct(
+        np.shape(value), jax.dtypes.canonicalize_dtype(dtype), sharding=sharding
+    )
+
+
+def _pipeline(
+    hook: str,
+    wrapper: str | None,
+    bucket_cap_mb: float | None,
+    options: Mapping[str, Any],
+) -> str:
+    """Options of ``ddp-stablehlo-pipeline``."""
+    parts = {"hook": hook, **options}
+    if wrapper is not None:
+        parts["wrapper"] = wrapper
+    if bucket_cap_mb is not None:
+        parts["bucket_cap_mb"] = bucket_cap_mb
+    texts = []
+    for name, value in parts.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if not re.fullmatch(r"[\w.+-]+", text):
+            raise InvalidArgumentError(
+                f"expected {name} to be a name or a number, but got {value!r}"
+            )
+        texts.append(f"{name}={text}")
+    return " ".join(texts)
