@@ -261,6 +261,36 @@ def test_powersgd(tmp_path, options, tolerance):
     assert np.abs(xla[0][2]["result0"] - mean).max() > 0.1
 
 
+@pytest.mark.parametrize(
+    "options, first",
+    [
+        ("matrix-approximation-rank=4 min-compression-rate=1", 0.0),
+        ("matrix-approximation-rank=4 min-compression-rate=1", 1e-25),
+        ("matrix-approximation-rank=4 min-compression-rate=1", 1e25),
+        ("matrix-approximation-rank=2 keep-zero-columns=true", 0.0),
+        ("matrix-approximation-rank=2 orthogonalization-epsilon=1e-3", 0.0),
+        ("matrix-approximation-rank=2", 0.0),
+    ],
+)
+def test_extreme_gradients(tmp_path, options, first):
+    """One matrix is zero, or nearly, or nearly infinite: unit vectors or NaN, as in the
+    runtime."""
+    inputs = random_inputs(2, 4)
+    for rank in inputs:
+        for step in rank:
+            step[0] = step[0] * np.float32(first)
+    hook = f"hook=powersgd start-powersgd-iter=2 {options}"
+    ours, xla, _ = run_both(tmp_path, module(2), hook, inputs)
+    for rank in range(2):
+        for step in range(4):
+            pairs = zip(results(xla[rank][step]), results(ours[rank][step]), strict=True)
+            for number, (got, want) in enumerate(pairs):
+                is_lost = options == "matrix-approximation-rank=2" and step >= 2 and number == 0
+                assert np.isnan(want).all() == is_lost
+                limit = 0 if is_lost else 1.5e-5 * np.abs(want).max()
+                np.testing.assert_allclose(got, want, rtol=0, atol=limit)
+
+
 @pytest.mark.parametrize("world", [3, 4])
 def test_powersgd_on_more_ranks(tmp_path, world):
     inputs = random_inputs(world, 4)

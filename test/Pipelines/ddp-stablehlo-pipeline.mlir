@@ -17,8 +17,8 @@
 // CHECK: handle = 3, type = 1>
 // CHECK: func.func @other
 // CHECK-NEXT: "stablehlo.negate"
-// CHECK: func.func private @ddp_orthogonalize_16x1_f32
-// CHECK: func.func private @ddp_orthogonalize_32x1_f32
+// CHECK: func.func private @ddp_orthogonalize_1x16x1_f32
+// CHECK: func.func private @ddp_orthogonalize_1x32x1_f32
 ddp.process_group @dp size 2
 func.func public @main(%g: tensor<32x16xf32>) -> tensor<32x16xf32> {
   %0 = call @reduce(%g) : (tensor<32x16xf32>) -> tensor<32x16xf32>

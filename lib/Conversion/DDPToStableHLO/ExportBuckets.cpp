@@ -283,8 +283,9 @@ func::FuncOp FunctionExporter::getOrthogonalizer(RankedTensorType type,
   OpBuilder atEnd = OpBuilder::atBlockEnd(context.module.getBody());
   std::string name = "ddp_orthogonalize";
   llvm::raw_string_ostream os(name);
-  os << '_' << type.getDimSize(0) << 'x' << type.getDimSize(1) << '_'
-     << type.getElementType();
+  os << '_';
+  llvm::interleave(type.getShape(), os, "x");
+  os << '_' << type.getElementType();
   made = func::FuncOp::create(atEnd, loc, name,
                               builder.getFunctionType(type, type));
   made.setPrivate();
@@ -298,17 +299,30 @@ func::FuncOp FunctionExporter::getOrthogonalizer(RankedTensorType type,
   return made;
 }
 
+/// Matrices of one shape together: XLA compiles each call anew.
 LogicalResult FunctionExporter::convert(OrthogonalizeOp op) {
   HLOBuilder hlo = getHLO();
   auto type = cast<BucketType>(op.getInput().getType());
-  Members columns;
-  for (auto [number, member] : llvm::enumerate(get(op.getInput()))) {
-    TensorValue matrix = asMatrix(hlo, member, type.getMatrixShape(number));
-    func::FuncOp function = getOrthogonalizer(matrix.getType(), op);
+  llvm::MapVector<std::pair<int64_t, int64_t>, SmallVector<int64_t>> byShape;
+  for (unsigned i = 0; i < type.getNumMembers(); ++i)
+    byShape[type.getMatrixShape(i)].push_back(i);
+  Members all = get(op.getInput()), columns(all.size());
+  for (const auto &[shape, members] : byShape) {
+    auto [rows, rank] = shape;
+    Members stacked;
+    for (int64_t member : members)
+      stacked.push_back(hlo.reshape(all[member], {1, rows, rank}));
+    TensorValue matrices = hlo.concatenate(stacked, 0);
+    func::FuncOp function = getOrthogonalizer(matrices.getType(), op);
     auto call =
-        func::CallOp::create(builder, loc, function, ValueRange(matrix));
-    columns.push_back(hlo.reshape(cast<TensorValue>(call.getResult(0)),
-                                  type.getShape(number)));
+        func::CallOp::create(builder, loc, function, ValueRange(matrices));
+    auto result = cast<TensorValue>(call.getResult(0));
+    for (auto [number, member] : llvm::enumerate(members)) {
+      int64_t first = number;
+      TensorValue matrix =
+          hlo.slice(result, {first, 0, 0}, {first + 1, rows, rank});
+      columns[member] = hlo.reshape(matrix, type.getShape(member));
+    }
   }
   set(op.getResult(), columns);
   return success();

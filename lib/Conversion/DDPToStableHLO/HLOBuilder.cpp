@@ -134,31 +134,38 @@ TensorValue HLOBuilder::concatenate(ArrayRef<TensorValue> values,
       builder.getNamedAttr("dimension", builder.getI64IntegerAttr(dimension)));
 }
 
-TensorValue HLOBuilder::divideBy(TensorValue value, TensorValue scalar) {
+TensorValue HLOBuilder::divideBy(TensorValue value, TensorValue numbers) {
   // Behind the broadcast: of a barrier before it XLA sees one number.
-  return binary("divide", value, barrier(splat(scalar, value.getType())));
+  return binary("divide", value, barrier(repeat(numbers, value.getType())));
 }
 
 TensorValue HLOBuilder::dot(TensorValue lhs, int64_t lhsDimension,
                             TensorValue rhs, int64_t rhsDimension,
-                            Type elementType) {
-  SmallVector<int64_t> shape;
+                            Type elementType, int64_t numBatch) {
+  SmallVector<int64_t> shape(lhs.getType().getShape().take_front(numBatch));
   auto addOthers = [&](RankedTensorType type, int64_t contracted) {
-    for (int64_t i = 0; i < type.getRank(); ++i)
+    for (int64_t i = numBatch; i < type.getRank(); ++i)
       if (i != contracted)
         shape.push_back(type.getDimSize(i));
   };
   addOthers(lhs.getType(), lhsDimension);
   addOthers(rhs.getType(), rhsDimension);
+  std::string text = "dot<";
+  llvm::raw_string_ostream os(text);
+  for (StringRef side : {"lhs", "rhs"}) {
+    if (numBatch == 0)
+      break;
+    os << side << "_batching_dimensions = [";
+    llvm::interleaveComma(llvm::seq(numBatch), os);
+    os << "], ";
+  }
+  os << "lhs_contracting_dimensions = [" << lhsDimension
+     << "], rhs_contracting_dimensions = [" << rhsDimension << "]>";
   // Without it some devices round f32 operands to fewer bits.
   Attribute highest = getAttr("precision HIGHEST");
   return create(
       "dot_general", RankedTensorType::get(shape, elementType), {lhs, rhs},
-      {builder.getNamedAttr("dot_dimension_numbers",
-                            getAttr("dot<lhs_contracting_dimensions = [" +
-                                    Twine(lhsDimension) +
-                                    "], rhs_contracting_dimensions = [" +
-                                    Twine(rhsDimension) + "]>")),
+      {builder.getNamedAttr("dot_dimension_numbers", getAttr(text)),
        builder.getNamedAttr("precision_config",
                             builder.getArrayAttr({highest, highest}))});
 }
@@ -189,19 +196,16 @@ TensorValue HLOBuilder::reduce(StringRef name, TensorValue value,
   return cast<TensorValue>(op->getResult(0));
 }
 
-static SmallVector<int64_t> getAllDimensions(TensorValue value) {
-  return llvm::to_vector(llvm::seq<int64_t>(value.getType().getRank()));
-}
-
 TensorValue HLOBuilder::sum(TensorValue value) {
   auto scalar = RankedTensorType::get({}, value.getType().getElementType());
-  return reduce("add", value, constant(0.0, scalar), getAllDimensions(value));
+  return reduce("add", value, constant(0.0, scalar),
+                value.getType().getRank() - 1);
 }
 
 TensorValue HLOBuilder::largest(TensorValue value) {
   auto scalar = RankedTensorType::get({}, value.getType().getElementType());
   return reduce("maximum", unary("abs", value), constant(0.0, scalar),
-                getAllDimensions(value));
+                value.getType().getRank() - 1);
 }
 
 TensorValue HLOBuilder::allReduce(TensorValue value,

@@ -71,9 +71,11 @@ public:
   TensorValue flatten(TensorValue value);
   TensorValue broadcast(TensorValue value, RankedTensorType type,
                         ArrayRef<int64_t> dimensions);
-  /// A 0-D tensor as every element of `type`.
-  TensorValue splat(TensorValue scalar, RankedTensorType type) {
-    return broadcast(scalar, type, {});
+  /// Numbers for the first dimensions of `type`, a 0-D tensor for all elements,
+  /// repeated along the others.
+  TensorValue repeat(TensorValue numbers, RankedTensorType type) {
+    return broadcast(numbers, type,
+                     llvm::to_vector(llvm::seq(numbers.getType().getRank())));
   }
   /// begin ≤ index < end in each dimension.
   TensorValue slice(TensorValue value, ArrayRef<int64_t> begin,
@@ -82,18 +84,20 @@ public:
 
   /// True quotients: XLA multiplies by the inverse of a divisor in which it
   /// sees one number for all elements.
-  TensorValue divideBy(TensorValue value, TensorValue scalar);
+  TensorValue divideBy(TensorValue value, TensorValue numbers);
 
-  /// Contracts these dimensions of 1-D and 2-D tensors, accumulating in
-  /// `elementType`.
+  /// Contracts these dimensions, accumulating in `elementType`. The first
+  /// `numBatch` dimensions of both are the same, and not multiplied with each
+  /// other.
   TensorValue dot(TensorValue lhs, int64_t lhsDimension, TensorValue rhs,
-                  int64_t rhsDimension, Type elementType);
-  /// Reduces all dimensions with "add", "maximum", "and", … to a 0-D tensor;
-  /// `init` is neutral.
+                  int64_t rhsDimension, Type elementType, int64_t numBatch = 0);
+  /// Reduces these dimensions with "add", "maximum", "and", …; `init`, a 0-D
+  /// tensor, is neutral.
   TensorValue reduce(StringRef name, TensorValue value, TensorValue init,
                      ArrayRef<int64_t> dimensions);
+  /// The sum over the last dimension.
   TensorValue sum(TensorValue value);
-  /// The largest absolute value; 0 of no elements.
+  /// The largest absolute value along the last dimension; 0 of no elements.
   TensorValue largest(TensorValue value);
 
   /// Sums over the listed groups of ranks; each rank is in one.

@@ -4,7 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Modified Gram-Schmidt and Householder QR, column by column, without loops: a
-// rank is small, and known.
+// rank is small, and known. All matrices go through it together, so "a column"
+// is a 2-D tensor, one for each matrix, and "a number" a 1-D tensor.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,18 +14,32 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Column k of a matrix, as a 1-D tensor.
-static TensorValue getColumn(HLOBuilder &hlo, TensorValue matrix, int64_t k) {
-  int64_t rows = matrix.getType().getDimSize(0);
-  return hlo.reshape(hlo.slice(matrix, {0, k}, {rows, k + 1}), rows);
+/// Columns first ≤ k < last.
+static TensorValue sliceColumns(HLOBuilder &hlo, TensorValue matrices,
+                                int64_t first, int64_t last) {
+  ArrayRef<int64_t> shape = matrices.getType().getShape();
+  return hlo.slice(matrices, {0, 0, first}, {shape[0], shape[1], last});
 }
 
-static TensorValue asColumn(HLOBuilder &hlo, TensorValue vector) {
-  return hlo.reshape(vector, {vector.getType().getDimSize(0), 1});
+static TensorValue sliceRows(HLOBuilder &hlo, TensorValue column, int64_t first,
+                             int64_t last) {
+  return hlo.slice(column, {0, first}, {column.getType().getDimSize(0), last});
 }
 
-static RankedTensorType getScalar(TensorValue value) {
-  return RankedTensorType::get({}, value.getType().getElementType());
+static TensorValue getColumn(HLOBuilder &hlo, TensorValue matrices, int64_t k) {
+  ArrayRef<int64_t> shape = matrices.getType().getShape();
+  return hlo.reshape(sliceColumns(hlo, matrices, k, k + 1),
+                     {shape[0], shape[1]});
+}
+
+static TensorValue asMatrices(HLOBuilder &hlo, TensorValue column) {
+  ArrayRef<int64_t> shape = column.getType().getShape();
+  return hlo.reshape(column, {shape[0], shape[1], 1});
+}
+
+static TensorValue multiply(HLOBuilder &hlo, TensorValue numbers,
+                            TensorValue column) {
+  return hlo.binary("multiply", hlo.repeat(numbers, column.getType()), column);
 }
 
 //===----------------------------------------------------------------------===//
@@ -57,12 +72,8 @@ private:
   /// `column` without `factor` times `direction`.
   TensorValue subtract(TensorValue column, TensorValue factor,
                        TensorValue direction) {
-    TensorValue part = hlo.keepRounding(hlo.binary(
-        "multiply", hlo.splat(factor, direction.getType()), direction));
+    TensorValue part = hlo.keepRounding(multiply(hlo, factor, direction));
     return hlo.keepRounding(hlo.binary("subtract", column, part));
-  }
-  TensorValue divide(TensorValue column, TensorValue norm) {
-    return hlo.keepRounding(hlo.divideBy(column, norm));
   }
   TensorValue makeUnitColumn(ArrayRef<TensorValue> before, TensorValue column);
 
@@ -77,14 +88,14 @@ TensorValue GramSchmidt::makeUnitColumn(ArrayRef<TensorValue> before,
                                         TensorValue column) {
   MLIRContext *context = type.getContext();
   ArrayRef<int64_t> shape = column.getType().getShape();
+  int64_t rows = shape[1];
   auto wideType = RankedTensorType::get(shape, wide);
-  auto wideScalar = RankedTensorType::get({}, wide);
   auto indexType = RankedTensorType::get(shape, IntegerType::get(context, 64));
   auto index = RankedTensorType::get({}, indexType.getElementType());
-  Attribute first = IntegerAttr::get(indexType.getElementType(), 0);
+  Attribute alongRows = IntegerAttr::get(indexType.getElementType(), 1);
   TensorValue indices = hlo.create(
       "iota", indexType, {},
-      NamedAttribute(StringAttr::get(context, "iota_dimension"), first));
+      NamedAttribute(StringAttr::get(context, "iota_dimension"), alongRows));
   // The part of unit vector i that is in the span: the squares of row i.
   TensorValue squares = hlo.constant(0.0, wideType);
   SmallVector<TensorValue> columns;
@@ -95,22 +106,20 @@ TensorValue GramSchmidt::makeUnitColumn(ArrayRef<TensorValue> before,
   }
   double infinity = std::numeric_limits<double>::infinity();
   TensorValue least =
-      hlo.reduce("minimum", squares, hlo.constant(infinity, wideScalar), {0});
+      hlo.reduce("minimum", squares,
+                 hlo.constant(infinity, RankedTensorType::get({}, wide)), 1);
   TensorValue isLeast =
-      hlo.compare("EQ", squares, hlo.splat(least, squares.getType()));
+      hlo.compare("EQ", squares, hlo.repeat(least, squares.getType()));
   TensorValue best = hlo.reduce(
-      "minimum",
-      hlo.select(isLeast, indices, hlo.constant(shape[0], indexType)),
-      hlo.constant(shape[0], index), {0});
+      "minimum", hlo.select(isLeast, indices, hlo.constant(rows, indexType)),
+      hlo.constant(rows, index), 1);
   TensorValue isBest =
-      hlo.compare("EQ", indices, hlo.splat(best, indices.getType()));
+      hlo.compare("EQ", indices, hlo.repeat(best, indices.getType()));
   TensorValue unit = hlo.convert(isBest, wide);
   TensorValue left = unit;
   for (TensorValue other : columns) {
     TensorValue element = hlo.sum(hlo.binary("multiply", unit, other));
-    left =
-        hlo.binary("subtract", left,
-                   hlo.binary("multiply", hlo.splat(element, wideType), other));
+    left = hlo.binary("subtract", left, multiply(hlo, element, other));
   }
   TensorValue norm =
       hlo.unary("sqrt", hlo.sum(hlo.binary("multiply", left, left)));
@@ -121,18 +130,20 @@ void GramSchmidt::run(MutableArrayRef<TensorValue> columns, double epsilon,
                       bool unitColumns) {
   for (size_t k = 0; k < columns.size(); ++k) {
     TensorValue column = columns[k];
-    TensorValue norm = getNorm(column);
-    TensorValue divisor = norm;
+    TensorValue norm = getNorm(column), divisor = norm;
     if (epsilon != 0) {
       TensorValue wideNorm = hlo.convert(norm, wide);
       TensorValue more = hlo.constant(epsilon, wideNorm.getType());
       divisor = hlo.convert(hlo.binary("add", wideNorm, more), type);
     }
-    TensorValue normalized = divide(column, divisor);
+    TensorValue normalized = hlo.keepRounding(hlo.divideBy(column, divisor));
     if (unitColumns) {
-      TensorValue zero = hlo.constant(0.0, norm.getType());
+      TensorValue isZero =
+          hlo.compare("EQ", norm, hlo.constant(0.0, norm.getType()));
+      auto each = RankedTensorType::get(column.getType().getShape(),
+                                        isZero.getType().getElementType());
       normalized =
-          hlo.select(hlo.compare("EQ", norm, zero),
+          hlo.select(hlo.repeat(isZero, each),
                      makeUnitColumn(columns.take_front(k), column), normalized);
     }
     columns[k] = normalized;
@@ -156,23 +167,24 @@ struct Reflector {
 /// the signs of LAPACK's larfg. A column that is zero but for that element is
 /// not reflected.
 static Reflector makeReflector(HLOBuilder &hlo, TensorValue column) {
-  RankedTensorType scalar = getScalar(column);
-  int64_t rows = column.getType().getDimSize(0);
-  TensorValue zero = hlo.constant(0.0, scalar), one = hlo.constant(1.0, scalar);
+  Type type = column.getType().getElementType();
+  int64_t count = column.getType().getDimSize(0);
+  int64_t rows = column.getType().getDimSize(1);
+  auto numbers = RankedTensorType::get(count, type);
+  TensorValue zero = hlo.constant(0.0, numbers);
+  TensorValue one = hlo.constant(1.0, numbers);
+  TensorValue firstRow = hlo.reshape(one, {count, 1});
   if (rows == 1)
-    return {hlo.reshape(one, 1), zero};
+    return {firstRow, zero};
   // Squares of the largest element must neither overflow nor vanish.
   TensorValue largest = hlo.largest(column);
+  TensorValue isPositive = hlo.compare("GT", largest, zero);
   TensorValue isUsable =
-      hlo.binary("and",
-                 hlo.create("is_finite",
-                            cast<RankedTensorType>(
-                                hlo.compare("EQ", largest, zero).getType()),
-                            largest),
-                 hlo.compare("GT", largest, zero));
+      hlo.binary("and", hlo.create("is_finite", isPositive.getType(), largest),
+                 isPositive);
   TensorValue scaled = hlo.divideBy(column, hlo.select(isUsable, largest, one));
-  TensorValue pivot = hlo.reshape(hlo.slice(scaled, 0, 1), {});
-  TensorValue below = hlo.slice(scaled, 1, rows);
+  TensorValue pivot = hlo.reshape(sliceRows(hlo, scaled, 0, 1), count);
+  TensorValue below = sliceRows(hlo, scaled, 1, rows);
   TensorValue isZero = hlo.compare("EQ", hlo.largest(below), zero);
   TensorValue squares =
       hlo.binary("add", hlo.binary("multiply", pivot, pivot),
@@ -187,89 +199,101 @@ static Reflector makeReflector(HLOBuilder &hlo, TensorValue column) {
   TensorValue divisor =
       hlo.select(isZero, one, hlo.binary("subtract", pivot, beta));
   TensorValue tail = hlo.divideBy(below, divisor);
-  return {hlo.concatenate({hlo.reshape(one, 1), tail}, 0), tau};
+  return {hlo.concatenate({firstRow, tail}, 1), tau};
 }
 
-/// matrix - v·(tau·weights)ᵀ.
-static TensorValue subtractOuter(HLOBuilder &hlo, TensorValue matrix,
+/// matrices - v·(tau·weights)ᵀ.
+static TensorValue subtractOuter(HLOBuilder &hlo, TensorValue matrices,
                                  const Reflector &reflector,
                                  TensorValue weights) {
-  TensorValue scaled = hlo.binary(
-      "multiply", hlo.splat(reflector.tau, weights.getType()), weights);
+  RankedTensorType type = matrices.getType();
+  TensorValue scaled = multiply(hlo, reflector.tau, weights);
   TensorValue outer =
-      hlo.binary("multiply", hlo.broadcast(reflector.v, matrix.getType(), 0),
-                 hlo.broadcast(scaled, matrix.getType(), 1));
-  return hlo.binary("subtract", matrix, outer);
+      hlo.binary("multiply", hlo.broadcast(reflector.v, type, {0, 1}),
+                 hlo.broadcast(scaled, type, {0, 2}));
+  return hlo.binary("subtract", matrices, outer);
+}
+
+/// vᵀ·matrices of each matrix.
+static TensorValue project(HLOBuilder &hlo, TensorValue v,
+                           TensorValue matrices) {
+  return hlo.dot(v, 1, matrices, 1, v.getType().getElementType(),
+                 /*numBatch=*/1);
 }
 
 /// The Q of a QR decomposition, as LAPACK's geqr2 and org2r.
-static TensorValue householder(HLOBuilder &hlo, TensorValue matrix) {
-  Type type = matrix.getType().getElementType();
+static TensorValue householder(HLOBuilder &hlo, TensorValue matrices) {
+  Type type = matrices.getType().getElementType();
+  int64_t count = matrices.getType().getDimSize(0);
+  int64_t rank = matrices.getType().getDimSize(2);
   SmallVector<Reflector> reflectors;
-  TensorValue rest = matrix;
-  int64_t rank = matrix.getType().getDimSize(1);
+  TensorValue rest = matrices;
   for (int64_t k = 0; k < rank; ++k) {
-    int64_t rows = rest.getType().getDimSize(0), columns = rank - k;
+    int64_t rows = rest.getType().getDimSize(1), columns = rank - k;
     Reflector reflector = makeReflector(hlo, getColumn(hlo, rest, 0));
     reflectors.push_back(reflector);
     if (columns == 1)
       break;
-    TensorValue others = hlo.slice(rest, {0, 1}, {rows, columns});
-    TensorValue weights = hlo.dot(reflector.v, 0, others, 0, type);
-    others = subtractOuter(hlo, others, reflector, weights);
-    rest = hlo.slice(others, {1, 0}, {rows, columns - 1});
+    TensorValue others = sliceColumns(hlo, rest, 1, columns);
+    others = subtractOuter(hlo, others, reflector,
+                           project(hlo, reflector.v, others));
+    rest = hlo.slice(others, {0, 1, 0}, {count, rows, columns - 1});
   }
   TensorValue q;
   for (const Reflector &reflector : llvm::reverse(reflectors)) {
-    int64_t rows = reflector.v.getType().getDimSize(0);
+    int64_t rows = reflector.v.getType().getDimSize(1);
     // The first unit vector, reflected: v begins with 1.
-    TensorValue scaled =
-        hlo.binary("multiply", hlo.splat(reflector.tau, reflector.v.getType()),
-                   reflector.v);
-    TensorValue one = hlo.constant(1.0, RankedTensorType::get(1, type));
-    TensorValue unit = one;
+    TensorValue unit =
+        hlo.constant(1.0, RankedTensorType::get({count, 1}, type));
     if (rows > 1)
       unit = hlo.concatenate(
-          {one, hlo.constant(0.0, RankedTensorType::get(rows - 1, type))}, 0);
-    TensorValue first = asColumn(hlo, hlo.binary("subtract", unit, scaled));
+          {unit,
+           hlo.constant(0.0, RankedTensorType::get({count, rows - 1}, type))},
+          1);
+    TensorValue first =
+        asMatrices(hlo, hlo.binary("subtract", unit,
+                                   multiply(hlo, reflector.tau, reflector.v)));
     if (!q) {
       q = first;
       continue;
     }
-    int64_t columns = q.getType().getDimSize(1);
-    TensorValue weights =
-        hlo.dot(hlo.slice(reflector.v, 1, rows), 0, q, 0, type);
+    int64_t columns = q.getType().getDimSize(2);
+    TensorValue weights = project(hlo, sliceRows(hlo, reflector.v, 1, rows), q);
     TensorValue padded = hlo.concatenate(
-        {hlo.constant(0.0, RankedTensorType::get({1, columns}, type)), q}, 0);
+        {hlo.constant(0.0, RankedTensorType::get({count, 1, columns}, type)),
+         q},
+        1);
     q = hlo.concatenate({first, subtractOuter(hlo, padded, reflector, weights)},
-                        1);
+                        2);
   }
   return q;
 }
 
-TensorValue mlir::ddp::orthogonalize(HLOBuilder &hlo, TensorValue matrix,
+TensorValue mlir::ddp::orthogonalize(HLOBuilder &hlo, TensorValue matrices,
                                      double epsilon, bool unitColumns) {
-  RankedTensorType type = matrix.getType();
+  RankedTensorType type = matrices.getType();
   Type elementType = type.getElementType();
-  int64_t rows = type.getDimSize(0), rank = type.getDimSize(1);
-  if (rows == 0 || rank == 0)
-    return matrix;
+  int64_t numMatrices = type.getDimSize(0), rows = type.getDimSize(1),
+          rank = type.getDimSize(2);
+  if (type.getNumElements() == 0)
+    return matrices;
   int64_t count = std::min(rows, rank);
   TensorValue result;
   if (rank > 2 && !isNarrow(elementType)) {
-    result = householder(hlo, hlo.slice(matrix, {0, 0}, {rows, count}));
+    result = householder(hlo, sliceColumns(hlo, matrices, 0, count));
   } else {
     SmallVector<TensorValue> columns;
     for (int64_t k = 0; k < count; ++k)
-      columns.push_back(getColumn(hlo, matrix, k));
+      columns.push_back(getColumn(hlo, matrices, k));
     GramSchmidt(hlo, elementType).run(columns, epsilon, unitColumns);
     for (TensorValue &column : columns)
-      column = asColumn(hlo, column);
-    result = hlo.concatenate(columns, 1);
+      column = asMatrices(hlo, column);
+    result = hlo.concatenate(columns, 2);
   }
   if (count == rank)
     return result;
   // No direction is left for the others.
-  auto others = RankedTensorType::get({rows, rank - count}, elementType);
-  return hlo.concatenate({result, hlo.constant(0.0, others)}, 1);
+  auto others =
+      RankedTensorType::get({numMatrices, rows, rank - count}, elementType);
+  return hlo.concatenate({result, hlo.constant(0.0, others)}, 2);
 }

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp.orthogonalize of one matrix, written out.
+// ddp.orthogonalize of matrices of one shape, written out.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,9 +14,10 @@
 
 namespace mlir::ddp {
 
-/// Makes the columns of a 2-D tensor orthonormal, by the algorithm that the
-/// operation's description says. Columns beyond the number of rows become zero.
-TensorValue orthogonalize(HLOBuilder &hlo, TensorValue matrix, double epsilon,
+/// Makes the columns of matrices orthonormal, by the algorithm that the
+/// operation's description says. The first dimension of the 3-D tensor counts
+/// the matrices. Columns beyond the number of rows become zero.
+TensorValue orthogonalize(HLOBuilder &hlo, TensorValue matrices, double epsilon,
                           bool unitColumns);
 
 } // namespace mlir::ddp

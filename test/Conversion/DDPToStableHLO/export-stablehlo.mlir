@@ -207,12 +207,12 @@ func.func @stored(%g: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK: %[[M:.*]] = "stablehlo.reshape"(%{{.*}}) : (tensor<4x2x3xbf16>) -> tensor<4x6xbf16>
 // CHECK: %[[P:.*]] = "stablehlo.dot_general"(%[[M]], %{{.*}}) {dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>, precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]} : (tensor<4x6xbf16>, tensor<6x1xbf16>) -> tensor<4x1xf32>
 // CHECK: "stablehlo.convert"(%[[P]]) : (tensor<4x1xf32>) -> tensor<4x1xbf16>
-// CHECK: call @ddp_orthogonalize_4x1_bf16
-// CHECK: call @ddp_orthogonalize_4x1_bf16
+// CHECK: call @ddp_orthogonalize_1x4x1_bf16
+// CHECK: call @ddp_orthogonalize_1x4x1_bf16
 // CHECK: lhs_contracting_dimensions = [0], rhs_contracting_dimensions = [0]>
 // CHECK: lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1]>
 // CHECK-SAME: (tensor<4x1xbf16>, tensor<6x1xbf16>) -> tensor<4x6xf32>
-// CHECK: func.func private @ddp_orthogonalize_4x1_bf16(%{{.*}}: tensor<4x1xbf16>) -> tensor<4x1xbf16>
+// CHECK: func.func private @ddp_orthogonalize_1x4x1_bf16(%{{.*}}: tensor<1x4x1xbf16>) -> tensor<1x4x1xbf16>
 // CHECK-NOT: func.func
 func.func @lowRank(%g: tensor<4x2x3xbf16>, %q: tensor<6x1xbf16>) -> tensor<4x2x3xbf16> {
   %m = ddp.pack %g : tensor<4x2x3xbf16> -> !ddp.bucket<bf16, [4x2x3]>
@@ -255,4 +255,37 @@ func.func @moves(%a: tensor<2xf32>, %b: tensor<3xf32>) -> tensor<5xf32> {
   %6 = ddp.resize %5 : !ddp.bucket<f32, [3x3]> -> !ddp.bucket<f32, [5]>
   %r = ddp.unpack %6 : !ddp.bucket<f32, [5]> -> tensor<5xf32>
   return %r : tensor<5xf32>
+}
+
+// -----
+
+// Matrices of one shape are made orthonormal together: two of 4x3, by Householder's
+// reflections, and one of 5x2 by Gram-Schmidt, whose zero columns become unit vectors.
+
+// CHECK-LABEL: func.func @together
+// CHECK-SAME: (%[[A:.*]]: tensor<4x3xf32>, %[[B:.*]]: tensor<5x2xf32>, %[[C:.*]]: tensor<4x3xf32>)
+// CHECK-DAG: %[[A1:.*]] = "stablehlo.reshape"(%[[A]]) : (tensor<4x3xf32>) -> tensor<1x4x3xf32>
+// CHECK-DAG: %[[C1:.*]] = "stablehlo.reshape"(%[[C]]) : (tensor<4x3xf32>) -> tensor<1x4x3xf32>
+// CHECK: %[[AC:.*]] = "stablehlo.concatenate"(%[[A1]], %[[C1]]) {dimension = 0 : i64}
+// CHECK: %[[Q:.*]] = call @ddp_orthogonalize_2x4x3_f32(%[[AC]])
+// CHECK: %[[QA:.*]] = "stablehlo.slice"(%[[Q]]) {limit_indices = array<i64: 1, 4, 3>
+// CHECK: %[[RA:.*]] = "stablehlo.reshape"(%[[QA]])
+// CHECK: %[[QC:.*]] = "stablehlo.slice"(%[[Q]]) {limit_indices = array<i64: 2, 4, 3>, start_indices = array<i64: 1, 0, 0>
+// CHECK: %[[RC:.*]] = "stablehlo.reshape"(%[[QC]])
+// CHECK: call @ddp_orthogonalize_1x5x2_f32
+// CHECK: return %[[RA]], %{{.*}}, %[[RC]]
+// CHECK: func.func private @ddp_orthogonalize_2x4x3_f32
+// CHECK: lhs_batching_dimensions = [0], rhs_batching_dimensions = [0]
+// CHECK-NOT: "stablehlo.iota"
+// CHECK: func.func private @ddp_orthogonalize_1x5x2_f32
+// CHECK: "stablehlo.iota"() {iota_dimension = 1 : i64}
+func.func @together(%a: tensor<4x3xf32>, %b: tensor<5x2xf32>, %c: tensor<4x3xf32>)
+    -> (tensor<4x3xf32>, tensor<5x2xf32>, tensor<4x3xf32>) {
+  %0 = ddp.pack %a, %b, %c : tensor<4x3xf32>, tensor<5x2xf32>, tensor<4x3xf32>
+      -> !ddp.bucket<f32, [4x3, 5x2, 4x3]>
+  %1 = ddp.orthogonalize %0 epsilon 0.000000e+00 unit_columns
+      : !ddp.bucket<f32, [4x3, 5x2, 4x3]>
+  %2:3 = ddp.unpack %1 : !ddp.bucket<f32, [4x3, 5x2, 4x3]>
+      -> tensor<4x3xf32>, tensor<5x2xf32>, tensor<4x3xf32>
+  return %2#0, %2#1, %2#2 : tensor<4x3xf32>, tensor<5x2xf32>, tensor<4x3xf32>
 }
