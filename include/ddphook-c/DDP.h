@@ -26,7 +26,8 @@ MLIR_DECLARE_CAPI_DIALECT_REGISTRATION(DDP, ddp);
 MLIR_CAPI_EXPORTED void ddphookRegisterDialects(MlirDialectRegistry registry);
 
 /* Adds stand-ins for the dialects of programs that JAX writes: sdy, stablehlo,
- * mhlo and chlo, each unless the registry has one of that name. Call it last. */
+ * mhlo and chlo, each unless the registry has one of that name. Call it last.
+ */
 MLIR_CAPI_EXPORTED void
 ddphookRegisterOpaqueDialects(MlirDialectRegistry registry);
 

@@ -189,6 +189,7 @@ def test_sums_types_of_sums_and_wrappers(tmp_path):
             "hook=allreduce wrapper=fp16",
             "hook=noop",
             "hook='#ddp.allreduce_and_upcast<reduce_dtype = f16>'",
+            "hook=post_local_sgd start-localsgd-iter=1 post-local-gradient-allreduce=false",
         ]
     ):
         folder = tmp_path / str(number)
@@ -197,6 +198,27 @@ def test_sums_types_of_sums_and_wrappers(tmp_path):
         for rank in range(2):
             for step in range(2):
                 assert_same_bits(xla[rank][step], ours[rank][step])
+
+
+def test_periodic_averages(tmp_path):
+    """Parameters that are averaged every second step after the first."""
+    program = """
+    ddp.process_group @dp size 2
+    func.func @main(%a: tensor<24xf32>, %b: tensor<2x3xf32>)
+        -> (tensor<24xf32>, tensor<2x3xf32>) {
+      %0 = ddp.average %a on @dp every 2 warmup 1 : tensor<24xf32>
+      %1 = ddp.average %b on @dp every 2 warmup 1 : tensor<2x3xf32>
+      return %0, %1 : tensor<24xf32>, tensor<2x3xf32>
+    }
+    """
+    inputs = random_inputs(2, 5, [(24,), (2, 3)])
+    ours, xla, after = run_both(tmp_path, program, "hook=fp16", inputs)
+    for step in range(5):
+        for rank in range(2):
+            assert_same_bits(xla[rank][step], ours[rank][step])
+        is_mean = (xla[0][step]["result0"] == xla[1][step]["result0"]).all()
+        assert is_mean == (step in (1, 3))
+    assert xla[0][-1]["average0.iter"] == after[0]["average0.iter"] == 5
 
 
 def test_groups_of_ranks(tmp_path):

@@ -121,6 +121,19 @@ LogicalResult FunctionExporter::convertBlock(Block &block, Scope &scope) {
   return success();
 }
 
+/// Buckets and numbers are those that were converted; StableHLO has none.
+LogicalResult FunctionExporter::checkOperands(Operation *op) {
+  for (Value operand : op->getOperands()) {
+    Type type = operand.getType();
+    if (isa<BucketType>(type)
+            ? !buckets.contains(operand)
+            : isa<IntegerType>(type) && !numbers.contains(operand))
+      return refuse(op) << " with an operand of type " << type
+                        << " that is not made in this function";
+  }
+  return success();
+}
+
 LogicalResult FunctionExporter::convertOp(Operation *op, Scope &scope) {
   if (isXLADialect(op->getName().getDialectNamespace())) {
     Scope inner = scope;
@@ -131,6 +144,8 @@ LogicalResult FunctionExporter::convertOp(Operation *op, Scope &scope) {
           return failure();
     return success();
   }
+  if (failed(checkOperands(op)))
+    return failure();
   dead.push_back(op);
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case<AllReduceOp, CastOp, ConcatOp, ExtractOp, IsFiniteOp, MatmulOp,
@@ -255,9 +270,7 @@ LogicalResult FunctionExporter::convert(scf::IfOp op, Scope &scope) {
     if (getExportedType(lookupState(store.getStateAttr())).getNumElements())
       stored.insert(store.getStateAttr().getAttr());
   });
-  TensorValue condition = numbers.lookup(op.getCondition());
-  if (!condition)
-    return refuse(op);
+  TensorValue condition = numbers[op.getCondition()];
 
   SmallVector<Value> yielded;
   Operation *branches;
@@ -350,7 +363,7 @@ LogicalResult FunctionExporter::convert(arith::ConstantOp op) {
 LogicalResult FunctionExporter::convertNumbers(Operation *op, StringRef name) {
   SmallVector<Value> operands;
   for (Value operand : op->getOperands()) {
-    if (!numbers.contains(operand))
+    if (!isa<IntegerType>(operand.getType()))
       return refuse(op);
     operands.push_back(numbers[operand]);
   }
@@ -366,8 +379,7 @@ LogicalResult FunctionExporter::convert(arith::CmpIOp op) {
       {arith::CmpIPredicate::sgt, "GT"}, {arith::CmpIPredicate::sge, "GE"}};
   const auto *name = llvm::find_if(
       kNames, [&](auto &row) { return row.first == op.getPredicate(); });
-  if (name == std::end(kNames) || !numbers.contains(op.getLhs()) ||
-      !numbers.contains(op.getRhs()))
+  if (name == std::end(kNames) || !isa<IntegerType>(op.getLhs().getType()))
     return refuse(op);
   numbers[op.getResult()] = getHLO().compare(name->second, numbers[op.getLhs()],
                                              numbers[op.getRhs()]);

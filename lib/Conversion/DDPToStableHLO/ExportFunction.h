@@ -67,6 +67,7 @@ private:
   LogicalResult convertBlock(Block &block, Scope &scope);
   LogicalResult convertOp(Operation *op, Scope &scope);
   static InFlightDiagnostic refuse(Operation *op);
+  LogicalResult checkOperands(Operation *op);
 
   // Buckets.
   LogicalResult convert(PackOp op);

@@ -63,7 +63,7 @@ func.func @readsMemory() {
 
 func.func @branch() {
   %c = "stablehlo.custom_call"() : () -> i1
-  // expected-error @below {{'scf.if' op has no form in StableHLO}}
+  // expected-error @below {{'scf.if' op has no form in StableHLO with an operand of type 'i1' that is not made in this function}}
   scf.if %c {
   }
   return
@@ -124,6 +124,31 @@ func.func @left(%g: tensor<4xf32>) {
   // expected-error @below {{'stablehlo.custom_call' op has no form in StableHLO with an operand of type '!ddp.bucket<f32, [4]>'}}
   "stablehlo.custom_call"(%0) : (!ddp.bucket<f32, [4]>) -> ()
   return
+}
+
+// -----
+
+func.func @foreignBucket() {
+  %0 = "stablehlo.custom_call"() : () -> !ddp.bucket<f32, [4]>
+  // expected-error @below {{'ddp.unpack' op has no form in StableHLO with an operand of type '!ddp.bucket<f32, [4]>' that is not made in this function}}
+  %1 = ddp.unpack %0 : !ddp.bucket<f32, [4]> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @integers(%x: tensor<4xi64>) -> tensor<4xi1> {
+  // expected-error @below {{'arith.cmpi' op has no form in StableHLO}}
+  %0 = arith.cmpi eq, %x, %x : tensor<4xi64>
+  return %0 : tensor<4xi1>
+}
+
+// -----
+
+func.func @sumOfIntegers(%x: tensor<4xi64>) -> tensor<4xi64> {
+  // expected-error @below {{'arith.addi' op has no form in StableHLO}}
+  %0 = arith.addi %x, %x : tensor<4xi64>
+  return %0 : tensor<4xi64>
 }
 
 // -----
