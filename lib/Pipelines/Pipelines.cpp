@@ -155,9 +155,8 @@ void mlir::ddp::buildDDPMemoryPipeline(OpPassManager &pm,
 
 void mlir::ddp::buildDDPStableHLOPipeline(
     OpPassManager &pm, const DDPStableHLOPipelineOptions &options) {
-  // States are arguments of the function that XLA calls. Nothing else is to be
-  // simplified: that is XLA's part.
-  pm.addPass(createInlinerPass({}, [](OpPassManager &) {}));
+  // States are arguments of the function that XLA calls.
+  pm.addPass(createDDPInlineCollectivesPass());
   addIsolated(pm, options, [&](CheckedPassManager &isolated) {
     addHookPasses(isolated, options, /*groupMb=*/0);
     // XLA hangs where ranks branch differently.

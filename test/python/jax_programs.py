@@ -267,6 +267,44 @@ def reduces_over_one_axis_of_two():
         assert 0 < off < 1e-2 and state == {}, (axis, off)
 
 
+def programs_with_everything():
+    """Loops, branches, random numbers, large constants, functions that JAX keeps as they
+    are, and devices in another order: bits equal JAX's without compression."""
+    mesh = Mesh(np.array(jax.devices()[::-1]), ("data",))
+    constant = normal(64, 64)
+
+    def step(w, x, key):
+        key = jax.random.wrap_key_data(key)
+
+        def loss(w):
+            def body(h, _):
+                return jnp.tanh(h @ w), None
+
+            h, _ = jax.lax.scan(body, x @ constant, None, length=3)
+            h = h * jax.random.bernoulli(key, 0.5, h.shape)
+            h = jax.lax.cond(h.sum() > 0, lambda h: 2 * h, lambda h: h, h)
+            return jnp.mean(jax.scipy.special.erf(h) ** 2)
+
+        return jax.lax.pmean(jax.value_and_grad(loss)(w), "data")
+
+    where = dict(
+        mesh=mesh, in_specs=(P(), P("data"), P()), out_specs=P(), check_vma=False
+    )
+    args = normal(64, 64), normal(8, 64), jax.random.key_data(jax.random.key(SEED))
+    right = jax.jit(jax.shard_map(step, **where))(*args)
+    exact = ddphook.jax.compress(step, "allreduce", **where)
+    got, state = exact(exact.init(*args), *args)
+    assert state == {} and np.abs(right[1]).max() > 0
+    # The mean divides before the sum, which at two ranks is the same.
+    assert_equal_trees(got, right)
+    low = ddphook.jax.compress(step, start_powerSGD_iter=2, **where)
+    state = low.init(*args)
+    for number in range(3):
+        (loss, gradient), state = low(state, *args)
+        assert loss == right[0]
+        assert (largest_difference(gradient, right[1]) > 0) == (number == 2)
+
+
 def explicit_meshes():
     """Shardings as a part of types, which jax.make_mesh has by default."""
     mesh = jax.make_mesh((DEVICES,), ("data",))
@@ -342,6 +380,7 @@ if __name__ == "__main__":
             runs_in_jit_and_scan,
             donates,
             reduces_over_one_axis_of_two,
+            programs_with_everything,
             explicit_meshes,
             refuses,
         )

@@ -38,6 +38,7 @@ def run(*command):
         ("runs_in_jit_and_scan", 2),
         ("donates", 4),
         ("reduces_over_one_axis_of_two", 4),
+        ("programs_with_everything", 2),
         ("explicit_meshes", 2),
         ("refuses", 2),
     ],

@@ -23,13 +23,14 @@ using namespace mlir::ddp;
 static int64_t getNextChannel(ModuleOp module) {
   int64_t next = 1;
   module.walk([&](Operation *op) {
-    auto handle = op->getAttrOfType<OpaqueAttr>("channel_handle");
+    Attribute handle = op->getAttr("channel_handle");
     if (!handle)
       return;
-    StringRef text = handle.getAttrData();
-    text = text.drop_front(text.find("handle =")).drop_front(8).ltrim();
+    std::string text;
+    llvm::raw_string_ostream(text) << handle;
+    StringRef digits = StringRef(text).split("<handle = ").second;
     int64_t number = 0;
-    if (!text.consumeInteger(10, number))
+    if (!digits.consumeInteger(10, number))
       next = std::max(next, number + 1);
   });
   return next;
@@ -48,7 +49,7 @@ static LogicalResult checkCalls(ModuleOp module) {
         return WalkResult::advance();
       InFlightDiagnostic diagnostic =
           op->emitOpError() << "expected no state in a function that is "
-                               "called; run 'inline' before";
+                               "called; run 'ddp-inline-collectives'";
       diagnostic.attachNote(call->second.getLoc()) << "it is called here";
       return WalkResult::interrupt();
     });

@@ -9,6 +9,8 @@
 
 #include "HLOBuilder.h"
 
+#include "mlir/AsmParser/AsmParser.h"
+
 using namespace mlir;
 using namespace mlir::ddp;
 
@@ -39,8 +41,7 @@ TensorValue HLOBuilder::create(StringRef name, RankedTensorType type,
 }
 
 Attribute HLOBuilder::getAttr(const Twine &text) {
-  return OpaqueAttr::get(builder.getStringAttr(kDialect), text.str(),
-                         builder.getNoneType());
+  return parseAttribute(text.str(), builder.getContext());
 }
 
 TensorValue HLOBuilder::constant(ElementsAttr value) {
@@ -64,8 +65,9 @@ TensorValue HLOBuilder::compare(StringRef direction, TensorValue lhs,
       RankedTensorType::get(lhs.getType().getShape(), builder.getI1Type());
   return create(
       "compare", type, {lhs, rhs},
-      builder.getNamedAttr("comparison_direction",
-                           getAttr("comparison_direction " + direction)));
+      builder.getNamedAttr(
+          "comparison_direction",
+          getAttr("#stablehlo<comparison_direction " + direction + ">")));
 }
 
 TensorValue HLOBuilder::barrier(TensorValue value) {
@@ -150,7 +152,7 @@ TensorValue HLOBuilder::dot(TensorValue lhs, int64_t lhsDimension,
   };
   addOthers(lhs.getType(), lhsDimension);
   addOthers(rhs.getType(), rhsDimension);
-  std::string text = "dot<";
+  std::string text = "#stablehlo.dot<";
   llvm::raw_string_ostream os(text);
   for (StringRef side : {"lhs", "rhs"}) {
     if (numBatch == 0)
@@ -162,7 +164,7 @@ TensorValue HLOBuilder::dot(TensorValue lhs, int64_t lhsDimension,
   os << "lhs_contracting_dimensions = [" << lhsDimension
      << "], rhs_contracting_dimensions = [" << rhsDimension << "]>";
   // Without it some devices round f32 operands to fewer bits.
-  Attribute highest = getAttr("precision HIGHEST");
+  Attribute highest = getAttr("#stablehlo<precision HIGHEST>");
   return create(
       "dot_general", RankedTensorType::get(shape, elementType), {lhs, rhs},
       {builder.getNamedAttr("dot_dimension_numbers", getAttr(text)),
@@ -214,7 +216,7 @@ TensorValue HLOBuilder::allReduce(TensorValue value,
   Operation *op = createOp(
       "all_reduce", Type(value.getType()), Value(value),
       {builder.getNamedAttr("channel_handle",
-                            getAttr("channel_handle<handle = " +
+                            getAttr("#stablehlo.channel_handle<handle = " +
                                     Twine(channel) + ", type = 1>")),
        builder.getNamedAttr("replica_groups", groups),
        builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr())},

@@ -34,7 +34,8 @@ public:
   TensorValue create(StringRef name, RankedTensorType type, ValueRange operands,
                      ArrayRef<NamedAttribute> attributes = {});
 
-  /// An attribute of the stablehlo dialect, from its text behind the `#`.
+  /// An attribute of the stablehlo dialect, from its text: opaque, unless the
+  /// dialect is StableHLO's own.
   Attribute getAttr(const Twine &text);
 
   /// A constant of one element, which is repeated.

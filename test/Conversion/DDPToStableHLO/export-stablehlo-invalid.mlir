@@ -189,7 +189,7 @@ func.func @loop(%g: tensor<i1>) {
 
 ddp.state @iter : i64 replicated zero
 func.func private @callee() {
-  // expected-error @below {{'ddp.load' op expected no state in a function that is called; run 'inline' before}}
+  // expected-error @below {{'ddp.load' op expected no state in a function that is called; run 'ddp-inline-collectives'}}
   %i = ddp.load @iter : i64
   return
 }

@@ -88,4 +88,44 @@ def DDPExportStableHLOPass
   let dependentDialects = ["::mlir::func::FuncDialect"];
 }
 
+def DDPInlineCollectivesPass
+    : Pass<"ddp-inline-collectives", "::mlir::ModuleOp"> {
+  let summary = "inline calls of functions with collectives";
+  let description = [{
+    Inlines every call of a function that has an operation of the ddp dialect, or
+    calls one that has. Then the states of hooks belong to the functions that nothing
+    calls, where `ddp-export-stablehlo` can make arguments of them. All other calls
+    stay. A private function that nothing refers to any more is removed.
+
+    It is an error if such a function calls itself.
+
+    Pre-condition: none. Post-condition: no function with collectives is called.
+
+    Before:
+
+    ```mlir
+    ddp.process_group @dp size 2
+    func.func private @reduce(%g: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = call @reduce(%g) : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    ddp.process_group @dp size 2
+    func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
 #endif // DDPHOOK_CONVERSION_DDPTOSTABLEHLO_PASSES_TD

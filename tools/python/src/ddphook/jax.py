@@ -212,7 +212,7 @@ class CompressedStep:
             file = Path(folder) / "manifest.json"
             passes = (
                 f"{self._passes},ddp-stablehlo-pipeline"
-                f"{{{self._pipeline} manifest={file}}}"
+                f"{{{self._pipeline} manifest=\"{file}\"}}"
             )
             text = _compiler.transform_module(text, passes)
             manifest = json.loads(file.read_text(encoding="utf-8"))

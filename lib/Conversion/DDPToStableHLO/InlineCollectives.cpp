@@ -1,0 +1,86 @@
+//===- InlineCollectives.cpp -----------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-inline-collectives: collectives come to where states can be arguments.
+// Upstream's inliner does too much for that: it also removes functions that
+// only a stablehlo.composite refers to.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Transforms/Inliner.h"
+#include "mlir/Transforms/InliningUtils.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPINLINECOLLECTIVESPASS
+#include "ddphook/Conversion/DDPToStableHLO/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Whether an operation of the dialect is in the function itself.
+static bool hasCollectives(func::FuncOp function) {
+  return function
+      .walk([](Operation *op) {
+        return isa_and_nonnull<DDPDialect>(op->getDialect())
+                   ? WalkResult::interrupt()
+                   : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+namespace {
+struct InlineCollectivesPass
+    : public ddp::impl::DDPInlineCollectivesPassBase<InlineCollectivesPass> {
+  using DDPInlineCollectivesPassBase::DDPInlineCollectivesPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    // A caller of what was inlined has collectives now.
+    while (true) {
+      llvm::MapVector<func::CallOp, func::FuncOp> calls;
+      module.walk([&](func::CallOp call) {
+        auto callee = module.lookupSymbol<func::FuncOp>(call.getCallee());
+        if (callee && hasCollectives(callee))
+          calls[call] = callee;
+      });
+      if (calls.empty())
+        return;
+      llvm::SetVector<Operation *> callees;
+      for (auto &[call, callee] : calls) {
+        if (failed(inlineOne(call, callee)))
+          return signalPassFailure();
+        callees.insert(callee);
+      }
+      for (Operation *callee : callees)
+        if (cast<func::FuncOp>(callee).isPrivate() &&
+            SymbolTable::symbolKnownUseEmpty(callee, module))
+          callee->erase();
+    }
+  }
+
+  static LogicalResult inlineOne(func::CallOp call, func::FuncOp callee) {
+    if (callee->isProperAncestor(call))
+      return call.emitOpError() << "expected no recursion in a function with "
+                                   "collectives, @"
+                                << callee.getSymName();
+    InlinerInterface interface(call.getContext());
+    InlinerConfig config;
+    if (!callee.getBody().hasOneBlock() ||
+        failed(inlineCall(interface, config.getCloneCallback(), call, callee,
+                          callee.getCallableRegion())))
+      return call.emitOpError()
+             << "expected a call that can be inlined, as there are collectives "
+                "in @"
+             << callee.getSymName();
+    call.erase();
+    return success();
+  }
+};
+} // namespace
