@@ -47,22 +47,18 @@ def test_program(program, devices):
     run(PROGRAMS, program, devices)
 
 
-def test_documented_program(tmp_path):
-    """The commands of docs/frontends.md, without the installation: PowerSGD trains as
-    far as no compression."""
+def test_documented_program():
+    """The commands of docs/frontends.md: PowerSGD trains as far as no compression."""
     page = (ROOT / "docs" / "frontends.md").read_text(encoding="utf-8")
-    [commands] = re.findall(r"```sh\npip install [^\n]*\[jax\]'\n([^`]*)```", page)
-    (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (tmp_path / "python").chmod(0o755)
+    [commands] = re.findall(r"```sh\n(export DDPHOOK_LIBRARY_DIR=[^`]*xla/train.py[^`]*)```", page)
     losses = {}
     for hook in ("powersgd", "allreduce"):
         if hook == "allreduce":
-            commands = re.sub("--hook=powersgd.*", "--hook=allreduce", commands)
-        path = f"{tmp_path}:{os.environ['PATH']}"
+            commands = re.sub("--hook=powersgd.*", "--hook=allreduce", commands, flags=re.S)
         done = subprocess.run(
             ["bash", "-ec", commands],
             cwd=ROOT,
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "DDPHOOK_TEST_PYTHON": sys.executable},
             capture_output=True,
             text=True,
             timeout=HANG_S,
