@@ -338,8 +338,9 @@ def test_interpreter(tmp_path, hook):
 
 
 def test_documented_step(tmp_path):
-    """The command of docs/frontends.md, and the step that it makes, in XLA: without
-    compression what NumPy computes, then a loss that falls."""
+    """The command of docs/frontends.md, and the step that it makes, in XLA: at first what
+    NumPy computes, and from the first compressed step on another one, alike on all
+    ranks."""
     page = (ROOT / "docs" / "frontends.md").read_text(encoding="utf-8")
     [command] = re.findall(r"```sh\n(ddphook-opt docs/examples/xla/[^`]*)```", page)
     command = command.replace("states.json", f"{tmp_path}/manifest.json")
