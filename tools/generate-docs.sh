@@ -19,6 +19,7 @@ pages=(
   DDPPasses
   DDPConversionPasses
   DDPExportPasses
+  DDPFXPasses
   DDPImportPasses
   DDPMPIPasses
   DDPStableHLOPasses

@@ -13,6 +13,7 @@
 
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
 #include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
+#include "ddphook/Conversion/FXToDDP/FXToDDP.h"
 #include "ddphook/Conversion/MPIToDDP/MPIToDDP.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
@@ -33,6 +34,7 @@ inline void registerAllPasses() {
   registerDDPPasses();
   registerDDPConversionPasses();
   registerDDPExportPasses();
+  registerDDPFXPasses();
   registerDDPImportPasses();
   registerDDPMPIPasses();
   registerDDPStableHLOPasses();

@@ -1,0 +1,93 @@
+//===- Passes.td - import from PyTorch's FX ----------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Declares the pass from PyTorch's functional collectives to ddp's.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_CONVERSION_FXTODDP_PASSES_TD
+#define DDPHOOK_CONVERSION_FXTODDP_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
+  let summary = "turn PyTorch's functional all-reduces into ddp.all_reduce";
+  let description = [{
+    Takes the graph of a PyTorch training step in which
+    `_c10d_functional.all_reduce` starts a reduction and
+    `_c10d_functional.wait_tensor` ends it. Both, and `all_reduce_coalesced`, whose
+    results are waited for one by one, may be written in two ways:
+
+    - as calls of private functions that have no body and an attribute `fx`, which
+      names what they do. This is how `ddphook.torch.export` writes whole steps, for
+      calls survive any compiler between PyTorch and here;
+    - as operations of no dialect, called after PyTorch's operators, with the
+      attributes `reduce_op` and `group_name`:
+      `"torch._c10d_functional.all_reduce"(%g) {…}`. This is how a graph of FX can be
+      printed in a few lines. The rest of such a graph stays as it is.
+
+    What becomes of them:
+
+    - A start with `reduce_op` `"sum"` or `"avg"` and its waits become one
+      `ddp.all_reduce sum` or `mean`. It is not asynchronous: `ddp-overlap` moves
+      start and wait of what comes of it.
+    - A sum is a `mean` if all uses of its result are divided by the size of the
+      group, or if its operand is: by a `linalg.generic` that divides each element by
+      this number, or multiplies it by one over it. The division goes. A mean of ddp
+      divides before it adds, so that a division behind a sum is rounded at another
+      place, unless the size is a power of two.
+    - `group_name` is the symbol of a `ddp.process_group` of the module.
+    - Tensors of rank 0, such as the loss, are reduced exactly: they get the hook
+      `#ddp.allreduce`.
+    - Strings in the attribute `names`, one for each operand, become `ddp.name`; an
+      empty one stands for none.
+
+    Other collectives, other reductions, integers, and groups that the module does
+    not have are errors that name the operator, at the line of the Python program
+    where the module has it as a location; with `keep-others` they stay, together with
+    their waits. A start that is not awaited, a use of its result that is not a wait,
+    and a wait for anything else are errors. So is a reduction of what is computed from
+    a reduction over the same group and constants alone, for the sum would be too
+    large; `allow-repeated` allows it.
+
+    Pre-condition: tensors of static shape. Post-condition: no functional collective
+    is left (without `keep-others`), nor a function that is one and not called.
+
+    Before:
+
+    ```mlir
+    ddp.process_group @"0" size 2
+    func.func private @start(tensor<4xf32>) -> tensor<4xf32> attributes {
+        fx = {target = "_c10d_functional.all_reduce", reduce_op = "avg",
+              group_name = "0", names = ["fc.bias"]}}
+    func.func private @wait(tensor<4xf32>) -> tensor<4xf32> attributes {
+        fx = {target = "_c10d_functional.wait_tensor"}}
+    func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
+      %started = call @start(%g) : (tensor<4xf32>) -> tensor<4xf32>
+      %0 = call @wait(%started) : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    ddp.process_group @"0" size 2
+    func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = ddp.all_reduce mean %g on @"0" {ddp.name = "fc.bias"} : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    ```
+  }];
+  let options = [
+    Option<"allowRepeated", "allow-repeated", "bool", /*default=*/"false",
+           "Allow reductions of what is already reduced over the same group">,
+    Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
+           "Leave what has no equivalent in ddp as it is">,
+  ];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
+#endif // DDPHOOK_CONVERSION_FXTODDP_PASSES_TD

@@ -1,0 +1,331 @@
+//===- ImportFX.cpp --------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-import-fx: PyTorch's functional all-reduces and their waits become
+// ddp.all_reduce.
+//
+//===----------------------------------------------------------------------===//
+
+#include "FXCollective.h"
+#include "Means.h"
+#include "ddphook/Conversion/FXToDDP/FXToDDP.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Transforms/RegionUtils.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPIMPORTFXPASS
+#include "ddphook/Conversion/FXToDDP/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+/// Imports one module.
+class FXImporter {
+public:
+  FXImporter(ModuleOp module, const DDPImportFXPassOptions &options)
+      : module(module), options(options) {}
+  LogicalResult run();
+
+private:
+  LogicalResult refuse(const FXCollective &collective,
+                       const Twine &reason) const;
+  LogicalResult findCollectives();
+  std::string judge(const FXCollective &start);
+  LogicalResult checkWait(const FXCollective &wait) const;
+  LogicalResult checkAwaited(const FXCollective &start) const;
+  LogicalResult checkRepeated(const FXCollective &start) const;
+  void import(const FXCollective &start);
+  void eraseUncalled();
+
+  ModuleOp module;
+  const DDPImportFXPassOptions &options;
+  SymbolTableCollection symbols;
+  std::vector<FXCollective> collectives;
+  /// The places in `collectives` of their operations.
+  DenseMap<Operation *, size_t> numbers;
+  /// Starts that become ddp.all_reduce.
+  DenseSet<Operation *> imported;
+};
+} // namespace
+
+/// Reports what has no equivalent, or leaves it to somebody else.
+LogicalResult FXImporter::refuse(const FXCollective &collective,
+                                 const Twine &reason) const {
+  if (!options.keepOthers)
+    return collective.emitError() << reason;
+  remark::missed(collective.op->getLoc(),
+                 remark::RemarkOpts::name("Kept").category("ddp-import-fx"))
+      << (collective.target + ": " + reason).str();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// What is imported
+//===----------------------------------------------------------------------===//
+
+/// Why `start` is no reduction that ddp has; empty if it is one.
+std::string FXImporter::judge(const FXCollective &start) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  StringRef kind = start.getString("reduce_op");
+  if (kind != "sum" && kind != "avg") {
+    stream << "expected reduce_op 'sum' or 'avg', but got '" << kind << "'";
+    return text;
+  }
+  Operation *op = start.op;
+  if (op->getNumOperands() == 0 || op->getNumRegions() != 0 ||
+      op->getOperandTypes() != op->getResultTypes())
+    return "expected operands, and results of their types";
+  for (Type type : op->getOperandTypes()) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    if (tensor && tensor.hasStaticShape() && isDtype(tensor.getElementType()))
+      continue;
+    stream << "expected statically shaped tensors of " << getDtypeNames()
+           << ", but got '" << type << "'";
+    return text;
+  }
+  // In other operations' regions it might be run for each element, or never.
+  Operation *parent = op->getParentOp();
+  while (isa_and_nonnull<scf::SCFDialect>(parent->getDialect()))
+    parent = parent->getParentOp();
+  if (!isa<func::FuncOp>(parent)) {
+    stream << "expected it in a function, a loop or a branch, but it is in '"
+           << parent->getName() << "'";
+    return text;
+  }
+  StringRef group = start.getString("group_name");
+  if (group.empty() || !symbols.lookupSymbolIn<ProcessGroupOp>(
+                           module, StringAttr::get(module.getContext(), group)))
+    stream << "expected a 'ddp.process_group' of the module, but got '" << group
+           << "'";
+  if (Attribute names = start.arguments.get("names")) {
+    auto list = dyn_cast<ArrayAttr>(names);
+    if (!list || list.size() != op->getNumOperands() ||
+        !llvm::all_of(list, llvm::IsaPred<StringAttr>))
+      return "expected names to be a string for each operand";
+  }
+  return text;
+}
+
+LogicalResult FXImporter::findCollectives() {
+  module.walk([&](Operation *op) {
+    if (auto collective = matchCollective(op, symbols)) {
+      numbers[op] = collectives.size();
+      collectives.push_back(*std::move(collective));
+    }
+  });
+  bool ok = true;
+  for (const FXCollective &collective : collectives) {
+    if (collective.isWait())
+      continue;
+    std::string obstacle =
+        collective.isStart()
+            ? judge(collective)
+            : "expected all-reduces only, for the runtime has no other "
+              "collectives";
+    if (obstacle.empty())
+      imported.insert(collective.op);
+    else
+      ok &= succeeded(refuse(collective, obstacle));
+  }
+  return success(ok);
+}
+
+LogicalResult FXImporter::checkWait(const FXCollective &wait) const {
+  Operation *op = wait.op;
+  if (op->getNumOperands() != 1 || op->getNumRegions() != 0 ||
+      op->getOperandTypes() != op->getResultTypes())
+    return wait.emitError() << "expected an operand, and a result of its type";
+  auto it = numbers.find(op->getOperand(0).getDefiningOp());
+  if (it == numbers.end() || collectives[it->second].isWait())
+    return wait.emitError()
+           << "expected the result of a collective that was started";
+  return success();
+}
+
+/// Nobody may see what has not arrived.
+LogicalResult FXImporter::checkAwaited(const FXCollective &start) const {
+  for (Value result : start.op->getResults()) {
+    if (result.use_empty())
+      return start.emitError() << "expected a wait for its result";
+    for (Operation *user : result.getUsers()) {
+      auto it = numbers.find(user);
+      if (it != numbers.end() && collectives[it->second].isWait())
+        continue;
+      InFlightDiagnostic diagnostic = start.emitError();
+      diagnostic << "expected its result to be used by waits only";
+      diagnostic.attachNote(user->getLoc())
+          << "'" << user->getName() << "' uses it";
+      return diagnostic;
+    }
+  }
+  return success();
+}
+
+static bool isConstant(Value value) {
+  return matchPattern(value, m_Constant()) ||
+         value.getDefiningOp<tensor::EmptyOp>();
+}
+
+/// The only value from which `op` computes, constants aside; null if there are
+/// several, or if it is not known what it does.
+static Value getOnlySource(Operation *op) {
+  // What PyTorch's operators compute from one tensor alone, they compute from
+  // it.
+  bool isOperator = op->getName().getStringRef().starts_with("torch.");
+  if (op->getNumRegions() != 0 ? !isa<linalg::LinalgOp>(op)
+                               : !isOperator && !isMemoryEffectFree(op))
+    return {};
+  SetVector<Value> used(op->operand_begin(), op->operand_end());
+  getUsedValuesDefinedAbove(op->getRegions(), used);
+  Value source;
+  for (Value value : used) {
+    // What linalg fills or adds up from is a number as well.
+    auto fill = value.getDefiningOp<linalg::FillOp>();
+    if (isConstant(value) || (fill && isConstant(fill.getInputs()[0])))
+      continue;
+    if (source)
+      return {};
+    source = value;
+  }
+  return source;
+}
+
+/// Refuses to reduce what all ranks of a group have alike, because it was
+/// reduced over that group.
+LogicalResult FXImporter::checkRepeated(const FXCollective &start) const {
+  for (Value value : start.op->getOperands()) {
+    // In blocks that nothing reaches, values may depend on themselves.
+    DenseSet<Value> seen;
+    while (value && seen.insert(value).second) {
+      Operation *op = value.getDefiningOp();
+      auto it = numbers.find(op);
+      if (it == numbers.end()) {
+        value = op ? getOnlySource(op) : Value();
+        continue;
+      }
+      const FXCollective &earlier = collectives[it->second];
+      if (!earlier.isWait() && !imported.contains(op))
+        break;
+      value = op->getOperand(
+          earlier.isWait() ? 0 : cast<OpResult>(value).getResultNumber());
+      StringRef group = start.getString("group_name");
+      if (earlier.isWait() || earlier.getString("group_name") != group)
+        continue;
+      InFlightDiagnostic diagnostic = start.emitError();
+      diagnostic << "expected a value that is not reduced over group '" << group
+                 << "' yet; allow-repeated=true reduces it again";
+      diagnostic.attachNote(op->getLoc())
+          << "this '" << earlier.target << "' has reduced it";
+      return diagnostic;
+    }
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// From PyTorch to ddp
+//===----------------------------------------------------------------------===//
+
+/// The number of ranks in `group`, if the module says so.
+static std::optional<int64_t> getSize(ProcessGroupOp group) {
+  if (ArrayAttr ranks = group.getRanksAttr())
+    return cast<DenseI64ArrayAttr>(ranks[0]).size();
+  return group.getSize();
+}
+
+void FXImporter::import(const FXCollective &start) {
+  Operation *op = start.op;
+  MLIRContext *context = module.getContext();
+  auto group = symbols.lookupSymbolIn<ProcessGroupOp>(
+      module, StringAttr::get(context, start.getString("group_name")));
+  Reduction kind =
+      start.getString("reduce_op") == "avg" ? Reduction::Mean : Reduction::Sum;
+  auto names = start.arguments.getAs<ArrayAttr>("names");
+  OpBuilder builder(op);
+  for (auto [i, operand] : llvm::enumerate(op->getOperands())) {
+    auto reduced =
+        AllReduceOp::create(builder, op->getLoc(), operand, group, kind);
+    bool isExact = cast<RankedTensorType>(operand.getType()).getRank() == 0;
+    if (isExact)
+      reduced.setHook(AllReduceHookAttr::get(context));
+    if (names && !cast<StringAttr>(names[i]).empty())
+      reduced->setAttr(DDPDialect::kNameAttrName, names[i]);
+    for (Operation *wait :
+         llvm::make_early_inc_range(op->getResult(i).getUsers())) {
+      wait->getResult(0).replaceAllUsesWith(reduced.getResult());
+      wait->erase();
+    }
+    std::optional<int64_t> size = getSize(group);
+    bool isMean = reduced.getReduction() == Reduction::Mean ||
+                  (size && foldMean(reduced, *size));
+    remark::passed(
+        op->getLoc(),
+        remark::RemarkOpts::name("Reduction").category("ddp-import-fx"))
+        << reduced.getGroup() << remark::metric("exact", isExact)
+        << remark::metric("mean", isMean);
+  }
+  op->erase();
+}
+
+/// Removes functions that stood for collectives.
+void FXImporter::eraseUncalled() {
+  SymbolTableCollection symbols;
+  SymbolUserMap users(symbols, module);
+  for (Operation &op : llvm::make_early_inc_range(*module.getBody()))
+    if (isCollectiveFunction(&op) &&
+        SymbolTable::getSymbolVisibility(&op) ==
+            SymbolTable::Visibility::Private &&
+        users.useEmpty(&op))
+      op.erase();
+}
+
+LogicalResult FXImporter::run() {
+  bool ok = succeeded(findCollectives());
+  for (const FXCollective &collective : collectives) {
+    if (collective.isWait())
+      ok &= succeeded(checkWait(collective));
+    else if (imported.contains(collective.op))
+      ok &= succeeded(checkAwaited(collective));
+  }
+  if (!ok)
+    return failure();
+  if (!options.allowRepeated)
+    for (const FXCollective &collective : collectives)
+      if (imported.contains(collective.op))
+        ok &= succeeded(checkRepeated(collective));
+  if (!ok)
+    return failure();
+  for (const FXCollective &collective : collectives)
+    // The others are waits, which go with their starts, and what is kept.
+    if (imported.contains(collective.op))
+      import(collective);
+  eraseUncalled();
+  return success();
+}
+
+namespace {
+struct ImportFXPass : public ddp::impl::DDPImportFXPassBase<ImportFXPass> {
+  using DDPImportFXPassBase::DDPImportFXPassBase;
+
+  void runOnOperation() override {
+    DDPImportFXPassOptions options;
+    options.allowRepeated = allowRepeated;
+    options.keepOthers = keepOthers;
+    if (failed(FXImporter(getOperation(), options).run()))
+      signalPassFailure();
+  }
+};
+} // namespace
