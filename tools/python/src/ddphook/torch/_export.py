@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reductions of a PyTorch program as a module for native programs."""
+"""Reductions of a PyTorch program, or whole steps, as modules for native programs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ddphook.torch._hooks import resolve
 
 # DDP's, where none is given.
 _BUCKET_CAP_MB = 25
+_IMPORT = "builtin.module(ddp-import-fx)"
 
 
 def export(
@@ -30,24 +31,34 @@ def export(
     hook: Any = "allreduce",
     wrapper: Any = None,
     bucket_cap_mb: float | None = None,
+    whole: bool = False,
     **options: Any,
 ) -> str:
     """Writes the reductions of a step as a module for the compiler's tools.
 
     The module has one function, ``@step``, which takes the gradients and returns
     their averages. Its states are those of the hook. What else is in the step,
-    such as the model, is not exported.
+    such as the model, is not exported; with ``whole`` it is, and ``@step`` takes
+    and returns what the step does.
 
     Parameters
     ----------
     step
         A function with functional collectives, as for ``compile``, that is
         traced without running; or a DDP model, whose parameters' gradients are
-        exported under the parameters' names.
+        exported under the parameters' names. A whole step gets all tensors as
+        inputs, parameters and buffers too, and returns what changes; it is a
+        function, a graph of ``make_fx`` or ``torch.compile``, or what
+        ``torch.export.export`` returns.
     *inputs
         Of the function: examples of its arguments.
     file
         Where to write the module, in MLIR's textual form.
+    whole
+        Whether to export the whole step, as linalg. Needs the package
+        ``torch-mlir``. The file's comments say which argument and which result
+        of ``@step`` is what; ``ddphook-cc`` and ``ddphook-run`` need the option
+        ``--preprocessing-pass-pipeline='builtin.module(ddp-import-fx)'`` then.
     hook, wrapper, **options
         As for ``register``; ``post_local_sgd`` is no hook of a graph.
     bucket_cap_mb
@@ -65,7 +76,9 @@ def export(
         There is no such hook or option, or the step reduces no gradients.
     UnsupportedError
         The hook is no mere reduction; a reduction is over a part of the ranks;
-        a parameter is of a kind that no module can hold.
+        a parameter is of a kind that no module can hold; torch-mlir is not
+        installed; a whole step has an operator that cannot be compiled, which
+        the message names, with its line in the program.
     """
     resolved = resolve(hook, wrapper, options)
     if resolved.name == "post_local_sgd" or resolved.optimizer is not None:
@@ -73,17 +86,28 @@ def export(
     if isinstance(step, DistributedDataParallel):
         if inputs:
             raise InvalidArgumentError("expected no inputs for a DDP model")
+        if whole:
+            raise UnsupportedError(
+                "expected a function for a whole step, but got a DDP model"
+            )
         text = _text_of_model(step)
         cap = step.bucket_bytes_cap / (1 << 20)
         order = "reverse"
     else:
-        text = _text_of_step(step, inputs)
+        if whole:
+            from ddphook.torch import _whole
+
+            text = _whole.module_text(step, inputs)
+        else:
+            text = _text_of_step(step, inputs)
         cap, order = _BUCKET_CAP_MB, "forward"
     if bucket_cap_mb is not None:
         cap = bucket_cap_mb
     pipeline = f"{resolved.pipeline()} order={order} bucket-cap-mb={cap:g}"
     name = Path(file).name
     command = f"ddphook-cc {shlex.quote(name)} --ddp-pipeline={shlex.quote(pipeline)}"
+    if whole:
+        command += f" --preprocessing-pass-pipeline={shlex.quote(_IMPORT)}"
     Path(file).write_text(f"// {command}\n{text}")
     return pipeline
 

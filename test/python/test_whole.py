@@ -1,0 +1,342 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Whole steps of PyTorch, run natively, beside PyTorch's own run of the same step."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils import _pytree
+
+import models
+import ranks
+from conftest import ROOT
+
+BIN = ROOT / "build" / "bin"
+IMPORT = "builtin.module(ddp-import-fx)"
+RATE = 0.05
+# Results are sums of products in another order than PyTorch's, of at most some
+# hundred terms that are as large as the largest gradient: some hundred roundings of
+# 2^-24 each.
+TOLERANCE = 2e-5
+
+_ops = torch.ops._c10d_functional
+
+
+def reduced(tensor, kind="avg"):
+    return _ops.wait_tensor(_ops.all_reduce(tensor, kind, "0"))
+
+
+def average(gradients):
+    return [reduced(gradient) for gradient in gradients]
+
+
+def divide_before(gradients):
+    """As DDP does under python_reducer."""
+    world = dist.get_world_size()
+    return [reduced(gradient.div(world), "sum") for gradient in gradients]
+
+
+def divide_behind(gradients):
+    """All in one start; a tensor's own product in the place of a division."""
+    started = _ops.all_reduce_coalesced(gradients, "sum", "0")
+    return [_ops.wait_tensor(sum_) * (1 / dist.get_world_size()) for sum_ in started]
+
+
+REDUCTIONS = {f.__name__: f for f in (average, divide_before, divide_behind)}
+
+
+def make(name, reduction="average"):
+    """A step of a model and its arguments but for the data."""
+    torch.manual_seed(7)
+    model = models.MODELS[name]()
+    parameters = {k: v.detach() for k, v in model.named_parameters()}
+    buffers = {k: v.detach() for k, v in model.named_buffers()}
+
+    def step(parameters, buffers, x):
+        parameters = {k: v.detach().requires_grad_() for k, v in parameters.items()}
+        buffers = {k: v.clone() for k, v in buffers.items()}
+        y = torch.func.functional_call(model, (parameters, buffers), (x,))
+        loss = (y.float() - 0.3).square().mean()
+        gradients = torch.autograd.grad(loss, list(parameters.values()))
+        averages = REDUCTIONS[reduction](gradients)
+        new = {
+            name: (value - RATE * gradient).detach()
+            for (name, value), gradient in zip(parameters.items(), averages)
+        }
+        return new, buffers, reduced(loss.detach()), averages, gradients
+
+    return step, (parameters, buffers)
+
+
+def data(rank):
+    return torch.rand(6, 64, generator=torch.Generator().manual_seed(100 + rank)) * 2 - 1
+
+
+def save(tensors, path):
+    from safetensors.torch import save_file
+
+    leaves = enumerate(_pytree.tree_leaves(tensors))
+    save_file({f"arg{i}": value.contiguous().clone() for i, value in leaves}, path)
+
+
+def run_native(module, world, hook, directory):
+    """The results of each rank, as a list."""
+    from safetensors.torch import load_file
+
+    command = [
+        os.environ.get("DDPHOOK_RUN", BIN / "ddphook-run"),
+        module,
+        "--entry=step",
+        f"--ranks={world}",
+        f"--ddp-pipeline={hook}",
+        f"--preprocessing-pass-pipeline={IMPORT}",
+        f"--inputs={directory}/in.{{rank}}",
+        f"--outputs={directory}/out.{{rank}}",
+    ]
+    subprocess.run(command, check=True, timeout=900)
+    results = []
+    for rank in range(world):
+        tensors = load_file(f"{directory}/out.{rank}")
+        results.append([tensors[f"result{i}"] for i in range(len(tensors))])
+    return results
+
+
+def _export_and_run(rank, directory, name, reduction, hook):
+    import ddphook.torch
+
+    step, arguments = make(name, reduction)
+    arguments = (*arguments, data(rank))
+    save(arguments, directory / f"in.{rank}")
+    pipeline = ""
+    if rank == 0:
+        file = directory / "step.mlir"
+        pipeline = ddphook.torch.export(
+            step, *arguments, file=file, hook=hook, whole=True
+        )
+    return pipeline, [value.tolist() for value in _pytree.tree_leaves(step(*arguments))]
+
+
+def check_close(results, expected):
+    """Tensors beside lists, relative to the largest number of all floats."""
+    wanted = [torch.tensor(values) for values in expected]
+    scale = max(float(v.abs().max()) for v in wanted if v.is_floating_point())
+    assert len(results) == len(wanted)
+    for i, (result, value) in enumerate(zip(results, wanted)):
+        if value.is_floating_point():
+            error = float((result - value).abs().max())
+            assert error <= TOLERANCE * scale, f"result{i}: {error} of {scale}"
+        else:
+            assert result.tolist() == value.tolist()
+
+
+@pytest.mark.parametrize(
+    "name, reduction, world",
+    [
+        ("mlp", "average", 1),
+        ("mlp", "divide_before", 2),
+        ("mlp", "divide_behind", 4),
+        ("conv", "average", 2),  # With buffers that change.
+        ("tokens", "average", 2),
+        ("attention", "divide_before", 4),
+    ],
+)
+def test_equal_to_pytorch(tmp_path, name, reduction, world):
+    arguments = (tmp_path, name, reduction, "allreduce")
+    results = ranks.run(world, _export_and_run, *arguments)
+    pipeline, _ = results[0]
+    text = (tmp_path / "step.mlir").read_text()
+    step, (parameters, buffers) = make(name)
+    for i, key in enumerate(parameters):
+        assert f"// arg{i} is [0]['{key}']\n" in text
+        assert f"// result{i} is [0]['{key}']\n" in text
+    for native, (_, expected) in zip(
+        run_native(tmp_path / "step.mlir", world, pipeline, tmp_path), results
+    ):
+        check_close(native, expected)
+    imported = subprocess.run(
+        [BIN / "ddphook-opt", tmp_path / "step.mlir", "--ddp-import-fx"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    # Every spelling is a mean of the parameter's gradient; the loss is exact.
+    names = re.findall(r'ddp\.all_reduce mean .* \{ddp\.name = "([^"]*)"', imported)
+    assert names == list(parameters)
+    assert imported.count("ddp.all_reduce") == len(parameters) + 1
+    assert imported.count("{ddp.hook = #ddp.allreduce} : tensor<f32>") == 1
+
+
+def _pytorchs_hook(rank, gradients):
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    bucket = torch.cat([torch.tensor(values).flatten() for values in gradients[rank]])
+
+    class Bucket:
+        buffer = staticmethod(lambda: bucket)
+
+    return default_hooks.fp16_compress_hook(None, Bucket).wait().tolist()
+
+
+def test_fp16_is_that_of_pytorchs_hook(tmp_path):
+    """On the gradients that the native step itself has computed."""
+    arguments = (tmp_path, "conv", "average", "fp16")
+    pipeline, _ = ranks.run(2, _export_and_run, *arguments)[0]
+    native = run_native(tmp_path / "step.mlir", 2, pipeline, tmp_path)
+    count = len(make("conv")[1][0])
+    gradients = [[value.tolist() for value in mine[-count:]] for mine in native]
+    for mine, expected in zip(native, ranks.run(2, _pytorchs_hook, gradients)):
+        averages = torch.cat([value.flatten() for value in mine[-2 * count : -count]])
+        assert averages.tolist() == expected
+
+
+class Step(nn.Module):
+    """What torch.export takes."""
+
+    def forward(self, weights, x):
+        weights = [weight.detach().requires_grad_() for weight in weights]
+        loss = ((x @ weights[0]).sin() @ weights[1]).square().mean()
+        gradients = torch.autograd.grad(loss, weights)
+        return average(gradients)
+
+
+def _captures(rank, directory):
+    import ddphook.torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    step, arguments = Step(), ([torch.randn(7, 5), torch.randn(5, 3)], torch.randn(4, 7))
+    file = directory / "step.mlir"
+
+    def export(step, *inputs):
+        ddphook.torch.export(step, *inputs, file=file, whole=True)
+        # Lines of the program, and which result is which, are another matter.
+        text = re.sub(r" ?loc\(.*\)|^#loc.*|^//.*", "", file.read_text(), flags=re.M)
+        return text.strip()
+
+    texts = [export(step, *arguments)]
+    texts.append(export(make_fx(step)(*arguments), *arguments))
+    with torch._dynamo.config.patch(trace_autograd_ops=True):
+        exported = torch.export.export(step, arguments, strict=True)
+        texts.append(export(exported, *arguments))
+
+        def backend(graph, inputs):
+            texts.append(export(graph, *inputs))
+            return graph.forward
+
+        torch.compile(step, backend=backend, fullgraph=True, dynamic=False)(*arguments)
+    return texts
+
+
+def test_every_way_to_capture(tmp_path):
+    (texts,) = ranks.run(1, _captures, tmp_path)
+    assert len(texts) == 4
+    for text in texts:
+        # The same program, but for the order of what is independent.
+        assert sorted(text.split()) == sorted(texts[0].split())
+
+
+def _refused(rank, directory):
+    import ddphook
+    import ddphook.torch
+
+    own = torch.ones(3)
+
+    def dropout(x):
+        return reduced(nn.functional.dropout(x, 0.5, True))
+
+    def tensor_of_its_own(x):
+        return reduced(x * own)
+
+    def in_place(x):
+        return reduced(x.add_(1))
+
+    def not_a_tensor(x):
+        return reduced(x), 3
+
+    def no_reduction(x):
+        return x + 1
+
+    def unknown(x):
+        return reduced(torch.linalg.svdvals(x.outer(x)))
+
+    def unlowered(x):
+        places = x.view(1, 3, 1, 1), x.view(1, 3, 1, 1), [1, 1], [1, 1], [0, 0]
+        return reduced(torch.ops.aten.avg_pool2d_backward(*places, False, True, None))
+
+    cases = [
+        (dropout, "UnsupportedError", "random numbers"),
+        (tensor_of_its_own, "UnsupportedError", "all its tensors as inputs"),
+        (in_place, "UnsupportedError", "writes to memory"),
+        (not_a_tensor, "UnsupportedError", r"\[1\] is 3"),
+        (no_reduction, "InvalidArgumentError", "reduces something"),
+        (unknown, "UnsupportedError", "torch-mlir does not know 'aten._linalg_svd'"),
+        (unlowered, "UnsupportedError", "'torch.aten.avg_pool2d_backward' .* to linalg"),
+    ]
+    messages = []
+    for step, error, text in cases:
+        print(step.__name__, flush=True)
+        with pytest.raises(getattr(ddphook, error), match=text) as raised:
+            ddphook.torch.export(
+                step, torch.ones(3), file=directory / "no.mlir", whole=True
+            )
+        lines, first = inspect.getsourcelines(step)
+        line = first + len(lines) - 1
+        messages.append((step.__name__, str(raised.value), f"{__file__}:{line}"))
+    assert not (directory / "no.mlir").exists()
+
+    def maximum(x):
+        return reduced(x, "max")
+
+    ddphook.torch.export(
+        maximum, torch.ones(3), file=directory / "max.mlir", whole=True
+    )
+    return messages, inspect.getsourcelines(reduced)[1] + 1
+
+
+def test_errors_name_the_operator_and_its_line(tmp_path):
+    ((messages, line),) = ranks.run(1, _refused, tmp_path)
+    for step, message, place in messages:
+        if step in ("dropout", "unknown", "unlowered"):
+            assert place in message, message
+    done = subprocess.run(
+        [BIN / "ddphook-opt", tmp_path / "max.mlir", "--ddp-import-fx"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert f"{__file__}:{line}:" in done.stderr
+    assert "'_c10d_functional.all_reduce' expected reduce_op 'sum'" in done.stderr
+
+
+WITHOUT = """
+import sys
+sys.modules["torch_mlir"] = None  # As if it were not installed.
+import ddphook, ddphook.torch, torch, torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+ops = torch.ops._c10d_functional
+step = lambda x: ops.wait_tensor(ops.all_reduce(x, "avg", "0"))
+ddphook.torch.export(step, torch.ones(3), file="reductions.mlir")
+try:
+    ddphook.torch.export(step, torch.ones(3), file="step.mlir", whole=True)
+except ddphook.UnsupportedError as error:
+    assert "whole steps need torch-mlir" in str(error), error
+    print("refused")
+"""
+
+
+def test_without_torch_mlir(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.stdout == "refused\n", done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["reductions.mlir"]

@@ -1,0 +1,492 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Whole training steps as modules for the compiler's tools, through torch-mlir.
+
+A step is traced twice: with autograd, into PyTorch's operators, and then without
+operators that write to memory, into those that torch-mlir lowers to linalg. Each
+collective becomes a call of a function without a body, which passes torch-mlir
+unchanged; ddp-import-fx turns these calls into ours.
+
+torch-mlir is imported by nothing but this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import operator
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.fx.traceback
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed import distributed_c10d as c10d
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
+
+from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook.torch import _decompositions
+
+_collectives = torch.ops._c10d_functional
+_PREFIX = "torch._c10d_functional."
+_ALL_REDUCE = _collectives.all_reduce.default
+_COALESCED = _collectives.all_reduce_coalesced.default
+_WAIT = _collectives.wait_tensor.default
+
+# What torch-mlir's own pipelines run, but for the check at the end, which refuses
+# calls; `_check_lowered` takes its place.
+_TO_TORCH = "builtin.module(torchdynamo-export-to-torch-backend-pipeline)"
+_TO_LINALG = (
+    "builtin.module(func.func(torch-restructure-non-constant-axes,"
+    "torch-fuse-quantized-ops,convert-torch-to-tmtensor,canonicalize,"
+    "convert-torch-to-linalg,canonicalize,convert-torch-to-scf,"
+    "convert-torch-to-arith,convert-torch-to-tensor),"
+    "convert-torch-conversion-to-mlprogram,"
+    "func.func(memref-expand,canonicalize,resolve-shaped-type-result-dims,cse),"
+    "torch-func-backend-type-conversion,"
+    "func.func(canonicalize,torch-finalizing-backend-type-conversion))"
+)
+# Dialects that the compiler's tools lower to machine code.
+_LOWERED = ("arith", "builtin", "cf", "func", "linalg", "math", "scf", "tensor")
+
+
+@dataclasses.dataclass
+class Step:
+    """A captured step.
+
+    Attributes
+    ----------
+    graph
+        PyTorch's operators on tensors, without any that writes to memory.
+    inputs, outputs
+        Where arguments and results stand in what the step takes and returns:
+        ``[0]['fc.weight']``.
+    names
+        Of gradients' reductions, by the nodes that start them.
+    groups
+        The sizes of process groups, by their names.
+    """
+
+    graph: torch.fx.Graph
+    inputs: list[str]
+    outputs: list[str]
+    names: dict[torch.fx.Node, str]
+    groups: dict[str, int]
+
+
+def module_text(step: Any, inputs: Sequence[Any]) -> str:
+    """The module of a whole step, in MLIR's textual form, for ddp-import-fx.
+
+    Raises
+    ------
+    UnsupportedError
+        torch-mlir is not installed, or the step contains an operator that
+        cannot be compiled, which the message names, with its line.
+    InvalidArgumentError
+        The step reduces nothing.
+    """
+    _import_torch_mlir()
+    captured = capture(step, inputs)
+    lines = [f"// arg{i} is {path}" for i, path in enumerate(captured.inputs)]
+    lines += [f"// result{i} is {path}" for i, path in enumerate(captured.outputs)]
+    return "\n".join(lines) + "\n" + _Lowering(captured).text()
+
+
+def _import_torch_mlir() -> None:
+    try:
+        import torch_mlir.fx  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(
+            "whole steps need torch-mlir, which cannot be imported "
+            f"({error}); install the package torch-mlir, or export reductions "
+            "alone, with whole=False"
+        ) from error
+
+
+# Capture
+# -------
+
+
+def capture(step: Any, inputs: Sequence[Any]) -> Step:
+    """Traces a step with examples of its arguments."""
+    leaves, tree = _pytree.tree_flatten_with_path(tuple(inputs))
+    values = [value for _, value in leaves]
+    for path, value in leaves:
+        if not isinstance(value, torch.Tensor):
+            raise UnsupportedError(
+                f"expected tensors as inputs, but {_pytree.keystr(path)} is a "
+                f"{type(value).__name__}"
+            )
+    function, lines = _as_function(step)
+    outputs: list[Any] = []
+
+    def flat(*arguments: torch.Tensor) -> list[torch.Tensor]:
+        with lines:
+            result = function(*_pytree.tree_unflatten(list(arguments), tree))
+        outputs[:] = _pytree.tree_flatten_with_path(result)[0]
+        return [value for _, value in outputs]
+
+    with contextlib.ExitStack() as stack:
+        # A backend of torch.compile has a trace of its own, of dynamic shapes.
+        stack.enter_context(torch._guards.tracing(None))
+        with FakeTensorMode(static_shapes=True):
+            values = [torch.empty_strided(*_layout(v), dtype=v.dtype) for v in values]
+        # Attention as matrix products and a softmax: its other operators are opaque.
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(preserve_node_meta())
+        traced = _trace(flat, values, _decompositions.before_functionalization())
+        graph = _functional(traced, values).graph
+    paths = [_pytree.keystr(path) for path, _ in outputs]
+    _split_coalesced(graph)
+    _check_graph(graph, paths)
+    groups = {}
+    for node in graph.nodes:
+        if node.target is _ALL_REDUCE:
+            groups[node.args[2]] = _group_size(node)
+    if not groups:
+        raise InvalidArgumentError("expected a step that reduces something")
+    names = _gradient_names(graph, [_name(path) for path, _ in outputs])
+    inputs_ = [_pytree.keystr(path) for path, _ in leaves]
+    return Step(graph, inputs_, paths, names, groups)
+
+
+def _layout(value: torch.Tensor) -> tuple[list[int], list[int]]:
+    """Sizes and strides, of the sizes of the example where they are dynamic."""
+    return [int(n) for n in value.shape], [int(n) for n in value.stride()]
+
+
+def _as_function(step: Any) -> tuple[Any, Any]:
+    """What computes a step, of whatever kind it is, and what notes the lines."""
+    if isinstance(step, torch.export.ExportedProgram):
+        step = step.module()
+    if isinstance(step, torch.fx.GraphModule):
+        # It runs the nodes one by one, and they know their lines.
+        return torch.fx.Interpreter(step).run, contextlib.nullcontext()
+    return step, _Lines()
+
+
+_TORCH = str(Path(torch.__file__).parent)
+
+
+class _Lines(TorchFunctionMode):
+    """Notes which lines of the program call PyTorch, for the nodes of a trace."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        stack: list[str] = []
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename != __file__:
+            if not frame.f_code.co_filename.startswith(_TORCH):
+                place = f'File "{frame.f_code.co_filename}", line {frame.f_lineno}'
+                stack.insert(0, f"  {place}, in {frame.f_code.co_name}\n")
+            frame = frame.f_back
+        torch.fx.traceback.set_stack_trace(stack)
+        return function(*args, **(kwargs or {}))
+
+
+def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
+    try:
+        return make_fx(
+            function,
+            decomposition_table=table,
+            tracing_mode="fake",
+        )(*values)
+    except AssertionError as error:
+        if "FakeTensor" not in str(error):
+            raise
+        raise UnsupportedError(
+            "expected a step that gets all its tensors as inputs, but it uses one "
+            f"of its own: {error}"
+        ) from error
+
+
+def _functional(traced: Any, values: list[torch.Tensor]) -> Any:
+    """The same without writes, in operators that torch-mlir knows."""
+    from torch_mlir.extras.fx_decomp_util import get_decomposition_table
+
+    table = {**get_decomposition_table(), **_decompositions.for_linalg()}
+    run = torch.func.functionalize(
+        lambda *arguments: torch.fx.Interpreter(traced).run(*arguments),
+        remove="mutations",
+    )
+    module = make_fx(run, decomposition_table=table, tracing_mode="fake")(*values)
+    module.graph.eliminate_dead_code(_is_needed)
+    return module
+
+
+def _is_needed(node: torch.fx.Node) -> bool:
+    """Whether a node does something although nobody uses its result."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        is_collective = node.target.namespace.startswith("_c10d_functional")
+        return is_collective or node.target._schema.is_mutable
+    return node.op in ("placeholder", "output")
+
+
+def _split_coalesced(graph: torch.fx.Graph) -> None:
+    """Makes of one start for several tensors one for each."""
+    for node in list(graph.nodes):
+        if node.target is not _COALESCED:
+            continue
+        tensors, kind, group = node.args
+        with graph.inserting_before(node):
+            started = [
+                graph.call_function(_ALL_REDUCE, (tensor, kind, group))
+                for tensor in tensors
+            ]
+        for tensor, start in zip(tensors, started):
+            start.meta = {**node.meta, "val": tensor.meta["val"]}
+        for item in list(node.users):
+            if item.target is not operator.getitem:
+                raise UnsupportedError(
+                    f"expected the results of {_describe(node)} one by one"
+                )
+            item.replace_all_uses_with(started[item.args[1]])
+            graph.erase_node(item)
+        graph.erase_node(node)
+
+
+def _check_graph(graph: torch.fx.Graph, outputs: list[str]) -> None:
+    """Refuses what would be lost, or be wrong, without a word from torch-mlir."""
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            raise UnsupportedError(
+                "expected a step that gets all its tensors as inputs, but it has "
+                f"one of its own: {_describe(node)}"
+            )
+        if isinstance(node.target, torch._ops.OpOverload):
+            if node.target._schema.is_mutable:
+                raise UnsupportedError(
+                    f"expected operators that compute only, but {_describe(node)} "
+                    "writes to memory"
+                )
+            if torch.Tag.nondeterministic_seeded in node.target.tags:
+                raise UnsupportedError(
+                    "expected no random numbers, which the compiler does not have: "
+                    f"{_describe(node)}"
+                )
+        if node.op == "output":
+            for path, value in zip(outputs, node.args[0]):
+                if not isinstance(value, torch.fx.Node):
+                    raise UnsupportedError(
+                        f"expected tensors as results, but {path} is {value!r}"
+                    )
+
+
+def _group_size(node: torch.fx.Node) -> int:
+    size = c10d._resolve_process_group(node.args[2]).size()
+    if size != dist.get_world_size():
+        raise UnsupportedError(
+            f"expected reductions over all {dist.get_world_size()} ranks, but "
+            f"{_describe(node)} is one over {size}"
+        )
+    return size
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    """A parameter's name: the texts among the keys that lead to it."""
+    keys = [getattr(key, "key", getattr(key, "name", None)) for key in path]
+    return ".".join(key for key in keys if isinstance(key, str))
+
+
+def _gradient_names(
+    graph: torch.fx.Graph, outputs: list[str]
+) -> dict[torch.fx.Node, str]:
+    """Names of gradients: of the first result of their shape that needs them.
+
+    That is the parameter's new value. A gradient without such a result is called
+    ``gradient<number>``, and so is a second one of the same name.
+    """
+    (returned,) = (node.args[0] for node in graph.nodes if node.op == "output")
+    results = {}
+    for value, name in zip(returned, outputs):
+        results.setdefault(value, name)
+    order = {value: number for number, value in enumerate(results)}
+    names: dict[torch.fx.Node, str] = {}
+    taken = set()
+    for start in graph.nodes:
+        if start.target is not _ALL_REDUCE:
+            continue
+        shape = start.args[0].meta["val"].shape
+        if not shape:
+            continue
+        reached, work = {start}, [start]
+        while work:
+            for user in work.pop().users:
+                value = user.meta.get("val")
+                if (
+                    isinstance(value, torch.Tensor)
+                    and value.shape == shape
+                    and user not in reached
+                ):
+                    reached.add(user)
+                    work.append(user)
+        first = min(reached & order.keys(), key=order.__getitem__, default=None)
+        name = results[first] if first is not None else ""
+        if not name or name in taken:
+            name = f"gradient{len(names)}"
+        taken.add(name)
+        names[start] = name
+    return names
+
+
+def _describe(node: torch.fx.Node) -> str:
+    """An operator, and the line that it comes from."""
+    stack = node.meta.get("stack_trace") or ""
+    places = re.findall(r'File "([^"]+)", line (\d+)', stack)
+    return f"'{node.target}' ({_innermost(reversed(places))})"
+
+
+def _innermost(places: Iterable[tuple[str, str]]) -> str:
+    """The first line that is not PyTorch's own; the innermost one comes first."""
+    for file, line in places:
+        if not file.startswith(_TORCH):
+            return f"{file}:{line}"
+    return "its line is not known"
+
+
+# Lowering
+# --------
+
+
+class _Lowering:
+    """Takes a captured step through torch-mlir."""
+
+    def __init__(self, step: Step) -> None:
+        from torch_mlir import ir
+        from torch_mlir.dialects import torch as dialect
+        from torch_mlir.extras.fx_importer import FxImporter
+
+        self._step = step
+        self._ir = ir
+        self._context = ir.Context()
+        self._context.allow_unregistered_dialects = True
+        dialect.register_dialect(self._context)
+        importer = FxImporter(context=self._context)
+        importer.import_stateless_graph(step.graph, func_name="step")
+        self._module = importer.module
+
+    def text(self) -> str:
+        with self._context:
+            self._call_collectives()
+            for pipeline in (_TO_TORCH, _TO_LINALG):
+                self._run(pipeline)
+            self._check_lowered()
+            self._declare_groups()
+            return str(
+                self._module.operation.get_asm(
+                    enable_debug_info=True, large_elements_limit=None
+                )
+            )
+
+    def _operations(self) -> Iterator[Any]:
+        work = [self._module.operation]
+        while work:
+            for region in work.pop().regions:
+                for block in region:
+                    for op in block:
+                        yield op.operation
+                        work.append(op.operation)
+
+    def _call_collectives(self) -> None:
+        """Turns collectives into calls of functions that say what they are."""
+        ir = self._ir
+        starts = (n for n in self._step.graph.nodes if n.target is _ALL_REDUCE)
+        for number, op in enumerate(list(self._operations())):
+            if op.name != "torch.operator":
+                continue
+            target = ir.StringAttr(op.attributes["name"]).value
+            if not target.startswith(_PREFIX):
+                raise UnsupportedError(
+                    f"torch-mlir does not know '{target.removeprefix('torch.')}' "
+                    f"({_place(op.location)})"
+                )
+            tensors = [value for value in op.operands if _is_tensor(value)]
+            description = {"target": target.removeprefix("torch.")}
+            if target == _PREFIX + "all_reduce":
+                node = next(starts)
+                _, description["reduce_op"], description["group_name"] = node.args
+                names = [ir.StringAttr.get(self._step.names.get(node, ""))]
+            fx = {key: ir.StringAttr.get(text) for key, text in description.items()}
+            if "reduce_op" in description:
+                fx["names"] = ir.ArrayAttr.get(names)
+            results = [value.type for value in op.results]
+            type_ = ir.FunctionType.get([value.type for value in tensors], results)
+            name = f"{target.removeprefix(_PREFIX)}_{number}"
+            with op.location:
+                with ir.InsertionPoint.at_block_begin(self._module.body):
+                    ir.Operation.create(
+                        "func.func",
+                        attributes={
+                            "sym_name": ir.StringAttr.get(name),
+                            "sym_visibility": ir.StringAttr.get("private"),
+                            "function_type": ir.TypeAttr.get(type_),
+                            "fx": ir.DictAttr.get(fx),
+                        },
+                        regions=1,
+                    )
+                with ir.InsertionPoint(op):
+                    call = ir.Operation.create(
+                        "func.call",
+                        results=results,
+                        operands=tensors,
+                        attributes={"callee": ir.FlatSymbolRefAttr.get(name)},
+                    )
+            for old, new in zip(op.results, call.results):
+                old.replace_all_uses_with(new)
+            op.erase()
+
+    def _run(self, pipeline: str) -> None:
+        from torch_mlir.passmanager import PassManager
+
+        try:
+            PassManager.parse(pipeline).run(self._module.operation)
+        except self._ir.MLIRError as error:
+            # The pass stops at constants, which are left over with their user.
+            left = [
+                op
+                for op in self._operations()
+                if op.name.startswith("torch.aten.") or op.name == "torch.operator"
+            ]
+            first = error.error_diagnostics[0]
+            reason = f"'{left[0].name}'" if left else first.message
+            location = left[0].location if left else first.location
+            raise UnsupportedError(
+                f"torch-mlir cannot lower {reason} ({_place(location)}) to linalg"
+            ) from error
+
+    def _check_lowered(self) -> None:
+        for op in self._operations():
+            if op.name.split(".")[0] not in _LOWERED:
+                raise UnsupportedError(
+                    f"linalg cannot express what torch-mlir makes '{op.name}' of "
+                    f"({_place(op.location)})"
+                )
+
+    def _declare_groups(self) -> None:
+        ir = self._ir
+        for name, size in self._step.groups.items():
+            attributes = {
+                "sym_name": ir.StringAttr.get(name),
+                "size": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), size),
+            }
+            with self._module.operation.location:
+                with ir.InsertionPoint.at_block_begin(self._module.body):
+                    ir.Operation.create("ddp.process_group", attributes=attributes)
+
+
+def _is_tensor(value: Any) -> bool:
+    return str(value.type).startswith("!torch.vtensor")
+
+
+def _place(location: Any) -> str:
+    """The line of the program that is in a location."""
+    return _innermost(re.findall(r'"([^"]+)":(\d+):\d+', str(location)))
