@@ -39,7 +39,6 @@ _collectives = torch.ops._c10d_functional
 _PREFIX = "torch._c10d_functional."
 _ALL_REDUCE = _collectives.all_reduce.default
 _COALESCED = _collectives.all_reduce_coalesced.default
-_WAIT = _collectives.wait_tensor.default
 
 # What torch-mlir's own pipelines run, but for the check at the end, which refuses
 # calls; `_check_lowered` takes its place.
@@ -371,7 +370,12 @@ class _Lowering:
         self._context.allow_unregistered_dialects = True
         dialect.register_dialect(self._context)
         importer = FxImporter(context=self._context)
-        importer.import_stateless_graph(step.graph, func_name="step")
+        try:
+            importer.import_stateless_graph(step.graph, func_name="step")
+        except NotImplementedError as error:
+            raise UnsupportedError(
+                f"torch-mlir cannot import this step: {error}"
+            ) from error
         self._module = importer.module
 
     def text(self) -> str:
