@@ -270,7 +270,7 @@ void FXImporter::import(const FXCollective &start) {
     }
     std::optional<int64_t> size = getSize(group);
     bool isMean = reduced.getReduction() == Reduction::Mean ||
-                  (size && foldMean(reduced, *size));
+                  (size && foldLinalgMean(reduced, *size));
     remark::passed(
         op->getLoc(),
         remark::RemarkOpts::name("Reduction").category("ddp-import-fx"))

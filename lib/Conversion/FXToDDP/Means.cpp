@@ -10,6 +10,8 @@
 
 #include "Means.h"
 
+#include "../Utils/SizeConstants.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/IR/Matchers.h"
@@ -45,22 +47,10 @@ static std::optional<APFloat> getNumber(Value value) {
   return wide;
 }
 
-/// Whether `value` is `size`, or with `inverse` 1/size rounded to its type.
+/// Whether `value` is `size`, or with `inverse` what a program has for 1/size.
 static bool isSize(Value value, int64_t size, bool inverse) {
   std::optional<APFloat> number = getNumber(value);
-  if (!number)
-    return false;
-  APFloat exact(number->getSemantics());
-  // A size that the type cannot represent is another number in the program.
-  if (exact.convertFromAPInt(APInt(64, size), /*IsSigned=*/true,
-                             APFloat::rmNearestTiesToEven) != APFloat::opOK)
-    return false;
-  if (inverse) {
-    APFloat one(number->getSemantics(), 1);
-    one.divide(exact, APFloat::rmNearestTiesToEven);
-    exact = one;
-  }
-  return number->bitwiseIsEqual(exact);
+  return number && isSizeConstant(*number, size, inverse);
 }
 
 /// The tensor of whose elements `op` makes quotients by `size`, or null.
@@ -118,7 +108,7 @@ static bool foldBefore(AllReduceOp reduction, int64_t size) {
   return true;
 }
 
-bool mlir::ddp::foldMean(AllReduceOp reduction, int64_t size) {
+bool mlir::ddp::foldLinalgMean(AllReduceOp reduction, int64_t size) {
   if (!foldAfter(reduction, size) && !foldBefore(reduction, size))
     return false;
   reduction.setReduction(Reduction::Mean);

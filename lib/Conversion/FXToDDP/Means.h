@@ -16,7 +16,7 @@ namespace mlir::ddp {
 
 /// Makes a mean of a sum over `size` ranks that is divided by `size`, before or
 /// behind it, and removes the division. Returns false if it is not divided.
-bool foldMean(AllReduceOp reduction, int64_t size);
+bool foldLinalgMean(AllReduceOp reduction, int64_t size);
 
 } // namespace mlir::ddp
 

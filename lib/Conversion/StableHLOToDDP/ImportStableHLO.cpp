@@ -287,7 +287,7 @@ void StableHLOImporter::import(const Sum &sum) {
     bool isExact = !isGradient(member.getInput(), sum.groups);
     if (isExact)
       member.setHook(AllReduceHookAttr::get(module.getContext()));
-    bool isMean = foldMean(member, ReplicaGroups::getSize(sum.groups));
+    bool isMean = foldStableHLOMean(member, ReplicaGroups::getSize(sum.groups));
     remark::passed(
         loc,
         remark::RemarkOpts::name("Reduction").category("ddp-import-stablehlo"))

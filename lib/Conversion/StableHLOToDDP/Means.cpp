@@ -10,6 +10,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "Means.h"
+
+#include "../Utils/SizeConstants.h"
 #include "StableHLO.h"
 
 using namespace mlir;
@@ -18,19 +20,7 @@ using namespace mlir::ddp;
 /// Whether `value` is `size`, or with `inverse` what a program has for 1/size.
 static bool isSize(Value value, int64_t size, bool inverse) {
   std::optional<APFloat> number = getSplat(value);
-  if (!number)
-    return false;
-  APFloat exact(number->getSemantics());
-  // A size that the type cannot represent is another number in the program.
-  if (exact.convertFromAPInt(APInt(64, size), /*IsSigned=*/true,
-                             APFloat::rmNearestTiesToEven) != APFloat::opOK)
-    return false;
-  if (inverse) {
-    APFloat one(number->getSemantics(), 1);
-    one.divide(exact, APFloat::rmNearestTiesToEven);
-    exact = one;
-  }
-  return number->bitwiseIsEqual(exact);
+  return number && isSizeConstant(*number, size, inverse);
 }
 
 /// The value that `op` divides by `size`, or null.
@@ -113,7 +103,7 @@ static bool foldBefore(AllReduceOp reduction, int64_t size) {
   return false;
 }
 
-bool mlir::ddp::foldMean(AllReduceOp reduction, int64_t size) {
+bool mlir::ddp::foldStableHLOMean(AllReduceOp reduction, int64_t size) {
   if (!foldAfter(reduction, size) && !foldBefore(reduction, size))
     return false;
   reduction.setReduction(Reduction::Mean);
