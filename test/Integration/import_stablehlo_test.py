@@ -680,6 +680,23 @@ def test_what_is_not_partitioned_is_refused():
     assert "run Shardy's passes up to" in refuse(export(step, arguments))
 
 
+@pytest.mark.parametrize("what", ["argument", "result"])
+def test_other_shardings_of_jit_are_refused(what):
+    """JAX moves what jit splits along other axes than shard_map does. The parts look
+    alike."""
+    devices = mesh(2, 2)
+    mapped = jax.shard_map(
+        lambda x: jax.lax.psum(x, "mp"), mesh=devices, in_specs=P("dp"), out_specs=P("dp")
+    )
+    arguments, place = (random(4, 3),), NamedSharding(devices, P("mp"))
+    side = "in_shardings" if what == "argument" else "out_shardings"
+    message = refuse(export(jax.jit(mapped, **{side: place}), arguments))
+    assert f"expected {what} #0 to be split as in its 'sdy.manual_computation'" in message
+    same = NamedSharding(devices, P("dp"))
+    step = jax.jit(mapped, in_shardings=same, out_shardings=same)
+    assert "on @mp" in opt(imported(export(step, arguments)))
+
+
 def mutate(text, generator):
     """A text with a few things in other places."""
     patterns = [

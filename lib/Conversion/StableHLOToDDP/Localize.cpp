@@ -153,6 +153,8 @@ private:
   LogicalResult notePart(Operation *op, Value value, Type part,
                          const Sharding &sharding);
   LogicalResult checkUses(Value value) const;
+  LogicalResult checkSignature(const Twine &what, Value value,
+                               Attribute attribute) const;
   bool isReturn(Operation *op) const {
     return isa<func::ReturnOp>(op) && op->getParentOp() == function;
   }
@@ -273,6 +275,22 @@ LogicalResult Localizer::checkUses(Value value) const {
   return success();
 }
 
+/// Whether what the function says of a split argument or result is what the
+/// manual computations do with it. JAX would move elements between devices
+/// otherwise.
+LogicalResult Localizer::checkSignature(const Twine &what, Value value,
+                                        Attribute attribute) const {
+  auto it = parts.find(value);
+  if (it == parts.end() || !attribute)
+    return success();
+  std::optional<Sharding> sharding = readSharding(attribute, meshes);
+  if (sharding && sharding->allows(it->second.second))
+    return success();
+  return function.emitOpError()
+         << "expected " << what << " to be split as in its '"
+         << kManualComputation << "', but got " << getText(attribute);
+}
+
 LogicalResult Localizer::unwrap(Operation *op) const {
   Block &body = op->getRegion(0).front();
   SmallVector<Value> yielded(body.back().getOperands());
@@ -313,10 +331,19 @@ LogicalResult Localizer::run() {
   for (auto &[value, part] : parts)
     if (failed(checkUses(value)))
       return failure();
+  for (auto [i, argument] : llvm::enumerate(function.getArguments()))
+    if (failed(checkSignature("argument #" + Twine(i), argument,
+                              function.getArgAttr(i, kSharding))))
+      return failure();
   SmallVector<unsigned> splitResults;
-  for (OpOperand &operand : function.getBody().front().back().getOpOperands())
+  for (OpOperand &operand : function.getBody().front().back().getOpOperands()) {
+    unsigned i = operand.getOperandNumber();
+    if (failed(checkSignature("result #" + Twine(i), operand.get(),
+                              function.getResultAttr(i, kSharding))))
+      return failure();
     if (parts.contains(operand.get()))
-      splitResults.push_back(operand.getOperandNumber());
+      splitResults.push_back(i);
+  }
   for (auto &[value, part] : parts)
     value.setType(part.first);
   for (Operation *op : computations)
@@ -406,11 +433,14 @@ static LogicalResult dropShardings(func::FuncOp function,
                             [&] { function.removeArgAttr(i, kSharding); })))
       return failure();
   }
-  for (unsigned i = 0; i < function.getNumResults(); ++i)
+  for (unsigned i = 0; i < function.getNumResults(); ++i) {
+    if (saysSplit(function.getResultAttrDict(i)))
+      return refuseSplit(function, "a result with a sharding of XLA's");
     if (failed(dropSharding(function, function.getResultAttr(i, kSharding),
                             meshes,
                             [&] { function.removeResultAttr(i, kSharding); })))
       return failure();
+  }
   return success();
 }
 

@@ -40,12 +40,25 @@ bool Sharding::isReplicated() const {
                       [&](unsigned i) { return getNumParts(i) == 1; });
 }
 
-bool Sharding::operator==(const Sharding &other) const {
-  auto isSame = [](const Mesh::Axis &a, const Mesh::Axis &b) {
+bool Mesh::operator==(const Mesh &other) const {
+  auto isSame = [](const Axis &a, const Axis &b) {
     return a.name == b.name && a.size == b.size;
   };
-  return dimensions == other.dimensions && mesh.devices == other.mesh.devices &&
-         llvm::equal(mesh.axes, other.mesh.axes, isSame);
+  return devices == other.devices && llvm::equal(axes, other.axes, isSame);
+}
+
+bool Sharding::operator==(const Sharding &other) const {
+  return dimensions == other.dimensions && mesh == other.mesh;
+}
+
+bool Sharding::allows(const Sharding &other) const {
+  auto allowsDimension = [&](unsigned i) {
+    ArrayRef<int16_t> axes = other.dimensions[i];
+    return axes.take_front(dimensions[i].size()) == ArrayRef(dimensions[i]) &&
+           (isOpen[i] || axes.size() == dimensions[i].size());
+  };
+  return mesh == other.mesh && dimensions.size() == other.dimensions.size() &&
+         llvm::all_of(llvm::seq<unsigned>(dimensions.size()), allowsDimension);
 }
 
 namespace {
@@ -201,16 +214,17 @@ std::optional<Mesh> Reader::takeStableHLOMesh() {
   return ok && take(">") ? checkMesh(mesh) : std::nullopt;
 }
 
+/// An axis of one device splits nothing.
 bool Reader::takeAxes(const Mesh &mesh, SmallVector<int16_t> &axes) {
   std::optional<std::string> name = takeString();
   std::optional<int16_t> axis = name ? mesh.find(*name) : std::nullopt;
-  if (axis)
+  if (axis && mesh.axes[*axis].size != 1)
     axes.push_back(*axis);
   return axis.has_value();
 }
 
 /// `{"dp", ?}p1`: a dimension may be split further by whoever propagates
-/// shardings, in some order. Both are over when somebody asks.
+/// shardings, in some order.
 bool Reader::takeDimension(Sharding &sharding) {
   SmallVector<int16_t> &axes = sharding.dimensions.emplace_back();
   bool isOpen = false;
@@ -221,6 +235,7 @@ bool Reader::takeDimension(Sharding &sharding) {
         return isOpen || takeAxes(sharding.mesh, axes);
       }))
     return false;
+  sharding.isOpen.push_back(isOpen);
   return !text.consume_front("p") || takeInteger();
 }
 

@@ -12,6 +12,7 @@
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_SHARDINGS_H
 
 #include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/SmallBitVector.h"
 #include "llvm/ADT/StringMap.h"
 
 #include <optional>
@@ -30,6 +31,7 @@ struct Mesh {
   /// The place of an axis among the axes.
   std::optional<int16_t> find(StringRef name) const;
   SmallVector<int64_t> getShape() const;
+  bool operator==(const Mesh &other) const;
 };
 
 /// The meshes that a module declares.
@@ -52,11 +54,15 @@ struct Sharding {
   Mesh mesh;
   /// The axes along which each dimension is split.
   SmallVector<SmallVector<int16_t>> dimensions;
+  /// Whether a dimension may be split further.
+  llvm::SmallBitVector isOpen;
 
   /// Into how many parts a dimension is split.
   int64_t getNumParts(unsigned dimension) const;
   bool isReplicated() const;
   bool operator==(const Sharding &other) const;
+  /// Whether `other` splits like this, or further where that may be.
+  bool allows(const Sharding &other) const;
 };
 
 /// One value's, such as `#sdy.sharding<@mesh, [{"dp"}, {}]>`.

@@ -993,3 +993,36 @@ func.func @f() {
   }) : () -> ()
   return
 }
+
+// -----
+
+// What jit says of arguments and results, and shard_map does not.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2, "mp"=2]>, sym_name = "mesh"}> : () -> ()
+// expected-error @+1 {{'func.func' op expected argument #0 to be split as in its 'sdy.manual_computation', but got #sdy.sharding<@mesh, [{"mp"}]>}}
+func.func @f(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"mp"}]>}) {
+  %0 = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp", "mp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
+  ^bb0(%p: tensor<2xf32>):
+    "sdy.return"(%p) : (tensor<2xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
+// expected-error @+1 {{'func.func' op expected result #1 to be split as in its 'sdy.manual_computation', but got #sdy.sharding<@mesh, [{}]>}}
+func.func @f(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>}) {
+  %0 = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
+  ^bb0(%p: tensor<2xf32>):
+    "sdy.return"(%p) : (tensor<2xf32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0, %0 : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+// expected-error @+1 {{'func.func' op expected a program of one rank's tensors, but got a result with a sharding of XLA's}}
+func.func @f(%a: tensor<4xf32>) -> (tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
+  return %a : tensor<4xf32>
+}

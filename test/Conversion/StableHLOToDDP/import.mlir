@@ -99,6 +99,23 @@ func.func private @first(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 // -----
 
+// A function's shardings may be open, and axes of one device split nothing.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2, "one"=1]>, sym_name = "mesh"}> : () -> ()
+
+// CHECK-LABEL: func.func @signature(
+// CHECK-SAME: %[[A:.+]]: tensor<2xf32>, %[[B:.+]]: tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>)
+// CHECK-NEXT: return %[[A]], %[[B]]
+func.func @signature(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{?}]>}, %b: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"dp", ?}]>}) -> (tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"one", "dp"}]>}, tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{?}]>}) {
+  %0:2 = "sdy.manual_computation"(%a, %b) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>, <@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp", "one"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>, <@mesh, [{"dp", "one"}]>]>}> ({
+  ^bb0(%arg0: tensor<2xf32>, %arg1: tensor<2xf32>):
+    "sdy.return"(%arg0, %arg1) : (tensor<2xf32>, tensor<2xf32>) -> ()
+  }) : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+  return %0#0, %0#1 : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
 // Groups: of a mesh's axes, in any order, and of no axis.
 
 module attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {

@@ -34,7 +34,8 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
       by the operations in it, and its function's tensors by the parts that one
       rank has. Functions around one are inlined. Arguments that are not split get
       `ddp.replicated`. Operations outside are computed by every rank; it is an
-      error if they need what is split.
+      error if they need what is split, and if the function's own shardings split it
+      in another way.
     - Scalars, such as the loss, are reduced exactly: they get the hook
       `#ddp.allreduce`. So do reductions over axes that `gradient-axes`, if given,
       does not list.
