@@ -697,6 +697,17 @@ def test_other_shardings_of_jit_are_refused(what):
     assert "on @mp" in opt(imported(export(step, arguments)))
 
 
+def test_a_mesh_of_very_many_axes_is_refused():
+    """The last one's number is not that of an axis of one device."""
+    axes = ", ".join(f'"a{i}"={1 + i // 65536}' for i in range(65537))
+    sharding = '#sdy.sharding<@mesh, [{"a65536"}]>'
+    message = refuse(
+        f'"sdy.mesh"() <{{mesh = #sdy.mesh<[{axes}]>, sym_name = "mesh"}}> : () -> ()\n'
+        f"func.func @f(%a: tensor<4xf32> {{sdy.sharding = {sharding}}}) {{ return }}"
+    )
+    assert f"one rank's tensors, but got {sharding}" in message
+
+
 def mutate(text, generator):
     """A text with a few things in other places."""
     patterns = [

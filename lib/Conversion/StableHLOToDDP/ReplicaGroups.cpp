@@ -32,7 +32,7 @@ std::string ReplicaGroups::readDense(DenseIntElementsAttr elements,
                                      RankLists &lists) const {
   ShapedType type = elements.getType();
   if (type.getRank() != 2 || !type.getElementType().isInteger(64) ||
-      type.getNumElements() > kMaxRanks)
+      type.getDimSize(0) > kMaxRanks || type.getNumElements() > kMaxRanks)
     return "expected replica_groups to be a table of at most " +
            std::to_string(kMaxRanks) + " ranks";
   for (int64_t group = 0; group < type.getDimSize(0); ++group)

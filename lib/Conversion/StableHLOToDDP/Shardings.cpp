@@ -147,8 +147,11 @@ std::optional<SmallVector<int64_t>> Reader::takeIntegers() {
   return ok ? std::optional(integers) : std::nullopt;
 }
 
-/// A mesh, if names and devices differ and a job has so many ranks.
+/// A mesh, if names and devices differ, a job has so many ranks, and an axis's
+/// number fits where it is kept.
 static std::optional<Mesh> checkMesh(Mesh mesh) {
+  if (mesh.axes.size() > size_t(std::numeric_limits<int16_t>::max()))
+    return std::nullopt;
   llvm::SmallSet<StringRef, 4> names;
   for (const Mesh::Axis &axis : mesh.axes)
     if (axis.size <= 0 || !names.insert(axis.name).second)

@@ -168,6 +168,20 @@ func.func @f(%a: tensor<4xf32>) {
 
 // -----
 
+// No ranks, in very many groups.
+
+func.func @f(%a: tensor<4xf32>) {
+  // expected-error @+1 {{'stablehlo.all_reduce' op expected replica_groups to be a table of at most 1048576 ranks}}
+  %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<> : tensor<4611686018427387904x0xi64>}> ({
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %s = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
 func.func @f(%a: tensor<4xf32>) {
   // expected-error @+1 {{'stablehlo.all_reduce' op expected replica_groups to be a table of at most 1048576 ranks}}
   %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[0, 1]> : tensor<2xi64>}> ({
