@@ -546,6 +546,22 @@ def test_other_exports():
     assert imported(shardy(text)).count("<reduction sum>") == 4
 
 
+@pytest.mark.parametrize(
+    "axis, group", [("é", "__"), ('"a\\b"', "_a_b_"), ("a\nb\t", "a_b_")]
+)
+def test_names_of_axes(tmp_path, axis, group):
+    """Any text. XLA itself does not run all of these programs."""
+    devices, argument = mesh(2, names=(axis,)), random(4, 3)
+    mapped = jax.shard_map(
+        lambda x: jax.lax.psum(x, axis), mesh=devices, in_specs=P(axis), out_specs=P()
+    )
+    program = imported(export(jax.jit(mapped), (argument,)))
+    assert f'sym_name = "{group}"' in program
+    parts = split((argument,), (P(axis),), devices)
+    got = run(tmp_path, lower(program), parts, "allreduce")
+    assert_close(got, [argument[:2] + argument[2:]], [], F32)
+
+
 # ---------------------------------------------------------------------------
 # A model of other people's layers
 # ---------------------------------------------------------------------------

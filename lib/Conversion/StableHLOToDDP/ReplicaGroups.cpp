@@ -136,9 +136,12 @@ ProcessGroupOp ReplicaGroups::get(ArrayAttr lists, Location loc) {
   if (group)
     return group;
   SmallVector<StringRef> axes = getAxes(lists);
-  std::string name = axes.empty() ? "replicas" : llvm::join(axes, "_");
+  std::string name = llvm::join(axes, "_");
   for (char &c : name)
     c = llvm::isAlnum(c) ? c : '_';
+  // An axis may have no name.
+  if (name.empty())
+    name = "replicas";
   OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
   if (lastGroup)
     builder.setInsertionPointAfter(lastGroup);

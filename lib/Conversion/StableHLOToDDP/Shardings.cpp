@@ -12,6 +12,7 @@
 #include "StableHLO.h"
 
 #include "llvm/ADT/SmallSet.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -74,7 +75,6 @@ public:
   }
   bool isAtEnd() { return text.ltrim().empty(); }
   std::optional<int64_t> takeInteger();
-  /// Without escapes, which no name of an axis has.
   std::optional<std::string> takeString();
   std::optional<std::string> takeSymbol();
   /// Elements between `open` and `close`, and commas between them.
@@ -104,12 +104,29 @@ std::optional<int64_t> Reader::takeInteger() {
 std::optional<std::string> Reader::takeString() {
   if (!take("\""))
     return std::nullopt;
-  size_t end = text.find_first_of("\"\\");
-  if (end == StringRef::npos || text[end] != '"')
-    return std::nullopt;
-  std::string value = text.take_front(end).str();
-  text = text.drop_front(end + 1);
-  return value;
+  std::string value;
+  while (!text.empty() && !text.starts_with("\"")) {
+    if (!text.consume_front("\\")) {
+      value += text.front();
+      text = text.drop_front();
+      continue;
+    }
+    // A character of its own, or two hexadecimal digits.
+    constexpr StringLiteral escapes = "\\\"nt", escaped = "\\\"\n\t";
+    uint8_t code;
+    if (size_t i = text.empty() ? StringRef::npos : escapes.find(text.front());
+        i != StringRef::npos) {
+      value += escaped[i];
+      text = text.drop_front();
+    } else if (text.size() >= 2 &&
+               llvm::tryGetHexFromNibbles(text[0], text[1], code)) {
+      value += char(code);
+      text = text.drop_front(2);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return text.consume_front("\"") ? std::optional(value) : std::nullopt;
 }
 
 std::optional<std::string> Reader::takeSymbol() {

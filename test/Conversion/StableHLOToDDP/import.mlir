@@ -99,6 +99,36 @@ func.func private @first(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 // -----
 
+// An axis whose name is no text of ours, and one without a name.
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["\C3\A9\22\\\n"=2, ""=2]>, sym_name = "mesh"}> : () -> ()
+
+// CHECK: ddp.process_group @replicas size 2 ranks {{\[}}[0, 1], [2, 3]]
+// CHECK-NEXT: ddp.process_group @_____ size 2 ranks {{\[}}[0, 2], [1, 3]]
+// CHECK-LABEL: func.func @odd_names(
+// CHECK-SAME: %[[A:.+]]: tensor<2xf32>)
+func.func @odd_names(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"\c3\A9\"\5C\0a"}]>}) {
+  "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"\C3\A9\22\\\n"}]>]>, manual_axes = #sdy<manual_axes{"", "\C3\A9\22\\\n"}>, out_shardings = #sdy.sharding_per_value<[]>}> ({
+  ^bb0(%arg0: tensor<2xf32>):
+    // CHECK-NEXT: ddp.all_reduce sum %[[A]] on @replicas
+    %0 = "stablehlo.all_reduce"(%arg0) <{replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%s) : (tensor<f32>) -> ()
+    }) : (tensor<2xf32>) -> tensor<2xf32>
+    // CHECK-NEXT: ddp.all_reduce sum %[[A]] on @_____
+    %1 = "stablehlo.all_reduce"(%arg0) <{replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%s) : (tensor<f32>) -> ()
+    }) : (tensor<2xf32>) -> tensor<2xf32>
+    "sdy.return"() : () -> ()
+  }) : (tensor<4xf32>) -> ()
+  return
+}
+
+// -----
+
 // A function's shardings may be open, and axes of one device split nothing.
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2, "one"=1]>, sym_name = "mesh"}> : () -> ()
