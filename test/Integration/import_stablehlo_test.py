@@ -477,6 +477,26 @@ def test_sums_in_16_bits(tmp_path):
     assert_close(got, step(*arguments), arguments[0], 4 * 2**-8)
 
 
+def test_small_numbers_in_f16(tmp_path):
+    """Four of the least f16 are a number, a quarter of each is none."""
+    devices, argument = mesh(4), np.full((4, 3), 2**-24, np.float16)
+
+    def average(x):
+        mean = jax.lax.pmean(x, "dp")
+        wide = jax.lax.psum(x, "dp").astype(jnp.float32) / 4
+        return mean, wide
+
+    step = jax.jit(
+        jax.shard_map(average, mesh=devices, in_specs=P("dp"), out_specs=(P(), P()))
+    )
+    program = imported(export(step, (argument,)))
+    parts = split((argument,), (P("dp"),), devices)
+    got = run(tmp_path, lower(program), parts, "allreduce")
+    for mine, right in zip(got, step(argument), strict=True):
+        assert np.all(mine == 2**-24)
+        np.testing.assert_array_equal(mine, right)
+
+
 def test_checkpoint(tmp_path):
     """Activations are computed again, behind a barrier."""
     devices, arguments = mesh(2), make_arguments()

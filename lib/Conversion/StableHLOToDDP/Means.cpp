@@ -4,8 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See Means.h. A mean of ddp divides before it adds. So a division before the
-// sum gives the same bits; one behind it does where the size is a power of two,
-// and otherwise rounds at another place.
+// sum gives the same bits; one behind it does where the size is a power of two
+// and no quotient is too small for the type, and otherwise rounds at another
+// place.
 //
 //===----------------------------------------------------------------------===//
 
@@ -60,6 +61,9 @@ static bool findDivisions(Value value, int64_t size,
 }
 
 static bool foldAfter(AllReduceOp reduction, int64_t size) {
+  // Gradients are often near the least numbers of an f16, and would be lost.
+  if (getElementTypeOrSelf(reduction.getInput()).isF16())
+    return false;
   SetVector<Operation *> divisions;
   if (!findDivisions(reduction.getResult(), size, divisions))
     return false;

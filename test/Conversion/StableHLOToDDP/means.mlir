@@ -92,7 +92,7 @@ func.func @both(%a: tensor<4xf32>) -> tensor<4xf32> {
 }
 
 // CHECK-LABEL: func.func @no_means(
-func.func @no_means(%a: tensor<4xf32>, %i: tensor<4xi1>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf16>, tensor<4xf32>) {
+func.func @no_means(%a: tensor<4xf32>, %i: tensor<4xi1>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf16>, tensor<4xf32>, tensor<4xf32>) {
   %three = "stablehlo.constant"() <{value = dense<3.0> : tensor<4xf32>}> : () -> tensor<4xf32>
   // Another number, and the inverse of a quotient.
   // CHECK: ddp.all_reduce sum
@@ -140,6 +140,16 @@ func.func @no_means(%a: tensor<4xf32>, %i: tensor<4xi1>) -> (tensor<4xf32>, tens
     %s = "stablehlo.add"(%x, %y) : (tensor<f16>, tensor<f16>) -> tensor<f16>
     "stablehlo.return"(%s) : (tensor<f16>) -> ()
   }) : (tensor<4xf16>) -> tensor<4xf16>
+  // The least f16, divided first, would be zero.
+  // CHECK: ddp.all_reduce sum
+  %15 = "stablehlo.all_reduce"(%10) <{replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>, use_global_device_ids}> ({
+  ^bb0(%x: tensor<f16>, %y: tensor<f16>):
+    %s = "stablehlo.add"(%x, %y) : (tensor<f16>, tensor<f16>) -> tensor<f16>
+    "stablehlo.return"(%s) : (tensor<f16>) -> ()
+  }) : (tensor<4xf16>) -> tensor<4xf16>
+  // CHECK: "stablehlo.divide"
+  %16 = "stablehlo.convert"(%15) : (tensor<4xf16>) -> tensor<4xf32>
+  %17 = "stablehlo.divide"(%16, %three) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   // The elements differ.
   // CHECK: ddp.all_reduce sum
   %12 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>, use_global_device_ids}> ({
@@ -151,7 +161,7 @@ func.func @no_means(%a: tensor<4xf32>, %i: tensor<4xi1>) -> (tensor<4xf32>, tens
   // CHECK: "stablehlo.divide"
   %14 = "stablehlo.divide"(%12, %13) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   // CHECK: return
-  return %1, %3, %5, %7, %8, %11, %14 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf16>, tensor<4xf32>
+  return %1, %3, %5, %7, %8, %11, %14, %17 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf16>, tensor<4xf32>, tensor<4xf32>
 }
 
 // Operations that are not what they are called, and values that depend on themselves.

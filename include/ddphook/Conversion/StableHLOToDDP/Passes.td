@@ -25,7 +25,9 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
       in the group, or if its operand is: by `stablehlo.divide` with that number, or
       `stablehlo.multiply` with one over it, in all elements. Reshapes, transposes,
       broadcasts and conversions between floating-point types may stand between
-      them, but before the sum no conversion that loses digits. The division goes.
+      them, but before the sum no conversion that loses digits. A sum of f16 stays
+      one if the division is behind it: a `mean` divides first, and would lose
+      numbers that are small. The division goes.
       Any other arithmetic stays, with a `sum`.
     - `replica_groups` become process groups, called after the axes of the
       module's mesh that have these groups, or `@replicas`. They have to hold each
