@@ -455,6 +455,32 @@ def test_update_outside(tmp_path):
     assert_close(got, step(*arguments), arguments[0], F32)
 
 
+def test_constraints(tmp_path):
+    """Outside of shard_map, of what is split in the same way, and of what is whole."""
+    devices, arguments = mesh(2), make_arguments()
+    specs = (P(), P("dp"), P("dp"))
+    double = jax.shard_map(
+        lambda x: 2 * x, mesh=devices, in_specs=P("dp"), out_specs=P("dp")
+    )
+    inner = jax.shard_map(
+        step_of_sums, mesh=devices, in_specs=specs, out_specs=(P(), P())
+    )
+
+    def constrain(tree, *axes):
+        return jax.lax.with_sharding_constraint(tree, NamedSharding(devices, P(*axes)))
+
+    def outer(params, x, y):
+        x = constrain(constrain(x, "dp"), P.UNCONSTRAINED)
+        x = constrain(double(x), "dp")
+        params, value = inner(constrain(params), x, constrain(y, "dp", None))
+        return constrain(params), value
+
+    step = jax.jit(outer)
+    program = imported(export(step, arguments))
+    got = run(tmp_path, lower(program), split(arguments, specs, devices), "allreduce")
+    assert_close(got, step(*arguments), arguments[0], F32)
+
+
 def test_sums_in_16_bits(tmp_path):
     """A hook by hand; the division comes behind the conversion back."""
     devices, arguments = mesh(2), make_arguments()

@@ -25,6 +25,7 @@ using namespace mlir::ddp;
 
 static constexpr StringLiteral kManualComputation = "sdy.manual_computation";
 static constexpr StringLiteral kSharding = "sdy.sharding";
+static constexpr StringLiteral kConstraint = "sdy.sharding_constraint";
 
 /// Replaces `op` by the values of its results, none of which may be a result:
 /// no verifier looks for that in operations of dialects that are not
@@ -152,6 +153,7 @@ private:
                           Type part, const Sharding &sharding) const;
   LogicalResult notePart(Operation *op, Value value, Type part,
                          const Sharding &sharding);
+  void bypassConstraints();
   LogicalResult checkUses(Value value) const;
   LogicalResult checkSignature(const Twine &what, Value value,
                                Attribute attribute) const;
@@ -163,6 +165,8 @@ private:
   mutable func::FuncOp function;
   const Meshes &meshes;
   SmallVector<Operation *> computations;
+  /// Constraints whose results nobody uses.
+  SetVector<Operation *> constraints;
   /// Values of which a rank has a part, and the part's type.
   llvm::MapVector<Value, std::pair<Type, Sharding>> parts;
   /// Values that all ranks have alike.
@@ -246,6 +250,19 @@ LogicalResult Localizer::check(Operation *op) {
   return success();
 }
 
+/// Lets the users of a constraint have its operand, which has the same
+/// elements. How that is split is checked once it is known.
+void Localizer::bypassConstraints() {
+  function.walk([&](Operation *op) {
+    if (!isNamed(op, kConstraint) || op->getNumOperands() != 1 ||
+        op->getOperandTypes() != op->getResultTypes() ||
+        op->getOperand(0).getDefiningOp() == op)
+      return;
+    op->replaceAllUsesWith(op->getOperands());
+    constraints.insert(op);
+  });
+}
+
 /// Whether a value of which a rank has a part goes where a part is wanted.
 LogicalResult Localizer::checkUses(Value value) const {
   Operation *owner = value.getDefiningOp();
@@ -255,14 +272,22 @@ LogicalResult Localizer::checkUses(Value value) const {
            << "expected what is split to be an argument of the function or the "
               "result of a '"
            << kManualComputation << "'";
-  for (Operation *user : value.getUsers())
-    if (!isNamed(user, kManualComputation) && !isReturn(user))
+  const auto &[part, sharding] = parts.find(value)->second;
+  for (Operation *user : value.getUsers()) {
+    if (constraints.contains(user)) {
+      auto said = readSharding(user->getAttr("sharding"), meshes);
+      if (!said || !said->allows(sharding))
+        return user->emitOpError()
+               << "expected its operand to be split as in its '"
+               << kManualComputation << "'";
+    } else if (!isNamed(user, kManualComputation) && !isReturn(user)) {
       return user->emitOpError()
              << "expected an operand of which each rank has all, but it is "
                 "split; move the operation into the '"
              << kManualComputation << "'";
+    }
+  }
   // Other computations may want all of it.
-  Type part = parts.find(value)->second.first;
   for (OpOperand &use : value.getUses())
     if (isNamed(use.getOwner(), kManualComputation) &&
         use.getOwner()
@@ -309,6 +334,7 @@ LogicalResult Localizer::unwrap(Operation *op) const {
 }
 
 LogicalResult Localizer::run() {
+  bypassConstraints();
   WalkResult result = function.walk([&](Operation *op) {
     if (!isNamed(op, kManualComputation))
       return WalkResult::advance();
@@ -344,6 +370,9 @@ LogicalResult Localizer::run() {
     if (parts.contains(operand.get()))
       splitResults.push_back(i);
   }
+  for (Operation *op : constraints)
+    if (parts.contains(op->getOperand(0)))
+      op->erase();
   for (auto &[value, part] : parts)
     value.setType(part.first);
   for (Operation *op : computations)
@@ -459,8 +488,7 @@ static LogicalResult dropRest(ModuleOp module, const Meshes &meshes) {
     }
     if (op->getName().getDialectNamespace() != "sdy")
       return WalkResult::advance();
-    bool isConstraint = isNamed(op, "sdy.sharding_constraint") &&
-                        op->getNumOperands() == 1 &&
+    bool isConstraint = isNamed(op, kConstraint) && op->getNumOperands() == 1 &&
                         op->getOperandTypes() == op->getResultTypes() &&
                         saysReplicated(op->getAttr("sharding"), meshes);
     bool isMesh = isNamed(op, "sdy.mesh") && op->getNumOperands() == 0 &&

@@ -1040,3 +1040,16 @@ func.func @f(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32> {sdy.sharding =
 func.func @f(%a: tensor<4xf32>) -> (tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
   return %a : tensor<4xf32>
 }
+
+// -----
+
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2, "mp"=2]>, sym_name = "mesh"}> : () -> ()
+func.func @f(%a: tensor<4xf32>) {
+  // expected-error @+1 {{'sdy.sharding_constraint' op expected its operand to be split as in its 'sdy.manual_computation'}}
+  %0 = "sdy.sharding_constraint"(%a) <{sharding = #sdy.sharding<@mesh, [{"mp"}]>}> : (tensor<4xf32>) -> tensor<4xf32>
+  "sdy.manual_computation"(%0) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp", "mp"}>, out_shardings = #sdy.sharding_per_value<[]>}> ({
+  ^bb0(%p: tensor<2xf32>):
+    "sdy.return"() : () -> ()
+  }) : (tensor<4xf32>) -> ()
+  return
+}
