@@ -8,6 +8,7 @@ runs others here."""
 import collections
 import concurrent.futures
 import contextlib
+import multiprocessing
 import os
 
 import numpy as np
@@ -34,7 +35,9 @@ REFUSED_LIMIT = 1.0
 def outcomes():
     """All seeds at once, on all processors."""
     tally = fuzz.Tally()
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
+    # This process may have threads of other tests, and is not forked.
+    context = multiprocessing.get_context("forkserver")
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), context) as pool:
         found = dict(pool.map(fuzz.run_seed, SEEDS))
     for outcome in found.values():
         tally.add(outcome)
