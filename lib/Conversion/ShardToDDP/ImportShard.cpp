@@ -192,7 +192,7 @@ void ShardImporter::import(const GridReduction &reduction) {
                                                         : Reduction::Sum);
     reduced->setDiscardableAttrs(reduction.op->getDiscardableAttrDictionary());
     bool isExact = !isGradient(reduction);
-    if (isExact && !reduced->hasAttr(DDPDialect::kHookAttrName))
+    if (isExact)
       reduced.setHook(AllReduceHookAttr::get(module.getContext()));
     result.replaceAllUsesWith(reduced.getResult());
     remark::passed(
