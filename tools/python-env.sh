@@ -4,7 +4,7 @@
 #
 # The virtual environment lives in the user's cache directory under a name that
 # contains a hash of the requirements file, so that every clone with the same
-# pins shares one (about 5.4 GB). DDPHOOK_TEST_PYTHON names another interpreter
+# pins shares one (about 6.4 GB). DDPHOOK_TEST_PYTHON names another interpreter
 # that has the packages already; nothing is installed then.
 set -euo pipefail
 
@@ -30,7 +30,7 @@ mkdir -p "$cache"
 exec 9>"$cache/python-$key.lock"
 flock 9
 if [[ ! -f $venv/.complete ]]; then
-  echo "== installing the test Python (torch and friends, about 80 s and 5.4 GB, once): $venv" >&2
+  echo "== installing the test Python (torch, jax and friends, minutes and 6.4 GB, once): $venv" >&2
   rm -rf "$venv"
   /usr/bin/python3 -m venv "$venv" >&2
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \

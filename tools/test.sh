@@ -54,7 +54,7 @@ number() { # file regex
 say "installing missing packages"
 tools/install-packages.sh || die "packages could not be installed"
 
-say "preparing the test Python (first time: about 80 s and 5.4 GB)"
+say "preparing the test Python (first time: minutes and 6.4 GB)"
 python=$(tools/python-env.sh) || die "the test Python could not be made"
 export DDPHOOK_TEST_PYTHON=$python
 
