@@ -144,13 +144,7 @@ static LogicalResult removeBarrier(Operation *op) {
   SmallVector<Value> values(op->getOperands());
   if (op->getNumRegions() != 0 || op->getOperandTypes() != op->getResultTypes())
     return op->emitOpError() << "expected results of the operands' types";
-  if (llvm::any_of(values,
-                   [&](Value value) { return value.getDefiningOp() == op; }))
-    return op->emitOpError() << "expected results that do not depend on "
-                                "themselves";
-  op->replaceAllUsesWith(values);
-  op->erase();
-  return success();
+  return replaceByValues(op, values);
 }
 
 using Conversion = LogicalResult (*)(Operation *);

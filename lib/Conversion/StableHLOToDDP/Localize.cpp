@@ -27,19 +27,6 @@ static constexpr StringLiteral kManualComputation = "sdy.manual_computation";
 static constexpr StringLiteral kSharding = "sdy.sharding";
 static constexpr StringLiteral kConstraint = "sdy.sharding_constraint";
 
-/// Replaces `op` by the values of its results, none of which may be a result:
-/// no verifier looks for that in operations of dialects that are not
-/// registered.
-static LogicalResult replace(Operation *op, ValueRange values) {
-  if (llvm::any_of(values,
-                   [&](Value value) { return value.getDefiningOp() == op; }))
-    return op->emitOpError() << "expected results that do not depend on "
-                                "themselves";
-  op->replaceAllUsesWith(values);
-  op->erase();
-  return success();
-}
-
 //===----------------------------------------------------------------------===//
 // Calls
 //===----------------------------------------------------------------------===//
@@ -84,10 +71,10 @@ LogicalResult Inliner::inlineCall(func::CallOp call, func::FuncOp callee) {
   for (Operation &op : body.without_terminator())
     builder.clone(op, mapping);
   inlined.insert(callee);
-  return replace(call,
-                 llvm::map_to_vector(terminator->getOperands(), [&](Value v) {
-                   return mapping.lookupOrDefault(v);
-                 }));
+  return replaceByValues(
+      call, llvm::map_to_vector(terminator->getOperands(), [&](Value v) {
+        return mapping.lookupOrDefault(v);
+      }));
 }
 
 FailureOr<bool> Inliner::visit(func::FuncOp function) {
@@ -330,7 +317,7 @@ LogicalResult Localizer::unwrap(Operation *op) const {
       yielded[i] = op->getOperand(argument.getArgNumber());
   op->getBlock()->getOperations().splice(op->getIterator(),
                                          body.getOperations());
-  return replace(op, yielded);
+  return replaceByValues(op, yielded);
 }
 
 LogicalResult Localizer::run() {
@@ -503,7 +490,7 @@ static LogicalResult dropRest(ModuleOp module, const Meshes &meshes) {
   if (result.wasInterrupted())
     return failure();
   for (Operation *op : dead)
-    if (failed(replace(op, op->getOperands())))
+    if (failed(replaceByValues(op, op->getOperands())))
       return failure();
   return success();
 }

@@ -123,6 +123,16 @@ std::optional<APFloat> mlir::ddp::getSplat(Value value) {
   return ::getSplat(value, /*depth=*/0);
 }
 
+LogicalResult mlir::ddp::replaceByValues(Operation *op, ValueRange values) {
+  if (llvm::any_of(values,
+                   [&](Value value) { return value.getDefiningOp() == op; }))
+    return op->emitOpError() << "expected results that do not depend on "
+                                "themselves";
+  op->replaceAllUsesWith(values);
+  op->erase();
+  return success();
+}
+
 void mlir::ddp::eraseIfUnused(Value value) {
   SmallVector<Value> worklist{value};
   while (!worklist.empty()) {

@@ -45,6 +45,11 @@ bool isFloatConversion(Operation *op);
 /// The number that all elements of `value` are, if it is known.
 std::optional<APFloat> getSplat(Value value);
 
+/// Replaces `op` by the values of its results, none of which may be a result:
+/// no verifier looks for that in operations of dialects that are not
+/// registered.
+LogicalResult replaceByValues(Operation *op, ValueRange values);
+
 /// Removes the operation of `value`, and those of its operands, as far as
 /// nothing uses them.
 void eraseIfUnused(Value value);
