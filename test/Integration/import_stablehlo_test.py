@@ -12,13 +12,6 @@ checkout), DDPHOOK_TEST_SEED the seed of all random inputs.
 """
 
 import functools
-import os
-import pathlib
-import re
-import subprocess
-import sys
-
-os.environ["JAX_PLATFORMS"] = "cpu"
 
 import flax.linen as nn
 import jax
@@ -30,220 +23,34 @@ import pytest
 from jax.interpreters.mlir import make_ir_context
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxlib.mlir import ir, passmanager
-from jaxlib.mlir.dialects import stablehlo
-from safetensors.numpy import load_file, save_file
+from jaxlib.mlir import ir
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "docs" / "examples" / "jax"))
-import to_linalg  # noqa: E402
-
-TOOL = pathlib.Path(os.environ.get("DDPHOOK_RUN", ROOT / "build" / "bin" / "ddphook-run"))
-OPT = TOOL.with_name("ddphook-opt")
-SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20261"))
-HANG_S = 120
-# Not one over the number of ranks, which would make means of sums.
-RATE = 0.3
-
-# An error if another test has begun to use JAX.
-jax.config.update("jax_num_cpu_devices", 4)
-
-# Sums of a few products of f32, in another order than XLA's; with room.
-F32 = 2**-17
-# An f16 is rounded twice at most before a sum of up to four.
-F16 = 4 * 2**-11
-# What Shardy needs to make a program of one rank out of one with shardings.
-SHARDY = (
-    "builtin.module(inline,symbol-dce,func.func(chlo-legalize-to-stablehlo),"
-    "sdy-propagation-pipeline,sdy-close-shardings,"
-    "func.func(sdy-insert-explicit-reshards{enable-full-version=true},"
-    "sdy-reshard-to-collectives),sdy-convert-global-to-local,sdy-drop-sharding-and-mesh)"
+from jax_steps import (
+    F16,
+    F32,
+    NAMES,
+    RATE,
+    SEED,
+    accumulate,
+    assert_close,
+    export,
+    generic,
+    imported,
+    loss,
+    lower,
+    make_arguments,
+    mesh,
+    move,
+    random,
+    run,
+    run_steps,
+    shard_map,
+    shardy,
+    split,
+    step_of_means,
+    step_of_sums,
+    value_and_sums,
 )
-
-
-def mesh(*shape, names=("dp", "mp")):
-    count = int(np.prod(shape))
-    assert len(jax.devices()) >= count, "expected JAX to have four devices"
-    devices = np.array(jax.devices()[:count]).reshape(shape)
-    names = names[: len(shape)]
-    return Mesh(devices, names, axis_types=(AxisType.Auto,) * len(shape))
-
-
-# ---------------------------------------------------------------------------
-# From JAX to ranks
-# ---------------------------------------------------------------------------
-
-
-def generic(module):
-    return module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True)
-
-
-def export(step, arguments):
-    return generic(step.lower(*arguments).compiler_ir("stablehlo"))
-
-
-def shardy(text):
-    """What Shardy's partitioner makes of a program with shardings."""
-    stablehlo.register_stablehlo_passes()
-    with make_ir_context():
-        module = ir.Module.parse(text)
-        passmanager.PassManager.parse(SHARDY).run(module.operation)
-        return generic(module)
-
-
-def opt(text, *flags):
-    done = subprocess.run(
-        [OPT, *flags], input=text, capture_output=True, text=True, timeout=HANG_S
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def imported(text, options=""):
-    """The imported program, after checks that nothing foreign reduces in it."""
-    flag = f"--ddp-import-stablehlo={options}"
-    program = opt(text, flag, "--mlir-print-op-generic", "--mlir-print-debuginfo")
-    assert "stablehlo.all_reduce" not in program and "sdy." not in program
-    return program
-
-
-def lower(program):
-    flags = ["--inline", "--symbol-dce", "--ddp-convert-stablehlo-control-flow"]
-    lowered = opt(program, *flags, "--mlir-print-op-generic", "--mlir-print-debuginfo")
-    return to_linalg.lower(lowered)
-
-
-def run_steps(folder, program, steps, hook):
-    """The results of each step, which are the same on all ranks; steps[i][rank] are a
-    rank's arguments."""
-    (folder / "program.mlir").write_text(program, encoding="utf-8")
-    for number, parts in enumerate(steps):
-        for rank, arrays in enumerate(parts):
-            named = {f"arg{i}": np.asarray(a, order="C") for i, a in enumerate(arrays)}
-            save_file(named, folder / f"in.{rank}.{number}.safetensors")
-    ranks = len(steps[0])
-    done = subprocess.run(
-        [
-            TOOL,
-            folder / "program.mlir",
-            "--entry=main",
-            f"--ranks={ranks}",
-            f"--steps={len(steps)}",
-            f"--inputs={folder}/in.{{rank}}.{{step}}.safetensors",
-            f"--outputs={folder}/out.{{rank}}.{{step}}.safetensors",
-            f"--ddp-pipeline=hook={hook}",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    results = []
-    for number in range(len(steps)):
-        files = [
-            load_file(folder / f"out.{rank}.{number}.safetensors")
-            for rank in range(ranks)
-        ]
-        for named in files[1:]:
-            for name, array in named.items():
-                np.testing.assert_array_equal(array, files[0][name])
-        results.append([files[0][f"result{i}"] for i in range(len(files[0]))])
-    return results
-
-
-def run(folder, program, parts, hook):
-    """The results of one step; parts[rank] are the rank's arguments."""
-    return run_steps(folder, program, [parts], hook)[0]
-
-
-def split(arguments, specs, devices):
-    """Which part of each argument JAX gives to each device."""
-    leaves = jax.tree.leaves(arguments)
-    specs = jax.tree.leaves(
-        jax.tree.map(
-            lambda spec, tree: jax.tree.map(lambda _: spec, tree),
-            specs,
-            arguments,
-            is_leaf=lambda x: isinstance(x, P),
-        ),
-        is_leaf=lambda x: isinstance(x, P),
-    )
-    places = [
-        NamedSharding(devices, spec).devices_indices_map(leaf.shape)
-        for spec, leaf in zip(specs, leaves, strict=True)
-    ]
-    return [
-        [np.asarray(leaf)[place[device]] for leaf, place in zip(leaves, places)]
-        for device in devices.devices.flat
-    ]
-
-
-def assert_close(got, expected, before, tolerance):
-    """Results are JAX's, up to that part of the largest move from what a parameter was
-    before, or of the result."""
-    expected = [np.asarray(array) for array in jax.tree.leaves(expected)]
-    before = [np.asarray(array) for array in jax.tree.leaves(before)]
-    assert len(got) == len(expected)
-    for i, (mine, right) in enumerate(zip(got, expected)):
-        assert mine.shape == right.shape
-        mine, right = mine.astype(np.float64), right.astype(np.float64)
-        move = right - before[i].astype(np.float64) if i < len(before) else right
-        assert np.abs(move).max() > 0
-        np.testing.assert_allclose(
-            mine, right, rtol=0, atol=tolerance * np.abs(move).max()
-        )
-
-
-# ---------------------------------------------------------------------------
-# A network of two layers
-# ---------------------------------------------------------------------------
-
-
-def random(*shape, dtype=np.float32):
-    print(f"seed {SEED}")
-    seed = [SEED, *shape]
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def make_arguments(dtype=np.float32, batch=(16,)):
-    params = {"in": {"b": random(12), "w": random(8, 12)}, "out": random(12, 4)}
-    params = jax.tree.map(lambda p: (p / 4).astype(dtype), params)
-    return params, random(*batch, 8, dtype=dtype), random(*batch, 4, dtype=dtype)
-
-
-def loss(params, x, y):
-    hidden = jnp.tanh(x @ params["in"]["w"] + params["in"]["b"])
-    return jnp.mean((hidden @ params["out"] - y) ** 2)
-
-
-def move(params, grads):
-    return jax.tree.map(lambda p, g: p - RATE * g, params, grads)
-
-
-def step_of_sums(params, x, y, axes="dp"):
-    """JAX adds up the gradients of the mean by itself."""
-
-    def mean(params):
-        return jax.lax.pmean(loss(params, x, y), axes)
-
-    value, grads = jax.value_and_grad(mean)(params)
-    return move(params, grads), value
-
-
-def step_of_means(params, x, y, axes="dp"):
-    """The gradients are those of a rank's own loss until they are averaged."""
-    value, grads = jax.value_and_grad(loss)(params, x, y)
-    return move(params, jax.lax.pmean(grads, axes)), jax.lax.pmean(value, axes)
-
-
-def shard_map(step, devices, specs, **options):
-    mapped = jax.shard_map(
-        step, mesh=devices, in_specs=specs, out_specs=(P(), P()), **options
-    )
-    return jax.jit(mapped, keep_unused=True)
-
-
-NAMES = ["in.b", "in.w", "out"]
 
 
 @pytest.mark.parametrize("hook", ["allreduce", "fp16"])
@@ -340,23 +147,6 @@ def test_two_axes(tmp_path, how):
 # ---------------------------------------------------------------------------
 
 
-def accumulate(params, x, y, reduce_each):
-    """Adds up the gradients of several batches, reduced one by one or at the end."""
-
-    def body(total, batch):
-        value, grads = jax.value_and_grad(loss)(params, *batch)
-        if reduce_each:
-            grads, value = jax.lax.pmean((grads, value), "dp")
-        return jax.tree.map(jnp.add, total, grads), value
-
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    grads, values = jax.lax.scan(body, zeros, (x, y))
-    value = values.sum()
-    if not reduce_each:
-        grads, value = jax.lax.pmean((grads, value), "dp")
-    return move(params, grads), value
-
-
 @pytest.mark.parametrize("hook", ["allreduce", "fp16"])
 @pytest.mark.parametrize("reduce_each", [True, False])
 def test_scan(tmp_path, reduce_each, hook):
@@ -428,13 +218,6 @@ def test_branch(tmp_path):
 # ---------------------------------------------------------------------------
 # Other ways to write a step
 # ---------------------------------------------------------------------------
-
-
-def value_and_sums(params, x, y, function=loss):
-    def mean(params):
-        return jax.lax.pmean(function(params, x, y), "dp")
-
-    return jax.value_and_grad(mean)(params)
 
 
 def test_update_outside(tmp_path):
@@ -662,157 +445,3 @@ def test_transformer_block(tmp_path, hook):
             [got[i]], [jax.tree.leaves(moved)[i]], [before], tolerance
         )
     np.testing.assert_allclose(got[-1], value, rtol=2**-17)
-
-
-# ---------------------------------------------------------------------------
-# What is refused
-# ---------------------------------------------------------------------------
-
-
-def refuse(text, options=""):
-    done = subprocess.run(
-        [OPT, f"--ddp-import-stablehlo={options}"],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-    )
-    assert done.returncode == 1
-    return done.stderr
-
-
-def test_a_sum_of_sums_is_refused():
-    """JAX's grad gives the sum already; who averages it again changes nothing, or
-    makes it too large."""
-    devices, arguments = mesh(2), make_arguments()
-
-    def twice(params, x, y):
-        value, grads = jax.value_and_grad(loss)(params, x, y)
-        return move(params, jax.lax.pmean(grads, "dp")), jax.lax.pmean(value, "dp")
-
-    step = shard_map(twice, devices, (P(), P("dp"), P("dp")))
-    text = export(step, arguments)
-    message = refuse(text)
-    assert message.count("op expected a value that is not reduced over the same") == 3
-    assert "this 'stablehlo.all_reduce' has reduced it" in message
-    assert imported(text, "allow-repeated=true").count('"ddp.all_reduce"') == 7
-
-
-def test_others_are_refused():
-    devices, arguments = mesh(2), make_arguments()
-
-    def others(params, x, y):
-        (params, value) = step_of_means(params, x, y)
-        largest = jax.lax.pmax(value, "dp")
-        count = jax.lax.psum(jnp.int32(x.shape[0]), "dp")
-        return params, value * largest / count + jax.lax.axis_index("dp")
-
-    step = shard_map(others, devices, (P(), P("dp"), P("dp")), check_vma=False)
-    text = export(step, arguments)
-    message = refuse(text)
-    assert "expected a sum, but got 'stablehlo.maximum'" in message
-    assert "but got 'tensor<i32>'" in message
-    assert "'stablehlo.partition_id' op expected a program that does not need" in message
-    kept = opt(text, "--ddp-import-stablehlo=keep-others=true")
-    assert kept.count("ddp.all_reduce mean") == 4
-    assert kept.count('"stablehlo.all_reduce"') == 2
-
-
-def test_what_jaxlib_does_not_lower_is_named():
-    devices, (params, x, _) = mesh(2), make_arguments()
-    function = optax.losses.softmax_cross_entropy_with_integer_labels
-
-    def labeled(params, x, y):
-        logits = jnp.tanh(x @ params["in"]["w"] + params["in"]["b"]) @ params["out"]
-        return function(logits, y).mean()
-
-    specs = (P(), P("dp"), P("dp"))
-    mapped = functools.partial(value_and_sums, function=labeled)
-    mapped = jax.shard_map(mapped, mesh=devices, in_specs=specs, out_specs=(P(), P()))
-    labels = np.arange(16, dtype=np.int32) % 4
-    program = imported(export(jax.jit(mapped), (params, x, labels)))
-    with pytest.raises(ValueError, match="stablehlo.scatter at"):
-        lower(program)
-
-
-def test_what_is_not_partitioned_is_refused():
-    devices, arguments = mesh(2), make_arguments()
-    shardings = tuple(NamedSharding(devices, spec) for spec in (P(), P("dp"), P("dp")))
-    step = jax.jit(lambda p, x, y: loss(p, x, y), in_shardings=shardings)
-    assert "run Shardy's passes up to" in refuse(export(step, arguments))
-
-
-@pytest.mark.parametrize("what", ["argument", "result"])
-def test_other_shardings_of_jit_are_refused(what):
-    """JAX moves what jit splits along other axes than shard_map does. The parts look
-    alike."""
-    devices = mesh(2, 2)
-    mapped = jax.shard_map(
-        lambda x: jax.lax.psum(x, "mp"), mesh=devices, in_specs=P("dp"), out_specs=P("dp")
-    )
-    arguments, place = (random(4, 3),), NamedSharding(devices, P("mp"))
-    side = "in_shardings" if what == "argument" else "out_shardings"
-    message = refuse(export(jax.jit(mapped, **{side: place}), arguments))
-    assert f"expected {what} #0 to be split as in its 'sdy.manual_computation'" in message
-    same = NamedSharding(devices, P("dp"))
-    step = jax.jit(mapped, in_shardings=same, out_shardings=same)
-    assert "on @mp" in opt(imported(export(step, arguments)))
-
-
-def test_a_mesh_of_very_many_axes_is_refused():
-    """The last one's number is not that of an axis of one device."""
-    axes = ", ".join(f'"a{i}"={1 + i // 65536}' for i in range(65537))
-    sharding = '#sdy.sharding<@mesh, [{"a65536"}]>'
-    message = refuse(
-        f'"sdy.mesh"() <{{mesh = #sdy.mesh<[{axes}]>, sym_name = "mesh"}}> : () -> ()\n'
-        f"func.func @f(%a: tensor<4xf32> {{sdy.sharding = {sharding}}}) {{ return }}"
-    )
-    assert f"one rank's tensors, but got {sharding}" in message
-
-
-def mutate(text, generator):
-    """A text with a few things in other places."""
-    patterns = [
-        r"%\d+|%arg\d+",
-        r"tensor<[^>]*>",
-        r'"(stablehlo|sdy|func)\.\w+"',
-        r'\{"?\w*"?\}|@\w+|"\w+"',
-        r"<\{[^}]*\}>",
-        r"\d+",
-        r".*\n",
-        r"\[[^\]]*\]",
-    ]
-    for _ in range(generator.integers(1, 4)):
-        found = list(re.finditer(generator.choice(patterns), text))
-        at, other = generator.choice(len(found), 2)
-        text = text[: found[at].start()] + found[other].group() + text[found[at].end() :]
-    return text
-
-
-def test_malformed_programs_do_not_crash():
-    devices, generator = mesh(2), np.random.default_rng(SEED)
-    arguments = make_arguments(batch=(3, 8))
-    specs = (P(), P(None, "dp"), P(None, "dp"))
-    body = functools.partial(accumulate, reduce_each=True)
-    step = shard_map(body, devices, specs, check_vma=False)
-    module = step.lower(*arguments).compiler_ir("stablehlo")
-    text = module.operation.get_asm(print_generic_op_form=True)
-    statuses = []
-    for number in range(150):
-        malformed = mutate(text, generator)
-        done = subprocess.run(
-            [
-                OPT,
-                "--ddp-import-stablehlo=keep-others=true",
-                "--ddp-convert-stablehlo-control-flow",
-                "--allow-unregistered-dialect",
-            ],
-            input=malformed,
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-        )
-        assert done.returncode in (0, 1), f"{done.stderr[-2000:]}\n{malformed}"
-        statuses.append(done.returncode)
-    # Some of them are programs, and some are none.
-    assert 0 < sum(statuses) < len(statuses)
