@@ -69,6 +69,14 @@ private:
   void writeDtype(StringRef key, Type type) {
     json.attribute(key, type ? lookupElementType(type)->name : "");
   }
+  /// How elements travel, if not as they are.
+  void writeWire(Type type) {
+    auto encoded = dyn_cast_if_present<EncodedType>(type);
+    writeDtype("wire_dtype", encoded ? Type() : type);
+    json.attribute("encoding",
+                   encoded ? lookupEncoding(encoded.getCode())->name : "");
+    json.attribute("block", encoded ? encoded.getBlock() : 0);
+  }
   template <typename PlaceT>
   void writePlaces(StringRef key, ArrayRef<PlaceT> places);
   void writeArena(StringRef key, int64_t bytes);
@@ -102,7 +110,7 @@ void PlanTextWriter::write(PlanBucketAttr bucket) {
     writeList("shapes", bucket.getType().getShapes());
     writeArray<StringAttr>("gradients", bucket.getGradients());
     writeString("hook", bucket.getHook());
-    writeDtype("wire_dtype", wireType == elementType ? Type() : wireType);
+    writeWire(wireType == elementType ? Type() : wireType);
     json.attribute("wire_bytes", bucket.getWireBytes());
     json.attribute("state_bytes", bucket.getStateBytes());
   });
@@ -156,7 +164,7 @@ void PlanTextWriter::write(PlanCollectiveAttr collective) {
     json.attribute("group", collective.getGroup());
     json.attribute("count", collective.getCount());
     writeDtype("dtype", collective.getDtype());
-    writeDtype("wire_dtype", collective.getWireDtype());
+    writeWire(collective.getWireDtype());
     json.attribute("divide", collective.getDivide());
   });
 }

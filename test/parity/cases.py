@@ -77,12 +77,22 @@ def hook_text(hook):
         return f"#ddp.wrap<{hook[1]}, {hook_text(hook[2])}>"
     if hook[0] == "allreduce_and_upcast" and len(hook) > 1:
         return f"#ddp.allreduce_and_upcast<reduce_dtype = {hook[1]}>"
+    if len(hook) > 1:
+        parameter, value = {
+            "fp16": "accumulate",
+            "bf16": "accumulate",
+            "quantization_perchannel": "bucket_size",
+        }.get(hook[0], "block_size"), hook[1]
+        feedback = ", error_feedback = false" if hook[0] == "int4" else ""
+        return f"#ddp.{hook[0]}<{parameter} = {value}{feedback}>"
     return f"#ddp.{hook[0]}"
 
 
 def hook_name(hook):
     """A short name for test ids."""
-    return "-".join(part if isinstance(part, str) else hook_name(part) for part in hook)
+    return "-".join(
+        hook_name(part) if isinstance(part, tuple) else str(part) for part in hook
+    )
 
 
 def _attribute(hook):

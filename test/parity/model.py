@@ -11,6 +11,7 @@ world sizes that no test wants to start processes for.
 
 import numpy as np
 
+import quantization_model
 from tensors import Tensor, itemsize
 
 
@@ -94,12 +95,42 @@ def ring_sum(tensors):
 
 
 WIRE = {"fp16": "f16", "bf16": "bf16"}
+# Codes of hooks, and the blocks that they have by default.
+SCALED = {"int8": ("i8", 256), "int4": ("i4", 64), "fp8": ("f8", 256)}
+AFFINE = {"quantization_pertensor": None, "quantization_perchannel": 512}
+
+
+def _values(tensor):
+    """The elements in a type that numpy computes with."""
+    if tensor.dtype == "bf16":
+        return tensor.data.view(quantization_model.BF16)
+    return tensor.data
+
+
+def _reduce_encoded(hook, tensors, mean):
+    """What an encoded all-reduce gives, or None if the hook has none."""
+    arrays = [_values(tensor) for tensor in tensors]
+    divisor = len(arrays) if mean else 1
+    name, *rest = hook
+    if name in SCALED:
+        code, block = SCALED[name]
+        block = rest[0] if rest else block
+        total = quantization_model.reduce_scaled(arrays, code, block, divisor)
+    elif name in AFFINE:
+        block = rest[0] if rest else AFFINE[name]
+        total = quantization_model.reduce_affine(arrays, block, divisor)
+    elif name in WIRE and rest == ["f32"]:
+        total = quantization_model.reduce_scaled(arrays, WIRE[name], 1024, divisor)
+    else:
+        return None
+    return [cast(Tensor("f32", total), tensors[0].dtype)] * len(tensors)
 
 
 def run_hook(hook, tensors, mean):
     """One bucket through a hook: rank r's flat gradient in, its result out.
 
-    `hook` is ("allreduce",), ("fp16",), ("bf16",), ("noop",) or
+    `hook` is ("allreduce",), ("fp16",), ("bf16",), ("noop",), ("int8",), ("int8",
+    block), … without error feedback, ("fp16", "f32") with the type of the sum, or
     ("wrap", element type, inner hook). `mean` False: without the division.
 
     A wrapper casts on the way in only: what the innermost hook returns, in the
@@ -110,6 +141,8 @@ def run_hook(hook, tensors, mean):
         tensors = [cast(tensor, hook[1]) for tensor in tensors]
         hook = hook[2]
     world, inner = len(tensors), tensors[0].dtype
+    if encoded := _reduce_encoded(hook, tensors, mean):
+        return [cast(tensor, dtype) for tensor in encoded]
     if hook[0] != "noop":
         tensors = [cast(tensor, WIRE.get(hook[0], inner)) for tensor in tensors]
         if mean:

@@ -17,6 +17,7 @@ This module imports torch in the workers only, so that collecting tests is fast.
 """
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import traceback
@@ -318,6 +319,7 @@ def _find_hook(hook):
     from torch.distributed.algorithms.ddp_comm_hooks import (
         debugging_hooks,
         default_hooks,
+        quantization_hooks,
     )
 
     if hook[0] == "allreduce_and_upcast":
@@ -333,6 +335,11 @@ def _find_hook(hook):
         "fp16": default_hooks.fp16_compress_hook,
         "bf16": default_hooks.bf16_compress_hook,
         "noop": debugging_hooks.noop_hook,
+        "quantization_pertensor": quantization_hooks.quantization_pertensor_hook,
+        "quantization_perchannel": functools.partial(
+            quantization_hooks.quantization_perchannel_hook,
+            bucket_size=hook[1] if len(hook) > 1 else 512,
+        ),
     }[hook[0]]
 
 

@@ -155,8 +155,10 @@ Status SweepRank::time(const ddphook_all_reduce_t &operation, const void *from,
                        void *to, std::vector<double> *seconds) {
   for (int i = 0; i < options.warmup; ++i)
     DDPHOOK_RETURN_IF_ERROR(allReduce(operation, from, to));
-  const ddphook_all_reduce_t barrier = {1, static_cast<int32_t>(Dtype::F32), -1,
-                                        0};
+  ddphook_all_reduce_t barrier = {};
+  barrier.count = 1;
+  barrier.dtype = static_cast<int32_t>(Dtype::F32);
+  barrier.wire_dtype = -1;
   for (int round = 0; round < options.rounds; ++round) {
     DDPHOOK_RETURN_IF_ERROR(allReduce(barrier, word.get(), word.get()));
     DDPHOOK_RETURN_IF_ERROR(context.synchronize());

@@ -50,7 +50,8 @@ LogicalResult CallLowering::lower(Operation *op) {
   LogicalResult result =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
           .Case<ArenaOp, CountCompressionOp, FlatAddOp, FlatAllReduceOp,
-                FlatAllReduceStartOp, FlatCastOp, FlatMatmulOp,
+                FlatAllReduceStartOp, FlatCastOp,
+                FlatEncodingErrorOp, FlatMatmulOp,
                 FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
                 FlatReconstructOp, FlatScaleOp, FlatSubOp, FlatWaitOp,
                 IsFiniteOp, StateBufferOp, ViewOp, linalg::FillOp,

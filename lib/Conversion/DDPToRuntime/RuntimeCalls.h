@@ -52,6 +52,7 @@ private:
   LogicalResult convert(FlatCastOp op);
   LogicalResult convert(CountCompressionOp op);
   LogicalResult convert(IsFiniteOp op);
+  LogicalResult convert(FlatEncodingErrorOp op);
   LogicalResult convert(FlatMatmulOp op);
   LogicalResult convert(FlatOrthogonalizeOp op);
   LogicalResult convert(FlatProjectOp op);

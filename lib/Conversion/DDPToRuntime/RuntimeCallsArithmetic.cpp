@@ -81,6 +81,14 @@ LogicalResult CallLowering::convert(FlatCastOp op) {
   return success();
 }
 
+LogicalResult CallLowering::convert(FlatEncodingErrorOp op) {
+  auto encoding = cast<EncodedType>(op.getEncoding());
+  call(op, rt::encoding_error, op.getInput(), op.getDestination(),
+       getNumElementsOf(op.getInput().getType()), getDtype(op.getInput()),
+       encoding.getEncoding(), encoding.getBlock());
+  return success();
+}
+
 LogicalResult CallLowering::convert(FlatScaleOp op) {
   int64_t count = getNumElementsOf(op.getInput().getType());
   ddphook_dtype_t dtype = getDtype(op.getInput());

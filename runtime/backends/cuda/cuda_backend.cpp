@@ -210,6 +210,14 @@ static ddphook_status_t cast(ddphook_device_t *device, const void *in,
                     });
 }
 
+static ddphook_status_t encoding_error(ddphook_device_t *, const void *, void *,
+                                       int64_t, int32_t, int32_t encoding,
+                                       int64_t block,
+                                       ddphook_backend_error_t *error) {
+  return toBackendError(refuseEncoding(*encodingFromAbi(encoding, block)),
+                        error);
+}
+
 static ddphook_status_t divide_by_group_size(ddphook_device_t *device,
                                              int64_t size, const void *in,
                                              void *out, int64_t count,

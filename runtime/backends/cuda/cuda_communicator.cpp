@@ -67,10 +67,18 @@ CudaCommunicator::~CudaCommunicator() {
     device.release(staging);
 }
 
+Status cuda::refuseEncoding(const Encoding &encoding) {
+  return error(DDPHOOK_UNSUPPORTED,
+               "the CUDA backend has no collectives encoded as %s",
+               encoding.describe().c_str());
+}
+
 Status CudaCommunicator::checkOperation(const ddphook_all_reduce_t &operation,
                                         const void *in, const void *out) const {
   DDPHOOK_RETURN_IF_ERROR(device.checkAddress(in, "in"));
   DDPHOOK_RETURN_IF_ERROR(device.checkAddress(out, "out"));
+  if (auto encoding = encodingFromAbi(operation.encoding, operation.block))
+    return refuseEncoding(*encoding);
   std::optional<Dtype> wire = dtypeFromAbi(operation.wire_dtype);
   if (!wire)
     return Status::ok();

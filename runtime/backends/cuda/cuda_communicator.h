@@ -9,9 +9,13 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
 
+#include "base/encoding.h"
 #include "cuda_device.h"
 
 namespace ddphook::cuda {
+
+/// UNSUPPORTED, with the encoding: the backend has no kernels for any.
+Status refuseEncoding(const Encoding &encoding);
 
 class CudaCommunicator {
 public:

@@ -11,6 +11,7 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_ALL_REDUCE_DESC_H
 
 #include "base/dtype.h"
+#include "base/encoding.h"
 
 #include <cstdint>
 #include <optional>
@@ -26,10 +27,15 @@ struct AllReduceDesc {
   std::optional<Dtype> wire;
   /// Divide by the group's size, after the cast and before the addition.
   bool divide = false;
+  /// Elements travel as these codes, are added in f32 and divided afterwards;
+  /// then there is no wire type.
+  std::optional<Encoding> encoding = std::nullopt;
 
   Dtype wireType() const { return wire.value_or(dtype); }
   int64_t memoryBytes() const { return count * dtypeSize(dtype); }
-  int64_t wireBytes() const { return count * dtypeSize(wireType()); }
+  int64_t wireBytes() const {
+    return encoding ? encoding->bytes(count) : count * dtypeSize(wireType());
+  }
 };
 
 } // namespace ddphook::host

@@ -11,6 +11,7 @@
 #include "backend/backend_store.h"
 #include "base/floating_point.h"
 #include "comm_thread.h"
+#include "encode.h"
 #include "host_communicator.h"
 #include "host_memory.h"
 #include "host_options.h"
@@ -289,6 +290,23 @@ static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
   return DDPHOOK_OK;
 }
 
+static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
+                                       void *out, int64_t count, int32_t dtype,
+                                       int32_t encoding, int64_t block,
+                                       ddphook_backend_error_t *) {
+  const Dtype type = toDtype(dtype);
+  const Encoding codes = *encodingFromAbi(encoding, block);
+  // Ranges begin at a block of any size: they count blocks of the largest one.
+  const int64_t unit = std::max<int64_t>(codes.block, 1);
+  forRanges(device, (count + unit - 1) / unit, 2 * dtypeSize(type) * unit,
+            [&](int64_t begin, int64_t n) {
+              const int64_t first = begin * unit;
+              encodingError(at(in, type, first), at(out, type, first), type,
+                            std::min(n * unit, count - first), codes);
+            });
+  return DDPHOOK_OK;
+}
+
 static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
                                  int64_t count, int32_t dtype, int32_t *result,
                                  ddphook_backend_error_t *) {
@@ -365,6 +383,7 @@ static CommThread::Job makeJob(ddphook_communicator_t *communicator,
   desc.dtype = toDtype(operation.dtype);
   desc.wire = dtypeFromAbi(operation.wire_dtype);
   desc.divide = operation.divide != 0;
+  desc.encoding = encodingFromAbi(operation.encoding, operation.block);
   return [communicator, desc, in, out] {
     return withoutExceptions(
         [&] { return communicator->impl->allReduce(desc, in, out); });

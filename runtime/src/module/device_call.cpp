@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "module/device_call.h"
 
+#include "base/encoding.h"
+
 #include <algorithm>
 
 using namespace ddphook;
@@ -85,6 +87,25 @@ Status ArgumentCheck::check(const role::CastType &type) const {
   return error(DDPHOOK_INVALID_ARGUMENT,
                "expected the number of an element type, but got %d",
                type.value);
+}
+
+Status ArgumentCheck::check(const role::EncodingType &type) const {
+  const std::optional<Code> code = codeFromAbi(type.value);
+  if (code && codeKind(*code) != CodeKind::AFFINE)
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected the number of an encoding that is not affine, but got "
+               "%d",
+               type.value);
+}
+
+Status ArgumentCheck::check(const role::Block &block) const {
+  const std::optional<Code> code = codeFromAbi(encoding);
+  if (code && isBlockOf(*code, block.value))
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected a block of encoding %d, but got %lld elements",
+               encoding, static_cast<long long>(block.value));
 }
 
 Status ArgumentCheck::check(const role::Group &group) const {

@@ -34,6 +34,8 @@ struct RestOut : Argument<void *> {};
 struct Count : Argument<int64_t> {};
 struct ElementType : Argument<int32_t> {};
 struct CastType : Argument<int32_t> {};
+struct EncodingType : Argument<int32_t> {};
+struct Block : Argument<int64_t> {};
 struct Group : Argument<int32_t> {};
 struct OptionalGroup : Argument<int32_t> {};
 struct Matrices : Argument<int32_t> {};
@@ -48,6 +50,7 @@ public:
   explicit ArgumentCheck(const ddphook_module &module) : module(module) {}
 
   void see(const role::Count &count) { elements = count.value; }
+  void see(const role::EncodingType &type) { encoding = type.value; }
   void see(const role::Matrices &number) { list = number.value; }
   void see(const role::OptionalIn &array) { seeOptional(array.value); }
   void see(const role::OptionalOut &array) { seeOptional(array.value); }
@@ -65,6 +68,8 @@ public:
   Status check(const role::Count &count) const;
   Status check(const role::ElementType &type) const;
   Status check(const role::CastType &type) const;
+  Status check(const role::EncodingType &type) const;
+  Status check(const role::Block &block) const;
   Status check(const role::Group &group) const;
   Status check(const role::OptionalGroup &group) const;
   Status check(const role::Matrices &number) const;
@@ -107,6 +112,7 @@ private:
   /// Of every array; without a count they have some.
   int64_t elements = 1;
   int32_t list = -1;
+  int32_t encoding = DDPHOOK_ENCODING_NONE;
   bool hasOptional = false, lacksOptional = false;
 };
 

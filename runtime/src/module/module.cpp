@@ -113,6 +113,10 @@ ddphook_module::beginCollective(int32_t number, const void *in, const void *out,
   operation->wire_dtype =
       collective.wireDtype ? static_cast<int32_t>(*collective.wireDtype) : -1;
   operation->divide = collective.divide;
+  if (const std::optional<Encoding> &encoding = collective.encoding) {
+    operation->encoding = static_cast<int32_t>(encoding->code);
+    operation->block = encoding->block;
+  }
   *group = groups[collective.group].communicator;
   return &collective;
 }

@@ -100,11 +100,32 @@ static void readProcessGroup(const Reader &at, Names *names, Plan *plan) {
   plan->processGroups.push_back(std::move(group));
 }
 
+/// How elements travel: as they are, in another type, or encoded.
+static void readWire(const Reader &at, std::optional<Dtype> *wireDtype,
+                     std::optional<Encoding> *encoding) {
+  *wireDtype = at["wire_dtype"].optionalDtype();
+  const std::string name = at["encoding"].text();
+  const int64_t block = at["block"].integer(0, maxBytes / 8);
+  if (name.empty()) {
+    if (block != 0)
+      at["block"].fail("0 without an encoding");
+    return;
+  }
+  const std::optional<Code> code = parseCode(name);
+  if (!code)
+    return at["encoding"].fail("the name of an encoding");
+  if (*wireDtype)
+    at["wire_dtype"].fail("no type beside an encoding");
+  if (!isBlockOf(*code, block))
+    at["block"].fail("the size of a block of " + name);
+  *encoding = Encoding{*code, block};
+}
+
 static void readBucket(const Reader &at, const Names &groups, Names *names,
                        Plan *plan) {
   if (!at.expectKeys({"name", "group", "reduction", "dtype", "shapes",
-                      "gradients", "hook", "wire_dtype", "wire_bytes",
-                      "state_bytes"}))
+                      "gradients", "hook", "wire_dtype", "encoding", "block",
+                      "wire_bytes", "state_bytes"}))
     return;
   PlanBucket bucket;
   bucket.name = at["name"].text();
@@ -123,15 +144,15 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
     at["gradients"].fail("a name for each of " +
                          std::to_string(bucket.shapes.size()) + " shapes");
   bucket.hook = at["hook"].text();
-  bucket.wireDtype = at["wire_dtype"].optionalDtype();
+  readWire(at, &bucket.wireDtype, &bucket.encoding);
   bucket.wireBytes = at["wire_bytes"].integer(0, maxBytes);
   bucket.stateBytes = at["state_bytes"].integer(0, maxBytes);
   plan->buckets.push_back(std::move(bucket));
 }
 
 static void readCollective(const Reader &at, const Names &buckets, Plan *plan) {
-  if (!at.expectKeys(
-          {"bucket", "group", "count", "dtype", "wire_dtype", "divide"}))
+  if (!at.expectKeys({"bucket", "group", "count", "dtype", "wire_dtype",
+                      "encoding", "block", "divide"}))
     return;
   PlanCollective collective;
   collective.bucket = at["bucket"].text();
@@ -143,7 +164,7 @@ static void readCollective(const Reader &at, const Names &buckets, Plan *plan) {
   collective.group = static_cast<size_t>(at["group"].integer(0, groups - 1));
   collective.count = at["count"].integer(0, maxBytes / 8);
   collective.dtype = at["dtype"].dtype();
-  collective.wireDtype = at["wire_dtype"].optionalDtype();
+  readWire(at, &collective.wireDtype, &collective.encoding);
   collective.divide = at["divide"].boolean();
   plan->collectives.push_back(std::move(collective));
 }

@@ -12,6 +12,7 @@
 #define DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H
 
 #include "base/dtype.h"
+#include "base/encoding.h"
 #include "base/state_dtype.h"
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
@@ -47,6 +48,7 @@ struct PlanBucket {
   std::vector<std::string> gradients; // names: one for each shape, or none
   std::string hook;
   std::optional<Dtype> wireDtype;
+  std::optional<Encoding> encoding;
   int64_t wireBytes = 0;
   int64_t stateBytes = 0;
 };
@@ -98,11 +100,13 @@ struct PlanCollective {
   int64_t count = 0;
   Dtype dtype = Dtype::F32;
   std::optional<Dtype> wireDtype;
+  std::optional<Encoding> encoding; // in place of a wireDtype
   bool divide = false;
 
   int64_t memoryBytes() const { return count * dtypeSize(dtype); }
   int64_t wireBytes() const {
-    return count * dtypeSize(wireDtype.value_or(dtype));
+    return encoding ? encoding->bytes(count)
+                    : count * dtypeSize(wireDtype.value_or(dtype));
   }
 };
 

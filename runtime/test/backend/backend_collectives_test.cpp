@@ -38,7 +38,8 @@ struct Case {
 
   ddphook_all_reduce_t operation() const {
     return {count, static_cast<int32_t>(dtype),
-            wire ? static_cast<int32_t>(*wire) : -1, divide};
+            wire ? static_cast<int32_t>(*wire) : -1, divide,
+            /*encoding=*/0, /*block=*/0};
   }
   std::string name() const {
     return std::string(dtypeName(dtype)) + " over " +
@@ -130,7 +131,7 @@ private:
 
 /// Runs an all-reduce to its end.
 ddphook_status_t reduceAndWait(Rank &rank, DeviceArray &data, int64_t count) {
-  ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0};
+  ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0, 0, 0};
   ddphook_status_t status =
       rank.backend->all_reduce(rank.device, rank.communicator, &operation,
                                data.get(), data.get(), &rank.error);
@@ -199,7 +200,7 @@ TEST_P(Collectives, StartedOnesKeepTheirOrder) {
     for (size_t i = 0; i < number; ++i)
       arrays.push_back(std::make_unique<DeviceArray>(
           rank, filled(static_cast<float>(i + 1))));
-    ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0};
+    ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0, 0, 0};
     for (size_t i = 0; i < number; ++i) {
       ASSERT_EQ(
           rank.show(backend->all_reduce_start(
@@ -235,7 +236,7 @@ TEST_P(Collectives, KernelsAndCollectivesAlternate) {
       std::memcpy(ones.data() + i * 8, &one, sizeof(one));
     }
     DeviceArray a(rank, ones), b(rank, ones);
-    ddphook_all_reduce_t sum = {count, DDPHOOK_F64, -1, 0};
+    ddphook_all_reduce_t sum = {count, DDPHOOK_F64, -1, 0, 0, 0};
     auto check = [&](ddphook_status_t status) {
       EXPECT_EQ(rank.show(status), "OK");
     };
@@ -270,7 +271,7 @@ TEST_P(Collectives, ManyAreUnderWay) {
       std::memcpy(ones.data() + i * sizeof(float), &one, sizeof(float));
     }
     DeviceArray data(rank, ones), sum(rank, ones);
-    ddphook_all_reduce_t operation = {16, DDPHOOK_F32, -1, 0};
+    ddphook_all_reduce_t operation = {16, DDPHOOK_F32, -1, 0, 0, 0};
     int64_t ticket = 0;
     for (int i = 0; i < 600; ++i)
       ASSERT_EQ(rank.show(backend->all_reduce_start(
@@ -340,7 +341,7 @@ TEST_P(Collectives, AbortEndsEverything) {
               "ABORTED: rank 7 failed");
     EXPECT_LT(secondsSince(begin), 20);
     other.join();
-    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0};
+    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0, 0, 0};
     int64_t ticket = 0;
     EXPECT_EQ(rank.show(backend->all_reduce_start(
                   rank.device, rank.communicator, &operation, data.get(),

@@ -74,6 +74,8 @@ OpFoldResult CastOp::fold(FoldAdaptor) {
 // ddp.scale
 //===----------------------------------------------------------------------===//
 
+LogicalResult EncodingErrorOp::verify() { return verifyEncoding(*this); } // C1
+
 LogicalResult ScaleOp::verify() { return verifyDivisor(*this); } // C1
 
 LogicalResult ScaleOp::verifySymbolUses(SymbolTableCollection &symbols) {

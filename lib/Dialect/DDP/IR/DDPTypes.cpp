@@ -3,12 +3,13 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The bucket type: layout, syntax, verification.
+// The types of the dialect: layout, syntax, verification.
 //
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+#include "ddphook/runtime/compiled.h"
 
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/STLExtras.h"
@@ -180,4 +181,55 @@ BucketType BucketType::getFromTensors(MLIRContext *context, Type elementType,
     shapes.push_back(DenseI64ArrayAttr::get(
         context, cast<RankedTensorType>(type).getShape()));
   return BucketType::get(context, elementType, shapes);
+}
+
+//===----------------------------------------------------------------------===//
+// EncodedType
+//===----------------------------------------------------------------------===//
+
+LogicalResult
+EncodedType::verify(function_ref<InFlightDiagnostic()> emitError, Type code,
+                    int64_t block) {
+  const EncodingRow *row = lookupEncoding(code);
+  if (!row) // C1
+    return emitError() << "expected codes of type " << getEncodingNames()
+                       << ", but got " << code;
+  switch (row->kind) { // C2
+  case EncodingRow::CAST:
+    if (block == 0)
+      return success();
+    return emitError() << "expected no blocks of " << code << ", but got blocks "
+                       << "of " << block << " elements";
+  case EncodingRow::SCALED:
+    if (block > 0 && block % DDPHOOK_BLOCK_UNIT == 0 &&
+        block <= DDPHOOK_BLOCK_MOST)
+      return success();
+    return emitError() << "expected blocks of a multiple of "
+                       << DDPHOOK_BLOCK_UNIT << " up to " << DDPHOOK_BLOCK_MOST
+                       << " elements, but got " << block;
+  case EncodingRow::AFFINE:
+    if (block >= 0 && block <= kMaxElements)
+      return success();
+    return emitError() << "expected blocks of at least 1 element, but got "
+                       << block;
+  }
+  llvm_unreachable("all kinds were handled");
+}
+
+int32_t EncodedType::getEncoding() const {
+  return lookupEncoding(getCode())->value;
+}
+
+bool EncodedType::isAffine() const {
+  return lookupEncoding(getCode())->kind == EncodingRow::AFFINE;
+}
+
+int64_t EncodedType::getNumBytes(int64_t numElements) const {
+  const EncodingRow *row = lookupEncoding(getCode());
+  int64_t codes = llvm::divideCeil(numElements * row->bits, 8);
+  if (row->kind == EncodingRow::CAST || numElements == 0)
+    return codes;
+  int64_t blocks =
+      getBlock() == 0 ? 1 : llvm::divideCeil(numElements, getBlock());
+  return codes + blocks * (row->kind == EncodingRow::AFFINE ? 8 : 2);
 }

@@ -3,13 +3,15 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Finds MLIR's types in the list of element types, by their names.
+// Finds MLIR's types in the lists of element types and of encodings, by their
+// names.
 //
 //===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -35,14 +37,47 @@ bool mlir::ddp::isDtype(Type type) {
   return known && known->dtype;
 }
 
+/// "a, b or c".
+static std::string joinNames(ArrayRef<StringRef> names) {
+  std::string text = llvm::join(names.drop_back(), ", ");
+  return text + " or " + names.back().str();
+}
+
 StringRef mlir::ddp::getDtypeNames() {
   static const std::string names = [] {
-    std::string text;
+    SmallVector<StringRef> all;
     for (const ElementType &row : elementTypes)
       if (row.dtype)
-        text += (text.empty() ? "" : ", ") + row.name.str();
-    size_t last = text.rfind(", ");
-    return text.replace(last, 2, " or ");
+        all.push_back(row.name);
+    return joinNames(all);
+  }();
+  return names;
+}
+
+//===----------------------------------------------------------------------===//
+// Encodings
+//===----------------------------------------------------------------------===//
+
+static const EncodingRow encodings[] = {
+#define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
+  {#name, bits, EncodingRow::KIND, value},
+#include "ddphook/runtime/encodings.inc"
+};
+
+const EncodingRow *mlir::ddp::lookupEncoding(Type code) {
+  std::string name;
+  llvm::raw_string_ostream(name) << code;
+  const auto *found = llvm::find_if(
+      encodings, [&](const EncodingRow &row) { return row.name == name; });
+  return found == std::end(encodings) ? nullptr : found;
+}
+
+StringRef mlir::ddp::getEncodingNames() {
+  static const std::string names = [] {
+    SmallVector<StringRef> all;
+    for (const EncodingRow &row : encodings)
+      all.push_back(row.name);
+    return joinNames(all);
   }();
   return names;
 }

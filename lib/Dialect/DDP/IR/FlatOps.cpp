@@ -76,6 +76,12 @@ LogicalResult FlatCastOp::verify() {
                        << ", but got " << to;
 }
 
+LogicalResult FlatEncodingErrorOp::verify() {
+  if (failed(verifyEncoding(*this))) // C3
+    return failure();
+  return verifyElementwise(*this);
+}
+
 LogicalResult FlatScaleOp::verify() {
   if (failed(verifyDivisor(*this))) // C3
     return failure();

@@ -24,6 +24,11 @@ static LogicalResult verifyDtype(EmitError emitError, StringRef key,
                      << ", but got " << type;
 }
 
+static LogicalResult verifyWireType(EmitError emitError, StringRef key,
+                                    Type type) {
+  return isa<EncodedType>(type) ? success() : verifyDtype(emitError, key, type);
+}
+
 /// Checks that a list which may be missing has elements of one kind only.
 template <typename ElementAttr>
 static LogicalResult verifyElements(EmitError emitError, StringRef key,
@@ -48,7 +53,7 @@ LogicalResult PlanBucketAttr::verify(EmitError emitError, StringAttr,
   if (failed(verifyElements<StringAttr>(emitError, "gradients", gradients,
                                         "names")))
     return failure();
-  return verifyDtype(emitError, "wire_type", wireType);
+  return verifyWireType(emitError, "wire_type", wireType);
 }
 
 LogicalResult PlanStateAttr::verify(EmitError emitError, StringAttr, Type type,
@@ -106,7 +111,7 @@ LogicalResult PlanCollectiveAttr::verify(EmitError emitError, StringAttr,
                                          Type wireDtype, bool) {
   if (failed(verifyDtype(emitError, "dtype", dtype)))
     return failure();
-  return wireDtype ? verifyDtype(emitError, "wire_dtype", wireDtype)
+  return wireDtype ? verifyWireType(emitError, "wire_dtype", wireDtype)
                    : success();
 }
 

@@ -32,9 +32,9 @@ LogicalResult mlir::ddp::verifyGroup(Operation *op, FlatSymbolRefAttr group,
 
 LogicalResult mlir::ddp::verifyWire(CollectiveOpInterface op) {
   TypeAttr wire = op.getWireAttr();
-  if (!wire || isa<Float16Type, BFloat16Type>(wire.getValue()))
+  if (!wire || isa<Float16Type, BFloat16Type, EncodedType>(wire.getValue()))
     return success();
-  return op->emitOpError() << "expected wire type f16 or bf16, but got "
+  return op->emitOpError() << "expected wire type f16 or bf16 or an encoding, but got "
                            << wire.getValue();
 }
 

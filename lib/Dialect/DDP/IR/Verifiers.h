@@ -28,7 +28,7 @@ inline bool haveSameElements(Type a, Type b) {
 LogicalResult verifyGroup(Operation *op, FlatSymbolRefAttr symbol,
                           SymbolTableCollection &symbols);
 
-/// Checks that a collective travels in its own type, f16 or bf16.
+/// Checks that a collective travels in its own type, f16, bf16 or encoded.
 LogicalResult verifyWire(CollectiveOpInterface op);
 
 /// Checks that each result of a collective that is started is used once, by
@@ -56,6 +56,15 @@ LogicalResult verifyDivisor(OpTy op) {
   if (op.getFactor().has_value() != op.getGroup().has_value())
     return success();
   return op.emitOpError() << "expected either a factor or a process group";
+}
+
+template <typename OpTy>
+LogicalResult verifyEncoding(OpTy op) {
+  auto encoded = dyn_cast<EncodedType>(op.getEncoding());
+  if (encoded && !encoded.isAffine())
+    return success();
+  return op.emitOpError() << "expected an encoding without a zero point, but got "
+                          << op.getEncoding();
 }
 
 template <typename OpTy>

@@ -180,7 +180,7 @@ void mlir::ddp::registerBufferizableOpInterfaceExternalModels(
     DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, DDPDialect *) {
     attach<FlatAddOp, FlatAllReduceOp, FlatAllReduceStartOp, FlatCastOp,
-           FlatMatmulOp, FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
+           FlatEncodingErrorOp, FlatMatmulOp, FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
            FlatReconstructOp, FlatScaleOp, FlatSubOp>(context);
     IsFiniteOp::attachInterface<IsFiniteBufferization>(*context);
     FlatWaitOp::attachInterface<WaitBufferization>(*context);

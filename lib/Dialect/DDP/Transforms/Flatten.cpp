@@ -215,6 +215,12 @@ static void flattenOp(CastOp op) {
   twin.replaceBy<FlatCastOp>(twin.flat(op.getInput()), twin.makeDestination());
 }
 
+static void flattenOp(EncodingErrorOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatEncodingErrorOp>(
+      twin.flat(op.getInput()), op.getEncodingAttr(), twin.makeDestination());
+}
+
 static void flattenOp(ScaleOp op) {
   TwinBuilder twin(op);
   twin.replaceBy<FlatScaleOp>(twin.flat(op.getInput()), op.getFactorAttr(),
@@ -321,7 +327,7 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
     for (Operation *op : replaced)
       llvm::TypeSwitch<Operation *>(op)
           .Case<AddOp, AllReduceOp, AllReduceStartOp, CastOp, ConcatOp,
-                ExtractOp, MatmulOp, OrthogonalizeOp, ProjectOp, RandomNormalOp,
+                EncodingErrorOp, ExtractOp, MatmulOp, OrthogonalizeOp, ProjectOp, RandomNormalOp,
                 ReconstructOp, ResizeOp, ScaleOp, SubOp>(
               [](auto known) { flattenOp(known); });
 

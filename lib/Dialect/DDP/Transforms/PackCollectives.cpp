@@ -21,7 +21,10 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 /// Whether two all-reduces do the same to their operands, of the same bucket.
+/// An encoding also depends on where an operand's blocks begin.
 static bool isAlike(AllReduceOp a, AllReduceOp b) {
+  if (a.getWire() && isa<EncodedType>(*a.getWire()))
+    return false;
   return a.getReduction() == b.getReduction() && a.getGroup() == b.getGroup() &&
          a.getBucketName() == b.getBucketName() && a.getWire() == b.getWire() &&
          a->getDiscardableAttrDictionary() ==

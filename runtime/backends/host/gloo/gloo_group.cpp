@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "gloo_group.h"
 
+#include "encoded_exchange.h"
 #include "gloo_transport.h"
 #include "kernels.h"
 #include "peer_mesh.h"
@@ -36,6 +37,7 @@ public:
 class GlooGroup::Impl {
 public:
   Status ring(const AllReduceDesc &desc, const void *in, void *out);
+  Status exchange(const AllReduceDesc &desc, const void *in, void *out);
 
   GlooDevice::Impl *device = nullptr;
   std::shared_ptr<GlooTransport> transport;
@@ -47,6 +49,7 @@ public:
   /// The bucket in its wire type.
   std::unique_ptr<char[]> wire;
   int64_t wireCapacity = 0;
+  EncodedExchange encoded;
   Status failure;
 };
 
@@ -208,6 +211,13 @@ Status GlooGroup::Impl::ring(const AllReduceDesc &desc, const void *in,
   });
 }
 
+Status GlooGroup::Impl::exchange(const AllReduceDesc &desc, const void *in,
+                                 void *out) {
+  return translateExceptions("all-reduce over TCP", [&] {
+    encoded.run(*transport, operations++, desc, in, out);
+  });
+}
+
 Status GlooGroup::allReduce(const AllReduceDesc &desc, const void *in,
                             void *out) {
   if (!impl->failure.isOk())
@@ -215,7 +225,9 @@ Status GlooGroup::allReduce(const AllReduceDesc &desc, const void *in,
   if (desc.count == 0)
     return Status::ok();
   Status status;
-  if (desc.wireType() != desc.dtype) {
+  if (desc.encoding) {
+    status = impl->exchange(desc, in, out);
+  } else if (desc.wireType() != desc.dtype) {
     reserve(desc.wireBytes());
     void *wire = impl->wire.get();
     compressArray(in, desc.dtype, wire, desc.wireType(), desc.count,

@@ -22,11 +22,13 @@
 
 #include "base/pause.h"
 #include "cache_distance.h"
+#include "encoded_chunks.h"
 #include "kernels.h"
 #include "ring_order.h"
 #include "shm_membership.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,8 +61,16 @@ struct Collective {
   int64_t divisor;
   Stores stores;
   RingOrder order;
+  /// With an encoding, which has an order of its own.
+  std::optional<EncodedChunks> encoded;
   int64_t chunkElements;
   uint64_t chunks;
+
+  /// Whether sums take two stages: everybody adds a part of a chunk, and then
+  /// gathers the others'. Two ranks are faster when both add everything.
+  bool hasTwoStages(int ranks) const {
+    return encoded ? !desc.encoding->isAffine() : ranks > 2;
+  }
 
   int64_t begin(uint64_t chunk) const {
     return static_cast<int64_t>(chunk) * chunkElements;
@@ -82,7 +92,8 @@ class ShmGroup::Impl {
 public:
   Impl(int rank, int size, double timeoutSeconds)
       : member(rank, size, timeoutSeconds), rank(rank), size(size),
-        distance(size), ordered(static_cast<size_t>(size)) {}
+        distance(size), ordered(static_cast<size_t>(size)),
+        inOrder(static_cast<size_t>(size)) {}
 
   Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
 
@@ -90,12 +101,13 @@ public:
 
 private:
   void reduceAlone(const Collective &op);
-  bool reduceTogether(const Collective &op);
+  bool reduceTogether(Collective &op);
   bool canPublish(uint64_t chunk) const;
-  void publish(const Collective &op, uint64_t chunk);
+  void publish(Collective &op, uint64_t chunk);
   bool allPublished(uint64_t chunk);
   bool awaitPublished(uint64_t chunk);
   bool checkSignatures();
+  void sumWhole(const Collective &op, uint64_t chunk);
   void sumTwo(const Collective &op, uint64_t chunk);
   void sumPart(const Collective &op, uint64_t chunk);
   void gatherParts(const Collective &op, uint64_t chunk);
@@ -107,6 +119,12 @@ private:
     return op.desc.wireBytes() >= kFarBytes && distance.isFar()
                ? Stores::Streaming
                : Stores::Cached;
+  }
+  /// The slots of all ranks for a chunk, in the order of the ranks.
+  void *const *slots(uint64_t chunk) {
+    for (int k = 0; k < size; ++k)
+      inOrder[static_cast<size_t>(k)] = slot(k, chunk);
+    return inOrder.data();
   }
   /// The slot of `owner` for a chunk of this collective.
   void *slot(int owner, uint64_t chunk) const {
@@ -123,6 +141,8 @@ private:
   CacheDistance distance;
   /// Scratch: the slots of all ranks in the order of additions.
   std::vector<const void *> ordered;
+  /// Scratch: the same in the order of the ranks.
+  std::vector<void *> inOrder;
 };
 
 //===----------------------------------------------------------------------===//
@@ -134,7 +154,9 @@ private:
 /// the ranks do not work in lockstep.
 static int64_t chunkBytes(const AllReduceDesc &desc, int64_t slotBytes) {
   constexpr int64_t least = 16 << 10, granule = 4 << 10, pieces = 4;
-  const int64_t most = isHalf(desc.wireType()) ? 128 << 10 : 256 << 10;
+  const int64_t most = desc.encoding             ? 64 << 10
+                       : isHalf(desc.wireType()) ? 128 << 10
+                                                 : 256 << 10;
   int64_t piece = (desc.wireBytes() / pieces + granule) / granule * granule;
   return std::clamp(piece, least, std::min(most, slotBytes));
 }
@@ -158,19 +180,30 @@ Status ShmGroup::Impl::allReduce(const AllReduceDesc &desc, const void *in,
                     ? Stores::Streaming
                     : Stores::Cached,
                 RingOrder(desc.count, wireSize, size),
+                std::nullopt,
                 0,
                 0};
   if (size == 1) {
     reduceAlone(op);
     return Status::ok();
   }
-  op.chunkElements = chunkBytes(desc, member.memory().slotBytes()) / wireSize;
+  const int64_t bytes = chunkBytes(desc, member.memory().slotBytes());
+  if (desc.encoding) {
+    op.encoded.emplace(desc, size);
+    op.chunkElements = op.encoded->chunkElements(bytes);
+  } else {
+    op.chunkElements = bytes / wireSize;
+  }
   op.chunks = static_cast<uint64_t>((desc.count + op.chunkElements - 1) /
                                     op.chunkElements);
   member.startClock();
   member.mine().signatures[collectives % 2] = {
-      desc.count, static_cast<int32_t>(desc.dtype),
-      static_cast<int32_t>(desc.wireType()), desc.divide};
+      desc.count,
+      desc.encoding ? desc.encoding->block : 0,
+      static_cast<int32_t>(desc.dtype),
+      static_cast<int32_t>(desc.wireType()),
+      desc.divide,
+      desc.encoding ? static_cast<int32_t>(desc.encoding->code) : 0};
   // A rank that was suspended must not report success after the others gave up.
   if (!reduceTogether(op) || member.hasFailed())
     return member.failure();
@@ -181,6 +214,8 @@ Status ShmGroup::Impl::allReduce(const AllReduceDesc &desc, const void *in,
 
 void ShmGroup::Impl::reduceAlone(const Collective &op) {
   const AllReduceDesc &desc = op.desc;
+  if (desc.encoding)
+    return reduceEncodedAlone(desc, op.in, op.out);
   if (desc.wireType() == desc.dtype) {
     castArray(op.in, desc.dtype, op.out, desc.dtype, desc.count, op.stores);
     return;
@@ -208,9 +243,13 @@ bool ShmGroup::Impl::canPublish(uint64_t chunk) const {
          member.allReached(consumed, goal);
 }
 
-/// Casts and divides a chunk into this rank's slot.
-void ShmGroup::Impl::publish(const Collective &op, uint64_t chunk) {
-  compressArray(op.input(chunk), op.desc.dtype, slot(rank, chunk),
+/// Casts and divides a chunk into this rank's slot, or encodes it.
+void ShmGroup::Impl::publish(Collective &op, uint64_t chunk) {
+  if (op.encoded)
+    op.encoded->encode(op.in, op.begin(chunk), op.length(chunk),
+                       slot(rank, chunk));
+  else
+    compressArray(op.input(chunk), op.desc.dtype, slot(rank, chunk),
                 op.desc.wireType(), op.length(chunk), op.divisor,
                 slotStores(op));
   member.set(&RankControl::published, past(chunk));
@@ -237,17 +276,18 @@ bool ShmGroup::Impl::awaitPublished(uint64_t chunk) {
 /// Once all other ranks have published a chunk of this collective.
 bool ShmGroup::Impl::checkSignatures() {
   auto text = [](const CollectiveSignature &s) {
+    const auto encoding = encodingFromAbi(s.encoding, s.block);
     return std::to_string(s.count) + " elements of " +
            dtypeName(static_cast<Dtype>(s.dtype)) + " as " +
-           dtypeName(static_cast<Dtype>(s.wire)) +
+           (encoding ? encoding->describe()
+                     : dtypeName(static_cast<Dtype>(s.wire))) +
            (s.divide ? ", divided" : "");
   };
   const CollectiveSignature &own = member.mine().signatures[collectives % 2];
   return member.forPeers([&](int peer) {
     const CollectiveSignature &theirs =
         member.memory().control(peer).signatures[collectives % 2];
-    if (own.count == theirs.count && own.dtype == theirs.dtype &&
-        own.wire == theirs.wire && own.divide == theirs.divide)
+    if (own == theirs)
       return true;
     return member.fail(error(DDPHOOK_PLAN_MISMATCH,
                              "expected rank %d to reduce %s, but got %s", peer,
@@ -256,9 +296,9 @@ bool ShmGroup::Impl::checkSignatures() {
 }
 
 /// Does whatever can be done next, the stage nearest to the end first.
-bool ShmGroup::Impl::reduceTogether(const Collective &op) {
-  const bool two = size == 2;
-  const uint64_t lead = two ? kLead : kLead + 1;
+bool ShmGroup::Impl::reduceTogether(Collective &op) {
+  const bool twoStages = op.hasTwoStages(size);
+  const uint64_t lead = twoStages ? kLead + 1 : kLead;
   // Chunks of this collective that have passed each stage.
   uint64_t publishedHere = 0, summedHere = 0, done = 0;
   for (int idle = 0; done < op.chunks;) {
@@ -269,7 +309,7 @@ bool ShmGroup::Impl::reduceTogether(const Collective &op) {
       idle = 0;
       continue;
     }
-    if (!two && done < summedHere &&
+    if (twoStages && done < summedHere &&
         member.allReached(&RankControl::reduced, past(done))) {
       gatherParts(op, done++);
       idle = 0;
@@ -278,10 +318,10 @@ bool ShmGroup::Impl::reduceTogether(const Collective &op) {
     if (summedHere < publishedHere && allPublished(summedHere)) {
       if (summedHere == 0 && !checkSignatures())
         return false;
-      if (two)
-        sumTwo(op, done++);
-      else
+      if (twoStages)
         sumPart(op, summedHere);
+      else
+        sumWhole(op, done++);
       ++summedHere;
       idle = 0;
       continue;
@@ -301,7 +341,7 @@ bool ShmGroup::Impl::reduceTogether(const Collective &op) {
     // Waits for what holds up the oldest chunk that is not done: nobody can
     // wait for a later stage of it, so somebody gets on.
     bool ok;
-    if (!two && done < summedHere)
+    if (twoStages && done < summedHere)
       ok = member.awaitAll(&RankControl::reduced, past(done));
     else if (summedHere < publishedHere)
       ok = awaitPublished(summedHere);
@@ -313,6 +353,16 @@ bool ShmGroup::Impl::reduceTogether(const Collective &op) {
     idle = 0;
   }
   return true;
+}
+
+/// Sums a chunk of all ranks straight into the output.
+void ShmGroup::Impl::sumWhole(const Collective &op, uint64_t chunk) {
+  if (op.encoded)
+    op.encoded->average(slots(chunk), op.begin(chunk), op.length(chunk),
+                        op.out);
+  else
+    sumTwo(op, chunk);
+  member.set(&RankControl::consumed, past(chunk));
 }
 
 void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
@@ -332,7 +382,6 @@ void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
     sumRanksDecompress(slots, 2, op.desc.wireType(), op.output(chunk),
                        op.desc.dtype, op.length(chunk), op.stores);
   }
-  member.set(&RankControl::consumed, past(chunk));
 }
 
 /// Sums elements begin … end - 1 of the chunk in every rank's slot into `out`,
@@ -365,6 +414,13 @@ static int64_t partBegin(const Collective &op, uint64_t chunk, int size,
 }
 
 void ShmGroup::Impl::sumPart(const Collective &op, uint64_t chunk) {
+  if (op.encoded) {
+    const int64_t count = op.length(chunk);
+    op.encoded->sum(slots(chunk), op.begin(chunk), count,
+                    op.encoded->part(count, rank, size), slot(rank, chunk));
+    member.set(&RankControl::reduced, past(chunk));
+    return;
+  }
   const Dtype wire = op.desc.wireType();
   const int64_t begin = partBegin(op, chunk, size, rank);
   const int64_t end = partBegin(op, chunk, size, rank + 1);
@@ -378,6 +434,12 @@ void ShmGroup::Impl::gatherParts(const Collective &op, uint64_t chunk) {
   const Dtype wire = op.desc.wireType();
   for (int k = 0; k < size; ++k) {
     const int part = (rank + k) % size;
+    if (op.encoded) {
+      const int64_t count = op.length(chunk);
+      op.encoded->decode(slot(part, chunk), op.begin(chunk), count,
+                         op.encoded->part(count, part, size), op.out);
+      continue;
+    }
     const int64_t begin = partBegin(op, chunk, size, part);
     const int64_t end = partBegin(op, chunk, size, part + 1);
     castArray(offset(slot(part, chunk), begin * dtypeSize(wire)), wire,

@@ -34,8 +34,14 @@ struct alignas(kLine) SharedCounter {
 
 /// What a rank says it reduces, so that a difference is an error.
 struct CollectiveSignature {
-  int64_t count;
-  int32_t dtype, wire, divide;
+  int64_t count, block;
+  int32_t dtype, wire, divide, encoding;
+
+  friend bool operator==(const CollectiveSignature &a,
+                         const CollectiveSignature &b) {
+    return a.count == b.count && a.block == b.block && a.dtype == b.dtype &&
+           a.wire == b.wire && a.divide == b.divide && a.encoding == b.encoding;
+  }
 };
 
 /// The part of the segment that one rank writes and all read.

@@ -41,7 +41,7 @@ extern "C" {
  * and a runtime of different versions, or with tables of different sizes, do
  * not work together; a function more in functions.inc therefore raises nothing.
  */
-#define DDPHOOK_BACKEND_ABI_VERSION 6
+#define DDPHOOK_BACKEND_ABI_VERSION 7
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -124,7 +124,13 @@ typedef struct ddphook_all_reduce {
   int64_t count;      /* elements, at least 0 */
   int32_t dtype;      /* ddphook_dtype_t in memory */
   int32_t wire_dtype; /* ddphook_dtype_t on the wire, or -1: the same */
-  int32_t divide;     /* not zero: divide by the group's size before adding */
+  /* Not zero: divide by the group's size, before adding, or with an encoding
+   * the sum. */
+  int32_t divide;
+  /* ddphook_encoding_t, and the elements that have a scale in common, or 0; with
+   * an encoding there is no wire_dtype. */
+  int32_t encoding;
+  int64_t block;
 } ddphook_all_reduce_t;
 
 /* A matrix Mᵢ of `rows` x `columns` in an array M, with its factors Pᵢ
@@ -229,6 +235,8 @@ typedef struct ddphook_backend {
 #define DDPHOOK_ROLE_Count int64_t
 #define DDPHOOK_ROLE_ElementType int32_t
 #define DDPHOOK_ROLE_CastType int32_t
+#define DDPHOOK_ROLE_EncodingType int32_t
+#define DDPHOOK_ROLE_Block int64_t
 #define DDPHOOK_ROLE_Group int64_t
 #define DDPHOOK_ROLE_OptionalGroup int64_t
 #define DDPHOOK_ROLE_Matrices ddphook_matrices_t *

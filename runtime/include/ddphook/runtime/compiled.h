@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a call below changes its meaning. */
-#define DDPHOOK_ABI_VERSION 5
+#define DDPHOOK_ABI_VERSION 6
 
 /* Element types, DDPHOOK_F16 and so on; values are part of the ABI. */
 typedef enum ddphook_dtype {
@@ -45,6 +45,21 @@ typedef enum ddphook_dtype {
   DDPHOOK_##NAME = value,
 #include "ddphook/runtime/element_types.inc"
 } ddphook_dtype_t;
+
+/* Encodings of collectives, DDPHOOK_ENCODING_I8 and so on; values are part of
+ * the ABI. */
+typedef enum ddphook_encoding {
+  DDPHOOK_ENCODING_NONE = 0,
+#define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
+  DDPHOOK_ENCODING_##NAME = value,
+#include "ddphook/runtime/encodings.inc"
+} ddphook_encoding_t;
+
+/* Blocks of scaled codes have a multiple of the first and at most the second
+ * number of elements: they begin at whole bytes, and fit into a kernel's
+ * scratch memory. */
+#define DDPHOOK_BLOCK_UNIT 32
+#define DDPHOOK_BLOCK_MOST 4096
 
 typedef struct ddphook_module ddphook_module_t;
 
@@ -117,8 +132,10 @@ DDPHOOK_API void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
  *   no wire dtype:  out = sum over ranks of s(in),  s(x) = x or x / W
  *   wire dtype w:   out = cast(sum_w over ranks of s(cast_w(in)))
  * with every intermediate rounded to the wire dtype (round to nearest even) and
- * partial sums rounded at every hop, in the ring order of docs/parity.md: all
- * ranks get the same bits. `in` may equal `out`, else they must not overlap. */
+ * partial sums rounded at every hop, in the ring order of docs/parity.md.
+ * With an encoding elements travel as its codes, and are decoded and added in
+ * f32 in the order of the ranks, as docs/quantization.md specifies. All ranks
+ * get the same bits. `in` may equal `out`, else they must not overlap. */
 DDPHOOK_API void ddphook_rt_all_reduce(ddphook_module_t *module,
                                        int32_t collective, const void *in,
                                        void *out);
@@ -160,6 +177,14 @@ DDPHOOK_API void ddphook_rt_add(ddphook_module_t *module, const void *a,
 DDPHOOK_API void ddphook_rt_subtract(ddphook_module_t *module, const void *a,
                                      const void *b, void *out, int64_t count,
                                      int32_t dtype);
+
+/* out[i] = in[i] - what is left of in[i] after it was encoded and decoded again
+ * (docs/quantization.md), in blocks of `block` elements from the first one on;
+ * for codes that are no affine ones. `in` may equal `out`. */
+DDPHOOK_API void ddphook_rt_encoding_error(ddphook_module_t *module,
+                                           const void *in, void *out,
+                                           int64_t count, int32_t dtype,
+                                           int32_t encoding, int64_t block);
 
 /*===-- Low rank --------------------------------------------------------------
  *

@@ -91,8 +91,8 @@ constexpr int64_t kCount = 5000;
 void runStep(Rank &rank, DeviceArray &in, DeviceArray &out, DeviceArray &sum,
              DeviceArray &scaled) {
   const ddphook_backend_t &backend = *rank.backend;
-  ddphook_all_reduce_t mean = {kCount, DDPHOOK_F32, DDPHOOK_F16, 1};
-  ddphook_all_reduce_t plain = {kCount, DDPHOOK_F32, -1, 0};
+  ddphook_all_reduce_t mean = {kCount, DDPHOOK_F32, DDPHOOK_F16, 1, 0, 0};
+  ddphook_all_reduce_t plain = {kCount, DDPHOOK_F32, -1, 0, 0, 0};
   int64_t ticket = 0;
   EXPECT_EQ(rank.show(backend.all_reduce(rank.device, rank.communicator, &mean,
                                          in.get(), out.get(), &rank.error)),
@@ -118,7 +118,7 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
     std::vector<char> host(64);
     int32_t finite = 0;
     int64_t ticket = 0;
-    ddphook_all_reduce_t sum = {16, DDPHOOK_F32, -1, 0};
+    ddphook_all_reduce_t sum = {16, DDPHOOK_F32, -1, 0, 0, 0};
     auto expect = [&](ddphook_status_t status, const char *argument) {
       EXPECT_EQ(rank.show(status), std::string("INVALID_ARGUMENT: expected "
                                                "device memory, but got host "

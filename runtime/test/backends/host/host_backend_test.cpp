@@ -196,7 +196,9 @@ public:
     const void *source = inPlace ? out.data() : in.data();
     ddphook_all_reduce_t operation = {
         desc.count, static_cast<int32_t>(desc.dtype),
-        desc.wire ? static_cast<int32_t>(*desc.wire) : -1, desc.divide};
+        desc.wire ? static_cast<int32_t>(*desc.wire) : -1, desc.divide,
+        desc.encoding ? static_cast<int32_t>(desc.encoding->code) : 0,
+        desc.encoding ? desc.encoding->block : 0};
     if (async) {
       int64_t ticket = 0;
       ASSERT_EQ(backend().all_reduce_start(rank.device, rank.communicator,
@@ -283,7 +285,7 @@ TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
     const int64_t count = 1000;
     std::vector<std::vector<float>> data(50, std::vector<float>(count));
     std::vector<int64_t> tickets(data.size());
-    ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0};
+    ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0, 0, 0};
     for (size_t i = 0; i < data.size(); ++i) {
       std::fill(data[i].begin(), data[i].end(), static_cast<float>(i + 1));
       ASSERT_EQ(backend().all_reduce_start(
@@ -367,7 +369,7 @@ TEST(HostDevice, RanksNeedNotAgreeOnTheThread) {
           const float first = static_cast<float>(index & ~1);
           ASSERT_EQ(data[i][63], ofPair[i] ? 2 * first + 1 : 6.0f) << i;
         };
-        const ddphook_all_reduce_t operation = {64, DDPHOOK_F32, -1, 0};
+        const ddphook_all_reduce_t operation = {64, DDPHOOK_F32, -1, 0, 0, 0};
         for (size_t i = 0; i < kCollectives && !HasFailure(); ++i) {
           data[i].fill(static_cast<float>(index));
           if (own() % 8 == 0)
@@ -395,7 +397,7 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
   std::atomic<int> waiting{1};
   runGroup(2, GetParam(), 2, [&](Rank &rank) {
     std::vector<float> data(10);
-    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0};
+    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0, 0, 0};
     if (rank.index == 0) {
       auto begin = std::chrono::steady_clock::now();
       EXPECT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
@@ -426,7 +428,7 @@ TEST_P(HostBackend, AbortEndsEverything) {
   std::atomic<int> done{0};
   runGroup(2, GetParam(), 20, [&](Rank &rank) {
     std::vector<float> data(10);
-    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0};
+    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0, 0, 0};
     auto begin = std::chrono::steady_clock::now();
     if (rank.index == 0) {
       // Waits for rank 1, which gives up instead.

@@ -103,12 +103,24 @@ def DDP_AllReduceHook : DDP_Hook<"AllReduceHook", "allreduce"> {
   let parity = "bit-equal";
 }
 
+def DDP_AccumulateParameter
+    : DDP_TypeParameter<"type that ranks add in: f32, or by default the type that "
+                        "travels">;
+
 def DDP_FP16Hook : DDP_Hook<"FP16Hook", "fp16", ["getWireType"]> {
   let summary = "cast to f16, all-reduce, cast back";
   let description = [{
     PyTorch's `fp16_compress_hook`: cast **then** divide (in f16), sum in f16,
     cast back. Values of 65520 and above become infinite.
+
+    With `accumulate = f32` only what travels is f16: ranks add in f32, in the
+    order of the ranks, divide the sum, and round it once (docs/quantization.md).
+
+    Constraints:
+    - (C1) `accumulate` is f32.
   }];
+  let parameters = (ins DDP_AccumulateParameter:$accumulate);
+  let genVerifyDecl = 1;
   let pytorch = "`fp16_compress_hook`";
   let contributes = "f16(x) / W, in f16, summed in f16";
   let bytesOnTheWire = "2n";
@@ -118,8 +130,14 @@ def DDP_FP16Hook : DDP_Hook<"FP16Hook", "fp16", ["getWireType"]> {
 def DDP_BF16Hook : DDP_Hook<"BF16Hook", "bf16", ["getWireType"]> {
   let summary = "cast to bf16, all-reduce, cast back";
   let description = [{
-    PyTorch's `bf16_compress_hook`: as `#ddp.fp16`, in bfloat16.
+    PyTorch's `bf16_compress_hook`: as `#ddp.fp16`, in bfloat16, also with
+    `accumulate = f32`.
+
+    Constraints:
+    - (C1) `accumulate` is f32.
   }];
+  let parameters = (ins DDP_AccumulateParameter:$accumulate);
+  let genVerifyDecl = 1;
   let pytorch = "`bf16_compress_hook`";
   let contributes = "bf16(x) / W, in bf16, summed in bf16";
   let bytesOnTheWire = "2n";
@@ -318,6 +336,103 @@ def DDP_AllReduceAndUpcastHook
   let pytorch = "`_reducer_allreduce_and_upcast_hook` (`mixed_precision`)";
   let contributes = "x in `reduce_dtype`; the sum in that type is divided by W";
   let bytesOnTheWire = "n times the size of `reduce_dtype`";
+  let parity = "bit-equal";
+}
+
+/// Hooks whose reduction is one collective in an encoding.
+class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
+                     bit errorFeedback>
+    : DDP_Hook<name, attrMnemonic,
+               ["getStateBytes", "getStateMethod", "getWireType"]> {
+  string options = [{
+    Every block of elements is sent as codes with one bf16 scale. The rank that
+    owns a part adds the codes of all ranks in f32, in the order of the ranks, and
+    sends the sum, encoded again, to all: an element is rounded twice, however
+    many ranks there are, and all ranks get the same bits (docs/quantization.md).
+    A block with an infinity or NaN becomes NaN.
+
+    With `error_feedback` what the first encoding lost on this rank is added to
+    its next gradient.
+
+    Constraints:
+    - (C1) `block_size` is a multiple of 32 from 32 to 4096.
+  }];
+  let parameters = (ins
+    DDP_IntegerParameter<blockSize, "elements that share a scale">:$block_size,
+    DDP_FlagParameter<errorFeedback, "add what the codes lost to the next "
+                                     "gradient">:$error_feedback);
+  let genVerifyDecl = 1;
+  let parity = "PyTorch has none; bit-equal to a model in NumPy";
+}
+
+def DDP_Int8Hook : DDP_ScaledHook<"Int8Hook", "int8", 256, 0> {
+  let summary = "8-bit integers with a scale per block, summed in f32";
+  let description = [{
+    Whole numbers from -127 to 127; the scale is the block's largest magnitude
+    over 127.
+
+    }] # options;
+  let contributes = "i8(x / s), summed in f32, encoded once more";
+  let bytesOnTheWire = "1.008n";
+}
+
+def DDP_Int4Hook : DDP_ScaledHook<"Int4Hook", "int4", 64, 1> {
+  let summary = "4-bit integers with a scale per block, summed in f32";
+  let description = [{
+    Whole numbers from -7 to 7, two in a byte; the scale is the block's largest
+    magnitude over 7. Without error feedback so few bits do not train well.
+
+    }] # options;
+  let contributes = "i4(x / s), with error feedback, summed in f32, encoded once more";
+  let bytesOnTheWire = "0.531n";
+}
+
+def DDP_FP8Hook : DDP_ScaledHook<"FP8Hook", "fp8", 256, 0> {
+  let summary = "8-bit floats with a scale per block, summed in f32";
+  let description = [{
+    f8E4M3FN numbers; the scale is the block's largest magnitude over 448. For
+    most gradients `#ddp.int8` loses less at the same size.
+
+    }] # options;
+  let contributes = "f8E4M3FN(x / s), summed in f32, encoded once more";
+  let bytesOnTheWire = "1.008n";
+}
+
+def DDP_QuantizationPerTensorHook
+    : DDP_Hook<"QuantizationPerTensorHook", "quantization_pertensor",
+               ["getWireType"]> {
+  let summary = "8-bit codes with one scale and zero point for the bucket";
+  let description = [{
+    PyTorch's `quantization_pertensor_hook`: elements become one of 256 steps
+    between the bucket's least and largest element, with zero among them; every
+    rank gets the codes of all ranks, and adds what they stand for in f32.
+
+    `sum` does not divide by the group's size, which PyTorch always does.
+  }];
+  let pytorch = "`quantization_pertensor_hook`";
+  let contributes = "u8(x / s + z), one s and z; all ranks add all ranks' in f32";
+  let bytesOnTheWire = "n, to each other rank";
+  let parity = "bit-equal";
+}
+
+def DDP_QuantizationPerChannelHook
+    : DDP_Hook<"QuantizationPerChannelHook", "quantization_perchannel",
+               ["getWireType"]> {
+  let summary = "8-bit codes with a scale and a zero point per row";
+  let description = [{
+    PyTorch's `quantization_perchannel_hook`: as `#ddp.quantization_pertensor`, for
+    each row of `bucket_size` elements by itself.
+
+    Constraints:
+    - (C1) `bucket_size` is positive.
+  }];
+  let parameters = (ins
+    DDP_IntegerParameter<512, "elements that share a scale and a zero point">
+        :$bucket_size);
+  let genVerifyDecl = 1;
+  let pytorch = "`quantization_perchannel_hook`";
+  let contributes = "u8(x / s + z), s and z per row of 512; all ranks add all ranks' in f32";
+  let bytesOnTheWire = "1.016n, to each other rank";
   let parity = "bit-equal";
 }
 

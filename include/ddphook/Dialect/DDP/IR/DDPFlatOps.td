@@ -121,6 +121,27 @@ def DDP_FlatCastOp : DDP_FlatElementwiseOp<"cast"> {
   }];
 }
 
+def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error"> {
+  let summary = "`ddp.encoding_error` on flat arrays";
+  let description = [{
+    Example:
+
+    ```mlir
+    %e = ddp.flat.encoding_error %x as !ddp.encoded<i8, 256> into %y
+        : tensor<320xf32>, tensor<320xf32>
+    ```
+
+    Constraints:
+    }] # elementwiseConstraints # [{
+    - (C3) the type is a `!ddp.encoded`, and its codes have no zero point.
+  }];
+  let arguments = (ins DDP_FlatArray:$input, TypeAttr:$encoding,
+                   DDP_FlatArray:$destination);
+  let assemblyFormat = [{
+    $input `as` $encoding `into` $destination attr-dict `:` type(operands)
+  }];
+}
+
 def DDP_FlatScaleOp : DDP_FlatElementwiseOp<"scale", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "`ddp.scale` on flat arrays";
@@ -191,7 +212,7 @@ def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
     Constraints:
     }] # elementwiseConstraints # [{
     - (C3) `group` is a `ddp.process_group`.
-    - (C4) the wire type is f16 or bf16.
+    - (C4) the wire type is f16, bf16 or a `!ddp.encoded`.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
@@ -224,7 +245,7 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
     Constraints:
     }] # elementwiseConstraints # [{
     - (C3) `group` is a `ddp.process_group`.
-    - (C4) the wire type is f16 or bf16.
+    - (C4) the wire type is f16, bf16 or a `!ddp.encoded`.
     - (C5) each result has exactly one use, in the same `ddp.flat.wait`, in the
       same block; with a condition it has two, in one `ddp.flat.wait` in each
       branch of an `scf.if` in the same block with the same condition.

@@ -53,7 +53,7 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
     Constraints:
     - (C1) the result is a future of the operand's type.
     - (C2) `group` is a `ddp.process_group`.
-    - (C3) the wire type is f16 or bf16.
+    - (C3) the wire type is f16, bf16 or a `!ddp.encoded`.
     - (C4) the result has exactly one use, in a `ddp.wait` in the same block; with
       a condition it has two, in one `ddp.wait` in each branch of an `scf.if` in
       the same block with the same condition.

@@ -266,6 +266,9 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     and the sum is cast back. The result equals that of a cast, an all-reduce and
     a cast, but takes one pass over memory (`ddp-fuse` creates this form).
 
+    With a `!ddp.encoded` type operands travel as its codes, are added in f32 in
+    the order of the ranks, and divided afterwards (docs/quantization.md).
+
     A gradient in memory is reduced `into` memory, which may be the gradient's own.
 
     A gradient's name is the discardable attribute `ddp.name`. `ddp-bucketize`
@@ -284,7 +287,7 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     - (C1) with a memref there is an `into` of its shape and element type, and no
       result; otherwise there is a result, and no `into`.
     - (C2) `group` is a `ddp.process_group`.
-    - (C3) the wire type is f16 or bf16.
+    - (C3) the wire type is f16, bf16 or a `!ddp.encoded`.
     - (C4) `of` stands on a bucket, and has a name for each member.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Reducible:$input,
@@ -375,6 +378,27 @@ def DDP_CastOp : DDP_Op<"cast", [Pure]> {
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
   let hasVerifier = 1;
   let hasFolder = 1;
+}
+
+def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure]> {
+  let summary = "what elements lose when they are encoded";
+  let description = [{
+    Every element less what its code decodes to. Hooks keep it, and add it to the
+    next gradient (error feedback).
+
+    Example:
+
+    ```mlir
+    %e = ddp.encoding_error %m as !ddp.encoded<i8, 256> : !ddp.bucket<f32, [40x8]>
+    ```
+
+    Constraints:
+    - (C1) the type is a `!ddp.encoded`, and its codes have no zero point.
+  }];
+  let arguments = (ins DDP_Value:$input, TypeAttr:$encoding);
+  let results = (outs DDP_Value:$result);
+  let assemblyFormat = "$input `as` $encoding attr-dict `:` type($input)";
+  let hasVerifier = 1;
 }
 
 def DDP_ScaleOp : DDP_SameTypeOp<"scale", [Pure,

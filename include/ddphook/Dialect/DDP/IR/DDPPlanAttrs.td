@@ -78,7 +78,7 @@ def DDP_PlanBucketAttr : DDP_PlanPart<"PlanBucket", "plan_bucket"> {
     ```
 
     Constraints:
-    - (C1) `wire_type` is f16, bf16, f32 or f64.
+    - (C1) `wire_type` is f16, bf16, f32, f64 or a `!ddp.encoded`.
     - (C2) `gradients` are names.
   }];
   let parameters = (ins "::mlir::StringAttr":$name, "::mlir::StringAttr":$group,
@@ -157,7 +157,8 @@ def DDP_PlanCollectiveAttr : DDP_PlanPart<"PlanCollective", "plan_collective"> {
     ```
 
     Constraints:
-    - (C1) `dtype` and `wire_dtype` are f16, bf16, f32 or f64.
+    - (C1) `dtype` is f16, bf16, f32 or f64, `wire_dtype` one of these or a
+      `!ddp.encoded`.
   }];
   let parameters = (ins OptionalParameter<"::mlir::StringAttr">:$bucket,
                     "int64_t":$group, "int64_t":$count, "::mlir::Type":$dtype,

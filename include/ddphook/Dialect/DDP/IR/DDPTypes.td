@@ -75,6 +75,48 @@ def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
   }];
 }
 
+def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
+  let summary = "how the elements of a collective travel";
+  let description = [{
+    A wire type, in the place of f16 and bf16: no value has it. Every element
+    becomes a code of the given type, is decoded again, and added in f32 in the
+    order of the ranks; docs/quantization.md defines all bits.
+
+    - f16, bf16: elements are rounded to the type.
+    - i8, i4, f8E4M3FN: blocks of elements share a scale, a bf16; a code is an
+      element over the scale, rounded.
+    - ui8: blocks share a scale and a zero point, as in PyTorch's quantization
+      hooks; without a block size all elements are one block.
+
+    The sum is encoded once more, and all ranks decode the same codes, except with
+    ui8, where every rank adds what all ranks have sent.
+
+    Example:
+
+    ```mlir
+    !ddp.encoded<i8, 256>
+    ```
+
+    Constraints:
+    - (C1) the code is f16, bf16, i8, i4, f8E4M3FN or ui8.
+    - (C2) a block of i8, i4 or f8E4M3FN is a multiple of 32 from 32 to 4096; that
+      of ui8 is positive or missing; f16 and bf16 have none.
+  }];
+  let parameters = (ins "::mlir::Type":$code,
+                    DefaultValuedParameter<"int64_t", "0",
+                                           "elements of a block">:$block);
+  let assemblyFormat = "`<` $code (`,` $block^)? `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// Its ddphook_encoding_t.
+    int32_t getEncoding() const;
+    /// Whether codes have a zero point: these are sent to all ranks.
+    bool isAffine() const;
+    /// What one rank contributes for so many elements, scales included.
+    int64_t getNumBytes(int64_t numElements) const;
+  }];
+}
+
 def DDP_FutureType : DDP_Type<"Future", "future"> {
   let summary = "the future result of a collective in flight";
   let description = [{

@@ -38,6 +38,24 @@ bool isDtype(Type type);
 /// The names of all types that isDtype() accepts, for diagnostics.
 StringRef getDtypeNames();
 
+/// An encoding of collectives (ddphook/runtime/encodings.inc).
+struct EncodingRow {
+  enum Kind { CAST, SCALED, AFFINE };
+
+  /// The type of its codes, in MLIR and in plans.
+  StringRef name;
+  int64_t bits;
+  Kind kind;
+  /// The ddphook_encoding_t.
+  int32_t value;
+};
+
+/// The encoding with codes of that type; null if there is none.
+const EncodingRow *lookupEncoding(Type code);
+
+/// The names of all types of codes, for diagnostics.
+StringRef getEncodingNames();
+
 } // namespace mlir::ddp
 
 #endif // DDPHOOK_DIALECT_DDP_IR_ELEMENTTYPES_H

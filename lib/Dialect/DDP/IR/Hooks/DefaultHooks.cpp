@@ -25,14 +25,30 @@ static TypedValue<BucketType> castTo(OpBuilder &builder, Location loc,
   return llvm::cast<TypedValue<BucketType>>(cast.getResult());
 }
 
-/// cast → all-reduce in `wireType` → cast back.
+/// cast → all-reduce in `wireType` → cast back; or an all-reduce whose elements
+/// travel in that type, and are added in f32.
 static Value expandCast(OpBuilder &builder, const BucketReduction &reduction,
-                        TypedValue<BucketType> bucket, Type wireType) {
+                        TypedValue<BucketType> bucket, Type wireType,
+                        Type accumulate) {
+  if (accumulate) {
+    Value reduced = buildFinalAllReduce(builder, reduction, bucket);
+    reduced.getDefiningOp<AllReduceOp>().setWire(
+        EncodedType::get(builder.getContext(), wireType, /*block=*/0));
+    return reduced;
+  }
   Type elementType = bucket.getType().getElementType();
   Value reduced = buildFinalAllReduce(
       builder, reduction, castTo(builder, reduction.loc, bucket, wireType));
   return castTo(builder, reduction.loc,
                 llvm::cast<TypedValue<BucketType>>(reduced), elementType);
+}
+
+/// C1 of both hooks.
+static LogicalResult
+verifyAccumulate(function_ref<InFlightDiagnostic()> emitError, Type type) {
+  if (!type || type.isF32())
+    return success();
+  return emitError() << "expected accumulate to be f32, but got " << type;
 }
 
 static int64_t getBytesIn(BucketType bucket, Type elementType) {
@@ -68,10 +84,17 @@ double AllReduceHookAttr::getLocalPasses(BucketType) const {
 // #ddp.fp16, #ddp.bf16
 //===----------------------------------------------------------------------===//
 
+LogicalResult
+FP16HookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                     const Parameters &parameters) {
+  return verifyAccumulate(emitError, parameters.accumulate);
+}
+
 FailureOr<Value> FP16HookAttr::expand(OpBuilder &builder,
                                       const BucketReduction &reduction,
                                       TypedValue<BucketType> bucket) const {
-  return expandCast(builder, reduction, bucket, builder.getF16Type());
+  return expandCast(builder, reduction, bucket, builder.getF16Type(),
+                    getAccumulate());
 }
 
 Type FP16HookAttr::getWireType(BucketType) const {
@@ -86,10 +109,17 @@ double FP16HookAttr::getLocalPasses(BucketType bucket) const {
   return getCastPasses(bucket, getWireType(bucket));
 }
 
+LogicalResult
+BF16HookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                     const Parameters &parameters) {
+  return verifyAccumulate(emitError, parameters.accumulate);
+}
+
 FailureOr<Value> BF16HookAttr::expand(OpBuilder &builder,
                                       const BucketReduction &reduction,
                                       TypedValue<BucketType> bucket) const {
-  return expandCast(builder, reduction, bucket, builder.getBF16Type());
+  return expandCast(builder, reduction, bucket, builder.getBF16Type(),
+                    getAccumulate());
 }
 
 Type BF16HookAttr::getWireType(BucketType) const {

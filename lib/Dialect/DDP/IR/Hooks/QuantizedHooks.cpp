@@ -1,0 +1,209 @@
+//===- QuantizedHooks.cpp - collectives in an encoding --------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// #ddp.int8, #ddp.int4 and #ddp.fp8, and the hooks of PyTorch's
+// quantization_hooks.py: one all-reduce in a !ddp.encoded type, and for the
+// former an error that is fed back.
+//
+//===----------------------------------------------------------------------===//
+
+#include "HookState.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "ddphook/runtime/compiled.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+using BucketValue = TypedValue<BucketType>;
+
+//===----------------------------------------------------------------------===//
+// #ddp.int8, #ddp.int4, #ddp.fp8
+//===----------------------------------------------------------------------===//
+
+static Type getCode(Int8HookAttr hook) {
+  return IntegerType::get(hook.getContext(), 8);
+}
+static Type getCode(Int4HookAttr hook) {
+  return IntegerType::get(hook.getContext(), 4);
+}
+static Type getCode(FP8HookAttr hook) {
+  return Float8E4M3FNType::get(hook.getContext());
+}
+
+/// Reads the error of the last step, and has the next one's stored. Gives the
+/// gradient with the former.
+static FailureOr<Value> feedBackError(OpBuilder &builder,
+                                      const BucketReduction &reduction,
+                                      BucketValue bucket,
+                                      EncodedType encoding, StringRef hook) {
+  Location loc = reduction.loc;
+  BucketType type = bucket.getType();
+  auto members = llvm::map_to_vector(
+      llvm::seq<int64_t>(0, type.getNumMembers()),
+      [](int64_t member) { return SmallVector<int64_t>{member}; });
+  FailureOr<StateOp> state =
+      HookState(builder, reduction)
+          .createZero((hook + ".error").str(), type, StatePlacement::PerRank,
+                      members);
+  if (failed(state))
+    return failure();
+  auto symbol = FlatSymbolRefAttr::get(state->getSymNameAttr());
+  Value last = LoadOp::create(builder, loc, type, symbol).getValue();
+  Value whole = AddOp::create(builder, loc, bucket, last).getResult();
+  Value lost =
+      EncodingErrorOp::create(builder, loc, whole, TypeAttr::get(encoding))
+          .getResult();
+  StoreOp::create(builder, loc, lost, symbol);
+  return whole;
+}
+
+/// The all-reduce that `reduction` asks for, in an encoding.
+static Value reduceEncoded(OpBuilder &builder, const BucketReduction &reduction,
+                           Value bucket, Type encoding) {
+  Value reduced = buildFinalAllReduce(builder, reduction, bucket);
+  reduced.getDefiningOp<AllReduceOp>().setWire(encoding);
+  return reduced;
+}
+
+template <typename HookT>
+static EncodedType getEncoding(HookT hook) {
+  return EncodedType::get(hook.getContext(), getCode(hook),
+                          hook.getBlockSize());
+}
+
+template <typename HookT>
+static FailureOr<Value> expandScaled(HookT hook, OpBuilder &builder,
+                                     const BucketReduction &reduction,
+                                     BucketValue bucket) {
+  EncodedType encoding = getEncoding(hook);
+  Value value = bucket;
+  if (hook.getErrorFeedback()) {
+    FailureOr<Value> fed = feedBackError(builder, reduction, bucket, encoding,
+                                         HookT::getMnemonic());
+    if (failed(fed))
+      return failure();
+    value = *fed;
+  }
+  return reduceEncoded(builder, reduction, value, encoding);
+}
+
+/// Reads the bucket and writes the codes, then the way back; with an error,
+/// reads it, writes the sum, reads that and writes the error.
+template <typename HookT>
+static double getScaledPasses(HookT hook, BucketType bucket) {
+  double codes = static_cast<double>(hook.getWireBytes(bucket)) /
+                 std::max<double>(bucket.getNumBytes(), 1);
+  return 2 * (1 + codes) + (hook.getErrorFeedback() ? 4 : 0);
+}
+
+/// All that is kept is the error, which is a gradient whatever made it.
+template <typename HookT>
+static Attribute getScaledMethod(HookT hook) {
+  typename HookT::Parameters parameters;
+  parameters.error_feedback = hook.getErrorFeedback();
+  return HookT::get(hook.getContext(), parameters);
+}
+
+template <typename ParametersT>
+static LogicalResult
+verifyScaled(function_ref<InFlightDiagnostic()> emitError,
+             const ParametersT &parameters) {
+  int64_t size = parameters.block_size;
+  if (size > 0 && size % DDPHOOK_BLOCK_UNIT == 0 && size <= DDPHOOK_BLOCK_MOST)
+    return success();
+  return emitError() << "expected block_size to be a multiple of "
+                     << DDPHOOK_BLOCK_UNIT << " up to " << DDPHOOK_BLOCK_MOST
+                     << ", but got " << size; // C1
+}
+
+#define DDPHOOK_SCALED_HOOK(HookT)                                             \
+  LogicalResult HookT::verify(function_ref<InFlightDiagnostic()> emitError,    \
+                              const Parameters &parameters) {                  \
+    return verifyScaled(emitError, parameters);                                \
+  }                                                                            \
+  FailureOr<Value> HookT::expand(OpBuilder &builder,                           \
+                                 const BucketReduction &reduction,             \
+                                 BucketValue bucket) const {                   \
+    return expandScaled(*this, builder, reduction, bucket);                    \
+  }                                                                            \
+  Type HookT::getWireType(BucketType) const { return getEncoding(*this); }     \
+  int64_t HookT::getWireBytes(BucketType bucket) const {                       \
+    return getEncoding(*this).getNumBytes(bucket.getNumElements());            \
+  }                                                                            \
+  int64_t HookT::getStateBytes(BucketType bucket) const {                      \
+    return getErrorFeedback() ? bucket.getNumBytes() : 0;                      \
+  }                                                                            \
+  Attribute HookT::getStateMethod() const { return getScaledMethod(*this); }   \
+  double HookT::getLocalPasses(BucketType bucket) const {                      \
+    return getScaledPasses(*this, bucket);                                     \
+  }
+DDPHOOK_SCALED_HOOK(Int8HookAttr)
+DDPHOOK_SCALED_HOOK(Int4HookAttr)
+DDPHOOK_SCALED_HOOK(FP8HookAttr)
+#undef DDPHOOK_SCALED_HOOK
+
+//===----------------------------------------------------------------------===//
+// #ddp.quantization_pertensor, #ddp.quantization_perchannel
+//===----------------------------------------------------------------------===//
+
+/// Bytes with a scale and a zero point for each block; 0: for all of them.
+static EncodedType getAffine(MLIRContext *context, int64_t block) {
+  return EncodedType::get(
+      context, IntegerType::get(context, 8, IntegerType::Unsigned), block);
+}
+
+/// Reads the bucket for its range and for its codes, writes these, and the way
+/// back.
+static double getAffinePasses(BucketType bucket) {
+  return 2 + 1 + 2.0 / bucket.getElementBytes();
+}
+
+FailureOr<Value> QuantizationPerTensorHookAttr::expand(
+    OpBuilder &builder, const BucketReduction &reduction,
+    BucketValue bucket) const {
+  return reduceEncoded(builder, reduction, bucket,
+                       getWireType(bucket.getType()));
+}
+
+Type QuantizationPerTensorHookAttr::getWireType(BucketType) const {
+  return getAffine(getContext(), 0);
+}
+
+int64_t QuantizationPerTensorHookAttr::getWireBytes(BucketType bucket) const {
+  return getAffine(getContext(), 0).getNumBytes(bucket.getNumElements());
+}
+
+double QuantizationPerTensorHookAttr::getLocalPasses(BucketType bucket) const {
+  return getAffinePasses(bucket);
+}
+
+LogicalResult QuantizationPerChannelHookAttr::verify(
+    function_ref<InFlightDiagnostic()> emitError,
+    const Parameters &parameters) {
+  if (parameters.bucket_size > 0 && parameters.bucket_size <= kMaxElements)
+    return success();
+  return emitError() << "expected bucket_size to be positive, but got "
+                     << parameters.bucket_size; // C1
+}
+
+FailureOr<Value> QuantizationPerChannelHookAttr::expand(
+    OpBuilder &builder, const BucketReduction &reduction,
+    BucketValue bucket) const {
+  return reduceEncoded(builder, reduction, bucket,
+                       getWireType(bucket.getType()));
+}
+
+Type QuantizationPerChannelHookAttr::getWireType(BucketType) const {
+  return getAffine(getContext(), getBucketSize());
+}
+
+int64_t QuantizationPerChannelHookAttr::getWireBytes(BucketType bucket) const {
+  return getAffine(getContext(), getBucketSize())
+      .getNumBytes(bucket.getNumElements());
+}
+
+double QuantizationPerChannelHookAttr::getLocalPasses(BucketType bucket) const {
+  return getAffinePasses(bucket);
+}

@@ -1,0 +1,164 @@
+//===- encoded_chunks.cpp - encoded all-reduces in pieces -----------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A chunk's memory holds the scales, padded to a cache line, and then the
+// codes. Affine chunks may begin and end within a block: they have a scale for
+// each block that they touch.
+//
+//===----------------------------------------------------------------------===//
+#include "encoded_chunks.h"
+
+#include <algorithm>
+#include <cstddef>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+static constexpr int64_t kLine = 64;
+
+static int64_t roundUp(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+EncodedChunks::EncodedChunks(const AllReduceDesc &desc, int ranks)
+    : encoding(*desc.encoding), dtype(desc.dtype), total(desc.count),
+      ranks(ranks), divisor(desc.divide ? ranks : 1) {}
+
+int64_t EncodedChunks::chunkElements(int64_t bytes) const {
+  // Affine blocks may have any size: of long ones a chunk has a part.
+  const int64_t unit =
+      encoding.block > 0 && encoding.block <= Encoding::kMostBlock
+          ? encoding.block
+          : Encoding::kLeastBlock;
+  const int64_t unitBytes =
+      encoding.codeBytes(unit) +
+      (encoding.isAffine() ? int64_t{sizeof(AffineScale)}
+                           : encoding.scaleBytes(unit));
+  // Room for padding, and for the scale of one block more.
+  const int64_t units = (bytes - 2 * kLine) / unitBytes;
+  return std::max<int64_t>(1, units) * unit;
+}
+
+/// One past the last element of the block of `element`.
+int64_t EncodedChunks::blockEnd(int64_t element) const {
+  if (encoding.block == 0)
+    return total;
+  return std::min(total, (element / encoding.block + 1) * encoding.block);
+}
+
+int64_t EncodedChunks::scaleRoom(int64_t begin, int64_t count) const {
+  if (!encoding.isAffine())
+    return roundUp(encoding.scaleBytes(count), kLine);
+  const int64_t blocks =
+      count == 0 ? 0 : blocksBefore(begin + count - 1) - blocksBefore(begin) + 1;
+  return roundUp(blocks * int64_t{sizeof(AffineScale)}, kLine);
+}
+
+int64_t EncodedChunks::bytes(int64_t begin, int64_t count) const {
+  return scaleRoom(begin, count) + encoding.codeBytes(count);
+}
+
+EncodedArray EncodedChunks::at(void *memory, int64_t begin, int64_t count,
+                               int64_t element) const {
+  char *base = static_cast<char *>(memory);
+  const int64_t scales =
+      encoding.isAffine()
+          ? (blocksBefore(begin + element) - blocksBefore(begin)) *
+                int64_t{sizeof(AffineScale)}
+          : encoding.scaleBytes(element);
+  return {base + scaleRoom(begin, count) + encoding.codeBytes(element),
+          base + scales};
+}
+
+static const void *elementAt(const void *array, Dtype type, int64_t index) {
+  return static_cast<const char *>(array) + index * dtypeSize(type);
+}
+static void *elementAt(void *array, Dtype type, int64_t index) {
+  return static_cast<char *>(array) + index * dtypeSize(type);
+}
+
+void EncodedChunks::encode(const void *in, int64_t begin, int64_t count,
+                           void *memory) {
+  if (!encoding.isAffine())
+    return encodeArray(elementAt(in, dtype, begin), dtype, count, encoding,
+                       at(memory, begin, count, 0));
+  for (int64_t i = begin; i < begin + count;) {
+    const int64_t end = blockEnd(i);
+    const bool beginsBlock =
+        i == 0 || (encoding.block != 0 && i % encoding.block == 0);
+    if (beginsBlock)
+      current = findAffineScale(elementAt(in, dtype, i), dtype, end - i);
+    const int64_t stop = std::min(end, begin + count);
+    const EncodedArray place = at(memory, begin, count, i - begin);
+    *static_cast<AffineScale *>(place.scales) = current;
+    encodeAffine(elementAt(in, dtype, i), dtype, stop - i, current,
+                 static_cast<uint8_t *>(place.codes));
+    i = stop;
+  }
+}
+
+EncodedChunks::Range EncodedChunks::part(int64_t count, int part,
+                                         int parts) const {
+  const int64_t granule = encoding.granule();
+  const int64_t granules = (count + granule - 1) / granule;
+  const int64_t each = (granules + parts - 1) / parts * granule;
+  return {std::min(count, part * each), std::min(count, (part + 1) * each)};
+}
+
+void EncodedChunks::sum(void *const *memories, int64_t begin, int64_t count,
+                        Range range, void *out) const {
+  if (range.begin == range.end)
+    return;
+  std::vector<EncodedArray> sources;
+  for (int k = 0; k < ranks; ++k)
+    sources.push_back(at(memories[k], begin, count, range.begin));
+  sumEncoded(sources.data(), ranks, encoding, range.end - range.begin, divisor,
+             at(out, begin, count, range.begin));
+}
+
+void EncodedChunks::decode(void *memory, int64_t begin, int64_t count,
+                           Range range, void *out) const {
+  if (range.begin == range.end)
+    return;
+  decodeArray(at(memory, begin, count, range.begin), encoding,
+              range.end - range.begin,
+              elementAt(out, dtype, begin + range.begin), dtype);
+}
+
+void EncodedChunks::average(void *const *memories, int64_t begin, int64_t count,
+                            void *out) const {
+  std::vector<const uint8_t *> codes(static_cast<size_t>(ranks));
+  std::vector<AffineScale> scales(static_cast<size_t>(ranks));
+  for (int64_t i = begin; i < begin + count;) {
+    const int64_t stop = std::min(blockEnd(i), begin + count);
+    for (size_t k = 0; k < codes.size(); ++k) {
+      const EncodedArray place = at(memories[k], begin, count, i - begin);
+      codes[k] = static_cast<const uint8_t *>(place.codes);
+      scales[k] = *static_cast<const AffineScale *>(place.scales);
+    }
+    averageAffine(codes.data(), scales.data(), ranks, stop - i, divisor,
+                  elementAt(out, dtype, i), dtype);
+    i = stop;
+  }
+}
+
+void host::reduceEncodedAlone(const AllReduceDesc &desc, const void *in,
+                              void *out) {
+  constexpr int64_t chunkBytes = 64 << 10;
+  EncodedChunks chunks(desc, /*ranks=*/1);
+  const int64_t step = chunks.chunkElements(chunkBytes);
+  std::vector<std::max_align_t> room(chunkBytes / sizeof(std::max_align_t));
+  void *memory = room.data();
+  for (int64_t begin = 0; begin < desc.count; begin += step) {
+    const int64_t count = std::min(step, desc.count - begin);
+    chunks.encode(in, begin, count, memory);
+    if (desc.encoding->isAffine()) {
+      chunks.average(&memory, begin, count, out);
+      continue;
+    }
+    chunks.sum(&memory, begin, count, {0, count}, memory);
+    chunks.decode(memory, begin, count, {0, count}, out);
+  }
+}

@@ -1,0 +1,179 @@
+//===- affine.cpp - affine codes of the host backend ----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The codes of PyTorch's quantization hooks, compiled once per instruction set:
+// docs/quantization.md has the formula. Scales and codes are computed in the
+// type that PyTorch computes them in: f64 in f64, all others in f32, where f16
+// and bf16 round after each step.
+//
+//===----------------------------------------------------------------------===//
+#include "encode.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "affine.cpp"
+#include "hwy/foreach_target.h"
+
+#include "hwy/highway.h"
+
+#include "elements-inl.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace ddphook::host::HWY_NAMESPACE {
+
+/// Vectors of the type that codes are computed in.
+template <class Element>
+using Computed =
+    hn::ScalableTag<std::conditional_t<std::is_same_v<Element, F64>, double,
+                                       float>>;
+
+/// The first `count` elements, and zeros.
+template <class Element, class D>
+HWY_INLINE hn::Vec<D> loadSome(Element, D d, const typename Element::Elem *p,
+                               size_t count) {
+  if (HWY_LIKELY(count == hn::Lanes(d)))
+    return Element::load(d, p);
+  HWY_ALIGN typename Element::Elem buffer[hn::MaxLanes(D())] = {};
+  std::memcpy(buffer, p, count * sizeof(*p));
+  return Element::load(d, buffer);
+}
+
+void scaleKernel(const void *in, Dtype type, size_t n, AffineScale *scale) {
+  withElement(type, [&](auto element) HWY_ATTR {
+    using Element = decltype(element);
+    const Computed<Element> d;
+    const size_t lanes = hn::Lanes(d);
+    const auto *x = static_cast<const typename Element::Elem *>(in);
+    // The range always has zero in it, as has what a last vector lacks.
+    auto least = hn::Zero(d), most = hn::Zero(d);
+    auto strange = hn::Zero(d);
+    for (size_t i = 0; i < n; i += lanes) {
+      const auto v = loadSome(element, d, x + i, std::min(lanes, n - i));
+      least = hn::Min(least, v);
+      most = hn::Max(most, v);
+      // 0 · v is NaN where v is infinite or NaN.
+      strange = hn::Add(strange, hn::Mul(v, hn::Zero(d)));
+    }
+    const float low = static_cast<float>(hn::GetLane(hn::MinOfLanes(d, least)));
+    const float high = static_cast<float>(hn::GetLane(hn::MaxOfLanes(d, most)));
+    const bool isFinite = hn::AllTrue(d, hn::Eq(strange, hn::Zero(d)));
+    // The subtraction may overflow, and casts of f64 as well.
+    float step = (high - low) / 255.0f;
+    if (!isFinite || !std::isfinite(step)) {
+      *scale = {std::numeric_limits<float>::quiet_NaN(), 0};
+      return;
+    }
+    step = std::max(step, 0x1p-23f);
+    const float zero = -std::nearbyint(low / step);
+    *scale = {step, std::min(std::max(zero, 0.0f), 255.0f)};
+  });
+}
+
+void encodeKernel(const void *in, Dtype type, size_t n,
+                  const AffineScale &scale, uint8_t *codes) {
+  withElement(type, [&](auto element) HWY_ATTR {
+    using Element = decltype(element);
+    const Computed<Element> d;
+    using T = hn::TFromD<decltype(d)>;
+    const size_t lanes = hn::Lanes(d);
+    const auto *x = static_cast<const typename Element::Elem *>(in);
+    const auto step = hn::Set(d, static_cast<T>(scale.scale));
+    const auto zero = hn::Set(d, static_cast<T>(scale.zero));
+    const auto least = hn::Zero(d), most = hn::Set(d, T(255));
+    for (size_t i = 0; i < n; i += lanes) {
+      const size_t count = std::min(lanes, n - i);
+      auto v = hn::Div(loadSome(element, d, x + i, count), step);
+      v = hn::Round(Element::round(d, v));
+      v = Element::round(d, hn::Add(v, zero));
+      v = hn::Min(hn::Max(v, least), most);
+      HWY_ALIGN T buffer[hn::MaxLanes(decltype(d)())];
+      hn::Store(v, d, buffer);
+      for (size_t k = 0; k < count; ++k)
+        codes[i + k] = static_cast<uint8_t>(buffer[k]);
+    }
+  });
+}
+
+void averageKernel(const uint8_t *const *codes, const AffineScale *scales,
+                   int count, size_t n, int64_t divisor, void *out,
+                   Dtype outType) {
+  withElement(outType, [&](auto to) HWY_ATTR {
+    using To = decltype(to);
+    const hn::ScalableTag<float> d;
+    const Like<uint8_t, decltype(d)> d8;
+    const Like<int32_t, decltype(d)> di;
+    const size_t lanes = hn::Lanes(d);
+    const auto divisors = hn::Set(d, static_cast<float>(divisor));
+    auto *y = static_cast<typename To::Elem *>(out);
+    for (size_t i = 0; i < n; i += lanes) {
+      const size_t size = std::min(lanes, n - i);
+      auto sum = hn::Zero(d);
+      for (int k = 0; k < count; ++k) {
+        HWY_ALIGN uint8_t buffer[hn::MaxLanes(decltype(d)())] = {};
+        const uint8_t *from = codes[k] + i;
+        if (HWY_UNLIKELY(size < lanes)) {
+          std::memcpy(buffer, from, size);
+          from = buffer;
+        }
+        const auto code =
+            hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, from)));
+        const auto offset = hn::Sub(code, hn::Set(d, scales[k].zero));
+        sum = hn::Add(sum, hn::Mul(hn::Set(d, scales[k].scale), offset));
+      }
+      sum = hn::Div(sum, divisors);
+      HWY_ALIGN typename To::Elem buffer[hn::MaxLanes(decltype(d)())];
+      if constexpr (std::is_same_v<To, F64>) {
+        HWY_ALIGN float floats[hn::MaxLanes(decltype(d)())];
+        hn::Store(sum, d, floats);
+        std::copy(floats, floats + lanes, buffer);
+      } else {
+        To::template store<false>(d, sum, buffer);
+      }
+      std::memcpy(y + i, buffer, size * sizeof(*y));
+    }
+  });
+}
+
+} // namespace ddphook::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ddphook::host {
+
+HWY_EXPORT(scaleKernel);
+HWY_EXPORT(encodeKernel);
+HWY_EXPORT(averageKernel);
+
+AffineScale findAffineScale(const void *in, Dtype type, int64_t n) {
+  AffineScale scale;
+  HWY_DYNAMIC_DISPATCH(scaleKernel)
+  (in, type, static_cast<size_t>(n), &scale);
+  return scale;
+}
+
+void encodeAffine(const void *in, Dtype type, int64_t n,
+                  const AffineScale &scale, uint8_t *codes) {
+  if (std::isnan(scale.scale)) {
+    // The block decodes to NaN whatever the codes are.
+    std::memset(codes, 0, static_cast<size_t>(n));
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(encodeKernel)
+  (in, type, static_cast<size_t>(n), scale, codes);
+}
+
+void averageAffine(const uint8_t *const *codes, const AffineScale *scales,
+                   int count, int64_t n, int64_t divisor, void *out,
+                   Dtype outType) {
+  HWY_DYNAMIC_DISPATCH(averageKernel)
+  (codes, scales, count, static_cast<size_t>(n), divisor, out, outType);
+}
+
+} // namespace ddphook::host
+#endif // HWY_ONCE

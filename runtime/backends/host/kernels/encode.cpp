@@ -1,0 +1,449 @@
+//===- encode.cpp - casts and scaled codes of the host backend ------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The loops over blocks, compiled once per instruction set. A block is read
+// twice, for its largest element and for its codes; the second time it comes
+// from the first-level cache.
+//
+//===----------------------------------------------------------------------===//
+#include "encode.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "encode.cpp"
+#include "hwy/foreach_target.h"
+
+#include "hwy/highway.h"
+
+#include "elements-inl.h"
+
+#include <algorithm>
+#include <cstring>
+
+#ifndef DDPHOOK_ENCODE_ONCE
+#define DDPHOOK_ENCODE_ONCE
+namespace ddphook::host {
+
+/// Elements of a block: casts have none, and are taken so many at a time.
+inline int64_t blockOf(const Encoding &encoding) {
+  return encoding.block == 0 ? 1024 : encoding.block;
+}
+
+/// A bfloat16's value, and the bfloat16 nearest to a value that is not NaN.
+inline float fromBFloat16(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+inline uint16_t toBFloat16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+} // namespace ddphook::host
+#endif // DDPHOOK_ENCODE_ONCE
+
+HWY_BEFORE_NAMESPACE();
+namespace ddphook::host::HWY_NAMESPACE {
+
+/// Floats, as many as a vector of doubles has when the loop reads f64.
+template <class Element>
+using Floats = std::conditional_t<std::is_same_v<Element, F64>,
+                                  Like<float, hn::ScalableTag<double>>,
+                                  hn::ScalableTag<float>>;
+
+/// Calls fn(begin, count) for all vectors of `n` elements; only the last one
+/// may have less than `lanes`.
+template <class Fn>
+HWY_INLINE void forVectors(size_t n, size_t lanes, const Fn &fn) {
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    fn(i, lanes);
+  if (i < n)
+    fn(i, n - i);
+}
+
+/// The first `count` elements, and zeros.
+template <class Element, class D>
+HWY_INLINE hn::Vec<D> loadSome(Element, D d, const typename Element::Elem *p,
+                               size_t count) {
+  if (HWY_LIKELY(count == hn::Lanes(d)))
+    return Element::load(d, p);
+  HWY_ALIGN typename Element::Elem buffer[hn::MaxLanes(D())] = {};
+  std::memcpy(buffer, p, count * sizeof(*p));
+  return Element::load(d, buffer);
+}
+
+template <class Element, class D, class V>
+HWY_INLINE void storeSome(Element, D d, V v, typename Element::Elem *p,
+                          size_t count) {
+  if (HWY_LIKELY(count == hn::Lanes(d)))
+    return Element::template store<false>(d, v, p);
+  HWY_ALIGN typename Element::Elem buffer[hn::MaxLanes(D())];
+  Element::template store<false>(d, v, buffer);
+  std::memcpy(p, buffer, count * sizeof(*p));
+}
+
+/// Whole numbers from -127 to 127, with the methods of elements-inl.h.
+struct Int8 {
+  using Elem = uint8_t;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const Elem *p) {
+    const Like<int8_t, D> d8;
+    const Like<int32_t, D> di;
+    return hn::ConvertTo(
+        d, hn::PromoteTo(
+               di, hn::BitCast(d8, hn::LoadU(Like<uint8_t, D>(), p))));
+  }
+  template <bool kStream, class D, class V>
+  static HWY_INLINE void store(D d, V v, Elem *p) {
+    const Like<int8_t, D> d8;
+    (void)d;
+    hn::StoreU(hn::BitCast(Like<uint8_t, D>(),
+                           hn::DemoteTo(d8, hn::NearestInt(v))),
+               Like<uint8_t, D>(), p);
+  }
+};
+
+// What follows knows of a code: its values in memory as an element class, the
+// largest one, and how a block of them is packed.
+
+template <class ElementT>
+struct Unpacked {
+  using Element = ElementT;
+  using Elem = typename Element::Elem;
+  static constexpr bool kPacked = false;
+};
+struct CastF16 : Unpacked<F16> {
+  static constexpr float largest = 0;
+};
+struct CastBF16 : Unpacked<BF16> {
+  static constexpr float largest = 0;
+};
+struct ScaledI8 : Unpacked<Int8> {
+  static constexpr float largest = 127;
+};
+struct ScaledF8 : Unpacked<F8E4M3FN> {
+  static constexpr float largest = 448;
+};
+/// Two codes in a byte, the first one in its lower half.
+struct ScaledI4 {
+  using Element = Int8;
+  using Elem = uint8_t;
+  static constexpr bool kPacked = true;
+  static constexpr float largest = 7;
+};
+
+template <class CodeT>
+constexpr bool isScaled = CodeT::largest > 0;
+
+template <class Fn>
+HWY_INLINE void withCode(Code code, const Fn &fn) {
+  switch (code) {
+  case Code::F16:
+    return fn(CastF16());
+  case Code::BF16:
+    return fn(CastBF16());
+  case Code::I8:
+    return fn(ScaledI8());
+  case Code::I4:
+    return fn(ScaledI4());
+  case Code::F8E4M3FN:
+    return fn(ScaledF8());
+  case Code::UI8:
+    return; // affine.cpp
+  }
+}
+
+/// Packs `n` codes; an odd last one has zero beside it.
+HWY_INLINE void pack(const uint8_t *in, size_t n, uint8_t *out) {
+  const hn::ScalableTag<uint8_t> d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    hn::Vec<decltype(d)> even, odd;
+    hn::LoadInterleaved2(d, in + i, even, odd);
+    hn::StoreU(hn::Or(hn::And(even, hn::Set(d, 15)), hn::ShiftLeft<4>(odd)), d,
+               out + i / 2);
+  }
+  for (; i < n; i += 2) {
+    const unsigned odd = i + 1 < n ? in[i + 1] : 0u;
+    out[i / 2] = static_cast<uint8_t>((in[i] & 15u) | (odd << 4));
+  }
+}
+
+HWY_INLINE void unpack(const uint8_t *in, size_t n, uint8_t *out) {
+  const hn::ScalableTag<int8_t> d;
+  const hn::ScalableTag<uint8_t> du;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto bytes = hn::BitCast(d, hn::LoadU(du, in + i / 2));
+    const auto even = hn::ShiftRight<4>(hn::ShiftLeft<4>(bytes));
+    const auto odd = hn::ShiftRight<4>(bytes);
+    hn::StoreInterleaved2(hn::BitCast(du, even), hn::BitCast(du, odd), du,
+                          out + i);
+  }
+  auto extended = [](unsigned nibble) {
+    return static_cast<uint8_t>((nibble ^ 8u) - 8u);
+  };
+  for (; i < n; ++i)
+    out[i] = extended(i % 2 == 0 ? in[i / 2] & 15u : in[i / 2] >> 4);
+}
+
+/// The scale of a block whose largest magnitude has these bits as an f32.
+template <class CodeT>
+HWY_INLINE uint16_t scaleOf(int32_t largestBits) {
+  constexpr int32_t infinity = 0x7f800000;
+  if (largestBits >= infinity)
+    return 0x7fc0; // NaN, and so are all elements of the block
+  float largest;
+  std::memcpy(&largest, &largestBits, sizeof(largest));
+  return toBFloat16(largest / CodeT::largest);
+}
+
+/// Encodes one block, of `n` elements.
+template <class CodeT, class From>
+HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
+                            typename CodeT::Elem *codes, uint16_t *scale) {
+  using Element = typename CodeT::Element;
+  const Floats<From> d;
+  const size_t lanes = hn::Lanes(d);
+  if constexpr (!isScaled<CodeT>) {
+    (void)scale;
+    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+      storeSome(Element(), d, loadSome(from, d, in + i, count), codes + i,
+                count);
+    });
+  } else {
+    // Magnitudes of floats are in the order of their bits, NaNs last.
+    const Like<int32_t, decltype(d)> di;
+    auto most = hn::Zero(di);
+    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+      const auto bits = hn::BitCast(di, loadSome(from, d, in + i, count));
+      most = hn::Max(most, hn::And(bits, hn::Set(di, 0x7fffffff)));
+    });
+    *scale = scaleOf<CodeT>(hn::GetLane(hn::MaxOfLanes(di, most)));
+    const float value = fromBFloat16(*scale);
+    if (!(value > 0)) { // zero or NaN
+      std::memset(codes, 0, n);
+      return;
+    }
+    const auto divisor = hn::Set(d, value);
+    const auto largest = hn::Set(d, CodeT::largest);
+    const auto least = hn::Set(d, -CodeT::largest);
+    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+      auto v = hn::Div(loadSome(from, d, in + i, count), divisor);
+      // The scale was rounded.
+      v = hn::Min(hn::Max(v, least), largest);
+      storeSome(Element(), d, v, codes + i, count);
+    });
+  }
+}
+
+template <class CodeT>
+HWY_INLINE float scaleValue(const uint16_t *scale) {
+  return isScaled<CodeT> ? fromBFloat16(*scale) : 1.0f;
+}
+
+/// Calls fn(begin, count, vector) with the elements of a block's codes.
+template <class CodeT, class D, class Fn>
+HWY_INLINE void forDecoded(D d, const typename CodeT::Elem *codes,
+                           const uint16_t *scale, size_t n, const Fn &fn) {
+  const auto factor = hn::Set(d, scaleValue<CodeT>(scale));
+  forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
+    auto v = loadSome(typename CodeT::Element(), d, codes + i, count);
+    if constexpr (isScaled<CodeT>)
+      v = hn::Mul(v, factor);
+    fn(i, count, v);
+  });
+}
+
+/// Calls fn(first element, elements, codes, scale) for all blocks. Packed codes
+/// are unpacked before it, and packed after it, as `kReads` and `kWrites` say.
+template <class CodeT, bool kReads, bool kWrites, class Fn>
+HWY_INLINE void forBlocks(const EncodedArray &array, const Encoding &encoding,
+                          size_t n, const Fn &fn) {
+  const size_t block = static_cast<size_t>(blockOf(encoding));
+  auto *codes = static_cast<typename CodeT::Elem *>(array.codes);
+  auto *scale = static_cast<uint16_t *>(array.scales);
+  for (size_t i = 0; i < n; i += block) {
+    const size_t count = std::min(block, n - i);
+    if constexpr (CodeT::kPacked) {
+      HWY_ALIGN uint8_t buffer[Encoding::kMostBlock];
+      if constexpr (kReads)
+        unpack(codes + i / 2, count, buffer);
+      fn(i, count, buffer, scale);
+      if constexpr (kWrites)
+        pack(buffer, count, codes + i / 2);
+    } else {
+      fn(i, count, codes + i, scale);
+    }
+    if constexpr (isScaled<CodeT>)
+      ++scale;
+  }
+}
+
+void encodeKernel(const void *in, Dtype inType, size_t n,
+                  const Encoding &encoding, EncodedArray out) {
+  withElement(inType, [&](auto from) HWY_ATTR {
+    using From = decltype(from);
+    withCode(encoding.code, [&](auto code) HWY_ATTR {
+      using CodeT = decltype(code);
+      const auto *x = static_cast<const typename From::Elem *>(in);
+      forBlocks<CodeT, false, true>(
+          out, encoding, n,
+          [&](size_t i, size_t count, typename CodeT::Elem *codes,
+              uint16_t *scale) HWY_ATTR {
+            encodeBlock<CodeT>(from, x + i, count, codes, scale);
+          });
+    });
+  });
+}
+
+void decodeKernel(EncodedArray in, const Encoding &encoding, size_t n,
+                  void *out, Dtype outType) {
+  withElement(outType, [&](auto to) HWY_ATTR {
+    using To = decltype(to);
+    withCode(encoding.code, [&](auto code) HWY_ATTR {
+      using CodeT = decltype(code);
+      const Floats<To> d;
+      auto *y = static_cast<typename To::Elem *>(out);
+      forBlocks<CodeT, true, false>(
+          in, encoding, n,
+          [&](size_t begin, size_t size, const typename CodeT::Elem *codes,
+              const uint16_t *scale) HWY_ATTR {
+            forDecoded<CodeT>(d, codes, scale, size,
+                              [&](size_t i, size_t count, auto v) HWY_ATTR {
+                                storeSome(to, d, v, y + begin + i, count);
+                              });
+          });
+    });
+  });
+}
+
+void sumKernel(const EncodedArray *sources, int count,
+               const Encoding &encoding, size_t n, int64_t divisor,
+               EncodedArray out) {
+  withCode(encoding.code, [&](auto code) HWY_ATTR {
+    using CodeT = decltype(code);
+    using Elem = typename CodeT::Elem;
+    const hn::ScalableTag<float> d;
+    const auto divisors = hn::Set(d, static_cast<float>(divisor));
+    HWY_ALIGN float sums[Encoding::kMostBlock];
+    // The sum of a block's elements in one more source.
+    auto addSource = [&](bool isFirst, bool isLast, const Elem *codes,
+                         const uint16_t *scale, size_t size) HWY_ATTR {
+      forDecoded<CodeT>(
+          d, codes, scale, size, [&](size_t i, size_t, auto v) HWY_ATTR {
+            // Whole vectors: the array has room, blocks end with zeros.
+            if (!isFirst)
+              v = hn::Add(hn::Load(d, sums + i), v);
+            if (isLast && divisor != 1)
+              v = hn::Div(v, divisors);
+            hn::Store(v, d, sums + i);
+          });
+    };
+    const size_t block = static_cast<size_t>(blockOf(encoding));
+    HWY_ALIGN uint8_t buffer[CodeT::kPacked ? Encoding::kMostBlock : 1];
+    forBlocks<CodeT, false, true>(
+        out, encoding, n,
+        [&](size_t i, size_t size, Elem *codes, uint16_t *scale) HWY_ATTR {
+          for (int k = 0; k < count; ++k) {
+            const auto *from = static_cast<const Elem *>(sources[k].codes);
+            const auto *scales =
+                static_cast<const uint16_t *>(sources[k].scales);
+            if constexpr (CodeT::kPacked) {
+              unpack(from + i / 2, size, buffer);
+              from = buffer;
+            } else {
+              from += i;
+            }
+            if constexpr (isScaled<CodeT>)
+              scales += i / block;
+            addSource(k == 0, k == count - 1, from, scales, size);
+          }
+          encodeBlock<CodeT>(F32(), sums, size, codes, scale);
+        });
+  });
+}
+
+void errorKernel(const void *in, void *out, Dtype type, size_t n,
+                 const Encoding &encoding) {
+  withElement(type, [&](auto element) HWY_ATTR {
+    using Element = decltype(element);
+    withCode(encoding.code, [&](auto code) HWY_ATTR {
+      using CodeT = decltype(code);
+      const Floats<Element> d;
+      const auto *x = static_cast<const typename Element::Elem *>(in);
+      auto *y = static_cast<typename Element::Elem *>(out);
+      const size_t block = static_cast<size_t>(blockOf(encoding));
+      HWY_ALIGN typename CodeT::Elem codes[Encoding::kMostBlock];
+      uint16_t scale = 0;
+      for (size_t begin = 0; begin < n; begin += block) {
+        const size_t size = std::min(block, n - begin);
+        // A code needs no packing to be decoded again.
+        encodeBlock<CodeT>(element, x + begin, size, codes, &scale);
+        forDecoded<CodeT>(
+            d, codes, &scale, size, [&](size_t i, size_t count, auto v)
+                                        HWY_ATTR {
+              const size_t at = begin + i;
+              if constexpr (std::is_same_v<Element, F64>) {
+                const Like<double, decltype(d)> dd;
+                storeSome(element, dd,
+                          hn::Sub(loadSome(element, dd, x + at, count),
+                                  hn::PromoteTo(dd, v)),
+                          y + at, count);
+              } else {
+                storeSome(element, d,
+                          hn::Sub(loadSome(element, d, x + at, count), v),
+                          y + at, count);
+              }
+            });
+      }
+    });
+  });
+}
+
+} // namespace ddphook::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ddphook::host {
+
+HWY_EXPORT(encodeKernel);
+HWY_EXPORT(decodeKernel);
+HWY_EXPORT(sumKernel);
+HWY_EXPORT(errorKernel);
+
+void encodeArray(const void *in, Dtype inType, int64_t n,
+                 const Encoding &encoding, EncodedArray out) {
+  HWY_DYNAMIC_DISPATCH(encodeKernel)
+  (in, inType, static_cast<size_t>(n), encoding, out);
+}
+
+void decodeArray(EncodedArray in, const Encoding &encoding, int64_t n,
+                 void *out, Dtype outType) {
+  HWY_DYNAMIC_DISPATCH(decodeKernel)
+  (in, encoding, static_cast<size_t>(n), out, outType);
+}
+
+void sumEncoded(const EncodedArray *sources, int count,
+                const Encoding &encoding, int64_t n, int64_t divisor,
+                EncodedArray out) {
+  HWY_DYNAMIC_DISPATCH(sumKernel)
+  (sources, count, encoding, static_cast<size_t>(n), divisor, out);
+}
+
+void encodingError(const void *in, void *out, Dtype type, int64_t n,
+                   const Encoding &encoding) {
+  HWY_DYNAMIC_DISPATCH(errorKernel)
+  (in, out, type, static_cast<size_t>(n), encoding);
+}
+
+} // namespace ddphook::host
+#endif // HWY_ONCE

@@ -1,0 +1,66 @@
+//===- encode.h - codes of the host backend ---------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Encodes and decodes contiguous arrays, and adds encoded ones. The bits are
+// those of docs/quantization.md on every instruction set. The conventions are
+// those of kernels.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ENCODE_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ENCODE_H
+
+#include "base/dtype.h"
+#include "base/encoding.h"
+#include "kernels.h"
+
+#include <cstdint>
+
+namespace ddphook::host {
+
+/// Where encoded elements lie: codeBytes() of codes, which begin with a block,
+/// and scaleBytes() of scales. No alignment is needed.
+struct EncodedArray {
+  void *codes;
+  void *scales;
+};
+
+// Casts and scaled codes.
+
+/// Encodes `n` elements, which begin with a block.
+void encodeArray(const void *in, Dtype inType, int64_t n,
+                 const Encoding &encoding, EncodedArray out);
+
+/// out[i] = the element of code i.
+void decodeArray(EncodedArray in, const Encoding &encoding, int64_t n,
+                 void *out, Dtype outType);
+
+/// Encodes (x₀ + x₁ + … ) / divisor, where xₖ is what sources[k] decodes to.
+/// `count` >= 1, `divisor` >= 1; `out` may be one of the sources.
+void sumEncoded(const EncodedArray *sources, int count,
+                const Encoding &encoding, int64_t n, int64_t divisor,
+                EncodedArray out);
+
+/// out[i] = in[i] less what its code decodes to. `out` may be `in`.
+void encodingError(const void *in, void *out, Dtype type, int64_t n,
+                   const Encoding &encoding);
+
+// Affine codes, a block at a time.
+
+/// The scale of a block of `n` elements.
+AffineScale findAffineScale(const void *in, Dtype type, int64_t n);
+
+/// Encodes elements of a block with that scale.
+void encodeAffine(const void *in, Dtype type, int64_t n,
+                  const AffineScale &scale, uint8_t *codes);
+
+/// out[i] = (x₀ + x₁ + …) / divisor, where xₖ is what codes[k][i] decodes to
+/// with scales[k].
+void averageAffine(const uint8_t *const *codes, const AffineScale *scales,
+                   int count, int64_t n, int64_t divisor, void *out,
+                   Dtype outType);
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ENCODE_H

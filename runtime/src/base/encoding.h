@@ -1,0 +1,154 @@
+//===- encoding.h - how elements of an all-reduce travel --------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The encodings of encodings.inc with their sizes. What they mean, to the bit,
+// stands in docs/quantization.md.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_ENCODING_H
+#define DDPHOOK_RUNTIME_SRC_BASE_ENCODING_H
+
+#include "ddphook/runtime/compiled.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddphook {
+
+enum class Code : int32_t {
+#define DDPHOOK_ENCODING(NAME, name, bits, KIND, value) NAME = value,
+#include "ddphook/runtime/encodings.inc"
+};
+
+enum class CodeKind { CAST, SCALED, AFFINE };
+
+constexpr const char *codeName(Code code) {
+  switch (code) {
+#define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
+  case Code::NAME:                                                             \
+    return #name;
+#include "ddphook/runtime/encodings.inc"
+  }
+  return "unknown";
+}
+
+constexpr int64_t codeBits(Code code) {
+  switch (code) {
+#define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
+  case Code::NAME:                                                             \
+    return bits;
+#include "ddphook/runtime/encodings.inc"
+  }
+  return 0;
+}
+
+constexpr CodeKind codeKind(Code code) {
+  switch (code) {
+#define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
+  case Code::NAME:                                                             \
+    return CodeKind::KIND;
+#include "ddphook/runtime/encodings.inc"
+  }
+  return CodeKind::CAST;
+}
+
+/// What a block of affine codes has in common: an element is
+/// scale · (code − zero).
+struct AffineScale {
+  float scale;
+  float zero;
+};
+
+/// Codes, and how many elements have a scale in common.
+struct Encoding {
+  Code code = Code::F16;
+  /// Elements of a block. 0: casts have no blocks; one affine block is the
+  /// whole array.
+  int64_t block = 0;
+
+  static constexpr int64_t kLeastBlock = DDPHOOK_BLOCK_UNIT;
+  static constexpr int64_t kMostBlock = DDPHOOK_BLOCK_MOST;
+
+  CodeKind kind() const { return codeKind(code); }
+  bool isAffine() const { return kind() == CodeKind::AFFINE; }
+
+  /// Bytes of `count` codes that begin with a block.
+  int64_t codeBytes(int64_t count) const {
+    return (count * codeBits(code) + 7) / 8;
+  }
+  /// Bytes of their blocks' scales: bfloat16, or AffineScale.
+  int64_t scaleBytes(int64_t count) const {
+    if (kind() == CodeKind::CAST || count == 0)
+      return 0;
+    const int64_t blocks = block == 0 ? 1 : (count + block - 1) / block;
+    return blocks * (isAffine() ? int64_t{sizeof(AffineScale)} : 2);
+  }
+  /// What one rank contributes for `count` elements.
+  int64_t bytes(int64_t count) const {
+    return codeBytes(count) + scaleBytes(count);
+  }
+  /// The smallest number of elements that can be encoded apart from others.
+  /// Casts get some, too, so that parts of an array begin at cache lines.
+  int64_t granule() const {
+    return kind() == CodeKind::SCALED ? block : kLeastBlock;
+  }
+
+  /// "i8 in blocks of 256".
+  std::string describe() const {
+    std::string text = codeName(code);
+    return block == 0 ? text : text + " in blocks of " + std::to_string(block);
+  }
+
+  friend bool operator==(const Encoding &a, const Encoding &b) {
+    return a.code == b.code && a.block == b.block;
+  }
+};
+
+/// The code of that name in a plan, or nothing.
+inline std::optional<Code> parseCode(std::string_view name) {
+#define DDPHOOK_ENCODING(NAME, text, bits, KIND, value)                        \
+  if (name == #text)                                                           \
+    return Code::NAME;
+#include "ddphook/runtime/encodings.inc"
+  return std::nullopt;
+}
+
+/// The code of that number in the ABI, or nothing.
+constexpr std::optional<Code> codeFromAbi(int32_t number) {
+#define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
+  if (number == value)                                                         \
+    return Code::NAME;
+#include "ddphook/runtime/encodings.inc"
+  return std::nullopt;
+}
+
+/// The encoding of those numbers of the ABI, or nothing.
+constexpr std::optional<Encoding> encodingFromAbi(int32_t number,
+                                                  int64_t block) {
+  const std::optional<Code> code = codeFromAbi(number);
+  if (!code)
+    return std::nullopt;
+  return Encoding{*code, block};
+}
+
+/// Whether blocks of that many elements exist for the code.
+constexpr bool isBlockOf(Code code, int64_t block) {
+  switch (codeKind(code)) {
+  case CodeKind::CAST:
+    return block == 0;
+  case CodeKind::SCALED:
+    return block >= Encoding::kLeastBlock && block <= Encoding::kMostBlock &&
+           block % Encoding::kLeastBlock == 0;
+  case CodeKind::AFFINE:
+    return block >= 0;
+  }
+  return false;
+}
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BASE_ENCODING_H

@@ -1,0 +1,103 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""An independent model of encoded all-reduces, in numpy.
+
+Written from docs/quantization.md. Codes of f8E4M3FN are those of ml_dtypes.
+Everything is computed for flat arrays, one for each rank; `divisor` is the
+group's size, or 1 for a sum.
+"""
+
+import ml_dtypes
+import numpy as np
+
+F32 = np.float32
+BF16 = ml_dtypes.bfloat16
+LARGEST = {"i8": 127, "i4": 7, "f8": 448}
+
+
+def _f32(values):
+    with np.errstate(all="ignore"):
+        return values.astype(F32)
+
+
+def _in_blocks(values, block):
+    """A row for each block; zeros behind the last one change none."""
+    rows = -(-len(values) // block)
+    return np.pad(values, (0, rows * block - len(values))).reshape(rows, block)
+
+
+def encode(values, code, block):
+    """Codes as f32, and the scales that belong to them, of f32 values."""
+    size = len(values)
+    if code in ("f16", "bf16"):
+        with np.errstate(all="ignore"):
+            codes = values.astype({"f16": np.float16, "bf16": BF16}[code])
+        return codes.astype(F32), np.ones_like(values)
+    rows = _in_blocks(values, block)
+    largest = F32(LARGEST[code])
+    finite = np.isfinite(rows).all(axis=1, keepdims=True)
+    with np.errstate(all="ignore"):
+        scales = np.abs(rows).max(axis=1, keepdims=True) / largest
+        scales = np.where(finite, scales, F32(np.nan)).astype(BF16).astype(F32)
+        q = np.where(scales > 0, rows / scales, F32(0))
+        q = np.clip(q, -largest, largest)
+    kind = ml_dtypes.float8_e4m3fn if code == "f8" else np.int8
+    codes = (q if code == "f8" else np.rint(q)).astype(kind).astype(F32)
+    scales = np.broadcast_to(scales, rows.shape)
+    return codes.reshape(-1)[:size], scales.reshape(-1)[:size]
+
+
+def decode(encoded):
+    codes, scales = encoded
+    with np.errstate(all="ignore"):
+        return _f32(codes * scales)
+
+
+def reduce_scaled(arrays, code, block, divisor):
+    """f32 results of casts and scaled codes, for arrays of any float type."""
+    with np.errstate(all="ignore"):
+        parts = [decode(encode(_f32(array), code, block)) for array in arrays]
+        total = parts[0]
+        for part in parts[1:]:
+            total = _f32(total + part)
+        return decode(encode(_f32(total / F32(divisor)), code, block))
+
+
+def encoding_error(array, code, block):
+    """What encoding loses of an array, in its own type."""
+    with np.errstate(all="ignore"):
+        kept = decode(encode(_f32(array), code, block))
+        wide = np.float64 if array.dtype == np.float64 else F32
+        return (array.astype(wide) - kept.astype(wide)).astype(array.dtype)
+
+
+def _affine(rows):
+    """Codes of the rows' elements, with their scales and zero points, as PyTorch
+    computes them: f64 in f64, all others in f32, where 16-bit types round after
+    each step."""
+    with np.errstate(all="ignore"):
+        low = np.minimum(F32(0), _f32(rows.min(axis=1, keepdims=True)))
+        high = np.maximum(F32(0), _f32(rows.max(axis=1, keepdims=True)))
+        scale = np.maximum(_f32((high - low) / F32(255)), F32(2**-23))
+        finite = np.isfinite(scale)
+        zero = np.where(finite, np.clip(-np.rint(_f32(low / scale)), 0, 255), F32(0))
+        wide = np.float64 if rows.dtype == np.float64 else F32
+        q = (rows.astype(wide) / scale.astype(wide)).astype(rows.dtype)
+        q = np.rint(q.astype(wide))
+        q = (q + zero.astype(wide)).astype(rows.dtype).astype(wide)
+        q = np.where(finite, np.clip(q, 0, 255), 0)
+        return _f32(q), np.where(finite, scale, F32(np.nan)), zero
+
+
+def reduce_affine(arrays, block, divisor):
+    """f32 results of affine codes; `block` None: one block."""
+    size = len(arrays[0])
+    total = np.zeros(size, F32)
+    if size == 0:
+        return total
+    with np.errstate(all="ignore"):
+        for array in arrays:
+            codes, scale, zero = _affine(_in_blocks(array, min(block or size, size)))
+            part = _f32(scale * _f32(codes - zero))
+            total = _f32(total + part.reshape(-1)[:size])
+        return _f32(total / F32(divisor))

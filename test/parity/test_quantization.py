@@ -1,0 +1,145 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Encoded all-reduces, to the last bit: PyTorch's quantization hooks against the
+real ones on real process groups, and all encodings against the model of
+quantization_model.py, which is proved by the former where PyTorch has a hook.
+"""
+
+import numpy as np
+import pytest
+
+import cases
+import model
+import quantization_model
+import runner
+from cases import Function, Grad, Module, Options
+from oracle import WORLD
+from tensors import Tensor
+from test_parity import check
+
+AFFINE = [
+    ("quantization_pertensor",),
+    ("quantization_perchannel",),
+    ("quantization_perchannel", 1),
+    ("quantization_perchannel", 100),
+    ("quantization_perchannel", 100000),
+]
+SCALED = [
+    ("int8",),
+    ("int8", 32),
+    ("int8", 4096),
+    ("int4", 64),
+    ("int4", 32),
+    ("fp8",),
+    ("fp8", 1024),
+    ("fp16", "f32"),
+    ("bf16", "f32"),
+]
+DTYPES = ["f16", "bf16", "f32", "f64"]
+VALUES = ["gaussian", "wide", "subnormal", "special", "halfway"]
+SHAPES = [(), (3, 11), (1, 257), (1024,)]
+
+
+def gradients(hooks, reductions):
+    """Buckets of one gradient each (with cap 0), and what they are made of."""
+    return [
+        Grad(shape, dtype, reduction, values=values, hook=hook)
+        for hook in hooks
+        for dtype in DTYPES
+        for reduction in reductions
+        for shape in SHAPES
+        for values in VALUES
+        if shape in SHAPES[-2:] or values == "gaussian"
+    ]
+
+
+ONE_EACH = Options(bucket_cap_mb=0)
+
+
+@pytest.mark.parametrize("world", range(1, WORLD + 1))
+def test_pytorchs_hooks(pool, tmp_path, world):
+    grads = gradients(AFFINE, ["mean"])
+    check(tmp_path, pool.run_groups, Module([Function("step", grads)]), ONE_EACH, world)
+
+
+@pytest.mark.parametrize(
+    "transport, world",
+    [("shm", 1), ("shm", 2), ("gloo", 3), ("shm", 4), ("gloo", 2), ("shm", 5)],
+)
+def test_all_encodings(tmp_path, transport, world):
+    """Also sums. Buckets of several gradients: blocks begin with a bucket."""
+    grads = gradients(SCALED + AFFINE[:2], ["mean", "sum"])
+    module = Module([Function("step", grads)])
+    options = ONE_EACH if world % 2 else Options(bucket_cap_mb=0.01)
+    check(
+        tmp_path,
+        cases.model_reference,
+        module,
+        options,
+        world,
+        steps=1,
+        env={"DDPHOOK_TRANSPORT": transport},
+    )
+
+
+@pytest.mark.parametrize(
+    "transport, world", [("shm", 2), ("gloo", 2), ("shm", 3), ("gloo", 4)]
+)
+def test_arrays_of_many_chunks(tmp_path, transport, world):
+    """Longer than what a transport moves at a time, by prime numbers."""
+    hooks = [("int8",), ("int4", 4096), ("fp8", 96), ("bf16", "f32"), *AFFINE[:4]]
+    grads = [
+        Grad((size,), dtype, values="gaussian", hook=hook)
+        for hook in hooks
+        for size, dtype in [(700001, "f32"), (104729, "bf16"), (104729, "f64")]
+    ]
+    module = Module([Function("step", grads)])
+    env = {"DDPHOOK_TRANSPORT": transport}
+    reference = cases.model_reference
+    check(tmp_path, reference, module, ONE_EACH, world, steps=1, env=env)
+
+
+@pytest.mark.parametrize("world", [1, 3])
+@pytest.mark.parametrize("wrapper", ["fp16", "bf16"])
+def test_wrappers(tmp_path, wrapper, world):
+    for hook in ["int8", "fp8", "quantization_pertensor", "quantization_perchannel"]:
+        module = cases.everything()
+        options = Options(hook=hook, wrapper=wrapper)
+        directory = tmp_path / hook
+        directory.mkdir()
+        check(directory, cases.model_reference, module, options, world)
+
+
+@pytest.mark.parametrize("world", range(1, WORLD + 1))
+@pytest.mark.parametrize("hook", ["int8", "int4", "fp8"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_error_feedback(tmp_path, dtype, hook, world):
+    """What the first encoding lost comes back with the next gradient; four
+    steps."""
+    sizes, steps = [(300,), (7, 33), (1,)], 4
+    grads = [Grad(shape, dtype) for shape in sizes]
+    module = Module([Function("step", grads)])
+    directory = runner.Directory(tmp_path)
+    directory.write_module(module.text())
+    inputs = cases.make_inputs(module, "step", world, steps, [runner.SEED, world])
+    directory.write_inputs(inputs)
+    options = f"hook={hook} error-feedback=true"
+    got = runner.run(directory, "step", world, steps, options, None)
+
+    code, block = model.SCALED[hook]
+    errors = [None] * world
+    for step in range(steps):
+        flats = []
+        for rank in range(world):
+            parts = [t.data.reshape(-1) for t in inputs[rank][step]]
+            flat = np.concatenate(parts)
+            if errors[rank] is not None:
+                flat = model._add(Tensor(dtype, flat), Tensor(dtype, errors[rank])).data
+            values = model._values(Tensor(dtype, flat))
+            lost = quantization_model.encoding_error(values, code, block)
+            errors[rank] = lost.view(flat.dtype)
+            flats.append(Tensor(dtype, flat))
+        (want, *_) = model.run_hook((hook, block), flats, mean=True)
+        for rank in range(world):
+            flat = np.concatenate([t.data.reshape(-1) for t in got[rank][step]])
+            np.testing.assert_array_equal(flat, want.data, err_msg=f"step {step}")
