@@ -7,7 +7,14 @@ An array of f16, f32 or f64 has numpy's type. One of bf16 is a float32 array of
 numbers that bf16 can hold. Every operation rounds its result to its type.
 """
 
+import pathlib
+import sys
+
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "parity"))
+
+import quantization_model  # noqa: E402
 
 STORAGE = {
     "f16": np.float16,
@@ -191,6 +198,33 @@ def ring_sum(parts, dtype, offset=0, count=None):
 
 
 WIRES = {"fp16": "f16", "bf16": "bf16"}
+CODES = {"int8": "i8", "int4": "i4", "fp8": "f8"}
+
+
+def is_encoded(hook):
+    return (
+        hook[0] in CODES
+        or hook[0].startswith("quantization")
+        or (hook[0] in WIRES and len(hook) > 1)
+    )
+
+
+def run_encoded(hook, parts, dtype, mean):
+    """A hook whose collective is encoded, on a whole bucket; f32."""
+    name, *parameters = hook
+    divisor = len(parts) if mean else 1
+    shape = parts[0].shape
+    parts = [part.reshape(-1) for part in parts]
+    if name.startswith("quantization"):
+        if dtype == "bf16":
+            parts = [part.astype(quantization_model.BF16) for part in parts]
+        block = int(parameters[0]) if parameters else None
+        total = quantization_model.reduce_affine(parts, block, divisor)
+    else:
+        code = WIRES.get(name) or CODES[name]
+        block = None if name in WIRES else int(parameters[0])
+        total = quantization_model.reduce_scaled(parts, code, block, divisor)
+    return total.reshape(shape)
 
 
 def run_hook(hook, parts, dtype, mean, offset, count):
@@ -201,6 +235,9 @@ def run_hook(hook, parts, dtype, mean, offset, count):
         own, hook = hook[1], hook[2]
     if hook[0] == "noop":
         return [cast(part, own, dtype) for part in parts]
+    if is_encoded(hook):
+        total = run_encoded(hook, parts, own, mean)
+        return [cast(cast(total, "f32", own), own, dtype)] * len(parts)
     wire = WIRES.get(hook[0], own)
     parts = [cast(part, own, wire) for part in parts]
     if mean:

@@ -2,6 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random process groups, hooks and options of ddp-pipeline."""
 
+import random
+
 
 def add_groups(random_, program):
     world = program.world
@@ -30,6 +32,22 @@ def random_hook(random_, program):
         subgroup = random_.choice([None, *program.groups])
         return ("post_local_sgd", start, subgroup, random_.random() < 0.6)
     return (random_.choice(["allreduce", "fp16", "bf16", "noop"]),)
+
+
+def add_codes(random_, options):
+    """A hook whose collectives are encoded, in place of the one that was chosen."""
+    for name in [*options]:
+        if name not in ("wrapper", "bucket-cap-mb", "order", "fuse"):
+            del options[name]
+    hook = random_.choice(
+        ["int8", "int4", "fp8", "quantization_pertensor", "quantization_perchannel"]
+    )
+    options["hook"] = hook
+    if hook in ("int8", "int4", "fp8"):
+        options["error-feedback"] = "false"
+        options["block-size"] = str(random_.choice([32, 64, 256]))
+    if hook == "quantization_perchannel":
+        options["bucket-size"] = str(random_.choice([1, 5, 512]))
 
 
 def add_options(random_, program):
@@ -72,6 +90,14 @@ def add_options(random_, program):
             options["interleave"] = "true"
     if chance() < (0.4 if hook == "powersgd" else 0.05):
         options["group-mb"] = random_.choice(["0.0001", "0.001"])
+    # With a generator of its own, so that earlier seeds are the programs they were.
+    codes = random.Random(f"codes of {program.seed}")
+    if hook in ("fp16", "bf16") and codes.random() < 0.3:
+        options["accumulate"] = "f32"
+    # Blocks begin with a bucket: the model knows those of buckets of one gradient.
+    if options.get("bucket-cap-mb") == "0" and codes.random() < 0.3:
+        add_codes(codes, options)
+        hook = options["hook"]
     program.own_hooks = random_.choice([0, 0, 0, 0.3])
     program.keeps_ranks_apart = (
         hook in ("noop", "post_local_sgd") or program.own_hooks > 0

@@ -15,6 +15,7 @@ import torch
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks
 
 import models
 import ranks
@@ -35,14 +36,16 @@ EXACT = {
     "allreduce in bf16": default_hooks.bf16_compress_wrapper(
         default_hooks.allreduce_hook
     ),
+    "per tensor": quantization_hooks.quantization_pertensor_hook,
+    "per channel": quantization_hooks.quantization_perchannel_hook,
 }
 
 
 def waiting(hook):
     """The hook, which returns when it is done.
 
-    With several buckets PyTorch's PowerSGD starts collectives in another order
-    on each rank, which ends the process on Gloo.
+    With several buckets PyTorch's hooks of more than one collective start them in
+    another order on each rank, which ends the process on Gloo.
     """
 
     def wait(state, bucket):
@@ -59,7 +62,7 @@ def _exact(rank, name, hooks, ddp_options, train_options, steps=STEPS):
 
     for hook in hooks:
         theirs = models.make(name, rank, **ddp_options)
-        theirs.register_comm_hook(None, EXACT[hook])
+        theirs.register_comm_hook(None, waiting(EXACT[hook]))
         expected = models.train(theirs, rank, steps, **train_options)
         ours = models.make(name, rank, **ddp_options)
         # What is registered is PyTorch's own function.

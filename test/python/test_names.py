@@ -155,18 +155,8 @@ def test_state_objects():
         ("powersgd", {"random_seed": True}, "InvalidArgumentError", "expected int"),
         ("powersgd", {"random_seed": 1.5}, "InvalidArgumentError", "expected int"),
         ("powersgd", {"numerics": "eager x=1"}, "InvalidArgumentError", "a word"),
-        (
-            quantization_hooks.quantization_pertensor_hook,
-            {},
-            "UnsupportedError",
-            "no 'quantization_pertensor_hook' yet",
-        ),
-        (
-            DDPCommHookType.QUANTIZE_PER_CHANNEL,
-            {},
-            "UnsupportedError",
-            "no 'quantization_perchannel_hook' yet",
-        ),
+        ("int8", {"block_size": 33}, "InvalidArgumentError", "multiple of 32"),
+        ("fp16", {"accumulate": torch.float64}, "InvalidArgumentError", "f32"),
         (lambda s, b: None, {}, "UnsupportedError", "cannot be compiled"),
         (
             "post_local_sgd",

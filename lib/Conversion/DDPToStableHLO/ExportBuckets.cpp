@@ -162,6 +162,9 @@ LogicalResult FunctionExporter::convert(AllReduceOp op) {
   if (!isa_and_nonnull<AllReduceHookAttr>(
           op->getAttr(DDPDialect::kHookAttrName)))
     return refuse(op) << "; run 'ddp-expand-hooks' first";
+  if (op.getWire() && isa<EncodedType>(*op.getWire()))
+    return refuse(op) << " with the wire type " << *op.getWire()
+                      << ", whose sums StableHLO has no operation for";
   FailureOr<DenseIntElementsAttr> groups =
       context.groups.lookup(op.getGroupAttr(), op);
   if (failed(groups))

@@ -450,6 +450,9 @@ const ddphook_backend_t &host::hostBackend() {
     table.abi_version = DDPHOOK_BACKEND_ABI_VERSION;
     table.name = "host";
     table.memory_is_host = 1;
+#define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
+  table.encodings |= 1u << value;
+#include "ddphook/runtime/encodings.inc"
     table.device_create = createDevice;
     table.device_destroy = destroyDevice;
     table.memory_alloc = allocate;

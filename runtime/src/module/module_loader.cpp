@@ -68,6 +68,20 @@ static Status checkEntries(const Plan &plan,
   return Status::ok();
 }
 
+/// Whether the backend has the encodings of the plan's collectives.
+static Status checkEncodings(const Plan &plan,
+                             const ddphook_backend_t &backend) {
+  for (const PlanCollective &collective : plan.collectives)
+    if (const std::optional<Encoding> &encoding = collective.encoding;
+        encoding &&
+        !(backend.encodings >> static_cast<int32_t>(encoding->code) & 1))
+      return error(DDPHOOK_UNSUPPORTED,
+                   "the module has collectives encoded as %s, which the backend "
+                   "'%s' does not know",
+                   encoding->describe().c_str(), backend.name);
+  return Status::ok();
+}
+
 /// Everything that needs no other rank.
 static Status prepare(ddphook_module &module, Context &context) {
   const ddphook_compiled_module_t *compiled = module.compiled;
@@ -81,6 +95,7 @@ static Status prepare(ddphook_module &module, Context &context) {
                  "the backend '%s' does not have: expected one compiled for a "
                  "device",
                  context.backend().name);
+  DDPHOOK_RETURN_IF_ERROR(checkEncodings(module.plan, context.backend()));
   DDPHOOK_RETURN_IF_ERROR(module.loadKernels());
   DDPHOOK_RETURN_IF_ERROR(module.createMatrices());
   DDPHOOK_RETURN_IF_ERROR(module.arena.allocate(context, module.plan.arena));

@@ -37,13 +37,13 @@ static ddphook_module_t *handle;
   "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"argument\":" argument "}"
 
 static const char plan[] =
-    "{\"abi\":5,\"memory\":\"device\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":6,\"memory\":\"device\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
     "\"dtype\":\"f32\",\"shapes\":[[4,3],[2]],\"gradients\":[],"
     "\"hook\":\"#test.hook\","
-    "\"wire_dtype\":\"\",\"wire_bytes\":56,\"state_bytes\":68}],"
+    "\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"wire_bytes\":56,\"state_bytes\":68}],"
     "\"states\":["
     // clang-format off
     STATE("powersgd.iter", "i64", "[[]]", "iter", "[[" W "," B "]]", "replicated",
@@ -60,7 +60,7 @@ static const char plan[] =
           "\"draws\":[3],\"offset\":2688,\"bytes\":12")
     "],\"matrix_lists\":[],"
     "\"collectives\":[{\"bucket\":\"b0\",\"group\":0,\"count\":14,"
-    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"divide\":true}],"
+    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"divide\":true}],"
     "\"arena\":{\"bytes\":128,\"alignment\":64},"
     "\"state_arena\":{\"bytes\":2700,\"alignment\":64},"
     "\"entries\":[{\"name\":\"step\",\"arguments\":["

@@ -40,19 +40,19 @@ static ddphook_module_t *handle;
 #define VECTOR_OUT RESULT("f32", "[7]", "-1")
 
 static const char plan[] =
-    "{\"abi\":5,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":6,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
     "\"dtype\":\"f32\",\"shapes\":[[7]],\"gradients\":[],"
     "\"hook\":\"#ddp.allreduce\","
-    "\"wire_dtype\":\"\",\"wire_bytes\":28,\"state_bytes\":0}],"
+    "\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"wire_bytes\":28,\"state_bytes\":0}],"
     "\"states\":[],\"matrix_lists\":[],"
     "\"collectives\":["
     "{\"bucket\":\"b0\",\"group\":0,\"count\":7,\"dtype\":\"f32\","
-    "\"wire_dtype\":\"\",\"divide\":true},"
+    "\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"divide\":true},"
     "{\"bucket\":\"b0\",\"group\":0,\"count\":7,\"dtype\":\"f32\","
-    "\"wire_dtype\":\"f16\",\"divide\":true}],"
+    "\"wire_dtype\":\"f16\",\"encoding\":\"\",\"block\":0,\"divide\":true}],"
     "\"arena\":{\"bytes\":64,\"alignment\":64},"
     "\"state_arena\":{\"bytes\":0,\"alignment\":64},"
     "\"entries\":["

@@ -36,13 +36,13 @@ static ddphook_module_t *handle;
 #define ZERO "\"zero\",\"seed\":0,\"generator\":\"\",\"draws\":[]"
 
 static const char plan[] =
-    "{\"abi\":5,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":6,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\"}],"
     "\"buckets\":[{\"name\":\"" BUCKET "\",\"group\":\"dp\",\"reduction\":"
     "\"mean\",\"dtype\":\"f32\",\"shapes\":[[4,3],[2]],\"gradients\":[],"
     "\"hook\":\"#test.hook\","
-    "\"wire_dtype\":\"\",\"wire_bytes\":56,\"state_bytes\":68}],"
+    "\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"wire_bytes\":56,\"state_bytes\":68}],"
     "\"states\":["
     // clang-format off
     STATE("powersgd.iter", "i64", "[[]]", "iter", "[[" W "," B "]]", "replicated",
@@ -60,7 +60,7 @@ static const char plan[] =
     // clang-format on
     "],\"matrix_lists\":[],"
     "\"collectives\":[{\"bucket\":\"" BUCKET "\",\"group\":0,\"count\":14,"
-    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"divide\":true}],"
+    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"divide\":true}],"
     "\"arena\":{\"bytes\":0,\"alignment\":64},"
     "\"state_arena\":{\"bytes\":2700,\"alignment\":64},"
     "\"entries\":[{\"name\":\"step\",\"arguments\":[{\"dtype\":\"f32\","

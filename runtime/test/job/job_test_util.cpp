@@ -125,11 +125,12 @@ static ddphook_status_t invokeNothing(void *const *) {
 
 TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
                        const std::string &groups, const std::string &hook) {
-  plan = R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" + groups +
+  plan = R"({"abi":6,"memory":"host","kernels":[],"process_groups":)" + groups +
          R"(,"buckets":[{"name":"b0","group":"dp","reduction":"mean",)"
          R"("dtype":"f32","shapes":[[3]],"gradients":[],"hook":")" +
          hook +
-         R"(","wire_dtype":"","wire_bytes":12,"state_bytes":0}],"states":[],)"
+         R"(","wire_dtype":"","encoding":"","block":0,"wire_bytes":12,)"
+         R"("state_bytes":0}],"states":[],)"
          R"("matrix_lists":[],"collectives":[)";
   for (size_t i = 0; i < collectives.size(); ++i) {
     const TestCollective &collective = collectives[i];
@@ -137,7 +138,9 @@ TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
     plan += R"({"bucket":"b0","group":)" + std::to_string(collective.group) +
             R"(,"count":)" + std::to_string(collective.count) +
             R"(,"dtype":")" + collective.dtype + R"(","wire_dtype":")" +
-            collective.wireDtype + R"(","divide":)" +
+            collective.wireDtype + R"(","encoding":")" + collective.encoding +
+            R"(","block":)" + std::to_string(collective.block) +
+            R"(,"divide":)" +
             (collective.divide ? "true" : "false") + "}";
   }
   plan += R"(],"arena":{"bytes":)" + std::to_string(arenaBytes) +

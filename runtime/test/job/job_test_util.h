@@ -61,15 +61,19 @@ std::string show(ddphook_status_t status);
 /// One collective of a module made by hand.
 struct TestCollective {
   TestCollective(int64_t count, std::string dtype = "f32",
-                 std::string wireDtype = "", bool divide = false, int group = 0)
+                 std::string wireDtype = "", bool divide = false, int group = 0,
+                 std::string encoding = "", int64_t block = 0)
       : count(count), dtype(std::move(dtype)), wireDtype(std::move(wireDtype)),
-        divide(divide), group(group) {}
+        divide(divide), group(group), encoding(std::move(encoding)),
+        block(block) {}
 
   int64_t count;
   std::string dtype;
   std::string wireDtype;
   bool divide;
   int group;
+  std::string encoding;
+  int64_t block;
 };
 
 using Collectives = std::vector<TestCollective>;

@@ -35,7 +35,8 @@ public:
         plan.find(last), last.size(),
         R"("state_bytes":0},{"name":"b1","group":"dp",)"
         R"("reduction":"mean","dtype":"f32","shapes":[[4,5]],"gradients":[],)"
-        R"("hook":"#ddp.powersgd","wire_dtype":"","wire_bytes":36,)"
+        R"("hook":"#ddp.powersgd","wire_dtype":"",)"
+        R"("encoding":"","block":0,"wire_bytes":36,)"
         R"("state_bytes":0}])");
     module.setPlan(plan);
     ddphook_options_t options = jobOptions(rank, worldSize, port, "auto", 10);

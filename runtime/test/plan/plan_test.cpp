@@ -18,12 +18,12 @@ using namespace ddphook;
 
 /// The example of docs/plan.md, with more of everything.
 static const std::string goodPlan =
-    R"({"abi":5,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
+    R"({"abi":6,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
     R"("placement":"","parent":""},{"name":"pairs","size":2,)"
     R"("ranks":[[0,2],[3,1]],"placement":"","parent":"dp"}],)"
     R"("buckets":[{"name":"b0","group":"dp","reduction":"mean","dtype":"f32",)"
     R"("shapes":[[300,200],[200]],"gradients":["w","b"],"hook":"#ddp.fp16",)"
-    R"("wire_dtype":"f16",)"
+    R"("wire_dtype":"f16","encoding":"","block":0,)"
     R"("wire_bytes":120400,"state_bytes":0}],"states":[{"name":"b0.error",)"
     R"("dtype":"f32","shapes":[[300,200],[200]],"role":"error",)"
     R"("gradients":[["w"],["b"]],"method":"mean","placement":"per_rank",)"
@@ -40,7 +40,8 @@ static const std::string goodPlan =
     R"("matrices":[[160,8,40,300,200,2],[100,0,0,4,10,2]],)"
     R"("pieces":[[60160,0,40],[140,60,20]]}],)"
     R"("collectives":[{"bucket":"b0","group":1,"count":60200,)"
-    R"("dtype":"f32","wire_dtype":"f16","divide":true}],)"
+    R"("dtype":"f32","wire_dtype":"f16",)"
+    R"("encoding":"","block":0,"divide":true}],)"
     R"("arena":{"bytes":240832,"alignment":64},)"
     R"("state_arena":{"bytes":243364,"alignment":128},)"
     R"("entries":[{"name":"step","arguments":[{"dtype":"f32",)"
@@ -123,14 +124,14 @@ TEST(Plan, Parses) {
 }
 
 TEST(Plan, OtherAbiVersions) {
-  Status status = parse(replaced(R"("abi":5)", R"("abi":1)"));
+  Status status = parse(replaced(R"("abi":6)", R"("abi":1)"));
   EXPECT_EQ(status.code(), DDPHOOK_UNSUPPORTED);
   EXPECT_EQ(status.message(), "expected a plan for ABI version " +
                                   std::to_string(DDPHOOK_ABI_VERSION) +
                                   ", but got one for 1");
   // Whatever else such a plan holds.
   EXPECT_EQ(parse(R"({"abi":77,"new":[]})").code(), DDPHOOK_UNSUPPORTED);
-  expectBad(replaced(R"("abi":5)", R"("abi":"3")"), "has no ABI version");
+  expectBad(replaced(R"("abi":6)", R"("abi":"3")"), "has no ABI version");
   expectBad("[]", "has no ABI version");
 }
 
@@ -141,9 +142,9 @@ TEST(Plan, IsNoJson) {
   expectBad(replaced(R"("size":2,)", R"("size":2,"size":2,)"),
             "an object has the same key twice");
   std::string deep(500000, '[');
-  expectBad(R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" + deep,
+  expectBad(R"({"abi":6,"memory":"host","kernels":[],"process_groups":)" + deep,
             "the nesting is too deep");
-  expectBad(R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" +
+  expectBad(R"({"abi":6,"memory":"host","kernels":[],"process_groups":)" +
                 deep + std::string(500000, ']') + "}",
             "the nesting is too deep");
 }
@@ -189,6 +190,19 @@ TEST(Plan, WrongTypesAndRanges) {
             "buckets[0].dtype");
   expectBad(replaced(R"("wire_dtype":"f16")", R"("wire_dtype":"f8")"),
             "buckets[0].wire_dtype");
+  const std::string none = R"("encoding":"","block":0)";
+  expectBad(replaced(none, R"("encoding":"i8","block":256)"),
+            "buckets[0].wire_dtype: expected no type beside an encoding");
+  expectBad(replaced(none, R"("encoding":"","block":7)"),
+            "buckets[0].block: expected 0 without an encoding");
+  expectBad(replaced(none, R"("encoding":"i7","block":256)"),
+            "buckets[0].encoding");
+  const std::string inF16 = R"("wire_dtype":"f16",)" + none;
+  for (const char *bad : {R"("i8","block":0)", R"("i8","block":33)",
+                          R"("i4","block":8192)", R"("f16","block":32)"})
+    expectBad(replaced(inF16, R"("wire_dtype":"","encoding":)" +
+                                  std::string(bad)),
+              "buckets[0].block: expected the size of a block");
   expectBad(replaced("[300,200]", "[300,-200]"), "buckets[0].shapes[0][1]");
   expectBad(replaced("[300,200]", "[200000000,200000000,200000000]"),
             "expected an array of at most");
@@ -232,7 +246,7 @@ TEST(Plan, WrongTypesAndRanges) {
             "entries[0]: expected an object, but got 7");
   expectBad(replaced(R"("states":[)", R"("states":[[[]],)"),
             "states[0]: expected an object");
-  expectBad(R"({"abi":5})", "top level: expected a key 'memory'");
+  expectBad(R"({"abi":6})", "top level: expected a key 'memory'");
 }
 
 TEST(Plan, BadStates) {
@@ -439,7 +453,7 @@ static Status resolve(const std::string &groups, const std::string &nodes,
                       int rank, std::vector<GroupMembers> *members) {
   Plan plan;
   Status status = parsePlan(
-      R"({"abi":5,"memory":"host","kernels":[],"process_groups":)" + groups +
+      R"({"abi":6,"memory":"host","kernels":[],"process_groups":)" + groups +
           R"(,"buckets":[],"states":[],"matrix_lists":[],)"
           R"("collectives":[],)"
           R"("arena":{"bytes":0,"alignment":1},)"

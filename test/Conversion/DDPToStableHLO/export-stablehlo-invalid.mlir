@@ -230,3 +230,12 @@ func.func @words() {
   %0 = ddp.load @generator : tensor<625xi32>
   return
 }
+
+// -----
+
+ddp.process_group @dp size 2
+func.func @codes(%b: tensor<8xf32>) -> tensor<8xf32> {
+  // expected-error @below {{'ddp.all_reduce' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', whose sums StableHLO has no operation for}}
+  %0 = ddp.all_reduce mean %b on @dp wire !ddp.encoded<i8, 256> {ddp.hook = #ddp.allreduce} : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}

@@ -177,6 +177,9 @@ typedef struct ddphook_backend {
   const char *name;     /* static */
   /* Not zero: code on the host may read and write the device's memory. */
   int32_t memory_is_host;
+  /* Bit number e: all_reduce() and encoding_error() know the ddphook_encoding_t
+   * e. A module with another one is not loaded. */
+  uint32_t encodings;
 
   /* Opens a device. */
   ddphook_status_t (*device_create)(const ddphook_device_config_t *config,

@@ -281,7 +281,7 @@ func.func @cast_kinds(%t: tensor<4xf32>, %n: memref<4xf16>) {
 // C4
 ddp.process_group @dp
 func.func @all_reduce_wire(%m: memref<4xf32>) {
-  // expected-error @+1 {{expected wire type f16 or bf16, but got 'f64'}}
+  // expected-error @+1 {{expected wire type f16 or bf16 or an encoding, but got 'f64'}}
   ddp.flat.all_reduce mean %m on @dp wire f64 into %m : memref<4xf32>, memref<4xf32>
   return
 }

@@ -137,7 +137,7 @@ func.func @into_other_type(%x: memref<4xf32>, %d: memref<5xf32>) {
 
 ddp.process_group @dp
 func.func @wire(%x: tensor<4xf32>) {
-  // expected-error@+1 {{'ddp.all_reduce_start' op expected wire type f16 or bf16, but got 'f32'}}
+  // expected-error@+1 {{'ddp.all_reduce_start' op expected wire type f16 or bf16 or an encoding, but got 'f32'}}
   %f = ddp.all_reduce_start mean %x on @dp wire f32 : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
   %a = ddp.wait %f : !ddp.future<tensor<4xf32>>
   return

@@ -602,7 +602,7 @@ func.func @all_reduce_on_a_function(%t: tensor<4xf32>) {
 // C3
 ddp.process_group @dp
 func.func @all_reduce_wire(%t: tensor<4xf32>) {
-  // expected-error @+1 {{expected wire type f16 or bf16, but got 'f32'}}
+  // expected-error @+1 {{expected wire type f16 or bf16 or an encoding, but got 'f32'}}
   %0 = ddp.all_reduce mean %t on @dp wire f32 : tensor<4xf32>
   return
 }

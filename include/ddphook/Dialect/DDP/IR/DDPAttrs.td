@@ -362,6 +362,7 @@ class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
     DDP_FlagParameter<errorFeedback, "add what the codes lost to the next "
                                      "gradient">:$error_feedback);
   let genVerifyDecl = 1;
+  let pytorch = "none";
   let parity = "PyTorch has none; bit-equal to a model in NumPy";
 }
 

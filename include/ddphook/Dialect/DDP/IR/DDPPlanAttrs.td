@@ -222,7 +222,7 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     Example:
 
     ```mlir
-    #ddp.plan<abi = 5, memory = host,
+    #ddp.plan<abi = 6, memory = host,
         process_groups = [<name = "dp">],
         buckets = [<name = "b0", group = "dp", reduction = mean,
                     type = <f32, [4x8, 8]>, hook = "#ddp.fp16",

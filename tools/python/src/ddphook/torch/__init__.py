@@ -60,7 +60,8 @@ def register(
     hook
         A name (``"allreduce"``, ``"fp16"``, ``"bf16"``, ``"noop"``,
         ``"powersgd"``, ``"batched_powersgd"``, ``"post_local_sgd"``,
-        ``"allreduce_and_upcast"``); or what PyTorch, Accelerate or Lightning
+        ``"allreduce_and_upcast"``, ``"int8"``, ``"int4"``, ``"fp8"``,
+        ``"quantization_pertensor"``, ``"quantization_perchannel"``); or what PyTorch, Accelerate or Lightning
         call a hook: one of PyTorch's functions, also wrapped in
         ``fp16_compress_wrapper``; a member of ``DDPCommHookType``; a
         ``PowerSGDState`` or ``PostLocalSGDState``; Accelerate's

@@ -44,11 +44,13 @@ _POWERSGD: dict[str, type] = {
     "numerics": str,
 }
 
+_SCALED: dict[str, type] = {"block_size": int, "error_feedback": bool}
+
 # The options of each hook, by PyTorch's names, with their types.
 HOOKS: dict[str, dict[str, type]] = {
     "allreduce": {},
-    "fp16": {},
-    "bf16": {},
+    "fp16": {"accumulate": torch.dtype},
+    "bf16": {"accumulate": torch.dtype},
     "noop": {},
     "powersgd": _POWERSGD,
     "batched_powersgd": _POWERSGD,
@@ -58,6 +60,11 @@ HOOKS: dict[str, dict[str, type]] = {
         "post_local_gradient_allreduce": bool,
     },
     "allreduce_and_upcast": {"reduce_dtype": torch.dtype},
+    "int8": _SCALED,
+    "int4": _SCALED,
+    "fp8": _SCALED,
+    "quantization_pertensor": {},
+    "quantization_perchannel": {"bucket_size": int},
 }
 
 # Names of PyTorch's functions and of Accelerate's enumeration.
@@ -75,6 +82,8 @@ _ALIASES = {
     "batched_powerSGD_hook": "batched_powersgd",
     "post_localSGD_hook": "post_local_sgd",
     "_reducer_allreduce_and_upcast_hook": "allreduce_and_upcast",
+    "quantization_pertensor_hook": "quantization_pertensor",
+    "quantization_perchannel_hook": "quantization_perchannel",
 }
 _WRAPPERS = {
     "fp16": "fp16",
@@ -82,7 +91,6 @@ _WRAPPERS = {
     "fp16_compress_wrapper": "fp16",
     "bf16_compress_wrapper": "bf16",
 }
-_QUANTIZING = ("quantization_pertensor_hook", "quantization_perchannel_hook")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,8 +261,6 @@ def _hook_name(hook: Any) -> tuple[str, dict[str, Any]]:
             f"expected a hook of PyTorch's, but got the function '{name}', which "
             "cannot be compiled"
         )
-    if name in _QUANTIZING:
-        raise UnsupportedError(f"ddphook has no '{name}' yet")
     name = _ALIASES.get(name, name)
     if not isinstance(name, str) or name not in HOOKS:
         near = difflib.get_close_matches(str(name), [*HOOKS, *_ALIASES], 1)

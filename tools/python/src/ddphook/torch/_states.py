@@ -26,7 +26,7 @@ Parts = dict[str, dict[Any, torch.Tensor]]
 
 GENERATOR_ROLE = "powersgd.generator"
 # Of error feedback; all other states are the same on all ranks.
-PER_RANK_ROLES = ("powersgd.error",)
+PER_RANK_ROLES = ("powersgd.error", "int8.error", "int4.error", "fp8.error")
 COUNTER_ROLES = ("powersgd.iter", "post_local_sgd.iter")
 _DTYPES = {
     "f16": torch.float16,

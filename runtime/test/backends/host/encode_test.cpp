@@ -1,0 +1,279 @@
+//===- encode_test.cpp - codes against a scalar model ---------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Encoding, decoding and sums of codes on every instruction set that this
+// processor has, bit by bit against a model that goes element by element:
+// docs/quantization.md in doubles. Against PyTorch and ml_dtypes:
+// test/parity/test_quantization.py.
+//
+//===----------------------------------------------------------------------===//
+#include "encode.h"
+#include "backends/host/kernels_test_util.h"
+
+#include <memory>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+namespace {
+
+class Codes : public KernelTest {};
+INSTANTIATE_TEST_SUITE_P(Targets, Codes, testing::ValuesIn(targets()),
+                         targetNameOf);
+
+const Encoding kEncodings[] = {
+    {Code::I8, 32},  {Code::I8, 256},       {Code::I4, 64},
+    {Code::I4, 96},  {Code::F8E4M3FN, 256}, {Code::I8, 4096},
+    {Code::F16, 0},  {Code::BF16, 0},
+};
+constexpr int64_t kCounts[] = {1, 2, 31, 32, 33, 255, 257, 1000, 5003};
+
+/// What an f8E4M3FN stands for.
+double fromF8(unsigned code) {
+  const int exponent = static_cast<int>(code >> 3 & 15);
+  const int fraction = static_cast<int>(code & 7);
+  const double sign = code & 0x80 ? -1 : 1;
+  if (exponent == 15 && fraction == 7)
+    return std::numeric_limits<double>::quiet_NaN();
+  return exponent == 0 ? sign * std::ldexp(fraction, -9)
+                       : sign * std::ldexp(8 + fraction, exponent - 10);
+}
+
+/// The nearest f8E4M3FN of at most 448; ties go to the even one.
+double roundToF8(double value) {
+  double best = 0;
+  unsigned bestCode = 0;
+  const double magnitude = std::fabs(value);
+  for (unsigned code = 0; code < 0x7f; ++code) {
+    const double left = std::fabs(fromF8(code) - magnitude);
+    const double right = std::fabs(best - magnitude);
+    if (left < right || (left == right && code % 2 == 0 && bestCode % 2 == 1)) {
+      best = fromF8(code);
+      bestCode = code;
+    }
+  }
+  return std::copysign(best, value);
+}
+
+/// The elements that one block decodes to.
+std::vector<double> modelOfBlock(const std::vector<float> &block, Code code) {
+  std::vector<double> out;
+  if (code == Code::F16 || code == Code::BF16) {
+    const Dtype type = code == Code::F16 ? Dtype::F16 : Dtype::BF16;
+    for (float x : block)
+      out.push_back(roundTo(type, x));
+    return out;
+  }
+  const float largest = code == Code::I8 ? 127.f : code == Code::I4 ? 7.f : 448;
+  float most = 0;
+  bool isFinite = true;
+  for (float x : block) {
+    isFinite &= std::isfinite(x);
+    most = std::max(most, std::fabs(x));
+  }
+  const double scale = isFinite ? roundTo(Dtype::BF16, most / largest)
+                                : std::numeric_limits<double>::quiet_NaN();
+  for (float x : block) {
+    double q = 0;
+    if (scale > 0) {
+      q = std::clamp(x / static_cast<float>(scale), -largest, largest);
+      // A whole number has no sign of zero.
+      q = code == Code::F8E4M3FN ? roundToF8(q) : std::nearbyint(q) + 0.0;
+    }
+    out.push_back(static_cast<float>(q * scale));
+  }
+  return out;
+}
+
+std::vector<double> model(const std::vector<float> &values,
+                          const Encoding &encoding) {
+  const size_t size = encoding.block == 0 ? values.size()
+                                          : static_cast<size_t>(encoding.block);
+  std::vector<double> out;
+  for (size_t i = 0; i < values.size(); i += size) {
+    const size_t end = std::min(values.size(), i + size);
+    for (double x : modelOfBlock({values.begin() + static_cast<ptrdiff_t>(i),
+                                  values.begin() + static_cast<ptrdiff_t>(end)},
+                                 encoding.code))
+      out.push_back(x);
+  }
+  return out;
+}
+
+/// Codes and scales that end at memory that may not be touched.
+struct Encoded {
+  Encoded(const Encoding &encoding, int64_t n)
+      : codes(Dtype::BF16, (encoding.codeBytes(n) + 1) / 2),
+        scales(Dtype::BF16, encoding.scaleBytes(n) / 2) {}
+  EncodedArray get() { return {codes.data(), scales.data()}; }
+
+  Array codes, scales;
+};
+
+/// Values of all magnitudes, with blocks of zeros, of subnormals, of equal
+/// elements, and with infinities and NaNs.
+void fill(Array &array, int64_t n, Dtype type, unsigned seed) {
+  std::mt19937_64 random(seed);
+  for (int64_t i = 0; i < n; ++i) {
+    const double sign = random() & 1 ? -1 : 1;
+    const double unit = std::ldexp(static_cast<double>(random() >> 11), -53);
+    double value = sign * unit;
+    switch (i / 32 % 7) {
+    case 0:
+      value = 0 * sign;
+      break;
+    case 1:
+      value *= type == Dtype::F16 ? 0x1p-20 : 0x1p-135;
+      break;
+    case 2:
+      value = sign;
+      break;
+    case 3:
+      value = std::ldexp(value, static_cast<int>(random() % 28) - 14);
+      break;
+    case 4:
+      if (i % 700 == 0)
+        value = random() & 1 ? std::numeric_limits<double>::infinity()
+                             : std::numeric_limits<double>::quiet_NaN();
+      break;
+    default:
+      break;
+    }
+    array.set(i, value);
+  }
+}
+
+std::vector<float> toFloats(const Array &array, int64_t n) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < n; ++i)
+    values.push_back(static_cast<float>(array[i]));
+  return values;
+}
+
+TEST_P(Codes, ComeBackAsTheModelSays) {
+  unsigned seed = 20261123;
+  for (const Encoding &encoding : kEncodings)
+    for (Dtype type : kTypes)
+      for (int64_t n : kCounts) {
+        SCOPED_TRACE(encoding.describe() + " of " + std::to_string(n) +
+                     ", seed " + std::to_string(seed));
+        Array in(type, n), out(type, n), error(type, n);
+        fill(in, n, type, seed++);
+        Encoded encoded(encoding, n);
+        encodeArray(in.data(), type, n, encoding, encoded.get());
+        decodeArray(encoded.get(), encoding, n, out.data(), type);
+        const std::vector<double> want = model(toFloats(in, n), encoding);
+        auto at = [&](int64_t i) { return want[static_cast<size_t>(i)]; };
+        out.expect(at);
+        encodingError(in.data(), error.data(), type, n, encoding);
+        error.expect([&](int64_t i) { return computed(type, in[i] - at(i)); });
+        // In place.
+        encodingError(in.data(), in.data(), type, n, encoding);
+        in.expect([&](int64_t i) { return error[i]; });
+        if (HasFailure())
+          return;
+      }
+}
+
+TEST_P(Codes, AreAddedInOrder) {
+  unsigned seed = 7;
+  for (const Encoding &encoding : kEncodings)
+    for (int ranks : {1, 2, 3, 5})
+      for (int64_t n : {1, 33, 257, 5003}) {
+        SCOPED_TRACE(encoding.describe() + " of " + std::to_string(n) +
+                     ", ranks " + std::to_string(ranks));
+        std::vector<std::unique_ptr<Encoded>> parts;
+        std::vector<EncodedArray> sources;
+        std::vector<float> total(static_cast<size_t>(n));
+        for (int rank = 0; rank < ranks; ++rank) {
+          Array in(Dtype::F32, n);
+          fill(in, n, Dtype::F32, seed++);
+          parts.push_back(std::make_unique<Encoded>(encoding, n));
+          sources.push_back(parts.back()->get());
+          encodeArray(in.data(), Dtype::F32, n, encoding, sources.back());
+          const std::vector<double> part = model(toFloats(in, n), encoding);
+          for (size_t i = 0; i < total.size(); ++i)
+            total[i] = static_cast<float>(rank == 0 ? part[i]
+                                                    : total[i] + part[i]);
+        }
+        for (float &x : total)
+          x /= static_cast<float>(ranks);
+        const std::vector<double> want = model(total, encoding);
+        // Into one of the sources.
+        sumEncoded(sources.data(), ranks, encoding, n, ranks, sources.back());
+        Array out(Dtype::F32, n);
+        decodeArray(sources.back(), encoding, n, out.data(), Dtype::F32);
+        out.expect([&](int64_t i) { return want[static_cast<size_t>(i)]; });
+        if (HasFailure())
+          return;
+      }
+}
+
+/// All patterns, those that nothing encodes to among them.
+TEST_P(Codes, OfAllPatternsAreDecoded) {
+  for (const Encoding &encoding :
+       {Encoding{Code::I8, 256}, Encoding{Code::I4, 512},
+        Encoding{Code::F8E4M3FN, 256}}) {
+    const int64_t n = 256 * 8 / codeBits(encoding.code);
+    std::vector<uint8_t> codes(256);
+    for (size_t i = 0; i < codes.size(); ++i)
+      codes[i] = static_cast<uint8_t>(i);
+    for (float scale : {1.0f, 0.75f, 0x1p-133f}) {
+      uint16_t bits = encode(Dtype::BF16, scale);
+      Array out(Dtype::F32, n);
+      decodeArray({codes.data(), &bits}, encoding, n, out.data(), Dtype::F32);
+      out.expect([&](int64_t i) -> double {
+        double q = 0;
+        if (encoding.code == Code::I8)
+          q = static_cast<int8_t>(codes[static_cast<size_t>(i)]);
+        else if (encoding.code == Code::F8E4M3FN)
+          q = fromF8(codes[static_cast<size_t>(i)]);
+        else
+          q = static_cast<int8_t>(
+                  static_cast<uint8_t>(codes[static_cast<size_t>(i / 2)]
+                                       << (i % 2 == 0 ? 4 : 0))) >>
+              4;
+        return static_cast<float>(q * scale);
+      });
+    }
+  }
+}
+
+TEST_P(Codes, AffineOnesComeBackAsTheModelSays) {
+  unsigned seed = 11;
+  for (int64_t n : {1, 3, 33, 512, 1001})
+    for (bool isStrange : {false, true}) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      Array in(Dtype::F32, n), out(Dtype::F32, n);
+      std::mt19937_64 random(seed++);
+      for (int64_t i = 0; i < n; ++i)
+        in.set(i, std::ldexp(static_cast<double>(random() >> 40), -20) - 3);
+      if (isStrange)
+        in.set(n / 2, std::numeric_limits<double>::infinity());
+      float low = 0, high = 0;
+      for (float x : toFloats(in, n)) {
+        low = std::min(low, x);
+        high = std::max(high, x);
+      }
+      const float step = std::max((high - low) / 255, 0x1p-23f);
+      const float zero = std::clamp(-std::nearbyint(low / step), 0.f, 255.f);
+      const AffineScale scale = findAffineScale(in.data(), Dtype::F32, n);
+      std::vector<uint8_t> codes(static_cast<size_t>(n));
+      encodeAffine(in.data(), Dtype::F32, n, scale, codes.data());
+      const uint8_t *sources[] = {codes.data(), codes.data()};
+      const AffineScale scales[] = {scale, scale};
+      averageAffine(sources, scales, 2, n, 2, out.data(), Dtype::F32);
+      out.expect([&](int64_t i) -> double {
+        if (isStrange)
+          return std::numeric_limits<double>::quiet_NaN();
+        const float x = static_cast<float>(in[i]);
+        const float q = std::clamp(std::nearbyint(x / step) + zero, 0.f, 255.f);
+        const float part = step * (q - zero);
+        return (part + part) / 2;
+      });
+    }
+}
+
+} // namespace

@@ -1,0 +1,32 @@
+// RUN: ddphook-opt %s --ddp-bucketize="bucket-cap-mb=0" --ddp-expand-hooks | FileCheck %s
+// RUN: ddphook-opt %s --ddp-pipeline="bucket-cap-mb=0" | FileCheck %s --check-prefix=RUNTIME
+
+// Hooks whose collectives are encoded, with and without an error that is fed back.
+
+ddp.process_group @dp
+
+// CHECK: ddp.state @[[ERROR:.*]] : !ddp.bucket<f32, [41x3]> per_rank zero
+
+// The plan, which has the codes in place of a type.
+// RUNTIME: ddp.plan = #ddp.plan<
+// RUNTIME-SAME: count = 123, dtype = f32, wire_dtype = !ddp.encoded<i4, 64>, divide = true
+
+// CHECK-LABEL: func.func @step
+// RUNTIME-LABEL: func.func @step
+func.func @step(%a: tensor<41x3xf32>, %b: tensor<41x3xf32>, %c: tensor<41x3xbf16>)
+    -> (tensor<41x3xf32>, tensor<41x3xf32>, tensor<41x3xbf16>) {
+  // CHECK: %[[LAST:.*]] = ddp.load @[[ERROR]]
+  // CHECK: %[[SUM:.*]] = ddp.add %{{.*}}, %[[LAST]]
+  // CHECK: %[[LOST:.*]] = ddp.encoding_error %[[SUM]] as !ddp.encoded<i4, 64>
+  // CHECK: ddp.store %[[LOST]], @[[ERROR]]
+  // CHECK: ddp.all_reduce mean %[[SUM]] on @dp wire !ddp.encoded<i4, 64>
+  // RUNTIME: call @ddphook_rt_add
+  // RUNTIME: call @ddphook_rt_encoding_error
+  // RUNTIME: call @ddphook_rt_all_reduce
+  %0 = ddp.all_reduce mean %a on @dp {ddp.hook = #ddp.int4} : tensor<41x3xf32>
+  // CHECK: ddp.all_reduce sum %{{.*}} on @dp wire !ddp.encoded<ui8, 512>
+  %1 = ddp.all_reduce sum %b on @dp {ddp.hook = #ddp.quantization_perchannel} : tensor<41x3xf32>
+  // CHECK: ddp.all_reduce mean %{{.*}} on @dp wire !ddp.encoded<f16>
+  %2 = ddp.all_reduce mean %c on @dp {ddp.hook = #ddp.fp16<accumulate = f32>} : tensor<41x3xbf16>
+  return %0, %1, %2 : tensor<41x3xf32>, tensor<41x3xf32>, tensor<41x3xbf16>
+}
