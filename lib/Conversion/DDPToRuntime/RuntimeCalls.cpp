@@ -50,11 +50,10 @@ LogicalResult CallLowering::lower(Operation *op) {
   LogicalResult result =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
           .Case<ArenaOp, CountCompressionOp, FlatAddOp, FlatAllReduceOp,
-                FlatAllReduceStartOp, FlatCastOp,
-                FlatEncodingErrorOp, FlatMatmulOp,
-                FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
-                FlatReconstructOp, FlatScaleOp, FlatSubOp, FlatWaitOp,
-                IsFiniteOp, StateBufferOp, ViewOp, linalg::FillOp,
+                FlatAllReduceStartOp, FlatCastOp, FlatEncodingErrorOp,
+                FlatMatmulOp, FlatOrthogonalizeOp, FlatProjectOp,
+                FlatRandomNormalOp, FlatReconstructOp, FlatScaleOp, FlatSubOp,
+                FlatWaitOp, IsFiniteOp, StateBufferOp, ViewOp, linalg::FillOp,
                 memref::CopyOp>([&](auto known) { return convert(known); })
           .Default([](Operation *unknown) {
             return unknown->emitOpError() << "expected an operation that the "

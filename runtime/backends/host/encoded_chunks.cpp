@@ -32,10 +32,9 @@ int64_t EncodedChunks::chunkElements(int64_t bytes) const {
       encoding.block > 0 && encoding.block <= Encoding::kMostBlock
           ? encoding.block
           : Encoding::kLeastBlock;
-  const int64_t unitBytes =
-      encoding.codeBytes(unit) +
-      (encoding.isAffine() ? int64_t{sizeof(AffineScale)}
-                           : encoding.scaleBytes(unit));
+  const int64_t unitBytes = encoding.codeBytes(unit) +
+                            (encoding.isAffine() ? int64_t{sizeof(AffineScale)}
+                                                 : encoding.scaleBytes(unit));
   // Room for padding, and for the scale of one block more.
   const int64_t units = (bytes - 2 * kLine) / unitBytes;
   return std::max<int64_t>(1, units) * unit;
@@ -52,7 +51,8 @@ int64_t EncodedChunks::scaleRoom(int64_t begin, int64_t count) const {
   if (!encoding.isAffine())
     return roundUp(encoding.scaleBytes(count), kLine);
   const int64_t blocks =
-      count == 0 ? 0 : blocksBefore(begin + count - 1) - blocksBefore(begin) + 1;
+      count == 0 ? 0
+                 : blocksBefore(begin + count - 1) - blocksBefore(begin) + 1;
   return roundUp(blocks * int64_t{sizeof(AffineScale)}, kLine);
 }
 

@@ -75,10 +75,11 @@ static Status checkEncodings(const Plan &plan,
     if (const std::optional<Encoding> &encoding = collective.encoding;
         encoding &&
         !(backend.encodings >> static_cast<int32_t>(encoding->code) & 1))
-      return error(DDPHOOK_UNSUPPORTED,
-                   "the module has collectives encoded as %s, which the backend "
-                   "'%s' does not know",
-                   encoding->describe().c_str(), backend.name);
+      return error(
+          DDPHOOK_UNSUPPORTED,
+          "the module has collectives encoded as %s, which the backend "
+          "'%s' does not know",
+          encoding->describe().c_str(), backend.name);
   return Status::ok();
 }
 

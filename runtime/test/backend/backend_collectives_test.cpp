@@ -37,9 +37,12 @@ struct Case {
   bool divide;
 
   ddphook_all_reduce_t operation() const {
-    return {count, static_cast<int32_t>(dtype),
-            wire ? static_cast<int32_t>(*wire) : -1, divide,
-            /*encoding=*/0, /*block=*/0};
+    return {count,
+            static_cast<int32_t>(dtype),
+            wire ? static_cast<int32_t>(*wire) : -1,
+            divide,
+            /*encoding=*/0,
+            /*block=*/0};
   }
   std::string name() const {
     return std::string(dtypeName(dtype)) + " over " +

@@ -43,7 +43,8 @@ static const char plan[] =
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
     "\"dtype\":\"f32\",\"shapes\":[[4,3],[2]],\"gradients\":[],"
     "\"hook\":\"#test.hook\","
-    "\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"wire_bytes\":56,\"state_bytes\":68}],"
+    "\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"wire_bytes\":56,"
+    "\"state_bytes\":68}],"
     "\"states\":["
     // clang-format off
     STATE("powersgd.iter", "i64", "[[]]", "iter", "[[" W "," B "]]", "replicated",

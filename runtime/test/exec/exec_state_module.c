@@ -42,7 +42,8 @@ static const char plan[] =
     "\"buckets\":[{\"name\":\"" BUCKET "\",\"group\":\"dp\",\"reduction\":"
     "\"mean\",\"dtype\":\"f32\",\"shapes\":[[4,3],[2]],\"gradients\":[],"
     "\"hook\":\"#test.hook\","
-    "\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"wire_bytes\":56,\"state_bytes\":68}],"
+    "\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"wire_bytes\":56,"
+    "\"state_bytes\":68}],"
     "\"states\":["
     // clang-format off
     STATE("powersgd.iter", "i64", "[[]]", "iter", "[[" W "," B "]]", "replicated",
@@ -60,7 +61,8 @@ static const char plan[] =
     // clang-format on
     "],\"matrix_lists\":[],"
     "\"collectives\":[{\"bucket\":\"" BUCKET "\",\"group\":0,\"count\":14,"
-    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"divide\":true}],"
+    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,"
+    "\"divide\":true}],"
     "\"arena\":{\"bytes\":0,\"alignment\":64},"
     "\"state_arena\":{\"bytes\":2700,\"alignment\":64},"
     "\"entries\":[{\"name\":\"step\",\"arguments\":[{\"dtype\":\"f32\","

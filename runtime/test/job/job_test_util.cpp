@@ -140,8 +140,7 @@ TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
             R"(,"dtype":")" + collective.dtype + R"(","wire_dtype":")" +
             collective.wireDtype + R"(","encoding":")" + collective.encoding +
             R"(","block":)" + std::to_string(collective.block) +
-            R"(,"divide":)" +
-            (collective.divide ? "true" : "false") + "}";
+            R"(,"divide":)" + (collective.divide ? "true" : "false") + "}";
   }
   plan += R"(],"arena":{"bytes":)" + std::to_string(arenaBytes) +
           R"(,"alignment":64},"state_arena":{"bytes":0,"alignment":64},)"

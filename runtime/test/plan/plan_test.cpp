@@ -200,9 +200,9 @@ TEST(Plan, WrongTypesAndRanges) {
   const std::string inF16 = R"("wire_dtype":"f16",)" + none;
   for (const char *bad : {R"("i8","block":0)", R"("i8","block":33)",
                           R"("i4","block":8192)", R"("f16","block":32)"})
-    expectBad(replaced(inF16, R"("wire_dtype":"","encoding":)" +
-                                  std::string(bad)),
-              "buckets[0].block: expected the size of a block");
+    expectBad(
+        replaced(inF16, R"("wire_dtype":"","encoding":)" + std::string(bad)),
+        "buckets[0].block: expected the size of a block");
   expectBad(replaced("[300,200]", "[300,-200]"), "buckets[0].shapes[0][1]");
   expectBad(replaced("[300,200]", "[200000000,200000000,200000000]"),
             "expected an array of at most");

@@ -187,9 +187,8 @@ BucketType BucketType::getFromTensors(MLIRContext *context, Type elementType,
 // EncodedType
 //===----------------------------------------------------------------------===//
 
-LogicalResult
-EncodedType::verify(function_ref<InFlightDiagnostic()> emitError, Type code,
-                    int64_t block) {
+LogicalResult EncodedType::verify(function_ref<InFlightDiagnostic()> emitError,
+                                  Type code, int64_t block) {
   const EncodingRow *row = lookupEncoding(code);
   if (!row) // C1
     return emitError() << "expected codes of type " << getEncodingNames()
@@ -198,7 +197,8 @@ EncodedType::verify(function_ref<InFlightDiagnostic()> emitError, Type code,
   case EncodingRow::CAST:
     if (block == 0)
       return success();
-    return emitError() << "expected no blocks of " << code << ", but got blocks "
+    return emitError() << "expected no blocks of " << code
+                       << ", but got blocks "
                        << "of " << block << " elements";
   case EncodingRow::SCALED:
     if (block > 0 && block % DDPHOOK_BLOCK_UNIT == 0 &&

@@ -34,8 +34,9 @@ LogicalResult mlir::ddp::verifyWire(CollectiveOpInterface op) {
   TypeAttr wire = op.getWireAttr();
   if (!wire || isa<Float16Type, BFloat16Type, EncodedType>(wire.getValue()))
     return success();
-  return op->emitOpError() << "expected wire type f16 or bf16 or an encoding, but got "
-                           << wire.getValue();
+  return op->emitOpError()
+         << "expected wire type f16 or bf16 or an encoding, but got "
+         << wire.getValue();
 }
 
 /// The `scf.if` in a branch of which `wait` may wait for a start on

@@ -63,8 +63,9 @@ LogicalResult verifyEncoding(OpTy op) {
   auto encoded = dyn_cast<EncodedType>(op.getEncoding());
   if (encoded && !encoded.isAffine())
     return success();
-  return op.emitOpError() << "expected an encoding without a zero point, but got "
-                          << op.getEncoding();
+  return op.emitOpError()
+         << "expected an encoding without a zero point, but got "
+         << op.getEncoding();
 }
 
 template <typename OpTy>

@@ -180,8 +180,9 @@ void mlir::ddp::registerBufferizableOpInterfaceExternalModels(
     DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, DDPDialect *) {
     attach<FlatAddOp, FlatAllReduceOp, FlatAllReduceStartOp, FlatCastOp,
-           FlatEncodingErrorOp, FlatMatmulOp, FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
-           FlatReconstructOp, FlatScaleOp, FlatSubOp>(context);
+           FlatEncodingErrorOp, FlatMatmulOp, FlatOrthogonalizeOp,
+           FlatProjectOp, FlatRandomNormalOp, FlatReconstructOp, FlatScaleOp,
+           FlatSubOp>(context);
     IsFiniteOp::attachInterface<IsFiniteBufferization>(*context);
     FlatWaitOp::attachInterface<WaitBufferization>(*context);
   });

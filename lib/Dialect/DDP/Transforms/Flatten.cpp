@@ -327,9 +327,9 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
     for (Operation *op : replaced)
       llvm::TypeSwitch<Operation *>(op)
           .Case<AddOp, AllReduceOp, AllReduceStartOp, CastOp, ConcatOp,
-                EncodingErrorOp, ExtractOp, MatmulOp, OrthogonalizeOp, ProjectOp, RandomNormalOp,
-                ReconstructOp, ResizeOp, ScaleOp, SubOp>(
-              [](auto known) { flattenOp(known); });
+                EncodingErrorOp, ExtractOp, MatmulOp, OrthogonalizeOp,
+                ProjectOp, RandomNormalOp, ReconstructOp, ResizeOp, ScaleOp,
+                SubOp>([](auto known) { flattenOp(known); });
 
     // Types are changed in place: every operation that can hold a bucket is
     // either ours or takes any type.

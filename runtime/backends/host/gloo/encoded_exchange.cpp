@@ -35,8 +35,8 @@ void EncodedExchange::reserve(GlooTransport &transport, int64_t bytes) {
       room.encoded[rank] = room.memory.data() + rank * each;
       room.summed[rank] = room.memory.data() + (size + rank) * each;
     }
-    room.buffer = transport.createUnboundBuffer(room.memory.data(),
-                                                room.memory.size());
+    room.buffer =
+        transport.createUnboundBuffer(room.memory.data(), room.memory.size());
   }
   roomBytes = bytes;
 }
@@ -63,7 +63,8 @@ void EncodedExchange::run(GlooTransport &transport, uint32_t operation,
   const bool isAffine = desc.encoding->isAffine();
   EncodedChunks chunks(desc, size);
   // Short arrays are cut, too; each rank has a part of each chunk.
-  const int64_t bytes = std::clamp(desc.wireBytes() / 4, kLeastBytes, kMostBytes);
+  const int64_t bytes =
+      std::clamp(desc.wireBytes() / 4, kLeastBytes, kMostBytes);
   const int64_t step = chunks.chunkElements(bytes);
   const int64_t rounds = (desc.count + step - 1) / step;
   reserve(transport, bytes);
@@ -105,8 +106,7 @@ void EncodedExchange::run(GlooTransport &transport, uint32_t operation,
     const EncodedChunks::Range range = chunks.part(chunk.count, owner, size);
     const EncodedArray begin =
         chunks.at(memory, chunk.begin, chunk.count, range.begin);
-    fn(Bytes{begin.scales,
-             desc.encoding->scaleBytes(range.end - range.begin)});
+    fn(Bytes{begin.scales, desc.encoding->scaleBytes(range.end - range.begin)});
     fn(Bytes{begin.codes, desc.encoding->codeBytes(range.end - range.begin)});
   };
   auto forPeers = [&](const auto &fn) {

@@ -29,9 +29,8 @@ namespace ddphook::host::HWY_NAMESPACE {
 
 /// Vectors of the type that codes are computed in.
 template <class Element>
-using Computed =
-    hn::ScalableTag<std::conditional_t<std::is_same_v<Element, F64>, double,
-                                       float>>;
+using Computed = hn::ScalableTag<
+    std::conditional_t<std::is_same_v<Element, F64>, double, float>>;
 
 /// The first `count` elements, and zeros.
 template <class Element, class D>

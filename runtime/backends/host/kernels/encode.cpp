@@ -96,16 +96,16 @@ struct Int8 {
     const Like<int8_t, D> d8;
     const Like<int32_t, D> di;
     return hn::ConvertTo(
-        d, hn::PromoteTo(
-               di, hn::BitCast(d8, hn::LoadU(Like<uint8_t, D>(), p))));
+        d,
+        hn::PromoteTo(di, hn::BitCast(d8, hn::LoadU(Like<uint8_t, D>(), p))));
   }
   template <bool kStream, class D, class V>
   static HWY_INLINE void store(D d, V v, Elem *p) {
     const Like<int8_t, D> d8;
     (void)d;
-    hn::StoreU(hn::BitCast(Like<uint8_t, D>(),
-                           hn::DemoteTo(d8, hn::NearestInt(v))),
-               Like<uint8_t, D>(), p);
+    hn::StoreU(
+        hn::BitCast(Like<uint8_t, D>(), hn::DemoteTo(d8, hn::NearestInt(v))),
+        Like<uint8_t, D>(), p);
   }
 };
 
@@ -326,9 +326,8 @@ void decodeKernel(EncodedArray in, const Encoding &encoding, size_t n,
   });
 }
 
-void sumKernel(const EncodedArray *sources, int count,
-               const Encoding &encoding, size_t n, int64_t divisor,
-               EncodedArray out) {
+void sumKernel(const EncodedArray *sources, int count, const Encoding &encoding,
+               size_t n, int64_t divisor, EncodedArray out) {
   withCode(encoding.code, [&](auto code) HWY_ATTR {
     using CodeT = decltype(code);
     using Elem = typename CodeT::Elem;
@@ -338,15 +337,16 @@ void sumKernel(const EncodedArray *sources, int count,
     // The sum of a block's elements in one more source.
     auto addSource = [&](bool isFirst, bool isLast, const Elem *codes,
                          const uint16_t *scale, size_t size) HWY_ATTR {
-      forDecoded<CodeT>(
-          d, codes, scale, size, [&](size_t i, size_t, auto v) HWY_ATTR {
-            // Whole vectors: the array has room, blocks end with zeros.
-            if (!isFirst)
-              v = hn::Add(hn::Load(d, sums + i), v);
-            if (isLast && divisor != 1)
-              v = hn::Div(v, divisors);
-            hn::Store(v, d, sums + i);
-          });
+      forDecoded<CodeT>(d, codes, scale, size,
+                        [&](size_t i, size_t, auto v) HWY_ATTR {
+                          // Whole vectors: the array has room, blocks end with
+                          // zeros.
+                          if (!isFirst)
+                            v = hn::Add(hn::Load(d, sums + i), v);
+                          if (isLast && divisor != 1)
+                            v = hn::Div(v, divisors);
+                          hn::Store(v, d, sums + i);
+                        });
     };
     const size_t block = static_cast<size_t>(blockOf(encoding));
     HWY_ALIGN uint8_t buffer[CodeT::kPacked ? Encoding::kMostBlock : 1];
@@ -389,8 +389,8 @@ void errorKernel(const void *in, void *out, Dtype type, size_t n,
         // A code needs no packing to be decoded again.
         encodeBlock<CodeT>(element, x + begin, size, codes, &scale);
         forDecoded<CodeT>(
-            d, codes, &scale, size, [&](size_t i, size_t count, auto v)
-                                        HWY_ATTR {
+            d, codes, &scale, size,
+            [&](size_t i, size_t count, auto v) HWY_ATTR {
               const size_t at = begin + i;
               if constexpr (std::is_same_v<Element, F64>) {
                 const Like<double, decltype(d)> dd;

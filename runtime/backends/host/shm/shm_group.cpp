@@ -250,8 +250,8 @@ void ShmGroup::Impl::publish(Collective &op, uint64_t chunk) {
                        slot(rank, chunk));
   else
     compressArray(op.input(chunk), op.desc.dtype, slot(rank, chunk),
-                op.desc.wireType(), op.length(chunk), op.divisor,
-                slotStores(op));
+                  op.desc.wireType(), op.length(chunk), op.divisor,
+                  slotStores(op));
   member.set(&RankControl::published, past(chunk));
 }
 

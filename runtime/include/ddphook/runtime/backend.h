@@ -127,8 +127,8 @@ typedef struct ddphook_all_reduce {
   /* Not zero: divide by the group's size, before adding, or with an encoding
    * the sum. */
   int32_t divide;
-  /* ddphook_encoding_t, and the elements that have a scale in common, or 0; with
-   * an encoding there is no wire_dtype. */
+  /* ddphook_encoding_t, and the elements that have a scale in common, or 0;
+   * with an encoding there is no wire_dtype. */
   int32_t encoding;
   int64_t block;
 } ddphook_all_reduce_t;

@@ -9,8 +9,8 @@
 // test/parity/test_quantization.py.
 //
 //===----------------------------------------------------------------------===//
-#include "encode.h"
 #include "backends/host/kernels_test_util.h"
+#include "encode.h"
 
 #include <memory>
 
@@ -24,9 +24,8 @@ INSTANTIATE_TEST_SUITE_P(Targets, Codes, testing::ValuesIn(targets()),
                          targetNameOf);
 
 const Encoding kEncodings[] = {
-    {Code::I8, 32},  {Code::I8, 256},       {Code::I4, 64},
-    {Code::I4, 96},  {Code::F8E4M3FN, 256}, {Code::I8, 4096},
-    {Code::F16, 0},  {Code::BF16, 0},
+    {Code::I8, 32},        {Code::I8, 256},  {Code::I4, 64}, {Code::I4, 96},
+    {Code::F8E4M3FN, 256}, {Code::I8, 4096}, {Code::F16, 0}, {Code::BF16, 0},
 };
 constexpr int64_t kCounts[] = {1, 2, 31, 32, 33, 255, 257, 1000, 5003};
 
@@ -89,8 +88,8 @@ std::vector<double> modelOfBlock(const std::vector<float> &block, Code code) {
 
 std::vector<double> model(const std::vector<float> &values,
                           const Encoding &encoding) {
-  const size_t size = encoding.block == 0 ? values.size()
-                                          : static_cast<size_t>(encoding.block);
+  const size_t size =
+      encoding.block == 0 ? values.size() : static_cast<size_t>(encoding.block);
   std::vector<double> out;
   for (size_t i = 0; i < values.size(); i += size) {
     const size_t end = std::min(values.size(), i + size);
@@ -195,8 +194,8 @@ TEST_P(Codes, AreAddedInOrder) {
           encodeArray(in.data(), Dtype::F32, n, encoding, sources.back());
           const std::vector<double> part = model(toFloats(in, n), encoding);
           for (size_t i = 0; i < total.size(); ++i)
-            total[i] = static_cast<float>(rank == 0 ? part[i]
-                                                    : total[i] + part[i]);
+            total[i] =
+                static_cast<float>(rank == 0 ? part[i] : total[i] + part[i]);
         }
         for (float &x : total)
           x /= static_cast<float>(ranks);
@@ -231,9 +230,8 @@ TEST_P(Codes, OfAllPatternsAreDecoded) {
         else if (encoding.code == Code::F8E4M3FN)
           q = fromF8(codes[static_cast<size_t>(i)]);
         else
-          q = static_cast<int8_t>(
-                  static_cast<uint8_t>(codes[static_cast<size_t>(i / 2)]
-                                       << (i % 2 == 0 ? 4 : 0))) >>
+          q = static_cast<int8_t>(static_cast<uint8_t>(
+                  codes[static_cast<size_t>(i / 2)] << (i % 2 == 0 ? 4 : 0))) >>
               4;
         return static_cast<float>(q * scale);
       });

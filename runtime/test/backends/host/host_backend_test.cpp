@@ -195,8 +195,10 @@ public:
       std::copy(in.begin(), in.end(), out.begin());
     const void *source = inPlace ? out.data() : in.data();
     ddphook_all_reduce_t operation = {
-        desc.count, static_cast<int32_t>(desc.dtype),
-        desc.wire ? static_cast<int32_t>(*desc.wire) : -1, desc.divide,
+        desc.count,
+        static_cast<int32_t>(desc.dtype),
+        desc.wire ? static_cast<int32_t>(*desc.wire) : -1,
+        desc.divide,
         desc.encoding ? static_cast<int32_t>(desc.encoding->code) : 0,
         desc.encoding ? desc.encoding->block : 0};
     if (async) {

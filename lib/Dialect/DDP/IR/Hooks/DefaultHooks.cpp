@@ -84,9 +84,8 @@ double AllReduceHookAttr::getLocalPasses(BucketType) const {
 // #ddp.fp16, #ddp.bf16
 //===----------------------------------------------------------------------===//
 
-LogicalResult
-FP16HookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                     const Parameters &parameters) {
+LogicalResult FP16HookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   const Parameters &parameters) {
   return verifyAccumulate(emitError, parameters.accumulate);
 }
 
@@ -109,9 +108,8 @@ double FP16HookAttr::getLocalPasses(BucketType bucket) const {
   return getCastPasses(bucket, getWireType(bucket));
 }
 
-LogicalResult
-BF16HookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                     const Parameters &parameters) {
+LogicalResult BF16HookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   const Parameters &parameters) {
   return verifyAccumulate(emitError, parameters.accumulate);
 }
 

@@ -36,17 +36,16 @@ static Type getCode(FP8HookAttr hook) {
 /// gradient with the former.
 static FailureOr<Value> feedBackError(OpBuilder &builder,
                                       const BucketReduction &reduction,
-                                      BucketValue bucket,
-                                      EncodedType encoding, StringRef hook) {
+                                      BucketValue bucket, EncodedType encoding,
+                                      StringRef hook) {
   Location loc = reduction.loc;
   BucketType type = bucket.getType();
   auto members = llvm::map_to_vector(
       llvm::seq<int64_t>(0, type.getNumMembers()),
       [](int64_t member) { return SmallVector<int64_t>{member}; });
-  FailureOr<StateOp> state =
-      HookState(builder, reduction)
-          .createZero((hook + ".error").str(), type, StatePlacement::PerRank,
-                      members);
+  FailureOr<StateOp> state = HookState(builder, reduction)
+                                 .createZero((hook + ".error").str(), type,
+                                             StatePlacement::PerRank, members);
   if (failed(state))
     return failure();
   auto symbol = FlatSymbolRefAttr::get(state->getSymNameAttr());
@@ -107,9 +106,8 @@ static Attribute getScaledMethod(HookT hook) {
 }
 
 template <typename ParametersT>
-static LogicalResult
-verifyScaled(function_ref<InFlightDiagnostic()> emitError,
-             const ParametersT &parameters) {
+static LogicalResult verifyScaled(function_ref<InFlightDiagnostic()> emitError,
+                                  const ParametersT &parameters) {
   int64_t size = parameters.block_size;
   if (size > 0 && size % DDPHOOK_BLOCK_UNIT == 0 && size <= DDPHOOK_BLOCK_MOST)
     return success();
@@ -160,9 +158,10 @@ static double getAffinePasses(BucketType bucket) {
   return 2 + 1 + 2.0 / bucket.getElementBytes();
 }
 
-FailureOr<Value> QuantizationPerTensorHookAttr::expand(
-    OpBuilder &builder, const BucketReduction &reduction,
-    BucketValue bucket) const {
+FailureOr<Value>
+QuantizationPerTensorHookAttr::expand(OpBuilder &builder,
+                                      const BucketReduction &reduction,
+                                      BucketValue bucket) const {
   return reduceEncoded(builder, reduction, bucket,
                        getWireType(bucket.getType()));
 }
@@ -188,9 +187,10 @@ LogicalResult QuantizationPerChannelHookAttr::verify(
                      << parameters.bucket_size; // C1
 }
 
-FailureOr<Value> QuantizationPerChannelHookAttr::expand(
-    OpBuilder &builder, const BucketReduction &reduction,
-    BucketValue bucket) const {
+FailureOr<Value>
+QuantizationPerChannelHookAttr::expand(OpBuilder &builder,
+                                       const BucketReduction &reduction,
+                                       BucketValue bucket) const {
   return reduceEncoded(builder, reduction, bucket,
                        getWireType(bucket.getType()));
 }
