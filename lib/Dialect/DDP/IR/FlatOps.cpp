@@ -121,8 +121,7 @@ LogicalResult FlatAllReduceStartOp::verify() {
   if (failed(verifyWire(*this)) || // C4
       failed(verifyElementwise(*this)))
     return failure();
-  if (getCondition() && isa<MemRefType>(getInput().getType()) &&
-      getDestination() != getInput()) // C6
+  if (getCondition() && getDestination() != getInput()) // C6
     return emitOpError() << "expected 'into' to be the operand, as there is a "
                          << "condition";
   return verifyIsAwaited(*this, FlatWaitOp::getOperationName(),
@@ -158,7 +157,8 @@ LogicalResult FlatWaitOp::verify() {
   if (getDestination() != start.getInFlight()) // C2
     return report("expected the value that the ticket's operation has in "
                   "flight");
-  if (getSource() && getSource() != start.getInput()) // C2
+  bool mayBeWithout = bool(start.getCondition());
+  if (getSource() ? getSource() != start.getInput() : !mayBeWithout) // C3
     return report("expected 'reading' to name the operand of the operation "
                   "that it ends");
   return success();

@@ -300,23 +300,11 @@ static void flattenOp(AllReduceStartOp start) {
   start.erase();
 }
 
-/// Of a program's own operation nobody knows that `into` holds what the operand
-/// does, unless it is the operand. (Later passes may copy both.)
-static WalkResult checkCondition(FlatAllReduceStartOp start) {
-  if (!start.getCondition() || start.getDestination() == start.getInput())
-    return WalkResult::advance();
-  start.emitOpError() << "expected 'into' to be the operand, as there is a "
-                      << "condition";
-  return WalkResult::interrupt();
-}
-
 namespace {
 struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
   using DDPFlattenPassBase::DDPFlattenPassBase;
 
   void runOnOperation() override {
-    if (getOperation().walk(checkCondition).wasInterrupted())
-      return signalPassFailure();
     SmallVector<Operation *> replaced;
     getOperation().walk([&](Operation *op) {
       // A wait is replaced with its start. Without an order a concat may stay.

@@ -331,7 +331,7 @@ func.func @mixed_up(%x: tensor<4xf32>, %y: tensor<4xf32>) {
 
 // -----
 
-// C2 of wait
+// C3 of wait
 ddp.process_group @dp
 func.func @reads_another(%x: tensor<4xf32>, %y: tensor<4xf32>, %d: tensor<4xf32>) {
   // expected-note @+1 {{the ticket's operation}}
@@ -339,6 +339,34 @@ func.func @reads_another(%x: tensor<4xf32>, %y: tensor<4xf32>, %d: tensor<4xf32>
       : tensor<4xf32>, tensor<4xf32>
   // expected-error @+1 {{expected 'reading' to name the operand of the operation that it ends}}
   %0 = ddp.flat.wait %a, %s reading %y : tensor<4xf32>, tensor<4xf32>
+  return
+}
+
+// -----
+
+// C3 of wait
+ddp.process_group @dp
+func.func @reads_none(%x: tensor<4xf32>, %d: tensor<4xf32>) {
+  // expected-note @+1 {{the ticket's operation}}
+  %a, %s = ddp.flat.all_reduce_start mean %x on @dp into %d
+      : tensor<4xf32>, tensor<4xf32>
+  // expected-error @+1 {{expected 'reading' to name the operand of the operation that it ends}}
+  %0 = ddp.flat.wait %a, %s : tensor<4xf32>
+  return
+}
+
+// -----
+
+// C6 of all_reduce_start
+ddp.process_group @dp
+func.func @condition_into_another(%x: tensor<4xf32>, %d: tensor<4xf32>, %c: i1) {
+  // expected-error @+1 {{expected 'into' to be the operand, as there is a condition}}
+  %a, %s = ddp.flat.all_reduce_start mean %x on @dp into %d if %c : tensor<4xf32>, tensor<4xf32>
+  scf.if %c {
+    %0 = ddp.flat.wait %a, %s : tensor<4xf32>
+  } else {
+    %0 = ddp.flat.wait %a, %s : tensor<4xf32>
+  }
   return
 }
 

@@ -70,8 +70,8 @@ func.func @flat(%x: tensor<40xf32>, %d: tensor<40xf32>) -> (tensor<40xf32>, tens
   %u, %v = ddp.flat.all_reduce_start mean %x on @dp as "b1" into %d : tensor<40xf32>, tensor<40xf32>
   // CHECK: ddp.flat.wait %[[S]], %[[T]] reading %[[X]] : tensor<40xf32>, tensor<40xf32>
   %a = ddp.flat.wait %s, %t reading %x : tensor<40xf32>, tensor<40xf32>
-  // CHECK: ddp.flat.wait %[[U]], %[[V]] : tensor<40xf32>
-  %b = ddp.flat.wait %u, %v : tensor<40xf32>
+  // CHECK: ddp.flat.wait %[[U]], %[[V]] reading %[[X]] : tensor<40xf32>, tensor<40xf32>
+  %b = ddp.flat.wait %u, %v reading %x : tensor<40xf32>, tensor<40xf32>
   return %a, %b : tensor<40xf32>, tensor<40xf32>
 }
 

@@ -249,8 +249,8 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
     - (C5) each result has exactly one use, in the same `ddp.flat.wait`, in the
       same block; with a condition it has two, in one `ddp.flat.wait` in each
       branch of an `scf.if` in the same block with the same condition.
-    - (C6) with a condition, `into` holds what the operand does, which is what the
-      waits give where nothing was started; on memrefs it is the operand.
+    - (C6) with a condition, `into` is the operand, which is what the waits give
+      where nothing was started.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
@@ -287,8 +287,9 @@ def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
 
     Constraints:
     - (C1) the ticket is a result of `ddp.flat.all_reduce_start`.
-    - (C2) a tensor in flight is a result of the same operation, and `reading`
-      names its operand.
+    - (C2) a tensor in flight is a result of the same operation.
+    - (C3) on tensors, `reading` names the operand of the same operation. It may be
+      missing where that has a condition, since `into` is its operand then.
   }];
   let arguments = (ins DDP_FlatArray:$destination, I64:$ticket,
                    Optional<DDP_FlatArray>:$source);
