@@ -99,22 +99,40 @@ struct FlatBufferization
 };
 
 /// Until it, the destination in flight is written and the operand of the
-/// all-reduce read: both have to stay where they are.
+/// all-reduce read: both have to stay where they are, and as they are.
 struct WaitBufferization
     : public FlatBufferizationBase<WaitBufferization, FlatWaitOp> {
-  /// A copy would be one of what has not arrived.
-  bool mustBufferizeInPlace(Operation *op, OpOperand &operand,
-                            const AnalysisState &) const {
-    return operand.get() == cast<FlatWaitOp>(op).getDestination();
+  bool bufferizesToMemoryRead(Operation *, OpOperand &,
+                              const AnalysisState &) const {
+    return true;
   }
 
-  /// An operand that is overwritten where it lies is no other memory than what
-  /// is in flight.
-  bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
-                              const AnalysisState &) const {
+  /// What is in flight has not arrived before the wait: a copy comes behind it.
+  LogicalResult resolveConflicts(Operation *op, RewriterBase &rewriter,
+                                 const AnalysisState &analysis,
+                                 const BufferizationState &) const {
     auto wait = cast<FlatWaitOp>(op);
-    return operand.get() == wait.getDestination() ||
-           operand.get() != wait.getStart().getDestination();
+    Value arrived = wait.getResult();
+    if (!arrived || analysis.isInPlace(wait.getDestinationMutable()))
+      return success();
+    rewriter.setInsertionPointAfter(wait);
+    auto copy = AllocTensorOp::create(rewriter, wait.getLoc(),
+                                      cast<RankedTensorType>(arrived.getType()),
+                                      ValueRange(), arrived);
+    rewriter.replaceAllUsesExcept(arrived, copy, copy);
+    return success();
+  }
+
+  /// What the collective itself writes over its operand is meant to be there,
+  /// and the wait writes nothing else. Anything else has to leave the operand
+  /// alone, also where it turns out that the collective writes elsewhere.
+  bool isNotConflicting(Operation *op, OpOperand *read, OpOperand *write,
+                        const AnalysisState &) const {
+    auto wait = cast<FlatWaitOp>(op);
+    FlatAllReduceStartOp start = wait.getStart();
+    return read->getOwner() == op && read->get() == start.getDestination() &&
+           (write == &start.getDestinationMutable() ||
+            write == &wait.getDestinationMutable());
   }
 
   LogicalResult bufferize(Operation *op, RewriterBase &rewriter,

@@ -170,6 +170,11 @@ static bool legalize(Operation *op, RewriterBase &rewriter) {
     return false;
   if (auto map = dyn_cast<linalg::MapOp>(op); map && readsDestination(map))
     generalize(map, rewriter);
+  else if (auto copy = dyn_cast<linalg::CopyOp>(op);
+           copy && copy.getInputs() == copy.getOutputs())
+    // One-Shot Bufferize does not count that as a write, and would leave it in
+    // memory that a collective in flight uses.
+    rewriter.replaceOp(copy, copy.getInputs());
   else if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
     return keepUnwritten(linalgOp, rewriter);
   else if (auto choice = dyn_cast<scf::IndexSwitchOp>(op))

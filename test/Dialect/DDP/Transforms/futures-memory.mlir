@@ -188,3 +188,38 @@ func.func @chosen(%x: !t, %y: !t, %c: i1) -> (!t, !t) {
   %v = ddp.unpack %p : !b -> !t
   return %u, %v : !t, !t
 }
+
+// If an all-reduce that was to be in place is not, nothing else writes over its
+// operand before the wait.
+
+// MEMORY-LABEL: func @operand_overwritten(
+// MEMORY:         linalg.exp {{.+}} outs(%[[X:.+]] :
+// MEMORY:         %[[T:.+]] = ddp.flat.all_reduce_start mean %[[X]] on @dp into %[[F:.+]] :
+// MEMORY:         linalg.add ins(%[[X]], %[[X]] : {{.+}}) outs(%[[SUM:.+]] :
+// MEMORY-NEXT:    ddp.flat.wait %[[F]], %[[T]] reading %[[X]]
+// MEMORY-NEXT:    memref.copy %[[SUM]], %arg1
+// MEMORY-NEXT:    memref.copy %[[F]], %arg2
+func.func @operand_overwritten(%a: !t) -> (!t, !t) {
+  %e = tensor.empty() : !t
+  %x = linalg.exp ins(%a : !t) outs(%e : !t) -> !t
+  %f, %t = ddp.flat.all_reduce_start mean %x on @dp into %x : !t, !t
+  %s = linalg.add ins(%x, %x : !t, !t) outs(%x : !t) -> !t
+  %w = ddp.flat.wait %f, %t reading %x : !t, !t
+  return %s, %w : !t, !t
+}
+
+// Nor is it overwritten by the all-reduce itself where it is needed behind the wait.
+
+// MEMORY-LABEL: func @operand_needed(
+// MEMORY:         linalg.exp {{.+}} outs(%[[X:.+]] :
+// MEMORY:         %[[T:.+]] = ddp.flat.all_reduce_start mean %[[X]] on @dp into %[[F:.+]] :
+// MEMORY-NEXT:    ddp.flat.wait %[[F]], %[[T]] reading %[[X]]
+// MEMORY-NEXT:    memref.copy %[[X]], %arg1
+// MEMORY-NEXT:    memref.copy %[[F]], %arg2
+func.func @operand_needed(%a: !t) -> (!t, !t) {
+  %e = tensor.empty() : !t
+  %x = linalg.exp ins(%a : !t) outs(%e : !t) -> !t
+  %f, %t = ddp.flat.all_reduce_start mean %x on @dp into %x : !t, !t
+  %w = ddp.flat.wait %f, %t reading %x : !t, !t
+  return %x, %w : !t, !t
+}

@@ -100,6 +100,17 @@ func.func @unwritten(%x: tensor<0xf32>, %a: tensor<f32>, %b: tensor<4x2xf32>,
   return %r, %s : tensor<f32>, tensor<4x2xf32>
 }
 
+// CHECK-LABEL: func.func @copies_onto_itself(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4xf32>, %[[B:[a-z0-9]+]]: tensor<4xf32>
+// CHECK-NEXT:    %[[COPY:.+]] = linalg.copy ins(%[[A]] : tensor<4xf32>) outs(%[[B]] : tensor<4xf32>)
+// CHECK-NEXT:    return %[[A]], %[[COPY]]
+func.func @copies_onto_itself(%a: tensor<4xf32>, %b: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %r = linalg.copy ins(%a : tensor<4xf32>) outs(%a : tensor<4xf32>) -> tensor<4xf32>
+  %s = linalg.copy ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>) -> tensor<4xf32>
+  return %r, %s : tensor<4xf32>, tensor<4xf32>
+}
+
 // CHECK-LABEL: func.func @selects(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4xf32>, %[[B:[a-z0-9]+]]: tensor<4xf32>, %[[C:[a-z0-9]+]]: i1
 // CHECK:         scf.if %[[C]]

@@ -132,3 +132,14 @@ func.func @reduced_memory(%g: memref<8xf32>) {
   ddp.all_reduce mean %g on @dp into %g : memref<8xf32>, : memref<8xf32>
   return
 }
+
+// What is copied onto itself while it is reduced stays as it is.
+// CHECK-LABEL: func @copy_onto_itself(
+func.func @copy_onto_itself(%a: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+  %e = tensor.empty() : tensor<8xf32>
+  %x = linalg.exp ins(%a : tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+  %f, %t = ddp.flat.all_reduce_start mean %x on @dp into %x : tensor<8xf32>, tensor<8xf32>
+  %c = linalg.copy ins(%x : tensor<8xf32>) outs(%x : tensor<8xf32>) -> tensor<8xf32>
+  %w = ddp.flat.wait %f, %t reading %x : tensor<8xf32>, tensor<8xf32>
+  return %c, %w : tensor<8xf32>, tensor<8xf32>
+}

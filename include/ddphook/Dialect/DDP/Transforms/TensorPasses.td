@@ -296,6 +296,9 @@ def DDPLegalizeForBufferizationPass
     - a linalg operation without iterations is replaced by its destinations, and
       one that writes only a part of them gets copies to write to: the model assumes
       that a destination which the body does not read is written as a whole;
+    - a `linalg.copy` of a tensor onto itself is that tensor: the analysis does not
+      count it as a write, and lets it write to memory that a collective in flight
+      uses;
     - an `arith.select` of tensors becomes an `scf.if`: the model requires both
       operands and the result to be in one place;
     - if several blocks of an `scf.execute_region` yield, they branch to one block
