@@ -141,6 +141,15 @@ Operation *FlatAllReduceStartOp::getEnd() {
   return getCondition() ? getWait()->getParentOp() : getWait();
 }
 
+void FlatAllReduceStartOp::replaceInput(Value input) {
+  getInputMutable().assign(input);
+  if (getCondition())
+    getDestinationMutable().assign(input);
+  for (Operation *user : getTicket().getUsers())
+    if (auto wait = cast<FlatWaitOp>(user); wait.getSource())
+      wait.getSourceMutable().assign(input);
+}
+
 LogicalResult FlatWaitOp::verify() {
   FlatAllReduceStartOp start = getStart();
   if (!start) // C1

@@ -550,11 +550,7 @@ void Assigner::keepOperand(FlatAllReduceStartOp start) {
       builder, start.getLoc(), cast<RankedTensorType>(input.getType()),
       ValueRange(), input);
   setRoot(copy, copy);
-  start.getInputMutable().assign(copy);
-  start.getDestinationMutable().assign(copy);
-  for (Operation *user : start.getTicket().getUsers())
-    if (auto wait = cast<FlatWaitOp>(user); wait.getSource())
-      wait.getSourceMutable().assign(copy);
+  start.replaceInput(copy);
 }
 
 void Assigner::visit(Operation *op) {

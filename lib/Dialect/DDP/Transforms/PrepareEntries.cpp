@@ -105,10 +105,21 @@ void EntryRewriter::rewriteArguments() {
         use->set(tensor);
       continue;
     }
-    // Nothing writes it, so every read may have an alias set of its own.
+    // Nothing writes it, so every read may have an alias set of its own; a
+    // collective in flight and its wait read the same.
+    llvm::SmallDenseMap<Operation *, Value, 1> inFlight;
     for (OpOperand *use : uses) {
-      OpBuilder builder(use->getOwner());
-      use->set(createToTensor(builder, loc, type, argument, false));
+      Operation *user = use->getOwner(), *start = getAwaited(user);
+      if (isa<FlatAllReduceStartOp>(user))
+        start = user;
+      Value tensor = start ? inFlight.lookup(start) : Value();
+      if (!tensor) {
+        OpBuilder builder(start ? start : user);
+        tensor = createToTensor(builder, loc, type, argument, false);
+        if (start)
+          inFlight[start] = tensor;
+      }
+      use->set(tensor);
     }
   }
 }

@@ -90,8 +90,13 @@ static void saveOldValue(LoadOp load, StoreOp store) {
   Value copy = bufferization::AllocTensorOp::create(
       builder, load.getLoc(), cast<RankedTensorType>(load.getValue().getType()),
       ValueRange(), load.getValue());
-  for (OpOperand *use : late)
-    use->set(copy);
+  for (OpOperand *use : late) {
+    auto start = dyn_cast<FlatAllReduceStartOp>(use->getOwner());
+    if (start && start.getCondition())
+      start.replaceInput(copy);
+    else
+      use->set(copy);
+  }
 }
 
 /// Whether `store` stands behind `load`, in the same block or in a branch

@@ -217,3 +217,33 @@ func.func private @declared(tensor<4xf32>) -> tensor<4xf32>
 func.func @dynamic(%x: tensor<?xf32>) -> tensor<?xf32> {
   return %x : tensor<?xf32>
 }
+
+// -----
+
+// A collective in flight and its wait read the same.
+
+// CHECK-LABEL: func.func @in_flight(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<4xf32>, %[[C:[a-z0-9]+]]: i1
+// CHECK:         %[[T:.+]] = bufferization.to_tensor %[[X]] restrict :
+// CHECK-NEXT:    %[[F:.+]], %[[TICKET:.+]] = ddp.flat.all_reduce_start mean %[[T]] on @dp into %{{.+}} :
+// CHECK-NEXT:    %[[U:.+]] = bufferization.to_tensor %[[X]] restrict :
+// CHECK-NEXT:    ddp.flat.all_reduce_start sum %[[U]] on @dp into %[[U]] if %[[C]] :
+// CHECK:         ddp.flat.wait %[[F]], %[[TICKET]] reading %[[T]] :
+// CHECK-NOT:     to_tensor
+// CHECK:         return
+ddp.process_group @dp
+func.func @in_flight(%x: tensor<4xf32>, %c: i1) -> (tensor<4xf32>, tensor<4xf32>) {
+  %e = tensor.empty() : tensor<4xf32>
+  %f, %t = ddp.flat.all_reduce_start mean %x on @dp into %e : tensor<4xf32>, tensor<4xf32>
+  %g, %s = ddp.flat.all_reduce_start sum %x on @dp into %x if %c
+      : tensor<4xf32>, tensor<4xf32>
+  %v = ddp.flat.wait %f, %t reading %x : tensor<4xf32>, tensor<4xf32>
+  %w = scf.if %c -> tensor<4xf32> {
+    %r = ddp.flat.wait %g, %s : tensor<4xf32>
+    scf.yield %r : tensor<4xf32>
+  } else {
+    %r = ddp.flat.wait %g, %s reading %x : tensor<4xf32>, tensor<4xf32>
+    scf.yield %r : tensor<4xf32>
+  }
+  return %v, %w : tensor<4xf32>, tensor<4xf32>
+}

@@ -316,3 +316,24 @@ func.func @counter_in_branch(%c: i1, %k: i64) -> (i64, i64) {
   return %2, %3 : i64, i64
 }
 func.func private @callee()
+
+// What is in flight on a condition lies where its operand does: if that is needed
+// behind the store, the collective reduces the copy.
+ddp.process_group @dp
+// CHECK-LABEL: func @conditional_start(
+// CHECK:         %[[COPY:.+]] = bufferization.alloc_tensor() copy(%{{.+}})
+// CHECK-NEXT:    ddp.flat.all_reduce_start mean %[[COPY]] on @dp into %[[COPY]] if
+func.func @conditional_start(%x: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
+  %a = ddp.load @s : tensor<4xf32>
+  %f, %t = ddp.flat.all_reduce_start mean %a on @dp into %a if %c
+      : tensor<4xf32>, tensor<4xf32>
+  %w = scf.if %c -> tensor<4xf32> {
+    %r = ddp.flat.wait %f, %t : tensor<4xf32>
+    scf.yield %r : tensor<4xf32>
+  } else {
+    %r = ddp.flat.wait %f, %t : tensor<4xf32>
+    scf.yield %r : tensor<4xf32>
+  }
+  ddp.store %x, @s : tensor<4xf32>
+  return %w : tensor<4xf32>
+}

@@ -261,6 +261,9 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
     /// The operation that ends this collective.
     ::mlir::ddp::FlatWaitOp getWait();
     ::mlir::Operation *getEnd();
+    /// Lets it reduce another tensor: that is also what its waits name, and with
+    /// a condition `into`.
+    void replaceInput(::mlir::Value input);
   }];
   let assemblyFormat = [{
     custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)?
