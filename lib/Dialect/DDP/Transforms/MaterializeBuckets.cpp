@@ -205,12 +205,16 @@ static bool isLastUse(Operation *op) {
          });
 }
 
+/// Whether the operation leaves the function.
+static bool isReturn(Operation *op) {
+  return op->hasTrait<OpTrait::ReturnLike>() &&
+         isa<FunctionOpInterface>(op->getParentOp());
+}
+
 /// Whether a use may write over the memory of its operand.
 static bool mayWrite(OpOperand &use) {
   Operation *user = use.getOwner();
-  if (isa<PackOp, UnpackOp, SplitOp, StoreOp>(user) ||
-      (user->hasTrait<OpTrait::ReturnLike>() &&
-       isa<FunctionOpInterface>(user->getParentOp())))
+  if (isa<PackOp, UnpackOp, SplitOp, StoreOp>(user) || isReturn(user))
     return false;
   if (auto concat = dyn_cast<ConcatOp>(user))
     return use.get() == concat.getDestination();
@@ -249,6 +253,33 @@ static bool mayBeOverwritten(Operation *op) {
   });
 }
 
+/// Gives parts of an argument memory of their own where the function returns
+/// them. One-Shot Bufferize does not see that they lie in the caller's bucket,
+/// and would let the caller write there. Returns whether all such places are
+/// known.
+static bool copyReturned(Operation *op) {
+  llvm::SetVector<Value> makers;
+  auto function = op->getParentOfType<FunctionOpInterface>();
+  if (llvm::none_of(function.getResultTypes(), llvm::IsaPred<TensorType>) ||
+      findMakers(op->getOperand(0), /*isHooks=*/true, makers))
+    return true;
+  llvm::SetVector<OpOperand *> returned;
+  for (Value part : op->getResults())
+    if (visitMemoryUses(part, [&](OpOperand &use) {
+          if (isReturn(use.getOwner()))
+            returned.insert(&use);
+          return WalkResult::advance();
+        }).wasInterrupted())
+      return false;
+  for (OpOperand *use : returned) {
+    OpBuilder builder(use->getOwner());
+    use->set(bufferization::AllocTensorOp::create(
+        builder, op->getLoc(), cast<RankedTensorType>(use->get().getType()),
+        ValueRange(), use->get()));
+  }
+  return true;
+}
+
 /// Lets an unpack or a split take a copy apart.
 static void copyBucket(Operation *op) {
   Value bucket = op->getOperand(0);
@@ -259,7 +290,7 @@ static void copyBucket(Operation *op) {
                         bucket));
   remark::missed(op->getLoc(), remark::RemarkOpts::name("BucketView")
                                    .category("ddp-materialize-buckets"))
-      << "a bucket is copied, since other values are computed in its place "
+      << "a bucket is copied, since other values may be computed in its place "
          "while parts of it are needed";
 }
 
@@ -374,7 +405,7 @@ struct MaterializeBucketsPass
     for (Operation *op : unpacksAndSplits)
       if (isLastUse(op)) {
         lastUses.insert(op);
-      } else if (mayBeOverwritten(op)) {
+      } else if (mayBeOverwritten(op) || !copyReturned(op)) {
         copyBucket(op);
         lastUses.insert(op);
       }

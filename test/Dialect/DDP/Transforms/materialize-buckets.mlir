@@ -466,3 +466,52 @@ func.func @loop_behind_parts(%a: tensor<4xf32>, %n: index)
   }
   return %r, %x : tensor<4xf32>, tensor<2x2xf32>
 }
+
+// -----
+
+// What a private function returns of its argument is a copy: its caller may write
+// over what a call gives.
+// CHECK-LABEL: func private @returned(
+// CHECK-SAME:    %[[ARG:.+]]: tensor<4xf32>, %{{.+}}: i1
+// CHECK:         %[[M:.+]] = bufferization.to_buffer %[[ARG]] read_only
+// CHECK:         %[[V:.+]] = ddp.view %[[M]][0]
+// CHECK:         %[[P:.+]] = bufferization.to_tensor %[[V]] restrict :
+// CHECK:         %[[CHOICE:.+]] = scf.if
+// CHECK:         %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[CHOICE]])
+// CHECK:         return %[[COPY]] :
+func.func private @returned(%b: tensor<4xf32>, %c: i1) -> tensor<2xf32> {
+  %p:2 = ddp.unpack %b : tensor<4xf32> -> tensor<2xf32>, tensor<2xf32>
+  %r = scf.if %c -> tensor<2xf32> {
+    scf.yield %p#0 : tensor<2xf32>
+  } else {
+    scf.yield %p#1 : tensor<2xf32>
+  }
+  return %r : tensor<2xf32>
+}
+
+// -----
+
+// Not of what is its own.
+// CHECK-LABEL: func private @returned_own(
+// CHECK-NOT:     alloc_tensor
+// CHECK:         return
+func.func private @returned_own(%x: tensor<4xf32>) -> tensor<2xf32> {
+  %b = ddp.pack %x : tensor<4xf32> -> tensor<4xf32>
+  %p:2 = ddp.unpack %b : tensor<4xf32> -> tensor<2xf32>, tensor<2xf32>
+  return %p#0 : tensor<2xf32>
+}
+
+// -----
+
+// Where it is not known what is returned, the bucket is copied.
+// CHECK-LABEL: func private @returned_by_branch(
+// CHECK-SAME:    %[[ARG:.+]]: tensor<4xf32>
+// CHECK:         %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[ARG]])
+// CHECK:         bufferization.to_buffer %[[COPY]]
+// REMARK: a bucket is copied
+func.func private @returned_by_branch(%b: tensor<4xf32>) -> tensor<2x2xf32> {
+  %p = ddp.unpack %b : tensor<4xf32> -> tensor<2x2xf32>
+  cf.br ^next(%p : tensor<2x2xf32>)
+^next(%x: tensor<2x2xf32>):
+  return %x : tensor<2x2xf32>
+}
