@@ -247,3 +247,29 @@ func.func @in_flight(%x: tensor<4xf32>, %c: i1) -> (tensor<4xf32>, tensor<4xf32>
   }
   return %v, %w : tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+// A loop that begins with one value twice gives two: the value is not computed where
+// only one of them belongs.
+
+// CHECK-LABEL: func.func @begins_with_it_twice(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<4xf32>, %{{.+}}: index, %[[OUT:[a-z0-9]+]]: memref<4xf32>, %{{.+}}: memref<4xf32>
+// CHECK-NOT:     bufferization.to_tensor %[[OUT]]
+// CHECK:         %[[E:.+]] = tensor.empty
+// CHECK:         linalg.exp {{.+}} outs(%[[E]] :
+// CHECK:         %[[R:.+]]:2 = scf.for
+// CHECK:         bufferization.materialize_in_destination %[[R]]#0 in restrict writable %[[OUT]]
+ddp.process_group @dp
+func.func @begins_with_it_twice(%x: tensor<4xf32>, %n: index)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %e = tensor.empty() : tensor<4xf32>
+  %y = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  %r:2 = scf.for %i = %c0 to %n step %c1 iter_args(%a = %y, %b = %y)
+      -> (tensor<4xf32>, tensor<4xf32>) {
+    scf.yield %b, %x : tensor<4xf32>, tensor<4xf32>
+  }
+  return %r#0, %r#1 : tensor<4xf32>, tensor<4xf32>
+}

@@ -70,6 +70,16 @@ bool mlir::ddp::isOnlyReadBefore(Value value, Operation *except,
   return true;
 }
 
+/// Whether the operation that overwrites `link` has the same value a second
+/// time and may let it live on there, as a loop that begins with it twice.
+static bool livesOnBeside(OpOperand &link) {
+  auto dps = dyn_cast<DestinationStyleOpInterface>(link.getOwner());
+  return llvm::any_of(link.getOwner()->getOpOperands(), [&](OpOperand &other) {
+    return &other != &link && other.get() == link.get() &&
+           (!dps || dps.isDpsInit(&other));
+  });
+}
+
 OpOperand *mlir::ddp::findChainStart(Value value, Operation *consumer) {
   Block *block = consumer->getBlock();
   OpOperand *link = nullptr; // the operand that `value` is, in the chain
@@ -83,7 +93,8 @@ OpOperand *mlir::ddp::findChainStart(Value value, Operation *consumer) {
         OpBuilder builder(link->getOwner());
         value = builder.clone(*fill)->getResult(0);
         link->set(value);
-      } else if (!isOnlyReadBefore(value, link->getOwner(), consumer)) {
+      } else if (livesOnBeside(*link) ||
+                 !isOnlyReadBefore(value, link->getOwner(), consumer)) {
         return nullptr;
       }
     }
