@@ -37,14 +37,16 @@ private:
   LogicalResult collectEntries();
   LogicalResult checkSizes();
   void cleanUp();
-  LogicalResult checkNothingIsLeft();
 
   PlanContents plan;
 };
 } // namespace
 
 LogicalResult ConvertDDPToRuntimePass::collectEntries() {
-  WalkResult result = getOperation().walk([&](func::FuncOp function) {
+  auto visit = [&](Operation *op) {
+    auto function = dyn_cast<func::FuncOp>(op);
+    if (!function)
+      return WalkResult::advance();
     if (function.isExternal() || !function.isPublic())
       return WalkResult::skip();
     std::string why;
@@ -65,8 +67,9 @@ LogicalResult ConvertDDPToRuntimePass::collectEntries() {
       return WalkResult::skip();
     function.emitOpError() << why;
     return WalkResult::interrupt();
-  });
-  return failure(result.wasInterrupted());
+  };
+  return failure(
+      getOperation().walk<WalkOrder::PreOrder>(visit).wasInterrupted());
 }
 
 /// The plan is emitted as JSON, which has no other text than UTF-8.
@@ -122,26 +125,25 @@ static void removeDDPAttrs(FunctionOpInterface function) {
     function.setAllResultAttrs(filter(attrs));
 }
 
+/// What becomes a part of the plan.
+static bool isDeclaration(Operation *op) {
+  return isa<ProcessGroupOp, BucketInfoOp, StateOp>(op);
+}
+
 void ConvertDDPToRuntimePass::cleanUp() {
   for (Operation &op : llvm::make_early_inc_range(*getOperation().getBody()))
-    if (isa<ProcessGroupOp, BucketInfoOp, StateOp>(op))
+    if (isDeclaration(&op))
       op.erase();
   getOperation()->removeAttr(DDPDialect::kHookAttrName);
-  getOperation().walk([](FunctionOpInterface function) {
+  getOperation().walk<WalkOrder::PreOrder>([](Operation *op) {
+    auto function = dyn_cast<FunctionOpInterface>(op);
+    if (!function)
+      return WalkResult::advance();
     function->removeAttr(DDPDialect::kHookAttrName);
     function->removeAttr(DDPDialect::kResultArgumentsAttrName);
     removeDDPAttrs(function);
+    return WalkResult::skip();
   });
-}
-
-LogicalResult ConvertDDPToRuntimePass::checkNothingIsLeft() {
-  WalkResult result = getOperation().walk([](Operation *op) {
-    if (!isa_and_nonnull<DDPDialect>(op->getDialect()))
-      return WalkResult::advance();
-    op->emitOpError() << "could not be converted to a call of the runtime";
-    return WalkResult::interrupt();
-  });
-  return failure(result.wasInterrupted());
 }
 
 /// In their order, but every group behind its parent: the runtime makes groups
@@ -206,10 +208,14 @@ void ConvertDDPToRuntimePass::runOnOperation() {
 
   CallLowering lowering(module, handleSlot, plan);
   SmallVector<Operation *> ops;
+  Operation *left = nullptr;
   module.walk([&](Operation *op) {
     if (CallLowering::canLower(op) || (plan.memory == ArrayMemory::Device &&
                                        CallLowering::canLowerOnDevice(op)))
       ops.push_back(op);
+    else if (!left && isa_and_nonnull<DDPDialect>(op->getDialect()) &&
+             !(isDeclaration(op) && op->getParentOp() == module))
+      left = op;
     if (auto arena = dyn_cast<ArenaOp>(op))
       plan.arenaBytes = std::max(
           plan.arenaBytes, cast<MemRefType>(arena.getType()).getNumElements());
@@ -223,6 +229,8 @@ void ConvertDDPToRuntimePass::runOnOperation() {
     return signalPassFailure();
   cleanUp();
   module->setAttr(DDPDialect::kPlanAttrName, *built);
-  if (failed(checkNothingIsLeft()))
-    signalPassFailure();
+  if (!left)
+    return;
+  left->emitOpError() << "could not be converted to a call of the runtime";
+  signalPassFailure();
 }

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Analysis/BucketSchedule.h"
+#include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
 
 #include "mlir/IR/Remarks.h"
@@ -88,14 +89,14 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
   }
 
   /// The number after the last bucket that the module has already.
-  unsigned getNextNumber() {
+  static unsigned getNextNumber(ArrayRef<AllReduceOp> reductions) {
     unsigned next = 0;
-    getOperation().walk([&](AllReduceOp op) {
+    for (AllReduceOp op : reductions) {
       unsigned number;
       if (StringRef name = op.getBucketName().value_or("");
           name.consume_front("b") && !name.getAsInteger(10, number))
         next = std::max(next, number + 1);
-    });
+    }
     return next;
   }
 
@@ -104,18 +105,22 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
     if (failed(limits) || failed(nameGradients(getOperation())))
       return signalPassFailure();
 
+    SmallVector<AllReduceOp> reductions;
+    walkProgram(getOperation(),
+                [&](AllReduceOp op) { reductions.push_back(op); });
     llvm::SetVector<Block *> blocks;
-    getOperation().walk([&](AllReduceOp op) {
+    for (AllReduceOp op : reductions) {
       if (!isa<RankedTensorType>(op.getInput().getType()))
-        return;
+        continue;
       if (op.getWire()) {
         op.emitOpError() << "expected no wire type before 'ddp-bucketize'";
-        return signalPassFailure();
+        signalPassFailure();
+        continue;
       }
       blocks.insert(op->getBlock());
-    });
+    }
 
-    unsigned next = getNextNumber();
+    unsigned next = getNextNumber(reductions);
     for (Block *block : blocks)
       if (failed(rewriteBlock(*block, *limits, next)))
         return signalPassFailure();

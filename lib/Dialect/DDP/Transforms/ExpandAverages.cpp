@@ -34,6 +34,8 @@ struct ExpandAveragesPass
 
   void runOnOperation() override {
     names = nameAverages(getOperation());
+    if (names.empty())
+      return markAllAnalysesPreserved();
     std::vector<Averages> sets;
     getOperation().walk([&](Block *block) {
       std::map<Kind, size_t> numbers;
@@ -48,8 +50,6 @@ struct ExpandAveragesPass
         sets[it->second].push_back(op);
       }
     });
-    if (sets.empty())
-      return markAllAnalysesPreserved();
     for (auto [number, set] : llvm::enumerate(sets))
       if (failed(expand(set, number)))
         return signalPassFailure();

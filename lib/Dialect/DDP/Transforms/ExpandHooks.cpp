@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
@@ -174,7 +175,7 @@ struct ExpandHooksPass
       recorded.insert(info.getBucketName());
     llvm::StringSet<> taken = recorded;
     SmallVector<AllReduceOp> reductions, onMemory;
-    getOperation().walk([&](AllReduceOp op) {
+    walkProgram(getOperation(), [&](AllReduceOp op) {
       taken.insert(op.getBucketName().value_or(""));
       if (isa<MemRefType>(op.getInput().getType()))
         onMemory.push_back(op);

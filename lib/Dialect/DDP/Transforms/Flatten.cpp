@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -306,7 +307,7 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
 
   void runOnOperation() override {
     SmallVector<Operation *> replaced;
-    getOperation().walk([&](Operation *op) {
+    walkProgram(getOperation(), [&](Operation *op) {
       // A wait is replaced with its start. Without an order a concat may stay.
       auto concat = dyn_cast<ConcatOp>(op);
       if (!isa<WaitOp>(op) && (!concat || concat.getOrder()))
@@ -321,7 +322,7 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
 
     // Types are changed in place: every operation that can hold a bucket is
     // either ours or takes any type.
-    getOperation().walk([&](Operation *op) {
+    walkProgram(getOperation(), [&](Operation *op) {
       for (Value result : op->getResults())
         result.setType(flatten(result.getType()));
       for (Region &region : op->getRegions())
@@ -341,7 +342,7 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
           function.setType(function.cloneTypeWith(arguments, results));
       }
     });
-    getOperation().walk([&](UnrealizedConversionCastOp cast) {
+    walkProgram(getOperation(), [&](UnrealizedConversionCastOp cast) {
       if (cast.getNumOperands() == 1 &&
           cast.getOperandTypes() == cast.getResultTypes()) {
         cast.replaceAllUsesWith(cast.getOperands());

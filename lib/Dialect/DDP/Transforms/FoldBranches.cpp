@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -63,8 +64,8 @@ struct FoldBranchesPass
 
   void runOnOperation() override {
     bool hasChanged = false;
-    getOperation()->walk(
-        [&](scf::IfOp choice) { hasChanged |= forwardYields(choice); });
+    walkProgram(getOperation(),
+                [&](scf::IfOp choice) { hasChanged |= forwardYields(choice); });
     if (!hasChanged)
       markAllAnalysesPreserved();
   }

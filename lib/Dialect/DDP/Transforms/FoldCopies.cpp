@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 namespace mlir::ddp {
@@ -49,7 +50,7 @@ struct FoldCopiesPass
 
   void runOnOperation() override {
     SmallVector<Operation *> copies, views;
-    getOperation()->walk([&](Operation *op) {
+    walkProgram(getOperation(), [&](Operation *op) {
       auto copy = dyn_cast<memref::CopyOp>(op);
       if (copy && isSameBuffer(copy.getSource(), copy.getTarget()))
         copies.push_back(op);

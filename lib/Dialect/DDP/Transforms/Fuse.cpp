@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Dominance.h"
@@ -195,31 +196,29 @@ struct FusePass : public ddp::impl::DDPFusePassBase<FusePass> {
 
   void runOnOperation() override {
     SmallVector<CastOp> casts;
-    getOperation()->walk([&](CastOp op) {
-      if (op.getInput().getDefiningOp<AllReduceOp>())
-        casts.push_back(op);
-    });
-    llvm::for_each(casts, fuseCasts);
-
     SmallVector<MatmulOp> matmuls;
     SmallVector<ConcatOp> concats;
-    getOperation()->walk([&](Operation *op) {
-      if (auto matmul = dyn_cast<MatmulOp>(op))
+    walkProgram(getOperation(), [&](Operation *op) {
+      if (auto cast = dyn_cast<CastOp>(op);
+          cast && cast.getInput().getDefiningOp<AllReduceOp>())
+        casts.push_back(cast);
+      else if (auto matmul = dyn_cast<MatmulOp>(op))
         matmuls.push_back(matmul);
       else if (auto concat = dyn_cast<ConcatOp>(op))
         concats.push_back(concat);
     });
     if (casts.empty() && matmuls.empty())
       return markAllAnalysesPreserved();
+    llvm::for_each(casts, fuseCasts);
     DominanceInfo dominance(getOperation());
     for (ConcatOp concat : concats)
       fuseReconstruct(concat, dominance);
     matmuls.clear();
-    getOperation()->walk([&](MatmulOp op) { matmuls.push_back(op); });
+    walkProgram(getOperation(), [&](MatmulOp op) { matmuls.push_back(op); });
     llvm::for_each(matmuls, fuseExtract);
     llvm::for_each(matmuls, fuseProject);
     SmallVector<ProjectOp> projects;
-    getOperation()->walk([&](ProjectOp op) { projects.push_back(op); });
+    walkProgram(getOperation(), [&](ProjectOp op) { projects.push_back(op); });
     llvm::for_each(projects, fusePacking);
   }
 };

@@ -117,11 +117,13 @@ void References::add(Operation *op, Operation *table, SymbolRefAttr symbol) {
 /// they refer to, and, since a function's interface may change, who refers to
 /// their functions.
 static llvm::SetVector<Operation *> findInvolved(ModuleOp module) {
-  References references(module);
   llvm::SetVector<Operation *> involved;
   for (Operation &op : *module.getBody())
     if (usesDDP(&op))
       involved.insert(&op);
+  if (involved.size() == module.getBody()->getOperations().size())
+    return involved;
+  References references(module);
   for (size_t i = 0; i < involved.size(); ++i) {
     Operation *op = involved[i];
     involved.insert_range(references.getReferences(op));

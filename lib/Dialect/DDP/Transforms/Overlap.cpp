@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Analysis/Dependences.h"
+#include "../Analysis/ProgramWalk.h"
 #include "Utils/HoistCollectives.h"
 #include "Utils/HoistFromBranches.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
@@ -386,11 +387,11 @@ struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
           << "expected a depth of at least 1, but got 0";
       return signalPassFailure();
     }
-    getOperation()->walk([](scf::IfOp choice) {
+    walkProgram(getOperation(), [](scf::IfOp choice) {
       hoistFromBranch(choice, [](Operation *op) { return !isCheap(op); });
     });
     llvm::SetVector<Block *> blocks;
-    getOperation()->walk([&](Operation *op) {
+    walkProgram(getOperation(), [&](Operation *op) {
       Block *block = op->getBlock();
       if ((getSplittable(op) || getConditionalStart(op)) &&
           block->mightHaveTerminator())

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Dominance.h"
@@ -74,25 +75,22 @@ struct PackCollectivesPass
   void runOnOperation() override {
     DominanceInfo dominance(getOperation());
     SmallVector<SmallVector<AllReduceOp>> sets;
-    getOperation()->walk([&](Block *block) {
-      // For each bucket, the set that may still get more members.
-      llvm::DenseMap<StringRef, unsigned> open;
-      for (auto op : block->getOps<AllReduceOp>()) {
-        if (!isa<BucketType>(op.getInput().getType()) || !op.getBucketName() ||
-            op.getDestination())
-          continue;
-        auto [it, isNew] = open.try_emplace(*op.getBucketName(), sets.size());
-        if (!isNew) {
-          AllReduceOp first = sets[it->second].front();
-          if (isAlike(first, op) &&
-              dominance.properlyDominates(op.getInput(), first)) {
-            sets[it->second].push_back(op);
-            continue;
-          }
-          it->second = sets.size();
-        }
-        sets.push_back({op});
+    // For each bucket of a block, the set that may still get more members.
+    llvm::DenseMap<std::pair<Block *, StringRef>, unsigned> open;
+    walkProgram(getOperation(), [&](AllReduceOp op) {
+      if (!isa<BucketType>(op.getInput().getType()) || !op.getBucketName() ||
+          op.getDestination())
+        return;
+      auto [it, isNew] =
+          open.try_emplace({op->getBlock(), *op.getBucketName()}, sets.size());
+      if (!isNew) {
+        AllReduceOp first = sets[it->second].front();
+        if (isAlike(first, op) &&
+            dominance.properlyDominates(op.getInput(), first))
+          return sets[it->second].push_back(op);
+        it->second = sets.size();
       }
+      sets.push_back({op});
     });
     llvm::erase_if(sets,
                    [](ArrayRef<AllReduceOp> set) { return set.size() < 2; });

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
+#include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -246,7 +247,7 @@ struct PinBlockArgumentsPass
 
   void runOnOperation() override {
     SmallVector<Region *> regions;
-    getOperation()->walk([&](Operation *op) {
+    walkProgram(getOperation(), [&](Operation *op) {
       for (Region &region : op->getRegions())
         if (!region.empty() && !region.hasOneBlock())
           regions.push_back(&region);

@@ -304,12 +304,13 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
     // Longest path over an acyclic call graph, by relaxation: as many rounds as
     // functions suffice.
     llvm::DenseMap<Operation *, llvm::SetVector<Operation *>> callees;
-    for (auto &[op, plan] : plans)
-      op->walk([&, op = op](CallOpInterface call) {
-        if (Operation *callee = call.resolveCallableInTable(&symbols))
-          if (plans.contains(callee))
-            callees[op].insert(callee);
-      });
+    if (plans.size() > 1)
+      for (auto &[op, plan] : plans)
+        op->walk([&, op = op](CallOpInterface call) {
+          if (Operation *callee = call.resolveCallableInTable(&symbols))
+            if (plans.contains(callee))
+              callees[op].insert(callee);
+        });
     for (unsigned round = 0; round <= plans.size(); ++round) {
       bool changed = false;
       for (auto &[op, plan] : plans)

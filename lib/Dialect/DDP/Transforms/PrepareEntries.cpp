@@ -52,7 +52,7 @@ class EntryRewriter {
 public:
   explicit EntryRewriter(func::FuncOp function)
       : function(function), context(function.getContext()) {
-    function.walk([&](func::ReturnOp op) { returns.push_back(op); });
+    returns = getReturns(function);
   }
 
   void run() {

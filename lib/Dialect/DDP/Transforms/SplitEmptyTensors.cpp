@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 namespace mlir::ddp {
@@ -70,13 +71,14 @@ struct SplitEmptyTensorsPass
 
   void runOnOperation() override {
     SmallVector<linalg::FillOp> fills;
-    getOperation()->walk([&](linalg::FillOp fill) { fills.push_back(fill); });
+    walkProgram(getOperation(),
+                [&](linalg::FillOp fill) { fills.push_back(fill); });
     bool hasChanged = false;
     for (linalg::FillOp fill : fills)
       hasChanged |= splitFill(fill);
     SmallVector<tensor::EmptyOp> empties;
-    getOperation()->walk(
-        [&](tensor::EmptyOp empty) { empties.push_back(empty); });
+    walkProgram(getOperation(),
+                [&](tensor::EmptyOp empty) { empties.push_back(empty); });
     for (tensor::EmptyOp empty : empties)
       hasChanged |= splitEmpty(empty);
     if (!hasChanged)

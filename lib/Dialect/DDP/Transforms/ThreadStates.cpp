@@ -37,6 +37,8 @@ using KnownStates = llvm::DenseMap<StringRef, Known>;
 /// Forgets what `op` may change behind our back, and keeps the stores that it
 /// may need.
 static void applyNested(Operation *op, KnownStates &known) {
+  if (known.empty())
+    return;
   op->walk([&](Operation *nested) {
     if (isa<CallOpInterface>(nested))
       known.clear();

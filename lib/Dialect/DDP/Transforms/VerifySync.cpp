@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/ProgramWalk.h"
 #include "../Analysis/RankAnalysis.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
@@ -162,9 +163,10 @@ struct VerifySyncPass
   void runOnOperation() override {
     markAllAnalysesPreserved();
     SmallVector<FunctionOpInterface> marked;
-    getOperation().walk([&](FunctionOpInterface function) {
+    walkFunctions(getOperation(), [&](FunctionOpInterface function) {
       if (!function.isExternal() && isMarked(function))
         marked.push_back(function);
+      return WalkResult::advance();
     });
     if (marked.empty())
       return;

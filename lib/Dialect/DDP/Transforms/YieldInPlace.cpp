@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
+#include "../Analysis/ProgramWalk.h"
 #include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
@@ -183,7 +184,7 @@ struct YieldInPlacePass
   void runOnOperation() override {
     // Inner loops first: what they yield is known then.
     bool hasLoops = false;
-    getOperation()->walk([&](Operation *op) {
+    walkProgram(getOperation(), [&](Operation *op) {
       hasLoops |= isa<scf::ForOp, scf::WhileOp>(op);
       if (auto loop = dyn_cast<scf::ForOp>(op))
         rewrite(loop);

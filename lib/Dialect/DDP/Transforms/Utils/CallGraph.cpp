@@ -21,6 +21,8 @@ PrivateFunctions mlir::ddp::collectPrivateFunctions(ModuleOp module) {
       functions[function];
       byName[function.getSymNameAttr()] = function;
     }
+  if (functions.empty())
+    return functions;
   // Names in nested symbol tables may be others; a function is left alone then.
   SymbolRefFinder others([&](SymbolRefAttr symbol) {
     if (auto it = byName.find(symbol.getRootReference()); it != byName.end()) {

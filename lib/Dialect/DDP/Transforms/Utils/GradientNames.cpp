@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "GradientNames.h"
+#include "../../Analysis/ProgramWalk.h"
 
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
@@ -158,10 +159,13 @@ std::string Namer::derive(Operation *op, Value input, Value result,
 
 /// `name`, or where that is taken `name`#1 and so on.
 StringAttr Namer::makeUnique(StringRef name) {
+  if (taken.try_emplace(name, module).second)
+    return StringAttr::get(module.getContext(), name);
   unsigned &number = numCopies[name];
-  std::string unique = name.str();
-  while (!taken.try_emplace(unique, module).second)
+  std::string unique;
+  do
     unique = (name + "#" + Twine(++number)).str();
+  while (!taken.try_emplace(unique, module).second);
   return StringAttr::get(module.getContext(), unique);
 }
 
@@ -186,18 +190,23 @@ void Namer::nameMembers(AllReduceOp op, BucketType bucket) {
 
 LogicalResult Namer::run() {
   // Names that the module gives come first, wherever they stand.
-  auto toWalkResult = [](LogicalResult result) {
-    return failed(result) ? WalkResult::interrupt() : WalkResult::advance();
-  };
-  WalkResult result = module.walk([&](FunctionOpInterface function) {
-    return toWalkResult(reserveArguments(function));
+  WalkResult result = walkFunctions(module, [&](FunctionOpInterface function) {
+    return WalkResult(reserveArguments(function));
   });
-  if (!result.wasInterrupted())
-    result = module.walk(
-        [&](Operation *op) { return toWalkResult(reserveGiven(op)); });
   if (result.wasInterrupted())
     return failure();
-  module.walk([&](AllReduceOp op) {
+  bool ok = true;
+  SmallVector<AllReduceOp> reductions;
+  walkProgram(module, [&](Operation *op) {
+    if (auto reduction = dyn_cast<AllReduceOp>(op))
+      reductions.push_back(reduction);
+    else if (!isa<BucketInfoOp>(op))
+      return;
+    ok = ok && succeeded(reserveGiven(op));
+  });
+  if (!ok)
+    return failure();
+  for (AllReduceOp op : reductions) {
     Type type = op.getInput().getType();
     auto bucket = dyn_cast<BucketType>(type);
     bool isFinal = isa_and_nonnull<AllReduceHookAttr>(
@@ -206,7 +215,7 @@ LogicalResult Namer::run() {
       nameTensor(op);
     else if (bucket && op.getBucketName() && !op.getGradients() && !isFinal)
       nameMembers(op, bucket);
-  });
+  }
   return success();
 }
 
@@ -224,6 +233,6 @@ llvm::DenseMap<Operation *, StringAttr>
 mlir::ddp::nameAverages(ModuleOp module) {
   llvm::DenseMap<Operation *, StringAttr> names;
   Namer namer(module);
-  module.walk([&](AverageOp op) { names[op] = namer.nameAverage(op); });
+  walkProgram(module, [&](AverageOp op) { names[op] = namer.nameAverage(op); });
   return names;
 }

@@ -1,0 +1,54 @@
+//===- ProgramWalk.h - the operations of a program --------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A step has a linalg operation or more for each gradient, and most of its
+// operations are in their bodies: what they compute for one element. None of
+// these is on a gradient, a bucket or memory of its own, and a module of many
+// thousands of gradients is larger than any cache. So a pass that is looking
+// for something leaves them out, unless it has to see whatever there is.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_PROGRAMWALK_H
+#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_PROGRAMWALK_H
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "llvm/ADT/STLExtras.h"
+
+namespace mlir::ddp {
+
+/// Calls `visit` as `root->walk` would, which is for all operations of its
+/// argument's type, those in regions before the one around them, but not for
+/// those in bodies of linalg operations. `visit` may erase the operation.
+template <typename FnT>
+void walkProgram(Operation *root, FnT &&visit) {
+  using OpT =
+      typename llvm::function_traits<std::decay_t<FnT>>::template arg_t<0>;
+  if (root->getNumRegions() != 0 && !isa<linalg::LinalgOp>(root))
+    for (Region &region : root->getRegions())
+      for (Block &block : region)
+        for (Operation &op : llvm::make_early_inc_range(block))
+          walkProgram(&op, visit);
+  if constexpr (std::is_same_v<OpT, Operation *>)
+    visit(root);
+  else if (auto op = dyn_cast<OpT>(root))
+    visit(op);
+}
+
+/// Calls `visit` for the functions under `root`, in their order.
+template <typename FnT>
+WalkResult walkFunctions(Operation *root, FnT &&visit) {
+  return root->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    auto function = dyn_cast<FunctionOpInterface>(op);
+    if (!function)
+      return WalkResult::advance();
+    WalkResult result = visit(function);
+    return result.wasInterrupted() ? result : WalkResult::skip();
+  });
+}
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_PROGRAMWALK_H
