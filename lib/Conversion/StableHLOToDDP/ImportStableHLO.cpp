@@ -47,6 +47,7 @@ private:
   LogicalResult checkOptions() const;
   LogicalResult refuse(Operation *op, const Twine &reason) const;
   LogicalResult findSums();
+  bool isWithinLoss(const Sum &sum) const;
   LogicalResult checkRepeated(const Sum &sum) const;
   bool isGradient(Value value, ArrayAttr groups) const;
   void import(const Sum &sum);
@@ -220,6 +221,28 @@ static Value getOnlySource(Operation *op) {
   return source;
 }
 
+/// Whether what is computed from `sum` is added up over the same ranks again,
+/// scalars aside. Then it is a part of a loss, such as statistics of a batch,
+/// of which JAX takes the gradient by another sum.
+bool StableHLOImporter::isWithinLoss(const Sum &sum) const {
+  SetVector<Operation *> users(sum.op->user_begin(), sum.op->user_end());
+  for (unsigned i = 0; i < users.size(); ++i) {
+    Operation *user = users[i];
+    auto it = numbers.find(user);
+    if (it != numbers.end() &&
+        ReplicaGroups::overlap(sums[it->second].groups, sum.groups) &&
+        llvm::any_of(user->getOperandTypes(), [](Type type) {
+          return cast<RankedTensorType>(type).getRank() != 0;
+        }))
+      return true;
+    users.insert_range(user->getUsers());
+    // What a region yields is its operation's.
+    if (user->getNumResults() == 0 && !isa<func::ReturnOp>(user))
+      users.insert_range(user->getParentOp()->getUsers());
+  }
+  return false;
+}
+
 /// Refuses to add up what all ranks of a group have alike, because it is such a
 /// sum already.
 LogicalResult StableHLOImporter::checkRepeated(const Sum &sum) const {
@@ -237,7 +260,8 @@ LogicalResult StableHLOImporter::checkRepeated(const Sum &sum) const {
       }
       const Sum &earlier = sums[it->second];
       value = earlier.op->getOperand(result.getResultNumber());
-      if (!ReplicaGroups::overlap(earlier.groups, sum.groups))
+      if (!ReplicaGroups::overlap(earlier.groups, sum.groups) ||
+          isWithinLoss(sum))
         continue;
       InFlightDiagnostic diagnostic =
           sum.op->emitOpError()

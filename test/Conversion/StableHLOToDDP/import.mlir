@@ -276,3 +276,34 @@ func.func @constraint(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"
   %0 = "sdy.sharding_constraint"(%a) <{sharding = #sdy.sharding<@mesh, [{"mp"}]>}> : (tensor<4xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// -----
+
+// A loss with statistics of all ranks, squared: its gradient adds up again, and is added up
+// itself behind that.
+
+// CHECK-LABEL: func.func @statistics(
+// CHECK: %[[M:.+]] = ddp.all_reduce sum
+// CHECK: %[[TWICE:.+]] = "stablehlo.add"(%[[M]], %[[M]])
+// CHECK: %[[D:.+]] = ddp.all_reduce sum %[[TWICE]]
+// CHECK: ddp.all_reduce sum
+func.func @statistics(%h: tensor<4xf32>, %x: tensor<4xf32>) -> tensor<4xf32> {
+  %m = "stablehlo.all_reduce"(%h) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  %twice = "stablehlo.add"(%m, %m) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %d = "stablehlo.all_reduce"(%twice) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  %g = "stablehlo.multiply"(%d, %x) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %sum = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = "stablehlo.add"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return %sum : tensor<4xf32>
+}

@@ -49,7 +49,9 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
     different sizes, and `partition_id` are errors that name the operation; with
     `keep-others` they stay as they are. It is also an error to reduce what is
     computed from a reduction over the same ranks and constants alone, for the sum
-    would be too large; `allow-repeated` allows it. A program whose tensors are
+    would be too large, unless the result is needed for another such reduction of
+    more than a scalar, as where a loss has statistics of all ranks;
+    `allow-repeated` allows it. A program whose tensors are
     split, but not by `shard_map`, has to go through Shardy's partitioner before
     ([frontends.md](../frontends.md)).
 
