@@ -42,6 +42,41 @@ struct InlineCollectivesPass
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    llvm::StringMap<unsigned> uses = countNames(module);
+    if (failed(inlineAll(module)))
+      return signalPassFailure();
+    renameCopies(module, uses);
+  }
+
+  /// How often each name of a gradient is given.
+  static llvm::StringMap<unsigned> countNames(ModuleOp module) {
+    llvm::StringMap<unsigned> uses;
+    module.walk([&](AllReduceOp op) {
+      if (auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName))
+        ++uses[name.getValue()];
+    });
+    return uses;
+  }
+
+  /// A reduction that was inlined several times is as many gradients.
+  static void renameCopies(ModuleOp module,
+                           const llvm::StringMap<unsigned> &given) {
+    llvm::StringMap<unsigned> copies, taken = countNames(module);
+    module.walk([&](AllReduceOp op) {
+      auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName);
+      // Names that were not unique before are the program's mistake.
+      if (!name || given.lookup(name.getValue()) != 1 ||
+          copies[name.getValue()]++ == 0)
+        return;
+      std::string unique;
+      for (unsigned i = 1; unique.empty() || taken.contains(unique); ++i)
+        unique = name.str() + "#" + std::to_string(i);
+      taken[unique] = 1;
+      op.setGradientName(unique);
+    });
+  }
+
+  static LogicalResult inlineAll(ModuleOp module) {
     // A caller of what was inlined has collectives now.
     while (true) {
       llvm::MapVector<func::CallOp, func::FuncOp> calls;
@@ -51,11 +86,11 @@ struct InlineCollectivesPass
           calls[call] = callee;
       });
       if (calls.empty())
-        return;
+        return success();
       llvm::SetVector<Operation *> callees;
       for (auto &[call, callee] : calls) {
         if (failed(inlineOne(call, callee)))
-          return signalPassFailure();
+          return failure();
         callees.insert(callee);
       }
       for (Operation *callee : callees)

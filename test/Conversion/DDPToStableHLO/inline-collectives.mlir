@@ -73,3 +73,23 @@ func.func @step(%c: i1, %g: tensor<4xf32>) -> tensor<4xf32> {
   }
   return %0 : tensor<4xf32>
 }
+
+// -----
+
+// Two copies are two gradients, and neither is one that the program has already.
+
+// CHECK-LABEL: func.func @copies
+// CHECK: ddp.all_reduce sum %{{.*}} on @dp {ddp.name = "w"}
+// CHECK: ddp.all_reduce sum %{{.*}} on @dp {ddp.name = "w#1"}
+// CHECK: ddp.all_reduce sum %{{.*}} on @dp {ddp.name = "w#2"}
+ddp.process_group @dp size 2
+func.func private @inner(%g: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = ddp.all_reduce sum %g on @dp {ddp.name = "w"} : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+func.func @copies(%g: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = call @inner(%g) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = ddp.all_reduce sum %0 on @dp {ddp.name = "w#1"} : tensor<4xf32>
+  %2 = call @inner(%1) : (tensor<4xf32>) -> tensor<4xf32>
+  return %2 : tensor<4xf32>
+}

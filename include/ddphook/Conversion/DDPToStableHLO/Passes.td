@@ -95,7 +95,9 @@ def DDPInlineCollectivesPass
     Inlines every call of a function that has an operation of the ddp dialect, or
     calls one that has. Then the states of hooks belong to the functions that nothing
     calls, where `ddp-export-stablehlo` can make arguments of them. All other calls
-    stay. A private function that nothing refers to any more is removed.
+    stay. A private function that nothing refers to any more is removed. Of a
+    reduction that is there several times afterwards, each copy but the first gets a
+    `ddp.name` of its own: `w`, `w#1`, …
 
     It is an error if such a function calls itself.
 
