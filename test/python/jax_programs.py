@@ -305,6 +305,65 @@ def programs_with_everything():
         assert (largest_difference(gradient, right[1]) > 0) == (number == 2)
 
 
+def programs_with_other_collectives():
+    """What ddp has no equivalent for stays as it is, on devices in another order, too; so
+    do reductions of what is reduced. Bits equal JAX's."""
+    mesh = Mesh(np.array(jax.devices()[::-1]), ("data",))
+
+    def step(w, x):
+        index = jax.lax.axis_index("data")
+        key = jax.random.fold_in(jax.random.key(SEED), index)
+        x = x * jax.random.bernoulli(key, 0.5, x.shape)
+
+        @jax.jit
+        def gradient(w):
+            # Twice in the program, with one name.
+            return jax.lax.pmean(jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w), "data")
+
+        counts = jax.lax.psum(jnp.arange(3) * index, "data")
+        largest = jax.lax.pmax(jnp.abs(x).max(axis=0), "data")
+        others = jax.lax.all_gather(x[0], "data")
+        again = jax.lax.pmean(jax.lax.pmean(w[0] * index, "data"), "data")
+        return gradient(w) + gradient(2 * w), counts, largest, others, again
+
+    where = dict(mesh=mesh, in_specs=(P(), P("data")), out_specs=P(), check_vma=False)
+    args = normal(16, 16), normal(8, 16)
+    right = jax.jit(jax.shard_map(step, **where))(*args)
+    others = dict(keep_others=True, allow_repeated=True)
+    exact = ddphook.jax.compress(step, "allreduce", **where, **others)
+    got, state = exact(exact.init(*args), *args)
+    assert state == {} and right[1].any() and right[4].any()
+    assert_equal_trees(got, right)
+    low = ddphook.jax.compress(step, start_powerSGD_iter=2, **where, **others)
+    state = low.init(*args)
+    for _ in range(3):
+        got, state = low(state, *args)
+    assert_equal_trees(got[1:4], right[1:4])
+    assert largest_difference(got[0], right[0]) > 0
+    for name, text in (("keep_others", "partition_id"), ("allow_repeated", "not reduced over")):
+        less = ddphook.jax.compress(step, "fp16", **where, **{**others, name: False})
+        expect(ddphook.CompileError, text, less.init, *args)
+
+
+def statistics_in_a_loss():
+    """Sums of sums, which JAX writes for the gradient of a squared mean."""
+    mesh = data_mesh()
+
+    def step(w, x):
+        def loss(w):
+            return jnp.sum(jax.lax.pmean(jnp.tanh(x @ w).mean(axis=0), "data") ** 2)
+
+        return jax.lax.pmean(jax.grad(loss)(w), "data")
+
+    where = dict(mesh=mesh, in_specs=(P(), P("data")), out_specs=P(), check_vma=False)
+    args = normal(12, 6), normal(4 * DEVICES, 12)
+    right = jax.jit(jax.shard_map(step, **where))(*args)
+    exact = ddphook.jax.compress(step, "allreduce", **where)
+    got, _ = exact(exact.init(*args), *args)
+    assert np.abs(right).max() > 0
+    assert largest_difference(got, right) <= 2e-6 * np.abs(right).max()
+
+
 def explicit_meshes():
     """Shardings as a part of types, which jax.make_mesh has by default."""
     mesh = jax.make_mesh((DEVICES,), ("data",))
@@ -365,8 +424,21 @@ def refuses():
     expect(wrong, "expected no state 'more'", step, {**state, "more": 1}, w, *batch)
     wider = {**state, "b1.q": np.zeros(3, np.float32)}
     expect(wrong, "expected state 'b1.q' of float32", step, wider, w, *batch)
+    # The exported function's derivative is that of its placeholder, zero.
+    for derive in (jax.grad, lambda f: jax.jit(jax.value_and_grad(f))):
+        loss = derive(lambda w: step(state, w, *batch)[0][1])
+        expect(ddphook.UnsupportedError, "no derivative of a step", loss, w)
     # None of these has used it up.
     step(state, w, *batch)
+    whole = jax.jit(jax.shard_map(averaging_step, **where))
+    step = compress(whole, **where)
+    expect(wrong, "leave jax.shard_map to compress", step.init, w, *batch)
+    # Without shard_map it is welcome.
+    step = compress(jax.jit(averaging_step), **where)
+    step(step.init(w, *batch), w, *batch)
+    # An error of the step's own comes out as it is.
+    step = compress(lambda w, x, y: w["a"] @ x, **where)
+    expect(TypeError, "dot_general", step.init, w, *batch)
 
 
 if __name__ == "__main__":
@@ -381,6 +453,8 @@ if __name__ == "__main__":
             donates,
             reduces_over_one_axis_of_two,
             programs_with_everything,
+            programs_with_other_collectives,
+            statistics_in_a_loss,
             explicit_meshes,
             refuses,
         )

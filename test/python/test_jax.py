@@ -39,6 +39,8 @@ def run(*command):
         ("donates", 4),
         ("reduces_over_one_axis_of_two", 4),
         ("programs_with_everything", 2),
+        ("programs_with_other_collectives", 2),
+        ("statistics_in_a_loss", 3),
         ("explicit_meshes", 2),
         ("refuses", 2),
     ],

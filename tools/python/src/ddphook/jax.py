@@ -46,6 +46,8 @@ def compress(
     bucket_cap_mb: float | None = None,
     check_vma: bool = True,
     donate: bool = True,
+    keep_others: bool = False,
+    allow_repeated: bool = False,
     **options: Any,
 ) -> CompressedStep:
     """Makes a training step one that sends compressed gradients.
@@ -70,6 +72,12 @@ def compress(
         MiB of gradients in a bucket; 25 by default.
     donate
         Whether a call may overwrite the state that it is given.
+    keep_others
+        Whether the step may have other collectives, such as ``jax.lax.pmax``,
+        ``all_gather`` and ``axis_index``. They stay what they are, as do sums of
+        integers.
+    allow_repeated
+        Whether the step may reduce what it has reduced over the same devices.
     **options
         Of the hook, by PyTorch's names: ``matrix_approximation_rank``,
         ``start_powerSGD_iter``, …
@@ -95,26 +103,36 @@ def compress(
     sharded = jax.shard_map(
         step, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma
     )
-    return CompressedStep(sharded, mesh, in_specs, out_specs, axes, pipeline, donate)
+    imports = {
+        "gradient-axes": ",".join(axes),
+        "keep-others": "true" if keep_others else "",
+        "allow-repeated": "true" if allow_repeated else "",
+    }
+    texts = [f"{name}={value}" for name, value in imports.items() if value]
+    passes = f"ddp-import-stablehlo{{{' '.join(texts)}}}"
+    return CompressedStep(step, sharded, mesh, in_specs, out_specs, passes, pipeline, donate)
 
 
 class CompressedStep:
     """A training step with a hook; made by `compress`.
 
     It is compiled for the shapes of its arguments when it is first called with
-    them. It may be called within ``jax.jit``.
+    them. It may be called within ``jax.jit``. It has no derivative: hooks are for
+    gradients, which the step takes itself.
     """
 
     def __init__(
         self,
+        step: Callable[..., Any],
         sharded: Callable[..., Any],
         mesh: Mesh,
         in_specs: Any,
         out_specs: Any,
-        axes: Sequence[str],
+        passes: str,
         pipeline: str,
         donate: bool,
     ) -> None:
+        self._step = step
         self._sharded = sharded
         self._mesh = mesh
         self._specs = (in_specs, out_specs)
@@ -125,11 +143,7 @@ class CompressedStep:
                 in_specs,
                 is_leaf=lambda spec: isinstance(spec, PartitionSpec),
             )
-        self._passes = (
-            f"ddp-import-stablehlo{{gradient-axes={','.join(axes)}}}"
-            if axes
-            else "ddp-import-stablehlo"
-        )
+        self._passes = passes
         self._pipeline = pipeline
         self._donate = donate
         self._programs: dict[Any, _Program] = {}
@@ -204,7 +218,15 @@ class CompressedStep:
         return self._programs[key]
 
     def _compile(self, shapes: tuple[Any, ...]) -> _Program:
-        lowered = export.export(jax.jit(self._sharded, keep_unused=True))(*shapes)
+        try:
+            lowered = export.export(jax.jit(self._sharded, keep_unused=True))(*shapes)
+        except ValueError as error:
+            if self._is_whole_step(shapes):
+                raise InvalidArgumentError(
+                    "expected the step of one device, but got one for all of them; "
+                    "leave jax.shard_map to compress"
+                ) from error
+            raise
         with mlir.make_ir_context():
             module = ir.Module.parse(lowered.mlir_module())
             text = module.operation.get_asm(print_generic_op_form=True)
@@ -221,6 +243,14 @@ class CompressedStep:
                 "expected a step that reduces something over the mesh's devices"
             )
         return _Program(lowered, text, manifest, self._mesh, self._specs, self._donate)
+
+    def _is_whole_step(self, shapes: tuple[Any, ...]) -> bool:
+        """Whether the step that was given is in ``jax.shard_map`` already."""
+        try:
+            program = jax.make_jaxpr(self._step)(*shapes)
+        except Exception:  # It needs the mesh's axes, as it should.
+            return False
+        return "shard_map[" in str(program)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -365,12 +395,23 @@ class _Program:
             jax.jit(placeholder, keep_unused=True), platforms=lowered.platforms
         )(*avals[0])
         version = stablehlo.get_current_version()
-        return dataclasses.replace(
-            exported,
-            mlir_module_serialized=stablehlo.serialize_portable_artifact_str(
-                self.text, version
-            ),
-        ).call
+        call = jax.custom_jvp(
+            dataclasses.replace(
+                exported,
+                mlir_module_serialized=stablehlo.serialize_portable_artifact_str(
+                    self.text, version
+                ),
+            ).call
+        )
+        # That of the placeholder would be zero.
+        call.defjvp(_refuse_derivative)
+        return call
+
+
+def _refuse_derivative(*_: Any) -> None:
+    raise UnsupportedError(
+        "expected no derivative of a step with a hook; take gradients in the step"
+    )
 
 
 def _is_traced(value: Any) -> bool:
