@@ -8,8 +8,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Utils/LinalgMeans.h"
 #include "FXCollective.h"
-#include "Means.h"
 #include "ddphook/Conversion/FXToDDP/FXToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
@@ -254,12 +254,13 @@ void FXImporter::import(const FXCollective &start) {
   Reduction kind =
       start.getString("reduce_op") == "avg" ? Reduction::Mean : Reduction::Sum;
   auto names = start.arguments.getAs<ArrayAttr>("names");
+  Location loc = op->getLoc();
   OpBuilder builder(op);
+  SmallVector<AllReduceOp> all;
   for (auto [i, operand] : llvm::enumerate(op->getOperands())) {
-    auto reduced =
-        AllReduceOp::create(builder, op->getLoc(), operand, group, kind);
-    bool isExact = cast<RankedTensorType>(operand.getType()).getRank() == 0;
-    if (isExact)
+    auto reduced = AllReduceOp::create(builder, loc, operand, group, kind);
+    all.push_back(reduced);
+    if (cast<RankedTensorType>(operand.getType()).getRank() == 0)
       reduced.setHook(AllReduceHookAttr::get(context));
     if (names && !cast<StringAttr>(names[i]).empty())
       reduced->setAttr(DDPDialect::kNameAttrName, names[i]);
@@ -268,16 +269,18 @@ void FXImporter::import(const FXCollective &start) {
       wait->getResult(0).replaceAllUsesWith(reduced.getResult());
       wait->erase();
     }
-    std::optional<int64_t> size = getSize(group);
-    bool isMean = reduced.getReduction() == Reduction::Mean ||
-                  (size && foldLinalgMean(reduced, *size));
-    remark::passed(
-        op->getLoc(),
-        remark::RemarkOpts::name("Reduction").category("ddp-import-fx"))
-        << reduced.getGroup() << remark::metric("exact", isExact)
-        << remark::metric("mean", isMean);
   }
+  // Only then are its operands' uses what they will be.
   op->erase();
+  for (AllReduceOp reduced : all) {
+    if (std::optional<int64_t> size = getSize(group))
+      foldLinalgMean(reduced, *size);
+    remark::passed(
+        loc, remark::RemarkOpts::name("Reduction").category("ddp-import-fx"))
+        << reduced.getGroup()
+        << remark::metric("exact", reduced->hasAttr(DDPDialect::kHookAttrName))
+        << remark::metric("mean", reduced.getReduction() == Reduction::Mean);
+  }
 }
 
 /// Removes functions that stood for collectives.

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Utils/LinalgMeans.h"
 #include "../Utils/RankLists.h"
 #include "GridReduction.h"
 #include "ProcessIndex.h"
@@ -176,32 +177,41 @@ ProcessGroupOp ShardImporter::getGroup(const GridReduction &reduction) {
 
 void ShardImporter::import(const GridReduction &reduction) {
   Location loc = reduction.op->getLoc();
-  Value result = reduction.getResult();
+  ProcessGroupOp group;
+  AllReduceOp reduced;
   if (reduction.axes.empty()) {
     // By the dialect's definition each process is alone then; who writes it by
     // hand may have meant all axes.
     reduction.op->emitWarning()
         << "'" << reduction.op->getName()
         << "' without grid axes reduces nothing; it is removed";
-    result.replaceAllUsesWith(reduction.getInput());
   } else {
     OpBuilder builder(reduction.op);
-    auto reduced = AllReduceOp::create(
-        builder, loc, reduction.getInput(), getGroup(reduction),
+    group = getGroup(reduction);
+    reduced = AllReduceOp::create(
+        builder, loc, reduction.getInput(), group,
         reduction.kind == shard::ReductionKind::Average ? Reduction::Mean
                                                         : Reduction::Sum);
     reduced->setDiscardableAttrs(reduction.op->getDiscardableAttrDictionary());
-    bool isExact = !isGradient(reduction);
-    if (isExact)
-      reduced.setHook(AllReduceHookAttr::get(module.getContext()));
-    result.replaceAllUsesWith(reduced.getResult());
-    remark::passed(
-        loc, remark::RemarkOpts::name("Reduction").category("ddp-import-shard"))
-        << reduced.getGroup() << remark::metric("exact", isExact);
   }
+  Value result = reduction.getResult();
+  result.replaceAllUsesWith(reduced ? Value(reduced.getResult())
+                                    : reduction.getInput());
+  bool isExact = !isGradient(reduction);
   if (reduction.gather)
     reduction.gather->erase();
   reduction.op->erase();
+  if (!reduced)
+    return;
+  if (isExact)
+    reduced.setHook(AllReduceHookAttr::get(module.getContext()));
+  // Only then are its operands' uses what they will be.
+  if (std::optional<int64_t> size = group.getSize())
+    foldLinalgMean(reduced, *size);
+  remark::passed(
+      loc, remark::RemarkOpts::name("Reduction").category("ddp-import-shard"))
+      << reduced.getGroup() << remark::metric("exact", isExact)
+      << remark::metric("mean", reduced.getReduction() == Reduction::Mean);
 }
 
 //===----------------------------------------------------------------------===//

@@ -109,6 +109,23 @@ func.func @multiplied_after(%g: tensor<4xf32>) -> tensor<4xf32> {
 
 // -----
 
+// A sum of f16 that is divided behind stays one, for its smallest numbers would be zero
+// if they were divided before.
+// CHECK-LABEL: func.func @half(
+// CHECK:         ddp.all_reduce sum
+// CHECK:         arith.divf
+ddp.process_group @"0" size 2
+func.func @half(%g: tensor<4xf16>) -> tensor<4xf16> {
+  %two = arith.constant dense<2.0> : tensor<4xf16>
+  %s = "torch._c10d_functional.all_reduce"(%g) {reduce_op = "sum", group_name = "0"}
+      : (tensor<4xf16>) -> tensor<4xf16>
+  %a = "torch._c10d_functional.wait_tensor"(%s) : (tensor<4xf16>) -> tensor<4xf16>
+  %q = arith.divf %a, %two : tensor<4xf16>
+  return %q : tensor<4xf16>
+}
+
+// -----
+
 // No means: another number, a transposed quotient, a group of unknown size, a use
 // that is not divided, a divided result that is needed as it is.
 #id = affine_map<(d0) -> (d0)>

@@ -21,7 +21,9 @@ def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
     - `shard.all_reduce` with the reduction `sum` or `average` becomes
       `ddp.all_reduce sum` or `mean`. A `shard.reduce_scatter` whose result goes
       into nothing but a `shard.all_gather` over the same axes and along the same
-      dimension is an all-reduce, too. Discardable attributes stay.
+      dimension is an all-reduce, too. Discardable attributes stay. A sum that is
+      divided by the number of its processes, before it or behind it, is a `mean`, as
+      in `ddp-import-fx`.
     - Process groups are made of the grid's axes. Processes are numbered row by row,
       the last axis first, as everywhere in the shard dialect; an all-reduce over
       some of the axes has groups of those processes that agree on all others. A

@@ -1,0 +1,24 @@
+//===- LinalgMeans.h -------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Finds sums of tensors that are means.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_CONVERSION_UTILS_LINALGMEANS_H
+#define DDPHOOK_LIB_CONVERSION_UTILS_LINALGMEANS_H
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+namespace mlir::ddp {
+
+/// Makes a mean of a sum over `size` ranks that is divided by `size`, before or
+/// behind it, and removes the division. A sum of f16 that is divided behind
+/// stays one, since a mean divides first.
+void foldLinalgMean(AllReduceOp reduction, int64_t size);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_CONVERSION_UTILS_LINALGMEANS_H
