@@ -8,6 +8,7 @@ selects what belongs to it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +29,17 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
     """What replaces torch-mlir's own decompositions."""
     return {
         _aten.constant_pad_nd.default: _constant_pad_nd,
+        _aten.convolution_backward.default: _convolution_backward,
+        _aten.gelu.default: _gelu,
         _aten.nll_loss_backward.default: _nll_loss_backward,
         _aten.embedding_dense_backward.default: _embedding_dense_backward,
         _aten.max_pool2d_with_indices_backward.default: _max_pool2d_backward,
+        _aten.avg_pool2d_backward.default: _avg_pool2d_backward,
+        _aten._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool2d_backward,
+        _aten.scatter_add.default: _scatter_add,
+        _aten.scatter.src: _scatter,
+        _aten.index_add.default: _index_add,
+        _aten.index_put.default: _index_put,
     }
 
 
@@ -52,6 +61,87 @@ def _constant_pad_nd(
         size = self.shape[axis] - first - max(-behind, 0)
         self = self.narrow(axis, first, size)
     return _aten.constant_pad_nd(self, [max(number, 0) for number in pad], value)
+
+
+def _gelu(self: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """With constants of as many digits as there are: torch-mlir's have four."""
+    if approximate != "tanh":
+        return NotImplemented
+    inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self * self * self)
+    return 0.5 * self * (1 + torch.tanh(inner))
+
+
+def _convolution_backward(
+    grad_output: torch.Tensor,
+    self: torch.Tensor,
+    weight: torch.Tensor,
+    bias_sizes: list[int] | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    output_mask: list[bool],
+) -> tuple[torch.Tensor | None, ...]:
+    """In groups, for which torch-mlir's numbers are wrong: a product for each place of
+    the kernel."""
+    if groups == 1 or transposed:
+        return NotImplemented
+    if self.dim() == 3:
+        options = [1, *stride], [0, *padding], [1, *dilation], False, [0, 0]
+        tensors = (value.unsqueeze(2) for value in (grad_output, self, weight))
+        of_input, of_weight, of_bias = _convolution_backward(
+            *tensors, bias_sizes, *options, groups, output_mask
+        )
+        squeezed = (None if g is None else g.squeeze(2) for g in (of_input, of_weight))
+        return (*squeezed, of_bias)
+    if self.dim() != 4:
+        raise UnsupportedError(
+            f"expected a convolution in groups of one or two dimensions, but got one of "
+            f"{self.dim() - 2}"
+        )
+    stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
+    padded = _aten.constant_pad_nd(
+        self, [padding[1], padding[1], padding[0], padding[0]]
+    )
+    batch, _, rows, columns = grad_output.shape
+
+    def grouped(values: torch.Tensor) -> torch.Tensor:
+        """[group, channel, number of a result]"""
+        values = values.reshape(batch, groups, -1, rows * columns)
+        return values.permute(1, 2, 0, 3).reshape(groups, -1, batch * rows * columns)
+
+    gradient = grouped(grad_output)
+    of_input, of_places = torch.zeros_like(self), []
+    for i in range(weight.shape[2]):
+        for j in range(weight.shape[3]):
+            first = i * dilation[0], j * dilation[1]
+            if output_mask[0]:
+                kernel = weight[:, :, i, j].reshape(groups, -1, weight.shape[1])
+                part = torch.bmm(kernel.transpose(1, 2), gradient)
+                part = part.reshape(groups, -1, batch, rows * columns)
+                part = part.permute(2, 0, 1, 3).reshape(batch, -1, rows, columns)
+                top, left = first[0] - padding[0], first[1] - padding[1]
+                of_input = of_input + _placed(part, self.shape, stride, top, left)
+            if output_mask[1]:
+                last = (rows - 1) * stride[0], (columns - 1) * stride[1]
+                seen = padded[
+                    :,
+                    :,
+                    first[0] : first[0] + last[0] + 1 : stride[0],
+                    first[1] : first[1] + last[1] + 1 : stride[1],
+                ]
+                seen = grouped(seen)
+                of_places.append(torch.bmm(gradient, seen.transpose(1, 2)))
+    of_weight = None
+    if output_mask[1]:
+        of_weight = torch.stack(of_places, -1).reshape(weight.shape)
+    return (
+        of_input if output_mask[0] else None,
+        of_weight,
+        grad_output.sum([0, 2, 3]) if output_mask[2] else None,
+    )
 
 
 def _nll_loss_backward(
@@ -105,7 +195,7 @@ def _max_pool2d_backward(
     kernel = _pair(kernel_size)
     stride, dilation = _pair(stride or kernel), _pair(dilation)
     padding = _pair(padding)
-    height, width = self.shape[-2:]
+    width = self.shape[-1]
     results = grad_output.shape[-2:]
 
     def places(axis: int, offset: int) -> torch.Tensor:
@@ -122,13 +212,141 @@ def _max_pool2d_backward(
             # Rows and columns outside the input have the numbers of others.
             is_maximum = is_maximum & ((columns >= 0) & (columns < width))
             part = torch.where(is_maximum, grad_output, torch.zeros_like(grad_output))
-            part = _spread(part, stride)
             top, left = i * dilation[0] - padding[0], j * dilation[1] - padding[1]
-            bottom = height - top - part.shape[-2]
-            right = width - left - part.shape[-1]
-            part = _aten.constant_pad_nd(part, [left, right, top, bottom])
-            total = total + part
+            total = total + _placed(part, self.shape, stride, top, left)
     return total
+
+
+def _avg_pool2d_backward(
+    grad_output: torch.Tensor,
+    self: torch.Tensor,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> torch.Tensor:
+    """Adds each gradient's share at each place of the kernel."""
+    kernel = _pair(kernel_size)
+    stride, padding = _pair(stride or kernel), _pair(padding)
+
+    def counts(axis: int) -> torch.Tensor:
+        """The places along an axis that each result is the average of."""
+        size = self.shape[axis - 2]
+        margin = padding[axis] if count_include_pad else 0
+        numbers = torch.arange(grad_output.shape[axis - 2], device=self.device)
+        first = numbers * stride[axis] - padding[axis]
+        end = (first + kernel[axis]).clamp(max=size + padding[axis])
+        return end.clamp(max=size + margin) - first.clamp(min=-margin)
+
+    if divisor_override:
+        share = grad_output / divisor_override
+    else:
+        share = grad_output / (counts(0).unsqueeze(1) * counts(1)).to(grad_output.dtype)
+    total = torch.zeros_like(self)
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            place = i - padding[0], j - padding[1]
+            total = total + _placed(share, self.shape, stride, *place)
+    return total
+
+
+def _adaptive_avg_pool2d_backward(
+    grad_output: torch.Tensor, self: torch.Tensor
+) -> torch.Tensor:
+    """Products with the matrices of averages along both axes."""
+
+    def averages(axis: int) -> torch.Tensor:
+        """[result, place]"""
+        results, size = grad_output.shape[axis], self.shape[axis]
+        numbers = torch.arange(results, device=self.device).unsqueeze(1)
+        first = numbers * size // results
+        end = ((numbers + 1) * size + results - 1) // results
+        places = torch.arange(size, device=self.device)
+        chosen = ((places >= first) & (places < end)).to(self.dtype)
+        return chosen / (end - first).to(self.dtype)
+
+    return averages(-2).t() @ grad_output @ averages(-1)
+
+
+def _scatter_add(
+    self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor
+) -> torch.Tensor:
+    """Of each place in `dim` the sum of what belongs there."""
+    if self.dim() == 0 or not self.is_floating_point():
+        return NotImplemented
+    chosen, values = _chosen(self, dim, index, src)
+    total = torch.where(chosen, values, torch.zeros_like(values)).sum(-2)
+    return self + _as_large(total, self, dim)
+
+
+def _index_add(
+    self: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    *,
+    alpha: float = 1,
+) -> torch.Tensor:
+    if self.dim() == 0 or not self.is_floating_point():
+        return NotImplemented
+    rows = source.movedim(dim, 0).reshape(index.numel(), -1)
+    sums = _one_hot(index.flatten(), self.shape[dim]).to(self.dtype).t() @ rows
+    sums = sums.reshape(self.movedim(dim, 0).shape).movedim(0, dim)
+    return self + alpha * sums
+
+
+def _index_put(
+    self: torch.Tensor,
+    indices: list[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+) -> torch.Tensor:
+    """The gradient of what one index takes along one dimension."""
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if not accumulate or len(given) != 1 or not self.is_floating_point():
+        return NotImplemented
+    ((dim, index),) = given
+    if index.dtype == torch.bool:
+        return NotImplemented
+    # The index's dimensions stand in the place of `dim`.
+    shape = *self.shape[:dim], *index.shape, *self.shape[dim + 1 :]
+    flat = *self.shape[:dim], index.numel(), *self.shape[dim + 1 :]
+    size = self.shape[dim]
+    index = torch.where(index < 0, index + size, index).flatten()
+    return _index_add(self, dim, index, values.expand(shape).reshape(flat))
+
+
+def _scatter(
+    self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor
+) -> torch.Tensor:
+    # Which of several is written to one place is not defined.
+    if self.dim() == 0 or index.shape[dim] != 1 or not src.is_floating_point():
+        return NotImplemented
+    chosen, values = _chosen(self, dim, index, src)
+    values = torch.where(chosen, values, torch.zeros_like(values)).sum(-2)
+    is_written = _as_large(chosen.any(-2).to(self.dtype), self, dim) != 0
+    return torch.where(is_written, _as_large(values, self, dim), self)
+
+
+def _chosen(
+    self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which place each element of `src` belongs to, [..., element, place], and the
+    elements."""
+    src = src[tuple(slice(size) for size in index.shape)]
+    chosen = _one_hot(index.movedim(dim, -1), self.shape[dim])
+    return chosen, src.movedim(dim, -1).unsqueeze(-1).expand(chosen.shape)
+
+
+def _as_large(values: torch.Tensor, self: torch.Tensor, dim: int) -> torch.Tensor:
+    """With `dim` back in its place, and zeros where no index reaches."""
+    values = values.movedim(-1, dim)
+    pads = [0] * (2 * self.dim())
+    for i in range(self.dim()):
+        pads[2 * (self.dim() - 1 - i) + 1] = self.shape[i] - values.shape[i]
+    return _aten.constant_pad_nd(values, pads)
 
 
 def _pair(numbers: list[int]) -> list[int]:
@@ -136,9 +354,15 @@ def _pair(numbers: list[int]) -> list[int]:
     return list(numbers) if len(numbers) == 2 else [numbers[0]] * 2
 
 
-def _spread(values: torch.Tensor, stride: list[int]) -> torch.Tensor:
-    """Puts stride - 1 zeros behind each element, along the last two dimensions."""
-    *outer, height, width = values.shape
-    values = values.reshape(*outer, height, 1, width, 1)
+def _placed(
+    values: torch.Tensor, shape: torch.Size, stride: list[int], top: int, left: int
+) -> torch.Tensor:
+    """A tensor of a shape that is zero but for one value each `stride` places along
+    the last two dimensions, from `top` and `left` on; what is outside is left out."""
+    *outer, rows, columns = values.shape
+    values = values.reshape(*outer, rows, 1, columns, 1)
     values = _aten.constant_pad_nd(values, [0, stride[1] - 1, 0, 0, 0, stride[0] - 1])
-    return values.reshape(*outer, height * stride[0], width * stride[1])
+    values = values.reshape(*outer, rows * stride[0], columns * stride[1])
+    bottom = shape[-2] - top - values.shape[-2]
+    right = shape[-1] - left - values.shape[-1]
+    return _aten.constant_pad_nd(values, [left, right, top, bottom])

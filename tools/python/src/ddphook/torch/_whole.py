@@ -140,6 +140,8 @@ def capture(step: Any, inputs: Sequence[Any]) -> Step:
             values = [torch.empty_strided(*_layout(v), dtype=v.dtype) for v in values]
         # Attention as matrix products and a softmax: its other operators are opaque.
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        # And an LSTM as cells.
+        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(preserve_node_meta())
         traced = _trace(flat, values, _decompositions.before_functionalization())
         graph = _functional(traced, values).graph
