@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fuzz-libfuzzer.sh [--build DIRECTORY] TARGET MINUTES: runs a libFuzzer target.
 #
-#   pipeline   the MLIR parser, our passes and the lowering to LLVM
+#   pipeline   the MLIR parser, our passes, imports too, and the lowering to LLVM
 #   readers    what the runtime reads: plans, safetensors, manifests, messages
 #   store      both ends of the control connection
 #

@@ -9,6 +9,8 @@
 //   // fuzz: hook=fp16 overlap=true          ddp-pipeline with these options
 //   // fuzz: hook=bf16 lower                 and on to the LLVM dialect
 //   // fuzz: ddp-flatten ddp-thread-states   these passes
+//   // fuzz: ddp-import-mpi{…} then hook=fp16 these, and ddp-pipeline
+//   // fuzz: xla hook=fp16                   ddp-stablehlo-pipeline
 //   // fuzz: unregistered …                  operations of unknown dialects too
 //
 // Whatever the input, the compiler accepts it or says why not. What it accepts
@@ -21,6 +23,7 @@
 #include "UpstreamCrashes.h"
 
 #include "ddphook/Compiler/Passes.h"
+#include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 #include "ddphook/InitAll.h"
 #include "ddphook/Target/PlanText.h"
 
@@ -28,6 +31,8 @@
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
+#include "mlir/Dialect/MPI/IR/MPI.h"
+#include "mlir/Dialect/Shard/IR/ShardDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/InitAllExtensions.h"
 #include "mlir/Parser/Parser.h"
@@ -44,22 +49,29 @@ namespace {
 /// What the first line asks for.
 struct Request {
   std::string options;
-  SmallVector<const PassInfo *> passes;
+  /// Passes, and the options of each.
+  SmallVector<std::pair<const PassInfo *, std::string>> passes;
+  /// Whether a whole pipeline follows the passes; without passes it does.
+  bool isWhole = false;
+  bool isForXLA = false;
   bool lower = false;
   bool allowUnregistered = false;
 };
 
-/// The dialects of a training step. Those that the passes make load themselves.
+/// The dialects of a training step, and those that are imported. Those that the
+/// passes make load themselves.
 const DialectRegistry &getRegistry() {
   static const DialectRegistry registry = [] {
     DialectRegistry result;
     result.insert<affine::AffineDialect, arith::ArithDialect,
                   bufferization::BufferizationDialect, cf::ControlFlowDialect,
                   func::FuncDialect, linalg::LinalgDialect, math::MathDialect,
-                  memref::MemRefDialect, scf::SCFDialect, tensor::TensorDialect,
+                  memref::MemRefDialect, mpi::MPIDialect, scf::SCFDialect,
+                  shard::ShardDialect, tensor::TensorDialect,
                   vector::VectorDialect>();
     mlir::registerAllExtensions(result);
     mlir::ddp::registerAllDialects(result);
+    registerOpaqueDialects(result);
     return result;
   }();
   return registry;
@@ -80,16 +92,27 @@ static Request readRequest(StringRef text) {
   SmallVector<StringRef> words;
   line.split(words, ' ', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
   for (StringRef word : words) {
-    if (word.contains('='))
+    auto [name, options] = word.split('{');
+    // No input chooses a file to write to.
+    if (word.contains("manifest"))
+      continue;
+    if (const PassInfo *pass = PassInfo::lookup(name);
+        pass && isPassToRun(name)) {
+      options.consume_back("}");
+      request.passes.push_back({pass, options.str()});
+    } else if (word.contains('=')) {
       request.options += (request.options.empty() ? "" : " ") + word.str();
-    else if (word == "lower")
+    } else if (word == "lower") {
       request.lower = true;
-    else if (word == "unregistered")
+    } else if (word == "then") {
+      request.isWhole = true;
+    } else if (word == "unregistered") {
       request.allowUnregistered = true;
-    else if (const PassInfo *pass = PassInfo::lookup(word);
-             pass && isPassToRun(word))
-      request.passes.push_back(pass);
+    } else if (word == "xla") {
+      request.isForXLA = true;
+    }
   }
+  request.isWhole |= request.passes.empty();
   return request;
 }
 
@@ -114,6 +137,16 @@ static void checkPrinting(ModuleOp module, const ParserConfig &config) {
   llvm::raw_string_ostream(text) << module;
   if (!parseSourceString<ModuleOp>(text, config))
     reportBroken("what was printed can be parsed");
+}
+
+static LogicalResult addPipeline(PassManager &pm, const Request &request) {
+  auto ignore = [](const llvm::Twine &) { return failure(); };
+  if (!request.isForXLA)
+    return buildDDPPipeline(pm, request.options, ignore);
+  const PassPipelineInfo *pipeline =
+      PassPipelineInfo::lookup("ddp-stablehlo-pipeline");
+  return pipeline->addToPipeline(pm, request.options + " manifest=/dev/null",
+                                 ignore);
 }
 
 extern "C" int LLVMFuzzerInitialize(int *, char ***) {
@@ -146,17 +179,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   PassManager pm(&context, ModuleOp::getOperationName(),
                  OpPassManager::Nesting::Implicit);
   auto ignore = [](const llvm::Twine &) { return failure(); };
-  for (const PassInfo *pass : request.passes)
-    if (failed(pass->addToPipeline(pm, /*options=*/"", ignore)))
+  for (const auto &[pass, options] : request.passes)
+    if (failed(pass->addToPipeline(pm, options, ignore)))
       return 0;
-  bool isWholePipeline = request.passes.empty();
-  if (isWholePipeline && failed(buildDDPPipeline(pm, request.options, ignore)))
+  if (request.isWhole && failed(addPipeline(pm, request)))
     return 0;
   if (failed(pm.run(*module)))
     return 0;
-  if (isWholePipeline)
+  checkPrinting(*module, config);
+  if (request.isWhole && !request.isForXLA)
     checkPlan(*module);
-  if (!request.lower)
+  if (!request.lower || request.isForXLA)
     return 0;
   PassManager lowering(&context);
   buildLowerToLLVMPipeline(lowering, LLVMLoweringOptions());

@@ -24,16 +24,28 @@ def request(text, number):
     lines = re.findall(r"^// RUN: .*(?:\n// RUN: .*)*", text, re.MULTILINE)
     command = " ".join(lines)
     passes = re.findall(r"--?((?:convert-)?ddp-[\w-]+|canonicalize|cse)\b", command)
+    # Imports say what they do with the rest in their options.
+    passes = [
+        name + "{" + option[1] + "}"
+        if (option := re.search(rf"{name}=[\"']?([\w-]+=[\w,-]+)", command))
+        and name.startswith("ddp-import")
+        else name
+        for name in passes
+    ]
     no_passes = (
         "ddp-pipeline",
         "ddp-tensor-pipeline",
         "ddp-memory-pipeline",
         "ddp-lower-to-llvm",
+        "ddp-stablehlo-pipeline",
     )
     passes = dict.fromkeys(name for name in passes if name not in no_passes)
     options = re.search(r"ddp-pipeline='?\"?([^'\"|%]*)", command)
     if options:
         return " ".join(re.findall(r"[\w-]+=[\w.]+", options[1]))
+    options = re.search(r"ddp-stablehlo-pipeline(?:='?\"?([^'\"|%]*))?", command)
+    if options:
+        return "xla " + " ".join(re.findall(r"[\w-]+=[\w.]+", options[1] or ""))
     return " ".join(passes) or PIPELINES[number % len(PIPELINES)]
 
 
