@@ -77,6 +77,7 @@ struct InlineCollectivesPass
   }
 
   static LogicalResult inlineAll(ModuleOp module) {
+    int64_t numCloned = 0;
     // A caller of what was inlined has collectives now.
     while (true) {
       llvm::MapVector<func::CallOp, func::FuncOp> calls;
@@ -89,7 +90,9 @@ struct InlineCollectivesPass
         return success();
       llvm::SetVector<Operation *> callees;
       for (auto &[call, callee] : calls) {
-        if (failed(inlineOne(call, callee)))
+        callee.walk([&](Operation *) { ++numCloned; });
+        if (failed(checkSize(call, numCloned)) ||
+            failed(inlineOne(call, callee)))
           return failure();
         callees.insert(callee);
       }
@@ -98,6 +101,16 @@ struct InlineCollectivesPass
             SymbolTable::symbolKnownUseEmpty(callee, module))
           callee->erase();
     }
+  }
+
+  /// Functions that call each other twice double with each.
+  static LogicalResult checkSize(func::CallOp call, int64_t numCloned) {
+    constexpr int64_t maxCloned = 1 << 18;
+    if (numCloned <= maxCloned)
+      return success();
+    return call.emitOpError()
+           << "expected at most " << maxCloned
+           << " operations more where functions with collectives are inlined";
   }
 
   static LogicalResult inlineOne(func::CallOp call, func::FuncOp callee) {

@@ -47,6 +47,7 @@ private:
 
   enum class State { InProgress, HasNone, HasSome };
   ModuleOp module;
+  int64_t numCloned = 0;
   SymbolTableCollection symbols;
   llvm::DenseMap<Operation *, State> states;
   SetVector<Operation *> inlined;
@@ -65,6 +66,13 @@ LogicalResult Inliner::inlineCall(func::CallOp call, func::FuncOp callee) {
   if (call.getCalleeType() != callee.getFunctionType())
     return call.emitOpError() << "expected the types of its callee, but got "
                               << call.getCalleeType();
+  // Functions that call each other twice double with each.
+  constexpr int64_t maxCloned = 1 << 18;
+  callee.walk([&](Operation *) { ++numCloned; });
+  if (numCloned > maxCloned)
+    return call.emitOpError() << "expected at most " << maxCloned
+                              << " operations more where functions with a '"
+                              << kManualComputation << "' are inlined";
   IRMapping mapping;
   mapping.map(body.getArguments(), call.getOperands());
   OpBuilder builder(call);
