@@ -20,8 +20,8 @@ pages=(
   DDPConversionPasses
   DDPExportPasses
   DDPFXPasses
-  DDPImportPasses
   DDPMPIPasses
+  DDPShardPasses
   DDPStableHLOPasses
   DDPCompilerPasses
   DDPCodeGenPasses

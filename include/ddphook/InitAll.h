@@ -35,8 +35,8 @@ inline void registerAllPasses() {
   registerDDPConversionPasses();
   registerDDPExportPasses();
   registerDDPFXPasses();
-  registerDDPImportPasses();
   registerDDPMPIPasses();
+  registerDDPShardPasses();
   registerDDPStableHLOPasses();
   registerDDPPipelines();
 }

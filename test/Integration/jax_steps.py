@@ -97,7 +97,7 @@ def imported(text, options=""):
 
 
 def lower(program):
-    flags = ["--inline", "--symbol-dce", "--ddp-convert-stablehlo-control-flow"]
+    flags = ["--ddp-inline-collectives", "--ddp-convert-stablehlo-control-flow"]
     lowered = opt(program, *flags, "--mlir-print-op-generic", "--mlir-print-debuginfo")
     return to_linalg.lower(lowered)
 

@@ -24,7 +24,7 @@ mkdir -p "$folder/training"
 cd "$folder"
 
 "$python" "$here/export.py" step.mlir training
-ddphook-opt step.mlir --ddp-import-stablehlo --inline --symbol-dce \
+ddphook-opt step.mlir --ddp-import-stablehlo --ddp-inline-collectives \
   --ddp-convert-stablehlo-control-flow \
   --mlir-print-op-generic --mlir-print-debuginfo -o imported.mlir
 "$python" "$here/to_linalg.py" imported.mlir linalg.mlir
