@@ -196,6 +196,67 @@ def test_fp16_is_that_of_pytorchs_hook(tmp_path):
         assert averages.tolist() == expected
 
 
+def _pairs(rank, directory):
+    """Gradients are averaged in pairs, the loss over all; each pair has a group of its
+    own name."""
+    import ddphook
+    import ddphook.torch
+
+    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    name = groups[rank % 2].group_name
+
+    def step(w, x):
+        w = w.detach().requires_grad_()
+        loss = (x @ w).square().mean()
+        (gradient,) = torch.autograd.grad(loss, [w])
+        mine = _ops.wait_tensor(_ops.all_reduce(gradient, "sum", name)) / 2
+        return w.detach() - RATE * mine, reduced(loss.detach())
+
+    arguments = torch.linspace(-1, 1, 15).view(5, 3), data(rank)[:, :5]
+    save(arguments, directory / f"in.{rank}")
+    file = directory / "step.mlir"
+    if rank == 0:
+        for wrong in ([[0, 2], [1]], [[0, 2], [1, 2]], [0, 1, 2, 3], [[0, 2], [1, 4]]):
+            with pytest.raises(ddphook.InvalidArgumentError, match="each of the 4 ranks"):
+                ddphook.torch.export(
+                    step, *arguments, file=file, whole=True, partitions=[wrong]
+                )
+        with pytest.raises(ddphook.UnsupportedError, match=r"over the ranks \[0, 2\]"):
+            ddphook.torch.export(
+                step, *arguments, file=file, whole=True, partitions=[[[0, 1], [2, 3]]]
+            )
+        with pytest.raises(ddphook.InvalidArgumentError, match="whole step only"):
+            ddphook.torch.export(step, *arguments, file=file, partitions=[[[0, 1]]])
+        assert not file.exists()
+        pairs = [[2, 0], [1, 3]]
+        ddphook.torch.export(
+            step, *arguments, file=file, whole=True, partitions=[[[0], [1], [2], [3]], pairs]
+        )
+    return [value.tolist() for value in step(*arguments)]
+
+
+def _two_steps(rank, directory):
+    """One after the other: processes take long to begin."""
+    for name in ("pairs", "awkward"):
+        (directory / name).mkdir(exist_ok=True)
+    return _pairs(rank, directory / "pairs"), _export_awkward(rank, directory / "awkward")
+
+
+@pytest.fixture(scope="module")
+def two_steps(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("steps")
+    return directory, list(zip(*ranks.run(4, _two_steps, directory)))
+
+
+def test_groups_of_a_part_of_the_ranks(two_steps):
+    directory, (expected, _) = two_steps
+    assert expected[0][0] == expected[2][0] != expected[1][0] == expected[3][0]
+    directory = directory / "pairs"
+    native = run_native(directory / "step.mlir", 4, "hook=allreduce", directory)
+    for mine, wanted in zip(native, expected, strict=True):
+        check_close(mine, wanted)
+
+
 class Step(nn.Module):
     """What torch.export takes."""
 
@@ -477,11 +538,11 @@ def _export_awkward(rank, directory):
     return [value.tolist() for value in _pytree.tree_leaves(step(*arguments))]
 
 
-def test_operators_natively(tmp_path):
-    expected = ranks.run(2, _export_awkward, tmp_path)
-    for native, wanted in zip(
-        run_native(tmp_path / "step.mlir", 2, "hook=allreduce", tmp_path), expected
-    ):
+def test_operators_natively(two_steps):
+    directory, (_, expected) = two_steps
+    directory = directory / "awkward"
+    all_native = run_native(directory / "step.mlir", 4, "hook=allreduce", directory)
+    for native, wanted in zip(all_native, expected, strict=True):
         check_close(native, wanted)
         [number] = [i for i, g in enumerate(native) if g.dtype == torch.float16]
         assert native[number].any() and native[number].tolist() == wanted[number]

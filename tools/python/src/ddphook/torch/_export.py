@@ -32,6 +32,7 @@ def export(
     wrapper: Any = None,
     bucket_cap_mb: float | None = None,
     whole: bool = False,
+    partitions: Sequence[Sequence[Sequence[int]]] = (),
     **options: Any,
 ) -> str:
     """Writes the reductions of a step as a module for the compiler's tools.
@@ -59,6 +60,10 @@ def export(
         ``torch-mlir``. The file's comments say which argument and which result
         of ``@step`` is what; ``ddphook-cc`` and ``ddphook-run`` need the option
         ``--preprocessing-pass-pipeline='builtin.module(ddp-import-fx)'`` then.
+    partitions
+        How a whole step's process groups of a part of the ranks divide up the job:
+        ``[[[0, 1], [2, 3]]]`` if some reductions are over ranks 0 and 1, and over 2
+        and 3 on the others. One process does not know what groups others have.
     hook, wrapper, **options
         As for ``register``; ``post_local_sgd`` is no hook of a graph.
     bucket_cap_mb
@@ -75,12 +80,15 @@ def export(
     InvalidArgumentError
         There is no such hook or option, or the step reduces no gradients.
     UnsupportedError
-        The hook is no mere reduction; a reduction is over a part of the ranks;
+        The hook is no mere reduction; a reduction is over a part of the ranks that
+        is in no partition;
         a parameter is of a kind that no module can hold; torch-mlir is not
         installed; a whole step has an operator that cannot be compiled, which
         the message names, with its line in the program.
     """
     resolved = resolve(hook, wrapper, options)
+    if partitions and not whole:
+        raise InvalidArgumentError("expected partitions for a whole step only")
     if resolved.name == "post_local_sgd" or resolved.optimizer is not None:
         raise UnsupportedError("expected a hook that only reduces gradients")
     if isinstance(step, DistributedDataParallel):
@@ -97,7 +105,7 @@ def export(
         if whole:
             from ddphook.torch import _whole
 
-            text = _whole.module_text(step, inputs)
+            text = _whole.module_text(step, inputs, partitions)
         else:
             text = _text_of_step(step, inputs)
         cap, order = _BUCKET_CAP_MB, "forward"

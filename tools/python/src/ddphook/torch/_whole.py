@@ -57,6 +57,9 @@ _TO_LINALG = (
 _LOWERED = ("arith", "builtin", "cf", "func", "linalg", "math", "scf", "tensor")
 
 
+Partition = list[list[int]]
+
+
 @dataclasses.dataclass
 class Step:
     """A captured step.
@@ -71,17 +74,20 @@ class Step:
     names
         Of gradients' reductions, by the nodes that start them.
     groups
-        The sizes of process groups, by their names.
+        The ranks of process groups, by their names, and those of the groups that
+        other ranks have in their place.
     """
 
     graph: torch.fx.Graph
     inputs: list[str]
     outputs: list[str]
     names: dict[torch.fx.Node, str]
-    groups: dict[str, int]
+    groups: dict[str, Partition]
 
 
-def module_text(step: Any, inputs: Sequence[Any]) -> str:
+def module_text(
+    step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()
+) -> str:
     """The module of a whole step, in MLIR's textual form, for ddp-import-fx.
 
     Raises
@@ -93,7 +99,7 @@ def module_text(step: Any, inputs: Sequence[Any]) -> str:
         The step reduces nothing.
     """
     _import_torch_mlir()
-    captured = capture(step, inputs)
+    captured = capture(step, inputs, partitions)
     lines = [f"// arg{i} is {path}" for i, path in enumerate(captured.inputs)]
     lines += [f"// result{i} is {path}" for i, path in enumerate(captured.outputs)]
     return "\n".join(lines) + "\n" + _Lowering(captured).text()
@@ -114,8 +120,9 @@ def _import_torch_mlir() -> None:
 # -------
 
 
-def capture(step: Any, inputs: Sequence[Any]) -> Step:
+def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) -> Step:
     """Traces a step with examples of its arguments."""
+    lists = [_check_partition(partition) for partition in partitions]
     leaves, tree = _pytree.tree_flatten_with_path(tuple(inputs))
     values = [value for _, value in leaves]
     for path, value in leaves:
@@ -151,7 +158,7 @@ def capture(step: Any, inputs: Sequence[Any]) -> Step:
     groups = {}
     for node in graph.nodes:
         if node.target is _ALL_REDUCE:
-            groups[node.args[2]] = _group_size(node)
+            groups[node.args[2]] = _find_partition(node, lists)
     if not groups:
         raise InvalidArgumentError("expected a step that reduces something")
     names = _gradient_names(graph, [_name(path) for path, _ in outputs])
@@ -282,14 +289,33 @@ def _check_graph(graph: torch.fx.Graph, outputs: list[str]) -> None:
                     )
 
 
-def _group_size(node: torch.fx.Node) -> int:
-    size = c10d._resolve_process_group(node.args[2]).size()
-    if size != dist.get_world_size():
-        raise UnsupportedError(
-            f"expected reductions over all {dist.get_world_size()} ranks, but "
-            f"{_describe(node)} is one over {size}"
+def _check_partition(partition: Any) -> Partition:
+    """Groups of one size, in which each rank of the job is once."""
+    try:
+        lists = [[int(rank) for rank in ranks] for ranks in partition]
+    except TypeError:
+        lists = []
+    world = dist.get_world_size()
+    is_even = len({len(ranks) for ranks in lists}) == 1
+    if not is_even or sorted(sum(lists, [])) != list(range(world)):
+        raise InvalidArgumentError(
+            "expected a partition to be lists of ranks, of one size, with each of the "
+            f"{world} ranks once, but got {partition!r}"
         )
-    return size
+    return lists
+
+
+def _find_partition(node: torch.fx.Node, partitions: list[Partition]) -> Partition:
+    ranks = dist.get_process_group_ranks(c10d._resolve_process_group(node.args[2]))
+    if len(ranks) == dist.get_world_size():
+        return [ranks]
+    for partition in partitions:
+        if any(sorted(part) == sorted(ranks) for part in partition):
+            return partition
+    raise UnsupportedError(
+        f"expected reductions over all {dist.get_world_size()} ranks, or over groups of "
+        f"one of the partitions, but {_describe(node)} is one over the ranks {ranks}"
+    )
 
 
 def _name(path: tuple[Any, ...]) -> str:
@@ -479,11 +505,16 @@ class _Lowering:
 
     def _declare_groups(self) -> None:
         ir = self._ir
-        for name, size in self._step.groups.items():
+        size_type = ir.IntegerType.get_signless(64)
+        for name, partition in self._step.groups.items():
             attributes = {
                 "sym_name": ir.StringAttr.get(name),
-                "size": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), size),
+                "size": ir.IntegerAttr.get(size_type, len(partition[0])),
             }
+            # One list is the whole job.
+            if len(partition) > 1:
+                lists = [ir.DenseI64ArrayAttr.get(ranks) for ranks in partition]
+                attributes["ranks"] = ir.ArrayAttr.get(lists)
             with self._module.operation.location:
                 with ir.InsertionPoint.at_block_begin(self._module.body):
                     ir.Operation.create("ddp.process_group", attributes=attributes)
