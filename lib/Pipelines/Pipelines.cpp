@@ -10,6 +10,8 @@
 
 #include "ddphook/Pipelines/Pipelines.h"
 
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
+
 #include "mlir/Dialect/Bufferization/Transforms/Passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -160,7 +162,7 @@ void mlir::ddp::buildDDPStableHLOPipeline(
   addIsolated(pm, options, [&](CheckedPassManager &isolated) {
     addHookPasses(isolated, options, /*groupMb=*/0);
     // XLA hangs where ranks branch differently.
-    isolated.addPass(createDDPVerifyOrderPass());
+    isolated.addPass(createDDPVerifyStableHLOOrderPass());
   });
   DDPExportStableHLOPassOptions xla;
   xla.numRanks = options.numRanks;

@@ -345,6 +345,43 @@ def programs_with_other_collectives():
         expect(ddphook.CompileError, text, less.init, *args)
 
 
+def reduces_in_loops_and_branches():
+    """Where all devices decide alike, with hooks that have no states."""
+    mesh = data_mesh()
+
+    def gradient(w, x):
+        return jax.lax.pmean(jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w), "data")
+
+    def step(w, x):
+        def body(carry, x):
+            w, number = carry
+            g = gradient(w, x)
+            # By turns, although it is computed from what is reduced.
+            once = (number + (jnp.sum(g * g) < 0)) % 2 == 0
+            g = jax.lax.cond(once, lambda: g, lambda: gradient(w / 2, x))
+            return (w - g, number + 1), once
+
+        (w, _), turns = jax.lax.scan(body, (w, 0), x)
+        return w, turns
+
+    def on_its_own(w, x):
+        return jax.lax.cond(jnp.sum(x) > 0, lambda: gradient(w, x[0]), lambda: w), x
+
+    where = dict(mesh=mesh, in_specs=(P(), P(None, "data")), check_vma=False)
+    reduced = dict(where, out_specs=(P(), P()))
+    args = 2 * normal(12, 6), normal(5, 4 * DEVICES, 12)
+    right, turns = jax.jit(jax.shard_map(step, **reduced))(*args)
+    assert list(turns) == [True, False, True, False, True]
+    for hook, far in (("allreduce", 2e-6), ("fp16", 1e-2)):
+        compressed = ddphook.jax.compress(step, hook, **reduced)
+        (got, ours), state = compressed(compressed.init(*args), *args)
+        assert largest_difference(got, right) <= far and (ours == turns).all() and state == {}
+    low = ddphook.jax.compress(step, **reduced)
+    expect(ddphook.CompileError, "where XLA decides whether it runs", low.init, *args)
+    alone = ddphook.jax.compress(on_its_own, "fp16", **where, out_specs=(P(), P(None, "data")))
+    expect(ddphook.CompileError, "come here equally often", alone.init, *args)
+
+
 def statistics_in_a_loss():
     """Sums of sums, which JAX writes for the gradient of a squared mean."""
     mesh = data_mesh()
@@ -454,6 +491,7 @@ if __name__ == "__main__":
             reduces_over_one_axis_of_two,
             programs_with_everything,
             programs_with_other_collectives,
+            reduces_in_loops_and_branches,
             statistics_in_a_loss,
             explicit_meshes,
             refuses,

@@ -40,6 +40,7 @@ def run(*command):
         ("reduces_over_one_axis_of_two", 4),
         ("programs_with_everything", 2),
         ("programs_with_other_collectives", 2),
+        ("reduces_in_loops_and_branches", 2),
         ("statistics_in_a_loss", 3),
         ("explicit_meshes", 2),
         ("refuses", 2),

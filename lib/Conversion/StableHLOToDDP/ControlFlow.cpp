@@ -9,6 +9,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ControlFlow.h"
+
 #include "StableHLO.h"
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 
@@ -159,19 +161,25 @@ static Conversion getConversion(Operation *op) {
       .Default(nullptr);
 }
 
+LogicalResult mlir::ddp::convertStableHLOControlFlow(ModuleOp module) {
+  SmallVector<std::pair<Operation *, Conversion>> conversions;
+  module.walk([&](Operation *op) {
+    if (Conversion conversion = getConversion(op))
+      conversions.push_back({op, conversion});
+  });
+  for (auto [op, conversion] : conversions)
+    if (failed(conversion(op)))
+      return failure();
+  return success();
+}
+
 namespace {
 struct ConvertStableHLOControlFlowPass
     : public ddp::impl::DDPConvertStableHLOControlFlowPassBase<
           ConvertStableHLOControlFlowPass> {
   void runOnOperation() override {
-    SmallVector<std::pair<Operation *, Conversion>> conversions;
-    getOperation().walk([&](Operation *op) {
-      if (Conversion conversion = getConversion(op))
-        conversions.push_back({op, conversion});
-    });
-    for (auto [op, conversion] : conversions)
-      if (failed(conversion(op)))
-        return signalPassFailure();
+    if (failed(convertStableHLOControlFlow(getOperation())))
+      signalPassFailure();
   }
 };
 } // namespace

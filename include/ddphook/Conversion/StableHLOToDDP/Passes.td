@@ -150,4 +150,37 @@ def DDPConvertStableHLOControlFlowPass
                            "::mlir::tensor::TensorDialect"];
 }
 
+def DDPVerifyStableHLOOrderPass
+    : Pass<"ddp-verify-stablehlo-order", "::mlir::ModuleOp"> {
+  let summary = "check that all ranks run the same collectives, in StableHLO";
+  let description = [{
+    `ddp-verify-order` for programs that stay StableHLO, of whose operations MLIR
+    knows nothing. It checks a copy, in which loops and branches are those of the scf
+    dialect and results of computations depend on the operands. So a loop may have
+    collectives if all ranks have its condition alike: if that is computed from
+    constants, arguments with `ddp.replicated` and reductions.
+
+    Pre-condition: none. Post-condition: the module is unchanged.
+
+    Here every rank has a condition of its own. This is refused:
+
+    ```mlir
+    ddp.process_group @dp size 2
+    func.func @step(%g: tensor<4xf32>, %stop: tensor<i1>) -> tensor<4xf32> {
+      %0 = "stablehlo.if"(%stop) ({
+        "stablehlo.return"(%g) : (tensor<4xf32>) -> ()
+      }, {
+        %1 = ddp.all_reduce mean %g on @dp : tensor<4xf32> // error: expected all ranks of @dp to come here equally often
+        "stablehlo.return"(%1) : (tensor<4xf32>) -> ()
+      }) : (tensor<i1>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::scf::SCFDialect",
+                           "::mlir::tensor::TensorDialect",
+                           "::mlir::ub::UBDialect"];
+}
+
 #endif // DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD

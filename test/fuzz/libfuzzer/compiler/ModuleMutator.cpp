@@ -130,7 +130,7 @@ const Strings options = {
     "ddp-import-stablehlo{keep-others=true}",
     "ddp-import-stablehlo{gradient-axes=x}",
     "ddp-import-stablehlo{allow-repeated=true}",
-    "ddp-convert-stablehlo-control-flow",
+    "ddp-convert-stablehlo-control-flow", "ddp-verify-stablehlo-order",
     // Exports.
     "ddp-inline-collectives", "ddp-export-stablehlo",
     "ddp-export-stablehlo{num-ranks=2}",

@@ -1,0 +1,72 @@
+//===- VerifyStableHLOOrder.cpp --------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-verify-stablehlo-order: ddp-verify-order for programs that stay
+// StableHLO. It looks at a copy, in operations that MLIR knows.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ControlFlow.h"
+#include "StableHLO.h"
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/UB/IR/UBOps.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/RegionUtils.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPVERIFYSTABLEHLOORDERPASS
+#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// Replaces `op` by one that says what it is computed from, and not how.
+static void forgetComputation(Operation *op) {
+  SetVector<Value> sources(op->operand_begin(), op->operand_end());
+  getUsedValuesDefinedAbove(op->getRegions(), sources);
+  OpBuilder builder(op);
+  if (!sources.empty()) {
+    op->replaceAllUsesWith(UnrealizedConversionCastOp::create(
+        builder, op->getLoc(), op->getResultTypes(), sources.getArrayRef()));
+  } else {
+    // A constant, or the numbers of elements: the same everywhere.
+    for (Value result : op->getResults())
+      result.replaceAllUsesWith(
+          ub::PoisonOp::create(builder, op->getLoc(), result.getType()));
+  }
+  op->erase();
+}
+
+namespace {
+struct VerifyStableHLOOrderPass
+    : public ddp::impl::DDPVerifyStableHLOOrderPassBase<
+          VerifyStableHLOOrderPass> {
+  void runOnOperation() override {
+    markAllAnalysesPreserved();
+    OwningOpRef<ModuleOp> copy(getOperation().clone());
+    if (failed(convertStableHLOControlFlow(*copy)))
+      return signalPassFailure();
+    SmallVector<Operation *> computations;
+    copy->walk<WalkOrder::PreOrder>([&](Operation *op) {
+      if (!isComputation(op))
+        return WalkResult::advance();
+      computations.push_back(op);
+      return WalkResult::skip();
+    });
+    llvm::for_each(computations, forgetComputation);
+    PassManager pm(&getContext());
+    pm.addPass(createDDPVerifyOrderPass());
+    if (failed(pm.run(*copy)))
+      signalPassFailure();
+  }
+};
+} // namespace
