@@ -382,6 +382,29 @@ def reduces_in_loops_and_branches():
     expect(ddphook.CompileError, "come here equally often", alone.init, *args)
 
 
+def numbers_of_python():
+    """They take the type of the arrays that they meet, as in JAX, in all 16 bits."""
+    mesh = data_mesh()
+
+    def step(w, x, rate):
+        gradient = jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+        return w - rate * jax.lax.pmean(gradient, "data")
+
+    where = dict(
+        mesh=mesh, in_specs=(P(), P("data"), P()), out_specs=P(), check_vma=False
+    )
+    plain = jax.jit(jax.shard_map(step, **where))
+    exact = ddphook.jax.compress(step, "allreduce", **where)
+    w, x = normal(6, 5), normal(2 * DEVICES, 6)
+    for kind in (jnp.bfloat16, np.float32):
+        arrays = w.astype(kind), x.astype(kind)
+        for rate in (0.5, 1, np.float32(0.5), jnp.asarray(0.5), jnp.float32(1) * 0.5):
+            right = plain(*arrays, rate)
+            got, _ = exact({}, *arrays, rate)
+            assert got.dtype == right.dtype, (kind, rate)
+            assert_equal_trees(got, right)
+
+
 def statistics_in_a_loss():
     """Sums of sums, which JAX writes for the gradient of a squared mean."""
     mesh = data_mesh()
@@ -492,6 +515,7 @@ if __name__ == "__main__":
             programs_with_everything,
             programs_with_other_collectives,
             reduces_in_loops_and_branches,
+            numbers_of_python,
             statistics_in_a_loss,
             explicit_meshes,
             refuses,

@@ -41,6 +41,7 @@ def run(*command):
         ("programs_with_everything", 2),
         ("programs_with_other_collectives", 2),
         ("reduces_in_loops_and_branches", 2),
+        ("numbers_of_python", 2),
         ("statistics_in_a_loss", 3),
         ("explicit_meshes", 2),
         ("refuses", 2),

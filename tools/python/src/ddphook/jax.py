@@ -212,7 +212,13 @@ class CompressedStep:
     def _program(self, args: tuple[Any, ...]) -> _Program:
         shapes = jax.tree.map(lambda value: _shape_of(value, self._mesh), args)
         leaves, tree = jax.tree.flatten(shapes)
-        key = (tree, tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
+        key = (
+            tree,
+            tuple(
+                (leaf.shape, leaf.dtype, leaf.sharding, leaf.weak_type)
+                for leaf in leaves
+            ),
+        )
         if key not in self._programs:
             self._programs[key] = self._compile(shapes)
         return self._programs[key]
@@ -419,7 +425,7 @@ def _is_traced(value: Any) -> bool:
 
 
 def _shape_of(value: Any, mesh: Mesh | None = None) -> jax.ShapeDtypeStruct:
-    """With an explicit mesh, shardings are a part of types."""
+    """As JAX's types: with an explicit mesh, shardings are a part of them."""
     dtype = value.dtype if hasattr(value, "dtype") else jnp.result_type(value)
     if jnp.issubdtype(dtype, jax.dtypes.extended):
         raise UnsupportedError(
@@ -429,8 +435,13 @@ def _shape_of(value: Any, mesh: Mesh | None = None) -> jax.ShapeDtypeStruct:
     sharding = None
     if mesh is not None and AxisType.Explicit in mesh.axis_types:
         sharding = getattr(value, "sharding", None)
+    # Python's numbers take the type of what they meet.
+    weak_type = getattr(value, "weak_type", type(value) in (int, float, complex))
     return jax.ShapeDtypeStruct(
-        np.shape(value), jax.dtypes.canonicalize_dtype(dtype), sharding=sharding
+        np.shape(value),
+        jax.dtypes.canonicalize_dtype(dtype),
+        sharding=sharding,
+        weak_type=weak_type,
     )
 
 
