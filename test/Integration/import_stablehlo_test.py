@@ -392,6 +392,58 @@ def test_names_of_axes(tmp_path, axis, group):
 
 
 # ---------------------------------------------------------------------------
+# Indices
+# ---------------------------------------------------------------------------
+
+
+def _gradient_of(function):
+    def gradient(table, rows):
+        scale = jnp.arange(1.0, 1 + function(table, rows).size)
+        return jax.grad(lambda t: jnp.vdot(function(t, rows), scale))(table)
+
+    return gradient
+
+
+SCATTERS = {
+    "embedding": _gradient_of(lambda table, rows: table[rows]),
+    "take": _gradient_of(lambda table, rows: jnp.take(table, rows, axis=1)),
+    "along": _gradient_of(lambda table, rows: jnp.take_along_axis(table, rows[:1], 1)),
+    "column": _gradient_of(lambda table, rows: table[rows[0], 2]),
+    "window": _gradient_of(
+        lambda table, rows: jax.lax.dynamic_slice(table, (rows[0, 1], 1), (2, 3))
+    ),
+    "set": lambda table, rows: table.at[rows[0, 1]].set(-1.0),
+    "multiply": lambda table, rows: table.at[rows, 1].multiply(1.5),
+    "maximum": lambda table, rows: table.at[:, rows[:, 0]].max(0.5),
+    "minimum": lambda table, rows: table.at[rows[0]].min(0.25),
+    "dropped": lambda table, rows: table.at[rows + 2].add(1.0, mode="drop"),
+    "clipped": lambda table, rows: table.at[rows + 2].add(1.0, mode="clip"),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_scatter(tmp_path, name):
+    devices, table = mesh(2), random(6, 5)
+    # Some twice, some of them from behind, one of neither end with 2 more.
+    rows = np.array([[1, 4, 1], [0, 4, 3], [2, 0, 1], [4, 4, -5]], np.int32)
+    specs = (P(), P("dp"))
+
+    def step(table, rows):
+        return jax.lax.psum(SCATTERS[name](table, rows), "dp")
+
+    step = jax.jit(
+        jax.shard_map(step, mesh=devices, in_specs=specs, out_specs=P(), check_vma=False),
+        # A gradient of indexing does not need the table.
+        keep_unused=True,
+    )
+    program = imported(export(step, (table, rows)))
+    got = run(
+        tmp_path, lower(program), split((table, rows), specs, devices), "allreduce"
+    )
+    assert_close(got, step(table, rows), [], F32)
+
+
+# ---------------------------------------------------------------------------
 # A model of other people's layers
 # ---------------------------------------------------------------------------
 

@@ -16,21 +16,20 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters.mlir import make_ir_context
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxlib.mlir import ir, passmanager
-from jaxlib.mlir.dialects import stablehlo
 from safetensors.numpy import load_file, save_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "docs" / "examples" / "jax"))
+import partition  # noqa: E402
 import to_linalg  # noqa: E402
 
 TOOL = pathlib.Path(os.environ.get("DDPHOOK_RUN", ROOT / "build" / "bin" / "ddphook-run"))
 OPT = TOOL.with_name("ddphook-opt")
 SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20261"))
 HANG_S = 120
+GENERIC = ("--mlir-print-op-generic", "--mlir-print-debuginfo")
 # Not one over the number of ranks, which would make means of sums.
 RATE = 0.3
 
@@ -41,13 +40,6 @@ jax.config.update("jax_num_cpu_devices", 4)
 F32 = 2**-17
 # An f16 is rounded twice at most before a sum of up to four.
 F16 = 4 * 2**-11
-# What Shardy needs to make a program of one rank out of one with shardings.
-SHARDY = (
-    "builtin.module(inline,symbol-dce,func.func(chlo-legalize-to-stablehlo),"
-    "sdy-propagation-pipeline,sdy-close-shardings,"
-    "func.func(sdy-insert-explicit-reshards{enable-full-version=true},"
-    "sdy-reshard-to-collectives),sdy-convert-global-to-local,sdy-drop-sharding-and-mesh)"
-)
 
 
 def mesh(*shape, names=("dp", "mp")):
@@ -63,8 +55,7 @@ def mesh(*shape, names=("dp", "mp")):
 # ---------------------------------------------------------------------------
 
 
-def generic(module):
-    return module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True)
+generic = partition.print_generic
 
 
 def export(step, arguments):
@@ -73,11 +64,7 @@ def export(step, arguments):
 
 def shardy(text):
     """What Shardy's partitioner makes of a program with shardings."""
-    stablehlo.register_stablehlo_passes()
-    with make_ir_context():
-        module = ir.Module.parse(text)
-        passmanager.PassManager.parse(SHARDY).run(module.operation)
-        return generic(module)
+    return partition.partition(opt(text, "--inline", "--symbol-dce", *GENERIC))
 
 
 def opt(text, *flags):
@@ -91,15 +78,16 @@ def opt(text, *flags):
 def imported(text, options=""):
     """The imported program, after checks that nothing foreign reduces in it."""
     flag = f"--ddp-import-stablehlo={options}"
-    program = opt(text, flag, "--mlir-print-op-generic", "--mlir-print-debuginfo")
+    program = opt(text, flag, *GENERIC)
     assert "stablehlo.all_reduce" not in program and "sdy." not in program
     return program
 
 
 def lower(program):
     flags = ["--ddp-inline-collectives", "--ddp-convert-stablehlo-control-flow"]
-    lowered = opt(program, *flags, "--mlir-print-op-generic", "--mlir-print-debuginfo")
-    return to_linalg.lower(lowered)
+    return to_linalg.lower(
+        opt(program, *flags, "--ddp-convert-stablehlo-scatter", *GENERIC)
+    )
 
 
 def run_steps(folder, program, steps, hook):

@@ -25,7 +25,7 @@ cd "$folder"
 
 "$python" "$here/export.py" step.mlir training
 ddphook-opt step.mlir --ddp-import-stablehlo --ddp-inline-collectives \
-  --ddp-convert-stablehlo-control-flow \
+  --ddp-convert-stablehlo-control-flow --ddp-convert-stablehlo-scatter \
   --mlir-print-op-generic --mlir-print-debuginfo -o imported.mlir
 "$python" "$here/to_linalg.py" imported.mlir linalg.mlir
 

@@ -77,28 +77,6 @@ LogicalResult StableHLOImporter::checkOptions() const {
 // What is imported
 //===----------------------------------------------------------------------===//
 
-/// The operation by which `region` combines two numbers of `type`; nothing if
-/// it does anything else with them.
-static std::optional<StringRef> matchCombiner(Region &region, Type type) {
-  if (!region.hasOneBlock())
-    return std::nullopt;
-  Block &body = region.front();
-  auto yielded = getYielded(body, "stablehlo.return");
-  if (!yielded || yielded->size() != 1 || body.getNumArguments() != 2 ||
-      !llvm::hasNItems(body, 2))
-    return std::nullopt;
-  Operation &combiner = body.front();
-  auto isNumber = [&](Value value) { return value.getType() == type; };
-  if (combiner.getNumOperands() != 2 || combiner.getNumResults() != 1 ||
-      combiner.getNumRegions() != 0 || (*yielded)[0] != combiner.getResult(0) ||
-      !llvm::all_of(combiner.getResults(), isNumber) ||
-      !llvm::all_of(body.getArguments(), isNumber) ||
-      !std::is_permutation(combiner.operand_begin(), combiner.operand_end(),
-                           body.args_begin()))
-    return std::nullopt;
-  return combiner.getName().getStringRef();
-}
-
 /// Those of `op` itself, and those that others have put there.
 static SmallVector<NamedAttribute> getAttributes(Operation *op) {
   SmallVector<NamedAttribute> attributes(op->getDiscardableAttrs());

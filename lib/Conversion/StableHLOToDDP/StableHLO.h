@@ -29,6 +29,10 @@ std::string getText(Attribute attribute);
 /// nothing if it ends otherwise.
 std::optional<OperandRange> getYielded(Block &block, StringRef terminator);
 
+/// The operation by which `region` combines two numbers of `type`; nothing if
+/// it does anything else with them.
+std::optional<StringRef> matchCombiner(Region &region, Type type);
+
 /// Whether `op` communicates with other ranks or asks which rank this is.
 bool isCollective(Operation *op);
 

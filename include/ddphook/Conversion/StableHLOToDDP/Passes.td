@@ -183,4 +183,73 @@ def DDPVerifyStableHLOOrderPass
                            "::mlir::ub::UBDialect"];
 }
 
+def DDPConvertStableHLOScatterPass
+    : Pass<"ddp-convert-stablehlo-scatter", "::mlir::ModuleOp"> {
+  let summary = "turn StableHLO's scatter into loops";
+  let description = [{
+    StableHLO's own lowering to linalg leaves `stablehlo.scatter`, which the gradients
+    of embeddings, of losses by class and of all other indexing are. This pass turns it
+    into loops over the updates, which are put into the operand one after the other. An
+    update whose window does not lie in the operand has no effect, as in XLA.
+
+    The region has to combine the two numbers by an addition, a product, a maximum or a
+    minimum, or to give the update as it is. Anything else, several operands, and
+    indices without a sign are errors.
+
+    Pre-condition: static shapes. Post-condition: no `stablehlo.scatter` is left.
+
+    Before:
+
+    ```mlir
+    func.func @add_rows(%table: tensor<8x3xf32>, %rows: tensor<4xi32>, %updates: tensor<4x3xf32>) -> tensor<8x3xf32> {
+      %0 = "stablehlo.scatter"(%table, %rows, %updates) <{
+          scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+              inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+              index_vector_dim = 1>}> ({
+      ^bb0(%old: tensor<f32>, %update: tensor<f32>):
+        %sum = "stablehlo.add"(%old, %update) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+      }) : (tensor<8x3xf32>, tensor<4xi32>, tensor<4x3xf32>) -> tensor<8x3xf32>
+      return %0 : tensor<8x3xf32>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    func.func @add_rows(%table: tensor<8x3xf32>, %rows: tensor<4xi32>, %updates: tensor<4x3xf32>) -> tensor<8x3xf32> {
+      %c0 = arith.constant 0 : index
+      %c4 = arith.constant 4 : index
+      %c1 = arith.constant 1 : index
+      %0 = scf.for %arg3 = %c0 to %c4 step %c1 iter_args(%arg4 = %table) -> (tensor<8x3xf32>) {
+        %extracted = tensor.extract %rows[%arg3] : tensor<4xi32>
+        %1 = arith.index_cast %extracted : i32 to index
+        %c7 = arith.constant 7 : index
+        %2 = arith.cmpi ule, %1, %c7 : index
+        %3 = scf.if %2 -> (tensor<8x3xf32>) {
+          %c0_0 = arith.constant 0 : index
+          %c3 = arith.constant 3 : index
+          %c1_1 = arith.constant 1 : index
+          %4 = scf.for %arg5 = %c0_0 to %c3 step %c1_1 iter_args(%arg6 = %arg4) -> (tensor<8x3xf32>) {
+            %extracted_2 = tensor.extract %updates[%arg3, %arg5] : tensor<4x3xf32>
+            %extracted_3 = tensor.extract %arg6[%1, %arg5] : tensor<8x3xf32>
+            %5 = arith.addf %extracted_3, %extracted_2 : f32
+            %inserted = tensor.insert %5 into %arg6[%1, %arg5] : tensor<8x3xf32>
+            scf.yield %inserted : tensor<8x3xf32>
+          }
+          scf.yield %4 : tensor<8x3xf32>
+        } else {
+          scf.yield %arg4 : tensor<8x3xf32>
+        }
+        scf.yield %3 : tensor<8x3xf32>
+      }
+      return %0 : tensor<8x3xf32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::scf::SCFDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
 #endif // DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD

@@ -1,0 +1,114 @@
+// RUN: ddphook-opt %s -split-input-file -verify-diagnostics --ddp-convert-stablehlo-scatter | FileCheck %s
+
+// Rows of a table; each index is a number.
+// CHECK-LABEL: func.func @rows(
+// CHECK-SAME: %[[TABLE:.+]]: tensor<8x3xf32>, %[[INDICES:.+]]: tensor<2x4xi32>, %[[UPDATES:.+]]: tensor<2x4x3xf32>)
+func.func @rows(%table: tensor<8x3xf32>, %indices: tensor<2x4xi32>, %updates: tensor<2x4x3xf32>) -> tensor<8x3xf32> {
+  // CHECK: %[[ALL:.+]] = scf.for %[[I:.+]] = %c0{{.*}} to %c2{{.*}} iter_args(%[[T0:.+]] = %[[TABLE]])
+  // CHECK: %[[J_LOOP:.+]] = scf.for %[[J:.+]] = %c0{{.*}} to %c4{{.*}} iter_args(%[[T1:.+]] = %[[T0]])
+  // CHECK: %[[E:.+]] = tensor.extract %[[INDICES]][%[[I]], %[[J]]]
+  // CHECK: %[[ROW:.+]] = arith.index_cast %[[E]] : i32 to index
+  // CHECK: %[[LAST:.+]] = arith.constant 7 : index
+  // CHECK: %[[INSIDE:.+]] = arith.cmpi ule, %[[ROW]], %[[LAST]]
+  // CHECK: %[[IF:.+]] = scf.if %[[INSIDE]]
+  // CHECK: scf.for %[[K:.+]] = %c0{{.*}} to %c3{{.*}} iter_args(%[[T2:.+]] = %[[T1]])
+  // CHECK: %[[U:.+]] = tensor.extract %[[UPDATES]][%[[I]], %[[J]], %[[K]]]
+  // CHECK: %[[O:.+]] = tensor.extract %[[T2]][%[[ROW]], %[[K]]]
+  // CHECK: %[[S:.+]] = arith.addf %[[O]], %[[U]]
+  // CHECK: %[[N:.+]] = tensor.insert %[[S]] into %[[T2]][%[[ROW]], %[[K]]]
+  // CHECK: scf.yield %[[N]]
+  // CHECK: } else {
+  // CHECK-NEXT: scf.yield %[[T1]]
+  // CHECK: return %[[ALL]]
+  %0 = "stablehlo.scatter"(%table, %indices, %updates) <{
+      scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [2],
+          inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+          index_vector_dim = 2>}> ({
+  ^bb0(%old: tensor<f32>, %update: tensor<f32>):
+    %sum = "stablehlo.add"(%old, %update) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%sum) : (tensor<f32>) -> ()
+  }) : (tensor<8x3xf32>, tensor<2x4xi32>, tensor<2x4x3xf32>) -> tensor<8x3xf32>
+  return %0 : tensor<8x3xf32>
+}
+
+// Operand and indices have the same batches, as in take_along_axis.
+// CHECK-LABEL: func.func @along_axis(
+// CHECK-SAME: %[[SCORES:.+]]: tensor<4x10xi32>, %[[LABELS:.+]]: tensor<4x1x1xi64>, %[[UPDATES:.+]]: tensor<4x1xi32>)
+func.func @along_axis(%scores: tensor<4x10xi32>, %labels: tensor<4x1x1xi64>, %updates: tensor<4x1xi32>) -> tensor<4x10xi32> {
+  // CHECK: scf.for %[[I:.+]] = %c0{{.*}} to %c4
+  // CHECK: scf.for %[[J:.+]] = %c0{{.*}} to %c1
+  // CHECK: %[[ZERO:.+]] = arith.constant 0 : index
+  // CHECK: %[[E:.+]] = tensor.extract %[[LABELS]][%[[I]], %[[J]], %[[ZERO]]]
+  // CHECK: %[[LABEL:.+]] = arith.index_cast %[[E]] : i64 to index
+  // CHECK: arith.cmpi ule, %[[LABEL]], %c9
+  // CHECK: %[[U:.+]] = tensor.extract %[[UPDATES]][%[[I]], %[[J]]]
+  // CHECK: tensor.insert %[[U]] into %{{.+}}[%[[I]], %[[LABEL]]]
+  %0 = "stablehlo.scatter"(%scores, %labels, %updates) <{
+      scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [1],
+          input_batching_dims = [0], scatter_indices_batching_dims = [0],
+          scatter_dims_to_operand_dims = [1], index_vector_dim = 2>}> ({
+  ^bb0(%old: tensor<i32>, %update: tensor<i32>):
+    "stablehlo.return"(%update) : (tensor<i32>) -> ()
+  }) : (tensor<4x10xi32>, tensor<4x1x1xi64>, tensor<4x1xi32>) -> tensor<4x10xi32>
+  return %0 : tensor<4x10xi32>
+}
+
+// A window that moves: it may begin where it still fits.
+// CHECK-LABEL: func.func @window(
+func.func @window(%a: tensor<9xf32>, %start: tensor<1xi32>, %updates: tensor<4xf32>) -> tensor<9xf32> {
+  // CHECK-NOT: scf.for
+  // CHECK: %[[START:.+]] = arith.index_cast
+  // CHECK: arith.cmpi ule, %[[START]], %c5
+  // CHECK: scf.if
+  // CHECK: scf.for %[[I:.+]] = %c0{{.*}} to %c4
+  // CHECK: arith.addi %[[START]], %[[I]] : index
+  // CHECK: arith.maximumf
+  %0 = "stablehlo.scatter"(%a, %start, %updates) <{
+      scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0],
+          scatter_dims_to_operand_dims = [0]>}> ({
+  ^bb0(%old: tensor<f32>, %update: tensor<f32>):
+    %max = "stablehlo.maximum"(%update, %old) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%max) : (tensor<f32>) -> ()
+  }) : (tensor<9xf32>, tensor<1xi32>, tensor<4xf32>) -> tensor<9xf32>
+  return %0 : tensor<9xf32>
+}
+
+// -----
+
+func.func @of_a_rank_that_is_none(%a: tensor<9xf32>, %start: tensor<1xi32>, %updates: tensor<4xf32>) -> tensor<9xf32> {
+  // expected-error @below {{'stablehlo.scatter' op expected one statically shaped tensor, indices and updates, and dimension numbers that fit them}}
+  %0 = "stablehlo.scatter"(%a, %start, %updates) <{
+      scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [3],
+          scatter_dims_to_operand_dims = [0]>}> ({
+  ^bb0(%old: tensor<f32>, %update: tensor<f32>):
+    "stablehlo.return"(%update) : (tensor<f32>) -> ()
+  }) : (tensor<9xf32>, tensor<1xi32>, tensor<4xf32>) -> tensor<9xf32>
+  return %0 : tensor<9xf32>
+}
+
+// -----
+
+func.func @unsigned_indices(%a: tensor<9xf32>, %start: tensor<1xui32>, %updates: tensor<4xf32>) -> tensor<9xf32> {
+  // expected-error @below {{'stablehlo.scatter' op expected floating-point numbers or signless integers, and signless indices}}
+  %0 = "stablehlo.scatter"(%a, %start, %updates) <{
+      scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0],
+          scatter_dims_to_operand_dims = [0]>}> ({
+  ^bb0(%old: tensor<f32>, %update: tensor<f32>):
+    "stablehlo.return"(%update) : (tensor<f32>) -> ()
+  }) : (tensor<9xf32>, tensor<1xui32>, tensor<4xf32>) -> tensor<9xf32>
+  return %0 : tensor<9xf32>
+}
+
+// -----
+
+func.func @other_region(%a: tensor<9xf32>, %start: tensor<1xi32>, %updates: tensor<4xf32>) -> tensor<9xf32> {
+  // expected-error @below {{'stablehlo.scatter' op expected its region to give the update, or to combine both numbers by 'stablehlo.add', 'maximum', 'minimum' or 'multiply'}}
+  %0 = "stablehlo.scatter"(%a, %start, %updates) <{
+      scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0],
+          scatter_dims_to_operand_dims = [0]>}> ({
+  ^bb0(%old: tensor<f32>, %update: tensor<f32>):
+    %0 = "stablehlo.divide"(%old, %update) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%0) : (tensor<f32>) -> ()
+  }) : (tensor<9xf32>, tensor<1xi32>, tensor<4xf32>) -> tensor<9xf32>
+  return %0 : tensor<9xf32>
+}
