@@ -410,6 +410,14 @@ def _convolved(size, kernel, groups, mask=(True, True, True), **options):
     return torch.randn_like(y), x, weight, bias, *options, False, [0] * places, groups, mask
 
 
+def _convolved_back(groups, stride, padding, dilation):
+    """A transposed convolution."""
+    x, images = torch.randn(2, 4, 7, 8), (stride, padding, dilation)
+    weight, options = torch.randn(4, 3, 3, 2), (*images, True, [1, 0], groups)
+    y = torch.convolution(x, weight, None, *options)
+    return torch.randn_like(y), x, weight, [y.shape[1]], *options, [True] * 3
+
+
 def cases():
     """Operators that are expressed by others, with arguments."""
     for ceil in (False, True):
@@ -436,6 +444,11 @@ def cases():
         ((9,), (3,), 4),
     ):
         yield _aten.convolution_backward, _convolved(*case)
+    for options in (
+        (1, [2, 2], [0, 0], [1, 1]),
+        (2, [2, 1], [1, 0], [1, 2]),
+    ):
+        yield _aten.convolution_backward, _convolved_back(*options)
     strided = dict(stride=[2, 3], padding=[1, 0], dilation=[1, 2])
     yield _aten.convolution_backward, _convolved((8, 9), (3, 2), 4, **strided)
     yield _aten.convolution_backward, _convolved((9,), (3,), 2, stride=[2], padding=[1])

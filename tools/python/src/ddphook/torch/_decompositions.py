@@ -84,26 +84,53 @@ def _convolution_backward(
     groups: int,
     output_mask: list[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    """In groups, for which torch-mlir's numbers are wrong: a product for each place of
-    the kernel."""
-    if groups == 1 or transposed:
+    """In groups, for which torch-mlir's numbers are wrong, and transposed, at which it
+    crashes."""
+    if groups == 1 and not transposed:
         return NotImplemented
     if self.dim() == 3:
-        options = [1, *stride], [0, *padding], [1, *dilation], False, [0, 0]
+        options = [1, *stride], [0, *padding], [1, *dilation], transposed
         tensors = (value.unsqueeze(2) for value in (grad_output, self, weight))
         of_input, of_weight, of_bias = _convolution_backward(
-            *tensors, bias_sizes, *options, groups, output_mask
+            *tensors, bias_sizes, *options, [0, *output_padding], groups, output_mask
         )
         squeezed = (None if g is None else g.squeeze(2) for g in (of_input, of_weight))
         return (*squeezed, of_bias)
     if self.dim() != 4:
         raise UnsupportedError(
-            f"expected a convolution in groups of one or two dimensions, but got one of "
-            f"{self.dim() - 2}"
+            "expected a convolution in groups, or transposed, of one or two dimensions, "
+            f"but got one of {self.dim() - 2}"
         )
-    stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
+    options = _pair(stride), _pair(padding), _pair(dilation)
+    if transposed:
+        # It goes from the result of another convolution to that one's image.
+        of_input = _aten.convolution(
+            grad_output, weight, None, *options, False, [0, 0], groups
+        )
+        _, of_weight = _convolution_gradients(
+            self, grad_output, weight, *options, groups, [False, True]
+        )
+    else:
+        of_input, of_weight = _convolution_gradients(
+            grad_output, self, weight, *options, groups, output_mask[:2]
+        )
+    gradients = of_input, of_weight, grad_output.sum([0, 2, 3])
+    return tuple(g if asked else None for g, asked in zip(gradients, output_mask))
+
+
+def _convolution_gradients(
+    grad_output: torch.Tensor,
+    image: torch.Tensor,
+    weight: torch.Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    output_mask: list[bool],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Of a convolution's image and weight: a product for each place of the kernel."""
     padded = _aten.constant_pad_nd(
-        self, [padding[1], padding[1], padding[0], padding[0]]
+        image, [padding[1], padding[1], padding[0], padding[0]]
     )
     batch, _, rows, columns = grad_output.shape
 
@@ -113,7 +140,7 @@ def _convolution_backward(
         return values.permute(1, 2, 0, 3).reshape(groups, -1, batch * rows * columns)
 
     gradient = grouped(grad_output)
-    of_input, of_places = torch.zeros_like(self), []
+    of_image, of_places = torch.zeros_like(image), []
     for i in range(weight.shape[2]):
         for j in range(weight.shape[3]):
             first = i * dilation[0], j * dilation[1]
@@ -123,7 +150,7 @@ def _convolution_backward(
                 part = part.reshape(groups, -1, batch, rows * columns)
                 part = part.permute(2, 0, 1, 3).reshape(batch, -1, rows, columns)
                 top, left = first[0] - padding[0], first[1] - padding[1]
-                of_input = of_input + _placed(part, self.shape, stride, top, left)
+                of_image = of_image + _placed(part, image.shape, stride, top, left)
             if output_mask[1]:
                 last = (rows - 1) * stride[0], (columns - 1) * stride[1]
                 seen = padded[
@@ -137,11 +164,7 @@ def _convolution_backward(
     of_weight = None
     if output_mask[1]:
         of_weight = torch.stack(of_places, -1).reshape(weight.shape)
-    return (
-        of_input if output_mask[0] else None,
-        of_weight,
-        grad_output.sum([0, 2, 3]) if output_mask[2] else None,
-    )
+    return of_image if output_mask[0] else None, of_weight
 
 
 def _nll_loss_backward(
