@@ -1,0 +1,277 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Training steps of other people's libraries, from the program to native ranks.
+
+    $(tools/python-env.sh) test/frontends/corpus.py [--page=PAGE] [--keep=DIR] [NAME...]
+
+Each file of programs/ is a step in JAX or PyTorch that knows nothing of ddphook. It is
+exported, its reductions are imported, it is compiled, and as many ranks as it wants run
+it beside the framework itself. Prints a table, or writes it to a page. The status is 0
+if in each program each gradient was recognised and nothing else was taken for one, it
+was compiled, and its results are the framework's.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import ml_dtypes  # noqa: F401  So that numpy knows bfloat16.
+import numpy as np
+from safetensors.numpy import load_file
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BIN = pathlib.Path(os.environ.get("DDPHOOK_RUN", ROOT / "build/bin/ddphook-run")).parent
+FX = "builtin.module(ddp-import-fx)"
+HANG_S = 600
+# Of a result's largest change: sums of some hundred products in another order, and
+# quotients of small gradients. Of programs that compute in bfloat16, some roundings.
+LIMIT = 2**-10
+NARROW_LIMIT = 2**-4
+NARROW = {"jax_scan_layers", "jax_lora", "torch_lora"}
+
+
+@dataclasses.dataclass
+class Row:
+    name: str
+    ranks: int = 0
+    gradients: int = 0
+    recognised: int = 0
+    wrong: int = 0
+    compiled: bool = False
+    deviation: float | None = None
+    error: str = ""
+
+    def limit(self):
+        return NARROW_LIMIT if self.name in NARROW else LIMIT
+
+    def is_good(self):
+        return (
+            not self.error
+            and self.recognised == self.gradients > 0
+            and self.wrong == 0
+            and self.compiled
+            and self.deviation is not None
+            and self.deviation <= self.limit()
+        )
+
+    def cells(self):
+        ran = "no" if self.deviation is None else f"on {self.ranks} ranks"
+        off = "" if self.deviation is None else f"{self.deviation:.1e}"
+        link = f"[{self.name}](../../test/frontends/programs/{self.name}.py)"
+        compiled = "yes" if self.compiled else "no"
+        return link, self.gradients, self.recognised, self.wrong, compiled, ran, off
+
+
+# ---------------------------------------------------------------------------
+# One program
+# ---------------------------------------------------------------------------
+
+
+def call(*command, where):
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=HANG_S, cwd=where, check=False
+    )
+    if done.returncode:
+        tool = pathlib.Path(command[0]).name
+        raise RuntimeError(f"{tool}: {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+def count(row, gradients, imported):
+    """Compares what hooks may compress with the gradients that there are."""
+    expected = dict(map(tuple, gradients))
+    row.gradients = len(expected)
+    for line in imported.splitlines():
+        if '"ddp.all_reduce"(' not in line or "ddp.hook = #ddp.allreduce" in line:
+            continue
+        name = re.search(r'ddp\.name = "([^"]*)"', line)
+        sizes = re.search(r": \(tensor<([0-9x]*)x\w+>\)", line)[1].split("x")
+        # A program may keep its parameters in a field of its state, or in an object
+        # of its own for each.
+        matches = [
+            key
+            for key in expected
+            if name and f".{name[1]}.".find(f".{key}.") >= 0
+            and expected[key] == np.prod([int(size) for size in sizes])
+        ]
+        key = max(matches, key=len, default=None)
+        row.recognised += key is not None
+        row.wrong += key is None
+        expected.pop(key, None)
+
+
+def compare(got, expected, given):
+    """The largest difference, as a part of the result's largest change. A result that
+    has an argument's shape and place is that argument's new value."""
+    before = [given[f"arg{i}"] for i in range(len(given))]
+    worst = 0.0
+    if got.keys() != expected.keys():
+        raise RuntimeError(f"expected {len(expected)} results, but got {len(got)}")
+    for i in range(len(expected)):
+        mine, right = got[f"result{i}"], expected[f"result{i}"]
+        if (mine.shape, mine.dtype) != (right.shape, right.dtype):
+            raise RuntimeError(
+                f"result{i}: expected {right.dtype} {right.shape}, but got "
+                f"{mine.dtype} {mine.shape}"
+            )
+        kinds = [(array.shape, array.dtype) for array in before]
+        change = right.astype(np.float64)
+        if (right.shape, right.dtype) in kinds:
+            change = change - before.pop(kinds.index((right.shape, right.dtype)))
+        difference = np.abs(mine.astype(np.float64) - right.astype(np.float64))
+        if not np.isfinite(difference).all():
+            raise RuntimeError(f"result{i}: expected finite numbers")
+        if difference.any():
+            worst = max(worst, difference.max() / (np.abs(change).max() or 0.0))
+    return float(worst)
+
+
+def run(name, folder):
+    row = Row(name)
+    try:
+        if (folder / "error").exists():
+            row.error = (folder / "error").read_text()
+        described = json.loads((folder / "step.json").read_text())
+        row.ranks = described["ranks"]
+        source, flags = folder / "linalg.mlir", []
+        if not (folder / "imported.mlir").exists() and (folder / "step.mlir").exists():
+            source, flags = folder / "step.mlir", [f"--preprocessing-pass-pipeline={FX}"]
+            command = [BIN / "ddphook-opt", source, "--ddp-import-fx"]
+            text = call(*command, "--mlir-print-op-generic", where=folder)
+            (folder / "imported.mlir").write_text(text)
+        count(row, described["gradients"], (folder / "imported.mlir").read_text())
+        if row.error:
+            return row
+        command = [BIN / "ddphook-cc", source, "--shared", "-o", folder / "step.so"]
+        call(*command, *flags, "--ddp-pipeline=hook=allreduce", where=folder)
+        row.compiled = True
+        command = [BIN / "ddphook-exec", folder / "step.so", "--quiet"]
+        command += [f"--entry={described['entry']}", f"--ranks={row.ranks}"]
+        call(*command, "--inputs=in.{rank}", "--outputs=out.{rank}", where=folder)
+        files = [
+            [load_file(folder / f"{kind}.{rank}") for kind in ("out", "expected", "in")]
+            for rank in range(row.ranks)
+        ]
+        row.deviation = max(compare(*loaded) for loaded in files)
+    except Exception as error:
+        row.error = row.error or str(error)
+    return row
+
+
+# ---------------------------------------------------------------------------
+# All of them
+# ---------------------------------------------------------------------------
+
+
+def start(script, folder, programs, **environment):
+    environment = {
+        "OMP_NUM_THREADS": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "DDPHOOK_LIBRARY_DIR": str(BIN.parent / "lib"),
+        **os.environ,
+        "DDPHOOK_RUN": str(BIN / "ddphook-run"),
+        **environment,
+    }
+    return subprocess.Popen(
+        [sys.executable, HERE / script, folder, *programs],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def run_all(names, folder):
+    for name in names:
+        (folder / name).mkdir()
+    of_torch = [name for name in names if name.startswith("torch_")]
+    of_jax = [name for name in names if name not in of_torch]
+    exports = [start("export_jax.py", folder, of_jax)] if of_jax else []
+    if of_torch:
+        ranks = [start("export_torch.py", folder, of_torch, RANK=str(r)) for r in (0, 1)]
+        exports += ranks
+    with concurrent.futures.ThreadPoolExecutor(len(exports) + 2) as pool:
+
+        def follow(process):
+            rows = [
+                pool.submit(run, line.strip(), folder / line.strip())
+                for line in process.stdout
+            ]
+            return rows, process.wait()
+
+        followed = [pool.submit(follow, process) for process in exports]
+        rows = {}
+        for future in followed:
+            futures, status = future.result()
+            rows |= {row.name: row for row in (future.result() for future in futures)}
+            if status:
+                print(f"error: an export ended with status {status}", file=sys.stderr)
+    return [rows.get(name, Row(name, error="it was not exported")) for name in names]
+
+
+HEADER = ("program", "gradients", "recognised", "taken for one", "compiled", "ran", "deviation")
+
+
+def page(rows):
+    lines = [" | ".join(HEADER), "|".join(["---"] * len(HEADER))]
+    lines += [" | ".join(map(str, row.cells())) for row in rows]
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}"
+        for name in ("jax", "flax", "optax", "torch", "torch-mlir")
+    )
+    text = (
+        f"{datetime.date.today()}; {versions}. All of "
+        f"{sum(row.gradients for row in rows)} gradients: "
+        f"{sum(row.recognised for row in rows)} recognised; "
+        f"{sum(row.wrong for row in rows)} other reductions taken for one. The deviation "
+        "is the largest one of any result from the framework's, as a part of how far the "
+        "step has moved the result; that of a step that computes in bfloat16 is "
+        "larger, because XLA and PyTorch leave out some of the roundings."
+    )
+    return "\n".join(f"| {line} |" for line in lines) + "\n\n" + textwrap.fill(text, 100)
+
+
+TITLE = """<!-- Written by test/frontends/corpus.py. -->
+# Programs of front ends
+
+Training steps in the way in which people write them, in JAX with Flax and Optax, and in
+PyTorch. [test/frontends/corpus.py](../../test/frontends/corpus.py) exports, imports,
+compiles and runs each of them beside its framework ([frontends.md](../frontends.md)).
+
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all programs")
+    parser.add_argument("--page", type=pathlib.Path, help="write the table there")
+    parser.add_argument("--keep", type=pathlib.Path, help="a new folder for all files")
+    arguments = parser.parse_args()
+    names = sorted(path.stem for path in (HERE / "programs").glob("*.py"))
+    names = arguments.names or names
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = (arguments.keep or pathlib.Path(scratch, "corpus")).resolve()
+        folder.mkdir(parents=True)
+        rows = run_all(names, folder)
+    if arguments.page:
+        arguments.page.write_text(TITLE + page(rows) + "\n")
+    else:
+        print(page(rows))
+    for row in rows:
+        if not row.is_good():
+            print(f"{row.name}: {row.error or 'not as expected'}", file=sys.stderr)
+    return not all(row.is_good() for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
