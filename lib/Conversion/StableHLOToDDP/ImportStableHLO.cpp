@@ -13,12 +13,14 @@
 #include "ReplicaGroups.h"
 #include "ResultNames.h"
 #include "StableHLO.h"
+#include "Statistics.h"
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
+#include "llvm/ADT/SmallBitVector.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPIMPORTSTABLEHLOPASS
@@ -32,6 +34,8 @@ namespace {
 struct Sum {
   Operation *op;
   ArrayAttr groups;
+  /// Those of its results that are no gradients, whatever the options say.
+  llvm::SmallBitVector statistics;
 };
 
 /// Imports one module.
@@ -167,7 +171,7 @@ LogicalResult StableHLOImporter::findSums() {
         ok &= succeeded(refuse(op, getRemedy(op)));
       return;
     }
-    Sum sum{op, {}};
+    Sum sum{op, {}, llvm::SmallBitVector(op->getNumResults())};
     std::string obstacle = judge(op);
     if (obstacle.empty())
       obstacle = groups.read(op, sum.groups);
@@ -179,24 +183,6 @@ LogicalResult StableHLOImporter::findSums() {
     sums.push_back(sum);
   });
   return success(ok);
-}
-
-/// The only value from which `op` computes, constants aside; null if there are
-/// several.
-static Value getOnlySource(Operation *op) {
-  if (!isComputation(op))
-    return {};
-  Value source;
-  for (Value value : op->getOperands()) {
-    Operation *constant = value.getDefiningOp();
-    if (getSplat(value) || isNamed(constant, "stablehlo.constant") ||
-        value == source)
-      continue;
-    if (source)
-      return {};
-    source = value;
-  }
-  return source;
 }
 
 /// Whether what is computed from `sum` is added up over the same ranks again,
@@ -285,8 +271,9 @@ void StableHLOImporter::import(const Sum &sum) {
   }
   // Only then are its operands' uses what they will be.
   sum.op->erase();
-  for (AllReduceOp member : members) {
-    bool isExact = !isGradient(member.getInput(), sum.groups);
+  for (auto [i, member] : llvm::enumerate(members)) {
+    bool isExact =
+        sum.statistics[i] || !isGradient(member.getInput(), sum.groups);
     if (isExact)
       member.setHook(AllReduceHookAttr::get(module.getContext()));
     bool isMean = foldStableHLOMean(member, ReplicaGroups::getSize(sum.groups));
@@ -309,9 +296,15 @@ LogicalResult StableHLOImporter::run() {
       ok &= succeeded(checkRepeated(sum));
   if (!ok)
     return failure();
+  ValueFlow flow(module);
+  Statistics statistics(flow);
+  for (Sum &sum : sums)
+    for (OpResult result : sum.op->getResults())
+      if (statistics.contains(result))
+        sum.statistics.set(result.getResultNumber());
   for (const Sum &sum : sums)
     import(sum);
-  ResultNames names(module);
+  ResultNames names(module, flow);
   for (AllReduceOp reduction : imported)
     names.name(reduction);
   return success();

@@ -19,6 +19,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/SmallBitVector.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -356,14 +357,14 @@ LogicalResult Localizer::run() {
     if (failed(checkSignature("argument #" + Twine(i), argument,
                               function.getArgAttr(i, kSharding))))
       return failure();
-  SmallVector<unsigned> splitResults;
+  llvm::SmallBitVector isSplit(function.getNumResults());
   for (OpOperand &operand : function.getBody().front().back().getOpOperands()) {
     unsigned i = operand.getOperandNumber();
     if (failed(checkSignature("result #" + Twine(i), operand.get(),
                               function.getResultAttr(i, kSharding))))
       return failure();
     if (parts.contains(operand.get()))
-      splitResults.push_back(i);
+      isSplit.set(i);
   }
   for (Operation *op : constraints)
     if (parts.contains(op->getOperand(0)))
@@ -377,16 +378,27 @@ LogicalResult Localizer::run() {
   function.setType(FunctionType::get(function.getContext(),
                                      body.getArgumentTypes(),
                                      body.back().getOperandTypes()));
+  // One by one, each would make a new list of all.
+  SmallVector<DictionaryAttr> attributes;
   for (auto [i, argument] : llvm::enumerate(body.getArguments())) {
+    NamedAttrList list(function.getArgAttrDict(i));
     // What is whole in the mesh is the same everywhere.
     if (whole.contains(argument))
-      function.setArgAttr(i, DDPDialect::kReplicatedAttrName,
-                          UnitAttr::get(function.getContext()));
+      list.set(DDPDialect::kReplicatedAttrName,
+               UnitAttr::get(function.getContext()));
     if (parts.contains(argument))
-      function.removeArgAttr(i, kSharding);
+      list.erase(kSharding);
+    attributes.push_back(list.getDictionary(function.getContext()));
   }
-  for (unsigned i : splitResults)
-    function.removeResultAttr(i, kSharding);
+  function.setAllArgAttrs(attributes);
+  attributes.clear();
+  for (unsigned i = 0; i < function.getNumResults(); ++i) {
+    NamedAttrList list(function.getResultAttrDict(i));
+    if (isSplit[i])
+      list.erase(kSharding);
+    attributes.push_back(list.getDictionary(function.getContext()));
+  }
+  function.setAllResultAttrs(attributes);
   return success();
 }
 
@@ -448,23 +460,39 @@ static LogicalResult dropSharding(Operation *op, Attribute attribute,
   return success();
 }
 
+/// Gives the attributes of an argument or a result without its sharding.
+static FailureOr<DictionaryAttr> dropSharding(func::FuncOp function,
+                                              StringRef what,
+                                              DictionaryAttr attributes,
+                                              const Meshes &meshes) {
+  if (saysSplit(attributes))
+    return refuseSplit(function, what + " with a sharding of XLA's");
+  NamedAttrList list(attributes);
+  if (failed(dropSharding(function, list.get(kSharding), meshes,
+                          [&] { list.erase(kSharding); })))
+    return failure();
+  return list.getDictionary(function.getContext());
+}
+
 static LogicalResult dropShardings(func::FuncOp function,
                                    const Meshes &meshes) {
+  SmallVector<DictionaryAttr> arguments, results;
   for (unsigned i = 0; i < function.getNumArguments(); ++i) {
-    if (saysSplit(function.getArgAttrDict(i)))
-      return refuseSplit(function, "an argument with a sharding of XLA's");
-    if (failed(dropSharding(function, function.getArgAttr(i, kSharding), meshes,
-                            [&] { function.removeArgAttr(i, kSharding); })))
+    auto rest = dropSharding(function, "an argument",
+                             function.getArgAttrDict(i), meshes);
+    if (failed(rest))
       return failure();
+    arguments.push_back(*rest);
   }
   for (unsigned i = 0; i < function.getNumResults(); ++i) {
-    if (saysSplit(function.getResultAttrDict(i)))
-      return refuseSplit(function, "a result with a sharding of XLA's");
-    if (failed(dropSharding(function, function.getResultAttr(i, kSharding),
-                            meshes,
-                            [&] { function.removeResultAttr(i, kSharding); })))
+    auto rest = dropSharding(function, "a result",
+                             function.getResultAttrDict(i), meshes);
+    if (failed(rest))
       return failure();
+    results.push_back(*rest);
   }
+  function.setAllArgAttrs(arguments);
+  function.setAllResultAttrs(results);
   return success();
 }
 

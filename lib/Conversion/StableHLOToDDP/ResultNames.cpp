@@ -62,65 +62,38 @@ static std::string makeName(StringRef info) {
   return llvm::join(ArrayRef(steps).drop_front(isNumber(steps[0])), ".");
 }
 
-ResultNames::ResultNames(ModuleOp module) {
+ResultNames::ResultNames(ModuleOp module, ValueFlow &flow) : flow(flow) {
   module.walk([&](Operation *op) {
     if (auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName))
       taken.insert(name.getValue());
-    if (auto call = dyn_cast<func::CallOp>(op))
-      calls[call.getCallee()].push_back(call);
   });
 }
 
 /// Gives the values that have the elements of `use`, one for one.
-void ResultNames::follow(OpOperand &use, function_ref<void(Value)> push) const {
+void ResultNames::follow(OpOperand &use, unsigned entry,
+                         function_ref<void(ValueFlow::Place)> push) {
   Operation *user = use.getOwner();
-  unsigned number = use.getOperandNumber();
-  auto pushResult = [&](Operation *op) {
-    if (number < op->getNumResults())
-      push(op->getResult(number));
-  };
-  if (auto call = dyn_cast<func::CallOp>(user)) {
-    auto callee = symbols.lookupNearestSymbolFrom<func::FuncOp>(
-        call, call.getCalleeAttr());
-    if (callee && number < callee.getNumArguments() && !callee.isExternal())
-      push(callee.getArgument(number));
-  } else if (auto function = dyn_cast<func::FuncOp>(user->getParentOp());
-             function && isa<func::ReturnOp>(user)) {
-    if (auto it = calls.find(function.getName()); it != calls.end())
-      llvm::for_each(it->second, pushResult);
-  } else if (isNamed(user, "stablehlo.return")) {
-    Operation *parent = user->getParentOp();
-    bool isCondition = isNamed(parent, "stablehlo.while") &&
-                       user->getParentRegion()->getRegionNumber() == 0;
-    if (!isCondition &&
-        (isNamed(parent, "stablehlo.while") ||
-         isNamed(parent, "stablehlo.case") || isNamed(parent, "stablehlo.if")))
-      pushResult(parent);
-  } else if (isNamed(user, "stablehlo.while") && user->getNumRegions() == 2 &&
-             !user->getRegion(1).empty() &&
-             number < user->getRegion(1).getNumArguments()) {
-    push(user->getRegion(1).getArgument(number));
-    pushResult(user);
-  } else if (isComputation(user) || isa<AllReduceOp>(user)) {
-    auto from = dyn_cast<RankedTensorType>(use.get().getType());
-    for (Value result : user->getResults())
-      if (auto to = dyn_cast<RankedTensorType>(result.getType());
-          from && to && from.hasStaticShape() && to.hasStaticShape() &&
-          from.getNumElements() == to.getNumElements())
-        push(result);
-  }
+  if (flow.follow(use, entry, push) ||
+      !(isComputation(user) || isa<AllReduceOp>(user)))
+    return;
+  auto from = dyn_cast<RankedTensorType>(use.get().getType());
+  for (Value result : user->getResults())
+    if (auto to = dyn_cast<RankedTensorType>(result.getType());
+        from && to && from.hasStaticShape() && to.hasStaticShape() &&
+        from.getNumElements() == to.getNumElements())
+      push({result, entry});
 }
 
 /// The first result that has the elements of `value`, and its name.
-std::optional<unsigned> ResultNames::findResult(Value value,
-                                                StringAttr &info) const {
+std::optional<unsigned> ResultNames::findResult(Value value, StringAttr &info) {
   // An optimizer takes a gradient through fewer values.
   constexpr unsigned maxValues = 1000;
-  SetVector<Value> values;
-  values.insert(value);
+  SetVector<ValueFlow::Place> places;
+  places.insert({value, 0});
   std::optional<unsigned> first;
-  for (unsigned i = 0; i < values.size() && i < maxValues; ++i)
-    for (OpOperand &use : values[i].getUses()) {
+  for (unsigned i = 0; i < places.size() && i < maxValues; ++i) {
+    auto [at, entry] = places[i];
+    for (OpOperand &use : at.getUses()) {
       auto function = dyn_cast<func::FuncOp>(use.getOwner()->getParentOp());
       unsigned number = use.getOperandNumber();
       if (function && isa<func::ReturnOp>(use.getOwner()) &&
@@ -130,8 +103,9 @@ std::optional<unsigned> ResultNames::findResult(Value value,
           first = number;
           info = name;
         }
-      follow(use, [&](Value next) { values.insert(next); });
+      follow(use, entry, [&](ValueFlow::Place place) { places.insert(place); });
     }
+  }
   return first;
 }
 

@@ -10,6 +10,7 @@
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_RESULTNAMES_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_RESULTNAMES_H
 
+#include "ValueFlow.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -20,19 +21,18 @@ namespace mlir::ddp {
 /// element: a parameter's new value.
 class ResultNames {
 public:
-  explicit ResultNames(ModuleOp module);
+  ResultNames(ModuleOp module, ValueFlow &flow);
 
   /// Gives `reduction` its name, if it has none and one is found.
   void name(AllReduceOp reduction);
 
 private:
-  std::optional<unsigned> findResult(Value value, StringAttr &info) const;
-  void follow(OpOperand &use, function_ref<void(Value)> push) const;
+  std::optional<unsigned> findResult(Value value, StringAttr &info);
+  void follow(OpOperand &use, unsigned entry,
+              function_ref<void(ValueFlow::Place)> push);
 
+  ValueFlow &flow;
   llvm::StringSet<> taken;
-  /// Calls by the name of the function.
-  llvm::StringMap<SmallVector<Operation *>> calls;
-  mutable SymbolTableCollection symbols;
 };
 
 } // namespace mlir::ddp

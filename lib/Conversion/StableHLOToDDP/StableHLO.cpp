@@ -143,6 +143,22 @@ std::optional<APFloat> mlir::ddp::getSplat(Value value) {
   return ::getSplat(value, /*depth=*/0);
 }
 
+Value mlir::ddp::getOnlySource(Operation *op) {
+  if (!isComputation(op))
+    return {};
+  Value source;
+  for (Value value : op->getOperands()) {
+    Operation *constant = value.getDefiningOp();
+    if (getSplat(value) || isNamed(constant, "stablehlo.constant") ||
+        value == source)
+      continue;
+    if (source)
+      return {};
+    source = value;
+  }
+  return source;
+}
+
 LogicalResult mlir::ddp::replaceByValues(Operation *op, ValueRange values) {
   if (llvm::any_of(values,
                    [&](Value value) { return value.getDefiningOp() == op; }))

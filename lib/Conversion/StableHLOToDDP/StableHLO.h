@@ -49,6 +49,10 @@ bool isFloatConversion(Operation *op);
 /// The number that all elements of `value` are, if it is known.
 std::optional<APFloat> getSplat(Value value);
 
+/// The only value from which `op` computes, constants aside; null if there are
+/// several.
+Value getOnlySource(Operation *op);
+
 /// Replaces `op` by the values of its results, none of which may be a result:
 /// no verifier looks for that in operations of dialects that are not
 /// registered.

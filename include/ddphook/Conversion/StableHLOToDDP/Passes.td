@@ -40,7 +40,10 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
       in another way.
     - Scalars, such as the loss, are reduced exactly: they get the hook
       `#ddp.allreduce`. So do reductions over axes that `gradient-axes`, if given,
-      does not list.
+      does not list, and those whose results go into what other reductions add up,
+      such as the statistics of a batch. A gradient goes there only by way of a
+      parameter that it moves: of the argument of its size with which it, or what
+      is computed from it element by element, is combined.
     - A gradient's `ddp.name` comes from `jax.result_info` of the first result that
       has its elements, which is the parameter's new value:
       `result[0]['dense']['kernel']` gives `dense.kernel`.
