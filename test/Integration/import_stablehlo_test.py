@@ -443,6 +443,37 @@ def test_scatter(tmp_path, name):
     assert_close(got, step(table, rows), [], F32)
 
 
+def test_top_k(tmp_path):
+    devices = mesh(2)
+    # Equal numbers, zeros of both signs, infinities, none at all.
+    rows = np.array(
+        [
+            [1, 3, 3, 2, 3],
+            [0.0, -0.0, -1, -0.0, 0.0],
+            [np.inf, np.nan, -np.inf, 5, np.inf],
+            [-1, -2, -3, -4, -5],
+        ],
+        np.float32,
+    )
+    numbers = np.array([[3, 3, -2, 3, 7]] * 2, np.int32)
+    specs = (P("dp"), P("dp"))
+
+    def step(rows, numbers):
+        chosen = [*jax.lax.top_k(rows, 4), *jax.lax.top_k(numbers, 2)]
+        # A sum that compares bits, zeros and NaN with them.
+        chosen[0] = jax.lax.bitcast_convert_type(chosen[0], jnp.int32)
+        return [jax.lax.psum(part.astype(jnp.float32), "dp") for part in chosen]
+
+    mapped = jax.shard_map(step, mesh=devices, in_specs=specs, out_specs=P())
+    step = jax.jit(mapped)
+    program = imported(export(step, (rows, numbers)))
+    assert program.count('"chlo.top_k"') == 2
+    parts = split((rows, numbers), specs, devices)
+    got = run(tmp_path, lower(program), parts, "allreduce")
+    for mine, right in zip(got, step(rows, numbers), strict=True):
+        np.testing.assert_array_equal(mine, right)
+
+
 # ---------------------------------------------------------------------------
 # A model of other people's layers
 # ---------------------------------------------------------------------------

@@ -85,9 +85,8 @@ def imported(text, options=""):
 
 def lower(program):
     flags = ["--ddp-inline-collectives", "--ddp-convert-stablehlo-control-flow"]
-    return to_linalg.lower(
-        opt(program, *flags, "--ddp-convert-stablehlo-scatter", *GENERIC)
-    )
+    flags += ["--ddp-convert-stablehlo-scatter", "--ddp-convert-chlo-top-k"]
+    return to_linalg.lower(opt(program, *flags, *GENERIC))
 
 
 def run_steps(folder, program, steps, hook):

@@ -5,7 +5,7 @@
 # From a training step in JAX to two ranks that train without JAX, with different
 # hooks, and their losses beside JAX's own on two devices of this host.
 #
-#     docs/examples/jax/run.sh [FOLDER]
+#     docs/examples/jax/run.sh [FOLDER [PLOT.svg]]
 #
 # FOLDER keeps what is made on the way. The tools are those of the PATH, or else of
 # the build tree; Python is that of the tests, which has JAX.
@@ -16,6 +16,8 @@ root=$(cd "$here/../../.." && pwd)
 python=$("$root/tools/python-env.sh")
 PATH=$PATH:$root/build/bin
 folder=${1:-}
+plot=()
+if [[ -n ${2:-} ]]; then plot=("--plot=$(realpath "$2")"); fi
 if [[ -z $folder ]]; then
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
@@ -24,14 +26,7 @@ mkdir -p "$folder/training"
 cd "$folder"
 
 "$python" "$here/export.py" step.mlir training
-ddphook-opt step.mlir --ddp-import-stablehlo --ddp-inline-collectives \
-  --ddp-convert-stablehlo-control-flow --ddp-convert-stablehlo-scatter \
-  --mlir-print-op-generic --mlir-print-debuginfo -o imported.mlir
-"$python" "$here/to_linalg.py" imported.mlir linalg.mlir
-
-ddphook-cc linalg.mlir --shared -o allreduce.so --ddp-pipeline="hook=allreduce"
-ddphook-cc linalg.mlir --shared -o fp16.so --ddp-pipeline="hook=fp16"
-ddphook-cc linalg.mlir --shared -o powersgd.so \
-  --ddp-pipeline="hook=powersgd matrix-approximation-rank=4 start-powersgd-iter=2"
+PYTHON=$python "$here/compile.sh"
 "$python" "$here/train.py" training \
-  allreduce=./allreduce.so fp16=./fp16.so powersgd=./powersgd.so
+  allreduce=./allreduce.so fp16=./fp16.so powersgd=./powersgd.so \
+  "${plot[@]}" --title="A network that reads digits, in JAX"

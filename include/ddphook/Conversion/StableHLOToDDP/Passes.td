@@ -255,4 +255,79 @@ def DDPConvertStableHLOScatterPass
                            "::mlir::tensor::TensorDialect"];
 }
 
+def DDPConvertCHLOTopKPass
+    : Pass<"ddp-convert-chlo-top-k", "::mlir::ModuleOp"> {
+  let summary = "turn the search for the largest numbers of rows into loops";
+  let description = [{
+    JAX writes `jax.lax.top_k`, by which layers choose experts, as `chlo.top_k`.
+    StableHLO's own lowering makes a sort of it, which does not become linalg. This
+    pass searches each row as often as numbers are wanted. Of equal ones the first
+    comes first, and floating-point numbers have their total order: a NaN is the
+    largest, and -0 comes behind 0.
+
+    Pre-condition: static shapes. Post-condition: no `chlo.top_k` is left.
+
+    Before:
+
+    ```mlir
+    func.func @choose(%gates: tensor<16x4xi32>) -> (tensor<16x2xi32>, tensor<16x2xi32>) {
+      %0:2 = "chlo.top_k"(%gates) <{k = 2 : i64}> : (tensor<16x4xi32>) -> (tensor<16x2xi32>, tensor<16x2xi32>)
+      return %0#0, %0#1 : tensor<16x2xi32>, tensor<16x2xi32>
+    }
+    ```
+
+    After:
+
+    ```mlir
+    func.func @choose(%gates: tensor<16x4xi32>) -> (tensor<16x2xi32>, tensor<16x2xi32>) {
+      %c0 = arith.constant 0 : index
+      %c16 = arith.constant 16 : index
+      %c1 = arith.constant 1 : index
+      %c0_0 = arith.constant 0 : index
+      %c2 = arith.constant 2 : index
+      %c1_1 = arith.constant 1 : index
+      %0 = tensor.empty() : tensor<16x2xi32>
+      %1 = tensor.empty() : tensor<16x2xi32>
+      %2:3 = scf.for %arg1 = %c0 to %c16 step %c1 iter_args(%arg2 = %0, %arg3 = %1, %arg4 = %c0_0) -> (tensor<16x2xi32>, tensor<16x2xi32>, index) {
+        %3:3 = scf.for %arg5 = %c0_0 to %c2 step %c1_1 iter_args(%arg6 = %arg2, %arg7 = %arg3, %arg8 = %arg4) -> (tensor<16x2xi32>, tensor<16x2xi32>, index) {
+          %c4 = arith.constant 4 : index
+          %c0_2 = arith.constant 0 : index
+          %4 = arith.cmpi eq, %arg5, %c0_2 : index
+          %extracted = tensor.extract %gates[%arg1, %arg8] : tensor<16x4xi32>
+          %c0_3 = arith.constant 0 : index
+          %c1_4 = arith.constant 1 : index
+          %5 = scf.for %arg9 = %c0_3 to %c4 step %c1_4 iter_args(%arg10 = %c4) -> (index) {
+            %extracted_7 = tensor.extract %gates[%arg1, %arg9] : tensor<16x4xi32>
+            %7 = arith.cmpi slt, %extracted_7, %extracted : i32
+            %8 = arith.cmpi eq, %extracted_7, %extracted : i32
+            %9 = arith.cmpi ugt, %arg9, %arg8 : index
+            %10 = arith.andi %8, %9 : i1
+            %11 = arith.ori %7, %10 : i1
+            %12 = arith.cmpi eq, %arg10, %c4 : index
+            %13 = arith.select %12, %arg9, %arg10 : index
+            %extracted_8 = tensor.extract %gates[%arg1, %13] : tensor<16x4xi32>
+            %14 = arith.cmpi sgt, %extracted_7, %extracted_8 : i32
+            %15 = arith.ori %12, %14 : i1
+            %16 = arith.ori %4, %11 : i1
+            %17 = arith.andi %16, %15 : i1
+            %18 = arith.select %17, %arg9, %arg10 : index
+            scf.yield %18 : index
+          }
+          %extracted_5 = tensor.extract %gates[%arg1, %5] : tensor<16x4xi32>
+          %6 = arith.index_cast %5 : index to i32
+          %inserted = tensor.insert %extracted_5 into %arg6[%arg1, %arg5] : tensor<16x2xi32>
+          %inserted_6 = tensor.insert %6 into %arg7[%arg1, %arg5] : tensor<16x2xi32>
+          scf.yield %inserted, %inserted_6, %5 : tensor<16x2xi32>, tensor<16x2xi32>, index
+        }
+        scf.yield %3#0, %3#1, %3#2 : tensor<16x2xi32>, tensor<16x2xi32>, index
+      }
+      return %2#0, %2#1 : tensor<16x2xi32>, tensor<16x2xi32>
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::scf::SCFDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
 #endif // DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD

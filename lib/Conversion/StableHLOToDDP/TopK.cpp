@@ -1,0 +1,157 @@
+//===- TopK.cpp ------------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-convert-chlo-top-k: the largest numbers of each row are found by loops.
+// StableHLO's own lowering makes a sort of it, which does not become linalg;
+// layers of experts choose by it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "StableHLO.h"
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPCONVERTCHLOTOPKPASS
+#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// An integer that is larger, with its sign, where `number` is: of
+/// floating-point numbers in their total order, in which a NaN is the largest.
+static Value makeKey(ImplicitLocOpBuilder &builder, Value number) {
+  auto type = dyn_cast<FloatType>(number.getType());
+  if (!type)
+    return number;
+  unsigned width = type.getWidth();
+  Type integer = builder.getIntegerType(width);
+  Value bits = arith::BitcastOp::create(builder, integer, number);
+  Value shift = arith::ConstantIntOp::create(builder, integer, width - 1);
+  Value largest = arith::ConstantOp::create(
+      builder,
+      builder.getIntegerAttr(integer, APInt::getSignedMaxValue(width)));
+  // Of two negative numbers the one with the smaller bits is the larger one.
+  Value sign = arith::ShRSIOp::create(builder, bits, shift);
+  Value flips = arith::AndIOp::create(builder, sign, largest);
+  return arith::XOrIOp::create(builder, bits, flips);
+}
+
+/// The place of the largest number of a row that comes behind the one at
+/// `last`, in the order from large to small and then from left to right;
+/// anywhere for `number` 0.
+static Value findNext(ImplicitLocOpBuilder &builder, Value row,
+                      SmallVector<Value> place, int64_t size, Value number,
+                      Value last) {
+  using arith::CmpIPredicate;
+  auto constant = [&](int64_t value) -> Value {
+    return arith::ConstantIndexOp::create(builder, value);
+  };
+  auto readKey = [&](Value column) {
+    place.back() = column;
+    Value element = tensor::ExtractOp::create(builder, row, place);
+    return makeKey(builder, element);
+  };
+  auto compare = [&](CmpIPredicate predicate, Value a, Value b) -> Value {
+    return arith::CmpIOp::create(builder, predicate, a, b);
+  };
+  auto both = [&](Value a, Value b) -> Value {
+    return arith::AndIOp::create(builder, a, b);
+  };
+  auto either = [&](Value a, Value b) -> Value {
+    return arith::OrIOp::create(builder, a, b);
+  };
+  Value none = constant(size);
+  Value isFirst = compare(CmpIPredicate::eq, number, constant(0));
+  Value limit = readKey(last);
+  auto loop = scf::ForOp::create(builder, constant(0), none, constant(1), none);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(loop.getBody());
+  Value column = loop.getInductionVar(), best = loop.getRegionIterArg(0);
+  Value key = readKey(column);
+  Value isBehind = either(compare(CmpIPredicate::slt, key, limit),
+                          both(compare(CmpIPredicate::eq, key, limit),
+                               compare(CmpIPredicate::ugt, column, last)));
+  Value isOnlyOne = compare(CmpIPredicate::eq, best, none);
+  Value safe = arith::SelectOp::create(builder, isOnlyOne, column, best);
+  Value isBetter =
+      either(isOnlyOne, compare(CmpIPredicate::sgt, key, readKey(safe)));
+  Value takes = both(either(isFirst, isBehind), isBetter);
+  Value next = arith::SelectOp::create(builder, takes, column, best);
+  scf::YieldOp::create(builder, next);
+  return loop.getResult(0);
+}
+
+static LogicalResult convertTopK(Operation *op) {
+  auto k = op->getAttrOfType<IntegerAttr>("k");
+  auto type = op->getNumOperands() == 1
+                  ? dyn_cast<RankedTensorType>(op->getOperand(0).getType())
+                  : RankedTensorType();
+  if (!k || !type || type.getRank() == 0 || !type.hasStaticShape() ||
+      k.getInt() < 0 || k.getInt() > type.getShape().back() ||
+      !(isa<FloatType>(type.getElementType()) ||
+        type.getElementType().isSignlessInteger()))
+    return op->emitOpError()
+           << "expected a statically shaped tensor of floating-"
+              "point numbers or signless integers, and no "
+              "larger 'k' than its rows";
+  SmallVector<int64_t> shape(type.getShape());
+  shape.back() = k.getInt();
+  ImplicitLocOpBuilder builder(op->getLoc(), op);
+  auto ofValues = RankedTensorType::get(shape, type.getElementType());
+  auto ofPlaces = RankedTensorType::get(shape, builder.getI32Type());
+  if (op->getResultTypes() != TypeRange({ofValues, ofPlaces}))
+    return op->emitOpError() << "expected results of the types " << ofValues
+                             << " and " << ofPlaces;
+  SmallVector<Value> lower, upper, steps;
+  for (int64_t size : shape) {
+    lower.push_back(arith::ConstantIndexOp::create(builder, 0));
+    upper.push_back(arith::ConstantIndexOp::create(builder, size));
+    steps.push_back(arith::ConstantIndexOp::create(builder, 1));
+  }
+  SmallVector<Value> results{
+      tensor::EmptyOp::create(builder, shape, ofValues.getElementType()),
+      tensor::EmptyOp::create(builder, shape, ofPlaces.getElementType()),
+      lower.back()};
+  // The third is the place that was found last.
+  scf::LoopNest nest = scf::buildLoopNest(
+      builder, builder.getLoc(), lower, upper, steps, results,
+      [&](OpBuilder &inner, Location loc, ValueRange places,
+          ValueRange values) {
+        ImplicitLocOpBuilder at(loc, inner);
+        SmallVector<Value> place(places);
+        Value row = op->getOperand(0);
+        Value next = findNext(at, row, place, type.getShape().back(),
+                              places.back(), values[2]);
+        place.back() = next;
+        Value element = tensor::ExtractOp::create(at, row, place);
+        Value number = arith::IndexCastOp::create(at, at.getI32Type(), next);
+        Value first = tensor::InsertOp::create(at, element, values[0], places);
+        Value second = tensor::InsertOp::create(at, number, values[1], places);
+        return scf::ValueVector{first, second, next};
+      });
+  return replaceByValues(op, ArrayRef(nest.results).drop_back());
+}
+
+namespace {
+struct ConvertCHLOTopKPass
+    : public ddp::impl::DDPConvertCHLOTopKPassBase<ConvertCHLOTopKPass> {
+  void runOnOperation() override {
+    SmallVector<Operation *> ops;
+    getOperation().walk([&](Operation *op) {
+      if (isNamed(op, "chlo.top_k"))
+        ops.push_back(op);
+    });
+    for (Operation *op : ops)
+      if (failed(convertTopK(op)))
+        return signalPassFailure();
+  }
+};
+} // namespace
