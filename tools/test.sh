@@ -6,8 +6,8 @@
 #   gtest        the compiler's helpers; the runtime, its kernels, transports and CUDA
 #                backend, the latter on an emulated device (through ctest)
 #   pytest       parity with PyTorch's hooks, errors, mutants, the digits step, random
-#                programs; then every hook on a device whose memory the host
-#                cannot read, and on the emulated CUDA device
+#                programs, those of front ends; then every hook on a device whose
+#                memory the host cannot read, and on the emulated CUDA device
 #   python       the Python package: training under PyTorch's real DDP
 #   fuzz         the libFuzzer targets over their corpora
 #   sanitize     the runtime's core and host backend under ASan and UBSan, and
@@ -95,7 +95,7 @@ count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left" $status
 say "pytest: parity with PyTorch, errors, integration, random programs"
 DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest -q -rs \
   -p no:cacheprovider test/parity test/errors test/mutants test/Integration \
-  test/fuzz \
+  test/fuzz test/frontends \
   >"$logs/pytest.log" 2>&1
 status=$?
 ((status == 0)) || tail -80 "$logs/pytest.log"

@@ -2,13 +2,14 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Training steps of other people's libraries, from the program to native ranks.
 
-    $(tools/python-env.sh) test/frontends/corpus.py [--page=PAGE] [--keep=DIR] [NAME...]
+    $(tools/python-env.sh) test/frontends/corpus.py [--check | --write] [NAME...]
 
 Each file of programs/ is a step in JAX or PyTorch that knows nothing of ddphook. It is
 exported, its reductions are imported, it is compiled, and as many ranks as it wants run
-it beside the framework itself. Prints a table, or writes it to a page. The status is 0
-if in each program each gradient was recognised and nothing else was taken for one, it
-was compiled, and its results are the framework's.
+it beside the framework itself. Prints a table; --write writes docs/generated/Corpus.md.
+With --check the status is 0 if no program does worse than that page says: all gradients
+that were recognised are, nothing else is taken for one, what was compiled and ran still
+is and does, and results are the framework's.
 """
 
 import argparse
@@ -39,6 +40,7 @@ HANG_S = 600
 LIMIT = 2**-10
 NARROW_LIMIT = 2**-4
 NARROW = {"jax_scan_layers", "jax_lora", "torch_lora"}
+PAGE = ROOT / "docs/generated/Corpus.md"
 
 
 @dataclasses.dataclass
@@ -55,15 +57,26 @@ class Row:
     def limit(self):
         return NARROW_LIMIT if self.name in NARROW else LIMIT
 
-    def is_good(self):
-        return (
-            not self.error
-            and self.recognised == self.gradients > 0
-            and self.wrong == 0
-            and self.compiled
-            and self.deviation is not None
-            and self.deviation <= self.limit()
-        )
+    def problems(self, kept):
+        """What is worse than in the row of the page, or without one than it should
+        be."""
+        expected = {
+            "gradients": str(self.gradients),
+            "recognised": str(self.gradients),
+            "others": "0",
+            "compiled": "yes",
+            "ran": f"on {self.ranks} ranks",
+        }
+        names = ("gradients", "recognised", "others", "compiled", "ran")
+        expected |= dict(zip(names, kept[1:])) if kept else {}
+        mine = dict(zip(names, map(str, self.cells()[1:])))
+        for name, value in expected.items():
+            if mine[name] != value:
+                yield f"{name}: expected {value}, but got {mine[name]}"
+        if self.deviation is not None and not self.deviation <= self.limit():
+            yield f"expected a deviation of {self.limit():.1e}, but got {self.deviation:.1e}"
+        if expected["ran"] != "no" and self.error:
+            yield self.error
 
     def cells(self):
         ran = "no" if self.deviation is None else f"on {self.ranks} ranks"
@@ -219,11 +232,12 @@ def run_all(names, folder):
     return [rows.get(name, Row(name, error="it was not exported")) for name in names]
 
 
-HEADER = ("program", "gradients", "recognised", "taken for one", "compiled", "ran", "deviation")
+HEADER = "program, gradients, recognised, taken for one, compiled, ran, deviation"
 
 
 def page(rows):
-    lines = [" | ".join(HEADER), "|".join(["---"] * len(HEADER))]
+    header = HEADER.split(", ")
+    lines = [" | ".join(header), " | ".join(["---"] * len(header))]
     lines += [" | ".join(map(str, row.cells())) for row in rows]
     versions = ", ".join(
         f"{name} {importlib.metadata.version(name)}"
@@ -241,36 +255,50 @@ def page(rows):
     return "\n".join(f"| {line} |" for line in lines) + "\n\n" + textwrap.fill(text, 100)
 
 
-TITLE = """<!-- Written by test/frontends/corpus.py. -->
+TITLE = """<!-- Written by test/frontends/corpus.py --write -->
 # Programs of front ends
 
 Training steps in the way in which people write them, in JAX with Flax and Optax, and in
-PyTorch. [test/frontends/corpus.py](../../test/frontends/corpus.py) exports, imports,
-compiles and runs each of them beside its framework ([frontends.md](../frontends.md)).
+PyTorch. [corpus.py](../../test/frontends/corpus.py) exports, imports, compiles and runs
+each of them beside its framework, as [frontends.md](../frontends.md) describes it.
 
 """
+
+
+def read_page():
+    """The cells of each program's row."""
+    lines = PAGE.read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| [")]
+    return {re.match(r"\[(\w+)\]", row[0])[1]: row for row in rows}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all programs")
-    parser.add_argument("--page", type=pathlib.Path, help="write the table there")
+    parser.add_argument("--check", action="store_true", help="compare with the page")
+    parser.add_argument("--write", action="store_true", help="write the page")
     parser.add_argument("--keep", type=pathlib.Path, help="a new folder for all files")
     arguments = parser.parse_args()
-    names = sorted(path.stem for path in (HERE / "programs").glob("*.py"))
-    names = arguments.names or names
+    every = sorted(path.stem for path in (HERE / "programs").glob("*.py"))
+    names = arguments.names or every
+    kept = read_page() if arguments.check else {}
+    if arguments.check and kept.keys() != set(every):
+        parser.error(f"expected all programs in {PAGE}: run it with --write")
     with tempfile.TemporaryDirectory() as scratch:
         folder = (arguments.keep or pathlib.Path(scratch, "corpus")).resolve()
         folder.mkdir(parents=True)
         rows = run_all(names, folder)
-    if arguments.page:
-        arguments.page.write_text(TITLE + page(rows) + "\n")
+    if arguments.write:
+        PAGE.write_text(TITLE + page(rows) + "\n")
     else:
         print(page(rows))
-    for row in rows:
-        if not row.is_good():
-            print(f"{row.name}: {row.error or 'not as expected'}", file=sys.stderr)
-    return not all(row.is_good() for row in rows)
+    problems = [
+        f"{row.name}: {problem}"
+        for row in rows
+        for problem in row.problems(kept.get(row.name))
+    ]
+    print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
+    return bool(problems)
 
 
 if __name__ == "__main__":

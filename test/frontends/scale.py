@@ -21,7 +21,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = pathlib.Path(os.environ.get("DDPHOOK_RUN", ROOT / "build/bin/ddphook-run"))
 OPT = TOOL.with_name("ddphook-opt")
-RUNS = 5
+RUNS = int(os.environ.get("DDPHOOK_SCALE_RUNS", "5"))
 LAYERS = 48
 
 

@@ -11,7 +11,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-ddphook-opt step.mlir --ddp-import-stablehlo --inline --symbol-dce \
+ddphook-opt step.mlir --ddp-import-stablehlo --ddp-inline-collectives \
   --ddp-convert-stablehlo-control-flow --ddp-convert-stablehlo-scatter \
   --ddp-convert-chlo-top-k --mlir-print-op-generic --mlir-print-debuginfo -o imported.mlir
 "$PYTHON" "$here/to_linalg.py" imported.mlir linalg.mlir

@@ -2,13 +2,15 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Trains with compiled steps, and prints their losses beside JAX's.
 
-    train.py TRAINING NAME=STEP.so...
+    train.py TRAINING NAME=STEP.so... [--plot=FILE.svg] [--title=TITLE]
 
 TRAINING is the folder that export.py has filled; each STEP.so is its step, compiled
 with some hook. ddphook-exec, which has to be in the PATH, runs two ranks for one step
-at a time; parameters and the hook's states go from one step to the next in files.
+at a time; parameters, what the optimizer keeps and the hook's states go from one step
+to the next in files.
 """
 
+import argparse
 import pathlib
 import subprocess
 import sys
@@ -17,6 +19,10 @@ import tempfile
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import shared  # noqa: E402
+
+SHOWN = 7  # steps, or some more, in the table
 
 def train(module, folder):
     """The loss of each step."""
@@ -54,20 +60,30 @@ def train(module, folder):
     return np.stack(losses)
 
 
-def main(folder, *modules):
-    folder = pathlib.Path(folder)
-    jax = load_file(folder / "jax.safetensors")["losses"]
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("training", type=pathlib.Path)
+    parser.add_argument("modules", nargs="+", metavar="NAME=STEP.so")
+    parser.add_argument("--plot", type=pathlib.Path)
+    parser.add_argument("--title")
+    arguments = parser.parse_args()
+    jax = load_file(arguments.training / "jax.safetensors")["losses"]
     losses = {}
-    for argument in modules:
+    for argument in arguments.modules:
         name, module = argument.split("=", 1)
-        losses[name] = train(module, folder)
+        losses[name] = train(module, arguments.training)
     print("step       JAX" + "".join(f"{name:>12}" for name in losses))
-    for number in [*range(0, len(jax), 5), len(jax) - 1]:
+    for number in [*range(0, len(jax) - 1, -(-len(jax) // SHOWN)), len(jax) - 1]:
         row = "".join(f"{values[number]:12.6f}" for values in losses.values())
         print(f"{number:4}{jax[number]:10.6f}{row}")
     for name, values in losses.items():
         print(f"{name}: at most {np.abs(values / jax - 1).max():.1e} of JAX's loss away")
+    if arguments.plot:
+        figure, [[axes]] = shared.make_figure(1, 1)
+        curves = {"JAX, uncompressed": jax, **losses}
+        shared.draw_losses(axes, curves, arguments.title)
+        shared.save_figure(figure, arguments.plot)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -28,16 +28,12 @@ import sys
 import tempfile
 import textwrap
 
-import matplotlib
-
 import ddphook
 
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
-
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "network"))
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "network")]
 import link  # noqa: E402
+import shared  # noqa: E402
 
 TITLES = {"resnet": "ResNet-18", "gpt": "GPT"}
 HOOKS = {
@@ -213,10 +209,7 @@ def smooth(values):
 
 
 def draw(results, path):
-    matplotlib.rcParams.update({"svg.hashsalt": "ddphook", "svg.fonttype": "none"})
-    figure, grid = pyplot.subplots(
-        len(results), 2, figsize=(10, 4 * len(results)), squeeze=False
-    )
+    figure, grid = shared.make_figure(len(results), 2)
     for (left, right), (task, hooks) in zip(grid, results.items()):
         lines = [("no hook", next(iter(hooks.values()))[0]["none"], "black", "-")]
         for number, (hook, rounds) in enumerate(hooks.items()):
@@ -234,11 +227,7 @@ def draw(results, path):
         left.set(xlabel="step", ylabel="loss", title=TITLES[task])
         right.set(xlabel="MB handed to all-reduces by each rank", xscale="log")
         left.legend(fontsize="small")
-        for axes in (left, right):
-            axes.grid(alpha=0.3)
-    figure.tight_layout()
-    # Nothing in the file that differs from run to run.
-    figure.savefig(path, metadata={"Date": None, "Creator": None})
+    shared.save_figure(figure, path)
 
 
 def main():

@@ -7,13 +7,15 @@ The text is what lies in docs/*.md, so that losses change a little with the docs
 """
 
 import pathlib
+import sys
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-DOCS = pathlib.Path(__file__).resolve().parents[2]
-TEXT_BYTES = 150_000
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import shared  # noqa: E402
+
 VOCABULARY = 256  # bytes
 BATCH = 8  # sequences of each rank
 
@@ -60,9 +62,7 @@ class GPT(nn.Module):
 
 
 def load_text():
-    """The bytes of the docs, in the order of the files' names."""
-    pages = [path.read_bytes() for path in sorted(DOCS.glob("*.md"))]
-    return torch.tensor(list(b"\n".join(pages)[:TEXT_BYTES]))
+    return torch.tensor(list(shared.read_text()))
 
 
 class Task:

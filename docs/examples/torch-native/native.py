@@ -81,10 +81,12 @@ def main():
     arguments = parser.parse_args()
     theirs = json.loads((arguments.directory / "eager.json").read_text())
     task = tasks.TASKS[arguments.task]()
+    ours = {}
     for hook in eager.HOOKS:
         losses = train(
             task, arguments.bin, arguments.directory, hook, arguments.steps
         )
+        ours[hook] = losses
         difference = max(abs(a - b) for a, b in zip(losses, theirs[hook]))
         print(
             f"| {arguments.task} | {hook} | {losses[0]:.4f} | "
@@ -92,6 +94,7 @@ def main():
             f"{statistics.mean(losses[-LAST:]):.4f} | {difference:.1e} |",
             flush=True,
         )
+    (arguments.directory / "native.json").write_text(json.dumps(ours))
 
 
 if __name__ == "__main__":

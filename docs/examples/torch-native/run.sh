@@ -3,9 +3,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Exports the steps of both models, trains with PyTorch and natively on two ranks,
-# and prints the table of README.md: some minutes.
+# and prints the table of README.md: some minutes. PLOT gets its plot.
 #
-#   docs/examples/torch-native/run.sh [STEPS [BUILD_DIR]]
+#   docs/examples/torch-native/run.sh [STEPS [BUILD_DIR [PLOT.svg]]]
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -32,3 +32,4 @@ for task in conv gpt; do
   torchrun "$here/eager.py" "$task" "$steps" "$work/$task"
   "$python" "$here/native.py" "$task" "$steps" "$work/$task" --bin="$build/bin"
 done
+if [[ -n ${3:-} ]]; then "$python" "$here/plot.py" "$work" "$3"; fi

@@ -1,0 +1,43 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What several examples have: a text to learn, and plots of losses."""
+
+import pathlib
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402
+
+DOCS = pathlib.Path(__file__).resolve().parents[1]
+TEXT_BYTES = 150_000
+
+
+def read_text():
+    """The bytes of the docs, in the order of the files' names."""
+    pages = [path.read_bytes() for path in sorted(DOCS.glob("*.md"))]
+    return b"\n".join(pages)[:TEXT_BYTES]
+
+
+def make_figure(rows, columns, height=4):
+    """A figure whose SVG is the same in each run, and its axes."""
+    matplotlib.rcParams.update({"svg.hashsalt": "ddphook", "svg.fonttype": "none"})
+    size = (5 * columns, height * rows)
+    return pyplot.subplots(rows, columns, figsize=size, squeeze=False)
+
+
+def save_figure(figure, path):
+    for axes in figure.axes:
+        axes.grid(alpha=0.3)
+    figure.tight_layout()
+    # Nothing in the file that differs from run to run.
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
+
+
+def draw_losses(axes, losses, title):
+    """Losses over steps: a line for each name, the first one black."""
+    for number, (name, values) in enumerate(losses.items()):
+        look = {"color": f"C{number - 1}"} if number else {"color": "black", "lw": 2.5}
+        axes.plot(range(1, len(values) + 1), values, label=name, **look)
+    axes.set(xlabel="step", ylabel="loss", title=title)
+    axes.legend(fontsize="small")
