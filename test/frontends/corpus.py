@@ -18,6 +18,7 @@ import dataclasses
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import pathlib
 import re
@@ -36,9 +37,12 @@ BIN = pathlib.Path(os.environ.get("DDPHOOK_RUN", ROOT / "build/bin/ddphook-run")
 FX = "builtin.module(ddp-import-fx)"
 HANG_S = 600
 # Of a result's largest change: sums of some hundred products in another order, and
-# quotients of small gradients. Of programs that compute in bfloat16, some roundings.
+# quotients of small gradients.
 LIMIT = 2**-10
-NARROW_LIMIT = 2**-4
+# Programs that compute in bfloat16: linalg's products are added up in it, those of XLA
+# and PyTorch in float32. The frameworks' own results differ by 2**-5 from those of the
+# same program in float32.
+NARROW_LIMIT = 2**-3
 NARROW = {"jax_scan_layers", "jax_lora", "torch_lora"}
 PAGE = ROOT / "docs/generated/Corpus.md"
 
@@ -48,6 +52,7 @@ class Row:
     name: str
     ranks: int = 0
     gradients: int = 0
+    reductions: int = 0
     recognised: int = 0
     wrong: int = 0
     compiled: bool = False
@@ -63,11 +68,12 @@ class Row:
         expected = {
             "gradients": str(self.gradients),
             "recognised": str(self.gradients),
+            "reductions": str(self.reductions),
             "others": "0",
             "compiled": "yes",
             "ran": f"on {self.ranks} ranks",
         }
-        names = ("gradients", "recognised", "others", "compiled", "ran")
+        names = ("gradients", "recognised", "reductions", "others", "compiled", "ran")
         expected |= dict(zip(names, kept[1:])) if kept else {}
         mine = dict(zip(names, map(str, self.cells()[1:])))
         for name, value in expected.items():
@@ -83,7 +89,8 @@ class Row:
         off = "" if self.deviation is None else f"{self.deviation:.1e}"
         link = f"[{self.name}](../../test/frontends/programs/{self.name}.py)"
         compiled = "yes" if self.compiled else "no"
-        return link, self.gradients, self.recognised, self.wrong, compiled, ran, off
+        counts = self.gradients, self.recognised, self.reductions, self.wrong
+        return link, *counts, compiled, ran, off
 
 
 # ---------------------------------------------------------------------------
@@ -103,25 +110,27 @@ def call(*command, where):
 
 def count(row, gradients, imported):
     """Compares what hooks may compress with the gradients that there are."""
-    expected = dict(map(tuple, gradients))
+    expected = {name: size for name, size in gradients}
+    found = set()
     row.gradients = len(expected)
     for line in imported.splitlines():
         if '"ddp.all_reduce"(' not in line or "ddp.hook = #ddp.allreduce" in line:
             continue
-        name = re.search(r'ddp\.name = "([^"]*)"', line)
-        sizes = re.search(r": \(tensor<([0-9x]*)x\w+>\)", line)[1].split("x")
+        row.reductions += 1
+        name = re.search(r'ddp\.name = "([^"#]*)[^"]*"', line)
+        shape = re.search(r": \(tensor<([0-9x]*)x\w+>\)", line)[1]
+        size = math.prod(map(int, shape.split("x")))
         # A program may keep its parameters in a field of its state, or in an object
         # of its own for each.
         matches = [
             key
             for key in expected
-            if name and f".{name[1]}.".find(f".{key}.") >= 0
-            and expected[key] == np.prod([int(size) for size in sizes])
+            if name and f".{key}." in f".{name[1]}." and expected[key] == size
         ]
         key = max(matches, key=len, default=None)
-        row.recognised += key is not None
         row.wrong += key is None
-        expected.pop(key, None)
+        found.add(key)
+    row.recognised = len(found - {None})
 
 
 def compare(got, expected, given):
@@ -232,7 +241,9 @@ def run_all(names, folder):
     return [rows.get(name, Row(name, error="it was not exported")) for name in names]
 
 
-HEADER = "program, gradients, recognised, taken for one, compiled, ran, deviation"
+HEADER = (
+    "program, gradients, recognised, in reductions, of others, compiled, ran, deviation"
+)
 
 
 def page(rows):
@@ -247,10 +258,11 @@ def page(rows):
         f"{datetime.date.today()}; {versions}. All of "
         f"{sum(row.gradients for row in rows)} gradients: "
         f"{sum(row.recognised for row in rows)} recognised; "
-        f"{sum(row.wrong for row in rows)} other reductions taken for one. The deviation "
-        "is the largest one of any result from the framework's, as a part of how far the "
-        "step has moved the result; that of a step that computes in bfloat16 is "
-        "larger, because XLA and PyTorch leave out some of the roundings."
+        f"{sum(row.wrong for row in rows)} other reductions taken for one. JAX may reduce "
+        "a gradient in several parts, one for each use of a parameter. The deviation is "
+        "the largest one of any result from the framework's, as a part of how far the step "
+        "has moved the result; that of a step that computes in bfloat16 is larger, because "
+        "linalg adds up products in it, and XLA in float32."
     )
     return "\n".join(f"| {line} |" for line in lines) + "\n\n" + textwrap.fill(text, 100)
 

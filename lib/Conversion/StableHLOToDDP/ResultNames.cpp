@@ -73,8 +73,10 @@ ResultNames::ResultNames(ModuleOp module, ValueFlow &flow) : flow(flow) {
 void ResultNames::follow(OpOperand &use, unsigned entry,
                          function_ref<void(ValueFlow::Place)> push) {
   Operation *user = use.getOwner();
+  // JAX may reduce what the gradient of a table is scattered from.
   if (flow.follow(use, entry, push) ||
-      !(isComputation(user) || isa<AllReduceOp>(user)))
+      !(isComputation(user) || isa<AllReduceOp>(user) ||
+        isNamed(user, "stablehlo.scatter")))
     return;
   auto from = dyn_cast<RankedTensorType>(use.get().getType());
   for (Value result : user->getResults())
