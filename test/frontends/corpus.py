@@ -33,7 +33,8 @@ from safetensors.numpy import load_file
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-BIN = pathlib.Path(os.environ.get("DDPHOOK_RUN", ROOT / "build/bin/ddphook-run")).parent
+TOOL = pathlib.Path(os.environ.get("DDPHOOK_RUN", ROOT / "build/bin/ddphook-run"))
+BIN = TOOL.resolve().parent
 FX = "builtin.module(ddp-import-fx)"
 HANG_S = 600
 # Of a result's largest change: sums of some hundred products in another order, and
@@ -80,7 +81,8 @@ class Row:
             if mine[name] != value:
                 yield f"{name}: expected {value}, but got {mine[name]}"
         if self.deviation is not None and not self.deviation <= self.limit():
-            yield f"expected a deviation of {self.limit():.1e}, but got {self.deviation:.1e}"
+            limit = f"{self.limit():.1e}"
+            yield f"expected a deviation of {limit}, but got {self.deviation:.1e}"
         if expected["ran"] != "no" and self.error:
             yield self.error
 
@@ -258,11 +260,11 @@ def page(rows):
         f"{datetime.date.today()}; {versions}. All of "
         f"{sum(row.gradients for row in rows)} gradients: "
         f"{sum(row.recognised for row in rows)} recognised; "
-        f"{sum(row.wrong for row in rows)} other reductions taken for one. JAX may reduce "
-        "a gradient in several parts, one for each use of a parameter. The deviation is "
-        "the largest one of any result from the framework's, as a part of how far the step "
-        "has moved the result; that of a step that computes in bfloat16 is larger, because "
-        "linalg adds up products in it, and XLA in float32."
+        f"{sum(row.wrong for row in rows)} other reductions taken for one. JAX may "
+        "reduce a gradient in several parts, one for each use of a parameter. The "
+        "deviation is the largest one of any result from the framework's, as a part of "
+        "how far the step has moved the result; that of a step that computes in bfloat16 "
+        "is larger, because linalg adds up products in it, and XLA in float32."
     )
     return "\n".join(f"| {line} |" for line in lines) + "\n\n" + textwrap.fill(text, 100)
 

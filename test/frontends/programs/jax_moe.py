@@ -50,7 +50,8 @@ def loss_fn(params, x, y):
 
 def train_step(params, x, y):
     loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
-    grads = jax.tree.map(lambda g: jax.lax.psum(g, "data") / jax.lax.axis_size("data"), grads)
+    size = jax.lax.axis_size("data")
+    grads = jax.tree.map(lambda g: jax.lax.psum(g, "data") / size, grads)
     params = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
     return params, jax.lax.pmean(loss, "data")
 

@@ -89,7 +89,11 @@ def program():
     tokens = rng.integers(VOCABULARY, size=(4, CONTEXT + 1), dtype=np.int32)
     step = jax.jit(
         jax.shard_map(
-            train_step, mesh=mesh, in_specs=(P(), P("data")), out_specs=P(), check_vma=False
+            train_step,
+            mesh=mesh,
+            in_specs=(P(), P("data")),
+            out_specs=P(),
+            check_vma=False,
         )
     )
     params = jax.device_put(jax.jit(init)(jax.random.key(0)), NamedSharding(mesh, P()))

@@ -53,13 +53,13 @@ def program(group):
             grads = more if grads is None else [a + b for a, b in zip(grads, more)]
             total = total + loss.detach()
         grads = [funcol.all_reduce(grad, "avg", group) for grad in grads]
-        new = {k: v - 0.1 * g.clamp(-1, 1) for (k, v), g in zip(parameters.items(), grads)}
+        grads = [grad.clamp(-1, 1) for grad in grads]
+        new = {k: v - 0.1 * g for (k, v), g in zip(parameters.items(), grads)}
         averages = {k: 0.99 * v + 0.01 * new[k] for k, v in averages.items()}
         return new, averages, funcol.all_reduce(total, "avg", group)
 
     def data(generator):
-        return torch.rand(4, 1, 8, 8, generator=generator), torch.randn(
-            4, 1, 8, 8, generator=generator
-        )
+        images = torch.rand(4, 1, 8, 8, generator=generator)
+        return images, torch.randn(4, 1, 8, 8, generator=generator)
 
     return step, (parameters, averages), data, list(parameters)
