@@ -236,8 +236,8 @@ def donates():
 
 
 def reduces_over_one_axis_of_two():
-    """Layers split over `model`, whose activations are summed exactly; gradients
-    compressed over `data`."""
+    """Layers split over `model`, whose activations are summed exactly, whatever is said
+    of axes, since gradients are computed from them; gradients compressed over `data`."""
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
 
     def step(w, x):
@@ -259,8 +259,8 @@ def reduces_over_one_axis_of_two():
         axis: [bucket["hook"] for bucket in compressed.manifest(w, x)["buckets"]]
         for axis, compressed in steps.items()
     }
-    assert sorted(hooks["data"]) == ["#ddp.allreduce", "#ddp.allreduce", "#ddp.fp16"]
-    assert set(hooks[None]) == set(hooks["data", "model"]) == {"#ddp.fp16"}
+    for found in hooks.values():
+        assert sorted(found) == ["#ddp.allreduce", "#ddp.allreduce", "#ddp.fp16"]
     for axis, compressed in steps.items():
         got, state = compressed(compressed.init(w, x), w, x)
         off = np.abs(got - right).max() / np.abs(right).max()
