@@ -26,8 +26,10 @@ static bool isScalar(Value value) {
 
 /// Whether `value` is what a parameter or a state of an optimizer of this size
 /// was before the step, or is computed from it element by element.
-bool Statistics::isParameter(Value value, int64_t size) {
-  if (getSize(value) != size)
+bool Statistics::isParameter(Value value, int64_t size, unsigned depth) {
+  // More than a program puts between a parameter and its move.
+  constexpr unsigned maxDepth = 1000;
+  if (getSize(value) != size || depth == maxDepth)
     return false;
   auto [it, isNew] = parameters.try_emplace(value, false);
   if (!isNew)
@@ -44,11 +46,11 @@ bool Statistics::isParameter(Value value, int64_t size) {
     result = isNamed(owner, "stablehlo.while") || (function && calls.empty()) ||
              llvm::any_of(calls, [&](func::CallOp call) {
                return number < call.getNumOperands() &&
-                      isParameter(call.getOperand(number), size);
+                      isParameter(call.getOperand(number), size, depth + 1);
              });
   } else if (Operation *op = value.getDefiningOp(); isComputation(op)) {
     result = llvm::any_of(op->getOperands(), [&](Value operand) {
-      return isParameter(operand, size);
+      return isParameter(operand, size, depth + 1);
     });
   }
   parameters[value] = result;
@@ -61,7 +63,7 @@ bool Statistics::moves(Operation *op, Value gradient, int64_t size) {
          llvm::all_of(op->getResults(),
                       [&](Value result) { return getSize(result) == size; }) &&
          llvm::any_of(op->getOperands(), [&](Value other) {
-           return other != gradient && isParameter(other, size);
+           return other != gradient && isParameter(other, size, /*depth=*/0);
          });
 }
 

@@ -26,7 +26,7 @@ public:
   bool contains(Value value);
 
 private:
-  bool isParameter(Value value, int64_t size);
+  bool isParameter(Value value, int64_t size, unsigned depth);
   bool moves(Operation *op, Value gradient, int64_t size);
 
   ValueFlow &flow;
