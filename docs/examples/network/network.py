@@ -7,7 +7,8 @@ Makes two network namespaces on this machine that are joined by a link of
 1 Gbit/s, runs one rank in each, and measures how long 100 MiB of gradients
 (model.py) take with every hook. Compiled steps make gradients and reduce them;
 what making them costs is measured apart and taken off. Results are compared
-first: bits for 16-bit hooks, the tolerance of docs/parity.md for PowerSGD.
+first: bits for 16-bit and PyTorch's quantization hooks, the tolerance of
+docs/parity.md for PowerSGD, the uncompressed averages for hooks that PyTorch lacks.
 Prints a table, and JSON with --json=FILE. As root:
 
     $(tools/python-env.sh) docs/examples/network/network.py --build=build
@@ -41,6 +42,11 @@ CASES = {
     "powersgd-1": POWERSGD + "1",
     "powersgd-2": POWERSGD + "2",
     "powersgd-4": POWERSGD + "4",
+    "quantization_pertensor": "hook=quantization_pertensor",
+    "quantization_perchannel": "hook=quantization_perchannel",
+    "int8": "hook=int8",
+    "fp8": "hook=fp8",
+    "int4": "hook=int4",
 }
 PORT = 29500
 HANG_S = 900
@@ -119,7 +125,8 @@ def summarize(reports):
         row = reports[0]["cases"][name]
         rows[name] = {
             "ours_s": median(name, "ours") - local,
-            "pytorch_s": median(name, "pytorch"),
+            # None where PyTorch has no such hook.
+            "pytorch_s": median(name, "pytorch") if row["pytorch"] else None,
             "wire_bytes": row["wire_bytes"],
             "difference": max(r["cases"][name]["difference"] for r in reports),
         }
@@ -133,11 +140,15 @@ def print_table(summary):
     print("|---|---|---|---|---|---|---|")
     for name, row in rows.items():
         ours, theirs = row["ours_s"], row["pytorch_s"]
+        beside = "| | | |"
+        if theirs:
+            beside = (
+                f"| {1e3 * theirs:.1f} ms | {none['pytorch_s'] / theirs:.1f} "
+                f"| {theirs / ours:.2f} |"
+            )
         print(
             f"| {name} | {row['wire_bytes']:,} "
-            f"| {1e3 * ours:.1f} ms | {none['ours_s'] / ours:.1f} "
-            f"| {1e3 * theirs:.1f} ms | {none['pytorch_s'] / theirs:.1f} "
-            f"| {theirs / ours:.2f} |"
+            f"| {1e3 * ours:.1f} ms | {none['ours_s'] / ours:.1f} {beside}"
         )
 
 

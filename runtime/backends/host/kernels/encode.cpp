@@ -159,9 +159,13 @@ HWY_INLINE void withCode(Code code, const Fn &fn) {
   }
 }
 
+/// Codes that are packed at a time: two vectors are the smallest block.
+template <class T>
+using PackTag = hn::CappedTag<T, DDPHOOK_BLOCK_UNIT / 2>;
+
 /// Packs `n` codes; an odd last one has zero beside it.
 HWY_INLINE void pack(const uint8_t *in, size_t n, uint8_t *out) {
-  const hn::ScalableTag<uint8_t> d;
+  const PackTag<uint8_t> d;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
@@ -177,8 +181,8 @@ HWY_INLINE void pack(const uint8_t *in, size_t n, uint8_t *out) {
 }
 
 HWY_INLINE void unpack(const uint8_t *in, size_t n, uint8_t *out) {
-  const hn::ScalableTag<int8_t> d;
-  const hn::ScalableTag<uint8_t> du;
+  const PackTag<int8_t> d;
+  const PackTag<uint8_t> du;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
