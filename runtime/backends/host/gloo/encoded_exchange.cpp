@@ -43,7 +43,7 @@ void EncodedExchange::reserve(GlooTransport &transport, int64_t bytes) {
 
 namespace {
 
-/// A chunk of one all-reduce, and its messages.
+/// A part of the array that is encoded at a time.
 struct Chunk {
   int64_t begin, count;
 };
