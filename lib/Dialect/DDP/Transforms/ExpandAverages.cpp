@@ -11,6 +11,8 @@
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+
 #include <map>
 
 namespace mlir::ddp {
@@ -140,6 +142,12 @@ struct ExpandAveragesPass
     return success();
   }
 
+  /// Whether nobody notices when the operation runs. One that asks for new memory
+  /// says nothing of its effects, and has none that matter.
+  static bool mayMove(Operation *op) {
+    return isMemoryEffectFree(op) || isa<bufferization::AllocTensorOp>(op);
+  }
+
   /// Everything that uses an earlier average comes behind the last one.
   static LogicalResult moveUsersBehind(Averages &set) {
     AverageOp last = set.back();
@@ -162,7 +170,7 @@ struct ExpandAveragesPass
         return op->emitOpError()
                << "expected averages with the same group, period and warmup "
                << "not to depend on each other";
-      if (depends && !isMemoryEffectFree(op))
+      if (depends && !mayMove(op))
         return op->emitOpError()
                << "expected no side effects, because this depends on an "
                   "average "

@@ -102,3 +102,19 @@ func.func @names(%w: tensor<4xf32> {ddp.name = "w"}, %b: tensor<4xf32>)
   return %0, %1, %2, %3, %6 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>,
       tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+ddp.process_group @dp
+
+// A copy of an average comes behind the last one: memory is as new then.
+// CHECK-LABEL: func.func @copied
+// CHECK: %[[AVERAGES:.*]]:2 = scf.if
+// CHECK: bufferization.alloc_tensor() copy(%[[AVERAGES]]#0)
+func.func @copied(%w: tensor<4xf32>, %b: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = ddp.average %w on @dp every 2 : tensor<4xf32>
+  %1 = bufferization.alloc_tensor() copy(%0) : tensor<4xf32>
+  %2 = ddp.average %b on @dp every 2 : tensor<4xf32>
+  return %1, %2 : tensor<4xf32>, tensor<4xf32>
+}
