@@ -300,6 +300,16 @@ TEST_P(Device, CheckpointsDoNotDependOnTheDevice) {
   }
 }
 
+TEST_P(Device, KnowsTheEncodingsOfAModuleOrRefusesIt) {
+  TestModule module(Collectives{{100, "f32", "", true, 0, "i8", 32}});
+  makeForDevice(module);
+  EXPECT_EQ(show(ddphook_module_load(context, &module.compiled)),
+            GetParam() == std::string("cuda_emulated")
+                ? "UNSUPPORTED: the module has collectives encoded as i8 in "
+                  "blocks of 32, which the backend 'cuda' does not know"
+                : "OK");
+}
+
 TEST_F(Guarded, RefusesModulesForTheHost) {
   ASSERT_EQ(create(), "OK");
   TestModule module(Collectives{{4}});
