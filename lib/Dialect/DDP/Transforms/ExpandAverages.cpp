@@ -142,8 +142,8 @@ struct ExpandAveragesPass
     return success();
   }
 
-  /// Whether nobody notices when the operation runs. One that asks for new memory
-  /// says nothing of its effects, and has none that matter.
+  /// Whether nobody notices when the operation runs. One that asks for new
+  /// memory says nothing of its effects, and has none that matter.
   static bool mayMove(Operation *op) {
     return isMemoryEffectFree(op) || isa<bufferization::AllocTensorOp>(op);
   }

@@ -13,12 +13,16 @@
 #include "../encoded_chunks.h"
 
 #include <algorithm>
+#include <new>
 
 using namespace ddphook;
 using namespace ddphook::host;
 
 /// Codes of a chunk: long enough for a network, short enough to be pipelined.
 static constexpr int64_t kMostBytes = 1 << 20, kLeastBytes = 16 << 10;
+
+/// Of affine chunks those of all ranks are in memory.
+static constexpr int64_t kMostOfAllRanks = 4 << 20;
 
 /// Makes room for chunks of that many bytes.
 void EncodedExchange::reserve(GlooTransport &transport, int64_t bytes) {
@@ -28,15 +32,15 @@ void EncodedExchange::reserve(GlooTransport &transport, int64_t bytes) {
   const size_t each = static_cast<size_t>((bytes + 63) / 64 * 64);
   for (Room &room : rooms) {
     room.buffer.reset();
-    room.memory.assign(2 * size * each, 0);
+    char *memory = static_cast<char *>(std::calloc(size + 1, each));
+    if (!memory)
+      throw std::bad_alloc();
+    room.memory.reset(memory);
     room.encoded.resize(size);
-    room.summed.resize(size);
-    for (size_t rank = 0; rank < size; ++rank) {
-      room.encoded[rank] = room.memory.data() + rank * each;
-      room.summed[rank] = room.memory.data() + (size + rank) * each;
-    }
-    room.buffer =
-        transport.createUnboundBuffer(room.memory.data(), room.memory.size());
+    for (size_t rank = 0; rank < size; ++rank)
+      room.encoded[rank] = memory + rank * each;
+    room.summed = memory + size * each;
+    room.buffer = transport.createUnboundBuffer(memory, (size + 1) * each);
   }
   roomBytes = bytes;
 }
@@ -63,8 +67,10 @@ void EncodedExchange::run(GlooTransport &transport, uint32_t operation,
   const bool isAffine = desc.encoding->isAffine();
   EncodedChunks chunks(desc, size);
   // Short arrays are cut, too; each rank has a part of each chunk.
-  const int64_t bytes =
-      std::clamp(desc.wireBytes() / 4, kLeastBytes, kMostBytes);
+  const int64_t most =
+      isAffine ? std::clamp(kMostOfAllRanks / size, kLeastBytes, kMostBytes)
+               : kMostBytes;
+  const int64_t bytes = std::clamp(desc.wireBytes() / 4, kLeastBytes, most);
   const int64_t step = chunks.chunkElements(bytes);
   const int64_t rounds = (desc.count + step - 1) / step;
   reserve(transport, bytes);
@@ -75,7 +81,7 @@ void EncodedExchange::run(GlooTransport &transport, uint32_t operation,
   auto roomOf = [&](int64_t i) -> Room & { return rooms[i % kChunks]; };
   auto offsetOf = [](const Room &room, const void *place) {
     return static_cast<size_t>(static_cast<const char *>(place) -
-                               room.memory.data());
+                               room.memory.get());
   };
   auto send = [&](Room &room, int to, const Bytes &part) {
     if (part.size == 0)
@@ -141,13 +147,12 @@ void EncodedExchange::run(GlooTransport &transport, uint32_t operation,
     awaitReceives(room);
     if (isAffine)
       return chunks.average(room.encoded.data(), chunk.begin, chunk.count, out);
-    void *own = room.summed[static_cast<size_t>(rank)];
     chunks.sum(room.encoded.data(), chunk.begin, chunk.count,
-               chunks.part(chunk.count, rank, size), own);
+               chunks.part(chunk.count, rank, size), room.summed);
     forPeers([&](int peer) {
-      forPart(chunk, peer, room.summed[static_cast<size_t>(peer)],
+      forPart(chunk, peer, room.summed,
               [&](const Bytes &part) { receive(room, peer, part); });
-      forPart(chunk, rank, own,
+      forPart(chunk, rank, room.summed,
               [&](const Bytes &part) { send(room, peer, part); });
     });
   };
@@ -155,9 +160,7 @@ void EncodedExchange::run(GlooTransport &transport, uint32_t operation,
     const Chunk chunk = chunkAt(i);
     Room &room = roomOf(i);
     awaitReceives(room);
-    for (int owner = 0; owner < size; ++owner)
-      chunks.decode(room.summed[static_cast<size_t>(owner)], chunk.begin,
-                    chunk.count, chunks.part(chunk.count, owner, size), out);
+    chunks.decode(room.summed, chunk.begin, chunk.count, {0, chunk.count}, out);
   };
 
   for (int64_t i = 0; i < rounds + 2; ++i) {

@@ -15,6 +15,7 @@
 #include "../all_reduce_desc.h"
 #include "gloo_transport.h"
 
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -31,11 +32,19 @@ private:
   /// Chunks in memory at a time: one is encoded, one is added, one is decoded.
   static constexpr int kChunks = 3;
 
+  struct Free {
+    void operator()(char *memory) const { std::free(memory); }
+  };
+
   /// What a chunk needs, kept from one all-reduce to the next.
   struct Room {
-    /// Of each rank: what it encoded, and what the owners added.
-    std::vector<char> memory;
-    std::vector<void *> encoded, summed;
+    std::unique_ptr<char, Free> memory;
+    /// What each rank encoded. Of casts and scaled codes of peers only this
+    /// rank's part arrives: the rest of their memory is never touched, and so
+    /// has no pages.
+    std::vector<void *> encoded;
+    /// What the owners added, each at its part's place.
+    void *summed = nullptr;
     std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
     int64_t sends = 0, receives = 0;
   };
