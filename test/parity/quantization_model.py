@@ -64,11 +64,13 @@ def reduce_scaled(arrays, code, block, divisor):
 
 
 def encoding_error(array, code, block):
-    """What encoding loses of an array, in its own type."""
+    """What encoding loses of an array, in its own type: nothing where the codes
+    decode to an infinity or a NaN."""
     with np.errstate(all="ignore"):
         kept = decode(encode(_f32(array), code, block))
         wide = np.float64 if array.dtype == np.float64 else F32
-        return (array.astype(wide) - kept.astype(wide)).astype(array.dtype)
+        lost = array.astype(wide) - kept.astype(wide)
+        return np.where(np.isfinite(kept), lost, 0).astype(array.dtype)
 
 
 def _affine(rows):

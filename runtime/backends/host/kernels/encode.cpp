@@ -396,16 +396,19 @@ void errorKernel(const void *in, void *out, Dtype type, size_t n,
             d, codes, &scale, size,
             [&](size_t i, size_t count, auto v) HWY_ATTR {
               const size_t at = begin + i;
+              // What became an infinity or a NaN is not fed back.
+              auto storeLost = [&](auto dy, auto kept) HWY_ATTR {
+                const auto lost =
+                    hn::Sub(loadSome(element, dy, x + at, count), kept);
+                storeSome(element, dy,
+                          hn::IfThenElseZero(hn::IsFinite(kept), lost), y + at,
+                          count);
+              };
               if constexpr (std::is_same_v<Element, F64>) {
                 const Like<double, decltype(d)> dd;
-                storeSome(element, dd,
-                          hn::Sub(loadSome(element, dd, x + at, count),
-                                  hn::PromoteTo(dd, v)),
-                          y + at, count);
+                storeLost(dd, hn::PromoteTo(dd, v));
               } else {
-                storeSome(element, d,
-                          hn::Sub(loadSome(element, d, x + at, count), v),
-                          y + at, count);
+                storeLost(d, v);
               }
             });
       }

@@ -383,8 +383,8 @@ def DDP_CastOp : DDP_Op<"cast", [Pure]> {
 def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure]> {
   let summary = "what elements lose when they are encoded";
   let description = [{
-    Every element less what its code decodes to. Hooks keep it, and add it to the
-    next gradient (error feedback).
+    Every element less what its code decodes to, or 0 where that is an infinity
+    or a NaN. Hooks keep it, and add it to the next gradient (error feedback).
 
     Example:
 
