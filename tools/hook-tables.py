@@ -73,12 +73,24 @@ def hook_names(records):
     return table(["hook", ""], rows)
 
 
+def default_of(owners):
+    """The default of most hooks that have an option, and those of the others."""
+    values = list(owners.values())
+    usual = max(values, key=values.count)
+    texts = [f"`{usual}`"] if usual else []
+    texts += [
+        f"`{value}` of `{owner}`" for owner, value in owners.items() if value != usual
+    ]
+    return ", ".join(texts)
+
+
 def hook_options(records):
     options = {}
     for hook in records.named:
         for name, parameter in records.parameters(hook):
             option = (parameter["optionName"] or name).lower().replace("_", "-")
-            options.setdefault(option, (parameter, []))[1].append(hook["mnemonic"])
+            default = parameter["optionDefault"]
+            options.setdefault(option, (parameter, {}))[1][hook["mnemonic"]] = default
     rows, numerics = [], None
     for option, (parameter, owners) in options.items():
         of = ", ".join(f"`{owner}`" for owner in owners)
@@ -91,8 +103,7 @@ def hook_options(records):
                 numerics = len(rows)
                 what = "`eager`: as PyTorch computes; `improved`: better than that"
                 rows.append(["`numerics`", of, "`eager`", what])
-        default = parameter["optionDefault"]
-        rows.append([f"`{option}`", of, f"`{default}`" if default else "", meaning])
+        rows.append([f"`{option}`", of, default_of(owners), meaning])
     return table(["option", "of", "default", "meaning"], rows)
 
 

@@ -210,8 +210,8 @@ LogicalResult EncodedType::verify(function_ref<InFlightDiagnostic()> emitError,
   case EncodingRow::AFFINE:
     if (block >= 0 && block <= kMaxElements)
       return success();
-    return emitError() << "expected blocks of at least 1 element, but got "
-                       << block;
+    return emitError() << "expected blocks of 1 to " << kMaxElements
+                       << " elements, but got " << block;
   }
   llvm_unreachable("all kinds were handled");
 }

@@ -25,8 +25,13 @@ func.func private @cast(!ddp.encoded<f16, 32>)
 
 // -----
 
-// expected-error @+1 {{expected blocks of at least 1 element, but got -1}}
+// expected-error @+1 {{expected blocks of 1 to 72057594037927936 elements, but got -1}}
 func.func private @affine(!ddp.encoded<ui8, -1>)
+
+// -----
+
+// expected-error @+1 {{expected blocks of 1 to 72057594037927936 elements, but got 72057594037927937}}
+func.func private @affine(!ddp.encoded<ui8, 72057594037927937>)
 
 // -----
 
@@ -51,8 +56,13 @@ module attributes {ddp.hook = #ddp.int8<block_size = 100>} {}
 
 // -----
 
-// expected-error @+1 {{expected bucket_size to be positive, but got 0}}
+// expected-error @+1 {{expected bucket_size to be from 1 to 72057594037927936, but got 0}}
 module attributes {ddp.hook = #ddp.quantization_perchannel<bucket_size = 0>} {}
+
+// -----
+
+// expected-error @+1 {{expected bucket_size to be from 1 to 72057594037927936, but got 72057594037927937}}
+module attributes {ddp.hook = #ddp.quantization_perchannel<bucket_size = 72057594037927937>} {}
 
 // -----
 

@@ -183,8 +183,8 @@ LogicalResult QuantizationPerChannelHookAttr::verify(
     const Parameters &parameters) {
   if (parameters.bucket_size > 0 && parameters.bucket_size <= kMaxElements)
     return success();
-  return emitError() << "expected bucket_size to be positive, but got "
-                     << parameters.bucket_size; // C1
+  return emitError() << "expected bucket_size to be from 1 to " << kMaxElements
+                     << ", but got " << parameters.bucket_size; // C1
 }
 
 FailureOr<Value>

@@ -126,10 +126,6 @@ class Hook:
         parts += [f"wrapper={wrapper}" for wrapper in self.wrappers]
         return " ".join(parts)
 
-    @property
-    def keeps_states(self) -> bool:
-        return bool(HOOKS[self.name]) and self.name != "allreduce_and_upcast"
-
 
 def resolve(
     hook: Any, wrapper: Any = None, options: Mapping[str, Any] | None = None
