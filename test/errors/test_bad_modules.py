@@ -61,7 +61,7 @@ MODULES = {
     "index gradient": (module("tensor<4xindex>"), ["index"]),
     "complex gradient": (module("tensor<4xcomplex<f32>>"), ["complex"]),
     "f8 gradient": (module("tensor<4xf8E4M3FN>"), ["f8E4M3FN"]),
-    "unknown hook": (module(hook="{ddp.hook = #ddp.fp8}"), ["fp8"]),
+    "unknown hook": (module(hook="{ddp.hook = #ddp.fp9}"), ["fp9"]),
     "hook is no hook": (module(hook="{ddp.hook = 7 : i32}"), ["ddp.hook", "7"]),
     "wrapper to f32": (module(hook="{ddp.hook = #ddp.wrap<f32, #ddp.noop>}"), ["f32"]),
     "wrapper around no hook": (module(hook="{ddp.hook = #ddp.wrap<f16, 7>}"), ["7"]),
@@ -92,7 +92,7 @@ def test_module(tmp_path, name):
 
 
 OPTIONS = {
-    "hook=fp8": ["fp8"],
+    "hook=fp9": ["fp9"],
     "hook=": [],
     "hok=fp16": ["hok"],
     "wrapper=fp32": ["fp32"],
