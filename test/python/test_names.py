@@ -155,8 +155,8 @@ def test_state_objects():
         ("powersgd", {"random_seed": True}, "InvalidArgumentError", "expected int"),
         ("powersgd", {"random_seed": 1.5}, "InvalidArgumentError", "expected int"),
         ("powersgd", {"numerics": "eager x=1"}, "InvalidArgumentError", "a word"),
-        ("int8", {"block_size": 33}, "InvalidArgumentError", "multiple of 32"),
-        ("fp16", {"accumulate": torch.float64}, "InvalidArgumentError", "f32"),
+        ("int8", {"block_size": 32.5}, "InvalidArgumentError", "expected int"),
+        ("fp16", {"accumulate": "f32"}, "InvalidArgumentError", "expected dtype"),
         (lambda s, b: None, {}, "UnsupportedError", "cannot be compiled"),
         (
             "post_local_sgd",
