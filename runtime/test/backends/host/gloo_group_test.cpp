@@ -15,7 +15,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <fstream>
 #include <thread>
+#include <unistd.h>
 
 using namespace ddphook;
 using namespace ddphook::test;
@@ -72,6 +74,13 @@ FileDescriptor connectTo(int port) {
   return socket;
 }
 
+/// This process's memory.
+int64_t residentBytes() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
 } // namespace
 
 TEST(GlooGroup, ManyRanksMeet) {
@@ -88,6 +97,30 @@ TEST(GlooGroup, ManyRanksMeet) {
       }
     });
   }
+}
+
+/// Chunks are in memory for each rank, but only the parts that one has of them.
+TEST(GlooGroup, MemoryForCodesDoesNotGrowWithTheRanks) {
+  constexpr int kRanks = 8;
+  constexpr int64_t kCount = 1 << 20;
+  MemoryStore store;
+  runRanks(kRanks, [&](int rank) {
+    std::vector<float> values(kCount, 127.0f), few(1);
+    Member member;
+    ASSERT_EQ(member.join(store, rank, kRanks), "OK");
+    // Everybody is there, and stays.
+    ASSERT_EQ(member.reduce(few), "OK");
+    const int64_t before = residentBytes();
+    AllReduceDesc desc;
+    desc.count = kCount;
+    desc.encoding = Encoding{Code::I8, 256};
+    ASSERT_EQ(show(member.group->allReduce(desc, values.data(), values.data())),
+              "OK");
+    if (rank == 0)
+      EXPECT_LT(residentBytes() - before, kRanks * 4 * kCount);
+    ASSERT_EQ(member.reduce(few), "OK");
+    EXPECT_EQ(values.back(), 127.0f * kRanks);
+  });
 }
 
 TEST(GlooGroup, StrangersGetNoConnectionAndDoNoHarm) {
