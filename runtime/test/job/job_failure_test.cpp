@@ -121,6 +121,66 @@ TEST_P(FailureTest, PeerIsStoppedInACollective) {
   EXPECT_GE(expired, 1);
 }
 
+/// Codes travel in a protocol of their own.
+const TestCollective kEncoded[] = {
+    {3000001, "f32", "", true, 0, "i8", 256},
+    {3000001, "f32", "", true, 0, "ui8", 0},
+};
+
+TEST_P(FailureTest, PeerIsKilledInAnEncodedCollective) {
+  for (const TestCollective &collective : kEncoded) {
+    int port = freePort(), ranks = world();
+    auto results = runRanks(ranks, [&](int rank) {
+      TestModule module(Collectives{collective});
+      ddphook_options_t options =
+          jobOptions(rank, ranks, port, transport(), farDeadline);
+      return withModule(options, module, [&](ddphook_context_t *) {
+        std::vector<float> data(3000001, 1.0f);
+        std::string result = step(module, data);
+        if (result != "OK")
+          return result;
+        // Somewhere within a step.
+        std::thread killer;
+        if (rank == 1)
+          killer = std::thread([] {
+            sleepMs(60);
+            ::kill(::getpid(), SIGKILL);
+          });
+        while (result == "OK")
+          result = step(module, data);
+        if (rank == 1)
+          killer.join();
+        return result;
+      });
+    });
+    EXPECT_EQ(results[1].signal, SIGKILL);
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == 1)
+        continue;
+      expectContains(results[rank].text, "PEER_LOST: rank 1 was lost");
+      EXPECT_LT(results[rank].seconds, results[1].seconds + room);
+    }
+  }
+}
+
+TEST_P(FailureTest, BlocksDiffer) {
+  for (const char *code : {"i8", "ui8"}) {
+    int port = freePort(), ranks = world();
+    auto results = runRanks(ranks, [&](int rank) {
+      TestModule module(
+          Collectives{{5000, "f32", "", true, 0, code, rank == 1 ? 64 : 32}});
+      ddphook_options_t options =
+          jobOptions(rank, ranks, port, transport(), farDeadline);
+      return withModule(options, module, [&](ddphook_context_t *) {
+        std::vector<float> data(5000, 1.0f);
+        return step(module, data);
+      });
+    });
+    for (const RankResult &result : results)
+      expectContains(result.text, "PLAN_MISMATCH");
+  }
+}
+
 TEST_P(FailureTest, PeerFailsBeforeACollective) {
   int port = freePort(), ranks = world();
   auto results = runRanks(ranks, [&](int rank) {
