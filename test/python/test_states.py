@@ -57,6 +57,25 @@ def _resume_all(rank):
     # Numbers that are drawn in a step, bucket by bucket, need the same buckets.
     cold = {**OPTIONS, "warm_start": False}
     _resume(rank, "powersgd", cold, FIXED, FIXED)
+    # So do blocks that begin with a bucket.
+    _resume(rank, "int8", {"error_feedback": True}, FIXED, FIXED)
+    _resume(rank, "int4", {}, FIXED, FIXED)
+
+
+def _foreign(rank):
+    import ddphook.torch
+
+    ddp = models.make("mlp", rank, **ONE)
+    state = powersgd.PowerSGDState(None)
+    for hook in ("int4", "fp16"):
+        with ddphook.torch.register(ddp, hook) as handle:
+            with pytest.raises(ddphook.InvalidArgumentError, match=f"hook '{hook}'"):
+                handle.load_state_dict(state)
+        ddp = models.make("mlp", rank, **ONE)
+
+
+def test_pytorchs_state_of_another_hook():
+    ranks.run(2, _foreign)
 
 
 def test_resuming_in_the_same_and_in_other_buckets():

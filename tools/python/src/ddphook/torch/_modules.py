@@ -20,10 +20,16 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from ddphook import _cache, _compiler, _runtime
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
-from ddphook.torch._hooks import HOOKS, Hook
+from ddphook.torch._hooks import Hook
 
 _log = logging.getLogger("ddphook")
 _FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
+# The hooks that have one in PyTorch.
+_STATES: dict[str, type] = {
+    "powersgd": PowerSGDState,
+    "batched_powersgd": PowerSGDState,
+    "post_local_sgd": PostLocalSGDState,
+}
 
 
 class Modules:
@@ -150,7 +156,8 @@ class Modules:
         """Gives a new module the states that it goes on with."""
         parts = self._take(layout)
         start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
-        if self._hook.name == "post_local_sgd" or _states.counter(parts) > start:
+        has_factors = _STATES.get(self._hook.name) is PowerSGDState
+        if not has_factors or _states.counter(parts) > start:
             _states.write(module, parts)
         else:
             # Nothing was compressed yet, so that the first factors are still to
@@ -218,8 +225,7 @@ def common_parts(hook: str, state: Any) -> _states.Parts:
     InvalidArgumentError
         It is not the state of this hook.
     """
-    expected = PostLocalSGDState if hook == "post_local_sgd" else PowerSGDState
-    if not isinstance(state, expected) or not HOOKS[hook]:
+    if not isinstance(state, _STATES.get(hook, ())):
         raise InvalidArgumentError(
             f"expected a state of the hook '{hook}', but got {type(state).__name__}"
         )
