@@ -27,7 +27,7 @@ from program import Block, Func, Op, Program, Type, Value, count_operations
 
 FIRST, LAST = map(int, os.environ.get("DDPHOOK_FUZZ_SEEDS", "0:300").split(":"))
 # With those that once found something that the others do not.
-SEEDS = (*range(FIRST, LAST), 9200060)
+SEEDS = (*range(FIRST, LAST), 9200060, 9803131)
 # Of valid modules, in percent.
 REFUSED_LIMIT = 1.0
 

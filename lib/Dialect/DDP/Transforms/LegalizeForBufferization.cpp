@@ -11,6 +11,7 @@
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -158,6 +159,55 @@ static void normalizeStrides(SliceOp slice) {
   slice.setStaticStrides(strides);
 }
 
+/// The values that `value` may be the same memory as, itself among them. What
+/// an operation writes in the place of an operand is not: nobody needs both.
+static llvm::SetVector<Value> findSources(Value value) {
+  static const bufferization::BufferizationOptions options;
+  bufferization::AnalysisState state(options);
+  llvm::SetVector<Value> sources;
+  sources.insert(value);
+  for (unsigned i = 0; i < sources.size(); ++i) {
+    Operation *op = sources[i].getDefiningOp();
+    if (!isa_and_nonnull<bufferization::BufferizableOpInterface>(op) ||
+        isa<DestinationStyleOpInterface>(op))
+      continue;
+    for (const bufferization::AliasingOpOperand &alias :
+         state.getAliasingOpOperands(sources[i]))
+      sources.insert(alias.opOperand->get());
+  }
+  return sources;
+}
+
+/// Gives each result of a function memory of its own. One-Shot
+/// Bufferize knows which results lie where an argument does, but not that two
+/// of them may be one memory, and would let the caller write over the second
+/// one in the place of the first. Equal values are `ddp-fold-results`'.
+static bool separateResults(func::ReturnOp op, RewriterBase &rewriter) {
+  bool hasChanged = false;
+  llvm::DenseMap<Value, Value> owners;
+  rewriter.setInsertionPoint(op);
+  for (OpOperand &operand : op->getOpOperands()) {
+    Value value = operand.get();
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    if (!type)
+      continue;
+    llvm::SetVector<Value> sources = findSources(value);
+    bool isShared = llvm::any_of(sources, [&](Value source) {
+      auto owner = owners.find(source);
+      return owner != owners.end() && owner->second != value;
+    });
+    if (isShared) {
+      operand.set(bufferization::AllocTensorOp::create(
+          rewriter, op.getLoc(), type, ValueRange(), /*copy=*/value));
+      hasChanged = true;
+      continue;
+    }
+    for (Value source : sources)
+      owners.try_emplace(source, value);
+  }
+  return hasChanged;
+}
+
 /// Returns whether the operation may have changed.
 static bool legalize(Operation *op, RewriterBase &rewriter) {
   if (auto region = dyn_cast<scf::ExecuteRegionOp>(op)) {
@@ -201,6 +251,10 @@ struct LegalizeForBufferizationPass
   void runOnOperation() override {
     IRRewriter rewriter(&getContext());
     bool hasChanged = false;
+    // Public functions become private ones where they are called.
+    if (auto function = dyn_cast<func::FuncOp>(getOperation().getOperation()))
+      for (auto op : function.getOps<func::ReturnOp>())
+        hasChanged |= separateResults(op, rewriter);
     getOperation()->walk(
         [&](Operation *op) { hasChanged |= legalize(op, rewriter); });
     if (!hasChanged)

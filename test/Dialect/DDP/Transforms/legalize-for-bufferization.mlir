@@ -34,7 +34,8 @@ func.func @maps(%a: tensor<4xf32>, %b: tensor<4xf32>) -> (tensor<4xf32>, tensor<
 // CHECK:         }
 // CHECK:         %[[D:.+]] = scf.execute_region -> tensor<4xf32> {
 // CHECK:           scf.yield %[[B]]
-// CHECK:         return %[[R]], %[[D]]
+// CHECK:         %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[D]])
+// CHECK:         return %[[R]], %[[COPY]]
 func.func @switches(%a: tensor<4xf32>, %b: tensor<4xf32>, %n: index)
     -> (tensor<4xf32>, tensor<4xf32>) {
   %r = scf.index_switch %n -> tensor<4xf32>
@@ -147,4 +148,19 @@ func.func @yields(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: i1) -> tensor<4xf32>
     scf.yield %b : tensor<4xf32>
   }
   return %r : tensor<4xf32>
+}
+
+// Two results that may be one memory, one of them a copy: a caller that writes over the
+// first one would change the second one as well.
+// CHECK-LABEL: func.func private @one_memory
+// CHECK: %[[FILLED:.*]] = linalg.fill
+// CHECK: %[[SLICE:.*]] = tensor.extract_slice %[[FILLED]]
+// CHECK: %[[COPY:.*]] = bufferization.alloc_tensor() copy(%[[SLICE]])
+// CHECK: return %[[FILLED]], %[[COPY]], %[[FILLED]]
+func.func private @one_memory(%v: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %c = arith.constant 0.5 : f32
+  %0 = linalg.fill ins(%c : f32) outs(%v : tensor<4xf32>) -> tensor<4xf32>
+  %1 = tensor.extract_slice %0[0] [4] [1] : tensor<4xf32> to tensor<4xf32>
+  return %0, %1, %0 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }

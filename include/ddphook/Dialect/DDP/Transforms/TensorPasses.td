@@ -303,6 +303,9 @@ def DDPLegalizeForBufferizationPass
       operands and the result to be in one place;
     - if several blocks of an `scf.execute_region` yield, they branch to one block
       that yields: the model handles only one;
+    - of two results of a function that may be the same memory one becomes a copy: the
+      analysis does not know it of a call's results, and would let the caller write
+      over one of them;
     - a slice gets stride 1 in dimensions of size 1: with another stride it is
       ambiguous which of them a slice of lower rank drops, and lowering it fails.
 
