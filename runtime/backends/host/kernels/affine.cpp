@@ -32,17 +32,6 @@ template <class Element>
 using Computed = hn::ScalableTag<
     std::conditional_t<std::is_same_v<Element, F64>, double, float>>;
 
-/// The first `count` elements, and zeros.
-template <class Element, class D>
-HWY_INLINE hn::Vec<D> loadSome(Element, D d, const typename Element::Elem *p,
-                               size_t count) {
-  if (HWY_LIKELY(count == hn::Lanes(d)))
-    return Element::load(d, p);
-  HWY_ALIGN typename Element::Elem buffer[hn::MaxLanes(D())] = {};
-  std::memcpy(buffer, p, count * sizeof(*p));
-  return Element::load(d, buffer);
-}
-
 void scaleKernel(const void *in, Dtype type, size_t n, AffineScale *scale) {
   withElement(type, [&](auto element) HWY_ATTR {
     using Element = decltype(element);

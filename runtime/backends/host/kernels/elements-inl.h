@@ -27,6 +27,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
@@ -341,6 +342,17 @@ HWY_INLINE void withElement(CastDtype type, const Fn &fn) {
     return fn(NAME());
 #include "ddphook/runtime/element_types.inc"
   }
+}
+
+/// The first `count` elements, and zeros.
+template <class Element, class D>
+HWY_INLINE hn::Vec<D> loadSome(Element, D d, const typename Element::Elem *p,
+                               size_t count) {
+  if (HWY_LIKELY(count == hn::Lanes(d)))
+    return Element::load(d, p);
+  HWY_ALIGN typename Element::Elem buffer[hn::MaxLanes(D())] = {};
+  std::memcpy(buffer, p, count * sizeof(*p));
+  return Element::load(d, buffer);
 }
 
 /// Stores two vectors one after the other.

@@ -66,17 +66,6 @@ HWY_INLINE void forVectors(size_t n, size_t lanes, const Fn &fn) {
     fn(i, n - i);
 }
 
-/// The first `count` elements, and zeros.
-template <class Element, class D>
-HWY_INLINE hn::Vec<D> loadSome(Element, D d, const typename Element::Elem *p,
-                               size_t count) {
-  if (HWY_LIKELY(count == hn::Lanes(d)))
-    return Element::load(d, p);
-  HWY_ALIGN typename Element::Elem buffer[hn::MaxLanes(D())] = {};
-  std::memcpy(buffer, p, count * sizeof(*p));
-  return Element::load(d, buffer);
-}
-
 template <class Element, class D, class V>
 HWY_INLINE void storeSome(Element, D d, V v, typename Element::Elem *p,
                           size_t count) {

@@ -65,11 +65,9 @@ struct PartialLoad {
   size_t count;
 
   template <class Element, class D>
-  HWY_INLINE hn::Vec<D> operator()(Element, D d,
+  HWY_INLINE hn::Vec<D> operator()(Element element, D d,
                                    const typename Element::Elem *p) const {
-    HWY_ALIGN typename Element::Elem buffer[hn::MaxLanes(D())] = {};
-    std::memcpy(buffer, p, count * sizeof(*p));
-    return Element::load(d, buffer);
+    return loadSome(element, d, p, count);
   }
 };
 

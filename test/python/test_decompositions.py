@@ -1,0 +1,139 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operators in terms of those that torch-mlir lowers, beside PyTorch's own."""
+
+import torch
+
+_aten = torch.ops.aten
+
+
+def _pooled(kernel, stride, padding, dilation, size, ceil):
+    x = torch.randn(2, 3, size, size + 1)
+    options = kernel, stride, padding, dilation, ceil
+    y, indices = _aten.max_pool2d_with_indices(x, *options)
+    return torch.randn_like(y), x, *options, indices
+
+
+def _classified(reduction, ignored, weighted):
+    scores, classes = torch.randn(6, 5), torch.tensor([0, 4, 1, 1, 3, 2])
+    weight = torch.rand(5) if weighted else None
+    options = weight, reduction, ignored
+    loss, total = _aten.nll_loss_forward(scores, classes, *options)
+    return torch.randn_like(loss), scores, classes, *options, total
+
+
+def _convolved(size, kernel, groups, mask=(True, True, True), **options):
+    """In groups of four channels of the input and six of the results."""
+    options = {"stride": [1], "padding": [0], "dilation": [1], **options}
+    places = len(size)
+    options = [list(value) * (places // len(value)) for value in options.values()]
+    x = torch.randn(2, 4, *size)
+    weight = torch.randn(6 if groups == 2 else 8, 4 // groups, *kernel)
+    y = torch.convolution(x, weight, None, *options, False, [0] * places, groups)
+    bias = [weight.shape[0]]
+    return torch.randn_like(y), x, weight, bias, *options, False, [0] * places, groups, mask
+
+
+def _convolved_back(groups, stride, padding, dilation):
+    """A transposed convolution."""
+    x, images = torch.randn(2, 4, 7, 8), (stride, padding, dilation)
+    weight, options = torch.randn(4, 3, 3, 2), (*images, True, [1, 0], groups)
+    y = torch.convolution(x, weight, None, *options)
+    return torch.randn_like(y), x, weight, [y.shape[1]], *options, [True] * 3
+
+
+def cases():
+    """Operators that are expressed by others, with arguments."""
+    for ceil in (False, True):
+        for case in (
+            ([2, 2], [2, 2], [0, 0], [1, 1], 8),
+            ([3, 3], [2, 2], [1, 1], [1, 1], 9),
+            ([3, 2], [1, 2], [1, 1], [2, 1], 10),
+            ([2], [], [0], [1], 7),
+        ):
+            yield _aten.max_pool2d_with_indices_backward, _pooled(*case, ceil)
+    for reduction in range(3):
+        for weighted in (False, True):
+            for ignored in (-100, 1):
+                arguments = _classified(reduction, ignored, weighted)
+                yield _aten.nll_loss_backward, arguments
+    words = torch.tensor([[1, 4, 1], [0, 2, 4]])
+    for padding in (-1, 4):
+        arguments = torch.randn(2, 3, 7), words, 5, padding, False
+        yield _aten.embedding_dense_backward, arguments
+    for case in (
+        ((6, 7), (3, 2), 2),
+        ((6, 7), (3, 2), 4, [False, True, False]),
+        ((7, 9), (3, 3), 2, [True, False, True]),
+        ((9,), (3,), 4),
+    ):
+        yield _aten.convolution_backward, _convolved(*case)
+    for options in (
+        (1, [2, 2], [0, 0], [1, 1]),
+        (2, [2, 1], [1, 0], [1, 2]),
+    ):
+        yield _aten.convolution_backward, _convolved_back(*options)
+    strided = dict(stride=[2, 3], padding=[1, 0], dilation=[1, 2])
+    yield _aten.convolution_backward, _convolved((8, 9), (3, 2), 4, **strided)
+    yield _aten.convolution_backward, _convolved((9,), (3,), 2, stride=[2], padding=[1])
+    for ceil in (False, True):
+        for include in (False, True):
+            for divisor in (None, 5):
+                options = ceil, include, divisor
+                for kernel, stride, padding, size in (
+                    ([2, 2], [], [0, 0], (6, 8)),
+                    ([3, 2], [2, 3], [1, 0], (8, 9)),
+                    ([3], [2], [1], (7, 6)),
+                ):
+                    x = torch.randn(2, 3, *size)
+                    pooled = _aten.avg_pool2d(x, kernel, stride, padding, *options)
+                    arguments = torch.randn_like(pooled), x, kernel, stride, padding
+                    yield _aten.avg_pool2d_backward, (*arguments, *options)
+    for results in ((2, 3), (4, 5), (1, 7)):
+        x = torch.randn(2, 3, 6, 7), torch.randn(2, 3, *results)
+        yield _aten._adaptive_avg_pool2d_backward, (x[1], x[0])
+    for dim, shape in ((0, (3, 2)), (1, (4, 5)), (-1, (2, 3))):
+        index = torch.randint(0, 4, shape)
+        arguments = torch.randn(4, 6), dim, index, torch.randn(4, 6)
+        yield _aten.scatter_add, arguments
+        index = index.narrow(dim, 0, 1)
+        yield _aten.scatter, (*arguments[:2], index, arguments[-1])
+    for dim in (0, 1, 2):
+        shape = [3, 4, 5]
+        shape[dim] = 6
+        index = torch.tensor([0, 2, 2, 1, 0, 2])
+        arguments = torch.randn(3, 4, 5), dim, index, torch.randn(shape)
+        yield _aten.index_add, arguments
+        # Negative numbers count from behind.
+        index = torch.tensor([[0, -1, 2], [1, -3, 2]])
+        values = torch.randn(*shape[:dim], 2, 3, *shape[dim + 1 :])
+        arguments = torch.randn(3, 4, 5), [None] * dim + [index], values, True
+        yield _aten.index_put, arguments
+    yield _aten.gelu, (torch.randn(4, 5), "tanh")
+    for pads in ([-1, 2], [1, -2, -1, -1], [0, 0, 3, -3]):
+        yield _aten.constant_pad_nd, (torch.randn(4, 5), pads, 0.5)
+
+
+def test_operators_in_terms_of_others():
+    from ddphook.torch import _decompositions
+
+    torch.manual_seed(5)
+    table = _decompositions.for_linalg()
+    tried = set()
+    for operator, arguments in cases():
+        overload = operator.src if operator is _aten.scatter else operator.default
+        tried.add(overload)
+        options = {}
+        if operator is _aten.gelu:
+            options["approximate"] = arguments[1]
+            arguments = arguments[:1]
+        result = table[overload](*arguments, **options)
+        expected = operator(*arguments, **options)
+        if operator is _aten.convolution_backward:
+            # What is not asked for may be anything.
+            mask = arguments[-1]
+            assert all(mine is not None for mine, asked in zip(result, mask) if asked)
+            result = [mine for mine, asked in zip(result, mask) if asked]
+            expected = [theirs for theirs, asked in zip(expected, mask) if asked]
+        torch.testing.assert_close(result, expected)
+    assert tried == set(table)
