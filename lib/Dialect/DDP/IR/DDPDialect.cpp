@@ -165,11 +165,12 @@ HookAttrInterface mlir::ddp::getEffectiveHook(Operation *op,
 
 Value mlir::ddp::buildFinalAllReduce(OpBuilder &builder,
                                      const BucketReduction &reduction,
-                                     Value input) {
+                                     Value input, Type wire) {
   auto reduced = AllReduceOp::create(
       builder, reduction.loc,
       ReductionAttr::get(builder.getContext(), reduction.kind), input,
-      reduction.group, /*wire=*/TypeAttr(), reduction.bucketName);
+      reduction.group, wire ? TypeAttr::get(wire) : TypeAttr(),
+      reduction.bucketName);
   reduced->setAttr(DDPDialect::kHookAttrName,
                    AllReduceHookAttr::get(builder.getContext()));
   return reduced.getResult();

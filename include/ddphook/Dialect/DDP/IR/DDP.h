@@ -179,10 +179,10 @@ HookAttrInterface getEffectiveHook(Operation *op,
                                    HookAttrInterface defaultHook = {});
 
 /// Builds the all-reduce of `input` that `reduction` asks for, and marks it as
-/// final, so that it is not expanded again. For use in
-/// HookAttrInterface::expand.
+/// final, so that it is not expanded again. Elements travel as `wire`; null: as
+/// they are. For use in HookAttrInterface::expand.
 Value buildFinalAllReduce(OpBuilder &builder, const BucketReduction &reduction,
-                          Value input);
+                          Value input, Type wire = {});
 
 /// The type of a bucket that consists of these members of `bucket`, in this
 /// order.

@@ -30,12 +30,10 @@ static TypedValue<BucketType> castTo(OpBuilder &builder, Location loc,
 static Value expandCast(OpBuilder &builder, const BucketReduction &reduction,
                         TypedValue<BucketType> bucket, Type wireType,
                         Type accumulate) {
-  if (accumulate) {
-    Value reduced = buildFinalAllReduce(builder, reduction, bucket);
-    reduced.getDefiningOp<AllReduceOp>().setWire(
+  if (accumulate)
+    return buildFinalAllReduce(
+        builder, reduction, bucket,
         EncodedType::get(builder.getContext(), wireType, /*block=*/0));
-    return reduced;
-  }
   Type elementType = bucket.getType().getElementType();
   Value reduced = buildFinalAllReduce(
       builder, reduction, castTo(builder, reduction.loc, bucket, wireType));

@@ -91,10 +91,8 @@ private:
   BucketValue reduce(BucketValue value, Reduction kind) {
     BucketReduction asKind = reduction;
     asKind.kind = kind;
-    Value reduced = buildFinalAllReduce(builder, asKind, value);
-    if (parameters.wire_type)
-      reduced.getDefiningOp<AllReduceOp>().setWire(parameters.wire_type);
-    return cast<BucketValue>(reduced);
+    return cast<BucketValue>(
+        buildFinalAllReduce(builder, asKind, value, parameters.wire_type));
   }
   BucketValue sum(BucketValue value) { return reduce(value, Reduction::Sum); }
   BucketValue divideByWorld(BucketValue value) {

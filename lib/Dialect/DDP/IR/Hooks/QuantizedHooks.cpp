@@ -58,14 +58,6 @@ static FailureOr<Value> feedBackError(OpBuilder &builder,
   return whole;
 }
 
-/// The all-reduce that `reduction` asks for, in an encoding.
-static Value reduceEncoded(OpBuilder &builder, const BucketReduction &reduction,
-                           Value bucket, Type encoding) {
-  Value reduced = buildFinalAllReduce(builder, reduction, bucket);
-  reduced.getDefiningOp<AllReduceOp>().setWire(encoding);
-  return reduced;
-}
-
 template <typename HookT>
 static EncodedType getEncoding(HookT hook) {
   return EncodedType::get(hook.getContext(), getCode(hook),
@@ -85,7 +77,7 @@ static FailureOr<Value> expandScaled(HookT hook, OpBuilder &builder,
       return failure();
     value = *fed;
   }
-  return reduceEncoded(builder, reduction, value, encoding);
+  return buildFinalAllReduce(builder, reduction, value, encoding);
 }
 
 /// Reads the bucket and writes the codes, then the way back; with an error,
@@ -162,8 +154,8 @@ FailureOr<Value>
 QuantizationPerTensorHookAttr::expand(OpBuilder &builder,
                                       const BucketReduction &reduction,
                                       BucketValue bucket) const {
-  return reduceEncoded(builder, reduction, bucket,
-                       getWireType(bucket.getType()));
+  return buildFinalAllReduce(builder, reduction, bucket,
+                             getWireType(bucket.getType()));
 }
 
 Type QuantizationPerTensorHookAttr::getWireType(BucketType) const {
@@ -191,8 +183,8 @@ FailureOr<Value>
 QuantizationPerChannelHookAttr::expand(OpBuilder &builder,
                                        const BucketReduction &reduction,
                                        BucketValue bucket) const {
-  return reduceEncoded(builder, reduction, bucket,
-                       getWireType(bucket.getType()));
+  return buildFinalAllReduce(builder, reduction, bucket,
+                             getWireType(bucket.getType()));
 }
 
 Type QuantizationPerChannelHookAttr::getWireType(BucketType) const {
