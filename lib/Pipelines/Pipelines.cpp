@@ -58,6 +58,12 @@ static void addHookPasses(CheckedPassManager &pm, const DDPHookOptions &options,
                           double groupMb) {
   pm.addPass(createDDPVerifySyncPass());
   pm.addPass(createDDPExpandAveragesPass(), OrderAcrossPass::Nothing);
+  if (options.exempt.hasValue() || options.exemptHook.hasValue()) {
+    DDPExemptGradientsPassOptions exempt;
+    exempt.exempt = options.exempt;
+    exempt.exemptHook = options.exemptHook;
+    pm.addPass(createDDPExemptGradientsPass(exempt));
+  }
   DDPBucketizePassOptions bucketize;
   bucketize.bucketCapMb = options.bucketCapMb;
   bucketize.firstBucketMb = options.firstBucketMb;

@@ -11,6 +11,7 @@ bucket, so the buckets are part of the numbers.
 
 import itertools
 import math
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -148,6 +149,8 @@ class Options:
     bucket_cap_mb: float = None
     first_bucket_mb: float = None
     order: str = None
+    exempt: str = None
+    exempt_hook: str = None
 
     def text(self):
         return " ".join(
@@ -161,6 +164,12 @@ class Options:
         hook = (self.hook or "allreduce",)
         element = {"fp16": "f16", "bf16": "bf16"}.get(self.wrapper)
         return ("wrap", element, hook) if element else hook
+
+    def hook_by_name(self, name):
+        """The hook of a gradient that is exempt, else None."""
+        if self.exempt and re.search(self.exempt, name):
+            return (self.exempt_hook or "allreduce",)
+        return None
 
     @property
     def limits(self):
@@ -203,15 +212,17 @@ def buckets_of(module, function, options):
     elif options.order in (None, "ready") and function.body == "produced":
         order = list(function.ready)
 
-    def key(grad):
+    def key(number):
         # Hooks that the IR names keep to themselves, even where the pipeline's
         # default is the same one.
-        hook = grad.hook or function.hook or module.hook
+        grad = function.grads[number]
+        exempt = options.hook_by_name(f"{function.name}.arg{number}")
+        hook = grad.hook or exempt or function.hook or module.hook
         return grad.group, grad.dtype, grad.reduction, hook
 
     sized = [
-        (key(g), g.size * itemsize(g.dtype))
-        for g in (function.grads[i] for i in order)
+        (key(i), function.grads[i].size * itemsize(function.grads[i].dtype))
+        for i in order
     ]
     result = []
     for positions in assign_buckets(sized, options.limits):

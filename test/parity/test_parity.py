@@ -120,7 +120,8 @@ def test_sums_in_a_type_of_their_own(torch_hooks, tmp_path, world):
 
 @pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-torch") for w in (2, 3)])
 def test_innermost_hook_wins(torch_hooks, tmp_path, world):
-    """Hooks on operations, functions, the module and in the pipeline."""
+    """Hooks on operations, by names, on functions, the module and in the
+    pipeline."""
     hooks = [None, ("allreduce",), ("fp16",), ("bf16",), ("noop",)]
     hooks += [("wrap", t, (base,)) for t in ("f16", "bf16") for base in cases.BASES]
 
@@ -140,6 +141,10 @@ def test_innermost_hook_wins(torch_hooks, tmp_path, world):
         [function("inner", ("bf16",)), function("outer", None)], hook=("noop",)
     )
     check(tmp_path, torch_hooks, module, Options(hook="fp16"), world)
+    # Names are more than functions and the module, and less than operations.
+    for exempt, hook in [("inner", None), (r"\.arg1?[13579]$", "bf16")]:
+        options = Options(hook="fp16", exempt=exempt, exempt_hook=hook)
+        check(tmp_path, torch_hooks, module, options, world)
     module.hook = None
     check(tmp_path, torch_hooks, module, Options(wrapper="bf16"), world)
 

@@ -110,6 +110,17 @@ def test_wrappers(tmp_path, wrapper, world):
         check(directory, cases.model_reference, module, options, world)
 
 
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_exempt_gradients(tmp_path, world):
+    """Some gradients travel as they are, or in another encoding."""
+    module = cases.everything()
+    for exempt_hook in [None, "bf16", "fp8"]:
+        options = Options(hook="int8", exempt=r"arg1?[02468]$", exempt_hook=exempt_hook)
+        directory = tmp_path / str(exempt_hook)
+        directory.mkdir()
+        check(directory, cases.model_reference, module, options, world)
+
+
 @pytest.mark.parametrize("world", range(1, WORLD + 1))
 @pytest.mark.parametrize("hook", ["int8", "int4", "fp8"])
 @pytest.mark.parametrize("dtype", DTYPES)

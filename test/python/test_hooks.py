@@ -77,6 +77,35 @@ def test_every_exact_hook(world):
     ranks.run(world, _exact, "mlp", list(EXACT), BUCKETS, {})
 
 
+def _exempt(rank):
+    """Weights keep their own gradients; biases are averaged, as if there were no
+    hook, or as PyTorch's hook does it in a bucket of its own."""
+    import ddphook.torch
+
+    for theirs, ours in [(default_hooks.allreduce_hook, None), (EXACT["bf16"], "bf16")]:
+        expected, grads = {}, {}
+        for name, hook in [("none", debugging_hooks.noop_hook), ("all", theirs)]:
+            model = models.make("mlp", rank, **BUCKETS)
+            model.register_comm_hook(None, waiting(hook))
+            models.train(model, rank, 1)
+            expected[name] = {n: p.grad for n, p in model.module.named_parameters()}
+        model = models.make("mlp", rank, **BUCKETS)
+        options = {} if ours is None else {"exempt_hook": ours}
+        with ddphook.torch.register(model, "noop", exempt=r"bias$", **options):
+            models.train(model, rank, 1)
+        grads = {n: p.grad for n, p in model.module.named_parameters()}
+        assert any(name.endswith("bias") for name in grads)
+        for name, grad in grads.items():
+            want = expected["all" if name.endswith("bias") else "none"][name]
+            assert torch.equal(grad, want), name
+    with pytest.raises(ddphook.InvalidArgumentError, match="none of .*weight"):
+        ddphook.torch.register(models.make("mlp", rank), "int8", exempt="bais")
+
+
+def test_exempt_parameters():
+    ranks.run(2, _exempt)
+
+
 MODES = {
     "views": {"gradient_as_bucket_view": True},
     "static": {"static_graph": True},

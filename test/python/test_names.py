@@ -94,6 +94,16 @@ class DistributedDataParallelKwargs:
             "hook=allreduce_and_upcast reduce_dtype=bf16",
         ),
         (
+            "int8",
+            {"exempt": "bias|norm"},
+            "hook=int8 exempt='bias|norm' exempt-hook=allreduce",
+        ),
+        (
+            "powersgd",
+            {"exempt": "it's", "exempt_hook": default.bf16_compress_hook},
+            "hook=powersgd exempt=\"it's\" exempt-hook=bf16",
+        ),
+        (
             None,
             {
                 "ddp_comm_hook": default.fp16_compress_hook,
@@ -167,6 +177,23 @@ def test_state_objects():
         ("fp16", {"state": STATE}, "InvalidArgumentError", "PowerSGDState"),
         (STATE, {"warm_start": True}, "InvalidArgumentError", "by the state"),
         ("fp16", {"wrapper": "fp8"}, "InvalidArgumentError", "'fp8'"),
+        ("int8", {"exempt": "("}, "InvalidArgumentError", "a regular expression"),
+        ("int8", {"exempt": 7}, "InvalidArgumentError", "a regular expression"),
+        ("int8", {"exempt": ""}, "InvalidArgumentError", "not to be empty"),
+        ("int8", {"exempt": "'\""}, "InvalidArgumentError", "of both kinds"),
+        ("int8", {"exempt_hook": "bf16"}, "InvalidArgumentError", "'exempt' beside"),
+        (
+            "int8",
+            {"exempt": "bias", "exempt_hook": "bf17"},
+            "InvalidArgumentError",
+            "did you mean 'bf16'?",
+        ),
+        (
+            "int8",
+            {"exempt": "bias", "exempt_hook": DDPCommHookType.POWER_SGD_RANK2},
+            "UnsupportedError",
+            "without options",
+        ),
     ],
 )
 def test_what_is_no_hook(hook, options, error, text):

@@ -123,6 +123,15 @@ struct DDPHookOptions : public virtual DDPCommonOptions {
       *this, "wrapper",
       llvm::cl::desc("Run that hook in a 16-bit type: fp16 or bf16"),
       llvm::cl::init("")};
+  Option<std::string> exempt{
+      *this, "exempt",
+      llvm::cl::desc("Regular expression: gradients with a name in which it "
+                     "matches get another hook"),
+      llvm::cl::init("")};
+  HookOption exemptHook{
+      *this, "exempt-hook",
+      llvm::cl::desc("With exempt: their hook (default allreduce)"),
+      llvm::cl::init(kDefaultHook.str())};
   Value<double> bucketCapMb{
       *this, "bucket-cap-mb",
       llvm::cl::desc("Size limit of a bucket in MiB (default 25); if given, it "

@@ -206,6 +206,50 @@ def DDPExpandAveragesPass : Pass<"ddp-expand-averages", "::mlir::ModuleOp"> {
                            "::mlir::scf::SCFDialect"];
 }
 
+def DDPExemptGradientsPass : Pass<"ddp-exempt-gradients", "::mlir::ModuleOp"> {
+  let summary = "give gradients another hook, by their names";
+  let description = [{
+    Sets the `ddp.hook` of every reduction whose gradient has a name in which the
+    regular expression `exempt` (POSIX, extended) matches some part. Biases and
+    the parameters of norms are small, and often lose more by compression than it
+    saves: `exempt="bias|norm"` lets them travel as they are, in buckets of their
+    own. A reduction keeps a `ddp.hook` that it has already; one of its function or
+    of the module counts less than this pass.
+
+    Gradients get the names of `ddp-bucketize` first. Reductions of memory have a
+    name if they have a `ddp.name`. An expression that matches nothing is an error,
+    and so is one that matches some gradients of a bucket that the module has
+    already.
+
+    Pre-condition: reductions of tensors; runs before `ddp-bucketize`.
+    Post-condition: the reductions that match carry a `ddp.hook`.
+
+    Before, with `exempt=bias`:
+
+    ```mlir
+    %r0 = ddp.all_reduce mean %g0 on @dp {ddp.name = "weight"} : tensor<4x8xf32>
+    %r1 = ddp.all_reduce mean %g1 on @dp {ddp.name = "bias"} : tensor<8xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %r0 = ddp.all_reduce mean %g0 on @dp {ddp.name = "weight"} : tensor<4x8xf32>
+    %r1 = ddp.all_reduce mean %g1 on @dp
+        {ddp.hook = #ddp.allreduce, ddp.name = "bias"} : tensor<8xf32>
+    ```
+  }];
+  let options = [
+    Option<"exempt", "exempt", "std::string", /*default=*/"\"\"",
+           "Regular expression: gradients with a name in which it matches get "
+           "another hook">,
+    Option<"exemptHook", "exempt-hook", "std::string",
+           /*default=*/"kDefaultHook.str()",
+           "Their hook: the text of an attribute, or a name">
+  ];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+}
+
 def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
   let summary = "pack gradients into buckets";
   let description = [{

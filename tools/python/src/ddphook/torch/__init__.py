@@ -61,8 +61,9 @@ def register(
         A name (``"allreduce"``, ``"fp16"``, ``"bf16"``, ``"noop"``,
         ``"powersgd"``, ``"batched_powersgd"``, ``"post_local_sgd"``,
         ``"allreduce_and_upcast"``, ``"int8"``, ``"int4"``, ``"fp8"``,
-        ``"quantization_pertensor"``, ``"quantization_perchannel"``); or what PyTorch, Accelerate or Lightning
-        call a hook: one of PyTorch's functions, also wrapped in
+        ``"quantization_pertensor"``, ``"quantization_perchannel"``); or what
+        PyTorch, Accelerate or Lightning call a hook: one of PyTorch's functions,
+        also wrapped in
         ``fp16_compress_wrapper``; a member of ``DDPCommHookType``; a
         ``PowerSGDState`` or ``PostLocalSGDState``; Accelerate's
         ``DistributedDataParallelKwargs``.
@@ -80,7 +81,10 @@ def register(
         How long to wait for another rank, at any time: seconds or a
         ``timedelta``; by default ``DDPHOOK_TIMEOUT_S``, else 300 s.
     **options
-        Of the hook, by PyTorch's names (``matrix_approximation_rank``, …); a
+        Of the hook, by PyTorch's names (``matrix_approximation_rank``, …);
+        ``exempt``, a regular expression (``re.search``): parameters in whose
+        names it matches are reduced by ``exempt_hook``, the name of a hook
+        (default ``"allreduce"``), as biases often should be; a
         ``state`` object of PyTorch's; Lightning's ``ddp_comm_hook``,
         ``ddp_comm_state`` and ``ddp_comm_wrapper``.
 
@@ -109,6 +113,9 @@ def register(
         )
     resolved = resolve(hook, wrapper, options)
     _check_model(ddp_model)
+    resolved.check_names(
+        name for name, p in ddp_model.module.named_parameters() if p.requires_grad
+    )
     updates = _updates(ddp_model, resolved, optimizer)
     meeting = Meeting(ddp_model.process_group, timeout_seconds(timeout))
     meeting.check_equal("the hook", resolved.pipeline())
@@ -157,7 +164,9 @@ def compile(  # noqa: A001 - as torch.compile is called.
     step
         A function or a module, as for ``torch.compile``.
     hook, wrapper, **options
-        As for ``register``; ``post_local_sgd`` is no hook of a graph.
+        As for ``register``; ``post_local_sgd`` is no hook of a graph, and
+        ``exempt`` is for ``register`` and ``export``: gradients of a graph have
+        no names.
     bucket_cap_mb
         MiB of gradients in a bucket.
     timeout

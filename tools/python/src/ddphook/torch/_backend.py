@@ -143,6 +143,11 @@ def make_pass(
             "post_local_sgd averages parameters as well, which the reductions of "
             "a graph do not show; use ddphook.torch.register"
         )
+    if resolved.exempt:
+        raise UnsupportedError(
+            "gradients of a graph have no names that 'exempt' could match; use "
+            "ddphook.torch.register"
+        )
     if resolved.optimizer is not None:
         raise UnsupportedError(
             "an optimizer that runs behind a hook is for ddphook.torch.register; "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -72,7 +72,9 @@ class Layout:
         shapes = tuple(map(_memory_shape, gradients))
         return cls(index, tuple(names), shapes, gradients[0].dtype, tuple(rules))
 
-    def text(self, groups: str) -> str:
+    def text(
+        self, groups: str, own_hook: Callable[[str], str | None] = lambda name: None
+    ) -> str:
         """The module that averages this bucket, in MLIR's textual form.
 
         Its entry point takes the bucket as one tensor, and updates it in place:
@@ -85,6 +87,9 @@ class Layout:
         groups
             Lines that declare ``@dp``, over which gradients are averaged, and
             other process groups that the hook names.
+        own_hook
+            The hook that a parameter of this name has for itself, as an
+            attribute; None: it has the bucket's.
         """
         sizes = [math.prod(shape) for shape in self.shapes]
         whole = tensor_type([sum(sizes)], self.dtype)
@@ -113,9 +118,11 @@ class Layout:
                     f"%p{i} = tensor.expand_shape %r{i} [] output_shape [1] : "
                     f"{tensor} into {piece}"
                 )
+            hook = own_hook(name)
+            attributes = f"ddp.name = {_quoted(name)}"
+            attributes += f", ddp.hook = {hook}" if hook else ""
             reduce.append(
-                f"%r{i} = ddp.all_reduce mean %g{i} on @dp "
-                f"{{ddp.name = {_quoted(name)}}} : {tensor}"
+                f"%r{i} = ddp.all_reduce mean %g{i} on @dp {{{attributes}}} : {tensor}"
             )
             put.append(
                 f"%o{i} = tensor.insert_slice %p{i} into {last}{place} : "

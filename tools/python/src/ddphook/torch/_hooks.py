@@ -12,7 +12,8 @@ import dataclasses
 import difflib
 import enum
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -105,6 +106,11 @@ class Hook:
         ``"fp16"`` and ``"bf16"``, the outermost first.
     options
         By PyTorch's names, without those that are not given.
+    exempt
+        A regular expression: parameters in whose names it matches have another
+        hook. Empty: there are none.
+    exempt_hook
+        Their hook, one of ``HOOKS``.
     state
         The state object of PyTorch's that the options come from, if any.
     optimizer
@@ -114,6 +120,8 @@ class Hook:
     name: str
     wrappers: tuple[str, ...] = ()
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    exempt: str = ""
+    exempt_hook: str = "allreduce"
     state: Any = dataclasses.field(default=None, compare=False)
     optimizer: Any = dataclasses.field(default=None, compare=False)
 
@@ -124,7 +132,33 @@ class Hook:
             f"{name}={_text(value)}" for name, value in sorted(self.options.items())
         ]
         parts += [f"wrapper={wrapper}" for wrapper in self.wrappers]
+        if self.exempt:
+            quote = '"' if "'" in self.exempt else "'"
+            parts += [f"exempt={quote}{self.exempt}{quote}"]
+            parts += [f"exempt-hook={self.exempt_hook}"]
         return " ".join(parts)
+
+    def own_hook(self, name: str) -> str | None:
+        """The hook of a parameter that is exempt, as an attribute, or None."""
+        if not self.exempt or not re.search(self.exempt, name):
+            return None
+        return f"#ddp.{self.exempt_hook}"
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Checks that a parameter is exempt, if any is meant to be.
+
+        Raises
+        ------
+        InvalidArgumentError
+            ``exempt`` matches no name.
+        """
+        names = list(names)
+        if self.exempt and not any(map(self.own_hook, names)):
+            shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+            raise InvalidArgumentError(
+                f"expected 'exempt' to match the name of a parameter, but "
+                f"{self.exempt!r} matches none of {shown}"
+            )
 
 
 def resolve(
@@ -141,6 +175,7 @@ def resolve(
         A hook of PyTorch's that ddphook does not have.
     """
     given = dict(options or {})
+    exempt = _take_exempt(given)
     hook, wrapper, state = _unpack_frameworks(hook, wrapper, given)
     wrappers = [] if wrapper is None else [_wrapper_name(wrapper)]
     optimizer = None
@@ -167,7 +202,35 @@ def resolve(
             "expected at most one wrapper, but got " + ", ".join(wrappers)
         )
     checked = {key: _check_option(name, key, value) for key, value in given.items()}
-    return Hook(name, tuple(wrappers), checked, state, optimizer)
+    return Hook(name, tuple(wrappers), checked, *exempt, state, optimizer)
+
+
+def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
+    """Takes what every hook has out of the options: `exempt`, `exempt_hook`."""
+    exempt = given.pop("exempt", None)
+    hook = given.pop("exempt_hook", None)
+    if hook is not None and exempt is None:
+        raise InvalidArgumentError("expected 'exempt' beside 'exempt_hook'")
+    if exempt is not None:
+        try:
+            re.compile(exempt)
+        except (TypeError, re.error) as error:
+            raise InvalidArgumentError(
+                f"expected a regular expression for 'exempt', but got {exempt!r}: "
+                f"{error}"
+            ) from None
+        if not exempt or {"'", '"'} <= set(exempt):
+            # It becomes a part of a text.
+            raise InvalidArgumentError(
+                "expected 'exempt' not to be empty, nor to have quotation marks "
+                f"of both kinds, but got {exempt!r}"
+            )
+    name, implied = _hook_name(hook or "allreduce")
+    if implied or name == "post_local_sgd":
+        raise UnsupportedError(
+            f"expected an 'exempt_hook' without options, but got {hook!r}"
+        )
+    return exempt or "", name
 
 
 def _unpack_frameworks(

@@ -8,6 +8,7 @@ which is the same on all ranks.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Any
 
@@ -133,8 +134,10 @@ class Modules:
 
     def _load(self, layout: _bucket.Layout) -> _runtime.Module:
         self._retire(layout)
-        text = layout.text(self._groups)
-        pipeline = _bucket.pipeline(self._hook.pipeline())
+        text = layout.text(self._groups, self._hook.own_hook)
+        # The text names the hooks of what is exempt.
+        shared = dataclasses.replace(self._hook, exempt="")
+        pipeline = _bucket.pipeline(shared.pipeline())
         image = _cache.get(
             text, pipeline, lambda: _compiler.compile_module(text, pipeline)
         )
