@@ -93,7 +93,7 @@ left=$(grep -cE '\*\*\*(Skipped|Not Run)' "$logs/ctest.log")
 count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left" $status
 
 say "pytest: parity with PyTorch, errors, integration, random programs"
-DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest -q -rs \
+DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest -q -rs --durations=20 \
   -p no:cacheprovider test/parity test/errors test/mutants test/Integration \
   test/fuzz test/frontends \
   >"$logs/pytest.log" 2>&1
@@ -107,7 +107,7 @@ for device in guarded cuda_emulated; do
   say "pytest: every hook on the device $device"
   LD_LIBRARY_PATH=$build/bin DDPHOOK_CC=$build/bin/ddphook-cc \
     DDPHOOK_EXEC=$build/bin/ddphook-exec DDPHOOK_RUN=$build/bin/ddphook-run \
-    "$python" -m pytest -q -rs -p no:cacheprovider test/gpu \
+    "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider test/gpu \
     --device=$device --modules="$build/device-modules" \
     >"$logs/pytest-$device.log" 2>&1
   status=$?
@@ -119,7 +119,7 @@ done
 
 say "python: the package, under PyTorch's DistributedDataParallel"
 DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_LIBRARY_DIR=$build/lib \
-  "$python" -m pytest -q -rs -p no:cacheprovider test/python \
+  "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider test/python \
   >"$logs/python.log" 2>&1
 status=$?
 ((status == 0)) || tail -80 "$logs/python.log"

@@ -46,7 +46,7 @@ def default_hook(options):
             options.get("post-local-gradient-allreduce", "true") == "true",
         )
     else:
-        parameters = ("accumulate", "block-size", "bucket-size")
+        parameters = ("accumulate", "block-size", "bucket-size", "format")
         hook = (name, *(options[p] for p in parameters if p in options))
     wrapper = options.get("wrapper")
     return ("wrap", WRAPPERS[wrapper], hook) if wrapper else hook

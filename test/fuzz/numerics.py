@@ -198,7 +198,7 @@ def ring_sum(parts, dtype, offset=0, count=None):
 
 
 WIRES = {"fp16": "f16", "bf16": "bf16"}
-CODES = {"int8": "i8", "int4": "i4", "fp8": "f8"}
+CODES = {"int8": "i8", "int4": "i4", "fp8": "f8E4M3FN"}
 
 
 def is_encoded(hook):
@@ -221,7 +221,7 @@ def run_encoded(hook, parts, dtype, mean):
         block = int(parameters[0]) if parameters else None
         total = quantization_model.reduce_affine(parts, block, divisor)
     else:
-        code = WIRES.get(name) or CODES[name]
+        code = WIRES.get(name) or [CODES[name], *parameters[1:]][-1]
         block = None if name in WIRES else int(parameters[0])
         total = quantization_model.reduce_scaled(parts, code, block, divisor)
     return total.reshape(shape)

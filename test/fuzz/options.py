@@ -46,6 +46,8 @@ def add_codes(random_, options):
     if hook in ("int8", "int4", "fp8"):
         options["error-feedback"] = "false"
         options["block-size"] = str(random_.choice([32, 64, 256]))
+    if hook == "fp8" and random_.random() < 0.4:
+        options["format"] = "f8E5M2"
     if hook == "quantization_perchannel":
         options["bucket-size"] = str(random_.choice([1, 5, 512]))
 

@@ -84,8 +84,10 @@ def hook_text(hook):
             "bf16": "accumulate",
             "quantization_perchannel": "bucket_size",
         }.get(hook[0], "block_size"), hook[1]
-        feedback = ", error_feedback = false" if hook[0] == "int4" else ""
-        return f"#ddp.{hook[0]}<{parameter} = {value}{feedback}>"
+        more = ", error_feedback = false" if hook[0] == "int4" else ""
+        if len(hook) > 2:
+            more += f", format = {hook[2]}"
+        return f"#ddp.{hook[0]}<{parameter} = {value}{more}>"
     return f"#ddp.{hook[0]}"
 
 

@@ -96,7 +96,7 @@ def ring_sum(tensors):
 
 WIRE = {"fp16": "f16", "bf16": "bf16"}
 # Codes of hooks, and the blocks that they have by default.
-SCALED = {"int8": ("i8", 256), "int4": ("i4", 64), "fp8": ("f8", 256)}
+SCALED = {"int8": ("i8", 256), "int4": ("i4", 64), "fp8": ("f8E4M3FN", 256)}
 AFFINE = {"quantization_pertensor": None, "quantization_perchannel": 512}
 
 
@@ -114,7 +114,7 @@ def _reduce_encoded(hook, tensors, mean):
     name, *rest = hook
     if name in SCALED:
         code, block = SCALED[name]
-        block = rest[0] if rest else block
+        block, code = [*rest, *(block, code)[len(rest) :]]
         total = quantization_model.reduce_scaled(arrays, code, block, divisor)
     elif name in AFFINE:
         block = rest[0] if rest else AFFINE[name]
@@ -130,7 +130,7 @@ def run_hook(hook, tensors, mean):
     """One bucket through a hook: rank r's flat gradient in, its result out.
 
     `hook` is ("allreduce",), ("fp16",), ("bf16",), ("noop",), ("int8",), ("int8",
-    block), … without error feedback, ("fp16", "f32") with the type of the sum, or
+    block), ("fp8", block, code), … without error feedback, ("fp16", "f32") with the type of the sum, or
     ("wrap", element type, inner hook). `mean` False: without the division.
 
     A wrapper casts on the way in only: what the innermost hook returns, in the

@@ -2,7 +2,7 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An independent model of encoded all-reduces, in numpy.
 
-Written from docs/quantization.md. Codes of f8E4M3FN are those of ml_dtypes.
+Written from docs/quantization.md. Codes of 8-bit floats are those of ml_dtypes.
 Everything is computed for flat arrays, one for each rank; `divisor` is the
 group's size, or 1 for a sum.
 """
@@ -12,7 +12,8 @@ import numpy as np
 
 F32 = np.float32
 BF16 = ml_dtypes.bfloat16
-LARGEST = {"i8": 127, "i4": 7, "f8": 448}
+LARGEST = {"i8": 127, "i4": 7, "f8E4M3FN": 448, "f8E5M2": 57344}
+FLOATS = {"f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2}
 
 
 def _f32(values):
@@ -41,8 +42,8 @@ def encode(values, code, block):
         scales = np.where(finite, scales, F32(np.nan)).astype(BF16).astype(F32)
         q = np.where(scales > 0, rows / scales, F32(0))
         q = np.clip(q, -largest, largest)
-    kind = ml_dtypes.float8_e4m3fn if code == "f8" else np.int8
-    codes = (q if code == "f8" else np.rint(q)).astype(kind).astype(F32)
+    codes = q.astype(FLOATS[code]) if code in FLOATS else np.rint(q).astype(np.int8)
+    codes = codes.astype(F32)
     scales = np.broadcast_to(scales, rows.shape)
     return codes.reshape(-1)[:size], scales.reshape(-1)[:size]
 

@@ -24,6 +24,7 @@ TORCH = {
     "f32": torch.float32,
     "f64": torch.float64,
     "f8E4M3FN": torch.float8_e4m3fn,
+    "f8E5M2": torch.float8_e5m2,
 }
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

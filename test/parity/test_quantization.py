@@ -5,6 +5,8 @@ real ones on real process groups, and all encodings against the model of
 quantization_model.py, which is proved by the former where PyTorch has a hook.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,8 @@ SCALED = [
     ("int4", 32),
     ("fp8",),
     ("fp8", 1024),
+    ("fp8", 256, "f8E5M2"),
+    ("fp8", 32, "f8E5M2"),
     ("fp16", "f32"),
     ("bf16", "f32"),
 ]
@@ -87,7 +91,7 @@ def test_all_encodings(tmp_path, transport, world):
 )
 def test_arrays_of_many_chunks(tmp_path, transport, world):
     """Longer than what a transport moves at a time, by prime numbers."""
-    hooks = [("int8",), ("int4", 4096), ("fp8", 96), ("bf16", "f32"), *AFFINE[:4]]
+    hooks = [("int8",), ("int4", 4096), ("fp8", 96, "f8E5M2"), ("bf16", "f32"), *AFFINE[:4]]
     grads = [
         Grad((size,), dtype, values="gaussian", hook=hook)
         for hook in hooks
@@ -122,8 +126,13 @@ def test_exempt_gradients(tmp_path, world):
 
 
 @pytest.mark.parametrize("world", range(1, WORLD + 1))
-@pytest.mark.parametrize("hook", ["int8", "int4", "fp8"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "hook, dtype",
+    [
+        *itertools.product(["int8", "int4", "fp8"], DTYPES),
+        ("fp8 format=f8E5M2", "f32"),
+    ],
+)
 def test_error_feedback(tmp_path, dtype, hook, world):
     """What the first encoding lost comes back with the next gradient, but for
     what an infinity made of a block; four steps."""
@@ -138,7 +147,8 @@ def test_error_feedback(tmp_path, dtype, hook, world):
     options = f"hook={hook} error-feedback=true"
     got = runner.run(directory, "step", world, steps, options, None)
 
-    code, block = model.SCALED[hook]
+    name, _, code = hook.partition(" format=")
+    code, block = code or model.SCALED[name][0], model.SCALED[name][1]
     errors = [None] * world
     for step in range(steps):
         flats = []
@@ -151,7 +161,7 @@ def test_error_feedback(tmp_path, dtype, hook, world):
             lost = quantization_model.encoding_error(values, code, block)
             errors[rank] = lost.view(flat.dtype)
             flats.append(Tensor(dtype, flat))
-        (want, *_) = model.run_hook((hook, block), flats, mean=True)
+        (want, *_) = model.run_hook((name, block, code), flats, mean=True)
         for rank in range(world):
             flat = np.concatenate([t.data.reshape(-1) for t in got[rank][step]])
             assert difference(Tensor(dtype, flat), want) is None, f"step {step}"

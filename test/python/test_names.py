@@ -93,6 +93,7 @@ class DistributedDataParallelKwargs:
             {"reduce_dtype": torch.bfloat16},
             "hook=allreduce_and_upcast reduce_dtype=bf16",
         ),
+        ("fp8", {"format": torch.float8_e5m2}, "hook=fp8 format=f8E5M2"),
         (
             "int8",
             {"exempt": "bias|norm"},

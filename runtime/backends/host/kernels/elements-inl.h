@@ -321,6 +321,52 @@ struct F8E4M3FN : NarrowFloat<F8E4M3FN, uint8_t> {
   }
 };
 
+/// The upper byte of an F16, rounded from the wider value at once. A NaN stays
+/// one; as in PyTorch, one that is rounded to has all bits of the mantissa.
+struct F8E5M2 : NarrowFloat<F8E5M2, uint8_t> {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
+    const Like<int32_t, D> di;
+    auto byte = hn::PromoteTo(di, hn::LoadU(Like<uint8_t, D>(), p));
+    auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(di, 0x80)));
+    auto shifted = hn::ShiftLeft<21>(hn::And(byte, hn::Set(di, 0x7f)));
+    // As for F16.
+    auto rebiased = hn::Add(shifted, hn::Set(di, (127 - 15) << 23));
+    auto special = hn::Add(rebiased, hn::Set(di, (128 - 16) << 23));
+    auto normalised = hn::BitCast(
+        di, hn::Sub(hn::BitCast(d, hn::Add(rebiased, hn::Set(di, 1 << 23))),
+                    hn::BitCast(d, hn::Set(di, 113 << 23))));
+    auto magnitude = hn::IfThenElse(hn::Lt(shifted, hn::Set(di, 0x1f << 23)),
+                                    rebiased, special);
+    magnitude = hn::IfThenElse(hn::Lt(shifted, hn::Set(di, 1 << 23)),
+                               normalised, magnitude);
+    return hn::BitCast(d, hn::Or(magnitude, sign));
+  }
+
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<uint8_t, D>> bits(D d, V v) {
+    const Like<int32_t, D> di;
+    auto all = hn::BitCast(di, v);
+    auto magnitude = hn::And(all, hn::Set(di, 0x7fffffff));
+    auto sign = hn::And(hn::ShiftRight<24>(all), hn::Set(di, 0x80));
+    // As for F16. The last place of a subnormal is 2^-16, that of 2^7 in f32.
+    auto odd = hn::And(hn::ShiftRight<21>(magnitude), hn::Set(di, 1));
+    auto normal = hn::ShiftRight<21>(hn::Add(
+        hn::Add(magnitude, hn::Set(di, 0xfffff - ((127 - 15) << 23))), odd));
+    auto large = hn::Set(di, 134 << 23);
+    auto subnormal = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude),
+                                                     hn::BitCast(d, large))),
+                             large);
+    auto infinite = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0xff << 23)),
+                                   hn::Set(di, 0x7f), hn::Set(di, 0x7c));
+    auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 113 << 23)),
+                                 subnormal, normal);
+    result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, (127 + 16) << 23)),
+                            result, infinite);
+    return hn::DemoteTo(Like<uint8_t, D>(), hn::Or(result, sign));
+  }
+};
+
 /// Calls fn(Element()) with the class of `type`, which has its name in the
 /// list.
 template <class Fn>

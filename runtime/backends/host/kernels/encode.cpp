@@ -116,8 +116,11 @@ struct CastBF16 : Unpacked<BF16> {
 struct ScaledI8 : Unpacked<Int8> {
   static constexpr float largest = 127;
 };
-struct ScaledF8 : Unpacked<F8E4M3FN> {
+struct ScaledF8E4M3FN : Unpacked<F8E4M3FN> {
   static constexpr float largest = 448;
+};
+struct ScaledF8E5M2 : Unpacked<F8E5M2> {
+  static constexpr float largest = 57344;
 };
 /// Two codes in a byte, the first one in its lower half.
 struct ScaledI4 {
@@ -142,7 +145,9 @@ HWY_INLINE void withCode(Code code, const Fn &fn) {
   case Code::I4:
     return fn(ScaledI4());
   case Code::F8E4M3FN:
-    return fn(ScaledF8());
+    return fn(ScaledF8E4M3FN());
+  case Code::F8E5M2:
+    return fn(ScaledF8E5M2());
   case Code::UI8:
     return; // affine.cpp
   }

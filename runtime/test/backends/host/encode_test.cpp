@@ -24,36 +24,61 @@ INSTANTIATE_TEST_SUITE_P(Targets, Codes, testing::ValuesIn(targets()),
                          targetNameOf);
 
 const Encoding kEncodings[] = {
-    {Code::I8, 32},        {Code::I8, 256},  {Code::I4, 64}, {Code::I4, 96},
-    {Code::F8E4M3FN, 256}, {Code::I8, 4096}, {Code::F16, 0}, {Code::BF16, 0},
+    {Code::I8, 32},        {Code::I8, 256},    {Code::I4, 64}, {Code::I4, 96},
+    {Code::F8E4M3FN, 256}, {Code::I8, 4096},   {Code::F16, 0}, {Code::BF16, 0},
+    {Code::F8E5M2, 256},   {Code::F8E5M2, 32},
 };
 constexpr int64_t kCounts[] = {1, 2, 31, 32, 33, 255, 257, 1000, 5003};
 
-/// What an f8E4M3FN stands for.
-double fromF8(unsigned code) {
-  const int exponent = static_cast<int>(code >> 3 & 15);
-  const int fraction = static_cast<int>(code & 7);
+/// What a code of f8E4M3FN or f8E5M2 stands for.
+double fromF8(Code type, unsigned code) {
+  const int places = type == Code::F8E5M2 ? 2 : 3;
+  const int bias = type == Code::F8E5M2 ? 15 : 7;
+  const int ones = type == Code::F8E5M2 ? 31 : 15;
+  const int exponent = static_cast<int>(code >> places) & ones;
+  const int fraction = static_cast<int>(code) & ((1 << places) - 1);
   const double sign = code & 0x80 ? -1 : 1;
-  if (exponent == 15 && fraction == 7)
+  if (type == Code::F8E5M2 && exponent == ones && fraction == 0)
+    return sign * std::numeric_limits<double>::infinity();
+  if (exponent == ones && (type == Code::F8E5M2 || fraction == 7))
     return std::numeric_limits<double>::quiet_NaN();
-  return exponent == 0 ? sign * std::ldexp(fraction, -9)
-                       : sign * std::ldexp(8 + fraction, exponent - 10);
+  return sign * (exponent == 0 ? std::ldexp(fraction, 1 - bias - places)
+                               : std::ldexp((1 << places) + fraction,
+                                            exponent - bias - places));
 }
 
-/// The nearest f8E4M3FN of at most 448; ties go to the even one.
-double roundToF8(double value) {
+/// The nearest number of that type, which has one as large; ties go to the even
+/// one.
+double roundToF8(Code type, double value) {
   double best = 0;
   unsigned bestCode = 0;
   const double magnitude = std::fabs(value);
-  for (unsigned code = 0; code < 0x7f; ++code) {
-    const double left = std::fabs(fromF8(code) - magnitude);
+  for (unsigned code = 0; std::isfinite(fromF8(type, code)); ++code) {
+    const double left = std::fabs(fromF8(type, code) - magnitude);
     const double right = std::fabs(best - magnitude);
     if (left < right || (left == right && code % 2 == 0 && bestCode % 2 == 1)) {
-      best = fromF8(code);
+      best = fromF8(type, code);
       bestCode = code;
     }
   }
   return std::copysign(best, value);
+}
+
+bool isF8(Code code) { return code == Code::F8E4M3FN || code == Code::F8E5M2; }
+
+float largestOf(Code code) {
+  switch (code) {
+  case Code::I8:
+    return 127;
+  case Code::I4:
+    return 7;
+  case Code::F8E4M3FN:
+    return 448;
+  case Code::F8E5M2:
+    return 57344;
+  default:
+    return 0;
+  }
 }
 
 /// The elements that one block decodes to.
@@ -65,7 +90,7 @@ std::vector<double> modelOfBlock(const std::vector<float> &block, Code code) {
       out.push_back(roundTo(type, x));
     return out;
   }
-  const float largest = code == Code::I8 ? 127.f : code == Code::I4 ? 7.f : 448;
+  const float largest = largestOf(code);
   float most = 0;
   bool isFinite = true;
   for (float x : block) {
@@ -79,7 +104,7 @@ std::vector<double> modelOfBlock(const std::vector<float> &block, Code code) {
     if (scale > 0) {
       q = std::clamp(x / static_cast<float>(scale), -largest, largest);
       // A whole number has no sign of zero.
-      q = code == Code::F8E4M3FN ? roundToF8(q) : std::nearbyint(q) + 0.0;
+      q = isF8(code) ? roundToF8(code, q) : std::nearbyint(q) + 0.0;
     }
     out.push_back(static_cast<float>(q * scale));
   }
@@ -216,7 +241,7 @@ TEST_P(Codes, AreAddedInOrder) {
 TEST_P(Codes, OfAllPatternsAreDecoded) {
   for (const Encoding &encoding :
        {Encoding{Code::I8, 256}, Encoding{Code::I4, 512},
-        Encoding{Code::F8E4M3FN, 256}}) {
+        Encoding{Code::F8E4M3FN, 256}, Encoding{Code::F8E5M2, 256}}) {
     const int64_t n = 256 * 8 / codeBits(encoding.code);
     std::vector<uint8_t> codes(256);
     for (size_t i = 0; i < codes.size(); ++i)
@@ -229,8 +254,8 @@ TEST_P(Codes, OfAllPatternsAreDecoded) {
         double q = 0;
         if (encoding.code == Code::I8)
           q = static_cast<int8_t>(codes[static_cast<size_t>(i)]);
-        else if (encoding.code == Code::F8E4M3FN)
-          q = fromF8(codes[static_cast<size_t>(i)]);
+        else if (isF8(encoding.code))
+          q = fromF8(encoding.code, codes[static_cast<size_t>(i)]);
         else
           q = static_cast<int8_t>(static_cast<uint8_t>(
                   codes[static_cast<size_t>(i / 2)] << (i % 2 == 0 ? 4 : 0))) >>

@@ -1,6 +1,6 @@
 // RUN: ddphook-opt %s -split-input-file -verify-diagnostics
 
-// expected-error @+1 {{expected codes of type f16, bf16, i8, i4, f8E4M3FN or ui8, but got 'f32'}}
+// expected-error @+1 {{expected codes of type f16, bf16, i8, i4, f8E4M3FN, f8E5M2 or ui8, but got 'f32'}}
 func.func private @code(!ddp.encoded<f32>)
 
 // -----
@@ -68,3 +68,8 @@ module attributes {ddp.hook = #ddp.quantization_perchannel<bucket_size = 7205759
 
 // expected-error @+1 {{expected accumulate to be f32, but got 'f64'}}
 module attributes {ddp.hook = #ddp.fp16<accumulate = f64>} {}
+
+// -----
+
+// expected-error @+1 {{expected format to be f8E4M3FN or f8E5M2, but got 'f8E4M3'}}
+module attributes {ddp.hook = #ddp.fp8<format = f8E4M3>} {}

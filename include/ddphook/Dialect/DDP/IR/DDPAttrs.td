@@ -341,7 +341,7 @@ def DDP_AllReduceAndUpcastHook
 
 /// Hooks whose reduction is one collective in an encoding.
 class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
-                     bit errorFeedback>
+                     bit errorFeedback, dag ownParameters = (ins)>
     : DDP_Hook<name, attrMnemonic,
                ["getStateBytes", "getStateMethod", "getWireType"]> {
   string options = [{
@@ -357,10 +357,10 @@ class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
     Constraints:
     - (C1) `block_size` is a multiple of 32 from 32 to 4096.
   }];
-  let parameters = (ins
+  let parameters = !con((ins
     DDP_IntegerParameter<blockSize, "elements that share a scale">:$block_size,
     DDP_FlagParameter<errorFeedback, "add what the codes lost to the next "
-                                     "gradient">:$error_feedback);
+                                     "gradient">:$error_feedback), ownParameters);
   let genVerifyDecl = 1;
   let pytorch = "none";
   let parity = "PyTorch has none; bit-equal to a model in NumPy";
@@ -388,13 +388,19 @@ def DDP_Int4Hook : DDP_ScaledHook<"Int4Hook", "int4", 64, 1> {
   let bytesOnTheWire = "0.531n";
 }
 
-def DDP_FP8Hook : DDP_ScaledHook<"FP8Hook", "fp8", 256, 0> {
+def DDP_FP8Hook : DDP_ScaledHook<"FP8Hook", "fp8", 256, 0, (ins
+    DDP_TypeParameter<"f8E4M3FN or f8E5M2 (default: the former)">:$format)> {
   let summary = "8-bit floats with a scale per block, summed in f32";
   let description = [{
-    f8E4M3FN numbers; the scale is the block's largest magnitude over 448. For
-    most gradients `#ddp.int8` loses less at the same size.
+    Numbers of the type `format`: f8E4M3FN, and the scale is the block's largest
+    magnitude over 448, or f8E5M2, over 57344. The former have a bit of precision
+    more, the latter keep elements that are smaller than the largest one by up to
+    nine orders of magnitude. For most gradients `#ddp.int8` loses less at the same
+    size.
 
-    }] # options;
+    }] # options # [{
+    - (C2) `format` is f8E4M3FN or f8E5M2.
+    }];
   let contributes = "f8E4M3FN(x / s), summed in f32, encoded once more";
   let bytesOnTheWire = "1.008n";
 }

@@ -83,7 +83,7 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
     order of the ranks; docs/quantization.md defines all bits.
 
     - f16, bf16: elements are rounded to the type.
-    - i8, i4, f8E4M3FN: blocks of elements share a scale, a bf16; a code is an
+    - i8, i4, f8E4M3FN, f8E5M2: blocks of elements share a scale, a bf16; a code is an
       element over the scale, rounded.
     - ui8: blocks share a scale and a zero point, as in PyTorch's quantization
       hooks; without a block size all elements are one block.
@@ -98,9 +98,9 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
     ```
 
     Constraints:
-    - (C1) the code is f16, bf16, i8, i4, f8E4M3FN or ui8.
-    - (C2) a block of i8, i4 or f8E4M3FN is a multiple of 32 from 32 to 4096; that
-      of ui8 is positive or missing; f16 and bf16 have none.
+    - (C1) the code is f16, bf16, i8, i4, f8E4M3FN, f8E5M2 or ui8.
+    - (C2) a block of i8, i4, f8E4M3FN or f8E5M2 is a multiple of 32 from 32 to
+      4096; that of ui8 is positive or missing; f16 and bf16 have none.
   }];
   let parameters = (ins "::mlir::Type":$code,
                     DefaultValuedParameter<"int64_t", "0",

@@ -29,7 +29,8 @@ static Type getCode(Int4HookAttr hook) {
   return IntegerType::get(hook.getContext(), 4);
 }
 static Type getCode(FP8HookAttr hook) {
-  return Float8E4M3FNType::get(hook.getContext());
+  return hook.getFormat() ? hook.getFormat()
+                          : Float8E4M3FNType::get(hook.getContext());
 }
 
 /// Reads the error of the last step, and has the next one's stored. Gives the
@@ -101,11 +102,16 @@ template <typename ParametersT>
 static LogicalResult verifyScaled(function_ref<InFlightDiagnostic()> emitError,
                                   const ParametersT &parameters) {
   int64_t size = parameters.block_size;
-  if (size > 0 && size % DDPHOOK_BLOCK_UNIT == 0 && size <= DDPHOOK_BLOCK_MOST)
-    return success();
-  return emitError() << "expected block_size to be a multiple of "
-                     << DDPHOOK_BLOCK_UNIT << " up to " << DDPHOOK_BLOCK_MOST
-                     << ", but got " << size; // C1
+  if (size <= 0 || size % DDPHOOK_BLOCK_UNIT != 0 || size > DDPHOOK_BLOCK_MOST)
+    return emitError() << "expected block_size to be a multiple of "
+                       << DDPHOOK_BLOCK_UNIT << " up to " << DDPHOOK_BLOCK_MOST
+                       << ", but got " << size; // C1
+  if constexpr (std::is_same_v<ParametersT, FP8HookAttr::Parameters>)
+    if (Type format = parameters.format;
+        format && !isa<Float8E4M3FNType, Float8E5M2Type>(format))
+      return emitError() << "expected format to be f8E4M3FN or f8E5M2, but got "
+                         << format; // C2
+  return success();
 }
 
 #define DDPHOOK_SCALED_HOOK(HookT)                                             \

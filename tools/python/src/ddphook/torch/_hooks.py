@@ -46,6 +46,7 @@ _POWERSGD: dict[str, type] = {
 }
 
 _SCALED: dict[str, type] = {"block_size": int, "error_feedback": bool}
+_FLOAT8 = {torch.float8_e4m3fn: "f8E4M3FN", torch.float8_e5m2: "f8E5M2"}
 
 # The options of each hook, by PyTorch's names, with their types.
 HOOKS: dict[str, dict[str, type]] = {
@@ -63,7 +64,7 @@ HOOKS: dict[str, dict[str, type]] = {
     "allreduce_and_upcast": {"reduce_dtype": torch.dtype},
     "int8": _SCALED,
     "int4": _SCALED,
-    "fp8": _SCALED,
+    "fp8": {**_SCALED, "format": torch.dtype},
     "quantization_pertensor": {},
     "quantization_perchannel": {"bucket_size": int},
 }
@@ -380,7 +381,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, torch.dtype):
-        return ELEMENT_TYPES.get(value, str(value))
+        return (ELEMENT_TYPES | _FLOAT8).get(value, str(value))
     if isinstance(value, dist.ProcessGroup):
         return "@near"
     return str(value)
