@@ -95,6 +95,36 @@ func.func @called_in_place(%a: !t, %b: !t) -> (!t, !t, !t) {
   return %x, %s, %y : !t, !t, !t
 }
 
+// Two results of a private function in one memory, though one of them went through a
+// copy onto itself, or is the other one in one of the returns only.
+func.func private @sum_and_view(%x: !t, %y: !t) -> (!t, !f) {
+  %s = linalg.add ins(%x, %y : !t, !t) outs(%x : !t) -> !t
+  %c = linalg.copy ins(%s : !t) outs(%s : !t) -> !t
+  %f = tensor.collapse_shape %c [[0, 1]] : !t into !f
+  return %s, %f : !t, !f
+}
+func.func @called_for_a_view(%a: !t, %b: !t) -> (!t, !f, !t) {
+  %r = ddp.all_reduce mean %a on @dp : !t
+  %x:2 = func.call @sum_and_view(%r, %b) : (!t, !t) -> (!t, !f)
+  %y = linalg.map { math.absf } ins(%x#1 : !f) outs(%x#1 : !f)
+  return %x#0, %y, %r : !t, !f, !t
+}
+func.func private @sums(%x: !t, %y: !t, %c: i1) -> (!t, !t) {
+  %s = linalg.add ins(%x, %y : !t, !t) outs(%x : !t) -> !t
+  cf.cond_br %c, ^same, ^other
+^same:
+  return %s, %s : !t, !t
+^other:
+  return %s, %y : !t, !t
+}
+func.func @called_for_sums(%a: !t, %b: !t, %c: i1) -> (!t, !t, !t) {
+  %r = ddp.all_reduce mean %a on @dp : !t
+  %x:2 = func.call @sums(%r, %b, %c) : (!t, !t, i1) -> (!t, !t)
+  %y = linalg.map { math.absf } ins(%x#0 : !t) outs(%x#0 : !t)
+  %z = linalg.sub ins(%x#1, %a : !t, !t) outs(%x#1 : !t) -> !t
+  return %y, %z, %r : !t, !t, !t
+}
+
 // What an iteration overwrites, another of its values still needs.
 func.func @loop_reads_what_it_overwrites(%a: !t, %b: !t) -> (!t, !t, !t) {
   %c0 = arith.constant 0 : index

@@ -54,6 +54,16 @@ def called_in_place(dp, a, b):
     return absolute(dp.mean(a)), s, absolute(s)
 
 
+def called_for_a_view(dp, a, b):
+    r = dp.mean(a)
+    return r + b, absolute(r + b), r
+
+
+def called_for_sums(dp, a, b, c):
+    r = dp.mean(a)
+    return absolute(r + b), (r + b if c else b) - a, r
+
+
 def loop_reads_what_it_overwrites(dp, a, b):
     r = dp.mean(a)
     y, z = r, b
@@ -166,6 +176,8 @@ ENTRIES = {
     selected: [A, B, "i1"],
     loop_from_average: [A, B],
     called_in_place: [A, B],
+    called_for_a_view: [A, B],
+    called_for_sums: [A, B, "i1"],
     loop_reads_what_it_overwrites: [A, B],
     loop_swaps_views: [A, B],
     while_swaps: [A, B, "index"],

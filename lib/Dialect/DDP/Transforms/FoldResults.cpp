@@ -34,21 +34,6 @@ static BlockArgument findArgument(ArrayRef<func::ReturnOp> returns,
   return found;
 }
 
-/// For each result the first one that is the same value in each return.
-static SmallVector<unsigned> findFirstEqual(ArrayRef<func::ReturnOp> returns,
-                                            unsigned numResults) {
-  SmallVector<unsigned> first(numResults, 0);
-  for (func::ReturnOp op : returns) {
-    // Maps a set of results that were equal so far, and a value that one of
-    // them returns here, to the first result of that set with this value.
-    llvm::DenseMap<std::pair<unsigned, Value>, unsigned> refined;
-    for (auto [number, value] : llvm::enumerate(op.getOperands()))
-      first[number] =
-          refined.try_emplace({first[number], value}, number).first->second;
-  }
-  return first;
-}
-
 /// Drops what the function's callers have already. Says whether it did.
 static bool foldResults(func::FuncOp function,
                         MutableArrayRef<func::CallOp> calls) {

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Utils/CallGraph.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -181,29 +182,37 @@ static llvm::SetVector<Value> findSources(Value value) {
 /// Gives each result of a function memory of its own. One-Shot
 /// Bufferize knows which results lie where an argument does, but not that two
 /// of them may be one memory, and would let the caller write over the second
-/// one in the place of the first. Equal values are `ddp-fold-results`'.
-static bool separateResults(func::ReturnOp op, RewriterBase &rewriter) {
+/// one in the place of the first. Results that are equal wherever the function
+/// returns are `ddp-fold-results`'.
+static bool separateResults(func::FuncOp function, RewriterBase &rewriter) {
   bool hasChanged = false;
-  llvm::DenseMap<Value, Value> owners;
-  rewriter.setInsertionPoint(op);
-  for (OpOperand &operand : op->getOpOperands()) {
-    Value value = operand.get();
-    auto type = dyn_cast<RankedTensorType>(value.getType());
-    if (!type)
-      continue;
-    llvm::SetVector<Value> sources = findSources(value);
-    bool isShared = llvm::any_of(sources, [&](Value source) {
-      auto owner = owners.find(source);
-      return owner != owners.end() && owner->second != value;
-    });
-    if (isShared) {
-      operand.set(bufferization::AllocTensorOp::create(
-          rewriter, op.getLoc(), type, ValueRange(), /*copy=*/value));
-      hasChanged = true;
-      continue;
+  SmallVector<func::ReturnOp> returns = getReturns(function);
+  SmallVector<unsigned> firstEqual =
+      findFirstEqual(returns, function.getNumResults());
+  for (func::ReturnOp op : returns) {
+    // The first of the equal results that each memory belongs to.
+    llvm::DenseMap<Value, unsigned> owners;
+    rewriter.setInsertionPoint(op);
+    for (OpOperand &operand : op->getOpOperands()) {
+      Value value = operand.get();
+      auto type = dyn_cast<RankedTensorType>(value.getType());
+      if (!type)
+        continue;
+      unsigned number = firstEqual[operand.getOperandNumber()];
+      llvm::SetVector<Value> sources = findSources(value);
+      bool isShared = llvm::any_of(sources, [&](Value source) {
+        auto owner = owners.find(source);
+        return owner != owners.end() && owner->second != number;
+      });
+      if (isShared) {
+        operand.set(bufferization::AllocTensorOp::create(
+            rewriter, op.getLoc(), type, ValueRange(), /*copy=*/value));
+        hasChanged = true;
+        continue;
+      }
+      for (Value source : sources)
+        owners.try_emplace(source, number);
     }
-    for (Value source : sources)
-      owners.try_emplace(source, value);
   }
   return hasChanged;
 }
@@ -225,6 +234,10 @@ static bool legalize(Operation *op, RewriterBase &rewriter) {
     // One-Shot Bufferize does not count that as a write, and would leave it in
     // memory that a collective in flight uses.
     rewriter.replaceOp(copy, copy.getInputs());
+  else if (auto move = dyn_cast<bufferization::MaterializeInDestinationOp>(op);
+           move && move.getSource() == move.getDest())
+    // Nor that.
+    rewriter.replaceOp(move, move.getSource());
   else if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
     return keepUnwritten(linalgOp, rewriter);
   else if (auto choice = dyn_cast<scf::IndexSwitchOp>(op))
@@ -251,12 +264,13 @@ struct LegalizeForBufferizationPass
   void runOnOperation() override {
     IRRewriter rewriter(&getContext());
     bool hasChanged = false;
-    // Public functions become private ones where they are called.
-    if (auto function = dyn_cast<func::FuncOp>(getOperation().getOperation()))
-      for (auto op : function.getOps<func::ReturnOp>())
-        hasChanged |= separateResults(op, rewriter);
     getOperation()->walk(
         [&](Operation *op) { hasChanged |= legalize(op, rewriter); });
+    // Public functions become private ones where they are called. What only
+    // looked as if it were written has been replaced by what it is.
+    if (auto function = dyn_cast<func::FuncOp>(getOperation().getOperation());
+        function && !function.isExternal())
+      hasChanged |= separateResults(function, rewriter);
     if (!hasChanged)
       markAllAnalysesPreserved();
   }

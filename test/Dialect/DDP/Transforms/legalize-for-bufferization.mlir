@@ -164,3 +164,40 @@ func.func private @one_memory(%v: tensor<4xf32>)
   %1 = tensor.extract_slice %0[0] [4] [1] : tensor<4xf32> to tensor<4xf32>
   return %0, %1, %0 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
+
+// What is copied onto itself is no memory of its own.
+// CHECK-LABEL: func.func private @copied_onto_itself
+// CHECK: %[[FILLED:.*]] = linalg.fill
+// CHECK-NOT: linalg.copy
+// CHECK-NOT: bufferization.materialize_in_destination
+// CHECK: %[[VIEW:.*]] = tensor.expand_shape %[[FILLED]]
+// CHECK: %[[COPY:.*]] = bufferization.alloc_tensor() copy(%[[VIEW]])
+// CHECK: return %[[FILLED]], %[[COPY]]
+func.func private @copied_onto_itself(%v: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<2x2xf32>) {
+  %c = arith.constant 0.5 : f32
+  %0 = linalg.fill ins(%c : f32) outs(%v : tensor<4xf32>) -> tensor<4xf32>
+  %1 = linalg.copy ins(%0 : tensor<4xf32>) outs(%0 : tensor<4xf32>) -> tensor<4xf32>
+  %2 = bufferization.materialize_in_destination %1 in %1
+      : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %3 = tensor.expand_shape %2 [[0, 1]] output_shape [2, 2]
+      : tensor<4xf32> into tensor<2x2xf32>
+  return %0, %3 : tensor<4xf32>, tensor<2x2xf32>
+}
+
+// Two results that are equal in one return only stay two results.
+// CHECK-LABEL: func.func private @equal_in_one_return
+// CHECK: %[[FILLED:.*]] = linalg.fill
+// CHECK: %[[COPY:.*]] = bufferization.alloc_tensor() copy(%[[FILLED]])
+// CHECK: return %[[FILLED]], %[[COPY]]
+// CHECK: return %[[FILLED]], %{{.*}}
+func.func private @equal_in_one_return(%v: tensor<4xf32>, %w: tensor<4xf32>, %b: i1)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %c = arith.constant 0.5 : f32
+  %0 = linalg.fill ins(%c : f32) outs(%v : tensor<4xf32>) -> tensor<4xf32>
+  cf.cond_br %b, ^x, ^y
+^x:
+  return %0, %0 : tensor<4xf32>, tensor<4xf32>
+^y:
+  return %0, %w : tensor<4xf32>, tensor<4xf32>
+}

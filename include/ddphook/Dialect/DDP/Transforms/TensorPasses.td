@@ -296,7 +296,7 @@ def DDPLegalizeForBufferizationPass
     - a linalg operation without iterations is replaced by its destinations, and
       one that writes only a part of them gets copies to write to: the model assumes
       that a destination which the body does not read is written as a whole;
-    - a `linalg.copy` of a tensor onto itself is that tensor: the analysis does not
+    - a copy of a tensor onto itself is that tensor: the analysis does not
       count it as a write, and lets it write to memory that a collective in flight
       uses;
     - an `arith.select` of tensors becomes an `scf.if`: the model requires both

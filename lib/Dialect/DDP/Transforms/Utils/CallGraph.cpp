@@ -88,3 +88,18 @@ void mlir::ddp::replaceCall(func::CallOp &call, const llvm::BitVector &erased,
   call.erase();
   call = newCall;
 }
+
+SmallVector<unsigned>
+mlir::ddp::findFirstEqual(ArrayRef<func::ReturnOp> returns,
+                          unsigned numResults) {
+  SmallVector<unsigned> first(numResults, 0);
+  for (func::ReturnOp op : returns) {
+    // Maps a set of results that were equal so far, and a value that one of
+    // them returns here, to the first result of that set with this value.
+    llvm::DenseMap<std::pair<unsigned, Value>, unsigned> refined;
+    for (auto [number, value] : llvm::enumerate(op.getOperands()))
+      first[number] =
+          refined.try_emplace({first[number], value}, number).first->second;
+  }
+  return first;
+}

@@ -30,6 +30,10 @@ llvm::DenseSet<StringAttr> collectReferencedNames(ModuleOp module);
 /// The returns of a function.
 SmallVector<func::ReturnOp> getReturns(func::FuncOp function);
 
+/// For each result the first one that is the same value in each return.
+SmallVector<unsigned> findFirstEqual(ArrayRef<func::ReturnOp> returns,
+                                     unsigned numResults);
+
 /// Removes results of a function.
 void eraseResults(func::FuncOp function, const llvm::BitVector &erased);
 
