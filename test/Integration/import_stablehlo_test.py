@@ -404,9 +404,21 @@ def _gradient_of(function):
     return gradient
 
 
+def _add_to_rows_of_bytes(table, rows):
+    dimensions = jax.lax.ScatterDimensionNumbers(
+        update_window_dims=(2,),
+        inserted_window_dims=(0,),
+        scatter_dims_to_operand_dims=(0,),
+    )
+    updates = jnp.ones((*rows.shape, table.shape[1]))
+    indices = rows.astype(jnp.uint8)[..., None]
+    return jax.lax.scatter_add(table, indices, updates, dimensions, mode="drop")
+
+
 SCATTERS = {
     "embedding": _gradient_of(lambda table, rows: table[rows]),
     "take": _gradient_of(lambda table, rows: jnp.take(table, rows, axis=1)),
+    "bytes": _add_to_rows_of_bytes,
     "along": _gradient_of(lambda table, rows: jnp.take_along_axis(table, rows[:1], 1)),
     "column": _gradient_of(lambda table, rows: table[rows[0], 2]),
     "window": _gradient_of(

@@ -199,7 +199,8 @@ class Scatter {
 public:
   Scatter(Operation *op, const Dimensions &dimensions, Combiner combine)
       : op(op), dimensions(dimensions), combine(combine),
-        builder(op->getLoc(), op), places(dimensions.updates.getRank()) {}
+        builder(op->getLoc(), op), indices(op->getOperand(1)),
+        places(dimensions.updates.getRank()) {}
   Value run();
 
 private:
@@ -215,6 +216,8 @@ private:
   const Dimensions &dimensions;
   Combiner combine;
   ImplicitLocOpBuilder builder;
+  /// With a sign, since arith knows no other integers.
+  Value indices;
   /// Where in the updates the loops are.
   SmallVector<Value> places;
   /// Where the window begins, for each dimension of the operand.
@@ -251,8 +254,7 @@ Value Scatter::readStarts() {
       index.push_back(d == dimensions.vector
                           ? constant(number)
                           : places[dimensions.scattered[next++]]);
-    Value element =
-        tensor::ExtractOp::create(builder, op->getOperand(1), index);
+    Value element = tensor::ExtractOp::create(builder, indices, index);
     starts[i] =
         arith::IndexCastOp::create(builder, builder.getIndexType(), element);
     int64_t window = dimensions.windows[i];
@@ -290,6 +292,15 @@ Value Scatter::update(Value result) {
 }
 
 Value Scatter::run() {
+  // Where there are no elements, no window lies inside.
+  if (dimensions.operand.getNumElements() == 0)
+    return op->getOperand(0);
+  if (dimensions.indices.getElementType().isUnsignedInteger()) {
+    OperationState state(op->getLoc(), "stablehlo.convert", indices,
+                         RankedTensorType::get(dimensions.indices.getShape(),
+                                               builder.getI64Type()));
+    indices = builder.create(state)->getResult(0);
+  }
   SmallVector<int64_t> windows;
   for (int64_t window : dimensions.windows)
     if (window != -1)
@@ -360,9 +371,10 @@ static LogicalResult convertScatter(Operation *op) {
   Type elementType = dimensions->operand.getElementType();
   if (dimensions->updates.getElementType() != elementType ||
       !(isa<FloatType>(elementType) || elementType.isSignlessInteger()) ||
-      !dimensions->indices.getElementType().isSignlessInteger())
+      !(dimensions->indices.getElementType().isSignlessInteger() ||
+        dimensions->indices.getElementType().isUnsignedInteger()))
     return op->emitOpError() << "expected floating-point numbers or signless "
-                                "integers, and signless indices";
+                                "integers, and integers as indices";
   Combiner combine = getCombiner(op, elementType);
   if (!combine)
     return op->emitOpError() << "expected its region to give the update, or to "

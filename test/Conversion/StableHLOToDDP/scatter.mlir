@@ -73,6 +73,37 @@ func.func @window(%a: tensor<9xf32>, %start: tensor<1xi32>, %updates: tensor<4xf
   return %0 : tensor<9xf32>
 }
 
+// Unsigned indices are read as what they are.
+// CHECK-LABEL: func.func @unsigned_indices(
+// CHECK-SAME: %{{.+}}: tensor<9xf32>, %[[START:.+]]: tensor<1xui8>,
+func.func @unsigned_indices(%a: tensor<9xf32>, %start: tensor<1xui8>, %updates: tensor<4xf32>) -> tensor<9xf32> {
+  // CHECK: %[[SIGNED:.+]] = "stablehlo.convert"(%[[START]]) : (tensor<1xui8>) -> tensor<1xi64>
+  // CHECK: %[[E:.+]] = tensor.extract %[[SIGNED]]
+  // CHECK: arith.index_cast %[[E]] : i64 to index
+  %0 = "stablehlo.scatter"(%a, %start, %updates) <{
+      scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0],
+          scatter_dims_to_operand_dims = [0]>}> ({
+  ^bb0(%old: tensor<f32>, %update: tensor<f32>):
+    "stablehlo.return"(%update) : (tensor<f32>) -> ()
+  }) : (tensor<9xf32>, tensor<1xui8>, tensor<4xf32>) -> tensor<9xf32>
+  return %0 : tensor<9xf32>
+}
+
+// No row of an empty table is inside of it.
+// CHECK-LABEL: func.func @empty_table(
+// CHECK-SAME: %[[TABLE:.+]]: tensor<0x3xf32>
+func.func @empty_table(%table: tensor<0x3xf32>, %rows: tensor<4xi32>, %updates: tensor<4x3xf32>) -> tensor<0x3xf32> {
+  // CHECK-NEXT: return %[[TABLE]]
+  %0 = "stablehlo.scatter"(%table, %rows, %updates) <{
+      scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+          inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+          index_vector_dim = 1>}> ({
+  ^bb0(%old: tensor<f32>, %update: tensor<f32>):
+    "stablehlo.return"(%update) : (tensor<f32>) -> ()
+  }) : (tensor<0x3xf32>, tensor<4xi32>, tensor<4x3xf32>) -> tensor<0x3xf32>
+  return %0 : tensor<0x3xf32>
+}
+
 // -----
 
 func.func @of_a_rank_that_is_none(%a: tensor<9xf32>, %start: tensor<1xi32>, %updates: tensor<4xf32>) -> tensor<9xf32> {
@@ -88,15 +119,15 @@ func.func @of_a_rank_that_is_none(%a: tensor<9xf32>, %start: tensor<1xi32>, %upd
 
 // -----
 
-func.func @unsigned_indices(%a: tensor<9xf32>, %start: tensor<1xui32>, %updates: tensor<4xf32>) -> tensor<9xf32> {
-  // expected-error @below {{'stablehlo.scatter' op expected floating-point numbers or signless integers, and signless indices}}
+func.func @unsigned_elements(%a: tensor<9xui32>, %start: tensor<1xi32>, %updates: tensor<4xui32>) -> tensor<9xui32> {
+  // expected-error @below {{'stablehlo.scatter' op expected floating-point numbers or signless integers, and integers as indices}}
   %0 = "stablehlo.scatter"(%a, %start, %updates) <{
       scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0],
           scatter_dims_to_operand_dims = [0]>}> ({
-  ^bb0(%old: tensor<f32>, %update: tensor<f32>):
-    "stablehlo.return"(%update) : (tensor<f32>) -> ()
-  }) : (tensor<9xf32>, tensor<1xui32>, tensor<4xf32>) -> tensor<9xf32>
-  return %0 : tensor<9xf32>
+  ^bb0(%old: tensor<ui32>, %update: tensor<ui32>):
+    "stablehlo.return"(%update) : (tensor<ui32>) -> ()
+  }) : (tensor<9xui32>, tensor<1xi32>, tensor<4xui32>) -> tensor<9xui32>
+  return %0 : tensor<9xui32>
 }
 
 // -----

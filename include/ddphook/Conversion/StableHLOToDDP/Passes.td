@@ -197,7 +197,7 @@ def DDPConvertStableHLOScatterPass
 
     The region has to combine the two numbers by an addition, a product, a maximum or a
     minimum, or to give the update as it is. Anything else, several operands, and
-    indices without a sign are errors.
+    unsigned elements are errors.
 
     Pre-condition: static shapes. Post-condition: no `stablehlo.scatter` is left.
 
