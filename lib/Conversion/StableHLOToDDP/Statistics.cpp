@@ -24,6 +24,49 @@ static bool isScalar(Value value) {
   return type && type.getRank() == 0;
 }
 
+/// Whether `op` adds something to one of its operands, constants aside.
+static bool isSum(Operation *op) {
+  return (isNamed(op, "stablehlo.add") || isNamed(op, "stablehlo.subtract")) &&
+         llvm::none_of(op->getOperands(),
+                       [](Value value) { return getSplat(value).has_value(); });
+}
+
+/// Whether something is added to the argument `value` of a step and becomes a
+/// result. What a step gets and does not change, such as data and frozen
+/// parameters, is also added to statistics.
+bool Statistics::isTrained(Value value) {
+  // More than an optimizer puts between a parameter and its new value.
+  constexpr unsigned maxPlaces = 1000;
+  auto [it, isNew] = trained.try_emplace(value, false);
+  if (!isNew)
+    return it->second;
+  const int64_t size = getSize(value);
+  // Each with 1 if something has been added before it.
+  llvm::SetVector<std::pair<ValueFlow::Place, unsigned>> places;
+  places.insert({{value, 0}, 0});
+  for (unsigned i = 0; i < places.size() && i < maxPlaces; ++i) {
+    const ValueFlow::Place place = places[i].first;
+    const unsigned isMoved = places[i].second;
+    for (OpOperand &use : place.first.getUses()) {
+      Operation *user = use.getOwner();
+      if (isMoved && place.second == 0 && isa<func::ReturnOp>(user)) {
+        auto function = dyn_cast<func::FuncOp>(user->getParentOp());
+        if (function && flow.getCalls(function).empty())
+          return trained[value] = true;
+      }
+      if (flow.follow(use, place.second, [&](ValueFlow::Place next) {
+            places.insert({next, isMoved});
+          }))
+        continue;
+      if (isComputation(user))
+        for (Value result : user->getResults())
+          if (getSize(result) == size)
+            places.insert({{result, place.second}, isMoved | isSum(user)});
+    }
+  }
+  return false;
+}
+
 /// Whether `value` is what a parameter or a state of an optimizer of this size
 /// was before the step, or is computed from it element by element.
 bool Statistics::isParameter(Value value, int64_t size, unsigned depth) {
@@ -43,7 +86,8 @@ bool Statistics::isParameter(Value value, int64_t size, unsigned depth) {
       calls = flow.getCalls(function);
     unsigned number = argument.getArgNumber();
     // A loop carries parameters from one step to the next.
-    result = isNamed(owner, "stablehlo.while") || (function && calls.empty()) ||
+    result = isNamed(owner, "stablehlo.while") ||
+             (function && calls.empty() && isTrained(value)) ||
              llvm::any_of(calls, [&](func::CallOp call) {
                return number < call.getNumOperands() &&
                       isParameter(call.getOperand(number), size, depth + 1);
@@ -59,7 +103,7 @@ bool Statistics::isParameter(Value value, int64_t size, unsigned depth) {
 
 /// Whether `op` moves a parameter by what is computed from `gradient`.
 bool Statistics::moves(Operation *op, Value gradient, int64_t size) {
-  return isComputation(op) &&
+  return isSum(op) &&
          llvm::all_of(op->getResults(),
                       [&](Value result) { return getSize(result) == size; }) &&
          llvm::any_of(op->getOperands(), [&](Value other) {
@@ -71,25 +115,30 @@ bool Statistics::contains(Value value) {
   // An optimizer takes a gradient through fewer values, and a statistic is used
   // sooner.
   constexpr unsigned maxPlaces = 10000;
-  const int64_t size = getSize(value);
   // Those in `direct` are the gradient itself, or multiples of it.
   llvm::SetVector<ValueFlow::Place> places;
   llvm::DenseSet<Value> direct{value};
+  // As many elements as a parameter has that a value may move.
+  llvm::DenseMap<Value, int64_t> sizes{{value, getSize(value)}};
   places.insert({value, 0});
   for (unsigned i = 0; i < places.size() && i < maxPlaces; ++i) {
     const ValueFlow::Place place = places[i];
     const bool isDirect = direct.contains(place.first);
-    auto push = [&](ValueFlow::Place next, bool isNextDirect) {
+    const int64_t size = sizes.lookup(place.first);
+    auto push = [&](ValueFlow::Place next, bool isNextDirect,
+                    int64_t nextSize) {
       // Numbers such as a norm say how far to go, not where.
       if (isScalar(next.first))
         return;
       if (isNextDirect)
         direct.insert(next.first);
+      sizes.try_emplace(next.first, nextSize);
       places.insert(next);
     };
     for (OpOperand &use : place.first.getUses()) {
-      if (flow.follow(use, place.second,
-                      [&](ValueFlow::Place next) { push(next, isDirect); }))
+      if (flow.follow(use, place.second, [&](ValueFlow::Place next) {
+            push(next, isDirect, size);
+          }))
         continue;
       Operation *user = use.getOwner();
       const bool isReduction = isNamed(user, "stablehlo.all_reduce");
@@ -100,8 +149,12 @@ bool Statistics::contains(Value value) {
       // What is reduced over another axis as well is the same gradient.
       const bool isNextDirect =
           isDirect && (isReduction || getOnlySource(user) == place.first);
+      // Several gradients may be reduced as one array.
+      const bool isPart =
+          isNamed(user, "stablehlo.slice") && getSize(place.first) == size;
       for (Value result : user->getResults())
-        push({result, place.second}, isNextDirect);
+        push({result, place.second}, isNextDirect,
+             isPart ? getSize(result) : size);
     }
   }
   return false;

@@ -6,7 +6,7 @@
 // Finds reductions inside of a model: statistics of a batch over all ranks,
 // sums of what several ranks compute of one layer. Their results go into what
 // other reductions add up. A gradient does that only by way of a parameter that
-// it has moved.
+// it has moved; a parameter is what a step gives a new value.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,11 +27,14 @@ public:
 
 private:
   bool isParameter(Value value, int64_t size, unsigned depth);
+  bool isTrained(Value value);
   bool moves(Operation *op, Value gradient, int64_t size);
 
   ValueFlow &flow;
   /// What is known of values as parameters; false while it is found out.
   llvm::DenseMap<Value, bool> parameters;
+  /// The same of arguments of functions, whether a step gives new values.
+  llvm::DenseMap<Value, bool> trained;
 };
 
 } // namespace mlir::ddp

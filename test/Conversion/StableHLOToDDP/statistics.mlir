@@ -79,3 +79,59 @@ func.func private @move(%p: tensor<3xf32>, %g: tensor<3xf32>) -> tensor<3xf32> {
   %0 = "stablehlo.subtract"(%p, %g) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
   return %0 : tensor<3xf32>
 }
+
+// A layer whose scale and shift are frozen: they are multiplied by the statistic and
+// added to it as parameters are, but no step moves them.
+// CHECK-LABEL: func.func @frozen(
+// CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.hook = #ddp.allreduce, ddp.name = "frozen.w"} : tensor<3xf32>
+// CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.name = "frozen.w#1"} : tensor<3xf32>
+func.func @frozen(%w: tensor<3xf32>, %scale: tensor<3xf32>, %shift: tensor<3xf32>, %x: tensor<3xf32>)
+    -> (tensor<3xf32> {jax.result_info = "result['frozen']['w']"},
+        tensor<3xf32> {jax.result_info = "result['scale']"}) {
+  %mean = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+    %s = "stablehlo.add"(%c, %d) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<3xf32>) -> tensor<3xf32>
+  %scaled = "stablehlo.multiply"(%mean, %scale) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %moved = "stablehlo.subtract"(%shift, %scaled) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %g = "stablehlo.multiply"(%moved, %w) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %grad = "stablehlo.all_reduce"(%g) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+    %s = "stablehlo.add"(%c, %d) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<3xf32>) -> tensor<3xf32>
+  %new_w = "stablehlo.subtract"(%w, %grad) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  return %new_w, %scale : tensor<3xf32>, tensor<3xf32>
+}
+
+// Two steps, whose gradients are reduced as one array.
+// CHECK-LABEL: func.func @flat(
+// CHECK-COUNT-2: ddp.all_reduce sum %{{.+}} on @replicas : tensor<6xf32>
+func.func @flat(%a: tensor<3xf32>, %b: tensor<3xf32>, %x: tensor<3xf32>) -> (tensor<3xf32>, tensor<3xf32>) {
+  %ga0 = "stablehlo.multiply"(%a, %x) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %gb0 = "stablehlo.multiply"(%b, %x) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %all0 = "stablehlo.concatenate"(%ga0, %gb0) <{dimension = 0 : i64}> : (tensor<3xf32>, tensor<3xf32>) -> tensor<6xf32>
+  %sum0 = "stablehlo.all_reduce"(%all0) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+    %s = "stablehlo.add"(%c, %d) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<6xf32>) -> tensor<6xf32>
+  %sa0 = "stablehlo.slice"(%sum0) <{start_indices = array<i64: 0>, limit_indices = array<i64: 3>, strides = array<i64: 1>}> : (tensor<6xf32>) -> tensor<3xf32>
+  %new_a0 = "stablehlo.subtract"(%a, %sa0) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %sb0 = "stablehlo.slice"(%sum0) <{start_indices = array<i64: 3>, limit_indices = array<i64: 6>, strides = array<i64: 1>}> : (tensor<6xf32>) -> tensor<3xf32>
+  %new_b0 = "stablehlo.subtract"(%b, %sb0) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %ga1 = "stablehlo.multiply"(%new_a0, %x) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %gb1 = "stablehlo.multiply"(%new_b0, %x) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %all1 = "stablehlo.concatenate"(%ga1, %gb1) <{dimension = 0 : i64}> : (tensor<3xf32>, tensor<3xf32>) -> tensor<6xf32>
+  %sum1 = "stablehlo.all_reduce"(%all1) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+    %s = "stablehlo.add"(%c, %d) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<6xf32>) -> tensor<6xf32>
+  %sa1 = "stablehlo.slice"(%sum1) <{start_indices = array<i64: 0>, limit_indices = array<i64: 3>, strides = array<i64: 1>}> : (tensor<6xf32>) -> tensor<3xf32>
+  %new_a1 = "stablehlo.subtract"(%new_a0, %sa1) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %sb1 = "stablehlo.slice"(%sum1) <{start_indices = array<i64: 3>, limit_indices = array<i64: 6>, strides = array<i64: 1>}> : (tensor<6xf32>) -> tensor<3xf32>
+  %new_b1 = "stablehlo.subtract"(%new_b0, %sb1) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  return %new_a1, %new_b1 : tensor<3xf32>, tensor<3xf32>
+}
