@@ -5,12 +5,15 @@
 //
 // ddp-fold-results: drops results that are equal to an argument or to another
 // result. On tensors the caller can use the other value instead; on memrefs two
-// results would be two buffers, and one of them a copy.
+// results would be two buffers, and one of them a copy. A function whose
+// interface has to stay makes that copy here.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Utils/CallGraph.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFOLDRESULTSPASS
@@ -60,6 +63,27 @@ static bool foldResults(func::FuncOp function,
   return true;
 }
 
+/// Returns equal values as copies of the first one: for One-Shot Bufferize two
+/// results of a call are two memories. Says whether there were any.
+static bool copyEqualResults(func::FuncOp function) {
+  SmallVector<func::ReturnOp> returns = getReturns(function);
+  SmallVector<unsigned> firstEqual =
+      findFirstEqual(returns, function.getNumResults());
+  bool changed = false;
+  for (func::ReturnOp op : returns)
+    for (OpOperand &operand : op->getOpOperands()) {
+      auto type = dyn_cast<RankedTensorType>(operand.get().getType());
+      if (!type ||
+          firstEqual[operand.getOperandNumber()] == operand.getOperandNumber())
+        continue;
+      OpBuilder builder(op);
+      operand.set(bufferization::AllocTensorOp::create(
+          builder, op.getLoc(), type, ValueRange(), /*copy=*/operand.get()));
+      changed = true;
+    }
+  return changed;
+}
+
 namespace {
 struct FoldResultsPass
     : public ddp::impl::DDPFoldResultsPassBase<FoldResultsPass> {
@@ -75,6 +99,9 @@ struct FoldResultsPass
         changed |= foldResults(function, calls);
       changedAny |= changed;
     }
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      if (function.isPrivate() && !functions.contains(function))
+        changedAny |= copyEqualResults(function);
     if (!changedAny)
       markAllAnalysesPreserved();
   }

@@ -183,27 +183,31 @@ static FailureOr<std::vector<Interval>> getIntervals(func::FuncOp function) {
   number(function.front(), next, positions);
 
   std::vector<Interval> intervals;
-  WalkResult result =
-      function.walk([&](memref::AllocOp alloc) {
-        if (failed(checkBuffer(alloc)))
-          return WalkResult::interrupt();
-        llvm::SetVector<Operation *> users;
-        if (failed(collectUsers(alloc, users))) {
+  WalkResult result = function.walk([&](memref::AllocOp alloc) {
+    if (failed(checkBuffer(alloc)))
+      return WalkResult::interrupt();
+    llvm::SetVector<Operation *> users;
+    if (failed(collectUsers(alloc, users))) {
+      InFlightDiagnostic error =
           alloc.emitOpError()
-              << "expected a buffer that does not leave the function";
-          return WalkResult::interrupt();
-        }
-        Interval interval{alloc, INT64_MAX, 0,
-                          getBytes(layout, alloc.getType())};
-        if (isStructured) {
-          setLifetime(interval, users, positions);
-        } else {
-          interval.begin = 0;
-          interval.end = INT64_MAX;
-        }
-        intervals.push_back(interval);
-        return WalkResult::advance();
-      });
+          << "expected a buffer that does not leave the function";
+      if (llvm::any_of(users, llvm::IsaPred<func::ReturnOp>))
+        error.attachNote(function.getLoc())
+            << "'" << function.getName()
+            << "' returns it: results become out-parameters where nothing "
+               "but calls refers to a private function";
+      return WalkResult::interrupt();
+    }
+    Interval interval{alloc, INT64_MAX, 0, getBytes(layout, alloc.getType())};
+    if (isStructured) {
+      setLifetime(interval, users, positions);
+    } else {
+      interval.begin = 0;
+      interval.end = INT64_MAX;
+    }
+    intervals.push_back(interval);
+    return WalkResult::advance();
+  });
   if (result.wasInterrupted())
     return failure();
   return intervals;

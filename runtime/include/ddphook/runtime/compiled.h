@@ -64,12 +64,12 @@ typedef enum ddphook_encoding {
 typedef struct ddphook_module ddphook_module_t;
 
 /* One entry point of a compiled module. `buffers` holds one data pointer per
- * argument and then one per result, in the order of the plan's entry; arrays of
- * all types and ranks are contiguous and row-major, in the memory that the plan
- * names; what it calls a scalar is always in the host's. Arguments that it
+ * argument and then one per result that is no argument, in the order of the
+ * plan's entry; arrays are contiguous and row-major, in the memory that the
+ * plan names; what it calls a scalar is always in the host's. Arguments that it
  * marks "inout" are written, all others only read; every result is written
- * whole.
- */
+ * whole. A result whose `argument` in the plan is not -1 is that argument's
+ * array. */
 typedef struct ddphook_compiled_entry {
   const char *name;
   ddphook_status_t (*invoke)(void *const *buffers);

@@ -54,11 +54,21 @@ func.func @calls_paths(%c: i1, %x: f32, %y: f32) -> (f32, f32, f32, f32) {
   return %r#0, %r#1, %r#2, %r#3 : f32, f32, f32, f32
 }
 
-// A function that something else refers to, or that calls itself.
+// A function that something else refers to, or that calls itself. What the
+// former returns twice it copies, since callers may write to each result.
 // CHECK-LABEL: func.func private @referred(
 // CHECK-SAME:      -> (f32, f32)
 func.func private @referred(%x: f32) -> (f32, f32) {
   return %x, %x : f32, f32
+}
+// CHECK-LABEL: func.func private @referred_tensors(
+// CHECK:         %[[X:.+]] = linalg.exp
+// CHECK:         %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[X]])
+// CHECK:         return %[[X]], %[[COPY]]
+func.func private @referred_tensors(%a: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %x = linalg.exp ins(%a : tensor<4xf32>) outs(%a : tensor<4xf32>) -> tensor<4xf32>
+  return %x, %x : tensor<4xf32>, tensor<4xf32>
 }
 // CHECK-LABEL: func.func private @recursive(
 // CHECK-SAME:      %{{.+}}: f32) -> f32 {
@@ -69,7 +79,9 @@ func.func private @recursive(%x: f32) -> (f32, f32) {
 }
 // CHECK-LABEL: func.func @refers(
 func.func @refers(%x: f32) -> (f32, f32) {
-  "foo.table"() ({ "foo.row"() {entry = @referred} : () -> () }) : () -> ()
+  "foo.table"() ({
+    "foo.row"() {entry = @referred, other = @referred_tensors} : () -> ()
+  }) : () -> ()
   %r:2 = call @referred(%x) : (f32) -> (f32, f32)
   return %r#0, %r#1 : f32, f32
 }

@@ -16,6 +16,7 @@ func.func @strided() {
 
 // -----
 
+// expected-note @+1 {{'returned' returns it: results become out-parameters where nothing but calls refers to a private function}}
 func.func @returned() -> memref<4xf32> {
   // expected-error @+1 {{expected a buffer that does not leave the function}}
   %a = memref.alloc() : memref<4xf32>
@@ -24,6 +25,7 @@ func.func @returned() -> memref<4xf32> {
 
 // -----
 
+// expected-note @+1 {{'view_returned' returns it}}
 func.func @view_returned() -> memref<2xf32> {
   // expected-error @+1 {{expected a buffer that does not leave the function}}
   %a = memref.alloc() : memref<4xf32>

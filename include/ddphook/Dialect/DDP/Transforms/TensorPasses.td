@@ -155,6 +155,9 @@ def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
     or the same value as another result, it is dropped, and callers use that other
     value. After bufferization the result would be a buffer of its own, and a copy.
 
+    Where something else than calls refers to a function, its results stay, and
+    those that are equal to an earlier one become copies of it.
+
     Before:
 
     ```mlir
@@ -187,6 +190,7 @@ def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
     }
     ```
   }];
+  let dependentDialects = ["::mlir::bufferization::BufferizationDialect"];
 }
 
 def DDPFoldPacksPass
