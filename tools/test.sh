@@ -15,6 +15,8 @@
 #   consumer     projects that use the package; install trees and Debian packages
 #   docs         the generated reference is up to date, references lead somewhere
 #   format       C, C++ and CUDA files are as clang-format writes them
+#   tidy         clang-tidy finds nothing in the runtime
+#   lint         ruff finds nothing in Python files, mypy nothing in the package
 #
 # A suite that cannot run because something is missing is a failure. What only a
 # GPU can run is skipped where there is none, and counted; DDPHOOK_REQUIRE_GPU=1
@@ -159,18 +161,22 @@ status=$?
 count docs "$(grep -c '^PASS' "$logs/docs.log")" \
   "$(grep -c '^FAIL' "$logs/docs.log")" 0 $status
 
-# Both say "N of N files are …" in their last line.
-for check in format tidy; do
-  say "$check: clang-$check over the sources (tidy: the runtime's)"
-  arguments=()
-  if [[ $check == tidy ]]; then arguments=(--build "$build" --below runtime); fi
-  tools/check-$check.sh "${arguments[@]}" >"$logs/$check.log" 2>&1
+# Their last line says "N of N files are …".
+check_files() { # name script arguments...
+  local log=$logs/$1.log total good status
+  "${@:2}" >"$log" 2>&1
   status=$?
-  ((status == 0)) || tail -80 "$logs/$check.log"
-  total=$(number "$logs/$check.log" 'of [0-9]+ files')
-  good=$(number "$logs/$check.log" '[0-9]+ of [0-9]+ files')
-  count $check "${good:-0}" $((${total:-0} - ${good:-0})) 0 $status
-done
+  ((status == 0)) || tail -80 "$log"
+  total=$(number "$log" 'of [0-9]+ files')
+  good=$(number "$log" '[0-9]+ of [0-9]+ files')
+  count "$1" "${good:-0}" $((${total:-0} - ${good:-0})) 0 $status
+}
+say "format: clang-format over the sources"
+check_files format tools/check-format.sh
+say "tidy: clang-tidy over the runtime's sources"
+check_files tidy tools/check-tidy.sh --build "$build" --below runtime
+say "lint: ruff over Python files, mypy over the package"
+check_files lint tools/check-python.sh
 
 say "all logs: $logs"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -157,7 +157,7 @@ def test_malformed_programs_do_not_crash():
     module = step.lower(*arguments).compiler_ir("stablehlo")
     text = module.operation.get_asm(print_generic_op_form=True)
     statuses = []
-    for number in range(150):
+    for _ in range(150):
         malformed = mutate(text, generator)
         done = subprocess.run(
             [

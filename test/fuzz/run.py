@@ -178,7 +178,7 @@ def _classify(program, directory, code, stderr):
         frames = " < ".join(_find_frames(program, directory))
         return Outcome("crashed", f"signal {-code} {frames or 'behind the compiler'}")
     if "killed by signal" in stderr:
-        return Outcome("crashed", next(l for l in lines if "killed by signal" in l))
+        return Outcome("crashed", next(line for line in lines if "killed by signal" in line))
     errors = [line for line in lines if "error:" in line]
     message = errors[0].split("error:", 1)[1].strip() if errors else stderr[-300:]
     if "is not valid" in message or "expects different type" in message:

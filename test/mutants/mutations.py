@@ -251,7 +251,7 @@ def regrouped(module):
             lines[i] = lines[i].replace(f"on @{found['group']}", f"on @{name}", 1)
             yield declare(join(lines), line)
     if not isTensors:
-        for i, found in module.find(START):
+        for i, _ in module.find(START):
             lines = list(module.lines)
             lines[i] = re.sub(r"on @[\w.]+", f"on @{name}", lines[i], count=1)
             yield declare(join(lines), line)

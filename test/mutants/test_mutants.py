@@ -104,7 +104,7 @@ def test_mutants_are_refused(correct):
             survivors.append((f"{name}, {base.name}: {found}", text))
     for name, count in counts.items():
         print(f"{name}: {count} killed")
-    for survivor, text in survivors:
+    for survivor, _ in survivors:
         print(survivor)
     assert not survivors, f"{len(survivors)} of {len(chosen)}\n{survivors[0][1]}"
     assert len(chosen) >= 200

@@ -82,7 +82,7 @@ class Pool:
         return results
 
     def close(self):
-        for process, pipe in self.workers:
+        for _, pipe in self.workers:
             pipe.close()
         for process, _ in self.workers:
             process.join(10)
@@ -299,7 +299,6 @@ class _Worker:
 
     def assign_buckets(self, tensors, limits):
         """DDP's own bucket assignment: lists of tensor numbers."""
-        import torch
         import torch.distributed as dist
 
         tensors = [_to_torch(dtype, data) for dtype, data in tensors]

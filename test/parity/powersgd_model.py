@@ -263,7 +263,10 @@ class Model:
 
     def _compressed(self, number, values, mean):
         config, math_, layout = self.config, self.math, self.layouts[number]
-        divide = (lambda x: math_.round(x / math_.wide(self.world)))
+
+        def divide(x):
+            return math_.round(x / math_.wide(self.world))
+
         padding = np.zeros(layout.total - layout.count, math_.wide)
         values = [np.concatenate([x, padding]) for x in values]
         self.stats[0] += layout.count

@@ -309,7 +309,7 @@ def test_names_of_all_states(saved):
     }
     compressed = {name for role, name in found if role == "powersgd.q"}
     assert compressed == set(GRADIENTS) - {"step.arg1"}
-    for name, (dtype, shape) in GRADIENTS.items():
+    for name, (_, shape) in GRADIENTS.items():
         assert found["powersgd.error", name].size == np.prod(shape)
     assert len(description(job.states("middle").format(rank=0))) > 2 + 2 * 3
 

@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 
 import model
-import powersgd_cases
 import runner
-import tensors
 from numerics_cases import START, make_case, pipeline, run
 from powersgd_cases import SHAPES, Case, distance, largest, wide
 from powersgd_model import Config, Layout
@@ -414,7 +412,7 @@ def test_the_long_run_of_the_documentation():
         name, *columns = [cell.strip() for cell in line.strip("|").split("|")]
         rows[name] = [[float(n) for n in column.split(",")] for column in columns]
     assert len(rows) == 10
-    for name, (matrix, vector, mean, lost) in rows.items():
+    for name, (matrix, vector, mean, _) in rows.items():
         is_local = "local" in name or "improved" in name
         # The square root of half the number of steps, or what a rank loses.
         walk = [np.sqrt(n / 2) for n in steps]

@@ -3,7 +3,6 @@
 """Is PowerSGD's oracle one? The numpy model against PyTorch's hooks, the bucket
 object against real DistributedDataParallel. Needs no ddphook."""
 
-import dataclasses
 
 import numpy as np
 import pytest

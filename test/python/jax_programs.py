@@ -141,7 +141,7 @@ def equals_the_model():
     order = bucket["gradients"]
     assert sorted(order) == sorted(shapes)
     model = powersgd_model.Model(config, DEVICES, [[shapes[n] for n in order]], "f32")
-    for number in range(5):
+    for _ in range(5):
         gradients = {name: normal(DEVICES, *shape) for name, shape in shapes.items()}
         flat = [
             [Tensor("f32", np.concatenate([gradients[n][r].reshape(-1) for n in order]))]

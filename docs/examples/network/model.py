@@ -35,7 +35,7 @@ def parameters():
     result = []
     for b in reversed(range(BLOCKS)):
         layers = [("down", "up"), ("up", "x"), ("out", "x"), ("qkv", "x")]
-        for number, (delta, activation) in enumerate(layers):
+        for delta, activation in layers:
             # Weights first, then the bias.
             result += [
                 (f"{delta}{b}.weight", "matmul", (f"{delta}{b}", f"{activation}{b}")),

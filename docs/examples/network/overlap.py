@@ -168,8 +168,9 @@ def read_pairs(folder):
 
 def print_table(arguments, launches):
     def describe(name):
-        with_ms = 1e3 * np.median([np.median(l[name][:, 1]) for l in launches])
-        costs = [100 * (np.median(l[name][:, 1] / l[name][:, 0]) - 1) for l in launches]
+        with_ms = 1e3 * np.median([np.median(times[name][:, 1]) for times in launches])
+        ratios = [times[name][:, 1] / times[name][:, 0] for times in launches]
+        costs = [100 * (np.median(ratio) - 1) for ratio in ratios]
         text = f"{with_ms:.1f} ms, {np.mean(costs):+.1f}"
         if len(costs) > 1:
             text += f" ± {np.std(costs, ddof=1) / len(costs) ** 0.5:.1f}"
@@ -179,7 +180,7 @@ def print_table(arguments, launches):
     print("|---" * (1 + len(arguments.variants)) + "|")
     for hook in arguments.hooks:
         names = [name_of(hook, n) for n in range(1, len(arguments.variants))]
-        without = [np.median(l[name][:, 0]) for l in launches for name in names]
+        without = [np.median(times[name][:, 0]) for times in launches for name in names]
         cells = [describe(name) for name in names]
         print(f"| {hook} | {1e3 * np.median(without):.1f} ms | " + " | ".join(cells) + " |")
 

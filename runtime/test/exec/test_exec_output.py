@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 
-import pytest
 from exec_harness import (
     HANG_S,
     MODULES,

@@ -129,7 +129,7 @@ def split(example):
             if at_top:
                 parts = [f"{name}#{i}" for i in range(int(count))] if count else [name]
                 top[name] = (match.end(), parts)
-    for name, (end, parts) in top.items():
+    for end, parts in top.values():
         used = set(re.findall(rf"{NAME}(?:#\d+)?", body[end:]))
         for part in parts:
             if part not in used:

@@ -5,6 +5,7 @@
 # FILE, prints its diagnostics, replaces what is wrong, and asks about the
 # operations. Every answer that is printed is checked by lsp-server.test.
 
+import itertools
 import json
 import signal
 import subprocess
@@ -36,10 +37,13 @@ def receive():
     return json.loads(server.stdout.read(length))
 
 
-def request(method, parameters, number=[0]):
-    number[0] += 1
-    send({"id": number[0], "method": method, "params": parameters})
-    while (answer := receive()).get("id") != number[0]:
+numbers = itertools.count(1)
+
+
+def request(method, parameters):
+    number = next(numbers)
+    send({"id": number, "method": method, "params": parameters})
+    while (answer := receive()).get("id") != number:
         pass
     return answer["result"]
 

@@ -60,7 +60,8 @@ def main():
             continue
         text = path.read_text()
         for part in re.split(r"^// -----.*$", text, flags=re.MULTILINE):
-            lines = [l for l in part.splitlines() if not l.lstrip().startswith("//")]
+            lines = part.splitlines()
+            lines = [line for line in lines if not line.lstrip().startswith("//")]
             module = "\n".join(line for line in lines if line.strip())
             if module:
                 asked = request(text, number)

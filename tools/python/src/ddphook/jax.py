@@ -15,7 +15,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -242,7 +242,7 @@ class CompressedStep:
                 f"{self._passes},ddp-stablehlo-pipeline"
                 f"{{{self._pipeline} manifest=\"{file}\"}}"
             )
-            text = _compiler.transform_module(text, passes)
+            text = _compiler.transform_module(str(text), passes)
             manifest = json.loads(file.read_text(encoding="utf-8"))
         if not manifest["buckets"]:
             raise InvalidArgumentError(
@@ -375,17 +375,18 @@ class _Program:
         function with the same signature, whose module is replaced."""
         with mlir.make_ir_context():
             module = ir.Module.parse(self.text)
+            # MLIR's bindings tell no types of attributes.
+            attributes: list[Any] = [op.attributes for op in module.body]
             [kinds] = [
-                op.attributes["function_type"].value
-                for op in module.body
-                if "function_type" in op.attributes
-                and op.attributes["sym_name"].value == "main"
+                known["function_type"].value
+                for known in attributes
+                if "function_type" in known and known["sym_name"].value == "main"
             ]
             shapes = [
                 [tuple(ir.RankedTensorType(kind).shape) for kind in side]
                 for side in (kinds.inputs, kinds.results)
             ]
-        states = [layout.local for layout in self.states.values()]
+        states: list[Any] = [layout.local for layout in self.states.values()]
         avals = [
             [jax.ShapeDtypeStruct(shape, aval.dtype) for shape, aval in zip(*both)]
             for both in (
@@ -414,7 +415,7 @@ class _Program:
         return call
 
 
-def _refuse_derivative(*_: Any) -> None:
+def _refuse_derivative(*_: Any) -> NoReturn:
     raise UnsupportedError(
         "expected no derivative of a step with a hook; take gradients in the step"
     )

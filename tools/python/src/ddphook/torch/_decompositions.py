@@ -89,10 +89,18 @@ def _convolution_backward(
     if groups == 1 and not transposed:
         return NotImplemented
     if self.dim() == 3:
-        options = [1, *stride], [0, *padding], [1, *dilation], transposed
-        tensors = (value.unsqueeze(2) for value in (grad_output, self, weight))
         of_input, of_weight, of_bias = _convolution_backward(
-            *tensors, bias_sizes, *options, [0, *output_padding], groups, output_mask
+            grad_output.unsqueeze(2),
+            self.unsqueeze(2),
+            weight.unsqueeze(2),
+            bias_sizes,
+            [1, *stride],
+            [0, *padding],
+            [1, *dilation],
+            transposed,
+            [0, *output_padding],
+            groups,
+            output_mask,
         )
         squeezed = (None if g is None else g.squeeze(2) for g in (of_input, of_weight))
         return (*squeezed, of_bias)

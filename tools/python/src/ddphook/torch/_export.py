@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket
 from ddphook.torch._hooks import resolve
+from ddphook.torch._rendezvous import group_of_name
 
 # DDP's, where none is given.
 _BUCKET_CAP_MB = 25
@@ -139,7 +139,7 @@ def _text_of_step(step: Any, inputs: Sequence[Any]) -> str:
     graph = make_fx(step, tracing_mode="fake")(*inputs).graph
     reductions = list(_graph.find_reductions(graph))
     for reduction in reductions:
-        group = c10d._resolve_process_group(reduction.group)
+        group = group_of_name(reduction.group)
         if group.size() != dist.get_world_size():
             raise UnsupportedError(
                 f"expected reductions over all {dist.get_world_size()} ranks, but "

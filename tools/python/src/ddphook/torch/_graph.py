@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 import torch
 from torch._inductor.pattern_matcher import stable_topological_sort
-from torch.distributed import distributed_c10d as c10d
 
 from ddphook.torch import _ops  # noqa: F401 - registers the operators.
 from ddphook.torch._bucket import ELEMENT_TYPES, reductions_text, tensor_type
+from ddphook.torch._rendezvous import group_of_name
 
 _log = logging.getLogger("ddphook")
 _aten = torch.ops.aten
@@ -165,7 +165,7 @@ def _understand(
     if kind == "avg":
         yield Reduction(gradient, result, "mean", group)
         return
-    size = c10d._resolve_process_group(group).size()
+    size = group_of_name(group).size()
     divided = None if gradient in results else _divided_by(gradient, size)
     if divided is not None and len(gradient.users) == 1:
         yield Reduction(divided, result, "mean", group)

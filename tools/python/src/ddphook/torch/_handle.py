@@ -103,7 +103,8 @@ class Handle:
         _bucket.check_tensor(buffer)
         gradients = bucket.gradients()
         _bucket.check_tiling(buffer, gradients)
-        parameters = bucket.parameters()
+        # PyTorch's types call them tensors.
+        parameters: list[Any] = bucket.parameters()
         names = [self._names[parameter] for parameter in parameters]
         arrays: list[torch.Tensor] = [buffer]
         rules: list[Rule | None] = []

@@ -228,7 +228,8 @@ def common_parts(hook: str, state: Any) -> _states.Parts:
     InvalidArgumentError
         It is not the state of this hook.
     """
-    if not isinstance(state, _STATES.get(hook, ())):
+    is_expected = isinstance(state, _STATES.get(hook, ()))
+    if not is_expected:
         raise InvalidArgumentError(
             f"expected a state of the hook '{hook}', but got {type(state).__name__}"
         )

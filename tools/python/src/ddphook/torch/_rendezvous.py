@@ -19,6 +19,12 @@ from ddphook._errors import PlanMismatchError
 _DEFAULT_TIMEOUT_S = 300.0
 
 
+def group_of_name(name: Any) -> dist.ProcessGroup:
+    """The process group that PyTorch calls so in functional collectives."""
+    group: dist.ProcessGroup = c10d._resolve_process_group(name)
+    return group
+
+
 def timeout_seconds(timeout: timedelta | float | None) -> float:
     """A user's deadline in seconds, by default ``DDPHOOK_TIMEOUT_S`` or 300.
 

@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 
 from ddphook import _cache, _compiler, _runtime
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook.torch import _states
 from ddphook.torch._modules import add_counters
-from ddphook.torch._rendezvous import Meeting
+from ddphook.torch._rendezvous import Meeting, group_of_name
 from ddphook.torch._worker import Worker
 
 _log = logging.getLogger("ddphook")
@@ -236,7 +235,7 @@ _sessions: dict[str, Session] = {}
 
 def session_of(group: str, timeout_s: float) -> Session:
     """The session of a process group, by its name; collective when it is new."""
-    process_group = c10d._resolve_process_group(group)
+    process_group = group_of_name(group)
     found = _sessions.get(group)
     if found is not None and not found.is_of(process_group):
         # PyTorch was initialized again, with other ranks perhaps.

@@ -127,9 +127,9 @@ def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
                 memory[begin : begin + count] = drawn
                 begin += count
     words = generator_words(generator)
-    memory = memory_of(module, GENERATOR_ROLE)
-    if memory is not None:
-        memory.copy_(words)
+    begun = memory_of(module, GENERATOR_ROLE)
+    if begun is not None:
+        begun.copy_(words)
     return words
 
 
@@ -167,7 +167,8 @@ def digest(parts: Parts) -> str:
         if role not in PER_RANK_ROLES:
             for key, value in sorted(parts[role].items(), key=lambda i: str(i[0])):
                 hasher.update(f"{role} {key} {value.dtype} ".encode())
-                hasher.update(value.contiguous().view(-1).view(torch.uint8).numpy())
+                bytes_ = value.contiguous().view(-1).view(torch.uint8)
+                hasher.update(bytes_.numpy().data)
     return hasher.hexdigest()
 
 

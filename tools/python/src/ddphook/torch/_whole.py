@@ -19,13 +19,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.fx.traceback
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed import distributed_c10d as c10d
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -34,6 +34,7 @@ from torch.utils import _pytree
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _decompositions
+from ddphook.torch._rendezvous import group_of_name
 
 _collectives = torch.ops._c10d_functional
 _PREFIX = "torch._c10d_functional."
@@ -191,7 +192,7 @@ class _Lines(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         stack: list[str] = []
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename != __file__:
             if not frame.f_code.co_filename.startswith(_TORCH):
                 place = f'File "{frame.f_code.co_filename}", line {frame.f_lineno}'
@@ -306,7 +307,7 @@ def _check_partition(partition: Any) -> Partition:
 
 
 def _find_partition(node: torch.fx.Node, partitions: list[Partition]) -> Partition:
-    ranks = dist.get_process_group_ranks(c10d._resolve_process_group(node.args[2]))
+    ranks = dist.get_process_group_ranks(group_of_name(node.args[2]))
     if len(ranks) == dist.get_world_size():
         return [ranks]
     for partition in partitions:
@@ -333,7 +334,7 @@ def _gradient_names(
     ``gradient<number>``, and so is a second one of the same name.
     """
     (returned,) = (node.args[0] for node in graph.nodes if node.op == "output")
-    results = {}
+    results: dict[torch.fx.Node, str] = {}
     for value, name in zip(returned, outputs):
         results.setdefault(value, name)
     order = {value: number for number, value in enumerate(results)}
