@@ -46,6 +46,29 @@ func.func @until_stored(%g: tensor<4xf32>) -> tensor<4xf32> {
   return %r : tensor<4xf32>
 }
 
+// Not what is still needed when the new value is made: that has the memory then.
+// CHECK-LABEL: func.func @until_made(
+// CHECK:         %[[B:.+]] = ddp.pack
+// CHECK:         %[[LOAD:.+]] = ddp.load @s
+// CHECK:         %[[M:.+]] = ddp.flat.add %[[B]], %[[LOAD]] into %[[B]]
+// CHECK:         %[[E:.+]] = ddp.flat.encoding_error %[[M]] as !ddp.encoded<i8, 32> into %[[LOAD]]
+// CHECK:         %[[R:.+]] = ddp.flat.all_reduce mean %[[M]] on @dp wire !ddp.encoded<i8, 32> into %[[M]]
+// CHECK:         ddp.store %[[E]], @s
+func.func @until_made(%g: tensor<4xf32>) -> tensor<4xf32> {
+  %b = ddp.pack %g : tensor<4xf32> -> tensor<4xf32>
+  %e = ddp.load @s : tensor<4xf32>
+  %into0 = tensor.empty() : tensor<4xf32>
+  %m = ddp.flat.add %b, %e into %into0 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+  %into1 = tensor.empty() : tensor<4xf32>
+  %d = ddp.flat.encoding_error %m as !ddp.encoded<i8, 32> into %into1
+      : tensor<4xf32>, tensor<4xf32>
+  %into2 = tensor.empty() : tensor<4xf32>
+  %r = ddp.flat.all_reduce mean %m on @dp wire !ddp.encoded<i8, 32> into %into2
+      : tensor<4xf32>, tensor<4xf32>
+  ddp.store %d, @s : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
 // A value that outlives the store is made elsewhere; so is one where the state
 // keeps its value, and one in another block.
 // CHECK-LABEL: func.func @outlives(
