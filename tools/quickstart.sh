@@ -28,11 +28,11 @@ build=$root/build
 log=$build/quickstart.log
 data=$root/docs/examples/digits/digits.txt
 variants=(allreduce fp16 bf16 allreduce-in-fp16 allreduce-in-bf16
-  powersgd-rank1 powersgd-rank2 powersgd-rank4 noop)
+  int8 int4 powersgd-rank1 powersgd-rank2 powersgd-rank4 noop)
 ranks=2
 # Of the larger network. PowerSGD compresses from the third epoch on, 22 steps
 # each: with five epochs the median is that of a compressed step.
-wide_variants=(allreduce fp16 powersgd-rank4 powersgd-rank1)
+wide_variants=(allreduce fp16 int8 int4 powersgd-rank4 powersgd-rank1)
 wide_epochs=5
 link_bits=1000000000
 least_accuracy=95

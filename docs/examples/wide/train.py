@@ -30,6 +30,11 @@ DATA = HERE.parent / "digits" / "digits.txt"
 VARIANTS = {
     "allreduce": "no compression",
     "fp16": "fp16",
+    "int8": "int8",
+    "fp8": "fp8",
+    "int4": "int4",
+    "int4-forgetful": "int4, no error feedback",
+    "per-tensor": "quantization_pertensor",
     "powersgd-rank4": "PowerSGD, rank 4",
     "powersgd-rank2": "PowerSGD, rank 2",
     "powersgd-rank1": "PowerSGD, rank 1",
