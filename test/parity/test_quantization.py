@@ -6,6 +6,9 @@ quantization_model.py, which is proved by the former where PyTorch has a hook.
 """
 
 import itertools
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from oracle import WORLD
 from tensors import Tensor, difference
 from test_parity import check
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 AFFINE = [
     ("quantization_pertensor",),
     ("quantization_perchannel",),
@@ -165,3 +169,24 @@ def test_error_feedback(tmp_path, dtype, hook, world):
         for rank in range(world):
             flat = np.concatenate([t.data.reshape(-1) for t in got[rank][step]])
             assert difference(Tensor(dtype, flat), want) is None, f"step {step}"
+
+
+def test_what_the_documentation_expects():
+    """The first rows of docs/quantization.md, from the script that made them."""
+    script = ROOT / "docs" / "examples" / "numerics" / "encodings.py"
+    binaries = pathlib.Path(runner.tool()).parent
+    options = ["--worlds", "2", "--data", "gaussian", f"--bin={binaries}"]
+    done = subprocess.run(
+        [sys.executable, script, *options], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    page = (ROOT / "docs" / "quantization.md").read_text(encoding="utf-8")
+
+    def rows(text):
+        lines = [line for line in text.splitlines() if line.startswith("| gaussian | 2")]
+        return [[float(cell) for cell in line.split("|")[3:-1]] for line in lines]
+
+    got, expected = rows(done.stdout), rows(page)
+    assert [len(row) for row in got] == [8, 4]
+    for row, wanted in zip(got, expected):
+        assert row == pytest.approx(wanted, rel=0.15)

@@ -60,9 +60,13 @@ class Network:
             (self.rng.standard_normal((n, m)) * np.sqrt(2 / n)).astype(np.float32)
             for n, m in zip(sizes, sizes[1:])
         ]
+        self.has_learnt = False
+
+    def _learn(self):
         for _ in range(100):
             for weight, gradient in zip(self.weights, self._gradients()):
                 weight -= 0.05 * gradient
+        self.has_learnt = True
 
     def _gradients(self):
         batch = self.rng.integers(len(self.images), size=32)
@@ -82,6 +86,8 @@ class Network:
 
     def __call__(self):
         """One rank's gradients, as one array."""
+        if not self.has_learnt:
+            self._learn()
         parts = [gradient.reshape(-1) for gradient in self._gradients()]
         return np.concatenate(parts).astype(np.float32)
 
@@ -154,9 +160,11 @@ def main():
     parser.add_argument("--bin", default="build/bin", help="where ddphook-run is")
     parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--data", nargs="+", help="some of the rows, by their names")
     args = parser.parse_args()
     tool = pathlib.Path(args.bin) / "ddphook-run"
     data = make_data(args.seed)
+    data = {kind: data[kind] for kind in args.data or data}
 
     columns = [*HOOKS, "int8 at every hop"]
     print(f"seed {args.seed}\n\n| data | ranks | {' | '.join(columns)} |")
