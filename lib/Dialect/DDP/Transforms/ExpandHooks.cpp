@@ -35,13 +35,19 @@ static bool isFinal(AllReduceOp op, const llvm::StringSet<> &recorded) {
          (!op.getBucketName() || recorded.contains(*op.getBucketName()));
 }
 
-/// How many times fewer bytes the hook sends than the gradients have.
-static std::string getRate(HookAttrInterface hook, BucketType type) {
-  int64_t bytes = hook.getWireBytes(type);
+/// How many times fewer bytes are sent than the gradients have.
+static std::string getRate(int64_t bytes, BucketType type) {
   if (bytes == 0)
     return "nothing is sent";
   return llvm::formatv("{0:f2}", static_cast<double>(type.getNumBytes()) /
                                      static_cast<double>(bytes));
+}
+
+/// The bytes of `numElements` elements of an all-reduce's wire type.
+static int64_t getWireBytes(Type wire, int64_t numElements) {
+  if (auto encoding = dyn_cast<EncodedType>(wire))
+    return encoding.getNumBytes(numElements);
+  return numElements * wire.getIntOrFloatBitWidth() / 8;
 }
 
 /// Which ranks reduce together, where these are not all: what a group has
@@ -254,6 +260,11 @@ struct ExpandHooksPass
     HookAttrInterface hook = getEffectiveHook(op, defaultHook);
     if (failed(hook.verifyBucket(type, [&] { return op.emitOpError(); })))
       return failure();
+    // Only what is all-reduced as it is can have a wire type of its own.
+    Type wire = op.getWire().value_or(Type());
+    if (wire && !isa<AllReduceHookAttr>(hook))
+      return op.emitOpError() << "expected no wire type, since hook " << hook
+                              << " decides about it";
 
     OpBuilder builder(op);
     SmallVector<StateOp> shared;
@@ -267,7 +278,9 @@ struct ExpandHooksPass
                               op.getGradientsAttr(),
                               &shared,
                               groupBytes};
-    FailureOr<Value> reduced = hook.expand(builder, reduction, bucket);
+    FailureOr<Value> reduced =
+        wire ? buildFinalAllReduce(builder, reduction, bucket, wire)
+             : hook.expand(builder, reduction, bucket);
     if (failed(reduced))
       return op.emitOpError() << "hook " << hook << " could not be expanded";
     roles.addBucket(reduction, hook);
@@ -276,19 +289,21 @@ struct ExpandHooksPass
                               << ", but got " << reduced->getType();
     op.getResult().replaceAllUsesWith(*reduced);
 
+    int64_t wireBytes = wire ? getWireBytes(wire, type.getNumElements())
+                             : hook.getWireBytes(type);
     builder.setInsertionPointToEnd(getOperation().getBody());
     BucketInfoOp::create(builder, op.getLoc(), op.getBucketNameAttr(),
                          op.getReductionAttr(), op.getGroupAttr(), hook,
-                         TypeAttr::get(hook.getWireType(type)),
-                         builder.getI64IntegerAttr(hook.getWireBytes(type)),
+                         TypeAttr::get(wire ? wire : hook.getWireType(type)),
+                         builder.getI64IntegerAttr(wireBytes),
                          builder.getI64IntegerAttr(hook.getStateBytes(type)),
                          TypeAttr::get(type), op.getGradientsAttr());
     remark::passed(op.getLoc(), remark::RemarkOpts::name("Hook").category(
                                     "ddp-expand-hooks"))
         << *op.getBucketName() << remark::metric("hook", Attribute(hook))
         << remark::metric("gradient-bytes", type.getNumBytes())
-        << remark::metric("wire-bytes", hook.getWireBytes(type))
-        << remark::metric("compression-rate", getRate(hook, type))
+        << remark::metric("wire-bytes", wireBytes)
+        << remark::metric("compression-rate", getRate(wireBytes, type))
         << remark::metric("state-bytes", hook.getStateBytes(type));
     op.erase();
 

@@ -91,3 +91,13 @@ func.func @twice(%b: !ddp.bucket<f32, [4]>, %c: !ddp.bucket<f32, [4]>)
   %s = ddp.all_reduce mean %c on @dp as "b0" : !ddp.bucket<f32, [4]>
   return %r, %s : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [4]>
 }
+
+// -----
+
+ddp.process_group @dp
+func.func @wire(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
+  // expected-error @+1 {{expected no wire type, since hook #ddp.fp16 decides about it}}
+  %r = ddp.all_reduce mean %b on @dp wire bf16 as "b0" {ddp.hook = #ddp.fp16}
+      : !ddp.bucket<f32, [4]>
+  return %r : !ddp.bucket<f32, [4]>
+}

@@ -15,6 +15,21 @@ func.func @allreduce(%b: !ddp.bucket<f32, [4x8, 8]>)
   return %r : !ddp.bucket<f32, [4x8, 8]>
 }
 
+// What is all-reduced as it is keeps its wire type, with and without a hook.
+
+// CHECK-LABEL: func @wire(
+// CHECK-NEXT:    ddp.all_reduce mean %{{.+}} on @dp wire bf16 as "wire0" {ddp.hook = #ddp.allreduce} :
+// CHECK-NEXT:    ddp.all_reduce sum %{{.+}} on @dp wire !ddp.encoded<i8, 256> as "wire1" {ddp.hook = #ddp.allreduce} :
+// CHECK-NEXT:    return
+func.func @wire(%b: !ddp.bucket<f32, [4x8, 8]>)
+    -> (!ddp.bucket<f32, [4x8, 8]>, !ddp.bucket<f32, [4x8, 8]>) {
+  %r = ddp.all_reduce mean %b on @dp wire bf16 as "wire0"
+      {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [4x8, 8]>
+  %s = ddp.all_reduce sum %b on @dp wire !ddp.encoded<i8, 256> as "wire1"
+      : !ddp.bucket<f32, [4x8, 8]>
+  return %r, %s : !ddp.bucket<f32, [4x8, 8]>, !ddp.bucket<f32, [4x8, 8]>
+}
+
 // CHECK-LABEL: func @fp16(
 // CHECK-SAME:    %[[B:.+]]: !ddp.bucket<f32, [4x8, 8]>
 // CHECK-NEXT:    %[[H:.+]] = ddp.cast %[[B]] : !ddp.bucket<f32, [4x8, 8]> -> !ddp.bucket<f16, [4x8, 8]>
