@@ -95,7 +95,8 @@ fillBuckets(ArrayRef<AllReduceOp> ordered, const BucketLimits &limits) {
 namespace {
 class Scheduler {
 public:
-  Scheduler(Block &block, const BucketLimits &limits);
+  Scheduler(Block &block, const TensorsInMemory &inMemory,
+            const BucketLimits &limits);
   BucketSchedule run();
 
 private:
@@ -110,7 +111,7 @@ private:
     unsigned numReady = 0, lastPosition = 0;
   };
 
-  void addDependences();
+  void addDependences(const TensorsInMemory &inMemory);
   void makeReady(unsigned node);
   void finish(unsigned node);
   void splitFirstBlockedBucket();
@@ -127,7 +128,8 @@ private:
 };
 } // namespace
 
-Scheduler::Scheduler(Block &block, const BucketLimits &limits) {
+Scheduler::Scheduler(Block &block, const TensorsInMemory &inMemory,
+                     const BucketLimits &limits) {
   for (Operation &op : block.without_terminator()) {
     positions[&op] = nodes.size();
     nodes.emplace_back().op = &op;
@@ -160,14 +162,16 @@ Scheduler::Scheduler(Block &block, const BucketLimits &limits) {
       unsigned &last = states[bucket.get()].lastPosition;
       last = std::max(last, position);
     }
-  addDependences();
+  addDependences(inMemory);
 }
 
 /// Values, and the order of everything that touches memory. Reductions that go
 /// into buckets are no such thing: all ranks run the same program, so their
-/// order is free as long as it is the same everywhere.
-void Scheduler::addDependences() {
-  std::optional<unsigned> lastEffect;
+/// order is free as long as it is the same everywhere. They, and others without
+/// effects, may read tensors in memory, which no write may overtake.
+void Scheduler::addDependences(const TensorsInMemory &inMemory) {
+  std::optional<unsigned> lastEffect, lastWrite;
+  SmallVector<unsigned> readers; // since the last write
   for (unsigned position = 0; position < nodes.size(); ++position) {
     Node &node = nodes[position];
     auto dependOn = [&](unsigned other) {
@@ -181,11 +185,27 @@ void Scheduler::addDependences() {
               it != positions.end() && it->second != position)
             dependOn(it->second);
     });
-    if (node.bucket || isMemoryEffectFree(node.op))
+    TensorsInMemory::Use use = inMemory.getUse(node.op);
+    if (node.bucket || (isMemoryEffectFree(node.op) && !use.writes)) {
+      if (use.reads) {
+        if (lastWrite)
+          dependOn(*lastWrite);
+        readers.push_back(position);
+      }
       continue;
+    }
     if (lastEffect)
       dependOn(*lastEffect);
     lastEffect = position;
+    Effects effects = getEffects(node.op);
+    if (!use.writes && !effects.isUnknown &&
+        llvm::none_of(effects.accesses,
+                      [](Access access) { return access.isWrite; }))
+      continue;
+    for (unsigned reader : readers)
+      dependOn(reader);
+    readers.clear();
+    lastWrite = position;
   }
 }
 
@@ -270,6 +290,7 @@ BucketSchedule Scheduler::run() {
 }
 
 BucketSchedule mlir::ddp::scheduleBuckets(Block &block,
+                                          const TensorsInMemory &inMemory,
                                           const BucketLimits &limits) {
-  return Scheduler(block, limits).run();
+  return Scheduler(block, inMemory, limits).run();
 }

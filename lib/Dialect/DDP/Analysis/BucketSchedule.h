@@ -11,6 +11,8 @@
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_BUCKETSCHEDULE_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_BUCKETSCHEDULE_H
 
+#include "Dependences.h"
+
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 namespace mlir::ddp {
@@ -40,7 +42,8 @@ struct BucketSchedule {
 
 /// Schedules the operations of `block`, without its terminator, and puts its
 /// reductions of tensors into buckets. Takes O(n log n) time for n operations.
-BucketSchedule scheduleBuckets(Block &block, const BucketLimits &limits);
+BucketSchedule scheduleBuckets(Block &block, const TensorsInMemory &inMemory,
+                               const BucketLimits &limits);
 
 } // namespace mlir::ddp
 

@@ -9,9 +9,14 @@
 
 #include "Dependences.h"
 
+#include "ProgramWalk.h"
+
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/DestinationStyleOpInterface.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;
@@ -55,12 +60,6 @@ static void collect(Operation *op, Effects &effects) {
         collect(&nested, effects);
 }
 
-Effects mlir::ddp::getEffects(Operation *op) {
-  Effects effects;
-  collect(op, effects);
-  return effects;
-}
-
 /// Whether the operation makes a result in the memory of `operand`, or may well
 /// do it. An elementwise operation on buckets is free to take other memory.
 static bool mayOverwrite(Operation *op, OpOperand &operand) {
@@ -72,6 +71,120 @@ static bool mayOverwrite(Operation *op, OpOperand &operand) {
   auto start = dyn_cast<AllReduceStartOp>(op);
   return isa<AllReduceOp>(op) ||
          (start && start.getCondition() && operand.get() == start.getInput());
+}
+
+Effects mlir::ddp::getEffects(Operation *op, const TensorsInMemory &inMemory) {
+  Effects effects;
+  collect(op, effects);
+  TensorsInMemory::Use use = inMemory.getUse(op);
+  if (use.reads)
+    effects.accesses.push_back({&kMemory, false});
+  if (use.writes)
+    effects.accesses.push_back({&kMemory, true});
+  return effects;
+}
+
+namespace {
+/// Follows tensors from `bufferization.to_tensor` to all that may be made in
+/// their place. An operation that nothing is known of may give its operands.
+class MemoryFlow {
+public:
+  MemoryFlow(Operation *root, llvm::DenseSet<Value> &values) : values(values) {
+    walkProgram(root, [&](Operation *op) {
+      if (auto toTensor = dyn_cast<bufferization::ToTensorOp>(op))
+        add(toTensor.getResult());
+      else if (auto function = dyn_cast<FunctionOpInterface>(op))
+        functions[function.getNameAttr()] = function;
+      else if (isa<CallOpInterface>(op))
+        calls.push_back(op);
+    });
+    while (!pending.empty())
+      for (OpOperand &use : pending.pop_back_val().getUses())
+        follow(use);
+  }
+
+private:
+  void add(Value value) {
+    if (isa<TensorType, BucketType, FutureType>(value.getType()) &&
+        values.insert(value).second)
+      pending.push_back(value);
+  }
+  void addAll(ValueRange range) {
+    for (Value value : range)
+      add(value);
+  }
+  void addArguments(Operation *op) {
+    for (Region &region : op->getRegions())
+      for (Block &block : region)
+        addAll(block.getArguments());
+  }
+  static StringAttr getCallee(Operation *call) {
+    auto symbol = dyn_cast<SymbolRefAttr>(
+        cast<CallOpInterface>(call).getCallableForCallee());
+    return symbol ? symbol.getLeafReference() : StringAttr();
+  }
+
+  void follow(OpOperand &use) {
+    Operation *op = use.getOwner();
+    // These make a bucket of their operands.
+    if (isa<PackOp, AllReduceOp>(op) && !isa<BucketType>(use.get().getType()))
+      return;
+    if (isa<CallOpInterface>(op)) {
+      if (Operation *function = functions.lookup(getCallee(op)))
+        addArguments(function);
+      return addAll(op->getResults());
+    }
+    if (op->hasTrait<OpTrait::IsTerminator>()) {
+      for (Block *successor : op->getSuccessors())
+        addAll(successor->getArguments());
+      return leave(op->getParentOp());
+    }
+    if (op->getNumRegions() != 0 && !isa<linalg::LinalgOp>(op))
+      return enter(op);
+    if (auto dps = dyn_cast<DestinationStyleOpInterface>(op)) {
+      if (dps.isDpsInit(&use) && op->getNumResults() != 0)
+        add(dps.getTiedOpResult(&use));
+      return;
+    }
+    addAll(op->getResults());
+  }
+
+  /// What a region is given, it may give to others and back.
+  void enter(Operation *op) {
+    addArguments(op);
+    addAll(op->getResults());
+  }
+
+  void leave(Operation *op) {
+    auto function = dyn_cast<FunctionOpInterface>(op);
+    if (!function)
+      return enter(op);
+    for (Operation *call : calls)
+      if (getCallee(call) == function.getNameAttr())
+        addAll(call->getResults());
+  }
+
+  llvm::DenseSet<Value> &values;
+  SmallVector<Value> pending;
+  llvm::DenseMap<StringAttr, Operation *> functions;
+  SmallVector<Operation *> calls;
+};
+} // namespace
+
+TensorsInMemory::TensorsInMemory(Operation *root) { MemoryFlow(root, values); }
+
+TensorsInMemory::Use TensorsInMemory::getUse(Operation *op) const {
+  Use use;
+  if (values.empty())
+    return use;
+  op->walk([&](Operation *nested) {
+    for (OpOperand &operand : nested->getOpOperands())
+      if (values.contains(operand.get())) {
+        use.reads = true;
+        use.writes |= mayOverwrite(nested, operand);
+      }
+  });
+  return use;
 }
 
 void mlir::ddp::forEachUse(Operation *op,

@@ -32,8 +32,29 @@ struct Effects {
   bool isNone() const { return !isUnknown && accesses.empty(); }
 };
 
+/// The tensors under an operation that may lie in memory which the program also
+/// uses as memory: what `bufferization.to_tensor` gives, and what may be made
+/// in its place. Who uses one accesses that memory when it runs, not when the
+/// tensor was made.
+class TensorsInMemory {
+public:
+  TensorsInMemory() = default;
+  explicit TensorsInMemory(Operation *root);
+
+  bool contains(Value value) const { return values.contains(value); }
+
+  /// How `op`, or an operation nested in it, accesses that memory by tensors.
+  struct Use {
+    bool reads = false, writes = false;
+  };
+  Use getUse(Operation *op) const;
+
+private:
+  llvm::DenseSet<Value> values;
+};
+
 /// The effects of `op` and of the operations nested in it.
-Effects getEffects(Operation *op);
+Effects getEffects(Operation *op, const TensorsInMemory &inMemory = {});
 
 /// Calls `visit` with every value from outside that `op`, or an operation
 /// nested in it, uses; and whether its result takes the place of that value, so

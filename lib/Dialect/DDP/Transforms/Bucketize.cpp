@@ -121,8 +121,9 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
     }
 
     unsigned next = getNextNumber(reductions);
+    TensorsInMemory inMemory(getOperation());
     for (Block *block : blocks)
-      if (failed(rewriteBlock(*block, *limits, next)))
+      if (failed(rewriteBlock(*block, inMemory, *limits, next)))
         return signalPassFailure();
   }
 
@@ -138,9 +139,9 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
            << " elements, but its gradients have more; lower 'bucket-cap-mb'";
   }
 
-  LogicalResult rewriteBlock(Block &block, const BucketLimits &limits,
-                             unsigned &next) {
-    BucketSchedule schedule = scheduleBuckets(block, limits);
+  LogicalResult rewriteBlock(Block &block, const TensorsInMemory &inMemory,
+                             const BucketLimits &limits, unsigned &next) {
+    BucketSchedule schedule = scheduleBuckets(block, inMemory, limits);
     for (auto &bucket : schedule.buckets)
       if (failed(checkSize(*bucket)))
         return failure();

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/Dependences.h"
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
@@ -188,6 +189,8 @@ struct ExpandHooksPass
       else if (!isFinal(op, recorded))
         reductions.push_back(op);
     });
+    // Not those that are made here, which are used up at once.
+    TensorsInMemory inMemory(getOperation());
     for (AllReduceOp op : onMemory)
       if (!isa<AllReduceHookAttr>(getEffectiveHook(op, *defaultHook))) {
         FailureOr<AllReduceOp> lifted = liftToBucket(op, taken);
@@ -199,7 +202,7 @@ struct ExpandHooksPass
       return signalPassFailure();
     StateRoles roles(getOperation());
     for (AllReduceOp op : reductions)
-      if (failed(expand(op, *defaultHook, roles)))
+      if (failed(expand(op, *defaultHook, roles, inMemory)))
         return signalPassFailure();
     roles.assign();
   }
@@ -247,7 +250,7 @@ struct ExpandHooksPass
   }
 
   LogicalResult expand(AllReduceOp op, HookAttrInterface defaultHook,
-                       StateRoles &roles) {
+                       StateRoles &roles, const TensorsInMemory &inMemory) {
     auto bucket = dyn_cast<TypedValue<BucketType>>(op.getInput());
     if (!bucket || !op.getBucketName())
       return op.emitOpError()
@@ -310,13 +313,17 @@ struct ExpandHooksPass
     // Without communication the bucket is not needed: use the gradients
     // directly.
     if (*reduced == bucket)
-      foldUnpacks(bucket);
+      foldUnpacks(bucket, inMemory);
     return success();
   }
 
-  static void foldUnpacks(Value bucket) {
+  /// Of a gradient in memory the bucket is a copy, which stays as it is when
+  /// that memory is written.
+  static void foldUnpacks(Value bucket, const TensorsInMemory &inMemory) {
     auto pack = bucket.getDefiningOp<PackOp>();
-    if (!pack)
+    if (!pack || llvm::any_of(pack.getTensors(), [&](Value tensor) {
+          return inMemory.contains(tensor);
+        }))
       return;
     for (Operation *user : llvm::make_early_inc_range(bucket.getUsers()))
       if (auto unpack = dyn_cast<UnpackOp>(user)) {

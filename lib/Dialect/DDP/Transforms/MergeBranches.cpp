@@ -63,10 +63,12 @@ namespace {
 /// What operations give, read and touch that are to be moved down.
 class Footprint {
 public:
+  explicit Footprint(const TensorsInMemory &inMemory) : inMemory(inMemory) {}
+
   void add(Operation *op) {
     results.insert_range(op->getResults());
     forEachUse(op, [&](Value value, bool) { read.insert(getWhole(value)); });
-    Effects effects = getEffects(op);
+    Effects effects = getEffects(op, inMemory);
     hasEffects |= !effects.isNone();
     hasUnknown |= effects.isUnknown;
     for (Access access : effects.accesses)
@@ -88,7 +90,7 @@ public:
       found |= isOverwritten && !isWithoutContents(value) &&
                read.contains(getWhole(value));
     });
-    Effects effects = getEffects(op);
+    Effects effects = getEffects(op, inMemory);
     found |= hasUnknown && !effects.isNone();
     found |= hasEffects && effects.isUnknown;
     for (Access access : effects.accesses)
@@ -98,6 +100,7 @@ public:
   }
 
 private:
+  const TensorsInMemory &inMemory;
   llvm::DenseSet<Value> results, read;
   llvm::DenseMap<const void *, bool> touched; // whether written
   bool hasEffects = false, hasUnknown = false;
@@ -107,7 +110,10 @@ private:
 /// on one of them and stands in front of the last.
 class MergeSet {
 public:
-  explicit MergeSet(scf::IfOp first) { join(first); }
+  MergeSet(scf::IfOp first, const TensorsInMemory &inMemory)
+      : ofMembers(inMemory), ofBehind(inMemory) {
+    join(first);
+  }
 
   /// Whether a later operation has to stay behind.
   bool keeps(Operation *op) const {
@@ -186,7 +192,8 @@ bool MergeSet::merge() {
 /// The sets of a block. One that nothing can join any more is closed, but only
 /// merged in the end: until then the block is as it was. Returns whether any
 /// was.
-static bool mergeIn(Block &block, size_t limit) {
+static bool mergeIn(Block &block, const TensorsInMemory &inMemory,
+                    size_t limit) {
   std::vector<std::unique_ptr<MergeSet>> sets;
   for (Operation &op : block.without_terminator()) {
     scf::IfOp candidate = getCandidate(&op);
@@ -194,7 +201,7 @@ static bool mergeIn(Block &block, size_t limit) {
     if (candidate && open && open->canJoin(candidate, limit))
       open->join(candidate);
     else if (candidate)
-      sets.push_back(std::make_unique<MergeSet>(candidate));
+      sets.push_back(std::make_unique<MergeSet>(candidate, inMemory));
     else if (open && open->keeps(&op))
       open->putBehind(&op);
   }
@@ -217,8 +224,9 @@ struct MergeBranchesPass
         blocks.push_back(block);
     });
     bool hasChanged = false;
+    TensorsInMemory inMemory(getOperation());
     for (Block *block : blocks)
-      hasChanged |= mergeIn(*block, limit);
+      hasChanged |= mergeIn(*block, inMemory, limit);
     if (!hasChanged)
       markAllAnalysesPreserved();
   }

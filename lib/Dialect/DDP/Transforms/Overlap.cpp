@@ -117,8 +117,9 @@ struct Statistics {
 /// stand: there is no limit to them.
 class Scheduler {
 public:
-  Scheduler(Block &block, size_t depth, bool interleave, Statistics &statistics)
-      : block(block), depth(depth), interleave(interleave),
+  Scheduler(Block &block, const TensorsInMemory &inMemory, size_t depth,
+            bool interleave, Statistics &statistics)
+      : block(block), inMemory(inMemory), depth(depth), interleave(interleave),
         statistics(statistics) {}
 
   void run();
@@ -147,6 +148,7 @@ private:
   }
 
   Block &block;
+  const TensorsInMemory &inMemory;
   size_t depth;
   bool interleave;
   Statistics &statistics;
@@ -200,7 +202,7 @@ llvm::SetVector<Pending *> Scheduler::findBlockers(Operation *op) {
     if (auto found = readers.find(getWhole(value)); found != readers.end())
       addAll(found->second);
   });
-  Effects effects = getEffects(op);
+  Effects effects = getEffects(op, inMemory);
   if (effects.isNone())
     return blockers;
   add(barrier);
@@ -230,7 +232,7 @@ void Scheduler::registerPending(Pending *pending) {
       list.clear();
     list.push_back(pending);
   });
-  Effects effects = getEffects(pending->op);
+  Effects effects = getEffects(pending->op, inMemory);
   if (effects.isNone())
     return;
   if (effects.isUnknown) {
@@ -397,10 +399,11 @@ struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
           block->mightHaveTerminator())
         blocks.insert(block);
     });
+    TensorsInMemory inMemory(getOperation());
     for (Block *block : blocks) {
       hoistCollectives(*block);
       Statistics statistics;
-      Scheduler(*block, depth, interleave, statistics).run();
+      Scheduler(*block, inMemory, depth, interleave, statistics).run();
       if (statistics.started == 0)
         continue;
       remark::passed(
