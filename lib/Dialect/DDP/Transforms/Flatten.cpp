@@ -13,6 +13,7 @@
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -160,6 +161,60 @@ static void flattenOp(ResizeOp op) {
                     .getResult());
 }
 
+/// Whether the elements of a slice follow each other in those of its source.
+static bool isContiguous(tensor::ExtractSliceOp slice) {
+  auto source = cast<RankedTensorType>(slice.getSource().getType());
+  bool isInside = false; // of the first dimension that is more than one index
+  for (auto [size, stride, whole] :
+       llvm::zip(slice.getStaticSizes(), slice.getStaticStrides(),
+                 source.getShape())) {
+    if (isInside ? size != whole : size != 1 && stride != 1)
+      return false;
+    isInside |= size != 1;
+  }
+  return true;
+}
+
+/// Whether a tensor may lie in memory with gaps once it is bufferized, as a
+/// column does. What is not known may.
+static bool mayHaveGaps(Value value) {
+  while (true) {
+    auto result = dyn_cast<OpResult>(value);
+    if (!result)
+      return !isa<FunctionOpInterface>(value.getParentBlock()->getParentOp()) ||
+             !value.getParentBlock()->isEntryBlock();
+    Operation *op = result.getOwner();
+    if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+      if (!isContiguous(slice))
+        return true;
+      value = slice.getSource();
+    } else if (isa<tensor::CollapseShapeOp, tensor::ExpandShapeOp>(op)) {
+      value = op->getOperand(0);
+    } else if (auto insert = dyn_cast<tensor::InsertSliceOp>(op)) {
+      value = insert.getDest();
+    } else if (auto linalg = dyn_cast<linalg::LinalgOp>(op)) {
+      value = linalg.getDpsInits()[result.getResultNumber()];
+    } else {
+      return !isa<DDPDialect>(op->getDialect()) &&
+             !isa<CallOpInterface, tensor::EmptyOp,
+                  bufferization::AllocTensorOp>(op) &&
+             !op->hasTrait<OpTrait::ConstantLike>();
+    }
+  }
+}
+
+/// An operand as a flat array, without gaps.
+static Value asOperand(OpBuilder &builder, Location loc, Value value) {
+  if (isa<BucketType>(value.getType()))
+    return asFlat(builder, value);
+  if (!isa<RankedTensorType>(value.getType()) || !mayHaveGaps(value))
+    return value;
+  return bufferization::AllocTensorOp::create(
+             builder, loc, cast<RankedTensorType>(value.getType()),
+             /*dynamicSizes=*/ValueRange(), /*copy=*/value)
+      .getResult();
+}
+
 namespace {
 /// Builds the flat twin of an operation.
 class TwinBuilder {
@@ -168,8 +223,7 @@ public:
       : builder(op), loc(op->getLoc()), op(op) {}
 
   Value flat(Value value) {
-    return value && isa<BucketType>(value.getType()) ? asFlat(builder, value)
-                                                     : value;
+    return value ? asOperand(builder, loc, value) : value;
   }
   /// New arrays to write the results to.
   SmallVector<Value> makeDestinations() {
@@ -228,6 +282,13 @@ static void flattenOp(ScaleOp op) {
                               op.getGroupAttr(), twin.makeDestination());
 }
 
+/// Its bucket changes its type in place.
+static void flattenOp(IsFiniteOp op) {
+  OpBuilder builder(op);
+  if (!isa<BucketType>(op.getInput().getType()))
+    op.getInputMutable().assign(asOperand(builder, op.getLoc(), op.getInput()));
+}
+
 static void flattenOp(RandomNormalOp op) {
   TwinBuilder twin(op);
   twin.replaceBy<FlatRandomNormalOp>(op.getGeneratorAttr(), op.getDrawsAttr(),
@@ -277,9 +338,7 @@ static void flattenOp(ReconstructOp op) {
 /// of the all-reduce: it is read until then.
 static void flattenOp(AllReduceStartOp start) {
   OpBuilder builder(start);
-  Value input = start.getInput();
-  if (isa<BucketType>(input.getType()))
-    input = asFlat(builder, input);
+  Value input = asOperand(builder, start.getLoc(), start.getInput());
   auto type = cast<RankedTensorType>(input.getType());
   // What was not started is its operand, which therefore is in flight itself.
   bool isInPlace = bool(start.getCondition());
@@ -305,6 +364,11 @@ namespace {
 struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
   using DDPFlattenPassBase::DDPFlattenPassBase;
 
+  void getDependentDialects(DialectRegistry &registry) const override {
+    DDPFlattenPassBase::getDependentDialects(registry);
+    registry.insert<bufferization::BufferizationDialect>(); // of copies
+  }
+
   void runOnOperation() override {
     SmallVector<Operation *> replaced;
     walkProgram(getOperation(), [&](Operation *op) {
@@ -316,9 +380,9 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
     for (Operation *op : replaced)
       llvm::TypeSwitch<Operation *>(op)
           .Case<AddOp, AllReduceOp, AllReduceStartOp, CastOp, ConcatOp,
-                EncodingErrorOp, ExtractOp, MatmulOp, OrthogonalizeOp,
-                ProjectOp, RandomNormalOp, ReconstructOp, ResizeOp, ScaleOp,
-                SubOp>([](auto known) { flattenOp(known); });
+                EncodingErrorOp, ExtractOp, IsFiniteOp, MatmulOp,
+                OrthogonalizeOp, ProjectOp, RandomNormalOp, ReconstructOp,
+                ResizeOp, ScaleOp, SubOp>([](auto known) { flattenOp(known); });
 
     // Types are changed in place: every operation that can hold a bucket is
     // either ours or takes any type.

@@ -119,3 +119,28 @@ ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 80 state_bytes 0
 
 // CHECK: llvm.func @returns_nothing(!llvm.ptr)
 llvm.func @returns_nothing(!llvm.ptr)
+
+// What is not a bucket may have gaps between its elements: a copy has none.
+
+// CHECK-LABEL: func @gaps(
+// CHECK:         %[[S:.+]] = tensor.extract_slice %{{.+}}[0, 1] [4, 1] [1, 1]
+// CHECK:         %[[C:.+]] = bufferization.alloc_tensor() copy(%[[S]])
+// CHECK:         ddp.flat.all_reduce_start mean %[[C]] on @dp
+// CHECK:         %[[D:.+]] = bufferization.alloc_tensor() copy(%[[S]])
+// CHECK:         ddp.flat.scale %[[D]] by
+// CHECK:         ddp.flat.wait {{.+}} reading %[[C]]
+// CHECK:         %[[ROW:.+]] = tensor.extract_slice %{{.+}}[1, 0] [1, 4] [1, 1]
+// CHECK:         ddp.flat.scale %[[ROW]] by
+func.func @gaps(%x: tensor<4x4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %s = tensor.extract_slice %x[0, 1] [4, 1] [1, 1]
+      : tensor<4x4xf32> to tensor<4xf32>
+  %f = ddp.all_reduce_start mean %s on @dp
+      : tensor<4xf32> -> !ddp.future<tensor<4xf32>>
+  %y = ddp.scale %s by 2.0 : tensor<4xf32>
+  %r = ddp.wait %f : !ddp.future<tensor<4xf32>>
+  %row = tensor.extract_slice %x[1, 0] [1, 4] [1, 1]
+      : tensor<4x4xf32> to tensor<4xf32>
+  %z = ddp.scale %row by 2.0 : tensor<4xf32>
+  return %r, %y, %z : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}
