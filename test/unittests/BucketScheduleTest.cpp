@@ -28,7 +28,8 @@ protected:
     unsigned next = 0;
     for (auto op : block.getOps<AllReduceOp>())
       numbers[op] = next++;
-    result = scheduleBuckets(block, {firstBytes, otherBytes, order});
+    result = scheduleBuckets(block, TensorsInMemory(),
+                             {firstBytes, otherBytes, order});
     std::string text;
     for (auto &bucket : result.buckets) {
       text += text.empty() ? "" : "|";

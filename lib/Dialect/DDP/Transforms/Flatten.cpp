@@ -364,11 +364,6 @@ namespace {
 struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
   using DDPFlattenPassBase::DDPFlattenPassBase;
 
-  void getDependentDialects(DialectRegistry &registry) const override {
-    DDPFlattenPassBase::getDependentDialects(registry);
-    registry.insert<bufferization::BufferizationDialect>(); // of copies
-  }
-
   void runOnOperation() override {
     SmallVector<Operation *> replaced;
     walkProgram(getOperation(), [&](Operation *op) {

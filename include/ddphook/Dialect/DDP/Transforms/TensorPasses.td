@@ -49,8 +49,9 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
     ```
   }];
   let dependentDialects = [
-    "::mlir::arith::ArithDialect", "::mlir::ddp::DDPDialect",
-    "::mlir::linalg::LinalgDialect", "::mlir::tensor::TensorDialect"];
+    "::mlir::arith::ArithDialect", "::mlir::bufferization::BufferizationDialect",
+    "::mlir::ddp::DDPDialect", "::mlir::linalg::LinalgDialect",
+    "::mlir::tensor::TensorDialect"];
 }
 
 def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
