@@ -42,3 +42,17 @@ bool mlir::ddp::endsInStore(Value value, StringRef state) {
     return store && store.getState() == state;
   });
 }
+
+bool mlir::ddp::outlivesMaking(Value value, StoreOp store) {
+  Operation *made = store.getValue().getDefiningOp();
+  Block *block = store->getBlock();
+  if (!made || made->getBlock() != block)
+    return false;
+  return llvm::any_of(value.getUsers(), [&](Operation *user) {
+    // A collective reads its operand until it is awaited.
+    if (auto collective = dyn_cast<CollectiveOpInterface>(user))
+      user = collective.getEnd();
+    Operation *ancestor = block->findAncestorOpInBlock(*user);
+    return ancestor && made->isBeforeInBlock(ancestor);
+  });
+}

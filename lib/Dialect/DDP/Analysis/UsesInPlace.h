@@ -25,6 +25,10 @@ OpOperand *findUseInPlace(Value value, function_ref<bool(OpOperand &)> isFound);
 /// new value.
 bool endsInStore(Value value, StringRef state);
 
+/// Whether `value` is still used when what `store` stores is there already:
+/// in the state's memory it would leave no room for that.
+bool outlivesMaking(Value value, StoreOp store);
+
 } // namespace mlir::ddp
 
 #endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_USESINPLACE_H

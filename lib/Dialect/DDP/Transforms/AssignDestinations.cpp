@@ -142,22 +142,6 @@ StoreOp Assigner::findNextStore(Operation *op, FlatSymbolRefAttr state) {
   return {};
 }
 
-/// Whether `value` is still used when what `store` stores is there already:
-/// in the state's memory it would leave no room for that.
-static bool outlivesMaking(Value value, StoreOp store) {
-  Operation *made = store.getValue().getDefiningOp();
-  Block *block = store->getBlock();
-  if (!made || made->getBlock() != block)
-    return false;
-  return llvm::any_of(value.getUsers(), [&](Operation *user) {
-    // A collective reads its operand until it is awaited.
-    if (auto collective = dyn_cast<CollectiveOpInterface>(user))
-      user = collective.getEnd();
-    Operation *ancestor = block->findAncestorOpInBlock(*user);
-    return ancestor && made->isBeforeInBlock(ancestor);
-  });
-}
-
 /// Whether `result` may live in the buffer `root`, as far as states and
 /// arguments go. A state's memory is only ours to overwrite where the state
 /// gets a new value afterwards, and for values that are not needed any more
