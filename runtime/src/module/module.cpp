@@ -90,6 +90,14 @@ void *ddphook_module::stateMemory(int32_t state) {
   return nullptr;
 }
 
+/// Whether two arrays of so many bytes share some but not all of them.
+static bool overlapInPart(const void *a, const void *b, int64_t bytes) {
+  auto first = reinterpret_cast<uintptr_t>(a);
+  auto second = reinterpret_cast<uintptr_t>(b);
+  uintptr_t distance = first < second ? second - first : first - second;
+  return distance != 0 && distance < static_cast<uintptr_t>(bytes);
+}
+
 const PlanCollective *
 ddphook_module::beginCollective(int32_t number, const void *in, const void *out,
                                 ddphook_all_reduce_t *operation,
@@ -108,6 +116,14 @@ ddphook_module::beginCollective(int32_t number, const void *in, const void *out,
   if (!checkCall(*this, call, role::Count{collective.count, "count"},
                  role::In{in, "in"}, role::In{out, "out"}))
     return nullptr;
+  if (overlapInPart(in, out, collective.count * dtypeSize(collective.dtype))) {
+    failStep(
+        error(DDPHOOK_INVALID_ARGUMENT,
+              "%s: expected 'out' to be 'in', or to lie apart from it, but "
+              "got arrays that overlap",
+              call));
+    return nullptr;
+  }
   operation->count = collective.count;
   operation->dtype = static_cast<int32_t>(collective.dtype);
   operation->wire_dtype =

@@ -268,7 +268,7 @@ TEST_F(CApi, FlushToZeroIsUndoneAndRestored) {
 #endif
 
 TEST_F(CApi, WrongCallsInAStep) {
-  float data[4] = {};
+  float data[4] = {}, shared[16] = {};
   auto stepWith = [&](auto call) {
     // A failed step is the end of a context, so each has its own.
     ddphook_context_t *own = nullptr;
@@ -307,6 +307,12 @@ TEST_F(CApi, WrongCallsInAStep) {
       "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected an array 'in', but "
       "got "
       "a null pointer");
+  for (int distance : {-3, -1, 1, 3})
+    EXPECT_EQ(stepWith([&](Handle m) {
+                ddphook_rt_all_reduce(m, 0, shared + 3, shared + 3 + distance);
+              }),
+              "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected 'out' to be "
+              "'in', or to lie apart from it, but got arrays that overlap");
   EXPECT_EQ(stepWith([&](Handle m) {
               ddphook_rt_cast(m, data, 9, data, DDPHOOK_F32, 4);
             }),

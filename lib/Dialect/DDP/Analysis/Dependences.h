@@ -41,6 +41,7 @@ public:
   TensorsInMemory() = default;
   explicit TensorsInMemory(Operation *root);
 
+  bool isEmpty() const { return values.empty(); }
   bool contains(Value value) const { return values.contains(value); }
 
   /// How `op`, or an operation nested in it, accesses that memory by tensors.

@@ -8,10 +8,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/Dependences.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/IR/Remarks.h"
 
 #include <map>
 
@@ -26,6 +28,10 @@ using namespace mlir::ddp;
 namespace {
 using Averages = SmallVector<AverageOp>;
 
+/// Averages of a set, and what depends on them, which the collective comes
+/// before.
+using Behind = llvm::SetVector<Operation *>;
+
 /// Averages of one kind are one collective: group, period, warmup, and the
 /// element type.
 using Kind = std::tuple<StringRef, uint64_t, uint64_t, const void *>;
@@ -38,6 +44,7 @@ struct ExpandAveragesPass
     names = nameAverages(getOperation());
     if (names.empty())
       return markAllAnalysesPreserved();
+    inMemory = TensorsInMemory(getOperation());
     std::vector<Averages> sets;
     getOperation().walk([&](Block *block) {
       std::map<Kind, size_t> numbers;
@@ -148,11 +155,58 @@ struct ExpandAveragesPass
     return isMemoryEffectFree(op) || isa<bufferization::AllocTensorOp>(op);
   }
 
+  /// Lets `op`, one of `behind`, use copies of the tensors in memory that it
+  /// uses. The copies stay where `op` stood, and so do not need what the others
+  /// of `behind` compute, which has copies of its own.
+  void copyFromMemory(Operation *op, const Behind &behind) {
+    llvm::SmallDenseMap<Value, Value> copies;
+    OpBuilder builder(op);
+    op->walk([&](Operation *nested) {
+      for (OpOperand &operand : nested->getOpOperands()) {
+        Value value = operand.get();
+        auto type = dyn_cast<RankedTensorType>(value.getType());
+        if (!type || !inMemory.contains(value) ||
+            behind.contains(value.getDefiningOp()) ||
+            op->isAncestor(value.getParentRegion()->getParentOp()))
+          continue;
+        Value &copy = copies[value];
+        if (!copy)
+          copy = bufferization::AllocTensorOp::create(
+              builder, op->getLoc(), type, ValueRange(), /*copy=*/value);
+        operand.set(copy);
+      }
+    });
+    if (copies.empty())
+      return;
+    remark::missed(op->getLoc(), remark::RemarkOpts::name("AverageMemory")
+                                     .category("ddp-expand-averages"))
+        << "tensors in memory that is written before the average are copied"
+        << remark::metric("copied", static_cast<int>(copies.size()));
+  }
+
+  /// Copies what the operations in `behind` use in memory, if `op`, which comes
+  /// before them now, may write there, or read what they write.
+  void keepMemory(Operation *op, const Behind &behind) {
+    TensorsInMemory::Use use = inMemory.getUse(op);
+    // That an average counts its runs is no effect on memory.
+    Effects effects = isa<AverageOp>(op) ? Effects() : getEffects(op, inMemory);
+    bool mayWrite = use.writes || effects.isUnknown ||
+                    llvm::any_of(effects.accesses, [](const Access &access) {
+                      return access.isWrite;
+                    });
+    bool mayRead = mayWrite || use.reads || !effects.isNone();
+    for (Operation *other : behind) {
+      TensorsInMemory::Use used = inMemory.getUse(other);
+      if ((used.reads && mayWrite) || (used.writes && mayRead))
+        copyFromMemory(other, behind);
+    }
+  }
+
   /// Everything that uses an earlier average comes behind the last one.
-  static LogicalResult moveUsersBehind(Averages &set) {
+  LogicalResult moveUsersBehind(Averages &set) {
     AverageOp last = set.back();
     Block *block = last->getBlock();
-    llvm::DenseSet<Operation *> behind;
+    Behind behind;
     SmallVector<Operation *> moved;
     for (Operation *op = set.front(); op != last; op = op->getNextNode()) {
       bool depends = false;
@@ -177,6 +231,8 @@ struct ExpandAveragesPass
                << "and precedes one with the same group, period and warmup";
       if (depends || isOurs)
         behind.insert(op);
+      else if (!inMemory.isEmpty())
+        keepMemory(op, behind);
       if (depends)
         moved.push_back(op);
     }
@@ -195,5 +251,6 @@ struct ExpandAveragesPass
 
   /// What each average is of.
   llvm::DenseMap<Operation *, StringAttr> names;
+  TensorsInMemory inMemory;
 };
 } // namespace

@@ -12,6 +12,7 @@
 
 #include "../Analysis/MemoryUses.h"
 #include "../Analysis/ProgramWalk.h"
+#include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -156,10 +157,10 @@ static bool mayOverwriteFromOutside(OpOperand &use) {
 /// Lets the use have a copy of its own.
 static void save(OpOperand &use) {
   OpBuilder builder(use.getOwner());
-  use.set(bufferization::AllocTensorOp::create(
-      builder, use.getOwner()->getLoc(),
-      cast<RankedTensorType>(use.get().getType()), ValueRange(),
-      /*copy=*/use.get()));
+  replaceUse(use, bufferization::AllocTensorOp::create(
+                      builder, use.getOwner()->getLoc(),
+                      cast<RankedTensorType>(use.get().getType()), ValueRange(),
+                      /*copy=*/use.get()));
 }
 
 /// Lets what a block in a cycle may write to be a copy, where it comes from

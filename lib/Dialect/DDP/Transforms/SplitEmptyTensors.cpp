@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Analysis/ProgramWalk.h"
+#include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 namespace mlir::ddp {
@@ -20,6 +21,13 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
+/// Lets `use` be a clone of `op`, which computes it.
+static void replaceByClone(OpOperand &use, Operation *op) {
+  Operation *start = getStartOn(use);
+  OpBuilder builder(start ? start : use.getOwner());
+  replaceUse(use, builder.clone(*op)->getResult(0));
+}
+
 /// Gives every use but one a new empty tensor. A tensor that is put together
 /// slice by slice is not split. Returns whether there was anything to do.
 static bool splitEmpty(tensor::EmptyOp empty) {
@@ -29,10 +37,10 @@ static bool splitEmpty(tensor::EmptyOp empty) {
   SmallVector<OpOperand *> uses;
   for (OpOperand &use : empty->getUses())
     uses.push_back(&use);
-  for (OpOperand *use : llvm::drop_begin(uses)) {
-    OpBuilder builder(use->getOwner());
-    use->set(builder.clone(*empty)->getResult(0));
-  }
+  for (OpOperand *use : llvm::drop_begin(uses))
+    // Otherwise it was replaced with another one.
+    if (use->get() == empty.getResult())
+      replaceByClone(*use, empty);
   return true;
 }
 
@@ -57,10 +65,8 @@ static bool splitFill(linalg::FillOp fill) {
   // Uses are listed from the last to the first: the last writer, which comes
   // behind most readers, keeps the tensor.
   for (OpOperand *use :
-       llvm::drop_begin(destinations, destinations.empty() ? 0 : 1)) {
-    OpBuilder builder(use->getOwner());
-    use->set(builder.clone(*fill)->getResult(0));
-  }
+       llvm::drop_begin(destinations, destinations.empty() ? 0 : 1))
+    replaceByClone(*use, fill);
   return destinations.size() > 1;
 }
 

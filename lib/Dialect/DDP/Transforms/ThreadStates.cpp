@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
+#include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Interfaces/CallInterfaces.h"
@@ -92,13 +93,8 @@ static void saveOldValue(LoadOp load, StoreOp store) {
   Value copy = bufferization::AllocTensorOp::create(
       builder, load.getLoc(), cast<RankedTensorType>(load.getValue().getType()),
       ValueRange(), load.getValue());
-  for (OpOperand *use : late) {
-    auto start = dyn_cast<FlatAllReduceStartOp>(use->getOwner());
-    if (start && start.getCondition())
-      start.replaceInput(copy);
-    else
-      use->set(copy);
-  }
+  for (OpOperand *use : late)
+    replaceUse(*use, copy);
 }
 
 /// Whether `store` stands behind `load`, in the same block or in a branch

@@ -118,3 +118,60 @@ func.func @copied(%w: tensor<4xf32>, %b: tensor<4xf32>)
   %2 = ddp.average %b on @dp every 2 : tensor<4xf32>
   return %1, %2 : tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+ddp.process_group @dp
+
+// The first average runs where the last one stands, but reads its parameter as
+// it was before it was overwritten.
+// CHECK-LABEL: func @in_memory(
+// CHECK-SAME:    %[[M:[a-z0-9]+]]: memref<4xf32>
+// CHECK:         %[[T:.+]] = bufferization.to_tensor %[[M]]
+// CHECK-NEXT:    %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[T]])
+// CHECK-NEXT:    memref.copy %{{.+}}, %[[M]]
+// CHECK:         ddp.pack %[[COPY]], %{{.+}} :
+func.func @in_memory(%m: memref<4xf32>, %n: memref<4xf32>, %v: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %t = bufferization.to_tensor %m restrict : memref<4xf32> to tensor<4xf32>
+  %0 = ddp.average %t on @dp every 4 : tensor<4xf32>
+  memref.copy %n, %m : memref<4xf32> to memref<4xf32>
+  %1 = ddp.average %v on @dp every 4 : tensor<4xf32>
+  return %0, %1 : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// So does what depends on the first average; what only reads changes nothing.
+// CHECK-LABEL: func @user_in_memory(
+// CHECK-SAME:    %[[M:[a-z0-9]+]]: memref<4xf32>
+// CHECK:         %[[T:.+]] = bufferization.to_tensor %[[M]]
+// CHECK:         %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[T]])
+// CHECK-NEXT:    memref.copy %{{.+}}, %[[M]]
+// CHECK:         linalg.add ins(%{{.+}}, %[[COPY]] :
+func.func @user_in_memory(%m: memref<4xf32>, %n: memref<4xf32>,
+                          %u: tensor<4xf32>, %v: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %t = bufferization.to_tensor %m restrict : memref<4xf32> to tensor<4xf32>
+  %0 = ddp.average %u on @dp every 4 : tensor<4xf32>
+  %e = tensor.empty() : tensor<4xf32>
+  %sum = linalg.add ins(%0, %t : tensor<4xf32>, tensor<4xf32>)
+      outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  memref.copy %n, %m : memref<4xf32> to memref<4xf32>
+  %1 = ddp.average %v on @dp every 4 : tensor<4xf32>
+  return %sum, %1 : tensor<4xf32>, tensor<4xf32>
+}
+
+// CHECK-LABEL: func @read_only(
+// CHECK-NOT:     alloc_tensor
+func.func @read_only(%m: memref<4xf32>, %n: memref<4xf32>, %v: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>, f32) {
+  %c0 = arith.constant 0 : index
+  %t = bufferization.to_tensor %m restrict : memref<4xf32> to tensor<4xf32>
+  %0 = ddp.average %t on @dp every 4 : tensor<4xf32>
+  %x = memref.load %m[%c0] : memref<4xf32>
+  %1 = ddp.average %v on @dp every 4 : tensor<4xf32>
+  return %0, %1, %x : tensor<4xf32>, tensor<4xf32>, f32
+}

@@ -1,5 +1,7 @@
 // RUN: ddphook-opt %s --pass-pipeline='builtin.module(func.func(ddp-split-empty-tensors))' | FileCheck %s
 
+ddp.process_group @dp
+
 !t = tensor<4xf32>
 
 // CHECK-LABEL: func.func @shared(
@@ -74,4 +76,39 @@ func.func @filled_and_read(%a: !t) -> (!t, !t) {
 func.func @unused() {
   %e = tensor.empty() : tensor<4xf32>
   return
+}
+
+// What is in flight is named by the start, by the wait, and as `into` where
+// there is a condition: that stays one tensor. Only empty arrays have contents.
+// CHECK-LABEL: func.func @in_flight(
+// CHECK:         %[[E:.+]] = tensor.empty() : tensor<0xf32>
+// CHECK:         %{{.+}}, %{{.+}} = ddp.flat.all_reduce_start sum %[[A:.+]] on @dp into
+// CHECK:         ddp.flat.wait %{{.+}}, %{{.+}} reading %[[A]] :
+func.func @in_flight(%o: tensor<0xf32>) -> (tensor<0xf32>, tensor<0xf32>) {
+  %e = tensor.empty() : tensor<0xf32>
+  %x, %ticket = ddp.flat.all_reduce_start sum %e on @dp into %o
+      : tensor<0xf32>, tensor<0xf32>
+  %r = ddp.flat.wait %x, %ticket reading %e : tensor<0xf32>, tensor<0xf32>
+  %s = linalg.exp ins(%r : tensor<0xf32>) outs(%e : tensor<0xf32>) -> tensor<0xf32>
+  return %r, %s : tensor<0xf32>, tensor<0xf32>
+}
+
+// CHECK-LABEL: func.func @in_flight_if(
+// CHECK-SAME:      %[[C:.+]]: i1
+// CHECK-COUNT-2: linalg.fill
+// CHECK:         %{{.+}}, %{{.+}} = ddp.flat.all_reduce_start sum %[[F:.+]] on @dp into %[[F]] if %[[C]]
+func.func @in_flight_if(%c: i1 {ddp.replicated}, %a: !t) -> (!t, !t) {
+  %one = arith.constant 1.0 : f32
+  %e = tensor.empty() : !t
+  %f = linalg.fill ins(%one : f32) outs(%e : !t) -> !t
+  %x, %ticket = ddp.flat.all_reduce_start sum %f on @dp into %f if %c : !t, !t
+  %r = scf.if %c -> !t {
+    %w = ddp.flat.wait %x, %ticket : !t
+    scf.yield %w : !t
+  } else {
+    %w = ddp.flat.wait %x, %ticket : !t
+    scf.yield %w : !t
+  }
+  %s = linalg.add ins(%a, %a : !t, !t) outs(%f : !t) -> !t
+  return %r, %s : !t, !t
 }

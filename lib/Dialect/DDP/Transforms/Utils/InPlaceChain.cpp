@@ -92,7 +92,7 @@ OpOperand *mlir::ddp::findChainStart(Value value, Operation *consumer) {
       if (auto fill = dyn_cast<linalg::FillOp>(producer)) {
         OpBuilder builder(link->getOwner());
         value = builder.clone(*fill)->getResult(0);
-        link->set(value);
+        replaceUse(*link, value);
       } else if (livesOnBeside(*link) ||
                  !isOnlyReadBefore(value, link->getOwner(), consumer)) {
         return nullptr;
@@ -106,9 +106,24 @@ OpOperand *mlir::ddp::findChainStart(Value value, Operation *consumer) {
   return nullptr;
 }
 
+FlatAllReduceStartOp mlir::ddp::getStartOn(OpOperand &use) {
+  if (auto start = dyn_cast<FlatAllReduceStartOp>(use.getOwner()))
+    return &use == &start.getInputMutable() || start.getCondition() ? start
+                                                                    : nullptr;
+  auto wait = dyn_cast<FlatWaitOp>(use.getOwner());
+  return wait && use.get() == wait.getSource() ? wait.getStart() : nullptr;
+}
+
+void mlir::ddp::replaceUse(OpOperand &use, Value value) {
+  if (FlatAllReduceStartOp start = getStartOn(use))
+    start.replaceInput(value);
+  else
+    use.set(value);
+}
+
 void mlir::ddp::setChainStart(OpOperand &start, Value memory) {
   Operation *empty = start.get().getDefiningOp();
-  start.set(memory);
+  replaceUse(start, memory);
   if (empty->use_empty())
     empty->erase();
 }

@@ -12,8 +12,7 @@
 #ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_INPLACECHAIN_H
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_INPLACECHAIN_H
 
-#include "mlir/IR/Operation.h"
-#include "mlir/IR/Value.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 namespace mlir::ddp {
 
@@ -31,6 +30,14 @@ bool isOnlyReadBefore(Value value, Operation *except, Operation *limit);
 /// consumer's block, or another operation needs what the chain overwrites. A
 /// fill that several chains share is cloned: each needs its own.
 OpOperand *findChainStart(Value value, Operation *consumer);
+
+/// The collective in flight that names what `use` is more than once: again in
+/// its wait, and as `into` if it has a condition. Null for all other uses.
+FlatAllReduceStartOp getStartOn(OpOperand &use);
+
+/// Lets `use` be `value`, which is there before the operation and before
+/// getStartOn(). A collective in flight names it wherever it named the old one.
+void replaceUse(OpOperand &use, Value value);
 
 /// Makes the chain that begins with the `tensor.empty` in `start` begin with
 /// `memory` instead.
