@@ -56,6 +56,11 @@ private:
 /// question of caches, and for the way to memory.
 static void addHookPasses(CheckedPassManager &pm, const DDPHookOptions &options,
                           double groupMb) {
+  if (options.topology.hasValue()) {
+    DDPSetTopologyPassOptions topology;
+    topology.topology = options.topology;
+    pm.addPass(createDDPSetTopologyPass(topology));
+  }
   pm.addPass(createDDPVerifySyncPass());
   pm.addPass(createDDPExpandAveragesPass(), OrderAcrossPass::Nothing);
   if (options.exempt.hasValue() || options.exemptHook.hasValue()) {

@@ -95,6 +95,9 @@ void PlanTextWriter::write(PlanGroupAttr group) {
     json.attribute("placement",
                    placement ? stringifyPlacement(placement.getValue()) : "");
     writeString("parent", group.getParent());
+    TopologyAttr topology = group.getTopology();
+    json.attribute("topology", stringifyTopology(topology ? topology.getValue()
+                                                          : Topology::Flat));
   });
 }
 

@@ -151,6 +151,14 @@ struct DDPHookOptions : public virtual DDPCommonOptions {
                                   "program order of the reductions"),
                        clEnumValN(BucketOrder::Reverse, "reverse",
                                   "reverse program order of the reductions"))};
+  Value<Topology> topology{
+      *this, "topology",
+      llvm::cl::desc("How ranks reduce, in groups that do not say it"),
+      llvm::cl::init(Topology::Flat),
+      llvm::cl::values(
+          clEnumValN(Topology::Flat, "flat", "all ranks are alike"),
+          clEnumValN(Topology::Hierarchical, "hierarchical",
+                     "within nodes as they are, compressed between them"))};
   Value<bool> packCollectives{
       *this, "pack-collectives",
       llvm::cl::desc("Merge independent collectives of one bucket, as of "

@@ -41,10 +41,10 @@ static StringAttr getName(FlatSymbolRefAttr symbol) {
 }
 
 static PlanGroupAttr buildGroup(ProcessGroupOp group) {
-  return PlanGroupAttr::get(group.getContext(), group.getSymNameAttr(),
-                            group.getSize().value_or(0), group.getRanksAttr(),
-                            group.getPlacementAttr(),
-                            getName(group.getParentAttr()));
+  return PlanGroupAttr::get(
+      group.getContext(), group.getSymNameAttr(), group.getSize().value_or(0),
+      group.getRanksAttr(), group.getPlacementAttr(),
+      getName(group.getParentAttr()), group.getTopologyAttr());
 }
 
 static PlanBucketAttr buildBucket(BucketInfoOp bucket) {

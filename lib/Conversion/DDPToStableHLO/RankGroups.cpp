@@ -27,6 +27,10 @@ static std::optional<int64_t> getJobSize(ProcessGroupOp group) {
 
 LogicalResult ListedGroups::init() {
   for (auto group : module.getOps<ProcessGroupOp>()) {
+    if (group.isHierarchical())
+      return group.emitOpError()
+             << "expected no hierarchical topology: how ranks reach each other "
+                "is what XLA knows";
     std::optional<int64_t> size = getJobSize(group);
     if (!size)
       continue;

@@ -169,7 +169,8 @@ ProcessGroupOp ShardImporter::getGroup(const GridReduction &reduction) {
   for (int16_t axis : reduction.axes)
     name += "_" + std::to_string(axis);
   group = ProcessGroupOp::create(builder, grid.getLoc(), name, size, ranks,
-                                 /*placement=*/{}, /*parent=*/{});
+                                 /*placement=*/{}, /*parent=*/{},
+                                 /*topology=*/{});
   // Changes the name if the program has it already.
   symbols.getSymbolTable(grid->getParentOp()).insert(group);
   return group;

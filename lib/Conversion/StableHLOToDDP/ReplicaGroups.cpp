@@ -148,7 +148,8 @@ ProcessGroupOp ReplicaGroups::get(ArrayAttr lists, Location loc) {
   // One list is the whole job.
   group = ProcessGroupOp::create(
       builder, loc, name, builder.getI64IntegerAttr(getSize(lists)),
-      lists.size() > 1 ? lists : ArrayAttr(), /*placement=*/{}, /*parent=*/{});
+      lists.size() > 1 ? lists : ArrayAttr(), /*placement=*/{}, /*parent=*/{},
+      /*topology=*/{});
   // Changes the name if the program has it already.
   symbols.insert(group);
   lastGroup = group;

@@ -151,6 +151,17 @@ Status ddphook::resolveGroups(const Plan &plan, int rank,
                      group.name.c_str(), static_cast<long long>(group.size),
                      set.size());
     groups->push_back(membersOf(rank, sets, nodes));
+    if (group.isHierarchical) {
+      RankSets within, across;
+      for (const std::vector<int> &set : sets) {
+        for (std::vector<int> &node : splitByNode(set, nodes))
+          within.push_back(std::move(node));
+        DDPHOOK_RETURN_IF_ERROR(
+            splitAcrossNodes(group.name, set, nodes, &across));
+      }
+      groups->back().levels = {membersOf(rank, within, nodes),
+                               membersOf(rank, across, nodes)};
+    }
     all.push_back(std::move(sets));
   }
   return Status::ok();

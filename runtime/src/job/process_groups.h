@@ -26,11 +26,15 @@ struct GroupMembers {
   int index = 0;
   /// All of them share memory.
   bool isOneMachine = false;
+  /// Of a hierarchical group: those of these ranks that share this rank's node,
+  /// and those that have this rank's position on their nodes. Else empty.
+  std::vector<GroupMembers> levels;
 };
 
 /// Finds this rank's set of every group of `plan`, in its order. `nodes` has
 /// one identity per rank of the job. INVALID_ARGUMENT when a group does not fit
-/// the job: another size, or ranks that do not exist.
+/// the job: another size, ranks that do not exist, or a hierarchical one with
+/// unlike numbers of ranks on its nodes.
 Status resolveGroups(const Plan &plan, int rank,
                      const std::vector<NodeIdentity> &nodes,
                      std::vector<GroupMembers> *groups);

@@ -79,7 +79,8 @@ static void readPartition(const Reader &at,
 }
 
 static void readProcessGroup(const Reader &at, Names *names, Plan *plan) {
-  if (!at.expectKeys({"name", "size", "ranks", "placement", "parent"}))
+  if (!at.expectKeys(
+          {"name", "size", "ranks", "placement", "parent", "topology"}))
     return;
   PlanProcessGroup group;
   if (!at["parent"].text().empty())
@@ -97,6 +98,12 @@ static void readProcessGroup(const Reader &at, Names *names, Plan *plan) {
     at["placement"].fail(R"("", "intra_node" or "inter_node")");
   if (!placement.empty() && !group.ranks.empty())
     at["placement"].fail("no placement beside a list of ranks");
+  std::string topology = at["topology"].text();
+  group.isHierarchical = topology == "hierarchical";
+  if (!group.isHierarchical && topology != "flat")
+    at["topology"].fail(R"("flat" or "hierarchical")");
+  if (group.isHierarchical && !placement.empty())
+    at["topology"].fail("no placement beside a hierarchical topology");
   plan->processGroups.push_back(std::move(group));
 }
 

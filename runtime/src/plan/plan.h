@@ -37,6 +37,8 @@ struct PlanProcessGroup {
   std::vector<std::vector<int>> ranks;
   GroupPlacement placement = GroupPlacement::Everyone;
   std::optional<size_t> parent; // an earlier group
+  /// First within nodes, then between them.
+  bool isHierarchical = false;
 };
 
 struct PlanBucket {

@@ -37,9 +37,9 @@ static ddphook_module_t *handle;
   "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"argument\":" argument "}"
 
 static const char plan[] =
-    "{\"abi\":6,\"memory\":\"device\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":7,\"memory\":\"device\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
-    "\"placement\":\"\",\"parent\":\"\"}],"
+    "\"placement\":\"\",\"parent\":\"\",\"topology\":\"flat\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
     "\"dtype\":\"f32\",\"shapes\":[[4,3],[2]],\"gradients\":[],"
     "\"hook\":\"#test.hook\","

@@ -40,9 +40,9 @@ static ddphook_module_t *handle;
 #define VECTOR_OUT RESULT("f32", "[7]", "-1")
 
 static const char plan[] =
-    "{\"abi\":6,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":7,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
-    "\"placement\":\"\",\"parent\":\"\"}],"
+    "\"placement\":\"\",\"parent\":\"\",\"topology\":\"flat\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
     "\"dtype\":\"f32\",\"shapes\":[[7]],\"gradients\":[],"
     "\"hook\":\"#ddp.allreduce\","

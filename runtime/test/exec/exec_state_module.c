@@ -36,9 +36,9 @@ static ddphook_module_t *handle;
 #define ZERO "\"zero\",\"seed\":0,\"generator\":\"\",\"draws\":[]"
 
 static const char plan[] =
-    "{\"abi\":6,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":7,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
-    "\"placement\":\"\",\"parent\":\"\"}],"
+    "\"placement\":\"\",\"parent\":\"\",\"topology\":\"flat\"}],"
     "\"buckets\":[{\"name\":\"" BUCKET "\",\"group\":\"dp\",\"reduction\":"
     "\"mean\",\"dtype\":\"f32\",\"shapes\":[[4,3],[2]],\"gradients\":[],"
     "\"hook\":\"#test.hook\","

@@ -170,7 +170,7 @@ TEST(Job, PlansDiffer) {
   auto results = runRanks(3, [&](int rank) {
     TestModule module(Collectives{{3}}, 0,
                       R"([{"name":"dp","size":0,"ranks":[],"placement":"",)"
-                      R"("parent":""}])",
+                      R"("parent":"","topology":"flat"}])",
                       rank == 2 ? "#ddp.bf16" : "#ddp.fp16");
     ddphook_options_t options = jobOptions(rank, 3, port, "auto");
     return withModule(options, module,
@@ -217,7 +217,7 @@ TEST(Job, GroupSizeUnlikeTheJobs) {
   auto results = runRanks(2, [&](int rank) {
     TestModule module(Collectives{{3}}, 0,
                       R"([{"name":"dp","size":4,"ranks":[],"placement":"",)"
-                      R"("parent":""}])");
+                      R"("parent":"","topology":"flat"}])");
     ddphook_options_t options = jobOptions(rank, 2, port, "auto");
     return withModule(options, module,
                       [](ddphook_context_t *) { return std::string(); });
@@ -255,13 +255,13 @@ TEST(Job, GroupsAcrossMachines) {
   auto results = runRanks(4, [&](int rank) {
     ::setenv("DDPHOOK_NODE", rank < 2 ? "a" : "b", 1);
     std::string groups =
-        R"([{"name":"dp","size":4,"ranks":[],"placement":"","parent":""},)"
+        R"([{"name":"dp","size":4,"ranks":[],"placement":"","parent":"","topology":"flat"},)"
         R"({"name":"in","size":2,"ranks":[],"placement":"intra_node",)"
-        R"("parent":"dp"},)"
+        R"("parent":"dp","topology":"flat"},)"
         R"({"name":"out","size":2,"ranks":[],"placement":"inter_node",)"
-        R"("parent":"dp"},)"
+        R"("parent":"dp","topology":"flat"},)"
         R"({"name":"odd","size":0,"ranks":[[0,3,2],[1]],"placement":"",)"
-        R"("parent":""}])";
+        R"("parent":"","topology":"flat"}])";
     TestModule module(Collectives{{5, "f32", "", false, 0},
                                   {5, "f32", "", false, 1},
                                   {5, "f32", "", false, 2},

@@ -85,7 +85,7 @@ public:
   explicit TestModule(
       const Collectives &collectives = {}, int64_t arenaBytes = 0,
       const std::string &groups =
-          R"([{"name":"dp","size":0,"ranks":[],"placement":"","parent":""}])",
+          R"([{"name":"dp","size":0,"ranks":[],"placement":"","parent":"","topology":"flat"}])",
       const std::string &hook = "#ddp.allreduce");
 
   /// Replaces the plan.

@@ -81,12 +81,12 @@ std::string groupsOf(int world) {
     pairs += (first == 0 ? "[" : ",[") + std::to_string(first) +
              (first + 1 < world ? "," + std::to_string(first + 1) : "") + "]";
   const char *everybody =
-      R"({"name":"%","size":0,"ranks":[],"placement":"","parent":""})";
+      R"({"name":"%","size":0,"ranks":[],"placement":"","parent":"","topology":"flat"})";
   std::string a = everybody, c = everybody;
   a[a.find('%')] = 'a';
   c[c.find('%')] = 'c';
   return "[" + a + R"(,{"name":"dp","size":0,"ranks":[)" + pairs +
-         R"(],"placement":"","parent":""},)" + c + "]";
+         R"(],"placement":"","parent":"","topology":"flat"},)" + c + "]";
 }
 
 /// Connects groups until something fails.

@@ -18,9 +18,9 @@ using namespace ddphook;
 
 /// The example of docs/plan.md, with more of everything.
 static const std::string goodPlan =
-    R"({"abi":6,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
-    R"("placement":"","parent":""},{"name":"pairs","size":2,)"
-    R"("ranks":[[0,2],[3,1]],"placement":"","parent":"dp"}],)"
+    R"({"abi":7,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
+    R"("placement":"","parent":"","topology":"flat"},{"name":"pairs","size":2,)"
+    R"("ranks":[[0,2],[3,1]],"placement":"","parent":"dp","topology":"flat"}],)"
     R"("buckets":[{"name":"b0","group":"dp","reduction":"mean","dtype":"f32",)"
     R"("shapes":[[300,200],[200]],"gradients":["w","b"],"hook":"#ddp.fp16",)"
     R"("wire_dtype":"f16","encoding":"","block":0,)"
@@ -124,14 +124,14 @@ TEST(Plan, Parses) {
 }
 
 TEST(Plan, OtherAbiVersions) {
-  Status status = parse(replaced(R"("abi":6)", R"("abi":1)"));
+  Status status = parse(replaced(R"("abi":7)", R"("abi":1)"));
   EXPECT_EQ(status.code(), DDPHOOK_UNSUPPORTED);
   EXPECT_EQ(status.message(), "expected a plan for ABI version " +
                                   std::to_string(DDPHOOK_ABI_VERSION) +
                                   ", but got one for 1");
   // Whatever else such a plan holds.
   EXPECT_EQ(parse(R"({"abi":77,"new":[]})").code(), DDPHOOK_UNSUPPORTED);
-  expectBad(replaced(R"("abi":6)", R"("abi":"3")"), "has no ABI version");
+  expectBad(replaced(R"("abi":7)", R"("abi":"3")"), "has no ABI version");
   expectBad("[]", "has no ABI version");
 }
 
@@ -142,9 +142,9 @@ TEST(Plan, IsNoJson) {
   expectBad(replaced(R"("size":2,)", R"("size":2,"size":2,)"),
             "an object has the same key twice");
   std::string deep(500000, '[');
-  expectBad(R"({"abi":6,"memory":"host","kernels":[],"process_groups":)" + deep,
+  expectBad(R"({"abi":7,"memory":"host","kernels":[],"process_groups":)" + deep,
             "the nesting is too deep");
-  expectBad(R"({"abi":6,"memory":"host","kernels":[],"process_groups":)" +
+  expectBad(R"({"abi":7,"memory":"host","kernels":[],"process_groups":)" +
                 deep + std::string(500000, ']') + "}",
             "the nesting is too deep");
 }
@@ -172,6 +172,13 @@ TEST(Plan, WrongTypesAndRanges) {
   expectBad(
       replaced(R"("parent":"dp")", R"("parent":"pairs")"),
       "process_groups[1].parent: expected a name that is declared earlier");
+  expectBad(replaced(R"("parent":"dp","topology":"flat")",
+                     R"("parent":"dp","topology":"tree")"),
+            "process_groups[1].topology: expected \"flat\" or "
+            "\"hierarchical\"");
+  expectBad(replaced(R"("placement":"","parent":"dp","topology":"flat")",
+                     R"("placement":"","parent":"dp")"),
+            "process_groups[1]");
   expectBad(replaced("[3,1]", "[3,0]"),
             "process_groups[1].ranks[1][1]: expected each rank only once");
   expectBad(
@@ -246,7 +253,7 @@ TEST(Plan, WrongTypesAndRanges) {
             "entries[0]: expected an object, but got 7");
   expectBad(replaced(R"("states":[)", R"("states":[[[]],)"),
             "states[0]: expected an object");
-  expectBad(R"({"abi":6})", "top level: expected a key 'memory'");
+  expectBad(R"({"abi":7})", "top level: expected a key 'memory'");
 }
 
 TEST(Plan, BadStates) {
@@ -453,7 +460,7 @@ static Status resolve(const std::string &groups, const std::string &nodes,
                       int rank, std::vector<GroupMembers> *members) {
   Plan plan;
   Status status = parsePlan(
-      R"({"abi":6,"memory":"host","kernels":[],"process_groups":)" + groups +
+      R"({"abi":7,"memory":"host","kernels":[],"process_groups":)" + groups +
           R"(,"buckets":[],"states":[],"matrix_lists":[],)"
           R"("collectives":[],)"
           R"("arena":{"bytes":0,"alignment":1},)"
@@ -468,10 +475,12 @@ static Status resolve(const std::string &groups, const std::string &nodes,
 
 static std::string group(const std::string &name, int size,
                          const std::string &ranks, const std::string &placement,
-                         const std::string &parent) {
+                         const std::string &parent,
+                         const std::string &topology = "flat") {
   return R"({"name":")" + name + R"(","size":)" + std::to_string(size) +
          R"(,"ranks":)" + ranks + R"(,"placement":")" + placement +
-         R"(","parent":")" + parent + R"("})";
+         R"(","parent":")" + parent + R"(","topology":")" +
+         topology + R"("})";
 }
 
 TEST(ProcessGroups, Placement) {
@@ -500,6 +509,41 @@ TEST(ProcessGroups, Placement) {
   }
 }
 
+TEST(ProcessGroups, Hierarchical) {
+  std::string groups = "[" + group("all", 6, "[]", "", "", "hierarchical") +
+                       "," +
+                       group("listed", 0, "[[5,3,1,0],[4,2]]", "", "",
+                             "hierarchical") +
+                       "]";
+  for (int rank = 0; rank < 6; ++rank) {
+    std::vector<GroupMembers> members;
+    Status status = resolve(groups, "abaabb", rank, &members);
+    ASSERT_TRUE(status.isOk()) << status.message();
+    const std::vector<GroupMembers> &levels = members[0].levels;
+    ASSERT_EQ(levels.size(), 2u);
+    // Nodes have ranks 0, 2, 3 and 1, 4, 5.
+    const std::vector<int> a = {0, 2, 3}, b = {1, 4, 5};
+    bool onA = std::find(a.begin(), a.end(), rank) != a.end();
+    const std::vector<int> &mine = onA ? a : b;
+    EXPECT_EQ(levels[0].ranks, mine);
+    EXPECT_TRUE(levels[0].isOneMachine);
+    auto place = static_cast<size_t>(levels[0].index);
+    EXPECT_EQ(mine[place], rank);
+    EXPECT_EQ(levels[1].ranks, (std::vector<int>{a[place], b[place]}));
+    EXPECT_EQ(levels[1].index, onA ? 0 : 1);
+    EXPECT_FALSE(levels[1].isOneMachine);
+  }
+  // In the order of the list.
+  std::vector<GroupMembers> members;
+  ASSERT_TRUE(resolve(groups, "abaabb", 3, &members).isOk());
+  EXPECT_EQ(members[1].levels[0].ranks, (std::vector<int>{3, 0}));
+  EXPECT_EQ(members[1].levels[1].ranks, (std::vector<int>{5, 3}));
+  members.clear();
+  ASSERT_TRUE(resolve(groups, "abaabb", 4, &members).isOk());
+  EXPECT_EQ(members[1].levels[0].ranks, std::vector<int>{4});
+  EXPECT_EQ(members[1].levels[1].ranks, (std::vector<int>{4, 2}));
+}
+
 TEST(ProcessGroups, Lists) {
   std::string groups = "[" + group("pairs", 0, "[[0,3],[2,1]]", "", "") + "," +
                        group("in", 0, "[]", "intra_node", "pairs") + "]";
@@ -526,6 +570,9 @@ TEST(ProcessGroups, DoNotFitTheJob) {
       EXPECT_EQ(status.message(), message);
     }
   };
+  expectError("[" + group("dp", 0, "[]", "", "", "hierarchical") + "]", "abb",
+              "process group 'dp': expected equally many ranks on every node, "
+              "but got 1 (with rank 0) and 2 (with rank 1)");
   expectError("[" + group("dp", 4, "[]", "", "") + "]", "aa",
               "process group 'dp' was compiled for 4 ranks, but has 2 in this "
               "job");

@@ -11,6 +11,7 @@
 
 #include "FlatOps.h"
 #include "Verifiers.h"
+#include "ddphook/Dialect/DDP/IR/DDPBytecode.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OpImplementation.h"
@@ -100,7 +101,7 @@ void ProcessGroupOp::build(OpBuilder &builder, OperationState &state,
   build(builder, state, builder.getStringAttr(name),
         size ? builder.getI64IntegerAttr(*size) : IntegerAttr(),
         /*ranks=*/ArrayAttr(), /*placement=*/PlacementAttr(),
-        /*parent=*/FlatSymbolRefAttr());
+        /*parent=*/FlatSymbolRefAttr(), /*topology=*/TopologyAttr());
 }
 
 void ProcessGroupOp::build(OpBuilder &builder, OperationState &state,
@@ -110,7 +111,43 @@ void ProcessGroupOp::build(OpBuilder &builder, OperationState &state,
   build(builder, state, builder.getStringAttr(name), /*size=*/IntegerAttr(),
         /*ranks=*/ArrayAttr(), PlacementAttr::get(context, placement),
         parent.empty() ? FlatSymbolRefAttr()
-                       : FlatSymbolRefAttr::get(context, parent));
+                       : FlatSymbolRefAttr::get(context, parent),
+        /*topology=*/TopologyAttr());
+}
+
+/// The version for which `writer` writes.
+static uint64_t getVersion(DialectBytecodeWriter &writer) {
+  auto asked = writer.getDialectVersion<DDPDialect>();
+  return succeeded(asked) ? static_cast<const DDPVersion &>(**asked).number
+                          : DDPVersion::kCurrent;
+}
+
+LogicalResult ProcessGroupOp::readProperties(DialectBytecodeReader &reader,
+                                             OperationState &state) {
+  auto &properties = state.getOrAddProperties<Properties>();
+  if (failed(reader.readOptionalAttribute(properties.parent)) ||
+      failed(reader.readOptionalAttribute(properties.placement)) ||
+      failed(reader.readOptionalAttribute(properties.ranks)) ||
+      failed(reader.readOptionalAttribute(properties.size)) ||
+      failed(reader.readAttribute(properties.sym_name)))
+    return failure();
+  auto version = reader.getDialectVersion<DDPDialect>();
+  if (failed(version) || static_cast<const DDPVersion &>(**version).number < 2)
+    return success();
+  return reader.readOptionalAttribute(properties.topology);
+}
+
+void ProcessGroupOp::writeProperties(DialectBytecodeWriter &writer) {
+  Properties &properties = getProperties();
+  writer.writeOptionalAttribute(properties.parent);
+  writer.writeOptionalAttribute(properties.placement);
+  writer.writeOptionalAttribute(properties.ranks);
+  writer.writeOptionalAttribute(properties.size);
+  writer.writeAttribute(properties.sym_name);
+  if (getVersion(writer) >= 2)
+    writer.writeOptionalAttribute(properties.topology);
+  else if (properties.topology)
+    emitOpError() << "expected no topology in bytecode of version 1";
 }
 
 LogicalResult ProcessGroupOp::verify() {
@@ -148,6 +185,8 @@ LogicalResult ProcessGroupOp::verify() {
   }
   if (getParent() && !getPlacement()) // C5
     return emitOpError() << "expected a 'placement' with 'parent'";
+  if (getTopology() && getPlacement()) // C6
+    return emitOpError() << "expected either a topology or a placement";
   return success();
 }
 

@@ -40,8 +40,8 @@ static LogicalResult verifyElements(EmitError emitError, StringRef key,
 }
 
 LogicalResult PlanGroupAttr::verify(EmitError emitError, StringAttr, int64_t,
-                                    ArrayAttr ranks, PlacementAttr,
-                                    StringAttr) {
+                                    ArrayAttr ranks, PlacementAttr, StringAttr,
+                                    TopologyAttr) {
   return verifyElements<DenseI64ArrayAttr>(emitError, "ranks", ranks,
                                            "arrays of i64");
 }

@@ -280,7 +280,10 @@ struct ExpandHooksPass
                               op.getBucketNameAttr(),
                               op.getGradientsAttr(),
                               &shared,
-                              groupBytes};
+                              groupBytes,
+                              getOperation()
+                                  .lookupSymbol<ProcessGroupOp>(op.getGroup())
+                                  .isHierarchical()};
     FailureOr<Value> reduced =
         wire ? buildFinalAllReduce(builder, reduction, bucket, wire)
              : hook.expand(builder, reduction, bucket);

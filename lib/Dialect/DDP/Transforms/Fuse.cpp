@@ -20,10 +20,15 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// cast(all_reduce(cast(x : T → 16 bit)) → T)  →  all_reduce wire (x)
-static void fuseCasts(CastOp decompress) {
+/// cast(all_reduce(cast(x : T → 16 bit)) → T)  →  all_reduce wire (x). Over a
+/// hierarchical group they are not the same: there a node adds x as it is.
+static void fuseCasts(CastOp decompress, SymbolTableCollection &symbols) {
   auto reduce = decompress.getInput().getDefiningOp<AllReduceOp>();
-  if (!reduce || reduce.getWire() || !reduce.getResult().hasOneUse())
+  if (!reduce || reduce.getWire() || !reduce.getResult().hasOneUse() ||
+      symbols
+          .lookupNearestSymbolFrom<ProcessGroupOp>(reduce,
+                                                   reduce.getGroupAttr())
+          .isHierarchical())
     return;
   Type wireType = getElementTypeOf(reduce.getInput().getType());
   if (!isa<Float16Type, BFloat16Type>(wireType))
@@ -209,7 +214,9 @@ struct FusePass : public ddp::impl::DDPFusePassBase<FusePass> {
     });
     if (casts.empty() && matmuls.empty())
       return markAllAnalysesPreserved();
-    llvm::for_each(casts, fuseCasts);
+    SymbolTableCollection symbols;
+    for (CastOp cast : casts)
+      fuseCasts(cast, symbols);
     DominanceInfo dominance(getOperation());
     for (ConcatOp concat : concats)
       fuseReconstruct(concat, dominance);

@@ -218,6 +218,12 @@ ddp.process_group @dp parent @all
 
 // -----
 
+// C6
+// expected-error @+1 {{expected either a topology or a placement}}
+ddp.process_group @dp placement intra_node topology hierarchical
+
+// -----
+
 // C5
 // expected-error @+1 {{expected process group @all to be declared}}
 ddp.process_group @dp placement intra_node parent @all

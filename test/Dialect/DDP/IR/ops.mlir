@@ -18,6 +18,10 @@ ddp.process_group @strided size 2 ranks [[0, 2], [3, 1]]
 ddp.process_group @node placement intra_node
 // CHECK: ddp.process_group @across placement inter_node parent @four{{$}}
 ddp.process_group @across placement inter_node parent @four
+// CHECK: ddp.process_group @nodes size 4 topology hierarchical{{$}}
+ddp.process_group @nodes size 4 topology hierarchical
+// CHECK: ddp.process_group @alike ranks {{.+}} topology flat{{$}}
+ddp.process_group @alike ranks [[0, 1], [2, 3]] topology flat
 // CHECK: ddp.process_group @noted {note = "kept"}
 ddp.process_group @noted {note = "kept"}
 

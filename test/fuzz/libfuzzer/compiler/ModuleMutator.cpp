@@ -136,7 +136,7 @@ const Strings options = {
     "ddp-export-stablehlo{num-ranks=2}",
     // Passes by themselves.
     "ddp-isolate-collectives", "ddp-verify-sync", "ddp-verify-order",
-    "ddp-expand-averages", "ddp-bucketize", "ddp-expand-hooks",
+    "ddp-set-topology", "ddp-expand-averages", "ddp-bucketize", "ddp-expand-hooks",
     "ddp-pack-collectives", "ddp-fuse", "ddp-merge-branches", "ddp-overlap",
     "ddp-flatten", "ddp-thread-states", "ddp-prepare-entries",
     "ddp-fold-results", "ddp-fold-packs", "ddp-split-empty-tensors",

@@ -129,6 +129,9 @@ struct BucketReduction {
   /// it has several, so that the next stage finds them in the cache; 0 is no
   /// limit. A wish: hooks may have reasons not to follow it.
   int64_t groupBytes = 0;
+  /// Whether the process group is hierarchical: a wire type is one between
+  /// nodes, and what comes before it is not what a rank encodes.
+  bool isHierarchical = false;
 };
 
 /// A parameter of a hook as an option, from its definition in TableGen

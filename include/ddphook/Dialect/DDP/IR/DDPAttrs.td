@@ -33,6 +33,15 @@ def DDP_Placement : I32EnumAttr<"Placement", "which ranks form a group", [
 }
 def DDP_PlacementAttr : EnumAttr<DDP_Dialect, DDP_Placement, "placement">;
 
+def DDP_Topology : I32EnumAttr<"Topology", "how a group's ranks reduce", [
+    I32EnumAttrCase<"Flat", 0, "flat">,
+    I32EnumAttrCase<"Hierarchical", 1, "hierarchical">
+  ]> {
+  let cppNamespace = "::mlir::ddp";
+  let genSpecializedAttr = 0;
+}
+def DDP_TopologyAttr : EnumAttr<DDP_Dialect, DDP_Topology, "topology">;
+
 def DDP_StatePlacement
     : I32EnumAttr<"StatePlacement", "on which ranks a state is the same", [
     I32EnumAttrCase<"Replicated", 0, "replicated">,

@@ -28,7 +28,7 @@ struct DDPVersion : public DialectVersion {
   /// would be read as something else, or not at all: operations' attributes are
   /// stored in the order of their definitions, other attributes and types as
   /// text.
-  static constexpr uint64_t kCurrent = 1;
+  static constexpr uint64_t kCurrent = 2;
 
   explicit DDPVersion(uint64_t number = kCurrent) : number(number) {}
 

@@ -33,12 +33,19 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
     the whole job, that run on one node (`intra_node`), or those that have the
     same position on their nodes (`inter_node`).
 
+    With `topology hierarchical` the ranks of a node reduce among themselves
+    first, each a share; then those of one position on all nodes reduce that share;
+    then the ranks of a node give each other the results. Wire types are those
+    between nodes; what stays on a node keeps its type (docs/hierarchy.md). Without
+    the clause, and with `flat`, all ranks are alike.
+
     Example:
 
     ```mlir
     ddp.process_group @dp
     ddp.process_group @pairs size 2 ranks [[0, 1], [2, 3]]
     ddp.process_group @node placement intra_node
+    ddp.process_group @nodes topology hierarchical
     ```
 
     Constraints:
@@ -47,13 +54,16 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
     - (C3) `size`, if given with `ranks`, is the size of those lists.
     - (C4) `ranks` excludes `placement` and `parent`.
     - (C5) `parent` is a process group, and needs a `placement`.
+    - (C6) `topology` excludes `placement`: such ranks are on one node, or each on
+      another one.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name,
                    OptionalAttr<I64Attr>:$size,
                    OptionalAttr<TypedArrayAttrBase<DenseI64ArrayAttr,
                                 "list of lists of ranks">>:$ranks,
                    OptionalAttr<DDP_PlacementAttr>:$placement,
-                   OptionalAttr<FlatSymbolRefAttr>:$parent);
+                   OptionalAttr<FlatSymbolRefAttr>:$parent,
+                   OptionalAttr<DDP_TopologyAttr>:$topology);
   let builders = [
     /// The whole job, of `size` ranks if that is known.
     OpBuilder<(ins "::llvm::StringRef":$name,
@@ -65,9 +75,15 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
   ];
   let assemblyFormat = [{
     $sym_name (`size` $size^)? (`ranks` custom<RankLists>($ranks)^)?
-    (`placement` custom<Keyword>($placement)^)? (`parent` $parent^)? attr-dict
+    (`placement` custom<Keyword>($placement)^)? (`parent` $parent^)?
+    (`topology` custom<Keyword>($topology)^)? attr-dict
+  }];
+  let extraClassDeclaration = [{
+    bool isHierarchical() { return getTopology() == Topology::Hierarchical; }
   }];
   let hasVerifier = 1;
+  // Files of version 1 have no topology.
+  let useCustomPropertiesEncoding = 1;
 }
 
 def DDP_BucketInfoOp : DDP_Op<"bucket_info", [

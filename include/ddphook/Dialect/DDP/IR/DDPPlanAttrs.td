@@ -59,7 +59,8 @@ def DDP_PlanGroupAttr : DDP_PlanPart<"PlanGroup", "plan_group"> {
                     DefaultValuedParameter<"int64_t", "0">:$size,
                     OptionalParameter<"::mlir::ArrayAttr">:$ranks,
                     DDP_PlanOptionalEnum<"Placement">:$placement,
-                    OptionalParameter<"::mlir::StringAttr">:$parent);
+                    OptionalParameter<"::mlir::StringAttr">:$parent,
+                    DDP_PlanOptionalEnum<"Topology">:$topology);
   let genVerifyDecl = 1;
 }
 
@@ -222,7 +223,7 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     Example:
 
     ```mlir
-    #ddp.plan<abi = 6, memory = host,
+    #ddp.plan<abi = 7, memory = host,
         process_groups = [<name = "dp">],
         buckets = [<name = "b0", group = "dp", reduction = mean,
                     type = <f32, [4x8, 8]>, hook = "#ddp.fp16",

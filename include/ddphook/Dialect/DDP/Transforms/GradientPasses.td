@@ -250,6 +250,39 @@ def DDPExemptGradientsPass : Pass<"ddp-exempt-gradients", "::mlir::ModuleOp"> {
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }
 
+def DDPSetTopologyPass : Pass<"ddp-set-topology", "::mlir::ModuleOp"> {
+  let summary = "choose how the ranks of process groups reduce";
+  let description = [{
+    Gives every process group a `topology` that has none and that is not a part of
+    another group by `placement`.
+
+    Post-condition: those groups carry the topology.
+
+    Before, with `topology=hierarchical`:
+
+    ```mlir
+    ddp.process_group @dp
+    ddp.process_group @node placement intra_node
+    ```
+
+    After:
+
+    ```mlir
+    ddp.process_group @dp topology hierarchical
+    ddp.process_group @node placement intra_node
+    ```
+  }];
+  let options = [
+    Option<"topology", "topology", "::mlir::ddp::Topology",
+           /*default=*/"::mlir::ddp::Topology::Flat", "The topology",
+           [{llvm::cl::values(
+             clEnumValN(::mlir::ddp::Topology::Flat, "flat",
+                        "all ranks are alike"),
+             clEnumValN(::mlir::ddp::Topology::Hierarchical, "hierarchical",
+                        "first within nodes, then between them"))}]>
+  ];
+}
+
 def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
   let summary = "pack gradients into buckets";
   let description = [{

@@ -26,7 +26,8 @@ static TypedValue<BucketType> castTo(OpBuilder &builder, Location loc,
 }
 
 /// cast → all-reduce in `wireType` → cast back; or an all-reduce whose elements
-/// travel in that type, and are added in f32.
+/// travel in that type, and are added in f32. A node adds what its ranks have
+/// as it is, and casts the sum.
 static Value expandCast(OpBuilder &builder, const BucketReduction &reduction,
                         TypedValue<BucketType> bucket, Type wireType,
                         Type accumulate) {
@@ -35,6 +36,8 @@ static Value expandCast(OpBuilder &builder, const BucketReduction &reduction,
         builder, reduction, bucket,
         EncodedType::get(builder.getContext(), wireType, /*block=*/0));
   Type elementType = bucket.getType().getElementType();
+  if (reduction.isHierarchical && elementType != wireType)
+    return buildFinalAllReduce(builder, reduction, bucket, wireType);
   Value reduced = buildFinalAllReduce(
       builder, reduction, castTo(builder, reduction.loc, bucket, wireType));
   return castTo(builder, reduction.loc,

@@ -72,6 +72,13 @@ static FailureOr<Value> expandScaled(HookT hook, OpBuilder &builder,
   EncodedType encoding = getEncoding(hook);
   Value value = bucket;
   if (hook.getErrorFeedback()) {
+    // What is encoded there is a share of the sum over a node.
+    if (reduction.isHierarchical)
+      return emitError(reduction.loc)
+             << "expected no error feedback with " << HookT::getMnemonic()
+             << " on @" << reduction.group.getValue()
+             << ", which is hierarchical: no rank knows the error of its "
+                "gradient; set error-feedback=false";
     FailureOr<Value> fed = feedBackError(builder, reduction, bucket, encoding,
                                          HookT::getMnemonic());
     if (failed(fed))

@@ -84,9 +84,11 @@ def register(
         Of the hook, by PyTorch's names (``matrix_approximation_rank``, …);
         ``exempt``, a regular expression (``re.search``): parameters in whose
         names it matches are reduced by ``exempt_hook``, the name of a hook
-        (default ``"allreduce"``), as biases often should be; a
-        ``state`` object of PyTorch's; Lightning's ``ddp_comm_hook``,
-        ``ddp_comm_state`` and ``ddp_comm_wrapper``.
+        (default ``"allreduce"``), as biases often should be; ``topology``,
+        ``"flat"`` (the default) or ``"hierarchical"``: gradients are summed
+        within machines first, and compressed between them; a ``state`` object of
+        PyTorch's; Lightning's ``ddp_comm_hook``, ``ddp_comm_state`` and
+        ``ddp_comm_wrapper``.
 
     Returns
     -------

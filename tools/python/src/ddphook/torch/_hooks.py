@@ -112,6 +112,8 @@ class Hook:
         hook. Empty: there are none.
     exempt_hook
         Their hook, one of ``HOOKS``.
+    topology
+        ``"flat"`` or ``"hierarchical"``.
     state
         The state object of PyTorch's that the options come from, if any.
     optimizer
@@ -123,6 +125,7 @@ class Hook:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     exempt: str = ""
     exempt_hook: str = "allreduce"
+    topology: str = "flat"
     state: Any = dataclasses.field(default=None, compare=False)
     optimizer: Any = dataclasses.field(default=None, compare=False)
 
@@ -137,6 +140,8 @@ class Hook:
             quote = '"' if "'" in self.exempt else "'"
             parts += [f"exempt={quote}{self.exempt}{quote}"]
             parts += [f"exempt-hook={self.exempt_hook}"]
+        if self.topology != "flat":
+            parts += [f"topology={self.topology}"]
         return " ".join(parts)
 
     def own_hook(self, name: str) -> str | None:
@@ -177,6 +182,7 @@ def resolve(
     """
     given = dict(options or {})
     exempt = _take_exempt(given)
+    topology = _take_topology(given)
     hook, wrapper, state = _unpack_frameworks(hook, wrapper, given)
     wrappers = [] if wrapper is None else [_wrapper_name(wrapper)]
     optimizer = None
@@ -203,7 +209,7 @@ def resolve(
             "expected at most one wrapper, but got " + ", ".join(wrappers)
         )
     checked = {key: _check_option(name, key, value) for key, value in given.items()}
-    return Hook(name, tuple(wrappers), checked, *exempt, state, optimizer)
+    return Hook(name, tuple(wrappers), checked, *exempt, topology, state, optimizer)
 
 
 def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
@@ -232,6 +238,16 @@ def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
             f"expected an 'exempt_hook' without options, but got {hook!r}"
         )
     return exempt or "", name
+
+
+def _take_topology(given: dict[str, Any]) -> str:
+    """Takes `topology`, which every hook has, out of the options."""
+    topology = given.pop("topology", "flat")
+    if topology not in ("flat", "hierarchical"):
+        raise InvalidArgumentError(
+            f"expected 'topology' to be 'flat' or 'hierarchical', but got {topology!r}"
+        )
+    return topology
 
 
 def _unpack_frameworks(

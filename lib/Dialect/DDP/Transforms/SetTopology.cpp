@@ -1,0 +1,31 @@
+//===- SetTopology.cpp -----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-set-topology: gives process groups the topology that an option names.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPSETTOPOLOGYPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+namespace {
+struct SetTopologyPass
+    : public ddp::impl::DDPSetTopologyPassBase<SetTopologyPass> {
+  using DDPSetTopologyPassBase::DDPSetTopologyPassBase;
+
+  void runOnOperation() override {
+    for (auto group : getOperation().getOps<ProcessGroupOp>())
+      if (!group.getTopology() && !group.getPlacement())
+        group.setTopology(topology.getValue());
+  }
+};
+} // namespace

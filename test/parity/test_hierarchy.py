@@ -1,0 +1,145 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Hierarchical process groups, to the last bit: every hook on machines of several
+ranks, against the model of docs/hierarchy.md, which is the model of an all-reduce
+(model.py, proved by PyTorch) within nodes and then between them.
+"""
+
+import numpy as np
+import pytest
+
+import cases
+import model
+import runner
+from cases import Function, Grad, Module, Options
+from tensors import Tensor
+from test_parity import run_launched
+
+
+def share(tensor, number, shares):
+    size = -(-tensor.data.size // shares)
+    return Tensor(tensor.dtype, tensor.data[number * size : (number + 1) * size])
+
+
+def reduce(hook, nodes, mean):
+    """What all ranks get; `nodes` has the tensors of each node's ranks."""
+    sums = [model.run_hook(("allreduce",), node, mean)[0] for node in nodes]
+    shares = len(nodes[0])
+    parts = [
+        model.run_hook(hook, [share(total, number, shares) for total in sums], mean)[0]
+        for number in range(shares)
+    ]
+    return Tensor(parts[0].dtype, np.concatenate([part.data for part in parts]))
+
+
+def reference_of(names):
+    """As cases.model_reference, on nodes with such names, rank by rank."""
+
+    def reference(world, jobs):
+        results = []
+        for partition, hook, mean, tensors in jobs:
+            dtype = tensors[0].dtype
+            while hook[0] == "wrap":
+                tensors = [model.cast(tensor, hook[1]) for tensor in tensors]
+                hook = hook[2]
+            out = [None] * world
+            for group in partition or (tuple(range(world)),):
+                nodes = {}
+                for rank in group:
+                    nodes.setdefault(names[rank], []).append(tensors[rank])
+                if hook[0] == "noop":
+                    got = {rank: tensors[rank] for rank in group}
+                else:
+                    got = dict.fromkeys(group, reduce(hook, list(nodes.values()), mean))
+                for rank in group:
+                    out[rank] = model.cast(got[rank], dtype)
+            results.append(out)
+        return results
+
+    return reference
+
+
+def check(tmp_path, port, module, options, nodes, steps=2, partitions=None):
+    directory = runner.Directory(tmp_path)
+    directory.write_module(module.text())
+    inputs = cases.make_inputs(module, "step", len(nodes), steps, runner.SEED)
+    directory.write_inputs(inputs)
+    pipeline = options.text() + " topology=hierarchical"
+    got = run_launched(directory, len(nodes), steps, pipeline, port, nodes)
+    reference = reference_of(nodes)
+    want = cases.expected(module, "step", options, inputs, reference, partitions)
+    assert not cases.difference_of(got, want)
+
+
+NODES = ["a", "aa", "ab", "aabb", "abab", "abba", "abcabc", "aabbcc"]
+HOOKS = ["allreduce", "fp16", "bf16", "noop"]
+
+
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("hook", HOOKS)
+def test_hooks(tmp_path, free_port, hook, nodes):
+    """Every element type, reduction and shape, in buckets of several gradients."""
+    options = Options(hook=hook, bucket_cap_mb=0.01)
+    check(tmp_path, free_port, cases.everything(), options, nodes)
+
+
+@pytest.mark.parametrize("nodes", ["aabb", "abcabc"])
+def test_encodings(tmp_path, free_port, nodes):
+    """A node's share is encoded as an array of its own: blocks begin with it."""
+    hooks = [
+        ("int8",),
+        ("int4", 64),
+        ("fp8", 32, "f8E5M2"),
+        ("bf16", "f32"),
+        ("quantization_pertensor",),
+        ("quantization_perchannel", 100),
+    ]
+    grads = [
+        Grad(shape, dtype, reduction, values=values, hook=hook)
+        for hook in hooks
+        for dtype, values in [("f32", "wide"), ("bf16", "gaussian"), ("f64", "special")]
+        for reduction, shape in [("mean", (3, 11)), ("sum", (1, 257)), ("mean", ())]
+    ]
+    module = Module([Function("step", grads)])
+    check(tmp_path, free_port, module, Options(bucket_cap_mb=0), nodes, steps=1)
+
+
+def test_large_arrays(tmp_path, free_port):
+    """Longer than what a transport moves at a time, by prime numbers."""
+    hooks = [("allreduce",), ("fp16",), ("int8",), ("int4", 64)]
+    grads = [Grad((700001,), "f32", values="gaussian", hook=hook) for hook in hooks]
+    module = Module([Function("step", grads)])
+    check(tmp_path, free_port, module, Options(bucket_cap_mb=0), "ababab", steps=2)
+
+
+@pytest.mark.parametrize("wrapper", ["fp16", "bf16"])
+def test_wrappers(tmp_path, free_port, wrapper):
+    options = Options(hook="int8", wrapper=wrapper, bucket_cap_mb=0.01)
+    check(tmp_path, free_port, cases.everything(), options, "aabb")
+
+
+def test_groups_of_lists(tmp_path, free_port):
+    """A hierarchical group of some of the ranks, on nodes of its own."""
+    partitions = {"odds": [(0, 2, 4, 6), (1, 3, 5, 7)]}
+    module = cases.everything(groups=("dp", "odds"))
+    module.groups["odds"] = "ranks [[0, 2, 4, 6], [1, 3, 5, 7]]"
+    options = Options(hook="fp16", bucket_cap_mb=0.01)
+    check(tmp_path, free_port, module, options, "aaaabbbb", partitions=partitions)
+
+
+def test_unlike_nodes_are_refused(tmp_path, free_port):
+    directory = runner.Directory(tmp_path)
+    module = cases.everything()
+    directory.write_module(module.text())
+    directory.write_inputs(cases.make_inputs(module, "step", 3, 1, runner.SEED))
+    processes = []
+    for rank, node in enumerate("aab"):
+        env = {**runner.launch(rank, 3, free_port), "DDPHOOK_NODE": node}
+        arguments = directory.arguments("step", None, 1, "topology=hierarchical")
+        processes.append(runner.start(arguments, env))
+    for result in [runner.finish(process) for process in processes]:
+        assert result.code != 0
+        assert (
+            "process group 'dp': expected equally many ranks on every node, but got "
+            "2 (with rank 0) and 1 (with rank 2)" in result.stderr
+        )
