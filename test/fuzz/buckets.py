@@ -139,8 +139,15 @@ class Buckets:
             offset += size_of(op.result.type)
 
     def _place_averages(self, ops):
-        kinds = {}
+        """Averages of one kind are one collective, as long as nothing between them
+        that has effects depends on one of them, nor one of them on another."""
+        open_, sets = {}, []
         for op in ops:
+            for kind, (_, tainted) in list(open_.items()):
+                if any(value in tainted for value in uses(op)):
+                    if _has_effects(op):
+                        del open_[kind]
+                    tainted.update(op.results)
             if op.kind == "average":
                 attrs = op.attrs
                 kind = (
@@ -149,9 +156,23 @@ class Buckets:
                     attrs["warmup"],
                     op.result.type.dtype,
                 )
-                kinds.setdefault(kind, []).append(op)
-        for members in kinds.values():
+                if kind not in open_:
+                    open_[kind] = ([], set())
+                    sets.append(open_[kind][0])
+                members, tainted = open_[kind]
+                members.append(op)
+                tainted.update(op.results)
+        for members in sets:
             self._assign(members, DEFAULT_HOOK)
+
+
+EFFECTS = ("average", "call", "state_load", "state_store", *COLLECTIVES)
+
+
+def _has_effects(op):
+    return op.kind in EFFECTS or any(
+        inner.kind in EFFECTS for region in op.regions for inner in walk(region)
+    )
 
 
 def _printed_blocks(block):

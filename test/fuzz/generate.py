@@ -150,10 +150,6 @@ class Builder:
             "every": self.random.choice([1, 1, 2]),
             "warmup": self.random.choice([0, 0, 1]),
         }
-        # Averages of one kind are one collective and must not depend on each other.
-        others = [op for op in self.block.ops if op.kind == "average"]
-        if others and x not in self.block.args:
-            return False
         self.add(Op("average", [x], [Value(x.type)], attrs))
         return True
 

@@ -46,22 +46,58 @@ struct ExpandAveragesPass
       return markAllAnalysesPreserved();
     inMemory = TensorsInMemory(getOperation());
     std::vector<Averages> sets;
-    getOperation().walk([&](Block *block) {
-      std::map<Kind, size_t> numbers;
-      for (auto op : block->getOps<AverageOp>()) {
-        Type type = op.getType().getElementType();
-        auto [it, isNew] =
-            numbers.try_emplace({op.getGroup(), op.getPeriod(), op.getWarmup(),
-                                 type.getAsOpaquePointer()},
-                                sets.size());
-        if (isNew)
-          sets.emplace_back();
-        sets[it->second].push_back(op);
-      }
-    });
+    getOperation().walk([&](Block *block) { collectSets(*block, sets); });
     for (auto [number, set] : llvm::enumerate(sets))
       if (failed(expand(set, number)))
         return signalPassFailure();
+  }
+
+  /// Appends the sets of averages of `block` that can share a collective: what
+  /// depends on one comes behind the last of its set.
+  static void collectSets(Block &block, std::vector<Averages> &sets) {
+    struct Open {
+      size_t number;
+      Behind behind;
+    };
+    std::map<Kind, Open> open;
+    for (Operation &op : block) {
+      for (auto it = open.begin(); it != open.end();) {
+        Behind &behind = it->second.behind;
+        bool depends = dependsOn(&op, behind);
+        if (depends && mayMove(&op))
+          behind.insert(&op);
+        it = depends && !mayMove(&op) ? open.erase(it) : std::next(it);
+      }
+      auto average = dyn_cast<AverageOp>(op);
+      if (!average)
+        continue;
+      Type type = average.getType().getElementType();
+      auto [it, isNew] =
+          open.try_emplace({average.getGroup(), average.getPeriod(),
+                            average.getWarmup(), type.getAsOpaquePointer()});
+      if (isNew) {
+        it->second.number = sets.size();
+        sets.emplace_back();
+      }
+      sets[it->second.number].push_back(average);
+      it->second.behind.insert(&op);
+    }
+  }
+
+  /// Whether `op`, or an operation nested in it, uses what one of `behind`
+  /// gives.
+  static bool dependsOn(Operation *op, const Behind &behind) {
+    Block *block = op->getBlock();
+    bool depends = false;
+    op->walk([&](Operation *nested) {
+      for (Value operand : nested->getOperands()) {
+        Operation *source = operand.getDefiningOp();
+        Operation *inBlock =
+            source ? block->findAncestorOpInBlock(*source) : nullptr;
+        depends |= inBlock && inBlock != op && behind.contains(inBlock);
+      }
+    });
+    return depends;
   }
 
   /// The i64 state that counts the runs of `set`, set number `number`. In a
@@ -94,8 +130,7 @@ struct ExpandAveragesPass
   LogicalResult expand(Averages &set, unsigned number) {
     AverageOp first = set.front(), last = set.back();
     Location loc = first.getLoc();
-    if (failed(moveUsersBehind(set)))
-      return failure();
+    moveUsersBehind(set);
     FailureOr<StateOp> counter = createCounter(set, number);
     if (failed(counter))
       return failure();
@@ -203,50 +238,26 @@ struct ExpandAveragesPass
   }
 
   /// Everything that uses an earlier average comes behind the last one.
-  LogicalResult moveUsersBehind(Averages &set) {
+  void moveUsersBehind(Averages &set) {
     AverageOp last = set.back();
-    Block *block = last->getBlock();
     Behind behind;
     SmallVector<Operation *> moved;
     for (Operation *op = set.front(); op != last; op = op->getNextNode()) {
-      bool depends = false;
-      op->walk([&](Operation *nested) {
-        for (Value operand : nested->getOperands()) {
-          Operation *source = operand.getDefiningOp();
-          Operation *inBlock =
-              source ? block->findAncestorOpInBlock(*source) : nullptr;
-          depends |= inBlock && inBlock != op && behind.contains(inBlock);
-        }
-      });
       auto average = dyn_cast<AverageOp>(op);
-      bool isOurs = average && llvm::is_contained(set, average);
-      if (isOurs && depends)
-        return op->emitOpError()
-               << "expected averages with the same group, period and warmup "
-               << "not to depend on each other";
-      if (depends && !mayMove(op))
-        return op->emitOpError()
-               << "expected no side effects, because this depends on an "
-                  "average "
-               << "and precedes one with the same group, period and warmup";
-      if (depends || isOurs)
+      if (dependsOn(op, behind)) {
         behind.insert(op);
-      else if (!inMemory.isEmpty())
-        keepMemory(op, behind);
-      if (depends)
         moved.push_back(op);
+      } else if (average && llvm::is_contained(set, average)) {
+        behind.insert(op);
+      } else if (!inMemory.isEmpty()) {
+        keepMemory(op, behind);
+      }
     }
-    for (Value operand : last->getOperands())
-      if (behind.contains(operand.getDefiningOp()))
-        return last.emitOpError()
-               << "expected averages with the same group, period and warmup "
-               << "not to depend on each other";
     Operation *position = last;
     for (Operation *op : moved) {
       op->moveAfter(position);
       position = op;
     }
-    return success();
   }
 
   /// What each average is of.

@@ -175,3 +175,42 @@ func.func @read_only(%m: memref<4xf32>, %n: memref<4xf32>, %v: tensor<4xf32>)
   %1 = ddp.average %v on @dp every 4 : tensor<4xf32>
   return %0, %1, %x : tensor<4xf32>, tensor<4xf32>, f32
 }
+
+// -----
+
+ddp.process_group @dp
+
+// An average of an average, also through other operations: one collective after the
+// other.
+// CHECK: ddp.state @average0.iter {{.+}} {{\[}}["chain.arg0", "chain.arg1"]]
+// CHECK: ddp.state @average1.iter
+// CHECK-LABEL: func @chain(
+// CHECK-COUNT-2: scf.if
+// CHECK-NOT:     scf.if
+func.func @chain(%v: tensor<4xf32>, %w: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = ddp.average %v on @dp every 4 : tensor<4xf32>
+  %1 = ddp.average %w on @dp every 4 : tensor<4xf32>
+  %e = tensor.empty() : tensor<4xf32>
+  %x = linalg.exp ins(%0 : tensor<4xf32>) outs(%e : tensor<4xf32>)
+      -> tensor<4xf32>
+  %2 = ddp.average %x on @dp every 4 : tensor<4xf32>
+  return %1, %2 : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// What has effects and needs an average stays between the two.
+// CHECK-LABEL: func @between(
+// CHECK:         %[[FIRST:.+]] = scf.if
+// CHECK:         ddp.all_reduce sum %[[FIRST]]
+// CHECK:         scf.if
+func.func @between(%v: tensor<4xf32>, %w: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = ddp.average %v on @dp every 4 : tensor<4xf32>
+  %1 = ddp.all_reduce sum %0 on @dp : tensor<4xf32>
+  %2 = ddp.average %w on @dp every 4 : tensor<4xf32>
+  return %1, %2 : tensor<4xf32>, tensor<4xf32>
+}
