@@ -94,40 +94,40 @@ bad=$(number "$logs/ctest.log" '[0-9]+ tests? failed out of')
 left=$(grep -cE '\*\*\*(Skipped|Not Run)' "$logs/ctest.log")
 count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left" $status
 
+# Adds the counts of suite NAME, whose log is NAME.log.
+count_pytest() { # suite exit-status
+  local log=$logs/$1.log
+  (($2 == 0)) || tail -80 "$log"
+  count "$1" "$(number "$log" '[0-9]+ passed')" \
+    "$(number "$log" '[0-9]+ (failed|error)')" \
+    "$(number "$log" '[0-9]+ skipped')" "$2"
+}
+options=(-q -rs --durations=20 -p no:cacheprovider)
+
+# The ranks of both suites wait for each other much of the time: neither fills two
+# processors.
+say "python: the package, under PyTorch's DistributedDataParallel, beside pytest"
+DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_LIBRARY_DIR=$build/lib \
+  "$python" -m pytest "${options[@]}" test/python >"$logs/python.log" 2>&1 &
+package=$!
+
 say "pytest: parity with PyTorch, errors, integration, random programs"
-DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest -q -rs --durations=20 \
-  -p no:cacheprovider test/parity test/errors test/mutants test/Integration \
-  test/fuzz test/frontends \
+DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest "${options[@]}" \
+  test/parity test/errors test/mutants test/Integration test/fuzz test/frontends \
   >"$logs/pytest.log" 2>&1
-status=$?
-((status == 0)) || tail -80 "$logs/pytest.log"
-count pytest "$(number "$logs/pytest.log" '[0-9]+ passed')" \
-  "$(number "$logs/pytest.log" '[0-9]+ (failed|error)')" \
-  "$(number "$logs/pytest.log" '[0-9]+ skipped')" $status
+count_pytest pytest $?
+wait $package
+count_pytest python $?
 
 for device in guarded cuda_emulated; do
   say "pytest: every hook on the device $device"
   LD_LIBRARY_PATH=$build/bin DDPHOOK_CC=$build/bin/ddphook-cc \
     DDPHOOK_EXEC=$build/bin/ddphook-exec DDPHOOK_RUN=$build/bin/ddphook-run \
-    "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider test/gpu \
+    "$python" -m pytest "${options[@]}" test/gpu \
     --device=$device --modules="$build/device-modules" \
     >"$logs/pytest-$device.log" 2>&1
-  status=$?
-  ((status == 0)) || tail -80 "$logs/pytest-$device.log"
-  count "pytest-$device" "$(number "$logs/pytest-$device.log" '[0-9]+ passed')" \
-    "$(number "$logs/pytest-$device.log" '[0-9]+ (failed|error)')" \
-    "$(number "$logs/pytest-$device.log" '[0-9]+ skipped')" $status
+  count_pytest "pytest-$device" $?
 done
-
-say "python: the package, under PyTorch's DistributedDataParallel"
-DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_LIBRARY_DIR=$build/lib \
-  "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider test/python \
-  >"$logs/python.log" 2>&1
-status=$?
-((status == 0)) || tail -80 "$logs/python.log"
-count python "$(number "$logs/python.log" '[0-9]+ passed')" \
-  "$(number "$logs/python.log" '[0-9]+ (failed|error)')" \
-  "$(number "$logs/python.log" '[0-9]+ skipped')" $status
 
 for target in pipeline readers store; do
   say "fuzz: the libFuzzer target $target"
