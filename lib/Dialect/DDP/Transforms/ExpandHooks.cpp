@@ -176,6 +176,9 @@ struct ExpandHooksPass
       return signalPassFailure();
     }
 
+    // Before memory becomes buckets, whose numbers depend on options.
+    if (failed(nameGradients(getOperation())))
+      return signalPassFailure();
     nextNumber = 0;
     recorded.clear();
     for (auto info : getOperation().getOps<BucketInfoOp>())
@@ -198,8 +201,6 @@ struct ExpandHooksPass
           return signalPassFailure();
         reductions.push_back(*lifted);
       }
-    if (failed(nameGradients(getOperation())))
-      return signalPassFailure();
     StateRoles roles(getOperation());
     for (AllReduceOp op : reductions)
       if (failed(expand(op, *defaultHook, roles, inMemory)))
@@ -237,8 +238,8 @@ struct ExpandHooksPass
     auto lifted = AllReduceOp::create(
         builder, loc, op.getReductionAttr(), bucket, op.getGroupAttr(),
         /*wire=*/TypeAttr(), makeBucketName(taken));
-    if (Attribute name = op->getAttr(DDPDialect::kNameAttrName))
-      lifted.setGradientsAttr(builder.getArrayAttr(name));
+    lifted.setGradientsAttr(
+        builder.getArrayAttr(op->getAttr(DDPDialect::kNameAttrName)));
     if (Attribute hook = op->getAttr(DDPDialect::kHookAttrName))
       lifted->setAttr(DDPDialect::kHookAttrName, hook);
     auto unpack = UnpackOp::create(builder, loc, type, lifted.getResult());

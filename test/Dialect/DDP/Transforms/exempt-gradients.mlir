@@ -66,6 +66,7 @@ func.func @inner_hooks(%a: tensor<8xf32>, %b: tensor<8xf32>)
 
 // CHECK-LABEL: func @other_forms
 // CHECK-DAG: mean %arg0 on @dp into %arg1 : memref<8xf32>, {ddp.hook = #ddp.allreduce, ddp.name = "bias"} : memref
+// CHECK-DAG: mean %arg1 on @dp into %arg1 : memref<8xf32>, {ddp.hook = #ddp.allreduce, ddp.name = "norm.1"} : memref
 // CHECK-DAG: mean %{{.*}} on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8]> of ["norm"]
 // CHECK-DAG: mean %{{.*}} on @dp as "b1" : !ddp.bucket<f32, [8]> of ["weight"]
 
@@ -73,9 +74,11 @@ func.func @inner_hooks(%a: tensor<8xf32>, %b: tensor<8xf32>)
 // BUCKETS-LABEL: func @other_forms
 
 ddp.process_group @dp
-func.func @other_forms(%a: memref<8xf32>, %b: memref<8xf32>, %c: tensor<8xf32>)
+func.func @other_forms(%a: memref<8xf32>, %b: memref<8xf32> {ddp.name = "norm.1"},
+                       %c: tensor<8xf32>)
     -> (tensor<8xf32>, tensor<8xf32>) {
   ddp.all_reduce mean %a on @dp into %b : memref<8xf32>, {ddp.name = "bias"} : memref<8xf32>
+  ddp.all_reduce mean %b on @dp into %b : memref<8xf32>, : memref<8xf32>
   %0 = ddp.pack %c : tensor<8xf32> -> !ddp.bucket<f32, [8]>
   %1 = ddp.all_reduce mean %0 on @dp as "b0" : !ddp.bucket<f32, [8]> of ["norm"]
   %2 = ddp.all_reduce mean %0 on @dp as "b1" : !ddp.bucket<f32, [8]> of ["weight"]

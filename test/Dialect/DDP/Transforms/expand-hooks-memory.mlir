@@ -19,13 +19,13 @@ ddp.process_group @dp
 // CHECK:         ddp.all_reduce sum %{{.+}} on @dp as "b2" {ddp.hook = #ddp.allreduce} : !ddp.bucket<bf16, [2]>
 // CHECK:         bufferization.materialize_in_destination %{{.+}} in restrict writable %[[O]]
 // An explicit plain all-reduce stays.
-// CHECK:         ddp.all_reduce mean %[[O]] on @dp into %[[O]] : memref<2xf32>, {ddp.hook = #ddp.allreduce} : memref<2xf32>
+// CHECK:         ddp.all_reduce mean %[[O]] on @dp into %[[O]] : memref<2xf32>, {ddp.hook = #ddp.allreduce, ddp.name = "step.arg2"} : memref<2xf32>
 // CHECK:         ddp.all_reduce mean %{{.+}} on @dp as "b1"
-// CHECK-DAG:   ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 64 state_bytes 0 : !ddp.bucket<f32, [8x4]>
-// CHECK-DAG:   ddp.bucket_info "b2" sum on @dp hook #ddp.bf16 wire bf16 bytes 4 state_bytes 0 : !ddp.bucket<f32, [2]>
+// CHECK-DAG:   ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 64 state_bytes 0 : !ddp.bucket<f32, [8x4]> of ["step.arg0"]
+// CHECK-DAG:   ddp.bucket_info "b2" sum on @dp hook #ddp.bf16 wire bf16 bytes 4 state_bytes 0 : !ddp.bucket<f32, [2]> of ["step.arg1"]
 
 // PLAIN-LABEL: func.func @step(
-// PLAIN:         ddp.all_reduce mean %[[G:.+]] on @dp into %[[G]] : memref<8x4xf32>, : memref<8x4xf32>
+// PLAIN:         ddp.all_reduce mean %[[G:.+]] on @dp into %[[G]] : memref<8x4xf32>, {ddp.name = "step.arg0"} : memref<8x4xf32>
 // PLAIN:         ddp.all_reduce sum %{{.+}} on @dp as "b{{.}}" {ddp.hook = #ddp.allreduce} : !ddp.bucket<bf16, [2]>
 func.func @step(%g: memref<8x4xf32>, %s: memref<2xf32, strided<[2]>>,
                 %o: memref<2xf32>) {

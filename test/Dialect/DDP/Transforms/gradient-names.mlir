@@ -109,3 +109,27 @@ func.func @other(%a: tensor<2xf32>) -> tensor<2xf32> {
   %0 = ddp.all_reduce mean %a on @dp : tensor<2xf32>
   return %0 : tensor<2xf32>
 }
+
+// -----
+
+ddp.process_group @dp
+
+// Gradients in memory have names by the same rules.
+// CHECK-LABEL: func.func @in_memory
+// CHECK: into %arg0 : memref<2xf32>, {ddp.name = "w"} : memref<2xf32>
+// CHECK: into %arg1 : memref<2xf32>, {ddp.name = "in_memory.arg1"} : memref<2xf32>
+// CHECK: into %arg1 : memref<2xf32>, {ddp.name = "b"} : memref<2xf32>
+// CHECK: into %alloc : memref<2xf32>, {ddp.name = "in_memory.gradient3"} : memref<2xf32>
+// CHECK: of ["in_memory.result0"]
+func.func @in_memory(%a: memref<2xf32> {ddp.name = "w"}, %b: memref<2xf32>,
+                     %t: tensor<2xf32>) -> tensor<2xf32> {
+  ddp.all_reduce mean %a on @dp into %a : memref<2xf32>, : memref<2xf32>
+  ddp.all_reduce mean %b on @dp into %b : memref<2xf32>, : memref<2xf32>
+  ddp.all_reduce mean %b on @dp into %b : memref<2xf32>, : memref<2xf32> loc("b")
+  %m = memref.alloc() : memref<2xf32>
+  linalg.add ins(%a, %b : memref<2xf32>, memref<2xf32>) outs(%m : memref<2xf32>)
+  ddp.all_reduce mean %m on @dp into %m : memref<2xf32>, : memref<2xf32>
+  %s = arith.addf %t, %t : tensor<2xf32>
+  %0 = ddp.all_reduce mean %s on @dp : tensor<2xf32>
+  return %0 : tensor<2xf32>
+}

@@ -74,7 +74,7 @@ private:
   LogicalResult reserveGiven(Operation *op);
   std::string derive(Operation *op, Value input, Value result, StringRef word);
   StringAttr makeUnique(StringRef name);
-  void nameTensor(AllReduceOp op);
+  void nameArray(AllReduceOp op);
   void nameMembers(AllReduceOp op, BucketType bucket);
 
   ModuleOp module;
@@ -169,7 +169,7 @@ StringAttr Namer::makeUnique(StringRef name) {
   return StringAttr::get(module.getContext(), unique);
 }
 
-void Namer::nameTensor(AllReduceOp op) {
+void Namer::nameArray(AllReduceOp op) {
   std::string derived = derive(op, op.getInput(), op.getResult(), "gradient");
   if (op->hasAttr(DDPDialect::kNameAttrName))
     return;
@@ -211,8 +211,8 @@ LogicalResult Namer::run() {
     auto bucket = dyn_cast<BucketType>(type);
     bool isFinal = isa_and_nonnull<AllReduceHookAttr>(
         op->getAttr(DDPDialect::kHookAttrName));
-    if (isa<RankedTensorType>(type))
-      nameTensor(op);
+    if (isa<RankedTensorType, MemRefType>(type))
+      nameArray(op);
     else if (bucket && op.getBucketName() && !op.getGradients() && !isFinal)
       nameMembers(op, bucket);
   }

@@ -17,9 +17,10 @@
 
 namespace mlir::ddp {
 
-/// Gives a `ddp.name` to every reduction of a tensor that has none, and names
-/// of gradients to every named bucket that has none. All names of the module
-/// then differ. Fails if two names that are written in the module are equal.
+/// Gives a `ddp.name` to every reduction of a tensor or of memory that has
+/// none, and names of gradients to every named bucket that has none. All names
+/// of the module then differ. Fails if two names that are written in the module
+/// are equal.
 LogicalResult nameGradients(ModuleOp module);
 
 /// Distinct names for the parameters that are averaged, by the same rules.
