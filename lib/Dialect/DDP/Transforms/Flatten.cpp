@@ -177,30 +177,43 @@ static bool isContiguous(tensor::ExtractSliceOp slice) {
 
 /// Whether a tensor may lie in memory with gaps once it is bufferized, as a
 /// column does. What is not known may.
-static bool mayHaveGaps(Value value) {
-  while (true) {
+static bool mayHaveGaps(Value tensor) {
+  // The tensor, and the values in whose memory it may lie.
+  llvm::SetVector<Value> values;
+  values.insert(tensor);
+  for (unsigned i = 0; i < values.size(); ++i) {
+    Value value = values[i];
     auto result = dyn_cast<OpResult>(value);
-    if (!result)
-      return !isa<FunctionOpInterface>(value.getParentBlock()->getParentOp()) ||
-             !value.getParentBlock()->isEntryBlock();
+    if (!result) {
+      Block *block = value.getParentBlock();
+      if (!isa<FunctionOpInterface>(block->getParentOp()) ||
+          !block->isEntryBlock())
+        return true;
+      continue;
+    }
     Operation *op = result.getOwner();
     if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
       if (!isContiguous(slice))
         return true;
-      value = slice.getSource();
+      values.insert(slice.getSource());
     } else if (isa<tensor::CollapseShapeOp, tensor::ExpandShapeOp>(op)) {
-      value = op->getOperand(0);
+      values.insert(op->getOperand(0));
     } else if (auto insert = dyn_cast<tensor::InsertSliceOp>(op)) {
-      value = insert.getDest();
+      values.insert(insert.getDest());
     } else if (auto linalg = dyn_cast<linalg::LinalgOp>(op)) {
-      value = linalg.getDpsInits()[result.getResultNumber()];
-    } else {
-      return !isa<DDPDialect>(op->getDialect()) &&
-             !isa<CallOpInterface, tensor::EmptyOp,
-                  bufferization::AllocTensorOp>(op) &&
-             !op->hasTrait<OpTrait::ConstantLike>();
+      values.insert(linalg.getDpsInits()[result.getResultNumber()]);
+    } else if (isa<CallOpInterface>(op)) {
+      // `ddp-fold-results` replaces a result by an operand that it is.
+      for (Value operand : op->getOperands())
+        if (operand.getType() == result.getType())
+          values.insert(operand);
+    } else if (!isa<DDPDialect>(op->getDialect()) &&
+               !isa<tensor::EmptyOp, bufferization::AllocTensorOp>(op) &&
+               !op->hasTrait<OpTrait::ConstantLike>()) {
+      return true;
     }
   }
+  return false;
 }
 
 /// An operand as a flat array, without gaps.

@@ -144,3 +144,25 @@ func.func @gaps(%x: tensor<4x4xf32>)
   %z = ddp.scale %row by 2.0 : tensor<4xf32>
   return %r, %y, %z : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
+
+// A call may turn out to give its operand. Of another type it cannot.
+
+// CHECK-LABEL: func @gaps_through_calls(
+// CHECK:         %[[T:.+]]:2 = call @passed_on
+// CHECK:         %[[C:.+]] = bufferization.alloc_tensor() copy(%[[T]]#0)
+// CHECK:         ddp.flat.scale %[[C]] by
+// CHECK:         ddp.flat.scale %[[T]]#1 by
+func.func private @passed_on(%x: tensor<4xf32>, %y: tensor<4x4xf32>)
+    -> (tensor<4xf32>, tensor<4x4xf32>) {
+  return %x, %y : tensor<4xf32>, tensor<4x4xf32>
+}
+func.func @gaps_through_calls(%x: tensor<4x4xf32>)
+    -> (tensor<4xf32>, tensor<4x4xf32>) {
+  %s = tensor.extract_slice %x[0, 1] [4, 1] [1, 1]
+      : tensor<4x4xf32> to tensor<4xf32>
+  %t:2 = call @passed_on(%s, %x)
+      : (tensor<4xf32>, tensor<4x4xf32>) -> (tensor<4xf32>, tensor<4x4xf32>)
+  %y = ddp.scale %t#0 by 2.0 : tensor<4xf32>
+  %z = ddp.scale %t#1 by 2.0 : tensor<4x4xf32>
+  return %y, %z : tensor<4xf32>, tensor<4x4xf32>
+}
