@@ -163,12 +163,14 @@ void PlanTextWriter::write(PlanMatrixListAttr list) {
 
 void PlanTextWriter::write(PlanCollectiveAttr collective) {
   json.object([&] {
+    json.attribute("kind", stringifyCollectiveKind(collective.getKind()));
     writeString("bucket", collective.getBucket());
     json.attribute("group", collective.getGroup());
     json.attribute("count", collective.getCount());
     writeDtype("dtype", collective.getDtype());
     writeWire(collective.getWireDtype());
     json.attribute("divide", collective.getDivide());
+    json.attribute("root", collective.getRoot());
   });
 }
 

@@ -230,6 +230,26 @@ class _Worker:
             results.append(_to_numpy(out.to(buffer.dtype)))
         return results
 
+    def run_exchanges(self, group, arrays):
+        """torch.distributed's own collectives, of each array: the part of the sum,
+        the parts together, all-to-all, and what rank 0 has."""
+        import torch
+        import torch.distributed as dist
+
+        ranks, group, results = len(group), self.groups[group], []
+        for dtype, data in arrays:
+            whole = _to_torch(dtype, data)
+            part = torch.empty_like(whole[: len(whole) // ranks])
+            dist.reduce_scatter_tensor(part, whole.clone(), group=group)
+            together, exchanged = torch.empty_like(whole), torch.empty_like(whole)
+            dist.all_gather_into_tensor(together, part, group=group)
+            dist.all_to_all_single(exchanged, whole, group=group)
+            sent = whole.clone()
+            dist.broadcast(sent, 0, group=group)
+            for tensor in (part, together, exchanged, sent):
+                results.append(_to_numpy(tensor))
+        return results
+
     def run_ddp(self, group, hook, dtype, grads, cap_mb, steps):
         """Real DistributedDataParallel over a module whose gradients are given.
         grads[step][i] belongs to parameter i. Per step: the gradients that DDP

@@ -20,7 +20,7 @@ namespace ddphook::bench {
 
 struct CollectiveWork {
   std::string name;
-  host::AllReduceDesc desc;
+  host::CollectiveDesc desc;
   /// Checksum of the result, where scalar code can tell.
   std::optional<uint64_t> expected;
   /// What PyTorch calls it.

@@ -132,13 +132,12 @@ public:
   Body allReduce(ddphook_communicator_t *group, Dtype wire, const void *in,
                  void *out, int64_t n) {
     return [=, this_ = this] {
-      const ddphook_all_reduce_t operation = {n,
-                                              DDPHOOK_F32,
-                                              static_cast<int32_t>(wire),
-                                              /*divide=*/1,
-                                              /*encoding=*/0,
-                                              /*block=*/0};
-      return this_->check(this_->device.table().all_reduce(
+      const ddphook_collective_t operation = {
+          DDPHOOK_ALL_REDUCE, n, DDPHOOK_F32, static_cast<int32_t>(wire),
+          /*divide=*/1,
+          /*encoding=*/0,
+          /*block=*/0,        0};
+      return this_->check(this_->device.table().collective(
           this_->device.get(), group, &operation, in, out, &this_->message));
     };
   }

@@ -42,8 +42,8 @@ struct RankPool::Command {
   int repetitions;
   int64_t powerSgdRank; // 0: the all-reduce alone
 
-  AllReduceDesc desc() const {
-    AllReduceDesc desc{count, dtype, std::nullopt, divide};
+  CollectiveDesc desc() const {
+    CollectiveDesc desc{count, dtype, std::nullopt, divide};
     if (wireType != dtype)
       desc.wire = wireType;
     return desc;
@@ -121,9 +121,9 @@ public:
   }
 
 private:
-  Status allReduce(Wire wire, const AllReduceDesc &desc, void *data) {
-    return wire == Wire::SharedMemory ? shm->allReduce(desc, data, data)
-                                      : gloo->allReduce(desc, data, data);
+  Status allReduce(Wire wire, const CollectiveDesc &desc, void *data) {
+    return wire == Wire::SharedMemory ? shm->run(desc, data, data)
+                                      : gloo->run(desc, data, data);
   }
 
   /// Emptied caches, if wanted, and all ranks at the same point.
@@ -131,8 +131,7 @@ private:
     if (command.cold)
       flusher.flush();
     float barrier = 0;
-    return shm->allReduce({1, Dtype::F32, std::nullopt, false}, &barrier,
-                          &barrier);
+    return shm->run({1, Dtype::F32, std::nullopt, false}, &barrier, &barrier);
   }
 
   Status runPowerSgd(const Command &command, Reply *reply) {
@@ -164,7 +163,7 @@ private:
   }
 
   Status runAllReduce(const Command &command, Reply *reply) {
-    const AllReduceDesc desc = command.desc();
+    const CollectiveDesc desc = command.desc();
     auto reduce = [&] {
       return allReduce(command.wire, desc, bucket.as<void>());
     };
@@ -282,7 +281,7 @@ RankPool::~RankPool() {
   }
 }
 
-Status RankPool::run(Wire wire, const AllReduceDesc &desc, Caches caches,
+Status RankPool::run(Wire wire, const CollectiveDesc &desc, Caches caches,
                      int repetitions, Answer *answer) {
   Command command{wire,
                   desc.count,

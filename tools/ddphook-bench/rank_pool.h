@@ -11,8 +11,8 @@
 #ifndef DDPHOOK_BENCH_RANK_POOL_H
 #define DDPHOOK_BENCH_RANK_POOL_H
 
-#include "all_reduce_desc.h"
 #include "base/status.h"
+#include "collective_desc.h"
 #include "measure.h"
 
 #include <cstdint>
@@ -51,7 +51,7 @@ public:
   /// Reduces the bucket, filled with the input, in place: once for its bits and
   /// then `repetitions` times for the clock. A description without wire of a
   /// 16-bit type reduces the input cast to that type.
-  Status run(Wire wire, const host::AllReduceDesc &desc, Caches caches,
+  Status run(Wire wire, const host::CollectiveDesc &desc, Caches caches,
              int repetitions, Answer *answer);
 
   /// One compressed step of PowerSGD on the layers of as many elements as the

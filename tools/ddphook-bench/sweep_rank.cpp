@@ -77,11 +77,11 @@ public:
 private:
   Status compareOptions();
   Status connect(bool isOneMachine);
-  Status allReduce(const ddphook_all_reduce_t &operation, const void *from,
+  Status allReduce(const ddphook_collective_t &operation, const void *from,
                    void *to);
-  Status time(const ddphook_all_reduce_t &operation, const void *from, void *to,
+  Status time(const ddphook_collective_t &operation, const void *from, void *to,
               std::vector<double> *seconds);
-  Status check(const SweepRow &row, const ddphook_all_reduce_t &operation,
+  Status check(const SweepRow &row, const ddphook_collective_t &operation,
                const SweepValues &values, bool isInPlace, int64_t *wrong);
   Status combine(SweepTiming *timing);
 
@@ -145,17 +145,17 @@ Status SweepRank::prepare(SweepResult *result) {
   return connect(/*isOneMachine=*/memories.size() <= 1);
 }
 
-Status SweepRank::allReduce(const ddphook_all_reduce_t &operation,
+Status SweepRank::allReduce(const ddphook_collective_t &operation,
                             const void *from, void *to) {
-  return context.call(&ddphook_backend_t::all_reduce, group, &operation, from,
+  return context.call(&ddphook_backend_t::collective, group, &operation, from,
                       to);
 }
 
-Status SweepRank::time(const ddphook_all_reduce_t &operation, const void *from,
+Status SweepRank::time(const ddphook_collective_t &operation, const void *from,
                        void *to, std::vector<double> *seconds) {
   for (int i = 0; i < options.warmup; ++i)
     DDPHOOK_RETURN_IF_ERROR(allReduce(operation, from, to));
-  ddphook_all_reduce_t barrier = {};
+  ddphook_collective_t barrier = {};
   barrier.count = 1;
   barrier.dtype = static_cast<int32_t>(Dtype::F32);
   barrier.wire_dtype = -1;
@@ -172,7 +172,7 @@ Status SweepRank::time(const ddphook_all_reduce_t &operation, const void *from,
 }
 
 Status SweepRank::check(const SweepRow &row,
-                        const ddphook_all_reduce_t &operation,
+                        const ddphook_collective_t &operation,
                         const SweepValues &values, bool isInPlace,
                         int64_t *wrong) {
   const std::vector<char> input = values.input(context.rank(), row.count);
@@ -221,7 +221,7 @@ Status SweepRank::combine(SweepTiming *timing) {
 }
 
 Status SweepRank::measure(SweepRow *row) {
-  ddphook_all_reduce_t operation = {};
+  ddphook_collective_t operation = {};
   operation.count = row->count;
   operation.dtype = static_cast<int32_t>(row->dtype);
   operation.wire_dtype =

@@ -49,10 +49,11 @@ LogicalResult CallLowering::lower(Operation *op) {
                                  << getDtypeNames() << ", but got " << type;
   LogicalResult result =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
-          .Case<ArenaOp, CountCompressionOp, FlatAddOp, FlatAllReduceOp,
-                FlatAllReduceStartOp, FlatCastOp, FlatEncodingErrorOp,
-                FlatMatmulOp, FlatOrthogonalizeOp, FlatProjectOp,
-                FlatRandomNormalOp, FlatReconstructOp, FlatScaleOp, FlatSubOp,
+          .Case<ArenaOp, CountCompressionOp, FlatAddOp, FlatAllGatherOp,
+                FlatAllReduceOp, FlatAllReduceStartOp, FlatAllToAllOp,
+                FlatBroadcastOp, FlatCastOp, FlatEncodingErrorOp, FlatMatmulOp,
+                FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
+                FlatReconstructOp, FlatReduceScatterOp, FlatScaleOp, FlatSubOp,
                 FlatWaitOp, IsFiniteOp, StateBufferOp, ViewOp, linalg::FillOp,
                 memref::CopyOp>([&](auto known) { return convert(known); })
           .Default([](Operation *unknown) {

@@ -48,6 +48,10 @@ private:
   LogicalResult convert(FlatAddOp op);
   LogicalResult convert(FlatAllReduceOp op);
   LogicalResult convert(FlatAllReduceStartOp op);
+  LogicalResult convert(FlatReduceScatterOp op);
+  LogicalResult convert(FlatAllGatherOp op);
+  LogicalResult convert(FlatAllToAllOp op);
+  LogicalResult convert(FlatBroadcastOp op);
   LogicalResult convert(ArenaOp op);
   LogicalResult convert(FlatCastOp op);
   LogicalResult convert(CountCompressionOp op);
@@ -68,7 +72,9 @@ private:
   /// A state in host memory where arrays are in the device's: loads and stores
   /// at `pointer`.
   LogicalResult convertHostState(StateBufferOp op, Value pointer);
-  /// The number of an all-reduce, which becomes part of the plan.
+  template <typename OpTy>
+  LogicalResult convertExchange(OpTy op);
+  /// The number of a collective, which becomes part of the plan.
   FailureOr<int32_t> getCollective(CollectiveOpInterface op);
   /// The number of a matrix list in the plan; equal ones share one.
   int32_t getMatrixList(MatrixListAttr layout, Type elementType);

@@ -24,14 +24,37 @@ FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
     return op->emitOpError() << "expected a bucket that 'ddp.bucket_info' "
                                 "describes, but got "
                              << bucket;
-  auto type = cast<MemRefType>(op.getInput().getType());
   TypeAttr wire = op.getWireAttr();
+  ReductionAttr reduction = op.getReductionAttr();
   plan.collectives.push_back(PlanCollectiveAttr::get(
-      op.getContext(), bucket,
-      groupNumbers.lookup(op.getGroupAttr().getValue()), type.getNumElements(),
-      type.getElementType(), wire ? wire.getValue() : Type(),
-      op.getReductionAttr().getValue() == Reduction::Mean));
+      op.getContext(), op.getKind(), bucket,
+      groupNumbers.lookup(op.getGroupAttr().getValue()), getWholeSize(op),
+      getElementTypeOf(op.getInput().getType()),
+      wire ? wire.getValue() : Type(),
+      reduction && reduction.getValue() == Reduction::Mean, op.getRoot()));
   return plan.collectives.size() - 1;
+}
+
+template <typename OpTy>
+LogicalResult CallLowering::convertExchange(OpTy op) {
+  FailureOr<int32_t> number = getCollective(op);
+  if (failed(number))
+    return failure();
+  call(op, rt::collective, *number, op.getInput(), op.getDestination());
+  return success();
+}
+
+LogicalResult CallLowering::convert(FlatReduceScatterOp op) {
+  return convertExchange(op);
+}
+LogicalResult CallLowering::convert(FlatAllGatherOp op) {
+  return convertExchange(op);
+}
+LogicalResult CallLowering::convert(FlatAllToAllOp op) {
+  return convertExchange(op);
+}
+LogicalResult CallLowering::convert(FlatBroadcastOp op) {
+  return convertExchange(op);
 }
 
 LogicalResult CallLowering::convert(FlatAllReduceOp op) {

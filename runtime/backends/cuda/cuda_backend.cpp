@@ -351,19 +351,19 @@ static ddphook_status_t reconstruct(ddphook_device_t *device,
 }
 
 static ddphook_status_t
-startAllReduce(ddphook_device_t *device, ddphook_communicator_t *communicator,
-               const ddphook_all_reduce_t *operation, const void *in, void *out,
-               int64_t *ticket, ddphook_backend_error_t *error) {
+startCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
+                const ddphook_collective_t *operation, const void *in,
+                void *out, int64_t *ticket, ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &) {
     return communicator->impl->start(*operation, in, out, ticket);
   });
 }
 
-static ddphook_status_t allReduce(ddphook_device_t *device,
-                                  ddphook_communicator_t *communicator,
-                                  const ddphook_all_reduce_t *operation,
-                                  const void *in, void *out,
-                                  ddphook_backend_error_t *error) {
+static ddphook_status_t runCollective(ddphook_device_t *device,
+                                      ddphook_communicator_t *communicator,
+                                      const ddphook_collective_t *operation,
+                                      const void *in, void *out,
+                                      ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
     int64_t ticket = 0;
     DDPHOOK_RETURN_IF_ERROR(
@@ -437,8 +437,8 @@ ddphook_backend_get(void) {
     table.matrices_destroy = destroyUsed<ddphook_matrices_t>;
 #define DDPHOOK_DEVICE_FUNCTION(name, ...) table.name = name;
 #include "ddphook/runtime/functions.inc"
-    table.all_reduce = allReduce;
-    table.all_reduce_start = startAllReduce;
+    table.collective = runCollective;
+    table.collective_start = startCollective;
     table.wait = wait;
     table.kernels_load = loadKernels;
     table.kernels_unload = destroyUsed<ddphook_kernels_t>;

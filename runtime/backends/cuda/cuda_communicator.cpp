@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "cuda_communicator.h"
 
+#include "base/collective_check.h"
 #include "cuda_error.h"
 #include "group_bootstrap.h"
 #include "kernels/kernels.h"
@@ -26,14 +27,14 @@ static constexpr double leaveSeconds = 5;
 /// What NCCL's windows and our loads want.
 static constexpr uint64_t stagingAlignment = 4096;
 
-static const char *const what = "all-reduce";
+static const char *const what = "a collective";
 
 Status CudaCommunicator::create(CudaDevice &device,
                                 const ddphook_communicator_config_t &config,
                                 std::unique_ptr<CudaCommunicator> *result) {
   DDPHOOK_RETURN_IF_ERROR(device.refuseCapture("joining a process group"));
   std::unique_ptr<CudaCommunicator> created(
-      new CudaCommunicator(device, config.size, config.key));
+      new CudaCommunicator(device, config.rank, config.size, config.key));
   created->stagingBytes = config.max_wire_bytes;
   Status allocated = device.allocate(config.max_wire_bytes, stagingAlignment,
                                      &created->staging);
@@ -73,17 +74,22 @@ Status cuda::refuseEncoding(const Encoding &encoding) {
                encoding.describe().c_str());
 }
 
-Status CudaCommunicator::checkOperation(const ddphook_all_reduce_t &operation,
+Status CudaCommunicator::checkOperation(const ddphook_collective_t &operation,
                                         const void *in, const void *out) const {
   DDPHOOK_RETURN_IF_ERROR(device.checkAddress(in, "in"));
   DDPHOOK_RETURN_IF_ERROR(device.checkAddress(out, "out"));
   if (auto encoding = encodingFromAbi(operation.encoding, operation.block))
     return refuseEncoding(*encoding);
-  std::optional<Dtype> wire = dtypeFromAbi(operation.wire_dtype);
-  if (!wire)
+  const Dtype dtype = static_cast<Dtype>(operation.dtype);
+  const std::optional<Dtype> wire = dtypeFromAbi(operation.wire_dtype);
+  const bool isWhole =
+      mayBeInPlace(static_cast<CollectiveKind>(operation.kind));
+  if (isWhole ? !wire : !isStaged(operation))
     return Status::ok();
-  uint64_t bytes = static_cast<uint64_t>(operation.count) *
-                   static_cast<uint64_t>(dtypeSize(*wire));
+  const int64_t elements =
+      isWhole ? operation.count : partElements(operation.count, size) * size;
+  const auto bytes =
+      static_cast<uint64_t>(elements * dtypeSize(wire.value_or(dtype)));
   if (bytes > stagingBytes)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected at most %" PRIu64 " bytes on the wire, but got "
@@ -110,9 +116,10 @@ Status CudaCommunicator::take(bool isCapturing, Collective **collective) {
   return Status::ok();
 }
 
-Status CudaCommunicator::start(const ddphook_all_reduce_t &operation,
+Status CudaCommunicator::start(const ddphook_collective_t &operation,
                                const void *in, void *out, int64_t *ticket) {
   InFlight &inFlight = device.inFlight();
+  DDPHOOK_RETURN_IF_ERROR(checkCollective(operation, size));
   if (operation.count == 0) {
     *ticket = inFlight.publishEnded();
     return Status::ok();
@@ -168,9 +175,10 @@ Status CudaCommunicator::enqueueSum(const void *in, void *out, int64_t count,
                          Deadline::after(device.timeoutSeconds()));
 }
 
-Status CudaCommunicator::enqueue(const ddphook_all_reduce_t &operation,
-                                 const void *in, void *out, cudaStream_t stream,
-                                 cudaEvent_t begin) {
+Status CudaCommunicator::enqueueAllReduce(const ddphook_collective_t &operation,
+                                          const void *in, void *out,
+                                          cudaStream_t stream,
+                                          cudaEvent_t begin) {
   const Dtype dtype = static_cast<Dtype>(operation.dtype);
   const Dtype wire = dtypeFromAbi(operation.wire_dtype).value_or(dtype);
   const int64_t count = operation.count;
@@ -190,4 +198,119 @@ Status CudaCommunicator::enqueue(const ddphook_all_reduce_t &operation,
     in = out;
   }
   return enqueueSum(in, out, count, dtype, stream, begin);
+}
+
+bool CudaCommunicator::isStaged(const ddphook_collective_t &operation) const {
+  const auto kind = static_cast<CollectiveKind>(operation.kind);
+  if (kind != CollectiveKind::ReduceScatter &&
+      kind != CollectiveKind::AllGather)
+    return false;
+  return dtypeFromAbi(operation.wire_dtype) || operation.divide ||
+         operation.count % size != 0;
+}
+
+/// Casts and divides elements into the staging buffer.
+Status CudaCommunicator::toWire(const void *in, Dtype dtype, void *staged,
+                                Dtype wire, int64_t count, int64_t divisor,
+                                cudaStream_t stream) {
+  if (wire != dtype)
+    return toStatus(
+        compressArray(stream, in, dtype, staged, wire, count, divisor), what);
+  if (divisor > 1)
+    return toStatus(divideArray(stream, in, staged, dtype, count, divisor),
+                    what);
+  return toStatus(cudaMemcpyAsync(staged, in,
+                                  static_cast<size_t>(count * dtypeSize(dtype)),
+                                  cudaMemcpyDeviceToDevice, stream),
+                  what);
+}
+
+/// Casts elements back out of it.
+Status CudaCommunicator::fromWire(const void *staged, Dtype wire, void *out,
+                                  Dtype dtype, int64_t count,
+                                  cudaStream_t stream) {
+  if (wire != dtype)
+    return toStatus(decompressArray(stream, staged, wire, out, dtype, count,
+                                    /*nonFinite=*/nullptr),
+                    what);
+  return toStatus(cudaMemcpyAsync(out, staged,
+                                  static_cast<size_t>(count * dtypeSize(dtype)),
+                                  cudaMemcpyDeviceToDevice, stream),
+                  what);
+}
+
+/// In the staging buffer, in place: parts of equal size, zeros behind the
+/// array.
+Status
+CudaCommunicator::enqueueReduceScatter(const ddphook_collective_t &operation,
+                                       const void *in, void *out,
+                                       cudaStream_t stream, cudaEvent_t begin) {
+  const Dtype dtype = static_cast<Dtype>(operation.dtype);
+  const Dtype wire = dtypeFromAbi(operation.wire_dtype).value_or(dtype);
+  const int64_t part = partElements(operation.count, size);
+  const int64_t bytes = dtypeSize(wire);
+  const void *from = in;
+  void *to = out;
+  if (isStaged(operation)) {
+    char *staged = static_cast<char *>(staging);
+    DDPHOOK_RETURN_IF_ERROR(toWire(in, dtype, staged, wire, operation.count,
+                                   operation.divide ? size : 1, stream));
+    const int64_t behind = part * size - operation.count;
+    if (behind > 0)
+      DDPHOOK_RETURN_IF_ERROR(
+          toStatus(cudaMemsetAsync(staged + operation.count * bytes, 0,
+                                   static_cast<size_t>(behind * bytes), stream),
+                   what));
+    from = staged;
+    to = staged + rank * part * bytes;
+  }
+  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
+  DDPHOOK_RETURN_IF_ERROR(
+      nccl->reduceScatter(from, to, part, wire, stream, deadline()));
+  return to == out ? Status::ok()
+                   : fromWire(to, wire, out, dtype, part, stream);
+}
+
+Status CudaCommunicator::enqueueAllGather(const ddphook_collective_t &operation,
+                                          const void *in, void *out,
+                                          cudaStream_t stream,
+                                          cudaEvent_t begin) {
+  const Dtype dtype = static_cast<Dtype>(operation.dtype);
+  const Dtype wire = dtypeFromAbi(operation.wire_dtype).value_or(dtype);
+  const int64_t part = partElements(operation.count, size);
+  const void *from = in;
+  void *to = out;
+  if (isStaged(operation)) {
+    char *own = static_cast<char *>(staging) + rank * part * dtypeSize(wire);
+    // What is behind a short part comes to lie behind the array.
+    DDPHOOK_RETURN_IF_ERROR(
+        toWire(in, dtype, own, wire, part, /*divisor=*/1, stream));
+    from = own;
+    to = staging;
+  }
+  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
+  DDPHOOK_RETURN_IF_ERROR(
+      nccl->allGather(from, to, part, wire, stream, deadline()));
+  return to == out ? Status::ok()
+                   : fromWire(to, wire, out, dtype, operation.count, stream);
+}
+
+Status CudaCommunicator::enqueue(const ddphook_collective_t &operation,
+                                 const void *in, void *out, cudaStream_t stream,
+                                 cudaEvent_t begin) {
+  const auto kind = static_cast<CollectiveKind>(operation.kind);
+  // Of one rank all kinds are one.
+  if (!nccl || kind == CollectiveKind::AllReduce)
+    return enqueueAllReduce(operation, in, out, stream, begin);
+  if (kind == CollectiveKind::ReduceScatter)
+    return enqueueReduceScatter(operation, in, out, stream, begin);
+  if (kind == CollectiveKind::AllGather)
+    return enqueueAllGather(operation, in, out, stream, begin);
+  const Dtype dtype = static_cast<Dtype>(operation.dtype);
+  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
+  if (kind == CollectiveKind::AllToAll)
+    return nccl->allToAll(in, out, operation.count / size, size, dtype, stream,
+                          deadline());
+  return nccl->broadcast(in, out, operation.count, operation.root, dtype,
+                         stream, deadline());
 }

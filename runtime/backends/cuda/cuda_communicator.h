@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// All-reduces with their casts and divisions. A group of one has no NCCL.
+// Collectives with their casts and divisions. A group of one has no NCCL.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
@@ -25,25 +25,42 @@ public:
                        std::unique_ptr<CudaCommunicator> *result);
   ~CudaCommunicator();
 
-  /// Puts an all-reduce on the communication stream, behind what is on the
+  /// Puts a collective on the communication stream, behind what is on the
   /// compute stream now.
-  Status start(const ddphook_all_reduce_t &operation, const void *in, void *out,
+  Status start(const ddphook_collective_t &operation, const void *in, void *out,
                int64_t *ticket);
 
 private:
-  CudaCommunicator(CudaDevice &device, int size, const std::string &name)
-      : device(device), size(size),
+  CudaCommunicator(CudaDevice &device, int rank, int size,
+                   const std::string &name)
+      : device(device), rank(rank), size(size),
         name(std::make_shared<const std::string>(name)) {}
-  Status checkOperation(const ddphook_all_reduce_t &operation, const void *in,
+  Status checkOperation(const ddphook_collective_t &operation, const void *in,
                         const void *out) const;
   Status take(bool isCapturing, Collective **collective);
-  Status enqueue(const ddphook_all_reduce_t &operation, const void *in,
+  Status enqueue(const ddphook_collective_t &operation, const void *in,
                  void *out, cudaStream_t stream, cudaEvent_t begin);
   Status enqueueSum(const void *in, void *out, int64_t count, Dtype dtype,
                     cudaStream_t stream, cudaEvent_t begin);
+  Status enqueueAllReduce(const ddphook_collective_t &operation, const void *in,
+                          void *out, cudaStream_t stream, cudaEvent_t begin);
+  Status enqueueReduceScatter(const ddphook_collective_t &operation,
+                              const void *in, void *out, cudaStream_t stream,
+                              cudaEvent_t begin);
+  Status enqueueAllGather(const ddphook_collective_t &operation, const void *in,
+                          void *out, cudaStream_t stream, cudaEvent_t begin);
+  Status toWire(const void *in, Dtype dtype, void *staged, Dtype wire,
+                int64_t count, int64_t divisor, cudaStream_t stream);
+  Status fromWire(const void *staged, Dtype wire, void *out, Dtype dtype,
+                  int64_t count, cudaStream_t stream);
+  /// Whether a reduce-scatter or all-gather goes through the staging buffer:
+  /// with casts and divisions, and where NCCL's parts of equal size are not
+  /// those of the array.
+  bool isStaged(const ddphook_collective_t &operation) const;
+  Deadline deadline() const { return Deadline::after(device.timeoutSeconds()); }
 
   CudaDevice &device;
-  const int size;
+  const int rank, size;
   const std::shared_ptr<const std::string> name;
   /// What travels in another type than it has in memory.
   void *staging = nullptr;

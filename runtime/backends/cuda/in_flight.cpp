@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "in_flight.h"
 
+#include "base/collective.h"
 #include "base/dtype.h"
 #include "cuda_error.h"
 
@@ -112,8 +113,10 @@ Status InFlight::wait(int64_t ticket, cudaStream_t stream) {
 
 /// "all-reduce 7 (1000 f32 as f16) of group 0".
 static std::string describe(const Collective &collective) {
-  const ddphook_all_reduce_t &operation = collective.operation;
-  std::string text = "all-reduce " + std::to_string(collective.ticket) + " (" +
+  const ddphook_collective_t &operation = collective.operation;
+  const auto kind = static_cast<CollectiveKind>(operation.kind);
+  std::string text = describeCollective(kind) + " " +
+                     std::to_string(collective.ticket) + " (" +
                      std::to_string(operation.count) + " " +
                      dtypeName(static_cast<Dtype>(operation.dtype));
   if (auto wire = dtypeFromAbi(operation.wire_dtype))

@@ -32,7 +32,7 @@ struct Collective {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   int64_t ticket = 0;
-  ddphook_all_reduce_t operation = {};
+  ddphook_collective_t operation = {};
   /// The process group, for messages.
   std::shared_ptr<const std::string> group;
   /// Set when it was seen to have begun.

@@ -101,21 +101,80 @@ Status NcclCommunicator::create(const std::vector<ncclUniqueId> &ids, int size,
   return Status::ok();
 }
 
-Status NcclCommunicator::allReduce(const void *in, void *out, int64_t count,
-                                   Dtype dtype, cudaStream_t stream,
-                                   const Deadline &deadline) {
-  const char *what = "starting an all-reduce";
+template <typename Function>
+Status NcclCommunicator::launch(CollectiveKind kind, const Deadline &deadline,
+                                const Function &function) {
+  const std::string name = describeCollective(kind);
+  const std::string what =
+      std::string("starting a") + (name.front() == 'a' ? "n " : " ") + name;
   {
     std::lock_guard<std::mutex> lock(mutex);
     if (!handle)
       return goneStatus();
-    ncclResult_t begun =
-        ncclAllReduce(in, out, static_cast<size_t>(count), ncclTypeOf(dtype),
-                      ncclSum, handle, stream);
+    ncclResult_t begun = function();
     if (begun != ncclInProgress)
-      return inGroup(toStatus(begun, handle, what));
+      return inGroup(toStatus(begun, handle, what.c_str()));
   }
-  return poll(deadline, what);
+  return poll(deadline, what.c_str());
+}
+
+Status NcclCommunicator::allReduce(const void *in, void *out, int64_t count,
+                                   Dtype dtype, cudaStream_t stream,
+                                   const Deadline &deadline) {
+  return launch(CollectiveKind::AllReduce, deadline, [&] {
+    return ncclAllReduce(in, out, static_cast<size_t>(count), ncclTypeOf(dtype),
+                         ncclSum, handle, stream);
+  });
+}
+
+Status NcclCommunicator::reduceScatter(const void *in, void *out, int64_t part,
+                                       Dtype dtype, cudaStream_t stream,
+                                       const Deadline &deadline) {
+  return launch(CollectiveKind::ReduceScatter, deadline, [&] {
+    return ncclReduceScatter(in, out, static_cast<size_t>(part),
+                             ncclTypeOf(dtype), ncclSum, handle, stream);
+  });
+}
+
+Status NcclCommunicator::allGather(const void *in, void *out, int64_t part,
+                                   Dtype dtype, cudaStream_t stream,
+                                   const Deadline &deadline) {
+  return launch(CollectiveKind::AllGather, deadline, [&] {
+    return ncclAllGather(in, out, static_cast<size_t>(part), ncclTypeOf(dtype),
+                         handle, stream);
+  });
+}
+
+Status NcclCommunicator::allToAll(const void *in, void *out, int64_t part,
+                                  int size, Dtype dtype, cudaStream_t stream,
+                                  const Deadline &deadline) {
+  const int64_t bytes = part * dtypeSize(dtype);
+  return launch(CollectiveKind::AllToAll, deadline, [&] {
+    const ncclDataType_t type = ncclTypeOf(dtype);
+    const auto count = static_cast<size_t>(part);
+    ncclResult_t begun = ncclGroupStart();
+    if (begun != ncclSuccess)
+      return begun;
+    for (int peer = 0; peer < size && !isFailure(begun); ++peer) {
+      begun = ncclSend(static_cast<const char *>(in) + peer * bytes, count,
+                       type, peer, handle, stream);
+      if (!isFailure(begun))
+        begun = ncclRecv(static_cast<char *>(out) + peer * bytes, count, type,
+                         peer, handle, stream);
+    }
+    // Always: the group is the thread's, not the communicator's.
+    const ncclResult_t ended = ncclGroupEnd();
+    return isFailure(begun) ? begun : ended;
+  });
+}
+
+Status NcclCommunicator::broadcast(const void *in, void *out, int64_t count,
+                                   int root, Dtype dtype, cudaStream_t stream,
+                                   const Deadline &deadline) {
+  return launch(CollectiveKind::Broadcast, deadline, [&] {
+    return ncclBroadcast(in, out, static_cast<size_t>(count), ncclTypeOf(dtype),
+                         root, handle, stream);
+  });
 }
 
 Status NcclCommunicator::asyncError() {

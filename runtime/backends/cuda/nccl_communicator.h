@@ -10,6 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
 
+#include "base/collective.h"
 #include "base/deadline.h"
 #include "base/dtype.h"
 #include "base/status.h"
@@ -37,9 +38,18 @@ public:
   /// Aborts what is left of it.
   ~NcclCommunicator();
 
-  /// Puts the sum on `stream`; waits until NCCL has done that.
+  // Each puts a collective on `stream`, and waits until NCCL has done that. Of
+  // what is cut into parts every rank has `part` elements.
   Status allReduce(const void *in, void *out, int64_t count, Dtype dtype,
                    cudaStream_t stream, const Deadline &deadline);
+  Status reduceScatter(const void *in, void *out, int64_t part, Dtype dtype,
+                       cudaStream_t stream, const Deadline &deadline);
+  Status allGather(const void *in, void *out, int64_t part, Dtype dtype,
+                   cudaStream_t stream, const Deadline &deadline);
+  Status allToAll(const void *in, void *out, int64_t part, int size,
+                  Dtype dtype, cudaStream_t stream, const Deadline &deadline);
+  Status broadcast(const void *in, void *out, int64_t count, int root,
+                   Dtype dtype, cudaStream_t stream, const Deadline &deadline);
 
   /// What NCCL found out meanwhile. Any thread.
   Status asyncError();
@@ -58,6 +68,9 @@ private:
   NcclCommunicator(const std::string &name, const FailureLatch &failure)
       : name(name), failure(failure) {}
   Status poll(const Deadline &deadline, const char *what);
+  template <typename Function>
+  Status launch(CollectiveKind kind, const Deadline &deadline,
+                const Function &function);
   Status goneStatus() const;
   Status inGroup(Status status) const;
 

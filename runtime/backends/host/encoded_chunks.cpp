@@ -22,7 +22,7 @@ static int64_t roundUp(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-EncodedChunks::EncodedChunks(const AllReduceDesc &desc, int ranks)
+EncodedChunks::EncodedChunks(const CollectiveDesc &desc, int ranks)
     : encoding(*desc.encoding), dtype(desc.dtype), total(desc.count),
       ranks(ranks), divisor(desc.divide ? ranks : 1) {}
 
@@ -144,7 +144,7 @@ void EncodedChunks::average(void *const *memories, int64_t begin, int64_t count,
   }
 }
 
-void host::reduceEncodedAlone(const AllReduceDesc &desc, const void *in,
+void host::reduceEncodedAlone(const CollectiveDesc &desc, const void *in,
                               void *out) {
   constexpr int64_t chunkBytes = 64 << 10;
   EncodedChunks chunks(desc, /*ranks=*/1);

@@ -16,7 +16,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ENCODED_CHUNKS_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_ENCODED_CHUNKS_H
 
-#include "all_reduce_desc.h"
+#include "collective_desc.h"
 #include "encode.h"
 
 #include <vector>
@@ -26,7 +26,7 @@ namespace ddphook::host {
 class EncodedChunks {
 public:
   /// A reduction with an encoding, over `ranks` ranks.
-  EncodedChunks(const AllReduceDesc &desc, int ranks);
+  EncodedChunks(const CollectiveDesc &desc, int ranks);
 
   /// Elements of a chunk whose memory has at most that many bytes, which are at
   /// least 16 KiB. All but the last chunk have so many.
@@ -85,7 +85,7 @@ private:
 };
 
 /// The reduction over one rank: encodes and decodes.
-void reduceEncodedAlone(const AllReduceDesc &desc, const void *in, void *out);
+void reduceEncodedAlone(const CollectiveDesc &desc, const void *in, void *out);
 
 } // namespace ddphook::host
 

@@ -9,6 +9,7 @@
 #include "host_backend.h"
 
 #include "backend/backend_store.h"
+#include "base/collective_check.h"
 #include "base/floating_point.h"
 #include "comm_thread.h"
 #include "encode.h"
@@ -30,6 +31,7 @@ using namespace ddphook::host;
 
 struct ddphook_communicator {
   std::unique_ptr<HostCommunicator> impl;
+  int32_t size = 1;
   /// Where collectives run that are started.
   CommThread::Place place = CommThread::Place::Thread;
 };
@@ -154,6 +156,7 @@ createCommunicatorImpl(ddphook_device_t *device,
   DDPHOOK_RETURN_IF_ERROR(HostCommunicator::create(config, device->transport,
                                                    device->timeoutSeconds,
                                                    makeDevice, &result->impl));
+  result->size = config.size;
   result->place = placeOf(device->options, config);
   std::lock_guard<std::mutex> lock(device->mutex);
   *communicator = result.get();
@@ -375,41 +378,49 @@ reconstruct(ddphook_device_t *, ddphook_matrices_t *matrices, const void *p,
   return DDPHOOK_OK;
 }
 
-static CommThread::Job makeJob(ddphook_communicator_t *communicator,
-                               const ddphook_all_reduce_t &operation,
-                               const void *in, void *out) {
-  AllReduceDesc desc;
+static Status makeJob(ddphook_communicator_t *communicator,
+                      const ddphook_collective_t &operation, const void *in,
+                      void *out, CommThread::Job *job) {
+  DDPHOOK_RETURN_IF_ERROR(checkCollective(operation, communicator->size));
+  CollectiveDesc desc;
+  desc.kind = *collectiveKindFromAbi(operation.kind);
+  desc.root = operation.root;
   desc.count = operation.count;
   desc.dtype = toDtype(operation.dtype);
   desc.wire = dtypeFromAbi(operation.wire_dtype);
   desc.divide = operation.divide != 0;
   desc.encoding = encodingFromAbi(operation.encoding, operation.block);
-  return [communicator, desc, in, out] {
+  *job = [communicator, desc, in, out] {
     return withoutExceptions(
-        [&] { return communicator->impl->allReduce(desc, in, out); });
+        [&] { return communicator->impl->run(desc, in, out); });
   };
+  return Status::ok();
 }
 
-static ddphook_status_t allReduce(ddphook_device_t *device,
-                                  ddphook_communicator_t *communicator,
-                                  const ddphook_all_reduce_t *operation,
-                                  const void *in, void *out,
-                                  ddphook_backend_error_t *error) {
+static ddphook_status_t runCollective(ddphook_device_t *device,
+                                      ddphook_communicator_t *communicator,
+                                      const ddphook_collective_t *operation,
+                                      const void *in, void *out,
+                                      ddphook_backend_error_t *error) {
   return toBackendError(withoutExceptions([&] {
-                          return device->commThread.run(
-                              makeJob(communicator, *operation, in, out));
+                          CommThread::Job job;
+                          DDPHOOK_RETURN_IF_ERROR(
+                              makeJob(communicator, *operation, in, out, &job));
+                          return device->commThread.run(std::move(job));
                         }),
                         error);
 }
 
 static ddphook_status_t
-startAllReduce(ddphook_device_t *device, ddphook_communicator_t *communicator,
-               const ddphook_all_reduce_t *operation, const void *in, void *out,
-               int64_t *ticket, ddphook_backend_error_t *error) {
+startCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
+                const ddphook_collective_t *operation, const void *in,
+                void *out, int64_t *ticket, ddphook_backend_error_t *error) {
   return toBackendError(withoutExceptions([&] {
+                          CommThread::Job job;
+                          DDPHOOK_RETURN_IF_ERROR(
+                              makeJob(communicator, *operation, in, out, &job));
                           return device->commThread.start(
-                              makeJob(communicator, *operation, in, out),
-                              communicator->place, ticket);
+                              std::move(job), communicator->place, ticket);
                         }),
                         error);
 }
@@ -468,8 +479,8 @@ const ddphook_backend_t &host::hostBackend() {
     table.matrices_destroy = destroyMatrices;
 #define DDPHOOK_DEVICE_FUNCTION(name, ...) table.name = name;
 #include "ddphook/runtime/functions.inc"
-    table.all_reduce = allReduce;
-    table.all_reduce_start = startAllReduce;
+    table.collective = runCollective;
+    table.collective_start = startCollective;
     table.wait = wait;
     table.abort = abortDevice;
     return table;

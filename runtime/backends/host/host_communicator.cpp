@@ -69,7 +69,7 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
 }
 
 /// A group of one: dividing by one changes nothing, but the wire type rounds.
-static void roundTrip(const AllReduceDesc &desc, const void *in, void *out) {
+static void roundTrip(const CollectiveDesc &desc, const void *in, void *out) {
   if (desc.encoding)
     return reduceEncodedAlone(desc, in, out);
   if (desc.wireType() == desc.dtype) {
@@ -89,12 +89,12 @@ static void roundTrip(const AllReduceDesc &desc, const void *in, void *out) {
   }
 }
 
-Status HostCommunicator::allReduce(const AllReduceDesc &desc, const void *in,
-                                   void *out) {
+Status HostCommunicator::run(const CollectiveDesc &desc, const void *in,
+                             void *out) {
   if (shm)
-    return shm->allReduce(desc, in, out);
+    return shm->run(desc, in, out);
   if (gloo)
-    return gloo->allReduce(desc, in, out);
+    return gloo->run(desc, in, out);
   roundTrip(desc, in, out);
   return Status::ok();
 }

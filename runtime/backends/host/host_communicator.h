@@ -9,8 +9,8 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H
 
-#include "all_reduce_desc.h"
 #include "base/status.h"
+#include "collective_desc.h"
 #include "ddphook/runtime/backend.h"
 #include "gloo/gloo_group.h"
 #include "shm/shm_group.h"
@@ -35,7 +35,7 @@ public:
                        const std::function<Status(GlooDevice **)> &makeDevice,
                        std::unique_ptr<HostCommunicator> *communicator);
 
-  Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
+  Status run(const CollectiveDesc &desc, const void *in, void *out);
 
   /// Makes a call that is under way fail soon, and every later one. Any thread.
   void abort();

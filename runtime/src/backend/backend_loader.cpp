@@ -85,8 +85,8 @@ static constexpr Slot kFunctions[] = {SLOT(device_create),
                                       SLOT(is_finite),
                                       SLOT(matrices_create),
                                       SLOT(matrices_destroy),
-                                      SLOT(all_reduce),
-                                      SLOT(all_reduce_start),
+                                      SLOT(collective),
+                                      SLOT(collective_start),
                                       SLOT(wait),
                                       SLOT(abort)};
 

@@ -164,14 +164,40 @@ void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
 
 void ddphook_rt_all_reduce(ddphook_module_t *module, int32_t collective,
                            const void *in, void *out) {
-  inStep(module, [&] { module->allReduce(collective, in, out); });
+  inStep(module, [&] {
+    module->runCollective("ddphook_rt_all_reduce", CollectiveKind::AllReduce,
+                          collective, in, out);
+  });
 }
 
 int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
                                     int32_t collective, const void *in,
                                     void *out) {
   int64_t ticket = 0;
-  inStep(module, [&] { ticket = module->startAllReduce(collective, in, out); });
+  inStep(module, [&] {
+    ticket =
+        module->startCollective("ddphook_rt_all_reduce_start",
+                                CollectiveKind::AllReduce, collective, in, out);
+  });
+  return ticket;
+}
+
+void ddphook_rt_collective(ddphook_module_t *module, int32_t collective,
+                           const void *in, void *out) {
+  inStep(module, [&] {
+    module->runCollective("ddphook_rt_collective", std::nullopt, collective, in,
+                          out);
+  });
+}
+
+int64_t ddphook_rt_collective_start(ddphook_module_t *module,
+                                    int32_t collective, const void *in,
+                                    void *out) {
+  int64_t ticket = 0;
+  inStep(module, [&] {
+    ticket = module->startCollective("ddphook_rt_collective_start",
+                                     std::nullopt, collective, in, out);
+  });
   return ticket;
 }
 

@@ -90,19 +90,20 @@ void *ddphook_module::stateMemory(int32_t state) {
   return nullptr;
 }
 
-/// Whether two arrays of so many bytes share some but not all of them.
-static bool overlapInPart(const void *a, const void *b, int64_t bytes) {
+/// Whether two arrays of so many bytes share some.
+static bool overlap(const void *a, int64_t aBytes, const void *b,
+                    int64_t bBytes) {
   auto first = reinterpret_cast<uintptr_t>(a);
   auto second = reinterpret_cast<uintptr_t>(b);
-  uintptr_t distance = first < second ? second - first : first - second;
-  return distance != 0 && distance < static_cast<uintptr_t>(bytes);
+  return aBytes > 0 && bBytes > 0 &&
+         first < second + static_cast<uintptr_t>(bBytes) &&
+         second < first + static_cast<uintptr_t>(aBytes);
 }
 
-const PlanCollective *
-ddphook_module::beginCollective(int32_t number, const void *in, const void *out,
-                                ddphook_all_reduce_t *operation,
-                                ddphook_communicator_t **group) {
-  const char *call = "ddphook_rt_all_reduce";
+const PlanCollective *ddphook_module::beginCollective(
+    const char *call, std::optional<CollectiveKind> kind, int32_t number,
+    const void *in, const void *out, ddphook_collective_t *operation,
+    ddphook_communicator_t **group) {
   if (!canRun(call))
     return nullptr;
   if (number < 0 || static_cast<size_t>(number) >= plan.collectives.size()) {
@@ -113,55 +114,61 @@ ddphook_module::beginCollective(int32_t number, const void *in, const void *out,
   }
   const PlanCollective &collective =
       plan.collectives[static_cast<size_t>(number)];
+  if (kind && *kind != collective.kind) {
+    failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                   "%s: expected a collective of kind %s, but got %s", call,
+                   collectiveName(*kind), collectiveName(collective.kind)));
+    return nullptr;
+  }
   if (!checkCall(*this, call, role::Count{collective.count, "count"},
                  role::In{in, "in"}, role::In{out, "out"}))
     return nullptr;
-  if (overlapInPart(in, out, collective.count * dtypeSize(collective.dtype))) {
-    failStep(
-        error(DDPHOOK_INVALID_ARGUMENT,
-              "%s: expected 'out' to be 'in', or to lie apart from it, but "
-              "got arrays that overlap",
-              call));
+  const int64_t ranks = groups[collective.group].size();
+  const int64_t bytes = dtypeSize(collective.dtype);
+  const bool isInPlace = mayBeInPlace(collective.kind);
+  if (!(in == out && isInPlace) &&
+      overlap(
+          in, inputElements(collective.kind, collective.count, ranks) * bytes,
+          out,
+          outputElements(collective.kind, collective.count, ranks) * bytes)) {
+    failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                   isInPlace
+                       ? "%s: expected 'out' to be 'in', or to lie apart from "
+                         "it, but got arrays that overlap"
+                       : "%s: expected 'out' to lie apart from 'in', but got "
+                         "arrays that overlap",
+                   call));
     return nullptr;
   }
-  operation->count = collective.count;
-  operation->dtype = static_cast<int32_t>(collective.dtype);
-  operation->wire_dtype =
-      collective.wireDtype ? static_cast<int32_t>(*collective.wireDtype) : -1;
-  operation->divide = collective.divide;
-  if (const std::optional<Encoding> &encoding = collective.encoding) {
-    operation->encoding = static_cast<int32_t>(encoding->code);
-    operation->block = encoding->block;
-  }
+  *operation = collective.operation();
   *group = groups[collective.group].communicator;
   return &collective;
 }
 
-void ddphook_module::allReduce(int32_t number, const void *in, void *out) {
-  ddphook_all_reduce_t operation = {};
+void ddphook_module::runCollective(const char *call,
+                                   std::optional<CollectiveKind> kind,
+                                   int32_t number, const void *in, void *out) {
+  ddphook_collective_t operation = {};
   ddphook_communicator_t *group = nullptr;
-  const PlanCollective *collective =
-      beginCollective(number, in, out, &operation, &group);
-  if (!collective)
+  if (!beginCollective(call, kind, number, in, out, &operation, &group))
     return;
-  callDevice(*this, "ddphook_rt_all_reduce", &ddphook_backend_t::all_reduce,
-             group, &operation, in, out);
+  callDevice(*this, call, &ddphook_backend_t::collective, group, &operation, in,
+             out);
   if (stepFailure.isOk())
     countCollective(number);
 }
 
-int64_t ddphook_module::startAllReduce(int32_t number, const void *in,
-                                       void *out) {
-  ddphook_all_reduce_t operation = {};
+int64_t ddphook_module::startCollective(const char *call,
+                                        std::optional<CollectiveKind> kind,
+                                        int32_t number, const void *in,
+                                        void *out) {
+  ddphook_collective_t operation = {};
   ddphook_communicator_t *group = nullptr;
-  const PlanCollective *collective =
-      beginCollective(number, in, out, &operation, &group);
-  if (!collective)
+  if (!beginCollective(call, kind, number, in, out, &operation, &group))
     return 0;
   int64_t ticket = 0;
-  callDevice(*this, "ddphook_rt_all_reduce_start",
-             &ddphook_backend_t::all_reduce_start, group, &operation, in, out,
-             &ticket);
+  callDevice(*this, call, &ddphook_backend_t::collective_start, group,
+             &operation, in, out, &ticket);
   if (!stepFailure.isOk())
     return 0;
   lastTicket = ticket;

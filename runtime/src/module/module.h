@@ -60,8 +60,13 @@ struct ddphook_module {
   void *stateMemory(int32_t state);
   void launch(int32_t kernel, const int64_t *grid, const int64_t *block,
               int64_t sharedBytes, void **arguments);
-  void allReduce(int32_t collective, const void *in, void *out);
-  int64_t startAllReduce(int32_t collective, const void *in, void *out);
+  /// Function `call`, which may want one kind of collective only.
+  void runCollective(const char *call,
+                     std::optional<ddphook::CollectiveKind> kind,
+                     int32_t collective, const void *in, void *out);
+  int64_t startCollective(const char *call,
+                          std::optional<ddphook::CollectiveKind> kind,
+                          int32_t collective, const void *in, void *out);
   void wait(int64_t ticket);
   void randomNormal(void *generator, const int64_t *draws, int64_t drawCount,
                     void *out, int32_t dtype);
@@ -107,8 +112,9 @@ private:
   void countCollective(int32_t number);
   void countBuckets();
   const ddphook::PlanCollective *
-  beginCollective(int32_t number, const void *in, const void *out,
-                  ddphook_all_reduce_t *operation,
+  beginCollective(const char *call, std::optional<ddphook::CollectiveKind> kind,
+                  int32_t number, const void *in, const void *out,
+                  ddphook_collective_t *operation,
                   ddphook_communicator_t **group);
 
   int32_t currentEntry = -1;

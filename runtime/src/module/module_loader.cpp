@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 #include "module/module_loader.h"
 
+#include "base/collective_check.h"
 #include "base/wait_scope.h"
 #include "module/module.h"
 #include "module/state_init.h"
@@ -152,17 +153,18 @@ static Status connectGroups(ddphook_module &module, Context &context) {
   std::string prefix =
       "module/" + std::to_string(context.nextModuleNumber()) + "/group/";
   for (size_t number = 0; number < module.groups.size(); ++number) {
+    ModuleGroup &group = module.groups[number];
     uint64_t largest = 0;
     bool isUsed = false;
     for (const PlanCollective &collective : module.plan.collectives)
       if (collective.group == number) {
         isUsed = true;
-        largest =
-            std::max(largest, static_cast<uint64_t>(collective.wireBytes()));
+        largest = std::max(
+            largest,
+            static_cast<uint64_t>(collective.wholeWireBytes(group.size())));
       }
     if (!isUsed)
       continue;
-    ModuleGroup &group = module.groups[number];
     const std::vector<int> &ranks = group.members.ranks;
     // The sets of one group are apart; their first ranks tell them apart.
     std::string key =
@@ -196,6 +198,17 @@ static Status connectGroups(ddphook_module &module, Context &context) {
   return Status::ok();
 }
 
+/// Whether the groups of this job can run the plan's collectives.
+static Status checkCollectives(const ddphook_module &module) {
+  for (const PlanCollective &collective : module.plan.collectives)
+    DDPHOOK_RETURN_IF_ERROR(withContext(
+        checkCollective(collective.operation(),
+                        module.groups[collective.group].size()),
+        "process group '" + module.plan.processGroups[collective.group].name +
+            "'"));
+  return Status::ok();
+}
+
 static Status connect(ddphook_module &module, Context &context) {
   std::vector<GroupMembers> members;
   DDPHOOK_RETURN_IF_ERROR(
@@ -204,8 +217,11 @@ static Status connect(ddphook_module &module, Context &context) {
     module.groups.emplace_back();
     module.groups.back().members = std::move(group);
   }
-  // From here on ranks wait for each other, so a failure of one fails all.
-  Status status = connectGroups(module, context);
+  // From here on ranks wait for each other, so a failure of one fails all: sets
+  // of one group may differ in size.
+  Status status = checkCollectives(module);
+  if (status.isOk())
+    status = connectGroups(module, context);
   if (!status.isOk())
     return context.fail(std::move(status));
   std::vector<std::string> all;

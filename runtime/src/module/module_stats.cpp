@@ -44,14 +44,17 @@ void ddphook_module::prepareCounts() {
 void ddphook_module::countCollective(int32_t number) {
   const PlanCollective &collective =
       plan.collectives[static_cast<size_t>(number)];
+  const int64_t ranks = groups[collective.group].size();
+  const auto memoryBytes = static_cast<uint64_t>(collective.memoryBytes(ranks));
   ++stats.collectives;
-  stats.wire_bytes += static_cast<uint64_t>(collective.wireBytes());
-  stats.collective_bytes += static_cast<uint64_t>(collective.memoryBytes());
+  stats.wire_bytes += static_cast<uint64_t>(collective.wireBytes(ranks));
+  stats.collective_bytes += memoryBytes;
   const int32_t bucket = collectiveBuckets[static_cast<size_t>(number)];
   if (bucket < 0)
-    stats.uncompressed_bytes += static_cast<uint64_t>(collective.memoryBytes());
+    stats.uncompressed_bytes += memoryBytes;
   else
-    bucketCounts[static_cast<size_t>(bucket)].sent += collective.count;
+    bucketCounts[static_cast<size_t>(bucket)].sent +=
+        collective.contributed(ranks);
   hasReduced = true;
 }
 

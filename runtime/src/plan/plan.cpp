@@ -157,11 +157,74 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
   plan->buckets.push_back(std::move(bucket));
 }
 
+int64_t PlanCollective::wholeWireBytes(int64_t ranks) const {
+  if (encoding)
+    return encoding->bytes(count);
+  const int64_t elements =
+      mayBeInPlace(kind) ? count : partElements(count, ranks) * ranks;
+  return elements * dtypeSize(wireDtype.value_or(dtype));
+}
+
+ddphook_collective_t PlanCollective::operation() const {
+  ddphook_collective_t result = {};
+  result.kind = static_cast<int32_t>(kind);
+  result.count = count;
+  result.dtype = static_cast<int32_t>(dtype);
+  result.wire_dtype = wireDtype ? static_cast<int32_t>(*wireDtype) : -1;
+  result.divide = divide;
+  if (encoding) {
+    result.encoding = static_cast<int32_t>(encoding->code);
+    result.block = encoding->block;
+  }
+  result.root = root;
+  return result;
+}
+
+/// A group's size, as far as the plan says it; else 0.
+static int64_t sizeOf(const PlanProcessGroup &group) {
+  if (group.size != 0 || group.ranks.empty())
+    return group.size;
+  const size_t size = group.ranks.front().size();
+  for (const std::vector<int> &ranks : group.ranks)
+    if (ranks.size() != size)
+      return 0;
+  return static_cast<int64_t>(size);
+}
+
+/// What a kind has no use for, and whether a group's size is known where arrays
+/// depend on it.
+static void checkKind(const Reader &at, const PlanCollective &collective,
+                      int64_t ranks) {
+  const CollectiveKind kind = collective.kind;
+  const std::string name = collectiveName(kind);
+  if (collective.encoding && kind != CollectiveKind::AllReduce)
+    at["encoding"].fail("no encoding of " + name);
+  if (collective.wireDtype && !mayHaveWireType(kind))
+    at["wire_dtype"].fail("no other type of " + name);
+  if (collective.divide && !isReduction(kind))
+    at["divide"].fail("no division in " + name);
+  if (collective.root != 0 && kind != CollectiveKind::Broadcast)
+    at["root"].fail("0 in " + name);
+  if (!mayBeInPlace(kind) && ranks == 0)
+    at["group"].fail("a group of which the plan says the size, for " + name);
+  if (ranks == 0)
+    return;
+  if (collective.root >= ranks)
+    at["root"].fail("one of " + std::to_string(ranks) + " ranks");
+  if (kind == CollectiveKind::AllToAll && collective.count % ranks != 0)
+    at["count"].fail("as many elements for each of " + std::to_string(ranks) +
+                     " ranks");
+}
+
 static void readCollective(const Reader &at, const Names &buckets, Plan *plan) {
-  if (!at.expectKeys({"bucket", "group", "count", "dtype", "wire_dtype",
-                      "encoding", "block", "divide"}))
+  if (!at.expectKeys({"kind", "bucket", "group", "count", "dtype", "wire_dtype",
+                      "encoding", "block", "divide", "root"}))
     return;
   PlanCollective collective;
+  if (auto kind = parseCollectiveKind(at["kind"].text()))
+    collective.kind = *kind;
+  else
+    at["kind"].fail("a kind of collective");
   collective.bucket = at["bucket"].text();
   if (!collective.bucket.empty() && !buckets.contains(collective.bucket))
     at["bucket"].fail("the name of a bucket");
@@ -173,6 +236,9 @@ static void readCollective(const Reader &at, const Names &buckets, Plan *plan) {
   collective.dtype = at["dtype"].dtype();
   readWire(at, &collective.wireDtype, &collective.encoding);
   collective.divide = at["divide"].boolean();
+  collective.root = static_cast<int32_t>(at["root"].integer(0, maxRanks));
+  if (at.isOk())
+    checkKind(at, collective, sizeOf(plan->processGroups[collective.group]));
   plan->collectives.push_back(std::move(collective));
 }
 

@@ -11,6 +11,7 @@
 #ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H
 #define DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H
 
+#include "base/collective.h"
 #include "base/dtype.h"
 #include "base/encoding.h"
 #include "base/state_dtype.h"
@@ -97,6 +98,7 @@ struct PlanMatrixList {
 };
 
 struct PlanCollective {
+  CollectiveKind kind = CollectiveKind::AllReduce;
   std::string bucket;
   size_t group = 0;
   int64_t count = 0;
@@ -104,12 +106,24 @@ struct PlanCollective {
   std::optional<Dtype> wireDtype;
   std::optional<Encoding> encoding; // in place of a wireDtype
   bool divide = false;
+  int32_t root = 0; // of a broadcast
 
-  int64_t memoryBytes() const { return count * dtypeSize(dtype); }
-  int64_t wireBytes() const {
-    return encoding ? encoding->bytes(count)
-                    : count * dtypeSize(wireDtype.value_or(dtype));
+  /// Elements that a rank contributes to it, in a group of so many, and their
+  /// bytes in memory and on the wire.
+  int64_t contributed(int64_t ranks) const {
+    return inputElements(kind, count, ranks);
   }
+  int64_t memoryBytes(int64_t ranks) const {
+    return contributed(ranks) * dtypeSize(dtype);
+  }
+  int64_t wireBytes(int64_t ranks) const {
+    return encoding ? encoding->bytes(contributed(ranks))
+                    : contributed(ranks) * dtypeSize(wireDtype.value_or(dtype));
+  }
+  /// Bytes on the wire of all ranks' parts, the short ones counted whole.
+  int64_t wholeWireBytes(int64_t ranks) const;
+  /// As backends take it.
+  ddphook_collective_t operation() const;
 };
 
 struct PlanArena {

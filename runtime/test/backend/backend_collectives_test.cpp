@@ -36,13 +36,15 @@ struct Case {
   int64_t count;
   bool divide;
 
-  ddphook_all_reduce_t operation() const {
-    return {count,
+  ddphook_collective_t operation() const {
+    return {DDPHOOK_ALL_REDUCE,
+            count,
             static_cast<int32_t>(dtype),
             wire ? static_cast<int32_t>(*wire) : -1,
             divide,
             /*encoding=*/0,
-            /*block=*/0};
+            /*block=*/0,
+            /*root=*/0};
   }
   std::string name() const {
     return std::string(dtypeName(dtype)) + " over " +
@@ -73,14 +75,14 @@ enum class Way { Blocking, InPlace, Started };
 
 std::vector<char> reduce(Rank &rank, const Case &test, Way way) {
   const ddphook_backend_t &backend = *rank.backend;
-  ddphook_all_reduce_t operation = test.operation();
+  ddphook_collective_t operation = test.operation();
   std::vector<char> in = test.input(rank.index);
   DeviceArray source(rank, in);
   DeviceArray other(rank, std::vector<char>(in.size(), 'Z'));
   DeviceArray &result = way == Way::InPlace ? source : other;
   if (way == Way::Started) {
     int64_t ticket = 0;
-    EXPECT_EQ(rank.show(backend.all_reduce_start(
+    EXPECT_EQ(rank.show(backend.collective_start(
                   rank.device, rank.communicator, &operation, source.get(),
                   result.get(), &ticket, &rank.error)),
               "OK");
@@ -89,7 +91,7 @@ std::vector<char> reduce(Rank &rank, const Case &test, Way way) {
     EXPECT_EQ(rank.show(backend.wait(rank.device, ticket, &rank.error)), "OK");
   } else {
     EXPECT_EQ(
-        rank.show(backend.all_reduce(rank.device, rank.communicator, &operation,
+        rank.show(backend.collective(rank.device, rank.communicator, &operation,
                                      source.get(), result.get(), &rank.error)),
         "OK");
   }
@@ -134,9 +136,10 @@ private:
 
 /// Runs an all-reduce to its end.
 ddphook_status_t reduceAndWait(Rank &rank, DeviceArray &data, int64_t count) {
-  ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0, 0, 0};
+  ddphook_collective_t operation = {
+      DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0};
   ddphook_status_t status =
-      rank.backend->all_reduce(rank.device, rank.communicator, &operation,
+      rank.backend->collective(rank.device, rank.communicator, &operation,
                                data.get(), data.get(), &rank.error);
   return status == DDPHOOK_OK
              ? rank.backend->synchronize(rank.device, &rank.error)
@@ -203,10 +206,11 @@ TEST_P(Collectives, StartedOnesKeepTheirOrder) {
     for (size_t i = 0; i < number; ++i)
       arrays.push_back(std::make_unique<DeviceArray>(
           rank, filled(static_cast<float>(i + 1))));
-    ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0, 0, 0};
+    ddphook_collective_t operation = {
+        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0};
     for (size_t i = 0; i < number; ++i) {
       ASSERT_EQ(
-          rank.show(backend->all_reduce_start(
+          rank.show(backend->collective_start(
               rank.device, rank.communicator, &operation, arrays[i]->get(),
               arrays[i]->get(), &tickets[i], &rank.error)),
           "OK");
@@ -239,7 +243,8 @@ TEST_P(Collectives, KernelsAndCollectivesAlternate) {
       std::memcpy(ones.data() + i * 8, &one, sizeof(one));
     }
     DeviceArray a(rank, ones), b(rank, ones);
-    ddphook_all_reduce_t sum = {count, DDPHOOK_F64, -1, 0, 0, 0};
+    ddphook_collective_t sum = {
+        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F64, -1, 0, 0, 0, 0};
     auto check = [&](ddphook_status_t status) {
       EXPECT_EQ(rank.show(status), "OK");
     };
@@ -247,11 +252,11 @@ TEST_P(Collectives, KernelsAndCollectivesAlternate) {
       check(backend->scale(rank.device, 3, a.get(), b.get(), count, DDPHOOK_F64,
                            &rank.error));
       if (i % 2 == 0) {
-        check(backend->all_reduce(rank.device, rank.communicator, &sum, b.get(),
+        check(backend->collective(rank.device, rank.communicator, &sum, b.get(),
                                   a.get(), &rank.error));
       } else {
         int64_t ticket = 0;
-        check(backend->all_reduce_start(rank.device, rank.communicator, &sum,
+        check(backend->collective_start(rank.device, rank.communicator, &sum,
                                         b.get(), a.get(), &ticket,
                                         &rank.error));
         check(backend->wait(rank.device, ticket, &rank.error));
@@ -274,10 +279,11 @@ TEST_P(Collectives, ManyAreUnderWay) {
       std::memcpy(ones.data() + i * sizeof(float), &one, sizeof(float));
     }
     DeviceArray data(rank, ones), sum(rank, ones);
-    ddphook_all_reduce_t operation = {16, DDPHOOK_F32, -1, 0, 0, 0};
+    ddphook_collective_t operation = {
+        DDPHOOK_ALL_REDUCE, 16, DDPHOOK_F32, -1, 0, 0, 0, 0};
     int64_t ticket = 0;
     for (int i = 0; i < 600; ++i)
-      ASSERT_EQ(rank.show(backend->all_reduce_start(
+      ASSERT_EQ(rank.show(backend->collective_start(
                     rank.device, rank.communicator, &operation, data.get(),
                     sum.get(), &ticket, &rank.error)),
                 "OK");
@@ -344,9 +350,10 @@ TEST_P(Collectives, AbortEndsEverything) {
               "ABORTED: rank 7 failed");
     EXPECT_LT(secondsSince(begin), 20);
     other.join();
-    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0, 0, 0};
+    ddphook_collective_t operation = {
+        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0};
     int64_t ticket = 0;
-    EXPECT_EQ(rank.show(backend->all_reduce_start(
+    EXPECT_EQ(rank.show(backend->collective_start(
                   rank.device, rank.communicator, &operation, data.get(),
                   data.get(), &ticket, &rank.error)),
               "ABORTED: rank 7 failed");

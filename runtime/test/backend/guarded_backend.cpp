@@ -253,13 +253,13 @@ ddphook_status_t synchronize(ddphook_device_t *device, Error *error) {
   return host().synchronize(device, error);
 }
 
-ddphook_status_t startAllReduce(ddphook_device_t *device,
-                                ddphook_communicator_t *communicator,
-                                const ddphook_all_reduce_t *operation,
-                                const void *in, void *out, int64_t *ticket,
-                                Error *error) {
+ddphook_status_t startCollective(ddphook_device_t *device,
+                                 ddphook_communicator_t *communicator,
+                                 const ddphook_collective_t *operation,
+                                 const void *in, void *out, int64_t *ticket,
+                                 Error *error) {
   *ticket = ++tickets;
-  return Forward<&ddphook_backend_t::all_reduce>::call(
+  return Forward<&ddphook_backend_t::collective>::call(
       device, communicator, operation, in, out, error);
 }
 
@@ -280,13 +280,13 @@ ddphook_backend_t makeBackend() {
   table.memory_read = read;
   table.stream_set = setStream;
   table.synchronize = synchronize;
-  table.all_reduce_start = startAllReduce;
+  table.collective_start = startCollective;
   table.wait = wait;
 #define DDPHOOK_DEVICE_FUNCTION(name, ...)                                     \
   table.name = Forward<&ddphook_backend_t::name>::call;
 #include "ddphook/runtime/functions.inc"
   table.is_finite = Forward<&ddphook_backend_t::is_finite>::call;
-  table.all_reduce = Forward<&ddphook_backend_t::all_reduce>::call;
+  table.collective = Forward<&ddphook_backend_t::collective>::call;
   return table;
 }
 

@@ -228,11 +228,11 @@ static void matricesDestroy(ddphook_device_t *device,
   (void)matrices;
 }
 
-static ddphook_status_t allReduce(ddphook_device_t *device,
-                                  ddphook_communicator_t *communicator,
-                                  const ddphook_all_reduce_t *operation,
-                                  const void *in, void *out,
-                                  ddphook_backend_error_t *error) {
+static ddphook_status_t runCollective(ddphook_device_t *device,
+                                      ddphook_communicator_t *communicator,
+                                      const ddphook_collective_t *operation,
+                                      const void *in, void *out,
+                                      ddphook_backend_error_t *error) {
   if (communicator->size != 1)
     return fail(error, "the test backend lost its communicator");
   return cast(device, in, operation->dtype, out, operation->dtype,
@@ -240,11 +240,11 @@ static ddphook_status_t allReduce(ddphook_device_t *device,
 }
 
 static ddphook_status_t
-allReduceStart(ddphook_device_t *device, ddphook_communicator_t *communicator,
-               const ddphook_all_reduce_t *operation, const void *in, void *out,
-               int64_t *ticket, ddphook_backend_error_t *error) {
+startCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
+                const ddphook_collective_t *operation, const void *in,
+                void *out, int64_t *ticket, ddphook_backend_error_t *error) {
   *ticket = ++device->tickets;
-  return allReduce(device, communicator, operation, in, out, error);
+  return runCollective(device, communicator, operation, in, out, error);
 }
 
 static ddphook_status_t waitFor(ddphook_device_t *device, int64_t ticket,
@@ -283,8 +283,8 @@ ddphook_backend_get(void) {
       .is_finite = isFinite,
       .matrices_create = matricesCreate,
       .matrices_destroy = matricesDestroy,
-      .all_reduce = allReduce,
-      .all_reduce_start = allReduceStart,
+      .collective = runCollective,
+      .collective_start = startCollective,
       .wait = waitFor,
       .abort = abortDevice,
   };

@@ -267,6 +267,37 @@ TEST_F(CApi, FlushToZeroIsUndoneAndRestored) {
 }
 #endif
 
+TEST_F(CApi, AnotherKindOfCollective) {
+  float data[8] = {};
+  auto stepWith = [&](auto call) {
+    ddphook_context_t *own = nullptr;
+    EXPECT_EQ(show(ddphook_context_create(nullptr, &own)), "OK");
+    TestModule module(
+        Collectives{TestCollective{4}.as("all_gather")}, 0,
+        R"([{"name":"dp","size":1,"ranks":[],"placement":"","parent":"","topology":"flat"}])");
+    EXPECT_EQ(show(ddphook_module_load(own, &module.compiled)), "OK");
+    EXPECT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
+    call(module.handle);
+    std::string text = show(ddphook_rt_leave(module.handle));
+    ddphook_context_destroy(own);
+    return text;
+  };
+  using Handle = ddphook_module_t *;
+  EXPECT_EQ(
+      stepWith([&](Handle m) { ddphook_rt_collective(m, 0, data, data + 4); }),
+      "OK");
+  EXPECT_EQ(
+      stepWith([&](Handle m) { ddphook_rt_all_reduce(m, 0, data, data + 4); }),
+      "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected a collective of "
+      "kind all_reduce, but got all_gather");
+  for (int distance : {0, 1, 3})
+    EXPECT_EQ(stepWith([&](Handle m) {
+                ddphook_rt_collective(m, 0, data, data + distance);
+              }),
+              "INVALID_ARGUMENT: ddphook_rt_collective: expected 'out' to lie "
+              "apart from 'in', but got arrays that overlap");
+}
+
 TEST_F(CApi, WrongCallsInAStep) {
   float data[4] = {}, shared[16] = {};
   auto stepWith = [&](auto call) {
@@ -313,6 +344,17 @@ TEST_F(CApi, WrongCallsInAStep) {
               }),
               "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected 'out' to be "
               "'in', or to lie apart from it, but got arrays that overlap");
+  // Any call runs an all-reduce, but that of all-reduces nothing else.
+  EXPECT_EQ(stepWith([&](Handle m) {
+              ddphook_rt_collective(m, 0, shared + 3, shared + 4);
+            }),
+            "INVALID_ARGUMENT: ddphook_rt_collective: expected 'out' to be "
+            "'in', or to lie apart from it, but got arrays that overlap");
+  EXPECT_EQ(stepWith([&](Handle m) {
+              EXPECT_EQ(ddphook_rt_collective_start(m, 2, data, shared), 0);
+            }),
+            "INVALID_ARGUMENT: ddphook_rt_collective_start: expected one of 1 "
+            "collectives, but got 2");
   EXPECT_EQ(stepWith([&](Handle m) {
               ddphook_rt_cast(m, data, 9, data, DDPHOOK_F32, 4);
             }),

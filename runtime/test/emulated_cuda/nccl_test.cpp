@@ -133,6 +133,80 @@ std::string reduceAllTypes(int rank, int size, bool isBlocking) {
   return self.leave();
 }
 
+/// Every other collective of one type, where the backend uses it in place and
+/// where not.
+std::string exchangeAll(int rank, int size, bool isBlocking) {
+  Rank self(rank, size, isBlocking);
+  REQUIRE_NCCL(self.join());
+  const Type &type = types[2];
+  const size_t bytes = type.bytes, ranks = static_cast<size_t>(size);
+  const size_t own = static_cast<size_t>(rank);
+  for (size_t part : {0, 1, 7, 1000, 100000}) {
+    const size_t count = part * ranks, partBytes = part * bytes;
+    const std::vector<char> whole = packed(type, valuesOf(type, count, rank));
+    auto slice = [&](const std::vector<char> &all, size_t number) {
+      const auto begin = all.begin() + static_cast<long>(number * partBytes);
+      return std::vector<char>(begin, begin + static_cast<long>(partBytes));
+    };
+    std::vector<char> gathered, exchanged;
+    for (int from = 0; from < size; ++from) {
+      const std::vector<char> theirs =
+          packed(type, valuesOf(type, count, from));
+      for (char byte : slice(theirs, static_cast<size_t>(from)))
+        gathered.push_back(byte);
+      for (char byte : slice(theirs, own))
+        exchanged.push_back(byte);
+    }
+    for (bool isInPlace : {false, true}) {
+      auto at = [&](DeviceBytes &array) {
+        return static_cast<char *>(array.data()) + own * partBytes;
+      };
+      DeviceBytes data(whole), out(std::vector<char>(count * bytes, 'Z'));
+      REQUIRE_NCCL(self.finish(ncclReduceScatter(
+          data.data(), isInPlace ? at(data) : out.data(), part, type.nccl,
+          ncclSum, self.communicator(), self.stream())));
+      REQUIRE_CUDA(cudaStreamSynchronize(self.stream()));
+      if (slice((isInPlace ? data : out).read(), isInPlace ? own : 0) !=
+          slice(packed(type, sumsOf(type, count, size)), own))
+        return "wrong sums of " + std::to_string(part);
+
+      DeviceBytes mine(whole);
+      DeviceBytes &all = isInPlace ? mine : out;
+      REQUIRE_NCCL(
+          self.finish(ncclAllGather(at(mine), all.data(), part, type.nccl,
+                                    self.communicator(), self.stream())));
+      REQUIRE_CUDA(cudaStreamSynchronize(self.stream()));
+      if (all.read() != gathered)
+        return "wrong parts of " + std::to_string(part);
+
+      DeviceBytes sent(whole);
+      DeviceBytes &got = isInPlace ? sent : out;
+      REQUIRE_NCCL(self.finish(
+          ncclBroadcast(sent.data(), got.data(), count, type.nccl, size - 1,
+                        self.communicator(), self.stream())));
+      REQUIRE_CUDA(cudaStreamSynchronize(self.stream()));
+      if (got.read() != packed(type, valuesOf(type, count, size - 1)))
+        return "wrong elements of " + std::to_string(part);
+    }
+    DeviceBytes in(whole), out(std::vector<char>(count * bytes, 'Z'));
+    REQUIRE_NCCL(ncclGroupStart());
+    for (int peer = 0; peer < size; ++peer) {
+      const size_t offset = static_cast<size_t>(peer) * partBytes;
+      REQUIRE_NCCL(ncclSend(static_cast<char *>(in.data()) + offset, part,
+                            type.nccl, peer, self.communicator(),
+                            self.stream()));
+      REQUIRE_NCCL(ncclRecv(static_cast<char *>(out.data()) + offset, part,
+                            type.nccl, peer, self.communicator(),
+                            self.stream()));
+    }
+    REQUIRE_NCCL(self.finish(ncclGroupEnd()));
+    REQUIRE_CUDA(cudaStreamSynchronize(self.stream()));
+    if (out.read() != exchanged)
+      return "wrong exchange of " + std::to_string(part);
+  }
+  return self.leave();
+}
+
 class Sums : public testing::TestWithParam<std::pair<int, bool>> {};
 
 TEST_P(Sums, AreTheHostBackendsBits) {
@@ -141,6 +215,15 @@ TEST_P(Sums, AreTheHostBackendsBits) {
   SharedId id;
   runAll(size, id, [size = size, isBlocking = isBlocking](int rank) {
     return reduceAllTypes(rank, size, isBlocking);
+  });
+}
+
+TEST_P(Sums, AndEverythingElse) {
+  auto [size, isBlocking] = GetParam();
+  std::printf("seed %u\n", seed);
+  SharedId id;
+  runAll(size, id, [size = size, isBlocking = isBlocking](int rank) {
+    return exchangeAll(rank, size, isBlocking);
   });
 }
 
@@ -323,6 +406,23 @@ TEST(Nccl, WrongArgumentsAreRefused) {
     EXPECT_TEXT(reduce(device, device, 4, ncclFloat32, ncclAvg),
                 ncclInvalidArgument);
     EXPECT_TEXT(reduce(device, device, 4, ncclFloat32, ncclSum), ncclSuccess);
+    EXPECT_TEXT(ncclBroadcast(device, device, 4, ncclFloat32, 1,
+                              self.communicator(), self.stream()),
+                ncclInvalidArgument);
+    EXPECT_TEXT(ncclReduceScatter(device, host, 4, ncclFloat32, ncclSum,
+                                  self.communicator(), self.stream()),
+                ncclInvalidArgument);
+    // No send without a receive, and none outside of a group.
+    auto send = [&](int peer) {
+      return ncclSend(device, 4, ncclFloat32, peer, self.communicator(),
+                      self.stream());
+    };
+    EXPECT_TEXT(send(0), ncclInvalidArgument);
+    for (int peer : {0, 1}) {
+      REQUIRE_NCCL(ncclGroupStart());
+      EXPECT_TEXT(send(peer), peer == 0 ? ncclSuccess : ncclInvalidArgument);
+      EXPECT_TEXT(ncclGroupEnd(), ncclInvalidArgument);
+    }
     void *handle = nullptr;
     EXPECT_TEXT(ncclCommRegister(self.communicator(), host, 16, &handle),
                 ncclInvalidArgument);

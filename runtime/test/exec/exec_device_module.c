@@ -60,8 +60,8 @@ static const char plan[] =
           "\"normal\",\"seed\":0,\"generator\":\"powersgd.generator\","
           "\"draws\":[3],\"offset\":2688,\"bytes\":12")
     "],\"matrix_lists\":[],"
-    "\"collectives\":[{\"bucket\":\"b0\",\"group\":0,\"count\":14,"
-    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"divide\":true}],"
+    "\"collectives\":[{\"kind\":\"all_reduce\",\"bucket\":\"b0\",\"group\":0,\"count\":14,"
+    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"divide\":true,\"root\":0}],"
     "\"arena\":{\"bytes\":128,\"alignment\":64},"
     "\"state_arena\":{\"bytes\":2700,\"alignment\":64},"
     "\"entries\":[{\"name\":\"step\",\"arguments\":["

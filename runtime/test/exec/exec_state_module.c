@@ -60,9 +60,10 @@ static const char plan[] =
           "\"draws\":[3],\"offset\":2688,\"bytes\":12")
     // clang-format on
     "],\"matrix_lists\":[],"
-    "\"collectives\":[{\"bucket\":\"" BUCKET "\",\"group\":0,\"count\":14,"
+    "\"collectives\":[{\"kind\":\"all_reduce\",\"bucket\":\"" BUCKET
+    "\",\"group\":0,\"count\":14,"
     "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,"
-    "\"divide\":true}],"
+    "\"divide\":true,\"root\":0}],"
     "\"arena\":{\"bytes\":0,\"alignment\":64},"
     "\"state_arena\":{\"bytes\":2700,\"alignment\":64},"
     "\"entries\":[{\"name\":\"step\",\"arguments\":[{\"dtype\":\"f32\","

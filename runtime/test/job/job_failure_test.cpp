@@ -121,6 +121,92 @@ TEST_P(FailureTest, PeerIsStoppedInACollective) {
   EXPECT_GE(expired, 1);
 }
 
+/// Those of which every rank needs something of every other one.
+const char *const kExchanges[] = {"reduce_scatter", "all_gather", "all_to_all"};
+constexpr int64_t kExchanged = 1 << 20;
+
+TEST_P(FailureTest, PeerIsKilledInAnExchange) {
+  for (const char *kind : kExchanges) {
+    int port = freePort(), ranks = world();
+    auto results = runRanks(ranks, [&](int rank) {
+      const int64_t count = kExchanged * ranks;
+      TestModule module(Collectives{TestCollective{count}.as(kind)}, 0,
+                        groupOf(ranks));
+      ddphook_options_t options =
+          jobOptions(rank, ranks, port, transport(), farDeadline);
+      return withModule(options, module, [&](ddphook_context_t *) {
+        std::vector<float> in(static_cast<size_t>(count), 1.0f), out(in);
+        std::string result = exchange(module, in.data(), out.data());
+        if (result != "OK")
+          return result;
+        if (rank == 1) {
+          sleepMs(100);
+          ::kill(::getpid(), SIGKILL);
+        }
+        return exchange(module, in.data(), out.data());
+      });
+    });
+    EXPECT_EQ(results[1].signal, SIGKILL);
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == 1)
+        continue;
+      EXPECT_EQ(results[rank].text,
+                "PEER_LOST: rank 1 was lost: its connection closed")
+          << kind;
+      EXPECT_LT(results[rank].seconds, results[1].seconds + room);
+    }
+  }
+}
+
+/// The root of a broadcast waits for nobody over TCP: the others do.
+TEST_P(FailureTest, PeerIsStoppedInAnExchange) {
+  for (const char *kind :
+       {"reduce_scatter", "all_gather", "all_to_all", "broadcast"}) {
+    int port = freePort(), ranks = world();
+    const bool isBroadcast = kind == std::string("broadcast");
+    auto results = runRanks(
+        ranks,
+        [&](int rank) {
+          const int64_t count = kExchanged * ranks;
+          TestModule module(
+              Collectives{TestCollective{count}.as(kind, isBroadcast)}, 0,
+              groupOf(ranks));
+          ddphook_options_t options =
+              jobOptions(rank, ranks, port, transport(), 2);
+          return withModule(options, module, [&](ddphook_context_t *context) {
+            std::vector<float> in(static_cast<size_t>(count), 1.0f), out(in);
+            std::string result = exchange(module, in.data(), out.data());
+            if (result != "OK")
+              return result;
+            result = show(ddphook_barrier(context));
+            if (result != "OK")
+              return result;
+            if (rank == 1)
+              ::kill(::getpid(), SIGSTOP);
+            auto begin = std::chrono::steady_clock::now();
+            result = exchange(module, in.data(), out.data());
+            double seconds = std::chrono::duration<double>(
+                                 std::chrono::steady_clock::now() - begin)
+                                 .count();
+            return seconds < 2 + room ? result : "late: " + result;
+          });
+        },
+        /*patience=*/30, /*stoppedRank=*/1);
+    EXPECT_TRUE(results[1].isHung);
+    int expired = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == 1)
+        continue;
+      const std::string &text = results[rank].text;
+      bool isExpired = text.find("DEADLINE_EXCEEDED: ") == 0;
+      EXPECT_TRUE(isExpired || text.find("ABORTED: rank ") == 0)
+          << kind << ": " << text;
+      expired += isExpired;
+    }
+    EXPECT_GE(expired, 1) << kind;
+  }
+}
+
 /// Codes travel in a protocol of their own.
 const TestCollective kEncoded[] = {
     {3000001, "f32", "", true, 0, "i8", 256},

@@ -86,6 +86,106 @@ TEST_P(JobTest, StepsAndStatistics) {
   expectAll(results, "OK");
 }
 
+/// Of each kind a blocking one and one in flight, and what they count.
+TEST_P(JobTest, Exchanges) {
+  int port = freePort(), ranks = world();
+  auto results = runRanks(ranks, [&](int rank) {
+    // Of several ranks the last one has a short part.
+    const int64_t part = 1000, even = part * ranks, count = even - (ranks > 1);
+    const TestCollective whole{count, "f32", "", true}, moved{count};
+    TestModule module(Collectives{whole.as("reduce_scatter"),
+                                  moved.as("all_gather"),
+                                  TestCollective{even}.as("all_to_all"),
+                                  moved.as("broadcast", ranks - 1)},
+                      0, groupOf(ranks));
+    ddphook_options_t options = jobOptions(rank, ranks, port, transport());
+    return withModule(options, module, [&](ddphook_context_t *) {
+      auto number = [](int from, int64_t i) {
+        return static_cast<float>(from * 1000000 + i);
+      };
+      const auto size = static_cast<size_t>(even + 1);
+      std::vector<float> in(size), sums(part, -1), own(part), all(size, -1),
+          exchanged(size, -1), sent(size, -1);
+      for (int64_t i = 0; i < even; ++i)
+        in[static_cast<size_t>(i)] = number(rank, i);
+      for (int64_t i = 0; i < part; ++i)
+        own[static_cast<size_t>(i)] = number(rank, 7 * i);
+      for (bool isStarted : {false, true}) {
+        ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
+        if (status != DDPHOOK_OK)
+          return show(status);
+        int64_t ticket = 0;
+        auto run = [&](int collective, const float *from, float *to) {
+          if (isStarted)
+            ticket = ddphook_rt_collective_start(module.handle, collective,
+                                                 from, to);
+          else
+            ddphook_rt_collective(module.handle, collective, from, to);
+        };
+        run(0, in.data(), sums.data());
+        run(1, own.data(), all.data());
+        run(2, in.data(), exchanged.data());
+        run(3, in.data(), sent.data());
+        if (isStarted)
+          ddphook_rt_wait(module.handle, ticket);
+        status = ddphook_rt_leave(module.handle);
+        if (status != DDPHOOK_OK)
+          return show(status);
+        for (int64_t i = 0; i < part; ++i) {
+          const int64_t element = rank * part + i;
+          // Sums of numbers of this size may be rounded.
+          const float mean =
+              element < count ? number(ranks - 1, 2 * element) / 2 : 0;
+          if (std::fabs(sums[static_cast<size_t>(i)] - mean) > 1)
+            return "sum " + std::to_string(i) + " is " +
+                   std::to_string(sums[static_cast<size_t>(i)]);
+        }
+        for (int64_t i = 0; i < count; ++i)
+          if (all[static_cast<size_t>(i)] !=
+                  number(static_cast<int>(i / part), 7 * (i % part)) ||
+              sent[static_cast<size_t>(i)] != number(ranks - 1, i))
+            return "element " + std::to_string(i) + " is wrong";
+        if (all.back() != -1 || exchanged.back() != -1 || sent.back() != -1)
+          return std::string("there was a write beyond the array");
+        for (int64_t i = 0; i < even; ++i)
+          if (exchanged[static_cast<size_t>(i)] !=
+              number(static_cast<int>(i / part), rank * part + i % part))
+            return "element " + std::to_string(i) + " was not exchanged";
+      }
+      ddphook_stats_t stats = {};
+      stats.struct_size = sizeof(stats);
+      ddphook_status_t status = ddphook_module_stats(&module.compiled, &stats);
+      if (status != DDPHOOK_OK)
+        return show(status);
+      const auto bytes = static_cast<uint64_t>(4 * (2 * count + even + part));
+      if (stats.collectives != 8 || stats.wire_bytes != 2 * bytes ||
+          stats.collective_bytes != 2 * bytes ||
+          stats.uncompressed_bytes != 2 * bytes)
+        return std::string("wrong statistics");
+      return std::string("OK");
+    });
+  });
+  expectAll(results, "OK");
+}
+
+/// What only the job decides: sets of a group may differ in size.
+TEST_P(JobTest, ARootThatIsNoRank) {
+  int port = freePort(), ranks = world();
+  auto results = runRanks(ranks, [&](int rank) {
+    TestModule module(Collectives{TestCollective{10}.as("broadcast", ranks)});
+    ddphook_options_t options = jobOptions(rank, ranks, port, transport());
+    return withModule(options, module,
+                      [&](ddphook_context_t *) { return std::string("OK"); });
+  });
+  for (const std::string &text : texts(results))
+    EXPECT_NE(text.find("process group 'dp': expected a broadcast to come from "
+                        "one of " +
+                        std::to_string(ranks) + " ranks, but got " +
+                        std::to_string(ranks)),
+              std::string::npos)
+        << text;
+}
+
 TEST_P(JobTest, Broadcast) {
   int port = freePort(), ranks = world();
   auto results = runRanks(ranks, [&](int rank) {

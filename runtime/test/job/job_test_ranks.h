@@ -53,6 +53,21 @@ inline std::string step(TestModule &module, std::vector<float> &data) {
   return show(ddphook_rt_leave(module.handle));
 }
 
+/// A list of process groups with one that says its size.
+inline std::string groupOf(int ranks) {
+  return R"([{"name":"dp","size":)" + std::to_string(ranks) +
+         R"(,"ranks":[],"placement":"","parent":"","topology":"flat"}])";
+}
+
+/// One step that runs collective 0, whatever it is.
+inline std::string exchange(TestModule &module, const void *in, void *out) {
+  ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
+  if (status != DDPHOOK_OK)
+    return "enter " + show(status);
+  ddphook_rt_collective(module.handle, 0, in, out);
+  return show(ddphook_rt_leave(module.handle));
+}
+
 inline std::vector<std::string> texts(const std::vector<RankResult> &results) {
   std::vector<std::string> all;
   for (const RankResult &result : results)

@@ -135,12 +135,14 @@ TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
   for (size_t i = 0; i < collectives.size(); ++i) {
     const TestCollective &collective = collectives[i];
     plan += (i == 0 ? "" : ",");
-    plan += R"({"bucket":"b0","group":)" + std::to_string(collective.group) +
-            R"(,"count":)" + std::to_string(collective.count) +
-            R"(,"dtype":")" + collective.dtype + R"(","wire_dtype":")" +
-            collective.wireDtype + R"(","encoding":")" + collective.encoding +
-            R"(","block":)" + std::to_string(collective.block) +
-            R"(,"divide":)" + (collective.divide ? "true" : "false") + "}";
+    plan += R"({"kind":")" + collective.kind + R"(","bucket":"b0","group":)" +
+            std::to_string(collective.group) + R"(,"count":)" +
+            std::to_string(collective.count) + R"(,"dtype":")" +
+            collective.dtype + R"(","wire_dtype":")" + collective.wireDtype +
+            R"(","encoding":")" + collective.encoding + R"(","block":)" +
+            std::to_string(collective.block) + R"(,"divide":)" +
+            (collective.divide ? "true" : "false") + R"(,"root":)" +
+            std::to_string(collective.root) + "}";
   }
   plan += R"(],"arena":{"bytes":)" + std::to_string(arenaBytes) +
           R"(,"alignment":64},"state_arena":{"bytes":0,"alignment":64},)"

@@ -67,6 +67,14 @@ struct TestCollective {
         divide(divide), group(group), encoding(std::move(encoding)),
         block(block) {}
 
+  /// The same of another kind than an all-reduce.
+  TestCollective as(std::string other, int from = 0) const {
+    TestCollective result = *this;
+    result.kind = std::move(other);
+    result.root = from;
+    return result;
+  }
+
   int64_t count;
   std::string dtype;
   std::string wireDtype;
@@ -74,6 +82,8 @@ struct TestCollective {
   int group;
   std::string encoding;
   int64_t block;
+  std::string kind = "all_reduce";
+  int root = 0;
 };
 
 using Collectives = std::vector<TestCollective>;

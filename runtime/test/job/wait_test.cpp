@@ -83,8 +83,8 @@ struct Ring {
   std::unique_ptr<GlooGroup> group;
 };
 
-AllReduceDesc floats(int64_t count) {
-  AllReduceDesc desc;
+CollectiveDesc floats(int64_t count) {
+  CollectiveDesc desc;
   desc.count = count;
   desc.dtype = Dtype::F32;
   return desc;
@@ -102,8 +102,8 @@ TEST(Waits, ForAPeerThatConnectsOverTcp) {
   float in[2][4] = {};
   expectTold(
       "rank 1 is waiting for rank 0 of 2 of the group over TCP, ",
-      [&] { return ring[1].group->allReduce(floats(4), in[1], in[1]); },
-      [&] { return ring[0].group->allReduce(floats(4), in[0], in[0]); });
+      [&] { return ring[1].group->run(floats(4), in[1], in[1]); },
+      [&] { return ring[0].group->run(floats(4), in[0], in[0]); });
 }
 
 TEST(Waits, ForAPeerWhoseAddressIsMissing) {
@@ -127,8 +127,8 @@ TEST(Waits, ForAPeerInSharedMemory) {
   float in[2][4] = {};
   expectTold(
       "rank 0 is waiting for rank 1 of 2 of the group in shared memory, ",
-      [&] { return group[0]->allReduce(floats(4), in[0], in[0]); },
-      [&] { return group[1]->allReduce(floats(4), in[1], in[1]); });
+      [&] { return group[0]->run(floats(4), in[0], in[0]); },
+      [&] { return group[1]->run(floats(4), in[1], in[1]); });
 }
 
 TEST(Waits, InExchanges) {

@@ -39,9 +39,9 @@ static const std::string goodPlan =
     R"("matrix_lists":[{"dtype":"f32","begin":100,"end":60200,)"
     R"("matrices":[[160,8,40,300,200,2],[100,0,0,4,10,2]],)"
     R"("pieces":[[60160,0,40],[140,60,20]]}],)"
-    R"("collectives":[{"bucket":"b0","group":1,"count":60200,)"
+    R"("collectives":[{"kind":"all_reduce","bucket":"b0","group":1,"count":60200,)"
     R"("dtype":"f32","wire_dtype":"f16",)"
-    R"("encoding":"","block":0,"divide":true}],)"
+    R"("encoding":"","block":0,"divide":true,"root":0}],)"
     R"("arena":{"bytes":240832,"alignment":64},)"
     R"("state_arena":{"bytes":243364,"alignment":128},)"
     R"("entries":[{"name":"step","arguments":[{"dtype":"f32",)"
@@ -111,8 +111,8 @@ TEST(Plan, Parses) {
   EXPECT_EQ(list.pieces[1].count, 20);
   ASSERT_EQ(plan.collectives.size(), 1u);
   EXPECT_EQ(plan.collectives[0].group, 1u);
-  EXPECT_EQ(plan.collectives[0].wireBytes(), 120400);
-  EXPECT_EQ(plan.collectives[0].memoryBytes(), 240800);
+  EXPECT_EQ(plan.collectives[0].wireBytes(2), 120400);
+  EXPECT_EQ(plan.collectives[0].memoryBytes(2), 240800);
   EXPECT_TRUE(plan.collectives[0].divide);
   EXPECT_EQ(plan.arena.bytes, 240832);
   EXPECT_EQ(plan.stateArena.alignment, 128);
@@ -236,6 +236,12 @@ TEST(Plan, WrongTypesAndRanges) {
             "collectives[0].count");
   expectBad(replaced(R"("divide":true)", R"("divide":1)"),
             "collectives[0].divide: expected true or false");
+  expectBad(replaced(R"("kind":"all_reduce")", R"("kind":"gather")"),
+            "collectives[0].kind: expected a kind of collective, but got "
+            "\"gather\"");
+  expectBad(replaced(R"("root":0)", R"("root":-1)"), "collectives[0].root");
+  expectBad(replaced(R"("root":0)", R"("root":1)"),
+            "collectives[0].root: expected 0 in all_reduce");
   expectBad(replaced(R"("alignment":64)", R"("alignment":48)"),
             "arena.alignment: expected a power of two");
   expectBad(replaced(R"("alignment":64)", R"("alignment":4194304)"),
@@ -254,6 +260,90 @@ TEST(Plan, WrongTypesAndRanges) {
   expectBad(replaced(R"("states":[)", R"("states":[[[]],)"),
             "states[0]: expected an object");
   expectBad(R"({"abi":7})", "top level: expected a key 'memory'");
+}
+
+/// A plan with one collective of that kind over a group of `size` ranks.
+static Status parseCollective(const std::string &kind, int64_t size,
+                              int64_t count, const std::string &rest,
+                              Plan *plan) {
+  return parsePlan(
+      R"({"abi":7,"memory":"host","kernels":[],"process_groups":[)"
+      R"({"name":"dp","size":)" +
+          std::to_string(size) +
+          R"(,"ranks":[],"placement":"","parent":"","topology":"flat"}],"buckets":[],)"
+          R"("states":[],"matrix_lists":[],"collectives":[{"kind":")" +
+          kind + R"(","bucket":"","group":0,"count":)" + std::to_string(count) +
+          R"(,"dtype":"f32",)" + rest +
+          R"(}],"arena":{"bytes":0,"alignment":1},)"
+          R"("state_arena":{"bytes":0,"alignment":1},"entries":[]})",
+      plan);
+}
+
+TEST(Plan, KindsOfCollectives) {
+  const std::string plain =
+      R"("wire_dtype":"","encoding":"","block":0,"divide":false,"root":0)";
+  auto bytes = [&](const std::string &kind, int64_t count,
+                   const std::string &rest) {
+    Plan plan;
+    Status status = parseCollective(kind, 4, count, rest, &plan);
+    EXPECT_TRUE(status.isOk()) << status.message();
+    if (!status.isOk())
+      return std::vector<int64_t>();
+    const PlanCollective &collective = plan.collectives[0];
+    return std::vector<int64_t>{collective.memoryBytes(4),
+                                collective.wireBytes(4),
+                                collective.wholeWireBytes(4)};
+  };
+  using Bytes = std::vector<int64_t>;
+  const std::string half =
+      R"("wire_dtype":"f16","encoding":"","block":0,"divide":false,"root":0)";
+  EXPECT_EQ(bytes("all_reduce", 10, half), (Bytes{40, 20, 20}));
+  EXPECT_EQ(bytes("reduce_scatter", 10, half), (Bytes{40, 20, 24}));
+  EXPECT_EQ(bytes("all_gather", 10, half), (Bytes{12, 6, 24}));
+  EXPECT_EQ(bytes("all_to_all", 8, plain), (Bytes{32, 32, 32}));
+  EXPECT_EQ(bytes("broadcast", 10, plain), (Bytes{40, 40, 40}));
+}
+
+TEST(Plan, BadKindsOfCollectives) {
+  auto expectMessage = [](const std::string &kind, int64_t size, int64_t count,
+                          const std::string &rest,
+                          const std::string &expected) {
+    Plan plan;
+    Status status = parseCollective(kind, size, count, rest, &plan);
+    EXPECT_EQ(status.code(), DDPHOOK_DATA_LOSS);
+    EXPECT_NE(status.message().find("collectives[0]." + expected),
+              std::string::npos)
+        << status.message();
+  };
+  auto rest = [](const std::string &wire, const std::string &encoding,
+                 bool divide, int root) {
+    return R"("wire_dtype":")" + wire + R"(","encoding":")" + encoding +
+           R"(","block":)" + (encoding.empty() ? "0" : "32") + R"(,"divide":)" +
+           (divide ? "true" : "false") + R"(,"root":)" + std::to_string(root);
+  };
+  const std::string plain = rest("", "", false, 0);
+  for (const char *kind : {"reduce_scatter", "all_gather", "all_to_all"}) {
+    expectMessage(kind, 0, 8, plain,
+                  "group: expected a group of which the plan says the size, "
+                  "for " +
+                      std::string(kind));
+    expectMessage(kind, 4, 8, rest("", "", false, 1),
+                  "root: expected 0 in " + std::string(kind));
+  }
+  for (const char *kind :
+       {"reduce_scatter", "all_gather", "all_to_all", "broadcast"})
+    expectMessage(kind, 4, 8, rest("", "i8", false, 0),
+                  "encoding: expected no encoding of " + std::string(kind));
+  for (const char *kind : {"all_to_all", "broadcast"})
+    expectMessage(kind, 4, 8, rest("f16", "", false, 0),
+                  "wire_dtype: expected no other type of " + std::string(kind));
+  for (const char *kind : {"all_gather", "all_to_all", "broadcast"})
+    expectMessage(kind, 4, 8, rest("", "", true, 0),
+                  "divide: expected no division in " + std::string(kind));
+  expectMessage("all_to_all", 4, 10, plain,
+                "count: expected as many elements for each of 4 ranks");
+  expectMessage("broadcast", 4, 8, rest("", "", false, 4),
+                "root: expected one of 4 ranks");
 }
 
 TEST(Plan, BadStates) {

@@ -239,3 +239,12 @@ func.func @codes(%b: tensor<8xf32>) -> tensor<8xf32> {
   %0 = ddp.all_reduce mean %b on @dp wire !ddp.encoded<i8, 256> {ddp.hook = #ddp.allreduce} : tensor<8xf32>
   return %0 : tensor<8xf32>
 }
+
+// -----
+
+ddp.process_group @dp size 2
+func.func @parts(%b: tensor<8xf32>) -> tensor<4xf32> {
+  // expected-error @below {{'ddp.reduce_scatter' op has no form in StableHLO}}
+  %0 = ddp.reduce_scatter mean %b on @dp : tensor<8xf32> -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}

@@ -23,11 +23,25 @@ using namespace mlir::ddp;
 namespace {
 /// One collective, at any level.
 struct Description {
+  CollectiveKind kind = CollectiveKind::AllReduce;
   std::string reduction, group, travelsAs, bucket;
-  int64_t elements = 0;
+  int64_t elements = 0, root = 0;
 
-  std::string getKind() const {
-    return reduction + " on @" + group + " in " + travelsAs;
+  /// What is counted together. A hook may decide about the type in which an
+  /// exchange travels, and records nothing about it.
+  std::string getKind(bool isByType = true) const {
+    std::string text;
+    if (kind != CollectiveKind::AllReduce)
+      text = stringifyCollectiveKind(kind).str() + " ";
+    if (!reduction.empty())
+      text += reduction + " ";
+    if (kind == CollectiveKind::Broadcast)
+      text += "from " + std::to_string(root) + " ";
+    text += "on @" + group;
+    return isByType ? text + " in " + travelsAs : text;
+  }
+  std::string getMemberKind() const {
+    return getKind(kind == CollectiveKind::AllReduce);
   }
 };
 
@@ -80,10 +94,14 @@ static Description describe(CollectiveOpInterface op) {
   Type type = op.getInput().getType();
   TypeAttr wire = op.getWireAttr();
   StringAttr bucket = op.getBucketNameAttr();
-  return {stringifyReduction(op.getReductionAttr().getValue()).str(),
+  ReductionAttr reduction = op.getReductionAttr();
+  return {op.getKind(),
+          reduction ? stringifyReduction(reduction.getValue()).str() : "",
           op.getGroupAttr().getValue().str(),
           print(wire ? wire.getValue() : getElementTypeOf(type)),
-          bucket ? bucket.str() : "", getNumElementsOf(type)};
+          bucket ? bucket.str() : "",
+          getWholeSize(op),
+          op.getRoot()};
 }
 
 void Tracer::add(CollectiveTrace::Function &function, StringRef verb,
@@ -95,9 +113,16 @@ void Tracer::add(CollectiveTrace::Function &function, StringRef verb,
   function.elements[kind] += description.elements;
   if (!type)
     return;
-  countMembers(function.members, kind, type);
+  const std::string memberKind = description.getMemberKind();
+  countMembers(function.members, memberKind, type);
   if (description.bucket.empty())
-    countMembers(function.membersWithoutBucket, kind, type);
+    countMembers(function.membersWithoutBucket, memberKind, type);
+}
+
+static StringRef getVerb(CollectiveKind kind, bool isStart) {
+  return isStart                             ? "start"
+         : kind == CollectiveKind::AllReduce ? "reduce"
+                                             : "run";
 }
 
 void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
@@ -106,8 +131,10 @@ void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
     function.order += "wait\n";
     return;
   }
-  bool isStart = callee == rt::all_reduce_start.name;
-  if (!isStart && callee != rt::all_reduce.name)
+  bool isStart = callee == rt::all_reduce_start.name ||
+                 callee == rt::collective_start.name;
+  if (!isStart && callee != rt::all_reduce.name &&
+      callee != rt::collective.name)
     return;
   APInt number;
   if (!plan || !matchPattern(call.getOperand(1), m_ConstantInt(&number)) ||
@@ -118,13 +145,19 @@ void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
   PlanCollectiveAttr planned = plan.getCollectives()[number.getZExtValue()];
   Type wire = planned.getWireDtype();
   StringAttr bucket = planned.getBucket();
+  CollectiveKind kind = planned.getKind();
+  bool isReduction = kind == CollectiveKind::AllReduce ||
+                     kind == CollectiveKind::ReduceScatter;
+  Reduction reduction = planned.getDivide() ? Reduction::Mean : Reduction::Sum;
   Description description{
-      stringifyReduction(planned.getDivide() ? Reduction::Mean : Reduction::Sum)
-          .str(),
+      kind,
+      isReduction ? stringifyReduction(reduction).str() : "",
       plan.getProcessGroups()[planned.getGroup()].getName().str(),
-      print(wire ? wire : planned.getDtype()), bucket ? bucket.str() : "",
-      planned.getCount()};
-  add(function, isStart ? "start" : "reduce", description, Type());
+      print(wire ? wire : planned.getDtype()),
+      bucket ? bucket.str() : "",
+      planned.getCount(),
+      planned.getRoot()};
+  add(function, getVerb(kind, isStart), description, Type());
 }
 
 /// What is in a region, under the name of its operation and its number; empty
@@ -175,7 +208,7 @@ void Tracer::traceCollective(CollectiveOpInterface op,
                              CollectiveTrace::Function &function) {
   std::string before = std::move(function.order);
   function.order.clear();
-  add(function, op.getEnd() == op ? "reduce" : "start", describe(op),
+  add(function, getVerb(op.getKind(), op.getEnd() != op), describe(op),
       op.getInput().getType());
   if (isa_and_nonnull<scf::IfOp>(op.getEnd()))
     function.order = wrap(scf::IfOp::getOperationName(), 0, function.order);
@@ -198,9 +231,10 @@ void Tracer::trace(Operation *op, CollectiveTrace::Function &function) {
 
 static bool isCollective(Operation *op) {
   auto call = dyn_cast<LLVM::CallOp>(op);
+  StringRef callee = call ? call.getCallee().value_or("") : "";
   return isa<CollectiveOpInterface>(op) ||
-         (call &&
-          call.getCallee().value_or("").starts_with(rt::all_reduce.name));
+         callee.starts_with(rt::all_reduce.name) ||
+         callee.starts_with(rt::collective.name);
 }
 
 Tracer::Tracer(ModuleOp module, CollectiveTrace &trace)
@@ -227,8 +261,9 @@ Tracer::Tracer(ModuleOp module, CollectiveTrace &trace)
         this->trace(&op, traced);
   });
   module.walk([&](BucketInfoOp info) {
-    Description description{stringifyReduction(info.getReduction()).str(),
-                            info.getGroup().str(), "", "", 0};
+    Description description;
+    description.reduction = stringifyReduction(info.getReduction()).str();
+    description.group = info.getGroup().str();
     auto type = cast<BucketType>(info.getType());
     description.travelsAs = print(type.getElementType());
     countMembers(trace.recorded, description.getKind(), type);

@@ -69,7 +69,7 @@ static bool mayOverwrite(Operation *op, OpOperand &operand) {
   if (op->getNumRegions() != 0)
     return true;
   auto start = dyn_cast<AllReduceStartOp>(op);
-  return isa<AllReduceOp>(op) ||
+  return isa<AllReduceOp, BroadcastOp>(op) ||
          (start && start.getCondition() && operand.get() == start.getInput());
 }
 

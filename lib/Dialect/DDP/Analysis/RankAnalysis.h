@@ -168,6 +168,7 @@ private:
   void transferEffects(Operation *op, const RankControl &control);
   RankFact reduce(Operation *op, Value input, FlatSymbolRefAttr group,
                   StringAttr bucket, const RankControl &control);
+  RankFact exchange(CollectiveOpInterface op, const RankControl &control);
   RankFact draw(Operation *op, FlatSymbolRefAttr generator,
                 const RankControl &control);
   template <typename OpTy>

@@ -91,7 +91,49 @@ void RankAnalysis::reconstruct(OpTy op, const RankControl &control) {
   }
 }
 
+/// A collective that is no all-reduce. What has parts of a group's ranks in it
+/// differs between them; what is put together out of all ranks' values is the
+/// same on all of them. Only a reduction reduces.
+RankFact RankAnalysis::exchange(CollectiveOpInterface op,
+                                const RankControl &control) {
+  Value input = op.getInput();
+  RankFact fact;
+  if (op.getReductionAttr()) {
+    fact = reduce(op, input, op.getGroupAttr(), /*bucket=*/{}, control);
+  } else {
+    Inputs inputs;
+    add(inputs, op, input);
+    fact = combine(inputs, input.getType());
+  }
+  fact.reducedAs = nullptr;
+  fact.region = {};
+  ProcessGroupOp group = groups.lookup(op, op.getGroupAttr());
+  if (!group)
+    return fact;
+  if (!op.getReductionAttr())
+    recordReach(op, control, groups.getBit(group));
+  fact.count.elements =
+      getNumElements(op->getNumResults() == 0 ? getDestination(op).getType()
+                                              : op->getResult(0).getType());
+  // Of one rank the only part is the whole.
+  bool isScattered = op.getKind() == CollectiveKind::ReduceScatter ||
+                     op.getKind() == CollectiveKind::AllToAll;
+  fact.uniform = isScattered && !RankGroups::isTrivial(group)
+                     ? 0
+                     : groups.getMaskOfSum(group, fact.uniform);
+  return fact;
+}
+
 bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
+  if (auto collective = dyn_cast<CollectiveOpInterface>(op);
+      collective && collective.getKind() != CollectiveKind::AllReduce) {
+    RankFact fact = exchange(collective, control);
+    if (op->getNumResults() == 0)
+      write(op, getDestination(op), fact, /*isWhole=*/true, control);
+    for (Value value : op->getResults())
+      set(value, fact);
+    return true;
+  }
   if (auto collective = dyn_cast<CollectiveOpInterface>(op)) {
     Value input = collective.getInput();
     // A conditional one is what a branch would be, if it only began something.

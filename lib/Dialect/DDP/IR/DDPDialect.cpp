@@ -69,10 +69,11 @@ LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
       return op->emitOpError()
              << "expected '" << kHookAttrName
              << "' to be a hook attribute, but got " << attribute.getValue();
-    if (!isa<AllReduceOp, FunctionOpInterface, ModuleOp>(op))
-      return op->emitOpError()
-             << "expected '" << kHookAttrName
-             << "' on 'ddp.all_reduce', a function or a module only";
+    if (!isa<AllReduceOp, ReduceScatterOp, FunctionOpInterface, ModuleOp>(op))
+      return op->emitOpError() << "expected '" << kHookAttrName
+                               << "' on 'ddp.all_reduce', "
+                                  "'ddp.reduce_scatter', a function or a "
+                                  "module only";
     return success();
   }
   if (attribute.getName() == kNameAttrName) {

@@ -106,9 +106,10 @@ LogicalResult PlanMatrixListAttr::verify(EmitError emitError, Type dtype,
   return verifyDtype(emitError, "dtype", dtype);
 }
 
-LogicalResult PlanCollectiveAttr::verify(EmitError emitError, StringAttr,
-                                         int64_t, int64_t, Type dtype,
-                                         Type wireDtype, bool) {
+LogicalResult PlanCollectiveAttr::verify(EmitError emitError, CollectiveKind,
+                                         StringAttr, int64_t, int64_t,
+                                         Type dtype, Type wireDtype, bool,
+                                         int64_t) {
   if (failed(verifyDtype(emitError, "dtype", dtype)))
     return failure();
   return wireDtype ? verifyWireType(emitError, "wire_dtype", wireDtype)

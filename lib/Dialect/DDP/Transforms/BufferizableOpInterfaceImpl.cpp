@@ -197,10 +197,11 @@ static void attach(MLIRContext *context) {
 void mlir::ddp::registerBufferizableOpInterfaceExternalModels(
     DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, DDPDialect *) {
-    attach<FlatAddOp, FlatAllReduceOp, FlatAllReduceStartOp, FlatCastOp,
-           FlatEncodingErrorOp, FlatMatmulOp, FlatOrthogonalizeOp,
-           FlatProjectOp, FlatRandomNormalOp, FlatReconstructOp, FlatScaleOp,
-           FlatSubOp>(context);
+    attach<FlatAddOp, FlatAllGatherOp, FlatAllReduceOp, FlatAllReduceStartOp,
+           FlatAllToAllOp, FlatBroadcastOp, FlatCastOp, FlatEncodingErrorOp,
+           FlatMatmulOp, FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
+           FlatReconstructOp, FlatReduceScatterOp, FlatScaleOp, FlatSubOp>(
+        context);
     IsFiniteOp::attachInterface<IsFiniteBufferization>(*context);
     FlatWaitOp::attachInterface<WaitBufferization>(*context);
   });

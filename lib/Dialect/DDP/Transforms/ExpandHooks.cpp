@@ -206,6 +206,46 @@ struct ExpandHooksPass
       if (failed(expand(op, *defaultHook, roles, inMemory)))
         return signalPassFailure();
     roles.assign();
+    bool isOk = true;
+    walkProgram(getOperation(), [&](ReduceScatterOp op) {
+      isOk &= succeeded(expandScatter(op, getEffectiveHook(op, *defaultHook)));
+    });
+    if (!isOk)
+      signalPassFailure();
+  }
+
+  /// Of hooks those are legal on parts of a gradient that only say in which
+  /// type elements travel and are added.
+  static LogicalResult expandScatter(ReduceScatterOp op,
+                                     HookAttrInterface hook) {
+    if (!isa<AllReduceHookAttr>(hook)) {
+      if (op.getWire())
+        return op.emitOpError() << "expected no wire type, since hook " << hook
+                                << " decides about it";
+      auto half = dyn_cast<FP16HookAttr>(hook);
+      auto brain = dyn_cast<BF16HookAttr>(hook);
+      Type input = op.getInput().getType();
+      auto bucket = dyn_cast<BucketType>(input);
+      if (!bucket)
+        bucket = BucketType::getFromTensors(op.getContext(),
+                                            getElementTypeOf(input), input);
+      Type wire = hook.getWireType(bucket);
+      bool isEncoded = isa<EncodedType>(wire) ||
+                       (half && half.getAccumulate()) ||
+                       (brain && brain.getAccumulate());
+      if (isEncoded || (!half && !brain))
+        return op.emitOpError()
+               << "expected hook #ddp.allreduce, #ddp.fp16 or #ddp.bf16, but "
+               << "got " << hook << ", which "
+               << (isEncoded ? "sends codes: no reduce-scatter is encoded"
+                             : "needs the whole gradient on every rank");
+      if (wire != getElementTypeOf(input))
+        op.setWire(wire);
+    }
+    // Final, as an all-reduce that was expanded.
+    op->setAttr(DDPDialect::kHookAttrName,
+                AllReduceHookAttr::get(op.getContext()));
+    return success();
   }
 
   /// A name that no bucket of the module has.

@@ -317,6 +317,31 @@ static void flattenOp(AllReduceOp op) {
                           : twin.makeDestination());
 }
 
+static void flattenOp(ReduceScatterOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatReduceScatterOp>(
+      op.getReductionAttr(), twin.flat(op.getInput()), op.getGroupAttr(),
+      op.getWireAttr(), twin.makeDestination());
+}
+
+static void flattenOp(AllGatherOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatAllGatherOp>(twin.flat(op.getInput()), op.getGroupAttr(),
+                                  op.getWireAttr(), twin.makeDestination());
+}
+
+static void flattenOp(AllToAllOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatAllToAllOp>(twin.flat(op.getInput()), op.getGroupAttr(),
+                                 twin.makeDestination());
+}
+
+static void flattenOp(BroadcastOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatBroadcastOp>(twin.flat(op.getInput()), op.getRootAttr(),
+                                  op.getGroupAttr(), twin.makeDestination());
+}
+
 static void flattenOp(MatmulOp op) {
   TwinBuilder twin(op);
   twin.replaceBy<FlatMatmulOp>(
@@ -387,10 +412,11 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
     });
     for (Operation *op : replaced)
       llvm::TypeSwitch<Operation *>(op)
-          .Case<AddOp, AllReduceOp, AllReduceStartOp, CastOp, ConcatOp,
-                EncodingErrorOp, ExtractOp, IsFiniteOp, MatmulOp,
-                OrthogonalizeOp, ProjectOp, RandomNormalOp, ReconstructOp,
-                ResizeOp, ScaleOp, SubOp>([](auto known) { flattenOp(known); });
+          .Case<AddOp, AllGatherOp, AllReduceOp, AllReduceStartOp, AllToAllOp,
+                BroadcastOp, CastOp, ConcatOp, EncodingErrorOp, ExtractOp,
+                IsFiniteOp, MatmulOp, OrthogonalizeOp, ProjectOp,
+                RandomNormalOp, ReconstructOp, ReduceScatterOp, ResizeOp,
+                ScaleOp, SubOp>([](auto known) { flattenOp(known); });
 
     // Types are changed in place: every operation that can hold a bucket is
     // either ours or takes any type.

@@ -125,6 +125,13 @@ LogicalResult OrderVerifier::checkBuckets() {
       ok = false;
     }
   }
+  // What ranks exchange differs between them, as it should. A flat array may
+  // have been a bucket.
+  module.walk([&](Operation *op) {
+    auto exchange = dyn_cast<AllToAllOp>(op);
+    isAlwaysReduced &= !isa<FlatAllToAllOp>(op) &&
+                       !(exchange && isa<BucketType>(exchange.getType()));
+  });
   if (isAlwaysReduced)
     for (auto [op, mask] : analysis.findings.unpacked)
       if (mask == 0) {
@@ -292,7 +299,8 @@ LogicalResult OrderVerifier::verify() {
     } else if (auto average = dyn_cast<AverageOp>(op))
       ok &= succeeded(checkReach(op, average.getGroupAttr()));
     else if (auto call = dyn_cast<LLVM::CallOp>(op);
-             call && call.getCallee() == rt::all_reduce_start.name)
+             call && (call.getCallee() == rt::all_reduce_start.name ||
+                      call.getCallee() == rt::collective_start.name))
       ok &= succeeded(checkTicket(call));
   });
   ok &= succeeded(checkBuckets());

@@ -61,7 +61,7 @@ struct Bytes {
 } // namespace
 
 void EncodedExchange::run(GlooTransport &transport, uint32_t operation,
-                          const AllReduceDesc &desc, const void *in,
+                          const CollectiveDesc &desc, const void *in,
                           void *out) {
   const int rank = transport.rank, size = transport.size;
   const bool isAffine = desc.encoding->isAffine();

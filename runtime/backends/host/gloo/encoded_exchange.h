@@ -12,7 +12,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_ENCODED_EXCHANGE_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_ENCODED_EXCHANGE_H
 
-#include "../all_reduce_desc.h"
+#include "../collective_desc.h"
 #include "gloo_transport.h"
 
 #include <cstdlib>
@@ -26,7 +26,7 @@ public:
   /// Runs one all-reduce, the operation of that number. Throws what the
   /// transport throws.
   void run(GlooTransport &transport, uint32_t operation,
-           const AllReduceDesc &desc, const void *in, void *out);
+           const CollectiveDesc &desc, const void *in, void *out);
 
 private:
   /// Chunks in memory at a time: one is encoded, one is added, one is decoded.

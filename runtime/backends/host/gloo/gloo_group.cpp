@@ -1,4 +1,4 @@
-//===- gloo_group.cpp - all-reduce over TCP -------------------------------===//
+//===- gloo_group.cpp - collectives over TCP ------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -12,6 +12,7 @@
 #include "gloo_transport.h"
 #include "kernels.h"
 #include "peer_mesh.h"
+#include "piece_exchange.h"
 
 #include <gloo/allreduce.h>
 
@@ -36,20 +37,23 @@ public:
 
 class GlooGroup::Impl {
 public:
-  Status ring(const AllReduceDesc &desc, const void *in, void *out);
-  Status exchange(const AllReduceDesc &desc, const void *in, void *out);
+  void reserve(int64_t wireBytes);
+  Status ring(const CollectiveDesc &desc, const void *in, void *out);
+  Status exchange(const CollectiveDesc &desc, const void *in, void *out);
+  Status allReduce(const CollectiveDesc &desc, const void *in, void *out);
 
   GlooDevice::Impl *device = nullptr;
   std::shared_ptr<GlooTransport> transport;
   std::shared_ptr<GlooContext> context;
   int size = 0;
   double timeoutSeconds = 0;
-  /// All-reduces so far.
+  /// Collectives so far.
   uint32_t operations = 0;
   /// The bucket in its wire type.
   std::unique_ptr<char[]> wire;
   int64_t wireCapacity = 0;
   EncodedExchange encoded;
+  PieceExchange pieces;
   Status failure;
 };
 
@@ -165,17 +169,19 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
   return Status::ok();
 }
 
-void GlooGroup::reserve(int64_t wireBytes) {
-  if (wireBytes <= impl->wireCapacity)
+void GlooGroup::Impl::reserve(int64_t wireBytes) {
+  if (wireBytes <= wireCapacity)
     return;
   // Zeroed, and with that resident.
-  impl->wire = std::make_unique<char[]>(static_cast<size_t>(wireBytes));
-  impl->wireCapacity = wireBytes;
+  wire = std::make_unique<char[]>(static_cast<size_t>(wireBytes));
+  wireCapacity = wireBytes;
 }
+
+void GlooGroup::reserve(int64_t wireBytes) { impl->reserve(wireBytes); }
 
 /// One Gloo operation over the whole array: its segments, and with them the
 /// order of additions, depend on the array's size.
-Status GlooGroup::Impl::ring(const AllReduceDesc &desc, const void *in,
+Status GlooGroup::Impl::ring(const CollectiveDesc &desc, const void *in,
                              void *out) {
   return translateExceptions("all-reduce over TCP", [&] {
     ::gloo::AllreduceOptions options(context);
@@ -211,36 +217,42 @@ Status GlooGroup::Impl::ring(const AllReduceDesc &desc, const void *in,
   });
 }
 
-Status GlooGroup::Impl::exchange(const AllReduceDesc &desc, const void *in,
+Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
                                  void *out) {
-  return translateExceptions("all-reduce over TCP", [&] {
-    encoded.run(*transport, operations++, desc, in, out);
+  const std::string what = describeCollective(desc.kind) + " over TCP";
+  return translateExceptions(what.c_str(), [&] {
+    if (desc.encoding)
+      encoded.run(*transport, operations++, desc, in, out);
+    else
+      pieces.run(*transport, operations++, desc, in, out);
   });
 }
 
-Status GlooGroup::allReduce(const AllReduceDesc &desc, const void *in,
-                            void *out) {
+/// Without an encoding.
+Status GlooGroup::Impl::allReduce(const CollectiveDesc &desc, const void *in,
+                                  void *out) {
+  if (desc.wireType() != desc.dtype) {
+    reserve(desc.wireBytes());
+    compressArray(in, desc.dtype, wire.get(), desc.wireType(), desc.count,
+                  desc.divide ? size : 1);
+    DDPHOOK_RETURN_IF_ERROR(ring(desc, wire.get(), wire.get()));
+    castArray(wire.get(), desc.wireType(), out, desc.dtype, desc.count);
+    return Status::ok();
+  }
+  if (!desc.divide)
+    return ring(desc, in, out);
+  divideArray(in, out, desc.dtype, desc.count, size);
+  return ring(desc, out, out);
+}
+
+Status GlooGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
   if (!impl->failure.isOk())
     return impl->failure;
   if (desc.count == 0)
     return Status::ok();
-  Status status;
-  if (desc.encoding) {
-    status = impl->exchange(desc, in, out);
-  } else if (desc.wireType() != desc.dtype) {
-    reserve(desc.wireBytes());
-    void *wire = impl->wire.get();
-    compressArray(in, desc.dtype, wire, desc.wireType(), desc.count,
-                  desc.divide ? impl->size : 1);
-    status = impl->ring(desc, wire, wire);
-    if (status.isOk())
-      castArray(wire, desc.wireType(), out, desc.dtype, desc.count);
-  } else if (desc.divide) {
-    divideArray(in, out, desc.dtype, desc.count, impl->size);
-    status = impl->ring(desc, out, out);
-  } else {
-    status = impl->ring(desc, in, out);
-  }
+  const bool isRing = desc.kind == CollectiveKind::AllReduce && !desc.encoding;
+  Status status =
+      isRing ? impl->allReduce(desc, in, out) : impl->exchange(desc, in, out);
   if (!status.isOk())
     impl->failure = status;
   return status;

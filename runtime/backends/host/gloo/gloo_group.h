@@ -1,17 +1,17 @@
-//===- gloo_group.h - all-reduce over TCP -----------------------*- C++ -*-===//
+//===- gloo_group.h - collectives over TCP ----------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The transport for ranks of several machines: Gloo's ring all-reduce with our
 // element-wise kernels. It defines the order of additions that all other
-// transports follow (docs/parity.md).
+// transports, and other collectives, follow (docs/parity.md).
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
 
-#include "../all_reduce_desc.h"
+#include "../collective_desc.h"
 #include "base/status.h"
 #include "store/store.h"
 
@@ -52,15 +52,15 @@ public:
                        std::unique_ptr<GlooGroup> *group);
   ~GlooGroup();
 
-  /// Makes room for collectives of at most that many bytes on the wire, so that
+  /// Makes room for all-reduces of at most that many bytes on the wire, so that
   /// the first step need not.
   void reserve(int64_t wireBytes);
 
   /// Collective; all ranks pass the same description: the plan's comparison
   /// sees to that, since not every difference shows on the wire. `in` may equal
-  /// `out`, else they must not overlap. After a failure every later call fails
-  /// at once.
-  Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
+  /// `out` where the kind of collective allows that, else they must not
+  /// overlap. After a failure every later call fails at once.
+  Status run(const CollectiveDesc &desc, const void *in, void *out);
 
   /// GlooDevice::abort().
   void abort();

@@ -1,4 +1,4 @@
-//===- shm_group.cpp - all-reduce through shared memory -------------------===//
+//===- shm_group.cpp - collectives through shared memory ------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -12,10 +12,12 @@
 //   consumed[r]  > g  rank r does not read chunk g of any rank any more, so
 //                     their owners may overwrite the slots
 //
-// Two ranks: each adds up both slots. More: reduce-scatter and all-gather
-// inside each chunk. A rank whose peers are slow goes on publishing as far as
-// it has slots, so that ranks which share their processors with other work meet
-// seldom; otherwise it keeps kLead chunks ahead, which stay in its cache.
+// An all-reduce of two ranks: each adds up both slots. Of more: reduce-scatter
+// and all-gather inside each chunk. Every other collective is one exchange
+// (pieces.h): a rank takes from all slots what it needs. A rank whose peers are
+// slow goes on publishing as far as it has slots, so that ranks which share
+// their processors with other work meet seldom; otherwise it keeps kLead chunks
+// ahead, which stay in its cache.
 //
 //===----------------------------------------------------------------------===//
 #include "shm_group.h"
@@ -24,6 +26,7 @@
 #include "cache_distance.h"
 #include "encoded_chunks.h"
 #include "kernels.h"
+#include "pieces.h"
 #include "ring_order.h"
 #include "shm_membership.h"
 
@@ -53,9 +56,9 @@ char *offset(void *array, int64_t bytes) {
   return static_cast<char *>(array) + bytes;
 }
 
-/// One all-reduce under way.
+/// One collective under way.
 struct Collective {
-  AllReduceDesc desc;
+  CollectiveDesc desc;
   const char *in;
   char *out;
   int64_t divisor;
@@ -63,13 +66,15 @@ struct Collective {
   RingOrder order;
   /// With an encoding, which has an order of its own.
   std::optional<EncodedChunks> encoded;
+  /// Of all that are no all-reduces, which have chunks of their own.
+  std::optional<Pieces> pieces;
   int64_t chunkElements;
   uint64_t chunks;
 
   /// Whether sums take two stages: everybody adds a part of a chunk, and then
   /// gathers the others'. Two ranks are faster when both add everything.
   bool hasTwoStages(int ranks) const {
-    return encoded ? !desc.encoding->isAffine() : ranks > 2;
+    return !pieces && (encoded ? !desc.encoding->isAffine() : ranks > 2);
   }
 
   int64_t begin(uint64_t chunk) const {
@@ -95,19 +100,19 @@ public:
         distance(size), ordered(static_cast<size_t>(size)),
         inOrder(static_cast<size_t>(size)) {}
 
-  Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
+  Status run(const CollectiveDesc &desc, const void *in, void *out);
 
   ShmMembership member;
 
 private:
-  void reduceAlone(const Collective &op);
-  bool reduceTogether(Collective &op);
+  void runAlone(const Collective &op);
+  bool runTogether(Collective &op);
   bool canPublish(uint64_t chunk) const;
   void publish(Collective &op, uint64_t chunk);
   bool allPublished(uint64_t chunk);
   bool awaitPublished(uint64_t chunk);
   bool checkSignatures();
-  void sumWhole(const Collective &op, uint64_t chunk);
+  void takeWhole(Collective &op, uint64_t chunk);
   void sumTwo(const Collective &op, uint64_t chunk);
   void sumPart(const Collective &op, uint64_t chunk);
   void gatherParts(const Collective &op, uint64_t chunk);
@@ -146,23 +151,24 @@ private:
 };
 
 //===----------------------------------------------------------------------===//
-// All-reduce
+// Collectives
 //===----------------------------------------------------------------------===//
 
 /// Bytes of a chunk on the wire. Chunks of two ranks fit their second-level
 /// caches together with the data in memory; short messages are cut too, so that
 /// the ranks do not work in lockstep.
-static int64_t chunkBytes(const AllReduceDesc &desc, int64_t slotBytes) {
+static int64_t chunkBytes(const CollectiveDesc &desc, int64_t wireBytes,
+                          int64_t slotBytes) {
   constexpr int64_t least = 16 << 10, granule = 4 << 10, pieces = 4;
   const int64_t most = desc.encoding             ? 64 << 10
                        : isHalf(desc.wireType()) ? 128 << 10
                                                  : 256 << 10;
-  int64_t piece = (desc.wireBytes() / pieces + granule) / granule * granule;
+  int64_t piece = (wireBytes / pieces + granule) / granule * granule;
   return std::clamp(piece, least, std::min(most, slotBytes));
 }
 
-Status ShmGroup::Impl::allReduce(const AllReduceDesc &desc, const void *in,
-                                 void *out) {
+Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
+                           void *out) {
   if (member.hasFailed())
     return member.failure();
   if (desc.count < 0)
@@ -181,21 +187,28 @@ Status ShmGroup::Impl::allReduce(const AllReduceDesc &desc, const void *in,
                     : Stores::Cached,
                 RingOrder(desc.count, wireSize, size),
                 std::nullopt,
+                std::nullopt,
                 0,
                 0};
   if (size == 1) {
-    reduceAlone(op);
+    runAlone(op);
     return Status::ok();
   }
-  const int64_t bytes = chunkBytes(desc, member.memory().slotBytes());
-  if (desc.encoding) {
+  const bool isAllReduce = desc.kind == CollectiveKind::AllReduce;
+  const int64_t bytes = chunkBytes(
+      desc, isAllReduce ? desc.wireBytes() : Pieces::totalBytes(desc, size),
+      member.memory().slotBytes());
+  if (!isAllReduce) {
+    op.pieces.emplace(desc, rank, size, bytes);
+  } else if (desc.encoding) {
     op.encoded.emplace(desc, size);
     op.chunkElements = op.encoded->chunkElements(bytes);
   } else {
     op.chunkElements = bytes / wireSize;
   }
-  op.chunks = static_cast<uint64_t>((desc.count + op.chunkElements - 1) /
-                                    op.chunkElements);
+  op.chunks = static_cast<uint64_t>(
+      op.pieces ? op.pieces->chunks()
+                : (desc.count + op.chunkElements - 1) / op.chunkElements);
   member.startClock();
   member.mine().signatures[collectives % 2] = {
       desc.count,
@@ -203,17 +216,19 @@ Status ShmGroup::Impl::allReduce(const AllReduceDesc &desc, const void *in,
       static_cast<int32_t>(desc.dtype),
       static_cast<int32_t>(desc.wireType()),
       desc.divide,
-      desc.encoding ? static_cast<int32_t>(desc.encoding->code) : 0};
+      desc.encoding ? static_cast<int32_t>(desc.encoding->code) : 0,
+      static_cast<int32_t>(desc.kind),
+      desc.root};
   // A rank that was suspended must not report success after the others gave up.
-  if (!reduceTogether(op) || member.hasFailed())
+  if (!runTogether(op) || member.hasFailed())
     return member.failure();
   chunksBefore += op.chunks;
   ++collectives;
   return Status::ok();
 }
 
-void ShmGroup::Impl::reduceAlone(const Collective &op) {
-  const AllReduceDesc &desc = op.desc;
+void ShmGroup::Impl::runAlone(const Collective &op) {
+  const CollectiveDesc &desc = op.desc;
   if (desc.encoding)
     return reduceEncodedAlone(desc, op.in, op.out);
   if (desc.wireType() == desc.dtype) {
@@ -245,7 +260,10 @@ bool ShmGroup::Impl::canPublish(uint64_t chunk) const {
 
 /// Casts and divides a chunk into this rank's slot, or encodes it.
 void ShmGroup::Impl::publish(Collective &op, uint64_t chunk) {
-  if (op.encoded)
+  if (op.pieces)
+    op.pieces->put(op.in, static_cast<int64_t>(chunk), slot(rank, chunk),
+                   slotStores(op));
+  else if (op.encoded)
     op.encoded->encode(op.in, op.begin(chunk), op.length(chunk),
                        slot(rank, chunk));
   else
@@ -277,26 +295,34 @@ bool ShmGroup::Impl::awaitPublished(uint64_t chunk) {
 bool ShmGroup::Impl::checkSignatures() {
   auto text = [](const CollectiveSignature &s) {
     const auto encoding = encodingFromAbi(s.encoding, s.block);
-    return std::to_string(s.count) + " elements of " +
+    const auto kind = static_cast<CollectiveKind>(s.kind);
+    const bool isRooted = kind == CollectiveKind::Broadcast;
+    return (kind == CollectiveKind::AllReduce
+                ? ""
+                : describeCollective(kind) + " of ") +
+           std::to_string(s.count) + " elements of " +
            dtypeName(static_cast<Dtype>(s.dtype)) + " as " +
            (encoding ? encoding->describe()
                      : dtypeName(static_cast<Dtype>(s.wire))) +
-           (s.divide ? ", divided" : "");
+           (s.divide ? ", divided" : "") +
+           (isRooted ? ", from rank " + std::to_string(s.root) : "");
   };
   const CollectiveSignature &own = member.mine().signatures[collectives % 2];
+  const bool isAllReduce = own.kind == DDPHOOK_ALL_REDUCE;
   return member.forPeers([&](int peer) {
     const CollectiveSignature &theirs =
         member.memory().control(peer).signatures[collectives % 2];
     if (own == theirs)
       return true;
     return member.fail(error(DDPHOOK_PLAN_MISMATCH,
-                             "expected rank %d to reduce %s, but got %s", peer,
-                             text(own).c_str(), text(theirs).c_str()));
+                             "expected rank %d to %s %s, but got %s", peer,
+                             isAllReduce ? "reduce" : "run", text(own).c_str(),
+                             text(theirs).c_str()));
   });
 }
 
 /// Does whatever can be done next, the stage nearest to the end first.
-bool ShmGroup::Impl::reduceTogether(Collective &op) {
+bool ShmGroup::Impl::runTogether(Collective &op) {
   const bool twoStages = op.hasTwoStages(size);
   const uint64_t lead = twoStages ? kLead + 1 : kLead;
   // Chunks of this collective that have passed each stage.
@@ -321,7 +347,7 @@ bool ShmGroup::Impl::reduceTogether(Collective &op) {
       if (twoStages)
         sumPart(op, summedHere);
       else
-        sumWhole(op, done++);
+        takeWhole(op, done++);
       ++summedHere;
       idle = 0;
       continue;
@@ -355,9 +381,12 @@ bool ShmGroup::Impl::reduceTogether(Collective &op) {
   return true;
 }
 
-/// Sums a chunk of all ranks straight into the output.
-void ShmGroup::Impl::sumWhole(const Collective &op, uint64_t chunk) {
-  if (op.encoded)
+/// The only stage: takes or sums a chunk of all ranks straight into the output.
+void ShmGroup::Impl::takeWhole(Collective &op, uint64_t chunk) {
+  if (op.pieces)
+    op.pieces->take(slots(chunk), static_cast<int64_t>(chunk), op.out,
+                    op.stores);
+  else if (op.encoded)
     op.encoded->average(slots(chunk), op.begin(chunk), op.length(chunk),
                         op.out);
   else
@@ -469,9 +498,8 @@ Status ShmGroup::create(Store &store, const std::string &key, int rank,
   return Status::ok();
 }
 
-Status ShmGroup::allReduce(const AllReduceDesc &desc, const void *in,
-                           void *out) {
-  return impl->allReduce(desc, in, out);
+Status ShmGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
+  return impl->run(desc, in, out);
 }
 
 void ShmGroup::abort() { impl->member.abort(); }

@@ -1,4 +1,4 @@
-//===- shm_group.h - all-reduce through shared memory -----------*- C++ -*-===//
+//===- shm_group.h - collectives through shared memory ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,16 +7,17 @@
 // transport computes, bit for bit (docs/parity.md); which ranks of a job may
 // use it is decided elsewhere.
 //
-// An all-reduce runs chunk by chunk through a small ring of slots per rank in
+// A collective runs chunk by chunk through a small ring of slots per rank in
 // one shared segment: a rank casts and divides a chunk straight into its slot,
-// the ranks add up each other's slots, and the sums are converted straight
-// into the destination. No bucket-sized temporary exists.
+// the ranks add up each other's slots, or take what they need from them, and
+// that is converted straight into the destination. No bucket-sized temporary
+// exists.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
 
-#include "../all_reduce_desc.h"
+#include "../collective_desc.h"
 #include "base/status.h"
 #include "store/store.h"
 
@@ -43,7 +44,8 @@ public:
   ~ShmGroup();
 
   /// Collective; all ranks pass the same description (PLAN_MISMATCH when a
-  /// difference is noticed). `in` may equal `out`, else they must not overlap.
+  /// difference is noticed). `in` may equal `out` where the kind of collective
+  /// allows that, else they must not overlap.
   /// One thread of a rank calls it at a time.
   ///
   /// After a failure every later call fails at once; `out` then holds
@@ -51,7 +53,7 @@ public:
   /// DEADLINE_EXCEEDED the one that did not come in time; ABORTED passes on the
   /// failure of another rank, which also stops a rank that was suspended and
   /// resumes after the others have given up.
-  Status allReduce(const AllReduceDesc &desc, const void *in, void *out);
+  Status run(const CollectiveDesc &desc, const void *in, void *out);
 
   /// Makes the call under way and all later ones fail, here and on all other
   /// ranks. May be called from any thread, any number of times.

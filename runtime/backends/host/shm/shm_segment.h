@@ -32,15 +32,16 @@ struct alignas(kLine) SharedCounter {
   std::atomic<uint64_t> value;
 };
 
-/// What a rank says it reduces, so that a difference is an error.
+/// Which collective a rank says it runs, so that a difference is an error.
 struct CollectiveSignature {
   int64_t count, block;
-  int32_t dtype, wire, divide, encoding;
+  int32_t dtype, wire, divide, encoding, kind, root;
 
   friend bool operator==(const CollectiveSignature &a,
                          const CollectiveSignature &b) {
     return a.count == b.count && a.block == b.block && a.dtype == b.dtype &&
-           a.wire == b.wire && a.divide == b.divide && a.encoding == b.encoding;
+           a.wire == b.wire && a.divide == b.divide &&
+           a.encoding == b.encoding && a.kind == b.kind && a.root == b.root;
   }
 };
 

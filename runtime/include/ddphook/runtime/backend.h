@@ -41,7 +41,7 @@ extern "C" {
  * and a runtime of different versions, or with tables of different sizes, do
  * not work together; a function more in functions.inc therefore raises nothing.
  */
-#define DDPHOOK_BACKEND_ABI_VERSION 7
+#define DDPHOOK_BACKEND_ABI_VERSION 8
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -106,7 +106,8 @@ typedef struct ddphook_communicator_config {
   /* Not zero: all of them run on one machine and see each other's processes and
    * shared memory. */
   int32_t one_machine;
-  /* Largest number of bytes that one collective puts on the wire. */
+  /* Largest number of bytes that one collective puts on the wire: those of all
+   * ranks' parts, the short ones counted whole. */
   uint64_t max_wire_bytes;
   /* The store and a prefix of keys that this communicator alone uses. The store
    * stays valid until the communicator is destroyed. */
@@ -119,19 +120,23 @@ typedef struct ddphook_communicator_config {
   size_t proof_key_size;
 } ddphook_communicator_config_t;
 
-/* One all-reduce; the arithmetic is ddphook_rt_all_reduce()'s in compiled.h. */
-typedef struct ddphook_all_reduce {
-  int64_t count;      /* elements, at least 0 */
-  int32_t dtype;      /* ddphook_dtype_t in memory */
-  int32_t wire_dtype; /* ddphook_dtype_t on the wire, or -1: the same */
-  /* Not zero: divide by the group's size, before adding, or with an encoding
-   * the sum. */
+/* One collective; what it does is ddphook_rt_collective()'s in compiled.h. */
+typedef struct ddphook_collective {
+  int32_t kind;  /* ddphook_collective_kind_t */
+  int64_t count; /* elements of the whole array, at least 0 */
+  int32_t dtype; /* ddphook_dtype_t in memory */
+  /* ddphook_dtype_t on the wire, or -1: the same; -1 in all_to_all and
+   * broadcast. */
+  int32_t wire_dtype;
+  /* Not zero, in all_reduce and reduce_scatter: divide by the group's size,
+   * before adding, or with an encoding the sum. */
   int32_t divide;
   /* ddphook_encoding_t, and the elements that have a scale in common, or 0;
-   * with an encoding there is no wire_dtype. */
+   * with an encoding, only in all_reduce, there is no wire_dtype. */
   int32_t encoding;
   int64_t block;
-} ddphook_all_reduce_t;
+  int32_t root; /* of a broadcast: a rank of the group; else 0 */
+} ddphook_collective_t;
 
 /* A matrix Mᵢ of `rows` x `columns` in an array M, with its factors Pᵢ
  * (rows x rank) and Qᵢ (columns x rank) in two others. Offsets and sizes are at
@@ -177,7 +182,7 @@ typedef struct ddphook_backend {
   const char *name;     /* static */
   /* Not zero: code on the host may read and write the device's memory. */
   int32_t memory_is_host;
-  /* Bit number e: all_reduce() and encoding_error() know the ddphook_encoding_t
+  /* Bit number e: collective() and encoding_error() know the ddphook_encoding_t
    * e. A module with another one is not loaded. */
   uint32_t encodings;
 
@@ -269,19 +274,21 @@ typedef struct ddphook_backend {
   void (*matrices_destroy)(ddphook_device_t *device,
                            ddphook_matrices_t *matrices);
 
-  /* Runs one all-reduce, after all that were started before. `in` may equal
-   * `out`, else they do not overlap. After the first failure every later call
-   * on the device fails at once with the same status. */
-  ddphook_status_t (*all_reduce)(ddphook_device_t *device,
+  /* Runs one collective, after all that were started before. A kind that does
+   * not exist, a root that is no rank, and a count of which all_to_all cannot
+   * make parts are INVALID_ARGUMENT, and nothing else happens. After any other
+   * failure every later call on the device fails at once with the same status.
+   */
+  ddphook_status_t (*collective)(ddphook_device_t *device,
                                  ddphook_communicator_t *communicator,
-                                 const ddphook_all_reduce_t *operation,
+                                 const ddphook_collective_t *operation,
                                  const void *in, void *out,
                                  ddphook_backend_error_t *error);
   /* Starts one; collectives run in the order in which they are started. Tickets
    * are positive and grow. */
-  ddphook_status_t (*all_reduce_start)(ddphook_device_t *device,
+  ddphook_status_t (*collective_start)(ddphook_device_t *device,
                                        ddphook_communicator_t *communicator,
-                                       const ddphook_all_reduce_t *operation,
+                                       const ddphook_collective_t *operation,
                                        const void *in, void *out,
                                        int64_t *ticket,
                                        ddphook_backend_error_t *error);

@@ -21,8 +21,8 @@
  *
  * Order. A device runs the calls of all steps in the order in which they are
  * made, each as if it ended before the next begins, except for the collectives
- * between ddphook_rt_all_reduce_start() and ddphook_rt_wait(). On a device
- * with a queue of its own (CUDA) a call may return before its work is done.
+ * between their start and ddphook_rt_wait(). On a device with a queue of its
+ * own (CUDA) a call may return before its work is done.
  *
  *===----------------------------------------------------------------------===*/
 #ifndef DDPHOOK_RUNTIME_COMPILED_H
@@ -45,6 +45,16 @@ typedef enum ddphook_dtype {
   DDPHOOK_##NAME = value,
 #include "ddphook/runtime/element_types.inc"
 } ddphook_dtype_t;
+
+/* Kinds of collectives, as ddphook_rt_collective() defines them; values are
+ * part of the ABI. */
+typedef enum ddphook_collective_kind {
+  DDPHOOK_ALL_REDUCE = 0,
+  DDPHOOK_REDUCE_SCATTER = 1,
+  DDPHOOK_ALL_GATHER = 2,
+  DDPHOOK_ALL_TO_ALL = 3,
+  DDPHOOK_BROADCAST = 4
+} ddphook_collective_kind_t;
 
 /* Encodings of collectives, DDPHOOK_ENCODING_I8 and so on; values are part of
  * the ABI. */
@@ -127,15 +137,15 @@ DDPHOOK_API void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
                                    const int64_t *grid, const int64_t *block,
                                    int64_t shared_bytes, void **arguments);
 
-/* All-reduces collective number `collective` of the plan, which gives process
- * group, count, dtype, wire dtype and scaling. Per element, W the group's size:
- *   no wire dtype:  out = sum over ranks of s(in),  s(x) = x or x / W
- *   wire dtype w:   out = cast(sum_w over ranks of s(cast_w(in)))
- * with every intermediate rounded to the wire dtype (round to nearest even) and
- * partial sums rounded at every hop, in the ring order of docs/parity.md.
- * With an encoding elements travel as its codes, and are decoded and added in
- * f32 in the order of the ranks, as docs/quantization.md specifies. All ranks
- * get the same bits. `in` may equal `out`, else they must not overlap. */
+/* All-reduces collective number `collective` of the plan, of that kind, which
+ * gives process group, count, dtype, wire dtype and scaling. Per element, W the
+ * group's size: no wire dtype:  out = sum over ranks of s(in),  s(x) = x or x /
+ * W wire dtype w:   out = cast(sum_w over ranks of s(cast_w(in))) with every
+ * intermediate rounded to the wire dtype (round to nearest even) and partial
+ * sums rounded at every hop, in the ring order of docs/parity.md. With an
+ * encoding elements travel as its codes, and are decoded and added in f32 in
+ * the order of the ranks, as docs/quantization.md specifies. All ranks get the
+ * same bits. `in` may equal `out`, else they must not overlap. */
 DDPHOOK_API void ddphook_rt_all_reduce(ddphook_module_t *module,
                                        int32_t collective, const void *in,
                                        void *out);
@@ -148,6 +158,31 @@ DDPHOOK_API int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
                                                 int32_t collective,
                                                 const void *in, void *out);
 DDPHOOK_API void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket);
+
+/* Runs collective number `collective` of the plan, which also gives its kind.
+ * Of an array of `count` elements rank r's *part* has P = ceil(count / W)
+ * elements, from number r * P on; parts at the end are shorter, or empty.
+ *   all_reduce      ddphook_rt_all_reduce()
+ *   reduce_scatter  `in` has `count` elements, `out` P: this rank's part of
+ * what the all-reduce would give, and zeros behind a short part. The host
+ * backend gives the all-reduce's bits, docs/cuda.md says what NCCL gives.
+ *   all_gather      `in` has P elements, `out` `count`: the parts of all ranks
+ *                   one behind the other. What is behind a short part is not
+ *                   used. With a wire type every element of `out`, those of
+ * this rank too, is cast to it and back. all_to_all      both have `count`
+ * elements, a multiple of W: part r of `in` goes to rank r, where it becomes
+ * the part of this rank's number. broadcast       both have `count` elements:
+ * `out` gets the elements of rank `root`; `in` is not read on other ranks. `in`
+ * may equal `out` in all_reduce and broadcast, else they must not overlap.
+ */
+DDPHOOK_API void ddphook_rt_collective(ddphook_module_t *module,
+                                       int32_t collective, const void *in,
+                                       void *out);
+
+/* Starts it, as ddphook_rt_all_reduce_start() does. */
+DDPHOOK_API int64_t ddphook_rt_collective_start(ddphook_module_t *module,
+                                                int32_t collective,
+                                                const void *in, void *out);
 
 /* out[i] = in[i] rounded to nearest even in `out_dtype`; to types narrower than
  * f32 through f32, and beyond their range, as PyTorch does (docs/parity.md).

@@ -91,13 +91,15 @@ constexpr int64_t kCount = 5000;
 void runStep(Rank &rank, DeviceArray &in, DeviceArray &out, DeviceArray &sum,
              DeviceArray &scaled) {
   const ddphook_backend_t &backend = *rank.backend;
-  ddphook_all_reduce_t mean = {kCount, DDPHOOK_F32, DDPHOOK_F16, 1, 0, 0};
-  ddphook_all_reduce_t plain = {kCount, DDPHOOK_F32, -1, 0, 0, 0};
+  ddphook_collective_t mean = {
+      DDPHOOK_ALL_REDUCE, kCount, DDPHOOK_F32, DDPHOOK_F16, 1, 0, 0, 0};
+  ddphook_collective_t plain = {
+      DDPHOOK_ALL_REDUCE, kCount, DDPHOOK_F32, -1, 0, 0, 0, 0};
   int64_t ticket = 0;
-  EXPECT_EQ(rank.show(backend.all_reduce(rank.device, rank.communicator, &mean,
+  EXPECT_EQ(rank.show(backend.collective(rank.device, rank.communicator, &mean,
                                          in.get(), out.get(), &rank.error)),
             "OK");
-  EXPECT_EQ(rank.show(backend.all_reduce_start(rank.device, rank.communicator,
+  EXPECT_EQ(rank.show(backend.collective_start(rank.device, rank.communicator,
                                                &plain, out.get(), sum.get(),
                                                &ticket, &rank.error)),
             "OK");
@@ -118,7 +120,8 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
     std::vector<char> host(64);
     int32_t finite = 0;
     int64_t ticket = 0;
-    ddphook_all_reduce_t sum = {16, DDPHOOK_F32, -1, 0, 0, 0};
+    ddphook_collective_t sum = {
+        DDPHOOK_ALL_REDUCE, 16, DDPHOOK_F32, -1, 0, 0, 0, 0};
     auto expect = [&](ddphook_status_t status, const char *argument) {
       EXPECT_EQ(rank.show(status), std::string("INVALID_ARGUMENT: expected "
                                                "device memory, but got host "
@@ -150,10 +153,10 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
     expect(backend->memory_write(rank.device, host.data(), host.data(), 64,
                                  &rank.error),
            "memory");
-    expect(backend->all_reduce(rank.device, rank.communicator, &sum,
+    expect(backend->collective(rank.device, rank.communicator, &sum,
                                host.data(), array.get(), &rank.error),
            "in");
-    expect(backend->all_reduce_start(rank.device, rank.communicator, &sum,
+    expect(backend->collective_start(rank.device, rank.communicator, &sum,
                                      array.get(), host.data(), &ticket,
                                      &rank.error),
            "out");

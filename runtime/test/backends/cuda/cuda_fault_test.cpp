@@ -28,36 +28,40 @@ struct Job {
   std::string fault;
   std::map<std::string, std::string> environment = {};
   bool sharesGpu = false;
+  /// What its steps run.
+  std::string kind = "all_reduce";
   /// Called by a rank before its second step.
   std::function<void(int)> beforeSecond = {};
 };
 
-/// One step: the array's all-reduce, in the device's memory.
-std::string deviceStep(TestModule &module, void *data) {
+/// One step: a collective of an array in the device's memory.
+std::string deviceStep(TestModule &module, void *data, void *result) {
   ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
   if (status != DDPHOOK_OK)
     return show(status);
-  ddphook_rt_all_reduce(module.handle, 0, data, data);
+  ddphook_rt_collective(module.handle, 0, data, result);
   return show(ddphook_rt_leave(module.handle));
 }
 
 std::string runSteps(const Job &job, int rank, ddphook_context_t *context,
                      TestModule &module) {
-  void *data = nullptr;
+  void *data = nullptr, *other = nullptr;
   const size_t bytes = kCount * sizeof(float);
   ddphook_status_t status = ddphook_memory_alloc(context, bytes, &data);
+  if (status == DDPHOOK_OK)
+    status = ddphook_memory_alloc(context, bytes, &other);
   if (status != DDPHOOK_OK)
     return "alloc " + show(status);
   std::string result;
   for (int i = 0; i < 3 && (result.empty() || result == "OK"); ++i) {
     if (i == 1 && job.beforeSecond)
       job.beforeSecond(rank);
-    result = deviceStep(module, data);
+    result = deviceStep(module, data, other);
   }
   if (result != "OK") {
     // It stays, and comes at once.
     auto begin = std::chrono::steady_clock::now();
-    std::string again = deviceStep(module, data);
+    std::string again = deviceStep(module, data, other);
     if (again != result)
       result = "first " + result + ", then " + again;
     if (std::chrono::steady_clock::now() - begin >
@@ -65,6 +69,7 @@ std::string runSteps(const Job &job, int rank, ddphook_context_t *context,
       result = "later calls wait: " + result;
   }
   ddphook_memory_free(context, data, bytes);
+  ddphook_memory_free(context, other, bytes);
   return result;
 }
 
@@ -78,7 +83,11 @@ std::vector<RankResult> run(const Job &job) {
     ::setenv("EMULATED_CUDA_FAULT", job.fault.c_str(), 1);
     for (const auto &[name, value] : job.environment)
       ::setenv(name.c_str(), value.c_str(), 1);
-    TestModule module(Collectives{{kCount, "f32", "f16", true}});
+    const bool isAllReduce = job.kind == "all_reduce";
+    const TestCollective collective =
+        isAllReduce ? TestCollective{kCount, "f32", "f16", true}
+                    : TestCollective{kCount}.as(job.kind, /*from=*/0);
+    TestModule module(Collectives{collective}, 0, groupOf(job.ranks));
     std::string plan = module.plan;
     const std::string memory = R"("memory":"host")";
     module.setPlan(
@@ -252,6 +261,39 @@ TEST(CudaFaults, PeerIsKilledInACollective) {
     EXPECT_EQ(results[rank].text,
               "PEER_LOST: rank 1 was lost: its connection closed");
     EXPECT_LT(results[rank].seconds, results[1].seconds + 20);
+  }
+}
+
+/// As for all-reduces; a broadcast's root may be through when others die.
+TEST(CudaFaults, OtherCollectives) {
+  for (const char *kind : {"reduce_scatter", "all_gather", "all_to_all"}) {
+    Job job;
+    job.kind = kind;
+    job.fault = "exit@1:2";
+    auto results = run(job);
+    EXPECT_EQ(results[1].signal, SIGKILL);
+    EXPECT_EQ(results[0].text,
+              "PEER_LOST: rank 1 was lost: its connection closed")
+        << kind;
+  }
+  for (const char *kind :
+       {"reduce-scatter", "all-gather", "all-to-all", "broadcast"}) {
+    Job job;
+    job.kind = kind;
+    std::replace(job.kind.begin(), job.kind.end(), '-', '_');
+    job.timeout = 1.5;
+    // The root of a broadcast: the others wait for it.
+    job.fault = "nccl_stall@0:2";
+    auto results = run(job);
+    int expired = 0;
+    for (const RankResult &result : results) {
+      EXPECT_FALSE(result.isHung);
+      expired += result.text.find("DEADLINE_EXCEEDED: " + std::string(kind) +
+                                  " 2 (100000 f32) of process group ") == 0;
+      expectContains(result.text, "did not end within 1.5 s");
+    }
+    EXPECT_GE(expired, 1) << kind;
+    EXPECT_LT(longest(results), 20);
   }
 }
 

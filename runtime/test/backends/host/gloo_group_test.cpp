@@ -39,10 +39,10 @@ struct Member {
 
   /// Adds up `values` over all ranks.
   std::string reduce(std::vector<float> &values) {
-    AllReduceDesc desc;
+    CollectiveDesc desc;
     desc.count = static_cast<int64_t>(values.size());
     desc.dtype = Dtype::F32;
-    return show(group->allReduce(desc, values.data(), values.data()));
+    return show(group->run(desc, values.data(), values.data()));
   }
 
   std::string proofKey;
@@ -111,10 +111,10 @@ TEST(GlooGroup, MemoryForCodesDoesNotGrowWithTheRanks) {
     // Everybody is there, and stays.
     ASSERT_EQ(member.reduce(few), "OK");
     const int64_t before = residentBytes();
-    AllReduceDesc desc;
+    CollectiveDesc desc;
     desc.count = kCount;
     desc.encoding = Encoding{Code::I8, 256};
-    ASSERT_EQ(show(member.group->allReduce(desc, values.data(), values.data())),
+    ASSERT_EQ(show(member.group->run(desc, values.data(), values.data())),
               "OK");
     if (rank == 0)
       EXPECT_LT(residentBytes() - before, kRanks * 4 * kCount);

@@ -135,7 +135,7 @@ int64_t chunkOf(int64_t i, int64_t count, int64_t elementSize, int64_t ranks) {
 }
 
 /// The sum over ranks that element `i` of `inputs` must become.
-double expected(const AllReduceDesc &desc, int64_t i,
+double expected(const CollectiveDesc &desc, int64_t i,
                 const std::vector<std::vector<double>> &inputs) {
   int64_t ranks = static_cast<int64_t>(inputs.size());
   Dtype wire = desc.wireType();
@@ -160,7 +160,7 @@ double expected(const AllReduceDesc &desc, int64_t i,
   return roundTo(desc.dtype, sum);
 }
 
-std::string nameOf(const AllReduceDesc &desc) {
+std::string nameOf(const CollectiveDesc &desc) {
   return std::string(dtypeName(desc.dtype)) + " over " +
          dtypeName(desc.wireType()) + (desc.divide ? " mean of " : " sum of ") +
          std::to_string(desc.count);
@@ -169,7 +169,7 @@ std::string nameOf(const AllReduceDesc &desc) {
 /// One all-reduce of random values on all ranks of a running group.
 class Case {
 public:
-  Case(const AllReduceDesc &desc, int ranks, unsigned seed) : desc(desc) {
+  Case(const CollectiveDesc &desc, int ranks, unsigned seed) : desc(desc) {
     std::mt19937_64 random(seed);
     std::vector<std::vector<double>> values;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -195,16 +195,18 @@ public:
     if (inPlace)
       std::copy(in.begin(), in.end(), out.begin());
     const void *source = inPlace ? out.data() : in.data();
-    ddphook_all_reduce_t operation = {
+    ddphook_collective_t operation = {
+        DDPHOOK_ALL_REDUCE,
         desc.count,
         static_cast<int32_t>(desc.dtype),
         desc.wire ? static_cast<int32_t>(*desc.wire) : -1,
         desc.divide,
         desc.encoding ? static_cast<int32_t>(desc.encoding->code) : 0,
-        desc.encoding ? desc.encoding->block : 0};
+        desc.encoding ? desc.encoding->block : 0,
+        0};
     if (async) {
       int64_t ticket = 0;
-      ASSERT_EQ(backend().all_reduce_start(rank.device, rank.communicator,
+      ASSERT_EQ(backend().collective_start(rank.device, rank.communicator,
                                            &operation, source, out.data(),
                                            &ticket, &rank.error),
                 DDPHOOK_OK)
@@ -212,7 +214,7 @@ public:
       ASSERT_EQ(backend().wait(rank.device, ticket, &rank.error), DDPHOOK_OK)
           << rank.error.message;
     } else {
-      ASSERT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
+      ASSERT_EQ(backend().collective(rank.device, rank.communicator, &operation,
                                      source, out.data(), &rank.error),
                 DDPHOOK_OK)
           << rank.error.message;
@@ -227,7 +229,7 @@ public:
   }
 
 private:
-  const AllReduceDesc desc;
+  const CollectiveDesc desc;
   std::vector<std::vector<char>> inputs;
   std::vector<double> sums;
 };
@@ -262,7 +264,7 @@ TEST_P(HostBackend, AllReduceBits) {
     for (auto [dtype, wire] : types)
       for (int64_t count : {0, 1, 2, 3, 7, 31, 1009, 4099})
         for (bool divide : {false, true})
-          cases.emplace_back(AllReduceDesc{count, dtype, wire, divide}, ranks,
+          cases.emplace_back(CollectiveDesc{count, dtype, wire, divide}, ranks,
                              seed + static_cast<unsigned>(cases.size()));
     runGroup(ranks, GetParam(), 60, [&](Rank &rank) {
       for (size_t i = 0; i < cases.size() && !testing::Test::HasFailure(); ++i)
@@ -276,10 +278,10 @@ TEST_P(HostBackend, LargeAllReduceBits) {
   const unsigned seed = 77;
   RecordProperty("seed", static_cast<int>(seed));
   // Above ranks x 2 MiB on the wire there are more than two segments a rank.
-  Case half(AllReduceDesc{3300001, Dtype::F32, Dtype::F16, true}, 3, seed);
+  Case half(CollectiveDesc{3300001, Dtype::F32, Dtype::F16, true}, 3, seed);
   runGroup(3, GetParam(), 60,
            [&](Rank &rank) { half.run(rank, false, false); });
-  Case full(AllReduceDesc{1200007, Dtype::F32, std::nullopt, true}, 2, seed);
+  Case full(CollectiveDesc{1200007, Dtype::F32, std::nullopt, true}, 2, seed);
   runGroup(2, GetParam(), 60, [&](Rank &rank) { full.run(rank, true, true); });
 }
 
@@ -287,7 +289,7 @@ TEST_P(HostBackend, LargeAllReduceBits) {
 /// in flight: against arrays that are not cut, without a transport.
 TEST_P(HostBackend, EncodedAllReduceBits) {
   struct EncodedCase {
-    AllReduceDesc desc;
+    CollectiveDesc desc;
     std::vector<std::vector<char>> in;
     std::vector<char> want;
   };
@@ -344,19 +346,21 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
               << rank.index << " depth " << depth;
         };
         for (size_t i = 0; i < cases.size(); ++i) {
-          const AllReduceDesc &desc = cases[i].desc;
+          const CollectiveDesc &desc = cases[i].desc;
           const auto &own = cases[i].in[static_cast<size_t>(rank.index)];
           const bool inPlace = (i + depth) % 2 == 0;
           in[i] = own;
           out[i] = inPlace ? own : std::vector<char>(own.size(), '\x5a');
-          ddphook_all_reduce_t operation = {
+          ddphook_collective_t operation = {
+              DDPHOOK_ALL_REDUCE,
               desc.count,
               static_cast<int32_t>(desc.dtype),
               -1,
               desc.divide,
               static_cast<int32_t>(desc.encoding->code),
-              desc.encoding->block};
-          ASSERT_EQ(backend().all_reduce_start(
+              desc.encoding->block,
+              0};
+          ASSERT_EQ(backend().collective_start(
                         rank.device, rank.communicator, &operation,
                         inPlace ? out[i].data() : in[i].data(), out[i].data(),
                         &tickets[i], &rank.error),
@@ -377,17 +381,18 @@ TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
     const int64_t count = 1000;
     std::vector<std::vector<float>> data(50, std::vector<float>(count));
     std::vector<int64_t> tickets(data.size());
-    ddphook_all_reduce_t operation = {count, DDPHOOK_F32, -1, 0, 0, 0};
+    ddphook_collective_t operation = {
+        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0};
     for (size_t i = 0; i < data.size(); ++i) {
       std::fill(data[i].begin(), data[i].end(), static_cast<float>(i + 1));
-      ASSERT_EQ(backend().all_reduce_start(
+      ASSERT_EQ(backend().collective_start(
                     rank.device, rank.communicator, &operation, data[i].data(),
                     data[i].data(), &tickets[i], &rank.error),
                 DDPHOOK_OK);
       ASSERT_GT(tickets[i], i == 0 ? 0 : tickets[i - 1]);
     }
     // A blocking one comes after all of them.
-    ASSERT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
+    ASSERT_EQ(backend().collective(rank.device, rank.communicator, &operation,
                                    data[0].data(), data[0].data(), &rank.error),
               DDPHOOK_OK);
     EXPECT_EQ(data[0][count - 1], 9.0f);
@@ -461,14 +466,15 @@ TEST(HostDevice, RanksNeedNotAgreeOnTheThread) {
           const float first = static_cast<float>(index & ~1);
           ASSERT_EQ(data[i][63], ofPair[i] ? 2 * first + 1 : 6.0f) << i;
         };
-        const ddphook_all_reduce_t operation = {64, DDPHOOK_F32, -1, 0, 0, 0};
+        const ddphook_collective_t operation = {
+            DDPHOOK_ALL_REDUCE, 64, DDPHOOK_F32, -1, 0, 0, 0, 0};
         for (size_t i = 0; i < kCollectives && !HasFailure(); ++i) {
           data[i].fill(static_cast<float>(index));
           if (own() % 8 == 0)
             std::this_thread::sleep_for(std::chrono::microseconds(own() % 500));
           if (i >= depth)
             await(i - depth);
-          ASSERT_EQ(backend().all_reduce_start(
+          ASSERT_EQ(backend().collective_start(
                         device, groups[ofPair[i]], &operation, data[i].data(),
                         data[i].data(), &tickets[i], &error),
                     DDPHOOK_OK)
@@ -489,10 +495,11 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
   std::atomic<int> waiting{1};
   runGroup(2, GetParam(), 2, [&](Rank &rank) {
     std::vector<float> data(10);
-    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0, 0, 0};
+    ddphook_collective_t operation = {
+        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0};
     if (rank.index == 0) {
       auto begin = std::chrono::steady_clock::now();
-      EXPECT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
+      EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
                                      data.data(), data.data(), &rank.error),
                 DDPHOOK_DEADLINE_EXCEEDED)
           << rank.error.message;
@@ -502,14 +509,14 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
       EXPECT_GE(seconds, 1.9);
       EXPECT_LT(seconds, 20);
       // The group is dead, on both ranks.
-      EXPECT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
+      EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
                                      data.data(), data.data(), &rank.error),
                 DDPHOOK_DEADLINE_EXCEEDED);
       waiting = 0;
     } else {
       while (waiting)
         std::this_thread::sleep_for(std::chrono::microseconds(100));
-      EXPECT_NE(backend().all_reduce(rank.device, rank.communicator, &operation,
+      EXPECT_NE(backend().collective(rank.device, rank.communicator, &operation,
                                      data.data(), data.data(), &rank.error),
                 DDPHOOK_OK);
     }
@@ -520,22 +527,23 @@ TEST_P(HostBackend, AbortEndsEverything) {
   std::atomic<int> done{0};
   runGroup(2, GetParam(), 20, [&](Rank &rank) {
     std::vector<float> data(10);
-    ddphook_all_reduce_t operation = {10, DDPHOOK_F32, -1, 0, 0, 0};
+    ddphook_collective_t operation = {
+        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0};
     auto begin = std::chrono::steady_clock::now();
     if (rank.index == 0) {
       // Waits for rank 1, which gives up instead.
-      EXPECT_NE(backend().all_reduce(rank.device, rank.communicator, &operation,
+      EXPECT_NE(backend().collective(rank.device, rank.communicator, &operation,
                                      data.data(), data.data(), &rank.error),
                 DDPHOOK_OK);
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       backend().abort(rank.device, DDPHOOK_ABORTED, "rank 7 failed");
-      EXPECT_EQ(backend().all_reduce(rank.device, rank.communicator, &operation,
+      EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
                                      data.data(), data.data(), &rank.error),
                 DDPHOOK_ABORTED);
       EXPECT_STREQ(rank.error.message, "rank 7 failed");
       int64_t ticket = 0;
-      EXPECT_EQ(backend().all_reduce_start(rank.device, rank.communicator,
+      EXPECT_EQ(backend().collective_start(rank.device, rank.communicator,
                                            &operation, data.data(), data.data(),
                                            &ticket, &rank.error),
                 DDPHOOK_ABORTED);

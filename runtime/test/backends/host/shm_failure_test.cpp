@@ -55,7 +55,7 @@ TEST(ShmGroup, rejectsBadRanks) {
               DDPHOOK_INVALID_ARGUMENT);
   ASSERT_TRUE(ShmGroup::create(store, "g", 0, 1, 1, &group).isOk());
   float x = 1;
-  EXPECT_EQ(group->allReduce({-1, Dtype::F32, {}, false}, &x, &x).code(),
+  EXPECT_EQ(group->run({-1, Dtype::F32, {}, false}, &x, &x).code(),
             DDPHOOK_INVALID_ARGUMENT);
 }
 
@@ -77,9 +77,9 @@ TEST(ShmGroup, differentDescriptions) {
       std::unique_ptr<ShmGroup> group;
       ASSERT_TRUE(ShmGroup::create(store, "g", rank, size, 20, &group).isOk());
       std::vector<float> x(100 + static_cast<size_t>(rank == 1));
-      Status status = group->allReduce(
-          {static_cast<int64_t>(x.size()), Dtype::F32, {}, true}, x.data(),
-          x.data());
+      Status status =
+          group->run({static_cast<int64_t>(x.size()), Dtype::F32, {}, true},
+                     x.data(), x.data());
       ASSERT_FALSE(status.isOk());
       if (status.code() == DDPHOOK_PLAN_MISMATCH) {
         ++mismatches;
@@ -90,12 +90,36 @@ TEST(ShmGroup, differentDescriptions) {
         EXPECT_EQ(status.code(), DDPHOOK_ABORTED) << status.message();
       }
       // And every later call fails at once.
-      EXPECT_EQ(group->allReduce({1, Dtype::F32, {}, false}, x.data(), x.data())
-                    .code(),
-                status.code());
+      EXPECT_EQ(
+          group->run({1, Dtype::F32, {}, false}, x.data(), x.data()).code(),
+          status.code());
     });
     EXPECT_GE(mismatches, 1);
   }
+}
+
+TEST(ShmGroup, differentKinds) {
+  MemoryStore store;
+  std::atomic<int> mismatches{0};
+  onRanks(3, [&](int rank) {
+    std::unique_ptr<ShmGroup> group;
+    ASSERT_TRUE(ShmGroup::create(store, "g", rank, 3, 20, &group).isOk());
+    std::vector<float> in(9), out(9);
+    CollectiveDesc desc;
+    desc.count = 9;
+    desc.kind =
+        rank == 1 ? CollectiveKind::Broadcast : CollectiveKind::AllToAll;
+    desc.root = rank == 1 ? 2 : 0;
+    Status status = group->run(desc, in.data(), out.data());
+    ASSERT_FALSE(status.isOk());
+    mismatches += status.code() == DDPHOOK_PLAN_MISMATCH;
+    for (const char *part :
+         {"broadcast of 9 elements of f32 as f32, from rank 2",
+          "all-to-all of 9 elements of f32 as f32"})
+      EXPECT_NE(status.message().find(part), std::string::npos)
+          << status.message();
+  });
+  EXPECT_GE(mismatches, 1);
 }
 
 TEST(ShmGroup, abortReachesAllRanks) {
@@ -110,7 +134,7 @@ TEST(ShmGroup, abortReachesAllRanks) {
       group->abort();
     }
     double start = secondsNow();
-    Status status = group->allReduce({1, Dtype::F32, {}, false}, &x, &x);
+    Status status = group->run({1, Dtype::F32, {}, false}, &x, &x);
     EXPECT_EQ(status.code(), DDPHOOK_ABORTED);
     EXPECT_LT(secondsNow() - start, 20);
     if (rank != 2) {
@@ -126,7 +150,7 @@ TEST(ShmGroup, abortOfAGroupOfOne) {
   ASSERT_TRUE(ShmGroup::create(store, "g", 0, 1, 1, &group).isOk());
   group->abort();
   float x = 0;
-  EXPECT_EQ(group->allReduce({1, Dtype::F32, {}, false}, &x, &x).code(),
+  EXPECT_EQ(group->run({1, Dtype::F32, {}, false}, &x, &x).code(),
             DDPHOOK_ABORTED);
 }
 
@@ -137,11 +161,11 @@ TEST(ShmGroup, leavingIsNoticed) {
     ASSERT_TRUE(ShmGroup::create(store, "g", rank, 2, 60, &group).isOk());
     float x = 1;
     // The last collective before leaving succeeds on both ranks.
-    ASSERT_TRUE(group->allReduce({1, Dtype::F32, {}, false}, &x, &x).isOk());
+    ASSERT_TRUE(group->run({1, Dtype::F32, {}, false}, &x, &x).isOk());
     EXPECT_EQ(x, 2);
     if (rank == 1)
       return;
-    Status status = group->allReduce({1, Dtype::F32, {}, false}, &x, &x);
+    Status status = group->run({1, Dtype::F32, {}, false}, &x, &x);
     EXPECT_EQ(status.code(), DDPHOOK_PEER_LOST);
     EXPECT_NE(status.message().find("rank 1"), std::string::npos)
         << status.message();
@@ -243,8 +267,8 @@ protected:
     std::vector<float> x(static_cast<size_t>(n));
     for (int64_t i = 0; status.isOk() && i != limit; ++i) {
       std::fill(x.begin(), x.end(), 1.0f);
-      status = group->allReduce({n, Dtype::F32, Dtype::F16, true}, x.data(),
-                                x.data());
+      status =
+          group->run({n, Dtype::F32, Dtype::F16, true}, x.data(), x.data());
       // Success means the right sums, whatever happens to other ranks.
       if (status.isOk() &&
           std::any_of(x.begin(), x.end(), [](float v) { return v != 1; }))

@@ -116,7 +116,7 @@ void glooAllReduce(const std::shared_ptr<gloo::Context> &context, Dtype type,
 
 /// The hook's arithmetic in separate whole-array steps around Gloo.
 Bytes referenceAllReduce(const std::shared_ptr<gloo::Context> &context,
-                         const AllReduceDesc &desc, const Bytes &in, int size,
+                         const CollectiveDesc &desc, const Bytes &in, int size,
                          uint32_t tag) {
   Bytes wire(static_cast<size_t>(desc.wireBytes())), out(in.size());
   castArray(in.data(), desc.dtype, wire.data(), desc.wireType(), desc.count);
@@ -130,13 +130,13 @@ Bytes referenceAllReduce(const std::shared_ptr<gloo::Context> &context,
 
 /// All descriptions of `count` elements: four types, with and without a wire.
 enum class Variety { All, Hooks, Few };
-std::vector<AllReduceDesc> allDescs(int64_t count, Variety variety) {
+std::vector<CollectiveDesc> allDescs(int64_t count, Variety variety) {
   if (variety == Variety::Few)
     return {{count, Dtype::F32, {}, true},
             {count, Dtype::F32, Dtype::F16, true},
             {count, Dtype::BF16, {}, false},
             {count, Dtype::F64, {}, false}};
-  std::vector<AllReduceDesc> descs;
+  std::vector<CollectiveDesc> descs;
   for (Dtype dtype : {Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::F64})
     for (std::optional<Dtype> wire :
          {std::optional<Dtype>(), std::optional<Dtype>(Dtype::F16),
@@ -146,7 +146,7 @@ std::vector<AllReduceDesc> allDescs(int64_t count, Variety variety) {
           (dtype != Dtype::F32 || isHalf(*wire) == false))
         continue;
       for (bool divide : {false, true})
-        descs.push_back(AllReduceDesc{count, dtype, wire, divide});
+        descs.push_back(CollectiveDesc{count, dtype, wire, divide});
     }
   return descs;
 }
@@ -170,7 +170,7 @@ void compareWithGloo(int size, const std::vector<int64_t> &counts,
     ASSERT_TRUE(status.isOk()) << status.message();
     uint32_t tag = 0;
     for (int64_t count : counts)
-      for (const AllReduceDesc &desc : allDescs(count, variety)) {
+      for (const CollectiveDesc &desc : allDescs(count, variety)) {
         ++tag;
         SCOPED_TRACE(testing::Message()
                      << "rank " << rank << " of " << size << ", " << count
@@ -181,11 +181,11 @@ void compareWithGloo(int size, const std::vector<int64_t> &counts,
                                kSeed + 100 * tag + static_cast<uint32_t>(rank));
         Bytes want = referenceAllReduce(context, desc, in, size, tag);
         Bytes out(in.size(), 0x5a), before = in;
-        status = group->allReduce(desc, in.data(), out.data());
+        status = group->run(desc, in.data(), out.data());
         ASSERT_TRUE(status.isOk()) << status.message();
         expectSameBits(desc.dtype, want, out);
         EXPECT_TRUE(in == before) << "the input was written";
-        status = group->allReduce(desc, in.data(), in.data());
+        status = group->run(desc, in.data(), in.data());
         ASSERT_TRUE(status.isOk()) << status.message();
         expectSameBits(desc.dtype, want, in);
         results[static_cast<size_t>(rank)].push_back(std::move(in));
@@ -232,8 +232,8 @@ TEST(ShmGroup, manyRanks) {
       // Small integers: exact in f16 in any order.
       for (int64_t i = 0; i < n; ++i)
         x[static_cast<size_t>(i)] = static_cast<float>((rank + i) % 7);
-      status = group->allReduce({n, Dtype::F32, Dtype::F16, false}, x.data(),
-                                x.data());
+      status =
+          group->run({n, Dtype::F32, Dtype::F16, false}, x.data(), x.data());
       ASSERT_TRUE(status.isOk()) << status.message();
       for (int64_t i = 0; i < n; ++i) {
         float want = 0;
@@ -263,9 +263,9 @@ TEST(ShmGroup, mixedSequence) {
         x[i] = static_cast<double>(i % 1000) + rank * round;
       if (own() % 20 == 0)
         usleep(own() % 2000);
-      status = group->allReduce(
-          {static_cast<int64_t>(n), Dtype::F64, std::nullopt, false}, x.data(),
-          x.data());
+      status =
+          group->run({static_cast<int64_t>(n), Dtype::F64, std::nullopt, false},
+                     x.data(), x.data());
       ASSERT_TRUE(status.isOk()) << status.message();
       for (size_t i = 0; i < n; ++i)
         ASSERT_EQ(x[i], 3.0 * static_cast<double>(i % 1000) + 3.0 * round)
@@ -289,8 +289,8 @@ TEST_P(ShmSlots, keptWhileTheirOwnerReads) {
       Status status = ShmGroup::create(store, "g", rank, size, 60, &group);
       ASSERT_TRUE(status.isOk()) << status.message();
       std::vector<float> x(n);
-      status = group->allReduce({n, Dtype::F32, Dtype::F16, false}, x.data(),
-                                x.data());
+      status =
+          group->run({n, Dtype::F32, Dtype::F16, false}, x.data(), x.data());
       EXPECT_EQ(status.code(), DDPHOOK_ABORTED) << status.message();
       return;
     }

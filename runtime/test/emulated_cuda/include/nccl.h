@@ -17,7 +17,9 @@
 //     ncclCommAbort().
 //   - two ranks on one GPU are ncclInvalidUsage, unless NCCL_HOSTID differs or
 //     NCCL_MULTI_RANK_GPU_ENABLE is 1 (which NCCL has from 2.30.3 on).
-// Stricter: buffers have to be device memory, or pinned, from end to end.
+// Stricter: buffers have to be device memory, or pinned, from end to end; what
+// is sent and received has to be a whole all-to-all in one group, with one send
+// and one receive of as many elements for each rank, in the order of the ranks.
 //
 // EMULATED_NCCL_VERSION=22809 is the version that ncclGetVersion() gives.
 //
@@ -165,6 +167,21 @@ ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                            ncclDataType_t datatype, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff,
+                               size_t recvcount, ncclDataType_t datatype,
+                               ncclRedOp_t op, ncclComm_t comm,
+                               cudaStream_t stream);
+ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff,
+                           size_t sendcount, ncclDataType_t datatype,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count,
+                           ncclDataType_t datatype, int root, ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t ncclSend(const void *sendbuff, size_t count,
+                      ncclDataType_t datatype, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype,
+                      int peer, ncclComm_t comm, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -25,11 +25,17 @@ struct Pending {
   std::shared_ptr<Communicator> communicator;
   std::function<ncclResult_t()> work;
 };
+/// The sends and receives of a group on one communicator.
+struct Exchange {
+  std::shared_ptr<Communicator> communicator;
+  Collective operation;
+};
 struct Group {
   int depth = 0;
   /// Of the calls inside; the first failure is the whole group's.
   ncclResult_t failure = ncclSuccess;
   std::vector<Pending> pending;
+  std::vector<Exchange> exchanges;
 };
 } // namespace
 
@@ -118,6 +124,88 @@ static bool isReachable(const void *address, size_t bytes) {
          (findAllocation(address, &allocation) &&
           bytes <= static_cast<size_t>(allocation.begin + allocation.bytes -
                                        static_cast<const char *>(address)));
+}
+
+static size_t sizeOf(ncclComm_t comm) {
+  return comm ? static_cast<size_t>(comm->impl->size) : 0;
+}
+
+/// Begins a collective of `count` elements, of which this rank has `inCount`
+/// and gets `outCount`.
+static ncclResult_t collective(CollectiveKind kind, const void *in,
+                               size_t inCount, void *out, size_t outCount,
+                               size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, int root, ncclComm_t comm,
+                               cudaStream_t stream) {
+  if (!comm)
+    return invalid("expected a communicator");
+  if (ncclResult_t result = comm->impl->notReady())
+    return result;
+  std::optional<Dtype> dtype = dtypeOf(type);
+  if (!dtype || op != ncclSum)
+    return invalid("expected the sum of f16, bf16, f32 or f64 (no other is "
+                   "emulated), but got type " +
+                   std::to_string(type) + " and operation " +
+                   std::to_string(op));
+  if (root < 0 || root >= comm->impl->size)
+    return invalid("invalid root: " + std::to_string(root));
+  Collective operation = {in, out, {}, stream};
+  operation.desc.count = static_cast<int64_t>(count);
+  operation.desc.dtype = *dtype;
+  operation.desc.kind = kind;
+  operation.desc.root = root;
+  const auto bytes = static_cast<size_t>(dtypeSize(*dtype));
+  if (!isReachable(in, inCount * bytes) || !isReachable(out, outCount * bytes))
+    return invalid("expected device memory for a collective");
+  return begin(comm->impl, [self = comm->impl.get(), operation] {
+    return self->submit(operation);
+  });
+}
+
+/// A send, which only reads, or a receive. The group puts them together.
+static ncclResult_t message(bool isSend, void *array, size_t count,
+                            ncclDataType_t type, int peer, ncclComm_t comm,
+                            cudaStream_t stream) {
+  if (!comm)
+    return invalid("expected a communicator");
+  if (ncclResult_t result = comm->impl->notReady())
+    return result;
+  std::optional<Dtype> dtype = dtypeOf(type);
+  if (!dtype)
+    return invalid("expected f16, bf16, f32 or f64 (no other is emulated), but "
+                   "got type " +
+                   std::to_string(type));
+  const size_t bytes = count * static_cast<size_t>(dtypeSize(*dtype));
+  if (!isReachable(array, bytes))
+    return invalid("expected device memory to send and receive");
+  if (group.depth == 0)
+    return invalid("expected a group of sends and receives");
+  Exchange *exchange = nullptr;
+  for (Exchange &other : group.exchanges)
+    if (other.communicator == comm->impl)
+      exchange = &other;
+  if (!exchange) {
+    group.exchanges.push_back({comm->impl, {}});
+    exchange = &group.exchanges.back();
+    exchange->operation.stream = stream;
+    exchange->operation.desc.kind = CollectiveKind::AllToAll;
+    exchange->operation.desc.dtype = *dtype;
+    exchange->operation.desc.count =
+        static_cast<int64_t>(count) * comm->impl->size;
+  }
+  Collective &operation = exchange->operation;
+  const size_t expected =
+      isSend ? operation.sends.size() : operation.receives.size();
+  if (peer < 0 || static_cast<size_t>(peer) != expected ||
+      peer >= comm->impl->size || operation.stream != stream ||
+      operation.desc.dtype != *dtype ||
+      operation.desc.count != static_cast<int64_t>(count) * comm->impl->size)
+    return invalid("expected an all-to-all, in the order of the ranks");
+  if (isSend)
+    operation.sends.push_back(array);
+  else
+    operation.receives.push_back(array);
+  return ncclSuccess;
 }
 
 extern "C" {
@@ -320,31 +408,63 @@ ncclResult_t ncclGroupEnd(void) {
   ncclResult_t failure = std::exchange(group.failure, ncclSuccess);
   std::vector<Pending> pending = std::move(group.pending);
   group.pending.clear();
-  return failure != ncclSuccess ? failure : runPending(std::move(pending));
+  std::vector<Exchange> exchanges = std::move(group.exchanges);
+  group.exchanges.clear();
+  if (failure != ncclSuccess)
+    return failure;
+  for (const Exchange &exchange : exchanges) {
+    const auto size = static_cast<size_t>(exchange.communicator->size);
+    const Collective &operation = exchange.operation;
+    if (operation.sends.size() != size || operation.receives.size() != size)
+      return recordNccl(ncclInvalidArgument,
+                        "expected a send to and a receive from each rank");
+    pending.push_back({exchange.communicator,
+                       [self = exchange.communicator.get(), operation] {
+                         return self->submit(operation);
+                       }});
+  }
+  return runPending(std::move(pending));
 }
 
 ncclResult_t ncclAllReduce(const void *in, void *out, size_t count,
                            ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                            cudaStream_t stream) {
-  if (!comm)
-    return invalid("expected a communicator");
-  if (ncclResult_t result = comm->impl->notReady())
-    return result;
-  std::optional<Dtype> dtype = dtypeOf(type);
-  if (!dtype || op != ncclSum)
-    return invalid("expected the sum of f16, bf16, f32 or f64 (no other is "
-                   "emulated), but got type " +
-                   std::to_string(type) + " and operation " +
-                   std::to_string(op));
-  AllReduce operation = {in, out, {}, stream};
-  operation.desc.count = static_cast<int64_t>(count);
-  operation.desc.dtype = *dtype;
-  size_t bytes = static_cast<size_t>(operation.desc.memoryBytes());
-  if (!isReachable(in, bytes) || !isReachable(out, bytes))
-    return invalid("expected device memory to reduce");
-  return begin(comm->impl, [self = comm->impl.get(), operation] {
-    return self->submit(operation);
-  });
+  return collective(CollectiveKind::AllReduce, in, count, out, count, count,
+                    type, op, /*root=*/0, comm, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *in, void *out, size_t part,
+                               ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  const size_t count = part * sizeOf(comm);
+  return collective(CollectiveKind::ReduceScatter, in, count, out, part, count,
+                    type, op, /*root=*/0, comm, stream);
+}
+
+ncclResult_t ncclAllGather(const void *in, void *out, size_t part,
+                           ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  const size_t count = part * sizeOf(comm);
+  return collective(CollectiveKind::AllGather, in, part, out, count, count,
+                    type, ncclSum, /*root=*/0, comm, stream);
+}
+
+ncclResult_t ncclBroadcast(const void *in, void *out, size_t count,
+                           ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return collective(CollectiveKind::Broadcast, in, count, out, count, count,
+                    type, ncclSum, root, comm, stream);
+}
+
+ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type,
+                      int peer, ncclComm_t comm, cudaStream_t stream) {
+  return message(/*isSend=*/true, const_cast<void *>(in), count, type, peer,
+                 comm, stream);
+}
+
+ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return message(/*isSend=*/false, out, count, type, peer, comm, stream);
 }
 
 } // extern "C"

@@ -156,7 +156,7 @@ Status Communicator::checkGpus(Store &store) {
   return Status::ok();
 }
 
-ncclResult_t Communicator::submit(const AllReduce &operation) {
+ncclResult_t Communicator::submit(const Collective &operation) {
   if (isFaultDue("nccl_launch"))
     return recordNccl(ncclInternalError, "injected: launch failed");
   // A communicator's collectives run one after the other, in whatever streams.
@@ -180,7 +180,46 @@ ncclResult_t Communicator::submit(const AllReduce &operation) {
   return ncclSuccess;
 }
 
-void Communicator::run(const AllReduce &operation) {
+/// `group` is null in a communicator of one rank.
+Status Communicator::move(host::ShmGroup *group, const Collective &operation) {
+  const host::CollectiveDesc &desc = operation.desc;
+  const auto bytes = static_cast<size_t>(desc.memoryBytes());
+  if (desc.kind == CollectiveKind::AllToAll) {
+    const size_t part = bytes / static_cast<size_t>(size);
+    std::vector<char> in(bytes), out(bytes);
+    for (size_t rank = 0; rank < operation.sends.size(); ++rank)
+      std::memcpy(in.data() + rank * part, operation.sends[rank], part);
+    if (group)
+      DDPHOOK_RETURN_IF_ERROR(group->run(desc, in.data(), out.data()));
+    else
+      out = in;
+    for (size_t rank = 0; rank < operation.receives.size(); ++rank)
+      std::memcpy(operation.receives[rank], out.data() + rank * part, part);
+    return Status::ok();
+  }
+  if (!group) {
+    if (operation.in != operation.out && bytes > 0)
+      std::memcpy(operation.out, operation.in, bytes);
+    return Status::ok();
+  }
+  // In place a rank's part lies in the array that NCCL works on.
+  if (desc.kind == CollectiveKind::ReduceScatter) {
+    const size_t part = bytes / static_cast<size_t>(size);
+    std::vector<char> out(part);
+    DDPHOOK_RETURN_IF_ERROR(group->run(desc, operation.in, out.data()));
+    std::memcpy(operation.out, out.data(), part);
+    return Status::ok();
+  }
+  if (desc.kind == CollectiveKind::AllGather) {
+    const size_t part = bytes / static_cast<size_t>(size);
+    const char *own = static_cast<const char *>(operation.in);
+    const std::vector<char> in(own, own + part);
+    return group->run(desc, in.data(), operation.out);
+  }
+  return group->run(desc, operation.in, operation.out);
+}
+
+void Communicator::run(const Collective &operation) {
   // What is told here orders the stream with nobody: NCCL's kernels do not
   // either.
   std::shared_ptr<host::ShmGroup> current;
@@ -199,15 +238,14 @@ void Communicator::run(const AllReduce &operation) {
     stall();
   } else if (isFaultDue("nccl_stall")) {
     stall();
-  } else if (current) {
-    if (!current->allReduce(operation.desc, operation.in, operation.out).isOk())
-      stall();
-  } else if (operation.in != operation.out && operation.desc.count > 0) {
-    std::memcpy(operation.out, operation.in,
-                static_cast<size_t>(operation.desc.memoryBytes()));
+  } else if (operation.desc.count > 0 &&
+             !move(current.get(), operation).isOk()) {
+    stall();
   }
   if (isFaultDue("nccl_corrupt") && operation.desc.count > 0)
-    *static_cast<char *>(operation.out) ^= 0x55;
+    *static_cast<char *>(operation.receives.empty()
+                             ? operation.out
+                             : operation.receives.front()) ^= 0x55;
   race_detector::Hide hide;
   std::lock_guard<std::mutex> lock(mutex);
   --runningCount;

@@ -20,14 +20,19 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace emulated_cuda {
 
-struct AllReduce {
+struct Collective {
   const void *in;
   void *out;
-  ddphook::host::AllReduceDesc desc;
+  ddphook::host::CollectiveDesc desc;
   cudaStream_t stream;
+  /// Of an all-to-all, in place of the two: what goes to each rank, and where
+  /// that of each goes.
+  std::vector<const void *> sends = {};
+  std::vector<void *> receives = {};
 };
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
@@ -50,7 +55,7 @@ public:
 
   // What start() is given.
   ncclResult_t join(const ncclUniqueId &id);
-  ncclResult_t submit(const AllReduce &operation);
+  ncclResult_t submit(const Collective &operation);
   ncclResult_t finalize();
 
   /// The last result, or what has gone wrong since.
@@ -64,7 +69,9 @@ public:
 private:
   ddphook::Status exchange(const ncclUniqueId &id);
   ddphook::Status checkGpus(ddphook::Store &store);
-  void run(const AllReduce &operation);
+  void run(const Collective &operation);
+  ddphook::Status move(ddphook::host::ShmGroup *group,
+                       const Collective &operation);
   void stall();
   void fail(ncclResult_t result);
 

@@ -71,7 +71,7 @@ module attributes {ddp.hook = "fp16"} {}
 // -----
 
 func.func @hook_on_something_else(%t: tensor<4xf32>) {
-  // expected-error @+1 {{expected 'ddp.hook' on 'ddp.all_reduce', a function or a module only}}
+  // expected-error @+1 {{expected 'ddp.hook' on 'ddp.all_reduce', 'ddp.reduce_scatter', a function or a module only}}
   %0 = ddp.scale %t by 2.0 {ddp.hook = #ddp.fp16} : tensor<4xf32>
   return
 }

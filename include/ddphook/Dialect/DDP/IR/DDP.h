@@ -168,6 +168,18 @@ struct HookParameter {
 
 namespace mlir::ddp {
 
+/// The elements of the whole array that a collective is about: of an all-gather
+/// those of its result.
+int64_t getWholeSize(CollectiveOpInterface op);
+
+/// The number of a group's ranks, if the group says it.
+std::optional<int64_t> getStatedSize(ProcessGroupOp group);
+
+/// Elements of each rank's part where `ranks` ranks share so many.
+inline int64_t getPartSize(int64_t numElements, int64_t ranks) {
+  return numElements / ranks + (numElements % ranks != 0);
+}
+
 /// The operation that started the collective that `op` waits for; null if it
 /// does not wait.
 Operation *getAwaited(Operation *op);

@@ -24,6 +24,18 @@ def DDP_Reduction : I32EnumAttr<"Reduction", "what an all-reduce computes", [
 }
 def DDP_ReductionAttr : EnumAttr<DDP_Dialect, DDP_Reduction, "reduction">;
 
+/// Names and numbers are those of the plan and of the runtime (compiled.h).
+def DDP_CollectiveKind : I32EnumAttr<"CollectiveKind", "a kind of collective", [
+    I32EnumAttrCase<"AllReduce", 0, "all_reduce">,
+    I32EnumAttrCase<"ReduceScatter", 1, "reduce_scatter">,
+    I32EnumAttrCase<"AllGather", 2, "all_gather">,
+    I32EnumAttrCase<"AllToAll", 3, "all_to_all">,
+    I32EnumAttrCase<"Broadcast", 4, "broadcast">
+  ]> {
+  let cppNamespace = "::mlir::ddp";
+  let genSpecializedAttr = 0;
+}
+
 def DDP_Placement : I32EnumAttr<"Placement", "which ranks form a group", [
     I32EnumAttrCase<"IntraNode", 0, "intra_node">,
     I32EnumAttrCase<"InterNode", 1, "inter_node">

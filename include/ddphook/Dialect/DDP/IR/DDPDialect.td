@@ -33,7 +33,8 @@ def DDP_Dialect : Dialect {
     destination-passing style. `ddp-flatten` makes the second out of the first.
 
     Discardable attributes:
-    - `ddp.hook`: a hook attribute, on `ddp.all_reduce`, a function or a module.
+    - `ddp.hook`: a hook attribute, on `ddp.all_reduce`, `ddp.reduce_scatter`, a
+      function or a module.
     - `ddp.name`: a string, on the `ddp.all_reduce` of a gradient or on a
       function's argument that is a gradient: its name in states and checkpoints.
     - `ddp.gradient`: on a function's result, or on an argument that is an

@@ -11,6 +11,7 @@
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD
 
+include "ddphook/Dialect/DDP/IR/DDPExchangeOps.td"
 include "ddphook/Dialect/DDP/IR/DDPFutureOps.td"
 include "ddphook/Dialect/DDP/IR/DDPLowRankOps.td"
 include "ddphook/Dialect/DDP/IR/DDPFlatOps.td"

@@ -147,6 +147,10 @@ def DDP_PlanMatrixListAttr : DDP_PlanPart<"PlanMatrixList", "plan_matrix_list"> 
   let genVerifyDecl = 1;
 }
 
+def DDP_PlanCollectiveKind : EnumParameter<DDP_CollectiveKind> {
+  let defaultValue = "::mlir::ddp::CollectiveKind::AllReduce";
+}
+
 def DDP_PlanCollectiveAttr : DDP_PlanPart<"PlanCollective", "plan_collective"> {
   let summary = "a collective of the plan";
   let description = [{
@@ -161,10 +165,12 @@ def DDP_PlanCollectiveAttr : DDP_PlanPart<"PlanCollective", "plan_collective"> {
     - (C1) `dtype` is f16, bf16, f32 or f64, `wire_dtype` one of these or a
       `!ddp.encoded`.
   }];
-  let parameters = (ins OptionalParameter<"::mlir::StringAttr">:$bucket,
+  let parameters = (ins DDP_PlanCollectiveKind:$kind,
+                    OptionalParameter<"::mlir::StringAttr">:$bucket,
                     "int64_t":$group, "int64_t":$count, "::mlir::Type":$dtype,
                     OptionalParameter<"::mlir::Type">:$wire_dtype,
-                    "bool":$divide);
+                    "bool":$divide,
+                    DefaultValuedParameter<"int64_t", "0">:$root);
   let genVerifyDecl = 1;
 }
 

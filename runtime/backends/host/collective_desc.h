@@ -1,4 +1,4 @@
-//===- all_reduce_desc.h - what one all-reduce does -------------*- C++ -*-===//
+//===- collective_desc.h - what one collective does -------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,9 +7,10 @@
 // takes. All transports give the same bits: see docs/parity.md.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ALL_REDUCE_DESC_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_ALL_REDUCE_DESC_H
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_COLLECTIVE_DESC_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_COLLECTIVE_DESC_H
 
+#include "base/collective.h"
 #include "base/dtype.h"
 #include "base/encoding.h"
 
@@ -18,8 +19,9 @@
 
 namespace ddphook::host {
 
-struct AllReduceDesc {
-  /// Elements; 0 is legal.
+/// An all-reduce, unless it says otherwise.
+struct CollectiveDesc {
+  /// Elements of the whole array; 0 is legal.
   int64_t count = 0;
   /// Type of the elements in memory, before and after.
   Dtype dtype = Dtype::F32;
@@ -27,9 +29,12 @@ struct AllReduceDesc {
   std::optional<Dtype> wire;
   /// Divide by the group's size, after the cast and before the addition.
   bool divide = false;
-  /// Elements travel as these codes, are added in f32 and divided afterwards;
-  /// then there is no wire type.
+  /// Of an all-reduce: elements travel as these codes, are added in f32 and
+  /// divided afterwards; then there is no wire type.
   std::optional<Encoding> encoding = std::nullopt;
+  CollectiveKind kind = CollectiveKind::AllReduce;
+  /// Of a broadcast: whose elements they are.
+  int root = 0;
 
   Dtype wireType() const { return wire.value_or(dtype); }
   int64_t memoryBytes() const { return count * dtypeSize(dtype); }
@@ -40,4 +45,4 @@ struct AllReduceDesc {
 
 } // namespace ddphook::host
 
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_ALL_REDUCE_DESC_H
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_COLLECTIVE_DESC_H

@@ -9,8 +9,8 @@
 // of who adds.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_RING_ORDER_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_RING_ORDER_H
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_RING_ORDER_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_RING_ORDER_H
 
 #include <algorithm>
 #include <cstdint>
@@ -57,4 +57,4 @@ private:
 
 } // namespace ddphook::host
 
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_RING_ORDER_H
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_RING_ORDER_H

@@ -1,0 +1,302 @@
+//===- DDPExchangeOps.td - collectives on parts ------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The collectives besides all-reduces, on values and on flat arrays: those that
+// cut an array into the parts of ranks, and broadcasts.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPEXCHANGEOPS_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPEXCHANGEOPS_TD
+
+include "ddphook/Dialect/DDP/IR/DDPFlatOps.td"
+include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
+
+/// What a kind of exchange has for CollectiveOpInterface.
+class DDP_Exchange<string collectiveKind, bit isReduction, bit mayHaveWire> {
+  string declarations = [{
+    ::mlir::ddp::CollectiveKind getKind() {
+      return ::mlir::ddp::CollectiveKind::}] # collectiveKind # [{;
+    }
+    ::mlir::StringAttr getBucketNameAttr() { return {}; }
+  }] # !if(isReduction, "", [{
+    ::mlir::ddp::ReductionAttr getReductionAttr() { return {}; }
+  }]) # !if(mayHaveWire, "", [{
+    ::mlir::TypeAttr getWireAttr() { return {}; }
+  }]);
+}
+def DDP_ReduceScatterKind : DDP_Exchange<"ReduceScatter", 1, 1>;
+def DDP_AllGatherKind : DDP_Exchange<"AllGather", 0, 1>;
+def DDP_AllToAllKind : DDP_Exchange<"AllToAll", 0, 0>;
+def DDP_BroadcastKind : DDP_Exchange<"Broadcast", 0, 0>;
+
+//===----------------------------------------------------------------------===//
+// On values
+//===----------------------------------------------------------------------===//
+
+class DDP_ExchangeOp<string mnemonic, DDP_Exchange kind, list<Trait> traits = []>
+    : DDP_Op<mnemonic, !listconcat(traits, [
+        DDP_CollectiveOpInterface,
+        MemoryEffects<[MemWrite<DDP_CollectiveResource>]>,
+        DeclareOpInterfaceMethods<SymbolUserOpInterface>])> {
+  let extraClassDeclaration = kind.declarations;
+  let hasVerifier = 1;
+}
+
+def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind> {
+  let summary = "reduces a gradient, and leaves each rank its part";
+  let description = [{
+    The gradient's n elements, in row-major order, are cut into parts of
+    ⌈n / W⌉ elements, W being the group's size. Rank r gets part r of what
+    `ddp.all_reduce` would give, bit for bit (over NCCL: docs/cuda.md). Parts at
+    the end may be shorter or empty; then zeros stand behind them.
+
+    This is the reduction of sharded data parallelism (ZeRO, FSDP): each rank
+    updates its part of the parameters, and `ddp.all_gather` puts them together.
+    It is not put into buckets; who wants one collective for several gradients
+    packs them.
+
+    Of hooks, `#ddp.allreduce` is legal, and `#ddp.fp16` and `#ddp.bf16`, which
+    become the wire type; `ddp-expand-hooks` refuses others with a reason.
+
+    Example:
+
+    ```mlir
+    ddp.process_group @dp size 4
+    func.func @f(%g: tensor<6x3xf32>) -> tensor<5xf32> {
+      %s = ddp.reduce_scatter mean %g on @dp : tensor<6x3xf32> -> tensor<5xf32>
+      return %s : tensor<5xf32>
+    }
+    ```
+
+    Constraints:
+    - (C1) the result has the operand's element type, and one dimension.
+    - (C2) `group` is a `ddp.process_group` that says its size.
+    - (C3) the result has ⌈n / W⌉ elements.
+    - (C4) the wire type is f16 or bf16.
+  }];
+  let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Value:$input,
+                   FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire);
+  let results = (outs DDP_FlatBucket:$result);
+  let assemblyFormat = [{
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? attr-dict
+    `:` type($input) `->` type($result)
+  }];
+}
+
+def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", DDP_AllGatherKind> {
+  let summary = "puts the parts of all ranks together";
+  let description = [{
+    The inverse of `ddp.reduce_scatter`: every rank gets the parts of all ranks,
+    one behind the other, without what stands behind short parts. With `wire`
+    all elements, a rank's own too, are cast to that type and back.
+
+    Example:
+
+    ```mlir
+    ddp.process_group @dp size 4
+    func.func @f(%s: tensor<5xf32>) -> tensor<6x3xf32> {
+      %p = ddp.all_gather %s on @dp : tensor<5xf32> -> tensor<6x3xf32>
+      return %p : tensor<6x3xf32>
+    }
+    ```
+
+    Constraints:
+    - (C1) the operand has the result's element type, and one dimension.
+    - (C2) `group` is a `ddp.process_group` that says its size.
+    - (C3) the operand has ⌈n / W⌉ elements, n being those of the result.
+    - (C4) the wire type is f16 or bf16.
+  }];
+  let arguments = (ins DDP_FlatBucket:$input, FlatSymbolRefAttr:$group,
+                   OptionalAttr<TypeAttr>:$wire);
+  let results = (outs DDP_Value:$result);
+  let assemblyFormat = [{
+    $input `on` $group (`wire` $wire^)? attr-dict
+    `:` type($input) `->` type($result)
+  }];
+}
+
+def DDP_AllToAllOp : DDP_ExchangeOp<"all_to_all", DDP_AllToAllKind, [
+    SameOperandsAndResultType]> {
+  let summary = "gives each rank its part of all ranks' values";
+  let hasVerifier = 0;
+  let description = [{
+    Part r of the operand, in row-major order, goes to rank r; it becomes the
+    part of the result that has the sender's number.
+
+    Example:
+
+    ```mlir
+    ddp.process_group @ep size 4
+    func.func @f(%x: tensor<8x3xf32>) -> tensor<8x3xf32> {
+      %y = ddp.all_to_all %x on @ep : tensor<8x3xf32>
+      return %y : tensor<8x3xf32>
+    }
+    ```
+
+    Constraints:
+    - (C1) `group` is a `ddp.process_group` that says its size.
+    - (C2) the number of elements is a multiple of that.
+  }];
+  let arguments = (ins DDP_Value:$input, FlatSymbolRefAttr:$group);
+  let results = (outs DDP_Value:$result);
+  let assemblyFormat = "$input `on` $group attr-dict `:` type($input)";
+}
+
+def DDP_BroadcastOp : DDP_ExchangeOp<"broadcast", DDP_BroadcastKind, [
+    SameOperandsAndResultType]> {
+  let summary = "gives all ranks the value of one";
+  let description = [{
+    `root` counts the ranks of the group. What other ranks have as the operand is
+    not read.
+
+    Example:
+
+    ```mlir
+    ddp.process_group @dp
+    func.func @f(%x: tensor<8x3xf32>) -> tensor<8x3xf32> {
+      %y = ddp.broadcast %x from 0 on @dp : tensor<8x3xf32>
+      return %y : tensor<8x3xf32>
+    }
+    ```
+
+    Constraints:
+    - (C1) `group` is a `ddp.process_group`.
+    - (C2) `root` is not negative, and less than the group's size if it says it.
+  }];
+  let arguments = (ins DDP_Value:$input, I64Attr:$root,
+                   FlatSymbolRefAttr:$group);
+  let results = (outs DDP_Value:$result);
+  let assemblyFormat = [{
+    $input `from` $root `on` $group attr-dict `:` type($input)
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// On flat arrays
+//===----------------------------------------------------------------------===//
+
+class DDP_FlatExchangeOp<string mnemonic, DDP_Exchange kind>
+    : DDP_FlatOp<mnemonic, [
+        DDP_CollectiveOpInterface,
+        DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "`ddp." # mnemonic # "` on flat arrays";
+  let otherEffects = [["Write", "CollectiveResource"]];
+  let results = (outs Optional<DDP_Gradient>:$result);
+  let extraClassDeclaration = destinationStyle # kind.declarations;
+  string exchangeConstraints = [{
+    - (C1) both arrays are tensors, or both are memrefs, of one element type.
+  }];
+}
+
+def DDP_FlatReduceScatterOp
+    : DDP_FlatExchangeOp<"reduce_scatter", DDP_ReduceScatterKind> {
+  let description = [{
+    Example:
+
+    ```mlir
+    ddp.process_group @dp size 4
+    func.func @f(%x: tensor<18xf32>, %y: tensor<5xf32>) -> tensor<5xf32> {
+      %s = ddp.flat.reduce_scatter mean %x on @dp wire f16 into %y
+          : tensor<18xf32>, tensor<5xf32>
+      return %s : tensor<5xf32>
+    }
+    ```
+
+    Constraints:
+    }] # exchangeConstraints # [{
+    - (C2) `group` is a `ddp.process_group` that says its size.
+    - (C3) `into` has ⌈n / W⌉ elements.
+    - (C4) the wire type is f16 or bf16.
+  }];
+  let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
+                   FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
+                   DDP_FlatArray:$destination);
+  let assemblyFormat = [{
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)?
+    `into` $destination attr-dict `:` type(operands)
+  }];
+}
+
+def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", DDP_AllGatherKind> {
+  let description = [{
+    Example:
+
+    ```mlir
+    ddp.process_group @dp size 4
+    func.func @f(%x: tensor<5xf32>, %y: tensor<18xf32>) -> tensor<18xf32> {
+      %s = ddp.flat.all_gather %x on @dp into %y : tensor<5xf32>, tensor<18xf32>
+      return %s : tensor<18xf32>
+    }
+    ```
+
+    Constraints:
+    }] # exchangeConstraints # [{
+    - (C2) `group` is a `ddp.process_group` that says its size.
+    - (C3) the operand has ⌈n / W⌉ elements, n being those of `into`.
+    - (C4) the wire type is f16 or bf16.
+  }];
+  let arguments = (ins DDP_FlatArray:$input, FlatSymbolRefAttr:$group,
+                   OptionalAttr<TypeAttr>:$wire, DDP_FlatArray:$destination);
+  let assemblyFormat = [{
+    $input `on` $group (`wire` $wire^)? `into` $destination attr-dict
+    `:` type(operands)
+  }];
+}
+
+def DDP_FlatAllToAllOp : DDP_FlatExchangeOp<"all_to_all", DDP_AllToAllKind> {
+  let description = [{
+    Example:
+
+    ```mlir
+    ddp.process_group @ep size 4
+    func.func @f(%x: tensor<24xf32>, %y: tensor<24xf32>) -> tensor<24xf32> {
+      %s = ddp.flat.all_to_all %x on @ep into %y
+          : tensor<24xf32>, tensor<24xf32>
+      return %s : tensor<24xf32>
+    }
+    ```
+
+    Constraints:
+    }] # exchangeConstraints # [{
+    - (C2) `group` is a `ddp.process_group` that says its size.
+    - (C3) both arrays have one number of elements, a multiple of that.
+  }];
+  let arguments = (ins DDP_FlatArray:$input, FlatSymbolRefAttr:$group,
+                   DDP_FlatArray:$destination);
+  let assemblyFormat = [{
+    $input `on` $group `into` $destination attr-dict `:` type(operands)
+  }];
+}
+
+def DDP_FlatBroadcastOp : DDP_FlatExchangeOp<"broadcast", DDP_BroadcastKind> {
+  let overwritable = "true";
+  let description = [{
+    Example:
+
+    ```mlir
+    ddp.process_group @dp
+    func.func @f(%x: tensor<24xf32>, %y: tensor<24xf32>) -> tensor<24xf32> {
+      %s = ddp.flat.broadcast %x from 0 on @dp into %y
+          : tensor<24xf32>, tensor<24xf32>
+      return %s : tensor<24xf32>
+    }
+    ```
+
+    Constraints:
+    }] # exchangeConstraints # [{
+    - (C2) `group` is a `ddp.process_group`.
+    - (C3) both arrays have one number of elements.
+    - (C4) `root` is not negative, and less than the group's size if it says it.
+  }];
+  let arguments = (ins DDP_FlatArray:$input, I64Attr:$root,
+                   FlatSymbolRefAttr:$group, DDP_FlatArray:$destination);
+  let assemblyFormat = [{
+    $input `from` $root `on` $group `into` $destination attr-dict
+    `:` type(operands)
+  }];
+}
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPEXCHANGEOPS_TD

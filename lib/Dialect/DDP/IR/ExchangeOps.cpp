@@ -1,0 +1,195 @@
+//===- ExchangeOps.cpp -----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Verifiers of collectives on parts and of broadcasts, on values and on flat
+// arrays. The constraint that a check enforces stands beside it by its number
+// in the operation's description.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Verifiers.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// What a collective gives: its result, or on flat arrays what it writes.
+static Type getOutputType(CollectiveOpInterface op) {
+  if (auto flat = dyn_cast<DestinationStyleOpInterface>(op.getOperation()))
+    return flat.getDpsInits().front().getType();
+  return op->getNumResults() == 0 ? op.getInput().getType()
+                                  : op->getResult(0).getType();
+}
+
+int64_t mlir::ddp::getWholeSize(CollectiveOpInterface op) {
+  return getNumElementsOf(op.getKind() == CollectiveKind::AllGather
+                              ? getOutputType(op)
+                              : op.getInput().getType());
+}
+
+std::optional<int64_t> mlir::ddp::getStatedSize(ProcessGroupOp group) {
+  if (group.getSize())
+    return *group.getSize();
+  if (!group.getRanks() || group.getRanks()->empty())
+    return std::nullopt;
+  return cast<DenseI64ArrayAttr>((*group.getRanks())[0]).size();
+}
+
+static bool isOnParts(CollectiveOpInterface op) {
+  return op.getKind() != CollectiveKind::Broadcast;
+}
+
+/// Checks what depends on the group: sizes, and the root of a broadcast.
+static LogicalResult verifyParts(CollectiveOpInterface op,
+                                 SymbolTableCollection &symbols) {
+  FlatSymbolRefAttr name = op.getGroupAttr();
+  if (failed(verifyGroup(op, name, symbols)))
+    return failure();
+  auto group = cast<ProcessGroupOp>(symbols.lookupNearestSymbolFrom(op, name));
+  std::optional<int64_t> ranks = getStatedSize(group);
+  if (!ranks) {
+    if (!isOnParts(op))
+      return success();
+    InFlightDiagnostic diagnostic =
+        op->emitOpError() << "expected process group " << name
+                          << " to say its size, on which parts depend";
+    diagnostic.attachNote(group.getLoc()) << "the group is declared here";
+    return diagnostic;
+  }
+  int64_t numInput = getNumElementsOf(op.getInput().getType());
+  int64_t numOutput = getNumElementsOf(getOutputType(op));
+  switch (op.getKind()) {
+  case CollectiveKind::AllReduce:
+    return success();
+  case CollectiveKind::ReduceScatter:
+  case CollectiveKind::AllGather: {
+    bool isGather = op.getKind() == CollectiveKind::AllGather;
+    int64_t whole = isGather ? numOutput : numInput;
+    int64_t part = isGather ? numInput : numOutput;
+    if (part == getPartSize(whole, *ranks))
+      return success();
+    return op->emitOpError()
+           << "expected a part of " << getPartSize(whole, *ranks)
+           << " elements, since " << *ranks << " ranks share " << whole
+           << ", but got " << part;
+  }
+  case CollectiveKind::AllToAll:
+    if (numInput % *ranks == 0)
+      return success();
+    return op->emitOpError() << "expected as many elements for each of "
+                             << *ranks << " ranks, but got " << numInput;
+  case CollectiveKind::Broadcast:
+    if (op.getRoot() < *ranks)
+      return success();
+    return op->emitOpError() << "expected a root that is one of " << *ranks
+                             << " ranks, but got " << op.getRoot();
+  }
+  return success();
+}
+
+/// Checks that operand and result have one element type, and the wire type.
+static LogicalResult verifyTypes(CollectiveOpInterface op) {
+  TypeAttr wire = op.getWireAttr();
+  if (wire && !isa<Float16Type, BFloat16Type>(wire.getValue()))
+    return op->emitOpError()
+           << "expected wire type f16 or bf16, but got " << wire.getValue();
+  Type from = getElementTypeOf(op.getInput().getType());
+  Type to = getElementTypeOf(getOutputType(op));
+  if (from == to)
+    return success();
+  return op->emitOpError() << "expected elements of one type, but got " << from
+                           << " and " << to;
+}
+
+static LogicalResult verifyRoot(CollectiveOpInterface op) {
+  if (op.getRoot() >= 0)
+    return success();
+  return op->emitOpError() << "expected a root of at least 0, but got "
+                           << op.getRoot();
+}
+
+/// Of operations on flat arrays: C1, and that sizes are the same where the kind
+/// has no parts of them.
+static LogicalResult verifyFlatExchange(CollectiveOpInterface op) {
+  Type input = op.getInput().getType(), output = getOutputType(op);
+  if (input.getTypeID() != output.getTypeID())
+    return op->emitOpError() << "expected only tensors or only memrefs, but "
+                             << "got " << input << " and " << output;
+  if (failed(verifyTypes(op)))
+    return failure();
+  bool isWhole = op.getKind() == CollectiveKind::AllToAll ||
+                 op.getKind() == CollectiveKind::Broadcast;
+  if (!isWhole || getNumElementsOf(input) == getNumElementsOf(output))
+    return success();
+  return op->emitOpError() << "expected arrays of one size, but got " << input
+                           << " and " << output;
+}
+
+//===----------------------------------------------------------------------===//
+// On values
+//===----------------------------------------------------------------------===//
+
+LogicalResult ReduceScatterOp::verify() { return verifyTypes(*this); } // C1, C4
+
+LogicalResult
+ReduceScatterOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyParts(*this, symbols); // C2, C3
+}
+
+LogicalResult AllGatherOp::verify() { return verifyTypes(*this); } // C1, C4
+
+LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyParts(*this, symbols); // C2, C3
+}
+
+LogicalResult AllToAllOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyParts(*this, symbols); // C1, C2
+}
+
+LogicalResult BroadcastOp::verify() { return verifyRoot(*this); } // C2
+
+LogicalResult BroadcastOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyParts(*this, symbols); // C1, C2
+}
+
+//===----------------------------------------------------------------------===//
+// On flat arrays
+//===----------------------------------------------------------------------===//
+
+LogicalResult FlatReduceScatterOp::verify() {
+  return verifyFlatExchange(*this); // C1, C4
+}
+
+LogicalResult
+FlatReduceScatterOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyParts(*this, symbols); // C2, C3
+}
+
+LogicalResult FlatAllGatherOp::verify() {
+  return verifyFlatExchange(*this); // C1, C4
+}
+
+LogicalResult
+FlatAllGatherOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyParts(*this, symbols); // C2, C3
+}
+
+LogicalResult FlatAllToAllOp::verify() {
+  return verifyFlatExchange(*this); // C1, C3
+}
+
+LogicalResult FlatAllToAllOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyParts(*this, symbols); // C2, C3
+}
+
+LogicalResult FlatBroadcastOp::verify() {
+  if (failed(verifyRoot(*this))) // C4
+    return failure();
+  return verifyFlatExchange(*this); // C1, C3
+}
+
+LogicalResult
+FlatBroadcastOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyParts(*this, symbols); // C2, C4
+}

@@ -1,0 +1,122 @@
+//===- collective.h - kinds of collectives ----------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The kinds of compiled.h with their names in the plan, and the parts that some
+// of them cut an array into.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H
+#define DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H
+
+#include "ddphook/runtime/compiled.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddphook {
+
+enum class CollectiveKind : int32_t {
+  AllReduce = DDPHOOK_ALL_REDUCE,
+  ReduceScatter = DDPHOOK_REDUCE_SCATTER,
+  AllGather = DDPHOOK_ALL_GATHER,
+  AllToAll = DDPHOOK_ALL_TO_ALL,
+  Broadcast = DDPHOOK_BROADCAST
+};
+
+constexpr CollectiveKind allCollectiveKinds[] = {
+    CollectiveKind::AllReduce, CollectiveKind::ReduceScatter,
+    CollectiveKind::AllGather, CollectiveKind::AllToAll,
+    CollectiveKind::Broadcast};
+
+constexpr const char *collectiveName(CollectiveKind kind) {
+  switch (kind) {
+  case CollectiveKind::AllReduce:
+    return "all_reduce";
+  case CollectiveKind::ReduceScatter:
+    return "reduce_scatter";
+  case CollectiveKind::AllGather:
+    return "all_gather";
+  case CollectiveKind::AllToAll:
+    return "all_to_all";
+  case CollectiveKind::Broadcast:
+    return "broadcast";
+  }
+  return "unknown";
+}
+
+/// As messages name it: "reduce-scatter".
+inline std::string describeCollective(CollectiveKind kind) {
+  std::string text = collectiveName(kind);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+inline std::optional<CollectiveKind>
+parseCollectiveKind(std::string_view name) {
+  for (CollectiveKind kind : allCollectiveKinds)
+    if (name == collectiveName(kind))
+      return kind;
+  return std::nullopt;
+}
+
+/// The kind of that number; nothing for a number that has none.
+inline std::optional<CollectiveKind> collectiveKindFromAbi(int32_t value) {
+  for (CollectiveKind kind : allCollectiveKinds)
+    if (value == static_cast<int32_t>(kind))
+      return kind;
+  return std::nullopt;
+}
+
+/// Whether it adds: then it may divide, and bits depend on its order.
+constexpr bool isReduction(CollectiveKind kind) {
+  return kind == CollectiveKind::AllReduce ||
+         kind == CollectiveKind::ReduceScatter;
+}
+
+/// Whether its elements may travel in another type than they have in memory.
+constexpr bool mayHaveWireType(CollectiveKind kind) {
+  return isReduction(kind) || kind == CollectiveKind::AllGather;
+}
+
+/// Whether its result may be written over its operand.
+constexpr bool mayBeInPlace(CollectiveKind kind) {
+  return kind == CollectiveKind::AllReduce || kind == CollectiveKind::Broadcast;
+}
+
+/// Elements of a rank's part of an array of `count`, with what is behind short
+/// parts.
+constexpr int64_t partElements(int64_t count, int64_t ranks) {
+  return count / ranks + (count % ranks != 0);
+}
+
+/// Elements begin … end - 1 of an array.
+struct ElementRange {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+/// The elements of such an array that are a rank's part of it.
+inline ElementRange partOf(int64_t count, int64_t ranks, int64_t rank) {
+  const int64_t part = partElements(count, ranks);
+  return {std::min(count, rank * part), std::min(count, (rank + 1) * part)};
+}
+
+/// Elements of the operand and of the result on each of so many ranks.
+inline int64_t inputElements(CollectiveKind kind, int64_t count,
+                             int64_t ranks) {
+  return kind == CollectiveKind::AllGather ? partElements(count, ranks) : count;
+}
+inline int64_t outputElements(CollectiveKind kind, int64_t count,
+                              int64_t ranks) {
+  return kind == CollectiveKind::ReduceScatter ? partElements(count, ranks)
+                                               : count;
+}
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H

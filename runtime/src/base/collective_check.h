@@ -1,0 +1,50 @@
+//===- collective_check.h - what a group can run ----------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What depends on a group's size: the runtime asks when it has resolved the
+// plan's groups, and every backend for each collective.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H
+#define DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H
+
+#include "base/collective.h"
+#include "base/status.h"
+#include "ddphook/runtime/backend.h"
+
+namespace ddphook {
+
+/// Whether `ranks` ranks can run it: INVALID_ARGUMENT for a kind that does not
+/// exist, for elements that do not make parts of equal size where they have to,
+/// and for a root that is none of the ranks.
+inline Status checkCollective(const ddphook_collective_t &operation,
+                              int64_t ranks) {
+  const std::optional<CollectiveKind> kind =
+      collectiveKindFromAbi(operation.kind);
+  if (!kind)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a kind of collective, but got %d", operation.kind);
+  if (operation.count < 0)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a count of at least 0, but got %lld",
+                 static_cast<long long>(operation.count));
+  if (*kind == CollectiveKind::AllToAll && operation.count % ranks != 0)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected an all-to-all to have as many elements for each of "
+                 "%lld ranks, but got %lld",
+                 static_cast<long long>(ranks),
+                 static_cast<long long>(operation.count));
+  if (*kind == CollectiveKind::Broadcast &&
+      (operation.root < 0 || operation.root >= ranks))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a broadcast to come from one of %lld ranks, but got "
+                 "%d",
+                 static_cast<long long>(ranks), operation.root);
+  return Status::ok();
+}
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H

@@ -1,0 +1,99 @@
+// RUN: ddphook-opt %s --split-input-file --verify-diagnostics --ddp-verify-order
+// RUN: ddphook-opt %s --split-input-file --verify-diagnostics --ddp-flatten --ddp-verify-order
+
+// Which ranks run what behind parts of a group, and behind what is put together
+// of them.
+
+ddp.process_group @dp size 4
+func.func @behind_what_is_gathered(%g: tensor<8xf32>) -> tensor<8xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %s = ddp.reduce_scatter mean %g on @dp : tensor<8xf32> -> tensor<2xf32>
+  %w = ddp.all_gather %s on @dp : tensor<2xf32> -> tensor<8xf32>
+  %x = tensor.extract %w[%c0] : tensor<8xf32>
+  %c = arith.cmpf olt, %x, %zero : f32
+  %r = scf.if %c -> tensor<8xf32> {
+    %0 = ddp.all_to_all %g on @dp : tensor<8xf32>
+    scf.yield %0 : tensor<8xf32>
+  } else {
+    scf.yield %g : tensor<8xf32>
+  }
+  return %r : tensor<8xf32>
+}
+
+// -----
+
+ddp.process_group @dp size 4
+func.func @behind_a_broadcast(%g: tensor<8xf32>) -> tensor<8xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %w = ddp.broadcast %g from 1 on @dp : tensor<8xf32>
+  %x = tensor.extract %w[%c0] : tensor<8xf32>
+  %c = arith.cmpf olt, %x, %zero : f32
+  %r = scf.if %c -> tensor<8xf32> {
+    %0 = ddp.all_to_all %g on @dp : tensor<8xf32>
+    scf.yield %0 : tensor<8xf32>
+  } else {
+    scf.yield %g : tensor<8xf32>
+  }
+  return %r : tensor<8xf32>
+}
+
+// -----
+
+ddp.process_group @dp size 4
+func.func @behind_a_part(%g: tensor<8xf32>) -> tensor<8xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %s = ddp.reduce_scatter mean %g on @dp : tensor<8xf32> -> tensor<2xf32>
+  %x = tensor.extract %s[%c0] : tensor<2xf32>
+  %c = arith.cmpf olt, %x, %zero : f32
+  // expected-note @+1 {{this decides}}
+  %r = scf.if %c -> tensor<8xf32> {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %0 = ddp.all_to_all %g on @dp : tensor<8xf32>
+    scf.yield %0 : tensor<8xf32>
+  } else {
+    scf.yield %g : tensor<8xf32>
+  }
+  return %r : tensor<8xf32>
+}
+
+// -----
+
+ddp.process_group @dp size 4
+func.func @behind_an_exchange(%g: tensor<8xf32>) -> tensor<2xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %m = ddp.all_reduce mean %g on @dp : tensor<8xf32>
+  %y = ddp.all_to_all %m on @dp : tensor<8xf32>
+  %x = tensor.extract %y[%c0] : tensor<8xf32>
+  %c = arith.cmpf olt, %x, %zero : f32
+  %e = tensor.empty() : tensor<2xf32>
+  // expected-note @+1 {{this decides}}
+  %r = scf.if %c -> tensor<2xf32> {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    %0 = ddp.reduce_scatter sum %g on @dp : tensor<8xf32> -> tensor<2xf32>
+    scf.yield %0 : tensor<2xf32>
+  } else {
+    scf.yield %e : tensor<2xf32>
+  }
+  return %r : tensor<2xf32>
+}
+
+// -----
+
+// A bucket that is exchanged differs between ranks, and is unpacked all the same;
+// the only part of a group of one is the whole.
+ddp.process_group @dp size 4
+ddp.process_group @one size 1
+ddp.bucket_info "b0" mean on @dp hook #ddp.allreduce wire f32 bytes 32
+    state_bytes 0 : !ddp.bucket<f32, [8]>
+func.func @unpacked(%g: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+  %b = ddp.pack %g : tensor<8xf32> -> !ddp.bucket<f32, [8]>
+  %m = ddp.all_reduce mean %b on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8]>
+  %x = ddp.all_to_all %m on @dp : !ddp.bucket<f32, [8]>
+  %r = ddp.unpack %x : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+  %s = ddp.reduce_scatter mean %g on @one : tensor<8xf32> -> tensor<8xf32>
+  return %r, %s : tensor<8xf32>, tensor<8xf32>
+}

@@ -1,0 +1,211 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reduce-scatters, all-gathers, all-to-alls and broadcasts, to the last bit: a
+reduce-scatter is the all-reduce's part, by a model in NumPy, by the all-reduce
+of the same program, and by torch.distributed's reduce_scatter.
+"""
+
+import numpy as np
+import pytest
+
+import model
+import runner
+from oracle import WORLD
+from tensors import Tensor, difference
+
+DTYPES = ["f16", "bf16", "f32", "f64"]
+SHAPES = [(), (3,), (4, 8), (7, 33), (100003,)]
+REDUCTIONS = ["mean", "sum"]
+
+
+def part_size(count, world):
+    return -(-count // world)
+
+
+def part_of(flat, rank, world):
+    """A rank's part of an array, and the zeros behind it."""
+    size = part_size(flat.data.size, world)
+    own = flat.data[rank * size : (rank + 1) * size]
+    return Tensor(flat.dtype, np.concatenate([own, np.zeros(size - own.size, own.dtype)]))
+
+
+def flat(tensor):
+    return Tensor(tensor.dtype, tensor.data.reshape(-1))
+
+
+def type_of(shape, dtype):
+    return f"tensor<{''.join(f'{size}x' for size in shape)}{dtype}>"
+
+
+class Step:
+    """A function whose results are what it is asked for, of its arguments."""
+
+    def __init__(self, world, attributes=""):
+        self.world, self.attributes = world, attributes
+        self.arguments, self.lines, self.results, self.types = [], [], [], []
+
+    def argument(self, shape, dtype):
+        self.arguments.append((shape, dtype))
+        return f"%a{len(self.arguments) - 1}", shape, dtype
+
+    def give(self, text, shape, dtype):
+        name = f"%r{len(self.results)}"
+        self.lines.append(f"  {name} = {text}")
+        self.results.append(name)
+        self.types.append(type_of(shape, dtype))
+        return name, shape, dtype
+
+    def reduce_scatter(self, value, reduction, wire=""):
+        name, shape, dtype = value
+        part = (part_size(int(np.prod(shape)), self.world),)
+        types = f"{type_of(shape, dtype)} -> {type_of(part, dtype)}"
+        return self.give(
+            f"ddp.reduce_scatter {reduction} {name} on @dp {wire}: {types}", part, dtype
+        )
+
+    def all_gather(self, value, shape, wire=""):
+        name, part, dtype = value
+        types = f"{type_of(part, dtype)} -> {type_of(shape, dtype)}"
+        return self.give(f"ddp.all_gather {name} on @dp {wire}: {types}", shape, dtype)
+
+    def same_type(self, operation, value):
+        _, shape, dtype = value
+        return self.give(f"ddp.{operation} : {type_of(shape, dtype)}", shape, dtype)
+
+    def text(self):
+        types = [type_of(*argument) for argument in self.arguments]
+        arguments = ", ".join(f"%a{i}: {t}" for i, t in enumerate(types))
+        return "\n".join(
+            [
+                f"ddp.process_group @dp size {self.world}",
+                f"func.func @step({arguments}) -> ({', '.join(self.types)}) {{",
+                *self.lines,
+                f"  return {', '.join(self.results)} : {', '.join(self.types)}",
+                "}",
+            ]
+        )
+
+    def inputs(self, seed):
+        """By rank, one step: [rank][0][number]."""
+        ranks = []
+        for rank in range(self.world):
+            random = np.random.default_rng([*seed, rank])
+            values = []
+            for shape, dtype in self.arguments:
+                wide = random.standard_normal(shape) * 10.0 ** random.integers(
+                    -3, 3, shape
+                )
+                start = Tensor("f64", np.asarray(wide, np.float64))
+                values.append(model.cast(start, dtype))
+                values[-1].data = values[-1].data.reshape(shape)
+            ranks.append([values])
+        return ranks
+
+    def run(self, path, options="", env=None):
+        """The inputs and the results by rank."""
+        directory = runner.Directory(path)
+        directory.write_module(self.text())
+        inputs = self.inputs([runner.SEED, self.world])
+        directory.write_inputs(inputs)
+        got = runner.run(directory, "step", self.world, 1, options, env)
+        return [rank[0] for rank in inputs], [rank[0] for rank in got]
+
+
+def check(got, want, what):
+    assert difference(flat(got), flat(want)) is None, (
+        f"{what}: {difference(flat(got), flat(want))}"
+    )
+
+
+@pytest.mark.parametrize("transport", ["shm", "gloo"])
+@pytest.mark.parametrize("world", range(1, WORLD + 1))
+def test_against_the_model(tmp_path, world, transport):
+    step, expected = Step(world), []
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            number = len(step.arguments)
+            value = step.argument(shape, dtype)
+            for reduction in REDUCTIONS:
+                for wire in ["", "wire f16 ", "wire bf16 "]:
+                    part = step.reduce_scatter(value, reduction, wire)
+                    expected.append(("scatter", number, reduction, wire))
+                    step.all_gather(part, shape, wire)
+                    expected.append(("gather", len(expected) - 1, wire))
+            step.same_type(f"broadcast {value[0]} from {world - 1} on @dp", value)
+            expected.append(("broadcast", number))
+            if int(np.prod(shape)) % world == 0:
+                step.same_type(f"all_to_all {value[0]} on @dp", value)
+                expected.append(("exchange", number))
+    inputs, got = step.run(tmp_path, env={"DDPHOOK_TRANSPORT": transport})
+
+    wanted = []
+    for kind, number, *rest in expected:
+        if kind == "scatter":
+            reduction, wire = rest
+            hook = {"": ("allreduce",), "wire f16 ": ("fp16",), "wire bf16 ": ("bf16",)}
+            tensors = [flat(rank[number]) for rank in inputs]
+            sums = model.run_hook(hook[wire], tensors, reduction == "mean")
+            wanted.append([part_of(sums[r], r, world) for r in range(world)])
+        elif kind == "gather":
+            whole = np.concatenate([part.data for part in wanted[number]])
+            count = got[0][len(wanted)].data.size
+            together = Tensor(wanted[number][0].dtype, whole[:count])
+            # What is rounded to the wire's type stays so.
+            wanted.append([together] * world)
+        elif kind == "broadcast":
+            wanted.append([inputs[world - 1][number]] * world)
+        else:
+            parts = [
+                [part_of(flat(inputs[r][number]), to, world).data for to in range(world)]
+                for r in range(world)
+            ]
+            dtype = inputs[0][number].dtype
+            wanted.append(
+                [
+                    Tensor(dtype, np.concatenate([parts[r][to] for r in range(world)]))
+                    for to in range(world)
+                ]
+            )
+    for rank in range(world):
+        assert len(got[rank]) == len(wanted)
+        for i, (kind, *rest) in enumerate(expected):
+            check(got[rank][i], wanted[i][rank], f"rank {rank}, {kind} {rest}")
+
+
+@pytest.mark.parametrize("options", ["", "hook=fp16", "hook=bf16 memory=device"])
+@pytest.mark.parametrize("world", range(1, WORLD + 1))
+def test_is_the_part_of_the_all_reduce(tmp_path, world, options):
+    """With the hooks that are legal: each all-reduce is a bucket of its own."""
+    step = Step(world)
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            for reduction in REDUCTIONS:
+                value = step.argument(shape, dtype)
+                step.same_type(f"all_reduce {reduction} {value[0]} on @dp", value)
+                step.reduce_scatter(value, reduction)
+    _, got = step.run(tmp_path, f"{options} bucket-cap-mb=0".strip())
+    for rank in range(world):
+        for i in range(0, len(got[rank]), 2):
+            part = part_of(flat(got[rank][i]), rank, world)
+            check(got[rank][i + 1], part, f"rank {rank}, {step.types[i]}")
+
+
+@pytest.mark.parametrize("world", range(1, WORLD + 1))
+def test_against_torch(pool, tmp_path, world):
+    """torch.distributed wants parts of equal size."""
+    step, jobs = Step(world), []
+    for dtype in DTYPES:
+        for count in [1, 7, 1000, 50000]:
+            value = step.argument((count * world,), dtype)
+            part = step.reduce_scatter(value, "sum")
+            step.all_gather(part, (count * world,))
+            step.same_type(f"all_to_all {value[0]} on @dp", value)
+            step.same_type(f"broadcast {value[0]} from 0 on @dp", value)
+    inputs, got = step.run(tmp_path)
+    ranks = tuple(range(world))
+    pool.call("make_groups", [((ranks,),)] * pool.world)
+    jobs = [(ranks, [(t.dtype, t.data) for t in inputs[rank]]) for rank in range(world)]
+    wanted = pool.call("run_exchanges", jobs, ranks)
+    for rank in range(world):
+        for i, value in enumerate(got[rank]):
+            check(value, Tensor(value.dtype, wanted[rank][i]), f"rank {rank}, result {i}")
