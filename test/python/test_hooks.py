@@ -7,11 +7,13 @@ DistributedDataParallel. Parameters have the same bits after every step, except
 with PowerSGD, where the order of additions differs (docs/parity.md).
 """
 
+import os
 import pathlib
 import re
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
@@ -104,6 +106,37 @@ def _exempt(rank):
 
 def test_exempt_parameters():
     ranks.run(2, _exempt)
+
+
+def _hierarchical(rank):
+    """Two nodes of two ranks: PyTorch's sums on each, and its fp16 between them.
+    With two ranks a sum has one order, so shares are not seen in its bits."""
+    os.environ["DDPHOOK_NODE"] = "ab"[rank // 2]
+    import ddphook.torch
+
+    nodes = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    rails = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+
+    def hook(state, bucket):
+        gradients = bucket.buffer().div_(2)
+        dist.all_reduce(gradients, group=nodes[rank // 2])
+        halves = gradients.half().div_(2)
+        dist.all_reduce(halves, group=rails[rank % 2])
+        future = torch.futures.Future()
+        future.set_result(gradients.copy_(halves))
+        return future
+
+    theirs = models.make("mlp", rank, **BUCKETS)
+    theirs.register_comm_hook(None, hook)
+    expected = models.train(theirs, rank, STEPS)
+    ours = models.make("mlp", rank, **BUCKETS)
+    with ddphook.torch.register(ours, "fp16", topology="hierarchical"):
+        got = models.train(ours, rank, STEPS)
+    models.check_equal(got, expected, "fp16 between nodes")
+
+
+def test_hierarchical_group():
+    ranks.run(4, _hierarchical)
 
 
 MODES = {

@@ -182,6 +182,7 @@ def test_state_objects():
         ("int8", {"exempt": ""}, "InvalidArgumentError", "not to be empty"),
         ("int8", {"exempt": "'\""}, "InvalidArgumentError", "of both kinds"),
         ("int8", {"exempt_hook": "bf16"}, "InvalidArgumentError", "'exempt' beside"),
+        ("int8", {"topology": "tree"}, "InvalidArgumentError", "'flat' or 'hierarchical'"),
         (
             "int8",
             {"exempt": "bias", "exempt_hook": "bf17"},

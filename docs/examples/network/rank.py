@@ -9,7 +9,6 @@ FOLDER has one NAME.so per hook, and LOCAL.so, the step without its collectives.
 Writes FOLDER/rank.RANK.json.
 """
 
-import ctypes
 import json
 import os
 import pathlib
@@ -29,6 +28,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
     quantization_hooks,
 )
 
+from compiled import Compiled
+
 from ddphook import Runtime
 
 HOOKS = {
@@ -45,42 +46,6 @@ RANKS = {"powersgd-1": 1, "powersgd-2": 2, "powersgd-4": 4}
 LOCAL = "local"
 # PyTorch's smallest. The first compressed call is compared.
 START = 2
-
-
-class Stats(ctypes.Structure):
-    """ddphook_stats_t, as far as it is read."""
-
-    _fields_ = [("struct_size", ctypes.c_size_t)] + [
-        (name, ctypes.c_uint64) for name in ("steps", "collectives", "wire_bytes")
-    ]
-
-
-class Compiled:
-    """A step that ddphook compiled."""
-
-    def __init__(self, runtime, path, values):
-        self.runtime = runtime
-        self.object = ctypes.CDLL(str(path))
-        self.module = runtime.load_module(self.object)
-        shapes = {name: model.shape(kind, o) for name, kind, o in model.parameters()}
-        self.results = {
-            name: np.full(shapes[name], np.nan, np.float32) for name in model.returned()
-        }
-        arrays = [*values.values(), *self.results.values()]
-        pointers = [array.ctypes.data for array in arrays]
-        self.buffers = (ctypes.c_void_p * len(pointers))(*pointers)
-
-    def step(self):
-        self.runtime.check(self.module.entries[0].invoke(self.buffers))
-
-    def wire_bytes(self):
-        stats = Stats(ctypes.sizeof(Stats))
-        self.runtime.check(
-            self.runtime.library.ddphook_module_stats(
-                ctypes.byref(self.module), ctypes.byref(stats)
-            )
-        )
-        return stats.wire_bytes
 
 
 class Bucket:

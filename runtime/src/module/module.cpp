@@ -24,10 +24,7 @@ ddphook_module::~ddphook_module() {
   destroyMatrices();
   if (kernels)
     context.backend().kernels_unload(context.device(), kernels);
-  for (ModuleGroup &group : groups)
-    if (group.communicator)
-      context.backend().communicator_destroy(context.device(),
-                                             group.communicator);
+  groups.clear();
   if (isPublished)
     *compiled->handle = nullptr;
 }
@@ -102,8 +99,7 @@ static bool overlap(const void *a, int64_t aBytes, const void *b,
 
 const PlanCollective *ddphook_module::beginCollective(
     const char *call, std::optional<CollectiveKind> kind, int32_t number,
-    const void *in, const void *out, ddphook_collective_t *operation,
-    ddphook_communicator_t **group) {
+    const void *in, const void *out) {
   if (!canRun(call))
     return nullptr;
   if (number < 0 || static_cast<size_t>(number) >= plan.collectives.size()) {
@@ -140,20 +136,18 @@ const PlanCollective *ddphook_module::beginCollective(
                    call));
     return nullptr;
   }
-  *operation = collective.operation();
-  *group = groups[collective.group].communicator;
   return &collective;
 }
 
 void ddphook_module::runCollective(const char *call,
                                    std::optional<CollectiveKind> kind,
                                    int32_t number, const void *in, void *out) {
-  ddphook_collective_t operation = {};
-  ddphook_communicator_t *group = nullptr;
-  if (!beginCollective(call, kind, number, in, out, &operation, &group))
+  const PlanCollective *collective =
+      beginCollective(call, kind, number, in, out);
+  if (!collective)
     return;
-  callDevice(*this, call, &ddphook_backend_t::collective, group, &operation, in,
-             out);
+  failStep(
+      groups[collective->group].run(context, collective->operation(), in, out));
   if (stepFailure.isOk())
     countCollective(number);
 }
@@ -162,16 +156,17 @@ int64_t ddphook_module::startCollective(const char *call,
                                         std::optional<CollectiveKind> kind,
                                         int32_t number, const void *in,
                                         void *out) {
-  ddphook_collective_t operation = {};
-  ddphook_communicator_t *group = nullptr;
-  if (!beginCollective(call, kind, number, in, out, &operation, &group))
+  const PlanCollective *collective =
+      beginCollective(call, kind, number, in, out);
+  if (!collective)
     return 0;
   int64_t ticket = 0;
-  callDevice(*this, call, &ddphook_backend_t::collective_start, group,
-             &operation, in, out, &ticket);
+  failStep(groups[collective->group].start(context, collective->operation(), in,
+                                           out, &ticket));
+  // Also of a part that was started: it uses the arrays.
+  lastTicket = std::max(lastTicket, ticket);
   if (!stepFailure.isOk())
     return 0;
-  lastTicket = ticket;
   countCollective(number);
   return ticket;
 }

@@ -12,10 +12,11 @@
 
 #include "ddphook/runtime/backend.h"
 #include "ddphook/runtime/runtime.h"
-#include "job/process_groups.h"
+#include "module/module_groups.h"
 #include "module/module_memory.h"
 #include "plan/plan.h"
 
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -23,15 +24,6 @@
 
 namespace ddphook {
 class Context;
-
-/// A process group of a module on this rank.
-struct ModuleGroup {
-  GroupMembers members;
-  /// Null when no collective uses the group.
-  ddphook_communicator_t *communicator = nullptr;
-
-  int64_t size() const { return static_cast<int64_t>(members.ranks.size()); }
-};
 
 /// What a step has reduced of one bucket, in elements.
 struct BucketCounts {
@@ -94,7 +86,8 @@ struct ddphook_module {
   ddphook::Context &context;
   const ddphook_compiled_module_t *const compiled;
   ddphook::Plan plan;
-  std::vector<ddphook::ModuleGroup> groups;
+  /// Their addresses stay.
+  std::deque<ddphook::ModuleGroup> groups;
   ddphook::DeviceMemory arena;
   ddphook::StateMemory states;
   /// One for each matrix list of the plan, once they are created.
@@ -113,9 +106,7 @@ private:
   void countBuckets();
   const ddphook::PlanCollective *
   beginCollective(const char *call, std::optional<ddphook::CollectiveKind> kind,
-                  int32_t number, const void *in, const void *out,
-                  ddphook_collective_t *operation,
-                  ddphook_communicator_t **group);
+                  int32_t number, const void *in, const void *out);
 
   int32_t currentEntry = -1;
   /// For each bucket, since the step began; and for each collective, its

@@ -11,7 +11,6 @@
 #include "module/module_loader.h"
 
 #include "base/collective_check.h"
-#include "base/wait_scope.h"
 #include "module/module.h"
 #include "module/state_init.h"
 #include "plan/plan.h"
@@ -150,51 +149,11 @@ static Status agree(ddphook_module &module, Context &context,
 
 /// Creates the communicators that collectives use; collective.
 static Status connectGroups(ddphook_module &module, Context &context) {
-  std::string prefix =
+  const std::string prefix =
       "module/" + std::to_string(context.nextModuleNumber()) + "/group/";
-  for (size_t number = 0; number < module.groups.size(); ++number) {
-    ModuleGroup &group = module.groups[number];
-    uint64_t largest = 0;
-    bool isUsed = false;
-    for (const PlanCollective &collective : module.plan.collectives)
-      if (collective.group == number) {
-        isUsed = true;
-        largest = std::max(
-            largest,
-            static_cast<uint64_t>(collective.wholeWireBytes(group.size())));
-      }
-    if (!isUsed)
-      continue;
-    const std::vector<int> &ranks = group.members.ranks;
-    // The sets of one group are apart; their first ranks tell them apart.
-    std::string key =
-        prefix + std::to_string(number) + "/" + std::to_string(ranks.front());
-    std::vector<int32_t> worldRanks(ranks.begin(), ranks.end());
-    ddphook_communicator_config_t config = {};
-    config.struct_size = sizeof(config);
-    config.size = static_cast<int32_t>(ranks.size());
-    config.rank = group.members.index;
-    config.world_ranks = worldRanks.data();
-    config.one_machine = group.members.isOneMachine;
-    config.max_wire_bytes = largest;
-    config.store = &context.storeTable();
-    config.key = key.c_str();
-    std::string proofKey = context.proofKey(key);
-    config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
-    config.proof_key_size = proofKey.size();
-    // For backends that say nothing themselves.
-    WaitScope scope([&] {
-      return "rank " + std::to_string(context.rank()) +
-             " is waiting for process group '" +
-             module.plan.processGroups[number].name + "' to connect";
-    });
-    Status status = context.call(&ddphook_backend_t::communicator_create,
-                                 &config, &group.communicator);
-    if (!status.isOk())
-      return withContext(std::move(status),
-                         "process group '" +
-                             module.plan.processGroups[number].name + "'");
-  }
+  for (size_t number = 0; number < module.groups.size(); ++number)
+    DDPHOOK_RETURN_IF_ERROR(
+        module.groups[number].connect(context, module.plan, number, prefix));
   return Status::ok();
 }
 
@@ -213,10 +172,8 @@ static Status connect(ddphook_module &module, Context &context) {
   std::vector<GroupMembers> members;
   DDPHOOK_RETURN_IF_ERROR(
       resolveGroups(module.plan, context.rank(), context.allNodes(), &members));
-  for (GroupMembers &group : members) {
-    module.groups.emplace_back();
-    module.groups.back().members = std::move(group);
-  }
+  for (GroupMembers &group : members)
+    module.groups.emplace_back(std::move(group));
   // From here on ranks wait for each other, so a failure of one fails all: sets
   // of one group may differ in size.
   Status status = checkCollectives(module);

@@ -569,8 +569,7 @@ static std::string group(const std::string &name, int size,
                          const std::string &topology = "flat") {
   return R"({"name":")" + name + R"(","size":)" + std::to_string(size) +
          R"(,"ranks":)" + ranks + R"(,"placement":")" + placement +
-         R"(","parent":")" + parent + R"(","topology":")" +
-         topology + R"("})";
+         R"(","parent":")" + parent + R"(","topology":")" + topology + R"("})";
 }
 
 TEST(ProcessGroups, Placement) {
@@ -600,11 +599,9 @@ TEST(ProcessGroups, Placement) {
 }
 
 TEST(ProcessGroups, Hierarchical) {
-  std::string groups = "[" + group("all", 6, "[]", "", "", "hierarchical") +
-                       "," +
-                       group("listed", 0, "[[5,3,1,0],[4,2]]", "", "",
-                             "hierarchical") +
-                       "]";
+  std::string groups =
+      "[" + group("all", 6, "[]", "", "", "hierarchical") + "," +
+      group("listed", 0, "[[5,3,1,0],[4,2]]", "", "", "hierarchical") + "]";
   for (int rank = 0; rank < 6; ++rank) {
     std::vector<GroupMembers> members;
     Status status = resolve(groups, "abaabb", rank, &members);

@@ -1,0 +1,85 @@
+//===- module_groups.h - process groups of a module -------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A loaded module's process groups on this rank, and how their collectives get
+// to a backend: a hierarchical all-reduce is several collectives there, so that
+// backends know nothing of nodes (docs/hierarchy.md).
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H
+#define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H
+
+#include "base/status.h"
+#include "ddphook/runtime/backend.h"
+#include "job/process_groups.h"
+#include "module/module_memory.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ddphook {
+
+class Context;
+struct Plan;
+
+/// A communicator of the backend; left when it goes.
+class Communicator {
+public:
+  Communicator() = default;
+  ~Communicator();
+  Communicator(const Communicator &) = delete;
+  Communicator &operator=(const Communicator &) = delete;
+
+  /// Joins these ranks; collective. Messages call it `what`. No other
+  /// communicator of the job has this `key` on one of the ranks.
+  Status join(Context &newContext, const GroupMembers &members,
+              const std::string &what, const std::string &key,
+              uint64_t maxWireBytes);
+  ddphook_communicator_t *get() const { return communicator; }
+
+private:
+  Context *context = nullptr;
+  ddphook_communicator_t *communicator = nullptr;
+};
+
+/// A process group of a module on this rank.
+class ModuleGroup {
+public:
+  explicit ModuleGroup(GroupMembers members) : members(std::move(members)) {}
+
+  int64_t size() const { return static_cast<int64_t>(members.ranks.size()); }
+
+  /// Joins the ranks with which it will reduce, for the collectives of `plan`
+  /// over group `number`; collective.
+  Status connect(Context &context, const Plan &plan, size_t number,
+                 const std::string &prefix);
+
+  /// Runs a collective, or starts one. The first failure ends both.
+  Status run(Context &context, const ddphook_collective_t &operation,
+             const void *in, void *out) const;
+  Status start(Context &context, const ddphook_collective_t &operation,
+               const void *in, void *out, int64_t *ticket) const;
+
+private:
+  /// Calls `call` with each of the backend's collectives that `operation` is:
+  /// communicator, operation, operand and result. Ends with the first failure.
+  template <typename CallT>
+  Status forEachStage(const ddphook_collective_t &operation, const void *in,
+                      void *out, const CallT &call) const;
+
+  GroupMembers members;
+  /// Of a hierarchical group with all-reduces: what this rank has of an array
+  /// meanwhile. Collectives run one after the other, so one share is enough.
+  DeviceMemory share;
+  /// All ranks; not connected where only levels are used, or nothing is.
+  Communicator all;
+  /// The ranks of this node, and those of this position on all nodes.
+  Communicator node, across;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H
