@@ -125,12 +125,9 @@ LogicalResult OrderVerifier::checkBuckets() {
       ok = false;
     }
   }
-  // What ranks exchange differs between them, as it should. A flat array may
-  // have been a bucket.
-  module.walk([&](Operation *op) {
-    auto exchange = dyn_cast<AllToAllOp>(op);
-    isAlwaysReduced &= !isa<FlatAllToAllOp>(op) &&
-                       !(exchange && isa<BucketType>(exchange.getType()));
+  // What ranks exchange differs between them, as it should.
+  module.walk([&](CollectiveOpInterface op) {
+    isAlwaysReduced &= op.getKind() != CollectiveKind::AllToAll;
   });
   if (isAlwaysReduced)
     for (auto [op, mask] : analysis.findings.unpacked)

@@ -137,15 +137,15 @@ DDPHOOK_API void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
                                    const int64_t *grid, const int64_t *block,
                                    int64_t shared_bytes, void **arguments);
 
-/* All-reduces collective number `collective` of the plan, of that kind, which
- * gives process group, count, dtype, wire dtype and scaling. Per element, W the
- * group's size: no wire dtype:  out = sum over ranks of s(in),  s(x) = x or x /
- * W wire dtype w:   out = cast(sum_w over ranks of s(cast_w(in))) with every
- * intermediate rounded to the wire dtype (round to nearest even) and partial
- * sums rounded at every hop, in the ring order of docs/parity.md. With an
- * encoding elements travel as its codes, and are decoded and added in f32 in
- * the order of the ranks, as docs/quantization.md specifies. All ranks get the
- * same bits. `in` may equal `out`, else they must not overlap. */
+/* All-reduces collective number `collective` of the plan, which gives process
+ * group, count, dtype, wire dtype and scaling. Per element, W the group's size:
+ *   no wire dtype:  out = sum over ranks of s(in),  s(x) = x or x / W
+ *   wire dtype w:   out = cast(sum_w over ranks of s(cast_w(in)))
+ * with every intermediate rounded to the wire dtype (round to nearest even) and
+ * partial sums rounded at every hop, in the ring order of docs/parity.md.
+ * With an encoding elements travel as its codes, and are decoded and added in
+ * f32 in the order of the ranks, as docs/quantization.md specifies. All ranks
+ * get the same bits. `in` may equal `out`, else they must not overlap. */
 DDPHOOK_API void ddphook_rt_all_reduce(ddphook_module_t *module,
                                        int32_t collective, const void *in,
                                        void *out);
@@ -159,22 +159,22 @@ DDPHOOK_API int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
                                                 const void *in, void *out);
 DDPHOOK_API void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket);
 
-/* Runs collective number `collective` of the plan, which also gives its kind.
- * Of an array of `count` elements rank r's *part* has P = ceil(count / W)
- * elements, from number r * P on; parts at the end are shorter, or empty.
+/* Runs collective number `collective` of the plan, of any kind. Of an array of
+ * `count` elements rank r's *part* has P = ceil(count / W) elements, from r * P
+ * on; parts at the end are shorter, or empty.
  *   all_reduce      ddphook_rt_all_reduce()
- *   reduce_scatter  `in` has `count` elements, `out` P: this rank's part of
- * what the all-reduce would give, and zeros behind a short part. The host
- * backend gives the all-reduce's bits, docs/cuda.md says what NCCL gives.
- *   all_gather      `in` has P elements, `out` `count`: the parts of all ranks
- *                   one behind the other. What is behind a short part is not
- *                   used. With a wire type every element of `out`, those of
- * this rank too, is cast to it and back. all_to_all      both have `count`
- * elements, a multiple of W: part r of `in` goes to rank r, where it becomes
- * the part of this rank's number. broadcast       both have `count` elements:
- * `out` gets the elements of rank `root`; `in` is not read on other ranks. `in`
- * may equal `out` in all_reduce and broadcast, else they must not overlap.
- */
+ *   reduce_scatter  `in` has `count` elements, `out` P: this rank's part of the
+ *                   all-reduce's result, and zeros behind a short one. The host
+ *                   gives its bits; of NCCL's, see docs/cuda.md.
+ *   all_gather      `in` has P elements, `out` `count`: all ranks' parts. What
+ *                   is behind a short part is not used. A wire type rounds
+ *                   every element of `out`, this rank's own too.
+ *   all_to_all      `count` elements, a multiple of W: part r of `in` goes to
+ *                   rank r, into the part that has this rank's number.
+ *   broadcast       `count` elements: those of rank `root`. On other ranks `in`
+ *                   is not read.
+ * `in` may equal `out` in all_reduce and broadcast, else they must not
+ * overlap. */
 DDPHOOK_API void ddphook_rt_collective(ddphook_module_t *module,
                                        int32_t collective, const void *in,
                                        void *out);

@@ -48,8 +48,8 @@ static void readPlan(std::string_view text) {
     return;
   for (const PlanCollective &collective : plan.collectives)
     promise(collective.group < plan.processGroups.size() &&
-                collective.count >= 0,
-            "collectives have a group and a count");
+                collective.count >= 0 && collective.root >= 0,
+            "collectives have a group, a count and a root");
   for (size_t i = 0; i < plan.states.size(); ++i) {
     const PlanState &state = plan.states[i];
     promise(state.offset >= 0 && state.bytes >= 0 &&
