@@ -36,8 +36,7 @@ static bool addForwarded(OpOperand &use, OperandRange operands,
   return true;
 }
 
-/// The results and block arguments that a terminator's operand becomes.
-static std::optional<Values> getYieldedTo(OpOperand &use) {
+std::optional<Values> mlir::ddp::getYieldedTo(OpOperand &use) {
   auto terminator = dyn_cast<RegionBranchTerminatorOpInterface>(use.getOwner());
   auto parent =
       dyn_cast_or_null<RegionBranchOpInterface>(use.getOwner()->getParentOp());

@@ -32,6 +32,11 @@ namespace mlir::ddp {
 WalkResult visitMemoryUses(Value tensor,
                            function_ref<WalkResult(OpOperand &)> visit);
 
+/// The results and block arguments that a terminator's operand becomes, by the
+/// interfaces of the terminator and of the operation around it; nothing without
+/// these.
+std::optional<SmallVector<Value, 2>> getYieldedTo(OpOperand &use);
+
 /// For visitMemoryUses, if `op` runs at most once per visited tensor: returns
 /// `advance` if `user` runs before `op`, `skip` if it runs only where `op` does
 /// not, and `interrupt` if it may run after `op`.

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/MemoryUses.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Analysis/CallGraph.h"
@@ -84,8 +85,8 @@ static LogicalResult checkBuffer(memref::AllocOp alloc) {
 /// All values that may be (a part of) the buffer `alloc`, and the operations
 /// that use one of them. Fails where the buffer leaves the function.
 static LogicalResult collectUsers(memref::AllocOp alloc,
+                                  llvm::SetVector<Value> &aliases,
                                   llvm::SetVector<Operation *> &users) {
-  llvm::SetVector<Value> aliases;
   aliases.insert(alloc.getResult());
   for (unsigned i = 0; i < aliases.size(); ++i)
     for (OpOperand &use : aliases[i].getUses()) {
@@ -113,9 +114,8 @@ static LogicalResult collectUsers(memref::AllocOp alloc,
           !isa<FunctionOpInterface>(user->getParentOp())) {
         Operation *parent = user->getParentOp();
         users.insert(parent);
-        // An operand of the yield becomes the result in the same position.
-        if (isa<scf::IfOp>(parent)) {
-          insertMemRefs(parent->getResult(use.getOperandNumber()));
+        if (auto values = getYieldedTo(use)) {
+          insertMemRefs(*values);
           continue;
         }
         insertMemRefs(parent->getResults());
@@ -125,6 +125,22 @@ static LogicalResult collectUsers(memref::AllocOp alloc,
       }
     }
   return success();
+}
+
+/// Whether the buffer may still be needed when the allocation runs again, which
+/// then gives the same memory: a block before it has it as an argument, from an
+/// iteration before.
+static bool outlivesIteration(memref::AllocOp alloc, ArrayRef<Value> aliases,
+                              DominanceInfo &dominance) {
+  return llvm::any_of(aliases, [&](Value alias) {
+    auto argument = dyn_cast<BlockArgument>(alias);
+    if (!argument || argument.use_empty())
+      return false;
+    Block *block = argument.getOwner();
+    Block *around =
+        block->getParent()->findAncestorBlockInRegion(*alloc->getBlock());
+    return around && dominance.dominates(block, around);
+  });
 }
 
 /// Numbers the operations of a block in the order in which they may run. Those
@@ -182,12 +198,14 @@ static FailureOr<std::vector<Interval>> getIntervals(func::FuncOp function) {
   int64_t next = 0;
   number(function.front(), next, positions);
 
+  DominanceInfo dominance(function);
   std::vector<Interval> intervals;
   WalkResult result = function.walk([&](memref::AllocOp alloc) {
     if (failed(checkBuffer(alloc)))
       return WalkResult::interrupt();
+    llvm::SetVector<Value> aliases;
     llvm::SetVector<Operation *> users;
-    if (failed(collectUsers(alloc, users))) {
+    if (failed(collectUsers(alloc, aliases, users))) {
       InFlightDiagnostic error =
           alloc.emitOpError()
           << "expected a buffer that does not leave the function";
@@ -196,6 +214,12 @@ static FailureOr<std::vector<Interval>> getIntervals(func::FuncOp function) {
             << "'" << function.getName()
             << "' returns it: results become out-parameters where nothing "
                "but calls refers to a private function";
+      return WalkResult::interrupt();
+    }
+    if (outlivesIteration(alloc, aliases.getArrayRef(), dominance)) {
+      alloc.emitOpError() << "expected a buffer that a loop does not hand on "
+                             "to its next iteration, which would have another "
+                             "one in its place";
       return WalkResult::interrupt();
     }
     Interval interval{alloc, INT64_MAX, 0, getBytes(layout, alloc.getType())};

@@ -97,3 +97,37 @@ func.func private @callee() {
   "test.use"(%a) : (memref<64xi8>) -> ()
   return
 }
+
+// -----
+
+// Where the allocation runs again, the buffer of the iteration before is needed.
+
+func.func @handed_on(%x: memref<4xf32>, %y: memref<4xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %r = scf.for %i = %c0 to %n step %c1 iter_args(%last = %x) -> memref<4xf32> {
+    // expected-error @+1 {{expected a buffer that a loop does not hand on to its next iteration, which would have another one in its place}}
+    %a = memref.alloc() : memref<4xf32>
+    linalg.sub ins(%last, %x : memref<4xf32>, memref<4xf32>) outs(%a : memref<4xf32>)
+    linalg.exp ins(%last : memref<4xf32>) outs(%y : memref<4xf32>)
+    scf.yield %a : memref<4xf32>
+  }
+  linalg.exp ins(%r : memref<4xf32>) outs(%y : memref<4xf32>)
+  return
+}
+
+// -----
+
+func.func @handed_on_by_blocks(%x: memref<4xf32>, %y: memref<4xf32>, %c: i1) {
+  cf.br ^head(%x : memref<4xf32>)
+^head(%last: memref<4xf32>):
+  cf.cond_br %c, ^body, ^end
+^body:
+  // expected-error @+1 {{expected a buffer that a loop does not hand on to its next iteration}}
+  %a = memref.alloc() : memref<4xf32>
+  linalg.sub ins(%last, %x : memref<4xf32>, memref<4xf32>) outs(%a : memref<4xf32>)
+  cf.br ^head(%a : memref<4xf32>)
+^end:
+  linalg.exp ins(%last : memref<4xf32>) outs(%y : memref<4xf32>)
+  return
+}

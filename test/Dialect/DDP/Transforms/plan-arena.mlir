@@ -377,3 +377,56 @@ func.func private @one_of_two(%a: memref<4xf32>, %b: memref<4xf32>, %c: i1)
   memref.copy %r#1, %a : memref<4xf32> to memref<4xf32>
   return %r#0 : memref<4xf32>
 }
+
+// -----
+
+// Buffers that do not outlive their iteration: what a loop's condition hands to its
+// body, and a block to those that only it leads to.
+// CHECK-LABEL: func @within_an_iteration(
+// CHECK-COUNT-2: memref.view
+// CHECK-NOT:     memref.alloc
+func.func @within_an_iteration(%x: memref<4xf32>, %y: memref<4xf32>, %c: i1) {
+  scf.while : () -> () {
+    %a = memref.alloc() : memref<4xf32>
+    linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+    %r = scf.while (%b = %a) : (memref<4xf32>) -> memref<4xf32> {
+      scf.condition(%c) %b : memref<4xf32>
+    } do {
+    ^bb0(%b: memref<4xf32>):
+      linalg.exp ins(%b : memref<4xf32>) outs(%b : memref<4xf32>)
+      scf.yield %b : memref<4xf32>
+    }
+    linalg.exp ins(%r : memref<4xf32>) outs(%y : memref<4xf32>)
+    scf.condition(%c)
+  } do {
+    scf.yield
+  }
+  %n = scf.while (%i = %c) : (i1) -> memref<4xf32> {
+    %a = memref.alloc() : memref<4xf32>
+    linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+    scf.condition(%i) %a : memref<4xf32>
+  } do {
+  ^bb0(%b: memref<4xf32>):
+    linalg.exp ins(%b : memref<4xf32>) outs(%y : memref<4xf32>)
+    scf.yield %c : i1
+  }
+  linalg.exp ins(%n : memref<4xf32>) outs(%y : memref<4xf32>)
+  return
+}
+
+// -----
+
+// CHECK-LABEL: func @within_an_iteration_of_blocks(
+// CHECK:         memref.view
+// CHECK-NOT:     memref.alloc
+func.func @within_an_iteration_of_blocks(%x: memref<4xf32>, %y: memref<4xf32>, %c: i1) {
+  cf.br ^head
+^head:
+  %a = memref.alloc() : memref<4xf32>
+  cf.cond_br %c, ^body(%a : memref<4xf32>), ^body(%x : memref<4xf32>)
+^body(%b: memref<4xf32>):
+  linalg.exp ins(%b : memref<4xf32>) outs(%y : memref<4xf32>)
+  cf.cond_br %c, ^head, ^end
+^end:
+  return
+}
