@@ -48,8 +48,8 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   config.proof_key_size = proofKey.size();
   // For backends that say nothing themselves.
   WaitScope scope([&] {
-    return "rank " + std::to_string(context->rank()) +
-           " is waiting for " + what + " to connect";
+    return "rank " + std::to_string(context->rank()) + " is waiting for " +
+           what + " to connect";
   });
   Status status = context->call(&ddphook_backend_t::communicator_create,
                                 &config, &communicator);
@@ -67,11 +67,9 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
     if (collective.group != number)
       continue;
     auto grow = [](uint64_t &bytes, const PlanCollective &by, int64_t ranks) {
-      bytes =
-          std::max(bytes, static_cast<uint64_t>(by.wholeWireBytes(ranks)));
+      bytes = std::max(bytes, static_cast<uint64_t>(by.wholeWireBytes(ranks)));
     };
-    if (!group.isHierarchical ||
-        collective.kind != CollectiveKind::AllReduce) {
+    if (!group.isHierarchical || collective.kind != CollectiveKind::AllReduce) {
       usesAll = true;
       grow(largest, collective, size());
       continue;
@@ -136,13 +134,13 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
 Status ModuleGroup::run(Context &context, const ddphook_collective_t &operation,
                         const void *in, void *out) const {
   DefaultFloatingPoint environment;
-  return forEachStage(
-      operation, in, out,
-      [&](const Communicator &ranks, const ddphook_collective_t &stage,
-          const void *from, void *to) {
-        return context.call(&ddphook_backend_t::collective, ranks.get(), &stage,
-                            from, to);
-      });
+  return forEachStage(operation, in, out,
+                      [&](const Communicator &ranks,
+                          const ddphook_collective_t &stage, const void *from,
+                          void *to) {
+                        return context.call(&ddphook_backend_t::collective,
+                                            ranks.get(), &stage, from, to);
+                      });
 }
 
 Status ModuleGroup::start(Context &context,
