@@ -172,8 +172,15 @@ getPosition(const llvm::DenseMap<Operation *, int64_t> &positions,
   return found->second;
 }
 
-/// From the first to the last of its users. The allocation itself holds nothing
-/// yet, nor do its views.
+/// Whether the operation makes an address of the buffer that nothing can
+/// follow.
+static bool takesAddress(Operation *user) {
+  return isa<memref::ExtractAlignedPointerAsIndexOp,
+             UnrealizedConversionCastOp>(user);
+}
+
+/// From the first to the last of its users; to the function's end if one takes
+/// its address. The allocation itself holds nothing yet, nor do its views.
 static void setLifetime(Interval &interval,
                         const llvm::SetVector<Operation *> &users,
                         const llvm::DenseMap<Operation *, int64_t> &positions) {
@@ -182,7 +189,8 @@ static void setLifetime(Interval &interval,
       continue;
     int64_t position = getPosition(positions, user);
     interval.begin = std::min(interval.begin, position);
-    interval.end = std::max(interval.end, position);
+    interval.end =
+        takesAddress(user) ? INT64_MAX : std::max(interval.end, position);
   }
   if (interval.begin == INT64_MAX)
     interval.begin = interval.end = getPosition(positions, interval.alloc);

@@ -430,3 +430,25 @@ func.func @within_an_iteration_of_blocks(%x: memref<4xf32>, %y: memref<4xf32>, %
 ^end:
   return
 }
+
+// -----
+
+// A buffer whose address is a number is alive to the end: nothing can say which
+// operation needs it.
+// CHECK-LABEL: func @address(
+// CHECK:         ddp.arena : memref<128xi8>
+// CHECK:         %[[A:.+]] = arith.constant 0 : index
+// CHECK:         memref.view %{{.+}}[%[[A]]]
+// CHECK:         %[[B:.+]] = arith.constant 64 : index
+// CHECK:         memref.view %{{.+}}[%[[B]]]
+func.func private @others(index)
+func.func @address(%x: memref<4xf32>, %y: memref<4xf32>) {
+  %a = memref.alloc() : memref<4xf32>
+  linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+  %p = memref.extract_aligned_pointer_as_index %a : memref<4xf32> -> index
+  %b = memref.alloc() : memref<4xf32>
+  linalg.exp ins(%x : memref<4xf32>) outs(%b : memref<4xf32>)
+  linalg.exp ins(%b : memref<4xf32>) outs(%y : memref<4xf32>)
+  call @others(%p) : (index) -> ()
+  return
+}
