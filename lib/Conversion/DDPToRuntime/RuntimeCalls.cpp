@@ -54,8 +54,9 @@ LogicalResult CallLowering::lower(Operation *op) {
                 FlatBroadcastOp, FlatCastOp, FlatEncodingErrorOp, FlatMatmulOp,
                 FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
                 FlatReconstructOp, FlatReduceScatterOp, FlatScaleOp, FlatSubOp,
-                FlatWaitOp, IsFiniteOp, StateBufferOp, ViewOp, linalg::FillOp,
-                memref::CopyOp>([&](auto known) { return convert(known); })
+                FlatWaitOp, IsFiniteOp, StateBufferOp, ViewOp, linalg::CopyOp,
+                linalg::FillOp, memref::CopyOp>(
+              [&](auto known) { return convert(known); })
           .Default([](Operation *unknown) {
             return unknown->emitOpError() << "expected an operation that the "
                                           << "runtime knows";

@@ -67,6 +67,7 @@ private:
   LogicalResult convert(FlatSubOp op);
   LogicalResult convert(ViewOp op);
   LogicalResult convert(FlatWaitOp op);
+  LogicalResult convert(linalg::CopyOp op);
   LogicalResult convert(linalg::FillOp op);
   LogicalResult convert(memref::CopyOp op);
   /// A state in host memory where arrays are in the device's: loads and stores

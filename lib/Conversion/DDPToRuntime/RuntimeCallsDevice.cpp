@@ -38,12 +38,20 @@ static bool isConstantArray(Value memref) {
   return memref.getDefiningOp<memref::GetGlobalOp>() != nullptr;
 }
 
+/// Whether the runtime can copy from one of these to the other.
+static bool canCopy(Value source, Value target) {
+  return isContiguous(source.getType()) && isContiguous(target.getType()) &&
+         getElementTypeOrSelf(source) == getElementTypeOrSelf(target) &&
+         getBytes(cast<MemRefType>(source.getType())) >= 0 &&
+         !isConstantArray(source);
+}
+
 bool CallLowering::canLowerOnDevice(Operation *op) {
   if (auto copy = dyn_cast<memref::CopyOp>(op))
-    return isContiguous(copy.getSource().getType()) &&
-           isContiguous(copy.getTarget().getType()) &&
-           getBytes(cast<MemRefType>(copy.getSource().getType())) >= 0 &&
-           !isConstantArray(copy.getSource());
+    return canCopy(copy.getSource(), copy.getTarget());
+  if (auto copy = dyn_cast<linalg::CopyOp>(op))
+    return copy.hasPureBufferSemantics() &&
+           canCopy(copy.getInputs().front(), copy.getOutputs().front());
   auto fill = dyn_cast<linalg::FillOp>(op);
   if (!fill || !fill.hasPureBufferSemantics() ||
       !isContiguous(fill.output().getType()) ||
@@ -56,6 +64,13 @@ bool CallLowering::canLowerOnDevice(Operation *op) {
 LogicalResult CallLowering::convert(memref::CopyOp op) {
   call(op, rt::copy, op.getSource(), op.getTarget(),
        getBytes(cast<MemRefType>(op.getSource().getType())));
+  return success();
+}
+
+LogicalResult CallLowering::convert(linalg::CopyOp op) {
+  Value source = op.getInputs().front();
+  call(op, rt::copy, source, op.getOutputs().front(),
+       getBytes(cast<MemRefType>(source.getType())));
   return success();
 }
 

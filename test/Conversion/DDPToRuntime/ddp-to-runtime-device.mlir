@@ -19,8 +19,8 @@ ddp.state @error : !ddp.bucket<f32, [4]> per_rank zero
 // CHECK-SAME:      %[[A:[a-z0-9]+]]: memref<4x2xf32>, %[[LABELS:[a-z0-9]+]]: memref<3xi32>
 func.func @step(%a: memref<4x2xf32>, %labels: memref<3xi32>, %bits: memref<5xi1>,
                 %i: index, %out: memref<8x2xf32>, %labels_out: memref<3xi32>,
-                %bits_out: memref<5xi1>)
-    attributes {ddp.result_arguments = array<i64: -1, -1, -1>} {
+                %bits_out: memref<5xi1>, %bytes_out: memref<5xi8>)
+    attributes {ddp.result_arguments = array<i64: -1, -1, -1, -1>} {
   %c0 = arith.constant 0 : index
   %arena = ddp.arena : memref<104xi8>
   %view = memref.view %arena[%c0][] : memref<104xi8> to memref<8x2xf32>
@@ -42,6 +42,13 @@ func.func @step(%a: memref<4x2xf32>, %labels: memref<3xi32>, %bits: memref<5xi1>
   // CHECK-NEXT: llvm.call @ddphook_rt_copy
   memref.copy %labels, %labels_out : memref<3xi32> to memref<3xi32>
   memref.copy %bits, %bits_out : memref<5xi1> to memref<5xi1>
+
+  // Another copy, but not one that converts.
+  // CHECK:      llvm.mlir.constant(12 : i64)
+  // CHECK-NEXT: llvm.call @ddphook_rt_copy
+  // CHECK:      linalg.copy
+  linalg.copy ins(%labels : memref<3xi32>) outs(%labels_out : memref<3xi32>)
+  linalg.copy ins(%bits : memref<5xi1>) outs(%bytes_out : memref<5xi8>)
 
   // Of any size, at an offset that nobody knows.
   // CHECK:      %[[AT:.+]] = llvm.getelementptr
