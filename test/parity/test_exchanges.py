@@ -190,6 +190,31 @@ def test_is_the_part_of_the_all_reduce(tmp_path, world, options):
             check(got[rank][i + 1], part, f"rank {rank}, {step.types[i]}")
 
 
+@pytest.mark.parametrize("options", ["", "memory=device", "overlap=false fuse=false"])
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_one_behind_the_other(tmp_path, world, options):
+    """Results in the memory of what is dead, but never of their own operands."""
+    step, shape = Step(world), (6 * world,)
+    value = step.argument(shape, "f32")
+    moved = value
+    for _ in range(3):
+        moved = step.same_type(f"all_to_all {moved[0]} on @dp", moved)
+        moved = step.same_type(f"broadcast {moved[0]} from 1 on @dp", moved)
+        part = step.reduce_scatter(moved, "sum")
+        moved = step.all_gather(part, shape)
+    # Only the last one is a result: all others have a place in the arena.
+    step.results, step.types = step.results[-1:], step.types[-1:]
+    inputs, got = step.run(tmp_path, options)
+    wanted = [rank[0].data for rank in inputs]
+    for _ in range(3):
+        parts = [array.reshape(world, -1) for array in wanted]
+        sent = np.concatenate([parts[rank][1] for rank in range(world)])
+        tensors = [Tensor("f32", sent)] * world
+        wanted = [model.run_hook(("allreduce",), tensors, False)[0].data] * world
+    for rank in range(world):
+        check(got[rank][0], Tensor("f32", wanted[rank]), f"rank {rank}")
+
+
 @pytest.mark.parametrize("world", range(1, WORLD + 1))
 def test_against_torch(pool, tmp_path, world):
     """torch.distributed wants parts of equal size."""
