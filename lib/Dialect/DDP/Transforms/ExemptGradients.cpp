@@ -51,7 +51,8 @@ struct ExemptGradientsPass
     ModuleOp module = getOperation();
     auto error = [&] { return emitError(module.getLoc()); };
     FailureOr<HookAttrInterface> hook =
-        parseHook(&getContext(), exemptHook, /*wrapper=*/"", error);
+        parseHook(&getContext(), exemptHook, /*wrapper=*/"",
+                  [&] { return std::move(error() << "in exempt-hook: "); });
     if (failed(hook))
       return signalPassFailure();
     llvm::Regex expression(exempt);

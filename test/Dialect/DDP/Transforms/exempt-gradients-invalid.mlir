@@ -13,7 +13,7 @@
 // RANGE: error: expected exempt to be a regular expression, but got '[z-a]': invalid character range
 // NONE: error: expected exempt to match the name of a gradient, but 'bais' matches none of 'norm.0', 'norm.1', 'bias'{{$}}
 // SOME: error: 'ddp.all_reduce' op expected exempt to match all gradients of a bucket or none, but 'norm.1' does not match 'norm.0'
-// HOOK: error: expected hook=
+// HOOK: error: in exempt-hook: expected hook=
 // TWICE: error: in the options of ddp-pipeline: {{.*}}exempt
 
 ddp.process_group @dp
