@@ -6,5 +6,3 @@
 // The source file of the target whose precompiled header the libraries share.
 //
 //===----------------------------------------------------------------------===//
-
-#include "PrecompiledHeader.h"
