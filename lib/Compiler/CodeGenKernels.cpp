@@ -38,7 +38,7 @@ public:
       : target(std::move(target)) {}
 
   FailureOr<std::string> compile(ModuleOp module) override {
-    PassManager pm(module.getContext());
+    mlir::PassManager pm(module.getContext());
     pm.addPass(createDDPOutlineGPUKernelsPass());
     pm.addNestedPass<gpu::GPUModuleOp>(createDDPExpandDeviceMathPass());
     if (failed(pm.run(module)))

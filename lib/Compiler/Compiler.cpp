@@ -37,10 +37,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-static llvm::Error makeError(const llvm::Twine &text) {
-  return llvm::createStringError(llvm::inconvertibleErrorCode(), text);
-}
-
 char DiagnosedError::ID = 0;
 
 void mlir::ddp::registerCompilerDialects(DialectRegistry &registry) {

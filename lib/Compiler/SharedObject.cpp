@@ -21,7 +21,7 @@
 using namespace llvm;
 using namespace mlir::ddp;
 
-static Error makeError(std::error_code code, const Twine &what) {
+static Error makeFileError(std::error_code code, const Twine &what) {
   return createStringError(code, what + ": " + code.message());
 }
 
@@ -33,7 +33,7 @@ static Error writeTo(int descriptor, StringRef path, StringRef text) {
   // Otherwise the stream would end the program when it is destroyed.
   std::error_code code = stream.error();
   stream.clear_error();
-  return code ? makeError(code, "cannot write '" + path + "'")
+  return code ? makeFileError(code, "cannot write '" + path + "'")
               : Error::success();
 }
 
@@ -46,7 +46,7 @@ public:
     int descriptor;
     if (std::error_code code =
             sys::fs::createTemporaryFile("ddphook", suffix, descriptor, path))
-      return makeError(code, "cannot create a temporary file");
+      return makeFileError(code, "cannot create a temporary file");
     remover.setFile(path);
     return writeTo(descriptor, path, text);
   }
@@ -87,7 +87,7 @@ linkByProgram(StringRef input, const SharedObjectOptions &options) {
       MemoryBuffer::getFile(output.path, /*IsText=*/false,
                             /*RequiresNullTerminator=*/false);
   if (!bytes)
-    return makeError(bytes.getError(), "cannot read '" + output.path + "'");
+    return makeFileError(bytes.getError(), "cannot read '" + output.path + "'");
   StringRef text = (*bytes)->getBuffer();
   // It was there, and empty, before.
   if (text.empty())
@@ -118,13 +118,13 @@ Error mlir::ddp::writeSharedObject(StringRef object, StringRef path,
   if (std::error_code code = sys::fs::createUniqueFile(
           path + ".%%%%%%.tmp", descriptor, writtenPath, sys::fs::OF_None,
           sys::fs::all_all))
-    return makeError(code, "cannot write '" + path + "'");
+    return makeFileError(code, "cannot write '" + path + "'");
   FileRemover remover(writtenPath);
   if (Error error =
           writeTo(descriptor, path, StringRef(shared->data(), shared->size())))
     return error;
   if (std::error_code code = sys::fs::rename(writtenPath, path))
-    return makeError(code, "cannot write '" + path + "'");
+    return makeFileError(code, "cannot write '" + path + "'");
   remover.releaseFile();
   return Error::success();
 }

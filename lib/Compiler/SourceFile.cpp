@@ -27,10 +27,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-static llvm::Error makeError(const llvm::Twine &text) {
-  return llvm::createStringError(llvm::inconvertibleErrorCode(), text);
-}
-
 /// All passes that a pipeline may name, also those of plugins.
 static llvm::Error registerPasses(ArrayRef<std::string> plugins) {
   mlir::registerAllPasses();

@@ -16,6 +16,11 @@
 
 namespace mlir::ddp {
 
+/// An error that is not among the diagnostics.
+inline llvm::Error makeError(const llvm::Twine &text) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), text);
+}
+
 /// Notices the errors that a stage reports, and lets each of them through once:
 /// passes that stop at the first one may have found it several times.
 class StageErrors {
@@ -36,7 +41,7 @@ public:
   llvm::Error fail(const llvm::Twine &text) {
     if (!reported.empty())
       return llvm::make_error<DiagnosedError>();
-    return llvm::createStringError(llvm::inconvertibleErrorCode(), text);
+    return makeError(text);
   }
 
 private:

@@ -25,7 +25,7 @@
 
 using namespace ddphook;
 
-static const char task[] = "load its states";
+static const char loadTask[] = "load its states";
 /// How many states without a saved value are named in the log unasked.
 static constexpr size_t maxLoggedStates = 8;
 
@@ -108,7 +108,7 @@ Status Loader::findManifest() {
     status = readManifestText(manifestPath, &text);
   const std::string mine = std::to_string(flags);
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_load", task, status,
+  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_load", loadTask, status,
                                 mine + " " + text, &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, mine.size() + 1, mine + " ") != 0)
@@ -337,7 +337,7 @@ Status Loader::load(ddphook_state_info_t *info) {
   const Status read = withoutExceptions([&] { return readImage(); });
   std::vector<std::string> all;
   DDPHOOK_RETURN_IF_ERROR(
-      agree(context, "ddphook_state_load (read)", task, read,
+      agree(context, "ddphook_state_load (read)", loadTask, read,
             read.isOk() && !isOtherWorld() ? hashReplicated() : "", &all));
   if (isOtherWorld())
     DDPHOOK_RETURN_IF_ERROR(broadcastReplicated());
@@ -354,7 +354,7 @@ Status Loader::load(ddphook_state_info_t *info) {
   std::string text;
   for (const std::string &line : reports)
     text += line + "\n";
-  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_load (end)", task,
+  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_load (end)", loadTask,
                                 Status::ok(), text, &all));
   logReport();
   module.stateReport = isOtherWorld() ? all[0] : text;

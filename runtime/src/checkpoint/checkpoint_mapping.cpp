@@ -26,13 +26,13 @@ using namespace ddphook;
 namespace {
 
 /// Some names of a state.
-struct Names {
+struct NameList {
   const std::string *data = nullptr;
   size_t count = 0;
 
-  Names() = default;
-  Names(const std::string &name) : data(&name), count(1) {}
-  Names(const std::vector<std::string> &names)
+  NameList() = default;
+  NameList(const std::string &name) : data(&name), count(1) {}
+  NameList(const std::vector<std::string> &names)
       : data(names.data()), count(names.size()) {}
 
   const std::string *begin() const { return data; }
@@ -42,7 +42,7 @@ struct Names {
 /// A role, and the gradients it is of; of no role, the state's name.
 struct PieceKey {
   std::string_view role;
-  Names names;
+  NameList names;
 
   bool operator==(const PieceKey &other) const {
     return role == other.role &&
@@ -142,7 +142,7 @@ static std::string quote(const std::string &name) {
 }
 
 /// "state 'powersgd.iter' of gradient 'w'".
-static std::string describePiece(const PlanState &state, Names gradients) {
+static std::string describePiece(const PlanState &state, NameList gradients) {
   if (state.role.empty())
     return "state " + quote(state.name);
   std::string text = "state " + quote(state.role) + " of gradient" +

@@ -29,17 +29,17 @@
 using namespace ddphook;
 
 /// States are copied from the device in parts.
-static constexpr int64_t partBytes = int64_t(1) << 22;
-static const char task[] = "save its states";
+static constexpr int64_t bytesPerWrite = int64_t(1) << 22;
+static const char saveTask[] = "save its states";
 
 static Status writeStateData(const ddphook_module &module, size_t number,
                              AtomicFile &file, uint64_t *checksum) {
   const int64_t bytes = module.plan.states[number].bytes;
-  std::vector<char> part(static_cast<size_t>(std::min(bytes, partBytes)));
+  std::vector<char> part(static_cast<size_t>(std::min(bytes, bytesPerWrite)));
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
-  for (int64_t offset = 0; offset < bytes; offset += partBytes) {
-    const int64_t size = std::min(partBytes, bytes - offset);
+  for (int64_t offset = 0; offset < bytes; offset += bytesPerWrite) {
+    const int64_t size = std::min(bytesPerWrite, bytes - offset);
     DDPHOOK_RETURN_IF_ERROR(
         readState(module, number, offset, part.data(), size));
     XXH3_64bits_update(&hash, part.data(), static_cast<size_t>(size));
@@ -204,7 +204,7 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
     status = drawGeneration(&manifest.generation);
   const std::string plan = printHash(module.compiled->plan_hash);
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_save", task, status,
+  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_save", saveTask, status,
                                 plan + std::to_string(manifest.generation),
                                 &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
@@ -220,8 +220,8 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   const std::string pending = pendingFile(file, manifest.generation);
   status = withoutExceptions(
       [&] { return writeRankFile(module, manifest, description, pending); });
-  status =
-      agree(context, "ddphook_state_save (written)", task, status, "", &all);
+  status = agree(context, "ddphook_state_save (written)", saveTask, status, "",
+                 &all);
   if (!status.isOk())
     return discard(module, pending, std::move(status));
 
@@ -229,7 +229,7 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   Status committed;
   if (context.rank() == 0)
     committed = commit(manifestPath, manifest, &isCommitted);
-  status = agree(context, "ddphook_state_save (manifest)", task,
+  status = agree(context, "ddphook_state_save (manifest)", saveTask,
                  isCommitted ? Status::ok() : committed, "", &all);
   if (!status.isOk())
     return discard(module, pending, std::move(status));
@@ -243,5 +243,5 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   else if (status.isOk())
     status = systemError(errno, "cannot rename '%s' to '%s'", pending.c_str(),
                          file.c_str());
-  return agree(context, "ddphook_state_save (end)", task, status, "", &all);
+  return agree(context, "ddphook_state_save (end)", saveTask, status, "", &all);
 }

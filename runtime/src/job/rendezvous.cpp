@@ -23,8 +23,8 @@
 
 using namespace ddphook;
 
-static const char prefix[] = "ddphook/";
-static constexpr const char *loopback = "127.0.0.1";
+static const char keyPrefix[] = "ddphook/";
+static constexpr const char *loopbackHost = "127.0.0.1";
 /// How long the host's store waits at a time, so that this thread can tell that
 /// it waits.
 static constexpr double patienceSeconds = 1;
@@ -72,7 +72,7 @@ static Status hostStoreError(ddphook_status_t code, const char *action,
 }
 
 Status Rendezvous::set(const std::string &key, const std::string &value) {
-  const std::string name = prefix + key;
+  const std::string name = keyPrefix + key;
   const ddphook_status_t code =
       place.hostStore->set(place.hostStore->user, name.c_str(), value.c_str());
   return code == DDPHOOK_OK ? Status::ok() : hostStoreError(code, "set", name);
@@ -80,7 +80,7 @@ Status Rendezvous::set(const std::string &key, const std::string &value) {
 
 /// Waits for what `rank` has to set.
 Status Rendezvous::get(const std::string &key, int rank, std::string *value) {
-  const std::string name = prefix + key;
+  const std::string name = keyPrefix + key;
   WaitScope scope(
       [&] {
         return describeWait(place.rank, {rank}, place.worldSize) + " to set '" +
@@ -122,7 +122,7 @@ Status Rendezvous::choose(StoreAddress *address) {
     isOneMachine = isOneMachine && other == network;
   }
   if (isOneMachine)
-    address->host = loopback;
+    address->host = loopbackHost;
   return Status::ok();
 }
 
@@ -132,7 +132,7 @@ Status Rendezvous::publish(StoreAddress *address) {
   std::vector<std::string> hosts = {address->host};
   if (address->host.empty()) {
     hosts = outwardAddresses();
-    address->host = loopback;
+    address->host = loopbackHost;
   }
   if (hosts.empty())
     return error(DDPHOOK_BAD_ENVIRONMENT,
@@ -204,7 +204,7 @@ Status Rendezvous::find(StoreAddress *address) {
   address->port = port;
   address->secret = place.secret + parts[0];
   if (parts[2] == network) {
-    address->host = loopback;
+    address->host = loopbackHost;
     return Status::ok();
   }
   return tryAddresses({parts.begin() + 3, parts.end()}, port, &address->host);

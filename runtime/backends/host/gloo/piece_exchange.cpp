@@ -18,7 +18,7 @@ using namespace ddphook::host;
 
 /// Of a chunk on one rank: long enough for a network, short enough to be
 /// pipelined.
-static constexpr int64_t kMostBytes = 1 << 20, kLeastBytes = 16 << 10;
+static constexpr int64_t kMostPieceBytes = 1 << 20, kLeastPieceBytes = 16 << 10;
 
 /// Makes room for chunks of that many bytes on each rank.
 void PieceExchange::reserve(GlooTransport &transport, int64_t bytes) {
@@ -44,9 +44,10 @@ void PieceExchange::run(GlooTransport &transport, uint32_t operation,
                         const CollectiveDesc &desc, const void *in, void *out) {
   const int rank = transport.rank, size = transport.size;
   // Short arrays are cut, too. A chunk has at least an element for each rank.
-  const int64_t bytes = std::max<int64_t>(
-      std::clamp(Pieces::totalBytes(desc, size) / 4, kLeastBytes, kMostBytes),
-      size * dtypeSize(desc.wireType()));
+  const int64_t bytes =
+      std::max<int64_t>(std::clamp(Pieces::totalBytes(desc, size) / 4,
+                                   kLeastPieceBytes, kMostPieceBytes),
+                        size * dtypeSize(desc.wireType()));
   Pieces pieces(desc, rank, size, bytes);
   reserve(transport, bytes);
 
