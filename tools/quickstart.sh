@@ -81,13 +81,17 @@ find_toolkit() {
   "$root/tools/cuda-toolkit.sh" >"$build/quickstart/cuda-root"
 }
 
-# Options of CMake's. A directory that is configured already stays as it is.
-cuda_options() {
+# Options of CMake's. A directory that is configured already stays as it is; a new
+# one is for this machine, and is built once.
+cmake_options() {
+  if [[ ! -f $build/build.ninja ]]; then
+    echo -DDDPHOOK_UNITY_BUILD=ON
+    echo -DDDPHOOK_INSTRUCTION_SETS=MACHINE
+    $cuda || echo -DDDPHOOK_CUDA=OFF
+  fi
   if $cuda; then
     echo -DDDPHOOK_CUDA=ON
     echo "-DDDPHOOK_CUDA_ROOT=$(<"$build/quickstart/cuda-root")"
-  elif [[ ! -f $build/build.ninja ]]; then
-    echo -DDDPHOOK_CUDA=OFF
   fi
 }
 
@@ -241,7 +245,7 @@ main() {
     stage 'finding a CUDA toolkit, or installing one (1.1 GB)' find_toolkit
   fi
   local options variant targets=() programs=("${wide_variants[@]/#/wide-}")
-  mapfile -t options < <(cuda_options)
+  mapfile -t options < <(cmake_options)
   stage 'configuring' cmake --preset release "${options[@]}"
   if $cuda; then
     targets=(ddphook_backend_cuda)

@@ -90,7 +90,7 @@ if [[ $form == --short ]]; then
     -DCMAKE_CXX_FLAGS_DEBUG="-O1 -gline-tables-only" -DDDPHOOK_CUDA=OFF \
     -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld-22 -DCMAKE_MODULE_LINKER_FLAGS=-fuse-ld=lld-22 \
     -DDDPHOOK_SANITIZE="$kind" -DDDPHOOK_BUILD_FUZZERS=$fuzzers \
-    -DDDPHOOK_ALL_INSTRUCTION_SETS=OFF >/tmp/ddphook-sanitize.$$ 2>&1 ||
+    -DDDPHOOK_INSTRUCTION_SETS=LEAST -DDDPHOOK_UNITY_BUILD=ON >/tmp/ddphook-sanitize.$$ 2>&1 ||
     { cat /tmp/ddphook-sanitize.$$; rm -f /tmp/ddphook-sanitize.$$; die "cmake"; }
   rm -f /tmp/ddphook-sanitize.$$
   ninja -C "$build" "${targets[@]}" >"$build/build.log" 2>&1 ||

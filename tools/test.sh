@@ -63,11 +63,21 @@ export DDPHOOK_TEST_PYTHON=$python
 say "finding a CUDA toolkit (if there is none: about 30 s and 1.1 GB, once)"
 cuda=$(tools/cuda-toolkit.sh) || die "the CUDA toolkit could not be made"
 
+# A directory that is configured already may be one that someone works in.
+options=(-DDDPHOOK_CUDA=ON -DDDPHOOK_CUDA_ROOT="$cuda" -DDDPHOOK_BUILD_FUZZERS=ON
+  -DDDPHOOK_INSTRUCTION_SETS=ALL)
+unity=()
+[[ -f $build/build.ninja ]] || unity=(-DDDPHOOK_UNITY_BUILD=ON)
+
+configure() { # arguments of cmake's
+  local log=/tmp/ddphook-configure.$$
+  cmake --preset release "${options[@]}" "$@" >$log 2>&1 ||
+    { cat $log; rm -f $log; die "cmake"; }
+  rm -f $log
+}
+
 say "configuring (preset release, CUDA in $cuda)"
-cmake --preset release -DDDPHOOK_CUDA=ON -DDDPHOOK_CUDA_ROOT="$cuda" \
-  -DDDPHOOK_BUILD_FUZZERS=ON >/tmp/ddphook-configure.$$ 2>&1 ||
-  { cat /tmp/ddphook-configure.$$; rm -f /tmp/ddphook-configure.$$; die "cmake"; }
-rm -f /tmp/ddphook-configure.$$
+configure "${unity[@]}"
 mkdir -p "$logs"
 
 say "building (about 8 minutes on 2 cores, seconds when nothing changed)"
@@ -102,17 +112,17 @@ count_pytest() { # suite exit-status
     "$(number "$log" '[0-9]+ (failed|error)')" \
     "$(number "$log" '[0-9]+ skipped')" "$2"
 }
-options=(-q -rs --durations=20 -p no:cacheprovider)
+pytest_options=(-q -rs --durations=20 -p no:cacheprovider)
 
 # The ranks of both suites wait for each other much of the time: neither fills two
 # processors.
 say "python: the package, under PyTorch's DistributedDataParallel, beside pytest"
 DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_LIBRARY_DIR=$build/lib \
-  "$python" -m pytest "${options[@]}" test/python >"$logs/python.log" 2>&1 &
+  "$python" -m pytest "${pytest_options[@]}" test/python >"$logs/python.log" 2>&1 &
 package=$!
 
 say "pytest: parity with PyTorch, errors, integration, random programs"
-DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest "${options[@]}" \
+DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest "${pytest_options[@]}" \
   test/parity test/errors test/mutants test/Integration test/fuzz test/frontends \
   >"$logs/pytest.log" 2>&1
 count_pytest pytest $?
@@ -123,7 +133,7 @@ for device in guarded cuda_emulated; do
   say "pytest: every hook on the device $device"
   LD_LIBRARY_PATH=$build/bin DDPHOOK_CC=$build/bin/ddphook-cc \
     DDPHOOK_EXEC=$build/bin/ddphook-exec DDPHOOK_RUN=$build/bin/ddphook-run \
-    "$python" -m pytest "${options[@]}" test/gpu \
+    "$python" -m pytest "${pytest_options[@]}" test/gpu \
     --device=$device --modules="$build/device-modules" \
     >"$logs/pytest-$device.log" 2>&1
   count_pytest "pytest-$device" $?
@@ -174,7 +184,9 @@ check_files() { # name script arguments...
 say "format: clang-format over the sources"
 check_files format tools/check-format.sh
 say "tidy: clang-tidy over the runtime's sources"
-check_files tidy tools/check-tidy.sh --build "$build" --below runtime
+# Its list of commands has each file by itself.
+configure -B "$build/tidy" -DDDPHOOK_UNITY_BUILD=OFF
+check_files tidy tools/check-tidy.sh --build "$build/tidy" --below runtime
 say "lint: ruff over Python files, mypy over the package"
 check_files lint tools/check-python.sh
 
