@@ -143,3 +143,18 @@ func.func @copy_onto_itself(%a: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
   %w = ddp.flat.wait %f, %t reading %x : tensor<8xf32>, tensor<8xf32>
   return %c, %w : tensor<8xf32>, tensor<8xf32>
 }
+
+// Independent iterations, with memory of their own, beside a reduction in flight.
+// CHECK-LABEL: func @beside_forall(
+func.func @beside_forall(%g: tensor<8xf32>, %x: tensor<4x2xf32>) -> (tensor<8xf32>, tensor<4x2xf32>) {
+  %r = ddp.all_reduce mean %g on @dp : tensor<8xf32>
+  %y = scf.forall (%i) in (4) shared_outs(%o = %x) -> (tensor<4x2xf32>) {
+    %a = tensor.extract_slice %x[%i, 0] [1, 2] [1, 1] : tensor<4x2xf32> to tensor<1x2xf32>
+    %e = tensor.empty() : tensor<1x2xf32>
+    %c = linalg.exp ins(%a : tensor<1x2xf32>) outs(%e : tensor<1x2xf32>) -> tensor<1x2xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %c into %o[%i, 0] [1, 2] [1, 1] : tensor<1x2xf32> into tensor<4x2xf32>
+    }
+  }
+  return %r, %y : tensor<8xf32>, tensor<4x2xf32>
+}
