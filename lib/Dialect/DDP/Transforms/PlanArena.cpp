@@ -230,15 +230,24 @@ getPosition(const llvm::DenseMap<Operation *, int64_t> &positions,
   return found->second;
 }
 
-/// Whether the operation makes an address of the buffer that nothing can
-/// follow.
-static bool takesAddress(Operation *user) {
+/// Whether the operation makes something of the buffer that nothing can follow:
+/// an address, or a handle of what may still use it, such as a token or a
+/// request. So does one that it is in.
+static bool escapesBy(Operation *user) {
+  auto isHandle = [](Type type) {
+    return !isa<IntegerType, IndexType, FloatType, ComplexType, ShapedType>(
+        type);
+  };
+  for (Operation *op = user; !isa<FunctionOpInterface>(op);
+       op = op->getParentOp())
+    if (llvm::any_of(op->getResultTypes(), isHandle))
+      return true;
   return isa<memref::ExtractAlignedPointerAsIndexOp,
              UnrealizedConversionCastOp>(user);
 }
 
-/// From the first to the last of its users; to the function's end if one takes
-/// its address. The allocation itself holds nothing yet, nor do its views.
+/// From the first to the last of its users; to the function's end if it
+/// escapes. The allocation itself holds nothing yet, nor do its views.
 static void setLifetime(Interval &interval,
                         const llvm::SetVector<Operation *> &users,
                         const llvm::DenseMap<Operation *, int64_t> &positions) {
@@ -248,7 +257,7 @@ static void setLifetime(Interval &interval,
     int64_t position = getPosition(positions, user);
     interval.begin = std::min(interval.begin, position);
     interval.end =
-        takesAddress(user) ? INT64_MAX : std::max(interval.end, position);
+        escapesBy(user) ? INT64_MAX : std::max(interval.end, position);
   }
   if (interval.begin == INT64_MAX)
     interval.begin = interval.end = getPosition(positions, interval.alloc);

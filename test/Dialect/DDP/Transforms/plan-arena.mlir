@@ -455,6 +455,29 @@ func.func @address(%x: memref<4xf32>, %y: memref<4xf32>) {
 
 // -----
 
+// So is one that an operation uses later on, of which it gives a token.
+// CHECK-LABEL: func @token(
+// CHECK:         ddp.arena : memref<192xi8>
+func.func @token(%x: memref<4xf32>, %y: memref<4xf32>) {
+  %a = memref.alloc() : memref<4xf32>
+  linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+  %t = gpu.memcpy async %y, %a : memref<4xf32>, memref<4xf32>
+  %b = memref.alloc() : memref<4xf32>
+  linalg.exp ins(%x : memref<4xf32>) outs(%b : memref<4xf32>)
+  %u = async.execute {
+    linalg.exp ins(%b : memref<4xf32>) outs(%x : memref<4xf32>)
+    async.yield
+  }
+  %c = memref.alloc() : memref<4xf32>
+  linalg.exp ins(%x : memref<4xf32>) outs(%c : memref<4xf32>)
+  linalg.exp ins(%c : memref<4xf32>) outs(%x : memref<4xf32>)
+  gpu.wait [%t]
+  async.await %u : !async.token
+  return
+}
+
+// -----
+
 // Iterations that could run at the same time would share a buffer, also one of a
 // function that they call. They run one after the other.
 // CHECK-LABEL: func @parallel(
