@@ -208,6 +208,30 @@ void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
   }
   for (auto [result, fact] : llvm::zip(call->getResults(), answer->results))
     facts[result] = fact;
+  renameMade(call, function);
+}
+
+/// A buffer that the function made and returns is another one after each call:
+/// the next call may be given it, and makes its own.
+void RankAnalysis::renameMade(CallOpInterface call,
+                              FunctionOpInterface function) {
+  if (llvm::none_of(call->getResultTypes(), llvm::IsaPred<BaseMemRefType>))
+    return;
+  llvm::SmallDenseMap<const void *, const void *> names;
+  function.walk([&](memref::AllocOp op) {
+    names[op.getResult().getAsOpaquePointer()] = nullptr;
+  });
+  for (Value result : call->getResults()) {
+    MemoryRegion &region = facts[result].region;
+    auto name = names.find(region.root);
+    if (region.places || name == names.end())
+      continue;
+    if (!name->second)
+      name->second = result.getAsOpaquePointer();
+    MemoryContents contents = memory.read(region);
+    region.root = name->second;
+    memory.write(region, contents, /*isWhole=*/true);
+  }
 }
 
 LogicalResult RankAnalysis::reportUnfollowed() const {

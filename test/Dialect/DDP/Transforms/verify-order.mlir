@@ -126,6 +126,22 @@ func.func @reduced_twice(%g: tensor<8xf32>) -> tensor<8xf32> {
   return %1 : tensor<8xf32>
 }
 
+// The same with something to compute while the reduction is in flight: what is
+// read is of the call before.
+// CHECK-LABEL: func private @reduced_beside(
+func.func private @reduced_beside(%g: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+  %r = ddp.all_reduce mean %g on @dp : tensor<8xf32>
+  %e = tensor.empty() : tensor<8xf32>
+  %x = linalg.exp ins(%g : tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+  return %r, %x : tensor<8xf32>, tensor<8xf32>
+}
+// CHECK-LABEL: func @reduced_beside_twice(
+func.func @reduced_beside_twice(%g: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+  %0:2 = func.call @reduced_beside(%g) : (tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+  %1:2 = func.call @reduced_beside(%0#0) : (tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+  return %1#0, %1#1 : tensor<8xf32>, tensor<8xf32>
+}
+
 // A reduction of memory, which a hook makes a bucket of.
 // CHECK-LABEL: func @reduced_memory(
 func.func @reduced_memory(%g: memref<8xf32>) {
