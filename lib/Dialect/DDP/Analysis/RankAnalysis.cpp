@@ -208,6 +208,30 @@ void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
   }
   for (auto [result, fact] : llvm::zip(call->getResults(), answer->results))
     facts[result] = fact;
+  renameMade(call, function);
+}
+
+/// A buffer that the function made and returns is another one after each call:
+/// the next call may be given it, and makes its own.
+void RankAnalysis::renameMade(CallOpInterface call,
+                              FunctionOpInterface function) {
+  if (llvm::none_of(call->getResultTypes(), llvm::IsaPred<BaseMemRefType>))
+    return;
+  llvm::SmallDenseMap<const void *, const void *> names;
+  function.walk([&](memref::AllocOp op) {
+    names[op.getResult().getAsOpaquePointer()] = nullptr;
+  });
+  for (Value result : call->getResults()) {
+    MemoryRegion &region = facts[result].region;
+    auto name = names.find(region.root);
+    if (region.places || name == names.end())
+      continue;
+    if (!name->second)
+      name->second = result.getAsOpaquePointer();
+    MemoryContents contents = memory.read(region);
+    region.root = name->second;
+    memory.write(region, contents, /*isWhole=*/true);
+  }
 }
 
 LogicalResult RankAnalysis::reportUnfollowed() const {
@@ -276,9 +300,13 @@ void RankAnalysis::visit(Operation *op, const RankControl &control) {
     return visitLoop(cast<LoopLikeOpInterface>(op), control);
   if (auto loop = dyn_cast<scf::WhileOp>(op))
     return visitWhile(loop, control);
-  if (auto forall = dyn_cast<scf::ForallOp>(op);
-      forall && op->getNumResults() != 0 && touchesNoMemory(op))
-    return visitForall(forall);
+  if (auto forall = dyn_cast<scf::ForallOp>(op)) {
+    if (op->getNumResults() != 0 && touchesNoMemory(op))
+      return visitForall(forall);
+    // In memory, one iteration is like another.
+    if (op->getNumResults() == 0 && !holdsCollectives(op))
+      return visitLoop(forall, control);
+  }
   if (isa<tensor::GenerateOp>(op) && touchesNoMemory(op))
     return visitGenerate(op);
   if (isa<DestinationStyleOpInterface>(op) && !isa<scf::ForallOp>(op))

@@ -134,6 +134,7 @@ private:
   void visitLoop(LoopLikeOpInterface loop, const RankControl &control);
   void visitWhile(scf::WhileOp loop, const RankControl &control);
   void visitCall(CallOpInterface call, const RankControl &control);
+  void renameMade(CallOpInterface call, FunctionOpInterface function);
   void visitForall(scf::ForallOp loop);
   void visitGenerate(Operation *op);
   void visitUnknownRegions(Operation *op, const RankControl &control);

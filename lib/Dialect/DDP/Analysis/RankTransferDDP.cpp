@@ -177,9 +177,13 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
     return true;
   }
   if (auto average = dyn_cast<AverageOp>(op)) {
-    if (ProcessGroupOp group = groups.lookup(op, average.getGroupAttr()))
+    RankFact fact = facts.lookup(average.getInput());
+    if (ProcessGroupOp group = groups.lookup(op, average.getGroupAttr())) {
       recordReach(op, control, groups.getBit(group));
-    set(average.getResult(), facts.lookup(average.getInput()));
+      // The mean in one step, the operand in another.
+      fact.uniform &= groups.getMaskOfSum(group, fact.uniform);
+    }
+    set(average.getResult(), fact);
     return true;
   }
   if (auto load = dyn_cast<LoadOp>(op)) {

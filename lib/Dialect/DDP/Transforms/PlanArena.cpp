@@ -14,6 +14,8 @@
 #include "mlir/Analysis/CallGraph.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/SCF/Transforms/Transforms.h"
+#include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/DataLayoutInterfaces.h"
@@ -76,6 +78,62 @@ static LogicalResult checkBuffer(memref::AllocOp alloc) {
     return alloc.emitOpError() << "expected a buffer of at most " << kMaxBytes
                                << " bytes, but got " << type;
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Parallel loops
+//===----------------------------------------------------------------------===//
+
+/// Finds the loops around `op`, which makes a buffer or calls what may have
+/// some, whose iterations may run at the same time, and would share its place.
+/// Fails for one that cannot run them in turn.
+static LogicalResult
+findParallelLoops(Operation *op, llvm::SmallDenseSet<Operation *> &loops) {
+  for (Operation *around = op->getParentOp(); !isa<FunctionOpInterface>(around);
+       around = around->getParentOp()) {
+    if (!around->hasTrait<OpTrait::HasParallelRegion>())
+      continue;
+    if (!isa<scf::ForallOp, scf::ParallelOp>(around) ||
+        around->getNumResults() != 0)
+      return (op->emitOpError()
+              << "expected no buffers in what may run several times at once, "
+                 "each time with buffers of its own")
+                 .attachNote(around->getLoc())
+             << "this may";
+    loops.insert(around);
+  }
+  return success();
+}
+
+/// Whether the operation calls a function whose buffers are planned.
+static bool callsFunction(Operation *op) {
+  auto call = dyn_cast<func::CallOp>(op);
+  auto callee = call ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
+                           call, call.getCalleeAttr())
+                     : func::FuncOp();
+  return callee && !callee.isExternal();
+}
+
+/// Lets the iterations of a loop run one after the other.
+static void makeSequential(Operation *loop) {
+  IRRewriter rewriter(loop);
+  if (auto forall = dyn_cast<scf::ForallOp>(loop)) {
+    [[maybe_unused]] LogicalResult result =
+        scf::forallToForLoop(rewriter, forall);
+    assert(succeeded(result) && "it has no results");
+    return;
+  }
+  auto parallel = cast<scf::ParallelOp>(loop);
+  scf::buildLoopNest(rewriter, parallel.getLoc(), parallel.getLowerBound(),
+                     parallel.getUpperBound(), parallel.getStep(),
+                     [&](OpBuilder &builder, Location, ValueRange variables) {
+                       IRMapping mapping;
+                       mapping.map(parallel.getInductionVars(), variables);
+                       for (Operation &op :
+                            parallel.getBody()->without_terminator())
+                         builder.clone(op, mapping);
+                     });
+  rewriter.eraseOp(parallel);
 }
 
 //===----------------------------------------------------------------------===//
@@ -172,15 +230,24 @@ getPosition(const llvm::DenseMap<Operation *, int64_t> &positions,
   return found->second;
 }
 
-/// Whether the operation makes an address of the buffer that nothing can
-/// follow.
-static bool takesAddress(Operation *user) {
+/// Whether the operation makes something of the buffer that nothing can follow:
+/// an address, or a handle of what may still use it, such as a token or a
+/// request. So does one that it is in.
+static bool escapesBy(Operation *user) {
+  auto isHandle = [](Type type) {
+    return !isa<IntegerType, IndexType, FloatType, ComplexType, ShapedType>(
+        type);
+  };
+  for (Operation *op = user; !isa<FunctionOpInterface>(op);
+       op = op->getParentOp())
+    if (llvm::any_of(op->getResultTypes(), isHandle))
+      return true;
   return isa<memref::ExtractAlignedPointerAsIndexOp,
              UnrealizedConversionCastOp>(user);
 }
 
-/// From the first to the last of its users; to the function's end if one takes
-/// its address. The allocation itself holds nothing yet, nor do its views.
+/// From the first to the last of its users; to the function's end if it
+/// escapes. The allocation itself holds nothing yet, nor do its views.
 static void setLifetime(Interval &interval,
                         const llvm::SetVector<Operation *> &users,
                         const llvm::DenseMap<Operation *, int64_t> &positions) {
@@ -190,7 +257,7 @@ static void setLifetime(Interval &interval,
     int64_t position = getPosition(positions, user);
     interval.begin = std::min(interval.begin, position);
     interval.end =
-        takesAddress(user) ? INT64_MAX : std::max(interval.end, position);
+        escapesBy(user) ? INT64_MAX : std::max(interval.end, position);
   }
   if (interval.begin == INT64_MAX)
     interval.begin = interval.end = getPosition(positions, interval.alloc);
@@ -199,7 +266,9 @@ static void setLifetime(Interval &interval,
 /// The buffers of a function with a single block, by the positions of its
 /// operations. With several blocks (unstructured control flow) positions say
 /// nothing, and every buffer is alive throughout.
-static FailureOr<std::vector<Interval>> getIntervals(func::FuncOp function) {
+static FailureOr<std::vector<Interval>>
+getIntervals(func::FuncOp function,
+             llvm::SmallDenseSet<Operation *> &parallelLoops) {
   bool isStructured = function.getBody().hasOneBlock();
   const DataLayout layout = DataLayout::closest(function);
   llvm::DenseMap<Operation *, int64_t> positions;
@@ -208,7 +277,13 @@ static FailureOr<std::vector<Interval>> getIntervals(func::FuncOp function) {
 
   DominanceInfo dominance(function);
   std::vector<Interval> intervals;
-  WalkResult result = function.walk([&](memref::AllocOp alloc) {
+  WalkResult result = function.walk([&](Operation *op) {
+    auto alloc = dyn_cast<memref::AllocOp>(op);
+    if ((alloc || callsFunction(op)) &&
+        failed(findParallelLoops(op, parallelLoops)))
+      return WalkResult::interrupt();
+    if (!alloc)
+      return WalkResult::advance();
     if (failed(checkBuffer(alloc)))
       return WalkResult::interrupt();
     llvm::SetVector<Value> aliases;
@@ -329,6 +404,8 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
   struct Plan {
     func::FuncOp function;
     std::vector<Interval> intervals;
+    /// Loops with buffers whose iterations may run at the same time.
+    llvm::SmallDenseSet<Operation *> parallelLoops;
     int64_t bytes = 0;
     /// Offset of its part of the arena: after the parts of all its callers.
     int64_t base = 0;
@@ -372,10 +449,12 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
     for (auto function : getOperation().getOps<func::FuncOp>()) {
       if (function.isExternal())
         continue;
-      FailureOr<std::vector<Interval>> intervals = getIntervals(function);
+      llvm::SmallDenseSet<Operation *> parallelLoops;
+      FailureOr<std::vector<Interval>> intervals =
+          getIntervals(function, parallelLoops);
       if (failed(intervals))
         return signalPassFailure();
-      Plan plan{function, std::move(*intervals)};
+      Plan plan{function, std::move(*intervals), std::move(parallelLoops)};
       plan.bytes = place(plan.intervals);
       plans.insert({function, std::move(plan)});
     }
@@ -388,8 +467,14 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
             << " bytes together, with those of its callers";
         return signalPassFailure();
       }
-    for (auto &[op, plan] : plans)
+    for (auto &[op, plan] : plans) {
       rewrite(plan);
+      // Inner ones first: outer ones are built anew.
+      plan.function.walk([&, &loops = plan.parallelLoops](Operation *nested) {
+        if (loops.contains(nested))
+          makeSequential(nested);
+      });
+    }
   }
 
   static void rewrite(Plan &plan) {

@@ -131,3 +131,26 @@ func.func @handed_on_by_blocks(%x: memref<4xf32>, %y: memref<4xf32>, %c: i1) {
   linalg.exp ins(%last : memref<4xf32>) outs(%y : memref<4xf32>)
   return
 }
+
+// -----
+
+func.func @at_once(%x: memref<4xf32>) -> f32 {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %zero = arith.constant 0.0 : f32
+  // expected-note @+1 {{this may}}
+  %sum = scf.parallel (%i) = (%c0) to (%c4) step (%c1) init (%zero) -> f32 {
+    // expected-error @+1 {{expected no buffers in what may run several times at once, each time with buffers of its own}}
+    %a = memref.alloc() : memref<f32>
+    %v = memref.load %x[%i] : memref<4xf32>
+    memref.store %v, %a[] : memref<f32>
+    %w = memref.load %a[] : memref<f32>
+    scf.reduce(%w : f32) {
+    ^bb0(%left: f32, %right: f32):
+      %next = arith.addf %left, %right : f32
+      scf.reduce.return %next : f32
+    }
+  }
+  return %sum : f32
+}

@@ -452,3 +452,73 @@ func.func @address(%x: memref<4xf32>, %y: memref<4xf32>) {
   call @others(%p) : (index) -> ()
   return
 }
+
+// -----
+
+// So is one that an operation uses later on, of which it gives a token.
+// CHECK-LABEL: func @token(
+// CHECK:         ddp.arena : memref<192xi8>
+func.func @token(%x: memref<4xf32>, %y: memref<4xf32>) {
+  %a = memref.alloc() : memref<4xf32>
+  linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+  %t = gpu.memcpy async %y, %a : memref<4xf32>, memref<4xf32>
+  %b = memref.alloc() : memref<4xf32>
+  linalg.exp ins(%x : memref<4xf32>) outs(%b : memref<4xf32>)
+  %u = async.execute {
+    linalg.exp ins(%b : memref<4xf32>) outs(%x : memref<4xf32>)
+    async.yield
+  }
+  %c = memref.alloc() : memref<4xf32>
+  linalg.exp ins(%x : memref<4xf32>) outs(%c : memref<4xf32>)
+  linalg.exp ins(%c : memref<4xf32>) outs(%x : memref<4xf32>)
+  gpu.wait [%t]
+  async.await %u : !async.token
+  return
+}
+
+// -----
+
+// Iterations that could run at the same time would share a buffer, also one of a
+// function that they call. They run one after the other.
+// CHECK-LABEL: func @parallel(
+// CHECK-NOT:     scf.forall
+// CHECK-NOT:     scf.parallel
+// CHECK:         scf.for %[[I:.+]] =
+// CHECK:           scf.for %[[J:.+]] =
+// CHECK:             memref.subview %{{.+}}[%[[I]], %[[J]]]
+// CHECK:             memref.view
+// CHECK:         scf.for
+// CHECK:           call @with_buffer
+// CHECK:         scf.forall
+func.func private @with_buffer(%x: memref<f32>, %y: memref<f32>) {
+  %a = memref.alloc() : memref<f32>
+  linalg.exp ins(%x : memref<f32>) outs(%a : memref<f32>)
+  linalg.exp ins(%a : memref<f32>) outs(%y : memref<f32>)
+  return
+}
+func.func @parallel(%x: memref<4x2xf32>, %y: memref<4x2xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  scf.forall (%i) in (4) {
+    scf.parallel (%j) = (%c0) to (%c2) step (%c1) {
+      %from = memref.subview %x[%i, %j] [1, 1] [1, 1] : memref<4x2xf32> to memref<f32, strided<[], offset: ?>>
+      %a = memref.alloc() : memref<f32>
+      linalg.exp ins(%from : memref<f32, strided<[], offset: ?>>) outs(%a : memref<f32>)
+      %to = memref.subview %y[%i, %j] [1, 1] [1, 1] : memref<4x2xf32> to memref<f32, strided<[], offset: ?>>
+      linalg.exp ins(%a : memref<f32>) outs(%to : memref<f32, strided<[], offset: ?>>)
+    }
+  }
+  scf.parallel (%i) = (%c0) to (%c2) step (%c1) {
+    %from = memref.get_global @number : memref<f32>
+    %to = memref.get_global @other : memref<f32>
+    func.call @with_buffer(%from, %to) : (memref<f32>, memref<f32>) -> ()
+  }
+  scf.forall (%i) in (4) {
+    %v = memref.load %x[%i, %c0] : memref<4x2xf32>
+    memref.store %v, %y[%i, %c1] : memref<4x2xf32>
+  }
+  return
+}
+memref.global "private" @number : memref<f32> = dense<1.0>
+memref.global "private" @other : memref<f32> = dense<1.0>

@@ -48,6 +48,26 @@ func.func @divergent_argument(%g: tensor<4xf32>, %mine: i1) {
 
 // -----
 
+// An average over other ranks: the values of ranks 0 and 1 come from ranks 2 and
+// 4, which differ.
+ddp.process_group @pairs ranks [[0, 1], [2, 3], [4, 5], [6, 7]]
+ddp.process_group @across ranks [[0, 2], [1, 4], [3, 6], [5, 7]]
+func.func @divergent_average(%g: tensor<4xf32>, %n: tensor<f32>) {
+  %limit = arith.constant 1.0 : f32
+  %s = ddp.all_reduce sum %n on @pairs : tensor<f32>
+  %a = ddp.average %s on @across every 4 : tensor<f32>
+  %v = tensor.extract %a[] : tensor<f32>
+  %c = arith.cmpf ogt, %v, %limit : f32
+  // expected-note @+1 {{this decides about it}}
+  scf.if %c {
+    // expected-error @+1 {{expected all ranks of @pairs to come here equally often}}
+    %r = ddp.all_reduce mean %g on @pairs : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
 // In an order that nobody knows.
 ddp.process_group @dp
 func.func @in_parallel(%g: tensor<4xf32>) {

@@ -126,6 +126,22 @@ func.func @reduced_twice(%g: tensor<8xf32>) -> tensor<8xf32> {
   return %1 : tensor<8xf32>
 }
 
+// The same with something to compute while the reduction is in flight: what is
+// read is of the call before.
+// CHECK-LABEL: func private @reduced_beside(
+func.func private @reduced_beside(%g: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+  %r = ddp.all_reduce mean %g on @dp : tensor<8xf32>
+  %e = tensor.empty() : tensor<8xf32>
+  %x = linalg.exp ins(%g : tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+  return %r, %x : tensor<8xf32>, tensor<8xf32>
+}
+// CHECK-LABEL: func @reduced_beside_twice(
+func.func @reduced_beside_twice(%g: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+  %0:2 = func.call @reduced_beside(%g) : (tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+  %1:2 = func.call @reduced_beside(%0#0) : (tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+  return %1#0, %1#1 : tensor<8xf32>, tensor<8xf32>
+}
+
 // A reduction of memory, which a hook makes a bucket of.
 // CHECK-LABEL: func @reduced_memory(
 func.func @reduced_memory(%g: memref<8xf32>) {
@@ -142,4 +158,19 @@ func.func @copy_onto_itself(%a: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
   %c = linalg.copy ins(%x : tensor<8xf32>) outs(%x : tensor<8xf32>) -> tensor<8xf32>
   %w = ddp.flat.wait %f, %t reading %x : tensor<8xf32>, tensor<8xf32>
   return %c, %w : tensor<8xf32>, tensor<8xf32>
+}
+
+// Independent iterations, with memory of their own, beside a reduction in flight.
+// CHECK-LABEL: func @beside_forall(
+func.func @beside_forall(%g: tensor<8xf32>, %x: tensor<4x2xf32>) -> (tensor<8xf32>, tensor<4x2xf32>) {
+  %r = ddp.all_reduce mean %g on @dp : tensor<8xf32>
+  %y = scf.forall (%i) in (4) shared_outs(%o = %x) -> (tensor<4x2xf32>) {
+    %a = tensor.extract_slice %x[%i, 0] [1, 2] [1, 1] : tensor<4x2xf32> to tensor<1x2xf32>
+    %e = tensor.empty() : tensor<1x2xf32>
+    %c = linalg.exp ins(%a : tensor<1x2xf32>) outs(%e : tensor<1x2xf32>) -> tensor<1x2xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %c into %o[%i, 0] [1, 2] [1, 1] : tensor<1x2xf32> into tensor<4x2xf32>
+    }
+  }
+  return %r, %y : tensor<8xf32>, tensor<4x2xf32>
 }

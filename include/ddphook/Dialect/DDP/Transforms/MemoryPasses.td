@@ -186,7 +186,9 @@ def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
     Every `memref.alloc` becomes a `memref.view` of `ddp.arena` at a fixed
     offset; buffers whose lifetimes do not overlap share memory (best fit over
     the positions of the function's top-level operations, 64-byte aligned).
-    Functions that call each other get disjoint parts.
+    Functions that call each other get disjoint parts. `scf.forall` and
+    `scf.parallel` with a buffer in them become `scf.for`: their iterations would
+    share it.
 
     Pre-condition: bufferized, results are out-parameters; static shapes.
     Post-condition: no allocation.
