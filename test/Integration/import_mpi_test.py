@@ -57,3 +57,48 @@ def test_equal_to_numpy(tmp_path, world, hook):
         # Not compressed, with any hook.
         np.testing.assert_allclose(result["result1"], loss, rtol=1e-5)
         assert all((result[n] == results[0][n]).all() for n in result)
+
+
+COLUMNS = """
+func.func @step(%table: memref<6x8xf32>) -> (tensor<6x8xf32>, tensor<6x3xf32>) {
+  %all = memref.alloc() : memref<6x8xf32>
+  %sum = memref.alloc() : memref<6x3xf32>
+  memref.copy %table, %all : memref<6x8xf32> to memref<6x8xf32>
+  %world = mpi.comm_world : !mpi.comm
+  %left = memref.subview %all[0, 1] [6, 3] [1, 1]
+      : memref<6x8xf32> to memref<6x3xf32, strided<[8, 1], offset: 1>>
+  %right = memref.subview %all[0, 4] [6, 2] [1, 2]
+      : memref<6x8xf32> to memref<6x2xf32, strided<[8, 2], offset: 4>>
+  mpi.allreduce(%left, %sum, MPI_SUM, %world)
+      : memref<6x3xf32, strided<[8, 1], offset: 1>>, memref<6x3xf32>
+  mpi.allreduce(%right, %right, MPI_SUM, %world)
+      : memref<6x2xf32, strided<[8, 2], offset: 4>>, memref<6x2xf32, strided<[8, 2], offset: 4>>
+  %0 = bufferization.to_tensor %all restrict : memref<6x8xf32> to tensor<6x8xf32>
+  %1 = bufferization.to_tensor %sum restrict : memref<6x3xf32> to tensor<6x3xf32>
+  return %0, %1 : tensor<6x8xf32>, tensor<6x3xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("hook", ["allreduce", "fp16"])
+def test_parts_of_arrays(tmp_path, hook):
+    """Memory that is not in one piece; what lies between its elements stays."""
+    print(f"DDPHOOK_TEST_SEED={SEED}")
+    # Small whole numbers, whose sums are exact in f16.
+    tables = np.random.default_rng(SEED).integers(-99, 99, (2, 6, 8)).astype(np.float32)
+    program = tmp_path / "columns.mlir"
+    program.write_text(COLUMNS)
+    for rank, table in enumerate(tables):
+        save_file({"arg0": table}, tmp_path / f"in.{rank}")
+    command = [TOOL, program, "--entry=step", "--ranks=2"]
+    command += ["--preprocessing-pass-pipeline=builtin.module(ddp-import-mpi)"]
+    command += [f"--ddp-pipeline=hook={hook}", f"--inputs={tmp_path}/in.{{rank}}"]
+    command += [f"--outputs={tmp_path}/out.{{rank}}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
+    assert done.returncode == 0, done.stderr
+    for rank, table in enumerate(tables):
+        result = load_file(tmp_path / f"out.{rank}")
+        expected = table.copy()
+        expected[:, 4:8:2] = tables.sum(axis=0)[:, 4:8:2]
+        np.testing.assert_array_equal(result["result0"], expected)
+        np.testing.assert_array_equal(result["result1"], tables.sum(axis=0)[:, 1:4])

@@ -183,3 +183,41 @@ def test_another_number_of_ranks(tmp_path):
     )
     assert done.returncode != 0 and len(inputs) == 2
     assert "dp_0" in done.stderr, done.stderr
+
+
+PARTS = """
+shard.grid @g(shape = 2x2)
+func.func @step(%w: tensor<3x4x2xf32>, %g: tensor<3x8x2xf32>)
+    -> (tensor<3x4x2xf32>, tensor<3x8x2xf32>) {
+  %mine = shard.reduce_scatter %g on @g grid_axes = [1] reduction = average scatter_axis = 1
+      : tensor<3x8x2xf32> -> tensor<3x4x2xf32>
+  %e = tensor.empty() : tensor<3x4x2xf32>
+  %moved = linalg.sub ins(%w, %mine : tensor<3x4x2xf32>, tensor<3x4x2xf32>)
+      outs(%e : tensor<3x4x2xf32>) -> tensor<3x4x2xf32>
+  %all = shard.all_gather %moved on @g grid_axes = [1] gather_axis = 1
+      : tensor<3x4x2xf32> -> tensor<3x8x2xf32>
+  return %moved, %all : tensor<3x4x2xf32>, tensor<3x8x2xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("hook", ["allreduce", "fp16"])
+def test_parts(tmp_path, hook):
+    """Each process of a row of the grid has a part of the parameter, in its middle."""
+    print(f"seed {SEED}")
+    generator = np.random.default_rng(SEED)
+    # Small whole numbers: their halves' sums are exact, in f16 as well.
+    gradients = generator.integers(-99, 99, (4, 3, 8, 2)).astype(np.float32)
+    parameter = generator.integers(-99, 99, (3, 8, 2)).astype(np.float32)
+    parts = np.split(parameter, 2, axis=1)
+    inputs = [
+        [np.ascontiguousarray(parts[rank % 2]), gradient]
+        for rank, gradient in enumerate(gradients)
+    ]
+    flag = "--preprocessing-pass-pipeline=builtin.module(ddp-import-shard)"
+    outputs = run(tmp_path, PARTS, 4, inputs, flag, f"--ddp-pipeline=hook={hook}")
+    for rank, (moved, all_) in enumerate(outputs):
+        row = gradients[2 * (rank // 2) : 2 * (rank // 2) + 2]
+        expected = parameter - row.mean(axis=0)
+        np.testing.assert_array_equal(all_, expected)
+        np.testing.assert_array_equal(moved, np.split(expected, 2, axis=1)[rank % 2])

@@ -1,15 +1,19 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compressed gradients in JAX: ddphook.jax, on 2, 3 and 4 CPU devices."""
+"""Compressed gradients in JAX: ddphook.jax, on 2, 3 and 4 CPU devices and in 2 processes."""
 
+import concurrent.futures
 import os
 import pathlib
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
+import ranks
 from conftest import ROOT
 
 PROGRAMS = pathlib.Path(__file__).with_name("jax_programs.py")
@@ -49,6 +53,29 @@ def run(*command):
 )
 def test_program(program, devices):
     run(PROGRAMS, program, devices)
+
+
+def test_two_processes(tmp_path):
+    """Two processes of one device each, over Gloo, give what one with two devices does."""
+    program = PROGRAMS.with_name("jax_processes.py")
+    address = f"127.0.0.1:{ranks.free_port()}"
+    jobs = [[tmp_path / f"{i}", 2, address, i] for i in range(2)] + [[tmp_path / "one", 2]]
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        list(pool.map(lambda job: run(program, *job), jobs))
+    first, second, alone = (load_file(job[0]) for job in jobs)
+    # The error is each device's own; the rest is the same everywhere.
+    assert set(first) ^ set(second) == {"powersgd b1.error0", "powersgd b1.error1"}
+    assert set(first) | set(second) == set(alone)
+    for name in set(first) & set(second):
+        np.testing.assert_array_equal(first[name], second[name], name)
+    assert not np.array_equal(alone["powersgd b1.error0"], alone["powersgd b1.error1"])
+    for mine in (first, second):
+        for name, value in mine.items():
+            # A sum of two is the same in any order, and so it is in 16 bits. Products of
+            # matrices may be added up by other numbers of threads.
+            limit = 0 if name.startswith("fp16") else 2**-16 * np.abs(alone[name]).max()
+            np.testing.assert_allclose(value, alone[name], rtol=0, atol=limit)
+    assert not np.array_equal(alone["fp16 a"], alone["powersgd a"])
 
 
 def test_documented_program():

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -265,6 +266,113 @@ class Step(nn.Module):
         loss = ((x @ weights[0]).sin() @ weights[1]).square().mean()
         gradients = torch.autograd.grad(loss, weights)
         return average(gradients)
+
+
+def _ddp_step(model, x, y):
+    loss = (model(x) - y).square().mean()
+    loss.backward()
+    torch.optim.SGD(model.parameters(), RATE).step()
+    model.zero_grad()
+    return loss.detach()
+
+
+def _train_ddp(rank, directory):
+    """DDP's own reducer in Python, under compiled autograd, and the step exported."""
+    import ddphook
+    import ddphook.torch
+
+    torch.manual_seed(3)
+    model = models.normalized()
+    model[3].bias.requires_grad_(False)
+    x, y = data(rank), torch.rand(6, 16)
+    file = directory / "step.mlir"
+    with pytest.raises(ddphook.UnsupportedError, match=r"\[0\] .* in Python; set torch\."):
+        ddp = nn.parallel.DistributedDataParallel(model)
+        ddphook.torch.export(_ddp_step, ddp, x, y, file=file, whole=True)
+    torch._dynamo.config.optimize_ddp = "python_reducer"
+    torch._dynamo.config.compiled_autograd = True
+    ddp = nn.parallel.DistributedDataParallel(model)
+    own = torch.optim.SGD(model.parameters(), RATE)
+
+    def with_its_own(ddp, x, y):
+        (ddp(x) - y).square().mean().backward()
+        own.step()
+
+    with pytest.raises(ddphook.UnsupportedError, match="made before, .* '0.weight'"):
+        ddphook.torch.export(with_its_own, ddp, x, y, file=file, whole=True)
+    save((dict(model.named_parameters()), dict(model.named_buffers()), x, y), directory / f"in.{rank}")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    if rank == 0:
+        ddphook.torch.export(_ddp_step, ddp, x, y, file=file, whole=True)
+    # Nothing has run.
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    assert all(value.grad is None for value in model.parameters())
+
+    @torch.compile(backend="aot_eager")
+    def backward(x, y):
+        loss = (ddp(x) - y).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    loss = backward(x, y)
+    own.step()
+    moved = [value for name, value in model.named_parameters() if name != "3.bias"]
+    return [value.tolist() for value in (loss, *moved, *model.buffers())]
+
+
+def test_ddp_under_the_python_reducer(tmp_path):
+    results = ranks.run(2, _train_ddp, tmp_path)
+    assert results[0][1] == results[1][1]
+    assert results[0][-2] != results[1][-2]  # Each has statistics of its own.
+    native = run_native(tmp_path / "step.mlir", 2, "hook=allreduce", tmp_path)
+    for mine, expected in zip(native, results, strict=True):
+        check_close(mine, expected)
+    text = (tmp_path / "step.mlir").read_text()
+    lines = re.findall(r"// (result\d is .*)\n", text)
+    assert lines[:2] == ["result0 is what the step returns", "result1 is [0]['0.weight'] afterwards"]
+    assert "3.bias'] afterwards" not in text
+    imported = subprocess.run(
+        [BIN / "ddphook-opt", tmp_path / "step.mlir", "--ddp-import-fx"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    names = re.findall(r'ddp\.all_reduce mean .* \{ddp\.name = "([^"]*)"', imported)
+    assert sorted(names) == ["0.bias", "0.weight", "1.bias", "1.weight", "3.weight"]
+    assert imported.count("ddp.all_reduce") == len(names)
+
+
+def _documented(rank, page, directory):
+    """The programs of docs/frontends.md, of a model and data of ours."""
+    import ddphook.torch
+
+    os.chdir(directory)
+    model, x, y = models.mlp(), torch.rand(6, 64), torch.rand(6, 16)
+    names = {
+        "torch": torch,
+        "ddphook": ddphook,
+        "model": model,
+        "parameters": {k: v.detach() for k, v in model.named_parameters()},
+        "x": x,
+        "y": y,
+        "loss_of": nn.functional.mse_loss,
+    }
+    texts = []
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        exec(block, names)
+        texts.append(Path("step.mlir").read_text())
+    return texts
+
+
+def test_documented_programs(tmp_path):
+    page = (ROOT / "docs" / "frontends.md").read_text()
+    page = page[page.index("## From PyTorch") : page.index("## From JAX")]
+    (texts,) = ranks.run(1, _documented, page, tmp_path)
+    assert len(texts) == 2
+    for text in texts:
+        assert re.match(r"// ddphook-cc step.mlir --ddp-pipeline='?hook=fp16", text)
+        # One for each parameter.
+        assert text.count('"_c10d_functional.all_reduce"') == 6
 
 
 def _captures(rank, directory):

@@ -3,13 +3,15 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-import-shard: the all-reduces that upstream's partitioner writes become
-// ddp.all_reduce, and parts of a grid of processes become process groups.
+// ddp-import-shard: the all-reduces, reduce-scatters and all-gathers that
+// upstream's partitioner writes become ddp's, and parts of a grid of processes
+// become process groups.
 //
 //===----------------------------------------------------------------------===//
 
 #include "../Utils/LinalgMeans.h"
 #include "../Utils/RankLists.h"
+#include "GridExchange.h"
 #include "GridReduction.h"
 #include "ProcessIndex.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
@@ -39,13 +41,15 @@ public:
 
 private:
   void findReductions();
-  bool isGradient(const GridReduction &reduction) const;
+  bool isGradient(Value input, ArrayRef<int16_t> axes) const;
   LogicalResult checkOptions() const;
-  LogicalResult checkRepeated(const GridReduction &reduction) const;
+  LogicalResult checkRepeated(Operation *op, Operation *grid,
+                              ArrayRef<int16_t> axes) const;
   LogicalResult refuse(Operation *op, const Twine &reason) const;
   LogicalResult refuseOthers();
-  ProcessGroupOp getGroup(const GridReduction &reduction);
+  ProcessGroupOp getGroup(shard::GridOp grid, ArrayRef<int16_t> axes);
   void import(const GridReduction &reduction);
+  void import(const GridExchange &exchange);
 
   ModuleOp module;
   const DDPImportShardPassOptions &options;
@@ -53,6 +57,8 @@ private:
   std::vector<GridReduction> reductions;
   /// The places in `reductions` of their operations.
   DenseMap<Operation *, size_t> numbers;
+  /// Of parts of tensors, by themselves.
+  llvm::MapVector<Operation *, GridExchange> exchanges;
   /// By grid and axes.
   DenseMap<std::pair<Operation *, Attribute>, ProcessGroupOp> groups;
 };
@@ -68,23 +74,31 @@ void ShardImporter::findReductions() {
       numbers[reduction->gather] = reductions.size();
     reductions.push_back(*std::move(reduction));
   });
+  module.walk([&](Operation *op) {
+    if (!numbers.contains(op))
+      if (std::optional<GridExchange> exchange = matchExchange(op, symbols))
+        exchanges.insert({op, *exchange});
+  });
 }
 
 /// Whether hooks may compress what is reduced.
-bool ShardImporter::isGradient(const GridReduction &reduction) const {
-  if (cast<ShapedType>(reduction.getInput().getType()).getRank() == 0)
+bool ShardImporter::isGradient(Value input, ArrayRef<int16_t> axes) const {
+  if (cast<ShapedType>(input.getType()).getRank() == 0)
     return false;
-  return options.gradientAxes.empty() ||
-         llvm::all_of(reduction.axes, [&](int16_t axis) {
+  return options.gradientAxes.empty() || llvm::all_of(axes, [&](int16_t axis) {
            return llvm::is_contained(options.gradientAxes, axis);
          });
 }
 
 LogicalResult ShardImporter::checkOptions() const {
+  SmallVector<size_t> ranks;
+  for (const GridReduction &reduction : reductions)
+    ranks.push_back(reduction.getGridShape().size());
+  for (const auto &[op, exchange] : exchanges)
+    ranks.push_back(shard::GridOp(exchange.grid).getShape().size());
   for (int64_t axis : options.gradientAxes)
-    if (!reductions.empty() &&
-        llvm::none_of(reductions, [&](const GridReduction &reduction) {
-          return axis >= 0 && axis < int64_t(reduction.getGridShape().size());
+    if (!ranks.empty() && llvm::none_of(ranks, [&](size_t rank) {
+          return axis >= 0 && axis < int64_t(rank);
         }))
       return ModuleOp(module).emitError()
              << "expected gradient-axes to be axes of a grid, but got " << axis;
@@ -115,9 +129,9 @@ static Value getOnlySource(Operation *op) {
 
 /// Refuses to reduce over an axis what all processes along it have alike,
 /// because it was reduced over that axis.
-LogicalResult
-ShardImporter::checkRepeated(const GridReduction &reduction) const {
-  Value value = reduction.getInput();
+LogicalResult ShardImporter::checkRepeated(Operation *later, Operation *grid,
+                                           ArrayRef<int16_t> axes) const {
+  Value value = later->getOperand(0);
   while (Operation *op = value ? value.getDefiningOp() : nullptr) {
     auto it = numbers.find(op);
     if (it == numbers.end()) {
@@ -126,14 +140,14 @@ ShardImporter::checkRepeated(const GridReduction &reduction) const {
     }
     const GridReduction &earlier = reductions[it->second];
     value = earlier.getInput();
-    const auto *axis = llvm::find_if(
-        reduction.axes, [&](int16_t axis) { return earlier.isOver(axis); });
-    if (earlier.grid != reduction.grid || axis == reduction.axes.end())
+    const auto *axis =
+        llvm::find_if(axes, [&](int16_t axis) { return earlier.isOver(axis); });
+    if (earlier.grid != grid || axis == axes.end())
       continue;
     InFlightDiagnostic diagnostic =
-        reduction.op->emitOpError()
+        later->emitOpError()
         << "expected a value that is not reduced over axis " << *axis << " of @"
-        << shard::GridOp(reduction.grid).getSymName()
+        << cast<shard::GridOp>(grid).getSymName()
         << " yet; allow-repeated=true reduces it again";
     diagnostic.attachNote(earlier.op->getLoc())
         << "this '" << earlier.op->getName() << "' has reduced it";
@@ -146,17 +160,16 @@ ShardImporter::checkRepeated(const GridReduction &reduction) const {
 // From shard to ddp
 //===----------------------------------------------------------------------===//
 
-ProcessGroupOp ShardImporter::getGroup(const GridReduction &reduction) {
-  shard::GridOp grid = reduction.grid;
+ProcessGroupOp ShardImporter::getGroup(shard::GridOp grid,
+                                       ArrayRef<int16_t> axes) {
   OpBuilder builder(grid);
-  ProcessGroupOp &group =
-      groups[{grid, builder.getDenseI16ArrayAttr(reduction.axes)}];
+  ProcessGroupOp &group = groups[{grid, builder.getDenseI16ArrayAttr(axes)}];
   if (group)
     return group;
   IntegerAttr size;
   ArrayAttr ranks;
   if (!ShapedType::isDynamicShape(grid.getShape())) {
-    RankLists lists = listRanks(grid.getShape(), reduction.axes);
+    RankLists lists = listRanks(grid.getShape(), axes);
     size = builder.getI64IntegerAttr(lists[0].size());
     // One list is the whole job.
     if (lists.size() > 1)
@@ -166,7 +179,7 @@ ProcessGroupOp ShardImporter::getGroup(const GridReduction &reduction) {
           }));
   }
   std::string name = grid.getSymName().str();
-  for (int16_t axis : reduction.axes)
+  for (int16_t axis : axes)
     name += "_" + std::to_string(axis);
   group = ProcessGroupOp::create(builder, grid.getLoc(), name, size, ranks,
                                  /*placement=*/{}, /*parent=*/{},
@@ -188,7 +201,7 @@ void ShardImporter::import(const GridReduction &reduction) {
         << "' without grid axes reduces nothing; it is removed";
   } else {
     OpBuilder builder(reduction.op);
-    group = getGroup(reduction);
+    group = getGroup(reduction.grid, reduction.axes);
     reduced = AllReduceOp::create(
         builder, loc, reduction.getInput(), group,
         reduction.kind == shard::ReductionKind::Average ? Reduction::Mean
@@ -198,7 +211,7 @@ void ShardImporter::import(const GridReduction &reduction) {
   Value result = reduction.getResult();
   result.replaceAllUsesWith(reduced ? Value(reduced.getResult())
                                     : reduction.getInput());
-  bool isExact = !isGradient(reduction);
+  bool isExact = !isGradient(reduction.getInput(), reduction.axes);
   if (reduction.gather)
     reduction.gather->erase();
   reduction.op->erase();
@@ -213,6 +226,23 @@ void ShardImporter::import(const GridReduction &reduction) {
       loc, remark::RemarkOpts::name("Reduction").category("ddp-import-shard"))
       << reduced.getGroup() << remark::metric("exact", isExact)
       << remark::metric("mean", reduced.getReduction() == Reduction::Mean);
+}
+
+void ShardImporter::import(const GridExchange &exchange) {
+  Operation *op = exchange.op;
+  OpBuilder builder(op);
+  ProcessGroupOp group = getGroup(exchange.grid, exchange.axes);
+  bool isExact = exchange.kind && !isGradient(op->getOperand(0), exchange.axes);
+  Attribute hook;
+  if (isExact)
+    hook = AllReduceHookAttr::get(module.getContext());
+  Value result = buildExchange(builder, exchange, group, hook);
+  remark::passed(
+      op->getLoc(),
+      remark::RemarkOpts::name("Exchange").category("ddp-import-shard"))
+      << group.getSymName() << remark::metric("exact", isExact);
+  op->getResult(0).replaceAllUsesWith(result);
+  op->erase();
 }
 
 //===----------------------------------------------------------------------===//
@@ -249,9 +279,6 @@ static void eraseUnusedGrids(ModuleOp module) {
 static StringRef getRemedy(Operation *op) {
   if (isa<shard::ShardOp, shard::ShardingOp, shard::GetShardingOp>(op))
     return "expected a partitioned program; run 'shard-partition' before";
-  if (isa<shard::ReduceScatterOp>(op))
-    return "expected as the only use of the result a 'shard.all_gather' over "
-           "the same axes in the same order, along the same dimension";
   if (isa<shard::GridShapeOp>(op))
     return "expected a grid of static shape";
   if (isa<shard::ProcessLinearIndexOp, shard::ProcessMultiIndexOp,
@@ -259,7 +286,7 @@ static StringRef getRemedy(Operation *op) {
     return "expected a program that does not need the process's index, which "
            "compiled code does not know; sums that are split have to begin "
            "with zeros";
-  return "expected all-reduces only, for the runtime has no other collectives";
+  return "expected all-reduces, reduce-scatters and all-gathers only";
 }
 
 /// Reports `op`, or leaves it to another pass.
@@ -275,7 +302,7 @@ LogicalResult ShardImporter::refuse(Operation *op, const Twine &reason) const {
 LogicalResult ShardImporter::refuseOthers() {
   bool ok = true;
   module.walk([&](Operation *op) {
-    if (isInProgram(op) && !numbers.contains(op))
+    if (isInProgram(op) && !numbers.contains(op) && !exchanges.contains(op))
       ok &= succeeded(refuse(op, getRemedy(op)));
   });
   return success(ok);
@@ -291,15 +318,29 @@ LogicalResult ShardImporter::run() {
   for (const GridReduction &reduction : reductions) {
     if (std::string obstacle = findObstacle(reduction); !obstacle.empty())
       ok &= succeeded(refuse(reduction.op, obstacle));
-    else if (!options.allowRepeated && failed(checkRepeated(reduction)))
+    else if (!options.allowRepeated &&
+             failed(
+                 checkRepeated(reduction.op, reduction.grid, reduction.axes)))
       ok = false;
     else
       imported.push_back(&reduction);
+  }
+  SmallVector<const GridExchange *> exchanged;
+  for (const auto &[op, exchange] : exchanges) {
+    if (std::string obstacle = findObstacle(exchange); !obstacle.empty())
+      ok &= succeeded(refuse(op, obstacle));
+    else if (!options.allowRepeated && exchange.kind &&
+             failed(checkRepeated(op, exchange.grid, exchange.axes)))
+      ok = false;
+    else
+      exchanged.push_back(&exchange);
   }
   if (!ok)
     return failure();
   for (const GridReduction *reduction : imported)
     import(*reduction);
+  for (const GridExchange *exchange : exchanged)
+    import(*exchange);
   eraseUnusedGrids(module);
   return success();
 }

@@ -302,6 +302,10 @@ LogicalResult StableHLOImporter::run() {
     for (OpResult result : sum.op->getResults())
       if (statistics.contains(result))
         sum.statistics.set(result.getResultNumber());
+  for (Sum &sum : sums)
+    for (OpResult result : sum.op->getResults())
+      if (statistics.isAverage(result))
+        sum.statistics.set(result.getResultNumber());
   for (const Sum &sum : sums)
     import(sum);
   ResultNames names(module, flow);

@@ -27,6 +27,17 @@ ReplicaGroups::ReplicaGroups(ModuleOp module, const Meshes &meshes)
       numPartitions(getCount(module, "mhlo.num_partitions")),
       numReplicas(getCount(module, "mhlo.num_replicas")) {}
 
+/// What a message says of an attribute, which may be as long as a job is large.
+static std::string describe(Attribute attribute) {
+  constexpr size_t maxLength = 120;
+  if (!attribute)
+    return ", but got none";
+  std::string text = getText(attribute);
+  if (text.size() > maxLength)
+    text = text.substr(0, maxLength) + "...";
+  return ", but got " + text;
+}
+
 /// One row a group.
 std::string ReplicaGroups::readDense(DenseIntElementsAttr elements,
                                      RankLists &lists) const {
@@ -34,12 +45,12 @@ std::string ReplicaGroups::readDense(DenseIntElementsAttr elements,
   if (type.getRank() != 2 || !type.getElementType().isInteger(64) ||
       type.getDimSize(0) > kMaxRanks || type.getNumElements() > kMaxRanks)
     return "expected replica_groups to be a table of at most " +
-           std::to_string(kMaxRanks) + " ranks";
+           std::to_string(kMaxRanks) + " ranks" + describe(elements);
   for (int64_t group = 0; group < type.getDimSize(0); ++group)
     lists.emplace_back(type.getDimSize(1));
   for (auto [i, rank] : llvm::enumerate(elements.getValues<int64_t>())) {
     if (rank == -1)
-      return "expected groups of equal size";
+      return "expected groups of equal size" + describe(elements);
     lists[i / type.getDimSize(1)][i % type.getDimSize(1)] = rank;
   }
   return "";
@@ -50,7 +61,7 @@ std::string ReplicaGroups::read(Operation *collective,
   Attribute given = collective->getAttr("replica_groups");
   Attribute global = collective->getAttr("use_global_device_ids");
   if (global && !isa<UnitAttr>(global))
-    return "expected use_global_device_ids without a value";
+    return "expected use_global_device_ids without a value" + describe(global);
   if (!global && numPartitions.value_or(1) != 1)
     return "expected use_global_device_ids in a program of " +
            std::to_string(*numPartitions) + " partitions";
@@ -66,7 +77,8 @@ std::string ReplicaGroups::read(Operation *collective,
         for (int64_t &rank : list)
           rank = group->mesh.devices[rank];
   } else {
-    return "expected replica_groups to be lists of ranks or axes of a mesh";
+    return "expected replica_groups to be lists of ranks or axes of a mesh" +
+           describe(given);
   }
 
   std::optional<int64_t> numRanks;
@@ -90,7 +102,7 @@ std::string ReplicaGroups::read(Operation *collective,
       (numRanks && *numRanks != int64_t(all.size())))
     return "expected replica_groups to have each of the program's " +
            (numRanks ? std::to_string(*numRanks) + " ranks" : "ranks") +
-           " once";
+           " once" + describe(given);
   llvm::sort(lists);
   Builder builder(ModuleOp(module).getContext());
   attribute = builder.getArrayAttr(

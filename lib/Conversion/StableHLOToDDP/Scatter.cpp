@@ -363,18 +363,24 @@ static Combiner getCombiner(Operation *op, Type elementType) {
 }
 
 static LogicalResult convertScatter(Operation *op) {
+  if (op->getNumOperands() != 3)
+    return op->emitOpError() << "expected one tensor, indices and updates, but "
+                                "got "
+                             << op->getNumOperands() << " operands";
   std::optional<Dimensions> dimensions = Dimensions::read(op);
   if (!dimensions)
     return op->emitOpError()
-           << "expected one statically shaped tensor, indices and updates, and "
+           << "expected a statically shaped tensor, indices and updates, and "
               "dimension numbers that fit them";
   Type elementType = dimensions->operand.getElementType();
   if (dimensions->updates.getElementType() != elementType ||
       !(isa<FloatType>(elementType) || elementType.isSignlessInteger()) ||
       !(dimensions->indices.getElementType().isSignlessInteger() ||
         dimensions->indices.getElementType().isUnsignedInteger()))
-    return op->emitOpError() << "expected floating-point numbers or signless "
-                                "integers, and integers as indices";
+    return op->emitOpError()
+           << "expected floating-point numbers or signless "
+              "integers, and integers as indices, but got "
+           << elementType << " and " << dimensions->indices.getElementType();
   Combiner combine = getCombiner(op, elementType);
   if (!combine)
     return op->emitOpError() << "expected its region to give the update, or to "

@@ -121,6 +121,7 @@ bool Statistics::contains(Value value) {
   // As many elements as a parameter has that a value may move.
   llvm::DenseMap<Value, int64_t> sizes{{value, getSize(value)}};
   places.insert({value, 0});
+  bool isMove = false;
   for (unsigned i = 0; i < places.size() && i < maxPlaces; ++i) {
     const ValueFlow::Place place = places[i];
     const bool isDirect = direct.contains(place.first);
@@ -144,8 +145,10 @@ bool Statistics::contains(Value value) {
       const bool isReduction = isNamed(user, "stablehlo.all_reduce");
       if (isReduction && !isDirect)
         return true;
-      if (moves(user, place.first, size))
+      if (moves(user, place.first, size)) {
+        isMove = true;
         continue;
+      }
       // What is reduced over another axis as well is the same gradient.
       const bool isNextDirect =
           isDirect && (isReduction || getOnlySource(user) == place.first);
@@ -157,5 +160,78 @@ bool Statistics::contains(Value value) {
              isPart ? getSize(result) : size);
     }
   }
+  hasGradients |= isMove;
   return false;
+}
+
+//===----------------------------------------------------------------------===//
+// Averages of states
+//===----------------------------------------------------------------------===//
+
+/// Whether `value` is what a step gets, or carries from one step to the next,
+/// and something added to it: 0.9 m + 0.1 b.
+bool Statistics::isMovedState(Value value) const {
+  // A program computes this with fewer operations.
+  constexpr unsigned maxPlaces = 100;
+  // Each with 1 if something has been added to it.
+  llvm::SetVector<std::pair<Value, unsigned>> places;
+  places.insert({value, 0});
+  for (unsigned i = 0; i < places.size() && i < maxPlaces; ++i) {
+    auto [place, isMoved] = places[i];
+    if (getSize(place) != getSize(value))
+      continue;
+    if (auto argument = dyn_cast<BlockArgument>(place)) {
+      Operation *owner = argument.getOwner()->getParentOp();
+      auto function = dyn_cast_or_null<func::FuncOp>(owner);
+      if (!function && !isNamed(owner, "stablehlo.while"))
+        continue;
+      ArrayRef<func::CallOp> calls;
+      if (function)
+        calls = flow.getCalls(function);
+      if (calls.empty() && isMoved)
+        return true;
+      for (func::CallOp call : calls)
+        if (argument.getArgNumber() < call.getNumOperands())
+          places.insert({call.getOperand(argument.getArgNumber()), isMoved});
+      continue;
+    }
+    Operation *op = place.getDefiningOp();
+    if (isSum(op))
+      for (Value operand : op->getOperands())
+        places.insert({operand, 1});
+    else if (isRearrangement(op) || isFloatConversion(op) ||
+             isNamed(op, "stablehlo.multiply") ||
+             isNamed(op, "stablehlo.divide"))
+      if (Value source = getOnlySource(op))
+        places.insert({source, isMoved});
+  }
+  return false;
+}
+
+/// Whether all that becomes of `value` are results of the program.
+bool Statistics::isOnlyReturned(Value value) {
+  constexpr unsigned maxPlaces = 1000;
+  llvm::SetVector<ValueFlow::Place> places;
+  places.insert({value, 0});
+  for (unsigned i = 0; i < places.size(); ++i) {
+    const ValueFlow::Place place = places[i];
+    if (i == maxPlaces || place.first.use_empty())
+      return false;
+    for (OpOperand &use : place.first.getUses()) {
+      Operation *user = use.getOwner();
+      if (flow.follow(use, place.second,
+                      [&](ValueFlow::Place next) { places.insert(next); }))
+        continue;
+      if (!isComputation(user) || getOnlySource(user) != place.first ||
+          user->getNumResults() != 1)
+        return false;
+      places.insert({user->getResult(0), place.second});
+    }
+  }
+  return true;
+}
+
+bool Statistics::isAverage(OpResult value) {
+  Value input = value.getOwner()->getOperand(value.getResultNumber());
+  return hasGradients && isOnlyReturned(value) && isMovedState(input);
 }

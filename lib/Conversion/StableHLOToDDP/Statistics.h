@@ -8,6 +8,12 @@
 // other reductions add up. A gradient does that only by way of a parameter that
 // it has moved; a parameter is what a step gives a new value.
 //
+// And averages of what each rank keeps from step to step, such as a layer's
+// running statistics: what is reduced is an old value to which the rank has
+// added something, and the result is the new one. A function that only returns
+// gradients may look the same, if weight decay is in them; so this is believed
+// only of a program that also moves parameters by reduced gradients.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_STATISTICS_H
@@ -25,7 +31,13 @@ public:
   /// model and no gradient.
   bool contains(Value value);
 
+  /// Whether `value`, of which `contains` was asked as of all others of its
+  /// program, is an average of states.
+  bool isAverage(OpResult value);
+
 private:
+  bool isMovedState(Value value) const;
+  bool isOnlyReturned(Value value);
   bool isParameter(Value value, int64_t size, unsigned depth);
   bool isTrained(Value value);
   bool moves(Operation *op, Value gradient, int64_t size);
@@ -35,6 +47,8 @@ private:
   llvm::DenseMap<Value, bool> parameters;
   /// The same of arguments of functions, whether a step gives new values.
   llvm::DenseMap<Value, bool> trained;
+  /// Whether the program has reductions that move parameters.
+  bool hasGradients = false;
 };
 
 } // namespace mlir::ddp

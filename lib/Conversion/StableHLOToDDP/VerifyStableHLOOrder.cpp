@@ -19,6 +19,7 @@
 #include "mlir/Dialect/UB/IR/UBOps.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
 #include "mlir/Transforms/RegionUtils.h"
 
 namespace mlir::ddp {
@@ -64,6 +65,8 @@ struct VerifyStableHLOOrderPass
     });
     llvm::for_each(computations, forgetComputation);
     PassManager pm(&getContext());
+    // JAX's functions that were inlined are still there, and no rank runs them.
+    pm.addPass(createSymbolDCEPass());
     pm.addPass(createDDPVerifyOrderPass());
     if (failed(pm.run(*copy)))
       signalPassFailure();

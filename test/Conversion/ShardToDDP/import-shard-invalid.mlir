@@ -117,56 +117,69 @@ func.func @repeated_later(%a: tensor<4x4xf32>) -> tensor<16xf32> {
 // -----
 
 shard.grid @g(shape = 2)
-func.func @other_collectives(%a: tensor<4xf32>) -> (tensor<8xf32>, tensor<4xf32>) {
-  // expected-error @below {{'shard.all_gather' op expected all-reduces only, for the runtime has no other collectives}}
-  %0 = shard.all_gather %a on @g grid_axes = [0] gather_axis = 0
-      : tensor<4xf32> -> tensor<8xf32>
-  // expected-error @below {{'shard.broadcast' op expected all-reduces only, for the runtime has no other collectives}}
+func.func @other_collectives(%a: tensor<4xf32>) -> (tensor<2xf32>, tensor<4xf32>) {
+  // expected-error @below {{'shard.all_slice' op expected all-reduces, reduce-scatters and all-gathers only}}
+  %0 = shard.all_slice %a on @g grid_axes = [0] slice_axis = 0
+      : tensor<4xf32> -> tensor<2xf32>
+  // expected-error @below {{'shard.broadcast' op expected all-reduces, reduce-scatters and all-gathers only}}
   %1 = shard.broadcast %a on @g grid_axes = [0] root = [0]
       : (tensor<4xf32>) -> tensor<4xf32>
-  return %0, %1 : tensor<8xf32>, tensor<4xf32>
+  return %0, %1 : tensor<2xf32>, tensor<4xf32>
 }
 
 // -----
 
-// Parts that come back in another order, along another dimension, or that are
-// used by themselves, are no all-reduce.
+// Parts of tensors.
 
 shard.grid @g(shape = 2x2)
-func.func @other_order(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
-  // expected-error @below {{'shard.reduce_scatter' op expected as the only use of the result a 'shard.all_gather' over the same axes in the same order, along the same dimension}}
-  %0 = shard.reduce_scatter %a on @g grid_axes = [0, 1] scatter_axis = 0
+func.func @other_order(%a: tensor<4x4xf32>, %b: tensor<1x4xf32>)
+    -> (tensor<1x4xf32>, tensor<4x4xf32>) {
+  // expected-error @below {{'shard.reduce_scatter' op expected the grid's axes in ascending order, in which a process group has its parts}}
+  %0 = shard.reduce_scatter %a on @g grid_axes = [1, 0] scatter_axis = 0
       : tensor<4x4xf32> -> tensor<1x4xf32>
-  // expected-error @below {{'shard.all_gather' op expected all-reduces only}}
-  %1 = shard.all_gather %0 on @g grid_axes = [1, 0] gather_axis = 0
+  // expected-error @below {{'shard.all_gather' op expected the grid's axes in ascending order}}
+  %1 = shard.all_gather %b on @g grid_axes = [1, 0] gather_axis = 0
       : tensor<1x4xf32> -> tensor<4x4xf32>
-  return %1 : tensor<4x4xf32>
+  return %0, %1 : tensor<1x4xf32>, tensor<4x4xf32>
 }
 
 // -----
 
 shard.grid @g(shape = 2)
-func.func @other_dimension(%a: tensor<2x2xf32>) -> tensor<1x4xf32> {
-  // expected-error @below {{expected as the only use of the result a 'shard.all_gather'}}
-  %0 = shard.reduce_scatter %a on @g grid_axes = [0] scatter_axis = 0
-      : tensor<2x2xf32> -> tensor<1x2xf32>
-  // expected-error @below {{expected all-reduces only}}
-  %1 = shard.all_gather %0 on @g grid_axes = [0] gather_axis = 1
-      : tensor<1x2xf32> -> tensor<1x4xf32>
-  return %1 : tensor<1x4xf32>
+func.func @other_parts(%a: tensor<4xf32>, %i: tensor<4xi32>, %d: tensor<?xf32>)
+    -> (tensor<2xf32>, tensor<8xi32>, tensor<?xf32>) {
+  // expected-error @below {{'shard.reduce_scatter' op expected the reduction sum or average, but got max}}
+  %0 = shard.reduce_scatter %a on @g grid_axes = [0] reduction = max scatter_axis = 0
+      : tensor<4xf32> -> tensor<2xf32>
+  // expected-error @below {{'shard.all_gather' op expected statically shaped tensors of f16, bf16, f32 or f64, but got 'tensor<4xi32>'}}
+  %1 = shard.all_gather %i on @g grid_axes = [0] gather_axis = 0
+      : tensor<4xi32> -> tensor<8xi32>
+  // expected-error @below {{'shard.all_gather' op expected statically shaped tensors of f16, bf16, f32 or f64, but got 'tensor<?xf32>'}}
+  %2 = shard.all_gather %d on @g grid_axes = [0] gather_axis = 0
+      : tensor<?xf32> -> tensor<?xf32>
+  return %0, %1, %2 : tensor<2xf32>, tensor<8xi32>, tensor<?xf32>
 }
 
 // -----
 
-shard.grid @g(shape = 2)
-func.func @used_parts(%a: tensor<4xf32>) -> (tensor<2xf32>, tensor<4xf32>) {
-  // expected-error @below {{expected as the only use of the result a 'shard.all_gather'}}
+shard.grid @g(shape = 2x4294967296)
+func.func @parts_on_a_large_grid(%a: tensor<4xf32>) -> tensor<2xf32> {
+  // expected-error @below {{'shard.reduce_scatter' op expected a grid of static shape with at most 1048576 processes}}
   %0 = shard.reduce_scatter %a on @g grid_axes = [0] scatter_axis = 0
       : tensor<4xf32> -> tensor<2xf32>
-  // expected-error @below {{expected all-reduces only}}
-  %1 = shard.all_gather %0 on @g grid_axes = [0] gather_axis = 0
-      : tensor<2xf32> -> tensor<4xf32>
-  return %0, %1 : tensor<2xf32>, tensor<4xf32>
+  return %0 : tensor<2xf32>
+}
+
+// -----
+
+shard.grid @g(shape = 2)
+func.func @repeated_in_parts(%a: tensor<4xf32>) -> tensor<2xf32> {
+  // expected-note @below {{this 'shard.all_reduce' has reduced it}}
+  %0 = shard.all_reduce %a on @g grid_axes = [0] : tensor<4xf32> -> tensor<4xf32>
+  // expected-error @below {{'shard.reduce_scatter' op expected a value that is not reduced over axis 0 of @g yet}}
+  %1 = shard.reduce_scatter %0 on @g grid_axes = [0] scatter_axis = 0
+      : tensor<4xf32> -> tensor<2xf32>
+  return %1 : tensor<2xf32>
 }
 
 // -----

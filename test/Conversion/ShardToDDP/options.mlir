@@ -29,21 +29,21 @@ func.func @gradient_axes(%a: tensor<4xf32>, %b: tensor<4xf32>)
 
 // CHECK-LABEL: func.func @others
 func.func @others(%a: tensor<4xi32>, %b: tensor<4xf32>)
-    -> (tensor<4xi32>, tensor<4xf32>, tensor<8xf32>, index) {
+    -> (tensor<4xi32>, tensor<4xf32>, tensor<4xf32>, index) {
   // CHECK-NEXT: shard.all_reduce %{{.+}} on @g grid_axes = [0] : tensor<4xi32>
   %0 = shard.all_reduce %a on @g grid_axes = [0] : tensor<4xi32> -> tensor<4xi32>
   // CHECK-NEXT: shard.all_reduce %{{.+}} on @g grid_axes = [0] reduction = {{ *}}max
   %1 = shard.all_reduce %b on @g grid_axes = [0] reduction = max
       : tensor<4xf32> -> tensor<4xf32>
-  // CHECK-NEXT: shard.all_gather
-  %2 = shard.all_gather %b on @g grid_axes = [0] gather_axis = 0
-      : tensor<4xf32> -> tensor<8xf32>
+  // CHECK-NEXT: shard.broadcast
+  %2 = shard.broadcast %b on @g grid_axes = [0] root = [0]
+      : (tensor<4xf32>) -> tensor<4xf32>
   // CHECK-NEXT: shard.process_linear_index
   %3 = shard.process_linear_index on @g : index
-  return %0, %1, %2, %3 : tensor<4xi32>, tensor<4xf32>, tensor<8xf32>, index
+  return %0, %1, %2, %3 : tensor<4xi32>, tensor<4xf32>, tensor<4xf32>, index
 }
 
 // REMARKS-DAG: [Passed] Reduction | Category:ddp-import-shard | Remark=g_0, exact=false
 // REMARKS-DAG: [Passed] Reduction | Category:ddp-import-shard | Remark=g_1, exact=true
 // REMARKS-DAG: [Missed] Kept | Category:ddp-import-shard | Remark="shard.all_reduce: expected the reduction sum or average, but got max"
-// REMARKS-DAG: [Missed] Kept | Category:ddp-import-shard | Remark="shard.all_gather: expected all-reduces only, {{.+}}"
+// REMARKS-DAG: [Missed] Kept | Category:ddp-import-shard | Remark="shard.broadcast: expected all-reduces, reduce-scatters and all-gathers only"

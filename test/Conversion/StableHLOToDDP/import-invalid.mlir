@@ -207,7 +207,7 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'stablehlo.all_reduce' op expected groups of equal size}}
+  // expected-error @+1 {{'stablehlo.all_reduce' op expected groups of equal size, but got dense<[[0, 1], [2, -1]]>}}
   %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1], [2, -1]]> : tensor<2x2xi64>}> ({
   ^bb0(%x: tensor<f32>, %y: tensor<f32>):
     %s = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -219,7 +219,7 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'stablehlo.all_reduce' op expected replica_groups to have each of the program's ranks once}}
+  // expected-error @+1 {{'stablehlo.all_reduce' op expected replica_groups to have each of the program's ranks once, but got dense<[[0, 2]]>}}
   %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 2]]> : tensor<1x2xi64>}> ({
   ^bb0(%x: tensor<f32>, %y: tensor<f32>):
     %s = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -231,7 +231,7 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'stablehlo.all_reduce' op expected replica_groups to have each of the program's ranks once}}
+  // expected-error @+1 {{'stablehlo.all_reduce' op expected replica_groups to have each of the program's ranks once, but got dense<[[0, 1], [1, 0]]>}}
   %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>}> ({
   ^bb0(%x: tensor<f32>, %y: tensor<f32>):
     %s = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>

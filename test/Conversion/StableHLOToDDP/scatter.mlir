@@ -107,7 +107,7 @@ func.func @empty_table(%table: tensor<0x3xf32>, %rows: tensor<4xi32>, %updates: 
 // -----
 
 func.func @of_a_rank_that_is_none(%a: tensor<9xf32>, %start: tensor<1xi32>, %updates: tensor<4xf32>) -> tensor<9xf32> {
-  // expected-error @below {{'stablehlo.scatter' op expected one statically shaped tensor, indices and updates, and dimension numbers that fit them}}
+  // expected-error @below {{'stablehlo.scatter' op expected a statically shaped tensor, indices and updates, and dimension numbers that fit them}}
   %0 = "stablehlo.scatter"(%a, %start, %updates) <{
       scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [3],
           scatter_dims_to_operand_dims = [0]>}> ({
@@ -119,8 +119,21 @@ func.func @of_a_rank_that_is_none(%a: tensor<9xf32>, %start: tensor<1xi32>, %upd
 
 // -----
 
+func.func @several(%a: tensor<9xf32>, %start: tensor<1xi32>, %updates: tensor<4xf32>) -> tensor<9xf32> {
+  // expected-error @below {{'stablehlo.scatter' op expected one tensor, indices and updates, but got 5 operands}}
+  %0:2 = "stablehlo.scatter"(%a, %a, %start, %updates, %updates) <{
+      scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0],
+          scatter_dims_to_operand_dims = [0]>}> ({
+  ^bb0(%o: tensor<f32>, %p: tensor<f32>, %u: tensor<f32>, %v: tensor<f32>):
+    "stablehlo.return"(%u, %v) : (tensor<f32>, tensor<f32>) -> ()
+  }) : (tensor<9xf32>, tensor<9xf32>, tensor<1xi32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<9xf32>, tensor<9xf32>)
+  return %0#0 : tensor<9xf32>
+}
+
+// -----
+
 func.func @unsigned_elements(%a: tensor<9xui32>, %start: tensor<1xi32>, %updates: tensor<4xui32>) -> tensor<9xui32> {
-  // expected-error @below {{'stablehlo.scatter' op expected floating-point numbers or signless integers, and integers as indices}}
+  // expected-error @below {{'stablehlo.scatter' op expected floating-point numbers or signless integers, and integers as indices, but got 'ui32' and 'i32'}}
   %0 = "stablehlo.scatter"(%a, %start, %updates) <{
       scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0],
           scatter_dims_to_operand_dims = [0]>}> ({

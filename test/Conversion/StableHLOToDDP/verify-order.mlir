@@ -56,6 +56,24 @@ func.func @replicated(%g: tensor<4xf32>, %i: tensor<i32> {ddp.replicated}) -> te
   return %0 : tensor<4xf32>
 }
 
+// What nobody calls, and what only that calls, is run by no rank.
+
+// CHECK-LABEL: func.func private @inlined
+// CHECK-LABEL: func.func private @within
+func.func private @inlined(%g: tensor<4xf32>, %i: tensor<i32>) -> tensor<4xf32> {
+  %0 = func.call @within(%g, %i) : (tensor<4xf32>, tensor<i32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+func.func private @within(%g: tensor<4xf32>, %i: tensor<i32>) -> tensor<4xf32> {
+  %0 = "stablehlo.case"(%i) ({
+    %1 = ddp.all_reduce mean %g on @all : tensor<4xf32>
+    "stablehlo.return"(%1) : (tensor<4xf32>) -> ()
+  }, {
+    "stablehlo.return"(%g) : (tensor<4xf32>) -> ()
+  }) : (tensor<i32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
 // -----
 
 // One that each has of its own, and what a call of others' code gives.

@@ -13,7 +13,7 @@
 include "mlir/Pass/PassBase.td"
 
 def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
-  let summary = "turn the all-reduces of MLIR's shard dialect into ddp.all_reduce";
+  let summary = "turn the collectives of MLIR's shard dialect into ddp's";
   let description = [{
     Takes what upstream's `shard-partition` leaves of a program, and makes it one
     that `ddp-pipeline` compiles:
@@ -24,6 +24,10 @@ def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
       dimension is an all-reduce, too. Discardable attributes stay. A sum that is
       divided by the number of its processes, before it or behind it, is a `mean`, as
       in `ddp-import-fx`.
+    - Other `shard.reduce_scatter`s, of sums and averages, and `shard.all_gather`s become
+      `ddp.reduce_scatter` and `ddp.all_gather`, with transposes around them where
+      parts along that dimension do not lie in one piece. The grid's axes have to be
+      in ascending order.
     - Process groups are made of the grid's axes. Processes are numbered row by row,
       the last axis first, as everywhere in the shard dialect; an all-reduce over
       some of the axes has groups of those processes that agree on all others. A
@@ -86,7 +90,9 @@ def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
            "Leave what has no equivalent in ddp as it is">,
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::ddp::DDPDialect"];
+                           "::mlir::ddp::DDPDialect",
+                           "::mlir::linalg::LinalgDialect",
+                           "::mlir::tensor::TensorDialect"];
 }
 
 #endif // DDPHOOK_CONVERSION_SHARDTODDP_PASSES_TD

@@ -195,7 +195,8 @@ struct ExpandHooksPass
     // Not those that are made here, which are used up at once.
     TensorsInMemory inMemory(getOperation());
     for (AllReduceOp op : onMemory)
-      if (!isa<AllReduceHookAttr>(getEffectiveHook(op, *defaultHook))) {
+      if (!isa<AllReduceHookAttr>(getEffectiveHook(op, *defaultHook)) ||
+          (isStrided(op) && !op.getWire())) {
         FailureOr<AllReduceOp> lifted = liftToBucket(op, taken);
         if (failed(lifted))
           return signalPassFailure();
@@ -255,6 +256,14 @@ struct ExpandHooksPass
       if (taken.insert(name).second)
         return StringAttr::get(&getContext(), name);
     }
+  }
+
+  /// Whether the runtime, which reduces what is in one piece, needs a copy.
+  static bool isStrided(AllReduceOp op) {
+    return llvm::any_of(op->getOperandTypes(), [](Type type) {
+      auto memory = cast<MemRefType>(type);
+      return !memory.areTrailingDimsContiguous(memory.getRank());
+    });
   }
 
   /// A reduction of memory becomes one of a bucket, where it stands: what reads

@@ -41,3 +41,26 @@ func.func @step(%g: memref<8x4xf32>, %s: memref<2xf32, strided<[2]>>,
   %r = ddp.all_reduce mean %b on @dp as "b1" : !ddp.bucket<f32, [3]>
   return
 }
+
+// -----
+
+// What does not lie in one piece travels from a bucket, which is in one. What only has a
+// layout that says so stays.
+
+ddp.process_group @dp
+// PLAIN-LABEL: func.func @strided(
+// PLAIN-SAME:      %[[G:.+]]: memref<8x4xf32, strided<[8, 1]>>, %[[S:.+]]: memref<8x4xf32, strided<[4, 1], offset: 3>>
+// PLAIN:         %[[T:.+]] = bufferization.to_tensor %[[G]] restrict
+// PLAIN:         %[[B:.+]] = ddp.pack %[[T]]
+// PLAIN:         %[[R:.+]] = ddp.all_reduce sum %[[B]] on @dp as "b0"
+// PLAIN:         %[[U:.+]] = ddp.unpack %[[R]]
+// PLAIN:         bufferization.materialize_in_destination %[[U]] in restrict writable %[[S]]
+// PLAIN:         ddp.all_reduce sum %[[S]] on @dp into %[[S]]
+func.func @strided(%g: memref<8x4xf32, strided<[8, 1]>>,
+                   %s: memref<8x4xf32, strided<[4, 1], offset: 3>>) {
+  ddp.all_reduce sum %g on @dp into %s : memref<8x4xf32, strided<[4, 1], offset: 3>>,
+      : memref<8x4xf32, strided<[8, 1]>>
+  ddp.all_reduce sum %s on @dp into %s : memref<8x4xf32, strided<[4, 1], offset: 3>>,
+      : memref<8x4xf32, strided<[4, 1], offset: 3>>
+  return
+}

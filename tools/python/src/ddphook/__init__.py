@@ -3,9 +3,10 @@
 """Gradient compression for data-parallel training, compiled.
 
 ``ddphook.torch`` registers compiled communication hooks with PyTorch's
-``DistributedDataParallel``; ``ddphook.jax`` compresses gradients in JAX programs. This
-module itself imports neither PyTorch nor JAX nor any library of ddphook's: it has the
-exceptions and the version.
+``DistributedDataParallel``; ``ddphook.jax`` compresses gradients in JAX programs;
+``ddphook.compiler`` is the compiler itself, for modules in memory. This module imports
+neither PyTorch nor JAX nor any library of ddphook's: it has the exceptions and the
+version.
 """
 
 from ddphook._errors import (
@@ -14,6 +15,7 @@ from ddphook._errors import (
     CompileError,
     DataLossError,
     DeadlineExceededError,
+    Diagnostic,
     Error,
     FailedPreconditionError,
     InputOutputError,
@@ -33,6 +35,7 @@ __all__ = [
     "CompileError",
     "DataLossError",
     "DeadlineExceededError",
+    "Diagnostic",
     "Error",
     "FailedPreconditionError",
     "InputOutputError",

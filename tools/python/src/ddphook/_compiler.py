@@ -15,11 +15,11 @@ import ctypes
 import functools
 from collections.abc import Iterator
 from ctypes import CFUNCTYPE, c_bool, c_char_p, c_int, c_int8, c_size_t, c_uint64
-from ctypes import c_void_p
-from typing import NamedTuple
+from ctypes import c_ssize_t, c_void_p
+from typing import Any
 
 from ddphook import _libraries
-from ddphook._errors import CompileError
+from ddphook._errors import CompileError, Diagnostic
 
 
 class _StringRef(ctypes.Structure):
@@ -63,7 +63,17 @@ def library() -> ctypes.CDLL:
         ("mlirModuleCreateParse", pointer, [pointer, text]),
         ("mlirModuleDestroy", None, [pointer]),
         ("mlirModuleGetOperation", pointer, [pointer]),
-        ("mlirOperationPrint", None, [pointer, _StringCallback, pointer]),
+        (
+            "mlirOperationPrintWithFlags",
+            None,
+            [pointer, pointer, _StringCallback, pointer],
+        ),
+        ("mlirOpPrintingFlagsCreate", pointer, []),
+        ("mlirOpPrintingFlagsDestroy", None, [pointer]),
+        ("mlirOpPrintingFlagsPrintGenericOpForm", None, [pointer]),
+        ("mlirOpPrintingFlagsEnableDebugInfo", None, [pointer, c_bool, c_bool]),
+        ("mlirOperationVerify", c_bool, [pointer]),
+        ("mlirOperationWriteBytecode", None, [pointer, _StringCallback, pointer]),
         ("mlirPassManagerCreate", pointer, [pointer]),
         ("mlirPassManagerDestroy", None, [pointer]),
         ("mlirPassManagerGetAsOpPassManager", pointer, [pointer]),
@@ -80,6 +90,14 @@ def library() -> ctypes.CDLL:
         ),
         ("mlirDiagnosticPrint", None, [pointer, _StringCallback, pointer]),
         ("mlirDiagnosticGetSeverity", c_int, [pointer]),
+        ("mlirDiagnosticGetLocation", pointer, [pointer]),
+        ("mlirDiagnosticGetNumNotes", c_ssize_t, [pointer]),
+        ("mlirDiagnosticGetNote", pointer, [pointer, c_ssize_t]),
+        ("mlirLocationIsAFileLineColRange", c_bool, [pointer]),
+        ("mlirLocationFileLineColRangeGetFilename", pointer, [pointer]),
+        ("mlirLocationFileLineColRangeGetStartLine", c_int, [pointer]),
+        ("mlirLocationFileLineColRangeGetStartColumn", c_int, [pointer]),
+        ("mlirIdentifierStr", text, [pointer]),
         ("ddphookCompilerOptionsCreate", pointer, []),
         ("ddphookCompilerOptionsDestroy", None, [pointer]),
         ("ddphookCompilerOptionsSetName", None, [pointer, text]),
@@ -100,45 +118,150 @@ def library() -> ctypes.CDLL:
     return capi
 
 
-class _Parsed(NamedTuple):
-    context: int
-    module: int | None  # Null after an error.
-    errors: list[str]
+class Parsed:
+    """A module in a context of its own, which collects its diagnostics.
 
-    def error(self) -> CompileError:
-        return CompileError("; ".join(self.errors) or "the compiler gave no reason")
+    Parameters
+    ----------
+    source
+        The module, in MLIR's textual form or as bytecode.
+
+    Raises
+    ------
+    CompileError
+        It is no valid module.
+    UnsupportedError
+        The compiler is missing.
+    """
+
+    def __init__(self, source: str | bytes) -> None:
+        self.module = self.context = None
+        self._capi = capi = library()
+        diagnostics: list[Diagnostic] = []
+        self.diagnostics = diagnostics
+
+        @_DiagnosticHandler
+        def on_diagnostic(diagnostic: int, _: int) -> int:
+            diagnostics.append(_read_diagnostic(diagnostic))
+            return 1
+
+        # Referred to as long as the context may call it.
+        self._handler = on_diagnostic
+        registry = capi.mlirDialectRegistryCreate()
+        capi.ddphookRegisterDialects(registry)
+        capi.ddphookRegisterOpaqueDialects(registry)
+        self.context = capi.mlirContextCreateWithRegistry(registry, False)
+        capi.mlirDialectRegistryDestroy(registry)
+        capi.mlirContextAttachDiagnosticHandler(self.context, self._handler, None, None)
+        data = source.encode() if isinstance(source, str) else source
+        self.module = capi.mlirModuleCreateParse(self.context, _StringRef.of(data))
+        if not self.module:
+            error = self.error()
+            self.close()
+            raise error
+
+    def close(self) -> None:
+        """Frees the module and its context; nothing else may be called then."""
+        if self.module:
+            self._capi.mlirModuleDestroy(self.module)
+        if self.context:
+            self._capi.mlirContextDestroy(self.context)
+        self.module = self.context = None
+
+    def __enter__(self) -> Parsed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def operation(self) -> int:
+        return self._capi.mlirModuleGetOperation(self.module)
+
+    def error(self, *others: str) -> CompileError:
+        """What is wrong, of the diagnostics since the last call."""
+        taken = tuple(self.diagnostics)
+        self.diagnostics.clear()
+        errors = [each.message for each in taken if each.severity == "error"]
+        text = "; ".join([*errors, *others]) or "the compiler gave no reason"
+        return CompileError(text, taken)
+
+    def run(self, passes: str) -> None:
+        """Runs a pipeline on the module, in place."""
+        capi = self._capi
+        # What is wrong with the pipeline comes in pieces.
+        said: list[bytes] = []
+        on_error = _StringCallback(lambda part, _: said.append(part.bytes()))
+        manager = capi.mlirPassManagerCreate(self.context)
+        try:
+            operations = capi.mlirPassManagerGetAsOpPassManager(manager)
+            pipeline = _StringRef.of(passes.encode())
+            # The results are structs of one byte, true for success.
+            if not capi.mlirOpPassManagerAddPipeline(
+                operations, pipeline, on_error, None
+            ):
+                raise self.error(b"".join(said).decode().strip())
+            if not capi.mlirPassManagerRunOnOp(manager, self.operation):
+                raise self.error()
+        finally:
+            capi.mlirPassManagerDestroy(manager)
+
+    def print(self, *, generic: bool = False, locations: bool = False) -> str:
+        capi = self._capi
+        flags = capi.mlirOpPrintingFlagsCreate()
+        try:
+            if generic:
+                capi.mlirOpPrintingFlagsPrintGenericOpForm(flags)
+            if locations:
+                capi.mlirOpPrintingFlagsEnableDebugInfo(flags, True, False)
+            with _collected() as (parts, keep):
+                capi.mlirOperationPrintWithFlags(self.operation, flags, keep, None)
+            return b"".join(parts).decode()
+        finally:
+            capi.mlirOpPrintingFlagsDestroy(flags)
+
+    def verify(self) -> None:
+        if not self._capi.mlirOperationVerify(self.operation):
+            raise self.error()
+
+    def bytecode(self) -> bytes:
+        with _collected() as (parts, keep):
+            self._capi.mlirOperationWriteBytecode(self.operation, keep, None)
+        return b"".join(parts)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _read_diagnostic(diagnostic: int) -> Diagnostic:
+    capi = library()
+    with _collected() as (parts, keep):
+        capi.mlirDiagnosticPrint(diagnostic, keep, None)
+    place = capi.mlirDiagnosticGetLocation(diagnostic)
+    file, line, column = "", 0, 0
+    if capi.mlirLocationIsAFileLineColRange(place):
+        name = capi.mlirLocationFileLineColRangeGetFilename(place)
+        file = capi.mlirIdentifierStr(name).bytes().decode(errors="replace")
+        line = capi.mlirLocationFileLineColRangeGetStartLine(place)
+        column = capi.mlirLocationFileLineColRangeGetStartColumn(place)
+    notes = range(capi.mlirDiagnosticGetNumNotes(diagnostic))
+    return Diagnostic(
+        _SEVERITIES[capi.mlirDiagnosticGetSeverity(diagnostic)],
+        b"".join(parts).decode(errors="replace"),
+        file,
+        line,
+        column,
+        tuple(
+            _read_diagnostic(capi.mlirDiagnosticGetNote(diagnostic, i)) for i in notes
+        ),
+    )
 
 
 @contextlib.contextmanager
-def _parse(text: str) -> Iterator[_Parsed]:
-    """A module in a context of its own, which collects its errors."""
-    capi = library()
-    errors: list[str] = []
-
-    @_DiagnosticHandler
-    def on_diagnostic(diagnostic: int, _: int) -> int:
-        parts: list[bytes] = []
-        keep = _StringCallback(lambda part, _: parts.append(part.bytes()))
-        capi.mlirDiagnosticPrint(diagnostic, keep, None)
-        severity = _SEVERITIES[capi.mlirDiagnosticGetSeverity(diagnostic)]
-        if severity == "error":
-            errors.append(b"".join(parts).decode(errors="replace"))
-        return 1
-
-    registry = capi.mlirDialectRegistryCreate()
-    capi.ddphookRegisterDialects(registry)
-    capi.ddphookRegisterOpaqueDialects(registry)
-    context = capi.mlirContextCreateWithRegistry(registry, False)
-    capi.mlirDialectRegistryDestroy(registry)
-    capi.mlirContextAttachDiagnosticHandler(context, on_diagnostic, None, None)
-    module = None
-    try:
-        module = capi.mlirModuleCreateParse(context, _StringRef.of(text.encode()))
-        yield _Parsed(context, module, errors)
-    finally:
-        if module:
-            capi.mlirModuleDestroy(module)
-        capi.mlirContextDestroy(context)
+def _collected() -> Iterator[tuple[list[bytes], Any]]:
+    """Parts of a text, and the callback that gets them."""
+    parts: list[bytes] = []
+    yield parts, _StringCallback(lambda part, _: parts.append(part.bytes()))
 
 
 def transform_module(text: str, passes: str) -> str:
@@ -163,42 +286,18 @@ def transform_module(text: str, passes: str) -> str:
     UnsupportedError
         The compiler is missing.
     """
-    capi = library()
-    with _parse(text) as parsed:
-        if not parsed.module:
-            raise parsed.error()
-
-        # What is wrong with the pipeline comes in pieces.
-        said: list[bytes] = []
-        on_error = _StringCallback(lambda part, _: said.append(part.bytes()))
-        manager = capi.mlirPassManagerCreate(parsed.context)
-        try:
-            operations = capi.mlirPassManagerGetAsOpPassManager(manager)
-            pipeline = _StringRef.of(passes.encode())
-            module = capi.mlirModuleGetOperation(parsed.module)
-            # The results are structs of one byte, true for success.
-            if not capi.mlirOpPassManagerAddPipeline(
-                operations, pipeline, on_error, None
-            ):
-                parsed.errors.append(b"".join(said).decode().strip())
-                raise parsed.error()
-            if not capi.mlirPassManagerRunOnOp(manager, module):
-                raise parsed.error()
-        finally:
-            capi.mlirPassManagerDestroy(manager)
-        parts: list[bytes] = []
-        keep = _StringCallback(lambda part, _: parts.append(part.bytes()))
-        capi.mlirOperationPrint(module, keep, None)
-        return b"".join(parts).decode()
+    with Parsed(text) as parsed:
+        parsed.run(passes)
+        return parsed.print()
 
 
-def compile_module(text: str, pipeline: str) -> bytes:
+def compile_module(text: str | bytes, pipeline: str) -> bytes:
     """Compiles a module for this machine's CPU.
 
     Parameters
     ----------
     text
-        The module, in MLIR's textual form.
+        The module, in MLIR's textual form or as bytecode.
     pipeline
         Options of ``ddp-pipeline``.
 
@@ -216,14 +315,13 @@ def compile_module(text: str, pipeline: str) -> bytes:
         The compiler is missing.
     """
     capi = library()
-    with _parse(text) as parsed:
-        if not parsed.module:
-            raise parsed.error()
+    others: list[str] = []
 
-        @_StringCallback
-        def on_error(message: _StringRef, _: int) -> None:
-            parsed.errors.append(message.bytes().decode(errors="replace"))
+    @_StringCallback
+    def on_error(message: _StringRef, _: int) -> None:
+        others.append(message.bytes().decode(errors="replace"))
 
+    with Parsed(text) as parsed:
         options = capi.ddphookCompilerOptionsCreate()
         compiled = None
         try:
@@ -242,7 +340,7 @@ def compile_module(text: str, pipeline: str) -> bytes:
                 compiled, _StringRef.of(b""), on_error, None
             )
             if not shared.data:
-                raise parsed.error()
+                raise parsed.error(*others)
             return shared.bytes()
         finally:
             if compiled:

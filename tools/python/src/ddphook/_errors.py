@@ -8,6 +8,9 @@ out of ``backward()`` catches these as well.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 
 class Error(RuntimeError):
     """Anything that ddphook reports.
@@ -93,10 +96,44 @@ class InternalError(Error):
     status = "INTERNAL"
 
 
+@dataclasses.dataclass(frozen=True)
+class Diagnostic:
+    """What the compiler says of a place in a module.
+
+    Attributes
+    ----------
+    severity
+        ``"error"``, ``"warning"``, ``"note"`` or ``"remark"``.
+    message
+        One sentence.
+    file, line, column
+        The place, counted from 1; an empty name and zeros if there is none.
+    notes
+        What belongs to it, such as other places.
+    """
+
+    severity: str
+    message: str
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    notes: tuple[Diagnostic, ...] = ()
+
+
 class CompileError(Error):
-    """The compiler refused a module; the message holds its diagnostics."""
+    """The compiler refused a module; the message holds its errors.
+
+    Attributes
+    ----------
+    diagnostics
+        The same one by one, with their places and notes, and warnings.
+    """
 
     status = "INVALID_ARGUMENT"
+
+    def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = tuple(diagnostics)
 
 
 # In the order of ddphook_status_t, after DDPHOOK_OK.

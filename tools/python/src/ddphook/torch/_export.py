@@ -51,7 +51,11 @@ def export(
         function, a graph of ``make_fx`` or ``torch.compile``, or what
         ``torch.export.export`` returns.
     *inputs
-        Of the function: examples of its arguments.
+        Of the function: examples of its arguments. Those of a whole step may be
+        models: ``@step`` then takes their parameters and buffers, and returns, behind
+        what the step does, the new values of those that it changes. A DDP model
+        reduces gradients in ``backward()`` then; it has to be made under
+        ``optimize_ddp="python_reducer"``.
     file
         Where to write the module, in MLIR's textual form.
     whole
@@ -95,7 +99,8 @@ def export(
             raise InvalidArgumentError("expected no inputs for a DDP model")
         if whole:
             raise UnsupportedError(
-                "expected a function for a whole step, but got a DDP model"
+                "expected a function for a whole step, but got a DDP model, which may "
+                "be an input of that function"
             )
         text = _text_of_model(step)
         cap = step.bucket_bytes_cap / (1 << 20)

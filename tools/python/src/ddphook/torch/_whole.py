@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -34,6 +34,7 @@ from torch.utils import _pytree
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _decompositions
+from ddphook.torch._inputs import Inputs
 from ddphook.torch._rendezvous import group_of_name
 
 _collectives = torch.ops._c10d_functional
@@ -86,6 +87,15 @@ class Step:
     groups: dict[str, Partition]
 
 
+class _Output(NamedTuple):
+    """A result: what the module's comment calls it, the name of the gradient that
+    moves it, and of which input it is the new value."""
+
+    path: str
+    name: str
+    changes: int | None = None
+
+
 def module_text(
     step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()
 ) -> str:
@@ -124,22 +134,26 @@ def _import_torch_mlir() -> None:
 def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) -> Step:
     """Traces a step with examples of its arguments."""
     lists = [_check_partition(partition) for partition in partitions]
-    leaves, tree = _pytree.tree_flatten_with_path(tuple(inputs))
-    values = [value for _, value in leaves]
-    for path, value in leaves:
-        if not isinstance(value, torch.Tensor):
-            raise UnsupportedError(
-                f"expected tensors as inputs, but {_pytree.keystr(path)} is a "
-                f"{type(value).__name__}"
-            )
+    taken = Inputs(inputs)
+    values = taken.tensors
     function, lines = _as_function(step)
-    outputs: list[Any] = []
+    outputs: list[_Output] = []
 
     def flat(*arguments: torch.Tensor) -> list[torch.Tensor]:
-        with lines:
-            result = function(*_pytree.tree_unflatten(list(arguments), tree))
-        outputs[:] = _pytree.tree_flatten_with_path(result)[0]
-        return [value for _, value in outputs]
+        with taken.given(arguments) as given:
+            with lines:
+                result = function(*given)
+            states = taken.states()
+        leaves = _pytree.tree_flatten_with_path(result)[0]
+        outputs[:] = [
+            _Output(_pytree.keystr(path) or "what the step returns", _name(path))
+            for path, _ in leaves
+        ]
+        outputs.extend(
+            _Output(f"{taken.paths[number]} afterwards", taken.names[number], number)
+            for number in states
+        )
+        return [value for _, value in leaves] + list(states.values())
 
     with contextlib.ExitStack() as stack:
         # A backend of torch.compile has a trace of its own, of dynamic shapes.
@@ -153,7 +167,8 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         stack.enter_context(preserve_node_meta())
         traced = _trace(flat, values, _decompositions.before_functionalization())
         graph = _functional(traced, values).graph
-    paths = [_pytree.keystr(path) for path, _ in outputs]
+    outputs = _drop_unchanged(graph, outputs)
+    paths = [output.path for output in outputs]
     _split_coalesced(graph)
     _check_graph(graph, paths)
     groups = {}
@@ -162,9 +177,8 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
             groups[node.args[2]] = _find_partition(node, lists)
     if not groups:
         raise InvalidArgumentError("expected a step that reduces something")
-    names = _gradient_names(graph, [_name(path) for path, _ in outputs])
-    inputs_ = [_pytree.keystr(path) for path, _ in leaves]
-    return Step(graph, inputs_, paths, names, groups)
+    names = _gradient_names(graph, [output.name for output in outputs])
+    return Step(graph, taken.paths, paths, names, groups)
 
 
 def _layout(value: torch.Tensor) -> tuple[list[int], list[int]]:
@@ -238,6 +252,23 @@ def _is_needed(node: torch.fx.Node) -> bool:
         is_collective = node.target.namespace.startswith("_c10d_functional")
         return is_collective or node.target._schema.is_mutable
     return node.op in ("placeholder", "output")
+
+
+def _drop_unchanged(graph: torch.fx.Graph, outputs: list[_Output]) -> list[_Output]:
+    """Removes the results that are a model's tensors as the step has got them."""
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    (end,) = (node for node in graph.nodes if node.op == "output")
+    aten = torch.ops.aten
+    copies = (aten.clone.default, aten.detach.default, aten.alias.default)
+    kept = []
+    for output, value in zip(outputs, end.args[0]):
+        source = value
+        while isinstance(source, torch.fx.Node) and source.target in copies:
+            source = source.args[0]
+        if output.changes is None or source is not inputs[output.changes]:
+            kept.append((output, value))
+    end.args = ([value for _, value in kept],)
+    return [output for output, _ in kept]
 
 
 def _split_coalesced(graph: torch.fx.Graph) -> None:
@@ -328,7 +359,8 @@ def _name(path: tuple[Any, ...]) -> str:
 def _gradient_names(
     graph: torch.fx.Graph, outputs: list[str]
 ) -> dict[torch.fx.Node, str]:
-    """Names of gradients: of the first result of their shape that needs them.
+    """Names of gradients: of the first result of their shape that needs them, by way
+    of values that have as many elements.
 
     That is the parameter's new value. A gradient without such a result is called
     ``gradient<number>``, and so is a second one of the same name.
@@ -352,12 +384,13 @@ def _gradient_names(
                 value = user.meta.get("val")
                 if (
                     isinstance(value, torch.Tensor)
-                    and value.shape == shape
+                    and value.numel() == shape.numel()
                     and user not in reached
                 ):
                     reached.add(user)
                     work.append(user)
-        first = min(reached & order.keys(), key=order.__getitem__, default=None)
+        ends = [n for n in reached & order.keys() if n.meta["val"].shape == shape]
+        first = min(ends, key=order.__getitem__, default=None)
         name = results[first] if first is not None else ""
         if not name or name in taken:
             name = f"gradient{len(names)}"

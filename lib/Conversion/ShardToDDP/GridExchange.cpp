@@ -1,0 +1,157 @@
+//===- GridExchange.cpp ----------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See GridExchange.h.
+//
+//===----------------------------------------------------------------------===//
+
+#include "GridExchange.h"
+#include "../Utils/RankLists.h"
+#include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Utils/IndexingUtils.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+int64_t GridExchange::getNumParts() const {
+  int64_t number = 1;
+  for (int16_t axis : axes)
+    number *= shard::GridOp(grid).getShape()[axis];
+  return number;
+}
+
+std::optional<GridExchange>
+mlir::ddp::matchExchange(Operation *op, SymbolTableCollection &symbols) {
+  if (auto scatter = dyn_cast<shard::ReduceScatterOp>(op))
+    return GridExchange{op, shard::getGrid(scatter, symbols),
+                        llvm::to_vector(scatter.getGridAxes()),
+                        scatter.getScatterAxis().getSExtValue(),
+                        scatter.getReduction()};
+  if (auto gather = dyn_cast<shard::AllGatherOp>(op))
+    return GridExchange{op, shard::getGrid(gather, symbols),
+                        llvm::to_vector(gather.getGridAxes()),
+                        gather.getGatherAxis().getSExtValue(), std::nullopt};
+  return std::nullopt;
+}
+
+/// Whether the larger type is the smaller one in so many parts.
+static bool isInParts(RankedTensorType whole, RankedTensorType part,
+                      int64_t dimension, int64_t number) {
+  if (whole.getRank() != part.getRank() || dimension < 0 ||
+      dimension >= whole.getRank() ||
+      whole.getElementType() != part.getElementType())
+    return false;
+  SmallVector<int64_t> shape(part.getShape());
+  shape[dimension] *= number;
+  return whole.getShape() == ArrayRef(shape);
+}
+
+std::string mlir::ddp::findObstacle(const GridExchange &exchange) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  auto from = cast<RankedTensorType>(exchange.op->getOperand(0).getType());
+  auto to = cast<RankedTensorType>(exchange.op->getResult(0).getType());
+  ArrayRef<int64_t> grid = shard::GridOp(exchange.grid).getShape();
+  if (exchange.kind && *exchange.kind != shard::ReductionKind::Sum &&
+      *exchange.kind != shard::ReductionKind::Average)
+    stream << "expected the reduction sum or average, but got "
+           << shard::stringifyReductionKind(*exchange.kind);
+  else if (!from.hasStaticShape() || !to.hasStaticShape() ||
+           !isDtype(from.getElementType()))
+    stream << "expected statically shaped tensors of " << getDtypeNames()
+           << ", but got '" << from << "'";
+  else if (ShapedType::isDynamicShape(grid) || !countRanks(grid) ||
+           llvm::is_contained(grid, 0))
+    stream << "expected a grid of static shape with at most " << kMaxRanks
+           << " processes";
+  else if (exchange.axes.empty())
+    stream << "expected axes of the grid";
+  // A process group numbers its ranks upwards.
+  else if (!llvm::is_sorted(exchange.axes))
+    stream << "expected the grid's axes in ascending order, in which a process "
+              "group has its parts";
+  else if (!isInParts(exchange.kind ? from : to, exchange.kind ? to : from,
+                      exchange.dimension, exchange.getNumParts()))
+    stream << "expected " << exchange.getNumParts()
+           << " equal parts along dimension " << exchange.dimension
+           << ", but got '" << from << "' and '" << to << "'";
+  return text;
+}
+
+/// The order of dimensions in which parts lie in one piece each; nothing if
+/// they do so already.
+static SmallVector<int64_t> getOrder(RankedTensorType type, int64_t dimension) {
+  SmallVector<int64_t> order;
+  if (llvm::all_of(type.getShape().take_front(dimension),
+                   [](int64_t size) { return size == 1; }))
+    return order;
+  order.push_back(dimension);
+  for (int64_t i = 0; i < type.getRank(); ++i)
+    if (i != dimension)
+      order.push_back(i);
+  return order;
+}
+
+static RankedTensorType permute(RankedTensorType type,
+                                ArrayRef<int64_t> order) {
+  return order.empty() ? type
+                       : type.clone(applyPermutation(type.getShape(), order));
+}
+
+static Value transpose(OpBuilder &builder, Location loc, Value value,
+                       ArrayRef<int64_t> order) {
+  if (order.empty())
+    return value;
+  auto type = permute(cast<RankedTensorType>(value.getType()), order);
+  Value empty = tensor::EmptyOp::create(builder, loc, type.getShape(),
+                                        type.getElementType());
+  return linalg::TransposeOp::create(builder, loc, value, empty, order)
+      ->getResult(0);
+}
+
+Value mlir::ddp::buildExchange(OpBuilder &builder, const GridExchange &exchange,
+                               ProcessGroupOp group, Attribute hook) {
+  Location loc = exchange.op->getLoc();
+  Value input = exchange.op->getOperand(0);
+  auto from = cast<RankedTensorType>(input.getType());
+  auto to = cast<RankedTensorType>(exchange.op->getResult(0).getType());
+  SmallVector<int64_t> order = getOrder(from, exchange.dimension);
+  RankedTensorType ordered = permute(to, order);
+  auto name = FlatSymbolRefAttr::get(group.getSymNameAttr());
+  SmallVector<ReassociationIndices> all = {
+      llvm::to_vector<2>(llvm::seq<int64_t>(0, from.getRank()))};
+  input = transpose(builder, loc, input, order);
+  Value result;
+  Operation *exchanged;
+  if (exchange.kind) {
+    auto reduction = *exchange.kind == shard::ReductionKind::Average
+                         ? Reduction::Mean
+                         : Reduction::Sum;
+    auto scatter = ReduceScatterOp::create(
+        builder, loc,
+        RankedTensorType::get({to.getNumElements()}, to.getElementType()),
+        ReductionAttr::get(builder.getContext(), reduction), input, name,
+        /*wire=*/{});
+    exchanged = scatter;
+    result = scatter.getResult();
+    if (to.getRank() != 1)
+      result =
+          tensor::ExpandShapeOp::create(builder, loc, ordered, result, all);
+  } else {
+    if (from.getRank() != 1)
+      input = tensor::CollapseShapeOp::create(builder, loc, input, all);
+    auto gather = AllGatherOp::create(builder, loc, ordered, input, name,
+                                      /*wire=*/{});
+    exchanged = gather;
+    result = gather.getResult();
+  }
+  exchanged->setDiscardableAttrs(exchange.op->getDiscardableAttrDictionary());
+  if (hook)
+    exchanged->setAttr(DDPDialect::kHookAttrName, hook);
+  return transpose(builder, loc, result, invertPermutationVector(order));
+}
