@@ -96,37 +96,11 @@ FeedbackAttr::expand(OpBuilder &builder, const ddp::BucketReduction &reduction,
                      TypedValue<ddp::BucketType> bucket) const {
   Location loc = reduction.loc;
   ddp::BucketType type = bucket.getType();
-  MLIRContext *context = builder.getContext();
-
-  // The state: one for each bucket, named after it, behind those that are
-  // there.
-  auto module =
-      builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
-  StringAttr name =
-      builder.getStringAttr(reduction.bucketName.getValue() + ".feedback");
-  if (module.lookupSymbol(name))
-    return emitError(loc) << "expected the name @" << name.getValue()
-                          << " to be free for a state";
-  OpBuilder atStates = OpBuilder::atBlockBegin(module.getBody());
-  for (Operation &op : *module.getBody())
-    if (isa<ddp::ProcessGroupOp, ddp::StateOp>(op))
-      atStates.setInsertionPointAfter(&op);
-  auto state = ddp::StateOp::create(
-      atStates, loc, name, TypeAttr::get(type),
-      ddp::StatePlacementAttr::get(context, ddp::StatePlacement::PerRank),
-      ddp::StateInitAttr::get(context, ddp::StateInit::Zero),
-      /*seed=*/IntegerAttr(), /*generator=*/FlatSymbolRefAttr(),
-      /*draws=*/DenseI64ArrayAttr());
-  auto symbol = FlatSymbolRefAttr::get(name);
-
-  // For checkpoints: each tensor of it belongs to one gradient.
-  if (reduction.gradients) {
-    SmallVector<Attribute> owners;
-    for (Attribute gradient : reduction.gradients)
-      owners.push_back(builder.getArrayAttr({gradient}));
-    state.setRole("testhook.feedback");
-    state.setGradientsAttr(builder.getArrayAttr(owners));
-  }
+  FailureOr<ddp::StateOp> state =
+      ddp::createGradientState(builder, reduction, type, "testhook.feedback");
+  if (failed(state))
+    return failure();
+  auto symbol = FlatSymbolRefAttr::get(state->getSymNameAttr());
 
   // m = gradient + error; sent = m in 16 bits; error = what that lacks of m.
   auto cast = [&](Value value, Type elementType) -> Value {

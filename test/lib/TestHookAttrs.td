@@ -65,6 +65,32 @@ def TestHook_Clipped : TestHook_Hook<"Clipped", "clipped"> {
     DDP_NumberParameter<"1", "the largest magnitude that is sent">:$limit);
 }
 
+def TestHook_Sign
+    : TestHook_Hook<"Sign", "sign", ["getStateBytes", "getWireType"]> {
+  let summary = "send signs and mean magnitudes, with error feedback";
+  let description = [{
+    Constraints:
+    - (C1) `block_size` is a multiple of 8 that is not negative.
+  }];
+  let parameters = (ins
+    DDP_IntegerParameter<1024, "elements that share a magnitude; 0: all of a "
+                               "bucket">:$block_size);
+  let genVerifyDecl = 1;
+}
+
+def TestHook_TopK
+    : TestHook_Hook<"TopK", "top_k", ["getStateBytes", "getWireType"]> {
+  let summary = "send the largest elements, and add the others to the next gradient";
+  let description = [{
+    Constraints:
+    - (C1) `density` is from 0 to 1.
+  }];
+  let parameters = (ins
+    DDP_NumberParameter<"0.01", "share of a bucket's elements that are sent; at "
+                                "least one is">:$density);
+  let genVerifyDecl = 1;
+}
+
 def TestHook_Failing : TestHook_Hook<"Failing", "failing"> {
   let summary = "a hook whose expansion fails";
 }

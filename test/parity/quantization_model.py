@@ -68,10 +68,46 @@ def encoding_error(array, code, block):
     """What encoding loses of an array, in its own type: nothing where the codes
     decode to an infinity or a NaN."""
     with np.errstate(all="ignore"):
-        kept = decode(encode(_f32(array), code, block))
+        if code == "ui1":
+            kept = decode_signs(array, block)
+        elif code == "ui8":
+            kept = reduce_affine([array], block, 1)
+        else:
+            kept = decode(encode(_f32(array), code, block))
         wide = np.float64 if array.dtype == np.float64 else F32
         lost = array.astype(wide) - kept.astype(wide)
         return np.where(np.isfinite(kept), lost, 0).astype(array.dtype)
+
+
+def _mean_magnitude(block):
+    """Of f64 values: element i belongs to partial sum i mod 16, and these are added
+    in order."""
+    rows = np.abs(_in_blocks(block, 16))
+    sums = np.add.accumulate(rows, axis=0)[-1]
+    return F32(np.add.accumulate(sums)[-1] / len(block))
+
+
+def decode_signs(array, block):
+    """What the signs of an array decode to, in f32; `block` 0: one block."""
+    values = array.astype(np.float64)
+    kept = np.empty(len(values), F32)
+    with np.errstate(all="ignore"):
+        for begin in range(0, len(values), block or max(1, len(values))):
+            part = values[begin : begin + block] if block else values
+            mean = _mean_magnitude(part)
+            if not np.isfinite(F32(2) * mean):
+                mean = F32(np.nan)
+            kept[begin : begin + len(part)] = np.where(part < 0, -mean, mean)
+    return kept
+
+
+def reduce_signs(arrays, block, divisor):
+    """f32 results of signs."""
+    with np.errstate(all="ignore"):
+        total = np.zeros(len(arrays[0]), F32)
+        for array in arrays:
+            total = _f32(total + decode_signs(array, block))
+        return _f32(total / F32(divisor))
 
 
 def _affine(rows):

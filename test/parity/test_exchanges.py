@@ -2,13 +2,15 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reduce-scatters, all-gathers, all-to-alls and broadcasts, to the last bit: a
 reduce-scatter is the all-reduce's part, by a model in NumPy, by the all-reduce
-of the same program, and by torch.distributed's reduce_scatter.
+of the same program, and by torch.distributed's reduce_scatter. The same of
+reduce-scatters in an encoding.
 """
 
 import numpy as np
 import pytest
 
 import model
+import quantization_model
 import runner
 from oracle import WORLD
 from tensors import Tensor, difference
@@ -101,11 +103,14 @@ class Step:
             ranks.append([values])
         return ranks
 
-    def run(self, path, options="", env=None):
-        """The inputs and the results by rank."""
+    def run(self, path, options="", env=None, edit=None):
+        """The inputs and the results by rank; edit(rank, values) changes inputs."""
         directory = runner.Directory(path)
         directory.write_module(self.text())
         inputs = self.inputs([runner.SEED, self.world])
+        for rank, steps in enumerate(inputs):
+            if edit:
+                edit(rank, steps[0])
         directory.write_inputs(inputs)
         got = runner.run(directory, "step", self.world, 1, options, env)
         return [rank[0] for rank in inputs], [rank[0] for rank in got]
@@ -172,7 +177,107 @@ def test_against_the_model(tmp_path, world, transport):
             check(got[rank][i], wanted[i][rank], f"rank {rank}, {kind} {rest}")
 
 
-@pytest.mark.parametrize("options", ["", "hook=fp16", "hook=bf16 memory=device"])
+# The largest blocks make chunks of several exchanges, each of some ranks' pieces.
+ENCODINGS = [
+    ("i8", 256),
+    ("i8", 4096),
+    ("i4", 64),
+    ("f8E4M3FN", 96),
+    ("f8E5M2", 32),
+    ("f16", None),
+    ("bf16", None),
+]
+
+
+def spoil(rank, values):
+    """Zeros, infinities and NaNs in some blocks of arrays that have many."""
+    for value in values:
+        flat = value.data.reshape(-1)
+        if flat.size < 1000:
+            continue
+        infinity = 0x7F80 if value.dtype == "bf16" else np.inf
+        flat[128:640] = 0
+        if rank == 0:
+            flat[700] = infinity
+        flat[-1] = 0x7FC0 if value.dtype == "bf16" else np.nan
+
+
+@pytest.mark.parametrize(
+    "transport, world",
+    [("shm", 1), ("shm", 2), ("shm", 3), ("shm", 4), ("gloo", 2), ("gloo", 3), ("gloo", 4)],
+)
+def test_encoded_against_the_model(tmp_path, world, transport):
+    """Blocks do not end where parts do; with three elements some ranks have none."""
+    step, expected = Step(world), []
+    for dtype in DTYPES:
+        for shape in [(), (3,), (7, 33), (1000,), (70001,)]:
+            number = len(step.arguments)
+            value = step.argument(shape, dtype)
+            for i, (code, block) in enumerate(ENCODINGS):
+                reduction = REDUCTIONS[(number + i) % 2]
+                blocks = f", {block}" if block else ""
+                step.reduce_scatter(
+                    value, reduction, f"wire !ddp.encoded<{code}{blocks}> "
+                )
+                expected.append((number, reduction, code, block or 1024))
+    env = {"DDPHOOK_TRANSPORT": transport}
+    inputs, got = step.run(tmp_path, env=env, edit=spoil)
+
+    for i, (number, reduction, code, block) in enumerate(expected):
+        arrays = [model._values(flat(rank[number])) for rank in inputs]
+        divisor = world if reduction == "mean" else 1
+        total = quantization_model.reduce_scaled(arrays, code, block, divisor)
+        whole = model.cast(Tensor("f32", total), inputs[0][number].dtype)
+        for rank in range(world):
+            want = part_of(whole, rank, world)
+            check(got[rank][i], want, f"rank {rank}, {expected[i]}, {want.dtype}")
+
+
+@pytest.mark.parametrize("hook", ["int8", "int4", "fp8 format=f8E5M2 block-size=32"])
+@pytest.mark.parametrize("world, transport", [(1, "shm"), (3, "shm"), (4, "gloo")])
+def test_error_feedback(tmp_path, world, transport, hook):
+    """Of tensors and buckets; four steps, each with what the step before lost."""
+    step, steps = Step(world), 4
+    for dtype in DTYPES:
+        value = step.argument((7, 133), dtype)
+        step.same_type(f"all_reduce mean {value[0]} on @dp", value)
+        step.reduce_scatter(value, "mean")
+        bucket = f"!ddp.bucket<{dtype}, [7x133]>"
+        name = f"%b{len(step.arguments)}"
+        step.lines.append(
+            f"  {name} = ddp.pack {value[0]} : {type_of(*value[1:])} -> {bucket}"
+        )
+        part = (part_size(931, world),)
+        types = f"{bucket} -> {type_of(part, dtype)}"
+        step.give(f"ddp.reduce_scatter mean {name} on @dp : {types}", part, dtype)
+    directory = runner.Directory(tmp_path)
+    directory.write_module(step.text())
+    drawn = [step.inputs([runner.SEED, world, i]) for i in range(steps)]
+    inputs = [[drawn[i][rank][0] for i in range(steps)] for rank in range(world)]
+    directory.write_inputs(inputs)
+    options = f"hook={hook} error-feedback=true bucket-cap-mb=0"
+    env = {"DDPHOOK_TRANSPORT": transport}
+    got = runner.run(directory, "step", world, steps, options, env)
+    for rank in range(world):
+        for i in range(steps):
+            results = got[rank][i]
+            for k in range(0, len(results), 3):
+                want = part_of(flat(results[k]), rank, world)
+                for part in results[k + 1 : k + 3]:
+                    check(part, want, f"rank {rank}, step {i}, {want.dtype}")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "hook=fp16",
+        "hook=bf16 memory=device",
+        "hook=int8",
+        "hook=int4 error-feedback=false",
+        "hook=fp16 accumulate=f32",
+    ],
+)
 @pytest.mark.parametrize("world", range(1, WORLD + 1))
 def test_is_the_part_of_the_all_reduce(tmp_path, world, options):
     """With the hooks that are legal: each all-reduce is a bucket of its own."""

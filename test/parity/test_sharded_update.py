@@ -107,7 +107,7 @@ def parts(array, ranks):
     return flat.reshape(ranks, size)
 
 
-@pytest.mark.parametrize("options", ["", "hook=bf16 verify-order=true"])
+@pytest.mark.parametrize("options", ["", "hook=bf16 verify-order=true", "hook=int8"])
 @pytest.mark.parametrize("ranks", range(1, WORLD + 1))
 def test_sharded_is_replicated(tmp_path, ranks, options):
     random = np.random.default_rng([runner.SEED, ranks])
@@ -166,8 +166,9 @@ def test_sharded_is_replicated(tmp_path, ranks, options):
                 )
 
         # The place of an element in the collective decides about the order of
-        # additions of three ranks and more: with two any order is the same.
-        if ranks > 2:
+        # additions of three ranks and more: with two any order is the same. And
+        # blocks of codes begin with a bucket.
+        if ranks > 2 or "int8" in options:
             continue
         inputs = [
             [

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The step of model.py as ddphook-cc compiled it, called through the C API."""
+"""A step that ddphook-cc compiled, called through the C API."""
 
 import ctypes
 
@@ -17,14 +17,15 @@ class Stats(ctypes.Structure):
 
 
 class Compiled:
-    """A step that ddphook compiled."""
+    """A step that ddphook compiled: that of model.py, unless arrays for other
+    results are given."""
 
-    def __init__(self, runtime, path, values):
+    def __init__(self, runtime, path, values, results=None):
         self.runtime = runtime
         self.object = ctypes.CDLL(str(path))
         self.module = runtime.load_module(self.object)
         shapes = {name: model.shape(kind, o) for name, kind, o in model.parameters()}
-        self.results = {
+        self.results = results or {
             name: np.full(shapes[name], np.nan, np.float32) for name in model.returned()
         }
         arrays = [*values.values(), *self.results.values()]

@@ -51,12 +51,12 @@ LogicalResult CallLowering::lower(Operation *op) {
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
           .Case<ArenaOp, CountCompressionOp, FlatAddOp, FlatAllGatherOp,
                 FlatAllReduceOp, FlatAllReduceStartOp, FlatAllToAllOp,
-                FlatBroadcastOp, FlatCastOp, FlatEncodingErrorOp, FlatMatmulOp,
-                FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
-                FlatReconstructOp, FlatReduceScatterOp, FlatScaleOp, FlatSubOp,
-                FlatWaitOp, IsFiniteOp, StateBufferOp, ViewOp, linalg::CopyOp,
-                linalg::FillOp, memref::CopyOp>(
-              [&](auto known) { return convert(known); })
+                FlatBroadcastOp, FlatCastOp, FlatDensifyOp, FlatEncodingErrorOp,
+                FlatMatmulOp, FlatOrthogonalizeOp, FlatProjectOp,
+                FlatRandomNormalOp, FlatReconstructOp, FlatReduceScatterOp,
+                FlatScaleOp, FlatSparsifyOp, FlatSubOp, FlatWaitOp, IsFiniteOp,
+                StateBufferOp, ViewOp, linalg::CopyOp, linalg::FillOp,
+                memref::CopyOp>([&](auto known) { return convert(known); })
           .Default([](Operation *unknown) {
             return unknown->emitOpError() << "expected an operation that the "
                                           << "runtime knows";

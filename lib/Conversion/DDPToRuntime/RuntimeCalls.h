@@ -56,6 +56,7 @@ private:
   LogicalResult convert(FlatCastOp op);
   LogicalResult convert(CountCompressionOp op);
   LogicalResult convert(IsFiniteOp op);
+  LogicalResult convert(FlatDensifyOp op);
   LogicalResult convert(FlatEncodingErrorOp op);
   LogicalResult convert(FlatMatmulOp op);
   LogicalResult convert(FlatOrthogonalizeOp op);
@@ -64,6 +65,7 @@ private:
   LogicalResult convert(FlatReconstructOp op);
   LogicalResult convert(FlatScaleOp op);
   LogicalResult convert(StateBufferOp op);
+  LogicalResult convert(FlatSparsifyOp op);
   LogicalResult convert(FlatSubOp op);
   LogicalResult convert(ViewOp op);
   LogicalResult convert(FlatWaitOp op);

@@ -136,6 +136,21 @@ LogicalResult CallLowering::convert(FlatSubOp op) {
   return success();
 }
 
+LogicalResult CallLowering::convert(FlatSparsifyOp op) {
+  call(op, rt::sparsify, op.getKeep(), op.getInput(),
+       getNumElementsOf(op.getInput().getType()), op.getDestination().front(),
+       op.getDestination().back());
+  return success();
+}
+
+LogicalResult CallLowering::convert(FlatDensifyOp op) {
+  int64_t keep = op.getKeep();
+  int64_t parts = getNumElementsOf(op.getEntries().getType()) / (2 * keep);
+  call(op, rt::densify, op.getEntries(), parts, keep, op.getDestination(),
+       getNumElementsOf(op.getDestination().getType()));
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Low rank
 //===----------------------------------------------------------------------===//

@@ -218,6 +218,24 @@ static ddphook_status_t encoding_error(ddphook_device_t *, const void *, void *,
                         error);
 }
 
+static ddphook_status_t sparsify(ddphook_device_t *, int64_t, const void *,
+                                 int64_t, void *, void *,
+                                 ddphook_backend_error_t *error) {
+  return toBackendError(
+      ddphook::error(DDPHOOK_UNSUPPORTED,
+                     "the CUDA backend cannot take the largest elements out"),
+      error);
+}
+
+static ddphook_status_t densify(ddphook_device_t *, const void *, int64_t,
+                                int64_t, void *, int64_t,
+                                ddphook_backend_error_t *error) {
+  return toBackendError(
+      ddphook::error(DDPHOOK_UNSUPPORTED,
+                     "the CUDA backend cannot add the largest elements"),
+      error);
+}
+
 static ddphook_status_t divide_by_group_size(ddphook_device_t *device,
                                              int64_t size, const void *in,
                                              void *out, int64_t count,

@@ -89,12 +89,13 @@ void EncodedChunks::encode(const void *in, int64_t begin, int64_t count,
     const bool beginsBlock =
         i == 0 || (encoding.block != 0 && i % encoding.block == 0);
     if (beginsBlock)
-      current = findAffineScale(elementAt(in, dtype, i), dtype, end - i);
+      current = findAffineScale(encoding.code, elementAt(in, dtype, i), dtype,
+                                end - i);
     const int64_t stop = std::min(end, begin + count);
     const EncodedArray place = at(memory, begin, count, i - begin);
     *static_cast<AffineScale *>(place.scales) = current;
-    encodeAffine(elementAt(in, dtype, i), dtype, stop - i, current,
-                 static_cast<uint8_t *>(place.codes));
+    encodeAffine(encoding.code, elementAt(in, dtype, i), dtype, stop - i,
+                 current, static_cast<uint8_t *>(place.codes));
     i = stop;
   }
 }
@@ -138,8 +139,8 @@ void EncodedChunks::average(void *const *memories, int64_t begin, int64_t count,
       codes[k] = static_cast<const uint8_t *>(place.codes);
       scales[k] = *static_cast<const AffineScale *>(place.scales);
     }
-    averageAffine(codes.data(), scales.data(), ranks, stop - i, divisor,
-                  elementAt(out, dtype, i), dtype);
+    averageAffine(encoding.code, codes.data(), scales.data(), ranks, stop - i,
+                  divisor, elementAt(out, dtype, i), dtype);
     i = stop;
   }
 }

@@ -18,11 +18,13 @@
 #include "host_options.h"
 #include "kernels.h"
 #include "matrix_list.h"
+#include "sparse.h"
 #include "thread_pool.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <set>
 
@@ -299,8 +301,9 @@ static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
                                        ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
   const Encoding codes = *encodingFromAbi(encoding, block);
-  // Ranges begin at a block of any size: they count blocks of the largest one.
-  const int64_t unit = std::max<int64_t>(codes.block, 1);
+  // Ranges begin with blocks, of which a single one may be everything.
+  const bool isOneBlock = codes.isAffine() && codes.block == 0;
+  const int64_t unit = std::max<int64_t>(isOneBlock ? count : codes.block, 1);
   forRanges(device, (count + unit - 1) / unit, 2 * dtypeSize(type) * unit,
             [&](int64_t begin, int64_t n) {
               const int64_t first = begin * unit;
@@ -308,6 +311,39 @@ static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
                             std::min(n * unit, count - first), codes);
             });
   return DDPHOOK_OK;
+}
+
+static ddphook_status_t sparsify(ddphook_device_t *, int64_t keep,
+                                 const void *in, int64_t count, void *entries,
+                                 void *rest, ddphook_backend_error_t *error) {
+  if (keep > count || count > std::numeric_limits<int32_t>::max())
+    return toBackendError(
+        ddphook::error(DDPHOOK_INVALID_ARGUMENT,
+                       "expected to keep some of less than 2^31 elements, but "
+                       "got %lld of %lld",
+                       static_cast<long long>(keep),
+                       static_cast<long long>(count)),
+        error);
+  return toBackendError(withoutExceptions([&] {
+                          takeLargest(static_cast<const float *>(in), count,
+                                      keep, entries,
+                                      static_cast<float *>(rest));
+                          return Status::ok();
+                        }),
+                        error);
+}
+
+static ddphook_status_t densify(ddphook_device_t *, const void *entries,
+                                int64_t parts, int64_t keep, void *out,
+                                int64_t count, ddphook_backend_error_t *error) {
+  if (addEntries(entries, parts, keep, static_cast<float *>(out), count))
+    return DDPHOOK_OK;
+  return toBackendError(
+      ddphook::error(DDPHOOK_DATA_LOSS,
+                     "expected places below %lld of a rank's largest elements, "
+                     "but got others",
+                     static_cast<long long>(count)),
+      error);
 }
 
 static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,

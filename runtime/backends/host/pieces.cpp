@@ -36,6 +36,10 @@ Pieces::Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes)
       part(partElements(desc.count, size)),
       order(desc.count, dtypeSize(wire), size),
       ordered(static_cast<size_t>(size)) {
+  if (desc.encoding) {
+    chooseEncoded(bytes);
+    return;
+  }
   pieceElements =
       chooseElements(bytes, hasPieceForEach() ? size : 1, dtypeSize(wire));
   extent = desc.kind == CollectiveKind::Broadcast ? desc.count : part;
@@ -44,6 +48,8 @@ Pieces::Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes)
 }
 
 int64_t Pieces::totalBytes(const CollectiveDesc &desc, int size) {
+  if (desc.encoding)
+    return desc.wireBytes();
   return inputElements(desc.kind, desc.count, size) *
          dtypeSize(desc.wireType());
 }
@@ -60,6 +66,16 @@ ElementRange Pieces::piece(int64_t chunk, int owner) const {
 
 void Pieces::put(const void *in, int64_t chunk, void *memory,
                  Stores stores) const {
+  if (desc.encoding) {
+    const ElementRange ranks = owners(chunk);
+    for (auto owner = static_cast<int>(ranks.begin); owner < ranks.end;
+         ++owner) {
+      const ElementRange range = encodedPiece(chunk, owner);
+      encodeArray(at(in, desc.dtype, range.begin), desc.dtype, range.size(),
+                  *desc.encoding, place(memory, chunk, owner));
+    }
+    return;
+  }
   const int64_t divisor = desc.divide ? size : 1;
   if (hasPieceForEach()) {
     for (int owner = 0; owner < size; ++owner) {
@@ -77,6 +93,14 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
 }
 
 Pieces::Bytes Pieces::needed(int64_t chunk, int from, int to) const {
+  if (desc.encoding) {
+    const ElementRange ranks = owners(chunk);
+    if (to < ranks.begin || to >= ranks.end)
+      return {0, 0};
+    const int64_t elements = encodedPiece(chunk, to).size();
+    return {(to - ranks.begin) * pieceBytes,
+            elements == 0 ? 0 : scaleRoom + desc.encoding->codeBytes(elements)};
+  }
   const int64_t bytes = dtypeSize(wire);
   if (hasPieceForEach())
     return {to * pieceElements * bytes, piece(chunk, to).size() * bytes};
@@ -110,6 +134,8 @@ void Pieces::sum(void *const *memories, int64_t chunk, void *out,
 
 void Pieces::take(void *const *memories, int64_t chunk, void *out,
                   Stores stores) {
+  if (desc.encoding)
+    return sumCodes(memories, chunk, out);
   const int64_t first = chunk * pieceElements;
   switch (desc.kind) {
   case CollectiveKind::AllReduce:
@@ -132,4 +158,105 @@ void Pieces::take(void *const *memories, int64_t chunk, void *out,
     }
     return;
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Reduce-scatters in an encoding
+//===----------------------------------------------------------------------===//
+
+static int64_t roundUp(int64_t n, int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+void Pieces::chooseEncoded(int64_t bytes) {
+  constexpr int64_t line = 64;
+  const Encoding &encoding = *desc.encoding;
+  unit = std::max<int64_t>(1, encoding.block);
+  // A part may touch a block at each of its ends.
+  extent = (part + 2 * unit - 2) / unit * unit;
+  const int64_t least = unit == 1 ? line : unit;
+  auto room = [&](int64_t elements) {
+    return roundUp(encoding.scaleBytes(elements), line) +
+           roundUp(encoding.codeBytes(elements), line);
+  };
+  ownersOfChunk = std::clamp<int64_t>(bytes / room(least), 1, size);
+  // What rounding adds to many blocks is less than what it adds to one.
+  pieceElements =
+      std::max<int64_t>(1, bytes / (ownersOfChunk * room(least))) * least;
+  pieceElements = std::min(pieceElements, extent);
+  scaleRoom = roundUp(encoding.scaleBytes(pieceElements), line);
+  pieceBytes = room(pieceElements);
+  chunkCount = (extent + pieceElements - 1) / pieceElements *
+               ((size + ownersOfChunk - 1) / ownersOfChunk);
+  summed.resize(static_cast<size_t>(pieceBytes));
+  decoded.resize(static_cast<size_t>(unit * dtypeSize(desc.dtype)));
+}
+
+/// The blocks that a rank's part touches, as elements.
+ElementRange Pieces::span(int owner) const {
+  const ElementRange own = partOf(desc.count, size, owner);
+  if (own.size() == 0)
+    return own;
+  return {own.begin / unit * unit,
+          std::min(desc.count, roundUp(own.end, unit))};
+}
+
+/// The ranks that a chunk has pieces of.
+ElementRange Pieces::owners(int64_t chunk) const {
+  const int64_t groups = (size + ownersOfChunk - 1) / ownersOfChunk;
+  const int64_t begin = chunk % groups * ownersOfChunk;
+  return {begin, std::min<int64_t>(size, begin + ownersOfChunk)};
+}
+
+ElementRange Pieces::encodedPiece(int64_t chunk, int owner) const {
+  const int64_t groups = (size + ownersOfChunk - 1) / ownersOfChunk;
+  const ElementRange all = span(owner);
+  const int64_t begin =
+      std::min(all.end, all.begin + chunk / groups * pieceElements);
+  return {begin, std::min(all.end, begin + pieceElements)};
+}
+
+EncodedArray Pieces::place(void *memory, int64_t chunk, int owner) const {
+  char *base =
+      static_cast<char *>(memory) + (owner - owners(chunk).begin) * pieceBytes;
+  return {base + scaleRoom, base};
+}
+
+/// Sums this rank's piece, encodes the sum as an all-reduce does, and decodes
+/// what of it is in the rank's part; zeros stand behind a short part.
+void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
+  const ElementRange own = partOf(desc.count, size, rank);
+  if (chunk == 0)
+    std::memset(
+        at(out, desc.dtype, own.size()), 0,
+        static_cast<size_t>((part - own.size()) * dtypeSize(desc.dtype)));
+  const ElementRange ranks = owners(chunk);
+  const ElementRange piece = encodedPiece(chunk, rank);
+  if (rank < ranks.begin || rank >= ranks.end || piece.size() == 0)
+    return;
+  const Encoding &encoding = *desc.encoding;
+  std::vector<EncodedArray> sources;
+  for (int k = 0; k < size; ++k)
+    sources.push_back(place(memories[k], chunk, rank));
+  const EncodedArray sum = {summed.data() + scaleRoom, summed.data()};
+  sumEncoded(sources.data(), size, encoding, piece.size(),
+             desc.divide ? size : 1, sum);
+
+  const int64_t end = std::min(piece.end, own.end);
+  int64_t i = piece.begin;
+  // The block that the part before begins with ends in this one.
+  if (i < own.begin) {
+    const int64_t stop = std::min(end, i + unit);
+    decodeArray(sum, encoding, stop - i, decoded.data(), desc.dtype);
+    std::memcpy(
+        out, at(decoded.data(), desc.dtype, own.begin - i),
+        static_cast<size_t>((stop - own.begin) * dtypeSize(desc.dtype)));
+    i = stop;
+  }
+  if (i < end)
+    decodeArray(
+        {static_cast<char *>(sum.codes) + encoding.codeBytes(i - piece.begin),
+         static_cast<char *>(sum.scales) +
+             encoding.scaleBytes(i - piece.begin)},
+        encoding, end - i, at(out, desc.dtype, i - own.begin), desc.dtype);
 }

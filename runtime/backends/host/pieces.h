@@ -9,13 +9,16 @@
 // into a chunk's memory, a transport moves or shows to the others.
 //
 // Sums are those of an all-reduce of the whole array, bit for bit: the order of
-// additions depends on an element's place in it.
+// additions depends on an element's place in it. With an encoding the pieces of
+// a part are the blocks that it touches, as an all-reduce has them: the block
+// that two parts share is sent to both.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_PIECES_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_PIECES_H
 
 #include "collective_desc.h"
+#include "encode.h"
 #include "kernels.h"
 #include "ring_order.h"
 
@@ -26,7 +29,8 @@ namespace ddphook::host {
 class Pieces {
 public:
   /// A collective of `size` ranks, whose chunks have at most `bytes` bytes of
-  /// memory on each rank, and at least an element of each piece.
+  /// memory on each rank, and at least an element of each piece. With an
+  /// encoding `bytes` is at least 16 KiB.
   Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes);
 
   /// Bytes that a rank puts into chunks altogether.
@@ -59,6 +63,14 @@ private:
   ElementRange piece(int64_t chunk, int owner) const;
   void sum(void *const *memories, int64_t chunk, void *out, Stores stores);
 
+  // With an encoding.
+  void chooseEncoded(int64_t bytes);
+  ElementRange span(int owner) const;
+  ElementRange owners(int64_t chunk) const;
+  ElementRange encodedPiece(int64_t chunk, int owner) const;
+  EncodedArray place(void *memory, int64_t chunk, int owner) const;
+  void sumCodes(void *const *memories, int64_t chunk, void *out);
+
   const CollectiveDesc desc;
   const int rank, size;
   const Dtype wire;
@@ -70,6 +82,16 @@ private:
   RingOrder order;
   /// Scratch: the memories of all ranks in the order of additions.
   std::vector<const void *> ordered;
+
+  // With an encoding.
+  /// Elements that are encoded together, and bytes of a piece in memory, of
+  /// which the first ones are scales.
+  int64_t unit = 1, pieceBytes = 0, scaleRoom = 0;
+  /// Ranks that a chunk has pieces of: all of them, unless blocks are so large
+  /// that these do not fit.
+  int64_t ownersOfChunk = 1;
+  /// Scratch: a piece's sum, encoded, and a block of it, decoded.
+  std::vector<char> summed, decoded;
 };
 
 } // namespace ddphook::host

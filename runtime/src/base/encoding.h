@@ -1,4 +1,4 @@
-//===- encoding.h - how elements of an all-reduce travel --------*- C++ -*-===//
+//===- encoding.h - how elements of reductions travel -----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -144,7 +144,8 @@ constexpr bool isBlockOf(Code code, int64_t block) {
     return block >= Encoding::kLeastBlock && block <= Encoding::kMostBlock &&
            block % Encoding::kLeastBlock == 0;
   case CodeKind::AFFINE:
-    return block >= 0;
+    // Whole bytes.
+    return block >= 0 && block % 8 * codeBits(code) % 8 == 0;
   }
   return false;
 }

@@ -90,13 +90,10 @@ Status ArgumentCheck::check(const role::CastType &type) const {
 }
 
 Status ArgumentCheck::check(const role::EncodingType &type) const {
-  const std::optional<Code> code = codeFromAbi(type.value);
-  if (code && codeKind(*code) != CodeKind::AFFINE)
+  if (codeFromAbi(type.value))
     return Status::ok();
   return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected the number of an encoding that is not affine, but got "
-               "%d",
-               type.value);
+               "expected the number of an encoding, but got %d", type.value);
 }
 
 Status ArgumentCheck::check(const role::Block &block) const {

@@ -197,8 +197,11 @@ static void checkKind(const Reader &at, const PlanCollective &collective,
                       int64_t ranks) {
   const CollectiveKind kind = collective.kind;
   const std::string name = collectiveName(kind);
-  if (collective.encoding && kind != CollectiveKind::AllReduce)
+  if (collective.encoding && !isReduction(kind))
     at["encoding"].fail("no encoding of " + name);
+  if (collective.encoding && collective.encoding->isAffine() &&
+      kind != CollectiveKind::AllReduce)
+    at["encoding"].fail("an encoding without a zero point of " + name);
   if (collective.wireDtype && !mayHaveWireType(kind))
     at["wire_dtype"].fail("no other type of " + name);
   if (collective.divide && !isReduction(kind))

@@ -299,6 +299,9 @@ TEST(Plan, KindsOfCollectives) {
   EXPECT_EQ(bytes("reduce_scatter", 10, half), (Bytes{40, 20, 24}));
   EXPECT_EQ(bytes("all_gather", 10, half), (Bytes{12, 6, 24}));
   EXPECT_EQ(bytes("all_to_all", 8, plain), (Bytes{32, 32, 32}));
+  const std::string codes =
+      R"("wire_dtype":"","encoding":"i8","block":32,"divide":false,"root":0)";
+  EXPECT_EQ(bytes("reduce_scatter", 10, codes), (Bytes{40, 12, 12}));
   EXPECT_EQ(bytes("broadcast", 10, plain), (Bytes{40, 40, 40}));
 }
 
@@ -328,10 +331,12 @@ TEST(Plan, BadKindsOfCollectives) {
     expectMessage(kind, 4, 8, rest("", "", false, 1),
                   "root: expected 0 in " + std::string(kind));
   }
-  for (const char *kind :
-       {"reduce_scatter", "all_gather", "all_to_all", "broadcast"})
+  for (const char *kind : {"all_gather", "all_to_all", "broadcast"})
     expectMessage(kind, 4, 8, rest("", "i8", false, 0),
                   "encoding: expected no encoding of " + std::string(kind));
+  expectMessage("reduce_scatter", 4, 8, rest("", "ui8", false, 0),
+                "encoding: expected an encoding without a zero point of "
+                "reduce_scatter");
   for (const char *kind : {"all_to_all", "broadcast"})
     expectMessage(kind, 4, 8, rest("f16", "", false, 0),
                   "wire_dtype: expected no other type of " + std::string(kind));

@@ -233,8 +233,8 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
     this->reconstruct(reconstruct, control);
     return true;
   }
-  if (isa<AddOp, CastOp, EncodingErrorOp, FlatOpInterface, MatmulOp,
-          OrthogonalizeOp, ProjectOp, ScaleOp, SubOp>(op)) {
+  if (isa<AddOp, CastOp, DensifyOp, EncodingErrorOp, FlatOpInterface, MatmulOp,
+          OrthogonalizeOp, ProjectOp, ScaleOp, SparsifyOp, SubOp>(op)) {
     transferArithmetic(op, control);
     return true;
   }

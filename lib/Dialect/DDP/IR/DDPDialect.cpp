@@ -77,11 +77,12 @@ LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
     return success();
   }
   if (attribute.getName() == kNameAttrName) {
-    if (!isa<AllReduceOp>(op) || isa<BucketType>(op->getOperand(0).getType()))
+    if (!isa<ReduceScatterOp>(op) &&
+        (!isa<AllReduceOp>(op) || isa<BucketType>(op->getOperand(0).getType())))
       return op->emitOpError()
              << "expected '" << kNameAttrName
-             << "' on the 'ddp.all_reduce' of a gradient, or on a function's "
-             << "argument";
+             << "' on the 'ddp.all_reduce' of a gradient, on a "
+             << "'ddp.reduce_scatter', or on a function's argument";
     return verifyName(op, attribute.getValue(), "");
   }
   if (attribute.getName() == kResultArgumentsAttrName) {

@@ -208,9 +208,13 @@ LogicalResult EncodedType::verify(function_ref<InFlightDiagnostic()> emitError,
                        << DDPHOOK_BLOCK_UNIT << " up to " << DDPHOOK_BLOCK_MOST
                        << " elements, but got " << block;
   case EncodingRow::AFFINE:
-    if (block >= 0 && block <= kMaxElements)
+    if (block < 0 || block > kMaxElements)
+      return emitError() << "expected blocks of 1 to " << kMaxElements
+                         << " elements, but got " << block;
+    // Only whole bytes can be sent.
+    if (block % 8 * row->bits % 8 == 0)
       return success();
-    return emitError() << "expected blocks of 1 to " << kMaxElements
+    return emitError() << "expected blocks of a multiple of " << 8 / row->bits
                        << " elements, but got " << block;
   }
   llvm_unreachable("all kinds were handled");

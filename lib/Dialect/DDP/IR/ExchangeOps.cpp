@@ -88,12 +88,24 @@ static LogicalResult verifyParts(CollectiveOpInterface op,
   return success();
 }
 
+/// Whether elements can travel as `wire`: what is reduced may be encoded,
+/// unless every rank needs the codes of all others.
+static bool isWire(CollectiveOpInterface op, Type wire) {
+  if (auto encoding = dyn_cast<EncodedType>(wire))
+    return op.getKind() == CollectiveKind::ReduceScatter &&
+           !encoding.isAffine();
+  return isa<Float16Type, BFloat16Type>(wire);
+}
+
 /// Checks that operand and result have one element type, and the wire type.
 static LogicalResult verifyTypes(CollectiveOpInterface op) {
   TypeAttr wire = op.getWireAttr();
-  if (wire && !isa<Float16Type, BFloat16Type>(wire.getValue()))
-    return op->emitOpError()
-           << "expected wire type f16 or bf16, but got " << wire.getValue();
+  if (wire && !isWire(op, wire.getValue()))
+    return op->emitOpError() << "expected wire type f16 or bf16"
+                             << (op.getKind() == CollectiveKind::ReduceScatter
+                                     ? " or an encoding without a zero point"
+                                     : "")
+                             << ", but got " << wire.getValue();
   Type from = getElementTypeOf(op.getInput().getType());
   Type to = getElementTypeOf(getOutputType(op));
   if (from == to)

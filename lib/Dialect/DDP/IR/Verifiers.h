@@ -60,12 +60,10 @@ LogicalResult verifyDivisor(OpTy op) {
 
 template <typename OpTy>
 LogicalResult verifyEncoding(OpTy op) {
-  auto encoded = dyn_cast<EncodedType>(op.getEncoding());
-  if (encoded && !encoded.isAffine())
+  if (isa<EncodedType>(op.getEncoding()))
     return success();
-  return op.emitOpError()
-         << "expected an encoding without a zero point, but got "
-         << op.getEncoding();
+  return op.emitOpError() << "expected an encoding, but got "
+                          << op.getEncoding();
 }
 
 template <typename OpTy>

@@ -198,9 +198,10 @@ void mlir::ddp::registerBufferizableOpInterfaceExternalModels(
     DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, DDPDialect *) {
     attach<FlatAddOp, FlatAllGatherOp, FlatAllReduceOp, FlatAllReduceStartOp,
-           FlatAllToAllOp, FlatBroadcastOp, FlatCastOp, FlatEncodingErrorOp,
-           FlatMatmulOp, FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
-           FlatReconstructOp, FlatReduceScatterOp, FlatScaleOp, FlatSubOp>(
+           FlatAllToAllOp, FlatBroadcastOp, FlatCastOp, FlatDensifyOp,
+           FlatEncodingErrorOp, FlatMatmulOp, FlatOrthogonalizeOp,
+           FlatProjectOp, FlatRandomNormalOp, FlatReconstructOp,
+           FlatReduceScatterOp, FlatScaleOp, FlatSparsifyOp, FlatSubOp>(
         context);
     IsFiniteOp::attachInterface<IsFiniteBufferization>(*context);
     FlatWaitOp::attachInterface<WaitBufferization>(*context);

@@ -206,46 +206,75 @@ struct ExpandHooksPass
     for (AllReduceOp op : reductions)
       if (failed(expand(op, *defaultHook, roles, inMemory)))
         return signalPassFailure();
-    roles.assign();
     bool isOk = true;
     walkProgram(getOperation(), [&](ReduceScatterOp op) {
-      isOk &= succeeded(expandScatter(op, getEffectiveHook(op, *defaultHook)));
+      isOk &= succeeded(
+          expandScatter(op, getEffectiveHook(op, *defaultHook), roles));
     });
     if (!isOk)
-      signalPassFailure();
+      return signalPassFailure();
+    roles.assign();
   }
 
-  /// Of hooks those are legal on parts of a gradient that only say in which
-  /// type elements travel and are added.
-  static LogicalResult expandScatter(ReduceScatterOp op,
-                                     HookAttrInterface hook) {
-    if (!isa<AllReduceHookAttr>(hook)) {
-      if (op.getWire())
-        return op.emitOpError() << "expected no wire type, since hook " << hook
-                                << " decides about it";
-      auto half = dyn_cast<FP16HookAttr>(hook);
-      auto brain = dyn_cast<BF16HookAttr>(hook);
-      Type input = op.getInput().getType();
-      auto bucket = dyn_cast<BucketType>(input);
-      if (!bucket)
-        bucket = BucketType::getFromTensors(op.getContext(),
-                                            getElementTypeOf(input), input);
-      Type wire = hook.getWireType(bucket);
-      bool isEncoded = isa<EncodedType>(wire) ||
-                       (half && half.getAccumulate()) ||
-                       (brain && brain.getAccumulate());
-      if (isEncoded || (!half && !brain))
-        return op.emitOpError()
-               << "expected hook #ddp.allreduce, #ddp.fp16 or #ddp.bf16, but "
-               << "got " << hook << ", which "
-               << (isEncoded ? "sends codes: no reduce-scatter is encoded"
-                             : "needs the whole gradient on every rank");
-      if (wire != getElementTypeOf(input))
-        op.setWire(wire);
-    }
-    // Final, as an all-reduce that was expanded.
+  /// Lets a hook prepare the operand of a reduce-scatter, and marks that as
+  /// final, as an all-reduce that was expanded.
+  static LogicalResult expandScatter(ReduceScatterOp op, HookAttrInterface hook,
+                                     StateRoles &roles) {
+    if (!isa<AllReduceHookAttr>(hook) && failed(prepare(op, hook, roles)))
+      return failure();
     op->setAttr(DDPDialect::kHookAttrName,
                 AllReduceHookAttr::get(op.getContext()));
+    op->removeAttr(DDPDialect::kNameAttrName);
+    return success();
+  }
+
+  static LogicalResult prepare(ReduceScatterOp op, HookAttrInterface hook,
+                               StateRoles &roles) {
+    if (op.getWire())
+      return op.emitOpError() << "expected no wire type, since hook " << hook
+                              << " decides about it";
+    OpBuilder builder(op);
+    Value input = op.getInput(), bucket = input;
+    PackOp pack;
+    if (!isa<BucketType>(input.getType())) {
+      auto type = BucketType::getFromTensors(
+          op.getContext(), getElementTypeOf(input.getType()), input.getType());
+      pack = PackOp::create(builder, op.getLoc(), type, input);
+      bucket = pack;
+    }
+    auto type = cast<BucketType>(bucket.getType());
+    if (failed(hook.verifyBucket(type, [&] { return op.emitOpError(); })))
+      return failure();
+    auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName);
+    SmallVector<Attribute> gradients = {name};
+    if (!pack)
+      gradients = getMemberNames(name, type);
+    SmallVector<StateOp> shared;
+    // Whatever the topology is, a reduce-scatter is one of all ranks.
+    BucketReduction reduction{op.getLoc(),
+                              op.getReduction(),
+                              op.getGroupAttr(),
+                              name,
+                              builder.getArrayAttr(gradients),
+                              &shared};
+    FailureOr<ScatterOperand> operand = hook.prepareScatter(
+        builder, reduction, cast<TypedValue<BucketType>>(bucket));
+    if (failed(operand))
+      return op.emitOpError() << "hook " << hook << " could not be expanded";
+    if (!operand->value)
+      return op.emitOpError()
+             << "expected a hook that can reduce parts of a gradient, but got "
+             << hook << ", which reduces whole gradients only";
+    if (operand->value.getType() != type)
+      return op.emitOpError() << "expected hook " << hook << " to give " << type
+                              << ", but got " << operand->value.getType();
+    roles.addBucket(reduction, hook);
+    if (operand->wire)
+      op.setWire(operand->wire);
+    if (operand->value != bucket)
+      op.getInputMutable().assign(operand->value);
+    else if (pack)
+      pack.erase();
     return success();
   }
 

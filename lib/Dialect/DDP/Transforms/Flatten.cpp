@@ -327,7 +327,8 @@ static void flattenOp(ReduceScatterOp op) {
 static void flattenOp(AllGatherOp op) {
   TwinBuilder twin(op);
   twin.replaceBy<FlatAllGatherOp>(twin.flat(op.getInput()), op.getGroupAttr(),
-                                  op.getWireAttr(), twin.makeDestination());
+                                  op.getWireAttr(), op.getBucketNameAttr(),
+                                  twin.makeDestination());
 }
 
 static void flattenOp(AllToAllOp op) {
@@ -340,6 +341,18 @@ static void flattenOp(BroadcastOp op) {
   TwinBuilder twin(op);
   twin.replaceBy<FlatBroadcastOp>(twin.flat(op.getInput()), op.getRootAttr(),
                                   op.getGroupAttr(), twin.makeDestination());
+}
+
+static void flattenOp(SparsifyOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatSparsifyOp>(twin.flat(op.getInput()), op.getKeepAttr(),
+                                 twin.makeDestinations());
+}
+
+static void flattenOp(DensifyOp op) {
+  TwinBuilder twin(op);
+  twin.replaceBy<FlatDensifyOp>(twin.flat(op.getEntries()), op.getKeepAttr(),
+                                twin.makeDestination());
 }
 
 static void flattenOp(MatmulOp op) {
@@ -413,10 +426,11 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
     for (Operation *op : replaced)
       llvm::TypeSwitch<Operation *>(op)
           .Case<AddOp, AllGatherOp, AllReduceOp, AllReduceStartOp, AllToAllOp,
-                BroadcastOp, CastOp, ConcatOp, EncodingErrorOp, ExtractOp,
-                IsFiniteOp, MatmulOp, OrthogonalizeOp, ProjectOp,
+                BroadcastOp, CastOp, ConcatOp, DensifyOp, EncodingErrorOp,
+                ExtractOp, IsFiniteOp, MatmulOp, OrthogonalizeOp, ProjectOp,
                 RandomNormalOp, ReconstructOp, ReduceScatterOp, ResizeOp,
-                ScaleOp, SubOp>([](auto known) { flattenOp(known); });
+                ScaleOp, SparsifyOp, SubOp>(
+              [](auto known) { flattenOp(known); });
 
     // Types are changed in place: every operation that can hold a bucket is
     // either ours or takes any type.

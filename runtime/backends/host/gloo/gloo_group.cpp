@@ -221,7 +221,7 @@ Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
                                  void *out) {
   const std::string what = describeCollective(desc.kind) + " over TCP";
   return translateExceptions(what.c_str(), [&] {
-    if (desc.encoding)
+    if (desc.kind == CollectiveKind::AllReduce)
       encoded.run(*transport, operations++, desc, in, out);
     else
       pieces.run(*transport, operations++, desc, in, out);

@@ -9,7 +9,10 @@
 // and bf16 round after each step.
 //
 //===----------------------------------------------------------------------===//
+#include "affine.h"
+
 #include "encode.h"
+#include "signs.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "affine.cpp"
@@ -23,6 +26,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
@@ -138,15 +142,22 @@ HWY_EXPORT(scaleKernel);
 HWY_EXPORT(encodeKernel);
 HWY_EXPORT(averageKernel);
 
-AffineScale findAffineScale(const void *in, Dtype type, int64_t n) {
+/// Codes that are unpacked together.
+static constexpr int64_t kTile = 512;
+
+AffineScale findAffineScale(Code code, const void *in, Dtype type, int64_t n) {
+  if (code == Code::UI1)
+    return findSignScale(in, type, n);
   AffineScale scale;
   HWY_DYNAMIC_DISPATCH(scaleKernel)
   (in, type, static_cast<size_t>(n), &scale);
   return scale;
 }
 
-void encodeAffine(const void *in, Dtype type, int64_t n,
+void encodeAffine(Code code, const void *in, Dtype type, int64_t n,
                   const AffineScale &scale, uint8_t *codes) {
+  if (code == Code::UI1)
+    return encodeSigns(in, type, n, codes);
   if (std::isnan(scale.scale)) {
     // The block decodes to NaN whatever the codes are.
     std::memset(codes, 0, static_cast<size_t>(n));
@@ -156,11 +167,67 @@ void encodeAffine(const void *in, Dtype type, int64_t n,
   (in, type, static_cast<size_t>(n), scale, codes);
 }
 
-void averageAffine(const uint8_t *const *codes, const AffineScale *scales,
-                   int count, int64_t n, int64_t divisor, void *out,
-                   Dtype outType) {
-  HWY_DYNAMIC_DISPATCH(averageKernel)
-  (codes, scales, count, static_cast<size_t>(n), divisor, out, outType);
+void averageAffine(Code code, const uint8_t *const *codes,
+                   const AffineScale *scales, int count, int64_t n,
+                   int64_t divisor, void *out, Dtype outType) {
+  if (code != Code::UI1) {
+    HWY_DYNAMIC_DISPATCH(averageKernel)
+    (codes, scales, count, static_cast<size_t>(n), divisor, out, outType);
+    return;
+  }
+  std::vector<uint8_t> bytes(static_cast<size_t>(count * kTile));
+  std::vector<const uint8_t *> unpacked(static_cast<size_t>(count));
+  for (int64_t begin = 0; begin < n; begin += kTile) {
+    const int64_t size = std::min(kTile, n - begin);
+    for (int k = 0; k < count; ++k) {
+      uint8_t *own = bytes.data() + k * kTile;
+      unpackSigns(codes[k] + begin / 8, size, own);
+      unpacked[static_cast<size_t>(k)] = own;
+    }
+    HWY_DYNAMIC_DISPATCH(averageKernel)
+    (unpacked.data(), scales, count, static_cast<size_t>(size), divisor,
+     static_cast<char *>(out) + begin * dtypeSize(outType), outType);
+  }
+}
+
+/// out[i] = in[i] - kept[i], or 0 where that is an infinity or a NaN.
+template <class T>
+static void storeLost(const T *in, const float *kept, T *out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = std::isfinite(kept[i]) ? in[i] - static_cast<T>(kept[i]) : T(0);
+}
+
+void affineError(const void *in, void *out, Dtype type, int64_t n,
+                 const Encoding &encoding) {
+  const int64_t block = encoding.block == 0 ? n : encoding.block;
+  uint8_t codes[kTile];
+  float kept[kTile];
+  const auto *x = static_cast<const char *>(in);
+  auto *y = static_cast<char *>(out);
+  auto at = [type](auto *array, int64_t i) {
+    return array + i * dtypeSize(type);
+  };
+  for (int64_t first = 0; first < n; first += block) {
+    const int64_t end = std::min(n, first + block);
+    const AffineScale scale =
+        findAffineScale(encoding.code, at(x, first), type, end - first);
+    for (int64_t i = first; i < end; i += kTile) {
+      const int64_t size = std::min(kTile, end - i);
+      encodeAffine(encoding.code, at(x, i), type, size, scale, codes);
+      const uint8_t *source = codes;
+      averageAffine(encoding.code, &source, &scale, /*count=*/1, size,
+                    /*divisor=*/1, kept, Dtype::F32);
+      if (type == Dtype::F64) {
+        storeLost(reinterpret_cast<const double *>(at(x, i)), kept,
+                  reinterpret_cast<double *>(at(y, i)), size);
+        continue;
+      }
+      float wide[kTile];
+      castArray(at(x, i), type, wide, Dtype::F32, size);
+      storeLost(wide, kept, wide, size);
+      castArray(wide, Dtype::F32, at(y, i), type, size);
+    }
+  }
 }
 
 } // namespace ddphook::host

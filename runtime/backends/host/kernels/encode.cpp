@@ -10,6 +10,8 @@
 //===----------------------------------------------------------------------===//
 #include "encode.h"
 
+#include "affine.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "encode.cpp"
 #include "hwy/foreach_target.h"
@@ -149,6 +151,7 @@ HWY_INLINE void withCode(Code code, const Fn &fn) {
   case Code::F8E5M2:
     return fn(ScaledF8E5M2());
   case Code::UI8:
+  case Code::UI1:
     return; // affine.cpp
   }
 }
@@ -442,6 +445,8 @@ void sumEncoded(const EncodedArray *sources, int count,
 
 void encodingError(const void *in, void *out, Dtype type, int64_t n,
                    const Encoding &encoding) {
+  if (encoding.isAffine())
+    return affineError(in, out, type, n, encoding);
   HWY_DYNAMIC_DISPATCH(errorKernel)
   (in, out, type, static_cast<size_t>(n), encoding);
 }

@@ -46,20 +46,20 @@ void sumEncoded(const EncodedArray *sources, int count,
 void encodingError(const void *in, void *out, Dtype type, int64_t n,
                    const Encoding &encoding);
 
-// Affine codes, a block at a time.
+// Affine codes, of a block or a part of one that begins at a byte.
 
 /// The scale of a block of `n` elements.
-AffineScale findAffineScale(const void *in, Dtype type, int64_t n);
+AffineScale findAffineScale(Code code, const void *in, Dtype type, int64_t n);
 
 /// Encodes elements of a block with that scale.
-void encodeAffine(const void *in, Dtype type, int64_t n,
+void encodeAffine(Code code, const void *in, Dtype type, int64_t n,
                   const AffineScale &scale, uint8_t *codes);
 
-/// out[i] = (x₀ + x₁ + …) / divisor, where xₖ is what codes[k][i] decodes to
-/// with scales[k].
-void averageAffine(const uint8_t *const *codes, const AffineScale *scales,
-                   int count, int64_t n, int64_t divisor, void *out,
-                   Dtype outType);
+/// out[i] = (x₀ + x₁ + …) / divisor, where xₖ is what code i of codes[k]
+/// decodes to with scales[k].
+void averageAffine(Code code, const uint8_t *const *codes,
+                   const AffineScale *scales, int count, int64_t n,
+                   int64_t divisor, void *out, Dtype outType);
 
 } // namespace ddphook::host
 

@@ -41,7 +41,7 @@ extern "C" {
  * and a runtime of different versions, or with tables of different sizes, do
  * not work together; a function more in functions.inc therefore raises nothing.
  */
-#define DDPHOOK_BACKEND_ABI_VERSION 8
+#define DDPHOOK_BACKEND_ABI_VERSION 9
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -132,7 +132,8 @@ typedef struct ddphook_collective {
    * before adding, or with an encoding the sum. */
   int32_t divide;
   /* ddphook_encoding_t, and the elements that have a scale in common, or 0;
-   * with an encoding, only in all_reduce, there is no wire_dtype. */
+   * with an encoding, in reductions only, there is no wire_dtype. Affine ones
+   * are for all_reduce. */
   int32_t encoding;
   int64_t block;
   int32_t root; /* of a broadcast: a rank of the group; else 0 */

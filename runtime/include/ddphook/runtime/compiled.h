@@ -214,12 +214,29 @@ DDPHOOK_API void ddphook_rt_subtract(ddphook_module_t *module, const void *a,
                                      int32_t dtype);
 
 /* out[i] = in[i] - what is left of in[i] after it was encoded and decoded again
- * (docs/quantization.md), in blocks of `block` elements from the first one on;
- * for codes that are no affine ones. `in` may equal `out`. */
+ * (docs/quantization.md), in blocks of `block` elements from the first one on.
+ * `in` may equal `out`. */
 DDPHOOK_API void ddphook_rt_encoding_error(ddphook_module_t *module,
                                            const void *in, void *out,
                                            int64_t count, int32_t dtype,
                                            int32_t encoding, int64_t block);
+
+/* The `keep` elements of largest magnitude of an f32 array of `count`, at most
+ * 2^31 - 1: `entries` has 2 * keep words, these elements in the order of their
+ * places, and behind them their places, int32_t. Of equal magnitudes the first
+ * ones are taken; a NaN is larger than any number. `rest` is `in` with zeros at
+ * these places; it may equal `in`. */
+DDPHOOK_API void ddphook_rt_sparsify(ddphook_module_t *module, int64_t keep,
+                                     const void *in, int64_t count,
+                                     void *entries, void *rest);
+
+/* out[i], of f32, = the sum of all entries whose place is i, in their order,
+ * and 0 if there are none. `entries` has `parts` times what
+ * ddphook_rt_sparsify() gives for `keep`. A place beyond `count` is DATA_LOSS.
+ */
+DDPHOOK_API void ddphook_rt_densify(ddphook_module_t *module,
+                                    const void *entries, int64_t parts,
+                                    int64_t keep, void *out, int64_t count);
 
 /*===-- Low rank --------------------------------------------------------------
  *

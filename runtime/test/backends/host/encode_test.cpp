@@ -284,12 +284,14 @@ TEST_P(Codes, AffineOnesComeBackAsTheModelSays) {
       }
       const float step = std::max((high - low) / 255, 0x1p-23f);
       const float zero = std::clamp(-std::nearbyint(low / step), 0.f, 255.f);
-      const AffineScale scale = findAffineScale(in.data(), Dtype::F32, n);
+      const AffineScale scale =
+          findAffineScale(Code::UI8, in.data(), Dtype::F32, n);
       std::vector<uint8_t> codes(static_cast<size_t>(n));
-      encodeAffine(in.data(), Dtype::F32, n, scale, codes.data());
+      encodeAffine(Code::UI8, in.data(), Dtype::F32, n, scale, codes.data());
       const uint8_t *sources[] = {codes.data(), codes.data()};
       const AffineScale scales[] = {scale, scale};
-      averageAffine(sources, scales, 2, n, 2, out.data(), Dtype::F32);
+      averageAffine(Code::UI8, sources, scales, 2, n, 2, out.data(),
+                    Dtype::F32);
       out.expect([&](int64_t i) -> double {
         if (isStrange)
           return std::numeric_limits<double>::quiet_NaN();

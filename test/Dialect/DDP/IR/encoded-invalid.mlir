@@ -1,6 +1,6 @@
 // RUN: ddphook-opt %s -split-input-file -verify-diagnostics
 
-// expected-error @+1 {{expected codes of type f16, bf16, i8, i4, f8E4M3FN, f8E5M2 or ui8, but got 'f32'}}
+// expected-error @+1 {{expected codes of type f16, bf16, i8, i4, f8E4M3FN, f8E5M2, ui8 or ui1, but got 'f32'}}
 func.func private @code(!ddp.encoded<f32>)
 
 // -----
@@ -35,16 +35,21 @@ func.func private @affine(!ddp.encoded<ui8, 72057594037927937>)
 
 // -----
 
-func.func @zero_point(%b: !ddp.bucket<f32, [40x8]>) {
-  // expected-error @+1 {{expected an encoding without a zero point, but got '!ddp.encoded<ui8>'}}
-  %0 = ddp.encoding_error %b as !ddp.encoded<ui8> : !ddp.bucket<f32, [40x8]>
+// expected-error @+1 {{expected blocks of a multiple of 8 elements, but got 12}}
+func.func private @bits(!ddp.encoded<ui1, 12>)
+
+// -----
+
+func.func @no_encoding_of_a_bucket(%b: !ddp.bucket<f32, [40x8]>) {
+  // expected-error @+1 {{'ddp.encoding_error' op expected an encoding, but got 'bf16'}}
+  %0 = ddp.encoding_error %b as bf16 : !ddp.bucket<f32, [40x8]>
   return
 }
 
 // -----
 
 func.func @no_encoding(%x: tensor<8xf32>, %y: tensor<8xf32>) {
-  // expected-error @+1 {{expected an encoding without a zero point, but got 'f16'}}
+  // expected-error @+1 {{expected an encoding, but got 'f16'}}
   %0 = ddp.flat.encoding_error %x as f16 into %y : tensor<8xf32>, tensor<8xf32>
   return
 }

@@ -23,6 +23,10 @@ func.func @buckets(%b: !ddp.bucket<f32, [40x8]>) {
   %6 = ddp.wait %5 : !ddp.future<!ddp.bucket<f32, [40x8]>>
   // CHECK: ddp.encoding_error %{{.*}} as !ddp.encoded<i8, 256> : !ddp.bucket<f32, [40x8]>
   %7 = ddp.encoding_error %b as !ddp.encoded<i8, 256> : !ddp.bucket<f32, [40x8]>
+  // CHECK: wire !ddp.encoded<ui1, 40>
+  %8 = ddp.all_reduce mean %b on @dp wire !ddp.encoded<ui1, 40> : !ddp.bucket<f32, [40x8]>
+  // CHECK: ddp.encoding_error %{{.*}} as !ddp.encoded<ui1> : !ddp.bucket<f32, [40x8]>
+  %9 = ddp.encoding_error %b as !ddp.encoded<ui1> : !ddp.bucket<f32, [40x8]>
   return
 }
 

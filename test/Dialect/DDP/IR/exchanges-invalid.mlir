@@ -49,8 +49,17 @@ func.func @scatter_to_a_short_part(%g: tensor<9xf32>) {
 
 ddp.process_group @dp size 4
 func.func @scatter_in_codes(%g: tensor<8xf32>) {
-  // expected-error @+1 {{'ddp.reduce_scatter' op expected wire type f16 or bf16, but got '!ddp.encoded<i8, 256>'}}
-  %0 = ddp.reduce_scatter mean %g on @dp wire !ddp.encoded<i8, 256> : tensor<8xf32> -> tensor<2xf32>
+  // expected-error @+1 {{'ddp.reduce_scatter' op expected wire type f16 or bf16 or an encoding without a zero point, but got '!ddp.encoded<ui8>'}}
+  %0 = ddp.reduce_scatter mean %g on @dp wire !ddp.encoded<ui8> : tensor<8xf32> -> tensor<2xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp size 4
+func.func @gather_in_codes(%s: tensor<2xf32>) {
+  // expected-error @+1 {{'ddp.all_gather' op expected wire type f16 or bf16, but got '!ddp.encoded<i8, 256>'}}
+  %0 = ddp.all_gather %s on @dp wire !ddp.encoded<i8, 256> : tensor<2xf32> -> tensor<8xf32>
   return
 }
 
@@ -167,7 +176,7 @@ func.func @flat_part(%x: memref<8xf32>, %p: memref<3xf32>) {
 
 ddp.process_group @dp size 4
 func.func @flat_wire(%x: memref<8xf32>, %p: memref<2xf32>) {
-  // expected-error @+1 {{'ddp.flat.reduce_scatter' op expected wire type f16 or bf16, but got 'f64'}}
+  // expected-error @+1 {{'ddp.flat.reduce_scatter' op expected wire type f16 or bf16 or an encoding without a zero point, but got 'f64'}}
   ddp.flat.reduce_scatter sum %x on @dp wire f64 into %p : memref<8xf32>, memref<2xf32>
   return
 }

@@ -20,6 +20,8 @@ func.func @tensors(%g: tensor<4x8xf32>, %e: tensor<0xf16>, %s: tensor<f64>) {
   %0 = ddp.all_gather %p on @dp : tensor<8xf32> -> tensor<4x8xf32>
   // CHECK-NEXT: ddp.all_gather %[[P]] on @dp wire bf16 : tensor<8xf32> -> tensor<29xf32>
   %1 = ddp.all_gather %p on @dp wire bf16 : tensor<8xf32> -> tensor<29xf32>
+  // CHECK-NEXT: ddp.all_gather %[[P]] on @dp wire f16 as "b0" : tensor<8xf32> -> tensor<4x8xf32>
+  %8 = ddp.all_gather %p on @dp wire f16 as "b0" : tensor<8xf32> -> tensor<4x8xf32>
   // The lists of ranks say the size, too.
   // CHECK-NEXT: ddp.reduce_scatter sum %[[G]] on @pairs wire f16 {ddp.hook = #ddp.allreduce, note = "kept"} : tensor<4x8xf32> -> tensor<16xf32>
   %2 = ddp.reduce_scatter sum %g on @pairs wire f16 {ddp.hook = #ddp.allreduce, note = "kept"} : tensor<4x8xf32> -> tensor<16xf32>

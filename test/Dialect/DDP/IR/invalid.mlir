@@ -878,14 +878,14 @@ func.func @names_of_a_tensor(%a: tensor<2xf32>) {
 
 ddp.process_group @dp
 func.func @name_of_a_bucket(%b: !ddp.bucket<f32, [2]>) {
-  // expected-error @+1 {{expected 'ddp.name' on the 'ddp.all_reduce' of a gradient, or on a function's argument}}
+  // expected-error @+1 {{expected 'ddp.name' on the 'ddp.all_reduce' of a gradient, on a 'ddp.reduce_scatter', or on a function's argument}}
   %0 = ddp.all_reduce sum %b on @dp {ddp.name = "x"} : !ddp.bucket<f32, [2]>
   return
 }
 
 // -----
 
-// expected-error @+1 {{expected 'ddp.name' on the 'ddp.all_reduce' of a gradient, or on a function's argument}}
+// expected-error @+1 {{expected 'ddp.name' on the 'ddp.all_reduce' of a gradient, on a 'ddp.reduce_scatter', or on a function's argument}}
 func.func @name_of_a_function() attributes {ddp.name = "x"} {
   return
 }

@@ -134,6 +134,14 @@ struct BucketReduction {
   bool isHierarchical = false;
 };
 
+/// What a reduce-scatter sends for a hook.
+struct ScatterOperand {
+  /// Null: the hook reduces whole gradients only.
+  Value value;
+  /// The type that its elements travel as; null: their own.
+  Type wire;
+};
+
 /// A parameter of a hook as an option, from its definition in TableGen
 /// (DDPHookBase.td).
 struct HookParameter {
@@ -198,6 +206,14 @@ HookAttrInterface getEffectiveHook(Operation *op,
 /// they are. For use in HookAttrInterface::expand.
 Value buildFinalAllReduce(OpBuilder &builder, const BucketReduction &reduction,
                           Value input, Type wire = {});
+
+/// Declares a state of the bucket's type that is zero at first, and each rank's
+/// own: what `role`, HOOK.WORD, says that the hook keeps of every gradient. It
+/// is called BUCKET.WORD; an error if that is taken. For use in
+/// HookAttrInterface::expand.
+FailureOr<StateOp> createGradientState(OpBuilder &builder,
+                                       const BucketReduction &reduction,
+                                       BucketType type, StringRef role);
 
 /// The type of a bucket that consists of these members of `bucket`, in this
 /// order.

@@ -111,7 +111,8 @@ def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
 class DDP_Hook<string name, string attrMnemonic, list<string> methods = []>
     : DDP_HookAttr<DDP_Dialect, name, attrMnemonic, methods>;
 
-def DDP_AllReduceHook : DDP_Hook<"AllReduceHook", "allreduce"> {
+def DDP_AllReduceHook
+    : DDP_Hook<"AllReduceHook", "allreduce", ["prepareScatter"]> {
   let summary = "no compression: all-reduce in the bucket's own type";
   let description = [{
     PyTorch's `allreduce_hook`: with `mean`, every rank divides its bucket by
@@ -128,7 +129,8 @@ def DDP_AccumulateParameter
     : DDP_TypeParameter<"type that ranks add in: f32, or by default the type that "
                         "travels">;
 
-def DDP_FP16Hook : DDP_Hook<"FP16Hook", "fp16", ["getWireType"]> {
+def DDP_FP16Hook
+    : DDP_Hook<"FP16Hook", "fp16", ["getWireType", "prepareScatter"]> {
   let summary = "cast to f16, all-reduce, cast back";
   let description = [{
     PyTorch's `fp16_compress_hook`: cast **then** divide (in f16), sum in f16,
@@ -148,7 +150,8 @@ def DDP_FP16Hook : DDP_Hook<"FP16Hook", "fp16", ["getWireType"]> {
   let parity = "bit-equal";
 }
 
-def DDP_BF16Hook : DDP_Hook<"BF16Hook", "bf16", ["getWireType"]> {
+def DDP_BF16Hook
+    : DDP_Hook<"BF16Hook", "bf16", ["getWireType", "prepareScatter"]> {
   let summary = "cast to bf16, all-reduce, cast back";
   let description = [{
     PyTorch's `bf16_compress_hook`: as `#ddp.fp16`, in bfloat16, also with
@@ -363,8 +366,8 @@ def DDP_AllReduceAndUpcastHook
 /// Hooks whose reduction is one collective in an encoding.
 class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
                      bit errorFeedback, dag ownParameters = (ins)>
-    : DDP_Hook<name, attrMnemonic,
-               ["getStateBytes", "getStateMethod", "getWireType"]> {
+    : DDP_Hook<name, attrMnemonic, ["getStateBytes", "getStateMethod",
+                                    "getWireType", "prepareScatter"]> {
   string options = [{
     Every block of elements is sent as codes with one bf16 scale. The rank that
     owns a part adds the codes of all ranks in f32, in the order of the ranks, and

@@ -15,20 +15,22 @@ include "ddphook/Dialect/DDP/IR/DDPFlatOps.td"
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
 /// What a kind of exchange has for CollectiveOpInterface.
-class DDP_Exchange<string collectiveKind, bit isReduction, bit mayHaveWire> {
+class DDP_Exchange<string collectiveKind, bit isReduction, bit mayHaveWire,
+                   bit mayHaveBucket = 0> {
   string declarations = [{
     ::mlir::ddp::CollectiveKind getKind() {
       return ::mlir::ddp::CollectiveKind::}] # collectiveKind # [{;
     }
+  }] # !if(mayHaveBucket, "", [{
     ::mlir::StringAttr getBucketNameAttr() { return {}; }
-  }] # !if(isReduction, "", [{
+  }]) # !if(isReduction, "", [{
     ::mlir::ddp::ReductionAttr getReductionAttr() { return {}; }
   }]) # !if(mayHaveWire, "", [{
     ::mlir::TypeAttr getWireAttr() { return {}; }
   }]);
 }
 def DDP_ReduceScatterKind : DDP_Exchange<"ReduceScatter", 1, 1>;
-def DDP_AllGatherKind : DDP_Exchange<"AllGather", 0, 1>;
+def DDP_AllGatherKind : DDP_Exchange<"AllGather", 0, 1, 1>;
 def DDP_AllToAllKind : DDP_Exchange<"AllToAll", 0, 0>;
 def DDP_BroadcastKind : DDP_Exchange<"Broadcast", 0, 0>;
 
@@ -58,8 +60,12 @@ def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind
     It is not put into buckets; who wants one collective for several gradients
     packs them.
 
-    Of hooks, `#ddp.allreduce` is legal, and `#ddp.fp16` and `#ddp.bf16`, which
-    become the wire type; `ddp-expand-hooks` refuses others with a reason.
+    Hooks are legal that only say how elements travel and are added:
+    `#ddp.allreduce`, `#ddp.fp16`, `#ddp.bf16`, `#ddp.int8`, `#ddp.int4` and
+    `#ddp.fp8`, also with error feedback. `ddp-expand-hooks` refuses others with a
+    reason. What a hook keeps from step to step is called after `ddp.name`, which
+    the pass derives if it is missing; members of a bucket are NAME.0, NAME.1 and
+    so on.
 
     Example:
 
@@ -75,7 +81,7 @@ def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind
     - (C1) the result has the operand's element type, and one dimension.
     - (C2) `group` is a `ddp.process_group` that says its size.
     - (C3) the result has ⌈n / W⌉ elements.
-    - (C4) the wire type is f16 or bf16.
+    - (C4) the wire type is f16, bf16 or a `!ddp.encoded` without a zero point.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Value:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire);
@@ -91,7 +97,8 @@ def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", DDP_AllGatherKind> {
   let description = [{
     The inverse of `ddp.reduce_scatter`: every rank gets the parts of all ranks,
     one behind the other, without what stands behind short parts. With `wire`
-    all elements, a rank's own too, are cast to that type and back.
+    all elements, a rank's own too, are cast to that type and back. A hook that
+    reduces a bucket by what all ranks have sent names it after `as`.
 
     Example:
 
@@ -110,10 +117,11 @@ def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", DDP_AllGatherKind> {
     - (C4) the wire type is f16 or bf16.
   }];
   let arguments = (ins DDP_FlatBucket:$input, FlatSymbolRefAttr:$group,
-                   OptionalAttr<TypeAttr>:$wire);
+                   OptionalAttr<TypeAttr>:$wire,
+                   OptionalAttr<StrAttr>:$bucket_name);
   let results = (outs DDP_Value:$result);
   let assemblyFormat = [{
-    $input `on` $group (`wire` $wire^)? attr-dict
+    $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)? attr-dict
     `:` type($input) `->` type($result)
   }];
 }
@@ -209,7 +217,7 @@ def DDP_FlatReduceScatterOp
     }] # exchangeConstraints # [{
     - (C2) `group` is a `ddp.process_group` that says its size.
     - (C3) `into` has ⌈n / W⌉ elements.
-    - (C4) the wire type is f16 or bf16.
+    - (C4) the wire type is f16, bf16 or a `!ddp.encoded` without a zero point.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
@@ -239,9 +247,12 @@ def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", DDP_AllGatherKind> {
     - (C4) the wire type is f16 or bf16.
   }];
   let arguments = (ins DDP_FlatArray:$input, FlatSymbolRefAttr:$group,
-                   OptionalAttr<TypeAttr>:$wire, DDP_FlatArray:$destination);
+                   OptionalAttr<TypeAttr>:$wire,
+                   OptionalAttr<StrAttr>:$bucket_name,
+                   DDP_FlatArray:$destination);
   let assemblyFormat = [{
-    $input `on` $group (`wire` $wire^)? `into` $destination attr-dict
+    $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
+    `into` $destination attr-dict
     `:` type(operands)
   }];
 }

@@ -133,7 +133,7 @@ def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error"> {
 
     Constraints:
     }] # elementwiseConstraints # [{
-    - (C3) the type is a `!ddp.encoded`, and its codes have no zero point.
+    - (C3) the type is a `!ddp.encoded`.
   }];
   let arguments = (ins DDP_FlatArray:$input, TypeAttr:$encoding,
                    DDP_FlatArray:$destination);

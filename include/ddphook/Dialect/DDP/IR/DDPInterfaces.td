@@ -47,6 +47,20 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
                 "const ::mlir::ddp::BucketReduction &":$reduction,
                 "::mlir::TypedValue<::mlir::ddp::BucketType>":$bucket)>,
     InterfaceMethod<
+      /*desc=*/[{
+        Builds what comes before a `ddp.reduce_scatter` of `bucket`, at `builder`'s
+        insertion point, and returns what is scattered, of `bucket`'s type, and its
+        wire type. A rank then gets its part of what `expand` would give. By default
+        the hook reduces whole gradients only.
+      }],
+      /*retTy=*/"::llvm::FailureOr<::mlir::ddp::ScatterOperand>",
+      /*methodName=*/"prepareScatter",
+      /*args=*/(ins "::mlir::OpBuilder &":$builder,
+                "const ::mlir::ddp::BucketReduction &":$reduction,
+                "::mlir::TypedValue<::mlir::ddp::BucketType>":$bucket),
+      /*methodBody=*/"",
+      /*defaultImplementation=*/"return ::mlir::ddp::ScatterOperand();">,
+    InterfaceMethod<
       /*desc=*/"Bytes that one rank contributes to collectives in a step.",
       /*retTy=*/"int64_t", /*methodName=*/"getWireBytes",
       /*args=*/(ins "::mlir::ddp::BucketType":$bucket)>,

@@ -17,6 +17,7 @@ include "ddphook/Dialect/DDP/IR/DDPLowRankOps.td"
 include "ddphook/Dialect/DDP/IR/DDPFlatOps.td"
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 include "ddphook/Dialect/DDP/IR/DDPPlanAttrs.td"
+include "ddphook/Dialect/DDP/IR/DDPSparseOps.td"
 include "ddphook/Dialect/DDP/IR/DDPStateOps.td"
 
 //===----------------------------------------------------------------------===//
@@ -410,7 +411,7 @@ def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure]> {
     ```
 
     Constraints:
-    - (C1) the type is a `!ddp.encoded`, and its codes have no zero point.
+    - (C1) the type is a `!ddp.encoded`.
   }];
   let arguments = (ins DDP_Value:$input, TypeAttr:$encoding);
   let results = (outs DDP_Value:$result);

@@ -87,9 +87,10 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
       element over the scale, rounded.
     - ui8: blocks share a scale and a zero point, as in PyTorch's quantization
       hooks; without a block size all elements are one block.
+    - ui1: the signs; blocks share the mean magnitude, which a code decodes to.
 
     The sum is encoded once more, and all ranks decode the same codes, except with
-    ui8, where every rank adds what all ranks have sent.
+    ui8 and ui1, where every rank adds what all ranks have sent.
 
     Example:
 
@@ -98,9 +99,10 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
     ```
 
     Constraints:
-    - (C1) the code is f16, bf16, i8, i4, f8E4M3FN, f8E5M2 or ui8.
+    - (C1) the code is f16, bf16, i8, i4, f8E4M3FN, f8E5M2, ui8 or ui1.
     - (C2) a block of i8, i4, f8E4M3FN or f8E5M2 is a multiple of 32 from 32 to
-      4096; that of ui8 is positive or missing; f16 and bf16 have none.
+      4096; that of ui8 is positive or missing, that of ui1 as well, and a multiple
+      of 8; f16 and bf16 have none.
   }];
   let parameters = (ins "::mlir::Type":$code,
                     DefaultValuedParameter<"int64_t", "0",

@@ -44,6 +44,16 @@ static Value expandCast(OpBuilder &builder, const BucketReduction &reduction,
                 llvm::cast<TypedValue<BucketType>>(reduced), elementType);
 }
 
+/// What a reduce-scatter of the same sends.
+static ScatterOperand scatterCast(TypedValue<BucketType> bucket, Type wireType,
+                                  Type accumulate) {
+  if (accumulate)
+    return {bucket,
+            EncodedType::get(bucket.getContext(), wireType, /*block=*/0)};
+  return {bucket,
+          bucket.getType().getElementType() == wireType ? Type() : wireType};
+}
+
 /// C1 of both hooks.
 static LogicalResult
 verifyAccumulate(function_ref<InFlightDiagnostic()> emitError, Type type) {
@@ -73,6 +83,12 @@ AllReduceHookAttr::expand(OpBuilder &builder, const BucketReduction &reduction,
   return buildFinalAllReduce(builder, reduction, bucket);
 }
 
+FailureOr<ScatterOperand>
+AllReduceHookAttr::prepareScatter(OpBuilder &, const BucketReduction &,
+                                  TypedValue<BucketType> bucket) const {
+  return ScatterOperand{bucket, Type()};
+}
+
 int64_t AllReduceHookAttr::getWireBytes(BucketType bucket) const {
   return bucket.getNumBytes();
 }
@@ -97,6 +113,12 @@ FailureOr<Value> FP16HookAttr::expand(OpBuilder &builder,
                     getAccumulate());
 }
 
+FailureOr<ScatterOperand>
+FP16HookAttr::prepareScatter(OpBuilder &, const BucketReduction &,
+                             TypedValue<BucketType> bucket) const {
+  return scatterCast(bucket, getWireType(bucket.getType()), getAccumulate());
+}
+
 Type FP16HookAttr::getWireType(BucketType) const {
   return Float16Type::get(getContext());
 }
@@ -119,6 +141,12 @@ FailureOr<Value> BF16HookAttr::expand(OpBuilder &builder,
                                       TypedValue<BucketType> bucket) const {
   return expandCast(builder, reduction, bucket, builder.getBF16Type(),
                     getAccumulate());
+}
+
+FailureOr<ScatterOperand>
+BF16HookAttr::prepareScatter(OpBuilder &, const BucketReduction &,
+                             TypedValue<BucketType> bucket) const {
+  return scatterCast(bucket, getWireType(bucket.getType()), getAccumulate());
 }
 
 Type BF16HookAttr::getWireType(BucketType) const {

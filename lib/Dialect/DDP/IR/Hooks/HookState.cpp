@@ -99,6 +99,17 @@ FailureOr<StateOp> HookState::createZero(StringRef role, BucketType type,
                   role, members);
 }
 
+FailureOr<StateOp>
+mlir::ddp::createGradientState(OpBuilder &builder,
+                               const BucketReduction &reduction,
+                               BucketType type, StringRef role) {
+  auto members = llvm::map_to_vector(
+      llvm::seq<int64_t>(0, type.getNumMembers()),
+      [](int64_t member) { return SmallVector<int64_t>{member}; });
+  return HookState(builder, reduction)
+      .createZero(role, type, StatePlacement::PerRank, members);
+}
+
 FailureOr<StateOp> HookState::createNormal(StringRef role, BucketType type,
                                            StateOp generator,
                                            ArrayRef<int64_t> draws,

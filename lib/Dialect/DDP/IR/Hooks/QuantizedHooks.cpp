@@ -9,7 +9,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "HookState.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/runtime/compiled.h"
 
@@ -41,12 +40,8 @@ static FailureOr<Value> feedBackError(OpBuilder &builder,
                                       StringRef hook) {
   Location loc = reduction.loc;
   BucketType type = bucket.getType();
-  auto members = llvm::map_to_vector(
-      llvm::seq<int64_t>(0, type.getNumMembers()),
-      [](int64_t member) { return SmallVector<int64_t>{member}; });
-  FailureOr<StateOp> state = HookState(builder, reduction)
-                                 .createZero((hook + ".error").str(), type,
-                                             StatePlacement::PerRank, members);
+  FailureOr<StateOp> state =
+      createGradientState(builder, reduction, type, (hook + ".error").str());
   if (failed(state))
     return failure();
   auto symbol = FlatSymbolRefAttr::get(state->getSymNameAttr());
@@ -65,27 +60,44 @@ static EncodedType getEncoding(HookT hook) {
                           hook.getBlockSize());
 }
 
+/// What is encoded on this rank: the bucket, or that and what the step before
+/// lost of it.
+template <typename HookT>
+static FailureOr<Value> getSent(HookT hook, OpBuilder &builder,
+                                const BucketReduction &reduction,
+                                BucketValue bucket) {
+  if (!hook.getErrorFeedback())
+    return Value(bucket);
+  return feedBackError(builder, reduction, bucket, getEncoding(hook),
+                       HookT::getMnemonic());
+}
+
 template <typename HookT>
 static FailureOr<Value> expandScaled(HookT hook, OpBuilder &builder,
                                      const BucketReduction &reduction,
                                      BucketValue bucket) {
-  EncodedType encoding = getEncoding(hook);
-  Value value = bucket;
-  if (hook.getErrorFeedback()) {
-    // What is encoded there is a share of the sum over a node.
-    if (reduction.isHierarchical)
-      return emitError(reduction.loc)
-             << "expected no error feedback with " << HookT::getMnemonic()
-             << " on @" << reduction.group.getValue()
-             << ", which is hierarchical: no rank knows the error of its "
-                "gradient; set error-feedback=false";
-    FailureOr<Value> fed = feedBackError(builder, reduction, bucket, encoding,
-                                         HookT::getMnemonic());
-    if (failed(fed))
-      return failure();
-    value = *fed;
-  }
-  return buildFinalAllReduce(builder, reduction, value, encoding);
+  // What is encoded there is a share of the sum over a node.
+  if (hook.getErrorFeedback() && reduction.isHierarchical)
+    return emitError(reduction.loc)
+           << "expected no error feedback with " << HookT::getMnemonic()
+           << " on @" << reduction.group.getValue()
+           << ", which is hierarchical: no rank knows the error of its "
+              "gradient; set error-feedback=false";
+  FailureOr<Value> sent = getSent(hook, builder, reduction, bucket);
+  if (failed(sent))
+    return failure();
+  return buildFinalAllReduce(builder, reduction, *sent, getEncoding(hook));
+}
+
+/// Over a hierarchical group, too, a reduce-scatter encodes what a rank has.
+template <typename HookT>
+static FailureOr<ScatterOperand>
+prepareScaledScatter(HookT hook, OpBuilder &builder,
+                     const BucketReduction &reduction, BucketValue bucket) {
+  FailureOr<Value> sent = getSent(hook, builder, reduction, bucket);
+  if (failed(sent))
+    return failure();
+  return ScatterOperand{*sent, getEncoding(hook)};
 }
 
 /// Reads the bucket and writes the codes, then the way back; with an error,
@@ -130,6 +142,11 @@ static LogicalResult verifyScaled(function_ref<InFlightDiagnostic()> emitError,
                                  const BucketReduction &reduction,             \
                                  BucketValue bucket) const {                   \
     return expandScaled(*this, builder, reduction, bucket);                    \
+  }                                                                            \
+  FailureOr<ScatterOperand> HookT::prepareScatter(                             \
+      OpBuilder &builder, const BucketReduction &reduction,                    \
+      BucketValue bucket) const {                                              \
+    return prepareScaledScatter(*this, builder, reduction, bucket);            \
   }                                                                            \
   Type HookT::getWireType(BucketType) const { return getEncoding(*this); }     \
   int64_t HookT::getWireBytes(BucketType bucket) const {                       \

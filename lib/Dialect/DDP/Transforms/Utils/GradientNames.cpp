@@ -74,7 +74,7 @@ private:
   LogicalResult reserveGiven(Operation *op);
   std::string derive(Operation *op, Value input, Value result, StringRef word);
   StringAttr makeUnique(StringRef name);
-  void nameArray(AllReduceOp op);
+  void nameArray(CollectiveOpInterface op);
   void nameMembers(AllReduceOp op, BucketType bucket);
 
   ModuleOp module;
@@ -111,10 +111,10 @@ LogicalResult Namer::reserveArguments(FunctionOpInterface function) {
 
 /// Takes the names that `op` and records of buckets were given.
 LogicalResult Namer::reserveGiven(Operation *op) {
-  if (auto allReduce = dyn_cast<AllReduceOp>(op)) {
+  if (auto reduction = dyn_cast<CollectiveOpInterface>(op)) {
     auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName);
     // Its argument may have the same one, for one reduction.
-    if (name && (name != getArgumentName(allReduce.getInput()) ||
+    if (name && (name != getArgumentName(reduction.getInput()) ||
                  !usedArguments.insert(name).second))
       return reserve(name, op);
   }
@@ -169,8 +169,9 @@ StringAttr Namer::makeUnique(StringRef name) {
   return StringAttr::get(module.getContext(), unique);
 }
 
-void Namer::nameArray(AllReduceOp op) {
-  std::string derived = derive(op, op.getInput(), op.getResult(), "gradient");
+void Namer::nameArray(CollectiveOpInterface op) {
+  Value result = op->getNumResults() == 0 ? Value() : op->getResult(0);
+  std::string derived = derive(op, op.getInput(), result, "gradient");
   if (op->hasAttr(DDPDialect::kNameAttrName))
     return;
   StringAttr name = getArgumentName(op.getInput());
@@ -197,9 +198,12 @@ LogicalResult Namer::run() {
     return failure();
   bool ok = true;
   SmallVector<AllReduceOp> reductions;
+  SmallVector<ReduceScatterOp> scatters;
   walkProgram(module, [&](Operation *op) {
     if (auto reduction = dyn_cast<AllReduceOp>(op))
       reductions.push_back(reduction);
+    else if (auto scatter = dyn_cast<ReduceScatterOp>(op))
+      scatters.push_back(scatter);
     else if (!isa<BucketInfoOp>(op))
       return;
     ok = ok && succeeded(reserveGiven(op));
@@ -216,6 +220,21 @@ LogicalResult Namer::run() {
     else if (bucket && op.getBucketName() && !op.getGradients() && !isFinal)
       nameMembers(op, bucket);
   }
+  // Behind all others, whose names do not depend on these.
+  for (ReduceScatterOp op : scatters) {
+    bool isFinal = isa_and_nonnull<AllReduceHookAttr>(
+        op->getAttr(DDPDialect::kHookAttrName));
+    if (isFinal)
+      continue;
+    nameArray(op);
+    auto bucket = dyn_cast<BucketType>(op.getInput().getType());
+    if (!bucket)
+      continue;
+    auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName);
+    for (Attribute member : getMemberNames(name, bucket))
+      if (failed(reserve(cast<StringAttr>(member), op)))
+        return failure();
+  }
   return success();
 }
 
@@ -227,6 +246,15 @@ StringAttr Namer::nameAverage(AverageOp op) {
 
 LogicalResult mlir::ddp::nameGradients(ModuleOp module) {
   return Namer(module).run();
+}
+
+SmallVector<Attribute> mlir::ddp::getMemberNames(StringAttr name,
+                                                 BucketType bucket) {
+  SmallVector<Attribute> names;
+  for (unsigned i = 0; i < bucket.getNumMembers(); ++i)
+    names.push_back(
+        StringAttr::get(name.getContext(), name.getValue() + "." + Twine(i)));
+  return names;
 }
 
 llvm::DenseMap<Operation *, StringAttr>

@@ -1,0 +1,134 @@
+//===- DDPSparseOps.td - the largest elements --------------*- tablegen -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What hooks are made of that send few elements and their places, on values and
+// on flat arrays.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_IR_DDPSPARSEOPS_TD
+#define DDPHOOK_DIALECT_DDP_IR_DDPSPARSEOPS_TD
+
+include "ddphook/Dialect/DDP/IR/DDPFlatOps.td"
+include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
+
+//===----------------------------------------------------------------------===//
+// On values
+//===----------------------------------------------------------------------===//
+
+def DDP_SparsifyOp : DDP_Op<"sparsify", [
+    Pure, DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
+  let summary = "takes the elements of the largest magnitude out of a value";
+  let description = [{
+    The result `entries` has `keep` elements of the operand, in the order of their
+    places, and behind them these places: 32-bit numbers, as bit patterns of f32.
+    The elements are those of the largest magnitude, of equal ones the first; a NaN
+    is larger than all numbers. The result `rest` is the operand with zeros in
+    their places.
+
+    As every rank has as many entries, `ddp.all_gather` puts those of all ranks
+    together, and `ddp.densify` adds them.
+
+    Example:
+
+    ```mlir
+    %entries, %rest = ddp.sparsify %m keep 8 : !ddp.bucket<f32, [40x8]>
+        // -> tensor<16xf32>, !ddp.bucket<f32, [40x8]>
+    ```
+
+    Constraints:
+    - (C1) elements are f32, and less than 2^31.
+    - (C2) `keep` is not negative, and at most the number of elements.
+  }];
+  let arguments = (ins DDP_Value:$input, I64Attr:$keep);
+  let results = (outs DDP_FlatBucket:$entries, DDP_Value:$rest);
+  let assemblyFormat = [{
+    $input `keep` $keep attr-dict `:` type($input)
+  }];
+  let hasVerifier = 1;
+}
+
+def DDP_DensifyOp : DDP_Op<"densify", [Pure]> {
+  let summary = "adds entries to zeros, each at its place";
+  let description = [{
+    The inverse of `ddp.sparsify`, of one or more results of it, one behind the
+    other: an element is the sum of the entries that have its place, in their
+    order, and 0 without any.
+
+    Example:
+
+    ```mlir
+    %sum = ddp.densify %all keep 8 : tensor<64xf32> -> !ddp.bucket<f32, [40x8]>
+    ```
+
+    Constraints:
+    - (C1) elements are f32, and less than 2^31.
+    - (C2) `keep` is positive.
+    - (C3) the number of entries is a multiple of 2 · `keep`.
+  }];
+  let arguments = (ins DDP_FlatBucket:$entries, I64Attr:$keep);
+  let results = (outs DDP_Value:$result);
+  let assemblyFormat = [{
+    $entries `keep` $keep attr-dict `:` type($entries) `->` type($result)
+  }];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// On flat arrays
+//===----------------------------------------------------------------------===//
+
+def DDP_FlatSparsifyOp : DDP_FlatOp<"sparsify"> {
+  let summary = "`ddp.sparsify` on flat arrays";
+  // The rest may take the place of the operand.
+  let overwritable = "resultNumber == 1";
+  let description = [{
+    The `into` operands are the entries and the rest.
+
+    Example:
+
+    ```mlir
+    %e, %r = ddp.flat.sparsify %m keep 8 into (%x, %y)
+        : tensor<320xf32>, tensor<16xf32>, tensor<320xf32>
+    ```
+
+    Constraints:
+    - (C1) all arrays are tensors, or all are memrefs, of f32; there are two `into`
+      operands.
+    - (C2) `keep` is not negative, and at most the number of elements.
+    - (C3) there are 2 · `keep` entries.
+    - (C4) the rest has the operand's size.
+  }];
+  let arguments = (ins DDP_FlatArray:$input, I64Attr:$keep,
+                   Variadic<DDP_FlatArray>:$destination);
+  let results = (outs Variadic<DDP_Gradient>:$values);
+  let assemblyFormat = [{
+    $input `keep` $keep `into` `(` $destination `)` attr-dict `:` type(operands)
+  }];
+}
+
+def DDP_FlatDensifyOp : DDP_FlatOp<"densify"> {
+  let summary = "`ddp.densify` on flat arrays";
+  let description = [{
+    Example:
+
+    ```mlir
+    %s = ddp.flat.densify %all keep 8 into %x : tensor<64xf32>, tensor<320xf32>
+    ```
+
+    Constraints:
+    - (C1) both arrays are tensors, or both are memrefs, of f32.
+    - (C2) `keep` is positive.
+    - (C3) the number of entries is a multiple of 2 · `keep`.
+  }];
+  let arguments = (ins DDP_FlatArray:$entries, I64Attr:$keep,
+                   DDP_FlatArray:$destination);
+  let results = (outs Optional<DDP_Gradient>:$result);
+  let assemblyFormat = [{
+    $entries `keep` $keep `into` $destination attr-dict `:` type(operands)
+  }];
+}
+
+#endif // DDPHOOK_DIALECT_DDP_IR_DDPSPARSEOPS_TD
