@@ -15,6 +15,7 @@
 #include "module/module_groups.h"
 #include "module/module_memory.h"
 #include "plan/plan.h"
+#include "trace/recorder.h"
 
 #include <deque>
 #include <map>
@@ -75,6 +76,10 @@ struct ddphook_module {
   /// Prepares the counters; for loading.
   void prepareCounts();
 
+  /// Gives what will be recorded of it names; for loading, when the groups are
+  /// connected.
+  void nameEvents();
+
   /// Whether function `call` may do its work: a step is running, and nothing of
   /// it has failed.
   bool canRun(const char *call);
@@ -116,6 +121,10 @@ private:
   bool hasReduced = false;
   /// Each bucket's first compressed iteration, as far as there was one.
   std::map<int32_t, int64_t> firstCompressed;
+  /// Names of events: of the steps of each entry, and of collectives. Their
+  /// addresses stay.
+  std::vector<uint32_t> stepNames;
+  std::deque<ddphook::trace::CollectiveNames> collectiveNames;
   int64_t lastTicket = 0;
   ddphook::Status stepFailure;
   ddphook_kernels_t *kernels = nullptr; // null when the plan has none

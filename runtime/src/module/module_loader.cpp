@@ -195,6 +195,7 @@ Status ddphook::loadModule(Context &context,
   DDPHOOK_RETURN_IF_ERROR(agree(*module, context, prepared));
   DDPHOOK_RETURN_IF_ERROR(connect(*module, context));
   module->prepareCounts();
+  module->nameEvents();
   *compiled->handle = module.get();
   module->isPublished = true;
   context.modules.push_back(std::move(module));

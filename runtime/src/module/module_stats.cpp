@@ -41,6 +41,36 @@ void ddphook_module::prepareCounts() {
   }
 }
 
+void ddphook_module::nameEvents() {
+  trace::Recorder &recorder = context.recorder();
+  const bool isOn = recorder.isOn();
+  for (const PlanEntry &entry : plan.entries)
+    stepNames.push_back(
+        isOn ? recorder.addName(trace::Name(trace::Category::Step, entry.name))
+             : trace::otherName);
+  for (size_t i = 0; i < plan.collectives.size(); ++i) {
+    const PlanCollective &collective = plan.collectives[i];
+    const ModuleGroup &group = groups[collective.group];
+    trace::CollectiveNames &names = collectiveNames.emplace_back();
+    names.kind = collective.kind;
+    if (!isOn)
+      continue;
+    for (const CollectiveStage &stage :
+         group.stagesOf(collective.operation())) {
+      trace::Name name;
+      name.category = trace::Category::Collective;
+      name.text = std::string(collectiveName(stage.kind)) + " " +
+                  (collective.bucket.empty() ? "#" + std::to_string(i)
+                                             : collective.bucket);
+      name.collective = static_cast<int32_t>(i);
+      name.bucket = collective.bucket;
+      name.group = plan.processGroups[collective.group].name;
+      name.wireBytes = stage.wireBytes;
+      names.byKind[static_cast<size_t>(stage.kind)] = recorder.addName(name);
+    }
+  }
+}
+
 void ddphook_module::countCollective(int32_t number) {
   const PlanCollective &collective =
       plan.collectives[static_cast<size_t>(number)];

@@ -52,8 +52,8 @@ std::optional<Hello> Hello::decode(std::string_view bytes) {
 }
 
 static bool isKnown(uint8_t kind) {
-  return (kind >= uint8_t(Kind::Set) && kind <= uint8_t(Kind::Leave)) ||
-         (kind >= uint8_t(Kind::Welcome) && kind <= uint8_t(Kind::Failure));
+  return (kind >= uint8_t(Kind::Set) && kind <= uint8_t(Kind::Inquire)) ||
+         (kind >= uint8_t(Kind::Welcome) && kind <= uint8_t(Kind::Inquiry));
 }
 
 std::optional<Frame> Frame::decodeHeader(std::string_view bytes) {

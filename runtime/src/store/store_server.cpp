@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
@@ -408,12 +409,24 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
     leftStatus =
         error(DDPHOOK_PEER_LOST, "rank %d has left the job", connection.rank);
     return failWaiters(leftStatus);
+  case Kind::Clock:
+    return send(
+        connection, Kind::Value, frame.id,
+        std::to_string(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           std::chrono::steady_clock::now().time_since_epoch())
+                           .count()));
+  case Kind::Inquire:
+    for (Connection &other : connections)
+      if (other.rank >= 0)
+        send(other, Kind::Inquiry, 0);
+    return;
   case Kind::Welcome:
   case Kind::Reject:
   case Kind::Value:
   case Kind::Missing:
   case Kind::Error:
   case Kind::Failure:
+  case Kind::Inquiry:
     return onEnd(connection, "it sent malformed data");
   }
 }
