@@ -396,6 +396,10 @@ static void chooseObservation(const ddphook_options_t &options, Reader &reader,
     observation->isRecording = false;
     observation->flightRecorder.clear();
   }
+  chooseText(nullptr, "DDPHOOK_METRICS", reader, &observation->metrics);
+  observation->metricsInterval =
+      reader.number("DDPHOOK_METRICS_INTERVAL", 1, INT_MAX)
+          .value_or(observation->metricsInterval);
 }
 
 Environment ddphook::processEnvironment() {

@@ -95,6 +95,7 @@ public:
 
   /// What steps record.
   trace::Recorder &recorder() { return observer.recorder(); }
+  trace::Observer &observed() { return observer; }
 
   /// A number of its own for every module that is loaded.
   int64_t nextModuleNumber() { return moduleNumber++; }

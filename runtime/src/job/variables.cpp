@@ -30,6 +30,8 @@ static const std::vector<std::string_view> &runtimeNames() {
                                                       "FLIGHT_RECORDER",
                                                       "JOB_SECRET",
                                                       "LOG",
+                                                      "METRICS",
+                                                      "METRICS_INTERVAL",
                                                       "NODE",
                                                       "NUM_THREADS",
                                                       "PORT",

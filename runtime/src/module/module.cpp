@@ -15,6 +15,9 @@
 using namespace ddphook;
 
 ddphook_module::~ddphook_module() {
+  if (isPublished && context.observed().hasMetrics() &&
+      !context.observed().isSampled(stats.steps))
+    writeMetrics();
   // A step that never ended may have left collectives running; they end by
   // their deadlines, and use memory that is freed below.
   if (lastTicket > 0)
@@ -64,8 +67,9 @@ Status ddphook_module::leave() {
   countBuckets();
   if (stepFailure.isOk() && context.hasFailed())
     stepFailure = context.failure();
-  if (stepFailure.isOk())
-    ++stats.steps;
+  startedCollectives.clear();
+  if (stepFailure.isOk() && context.observed().isSampled(++stats.steps))
+    writeMetrics();
   return stepFailure;
 }
 
@@ -178,6 +182,9 @@ int64_t ddphook_module::startCollective(const char *call,
   if (!stepFailure.isOk())
     return 0;
   countCollective(number);
+  // Nothing that a step may allocate.
+  if (startedCollectives.size() < startedCollectives.capacity())
+    startedCollectives.emplace_back(ticket, number);
   return ticket;
 }
 
@@ -190,6 +197,8 @@ void ddphook_module::wait(int64_t ticket) {
                      "but there is none"));
     return;
   }
+  trace::Scope recorded(context.recorder(), nameOfWait(ticket),
+                        trace::leastWait);
   failStep(context.call(&ddphook_backend_t::wait,
                         stepFailure.isOk() ? ticket : lastTicket));
 }

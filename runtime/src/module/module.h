@@ -95,6 +95,8 @@ struct ddphook_module {
   std::deque<ddphook::ModuleGroup> groups;
   ddphook::DeviceMemory arena;
   ddphook::StateMemory states;
+  /// Its number in the job.
+  int64_t moduleNumber = 0;
   /// One for each matrix list of the plan, once they are created.
   std::vector<ddphook_matrices_t *> matrices;
   ddphook_stats_t stats = {};
@@ -107,6 +109,7 @@ struct ddphook_module {
 
 private:
   void destroyMatrices();
+  void writeMetrics();
   void countCollective(int32_t number);
   void countBuckets();
   const ddphook::PlanCollective *
@@ -125,6 +128,13 @@ private:
   /// addresses stay.
   std::vector<uint32_t> stepNames;
   std::deque<ddphook::trace::CollectiveNames> collectiveNames;
+  /// And of waiting for collectives, and which have been started in this step,
+  /// by their tickets.
+  std::vector<uint32_t> waitNames;
+  std::vector<std::pair<int64_t, int32_t>> startedCollectives;
+  uint32_t nameOfWait(int64_t ticket) const;
+  /// Tests for non-finite numbers that found some.
+  uint64_t nonFinite = 0;
   int64_t lastTicket = 0;
   ddphook::Status stepFailure;
   ddphook_kernels_t *kernels = nullptr; // null when the plan has none

@@ -22,6 +22,10 @@ struct Observation {
   bool isRecording = true;
   /// Pattern of its files; empty: it only explains errors.
   std::string flightRecorder;
+  /// Pattern of the files with metrics; empty: none.
+  std::string metrics;
+  /// Steps of a module from one sample of its metrics to the next.
+  int metricsInterval = 100;
 };
 
 } // namespace ddphook::trace

@@ -89,7 +89,7 @@ Observer::Introduction Observer::parse(const std::string &text) {
 void Observer::begin(const std::vector<std::string> &introductions,
                      const std::string &launchId,
                      const std::function<Status(int64_t *)> &askTime) {
-  if (!wanted.isRecording && path.empty())
+  if (!isRecording())
     return;
   for (const std::string &text : introductions)
     parts.push_back(parse(text).part);
@@ -117,6 +117,8 @@ void Observer::begin(const std::vector<std::string> &introductions,
     identity.clockUncertainty = clock.uncertainty;
   }
   openPart(identity);
+  if (!wanted.metrics.empty())
+    metrics.open(expandRank(wanted.metrics, rank), runId, rank);
   if (!path.empty() && rank != 0 && first.part.empty())
     log(LogLevel::Warn, "rank 0 writes no trace: the part of rank " +
                             std::to_string(rank) + " stays at '" +
@@ -135,7 +137,7 @@ void Observer::openPart(const PartIdentity &identity) {
   }
   if (!part) {
     path.clear();
-    if (!wanted.isRecording)
+    if (!isRecording())
       return;
     Status status = Part::create(identity, flightEvents, &part);
     if (!status.isOk()) {

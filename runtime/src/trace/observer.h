@@ -12,6 +12,7 @@
 #define DDPHOOK_RUNTIME_SRC_TRACE_OBSERVER_H
 
 #include "trace/clock.h"
+#include "trace/metrics.h"
 #include "trace/observation.h"
 #include "trace/recorder.h"
 
@@ -31,6 +32,14 @@ public:
 
   Recorder &recorder() { return events; }
   const Recorder &recorder() const { return events; }
+
+  /// Whether a module that has made so many steps is to be sampled.
+  bool isSampled(uint64_t steps) const {
+    return metrics.isOpen() &&
+           steps % static_cast<uint64_t>(wanted.metricsInterval) == 0;
+  }
+  bool hasMetrics() const { return metrics.isOpen(); }
+  void write(const MetricsSample &sample) { metrics.write(sample); }
 
   /// Whether this rank has a part of a trace.
   bool isTracing() const { return !path.empty(); }
@@ -60,12 +69,16 @@ private:
   struct Introduction {
     std::string clock, token, host, part;
   };
+  bool isRecording() const {
+    return wanted.isRecording || !path.empty() || !wanted.metrics.empty();
+  }
   static Introduction parse(const std::string &text);
   void openPart(const PartIdentity &identity);
 
   const Observation wanted;
   const int rank, worldSize;
   Recorder events;
+  MetricsFile metrics;
   std::string runId;
   /// Of the trace, absolute; empty: none is written.
   std::string path;

@@ -85,8 +85,10 @@ private:
 /// name.
 class Scope {
 public:
-  Scope(Recorder &recorder, uint32_t name)
-      : ring(recorder.isOn() ? &recorder.ring(Lane::Steps) : nullptr) {
+  /// Shorter than `least` nanoseconds it is not recorded.
+  Scope(Recorder &recorder, uint32_t name, int64_t least = 0)
+      : ring(recorder.isOn() ? &recorder.ring(Lane::Steps) : nullptr),
+        least(least) {
     if (ring)
       ring->begin(name);
   }
@@ -94,13 +96,14 @@ public:
       : Scope(recorder, static_cast<uint32_t>(function)) {}
   ~Scope() {
     if (ring)
-      ring->end();
+      ring->end(/*waited=*/0, least);
   }
   Scope(const Scope &) = delete;
   Scope &operator=(const Scope &) = delete;
 
 private:
   Ring *const ring;
+  const int64_t least;
 };
 
 /// What a collective carries from the thread that calls it to the one that runs
