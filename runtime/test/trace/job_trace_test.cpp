@@ -182,32 +182,36 @@ TEST(JobTrace, AKilledRank) {
 }
 
 TEST(JobTrace, AStoppedRank) {
-  Observed job;
-  auto results = job.run(
-      3, {{1000}},
-      [](int rank, TestModule &module, ddphook_context_t *) {
-        std::string result = steps(module, 4);
-        if (rank == 2)
-          ::raise(SIGSTOP);
-        return result == "OK" ? steps(module, 1) : result;
-      },
-      /*stoppedRank=*/2, /*timeout=*/3);
-  for (int rank : {0, 1})
-    expectContains(results[rank].text,
-                   "rank 2 does not answer; ranks 0, 1 wait in all_reduce b0 "
-                   "of step 5");
+  for (const char *transport : {"shm", "gloo"}) {
+    Observed job;
+    job.transport = transport;
+    auto results = job.run(
+        3, {{1000}},
+        [](int rank, TestModule &module, ddphook_context_t *) {
+          std::string result = steps(module, 4);
+          if (rank == 2)
+            ::raise(SIGSTOP);
+          return result == "OK" ? steps(module, 1) : result;
+        },
+        /*stoppedRank=*/2, /*timeout=*/3);
+    for (int rank : {0, 1})
+      expectContains(results[rank].text,
+                     "rank 2 does not answer; ranks 0, 1 wait in all_reduce b0 "
+                     "of step 5");
+  }
 }
 
 TEST(JobTrace, ARankThatComputesForTooLong) {
   Observed job;
   auto results = job.run(
       2, {{1000}},
-      [](int rank, TestModule &module, ddphook_context_t *) {
+      [](int rank, TestModule &module, ddphook_context_t *context) {
         std::string result = steps(module, 2);
         if (rank == 1 && result == "OK") {
           if (ddphook_rt_enter(module.handle, 0) != DDPHOOK_OK)
             return std::string("enter");
-          sleepMs(6000);
+          while (ddphook_synchronize(context) == DDPHOOK_OK)
+            sleepMs(10);
           return show(ddphook_rt_leave(module.handle));
         }
         return result == "OK" ? steps(module, 1) : result;
