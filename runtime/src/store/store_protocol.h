@@ -30,6 +30,9 @@ Credentials storeCredentials(const std::string &secret);
 /// have it, ranks of others with the same secret do not.
 inline constexpr size_t tokenSize = 32;
 
+/// The hash under which a run id travels.
+uint64_t hashRunId(const std::string &runId);
+
 /// Who a client is.
 struct Hello {
   static constexpr size_t size = 24;

@@ -434,7 +434,7 @@ TEST(StoreServer, SurvivesGarbageFromARank) {
     hello.abiVersion = DDPHOOK_ABI_VERSION;
     hello.worldSize = 2;
     hello.rank = 1;
-    hello.runId = hashRunId("");
+    hello.runId = wire::hashRunId("");
     ASSERT_EQ(show(proveOn(socket.get(), wire::storeCredentials(""),
                            hello.encode(), Deadline::after(20))),
               "OK");
