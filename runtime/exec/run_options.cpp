@@ -60,13 +60,16 @@ const char *const ddphook::runOptionsHelp =
     "  --state-out=PATTERN\n"
     "                     save the states after the last step, as a "
     "checkpoint\n"
+    "  --trace=FILE       write a trace of all ranks, for Perfetto; "
+    "DDPHOOK_TRACE does\n"
+    "                     the same\n"
     "  --help, --version  print this, or versions\n";
 
 /// Flags with values, without their dashes.
 static const std::vector<std::string_view> &flagNames() {
   static const std::vector<std::string_view> names = {
-      "device",   "entry", "free-space", "inputs",    "outputs",
-      "progress", "ranks", "state-in",   "state-out", "steps"};
+      "device", "entry",    "free-space", "inputs", "outputs", "progress",
+      "ranks",  "state-in", "state-out",  "steps",  "trace"};
   return names;
 }
 static constexpr std::string_view quietFlag = "quiet";
@@ -108,6 +111,10 @@ static Status setFlag(const std::string &flag, const std::string &value,
   }
   if (flag == "device") {
     options.device = value;
+    return Status::ok();
+  }
+  if (flag == "trace") {
+    options.trace = value;
     return Status::ok();
   }
   if (flag == "outputs") {

@@ -29,6 +29,8 @@ struct RunOptions {
   std::string entry;
   /// Not given: 1, or the size of the job that is joined.
   std::optional<int32_t> ranks;
+  /// The file of a trace; empty: from the environment, else none.
+  std::string trace;
   /// A backend's name; empty: from the environment, else "host".
   std::string device;
   int64_t steps = 1;

@@ -153,6 +153,7 @@ static Status runRank(const Job &job, ddphook_options_t place,
                       RankFigures &figures) {
   const std::string backend = chooseDevice(job.options);
   place.backend = backend.c_str();
+  place.trace = job.options.trace.c_str();
   Context context;
   DDPHOOK_RETURN_IF_ERROR(fromRuntime(
       ddphook_context_create(&place, &context.context), "cannot join the job"));

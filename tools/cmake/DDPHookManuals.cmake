@@ -9,8 +9,8 @@ if(DDPHOOK_SANITIZE)
 endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
-set(ddphook_tools ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-bench
-    ddphook-lsp-server)
+set(ddphook_tools ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-trace
+    ddphook-bench ddphook-lsp-server)
 set(ddphook_manuals ${CMAKE_BINARY_DIR}/manuals)
 set(ddphook_paths)
 set(ddphook_made)
@@ -30,10 +30,10 @@ add_custom_command(
   VERBATIM)
 add_custom_target(ddphook-manuals ALL DEPENDS ${ddphook_made})
 
-# ddphook-exec belongs to the runtime, and so does what belongs to it.
+# These belong to the runtime, and so does what belongs to them.
 foreach(tool IN LISTS ddphook_tools)
   set(component tools)
-  if(tool STREQUAL "ddphook-exec")
+  if(tool MATCHES "^ddphook-(exec|trace)$")
     set(component runtime)
   endif()
   install(FILES ${ddphook_manuals}/man1/${tool}.1

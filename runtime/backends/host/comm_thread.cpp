@@ -10,6 +10,7 @@
 
 #include "base/floating_point.h"
 #include "base/threads.h"
+#include "trace/recorder.h"
 
 using namespace ddphook;
 using namespace ddphook::host;
@@ -113,6 +114,7 @@ void CommThread::abort(const Status &reason) {
 
 void CommThread::loop() {
   DefaultFloatingPoint environment;
+  trace::CommunicationThread recorded;
   std::unique_lock<std::mutex> lock(mutex);
   for (;;) {
     changed.wait(lock, [&] { return (isEnding || !queue.empty()) && !isBusy; });

@@ -20,6 +20,7 @@
 #include "matrix_list.h"
 #include "sparse.h"
 #include "thread_pool.h"
+#include "trace/recorder.h"
 
 #include <algorithm>
 #include <atomic>
@@ -426,9 +427,14 @@ static Status makeJob(ddphook_communicator_t *communicator,
   desc.wire = dtypeFromAbi(operation.wire_dtype);
   desc.divide = operation.divide != 0;
   desc.encoding = encodingFromAbi(operation.encoding, operation.block);
-  *job = [communicator, desc, in, out] {
-    return withoutExceptions(
+  const trace::CollectiveTag tag = trace::CollectiveCall::take(desc.kind);
+  *job = [communicator, desc, in, out, tag] {
+    trace::CollectiveScope scope(tag);
+    Status status = withoutExceptions(
         [&] { return communicator->impl->run(desc, in, out); });
+    if (status.isOk())
+      scope.succeed();
+    return status;
   };
   return Status::ok();
 }

@@ -145,6 +145,16 @@ static void inStep(ddphook_module_t *module, Function &&function) {
     module->failStep(std::move(status));
 }
 
+/// The same, recorded as the function that it is.
+template <typename Function>
+static void inStep(ddphook_module_t *module, trace::Function name,
+                   Function &&function) {
+  if (!module)
+    return;
+  trace::Scope scope(module->context.recorder(), name);
+  inStep(module, std::forward<Function>(function));
+}
+
 void *ddphook_rt_arena(ddphook_module_t *module) {
   return module ? module->arena.get() : nullptr;
 }
@@ -158,7 +168,7 @@ void *ddphook_rt_state(ddphook_module_t *module, int32_t state) {
 void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
                        const int64_t *grid, const int64_t *block,
                        int64_t shared_bytes, void **arguments) {
-  inStep(module,
+  inStep(module, trace::Function::launch,
          [&] { module->launch(kernel, grid, block, shared_bytes, arguments); });
 }
 
@@ -208,7 +218,7 @@ void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket) {
 void ddphook_rt_random_normal(ddphook_module_t *module, void *generator,
                               const int64_t *draws, int64_t draw_count,
                               void *out, int32_t dtype) {
-  inStep(module, [&] {
+  inStep(module, trace::Function::random_normal, [&] {
     module->randomNormal(generator, draws, draw_count, out, dtype);
   });
 }
@@ -216,7 +226,8 @@ void ddphook_rt_random_normal(ddphook_module_t *module, void *generator,
 int32_t ddphook_rt_is_finite(ddphook_module_t *module, const void *in,
                              int64_t count, int32_t dtype) {
   int32_t result = 0;
-  inStep(module, [&] { result = module->isFinite(in, count, dtype); });
+  inStep(module, trace::Function::is_finite,
+         [&] { result = module->isFinite(in, count, dtype); });
   return result;
 }
 
@@ -236,7 +247,7 @@ void ddphook_rt_count_compression(ddphook_module_t *module, int32_t bucket,
 #define DDPHOOK_DEVICE_FUNCTION(name, ...)                                     \
   extern "C" void ddphook_rt_##name(                                           \
       ddphook_module_t *module, DDPHOOK_MAP(DDPHOOK_PARAMETER, __VA_ARGS__)) { \
-    inStep(module, [&] {                                                       \
+    inStep(module, trace::Function::name, [&] {                                \
       callDevice(*module, "ddphook_rt_" #name, &ddphook_backend_t::name,       \
                  DDPHOOK_MAP(DDPHOOK_ARGUMENT, __VA_ARGS__));                  \
     });                                                                        \

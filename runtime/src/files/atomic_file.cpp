@@ -114,8 +114,8 @@ Status AtomicFile::takeName() {
   return Status::ok();
 }
 
-Status AtomicFile::commit() {
-  if (::fsync(file) != 0)
+Status AtomicFile::commit(bool isDurable) {
+  if (isDurable && ::fsync(file) != 0)
     return failure("write");
   if (partial.empty())
     DDPHOOK_RETURN_IF_ERROR(takeName());
@@ -124,6 +124,8 @@ Status AtomicFile::commit() {
       return failure("create");
     partial.clear();
   }
+  if (!isDurable)
+    return Status::ok();
   // The name must be on disk too. A directory may be writable but not
   // readable, and some file systems refuse fsync on directories: neither makes
   // the file less complete.

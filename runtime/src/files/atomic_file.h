@@ -34,8 +34,8 @@ public:
   /// Changes bytes that were written; the next write() goes on at the end.
   Status overwrite(uint64_t offset, const void *data, uint64_t size);
   /// Makes the file appear, replacing an older regular file. It survives a
-  /// power failure from here on.
-  Status commit();
+  /// power failure from here on, unless it need not be `isDurable`.
+  Status commit(bool isDurable = true);
 
 private:
   Status failure(const char *what) const;

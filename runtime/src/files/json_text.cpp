@@ -15,12 +15,16 @@
 
 using namespace ddphook;
 
-void ddphook::appendJsonText(std::string *json, std::string_view text) {
+void ddphook::appendJsonText(std::string *json, std::string_view text,
+                             bool isRepaired) {
+  using ErrorHandler = nlohmann::json::error_handler_t;
   const bool isPlain = std::all_of(text.begin(), text.end(), [](char c) {
     return c >= 0x20 && static_cast<unsigned char>(c) < 0x7f;
   });
   if (!isPlain) {
-    *json += nlohmann::json(text).dump();
+    *json += nlohmann::json(text).dump(
+        /*indent=*/-1, ' ', /*ensure_ascii=*/false,
+        isRepaired ? ErrorHandler::replace : ErrorHandler::strict);
     return;
   }
   *json += '"';

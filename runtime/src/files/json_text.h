@@ -14,9 +14,11 @@
 
 namespace ddphook {
 
-/// Appends `text` as a JSON string, quotes included. Throws what the JSON
-/// library throws for a text that is no UTF-8.
-void appendJsonText(std::string *json, std::string_view text);
+/// Appends `text` as a JSON string, quotes included. Of a text that is no UTF-8
+/// it throws what the JSON library throws, or replaces what is wrong if it
+/// `isRepaired`.
+void appendJsonText(std::string *json, std::string_view text,
+                    bool isRepaired = false);
 
 } // namespace ddphook
 

@@ -61,6 +61,8 @@ constexpr int defaultPort = 29500;
 constexpr const char *loopback = "127.0.0.1";
 /// More are a mistake in the variable.
 constexpr int maxThreads = 4096;
+/// 2 GiB for each thread.
+constexpr int mostTraceEvents = 1 << 26;
 /// Whoever records a handshake can try out any number of secrets offline.
 constexpr size_t minSecretSize = 16;
 /// Of callers from before `store` was added.
@@ -382,6 +384,24 @@ static void chooseThreads(Reader &reader, int *threads) {
     *threads = static_cast<int>(std::min<long>(value, maxThreads));
 }
 
+static void chooseObservation(const ddphook_options_t &options, Reader &reader,
+                              trace::Observation *observation) {
+  chooseText(options.trace, "DDPHOOK_TRACE", reader, &observation->trace);
+  observation->traceEvents =
+      reader.number("DDPHOOK_TRACE_EVENTS", 1, mostTraceEvents)
+          .value_or(observation->traceEvents);
+  chooseText(nullptr, "DDPHOOK_FLIGHT_RECORDER", reader,
+             &observation->flightRecorder);
+  if (observation->flightRecorder == "0") {
+    observation->isRecording = false;
+    observation->flightRecorder.clear();
+  }
+  chooseText(nullptr, "DDPHOOK_METRICS", reader, &observation->metrics);
+  observation->metricsInterval =
+      reader.number("DDPHOOK_METRICS_INTERVAL", 1, INT_MAX)
+          .value_or(observation->metricsInterval);
+}
+
 Environment ddphook::processEnvironment() {
   return [](const char *name) -> const char * {
     const char *value = std::getenv(name);
@@ -416,6 +436,7 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
       chooseTimeout(options.timeout_s, reader, &result->timeoutSeconds));
 
   chooseThreads(reader, &result->threads);
+  chooseObservation(options, reader, &result->observation);
 
   bool isOneMachine = false;
   if (options.world_size != 0) {

@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "ddphook/runtime/runtime.h"
+#include "trace/observation.h"
 
 #include <functional>
 #include <optional>
@@ -51,6 +52,8 @@ struct Bootstrap {
   std::string transport = "auto";
   std::string backendOptions;
   double timeoutSeconds = 300;
+  /// What is to be recorded.
+  trace::Observation observation;
   /// Threads to compute with; 0: a share of the machine's processors.
   int threads = 0;
 };

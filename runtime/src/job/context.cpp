@@ -13,14 +13,22 @@
 #include "job/rendezvous.h"
 #include "module/module.h"
 #include "store/handshake.h"
+#include "trace/divergence.h"
 
 #include <cstring>
 
 using namespace ddphook;
 
+/// How long a rank whose deadline has passed waits to hear where the others
+/// are. Those that run answer within milliseconds.
+static constexpr double inquirySeconds = 2;
 /// How long a rank that saw a connection break waits to hear which rank was
-/// lost. It usually takes a millisecond.
-static constexpr double verdictSeconds = 0.2;
+/// lost, or that was told of a failure waits for its cause. It usually takes a
+/// millisecond, and where another rank inquires, as long as that.
+static constexpr double verdictSeconds = inquirySeconds + 0.5;
+/// How long rank 0 of a failed job waits for the others before it merges what
+/// they have recorded.
+static constexpr double traceSeconds = 0.3;
 /// How long rank 0 of a failed job keeps its store, for the news to arrive.
 static constexpr double farewellSeconds = 1;
 /// Bytes of a broadcast per message, and messages on their way at a time: what
@@ -28,7 +36,8 @@ static constexpr double farewellSeconds = 1;
 static constexpr size_t chunkBytes = size_t(4) << 20;
 static constexpr size_t chunksInFlight = 8;
 
-Context::Context(const Bootstrap &place) : place(place) {}
+Context::Context(const Bootstrap &place)
+    : place(place), observer(place.observation, place.rank, place.worldSize) {}
 
 Status Context::create(const Bootstrap &place,
                        std::unique_ptr<Context> *context) {
@@ -109,15 +118,20 @@ Status Context::exchangeNodes() {
   std::vector<std::string> all;
   DDPHOOK_RETURN_IF_ERROR(exchange->allGather(
       "ddphook_context_create (nodes)",
-      mine.node + '\n' + mine.memoryDomain + '\n' + ownProcessors().toText(),
+      mine.node + '\n' + mine.memoryDomain + '\n' + ownProcessors().toText() +
+          '\n' + observer.introduce(),
       Deadline::after(place.timeoutSeconds), &all));
   std::vector<ProcessorSet> neighbours;
+  std::vector<std::string> introductions;
   size_t self = 0;
   for (const std::string &text : all) {
     size_t first = text.find('\n'), second = text.find('\n', first + 1);
+    size_t third = text.find('\n', second + 1);
     std::optional<ProcessorSet> processors;
-    if (first != std::string::npos && second != std::string::npos)
-      processors = ProcessorSet::parse(text.substr(second + 1));
+    if (first != std::string::npos && second != std::string::npos &&
+        third != std::string::npos)
+      processors =
+          ProcessorSet::parse(text.substr(second + 1, third - second - 1));
     if (!processors)
       return error(DDPHOOK_DATA_LOSS, "a rank sent a malformed identity");
     if (nodes.size() == static_cast<size_t>(place.rank))
@@ -126,10 +140,18 @@ Status Context::exchangeNodes() {
         {text.substr(0, first), text.substr(first + 1, second - first - 1)});
     if (nodes.back().node == mine.node)
       neighbours.push_back(*processors);
+    introductions.push_back(text.substr(third + 1));
   }
   threads = place.threads > 0
                 ? place.threads
                 : threadShare(neighbours, self, processorQuota(readSmallFile));
+  observer.begin(introductions, place.runId, [this](int64_t *time) {
+    return control->serverTime(Deadline::after(place.timeoutSeconds), time);
+  });
+  if (control)
+    control->onInquiry([this] {
+      return trace::findWhereabouts(observer.recorder()).encode();
+    });
   return Status::ok();
 }
 
@@ -158,6 +180,7 @@ Status Context::openBackend() {
 
 Context::~Context() {
   modules.clear();
+  observer.close();
   bool isFarewell = !hasFailed();
   if (control && isFarewell)
     control->leave();
@@ -165,12 +188,20 @@ Context::~Context() {
   // Ends the thread that calls latch(), and with that the last use of the
   // device.
   store.reset();
+  // A launcher may not leave it the whole time of a farewell.
+  if (server && !isFarewell && observer.isTracing())
+    server->finish(
+        Deadline::after(std::min(traceSeconds, place.timeoutSeconds)));
+  if (!isFarewell)
+    observer.merge();
   if (server)
     server->finish(Deadline::after(
         isFarewell ? place.timeoutSeconds
                    : std::min(farewellSeconds, place.timeoutSeconds)));
   if (openDevice)
     backendTable->device_destroy(openDevice);
+  if (isFarewell)
+    observer.merge();
 }
 
 Status Context::failure() const {
@@ -195,6 +226,7 @@ Status Context::latch(const Status &status, bool tellOthers) {
     server->fail(status);
   if (openDevice)
     backendTable->abort(openDevice, status.code(), status.message().c_str());
+  observer.fail(status.message());
   return status;
 }
 
@@ -209,6 +241,31 @@ Status Context::fail(Status status) {
       status = heard;
   }
   return latch(status, /*tellOthers=*/true);
+}
+
+/// Whether a failure may mean that a rank is not where the others are.
+static bool mayHaveDiverged(ddphook_status_t code) {
+  return code == DDPHOOK_DEADLINE_EXCEEDED || code == DDPHOOK_PLAN_MISMATCH ||
+         code == DDPHOOK_FAILED_PRECONDITION;
+}
+
+Status Context::failInStep(Status status) {
+  if (!control || hasFailed() || !recorder().part() ||
+      !mayHaveDiverged(status.code()))
+    return fail(std::move(status));
+  std::vector<std::optional<std::string>> answers;
+  Status asked = control->inquire(Deadline::after(inquirySeconds), &answers);
+  // Another rank was faster, and has told why.
+  if (!asked.isOk() && hasFailed())
+    return failure();
+  std::vector<std::optional<trace::Whereabouts>> ranks;
+  for (const std::optional<std::string> &answer : answers)
+    ranks.push_back(answer ? trace::Whereabouts::decode(*answer)
+                           : std::nullopt);
+  const std::string where = trace::describeDivergence(ranks);
+  return fail(where.empty()
+                  ? std::move(status)
+                  : Status(status.code(), status.message() + ": " + where));
 }
 
 Status Context::failIfFinal(Status status) {

@@ -16,6 +16,7 @@
 #include "job/node.h"
 #include "store/store_server.h"
 #include "store/tcp_store.h"
+#include "trace/observer.h"
 
 #include <atomic>
 #include <memory>
@@ -88,6 +89,14 @@ public:
   /// returned as they are.
   Status failIfFinal(Status status);
 
+  /// A failure in a step: the same as fail(), but where ranks may have come to
+  /// different places, the failure says which rank is where.
+  Status failInStep(Status status);
+
+  /// What steps record.
+  trace::Recorder &recorder() { return observer.recorder(); }
+  trace::Observer &observed() { return observer; }
+
   /// A number of its own for every module that is loaded.
   int64_t nextModuleNumber() { return moduleNumber++; }
 
@@ -116,6 +125,8 @@ private:
   ddphook_device_t *openDevice = nullptr;
 
   bool isOnCallersStream = false;
+
+  trace::Observer observer;
 
   int64_t moduleNumber = 0;
   int64_t broadcastNumber = 0;

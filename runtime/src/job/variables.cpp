@@ -25,10 +25,22 @@ static constexpr std::string_view testPrefix = "DDPHOOK_TEST_";
 
 /// What docs/runtime.md lists, without the prefix.
 static const std::vector<std::string_view> &runtimeNames() {
-  static const std::vector<std::string_view> names = {
-      "BACKEND",       "BACKEND_OPTIONS", "JOB_SECRET", "LOG",
-      "NODE",          "NUM_THREADS",     "PORT",       "RUN_ID",
-      "SOCKET_IFNAME", "TIMEOUT_S",       "TRANSPORT"};
+  static const std::vector<std::string_view> names = {"BACKEND",
+                                                      "BACKEND_OPTIONS",
+                                                      "FLIGHT_RECORDER",
+                                                      "JOB_SECRET",
+                                                      "LOG",
+                                                      "METRICS",
+                                                      "METRICS_INTERVAL",
+                                                      "NODE",
+                                                      "NUM_THREADS",
+                                                      "PORT",
+                                                      "RUN_ID",
+                                                      "SOCKET_IFNAME",
+                                                      "TIMEOUT_S",
+                                                      "TRACE",
+                                                      "TRACE_EVENTS",
+                                                      "TRANSPORT"};
   return names;
 }
 

@@ -15,6 +15,9 @@
 using namespace ddphook;
 
 ddphook_module::~ddphook_module() {
+  if (isPublished && context.observed().hasMetrics() &&
+      !context.observed().isSampled(stats.steps))
+    writeMetrics();
   // A step that never ended may have left collectives running; they end by
   // their deadlines, and use memory that is freed below.
   if (lastTicket > 0)
@@ -31,7 +34,7 @@ ddphook_module::~ddphook_module() {
 
 void ddphook_module::failStep(Status status) {
   if (stepFailure.isOk() && !status.isOk())
-    stepFailure = context.fail(std::move(status));
+    stepFailure = context.failInStep(std::move(status));
 }
 
 Status ddphook_module::enter(int32_t entry) {
@@ -47,6 +50,7 @@ Status ddphook_module::enter(int32_t entry) {
                  plan.entries.size() - 1, entry);
   currentEntry = entry;
   stepFailure = Status::ok();
+  context.recorder().beginStep(stepNames[static_cast<size_t>(entry)]);
   return Status::ok();
 }
 
@@ -59,11 +63,13 @@ Status ddphook_module::leave() {
   if (!context.hasCallersStream() && stepFailure.isOk())
     failStep(context.call(&ddphook_backend_t::synchronize));
   currentEntry = -1;
+  context.recorder().endStep();
   countBuckets();
   if (stepFailure.isOk() && context.hasFailed())
     stepFailure = context.failure();
-  if (stepFailure.isOk())
-    ++stats.steps;
+  startedCollectives.clear();
+  if (stepFailure.isOk() && context.observed().isSampled(++stats.steps))
+    writeMetrics();
   return stepFailure;
 }
 
@@ -146,8 +152,12 @@ void ddphook_module::runCollective(const char *call,
       beginCollective(call, kind, number, in, out);
   if (!collective)
     return;
-  failStep(
-      groups[collective->group].run(context, collective->operation(), in, out));
+  {
+    trace::CollectiveCall recorded(
+        context.recorder(), collectiveNames[static_cast<size_t>(number)]);
+    failStep(groups[collective->group].run(context, collective->operation(), in,
+                                           out));
+  }
   if (stepFailure.isOk())
     countCollective(number);
 }
@@ -161,13 +171,20 @@ int64_t ddphook_module::startCollective(const char *call,
   if (!collective)
     return 0;
   int64_t ticket = 0;
-  failStep(groups[collective->group].start(context, collective->operation(), in,
-                                           out, &ticket));
+  {
+    trace::CollectiveCall recorded(
+        context.recorder(), collectiveNames[static_cast<size_t>(number)]);
+    failStep(groups[collective->group].start(context, collective->operation(),
+                                             in, out, &ticket));
+  }
   // Also of a part that was started: it uses the arrays.
   lastTicket = std::max(lastTicket, ticket);
   if (!stepFailure.isOk())
     return 0;
   countCollective(number);
+  // Nothing that a step may allocate.
+  if (startedCollectives.size() < startedCollectives.capacity())
+    startedCollectives.emplace_back(ticket, number);
   return ticket;
 }
 
@@ -180,6 +197,8 @@ void ddphook_module::wait(int64_t ticket) {
                      "but there is none"));
     return;
   }
+  trace::Scope recorded(context.recorder(), nameOfWait(ticket),
+                        trace::leastWait);
   failStep(context.call(&ddphook_backend_t::wait,
                         stepFailure.isOk() ? ticket : lastTicket));
 }

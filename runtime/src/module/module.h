@@ -15,6 +15,7 @@
 #include "module/module_groups.h"
 #include "module/module_memory.h"
 #include "plan/plan.h"
+#include "trace/recorder.h"
 
 #include <deque>
 #include <map>
@@ -75,6 +76,10 @@ struct ddphook_module {
   /// Prepares the counters; for loading.
   void prepareCounts();
 
+  /// Gives what will be recorded of it names; for loading, when the groups are
+  /// connected.
+  void nameEvents();
+
   /// Whether function `call` may do its work: a step is running, and nothing of
   /// it has failed.
   bool canRun(const char *call);
@@ -90,6 +95,8 @@ struct ddphook_module {
   std::deque<ddphook::ModuleGroup> groups;
   ddphook::DeviceMemory arena;
   ddphook::StateMemory states;
+  /// Its number in the job.
+  int64_t moduleNumber = 0;
   /// One for each matrix list of the plan, once they are created.
   std::vector<ddphook_matrices_t *> matrices;
   ddphook_stats_t stats = {};
@@ -102,6 +109,7 @@ struct ddphook_module {
 
 private:
   void destroyMatrices();
+  void writeMetrics();
   void countCollective(int32_t number);
   void countBuckets();
   const ddphook::PlanCollective *
@@ -116,6 +124,17 @@ private:
   bool hasReduced = false;
   /// Each bucket's first compressed iteration, as far as there was one.
   std::map<int32_t, int64_t> firstCompressed;
+  /// Names of events: of the steps of each entry, and of collectives. Their
+  /// addresses stay.
+  std::vector<uint32_t> stepNames;
+  std::deque<ddphook::trace::CollectiveNames> collectiveNames;
+  /// And of waiting for collectives, and which have been started in this step,
+  /// by their tickets.
+  std::vector<uint32_t> waitNames;
+  std::vector<std::pair<int64_t, int32_t>> startedCollectives;
+  uint32_t nameOfWait(int64_t ticket) const;
+  /// Tests for non-finite numbers that found some.
+  uint64_t nonFinite = 0;
   int64_t lastTicket = 0;
   ddphook::Status stepFailure;
   ddphook_kernels_t *kernels = nullptr; // null when the plan has none

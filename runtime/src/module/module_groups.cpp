@@ -30,6 +30,7 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
                           const std::string &what, const std::string &key,
                           uint64_t maxWireBytes) {
   context = &newContext;
+  ranks = static_cast<int64_t>(members.ranks.size());
   // The sets of one group are apart; their first ranks tell them apart.
   const std::string ownKey = key + "/" + std::to_string(members.ranks.front());
   const std::vector<int32_t> worldRanks(members.ranks.begin(),
@@ -129,6 +130,26 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
   DDPHOOK_RETURN_IF_ERROR(call(node, scatter, in, memory));
   DDPHOOK_RETURN_IF_ERROR(call(across, reduce, memory, memory));
   return call(node, gather, memory, out);
+}
+
+std::vector<CollectiveStage>
+ModuleGroup::stagesOf(const ddphook_collective_t &operation) const {
+  std::vector<CollectiveStage> stages;
+  forEachStage(
+      operation, nullptr, nullptr,
+      [&](const Communicator &ranks, const ddphook_collective_t &stage,
+          const void *, void *) {
+        PlanCollective described;
+        described.kind = *collectiveKindFromAbi(stage.kind);
+        described.count = stage.count;
+        described.dtype = static_cast<Dtype>(stage.dtype);
+        described.wireDtype = dtypeFromAbi(stage.wire_dtype);
+        described.encoding = encodingFromAbi(stage.encoding, stage.block);
+        stages.push_back({described.kind, described.wireBytes(ranks.size())});
+        return Status::ok();
+      })
+      .ignore();
+  return stages;
 }
 
 Status ModuleGroup::run(Context &context, const ddphook_collective_t &operation,

@@ -11,6 +11,7 @@
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H
 
+#include "base/collective.h"
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
 #include "job/process_groups.h"
@@ -39,10 +40,20 @@ public:
               const std::string &what, const std::string &key,
               uint64_t maxWireBytes);
   ddphook_communicator_t *get() const { return communicator; }
+  /// Its ranks, once they are joined.
+  int64_t size() const { return ranks; }
 
 private:
   Context *context = nullptr;
   ddphook_communicator_t *communicator = nullptr;
+  int64_t ranks = 0;
+};
+
+/// One of the backend's collectives that a collective of a module is.
+struct CollectiveStage {
+  CollectiveKind kind;
+  /// What this rank puts on the wire.
+  int64_t wireBytes;
 };
 
 /// A process group of a module on this rank.
@@ -56,6 +67,10 @@ public:
   /// over group `number`; collective.
   Status connect(Context &context, const Plan &plan, size_t number,
                  const std::string &prefix);
+
+  /// What `operation` is over this group, once that is connected.
+  std::vector<CollectiveStage>
+  stagesOf(const ddphook_collective_t &operation) const;
 
   /// Runs a collective, or starts one. The first failure ends both.
   Status run(Context &context, const ddphook_collective_t &operation,

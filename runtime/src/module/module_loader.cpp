@@ -149,8 +149,9 @@ static Status agree(ddphook_module &module, Context &context,
 
 /// Creates the communicators that collectives use; collective.
 static Status connectGroups(ddphook_module &module, Context &context) {
+  module.moduleNumber = context.nextModuleNumber();
   const std::string prefix =
-      "module/" + std::to_string(context.nextModuleNumber()) + "/group/";
+      "module/" + std::to_string(module.moduleNumber) + "/group/";
   for (size_t number = 0; number < module.groups.size(); ++number)
     DDPHOOK_RETURN_IF_ERROR(
         module.groups[number].connect(context, module.plan, number, prefix));
@@ -195,6 +196,7 @@ Status ddphook::loadModule(Context &context,
   DDPHOOK_RETURN_IF_ERROR(agree(*module, context, prepared));
   DDPHOOK_RETURN_IF_ERROR(connect(*module, context));
   module->prepareCounts();
+  module->nameEvents();
   *compiled->handle = module.get();
   module->isPublished = true;
   context.modules.push_back(std::move(module));

@@ -25,6 +25,7 @@ bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
   callDevice(*this, "ddphook_rt_is_finite", &ddphook_backend_t::is_finite,
              role::In{in, "in"}, role::Count{count, "count"},
              role::ElementType{dtype, "dtype"}, &result);
+  nonFinite += result == 0;
   return stepFailure.isOk() && result != 0;
 }
 
@@ -39,6 +40,74 @@ void ddphook_module::prepareCounts() {
     auto found = numbers.find(collective.bucket);
     collectiveBuckets.push_back(found == numbers.end() ? -1 : found->second);
   }
+}
+
+/// "all_reduce b0"; or with its number where it has no bucket.
+static std::string nameOf(const PlanCollective &collective, size_t number,
+                          CollectiveKind kind) {
+  return std::string(collectiveName(kind)) + " " +
+         (collective.bucket.empty() ? "#" + std::to_string(number)
+                                    : collective.bucket);
+}
+
+void ddphook_module::nameEvents() {
+  trace::Recorder &recorder = context.recorder();
+  const bool isOn = recorder.isOn();
+  for (const PlanEntry &entry : plan.entries)
+    stepNames.push_back(
+        isOn ? recorder.addName(trace::Name(trace::Category::Step, entry.name))
+             : trace::otherName);
+  startedCollectives.reserve(plan.collectives.size());
+  for (size_t i = 0; i < plan.collectives.size(); ++i) {
+    const PlanCollective &collective = plan.collectives[i];
+    const ModuleGroup &group = groups[collective.group];
+    trace::CollectiveNames &names = collectiveNames.emplace_back();
+    names.kind = collective.kind;
+    waitNames.push_back(trace::otherName);
+    if (!isOn)
+      continue;
+    for (const CollectiveStage &stage :
+         group.stagesOf(collective.operation())) {
+      trace::Name name;
+      name.category = trace::Category::Collective;
+      name.text = nameOf(collective, i, stage.kind);
+      name.collective = static_cast<int32_t>(i);
+      name.bucket = collective.bucket;
+      name.group = plan.processGroups[collective.group].name;
+      name.wireBytes = stage.wireBytes;
+      names.byKind[static_cast<size_t>(stage.kind)] = recorder.addName(name);
+    }
+    waitNames.back() = recorder.addName(
+        trace::Name(trace::Category::Wait,
+                    "wait " + nameOf(collective, i, collective.kind)));
+  }
+}
+
+uint32_t ddphook_module::nameOfWait(int64_t ticket) const {
+  for (auto [started, collective] : startedCollectives)
+    if (started == ticket)
+      return waitNames[static_cast<size_t>(collective)];
+  return trace::waitName;
+}
+
+void ddphook_module::writeMetrics() {
+  trace::MetricsSample sample;
+  sample.module = moduleNumber;
+  sample.stats = stats;
+  sample.nonFinite = nonFinite;
+  std::map<std::string, trace::BucketSample> buckets;
+  for (size_t i = 0; i < plan.collectives.size(); ++i) {
+    const std::string &name = plan.collectives[i].bucket;
+    const trace::CollectiveTimes &times = collectiveNames[i].times;
+    trace::BucketSample &bucket = buckets[name];
+    bucket.bucket = name;
+    bucket.collectives += times.count;
+    bucket.total += times.total;
+    bucket.waited += times.waited;
+  }
+  for (auto &[name, bucket] : buckets)
+    sample.buckets.push_back(std::move(bucket));
+  context.observed().write(sample);
 }
 
 void ddphook_module::countCollective(int32_t number) {

@@ -8,6 +8,9 @@
 //===----------------------------------------------------------------------===//
 #include "store/store_protocol.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 using namespace ddphook;
 using namespace ddphook::wire;
 
@@ -24,6 +27,10 @@ static Integer take(std::string_view bytes, size_t offset) {
     value |= static_cast<Integer>(static_cast<unsigned char>(bytes[offset + i]))
              << (8 * i);
   return value;
+}
+
+uint64_t wire::hashRunId(const std::string &runId) {
+  return XXH3_64bits(runId.data(), runId.size());
 }
 
 Credentials wire::storeCredentials(const std::string &secret) {
@@ -52,8 +59,8 @@ std::optional<Hello> Hello::decode(std::string_view bytes) {
 }
 
 static bool isKnown(uint8_t kind) {
-  return (kind >= uint8_t(Kind::Set) && kind <= uint8_t(Kind::Leave)) ||
-         (kind >= uint8_t(Kind::Welcome) && kind <= uint8_t(Kind::Failure));
+  return (kind >= uint8_t(Kind::Set) && kind <= uint8_t(Kind::Inquire)) ||
+         (kind >= uint8_t(Kind::Welcome) && kind <= uint8_t(Kind::Inquiry));
 }
 
 std::optional<Frame> Frame::decodeHeader(std::string_view bytes) {

@@ -30,6 +30,9 @@ Credentials storeCredentials(const std::string &secret);
 /// have it, ranks of others with the same secret do not.
 inline constexpr size_t tokenSize = 32;
 
+/// The hash under which a run id travels.
+uint64_t hashRunId(const std::string &runId);
+
 /// Who a client is.
 struct Hello {
   static constexpr size_t size = 24;
@@ -52,8 +55,10 @@ enum class Kind : uint8_t {
   Cancel = 4, // forget the Get with this id
   Add = 5,    // value: the summand as a decimal text
   Erase = 6,
-  Abort = 7, // value: a failure; this rank gives up
-  Leave = 8, // this rank ends well; no answer
+  Abort = 7,    // value: a failure; this rank gives up
+  Leave = 8,    // this rank ends well; no answer
+  Clock = 9,    // answered by a Value: the server's time
+  Inquire = 10, // sends an Inquiry to all ranks
   // Server to client.
   Welcome = 32, // value: the token
   Reject = 33,  // value: a failure; id 1: trying again may help
@@ -61,6 +66,7 @@ enum class Kind : uint8_t {
   Missing = 35, // answer to TryGet
   Error = 36,   // value: a failure of the request with this id
   Failure = 37, // value: a failure of the whole job; not an answer
+  Inquiry = 38, // a rank asks where all are; answered by a Set
 };
 
 struct Frame {

@@ -14,12 +14,10 @@
 #include "store/admission.h"
 #include "store/store_protocol.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
@@ -129,6 +127,14 @@ private:
   void abortJob(int rank, const Status &status);
   void failJob(int culprit, const Status &status);
   void failWaiters(const Status &status);
+  template <typename FunctionT>
+  void eraseWaiters(const FunctionT &isOver) {
+    for (auto entry = waiters.begin(); entry != waiters.end();) {
+      auto &list = entry->second;
+      list.erase(std::remove_if(list.begin(), list.end(), isOver), list.end());
+      entry = list.empty() ? waiters.erase(entry) : std::next(entry);
+    }
+  }
 
   void send(Connection &connection, Bytes bytes) {
     if (!connection.isClosed)
@@ -384,17 +390,9 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
     return send(connection, Kind::Value, frame.id, found->second);
   }
   case Kind::Cancel:
-    for (auto entry = waiters.begin(); entry != waiters.end();) {
-      auto &list = entry->second;
-      list.erase(std::remove_if(list.begin(), list.end(),
-                                [&](const Waiter &waiter) {
-                                  return waiter.connection == &connection &&
-                                         waiter.id == frame.id;
-                                }),
-                 list.end());
-      entry = list.empty() ? waiters.erase(entry) : std::next(entry);
-    }
-    return;
+    return eraseWaiters([&](const Waiter &waiter) {
+      return waiter.connection == &connection && waiter.id == frame.id;
+    });
   case Kind::Add:
     return handleAdd(connection, frame.id, name, value);
   case Kind::Erase:
@@ -408,12 +406,24 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
     leftStatus =
         error(DDPHOOK_PEER_LOST, "rank %d has left the job", connection.rank);
     return failWaiters(leftStatus);
+  case Kind::Clock: {
+    const std::chrono::nanoseconds time =
+        std::chrono::steady_clock::now().time_since_epoch();
+    return send(connection, Kind::Value, frame.id,
+                std::to_string(time.count()));
+  }
+  case Kind::Inquire:
+    for (Connection &other : connections)
+      if (other.rank >= 0)
+        send(other, Kind::Inquiry, 0);
+    return;
   case Kind::Welcome:
   case Kind::Reject:
   case Kind::Value:
   case Kind::Missing:
   case Kind::Error:
   case Kind::Failure:
+  case Kind::Inquiry:
     return onEnd(connection, "it sent malformed data");
   }
 }
@@ -521,14 +531,9 @@ void StoreServer::Loop::removeClosed() {
       ++connection;
       continue;
     }
-    for (auto &entry : waiters) {
-      auto &list = entry.second;
-      list.erase(std::remove_if(list.begin(), list.end(),
-                                [&](const Waiter &waiter) {
-                                  return waiter.connection == &*connection;
-                                }),
-                 list.end());
-    }
+    eraseWaiters([&](const Waiter &waiter) {
+      return waiter.connection == &*connection;
+    });
     connection = connections.erase(connection);
   }
 }
@@ -542,10 +547,6 @@ std::string StoreServer::joinedKey(int rank) {
 const char *StoreServer::allJoinedKey() { return "joined/all"; }
 
 const char *StoreServer::refusedKey() { return "joined/refused"; }
-
-uint64_t ddphook::hashRunId(const std::string &runId) {
-  return XXH3_64bits(runId.data(), runId.size());
-}
 
 Status StoreServer::start(const Options &options,
                           std::unique_ptr<StoreServer> *result) {

@@ -77,9 +77,6 @@ private:
   int boundPort = 0;
 };
 
-/// The hash under which a run id travels.
-uint64_t hashRunId(const std::string &runId);
-
 } // namespace ddphook
 
 #endif // DDPHOOK_RUNTIME_SRC_STORE_STORE_SERVER_H

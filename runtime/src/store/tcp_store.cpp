@@ -314,6 +314,41 @@ void TcpStore::onFailure(std::function<void(const Status &)> newCallback) {
     newCallback(known);
 }
 
+Status TcpStore::serverTime(const Deadline &deadline, int64_t *time) {
+  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  Request answer;
+  uint32_t id = enter(&answer);
+  DDPHOOK_RETURN_IF_ERROR(
+      request(id, encodeFrame(Kind::Clock, id, {}, {}), deadline, &answer));
+  *time = std::strtoll(answer.value.c_str(), nullptr, 10);
+  return Status::ok();
+}
+
+/// Where a rank answers an inquiry.
+static std::string answerKey(int rank) {
+  return "inquiry/" + std::to_string(rank);
+}
+
+void TcpStore::onInquiry(std::function<std::string()> answer) {
+  std::lock_guard<std::mutex> lock(mutex);
+  answerInquiry = std::move(answer);
+}
+
+Status TcpStore::inquire(const Deadline &deadline,
+                         std::vector<std::optional<std::string>> *answers) {
+  answers->assign(static_cast<size_t>(options.worldSize), std::nullopt);
+  DDPHOOK_RETURN_IF_ERROR(send(encodeFrame(Kind::Inquire, 0, {}, {})));
+  for (int rank = 0; rank < options.worldSize; ++rank) {
+    std::string answer;
+    Status status = get(answerKey(rank), deadline, &answer);
+    if (status.isOk())
+      (*answers)[static_cast<size_t>(rank)] = std::move(answer);
+    else if (status.code() != DDPHOOK_DEADLINE_EXCEEDED)
+      return status;
+  }
+  return Status::ok();
+}
+
 Status TcpStore::failureWithin(double seconds) {
   std::unique_lock<std::mutex> lock(mutex);
   if (seconds > 0)
@@ -366,6 +401,16 @@ Status TcpStore::receiveFrame(std::string *key, std::string *value) {
   if (frame->kind == Kind::Failure) {
     fail(decodeStatus(*value));
     return Status::ok();
+  }
+  if (frame->kind == Kind::Inquiry) {
+    std::function<std::string()> answer;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      answer = answerInquiry;
+    }
+    return answer ? send(encodeFrame(Kind::Set, 0, answerKey(options.rank),
+                                     answer()))
+                  : Status::ok();
   }
   bool isAnswer = frame->kind == Kind::Value || frame->kind == Kind::Missing ||
                   frame->kind == Kind::Error;

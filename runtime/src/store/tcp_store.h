@@ -16,7 +16,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace ddphook {
 
@@ -61,6 +64,19 @@ public:
   /// elsewhere; from this call when that has happened already.
   void onFailure(std::function<void(const Status &)> callback);
 
+  /// The time of rank 0's monotonic clock, in nanoseconds.
+  Status serverTime(const Deadline &deadline, int64_t *time);
+
+  /// What this rank answers, from the receiving thread, when another one asks
+  /// where all ranks are.
+  void onInquiry(std::function<std::string()> answer);
+
+  /// Asks that, this rank included, and waits for the answers until the
+  /// deadline; what a rank that did not answer says is missing. Fails with the
+  /// job, if that fails meanwhile.
+  Status inquire(const Deadline &deadline,
+                 std::vector<std::optional<std::string>> *answers);
+
   /// The failure of the job that this rank heard of, waiting for one for at
   /// most `seconds`; OK when there is none.
   Status failureWithin(double seconds);
@@ -101,6 +117,7 @@ private:
   Status failure;
   bool isLeaving = false;
   std::function<void(const Status &)> callback;
+  std::function<std::string()> answerInquiry;
 };
 
 } // namespace ddphook

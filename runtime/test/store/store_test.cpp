@@ -13,10 +13,12 @@
 #include "store/store_protocol.h"
 #include "store/store_server.h"
 #include "store/tcp_store.h"
+#include "trace/clock.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -287,6 +289,45 @@ TEST(TcpStore, AFailingRankTellsTheOthers) {
   EXPECT_EQ(show(b->failureWithin(0.05)), "OK");
 }
 
+TEST(TcpStore, RanksTellWhereTheyAre) {
+  auto server = startServer(3);
+  auto a = connect(*server, 0, 3), b = connect(*server, 1, 3);
+  // This one never answers.
+  auto silent = connect(*server, 2, 3);
+  a->onInquiry([] { return std::string("here"); });
+  b->onInquiry([] { return std::string("there, \0 bytes", 14); });
+  std::vector<std::optional<std::string>> answers;
+  EXPECT_EQ(show(b->inquire(Deadline::after(1), &answers)), "OK");
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers[0], "here");
+  EXPECT_EQ(answers[1], std::string("there, \0 bytes", 14));
+  EXPECT_EQ(answers[2], std::nullopt);
+  a->reportFailure(error(DDPHOOK_IO_ERROR, "faster"));
+  EXPECT_FALSE(b->failureWithin(10).isOk());
+  EXPECT_EQ(show(b->inquire(Deadline::after(1), &answers)),
+            "ABORTED: rank 0 failed: faster (IO_ERROR)");
+}
+
+TEST(TcpStore, TheTimeOfRankZero) {
+  auto server = startServer(1);
+  auto store = connect(*server, 0, 1);
+  auto ownTime = [] {
+    return std::chrono::nanoseconds(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  };
+  // A clock that is an hour behind.
+  const int64_t hour = 3600000000000;
+  trace::ClockOffset clock;
+  EXPECT_EQ(show(trace::measureClock(
+                [&](int64_t *time) {
+                  return store->serverTime(Deadline::after(10), time);
+                },
+                [&] { return ownTime() - hour; }, 20, &clock)),
+            "OK");
+  EXPECT_LE(std::abs(clock.offset - hour), clock.uncertainty);
+}
+
 TEST(TcpStore, ARankThatLeftIsNotLost) {
   auto server = startServer(2);
   auto a = connect(*server, 0, 2), b = connect(*server, 1, 2);
@@ -393,7 +434,7 @@ TEST(StoreServer, SurvivesGarbageFromARank) {
     hello.abiVersion = DDPHOOK_ABI_VERSION;
     hello.worldSize = 2;
     hello.rank = 1;
-    hello.runId = hashRunId("");
+    hello.runId = wire::hashRunId("");
     ASSERT_EQ(show(proveOn(socket.get(), wire::storeCredentials(""),
                            hello.encode(), Deadline::after(20))),
               "OK");

@@ -11,12 +11,14 @@
 
 #include "base/wait_scope.h"
 #include "store/absent_ranks.h"
+#include "trace/ring.h"
 
 #include <gloo/transport/pair.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <cerrno>
 #include <cinttypes>
+#include <optional>
 #include <poll.h>
 #include <sys/uio.h>
 
@@ -264,6 +266,7 @@ bool GlooTransport::receiveSome(int rank) {
 void GlooTransport::block(const Deadline &deadline, double seconds) {
   std::vector<pollfd> entries = {{interrupt.fd(), POLLIN, 0}};
   int waitedFor = -1;
+  bool isMoving = false;
   for (int rank = 0; rank < size; ++rank) {
     const Peer &peer = peers[static_cast<size_t>(rank)];
     int events = (peer.incoming.empty() ? 0 : POLLIN) |
@@ -272,6 +275,7 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
       continue;
     entries.push_back({peer.socket.get(), static_cast<short>(events), 0});
     waitedFor = rank;
+    isMoving |= !peer.incoming.empty() && peer.incoming.front().moved > 0;
   }
   if (waitedFor < 0)
     fail(error(DDPHOOK_INTERNAL, "waited for a message that nobody sends"));
@@ -279,6 +283,10 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
     return describeWait(this->rank, {waitedFor}, size) +
            " of the group over TCP";
   });
+  // What has begun to arrive is on its way: nobody has to come for it.
+  std::optional<trace::PeerWait> recorded;
+  if (!isMoving)
+    recorded.emplace();
   int ready = 0;
   do {
     WaitScope::poll();

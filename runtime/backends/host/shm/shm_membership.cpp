@@ -9,6 +9,7 @@
 #include "shm_membership.h"
 
 #include "base/wait_scope.h"
+#include "trace/ring.h"
 
 #include <algorithm>
 #include <chrono>
@@ -102,6 +103,7 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
   auto reached = [&] {
     return counter(kind, peer).load(std::memory_order_acquire) >= goal;
   };
+  trace::PeerWait recorded;
   const Deadline::Clock::time_point start = Deadline::Clock::now();
   // Ranks that share a processor need it handed over. Alone or among
   // themselves they yield some hundred times here, but beside other programs

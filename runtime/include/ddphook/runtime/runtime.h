@@ -77,6 +77,10 @@ typedef struct ddphook_options {
    * context's own; master_addr and master_port count on rank 0 alone. Used only
    * while the context is created, by the calling thread. */
   const ddphook_store_t *store;
+  /* The file to which rank 0 writes a trace of all ranks when it leaves the job
+   * (DDPHOOK_TRACE): docs/tracing.md. Meanwhile each rank has a file beside it,
+   * so all ranks pass a name. */
+  const char *trace;
 } ddphook_options_t;
 
 /* Joins the job: determines rank and world size, connects to the store of rank

@@ -1,0 +1,50 @@
+//===- clock.cpp - the clocks of a job's ranks ----------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See clock.h. The estimate is that of Cristian, "Probabilistic clock
+// synchronization", 1989.
+//
+//===----------------------------------------------------------------------===//
+#include "trace/clock.h"
+
+#include "base/boot_id.h"
+
+#include <climits>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::trace;
+
+std::string trace::clockIdentity() {
+  std::string boot;
+  readBootId(&boot).ignore();
+  // Nobody's but this process's: then it is measured.
+  if (boot.empty())
+    return "process/" + std::to_string(::getpid());
+  // Containers may shift the monotonic clock.
+  char target[PATH_MAX];
+  const ssize_t size = ::readlink("/proc/self/ns/time", target, sizeof(target));
+  if (size > 0)
+    boot.append("/").append(target, static_cast<size_t>(size));
+  return boot;
+}
+
+Status trace::measureClock(const std::function<Status(int64_t *)> &ask,
+                           const std::function<int64_t()> &ownTime,
+                           int questions, ClockOffset *result) {
+  int64_t fastest = INT64_MAX;
+  for (int i = 0; i < questions; ++i) {
+    int64_t theirs = 0;
+    const int64_t before = ownTime();
+    DDPHOOK_RETURN_IF_ERROR(ask(&theirs));
+    const int64_t way = ownTime() - before;
+    if (way >= fastest)
+      continue;
+    fastest = way;
+    result->offset = theirs - (before + way / 2);
+    result->uncertainty = (way + 1) / 2;
+  }
+  return Status::ok();
+}

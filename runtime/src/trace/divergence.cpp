@@ -1,0 +1,92 @@
+//===- divergence.cpp - which rank is elsewhere than the others -----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See divergence.h.
+//
+//===----------------------------------------------------------------------===//
+#include "trace/divergence.h"
+
+#include "store/absent_ranks.h"
+#include "trace/recorder.h"
+
+#include <sstream>
+
+using namespace ddphook;
+using namespace ddphook::trace;
+
+std::string Whereabouts::encode() const {
+  std::ostringstream text;
+  text << step << ' ' << called << ' ' << begun << ' ' << ended << ' '
+       << begunName;
+  return text.str();
+}
+
+std::optional<Whereabouts> Whereabouts::decode(std::string_view text) {
+  std::istringstream in{std::string(text)};
+  Whereabouts result;
+  if (!(in >> result.step >> result.called >> result.begun >> result.ended) ||
+      in.get() != ' ')
+    return std::nullopt;
+  std::getline(in, result.begunName, '\0');
+  return result;
+}
+
+Whereabouts trace::findWhereabouts(const Recorder &recorder) {
+  Whereabouts result;
+  const Part *part = recorder.part();
+  if (!part)
+    return result;
+  const Progress &progress = part->progress();
+  // What ends later is read first: a collective is never ended and not begun.
+  result.ended = progress.ended.load(std::memory_order_acquire);
+  result.begun = progress.begun.load(std::memory_order_acquire);
+  result.called = progress.called.load(std::memory_order_relaxed);
+  result.step = progress.step.load(std::memory_order_relaxed);
+  result.begunName = part->nameOf(static_cast<uint32_t>(
+      progress.begunName.load(std::memory_order_relaxed)));
+  return result;
+}
+
+/// "rank 1", "ranks 0, 2".
+static std::string nameRanks(const std::vector<int> &ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + listRanks(ranks);
+}
+
+std::string trace::describeDivergence(
+    const std::vector<std::optional<Whereabouts>> &ranks) {
+  // The first collective that somebody waits in.
+  const Whereabouts *first = nullptr;
+  for (const auto &rank : ranks)
+    if (rank && rank->isInCollective() &&
+        (!first || rank->begun < first->begun))
+      first = &*rank;
+  if (!first)
+    return "";
+  std::vector<int> waiting, silent;
+  std::string behind;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const auto &rank = ranks[i];
+    const int number = static_cast<int>(i);
+    if (!rank) {
+      silent.push_back(number);
+    } else if (rank->isInCollective() && rank->begun == first->begun) {
+      waiting.push_back(number);
+    } else if (rank->begun < first->begun) {
+      behind += (behind.empty() ? "" : ", ") + nameRanks({number}) +
+                " is in step " + std::to_string(rank->step) + " and has not " +
+                (rank->called < first->begun ? "called " : "begun ") +
+                first->begunName;
+    }
+  }
+  std::string text = behind;
+  if (!silent.empty())
+    text += (text.empty() ? "" : ", ") + nameRanks(silent) +
+            (silent.size() == 1 ? " does not answer" : " do not answer");
+  if (text.empty())
+    return "";
+  return text + "; " + nameRanks(waiting) +
+         (waiting.size() == 1 ? " waits in " : " wait in ") + first->begunName +
+         " of step " + std::to_string(first->step);
+}

@@ -1,0 +1,199 @@
+//===- merge.cpp - the parts of all ranks become one trace ----------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Parts are read twice, to have one in memory at a time: first for what has to
+// be known of all ranks, then for their events.
+//
+//===----------------------------------------------------------------------===//
+#include "trace/merge.h"
+
+#include "trace/clock.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <dirent.h>
+#include <fstream>
+#include <map>
+#include <memory>
+
+using namespace ddphook;
+using namespace ddphook::trace;
+
+static constexpr char partInfix[] = ".rank", partSuffix[] = ".part";
+
+std::string trace::partPath(const std::string &path, int rank) {
+  return path + partInfix + std::to_string(rank) + partSuffix;
+}
+
+std::vector<std::string> trace::findParts(const std::string &path) {
+  const size_t slash = path.rfind('/');
+  const std::string directory =
+      slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const std::string prefix =
+      (slash == std::string::npos ? path : path.substr(slash + 1)) + partInfix;
+  std::map<long, std::string> found;
+  std::unique_ptr<DIR, decltype(&::closedir)> entries(
+      ::opendir(directory.c_str()), &::closedir);
+  if (!entries)
+    return {};
+  while (const dirent *entry = ::readdir(entries.get())) {
+    const std::string name = entry->d_name;
+    if (name.compare(0, prefix.size(), prefix) != 0)
+      continue;
+    char *end = nullptr;
+    const long rank = std::strtol(name.c_str() + prefix.size(), &end, 10);
+    const std::string whole = partPath(path, static_cast<int>(rank));
+    if (whole.compare(whole.size() - name.size(), name.size(), name) == 0)
+      found.emplace(rank, whole);
+  }
+  std::vector<std::string> parts;
+  for (auto &[rank, part] : found)
+    parts.push_back(part);
+  return parts;
+}
+
+/// Whether a process of this machine is there and has not ended.
+static bool isAlive(int64_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  // The state stands behind the name, which may hold anything.
+  const size_t name = line.rfind(')');
+  if (name == std::string::npos || name + 2 >= line.size())
+    return false;
+  const char state = line[name + 2];
+  return state != 'Z' && state != 'X';
+}
+
+static RankSummary summarize(const PartContents &part) {
+  RankSummary summary;
+  summary.identity = part.identity;
+  summary.time = lastTime(part);
+  for (const PartContents::Thread &thread : part.threads) {
+    summary.events += thread.events.size() + thread.open.size();
+    summary.lost += thread.lost;
+  }
+  switch (part.state) {
+  case PartState::Closed:
+    summary.state = "closed";
+    break;
+  case PartState::Failed:
+    summary.state = "failed";
+    summary.reason = part.failure;
+    break;
+  case PartState::Open:
+    summary.state =
+        part.identity.clock == clockIdentity() && isAlive(part.identity.process)
+            ? "running"
+            : "lost";
+    break;
+  }
+  return summary;
+}
+
+/// Gives the ranks that could not say so themselves the job's failure: what the
+/// first of the others has heard of.
+static void explainLost(std::vector<RankSummary> *ranks) {
+  const RankSummary *first = nullptr;
+  for (const RankSummary &rank : *ranks)
+    if (rank.state == "failed" && (!first || rank.time < first->time))
+      first = &rank;
+  const std::string cause = first ? first->reason : "";
+  for (RankSummary &rank : *ranks) {
+    if (rank.state == "lost")
+      rank.reason =
+          cause.empty() ? "the process ended without a farewell" : cause;
+    else if (rank.state == "running" && !cause.empty())
+      rank.reason = "the process did not end with the job: " + cause;
+  }
+}
+
+Status trace::mergeParts(const std::vector<std::string> &parts,
+                         const std::string &runId, const std::string &path,
+                         MergeResult *result) {
+  *result = {};
+  struct Readable {
+    std::string path;
+    PartIdentity identity;
+    int64_t first, last;
+    RankSummary summary;
+  };
+  std::vector<Readable> readable;
+  for (const std::string &name : parts) {
+    PartContents part;
+    Status status = readPartFile(name, &part);
+    if (status.isOk())
+      readable.push_back({name, part.identity, firstTime(part), lastTime(part),
+                          summarize(part)});
+    else
+      result->problems.push_back(status.message());
+  }
+  result->runId = runId;
+  if (runId.empty() && !readable.empty())
+    result->runId = std::max_element(readable.begin(), readable.end(),
+                                     [](const auto &a, const auto &b) {
+                                       return a.last < b.last;
+                                     })
+                        ->identity.runId;
+  std::vector<Readable> own;
+  for (Readable &part : readable) {
+    if (part.identity.runId == result->runId)
+      own.push_back(std::move(part));
+    else
+      result->problems.push_back("'" + part.path + "' is of another run, " +
+                                 part.identity.runId + ", not of " +
+                                 result->runId);
+  }
+  if (own.empty())
+    return error(DDPHOOK_DATA_LOSS, "no part of the trace '%s' can be read%s%s",
+                 path.c_str(), result->problems.empty() ? "" : ": ",
+                 result->problems.empty() ? "" : result->problems[0].c_str());
+
+  const int worldSize = own.front().identity.worldSize;
+  result->ranks.resize(static_cast<size_t>(worldSize));
+  int64_t origin = INT64_MAX;
+  for (int rank = 0; rank < worldSize; ++rank) {
+    RankSummary &summary = result->ranks[static_cast<size_t>(rank)];
+    summary.identity.rank = rank;
+    summary.state = "missing";
+    summary.reason = "the rank left no part that can be read";
+  }
+  for (const Readable &part : own) {
+    const auto rank = static_cast<size_t>(part.identity.rank);
+    if (rank >= result->ranks.size())
+      continue;
+    result->ranks[rank] = part.summary;
+    origin = std::min(origin, part.first);
+  }
+  explainLost(&result->ranks);
+  if (origin == INT64_MAX)
+    origin = own.front().last;
+
+  TraceWriter writer(path, origin);
+  DDPHOOK_RETURN_IF_ERROR(writer.begin());
+  for (const Readable &part : own) {
+    PartContents contents;
+    DDPHOOK_RETURN_IF_ERROR(readPartFile(part.path, &contents));
+    const auto rank = static_cast<size_t>(part.identity.rank);
+    if (rank >= result->ranks.size())
+      continue;
+    DDPHOOK_RETURN_IF_ERROR(writer.add(contents, result->ranks[rank]));
+    result->merged.push_back(part.path);
+  }
+  return writer.finish(result->runId, worldSize, result->ranks);
+}
+
+Status trace::writePart(const Part &part, uint64_t mostEvents,
+                        const std::string &path) {
+  PartContents contents;
+  DDPHOOK_RETURN_IF_ERROR(readPart(part.bytes(), &contents, mostEvents));
+  const int64_t first = firstTime(contents);
+  const RankSummary summary = summarize(contents);
+  TraceWriter writer(path, first == INT64_MAX ? 0 : first);
+  DDPHOOK_RETURN_IF_ERROR(writer.begin());
+  DDPHOOK_RETURN_IF_ERROR(writer.add(contents, summary));
+  return writer.finish(contents.identity.runId, contents.identity.worldSize,
+                       {summary});
+}

@@ -1,0 +1,198 @@
+//===- metrics.cpp - counters and times of modules, as files --------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See metrics.h.
+//
+//===----------------------------------------------------------------------===//
+#include "trace/metrics.h"
+
+#include "base/log.h"
+#include "files/atomic_file.h"
+#include "files/json_text.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fcntl.h>
+#include <unistd.h>
+#include <utility>
+
+using namespace ddphook;
+using namespace ddphook::trace;
+
+static constexpr double nanoseconds = 1e-9;
+static constexpr std::string_view prometheusSuffix = ".prom";
+
+/// A number that both formats can read.
+static std::string print(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.9g", number);
+  return text;
+}
+static std::string print(uint64_t number) { return std::to_string(number); }
+
+static double ratioOf(const ddphook_stats_t &stats) {
+  return stats.wire_bytes == 0 ? 1
+                               : static_cast<double>(stats.uncompressed_bytes) /
+                                     static_cast<double>(stats.wire_bytes);
+}
+
+std::string trace::toJsonLine(const std::string &runId, int rank, double time,
+                              const MetricsSample &sample) {
+  const ddphook_stats_t &stats = sample.stats;
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%.3f", time);
+  std::string json = std::string("{\"time\":") + seconds + ",\"run_id\":";
+  appendJsonText(&json, runId, /*isRepaired=*/true);
+  auto add = [&json](const char *key, const std::string &number) {
+    (((json += ",\"") += key) += "\":") += number;
+  };
+  add("rank", std::to_string(rank));
+  add("module", std::to_string(sample.module));
+  add("steps", print(stats.steps));
+  add("collectives", print(stats.collectives));
+  add("wire_bytes", print(stats.wire_bytes));
+  add("uncompressed_bytes", print(stats.uncompressed_bytes));
+  add("compression_ratio", print(ratioOf(stats)));
+  add("non_finite", print(sample.nonFinite));
+  json += ",\"buckets\":[";
+  for (const BucketSample &bucket : sample.buckets) {
+    json +=
+        &bucket == &sample.buckets.front() ? "{\"bucket\":" : ",{\"bucket\":";
+    appendJsonText(&json, bucket.bucket, /*isRepaired=*/true);
+    add("collectives", std::to_string(bucket.collectives));
+    add("waiting_seconds",
+        print(static_cast<double>(bucket.waited) * nanoseconds));
+    add("moving_seconds",
+        print(static_cast<double>(bucket.total - bucket.waited) * nanoseconds));
+    json += '}';
+  }
+  return json + "]}";
+}
+
+/// A label's value, between quotes.
+static std::string quote(const std::string &text) {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '\n') {
+      result += "\\n";
+      continue;
+    }
+    if (c == '"' || c == '\\')
+      result += '\\';
+    result += c;
+  }
+  return result + '"';
+}
+
+std::string
+trace::toPrometheus(int rank, const std::map<int64_t, MetricsSample> &samples) {
+  std::string text;
+  // All values of a metric stand together.
+  auto addMetric = [&](const char *name, const char *type, const char *help,
+                       const auto &addValues) {
+    const std::string metric = std::string("ddphook_") + name;
+    text += "# HELP " + metric + " " + help + "\n# TYPE " + metric + " " +
+            type + "\n";
+    for (const auto &[number, sample] : samples) {
+      const std::string labels = "rank=\"" + std::to_string(rank) +
+                                 "\",module=\"" + std::to_string(number) + "\"";
+      addValues(sample, [&](const std::string &more, const std::string &value) {
+        text += metric + "{" + labels + more + "} " + value + "\n";
+      });
+    }
+  };
+  auto addCounter = [&](const char *name, const char *help,
+                        const auto &valueOf) {
+    addMetric(name, "counter", help,
+              [&](const MetricsSample &sample, const auto &add) {
+                add("", print(uint64_t(valueOf(sample))));
+              });
+  };
+  auto addTimes = [&](const char *name, const char *help, const auto &timeOf) {
+    addMetric(name, "counter", help,
+              [&](const MetricsSample &sample, const auto &add) {
+                for (const BucketSample &bucket : sample.buckets)
+                  add(",bucket=" + quote(bucket.bucket),
+                      print(static_cast<double>(timeOf(bucket)) * nanoseconds));
+              });
+  };
+  addCounter("steps_total", "Steps that ended well.",
+             [](const MetricsSample &s) { return s.stats.steps; });
+  addCounter("collectives_total", "Collectives of these steps.",
+             [](const MetricsSample &s) { return s.stats.collectives; });
+  addCounter("wire_bytes_total", "Bytes contributed to collectives.",
+             [](const MetricsSample &s) { return s.stats.wire_bytes; });
+  addCounter("uncompressed_bytes_total",
+             "Bytes that the same reductions would have contributed without a "
+             "hook.",
+             [](const MetricsSample &s) { return s.stats.uncompressed_bytes; });
+  addMetric("compression_ratio", "gauge",
+            "Uncompressed bytes by bytes on the wire.",
+            [](const MetricsSample &sample, const auto &add) {
+              add("", print(ratioOf(sample.stats)));
+            });
+  addCounter("non_finite_total",
+             "Tests for numbers that are not finite that found some.",
+             [](const MetricsSample &s) { return s.nonFinite; });
+  addTimes("waiting_seconds_total",
+           "Time in collectives in which peers were waited for.",
+           [](const BucketSample &b) { return b.waited; });
+  addTimes("moving_seconds_total", "The rest of the time in collectives.",
+           [](const BucketSample &b) { return b.total - b.waited; });
+  return text;
+}
+
+void MetricsFile::open(std::string newPath, std::string newRunId, int newRank) {
+  path = std::move(newPath);
+  runId = std::move(newRunId);
+  rank = newRank;
+}
+
+/// Appends a line in one piece; the first one of a run replaces the file.
+static Status appendLine(const std::string &path, bool isFirst,
+                         const std::string &line) {
+  const int file = ::open(path.c_str(),
+                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
+                              (isFirst ? O_TRUNC : 0),
+                          0666);
+  if (file < 0)
+    return systemError(errno, "cannot open '%s'", path.c_str());
+  const ssize_t written = ::write(file, line.data(), line.size());
+  const int failed = written < 0 ? errno : ENOSPC;
+  ::close(file);
+  return written == static_cast<ssize_t>(line.size())
+             ? Status::ok()
+             : systemError(failed, "cannot write '%s'", path.c_str());
+}
+
+Status MetricsFile::tryToWrite(const MetricsSample &sample) {
+  const bool isPrometheus =
+      path.size() >= prometheusSuffix.size() &&
+      path.compare(path.size() - prometheusSuffix.size(),
+                   prometheusSuffix.size(), prometheusSuffix) == 0;
+  const bool isFirst = !std::exchange(hasWritten, true);
+  if (!isPrometheus) {
+    const std::chrono::duration<double> time =
+        std::chrono::system_clock::now().time_since_epoch();
+    return appendLine(path, isFirst,
+                      toJsonLine(runId, rank, time.count(), sample) + "\n");
+  }
+  samples[sample.module] = sample;
+  const std::string text = toPrometheus(rank, samples);
+  AtomicFile file(path);
+  DDPHOOK_RETURN_IF_ERROR(file.open());
+  DDPHOOK_RETURN_IF_ERROR(file.write(text.data(), text.size()));
+  return file.commit(/*isDurable=*/false);
+}
+
+void MetricsFile::write(const MetricsSample &sample) {
+  Status status = tryToWrite(sample);
+  if (status.isOk())
+    return;
+  path.clear();
+  log(LogLevel::Warn, "metrics of rank " + std::to_string(rank) +
+                          " are not written any more: " + status.message());
+}

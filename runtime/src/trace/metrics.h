@@ -1,0 +1,71 @@
+//===- metrics.h - counters and times of modules, as files ------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Writes what a module has counted every so many steps, for other programs to
+// read: a line of JSON each time, or a text file for Prometheus that is
+// replaced. docs/tracing.md lists the values.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_TRACE_METRICS_H
+#define DDPHOOK_RUNTIME_SRC_TRACE_METRICS_H
+
+#include "base/status.h"
+#include "ddphook/runtime/runtime.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ddphook::trace {
+
+/// Of all collectives of a bucket, since the module was loaded.
+struct BucketSample {
+  std::string bucket;
+  int64_t collectives = 0;
+  /// Nanoseconds in them, and those of it in which peers were waited for.
+  int64_t total = 0, waited = 0;
+};
+
+/// What a module has counted.
+struct MetricsSample {
+  /// The module's number in the job.
+  int64_t module = 0;
+  ddphook_stats_t stats = {};
+  /// Tests for non-finite numbers that found some.
+  uint64_t nonFinite = 0;
+  std::vector<BucketSample> buckets;
+};
+
+/// The line of JSON, without its end; `time` in seconds since 1970.
+std::string toJsonLine(const std::string &runId, int rank, double time,
+                       const MetricsSample &sample);
+
+/// The text for Prometheus, of all modules of a rank.
+std::string toPrometheus(int rank,
+                         const std::map<int64_t, MetricsSample> &samples);
+
+/// The file of one rank. A failure to write is one warning, and the last
+/// attempt.
+class MetricsFile {
+public:
+  /// With an empty `path` nothing is written; one that ends with ".prom" is for
+  /// Prometheus.
+  void open(std::string newPath, std::string newRunId, int newRank);
+  bool isOpen() const { return !path.empty(); }
+  void write(const MetricsSample &sample);
+
+private:
+  Status tryToWrite(const MetricsSample &sample);
+
+  std::string path, runId;
+  int rank = 0;
+  bool hasWritten = false;
+  std::map<int64_t, MetricsSample> samples; ///< The last of each module.
+};
+
+} // namespace ddphook::trace
+
+#endif // DDPHOOK_RUNTIME_SRC_TRACE_METRICS_H

@@ -1,0 +1,197 @@
+//===- observer.cpp - what becomes of what a rank records -----------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See observer.h.
+//
+//===----------------------------------------------------------------------===//
+#include "trace/observer.h"
+
+#include "backend/backend_store.h"
+#include "base/log.h"
+#include "trace/merge.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::trace;
+
+/// Questions to rank 0 for its time. Of so many one is answered without delay.
+static constexpr int clockQuestions = 32;
+
+/// Traces of this process so far: a program that has several contexts gets a
+/// file for each.
+static std::atomic<int> tracesOfProcess{0};
+
+/// `path` as it is from every directory, with ".N" before its extension for
+/// trace number N of the process after the first.
+static std::string placeOf(const std::string &path, int number) {
+  std::error_code ignored;
+  std::filesystem::path place = std::filesystem::absolute(path, ignored);
+  if (place.empty())
+    place = path;
+  if (number > 0)
+    place.replace_filename(place.stem().string() + "." +
+                           std::to_string(number + 1) +
+                           place.extension().string());
+  return place.string();
+}
+
+/// The file of one rank: without {rank} in the pattern its number follows.
+static std::string expandRank(std::string pattern, int rank) {
+  constexpr std::string_view placeholder = "{rank}";
+  const std::string number = std::to_string(rank);
+  size_t at = pattern.find(placeholder);
+  if (at == std::string::npos)
+    return pattern + ".rank" + number;
+  for (; at != std::string::npos; at = pattern.find(placeholder, at))
+    pattern.replace(at, placeholder.size(), number);
+  return pattern;
+}
+
+/// Tells the runs of one job apart, too.
+static std::string drawToken() {
+  std::random_device random;
+  char digits[33] = "";
+  for (int i = 0; i < 4; ++i)
+    std::snprintf(digits + 8 * i, 9, "%08x", static_cast<unsigned>(random()));
+  return digits;
+}
+
+std::string Observer::introduce() {
+  if (!wanted.trace.empty())
+    path = placeOf(wanted.trace, tracesOfProcess++);
+  char host[256] = "";
+  ::gethostname(host, sizeof(host) - 1);
+  // The last line may have any bytes.
+  return clockIdentity() + "\n" + drawToken() + "\n" + host + "\n" +
+         (path.empty() ? "" : partPath(path, rank));
+}
+
+Observer::Introduction Observer::parse(const std::string &text) {
+  Introduction result;
+  size_t begin = 0;
+  for (std::string *field : {&result.clock, &result.token, &result.host}) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos)
+      return result;
+    *field = text.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  result.part = text.substr(begin);
+  return result;
+}
+
+void Observer::begin(const std::vector<std::string> &introductions,
+                     const std::string &launchId,
+                     const std::function<Status(int64_t *)> &askTime) {
+  if (!isRecording())
+    return;
+  for (const std::string &text : introductions)
+    parts.push_back(parse(text).part);
+  const Introduction first = parse(introductions[0]);
+  const Introduction own = parse(introductions[static_cast<size_t>(rank)]);
+  runId = launchId.empty() ? first.token : launchId + "-" + first.token;
+  PartIdentity identity;
+  identity.runId = runId;
+  identity.rank = rank;
+  identity.worldSize = worldSize;
+  identity.process = ::getpid();
+  identity.host = own.host;
+  identity.clock = own.clock;
+  isOnMachineOfRankZero = own.clock == first.clock;
+  if (!path.empty() && !isOnMachineOfRankZero) {
+    ClockOffset clock;
+    Status status =
+        measureClock(askTime, [] { return now(); }, clockQuestions, &clock);
+    if (!status.isOk())
+      log(LogLevel::Warn,
+          "the clock of rank 0 cannot be read, times of rank " +
+              std::to_string(rank) +
+              " in the trace are not comparable: " + status.message());
+    identity.clockOffset = clock.offset;
+    identity.clockUncertainty = clock.uncertainty;
+  }
+  openPart(identity);
+  if (!wanted.metrics.empty())
+    metrics.open(expandRank(wanted.metrics, rank), runId, rank);
+  if (!path.empty() && rank != 0 && first.part.empty())
+    log(LogLevel::Warn, "rank 0 writes no trace: the part of rank " +
+                            std::to_string(rank) + " stays at '" +
+                            parts[static_cast<size_t>(rank)] + "'");
+}
+
+void Observer::openPart(const PartIdentity &identity) {
+  std::unique_ptr<Part> part;
+  if (!path.empty()) {
+    Status status =
+        Part::create(identity, static_cast<uint64_t>(wanted.traceEvents),
+                     partPath(path, rank), &part);
+    if (!status.isOk())
+      log(LogLevel::Warn, "rank " + std::to_string(rank) +
+                              " writes no trace: " + status.message());
+  }
+  if (!part) {
+    path.clear();
+    if (!isRecording())
+      return;
+    Status status = Part::create(identity, flightEvents, &part);
+    if (!status.isOk()) {
+      log(LogLevel::Warn, "rank " + std::to_string(rank) +
+                              " records nothing: " + status.message());
+      return;
+    }
+  }
+  events.open(std::move(part));
+}
+
+void Observer::fail(const std::string &message) {
+  Part *part = events.part();
+  if (!part)
+    return;
+  events.stop();
+  part->fail(message);
+  if (wanted.flightRecorder.empty())
+    return;
+  const std::string file = expandRank(wanted.flightRecorder, rank);
+  Status status =
+      withoutExceptions([&] { return writePart(*part, flightEvents, file); });
+  log(LogLevel::Warn, status.isOk()
+                          ? "the last events of rank " + std::to_string(rank) +
+                                " are in '" + file + "'"
+                          : "the last events of rank " + std::to_string(rank) +
+                                " cannot be written: " + status.message());
+}
+
+void Observer::close() {
+  events.stop();
+  if (Part *part = events.part())
+    part->close(!path.empty() && !isOnMachineOfRankZero);
+}
+
+void Observer::merge() {
+  if (rank != 0 || path.empty())
+    return;
+  MergeResult result;
+  std::vector<std::string> present;
+  for (const std::string &part : parts)
+    if (!part.empty())
+      present.push_back(part);
+  Status status = withoutExceptions(
+      [&] { return mergeParts(present, runId, path, &result); });
+  if (!status.isOk())
+    return log(LogLevel::Warn, "the trace cannot be written, its parts stay: " +
+                                   status.message());
+  for (const std::string &part : result.merged)
+    ::unlink(part.c_str());
+  if (result.problems.empty())
+    return;
+  std::string text;
+  for (const std::string &problem : result.problems)
+    text += (text.empty() ? "" : "; ") + problem;
+  log(LogLevel::Warn, "the trace '" + path + "' is not complete: " + text);
+}

@@ -1,0 +1,122 @@
+//===- recorder.cpp - what a rank records of its steps --------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See recorder.h.
+//
+//===----------------------------------------------------------------------===//
+#include "trace/recorder.h"
+
+#include <utility>
+
+using namespace ddphook;
+using namespace ddphook::trace;
+
+static constexpr auto relaxed = std::memory_order_relaxed;
+
+static thread_local CollectiveCall *callUnderWay = nullptr;
+static thread_local Lane laneOfThread = Lane::Steps;
+
+void Recorder::open(std::unique_ptr<Part> newPart) {
+  recording = std::move(newPart);
+  for (Lane lane : {Lane::Steps, Lane::Communication})
+    ring(lane) = recording->ring(lane);
+  // In the order of their numbers.
+  addName(Name(Category::Kernel, "other"));
+  addName(Name(Category::Wait, "wait"));
+#define DDPHOOK_FUNCTION(name) addName(Name(Category::Kernel, #name));
+#include "ddphook/runtime/functions.inc"
+  on.store(true, relaxed);
+}
+
+void Recorder::beginStep(uint32_t entry) {
+  ++stepNumber;
+  isStepOpen = isOn();
+  if (!isStepOpen)
+    return;
+  progress().step.store(stepNumber, relaxed);
+  Ring &steps = ring(Lane::Steps);
+  steps.setStep(static_cast<uint32_t>(stepNumber));
+  steps.begin(entry);
+}
+
+void Recorder::endStep() {
+  if (std::exchange(isStepOpen, false))
+    ring(Lane::Steps).end();
+}
+
+uint64_t Recorder::nextCollective() {
+  progress().called.store(++callNumber, relaxed);
+  return callNumber;
+}
+
+CollectiveCall::CollectiveCall(Recorder &recorder, CollectiveNames &names)
+    : recorder(recorder), names(names), number(0), begin(0) {
+  if (!recorder.isOn())
+    return;
+  number = recorder.nextCollective();
+  begin = now();
+  callUnderWay = this;
+}
+
+CollectiveCall::~CollectiveCall() {
+  if (callUnderWay != this)
+    return;
+  callUnderWay = nullptr;
+  if (isTaken)
+    return;
+  Progress &progress = recorder.progress();
+  progress.begun.store(number, relaxed);
+  progress.ended.store(number, relaxed);
+  Ring &steps = recorder.ring(Lane::Steps);
+  steps.begin(names.of(names.kind), begin);
+  const int64_t time = steps.end();
+  names.times.count.fetch_add(1, relaxed);
+  names.times.total.fetch_add(time, relaxed);
+}
+
+CollectiveTag CollectiveCall::take(CollectiveKind kind) {
+  CollectiveCall *call = callUnderWay;
+  if (!call)
+    return {};
+  call->isTaken = true;
+  return {&call->recorder, &call->names.times, call->names.of(kind),
+          static_cast<uint32_t>(call->recorder.steps()), call->number};
+}
+
+CommunicationThread::CommunicationThread() {
+  laneOfThread = Lane::Communication;
+}
+CommunicationThread::~CommunicationThread() { laneOfThread = Lane::Steps; }
+
+CollectiveScope::CollectiveScope(const CollectiveTag &tag) : tag(tag) {
+  if (!tag.recorder || !tag.recorder->isOn())
+    return;
+  Progress &progress = tag.recorder->progress();
+  progress.begunName.store(tag.name, relaxed);
+  progress.begun.store(tag.number, std::memory_order_release);
+  ring = &tag.recorder->ring(laneOfThread);
+  outer = std::exchange(collectiveRing, ring);
+  waitedBefore = ring->totalWaited();
+  // On the thread of steps it is that step already.
+  if (laneOfThread == Lane::Communication)
+    ring->setStep(tag.step);
+  ring->begin(tag.name);
+}
+
+CollectiveScope::~CollectiveScope() {
+  if (!ring)
+    return;
+  collectiveRing = outer;
+  const int64_t waited = ring->totalWaited() - waitedBefore;
+  const int64_t time = ring->end(waited);
+  tag.times->count.fetch_add(1, relaxed);
+  tag.times->total.fetch_add(time, relaxed);
+  tag.times->waited.fetch_add(waited, relaxed);
+}
+
+void CollectiveScope::succeed() {
+  if (ring)
+    tag.recorder->progress().ended.store(tag.number, relaxed);
+}

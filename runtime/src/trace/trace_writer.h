@@ -1,0 +1,65 @@
+//===- trace_writer.h - recorded events as a Chrome trace -------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Writes parts as one file in the Trace Event Format, which Perfetto and
+// chrome://tracing open. docs/tracing.md has the schema.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_TRACE_TRACE_WRITER_H
+#define DDPHOOK_RUNTIME_SRC_TRACE_TRACE_WRITER_H
+
+#include "files/atomic_file.h"
+#include "trace/part.h"
+
+#include <string>
+#include <vector>
+
+namespace ddphook::trace {
+
+/// What a trace says of a rank besides its events.
+struct RankSummary {
+  PartIdentity identity;
+  /// "closed", "failed", "running", "lost" or "missing".
+  std::string state;
+  /// Why it is not "closed"; else empty. At `time`, on the clock of rank 0.
+  std::string reason;
+  int64_t time = 0;
+  uint64_t events = 0, lost = 0;
+};
+
+/// Times of a part on the clock of rank 0.
+int64_t firstTime(const PartContents &part); ///< INT64_MAX: it has no event.
+int64_t lastTime(const PartContents &part);  ///< Of its events and failure.
+
+/// One file, written in pieces, which appears when it is complete.
+class TraceWriter {
+public:
+  /// Times in the file count from `origin`, a time of rank 0's clock.
+  TraceWriter(const std::string &path, int64_t origin)
+      : file(path), origin(origin) {}
+
+  Status begin();
+  /// The events of a rank; those without an end last until `end`.
+  Status add(const PartContents &part, const RankSummary &summary);
+  /// What is known of the run, with a summary for each of its ranks.
+  Status finish(const std::string &runId, int worldSize,
+                const std::vector<RankSummary> &summaries);
+
+private:
+  void beginEvent();
+  void addMetadata(int32_t rank, int tid, const char *what,
+                   const std::string &name);
+  void addEvents(const PartContents &part, int lane, int64_t end);
+  Status flush(size_t least = 0);
+
+  AtomicFile file;
+  const int64_t origin;
+  std::string json;
+  bool hasEvents = false;
+};
+
+} // namespace ddphook::trace
+
+#endif // DDPHOOK_RUNTIME_SRC_TRACE_TRACE_WRITER_H

@@ -1,0 +1,353 @@
+//===- job_trace_test.cpp - what jobs say about themselves
+//------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Ranks as processes through the C ABI: the trace of a job that goes well, and
+// faults that are put into jobs, each of which has to be named by the error, by
+// the flight recorder or by metrics.
+//
+//===----------------------------------------------------------------------===//
+#include "job/job_test_ranks.h"
+#include "trace/trace_test_util.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::test;
+using nlohmann::json;
+
+namespace {
+
+/// A job of `ranks` ranks that sets variables in them.
+class Observed {
+public:
+  Observed() { variables["DDPHOOK_TRACE"] = directory.file("trace.json"); }
+
+  using Body = std::function<std::string(int rank, TestModule &module,
+                                         ddphook_context_t *context)>;
+
+  std::vector<RankResult> run(int ranks, const Collectives &collectives,
+                              const Body &body, int stoppedRank = -1,
+                              double timeout = patientDeadline) {
+    const int port = freePort();
+    return runRanks(
+        ranks,
+        [&](int rank) {
+          for (const auto &[name, value] : variables)
+            ::setenv(name.c_str(), value.c_str(), 1);
+          TestModule module(collectives);
+          return withModule(jobOptions(rank, ranks, port, transport, timeout),
+                            module, [&](ddphook_context_t *context) {
+                              return body(rank, module, context);
+                            });
+        },
+        patientDeadline + 100, stoppedRank);
+  }
+
+  json trace() const { return readJson(directory.file("trace.json")); }
+
+  /// Files that a job has left, but for the trace.
+  std::vector<std::string> otherFiles() const {
+    std::vector<std::string> names;
+    for (const auto &entry :
+         std::filesystem::directory_iterator(directory.path))
+      if (entry.path().filename() != "trace.json")
+        names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  TemporaryDirectory directory;
+  std::map<std::string, std::string> variables;
+  const char *transport = "shm";
+};
+
+/// So many steps; "OK" or the first failure.
+std::string steps(TestModule &module, int count) {
+  std::vector<float> data(1000, 1.0f);
+  for (int i = 0; i < count; ++i)
+    if (std::string result = step(module, data); result != "OK")
+      return result;
+  return "OK";
+}
+
+/// A step with collectives 0 and 1 in flight, and a kernel meanwhile.
+std::string overlappedStep(TestModule &module) {
+  std::vector<float> data(1000, 1.0f), other(1000, 1.0f);
+  if (ddphook_rt_enter(module.handle, 0) != DDPHOOK_OK)
+    return "enter";
+  ddphook_rt_all_reduce_start(module.handle, 0, data.data(), data.data());
+  const int64_t last =
+      ddphook_rt_all_reduce_start(module.handle, 1, other.data(), other.data());
+  std::vector<float> sum(1 << 16), more(1 << 16);
+  ddphook_rt_add(module.handle, sum.data(), sum.data(), more.data(), 1 << 16,
+                 DDPHOOK_F32);
+  ddphook_rt_wait(module.handle, last);
+  return show(ddphook_rt_leave(module.handle));
+}
+
+} // namespace
+
+TEST(JobTrace, AHealthyJob) {
+  for (const char *transport : {"shm", "gloo"}) {
+    Observed job;
+    job.transport = transport;
+    job.variables["DDPHOOK_BACKEND_OPTIONS"] = "async_progress=always";
+    const int ranks = 2, count = 20;
+    expectAll(job.run(ranks, {{1000}, {1000, "f32", "f16"}},
+                      [&](int, TestModule &module, ddphook_context_t *) {
+                        std::string result;
+                        for (int i = 0; i < count; ++i)
+                          result = overlappedStep(module);
+                        return result;
+                      }),
+              "OK");
+    EXPECT_EQ(job.otherFiles(), std::vector<std::string>());
+    const json trace = job.trace();
+    EXPECT_TRUE(trace["ddphook"]["failures"].empty());
+    std::map<std::pair<std::string, int>, std::vector<json>> sameCollective;
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::map<std::string, int> counts;
+      std::vector<json> steps;
+      for (const json &event : eventsOf(trace, "X", rank)) {
+        ++counts[event["cat"].get<std::string>() + " " +
+                 event["name"].get<std::string>()];
+        if (event["cat"] == "step")
+          steps.push_back(event);
+        if (event["cat"] != "collective")
+          continue;
+        EXPECT_EQ(event["tid"], 1);
+        const json &about = event["args"];
+        EXPECT_EQ(about["bucket"], "b0");
+        EXPECT_EQ(about["group"], "dp");
+        EXPECT_EQ(about["wire_bytes"], about["collective"] == 0 ? 4000 : 2000);
+        EXPECT_LE(about["wait_us"], event["dur"]);
+        sameCollective[{std::to_string(about["collective"].get<int>()),
+                        about["step"].get<int>()}]
+            .push_back(event);
+      }
+      EXPECT_EQ(counts["step step"], count);
+      EXPECT_EQ(counts["collective all_reduce b0"], 2 * count);
+      EXPECT_EQ(counts["kernel add"], count);
+    }
+    // No rank ends a collective before the last one has begun it.
+    EXPECT_EQ(sameCollective.size(), 2u * count);
+    for (const auto &[key, events] : sameCollective) {
+      ASSERT_EQ(events.size(), 2u);
+      for (int i = 0; i < 2; ++i)
+        EXPECT_GE(events[i]["ts"].get<double>() +
+                      events[i]["dur"].get<double>(),
+                  events[1 - i]["ts"].get<double>());
+    }
+  }
+}
+
+TEST(JobTrace, AKilledRank) {
+  Observed job;
+  job.variables["DDPHOOK_FLIGHT_RECORDER"] =
+      job.directory.file("flight.{rank}.json");
+  auto results = job.run(3, {{1000}},
+                         [](int rank, TestModule &module, ddphook_context_t *) {
+                           std::string result = steps(module, 5);
+                           if (rank == 1)
+                             ::kill(::getpid(), SIGKILL);
+                           return result == "OK" ? steps(module, 5) : result;
+                         });
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  for (int rank : {0, 2})
+    expectContains(results[rank].text, "PEER_LOST: rank 1 was lost");
+  const json trace = job.trace();
+  const json &failures = trace["ddphook"]["failures"];
+  ASSERT_EQ(failures.size(), 3u);
+  EXPECT_EQ(failures[1]["rank"], 1);
+  EXPECT_EQ(failures[1]["state"], "lost");
+  expectContains(failures[1]["message"], "rank 1 was lost");
+  // What it had recorded.
+  int stepsOfTheLost = 0;
+  for (const json &event : eventsOf(trace, "X", 1))
+    stepsOfTheLost += event["cat"] == "step";
+  EXPECT_EQ(stepsOfTheLost, 5);
+  EXPECT_EQ(eventsOf(trace, "i", 1).size(), 1u);
+  // The others' last events, with the collective that they wait in.
+  EXPECT_EQ(job.otherFiles(),
+            (std::vector<std::string>{"flight.0.json", "flight.2.json"}));
+  const json flight = readJson(job.directory.file("flight.2.json"));
+  expectContains(flight["ddphook"]["failures"][0]["message"],
+                 "rank 1 was lost");
+  EXPECT_GE(eventsOf(flight, "X", 2).size(), 10u);
+}
+
+TEST(JobTrace, AStoppedRank) {
+  for (const char *transport : {"shm", "gloo"}) {
+    Observed job;
+    job.transport = transport;
+    auto results = job.run(
+        3, {{1000}},
+        [](int rank, TestModule &module, ddphook_context_t *) {
+          std::string result = steps(module, 4);
+          if (rank == 2)
+            ::raise(SIGSTOP);
+          return result == "OK" ? steps(module, 1) : result;
+        },
+        /*stoppedRank=*/2, /*timeout=*/3);
+    for (int rank : {0, 1})
+      expectContains(results[rank].text,
+                     "rank 2 does not answer; ranks 0, 1 wait in all_reduce b0 "
+                     "of step 5");
+  }
+}
+
+TEST(JobTrace, ARankThatComputesForTooLong) {
+  Observed job;
+  auto results = job.run(
+      2, {{1000}},
+      [](int rank, TestModule &module, ddphook_context_t *context) {
+        std::string result = steps(module, 2);
+        if (rank == 1 && result == "OK") {
+          if (ddphook_rt_enter(module.handle, 0) != DDPHOOK_OK)
+            return std::string("enter");
+          while (ddphook_synchronize(context) == DDPHOOK_OK)
+            sleepMs(10);
+          return show(ddphook_rt_leave(module.handle));
+        }
+        return result == "OK" ? steps(module, 1) : result;
+      },
+      /*stoppedRank=*/-1, /*timeout=*/2);
+  expectContains(results[0].text, "DEADLINE_EXCEEDED: ");
+  expectContains(results[0].text,
+                 "rank 1 is in step 3 and has not called all_reduce b0; rank 0 "
+                 "waits in all_reduce b0 of step 3");
+  expectContains(results[1].text, "has not called all_reduce b0");
+}
+
+TEST(JobTrace, RanksWithOtherPlansAndOtherSteps) {
+  // A plan of its own: before any step.
+  Observed job;
+  const int port = freePort();
+  auto results = runRanks(2, [&](int rank) {
+    TestModule module(Collectives{{rank == 0 ? 1000 : 999}});
+    return withModule(jobOptions(rank, 2, port, "shm"), module,
+                      [](ddphook_context_t *) { return std::string("OK"); });
+  });
+  for (const RankResult &result : results)
+    expectContains(result.text, "collectives[0].count is 1000 on rank 0, but "
+                                "999 on rank 1");
+  // The same plan, but another way through it.
+  results = job.run(
+      2, {{1000}, {500}},
+      [](int rank, TestModule &module, ddphook_context_t *) {
+        std::vector<float> data(1000, 1.0f);
+        std::string result = steps(module, 3);
+        if (result != "OK" || ddphook_rt_enter(module.handle, 0) != DDPHOOK_OK)
+          return result;
+        ddphook_rt_all_reduce(module.handle, rank, data.data(), data.data());
+        return show(ddphook_rt_leave(module.handle));
+      });
+  bool isNamed = false;
+  for (const RankResult &result : results) {
+    EXPECT_NE(result.text, "OK");
+    isNamed |= result.text.find("to reduce") != std::string::npos;
+  }
+  EXPECT_TRUE(isNamed);
+}
+
+TEST(JobTrace, GradientsThatAreNotFiniteAndWhoIsWaitedFor) {
+  Observed job;
+  job.variables["DDPHOOK_METRICS"] = job.directory.file("m.{rank}.jsonl");
+  job.variables["DDPHOOK_METRICS_INTERVAL"] = "2";
+  expectAll(job.run(2, {{1000}},
+                    [](int rank, TestModule &module, ddphook_context_t *) {
+                      std::vector<float> data(1000, 1.0f);
+                      for (int i = 0; i < 5; ++i) {
+                        (void)ddphook_rt_enter(module.handle, 0);
+                        // The slow one.
+                        if (rank == 1)
+                          sleepMs(20);
+                        data[7] = i == 3 ? NAN : 1;
+                        ddphook_rt_is_finite(module.handle, data.data(), 1000,
+                                             DDPHOOK_F32);
+                        ddphook_rt_all_reduce(module.handle, 0, data.data(),
+                                              data.data());
+                        if (ddphook_rt_leave(module.handle) != DDPHOOK_OK)
+                          return std::string(ddphook_last_error());
+                      }
+                      return std::string("OK");
+                    }),
+            "OK");
+  for (int rank = 0; rank < 2; ++rank) {
+    std::ifstream file(
+        job.directory.file("m." + std::to_string(rank) + ".jsonl"));
+    std::vector<json> lines;
+    for (std::string line; std::getline(file, line);)
+      lines.push_back(json::parse(line));
+    // After steps 2 and 4, and at the end.
+    ASSERT_EQ(lines.size(), 3u);
+    EXPECT_EQ(lines[0]["steps"], 2);
+    EXPECT_EQ(lines[0]["non_finite"], 0);
+    EXPECT_EQ(lines[1]["non_finite"], 1);
+    EXPECT_EQ(lines[2]["steps"], 5);
+    EXPECT_EQ(lines[2]["wire_bytes"], 20000);
+    EXPECT_EQ(lines[2]["compression_ratio"], 1);
+    const json &bucket = lines[2]["buckets"][0];
+    EXPECT_EQ(bucket["bucket"], "b0");
+    EXPECT_EQ(bucket["collectives"], 5);
+    // Rank 0 waits for rank 1 in each step.
+    if (rank == 0) {
+      EXPECT_GT(bucket["waiting_seconds"], 5 * 0.010);
+    }
+  }
+}
+
+TEST(JobTrace, NothingThatCannotBeWrittenFailsAStep) {
+  Observed job;
+  for (const std::string trace :
+       {"/missing/trace.json", "/proc/trace.json", "/dev/full"}) {
+    job.variables["DDPHOOK_TRACE"] = trace;
+    job.variables["DDPHOOK_METRICS"] = trace;
+    job.variables["DDPHOOK_METRICS_INTERVAL"] = "1";
+    job.variables["DDPHOOK_FLIGHT_RECORDER"] = trace;
+    expectAll(job.run(2, {{1000}},
+                      [](int, TestModule &module, ddphook_context_t *) {
+                        return steps(module, 3);
+                      }),
+              "OK");
+    for (int rank = 0; rank < 2; ++rank)
+      ::unlink(trace::partPath(trace, rank).c_str());
+  }
+  // A disk that becomes full when the parts are merged, and one that is.
+  for (rlim_t bytes : {rlim_t(8) << 20, rlim_t(1) << 12}) {
+    job.variables["DDPHOOK_TRACE"] = job.directory.file("trace.json");
+    job.variables.erase("DDPHOOK_METRICS");
+    job.variables.erase("DDPHOOK_FLIGHT_RECORDER");
+    expectAll(job.run(2, {{1000}},
+                      [&](int, TestModule &module, ddphook_context_t *) {
+                        ::signal(SIGXFSZ, SIG_IGN);
+                        rlimit limit = {bytes, bytes};
+                        ::setrlimit(RLIMIT_FSIZE, &limit);
+                        return steps(module, 3);
+                      }),
+              "OK");
+  }
+}
+
+TEST(JobTrace, SwitchedOffThereIsNothing) {
+  Observed job;
+  job.variables = {{"DDPHOOK_FLIGHT_RECORDER", "0"}};
+  auto results = job.run(
+      2, {{1000}},
+      [](int rank, TestModule &module, ddphook_context_t *) {
+        std::string result = steps(module, 3);
+        if (rank == 1)
+          ::raise(SIGSTOP);
+        return result == "OK" ? steps(module, 1) : result;
+      },
+      /*stoppedRank=*/1, /*timeout=*/2);
+  expectContains(results[0].text, "DEADLINE_EXCEEDED: ");
+  EXPECT_EQ(results[0].text.find("wait in"), std::string::npos);
+  EXPECT_EQ(results[0].text.find("does not answer;"), std::string::npos);
+  EXPECT_TRUE(job.otherFiles().empty());
+}

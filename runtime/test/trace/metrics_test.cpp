@@ -1,0 +1,110 @@
+//===- metrics_test.cpp - counters and times of modules, as files ---------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Both formats, names that do harm, and files that are replaced or added to.
+// What jobs write is in job_trace_test.cpp.
+//
+//===----------------------------------------------------------------------===//
+#include "trace/metrics.h"
+#include "trace/trace_test_util.h"
+
+#include <sstream>
+
+using namespace ddphook;
+using namespace ddphook::test;
+using namespace ddphook::trace;
+
+static MetricsSample makeSample(uint64_t steps) {
+  MetricsSample sample;
+  sample.module = 3;
+  sample.stats.steps = steps;
+  sample.stats.collectives = 2 * steps;
+  sample.stats.wire_bytes = 500;
+  sample.stats.uncompressed_bytes = 2000;
+  sample.nonFinite = 1;
+  sample.buckets = {{"b0", 7, 3000000000, 1000000000},
+                    {"\"b\\\n1\xff", 1, 10, 0}};
+  return sample;
+}
+
+TEST(Metrics, LinesOfJson) {
+  const auto line =
+      nlohmann::json::parse(toJsonLine("a \"run\"", 5, 1.25, makeSample(10)));
+  EXPECT_EQ(line["time"], 1.25);
+  EXPECT_EQ(line["run_id"], "a \"run\"");
+  EXPECT_EQ(line["rank"], 5);
+  EXPECT_EQ(line["module"], 3);
+  EXPECT_EQ(line["steps"], 10);
+  EXPECT_EQ(line["collectives"], 20);
+  EXPECT_EQ(line["wire_bytes"], 500);
+  EXPECT_EQ(line["uncompressed_bytes"], 2000);
+  EXPECT_EQ(line["compression_ratio"], 4);
+  EXPECT_EQ(line["non_finite"], 1);
+  ASSERT_EQ(line["buckets"].size(), 2u);
+  EXPECT_EQ(line["buckets"][0]["bucket"], "b0");
+  EXPECT_EQ(line["buckets"][0]["collectives"], 7);
+  EXPECT_EQ(line["buckets"][0]["waiting_seconds"], 1);
+  EXPECT_EQ(line["buckets"][0]["moving_seconds"], 2);
+  EXPECT_EQ(line["buckets"][1]["bucket"], "\"b\\\n1\xef\xbf\xbd");
+  EXPECT_EQ(line["buckets"][1]["moving_seconds"], 1e-8);
+  // Nothing sent: nothing divided by.
+  EXPECT_EQ(
+      nlohmann::json::parse(toJsonLine("", 0, 0, {}))["compression_ratio"], 1);
+}
+
+TEST(Metrics, TextForPrometheus) {
+  const std::string text = toPrometheus(1, {{3, makeSample(10)}});
+  for (const char *line :
+       {"# TYPE ddphook_steps_total counter",
+        "ddphook_steps_total{rank=\"1\",module=\"3\"} 10",
+        "ddphook_compression_ratio{rank=\"1\",module=\"3\"} 4",
+        "ddphook_waiting_seconds_total{rank=\"1\",module=\"3\",bucket=\"b0\"} "
+        "1",
+        "ddphook_moving_seconds_total{rank=\"1\",module=\"3\",bucket=\"b0\"} 2",
+        "bucket=\"\\\"b\\\\\\n1\xff\"} 1e-08"})
+    expectContains(text, std::string(line) + "\n");
+  // A name, labels and a number; or a comment.
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_EQ(line.rfind("# ", 0) == 0 || line.rfind("ddphook_", 0) == 0, true)
+        << line;
+}
+
+TEST(Metrics, FilesOfARun) {
+  TemporaryDirectory directory;
+  const std::string path = directory.file("m.jsonl");
+  std::ofstream(path) << "of another run\n";
+  MetricsFile lines;
+  EXPECT_FALSE(lines.isOpen());
+  lines.open(path, "run", 0);
+  lines.write(makeSample(10));
+  lines.write(makeSample(20));
+  std::ifstream file(path);
+  std::vector<int> steps;
+  for (std::string line; std::getline(file, line);)
+    steps.push_back(nlohmann::json::parse(line)["steps"]);
+  EXPECT_EQ(steps, (std::vector<int>{10, 20}));
+
+  const std::string text = directory.file("m.prom");
+  MetricsFile prometheus;
+  prometheus.open(text, "run", 0);
+  prometheus.write(makeSample(10));
+  MetricsSample other = makeSample(30);
+  other.module = 4;
+  prometheus.write(other);
+  std::stringstream content;
+  content << std::ifstream(text).rdbuf();
+  expectContains(content.str(), "module=\"3\"} 10\n");
+  expectContains(content.str(), "module=\"4\"} 30\n");
+
+  testing::internal::CaptureStderr();
+  MetricsFile full;
+  full.open("/dev/full", "run", 0);
+  full.write(makeSample(1));
+  EXPECT_FALSE(full.isOpen());
+  expectContains(testing::internal::GetCapturedStderr(),
+                 "metrics of rank 0 are not written any more: cannot write "
+                 "'/dev/full': No space left on device");
+}
