@@ -41,6 +41,7 @@ code,.g b,.name,.lane b,.lane i{font-family:ui-monospace,"SF Mono","DejaVu Sans 
 .legend{display:flex;flex-wrap:wrap;gap:4px 20px;margin:0 0 12px;padding:0;list-style:none;font-size:13px}
 .legend li{display:flex;align-items:center;gap:7px}
 .legend i{width:12px;height:12px;border-radius:3px;background:var(--c,var(--neutral))}
+.legend .pale,.legend .full{background:var(--dim)}
 .legend .pale{opacity:.3}
 .card,details{background:var(--card);border:1px solid var(--line);border-radius:10px}
 .card{padding:16px 18px;overflow-x:auto}
@@ -78,6 +79,9 @@ table{border-collapse:collapse;width:100%}
 th{font-size:13px;font-weight:600;color:var(--dim);text-align:left;vertical-align:bottom}
 th,td{padding:5px 18px 5px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
 tr:last-child>td{border-bottom:0}
+.body td:nth-child(2){min-width:270px}
+.remarks td:first-child{white-space:nowrap}
+.remarks td:last-child{color:var(--dim);font-size:13px;min-width:150px}
 .lane{display:grid;grid-template-columns:128px 1fr;gap:12px;align-items:center;margin:3px 0;min-width:560px}
 .lane b{font-weight:400;font-size:12px;color:var(--dim);text-align:right}
 .lane>div{position:relative;height:22px;background:var(--track);border-radius:3px}
@@ -87,6 +91,7 @@ tr:last-child>td{border-bottom:0}
 .lane i.s{background:none;border:1px solid var(--neutral);color:var(--dim);line-height:16px}
 .lane i.w{background:repeating-linear-gradient(135deg,var(--card) 0 3px,transparent 3px 6px);opacity:.75;border-radius:0}
 .lane i.r{text-align:right}
+.legend i.s{background:none;border:1px solid var(--neutral)}
 .legend i.x,.lane i.x{background:repeating-linear-gradient(135deg,var(--neutral) 0 3px,transparent 3px 6px)}
 .lane+.rank{margin-top:12px}
 .axis>div{background:none;height:16px}

@@ -191,12 +191,19 @@ void PageWriter::writeCollectives(
     for (const MeasuredCollective &collective : report.measured->collectives)
       measured[collective.number] = &collective;
   os << "<h3>" << countNoun(list.size(), "collective") << "</h3>\n";
-  writeTableHead({">No.", "What", "Where the step waits", ">Measured"});
+  if (report.measured)
+    writeTableHead({">No.", "What", "Where the step waits", ">Measured"});
+  else
+    writeTableHead({">No.", "What", "Where the step waits"});
   for (const ReportCollective *collective : list) {
+    std::string number = std::to_string(collective->number);
+    std::string what = describeCollective(*collective);
+    std::string overlap = describeOverlap(*collective);
     const MeasuredCollective *time = measured.lookup(collective->number);
-    writeRow({std::to_string(collective->number),
-              describeCollective(*collective), describeOverlap(*collective),
-              time ? formatTime(time->total) : ""});
+    if (report.measured)
+      writeRow({number, what, overlap, time ? formatTime(time->total) : ""});
+    else
+      writeRow({number, what, overlap});
   }
   os << "</table>\n";
 }
@@ -229,7 +236,7 @@ void PageWriter::writeBuckets() {
   beginSection("Buckets", "In the order of the step. A bucket opens to show "
                           "its gradients, its hook and its collectives.");
   if (report.buckets.empty())
-    os << "<div class=\"card dim\">The step reduces no gradient.</div>\n";
+    os << "<div class=\"card\">The step reduces no gradient.</div>\n";
   int64_t mostBytes = 1;
   for (const ReportBucket &bucket : report.buckets)
     mostBytes = std::max({mostBytes, bucket.gradientBytes, bucket.wireBytes});
@@ -272,10 +279,11 @@ void PageWriter::writeMeasured(const TraceSummary &measured) {
     writeRow({step.name, std::to_string(step.runs), formatTime(step.total),
               formatTime(step.communicating), formatTime(step.exposed)});
   os << "</table></div>\n<h3>Collectives</h3><div class=\"card\">\n";
-  writeTableHead(
-      {"Collective", ">Runs", ">Time", ">Waiting", ">Moving", ">Not hidden"});
+  writeTableHead({">No.", "Collective", ">Runs", ">Time", ">Waiting", ">Moving",
+                  ">Not hidden"});
   for (const MeasuredCollective &collective : measured.collectives)
-    writeRow({collective.name, std::to_string(collective.runs),
+    writeRow({collective.number < 0 ? "" : std::to_string(collective.number),
+              collective.name, std::to_string(collective.runs),
               formatTime(collective.total), formatTime(collective.waiting),
               formatTime(collective.moving), formatTime(collective.exposed)});
   os << "</table></div>\n";
@@ -312,7 +320,7 @@ void PageWriter::writeNotes() {
                "Copies of memory that are left in the step, and what passes "
                "said of their work. A dot marks what they could not do.");
   if (report.copies.empty()) {
-    os << "<div class=\"card dim\">Nothing is copied.</div>\n";
+    os << "<div class=\"card\">Nothing is copied.</div>\n";
   } else {
     os << "<div class=\"card\">\n";
     writeTableHead({"Copied", ">Size", "In", "Source"});
@@ -323,7 +331,7 @@ void PageWriter::writeNotes() {
   }
   if (!report.remarks.empty()) {
     os << "<h3>" << countNoun(report.remarks.size(), "remark")
-       << "</h3><div class=\"card\">\n";
+       << "</h3><div class=\"card remarks\">\n";
     writeTableHead({"Pass", "Remark", "Source"});
     auto writeAll = [&](bool isMissed) {
       for (const ReportRemark &remark : report.remarks)

@@ -15,6 +15,7 @@
 #include "ReportWords.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FormatVariadic.h"
 
 #include <map>
 
@@ -61,7 +62,8 @@ void HookColours::writeLegend(llvm::raw_ostream &os) const {
   for (const auto &[hook, number] : numbers)
     os << "<li class=\"h" << number % kNumColours << "\"><i></i>"
        << escape(hook) << "</li>";
-  os << "<li><i class=\"pale\"></i>gradients</li><li><i></i>on the wire</li>"
+  os << "<li><i class=\"pale\"></i>gradients</li><li><i class=\"full\"></i>"
+        "on the wire</li>"
         "</ul>\n";
 }
 
@@ -120,6 +122,13 @@ void mlir::ddp::writeSchedule(llvm::raw_ostream &os, const PlanReport &report,
 // As measured
 //===----------------------------------------------------------------------===//
 
+/// Marks are round numbers: without digits that say nothing.
+static std::string formatAxisTime(double microseconds) {
+  if (microseconds < 1000)
+    return llvm::formatv("{0} µs", llvm::format("%g", microseconds));
+  return llvm::formatv("{0} ms", llvm::format("%g", microseconds / 1e3));
+}
+
 void mlir::ddp::writeTimeLine(llvm::raw_ostream &os,
                               const TraceSummary &measured,
                               const HookColours &colours) {
@@ -132,8 +141,9 @@ void mlir::ddp::writeTimeLine(llvm::raw_ostream &os,
   if (ranks.empty())
     return;
   os << "<h3>One step, of median time</h3><ul class=\"legend\">"
-        "<li><i></i>computation</li><li class=\"h0\"><i></i>collective, in the "
-        "colour of its hook</li><li><i class=\"x\"></i>waiting</li></ul>\n"
+        "<li><i class=\"s\"></i>step</li><li><i></i>kernel of the runtime</li>"
+        "<li class=\"h0\"><i></i>collective, in the colour of its "
+        "hook</li><li><i class=\"x\"></i>waiting</li></ul>\n"
         "<div class=\"card\">\n";
   size_t leftOut = 0, numRanks = 0;
   for (const auto &[rank, threads] : ranks) {
@@ -141,18 +151,21 @@ void mlir::ddp::writeTimeLine(llvm::raw_ostream &os,
       break;
     for (const auto &[thread, events] : threads) {
       std::vector<LaneBar> bars;
+      double collectiveEnd = 0;
       for (const TraceEvent *event : events) {
         if (bars.size() == kMostBars) {
           ++leftOut;
           continue;
         }
         bool isCollective = event->kind == TraceEvent::Collective;
-        std::string style = isCollective
-                                ? colours.getBucketStyle(event->bucket) + " r"
-                            : event->kind == TraceEvent::Kernel ? "n"
-                            : event->kind == TraceEvent::Step   ? "s"
-                            : thread == 0                       ? "x"
-                                                                : "w";
+        if (isCollective)
+          collectiveEnd = event->getEnd();
+        std::string style =
+            isCollective ? colours.getBucketStyle(event->bucket) + " r"
+            : event->kind == TraceEvent::Kernel ? "n"
+            : event->kind == TraceEvent::Step   ? "s"
+            : event->getEnd() > collectiveEnd   ? "x"
+                                                : "w"; // within a collective
         bars.push_back({std::max(event->begin, 0.0) / end,
                         event->getEnd() / end, style,
                         isCollective ? event->bucket : "",
@@ -164,7 +177,7 @@ void mlir::ddp::writeTimeLine(llvm::raw_ostream &os,
                 bars);
     }
   }
-  writeAxis(os, end, formatTime);
+  writeAxis(os, end, formatAxisTime);
   os << "</div>\n";
   writeLeftOut(os, leftOut, "event");
   writeLeftOut(os, ranks.size() - std::min(ranks.size(), kMostRanks), "rank");

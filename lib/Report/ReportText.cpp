@@ -59,6 +59,12 @@ std::string mlir::ddp::describeOverlap(const ReportCollective &collective) {
                     ", ");
 }
 
+std::string mlir::ddp::describeMeasured(const MeasuredCollective &collective) {
+  if (collective.number < 0)
+    return collective.name;
+  return std::to_string(collective.number) + "  " + collective.name;
+}
+
 std::string mlir::ddp::describeReduction(const ReportBucket &bucket) {
   std::string text =
       bucket.reduction + " over @" + bucket.group + ", " + bucket.dtype;
@@ -251,7 +257,7 @@ void TextWriter::writeMeasured(const TraceSummary &measured) {
        << ", standing still " << formatTime(step.exposed) << " ("
        << countNoun(step.runs, "run") << ")\n";
   for (const MeasuredCollective &collective : measured.collectives)
-    os << "    " << printable(collective.name) << ": "
+    os << "    " << printable(describeMeasured(collective)) << ": "
        << formatTime(collective.total) << ", waiting for other ranks "
        << formatTime(collective.waiting) << ", moving "
        << formatTime(collective.moving) << ", not hidden "

@@ -26,6 +26,9 @@ std::string describeCollective(const ReportCollective &collective);
 /// linalg.generic, 1 cast".
 std::string describeOverlap(const ReportCollective &collective);
 
+/// "2  all_reduce b0": its number in the plan, and its name.
+std::string describeMeasured(const MeasuredCollective &collective);
+
 /// "mean over @dp, f32 as f16 on the wire".
 std::string describeReduction(const ReportBucket &bucket);
 

@@ -119,11 +119,11 @@ TimeComparison mlir::ddp::compareTimes(const TraceSummary &before,
   for (const MeasuredCollective &collective : before.collectives) {
     auto found = collectives.find({collective.number, collective.name});
     if (found == collectives.end()) {
-      writer.addMissing(collective.name, /*isGone=*/true);
+      writer.addMissing(describeMeasured(collective), /*isGone=*/true);
       continue;
     }
     const MeasuredCollective &other = *found->second;
-    writer.compare(collective.name,
+    writer.compare(describeMeasured(collective),
                    {{"", collective.total, other.total},
                     {"waiting", collective.waiting, other.waiting},
                     {"moving", collective.moving, other.moving},
@@ -131,7 +131,7 @@ TimeComparison mlir::ddp::compareTimes(const TraceSummary &before,
     collectives.erase(found);
   }
   for (const auto &[key, collective] : collectives)
-    writer.addMissing(collective->name, /*isGone=*/false);
+    writer.addMissing(describeMeasured(*collective), /*isGone=*/false);
   result.differs = writer.differs;
   return result;
 }
