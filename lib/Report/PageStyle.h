@@ -43,13 +43,13 @@ code,.g b,.name,.lane b,.lane i{font-family:ui-monospace,"SF Mono","DejaVu Sans 
 .legend i{width:12px;height:12px;border-radius:3px;background:var(--c,var(--neutral))}
 .legend .pale,.legend .full{background:var(--dim)}
 .legend .pale{opacity:.3}
-.card,details{background:var(--card);border:1px solid var(--line);border-radius:10px}
+.card,.list{background:var(--card);border:1px solid var(--line);border-radius:10px}
 .card{padding:16px 18px;overflow-x:auto}
-details{margin-top:-1px;border-radius:0}
-.list>details:first-of-type{border-radius:10px 10px 0 0}
-.list>details:last-of-type{border-radius:0 0 10px 10px}
-.list>details:only-of-type{border-radius:10px}
-.list{content-visibility:auto}
+.list{overflow:hidden}
+.list>div{content-visibility:auto;contain-intrinsic-size:auto 4700px}
+.list>div:only-child{content-visibility:visible}
+details{border-top:1px solid var(--line)}
+.list>div:first-child>details:first-child{border-top:0}
 summary{display:grid;grid-template-columns:minmax(70px,1fr) 190px 3fr 190px 62px;gap:18px;align-items:center;padding:11px 18px;cursor:pointer;list-style:none}
 summary::-webkit-details-marker{display:none}
 summary:hover{background:var(--track)}
@@ -100,7 +100,7 @@ tr:last-child>td{border-bottom:0}
 .missed td:first-child::before{content:"";display:inline-block;width:8px;height:8px;border-radius:50%;background:#d0682a;margin-right:8px}
 footer{margin-top:48px;padding-top:14px;border-top:1px solid var(--line);font-size:13px;color:var(--dim)}
 @media(max-width:820px){main{padding:24px 16px 48px}summary{grid-template-columns:1fr 1fr}.bar{grid-column:1/-1}.body{padding-left:18px}.g li{grid-template-columns:1fr 1fr}}
-@media print{details>*{content-visibility:visible}.card,details{break-inside:avoid}}
+@media print{.list>div,.g{content-visibility:visible}.card,details{break-inside:avoid}}
 )css";
 
 } // namespace mlir::ddp

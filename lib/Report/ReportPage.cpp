@@ -25,8 +25,12 @@
 using namespace mlir::ddp;
 using llvm::StringRef;
 
-/// Gradients that are laid out together.
+/// Gradients, and buckets, that are laid out together.
 static constexpr size_t kChunk = 100;
+
+/// Rows of copies and of remarks, of which a program may have thousands that
+/// all say the same.
+static constexpr size_t kMostRows = 1000;
 
 namespace {
 class PageWriter {
@@ -45,9 +49,15 @@ private:
   void writeGradients(const ReportBucket &bucket);
   void
   writeCollectives(const std::vector<const ReportCollective *> &collectives);
-  void writeMeasured(const TraceSummary &measured);
+  void writeMeasured(const TraceSummary &summary);
   void writeMemory();
   void writeNotes();
+  /// Says how many of `count` rows there are no rows for.
+  void writeNotShown(size_t count) {
+    if (count > kMostRows)
+      os << "<p class=\"dim\">" << count - kMostRows
+         << " more are in the report's JSON.</p>\n";
+  }
   void beginSection(StringRef title, StringRef text);
   void endSection() { os << "</section>\n"; }
   /// A row of a table; cells are text.
@@ -59,6 +69,7 @@ private:
   HookColours colours;
   llvm::StringMap<std::vector<const ReportCollective *>> collectives;
   llvm::StringMap<std::vector<const ReportRemark *>> remarks;
+  llvm::DenseMap<int64_t, const MeasuredCollective *> measured;
 };
 } // namespace
 
@@ -163,6 +174,15 @@ void PageWriter::writeFacts(const ReportBucket &bucket) {
   writeFact("Reduction", describeReduction(bucket));
   if (bucket.stateBytes != 0)
     writeFact("States", formatBytes(bucket.stateBytes));
+  const auto &list = collectives[bucket.name];
+  if (list.size() == 1) {
+    std::string text = describeCollective(*list.front());
+    if (std::string overlap = describeOverlap(*list.front()); !overlap.empty())
+      text += "; " + overlap;
+    if (const MeasuredCollective *time = measured.lookup(list.front()->number))
+      text += "; measured: " + formatTime(time->total);
+    writeFact("Collective", text);
+  }
   for (const ReportRemark *remark : remarks.lookup(bucket.name))
     if (remark->kind == "missed")
       writeFact("Copied", remark->text);
@@ -186,10 +206,6 @@ void PageWriter::writeGradients(const ReportBucket &bucket) {
 
 void PageWriter::writeCollectives(
     const std::vector<const ReportCollective *> &list) {
-  llvm::DenseMap<int64_t, const MeasuredCollective *> measured;
-  if (report.measured)
-    for (const MeasuredCollective &collective : report.measured->collectives)
-      measured[collective.number] = &collective;
   os << "<h3>" << countNoun(list.size(), "collective") << "</h3>\n";
   if (report.measured)
     writeTableHead({">No.", "What", "Where the step waits", ">Measured"});
@@ -226,9 +242,8 @@ void PageWriter::writeBucket(const ReportBucket &bucket, int64_t mostBytes) {
      << "</span></summary><div class=\"body\">\n";
   writeFacts(bucket);
   writeGradients(bucket);
-  auto found = collectives.find(bucket.name);
-  if (found != collectives.end())
-    writeCollectives(found->second);
+  if (const auto &list = collectives[bucket.name]; list.size() > 1)
+    writeCollectives(list);
   os << "</div></details>\n";
 }
 
@@ -243,9 +258,12 @@ void PageWriter::writeBuckets() {
   if (!report.buckets.empty()) {
     colours.writeLegend(os);
     os << "<div class=\"list\">\n";
-    for (const ReportBucket &bucket : report.buckets)
-      writeBucket(bucket, mostBytes);
-    os << "</div>\n";
+    for (size_t i = 0; i < report.buckets.size(); ++i) {
+      if (i % kChunk == 0)
+        os << (i == 0 ? "<div>" : "</div><div>");
+      writeBucket(report.buckets[i], mostBytes);
+    }
+    os << "</div></div>\n";
   }
   auto found = collectives.find("");
   if (found != collectives.end()) {
@@ -260,28 +278,28 @@ void PageWriter::writeBuckets() {
 // Measurements, memory, remarks
 //===----------------------------------------------------------------------===//
 
-void PageWriter::writeMeasured(const TraceSummary &measured) {
-  beginSection(
-      "As measured",
-      "Medians over all steps and ranks of a run. Waiting is for other "
-      "ranks; moving is the rest of a collective. What is not hidden "
-      "is time in which the step itself stood still.");
-  if (measured.numLost != 0)
-    os << "<p>" << countNoun(measured.numLost, "event")
+void PageWriter::writeMeasured(const TraceSummary &summary) {
+  beginSection("As measured",
+               "Medians over all steps of a run, of means over ranks. Waiting "
+               "is for other "
+               "ranks; moving is the rest of a collective. What is not hidden "
+               "is time in which the step itself stood still.");
+  if (summary.numLost != 0)
+    os << "<p>" << countNoun(summary.numLost, "event")
        << " did not fit and are missing.</p>\n";
-  for (const std::string &failure : measured.failures)
+  for (const std::string &failure : summary.failures)
     os << "<p>" << escape(failure) << "</p>\n";
-  writeTimeLine(os, measured, colours);
+  writeTimeLine(os, summary, colours);
   os << "<h3>Steps</h3><div class=\"card\">\n";
   writeTableHead(
       {"Entry point", ">Runs", ">Time", ">Communicating", ">Not hidden"});
-  for (const MeasuredStep &step : measured.steps)
+  for (const MeasuredStep &step : summary.steps)
     writeRow({step.name, std::to_string(step.runs), formatTime(step.total),
               formatTime(step.communicating), formatTime(step.exposed)});
   os << "</table></div>\n<h3>Collectives</h3><div class=\"card\">\n";
   writeTableHead({">No.", "Collective", ">Runs", ">Time", ">Waiting", ">Moving",
                   ">Not hidden"});
-  for (const MeasuredCollective &collective : measured.collectives)
+  for (const MeasuredCollective &collective : summary.collectives)
     writeRow({collective.number < 0 ? "" : std::to_string(collective.number),
               collective.name, std::to_string(collective.runs),
               formatTime(collective.total), formatTime(collective.waiting),
@@ -324,24 +342,28 @@ void PageWriter::writeNotes() {
   } else {
     os << "<div class=\"card\">\n";
     writeTableHead({"Copied", ">Size", "In", "Source"});
-    for (const ReportCopy &copy : report.copies)
+    for (const ReportCopy &copy :
+         llvm::ArrayRef(report.copies).take_front(kMostRows))
       writeRow(
           {copy.type, formatBytes(copy.bytes), copy.function, copy.source});
     os << "</table></div>\n";
+    writeNotShown(report.copies.size());
   }
   if (!report.remarks.empty()) {
     os << "<h3>" << countNoun(report.remarks.size(), "remark")
        << "</h3><div class=\"card remarks\">\n";
     writeTableHead({"Pass", "Remark", "Source"});
+    size_t numRows = 0;
     auto writeAll = [&](bool isMissed) {
       for (const ReportRemark &remark : report.remarks)
-        if ((remark.kind == "missed") == isMissed)
+        if ((remark.kind == "missed") == isMissed && numRows++ < kMostRows)
           writeRow({remark.pass, remark.text, remark.source},
                    isMissed ? "missed" : "");
     };
     writeAll(true);
     writeAll(false);
     os << "</table></div>\n";
+    writeNotShown(report.remarks.size());
   }
   endSection();
 }
@@ -351,6 +373,9 @@ void PageWriter::write() {
     collectives[collective.bucket].push_back(&collective);
   for (const ReportRemark &remark : report.remarks)
     remarks[remark.bucket].push_back(&remark);
+  if (report.measured)
+    for (const MeasuredCollective &collective : report.measured->collectives)
+      measured[collective.number] = &collective;
   writeHead();
   writeTiles();
   writeBuckets();

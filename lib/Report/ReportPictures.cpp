@@ -160,6 +160,8 @@ void mlir::ddp::writeTimeLine(llvm::raw_ostream &os,
         bool isCollective = event->kind == TraceEvent::Collective;
         if (isCollective)
           collectiveEnd = event->getEnd();
+        // Nothing can be read on what is hatched.
+        bool hasLabel = isCollective && event->waiting < event->duration / 2;
         std::string style =
             isCollective ? colours.getBucketStyle(event->bucket) + " r"
             : event->kind == TraceEvent::Kernel ? "n"
@@ -168,7 +170,7 @@ void mlir::ddp::writeTimeLine(llvm::raw_ostream &os,
                                                 : "w"; // within a collective
         bars.push_back({std::max(event->begin, 0.0) / end,
                         event->getEnd() / end, style,
-                        isCollective ? event->bucket : "",
+                        hasLabel ? event->bucket : "",
                         event->name + ": " + formatTime(event->duration)});
       }
       writeLane(os,

@@ -245,7 +245,8 @@ void TextWriter::writeRemarks() {
 }
 
 void TextWriter::writeMeasured(const TraceSummary &measured) {
-  os << "\nmeasured, medians over " << countNoun(measured.worldSize, "rank");
+  os << "\nmeasured, medians of means over "
+     << countNoun(measured.worldSize, "rank");
   if (measured.numLost != 0)
     os << "; " << countNoun(measured.numLost, "event") << " lost";
   os << "\n";

@@ -138,7 +138,7 @@ llvm::Expected<StepTrace> mlir::ddp::readTrace(StringRef text) {
 // Medians
 //===----------------------------------------------------------------------===//
 
-static double getMedian(std::vector<double> values) {
+static double getMedian(llvm::MutableArrayRef<double> values) {
   if (values.empty())
     return 0;
   size_t middle = values.size() / 2;
@@ -188,9 +188,40 @@ struct RankTimes {
   Intervals communicating, exposed;
 };
 
+/// What all ranks took for one run of a step or of a collective.
+struct Run {
+  int64_t numRanks = 0;
+  double total = 0, waiting = 0, communicating = 0, exposed = 0;
+};
+
+/// The runs of a step or of a collective, in their order on each rank.
 struct Samples {
   std::string name, bucket;
-  std::vector<double> total, waiting, moving, communicating, exposed;
+  std::vector<Run> runs;
+  std::map<int64_t, size_t> numRuns; // by rank
+
+  Run &next(int64_t rank) {
+    size_t number = numRuns[rank]++;
+    if (number == runs.size())
+      runs.emplace_back();
+    ++runs[number].numRanks;
+    return runs[number];
+  }
+  /// Of means over ranks: the rank that comes last waits for nobody, so that a
+  /// median over all ranks would be that of one or of another.
+  template <typename F>
+  double getMedian(F get) const {
+    std::vector<double> means;
+    for (const Run &run : runs)
+      means.push_back(get(run) / static_cast<double>(run.numRanks));
+    return ::getMedian(means);
+  }
+  double getTotal() const {
+    return getMedian([](const Run &run) { return run.total; });
+  }
+  double getExposed() const {
+    return getMedian([](const Run &run) { return run.exposed; });
+  }
 };
 } // namespace
 
@@ -268,31 +299,36 @@ TraceSummary mlir::ddp::summarize(const StepTrace &trace) {
     double exposed = times.exposed.getOverlap(event.begin, event.getEnd());
     if (event.kind == TraceEvent::Step) {
       Samples &samples = steps[event.name];
-      samples.total.push_back(event.duration);
-      samples.communicating.push_back(
-          times.communicating.getOverlap(event.begin, event.getEnd()));
-      samples.exposed.push_back(exposed);
+      Run &run = samples.next(event.rank);
+      run.total += event.duration;
+      run.communicating +=
+          times.communicating.getOverlap(event.begin, event.getEnd());
+      run.exposed += exposed;
     } else if (event.kind == TraceEvent::Collective) {
       // Numbers are the plan's; without them, names tell collectives apart.
       Samples &samples = collectives[{event.collective,
                                       event.collective < 0 ? event.name : ""}];
       samples.name = event.name;
       samples.bucket = event.bucket;
-      samples.total.push_back(event.duration);
-      samples.waiting.push_back(event.waiting);
-      samples.moving.push_back(event.duration - event.waiting);
-      samples.exposed.push_back(exposed);
+      Run &run = samples.next(event.rank);
+      run.total += event.duration;
+      run.waiting += event.waiting;
+      run.exposed += exposed;
     }
   }
   for (auto &[name, samples] : steps)
     summary.steps.push_back(
-        {name, int64_t(samples.total.size()), getMedian(samples.total),
-         getMedian(samples.communicating), getMedian(samples.exposed)});
+        {name, int64_t(samples.runs.size()), samples.getTotal(),
+         samples.getMedian([](const Run &run) { return run.communicating; }),
+         samples.getExposed()});
   for (auto &[key, samples] : collectives)
     summary.collectives.push_back(
-        {key.first, samples.name, samples.bucket, int64_t(samples.total.size()),
-         getMedian(samples.total), getMedian(samples.waiting),
-         getMedian(samples.moving), getMedian(samples.exposed)});
+        {key.first, samples.name, samples.bucket, int64_t(samples.runs.size()),
+         samples.getTotal(),
+         samples.getMedian([](const Run &run) { return run.waiting; }),
+         samples.getMedian(
+             [](const Run &run) { return run.total - run.waiting; }),
+         samples.getExposed()});
   summary.picture = takePicture(trace);
   return summary;
 }

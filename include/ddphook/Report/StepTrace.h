@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads the traces that the runtime writes (Chrome's trace events; docs/
-// reports.md has what is read of them) and sums them up: medians over steps and
-// ranks, and time in which bytes move apart from time in which ranks wait.
+// reports.md has what is read of them) and sums them up: medians over steps,
+// and time in which bytes move apart from time in which ranks wait.
 //
 // Times are in microseconds.
 //
@@ -59,7 +59,8 @@ struct StepTrace {
 /// of another version.
 llvm::Expected<StepTrace> readTrace(llvm::StringRef text);
 
-/// What a collective of the plan took: medians over its runs on all ranks.
+/// What a collective of the plan took: medians over its runs, of means over
+/// ranks.
 struct MeasuredCollective {
   int64_t number = -1;
   std::string name, bucket;
@@ -71,7 +72,7 @@ struct MeasuredCollective {
   double exposed = 0;
 };
 
-/// What an entry point took: medians over its runs on all ranks.
+/// What an entry point took: medians over its runs, of means over ranks.
 struct MeasuredStep {
   std::string name;
   int64_t runs = 0;
