@@ -166,7 +166,34 @@ static std::string describeWithin(Operation *op) {
   return llvm::join(llvm::reverse(around), ", ");
 }
 
+/// The branches that an operation stands in: conditions, and which region.
+using Branches = SmallVector<std::pair<Value, unsigned>, 2>;
+
+static Branches getBranches(Operation *op) {
+  Branches branches;
+  for (; op && !isa<FunctionOpInterface>(op); op = op->getParentOp())
+    if (auto choice = dyn_cast_if_present<scf::IfOp>(op->getParentOp()))
+      branches.emplace_back(choice.getCondition(),
+                            op->getParentRegion()->getRegionNumber());
+  return branches;
+}
+
+/// Whether no step runs both: PowerSGD's phases are branches of one condition.
+static bool excludeEachOther(const Branches &a, const Branches &b) {
+  for (auto [condition, region] : a)
+    for (auto [other, otherRegion] : b)
+      if (condition == other && region != otherRegion)
+        return true;
+  return false;
+}
+
 namespace {
+/// Work of a kind in the same block.
+struct Work {
+  StringRef what;
+  Branches branches;
+};
+
 /// Reads one function.
 class ScheduleReader {
 public:
@@ -177,15 +204,19 @@ public:
 private:
   void visitCall(Operation *op, StringRef name);
   void addWork();
+  /// The number of what has been passed.
+  int64_t getPlace() const { return static_cast<int64_t>(order.size()); }
 
   func::FuncOp function;
   PlanReport &report;
-  int64_t position = 0;
-  /// Places of work, by what it is.
-  llvm::MapVector<StringRef, SmallVector<int64_t>> places;
+  std::vector<Work> work;
+  /// For each place the number of the work there.
+  std::vector<size_t> order;
+  /// Numbers of work, by the block that it stands in and what it is.
+  llvm::DenseMap<std::pair<Block *, StringRef>, size_t> numbers;
   llvm::StringMap<char> names;
   llvm::DenseMap<Operation *, ReportCollective *> started;
-  SmallVector<ReportCollective *> found;
+  SmallVector<std::pair<ReportCollective *, Branches>> found;
 };
 } // namespace
 
@@ -193,7 +224,7 @@ void ScheduleReader::visitCall(Operation *op, StringRef name) {
   if (name == "wait") {
     auto it = started.find(findStart(op->getOperand(1)));
     if (it != started.end() && it->second->wait < it->second->start)
-      it->second->wait = position;
+      it->second->wait = getPlace();
     return;
   }
   if (!llvm::is_contained(
@@ -210,8 +241,8 @@ void ScheduleReader::visitCall(Operation *op, StringRef name) {
   collective.function = llvm::json::fixUTF8(function.getName());
   collective.source = describeLocation(op->getLoc());
   collective.within = describeWithin(op);
-  collective.start = collective.wait = position;
-  found.push_back(&collective);
+  collective.start = collective.wait = getPlace();
+  found.emplace_back(&collective, getBranches(op));
   if (name.ends_with("_start")) {
     collective.wait = collective.start - 1; // not known yet
     started[op] = &collective;
@@ -220,18 +251,20 @@ void ScheduleReader::visitCall(Operation *op, StringRef name) {
 
 /// What stands between starts and waits.
 void ScheduleReader::addWork() {
-  for (ReportCollective *collective : found) {
+  for (auto &[collective, branches] : found) {
     // Waited for in another function, or not at all.
     if (collective->wait < collective->start)
-      collective->wait = position;
+      collective->wait = getPlace();
     if (collective->wait == collective->start)
       continue;
-    for (auto &[what, positions] : places) {
-      int64_t count = llvm::lower_bound(positions, collective->wait) -
-                      llvm::lower_bound(positions, collective->start);
-      if (count != 0)
-        collective->beside.push_back({what.str(), count});
+    llvm::MapVector<StringRef, int64_t> counts;
+    for (int64_t place = collective->start; place < collective->wait; ++place) {
+      const Work &there = work[order[place]];
+      if (!excludeEachOther(there.branches, branches))
+        ++counts[there.what];
     }
+    for (auto [what, count] : counts)
+      collective->beside.push_back({what.str(), count});
     llvm::stable_sort(collective->beside,
                       [](const ReportWork &a, const ReportWork &b) {
                         return a.count > b.count;
@@ -243,18 +276,22 @@ void ScheduleReader::read() {
   function.walk<WalkOrder::PreOrder>([&](Operation *op) {
     if (StringRef name = getRuntimeFunction(op); !name.empty())
       visitCall(op, name);
-    std::string work = describeWork(op);
-    if (!work.empty()) {
-      StringRef name = names.try_emplace(work, 0).first->getKey();
-      places[name].push_back(position++);
+    std::string what = describeWork(op);
+    if (!what.empty()) {
+      StringRef name = names.try_emplace(what, 0).first->getKey();
+      auto [it, isNew] =
+          numbers.try_emplace({op->getBlock(), name}, work.size());
+      if (isNew)
+        work.push_back({name, getBranches(op)});
+      order.push_back(it->second);
     }
-    return work.empty() || op->getNumRegions() == 0 ? WalkResult::advance()
+    return what.empty() || op->getNumRegions() == 0 ? WalkResult::advance()
                                                     : WalkResult::skip();
   });
   addWork();
-  if (position != 0 || !found.empty())
+  if (getPlace() != 0 || !found.empty())
     report.functions.push_back(
-        {llvm::json::fixUTF8(function.getName()), position});
+        {llvm::json::fixUTF8(function.getName()), getPlace()});
 }
 
 void mlir::ddp::readSchedule(ModuleOp module, PlanReport &report) {

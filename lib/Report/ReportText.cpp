@@ -50,6 +50,8 @@ std::string mlir::ddp::describeOverlap(const ReportCollective &collective) {
     return "";
   if (collective.wait == collective.start)
     return "the step waits for it";
+  if (collective.beside.empty())
+    return "in flight, with nothing beside it";
   return "in flight beside " +
          llvm::join(llvm::map_range(collective.beside,
                                     [](const ReportWork &work) {

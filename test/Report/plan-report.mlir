@@ -47,6 +47,16 @@
 // FLYING: bucket b0
 // FLYING: all_reduce of 8842 f32 as f16; in flight beside {{.*}}linalg.matmul
 
+// PowerSGD's phases are branches: what no step runs together is not beside it.
+//
+// RUN: ddphook-opt %digits --ddp-plan-report=- \
+// RUN:   --ddp-pipeline="hook=powersgd start_powerSGD_iter=2 first-bucket-mb=0.01 bucket-cap-mb=1" \
+// RUN:   | FileCheck %s --check-prefix=PHASES
+// PHASES: bucket b0
+// PHASES: within if; in flight beside
+// PHASES-NOT: orthogonalize
+// PHASES: bucket b1
+
 ddp.process_group @dp size 2
 
 func.func @step(%a: tensor<16x8xf32>, %b: tensor<16x8xf32>, %c: tensor<32xf32>,
