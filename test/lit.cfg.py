@@ -45,6 +45,7 @@ config.substitutions.append(("%runtime-lib", config.ddphook_lib_dir))
 
 ours = [
     "ddphook-cc",
+    "ddphook-diff",
     "ddphook-exec",
     "ddphook-lsp-server",
     "ddphook-opt",

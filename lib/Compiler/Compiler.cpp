@@ -118,8 +118,8 @@ llvm::Error Compiler::createTarget() {
   return llvm::Error::success();
 }
 
-llvm::Error Compiler::runPipeline(ModuleOp module,
-                                  DDPPipelineOptions &pipeline) {
+llvm::Error Compiler::runPipeline(ModuleOp module, DDPPipelineOptions &pipeline,
+                                  PlanReporter *reporter) {
   if (getPlan(module))
     return makeError("expected a module without a plan, but it went through "
                      "ddp-pipeline already");
@@ -136,6 +136,8 @@ llvm::Error Compiler::runPipeline(ModuleOp module,
   StageErrors errors(module.getContext());
   PassManager pm(module.getContext());
   buildDDPPipeline(pm, pipeline);
+  if (reporter)
+    reporter->attach(pm);
   if (failed(pm.run(module)))
     return errors.fail("ddp-pipeline failed");
   return llvm::Error::success();

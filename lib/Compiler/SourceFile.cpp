@@ -62,7 +62,7 @@ llvm::Error SourceFile::parse(StringRef path) {
                 : errors.fail("cannot parse '" + path + "'");
 }
 
-llvm::Error SourceFile::run(StringRef pipeline) {
+llvm::Error SourceFile::run(StringRef pipeline, PlanReporter *reporter) {
   std::string message;
   llvm::raw_string_ostream os(message);
   FailureOr<OpPassManager> passes = parsePassPipeline(pipeline, os);
@@ -74,6 +74,8 @@ llvm::Error SourceFile::run(StringRef pipeline) {
                      StringRef(message).trim());
   PassManager pm(&context, passes->getOpAnchorName());
   static_cast<OpPassManager &>(pm) = std::move(*passes);
+  if (reporter)
+    reporter->attach(pm);
   StageErrors errors(&context);
   return succeeded(pm.run(*module))
              ? llvm::Error::success()
@@ -108,7 +110,8 @@ SourceFile::load(StringRef path, const SourceOptions &options,
   if (llvm::Error error = source->parse(path))
     return error;
   if (options.preprocessing)
-    if (llvm::Error error = source->run(*options.preprocessing))
+    if (llvm::Error error =
+            source->run(*options.preprocessing, options.reporter))
       return error;
   if (getPlan(source->getModule())) {
     if (options.ddpPipeline)
@@ -117,7 +120,8 @@ SourceFile::load(StringRef path, const SourceOptions &options,
                        "and takes no options of it");
     return source;
   }
-  if (llvm::Error error = compiler.runPipeline(source->getModule(), pipeline))
+  if (llvm::Error error =
+          compiler.runPipeline(source->getModule(), pipeline, options.reporter))
     return error;
   return source;
 }

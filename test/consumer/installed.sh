@@ -29,7 +29,7 @@ expect() {
 }
 
 for tool in ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-trace \
-  ddphook-lsp-server; do
+  ddphook-diff ddphook-lsp-server; do
   [[ -x $prefix/bin/$tool ]] || fail "$tool is not installed"
 done
 for tool in "$prefix"/bin/ddphook-*; do

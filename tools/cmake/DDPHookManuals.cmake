@@ -10,7 +10,7 @@ endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 set(ddphook_tools ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-trace
-    ddphook-bench ddphook-lsp-server)
+    ddphook-bench ddphook-diff ddphook-lsp-server)
 set(ddphook_manuals ${CMAKE_BINARY_DIR}/manuals)
 set(ddphook_paths)
 set(ddphook_made)

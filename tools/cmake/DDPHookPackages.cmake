@@ -56,8 +56,8 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "ddphook-dev")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "mlir-${LLVM_VERSION_MAJOR}-tools")
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION
 "gradient compression for data-parallel training: compiler
-ddphook-opt, ddphook-cc, ddphook-run, the language server, and the plugin for
-stock mlir-opt, with manual pages and completion for shells.")
+ddphook-opt, ddphook-cc, ddphook-run, ddphook-diff, the language server, and the
+plugin for stock mlir-opt, with manual pages and completion for shells.")
 
 # CUDA's libraries come from NVIDIA, in packages of many names: dpkg may not know
 # them, and the backend finds them where it was linked with them.

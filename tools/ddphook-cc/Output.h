@@ -20,8 +20,6 @@ enum class OutputKind { Object, Shared, LLVMIR, MLIR, PTX };
 llvm::Error writeOutput(Compiler &compiler, ModuleOp module, OutputKind kind,
                         StringRef path, StringRef linker);
 
-llvm::Error writeText(StringRef path, StringRef text);
-
 } // namespace mlir::ddp
 
 #endif // DDPHOOK_TOOLS_CC_OUTPUT_H

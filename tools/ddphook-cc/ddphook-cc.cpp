@@ -8,6 +8,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Output.h"
+#include "OutputFile.h"
+#include "PlanReportFile.h"
 #include "ToolOptions.h"
 #include "ddphook/Compiler/EntryPoints.h"
 #include "ddphook/Compiler/SourceFile.h"
@@ -75,6 +77,17 @@ static cl::opt<std::string>
            cl::desc("C compiler that links shared objects "
                     "(default: LLD, without another program)"));
 
+static cl::opt<std::string>
+    reportPath("ddp-plan-report", cl::value_desc("file.html"),
+               cl::cat(category),
+               cl::desc("Explain the plan: FILE.html, FILE.json, or - for text "
+                        "on standard output"));
+static cl::opt<std::string>
+    reportTrace("ddp-plan-report-trace", cl::value_desc("trace.json"),
+                cl::cat(category),
+                cl::desc("With --ddp-plan-report: what a run of the module "
+                         "took"));
+
 static Error compile() {
   if (optLevel < '0' || optLevel > '3')
     return createStringError("expected -O0, -O1, -O2 or -O3, but got -O" +
@@ -85,6 +98,10 @@ static Error compile() {
 
   if (ddpPipeline.getNumOccurrences() > 1)
     return createStringError("--ddp-pipeline is given twice");
+  PlanReportFile report;
+  if (Error error =
+          report.prepare(reportPath, reportTrace, sys::path::filename(input)))
+    return error;
   CompilerOptions options;
   options.name = name.getNumOccurrences()
                      ? name.getValue()
@@ -106,10 +123,16 @@ static Error compile() {
   sourceOptions.passPlugins = passPlugins;
   if (preprocessing.getNumOccurrences())
     sourceOptions.preprocessing = preprocessing;
+  PlanReporter reporter;
+  if (report.isWanted())
+    sourceOptions.reporter = &reporter;
   auto source = SourceFile::load(input, sourceOptions, **compiler);
   if (!source)
     return source.takeError();
   mlir::ModuleOp module = (*source)->getModule();
+  if (report.isWanted())
+    if (Error error = report.write(reporter.getReport(module)))
+      return error;
   Expected<std::string> headerText =
       (*compiler)->getHeader(module, sys::path::filename(input));
   if (!headerText)

@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ReportRun.h"
 #include "ToolOptions.h"
 #include "ddphook/Compiler/Passes.h"
 #include "ddphook/Dialect/Opaque/OpaqueDialects.h"
@@ -35,6 +36,10 @@ usage: ddphook-opt [options] [FILE.mlir]
   --pass-pipeline=TEXT          run "builtin.module(PASS{OPTIONS},…)"
   --load-dialect-plugin=LIBRARY, --load-pass-plugin=LIBRARY
                                 load dialects and passes
+  --ddp-plan-report=FILE.html|FILE.json|-
+                                explain the plan that the passes make
+  --ddp-plan-report-trace=TRACE.json
+                                with what a run of the module took
   --remarks-filter=REGEX        print what passes did and refused: 'ddp-.*'
   --mlir-print-ir-after-all     print the IR after every pass
   --split-input-file            run on the parts of the file between // -----
@@ -54,6 +59,7 @@ int main(int argc, char **argv) {
   mlir::ddp::setVersionPrinter("ddphook-opt");
   mlir::ddp::registerAllPasses();
   mlir::ddp::registerCompilerPasses();
+  mlir::ddp::registerReportOptions();
   if (llvm::any_of(llvm::ArrayRef(argv, argc), [](llvm::StringRef argument) {
         return argument == "--help" || argument == "-help" || argument == "-h";
       })) {
@@ -70,6 +76,15 @@ int main(int argc, char **argv) {
       registry);
   // Plugins, which may bring the real ones, have been loaded.
   mlir::ddp::registerOpaqueDialects(registry);
-  return mlir::asMainReturnCode(
-      mlir::MlirOptMain(argc, argv, input, output, registry));
+  if (!mlir::ddp::isReportWanted())
+    return mlir::asMainReturnCode(
+        mlir::MlirOptMain(argc, argv, input, output, registry));
+  llvm::Error error = mlir::ddp::runWithReport(input, output, registry);
+  if (!error)
+    return 0;
+  // Empty: a diagnostic has said it.
+  std::string message = toString(std::move(error));
+  if (!message.empty())
+    llvm::errs() << "ddphook-opt: error: " << message << '\n';
+  return 1;
 }

@@ -7,6 +7,7 @@
 // (runtime/exec). Everything up to the fork happens in one thread.
 //
 //===----------------------------------------------------------------------===//
+#include "PlanReportFile.h"
 #include "runner.h"
 
 #include "ddphook/Compiler/JitModule.h"
@@ -14,6 +15,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Config/llvm-config.h"
+#include "llvm/Support/Path.h"
 
 #include <cstdio>
 
@@ -30,13 +32,15 @@ static const char compilerHelp[] =
     "  --preprocessing-pass-pipeline=PIPELINE\n"
     "                     passes to run before ddp-pipeline, "
     "builtin.module(…)\n"
-    "  --march=CPU        CPU to compile for (default native)\n";
+    "  --march=CPU        CPU to compile for (default native)\n"
+    "  --ddp-plan-report=FILE.html|FILE.json|-\n"
+    "                     explain the plan, before the first step\n";
 
 namespace {
 struct CompilerFlags {
   std::string path;
   SourceOptions source;
-  std::optional<std::string> march;
+  std::optional<std::string> march, report;
 };
 } // namespace
 
@@ -62,15 +66,17 @@ static ddphook::Status parseCompilerFlags(const std::vector<std::string> &rest,
                         ? &flags.source.dialectPlugins
                     : flag == "--load-pass-plugin" ? &flags.source.passPlugins
                                                    : nullptr;
-    auto *value = flag == "--ddp-pipeline" ? &flags.source.ddpPipeline
-                  : flag == "--march"      ? &flags.march
+    auto *value = flag == "--ddp-pipeline"      ? &flags.source.ddpPipeline
+                  : flag == "--march"           ? &flags.march
+                  : flag == "--ddp-plan-report" ? &flags.report
                   : flag == "--preprocessing-pass-pipeline"
                       ? &flags.source.preprocessing
                       : nullptr;
     if (!plugins && !value)
-      return ddphook::unknownFlag(
-          argument, {"ddp-pipeline", "load-dialect-plugin", "load-pass-plugin",
-                     "preprocessing-pass-pipeline", "march"});
+      return ddphook::unknownFlag(argument,
+                                  {"ddp-pipeline", "ddp-plan-report",
+                                   "load-dialect-plugin", "load-pass-plugin",
+                                   "preprocessing-pass-pipeline", "march"});
     if (equals == std::string::npos && i + 1 == rest.size())
       return invalid(flag + " needs a value");
     std::string text =
@@ -95,9 +101,22 @@ compile(const CompilerFlags &flags, const std::string &device) {
   auto compiler = Compiler::create(options);
   if (!compiler)
     return compiler.takeError();
-  auto source = SourceFile::load(flags.path, flags.source, **compiler);
+  PlanReportFile report;
+  if (llvm::Error error =
+          report.prepare(flags.report.value_or(""), /*tracePath=*/"",
+                         llvm::sys::path::filename(flags.path)))
+    return error;
+  PlanReporter reporter;
+  SourceOptions sourceOptions = flags.source;
+  if (report.isWanted())
+    sourceOptions.reporter = &reporter;
+  auto source = SourceFile::load(flags.path, sourceOptions, **compiler);
   if (!source)
     return source.takeError();
+  if (report.isWanted())
+    if (llvm::Error error =
+            report.write(reporter.getReport((*source)->getModule())))
+      return error;
   auto compiled = (*compiler)->compile((*source)->getModule());
   if (!compiled)
     return compiled.takeError();

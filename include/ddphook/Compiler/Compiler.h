@@ -27,6 +27,7 @@
 #define DDPHOOK_COMPILER_COMPILER_H
 
 #include "ddphook/Pipelines/Pipelines.h"
+#include "ddphook/Report/PlanReporter.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/DialectRegistry.h"
@@ -106,8 +107,10 @@ public:
 
   /// Runs `ddp-pipeline`. Public functions are entry points with collectives
   /// and without, unless the options say something else about `all-functions`;
-  /// the option `memory` becomes that of the compiler's device.
-  llvm::Error runPipeline(ModuleOp module, DDPPipelineOptions &pipeline);
+  /// the option `memory` becomes that of the compiler's device. A reporter sees
+  /// the passes run (PlanReporter.h).
+  llvm::Error runPipeline(ModuleOp module, DDPPipelineOptions &pipeline,
+                          PlanReporter *reporter = nullptr);
 
   /// Returns the C header of a module that has a plan. Its first line names
   /// `source`.

@@ -31,6 +31,8 @@ struct SourceOptions {
   std::vector<std::string> dialectPlugins, passPlugins;
   /// A pipeline, "builtin.module(…)", that runs before `ddp-pipeline`.
   std::optional<std::string> preprocessing;
+  /// Sees the passes run, if there is one.
+  PlanReporter *reporter = nullptr;
 };
 
 /// A module and its context, which has no threads. Diagnostics go to standard
@@ -49,7 +51,7 @@ private:
 
   llvm::Error parse(StringRef path);
   /// Runs a pipeline that is given as text.
-  llvm::Error run(StringRef pipeline);
+  llvm::Error run(StringRef pipeline, PlanReporter *reporter);
 
   MLIRContext context;
   llvm::SourceMgr sources;

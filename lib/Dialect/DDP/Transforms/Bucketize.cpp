@@ -11,6 +11,7 @@
 #include "../Analysis/BucketSchedule.h"
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
+#include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
 
 #include "mlir/IR/Remarks.h"
 
@@ -31,9 +32,10 @@ static AllReduceOp emitBucket(Bucket &bucket, StringRef name,
   SmallVector<Location> locations;
   SmallVector<Attribute> names;
   for (AllReduceOp member : bucket.members) {
+    auto name = member->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName);
     tensors.push_back(member.getInput());
-    locations.push_back(member.getLoc());
-    names.push_back(member->getAttr(DDPDialect::kNameAttrName));
+    locations.push_back(getGradientLoc(name, member.getLoc()));
+    names.push_back(name);
   }
   AllReduceOp first = bucket.members.front();
   Location loc = builder.getFusedLoc(locations);

@@ -10,6 +10,7 @@
 
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
+#include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
@@ -88,6 +89,7 @@ struct ExemptGradientsPass
       }
       if (!op->hasAttr(DDPDialect::kHookAttrName)) {
         op->setAttr(DDPDialect::kHookAttrName, *hook);
+        markExempt(op, exempt);
         remark::passed(op.getLoc(), remark::RemarkOpts::name("Exempt").category(
                                         "ddp-exempt-gradients"))
             << names.front() << remark::metric("hook", Attribute(*hook));

@@ -11,6 +11,7 @@
 #include "../Analysis/Dependences.h"
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
+#include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
@@ -309,15 +310,15 @@ struct ExpandHooksPass
     auto bucketType =
         BucketType::getFromTensors(&getContext(), type.getElementType(), type);
     OpBuilder builder(op);
-    Location loc = op.getLoc();
+    auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName);
+    Location loc = getGradientLoc(name, op.getLoc());
     Value gradient = bufferization::ToTensorOp::create(
         builder, loc, type, op.getInput(), /*restrict=*/true);
     Value bucket = PackOp::create(builder, loc, bucketType, gradient);
     auto lifted = AllReduceOp::create(
         builder, loc, op.getReductionAttr(), bucket, op.getGroupAttr(),
         /*wire=*/TypeAttr(), makeBucketName(taken));
-    lifted.setGradientsAttr(
-        builder.getArrayAttr(op->getAttr(DDPDialect::kNameAttrName)));
+    lifted.setGradientsAttr(builder.getArrayAttr(name));
     if (Attribute hook = op->getAttr(DDPDialect::kHookAttrName))
       lifted->setAttr(DDPDialect::kHookAttrName, hook);
     auto unpack = UnpackOp::create(builder, loc, type, lifted.getResult());
@@ -377,7 +378,7 @@ struct ExpandHooksPass
     int64_t wireBytes = wire ? getWireBytes(wire, type.getNumElements())
                              : hook.getWireBytes(type);
     builder.setInsertionPointToEnd(getOperation().getBody());
-    BucketInfoOp::create(builder, op.getLoc(), op.getBucketNameAttr(),
+    BucketInfoOp::create(builder, getRecordLoc(op), op.getBucketNameAttr(),
                          op.getReductionAttr(), op.getGroupAttr(), hook,
                          TypeAttr::get(wire ? wire : hook.getWireType(type)),
                          builder.getI64IntegerAttr(wireBytes),

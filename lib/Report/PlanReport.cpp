@@ -1,0 +1,341 @@
+//===- PlanReport.cpp - what a compiled step communicates -----------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Reads plans and reports. Of a plan it takes what a report tells, and ignores
+// the rest: the runtime is who checks plans.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Report/PlanReport.h"
+
+#include "ReportFields.h"
+#include "ddphook/runtime/compiled.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace mlir::ddp;
+using llvm::StringRef;
+
+template <typename Range, typename F>
+static int64_t sum(const Range &range, F get) {
+  int64_t total = 0;
+  for (const auto &element : range)
+    total += get(element);
+  return total;
+}
+
+int64_t PlanReport::getGradientBytes() const {
+  return sum(buckets, [](const ReportBucket &b) { return b.gradientBytes; });
+}
+int64_t PlanReport::getWireBytes() const {
+  return sum(buckets, [](const ReportBucket &b) { return b.wireBytes; });
+}
+int64_t PlanReport::getStateBytes() const {
+  return sum(states, [](const ReportState &state) { return state.bytes; });
+}
+int64_t PlanReport::getNumGradients() const {
+  return sum(buckets, [](const ReportBucket &b) { return b.gradients.size(); });
+}
+
+//===----------------------------------------------------------------------===//
+// A plan's text
+//===----------------------------------------------------------------------===//
+
+// Not without a name, since llvm::json looks for functions in their namespace.
+namespace mlir::ddp {
+struct PlanBucket {
+  std::string name, group, reduction, dtype, hook, wireDtype, encoding;
+  std::vector<std::vector<int64_t>> shapes;
+  std::vector<std::string> gradients;
+  int64_t block = 0, wireBytes = 0, stateBytes = 0;
+};
+struct PlanCollective {
+  std::string kind, bucket, dtype, wireDtype, encoding;
+  int64_t group = 0, count = 0, block = 0;
+};
+struct PlanGroup {
+  std::string name, placement, parent, topology;
+  int64_t size = 0;
+  std::vector<std::vector<int64_t>> ranks;
+};
+struct PlanArena {
+  int64_t bytes = 0;
+};
+struct PlanEntry {
+  std::string name;
+};
+struct Plan {
+  std::string memory;
+  std::vector<PlanGroup> groups;
+  std::vector<PlanBucket> buckets;
+  std::vector<ReportState> states;
+  std::vector<PlanCollective> collectives;
+  PlanArena arena, stateArena;
+  std::vector<PlanEntry> entries;
+};
+
+template <typename V>
+void visitFields(V &visit, PlanBucket &bucket) {
+  visit("name", bucket.name);
+  visit("group", bucket.group);
+  visit("reduction", bucket.reduction);
+  visit("dtype", bucket.dtype);
+  visit("shapes", bucket.shapes);
+  visit("gradients", bucket.gradients);
+  visit("hook", bucket.hook);
+  visit("wire_dtype", bucket.wireDtype);
+  visit("encoding", bucket.encoding);
+  visit("block", bucket.block);
+  visit("wire_bytes", bucket.wireBytes);
+  visit("state_bytes", bucket.stateBytes);
+}
+template <typename V>
+void visitFields(V &visit, PlanCollective &collective) {
+  visit("kind", collective.kind);
+  visit("bucket", collective.bucket);
+  visit("group", collective.group);
+  visit("count", collective.count);
+  visit("dtype", collective.dtype);
+  visit("wire_dtype", collective.wireDtype);
+  visit("encoding", collective.encoding);
+  visit("block", collective.block);
+}
+template <typename V>
+void visitFields(V &visit, PlanGroup &group) {
+  visit("name", group.name);
+  visit("size", group.size);
+  visit("ranks", group.ranks);
+  visit("placement", group.placement);
+  visit("parent", group.parent);
+  visit("topology", group.topology);
+}
+template <typename V>
+void visitFields(V &visit, PlanArena &arena) {
+  visit("bytes", arena.bytes);
+}
+template <typename V>
+void visitFields(V &visit, PlanEntry &entry) {
+  visit("name", entry.name);
+}
+template <typename V>
+void visitFields(V &visit, Plan &plan) {
+  visit("memory", plan.memory);
+  visit("process_groups", plan.groups);
+  visit("buckets", plan.buckets);
+  visit("states", plan.states);
+  visit("collectives", plan.collectives);
+  visit("arena", plan.arena);
+  visit("state_arena", plan.stateArena);
+  visit("entries", plan.entries);
+}
+} // namespace mlir::ddp
+
+/// The bytes of an element; 0 for a type that no plan has.
+static int64_t getElementBytes(StringRef dtype) {
+  return llvm::StringSwitch<int64_t>(dtype)
+#define DDPHOOK_ENTRY_TYPE(NAME, name, bytes, c_type, file) .Case(#name, bytes)
+#include "ddphook/runtime/element_types.inc"
+      .Default(0);
+}
+
+static std::string describeWire(StringRef dtype, StringRef wireDtype,
+                                StringRef encoding, int64_t block) {
+  if (encoding.empty())
+    return (wireDtype.empty() ? dtype : wireDtype).str();
+  if (block == 0)
+    return encoding.str();
+  return (encoding + " in blocks of " + llvm::Twine(block)).str();
+}
+
+static std::string describeRanks(const std::vector<std::vector<int64_t>> &all) {
+  if (all.empty())
+    return "";
+  auto join = [](const auto &list, auto print) {
+    return "[" + llvm::join(llvm::map_range(list, print), ", ") + "]";
+  };
+  auto printNumber = [](int64_t number) { return std::to_string(number); };
+  return join(all, [&](const std::vector<int64_t> &list) {
+    return join(list, printNumber);
+  });
+}
+
+static llvm::Error addBucket(PlanReport &report, PlanBucket &bucket) {
+  ReportBucket result;
+  int64_t elementBytes = getElementBytes(bucket.dtype);
+  if (elementBytes == 0)
+    return llvm::createStringError("expected the element type of bucket '" +
+                                   bucket.name + "', but got '" + bucket.dtype +
+                                   "'");
+  if (!bucket.gradients.empty() &&
+      bucket.gradients.size() != bucket.shapes.size())
+    return llvm::createStringError(
+        "expected a shape for each gradient of bucket '" + bucket.name +
+        "', but got " + llvm::Twine(bucket.shapes.size()) + " shapes for " +
+        llvm::Twine(bucket.gradients.size()) + " gradients");
+  for (auto [i, shape] : llvm::enumerate(bucket.shapes)) {
+    ReportGradient gradient;
+    if (!bucket.gradients.empty())
+      gradient.name = bucket.gradients[i];
+    gradient.bytes = elementBytes;
+    for (int64_t size : shape)
+      gradient.bytes *= size;
+    gradient.shape = std::move(shape);
+    result.gradientBytes += gradient.bytes;
+    result.gradients.push_back(std::move(gradient));
+  }
+  result.wire = describeWire(bucket.dtype, bucket.wireDtype, bucket.encoding,
+                             bucket.block);
+  result.name = std::move(bucket.name);
+  result.group = std::move(bucket.group);
+  result.reduction = std::move(bucket.reduction);
+  result.dtype = std::move(bucket.dtype);
+  result.hook = std::move(bucket.hook);
+  result.wireBytes = bucket.wireBytes;
+  result.stateBytes = bucket.stateBytes;
+  report.buckets.push_back(std::move(result));
+  return llvm::Error::success();
+}
+
+static llvm::Error addCollective(PlanReport &report, PlanCollective &from) {
+  if (from.group < 0 || from.group >= int64_t(report.groups.size()))
+    return llvm::createStringError("expected a collective's process group, but "
+                                   "got the number " +
+                                   llvm::Twine(from.group));
+  ReportCollective result;
+  result.number = report.collectives.size();
+  result.kind = std::move(from.kind);
+  result.bucket = std::move(from.bucket);
+  result.group = report.groups[from.group].name;
+  result.count = from.count;
+  result.wire =
+      describeWire(from.dtype, from.wireDtype, from.encoding, from.block);
+  result.dtype = std::move(from.dtype);
+  report.collectives.push_back(std::move(result));
+  return llvm::Error::success();
+}
+
+/// Parses JSON, and checks the version that it has under `key`.
+static llvm::Expected<llvm::json::Value> parseVersioned(StringRef text,
+                                                        StringRef what,
+                                                        StringRef key,
+                                                        int64_t expected) {
+  llvm::Expected<llvm::json::Value> value = llvm::json::parse(text);
+  if (!value)
+    return llvm::createStringError("cannot read the " + what + ": " +
+                                   toString(value.takeError()));
+  llvm::json::Object *object = value->getAsObject();
+  std::optional<int64_t> version =
+      object ? object->getInteger(key) : std::nullopt;
+  if (!version)
+    return llvm::createStringError("expected a " + what + ", with a number '" +
+                                   key + "'");
+  if (*version != expected)
+    return llvm::createStringError(
+        "expected a " + what + " of version " + llvm::Twine(expected) +
+        ", but got version " + llvm::Twine(*version));
+  return value;
+}
+
+llvm::Expected<PlanReport> mlir::ddp::readPlan(StringRef text) {
+  llvm::Expected<llvm::json::Value> value =
+      parseVersioned(text, "plan", "abi", DDPHOOK_ABI_VERSION);
+  if (!value)
+    return value.takeError();
+  Plan plan;
+  llvm::json::Path::Root root("plan");
+  if (!fromJSON(*value, plan, root))
+    return root.getError();
+  PlanReport report;
+  report.abi = DDPHOOK_ABI_VERSION;
+  report.memory = std::move(plan.memory);
+  for (PlanEntry &entry : plan.entries)
+    report.entries.push_back(std::move(entry.name));
+  for (PlanGroup &group : plan.groups)
+    report.groups.push_back(
+        {std::move(group.name), group.size, describeRanks(group.ranks),
+         std::move(group.placement), std::move(group.parent),
+         std::move(group.topology)});
+  for (PlanBucket &bucket : plan.buckets)
+    if (llvm::Error error = addBucket(report, bucket))
+      return error;
+  for (PlanCollective &collective : plan.collectives)
+    if (llvm::Error error = addCollective(report, collective))
+      return error;
+  report.states = std::move(plan.states);
+  report.arenaBytes = plan.arena.bytes;
+  report.stateArenaBytes = plan.stateArena.bytes;
+  return report;
+}
+
+llvm::Expected<PlanReport> mlir::ddp::readReport(StringRef text) {
+  llvm::Expected<llvm::json::Value> value =
+      parseVersioned(text, "report", "ddphook_report", kReportVersion);
+  if (!value)
+    return value.takeError();
+  PlanReport report;
+  llvm::json::Path::Root root("report");
+  if (!fromJSON(*value, report, root))
+    return root.getError();
+  return report;
+}
+
+llvm::Error mlir::ddp::addMeasurements(PlanReport &report,
+                                       const StepTrace &trace) {
+  for (const TraceEvent &event : trace.events) {
+    if (event.kind != TraceEvent::Collective || event.collective < 0)
+      continue;
+    auto number = static_cast<size_t>(event.collective);
+    if (number < report.collectives.size() &&
+        report.collectives[number].bucket == event.bucket)
+      continue;
+    return llvm::createStringError(
+        "expected a trace of this module, but collective " +
+        llvm::Twine(event.collective) + " reduces bucket '" + event.bucket +
+        "' there, and " +
+        (number < report.collectives.size()
+             ? "'" + report.collectives[number].bucket + "' here"
+             : "this plan has no such collective"));
+  }
+  report.measured = summarize(trace);
+  return llvm::Error::success();
+}
+
+//===----------------------------------------------------------------------===//
+// Numbers in words
+//===----------------------------------------------------------------------===//
+
+std::string mlir::ddp::formatBytes(int64_t bytes) {
+  static constexpr StringRef units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  double value = static_cast<double>(bytes);
+  unsigned unit = 0;
+  // What rounds to 1000 is 1.00 of the next unit.
+  while (std::abs(value) >= 999.5 && unit + 1 < std::size(units)) {
+    value /= 1000;
+    ++unit;
+  }
+  if (unit == 0)
+    return std::to_string(bytes) + " B";
+  int digits = std::abs(value) < 9.995 ? 2 : std::abs(value) < 99.95 ? 1 : 0;
+  return llvm::formatv("{0} {1}", llvm::format("%.*f", digits, value),
+                       units[unit]);
+}
+
+std::string mlir::ddp::formatRatio(int64_t before, int64_t after) {
+  if (after == 0)
+    return "nothing is sent";
+  return llvm::formatv("{0:f2}", static_cast<double>(before) /
+                                     static_cast<double>(after));
+}
+
+std::string mlir::ddp::formatShape(const std::vector<int64_t> &shape) {
+  if (shape.empty())
+    return "scalar";
+  return llvm::join(
+      llvm::map_range(shape, [](int64_t size) { return std::to_string(size); }),
+      " × ");
+}

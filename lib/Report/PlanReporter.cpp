@@ -1,0 +1,190 @@
+//===- PlanReporter.cpp - a report of passes that make a plan -------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Instrumentation around `convert-ddp-to-runtime`, a collector of remarks, and
+// the report out of both and the plan. ProgramFacts.cpp reads the module.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Report/PlanReporter.h"
+
+#include "ProgramFacts.h"
+#include "ddphook/Dialect/DDP/IR/Plan.h"
+#include "ddphook/Target/PlanText.h"
+
+#include "mlir/IR/Remarks.h"
+#include "mlir/Pass/Pass.h"
+#include "mlir/Pass/PassInstrumentation.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/JSON.h"
+
+#include <mutex>
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+/// The pass that turns buckets into the plan.
+static constexpr llvm::StringLiteral kConversion = "convert-ddp-to-runtime";
+
+struct PlanReporter::Record {
+  struct PassRemark {
+    std::string pass, kind, text;
+    Location location;
+  };
+  /// What the conversion found, and where it left collectives.
+  std::optional<MemoryFacts> memory;
+  std::optional<PlanReport> converted;
+  std::string error;
+
+  std::mutex mutex;
+  std::vector<PassRemark> remarks;
+  /// The engine in the context, which owns it.
+  remark::detail::RemarkEngine *engine = nullptr;
+};
+
+//===----------------------------------------------------------------------===//
+// Recording
+//===----------------------------------------------------------------------===//
+
+/// Reads the plan of `module`, and where its collectives run.
+static llvm::Expected<PlanReport> readModule(ModuleOp module) {
+  llvm::Expected<PlanReport> report = readPlan(writePlanText(getPlan(module)));
+  if (report)
+    readSchedule(module, *report);
+  return report;
+}
+
+class PlanReporter::Instrumentation : public PassInstrumentation {
+public:
+  explicit Instrumentation(std::shared_ptr<Record> record)
+      : record(std::move(record)) {}
+
+  void runBeforePass(Pass *pass, Operation *op) override {
+    if (auto module = dyn_cast<ModuleOp>(op);
+        module && pass->getArgument() == kConversion)
+      record->memory = readMemory(module);
+  }
+
+  void runAfterPass(Pass *pass, Operation *op) override {
+    auto module = dyn_cast<ModuleOp>(op);
+    if (!module || pass->getArgument() != kConversion || !getPlan(module))
+      return;
+    // Later passes change calls, and may turn the plan into text.
+    if (llvm::Expected<PlanReport> report = readModule(module))
+      record->converted = std::move(*report);
+    else
+      record->error = toString(report.takeError());
+  }
+
+private:
+  std::shared_ptr<Record> record;
+};
+
+class PlanReporter::RemarkStreamer
+    : public remark::detail::MLIRRemarkStreamerBase {
+public:
+  explicit RemarkStreamer(std::shared_ptr<Record> record)
+      : record(std::move(record)) {}
+
+  void streamOptimizationRemark(const remark::detail::Remark &remark) override {
+    std::string text, values;
+    for (const remark::detail::Remark::Arg &arg : remark.getArgs())
+      if (arg.key == "Remark")
+        text += arg.val;
+      else
+        values += (values.empty() ? "" : ", ") + arg.key + "=" + arg.val;
+    if (!values.empty())
+      text += ": " + values;
+    std::lock_guard<std::mutex> lock(record->mutex);
+    record->remarks.push_back({remark.getCombinedCategoryName().str(),
+                               remark.getRemarkTypeString().lower(),
+                               llvm::json::fixUTF8(text),
+                               remark.getLocation()});
+  }
+
+private:
+  std::shared_ptr<Record> record;
+};
+
+PlanReporter::PlanReporter() : record(std::make_shared<Record>()) {}
+PlanReporter::~PlanReporter() = default;
+
+void PlanReporter::attach(PassManager &pm) {
+  pm.addInstrumentation(std::make_unique<Instrumentation>(record));
+  MLIRContext *context = pm.getContext();
+  if (context->getRemarkEngine())
+    return;
+  std::string ours = "ddp-.*";
+  remark::RemarkCategories categories{ours, ours, ours, ours, ours};
+  if (succeeded(remark::enableOptimizationRemarks(
+          *context, std::make_unique<RemarkStreamer>(record),
+          std::make_unique<remark::RemarkEmittingPolicyAll>(), categories)))
+    record->engine = context->getRemarkEngine();
+}
+
+//===----------------------------------------------------------------------===//
+// The report
+//===----------------------------------------------------------------------===//
+
+static void addMemory(const MemoryFacts &memory, PlanReport &report) {
+  report.hasProgram = true;
+  report.buffers = memory.buffers;
+  llvm::stable_sort(
+      report.buffers, [](const ReportBuffer &a, const ReportBuffer &b) {
+        return std::tie(a.function, a.offset) < std::tie(b.function, b.offset);
+      });
+  report.copies = memory.copies;
+  for (ReportBucket &bucket : report.buckets) {
+    auto found = memory.buckets.find(bucket.name);
+    if (found == memory.buckets.end())
+      continue;
+    const BucketFacts &facts = found->second;
+    bucket.hookFrom = facts.hookFrom;
+    bucket.source = facts.source;
+    for (ReportGradient &gradient : bucket.gradients) {
+      auto source = facts.gradientSources.find(gradient.name);
+      gradient.source =
+          source == facts.gradientSources.end() ? facts.source : source->second;
+    }
+  }
+}
+
+llvm::Expected<PlanReport> PlanReporter::getReport(ModuleOp module) {
+  MLIRContext *context = module.getContext();
+  if (record->engine && context->getRemarkEngine() == record->engine)
+    context->setRemarkEngine(nullptr);
+  record->engine = nullptr;
+  if (!record->error.empty())
+    return llvm::createStringError(record->error);
+  PlanReport report;
+  if (record->converted) {
+    report = *record->converted;
+  } else {
+    if (!getPlan(module))
+      return llvm::createStringError(
+          "expected a module with a plan, which ddp-pipeline makes, and passes "
+          "that end with " +
+          kConversion);
+    llvm::Expected<PlanReport> read = readModule(module);
+    if (!read)
+      return read.takeError();
+    report = std::move(*read);
+  }
+  if (record->memory)
+    addMemory(*record->memory, report);
+  for (const Record::PassRemark &remark : record->remarks)
+    report.remarks.push_back(
+        {remark.pass, remark.kind, remark.text,
+         record->memory ? record->memory->bucketNames.lookup(remark.location)
+                        : "",
+         describeLocation(remark.location)});
+  // Passes may run in several threads.
+  llvm::stable_sort(report.remarks,
+                    [](const ReportRemark &a, const ReportRemark &b) {
+                      return std::tie(a.pass, a.source, a.text) <
+                             std::tie(b.pass, b.source, b.text);
+                    });
+  return report;
+}

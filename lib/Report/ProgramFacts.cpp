@@ -1,0 +1,300 @@
+//===- ProgramFacts.cpp - what a program says beside its plan -------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See ProgramFacts.h.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ProgramFacts.h"
+
+#include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+std::string mlir::ddp::describeLocation(Location loc) {
+  std::string text;
+  if (auto file = loc->findInstanceOf<FileLineColLoc>())
+    text = (file.getFilename().getValue() + ":" + Twine(file.getLine()) + ":" +
+            Twine(file.getColumn()))
+               .str();
+  else if (auto name = loc->findInstanceOf<NameLoc>())
+    text = name.getName().getValue().str();
+  // A report is JSON, which has no other text than UTF-8.
+  return llvm::json::fixUTF8(text);
+}
+
+//===----------------------------------------------------------------------===//
+// Before the conversion
+//===----------------------------------------------------------------------===//
+
+template <typename T>
+static std::string print(T object) {
+  std::string text;
+  llvm::raw_string_ostream(text) << object;
+  return text;
+}
+
+/// Elements times the size of one, as far as a report has a number for it.
+static int64_t getBytes(Type type) {
+  auto memref = dyn_cast<MemRefType>(type);
+  if (!memref || !memref.hasStaticShape())
+    return 0;
+  Type element = memref.getElementType();
+  int64_t bytes = element.isIntOrFloat()
+                      ? llvm::divideCeil(element.getIntOrFloatBitWidth(), 8)
+                      : 8;
+  return memref.getNumElements() * bytes;
+}
+
+/// "64x128xf32": a type of memory without where it is.
+static std::string describeMemory(Type type) {
+  auto memref = dyn_cast<MemRefType>(type);
+  if (!memref)
+    return print(type);
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  for (int64_t size : memref.getShape())
+    os << (ShapedType::isDynamic(size) ? "?" : std::to_string(size)) << "x";
+  os << memref.getElementType();
+  return text;
+}
+
+static std::string getFunctionName(Operation *op) {
+  auto function = op->getParentOfType<func::FuncOp>();
+  return function ? llvm::json::fixUTF8(function.getName()) : "";
+}
+
+MemoryFacts mlir::ddp::readMemory(ModuleOp module) {
+  MemoryFacts facts;
+  for (auto info : module.getOps<BucketInfoOp>()) {
+    BucketOrigin origin = getOrigin(info);
+    std::string name = info.getBucketName().str();
+    BucketFacts &bucket = facts.buckets[name];
+    bucket.hookFrom = llvm::json::fixUTF8(origin.hookFrom);
+    bucket.source = describeLocation(origin.bucket);
+    facts.bucketNames.try_emplace(origin.bucket, name);
+    for (auto [gradient, loc] : origin.gradients)
+      bucket.gradientSources[gradient.str()] = describeLocation(loc);
+  }
+  module.walk([&](Operation *op) {
+    if (auto view = dyn_cast<memref::ViewOp>(op)) {
+      std::optional<int64_t> offset = getConstantIntValue(view.getByteShift());
+      if (!offset || !view.getSource().getDefiningOp<ArenaOp>())
+        return;
+      facts.buffers.push_back({getFunctionName(op), *offset,
+                               getBytes(view.getType()),
+                               describeMemory(view.getType()),
+                               facts.bucketNames.lookup(op->getLoc()),
+                               describeLocation(op->getLoc())});
+    } else if (isa<memref::CopyOp, linalg::CopyOp>(op)) {
+      Type type = op->getOperand(0).getType();
+      facts.copies.push_back({getFunctionName(op), getBytes(type),
+                              describeMemory(type),
+                              describeLocation(op->getLoc())});
+    }
+  });
+  return facts;
+}
+
+//===----------------------------------------------------------------------===//
+// Behind the conversion
+//===----------------------------------------------------------------------===//
+
+/// The name of the runtime's function that `op` calls, without its prefix; else
+/// empty.
+static StringRef getRuntimeFunction(Operation *op) {
+  auto call = dyn_cast<LLVM::CallOp>(op);
+  StringRef name = call ? call.getCallee().value_or("") : "";
+  return name.consume_front("ddphook_rt_") ? name : "";
+}
+
+/// What `op` does, as a report calls it; empty for what takes no time.
+static std::string describeWork(Operation *op) {
+  if (StringRef name = getRuntimeFunction(op); !name.empty())
+    return name == "arena" || name == "state" || name == "wait" ||
+                   name.ends_with("_start")
+               ? ""
+               : name.str();
+  if (isa<linalg::LinalgOp, memref::CopyOp>(op))
+    return op->getName().getStringRef().str();
+  if (auto call = dyn_cast<func::CallOp>(op))
+    return "call of '" + llvm::json::fixUTF8(call.getCallee()) + "'";
+  // A loop of somebody else's whose body is made of scalars.
+  if (isa<LoopLikeOpInterface>(op) &&
+      !op->walk([](Operation *nested) {
+           return isa<linalg::LinalgOp, memref::CopyOp, func::CallOp,
+                      LLVM::CallOp>(nested)
+                      ? WalkResult::interrupt()
+                      : WalkResult::advance();
+         }).wasInterrupted())
+    return op->getName().getStringRef().str();
+  return "";
+}
+
+/// The collective whose ticket a value is: what started it, where that stands
+/// in a branch, too.
+static Operation *findStart(Value ticket) {
+  Operation *op = ticket.getDefiningOp();
+  auto choice = dyn_cast_if_present<scf::IfOp>(op);
+  if (!choice)
+    return op;
+  unsigned number = cast<OpResult>(ticket).getResultNumber();
+  return choice.thenYield().getOperand(number).getDefiningOp();
+}
+
+/// "for, if": what `op` stands in, from the outside.
+static std::string describeWithin(Operation *op) {
+  SmallVector<std::string> around;
+  for (Operation *parent = op->getParentOp();
+       parent && !isa<FunctionOpInterface>(parent);
+       parent = parent->getParentOp()) {
+    StringRef name = parent->getName().stripDialect();
+    around.push_back(name.str());
+  }
+  return llvm::join(llvm::reverse(around), ", ");
+}
+
+/// The branches that an operation stands in: conditions, and which region.
+using Branches = SmallVector<std::pair<Value, unsigned>, 2>;
+
+static Branches getBranches(Operation *op) {
+  Branches branches;
+  for (; op && !isa<FunctionOpInterface>(op); op = op->getParentOp())
+    if (auto choice = dyn_cast_if_present<scf::IfOp>(op->getParentOp()))
+      branches.emplace_back(choice.getCondition(),
+                            op->getParentRegion()->getRegionNumber());
+  return branches;
+}
+
+/// Whether no step runs both: PowerSGD's phases are branches of one condition.
+static bool excludeEachOther(const Branches &a, const Branches &b) {
+  for (auto [condition, region] : a)
+    for (auto [other, otherRegion] : b)
+      if (condition == other && region != otherRegion)
+        return true;
+  return false;
+}
+
+namespace {
+/// Work of a kind in the same block.
+struct Work {
+  StringRef what;
+  Branches branches;
+};
+
+/// Reads one function.
+class ScheduleReader {
+public:
+  ScheduleReader(func::FuncOp function, PlanReport &report)
+      : function(function), report(report) {}
+  void read();
+
+private:
+  void visitCall(Operation *op, StringRef name);
+  void addWork();
+  /// The number of what has been passed.
+  int64_t getPlace() const { return static_cast<int64_t>(order.size()); }
+
+  func::FuncOp function;
+  PlanReport &report;
+  std::vector<Work> work;
+  /// For each place the number of the work there.
+  std::vector<size_t> order;
+  /// Numbers of work, by the block that it stands in and what it is.
+  llvm::DenseMap<std::pair<Block *, StringRef>, size_t> numbers;
+  llvm::StringMap<char> names;
+  llvm::DenseMap<Operation *, ReportCollective *> started;
+  SmallVector<std::pair<ReportCollective *, Branches>> found;
+};
+} // namespace
+
+void ScheduleReader::visitCall(Operation *op, StringRef name) {
+  if (name == "wait") {
+    auto it = started.find(findStart(op->getOperand(1)));
+    if (it != started.end() && it->second->wait < it->second->start)
+      it->second->wait = getPlace();
+    return;
+  }
+  if (!llvm::is_contained(
+          {"all_reduce", "all_reduce_start", "collective", "collective_start"},
+          name))
+    return;
+  auto constant = op->getOperand(1).getDefiningOp<LLVM::ConstantOp>();
+  auto number =
+      constant ? dyn_cast<IntegerAttr>(constant.getValue()) : IntegerAttr();
+  if (!number || number.getInt() < 0 ||
+      number.getInt() >= int64_t(report.collectives.size()))
+    return;
+  ReportCollective &collective = report.collectives[number.getInt()];
+  collective.function = llvm::json::fixUTF8(function.getName());
+  collective.source = describeLocation(op->getLoc());
+  collective.within = describeWithin(op);
+  collective.start = collective.wait = getPlace();
+  found.emplace_back(&collective, getBranches(op));
+  if (name.ends_with("_start")) {
+    collective.wait = collective.start - 1; // not known yet
+    started[op] = &collective;
+  }
+}
+
+/// What stands between starts and waits.
+void ScheduleReader::addWork() {
+  for (auto &[collective, branches] : found) {
+    // Waited for in another function, or not at all.
+    if (collective->wait < collective->start)
+      collective->wait = getPlace();
+    if (collective->wait == collective->start)
+      continue;
+    llvm::MapVector<StringRef, int64_t> counts;
+    for (int64_t place = collective->start; place < collective->wait; ++place) {
+      const Work &there = work[order[place]];
+      if (!excludeEachOther(there.branches, branches))
+        ++counts[there.what];
+    }
+    for (auto [what, count] : counts)
+      collective->beside.push_back({what.str(), count});
+    llvm::stable_sort(collective->beside,
+                      [](const ReportWork &a, const ReportWork &b) {
+                        return a.count > b.count;
+                      });
+  }
+}
+
+void ScheduleReader::read() {
+  function.walk<WalkOrder::PreOrder>([&](Operation *op) {
+    if (StringRef name = getRuntimeFunction(op); !name.empty())
+      visitCall(op, name);
+    std::string what = describeWork(op);
+    if (!what.empty()) {
+      StringRef name = names.try_emplace(what, 0).first->getKey();
+      auto [it, isNew] =
+          numbers.try_emplace({op->getBlock(), name}, work.size());
+      if (isNew)
+        work.push_back({name, getBranches(op)});
+      order.push_back(it->second);
+    }
+    return what.empty() || op->getNumRegions() == 0 ? WalkResult::advance()
+                                                    : WalkResult::skip();
+  });
+  addWork();
+  if (getPlace() != 0 || !found.empty())
+    report.functions.push_back(
+        {llvm::json::fixUTF8(function.getName()), getPlace()});
+}
+
+void mlir::ddp::readSchedule(ModuleOp module, PlanReport &report) {
+  for (auto function : module.getOps<func::FuncOp>())
+    ScheduleReader(function, report).read();
+}

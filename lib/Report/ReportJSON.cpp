@@ -1,0 +1,89 @@
+//===- ReportJSON.cpp - reports as JSON -----------------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Writes the fields of ReportFields.h, and chooses between the forms.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ReportFields.h"
+#include "ddphook/Report/ReportWriter.h"
+
+using namespace mlir::ddp;
+using llvm::StringRef;
+
+namespace {
+class FieldWriter {
+public:
+  explicit FieldWriter(llvm::json::OStream &json) : json(json) {}
+
+  template <typename T>
+  void operator()(llvm::StringLiteral key, T &value) {
+    json.attributeBegin(key);
+    write(value);
+    json.attributeEnd();
+  }
+  void operator()(llvm::StringLiteral key, std::optional<TraceSummary> &value) {
+    if (value)
+      json.attributeObject(key, [&] { visitFields(*this, *value); });
+  }
+
+private:
+  void write(std::string &text) { json.value(text); }
+  void write(int64_t number) { json.value(number); }
+  void write(double number) { json.value(number); }
+  void write(bool flag) { json.value(flag); }
+  template <typename T>
+  void write(std::vector<T> &list) {
+    json.array([&] {
+      for (T &element : list)
+        write(element);
+    });
+  }
+  template <typename T>
+  void write(T &object) {
+    json.object([&] { visitFields(*this, object); });
+  }
+
+  llvm::json::OStream &json;
+};
+} // namespace
+
+std::string mlir::ddp::writeReportJSON(const PlanReport &report) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  llvm::json::OStream json(os);
+  FieldWriter writer(json);
+  json.object([&] {
+    json.attribute("ddphook_report", kReportVersion);
+    // Fields are visited for reading, too; this only looks at them.
+    visitFields(writer, const_cast<PlanReport &>(report));
+  });
+  os << "\n";
+  return text;
+}
+
+llvm::Expected<ReportForm> mlir::ddp::getReportForm(StringRef path) {
+  if (path == "-")
+    return ReportForm::Text;
+  if (path.ends_with(".json"))
+    return ReportForm::JSON;
+  if (path.ends_with(".html"))
+    return ReportForm::Page;
+  return llvm::createStringError("expected FILE.html, FILE.json or - for a "
+                                 "report, but got '" +
+                                 path + "'");
+}
+
+std::string mlir::ddp::writeReport(const PlanReport &report, ReportForm form) {
+  switch (form) {
+  case ReportForm::JSON:
+    return writeReportJSON(report);
+  case ReportForm::Text:
+    return writeReportText(report);
+  case ReportForm::Page:
+    return writeReportPage(report);
+  }
+  llvm_unreachable("all forms are handled");
+}

@@ -1,0 +1,23 @@
+//===- OutputFile.h - files that appear whole or not at all -----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the tools of the compiler write.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_TOOLS_OUTPUTFILE_H
+#define DDPHOOK_TOOLS_OUTPUTFILE_H
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+namespace mlir::ddp {
+
+/// Writes `text` to the file `path`, or to standard output for "-". Whatever
+/// happens, a file is afterwards the old one or the whole new one.
+llvm::Error writeText(llvm::StringRef path, llvm::StringRef text);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_TOOLS_OUTPUTFILE_H

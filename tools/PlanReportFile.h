@@ -1,0 +1,37 @@
+//===- PlanReportFile.h - the option --ddp-plan-report ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What ddphook-opt, ddphook-cc and ddphook-run do with a report.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_TOOLS_PLANREPORTFILE_H
+#define DDPHOOK_TOOLS_PLANREPORTFILE_H
+
+#include "ddphook/Report/ReportWriter.h"
+
+namespace mlir::ddp {
+
+/// The file of a report, once the command line has named it.
+class PlanReportFile {
+public:
+  /// Checks `path` and reads the trace at `tracePath`, before anything is
+  /// compiled. Empty paths: no report, no trace. `module` is the input's name.
+  llvm::Error prepare(llvm::StringRef path, llvm::StringRef tracePath,
+                      llvm::StringRef module);
+
+  bool isWanted() const { return !path.empty(); }
+  bool isOnStandardOutput() const { return path == "-"; }
+
+  llvm::Error write(llvm::Expected<PlanReport> report) const;
+
+private:
+  std::string path, tracePath, module;
+  ReportForm form = ReportForm::Text;
+  std::optional<StepTrace> trace;
+};
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_TOOLS_PLANREPORTFILE_H
