@@ -46,9 +46,11 @@ static bool isInParts(RankedTensorType whole, RankedTensorType part,
       dimension >= whole.getRank() ||
       whole.getElementType() != part.getElementType())
     return false;
-  SmallVector<int64_t> shape(part.getShape());
-  shape[dimension] *= number;
-  return whole.getShape() == ArrayRef(shape);
+  SmallVector<int64_t> shape(whole.getShape());
+  if (shape[dimension] % number != 0)
+    return false;
+  shape[dimension] /= number;
+  return part.getShape() == ArrayRef(shape);
 }
 
 std::string mlir::ddp::findObstacle(const GridExchange &exchange) {
