@@ -188,7 +188,7 @@ Context::~Context() {
   // Ends the thread that calls latch(), and with that the last use of the
   // device.
   store.reset();
-  // A launcher may not leave it the whole time of a farewell.
+  // A launcher may end it before the farewell is over.
   if (server && !isFarewell && observer.isTracing())
     server->finish(
         Deadline::after(std::min(traceSeconds, place.timeoutSeconds)));

@@ -17,7 +17,7 @@ using namespace ddphook;
 ddphook_module::~ddphook_module() {
   if (isPublished && context.observed().hasMetrics() &&
       !context.observed().isSampled(stats.steps))
-    writeMetrics();
+    context.observed().write([this] { return sampleMetrics(); });
   // A step that never ended may have left collectives running; they end by
   // their deadlines, and use memory that is freed below.
   if (lastTicket > 0)
@@ -69,7 +69,7 @@ Status ddphook_module::leave() {
     stepFailure = context.failure();
   startedCollectives.clear();
   if (stepFailure.isOk() && context.observed().isSampled(++stats.steps))
-    writeMetrics();
+    context.observed().write([this] { return sampleMetrics(); });
   return stepFailure;
 }
 

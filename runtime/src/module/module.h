@@ -15,6 +15,7 @@
 #include "module/module_groups.h"
 #include "module/module_memory.h"
 #include "plan/plan.h"
+#include "trace/metrics.h"
 #include "trace/recorder.h"
 
 #include <deque>
@@ -109,7 +110,7 @@ struct ddphook_module {
 
 private:
   void destroyMatrices();
-  void writeMetrics();
+  ddphook::trace::MetricsSample sampleMetrics() const;
   void countCollective(int32_t number);
   void countBuckets();
   const ddphook::PlanCollective *

@@ -90,7 +90,7 @@ uint32_t ddphook_module::nameOfWait(int64_t ticket) const {
   return trace::waitName;
 }
 
-void ddphook_module::writeMetrics() {
+trace::MetricsSample ddphook_module::sampleMetrics() const {
   trace::MetricsSample sample;
   sample.module = moduleNumber;
   sample.stats = stats;
@@ -107,7 +107,7 @@ void ddphook_module::writeMetrics() {
   }
   for (auto &[name, bucket] : buckets)
     sample.buckets.push_back(std::move(bucket));
-  context.observed().write(sample);
+  return sample;
 }
 
 void ddphook_module::countCollective(int32_t number) {

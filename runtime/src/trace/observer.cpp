@@ -149,6 +149,14 @@ void Observer::openPart(const PartIdentity &identity) {
   events.open(std::move(part));
 }
 
+void Observer::write(const std::function<MetricsSample()> &sample) {
+  // Without memory a sample is missing.
+  withoutExceptions([&] {
+    metrics.write(sample());
+    return Status::ok();
+  }).ignore();
+}
+
 void Observer::fail(const std::string &message) {
   Part *part = events.part();
   if (!part)

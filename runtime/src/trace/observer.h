@@ -39,7 +39,8 @@ public:
            steps % static_cast<uint64_t>(wanted.metricsInterval) == 0;
   }
   bool hasMetrics() const { return metrics.isOpen(); }
-  void write(const MetricsSample &sample) { metrics.write(sample); }
+  /// Writes what `sample` gives. Never throws.
+  void write(const std::function<MetricsSample()> &sample);
 
   /// Whether this rank has a part of a trace.
   bool isTracing() const { return !path.empty(); }

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <map>
 #include <unistd.h>
 
@@ -338,6 +339,47 @@ TEST(Bootstrap, WordsThatMeanNothing) {
       find({{"DDPHOOK_TRANSPORT", "nccl"}, {"DDPHOOK_BACKEND", "cuda"}}, &place)
           .isOk());
   EXPECT_EQ(place.transport, "nccl");
+}
+
+TEST(Bootstrap, WhatIsToBeRecorded) {
+  Bootstrap place;
+  ASSERT_TRUE(find({}, &place).isOk());
+  EXPECT_EQ(place.observation.trace, "");
+  EXPECT_EQ(place.observation.traceEvents, 100000);
+  EXPECT_TRUE(place.observation.isRecording);
+  EXPECT_EQ(place.observation.metricsInterval, 100);
+  const Variables variables = {{"DDPHOOK_TRACE", "t.json"},
+                               {"DDPHOOK_TRACE_EVENTS", "7"},
+                               {"DDPHOOK_FLIGHT_RECORDER", "f.{rank}"},
+                               {"DDPHOOK_METRICS", "m.prom"},
+                               {"DDPHOOK_METRICS_INTERVAL", "3"}};
+  ASSERT_TRUE(find(variables, &place).isOk());
+  EXPECT_EQ(place.observation.trace, "t.json");
+  EXPECT_EQ(place.observation.traceEvents, 7);
+  EXPECT_EQ(place.observation.flightRecorder, "f.{rank}");
+  EXPECT_TRUE(place.observation.isRecording);
+  EXPECT_EQ(place.observation.metrics, "m.prom");
+  EXPECT_EQ(place.observation.metricsInterval, 3);
+  // The option wins; programs from before it was there do not have it.
+  ddphook_options_t options = {};
+  options.struct_size = sizeof(options);
+  options.trace = "own.json";
+  Bootstrap own, old;
+  ASSERT_TRUE(find(variables, &own, &options).isOk());
+  EXPECT_EQ(own.observation.trace, "own.json");
+  options.struct_size = offsetof(ddphook_options_t, trace);
+  ASSERT_TRUE(find({}, &old, &options).isOk());
+  EXPECT_EQ(old.observation.trace, "");
+  Bootstrap off;
+  ASSERT_TRUE(find({{"DDPHOOK_FLIGHT_RECORDER", "0"}}, &off).isOk());
+  EXPECT_FALSE(off.observation.isRecording);
+  EXPECT_EQ(off.observation.flightRecorder, "");
+  EXPECT_EQ(placeOf({{"DDPHOOK_TRACE_EVENTS", "many"}}),
+            "BAD_ENVIRONMENT: expected DDPHOOK_TRACE_EVENTS to be a number "
+            "from 1 to 67108864, but got 'many'");
+  EXPECT_EQ(placeOf({{"DDPHOOK_METRICS_INTERVAL", "0"}}),
+            "BAD_ENVIRONMENT: expected DDPHOOK_METRICS_INTERVAL to be a number "
+            "of at least 1, but got '0'");
 }
 
 TEST(Bootstrap, JobSecret) {
