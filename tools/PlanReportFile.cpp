@@ -16,22 +16,22 @@
 using namespace llvm;
 using namespace mlir::ddp;
 
-Error PlanReportFile::prepare(StringRef reportPath, StringRef traceFile,
+Error PlanReportFile::prepare(std::optional<StringRef> reportPath,
+                              std::optional<StringRef> traceFile,
                               StringRef moduleName) {
-  path = reportPath.str();
-  tracePath = traceFile.str();
   module = moduleName.str();
-  if (path.empty())
-    return tracePath.empty()
-               ? Error::success()
-               : createStringError("expected --ddp-plan-report with "
-                                   "--ddp-plan-report-trace");
+  if (!reportPath)
+    return traceFile ? createStringError("expected --ddp-plan-report with "
+                                         "--ddp-plan-report-trace")
+                     : Error::success();
+  path = reportPath->str();
   Expected<ReportForm> parsed = getReportForm(path);
   if (!parsed)
     return parsed.takeError();
   form = *parsed;
-  if (tracePath.empty())
+  if (!traceFile)
     return Error::success();
+  tracePath = traceFile->str();
   auto buffer = MemoryBuffer::getFile(tracePath);
   if (!buffer)
     return createStringError("cannot read '" + tracePath +

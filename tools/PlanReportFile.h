@@ -11,20 +11,31 @@
 
 #include "ddphook/Report/ReportWriter.h"
 
+#include "llvm/Support/CommandLine.h"
+
 namespace mlir::ddp {
 
 /// The file of a report, once the command line has named it.
 class PlanReportFile {
 public:
   /// Checks `path` and reads the trace at `tracePath`, before anything is
-  /// compiled. Empty paths: no report, no trace. `module` is the input's name.
-  llvm::Error prepare(llvm::StringRef path, llvm::StringRef tracePath,
+  /// compiled. Without a path there is no report. `module` is the input's name.
+  llvm::Error prepare(std::optional<llvm::StringRef> path,
+                      std::optional<llvm::StringRef> tracePath,
                       llvm::StringRef module);
 
   bool isWanted() const { return !path.empty(); }
   bool isOnStandardOutput() const { return path == "-"; }
 
   llvm::Error write(llvm::Expected<PlanReport> report) const;
+
+  /// The value of an option that may not be given.
+  static std::optional<llvm::StringRef>
+  getValue(const llvm::cl::opt<std::string> &option) {
+    if (option.getNumOccurrences())
+      return llvm::StringRef(option.getValue());
+    return std::nullopt;
+  }
 
 private:
   std::string path, tracePath, module;

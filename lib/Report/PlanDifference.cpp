@@ -55,7 +55,7 @@ using CollectiveList = std::vector<const ReportCollective *>;
 class PlanComparison {
 public:
   PlanComparison(const PlanReport &before, const PlanReport &after)
-      : before(before), after(after) {}
+      : before(nameAll(before)), after(nameAll(after)) {}
   std::vector<std::string> run();
 
 private:
@@ -83,7 +83,16 @@ private:
                               const llvm::StringMap<StringRef> &buckets,
                               StringRef preposition);
 
-  const PlanReport &before, &after;
+  /// Gradients without a name have one by their place, as passes give it.
+  static PlanReport nameAll(PlanReport report) {
+    for (ReportBucket &bucket : report.buckets)
+      for (auto [i, gradient] : llvm::enumerate(bucket.gradients))
+        if (gradient.name.empty())
+          gradient.name = bucket.name + "." + std::to_string(i);
+    return report;
+  }
+
+  const PlanReport before, after;
   std::vector<std::string> lines;
   /// Buckets of gradients.
   llvm::StringMap<StringRef> bucketsBefore, bucketsAfter;

@@ -17,6 +17,9 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/MathExtras.h"
+
+#include <cmath>
 
 using namespace mlir::ddp;
 using llvm::StringRef;
@@ -182,10 +185,17 @@ static llvm::Error addBucket(PlanReport &report, PlanBucket &bucket) {
     if (!bucket.gradients.empty())
       gradient.name = bucket.gradients[i];
     gradient.bytes = elementBytes;
+    bool isTooLarge = false;
     for (int64_t size : shape)
-      gradient.bytes *= size;
+      isTooLarge |=
+          size < 0 || llvm::MulOverflow(gradient.bytes, size, gradient.bytes);
+    isTooLarge |= llvm::AddOverflow(result.gradientBytes, gradient.bytes,
+                                    result.gradientBytes) != 0;
+    if (isTooLarge)
+      return llvm::createStringError(
+          "expected shapes of bucket '" + bucket.name +
+          "' that memory can have, but got " + formatShape(shape));
     gradient.shape = std::move(shape);
-    result.gradientBytes += gradient.bytes;
     result.gradients.push_back(std::move(gradient));
   }
   result.wire = describeWire(bucket.dtype, bucket.wireDtype, bucket.encoding,

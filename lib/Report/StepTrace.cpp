@@ -40,7 +40,8 @@ static std::optional<TraceEvent> readEvent(const json::Object &object) {
                   .Default(std::nullopt);
   std::optional<double> begin = object.getNumber("ts"),
                         duration = object.getNumber("dur");
-  if (object.getString("ph") != "X" || !kind || !begin || !duration)
+  if (object.getString("ph") != "X" || !kind || !begin || !duration ||
+      *duration < 0)
     return std::nullopt;
   TraceEvent event;
   event.kind = *kind;

@@ -99,8 +99,9 @@ static Error compile() {
   if (ddpPipeline.getNumOccurrences() > 1)
     return createStringError("--ddp-pipeline is given twice");
   PlanReportFile report;
-  if (Error error =
-          report.prepare(reportPath, reportTrace, sys::path::filename(input)))
+  if (Error error = report.prepare(PlanReportFile::getValue(reportPath),
+                                   PlanReportFile::getValue(reportTrace),
+                                   sys::path::filename(input)))
     return error;
   CompilerOptions options;
   options.name = name.getNumOccurrences()

@@ -40,25 +40,35 @@ readModule(std::unique_ptr<llvm::MemoryBuffer> buffer) {
   sources.AddNewSourceBuffer(std::move(buffer), llvm::SMLoc());
   OwningOpRef<ModuleOp> module = parseSourceFile<ModuleOp>(sources, &context);
   if (!module)
-    return llvm::createStringError(
-        "expected a report, a plan, a trace or a module, but got neither: " +
-        message);
+    return llvm::createStringError("expected a report, a plan, a trace or a "
+                                   "module, but got none of them: " +
+                                   message);
   llvm::Expected<PlanReport> report = PlanReporter().getReport(*module);
   if (!report)
     return report.takeError();
   return Input{std::move(*report), std::nullopt};
 }
 
+/// Whether `text` has that key, which tells what it is. Traces are large, and
+/// are parsed once. A name cannot be taken for a key: no colon follows it.
+static bool hasKey(StringRef text, StringRef key) {
+  std::string quoted = ("\"" + key + "\"").str();
+  for (size_t at = text.find(quoted); at != StringRef::npos;
+       at = text.find(quoted, at + 1))
+    if (text.substr(at + quoted.size()).ltrim().starts_with(":"))
+      return true;
+  return false;
+}
+
 static llvm::Expected<Input> readJSON(StringRef text) {
-  // Each of them says by a key of its own what it is.
-  if (text.contains("\"ddphook_report\"")) {
+  if (hasKey(text, "ddphook_report")) {
     llvm::Expected<PlanReport> report = readReport(text);
     if (!report)
       return report.takeError();
     std::optional<TraceSummary> times = report->measured;
     return Input{std::move(*report), std::move(times)};
   }
-  if (text.contains("\"traceEvents\"")) {
+  if (hasKey(text, "traceEvents")) {
     llvm::Expected<StepTrace> trace = readTrace(text);
     if (!trace)
       return trace.takeError();

@@ -90,7 +90,8 @@ llvm::Error mlir::ddp::runWithReport(StringRef input, StringRef output,
   const ReportOptions &options = getReportOptions();
   PlanReportFile file;
   if (llvm::Error error =
-          file.prepare(options.path, options.trace,
+          file.prepare(PlanReportFile::getValue(options.path),
+                       PlanReportFile::getValue(options.trace),
                        input == "-" ? "" : llvm::sys::path::filename(input)))
     return error;
   config.setPassPipelineSetupFn([&, passes = config](PassManager &pm) {

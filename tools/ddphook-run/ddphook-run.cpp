@@ -103,7 +103,7 @@ compile(const CompilerFlags &flags, const std::string &device) {
     return compiler.takeError();
   PlanReportFile report;
   if (llvm::Error error =
-          report.prepare(flags.report.value_or(""), /*tracePath=*/"",
+          report.prepare(flags.report, /*tracePath=*/std::nullopt,
                          llvm::sys::path::filename(flags.path)))
     return error;
   PlanReporter reporter;

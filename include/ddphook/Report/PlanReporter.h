@@ -42,7 +42,8 @@ public:
 
   /// Records what the passes of `pm` do when they run. Takes the remarks of the
   /// context, unless an engine has them already: then the report has none. To
-  /// be called before the run; neither object has to outlive the other.
+  /// be called before each run that belongs to the report; neither object has
+  /// to outlive the other.
   void attach(PassManager &pm);
 
   /// Returns the report of the module that the passes made, and gives the
