@@ -80,9 +80,10 @@ TEST_F(SparseCalls, TakesTheLargestAndAddsThem) {
   in[2502] = std::numeric_limits<float>::quiet_NaN();
   std::vector<int32_t> order(count);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return magnitude(in[static_cast<size_t>(a)]) >
-           magnitude(in[static_cast<size_t>(b)]);
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    const uint32_t left = magnitude(in[static_cast<size_t>(a)]);
+    const uint32_t right = magnitude(in[static_cast<size_t>(b)]);
+    return left != right ? left > right : a < b;
   });
 
   for (int64_t keep : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{90},
