@@ -171,6 +171,33 @@ def test_error_feedback(tmp_path, dtype, hook, world):
             assert difference(Tensor(dtype, flat), want) is None, f"step {step}"
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_errors_of_affine_codes(tmp_path, dtype):
+    """What elements lose whose codes go to all ranks; also of a block with a NaN."""
+    size, encodings = 5003, [("ui8", 0), ("ui8", 100), ("ui1", 0), ("ui1", 1000)]
+    type = f"tensor<{size}x{dtype}>"
+    text = f"func.func @step(%x: {type}) -> ({', '.join([type] * len(encodings))}) {{\n"
+    for i, (code, block) in enumerate(encodings):
+        blocks = f", {block}" if block else ""
+        text += f"  %{i} = ddp.encoding_error %x as !ddp.encoded<{code}{blocks}> : {type}\n"
+    names = ", ".join(f"%{i}" for i in range(len(encodings)))
+    text += f"  return {names} : {', '.join([type] * len(encodings))}\n}}\n"
+    directory = runner.Directory(tmp_path)
+    directory.write_module(text)
+    random = np.random.default_rng([runner.SEED, DTYPES.index(dtype)])
+    value = model.cast(Tensor("f64", random.standard_normal(size)), dtype)
+    value.data[4321] = 0x7FC0 if dtype == "bf16" else np.nan
+    directory.write_inputs([[[value]]])
+    got = runner.run(directory, "step", 1, 1)
+    for (code, block), lost in zip(encodings, got[0][0]):
+        # One block is NaN as a whole: nothing is kept, and nothing lost.
+        want = quantization_model.encoding_error(
+            model._values(value), code, block or (None if code == "ui8" else 0)
+        )
+        wanted = Tensor(dtype, want.view(value.data.dtype))
+        assert difference(lost, wanted) is None, f"{code} in blocks of {block}"
+
+
 def test_what_the_documentation_expects():
     """The first rows of docs/quantization.md, from the script that made them."""
     script = ROOT / "docs" / "examples" / "numerics" / "encodings.py"

@@ -80,9 +80,10 @@ TEST_F(SparseCalls, TakesTheLargestAndAddsThem) {
   in[2502] = std::numeric_limits<float>::quiet_NaN();
   std::vector<int32_t> order(count);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return magnitude(in[static_cast<size_t>(a)]) >
-           magnitude(in[static_cast<size_t>(b)]);
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    const uint32_t left = magnitude(in[static_cast<size_t>(a)]);
+    const uint32_t right = magnitude(in[static_cast<size_t>(b)]);
+    return left != right ? left > right : a < b;
   });
 
   for (int64_t keep : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{90},
@@ -115,24 +116,33 @@ TEST_F(SparseCalls, TakesTheLargestAndAddsThem) {
   }
 }
 
-TEST_F(SparseCalls, RefusesWrongCalls) {
-  Floats in(4, 1), entries(8, 0), rest(4, 0);
+TEST_F(SparseCalls, RefusesToKeepMoreThanThereIs) {
+  Floats in(4, 1), entries(10, 0), rest(4, 0);
   EXPECT_EQ(step([&](ddphook_module_t *handle) {
               ddphook_rt_sparsify(handle, 5, in.data(), 4, entries.data(),
                                   rest.data());
             }),
-            "INVALID_ARGUMENT: sparsify: expected to keep some of less than "
-            "2^31 elements, but got 5 of 4");
+            "INVALID_ARGUMENT: expected to keep some of less than 2^31 "
+            "elements, but got 5 of 4");
+}
+
+TEST_F(SparseCalls, RefusesPlacesBeyondTheArray) {
+  Floats entries(2, 0), out(4, 0);
   const int32_t beyond = 4;
   std::memcpy(&entries[1], &beyond, sizeof(beyond));
   EXPECT_EQ(step([&](ddphook_module_t *handle) {
-              ddphook_rt_densify(handle, entries.data(), 1, 1, rest.data(), 4);
+              ddphook_rt_densify(handle, entries.data(), 1, 1, out.data(), 4);
             }),
-            "DATA_LOSS: densify: expected places below 4 of a rank's largest "
-            "elements, but got others");
+            "DATA_LOSS: expected places below 4 of a rank's largest elements, "
+            "but got others");
+}
+
+TEST_F(SparseCalls, RefusesNullPointers) {
+  Floats out(4, 0);
   EXPECT_EQ(step([&](ddphook_module_t *handle) {
-              ddphook_rt_densify(handle, nullptr, 1, 1, rest.data(), 4);
+              ddphook_rt_densify(handle, nullptr, 1, 1, out.data(), 4);
             }),
-            "INVALID_ARGUMENT: densify: expected an array 'entries', but got "
-            "a null pointer");
+            "INVALID_ARGUMENT: ddphook_rt_densify: expected an array "
+            "'entries', but got a "
+            "null pointer");
 }
