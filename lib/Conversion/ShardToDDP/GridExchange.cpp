@@ -148,7 +148,7 @@ Value mlir::ddp::buildExchange(OpBuilder &builder, const GridExchange &exchange,
     if (from.getRank() != 1)
       input = tensor::CollapseShapeOp::create(builder, loc, input, all);
     auto gather = AllGatherOp::create(builder, loc, ordered, input, name,
-                                      /*wire=*/{});
+                                      /*wire=*/{}, /*bucket_name=*/{});
     exchanged = gather;
     result = gather.getResult();
   }
