@@ -69,9 +69,10 @@ constexpr size_t minSecretSize = 16;
 constexpr size_t leastOptionsSize = offsetof(ddphook_options_t, store);
 
 /// Reads variables and keeps the first error.
-class Reader {
+class VariableReader {
 public:
-  explicit Reader(const Environment &environment) : environment(environment) {}
+  explicit VariableReader(const Environment &environment)
+      : environment(environment) {}
 
   const char *text(const char *name) const { return environment(name); }
 
@@ -119,7 +120,7 @@ private:
 } // namespace
 
 /// Reads one launcher's variables; nothing when it set none of them.
-static std::optional<Launch> readLaunch(Reader &reader,
+static std::optional<Launch> readLaunch(VariableReader &reader,
                                         const LaunchVariables &names) {
   bool hasRank = reader.text(names.rank) != nullptr;
   bool hasWorldSize = reader.text(names.worldSize) != nullptr;
@@ -155,7 +156,7 @@ static std::optional<Launch> readLaunch(Reader &reader,
 /// else's launcher runs in: a batch script, an interactive shell and the helper
 /// tasks with which torchrun and mpirun reach their nodes have them too, and
 /// there they describe something else.
-static std::optional<Launch> readSlurm(Reader &reader) {
+static std::optional<Launch> readSlurm(VariableReader &reader) {
   if (!reader.text("SLURM_PROCID"))
     return std::nullopt;
   const char *step = reader.text("SLURM_STEP_ID");
@@ -181,7 +182,8 @@ static std::optional<Launch> readSlurm(Reader &reader) {
   return launch;
 }
 
-static void checkEqual(Reader &reader, const Setting &a, const Setting &b) {
+static void checkEqual(VariableReader &reader, const Setting &a,
+                       const Setting &b) {
   if (a.value != b.value)
     reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
                       "launch variables contradict each other: %s is %d, but "
@@ -189,7 +191,7 @@ static void checkEqual(Reader &reader, const Setting &a, const Setting &b) {
                       a.variable, a.value, b.variable, b.value));
 }
 
-static std::optional<Launch> readLaunchers(Reader &reader) {
+static std::optional<Launch> readLaunchers(VariableReader &reader) {
   std::vector<Launch> launches;
   for (const LaunchVariables &names : {torchrun, openMpi, pmi})
     if (std::optional<Launch> launch = readLaunch(reader, names))
@@ -265,8 +267,9 @@ static Status checkHostStore(const ddphook_options_t &options) {
 }
 
 /// Finds the address at which the store listens, for a job of several ranks.
-static Status findMaster(const ddphook_options_t &options, Reader &reader,
-                         bool isOneMachine, Bootstrap *result) {
+static Status findMaster(const ddphook_options_t &options,
+                         VariableReader &reader, bool isOneMachine,
+                         Bootstrap *result) {
   if (options.master_addr && *options.master_addr)
     result->masterAddress = options.master_addr;
   else if (const char *address = reader.text("MASTER_ADDR"))
@@ -306,7 +309,7 @@ static Status findMaster(const ddphook_options_t &options, Reader &reader,
 
 /// Texts from the options, else from the environment, else the default.
 static void chooseText(const char *option, const char *variable,
-                       const Reader &reader, std::string *value) {
+                       const VariableReader &reader, std::string *value) {
   if (option && *option)
     *value = option;
   else if (const char *text = reader.text(variable))
@@ -314,7 +317,7 @@ static void chooseText(const char *option, const char *variable,
 }
 
 /// The transports of the host's backend; other backends know other words.
-static Status chooseTransport(const char *option, const Reader &reader,
+static Status chooseTransport(const char *option, const VariableReader &reader,
                               const std::string &backend,
                               std::string *transport) {
   const char *variable = "DDPHOOK_TRANSPORT";
@@ -327,7 +330,7 @@ static Status chooseTransport(const char *option, const Reader &reader,
                transport->c_str());
 }
 
-static Status checkLogLevel(const Reader &reader) {
+static Status checkLogLevel(const VariableReader &reader) {
   const char *value = reader.text("DDPHOOK_LOG");
   if (!value || parseLogLevel(value))
     return Status::ok();
@@ -336,7 +339,7 @@ static Status checkLogLevel(const Reader &reader) {
                value);
 }
 
-static Status chooseSecret(const Reader &reader, std::string *secret) {
+static Status chooseSecret(const VariableReader &reader, std::string *secret) {
   chooseText(nullptr, "DDPHOOK_JOB_SECRET", reader, secret);
   if (!secret->empty() && secret->size() < minSecretSize)
     return error(DDPHOOK_BAD_ENVIRONMENT,
@@ -346,7 +349,7 @@ static Status chooseSecret(const Reader &reader, std::string *secret) {
   return Status::ok();
 }
 
-static Status chooseTimeout(double option, const Reader &reader,
+static Status chooseTimeout(double option, const VariableReader &reader,
                             double *seconds) {
   if (option > 0) {
     *seconds = option;
@@ -368,7 +371,7 @@ static Status chooseTimeout(double option, const Reader &reader,
 
 /// Our own variable, else OpenMP's, a list of one number for each level of
 /// nesting. That one is not ours to complain about.
-static void chooseThreads(Reader &reader, int *threads) {
+static void chooseThreads(VariableReader &reader, int *threads) {
   if (reader.text("DDPHOOK_NUM_THREADS")) {
     *threads = reader.number("DDPHOOK_NUM_THREADS", 1, maxThreads).value_or(1);
     return;
@@ -384,7 +387,8 @@ static void chooseThreads(Reader &reader, int *threads) {
     *threads = static_cast<int>(std::min<long>(value, maxThreads));
 }
 
-static void chooseObservation(const ddphook_options_t &options, Reader &reader,
+static void chooseObservation(const ddphook_options_t &options,
+                              VariableReader &reader,
                               trace::Observation *observation) {
   chooseText(options.trace, "DDPHOOK_TRACE", reader, &observation->trace);
   observation->traceEvents =
@@ -420,7 +424,7 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
     if (options.store)
       DDPHOOK_RETURN_IF_ERROR(checkHostStore(options));
   }
-  Reader reader(environment);
+  VariableReader reader(environment);
   chooseText(options.backend, "DDPHOOK_BACKEND", reader, &result->backend);
   DDPHOOK_RETURN_IF_ERROR(checkLogLevel(reader));
   DDPHOOK_RETURN_IF_ERROR(chooseTransport(options.transport, reader,
