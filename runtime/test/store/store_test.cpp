@@ -13,12 +13,10 @@
 #include "store/store_protocol.h"
 #include "store/store_server.h"
 #include "store/tcp_store.h"
-#include "trace/clock.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <random>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -306,26 +304,6 @@ TEST(TcpStore, RanksTellWhereTheyAre) {
   EXPECT_FALSE(b->failureWithin(10).isOk());
   EXPECT_EQ(show(b->inquire(Deadline::after(1), &answers)),
             "ABORTED: rank 0 failed: faster (IO_ERROR)");
-}
-
-TEST(TcpStore, TheTimeOfRankZero) {
-  auto server = startServer(1);
-  auto store = connect(*server, 0, 1);
-  auto ownTime = [] {
-    return std::chrono::nanoseconds(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  };
-  // A clock that is an hour behind.
-  const int64_t hour = 3600000000000;
-  trace::ClockOffset clock;
-  EXPECT_EQ(show(trace::measureClock(
-                [&](int64_t *time) {
-                  return store->serverTime(Deadline::after(10), time);
-                },
-                [&] { return ownTime() - hour; }, 20, &clock)),
-            "OK");
-  EXPECT_LE(std::abs(clock.offset - hour), clock.uncertainty);
 }
 
 TEST(TcpStore, ARankThatLeftIsNotLost) {
