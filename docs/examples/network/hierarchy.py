@@ -28,6 +28,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "why"))
 
+import job
 import link
 import model
 import numpy as np
@@ -45,7 +46,6 @@ HOOKS = {
 TOPOLOGIES = ("flat", "hierarchical")
 LOCAL = "local"
 MACHINES, RANKS = 2, 2
-PORT = 29500
 
 
 def name_of(hook, topology):
@@ -103,40 +103,13 @@ def run_rank(arguments):
             report[name]["seconds"].append(time.perf_counter() - begin)
             runtime.barrier()
             report[name]["sent"].append(sent_bytes() - before)
-    (arguments.folder / f"rank.{rank}.json").write_text(json.dumps(report))
+    job.write_report(arguments.folder, rank, report)
     runtime.barrier()
-
-
-def start_ranks(arguments, network):
-    processes = []
-    for rank in range(MACHINES * RANKS):
-        machine = rank // RANKS
-        environment = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank % RANKS),
-            "LOCAL_WORLD_SIZE": str(RANKS),
-            "WORLD_SIZE": str(MACHINES * RANKS),
-            "MASTER_ADDR": network.addresses[0],
-            "MASTER_PORT": str(PORT),
-            "DDPHOOK_PORT": str(PORT),
-            "DDPHOOK_RT": str(arguments.build / "lib" / "libddphook_rt.so"),
-            "DDPHOOK_NODE": f"machine-{machine}",
-            "OMP_NUM_THREADS": "1",
-        }
-        words = [sys.executable, HERE / "hierarchy.py", f"--rank={rank}"]
-        words += [f"--folder={arguments.folder}", f"--rounds={arguments.rounds}"]
-        words += [f"--hooks={','.join(arguments.hooks)}"]
-        processes.append(network.start(machine, words, env=environment))
-    if any([process.wait() for process in processes]):
-        raise SystemExit("error: a rank failed")
 
 
 def summarize(arguments):
     """Medians; a step is over when its slowest rank is."""
-    ranks = range(MACHINES * RANKS)
-    texts = [(arguments.folder / f"rank.{r}.json").read_text() for r in ranks]
-    reports = [json.loads(text) for text in texts]
+    reports = job.read_reports(arguments.folder, MACHINES * RANKS)
 
     def seconds(name):
         steps = zip(*(report[name]["seconds"] for report in reports))
@@ -203,7 +176,11 @@ def main():
         arguments.folder = pathlib.Path(scratch)
         compile_steps(arguments, arguments.folder)
         with link.Link(arguments.rate) as network:
-            start_ranks(arguments, network)
+            words = [HERE / "hierarchy.py", f"--folder={arguments.folder}"]
+            words += [f"--rounds={arguments.rounds}"]
+            words += [f"--hooks={','.join(arguments.hooks)}"]
+            machines = [rank // RANKS for rank in range(MACHINES * RANKS)]
+            job.run_ranks(network, arguments.build, machines, words)
         summary = {"load_before": load, **summarize(arguments)}
     print_table(arguments, summary)
     if arguments.json:

@@ -19,7 +19,6 @@ compares steps with these options to the step without them, in the same way.
 
 import argparse
 import ctypes
-import json
 import os
 import pathlib
 import subprocess
@@ -32,6 +31,7 @@ sys.path.append(str(HERE.parent / "why"))
 
 import numpy as np
 
+import job
 import link
 import model
 
@@ -54,7 +54,6 @@ HOOKS.update(
         for rank in (1, 2, 8)
     }
 )
-PORT = 29500
 
 
 def name_of(hook, variant):
@@ -124,42 +123,14 @@ def run_rank(arguments):
                 seconds = {name: measure(name) for name in order}
                 pair = [seconds[name] for name in names]
                 pairs.setdefault(names[1], []).append(pair)
-    (folder / f"rank.{rank}.json").write_text(json.dumps(pairs))
+    job.write_report(folder, rank, pairs)
     runtime.barrier()
-
-
-def start_ranks(arguments, network, folder):
-    processes = []
-    for rank in range(2):
-        environment = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank if arguments.local else 0),
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": network.addresses[0],
-            "MASTER_PORT": str(PORT),
-            "DDPHOOK_PORT": str(PORT),
-            "DDPHOOK_RT": str(arguments.build / "lib" / "libddphook_rt.so"),
-            "OMP_NUM_THREADS": "1",
-        }
-        if not arguments.local:
-            # One machine each: no shared memory.
-            environment["DDPHOOK_NODE"] = f"machine-{rank}"
-            environment["DDPHOOK_TRANSPORT"] = "gloo"
-        words = [sys.executable, HERE / "overlap.py", f"--rank={rank}"]
-        words += [f"--folder={folder}", f"--pairs={arguments.pairs}"]
-        words += [f"--hooks={','.join(arguments.hooks)}"]
-        words += [f"--variants={','.join(arguments.variants)}"]
-        words += [f"--tokens={arguments.tokens}"]
-        processes.append(network.start(rank, words, env=environment))
-    if any([process.wait() for process in processes]):
-        raise SystemExit("error: a rank failed")
 
 
 def read_pairs(folder):
     """Per step that overlaps, (without, with) of all pairs in seconds. A step is
     over when its slower rank is."""
-    reports = [json.loads((folder / f"rank.{r}.json").read_text()) for r in range(2)]
+    reports = job.read_reports(folder, 2)
     return {
         name: np.maximum(*(np.array(report[name]) for report in reports))
         for name in reports[0]
@@ -227,7 +198,14 @@ def main():
         launches = []
         with network:
             for _ in range(arguments.launches):
-                start_ranks(arguments, network, folder)
+                words = [HERE / "overlap.py", f"--folder={folder}"]
+                words += [f"--pairs={arguments.pairs}"]
+                words += [f"--hooks={','.join(arguments.hooks)}"]
+                words += [f"--variants={','.join(arguments.variants)}"]
+                words += [f"--tokens={arguments.tokens}"]
+                job.run_ranks(
+                    network, arguments.build, range(2), words, arguments.local
+                )
                 launches.append(read_pairs(folder))
         print_table(arguments, launches)
 

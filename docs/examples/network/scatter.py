@@ -28,10 +28,11 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "why"))
 
+import job
 import link
 import numpy as np
 
-ELEMENTS, RANKS, PORT = 25 << 20, 2, 29500
+ELEMENTS, RANKS = 25 << 20, 2
 HOOKS = {
     "none": "hook=allreduce",
     "fp16": "hook=fp16",
@@ -95,42 +96,13 @@ def run_rank(arguments):
             runtime.barrier()
             sent = sent_bytes(arguments.interface) - before
             report[hook]["sent"].append(sent)
-    file = arguments.folder / f"rank.{arguments.rank}.json"
-    file.write_text(json.dumps(report))
+    job.write_report(arguments.folder, arguments.rank, report)
     runtime.barrier()
-
-
-def start_ranks(arguments, network):
-    processes = []
-    for rank in range(RANKS):
-        environment = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank if arguments.local else 0),
-            "WORLD_SIZE": str(RANKS),
-            "MASTER_ADDR": network.addresses[0],
-            "MASTER_PORT": str(PORT),
-            "DDPHOOK_PORT": str(PORT),
-            "DDPHOOK_RT": str(arguments.build / "lib" / "libddphook_rt.so"),
-            "OMP_NUM_THREADS": "1",
-        }
-        if not arguments.local:
-            environment["DDPHOOK_NODE"] = f"machine-{rank}"
-            environment["DDPHOOK_TRANSPORT"] = "gloo"
-        words = [sys.executable, HERE / "scatter.py", f"--rank={rank}"]
-        words += [f"--folder={arguments.folder}", f"--rounds={arguments.rounds}"]
-        words += [f"--interface={network.interface}"]
-        processes.append(network.start(rank, words, env=environment))
-    if any([process.wait() for process in processes]):
-        raise SystemExit("error: a rank failed")
 
 
 def summarize(arguments):
     """Medians; a step is over when its slower rank is."""
-    texts = [
-        (arguments.folder / f"rank.{rank}.json").read_text() for rank in range(RANKS)
-    ]
-    reports = [json.loads(text) for text in texts]
+    reports = job.read_reports(arguments.folder, RANKS)
     rows = {}
     for hook in HOOKS:
         steps = zip(*(report[hook]["seconds"] for report in reports))
@@ -180,7 +152,9 @@ def main():
         arguments.folder = pathlib.Path(scratch)
         compile_steps(arguments, arguments.folder)
         with link.Loopback() if arguments.local else link.Link(arguments.rate) as network:
-            start_ranks(arguments, network)
+            words = [HERE / "scatter.py", f"--folder={arguments.folder}"]
+            words += [f"--rounds={arguments.rounds}", f"--interface={network.interface}"]
+            job.run_ranks(network, arguments.build, range(RANKS), words, arguments.local)
         rows = summarize(arguments)
     print_table(rows)
     if arguments.json:
