@@ -21,11 +21,11 @@ using namespace ddphook;
 
 /// How long a rank whose deadline has passed waits to hear where the others
 /// are. Those that run answer within milliseconds.
-static constexpr double inquirySeconds = 2;
+static constexpr double inquirySeconds = 1;
 /// How long a rank that saw a connection break waits to hear which rank was
 /// lost, or that was told of a failure waits for its cause. It usually takes a
-/// millisecond, and where another rank inquires, as long as that.
-static constexpr double verdictSeconds = inquirySeconds + 0.5;
+/// millisecond; in a step another rank may inquire first.
+static constexpr double verdictSeconds = 0.2;
 /// How long rank 0 of a failed job waits for the others before it merges what
 /// they have recorded.
 static constexpr double traceSeconds = 0.3;
@@ -231,12 +231,16 @@ Status Context::latch(const Status &status, bool tellOthers) {
 }
 
 Status Context::fail(Status status) {
+  return failHearing(std::move(status), verdictSeconds);
+}
+
+Status Context::failHearing(Status status, double seconds) {
   // A broken connection or an aborted transport does not say who failed and
   // why; the control connection does.
   bool isSecondHand =
       status.code() == DDPHOOK_PEER_LOST || status.code() == DDPHOOK_ABORTED;
   if (control && isSecondHand && !hasFailed()) {
-    Status heard = control->failureWithin(verdictSeconds);
+    Status heard = control->failureWithin(seconds);
     if (!heard.isOk())
       status = heard;
   }
@@ -252,7 +256,7 @@ static bool mayHaveDiverged(ddphook_status_t code) {
 Status Context::failInStep(Status status) {
   if (!control || hasFailed() || !recorder().part() ||
       !mayHaveDiverged(status.code()))
-    return fail(std::move(status));
+    return failHearing(std::move(status), inquirySeconds + verdictSeconds);
   std::vector<std::optional<std::string>> answers;
   Status asked = control->inquire(Deadline::after(inquirySeconds), &answers);
   // Another rank was faster, and has told why.

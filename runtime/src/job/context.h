@@ -107,6 +107,8 @@ private:
   /// Where all ranks of a machine wait for the same, one of them says so.
   bool tellsWaits() const { return place.localRank == 0; }
   Status join();
+  /// fail(), where the cause of what is second-hand is waited for so long.
+  Status failHearing(Status status, double seconds);
   Status openBackend();
   Status exchangeNodes();
   Status sendChunks(char *data, size_t bytes, bool isRoot);
