@@ -39,6 +39,10 @@ struct MetricsSample {
   std::vector<BucketSample> buckets;
 };
 
+/// How the names of files for Prometheus end.
+constexpr std::string_view prometheusSuffix = ".prom";
+bool isForPrometheus(std::string_view path);
+
 /// The line of JSON, without its end; `time` in seconds since 1970.
 std::string toJsonLine(const std::string &runId, int rank, double time,
                        const MetricsSample &sample);
