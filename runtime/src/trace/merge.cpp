@@ -31,9 +31,10 @@ std::vector<std::string> trace::findParts(const std::string &path) {
   const size_t slash = path.rfind('/');
   const std::string directory =
       slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const std::string prefix =
-      (slash == std::string::npos ? path : path.substr(slash + 1)) + partInfix;
-  std::map<long, std::string> found;
+  const std::string file =
+      slash == std::string::npos ? path : path.substr(slash + 1);
+  const std::string prefix = file + partInfix;
+  std::map<int, std::string> found;
   std::unique_ptr<DIR, decltype(&::closedir)> entries(
       ::opendir(directory.c_str()), &::closedir);
   if (!entries)
@@ -42,11 +43,11 @@ std::vector<std::string> trace::findParts(const std::string &path) {
     const std::string name = entry->d_name;
     if (name.compare(0, prefix.size(), prefix) != 0)
       continue;
-    char *end = nullptr;
-    const long rank = std::strtol(name.c_str() + prefix.size(), &end, 10);
-    const std::string whole = partPath(path, static_cast<int>(rank));
-    if (whole.compare(whole.size() - name.size(), name.size(), name) == 0)
-      found.emplace(rank, whole);
+    const auto rank = static_cast<int>(
+        std::strtol(name.c_str() + prefix.size(), nullptr, 10));
+    // Other files may begin so: copies, for example.
+    if (name == partPath(file, rank))
+      found.emplace(rank, partPath(path, rank));
   }
   std::vector<std::string> parts;
   for (auto &[rank, part] : found)

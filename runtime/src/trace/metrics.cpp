@@ -23,7 +23,11 @@ using namespace ddphook;
 using namespace ddphook::trace;
 
 static constexpr double nanoseconds = 1e-9;
-static constexpr std::string_view prometheusSuffix = ".prom";
+
+bool trace::isForPrometheus(std::string_view path) {
+  return path.size() >= prometheusSuffix.size() &&
+         path.substr(path.size() - prometheusSuffix.size()) == prometheusSuffix;
+}
 
 /// A number that both formats can read.
 static std::string print(double number) {
@@ -169,12 +173,8 @@ static Status appendLine(const std::string &path, bool isFirst,
 }
 
 Status MetricsFile::tryToWrite(const MetricsSample &sample) {
-  const bool isPrometheus =
-      path.size() >= prometheusSuffix.size() &&
-      path.compare(path.size() - prometheusSuffix.size(),
-                   prometheusSuffix.size(), prometheusSuffix) == 0;
   const bool isFirst = !std::exchange(hasWritten, true);
-  if (!isPrometheus) {
+  if (!isForPrometheus(path)) {
     const std::chrono::duration<double> time =
         std::chrono::system_clock::now().time_since_epoch();
     return appendLine(path, isFirst,

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddphook::trace {
@@ -38,6 +39,10 @@ struct MetricsSample {
   uint64_t nonFinite = 0;
   std::vector<BucketSample> buckets;
 };
+
+/// How the names of files for Prometheus end.
+constexpr std::string_view prometheusSuffix = ".prom";
+bool isForPrometheus(std::string_view path);
 
 /// The line of JSON, without its end; `time` in seconds since 1970.
 std::string toJsonLine(const std::string &runId, int rank, double time,

@@ -41,13 +41,18 @@ static std::string placeOf(const std::string &path, int number) {
   return place.string();
 }
 
-/// The file of one rank: without {rank} in the pattern its number follows.
-static std::string expandRank(std::string pattern, int rank) {
+/// The file of one rank, from every directory: without {rank} in the pattern
+/// its number follows, before the ending that Prometheus looks for.
+static std::string expandRank(const std::string &wanted, int rank) {
   constexpr std::string_view placeholder = "{rank}";
   const std::string number = std::to_string(rank);
+  std::string pattern = placeOf(wanted, /*number=*/0);
   size_t at = pattern.find(placeholder);
   if (at == std::string::npos)
-    return pattern + ".rank" + number;
+    return pattern.insert(pattern.size() - (isForPrometheus(pattern)
+                                                ? prometheusSuffix.size()
+                                                : 0),
+                          ".rank" + number);
   for (; at != std::string::npos; at = pattern.find(placeholder, at))
     pattern.replace(at, placeholder.size(), number);
   return pattern;
@@ -116,6 +121,8 @@ void Observer::begin(const std::vector<std::string> &introductions,
     identity.clockOffset = clock.offset;
     identity.clockUncertainty = clock.uncertainty;
   }
+  if (!wanted.flightRecorder.empty())
+    flightFile = expandRank(wanted.flightRecorder, rank);
   openPart(identity);
   if (!wanted.metrics.empty())
     metrics.open(expandRank(wanted.metrics, rank), runId, rank);
@@ -163,14 +170,13 @@ void Observer::fail(const std::string &message) {
     return;
   events.stop();
   part->fail(message);
-  if (wanted.flightRecorder.empty())
+  if (flightFile.empty())
     return;
-  const std::string file = expandRank(wanted.flightRecorder, rank);
-  Status status =
-      withoutExceptions([&] { return writePart(*part, flightEvents, file); });
+  Status status = withoutExceptions(
+      [&] { return writePart(*part, flightEvents, flightFile); });
   log(LogLevel::Warn, status.isOk()
                           ? "the last events of rank " + std::to_string(rank) +
-                                " are in '" + file + "'"
+                                " are in '" + flightFile + "'"
                           : "the last events of rank " + std::to_string(rank) +
                                 " cannot be written: " + status.message());
 }

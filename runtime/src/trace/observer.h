@@ -83,6 +83,8 @@ private:
   std::string runId;
   /// Of the trace, absolute; empty: none is written.
   std::string path;
+  /// Of this rank's flight recorder, absolute; empty: none is written.
+  std::string flightFile;
   std::vector<std::string> parts; ///< Of all ranks.
   bool isOnMachineOfRankZero = true;
 };

@@ -28,6 +28,11 @@ constexpr char magic[8] = {'d', 'd', 'p', 't', 'r', 'a', 'c', 'e'};
 constexpr uint32_t layoutVersion = 1;
 constexpr uint64_t namesCapacity = 1 << 20;
 constexpr uint64_t pageBytes = 4096;
+/// More are a damaged number: a trace has an entry for every rank.
+constexpr int32_t mostRanks = 1 << 18;
+/// 73 years, and half of them between two clocks: their sums and differences
+/// are numbers, too.
+constexpr int64_t mostTime = int64_t(1) << 61, mostOffset = mostTime / 2;
 
 /// A text that is cut where it is too long.
 template <size_t size>
@@ -267,6 +272,8 @@ static Event unpack(uint64_t begin, uint64_t end, uint64_t name,
           static_cast<int64_t>(waited)};
 }
 
+static bool isTime(int64_t ns) { return ns >= 0 && ns <= mostTime; }
+
 static void readRing(const RingMemory &memory, const EventSlot *slots,
                      uint64_t capacity, uint64_t mostEvents,
                      PartContents::Thread *thread) {
@@ -315,12 +322,12 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
   if (capacity == 0 || (capacity & (capacity - 1)) != 0 ||
       capacity > bytes.size() || bytes.size() != partBytes(capacity))
     return malformed("it has another size");
-  const uint64_t namesSize = header.namesSize.load(std::memory_order_acquire);
-  if (namesSize > namesCapacity)
-    return malformed("its names have no room in it");
-  if (header.worldSize < 1 || header.rank < 0 ||
+  if (header.worldSize < 1 || header.worldSize > mostRanks || header.rank < 0 ||
       header.rank >= header.worldSize)
     return malformed("its rank is none");
+  if (header.clockOffset < -mostOffset || header.clockOffset > mostOffset ||
+      !isTime(header.clockUncertainty))
+    return malformed("its clock is none");
   PartContents result;
   result.identity = {header.runId.get(), header.rank,
                      header.worldSize,   header.process,
@@ -333,20 +340,33 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
   if (result.state == PartState::Failed) {
     result.failure = header.failure.get();
     result.failureTime = header.failureTime;
+    if (!isTime(result.failureTime))
+      return malformed("its failure has no time");
   }
   const auto *slots =
       reinterpret_cast<const EventSlot *>(bytes.data() + slotsOffset);
   for (size_t lane = 0; lane < laneCount; ++lane)
     readRing(header.rings[lane], slots + lane * capacity, capacity, mostEvents,
              &result.threads[lane]);
+  // After the events, which may have got names meanwhile.
+  const uint64_t namesSize = header.namesSize.load(std::memory_order_acquire);
+  if (namesSize > namesCapacity)
+    return malformed("its names have no room in it");
   DDPHOOK_RETURN_IF_ERROR(
       readNames(bytes.substr(namesOffset, namesSize), &result.names));
   const auto count = static_cast<uint32_t>(result.names.size());
-  for (PartContents::Thread &thread : result.threads)
-    for (std::vector<Event> *events : {&thread.events, &thread.open})
-      for (const Event &event : *events)
+  for (const PartContents::Thread &thread : result.threads) {
+    for (const std::vector<Event> *events : {&thread.events, &thread.open})
+      for (const Event &event : *events) {
         if (event.name >= count)
           return malformed("an event has no name");
+        if (!isTime(event.begin) || !isTime(event.waited))
+          return malformed("an event has no time");
+      }
+    for (const Event &event : thread.events)
+      if (event.end < event.begin || !isTime(event.end))
+        return malformed("an event has no time");
+  }
   *contents = std::move(result);
   return Status::ok();
 }

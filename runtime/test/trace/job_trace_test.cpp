@@ -302,6 +302,34 @@ TEST(JobTrace, GradientsThatAreNotFiniteAndWhoIsWaitedFor) {
   }
 }
 
+TEST(JobTrace, FilesOfRanksWithoutAPlaceForTheirNumbers) {
+  Observed job;
+  job.variables = {{"DDPHOOK_METRICS", "m.prom"},
+                   {"DDPHOOK_METRICS_INTERVAL", "1"}};
+  TemporaryDirectory other;
+  // Relative to where the job began.
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(job.directory.path);
+  expectAll(job.run(2, {{1000}},
+                    [&](int, TestModule &module, ddphook_context_t *) {
+                      std::filesystem::current_path(other.path);
+                      return steps(module, 2);
+                    }),
+            "OK");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(job.otherFiles(),
+            (std::vector<std::string>{"m.rank0.prom", "m.rank1.prom"}));
+  EXPECT_TRUE(std::filesystem::is_empty(other.path));
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string number = std::to_string(rank);
+    std::stringstream content;
+    content << std::ifstream(job.directory.file("m.rank" + number + ".prom"))
+                   .rdbuf();
+    expectContains(content.str(), "ddphook_steps_total{rank=\"" + number +
+                                      "\",module=\"0\"} 2\n");
+  }
+}
+
 TEST(JobTrace, NothingThatCannotBeWrittenFailsAStep) {
   Observed job;
   for (const std::string trace :

@@ -161,6 +161,26 @@ TEST(Merge, MissingRanksAndPartsOfOtherJobs) {
   EXPECT_EQ(none.code(), DDPHOOK_DATA_LOSS);
 }
 
+TEST(Merge, PartsAreFoundByTheirNames) {
+  TemporaryDirectory directory;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path);
+  for (const char *name :
+       {"t.json", "t.json.rank10.part", "t.json.rank2.part",
+        "t.json.rank1.part.backup", "t.json.rank.part", "t.json.rank02.part",
+        "t.json.rank4294967296.part", "t.json.rank99999999999999999999.part",
+        "t.json.rank3", "at.json.rank0.part"})
+    std::ofstream(name) << "";
+  EXPECT_EQ(
+      findParts("t.json"),
+      (std::vector<std::string>{"t.json.rank2.part", "t.json.rank10.part"}));
+  std::filesystem::current_path(before);
+  EXPECT_EQ(findParts(directory.file("t.json")),
+            (std::vector<std::string>{directory.file("t.json.rank2.part"),
+                                      directory.file("t.json.rank10.part")}));
+  EXPECT_TRUE(findParts(directory.file("missing/t.json")).empty());
+}
+
 TEST(Merge, ClocksOfOtherMachines) {
   TemporaryDirectory directory;
   const std::string path = directory.file("trace.json");

@@ -278,6 +278,53 @@ TEST(Part, TheFirstFailureStays) {
   EXPECT_GT(contents.failureTime, 0);
 }
 
+/// What is wrong with a part in which an event is open.
+static std::string refusalOf(const PartIdentity &given, int64_t begin = now()) {
+  std::unique_ptr<Part> part;
+  EXPECT_EQ(show(Part::create(given, 64, &part)), "OK");
+  part->ring(Lane::Steps).begin(otherName, begin);
+  Recorder recorder;
+  recorder.open(std::move(part));
+  PartContents contents;
+  Status status = readPart(recorder.part()->bytes(), &contents);
+  EXPECT_EQ(status.code(), DDPHOOK_DATA_LOSS);
+  return status.message();
+}
+
+TEST(Part, NumbersThatAreNone) {
+  // A trace has an entry for every rank.
+  for (auto [rank, worldSize] : {std::pair{0, INT32_MAX}, {2, 2}, {-1, 2}})
+    expectContains(refusalOf(identity(rank, worldSize)), "its rank is none");
+  for (int64_t offset : {INT64_MIN, INT64_MAX}) {
+    PartIdentity far = identity(0, 1);
+    far.clockOffset = offset;
+    expectContains(refusalOf(far), "its clock is none");
+  }
+  PartIdentity vague = identity(0, 1);
+  vague.clockUncertainty = -1;
+  expectContains(refusalOf(vague), "its clock is none");
+  for (int64_t begin : {int64_t(-1), INT64_MAX})
+    expectContains(refusalOf(identity(0, 1), begin), "an event has no time");
+}
+
+TEST(Part, AnEventThatEndsBeforeItBegins) {
+  auto recorder = makeRecorder();
+  recorder->ring(Lane::Steps).begin(otherName, /*time=*/1);
+  recorder->ring(Lane::Steps).end();
+  const Event event = read(*recorder).threads[0].events.at(0);
+  std::string bytes(recorder->part()->bytes());
+  const std::string times(reinterpret_cast<const char *>(&event.begin),
+                          2 * sizeof(int64_t));
+  const size_t place = bytes.rfind(times);
+  ASSERT_NE(place, std::string::npos);
+  std::rotate(bytes.begin() + place, bytes.begin() + place + sizeof(int64_t),
+              bytes.begin() + place + 2 * sizeof(int64_t));
+  PartContents contents;
+  Status status = readPart(bytes, &contents);
+  EXPECT_EQ(status.code(), DDPHOOK_DATA_LOSS);
+  expectContains(status.message(), "an event has no time");
+}
+
 TEST(Part, BytesThatAreNone) {
   auto recorder = makeRecorder();
   recorder->beginStep(otherName);
