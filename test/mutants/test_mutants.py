@@ -113,7 +113,8 @@ def test_mutants_are_refused(correct):
 def pipelines():
     """The lit tests' own runs of ddp-pipeline, in which nothing is to be refused."""
     for path in sorted((bases.ROOT / "test").rglob("*.mlir")):
-        for line in re.findall(r"^// RUN: (ddphook-(?:test-)?opt %s .*)$", path.read_text(), re.M):
+        text = re.sub(r"\\\n// RUN: *", "", path.read_text())
+        for line in re.findall(r"^// RUN: (ddphook-(?:test-)?opt %s .*)$", text, re.M):
             command = re.split(r" 2?>|\|", line)[0]
             if re.search(r"--ddp-pipeline(=| |$)", command) and "-verify-diagnostics" not in command:
                 yield pytest.param(path, command, id=f"{path.name}-{len(command)}")

@@ -21,7 +21,7 @@ using namespace ddphook;
 
 /// How long a rank whose deadline has passed waits to hear where the others
 /// are. Those that run answer within milliseconds.
-static constexpr double inquirySeconds = 1;
+static constexpr double inquirySeconds = 0.6;
 /// How long a rank that saw a connection break waits to hear which rank was
 /// lost, or that was told of a failure waits for its cause. It usually takes a
 /// millisecond; in a step another rank may inquire first.
