@@ -76,10 +76,10 @@ run_lit() {
 }
 
 if [[ $form == --short ]]; then
-  tests="bootstrap c_api checkpoint comm_thread host_backend host_threads job kernels plan
-    shm state store thread_pool"
+  tests=(bootstrap c_api checkpoint comm_thread host_backend host_memory host_threads
+    job kernels plan shm state store thread_pool)
   targets=()
-  for name in $tests; do targets+=("ddphook-${name}_test"); done
+  for name in "${tests[@]}"; do targets+=("ddphook-${name}_test"); done
   fuzzers=OFF
   if [[ $kind == address ]]; then
     fuzzers=ON
@@ -96,7 +96,7 @@ if [[ $form == --short ]]; then
   ninja -C "$build" "${targets[@]}" >"$build/build.log" 2>&1 ||
     { tail -60 "$build/build.log"; die "the build"; }
   GTEST_FILTER='-*ShmBits.equalGlooMedium*:*ShmBigBits.*' \
-    run_ctest -R "^runtime-(${tests// /|})_test$"
+    run_ctest -R "^runtime-($(IFS='|'; echo "${tests[*]}"))_test$"
 else
   cmake --preset "$kind" >/tmp/ddphook-sanitize.$$ 2>&1 ||
     { cat /tmp/ddphook-sanitize.$$; rm -f /tmp/ddphook-sanitize.$$; die "cmake"; }
