@@ -98,7 +98,10 @@ if [[ $form == --short ]]; then
   GTEST_FILTER='-*ShmBits.equalGlooMedium*:*ShmBigBits.*' \
     run_ctest -R "^runtime-($(IFS='|'; echo "${tests[*]}"))_test$"
 else
-  cmake --preset "$kind" >/tmp/ddphook-sanitize.$$ 2>&1 ||
+  # A directory that is configured already may be one that someone works in.
+  unity=()
+  [[ -f $build/build.ninja ]] || unity=(-DDDPHOOK_UNITY_BUILD=ON)
+  cmake --preset "$kind" "${unity[@]}" >/tmp/ddphook-sanitize.$$ 2>&1 ||
     { cat /tmp/ddphook-sanitize.$$; rm -f /tmp/ddphook-sanitize.$$; die "cmake"; }
   rm -f /tmp/ddphook-sanitize.$$
   runtime="all"
