@@ -89,6 +89,8 @@ def main():
     parser.add_argument("--keep", default="build/fuzz")
     parser.add_argument("--reduce", type=float, default=120, help="seconds a failure")
     options = parser.parse_args()
+    if not os.access(run.tool(), os.X_OK):
+        parser.error(f"expected {run.tool()}, which does not exist: build it first")
 
     tally, end = Tally(), time.monotonic() + options.minutes * 60
     next_seed, kept = options.seed, collections.Counter()
