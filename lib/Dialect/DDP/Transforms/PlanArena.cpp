@@ -299,13 +299,16 @@ getIntervals(func::FuncOp function,
                "but calls refers to a private function";
       return WalkResult::interrupt();
     }
-    if (outlivesIteration(alloc, aliases.getArrayRef(), dominance)) {
+    const int64_t bytes = getBytes(layout, alloc.getType());
+    // Nothing can be lost of a buffer that holds nothing.
+    if (bytes != 0 &&
+        outlivesIteration(alloc, aliases.getArrayRef(), dominance)) {
       alloc.emitOpError() << "expected a buffer that a loop does not hand on "
                              "to its next iteration, which would have another "
                              "one in its place";
       return WalkResult::interrupt();
     }
-    Interval interval{alloc, INT64_MAX, 0, getBytes(layout, alloc.getType())};
+    Interval interval{alloc, INT64_MAX, 0, bytes};
     if (isStructured) {
       setLifetime(interval, users, positions);
     } else {

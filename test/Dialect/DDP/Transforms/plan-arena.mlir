@@ -305,6 +305,26 @@ func.func @element_types(%t: i1, %i: index, %z: complex<f32>,
 
 // -----
 
+// A buffer without elements has nothing that the next iteration could overwrite.
+
+// CHECK-LABEL: func @handed_on_empty(
+// CHECK:         scf.for
+// CHECK:           %[[EMPTY:.+]] = memref.view {{.+}} to memref<0x3xf32>
+// CHECK:           scf.yield %[[EMPTY]]
+func.func @handed_on_empty(%x: memref<0x3xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %r = scf.for %i = %c0 to %n step %c1 iter_args(%last = %x) -> memref<0x3xf32> {
+    %a = memref.alloc() : memref<0x3xf32>
+    memref.copy %last, %a : memref<0x3xf32> to memref<0x3xf32>
+    scf.yield %a : memref<0x3xf32>
+  }
+  memref.copy %r, %x : memref<0x3xf32> to memref<0x3xf32>
+  return
+}
+
+// -----
+
 // Branches exclude each other, and have an order within: what one needs after the
 // other, or later, may share. What both need, or what lives on behind them, is apart.
 
