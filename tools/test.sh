@@ -129,13 +129,19 @@ count_pytest pytest $?
 wait $package
 count_pytest python $?
 
+# Nor do those of the devices.
+declare -A devices=()
 for device in guarded cuda_emulated; do
   say "pytest: every hook on the device $device"
   LD_LIBRARY_PATH=$build/bin DDPHOOK_CC=$build/bin/ddphook-cc \
     DDPHOOK_EXEC=$build/bin/ddphook-exec DDPHOOK_RUN=$build/bin/ddphook-run \
     "$python" -m pytest "${pytest_options[@]}" test/gpu \
     --device=$device --modules="$build/device-modules" \
-    >"$logs/pytest-$device.log" 2>&1
+    >"$logs/pytest-$device.log" 2>&1 &
+  devices[$device]=$!
+done
+for device in "${!devices[@]}"; do
+  wait "${devices[$device]}"
   count_pytest "pytest-$device" $?
 done
 

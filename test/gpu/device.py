@@ -11,6 +11,8 @@ Environment: DDPHOOK_CC and DDPHOOK_EXEC name the tools (default: those of build
 in this checkout).
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -41,7 +43,7 @@ def module_name(text, pipeline):
 
 
 def compile_module(text, pipeline, path):
-    """Appears whole: tests may run in several processes."""
+    """The module, which appears whole, with what it was made from beside it."""
     source = path.with_suffix(".mlir")
     partial = path.with_suffix(f".{os.getpid()}.partial")
     source.write_text(text)
@@ -51,6 +53,9 @@ def compile_module(text, pipeline, path):
         command.append(f"--ddp-pipeline={pipeline}")
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stderr}"
+    path.with_suffix(".json").write_text(
+        json.dumps({"pipeline": pipeline, "march": MARCH}, indent=2)
+    )
     partial.rename(path)
 
 
@@ -64,7 +69,15 @@ class Modules:
         self.can_compile = record or not (self.directory / "COMPLETE").exists()
         self.directory.mkdir(parents=True, exist_ok=True)
         if self.can_compile:
-            self.forget_other_compilers()
+            with self.lock():
+                self.forget_other_compilers()
+
+    @contextlib.contextmanager
+    def lock(self):
+        """Tests of several devices run at once: each module is compiled once."""
+        with open(self.directory / "LOCK", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def forget_other_compilers(self):
         compiler = pathlib.Path(tool("DDPHOOK_CC", "ddphook-cc")).resolve()
@@ -83,10 +96,9 @@ class Modules:
     def make(self, text, pipeline):
         path = self.path(text, pipeline)
         if self.can_compile and not path.exists():
-            compile_module(text, pipeline, path)
-            path.with_suffix(".json").write_text(
-                json.dumps({"pipeline": pipeline, "march": MARCH}, indent=2)
-            )
+            with self.lock():
+                if not path.exists():
+                    compile_module(text, pipeline, path)
         assert path.exists(), (
             f"{path} is missing: the modules were recorded from other sources"
         )
