@@ -7,10 +7,8 @@ function(ddphook_add_cuda_kernels_tests prefix kernels)
     set(name cuda_kernels_${area}_test)
     set(target ddphook-${prefix}${name})
     add_executable(${target} ${DDPHOOK_CUDA_KERNELS_TESTS_DIR}/${name}.cpp)
-    target_compile_options(${target} PRIVATE -Wall -Wextra
-      $<$<BOOL:${DDPHOOK_WARNINGS_AS_ERRORS}>:-Werror>)
-    target_link_libraries(${target} PRIVATE
-      ${kernels} ddphook_rt_objects GTest::gtest GTest::gtest_main)
+    ddphook_set_up_tests(${target})
+    target_link_libraries(${target} PRIVATE ${kernels})
     add_test(NAME runtime-${prefix}${name} COMMAND ${target})
     set_tests_properties(runtime-${prefix}${name} PROPERTIES
       TIMEOUT ${ddphook_test_seconds} LABELS "${ARGN}")
