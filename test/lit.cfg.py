@@ -51,6 +51,7 @@ ours = [
     "ddphook-opt",
     "ddphook-run",
     "ddphook-test-opt",
+    "ddphook-trace",
 ]
 upstream = [
     "FileCheck",
