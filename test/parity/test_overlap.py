@@ -4,6 +4,7 @@
 test_powersgd.py, compiled with overlap, with one, two and four in flight."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ import cases
 import runner
 import test_parity
 import test_powersgd
-from cases import Function, Module
+from cases import Function, Grad, Module
 from powersgd_cases import SHAPES, Case
 from powersgd_model import Config
+from tensors import difference
 from test_parity import torch_hooks  # noqa: F401
 
 DEPTHS = (1, 2, 4)
@@ -49,6 +51,28 @@ def test_hooks(torch_hooks, tmp_path, body, hook, depth):  # noqa: F811
     options = Options(hook=hook, bucket_cap_mb=0.002, overlap_depth=depth)
     world = 2 + depth % 3
     test_parity.check(tmp_path, torch_hooks, module, options, world)
+
+
+@pytest.mark.parametrize("hook", ["int4", "int8 error-feedback=true"])
+def test_error_feedback(tmp_path, hook):
+    """In flight, with the error that is left in a state: the bits of the same steps
+    one after the other."""
+    grads = [Grad((n, 33), "f32") for n in (40, 1, 129, 7)]
+    module = Module([Function("step", grads, None, "produced", [2, 0, 3, 1])])
+    directory = runner.Directory(tmp_path)
+    directory.write_module(module.text())
+    world, steps = 3, 3
+    directory.write_inputs(
+        cases.make_inputs(module, "step", world, steps, [runner.SEED, 4])
+    )
+    options = f"hook={hook} bucket-cap-mb=0.01 first-bucket-mb=0"
+    threads = {"DDPHOOK_BACKEND_OPTIONS": "async_progress=always"}
+    want = runner.run(directory, "step", world, steps, f"{options} overlap=false")
+    got = runner.run(directory, "step", world, steps, options, threads)
+    for rank, step in itertools.product(range(world), range(steps)):
+        for number, (ours, theirs) in enumerate(zip(got[rank][step], want[rank][step])):
+            where = f"rank {rank}, step {step}, gradient {number}"
+            assert difference(ours, theirs) is None, where
 
 
 SHAPES_OF_ALL = tuple(SHAPES["transformer"] + SHAPES["same"])

@@ -38,10 +38,12 @@ static AllReduceStartOp getConditionalStart(Operation *op) {
   return start && start.getCondition() ? start : AllReduceStartOp();
 }
 
-/// Whether `value` is what was packed, at most cast, divided or reduced since:
-/// not what a hook has made of it.
+/// Whether `value` is what was packed, at most cast, divided, reduced or added to
+/// an error of earlier steps since: not what a hook has made of it.
 static bool isBucketItself(Value value) {
   while (Operation *op = value.getDefiningOp()) {
+    if (auto add = dyn_cast<AddOp>(op))
+      return llvm::any_of(add->getOperands(), isBucketItself);
     if (!isa<CastOp, ScaleOp>(op))
       return isa<PackOp, AllReduceOp, WaitOp>(op) ||
              !isa_and_nonnull<DDPDialect>(op->getDialect());

@@ -82,6 +82,34 @@ func.func @backward(%x: !t, %w: !t) -> (!t, !t, !t, !t) {
 
 // -----
 
+// A bucket with the error of earlier steps is still a bucket, and what is left of its
+// error is stored before something is computed.
+
+// CHECK-LABEL: func @with_error(
+// CHECK:         %[[SUM:.+]] = ddp.add
+// CHECK:         %[[ERROR:.+]] = ddp.encoding_error %[[SUM]]
+// CHECK:         %[[FUTURE:.+]] = ddp.all_reduce_start mean %[[SUM]]
+// CHECK:         ddp.store %[[ERROR]], @e
+// CHECK:         linalg.exp
+// CHECK:         ddp.wait %[[FUTURE]]
+ddp.process_group @dp
+ddp.state @e : !ddp.bucket<f32, [8]> per_rank zero
+func.func @with_error(%x: tensor<8xf32>, %y: tensor<8xf32>)
+    -> (tensor<8xf32>, tensor<8xf32>) {
+  %b = ddp.pack %x : tensor<8xf32> -> !ddp.bucket<f32, [8]>
+  %e = ddp.load @e : !ddp.bucket<f32, [8]>
+  %s = ddp.add %e, %b : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %n = ddp.encoding_error %s as !ddp.encoded<i4, 64> : !ddp.bucket<f32, [8]>
+  ddp.store %n, @e : !ddp.bucket<f32, [8]>
+  %r = ddp.all_reduce mean %s on @dp wire !ddp.encoded<i4, 64> as "b0" : !ddp.bucket<f32, [8]>
+  %u = ddp.unpack %r : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+  %t = tensor.empty() : tensor<8xf32>
+  %o = linalg.exp ins(%y : tensor<8xf32>) outs(%t : tensor<8xf32>) -> tensor<8xf32>
+  return %u, %o : tensor<8xf32>, tensor<8xf32>
+}
+
+// -----
+
 // Nothing to compute meanwhile, or numbers and packing only: in one piece.
 
 // CHECK-LABEL: func @nothing(
