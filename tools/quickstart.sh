@@ -100,8 +100,8 @@ free_port() {
 }
 
 # launch PROGRAM [ARGUMENT…]: runs a program on all ranks, the output of rank N in
-# build/quickstart/PROGRAM.N. Ends all ranks when one fails. Returns 2 if the
-# ranks' parameters differ.
+# build/quickstart/PROGRAM.N, its metrics in PROGRAM.metrics.N. Ends all ranks when
+# one fails. Returns 2 if the ranks' parameters differ.
 launch() {
   local name=$1 port rank code ended status=0
   shift
@@ -111,6 +111,8 @@ launch() {
     # A clean environment: variables of another launcher would contradict ours.
     env -i PATH="$PATH" RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$ranks \
       MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" DDPHOOK_TIMEOUT_S=60 \
+      DDPHOOK_METRICS="$build/quickstart/$name.metrics.{rank}" \
+      DDPHOOK_METRICS_INTERVAL=1 \
       "$build/bin/$name" "$data" "$@" >"$build/quickstart/$name.$rank" 2>&1 &
     pids+=($!)
   done
@@ -157,7 +159,7 @@ can_link() {
 }
 
 train_wide() {
-  launch "wide-$1" "$wide_epochs" --log="$build/quickstart/wide-$1.log"
+  launch "wide-$1" "$wide_epochs"
 }
 
 train_on_link() {
@@ -170,10 +172,16 @@ value() {
   sed -n "s/^$2: \([0-9.]*\).*/\1/p" "$build/quickstart/$1"
 }
 
-# Bytes of the last step, from the bytes of all steps so far.
-last_bytes() {
-  tail -n 2 "$build/quickstart/wide-$1.log" |
-    awk 'NR == 1 { from = $2 } END { print $2 - from }'
+# wire_bytes PROGRAM mean|last: bytes on the wire a step, of the steps that send any, as
+# rank 0's metrics have it.
+wire_bytes() {
+  python3 - "$build/quickstart/$1.metrics.0" "$2" <<'EOF'
+import json, sys
+
+total = [0] + [json.loads(line)["wire_bytes"] for line in open(sys.argv[1])]
+steps = [after - before for before, after in zip(total, total[1:]) if after > before]
+print(0 if not steps else steps[-1] if sys.argv[2] == "last" else sum(steps) // len(steps))
+EOF
 }
 
 # Milliseconds of a step on the link: measured, else those on one machine and what
@@ -182,7 +190,7 @@ link_ms() {
   if [[ -f $build/quickstart/wide-$1.link ]]; then
     value "wide-$1.link" 'ms a step'
   else
-    awk -v ms="$(value "wide-$1.0" 'ms a step')" -v bytes="$(last_bytes "$1")" \
+    awk -v ms="$(value "wide-$1.0" 'ms a step')" -v bytes="$(wire_bytes "wide-$1" last)" \
       -v rate=$link_bits -v ranks=$ranks 'BEGIN {
         printf "%.3f", ms + 2 * (ranks - 1) / ranks * bytes * 8 / rate * 1000
       }'
@@ -198,7 +206,7 @@ print_accuracies() {
     [[ $variant == noop ]] && note='  no communication: the ranks differ'
     printf '%-18s %12s %% %25s %10s%s\n' "$variant" \
       "$(value "digits-$variant.0" 'test accuracy')" \
-      "$(value "digits-$variant.0" 'bytes on the wire a step')" \
+      "$(wire_bytes "digits-$variant" mean)" \
       "$(value "digits-$variant.0" 'ms a step')" "$note"
   done
   echo
@@ -223,7 +231,7 @@ print_speeds() {
   printf "$row" hook 'bytes on the wire a step' 'ms, one machine' \
     'ms, 1 Gbit/s' 'times as fast'
   for variant in "${wide_variants[@]}"; do
-    printf "$row" "$variant" "$(last_bytes "$variant")" \
+    printf "$row" "$variant" "$(wire_bytes "wide-$variant" last)" \
       "$(value "wide-$variant.0" 'ms a step')" "$(link_ms "$variant")" \
       "$(awk -v from="$(link_ms allreduce)" -v to="$(link_ms "$variant")" \
         'BEGIN { printf "%.1f", from / to }')"
