@@ -6,7 +6,7 @@
 - links of all Markdown files to files and headings of the project;
 - paths in backquotes, wherever they begin with a room of the project
   (`runtime/src/...`, `tools/...`); patterns with `*` must match something;
-- the tests that docs/status.md names: files below test/, pytest functions behind
+- the tests that docs/status.md and faults.md name: files below test/, pytest functions behind
   `::`, GoogleTest names in parentheses.
 
 Prints PASS or FAIL and one line for each reference that leads nowhere.
@@ -18,6 +18,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+TABLES_OF_TESTS = (ROOT / "docs/status.md", ROOT / "docs/faults.md")
 ROOMS = ("lib/", "include/", "runtime/", "tools/", "test/", "docs/", ".ci/")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
@@ -75,8 +76,8 @@ def check_quoted_paths(text):
             yield f"no file {quoted}"
 
 
-def check_status(text):
-    """The last column of the tables of docs/status.md."""
+def check_tests(text):
+    """The last column of the tables."""
     files = []
     for row in re.findall(r"^\|.*\|$", text, re.M):
         cell = row.rstrip("|").rpartition("|")[2]
@@ -114,8 +115,8 @@ def main():
     for path in markdown_files():
         text = without_code(path.read_text())
         problems = list(check_links(path, text)) + list(check_quoted_paths(text))
-        if path == ROOT / "docs/status.md":
-            problems += check_status(text)
+        if path in TABLES_OF_TESTS:
+            problems += check_tests(text)
         for problem in problems:
             print(f"{path.relative_to(ROOT)}: {problem}")
         failures += len(problems)
