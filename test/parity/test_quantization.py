@@ -6,6 +6,7 @@ quantization_model.py, which is proved by the former where PyTorch has a hook.
 """
 
 import itertools
+import json
 import pathlib
 import subprocess
 import sys
@@ -139,7 +140,7 @@ def test_exempt_gradients(tmp_path, world):
 )
 def test_error_feedback(tmp_path, dtype, hook, world):
     """What the first encoding lost comes back with the next gradient, but for
-    what an infinity made of a block; four steps."""
+    what an infinity made of a block; four steps, with metrics of what is kept."""
     sizes, steps = [(300,), (7, 33), (1,)], 4
     grads = [Grad(shape, dtype) for shape in sizes]
     module = Module([Function("step", grads)])
@@ -149,7 +150,16 @@ def test_error_feedback(tmp_path, dtype, hook, world):
     inputs[-1][1][0].data[7] = 0x7F80 if dtype == "bf16" else np.inf
     directory.write_inputs(inputs)
     options = f"hook={hook} error-feedback=true"
-    got = runner.run(directory, "step", world, steps, options, None)
+    metrics = {
+        "DDPHOOK_METRICS": str(tmp_path / "metrics.{rank}"),
+        "DDPHOOK_METRICS_INTERVAL": "1",
+        "DDPHOOK_METRICS_ERRORS": "1",
+    }
+    got = runner.run(directory, "step", world, steps, options, metrics)
+    samples = [
+        [json.loads(line) for line in open(tmp_path / f"metrics.{rank}")]
+        for rank in range(world)
+    ]
 
     name, _, code = hook.partition(" format=")
     code, block = code or model.SCALED[name][0], model.SCALED[name][1]
@@ -164,6 +174,10 @@ def test_error_feedback(tmp_path, dtype, hook, world):
             values = model._values(Tensor(dtype, flat))
             lost = quantization_model.encoding_error(values, code, block)
             errors[rank] = lost.view(flat.dtype)
+            kept = model._values(Tensor(dtype, errors[rank])).astype(np.float64)
+            (sample,) = samples[rank][step]["error_feedback"]
+            assert sample["state"] == "b0.error"
+            assert sample["norm"] == pytest.approx(np.linalg.norm(kept), rel=1e-7)
             flats.append(Tensor(dtype, flat))
         (want, *_) = model.run_hook((name, block, code), flats, mean=True)
         for rank in range(world):

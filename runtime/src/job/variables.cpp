@@ -31,6 +31,7 @@ static const std::vector<std::string_view> &runtimeNames() {
                                                       "JOB_SECRET",
                                                       "LOG",
                                                       "METRICS",
+                                                      "METRICS_ERRORS",
                                                       "METRICS_INTERVAL",
                                                       "NODE",
                                                       "NUM_THREADS",

@@ -111,6 +111,7 @@ struct ddphook_module {
 private:
   void destroyMatrices();
   ddphook::trace::MetricsSample sampleMetrics() const;
+  void sampleErrors(std::vector<ddphook::trace::ErrorSample> *errors) const;
   void countCollective(int32_t number);
   void countBuckets();
   const ddphook::PlanCollective *

@@ -11,9 +11,12 @@
 
 #include "base/log.h"
 #include "job/context.h"
+#include "kernels/kernels.h"
 #include "module/device_call.h"
+#include "module/state_init.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <string_view>
@@ -107,7 +110,45 @@ trace::MetricsSample ddphook_module::sampleMetrics() const {
   }
   for (auto &[name, bucket] : buckets)
     sample.buckets.push_back(std::move(bucket));
+  if (context.observed().hasErrorNorms())
+    sampleErrors(&sample.errors);
   return sample;
+}
+
+/// Whether a hook keeps in the state what its compression has lost: hooks name
+/// the roles of their states "hook.what".
+static bool isErrorFeedback(const PlanState &state) {
+  constexpr std::string_view suffix = ".error";
+  return floatDtype(state.dtype) && state.role.size() > suffix.size() &&
+         std::string_view(state.role)
+                 .substr(state.role.size() - suffix.size()) == suffix;
+}
+
+void ddphook_module::sampleErrors(
+    std::vector<trace::ErrorSample> *errors) const {
+  constexpr int64_t mostElements = 1 << 14;
+  std::vector<double> part(mostElements), widened(mostElements);
+  for (size_t i = 0; i < plan.states.size(); ++i) {
+    const PlanState &state = plan.states[i];
+    if (!isErrorFeedback(state))
+      continue;
+    const Dtype dtype = *floatDtype(state.dtype);
+    const int64_t size = dtypeSize(dtype);
+    double sum = 0;
+    for (int64_t at = 0; at < state.bytes;) {
+      const int64_t bytes = std::min(mostElements * size, state.bytes - at);
+      // Nothing here fails a step.
+      if (!readState(*this, i, at, part.data(), bytes).isOk())
+        return;
+      host::castArray(part.data(), dtype, widened.data(), Dtype::F64,
+                      bytes / size);
+      for (int64_t k = 0; k < bytes / size; ++k)
+        sum +=
+            widened[static_cast<size_t>(k)] * widened[static_cast<size_t>(k)];
+      at += bytes;
+    }
+    errors->push_back({state.name, std::sqrt(sum)});
+  }
 }
 
 void ddphook_module::countCollective(int32_t number) {

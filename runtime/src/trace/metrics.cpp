@@ -12,8 +12,10 @@
 #include "files/atomic_file.h"
 #include "files/json_text.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fcntl.h>
 #include <unistd.h>
@@ -29,7 +31,7 @@ bool trace::isForPrometheus(std::string_view path) {
          path.substr(path.size() - prometheusSuffix.size()) == prometheusSuffix;
 }
 
-/// A number that both formats can read.
+/// A finite number that both formats can read.
 static std::string print(double number) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.9g", number);
@@ -73,7 +75,19 @@ std::string trace::toJsonLine(const std::string &runId, int rank, double time,
         print(static_cast<double>(bucket.total - bucket.waited) * nanoseconds));
     json += '}';
   }
-  return json + "]}";
+  json += ']';
+  if (!sample.errors.empty()) {
+    json += ",\"error_feedback\":[";
+    for (const ErrorSample &error : sample.errors) {
+      json += &error == &sample.errors.front() ? "{\"state\":" : ",{\"state\":";
+      appendJsonText(&json, error.state, /*isRepaired=*/true);
+      // JSON has no word for numbers that are not finite.
+      add("norm", std::isfinite(error.norm) ? print(error.norm) : "null");
+      json += '}';
+    }
+    json += ']';
+  }
+  return json + '}';
 }
 
 /// A label's value, between quotes.
@@ -146,6 +160,17 @@ trace::toPrometheus(int rank, const std::map<int64_t, MetricsSample> &samples) {
            [](const BucketSample &b) { return b.waited; });
   addTimes("moving_seconds_total", "The rest of the time in collectives.",
            [](const BucketSample &b) { return b.total - b.waited; });
+  auto hasErrors = [](const auto &s) { return !s.second.errors.empty(); };
+  if (std::any_of(samples.begin(), samples.end(), hasErrors))
+    addMetric("error_feedback_norm", "gauge",
+              "2-norm of what compression has lost and error feedback keeps.",
+              [](const MetricsSample &sample, const auto &add) {
+                for (const ErrorSample &error : sample.errors)
+                  add(",state=" + quote(error.state),
+                      std::isfinite(error.norm) ? print(error.norm)
+                      : std::isnan(error.norm)  ? "NaN"
+                                                : "+Inf");
+              });
   return text;
 }
 

@@ -30,6 +30,12 @@ struct BucketSample {
   int64_t total = 0, waited = 0;
 };
 
+/// What a hook keeps of what its compression has lost.
+struct ErrorSample {
+  std::string state; ///< Its name in the plan.
+  double norm = 0;   ///< The 2-norm of this rank's part.
+};
+
 /// What a module has counted.
 struct MetricsSample {
   /// The module's number in the job.
@@ -38,6 +44,8 @@ struct MetricsSample {
   /// Tests for non-finite numbers that found some.
   uint64_t nonFinite = 0;
   std::vector<BucketSample> buckets;
+  /// Empty unless they were asked for.
+  std::vector<ErrorSample> errors;
 };
 
 /// How the names of files for Prometheus end.

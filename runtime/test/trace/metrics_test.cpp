@@ -10,6 +10,7 @@
 #include "trace/metrics.h"
 #include "trace/trace_test_util.h"
 
+#include <cmath>
 #include <sstream>
 
 using namespace ddphook;
@@ -26,6 +27,7 @@ static MetricsSample makeSample(uint64_t steps) {
   sample.nonFinite = 1;
   sample.buckets = {{"b0", 7, 3000000000, 1000000000},
                     {"\"b\\\n1\xff", 1, 10, 0}};
+  sample.errors = {{"b0.error", 0.25}, {"b1.error", INFINITY}};
   return sample;
 }
 
@@ -49,6 +51,9 @@ TEST(Metrics, LinesOfJson) {
   EXPECT_EQ(line["buckets"][0]["moving_seconds"], 2);
   EXPECT_EQ(line["buckets"][1]["bucket"], "\"b\\\n1\xef\xbf\xbd");
   EXPECT_EQ(line["buckets"][1]["moving_seconds"], 1e-8);
+  EXPECT_EQ(line["error_feedback"][0]["state"], "b0.error");
+  EXPECT_EQ(line["error_feedback"][0]["norm"], 0.25);
+  EXPECT_TRUE(line["error_feedback"][1]["norm"].is_null());
   // Nothing sent: nothing divided by.
   EXPECT_EQ(
       nlohmann::json::parse(toJsonLine("", 0, 0, {}))["compression_ratio"], 1);
@@ -63,7 +68,13 @@ TEST(Metrics, TextForPrometheus) {
         "ddphook_waiting_seconds_total{rank=\"1\",module=\"3\",bucket=\"b0\"} "
         "1",
         "ddphook_moving_seconds_total{rank=\"1\",module=\"3\",bucket=\"b0\"} 2",
-        "bucket=\"\\\"b\\\\\\n1\xff\"} 1e-08"})
+        "bucket=\"\\\"b\\\\\\n1\xff\"} 1e-08",
+        "ddphook_error_feedback_norm{rank=\"1\",module=\"3\",state=\"b0."
+        "error\"} "
+        "0.25",
+        "ddphook_error_feedback_norm{rank=\"1\",module=\"3\",state=\"b1."
+        "error\"} "
+        "+Inf"})
     expectContains(text, std::string(line) + "\n");
   // A name, labels and a number; or a comment.
   std::istringstream lines(text);
