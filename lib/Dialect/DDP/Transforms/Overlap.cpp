@@ -38,8 +38,8 @@ static AllReduceStartOp getConditionalStart(Operation *op) {
   return start && start.getCondition() ? start : AllReduceStartOp();
 }
 
-/// Whether `value` is what was packed, at most cast, divided, reduced or added to
-/// an error of earlier steps since: not what a hook has made of it.
+/// Whether `value` is what was packed, at most cast, divided, reduced or added
+/// to an error of earlier steps since: not what a hook has made of it.
 static bool isBucketItself(Value value) {
   while (Operation *op = value.getDefiningOp()) {
     if (auto add = dyn_cast<AddOp>(op))
