@@ -16,28 +16,32 @@
 #include <netinet/in.h>
 #include <string>
 #include <sys/socket.h>
-#include <unistd.h>
+#include <utility>
 
 using namespace ddphook;
 
-/// A port on which nothing listens right now.
-static Status findFreePort(uint16_t &port) {
-  int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listener < 0)
+/// Takes a port that rank 0 can listen at, and nobody else is given: a socket
+/// that is bound to it, but does not listen, is in the way of other sockets
+/// only if one of the two lacks SO_REUSEADDR, and of the kernel's choice of
+/// free ports always.
+static Status reservePort(FileDescriptor *reservation, uint16_t *port) {
+  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.isValid())
     return systemError(errno, "cannot open a socket");
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
-  Status status;
-  if (::bind(listener, reinterpret_cast<sockaddr *>(&address), size) != 0 ||
-      ::listen(listener, 1) != 0 ||
-      ::getsockname(listener, reinterpret_cast<sockaddr *>(&address), &size) !=
+  const int on = 1;
+  // First a port that nobody has, then others may share it.
+  if (::bind(fd.get(), reinterpret_cast<sockaddr *>(&address), size) != 0 ||
+      ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      ::getsockname(fd.get(), reinterpret_cast<sockaddr *>(&address), &size) !=
           0)
-    status = systemError(errno, "cannot find a free port");
-  ::close(listener);
-  port = ntohs(address.sin_port);
-  return status;
+    return systemError(errno, "cannot find a free port");
+  *port = ntohs(address.sin_port);
+  *reservation = std::move(fd);
+  return Status::ok();
 }
 
 /// Draws a secret for the ranks that are going to be started, unless the user
@@ -59,7 +63,7 @@ static Status chooseJobSecret() {
 
 Status LocalJob::prepare(int32_t ranks, LocalJob *job) {
   job->ranks = ranks;
-  DDPHOOK_RETURN_IF_ERROR(findFreePort(job->storePort));
+  DDPHOOK_RETURN_IF_ERROR(reservePort(&job->reservation, &job->storePort));
   return chooseJobSecret();
 }
 

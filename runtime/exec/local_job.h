@@ -11,6 +11,7 @@
 #define DDPHOOK_RUNTIME_EXEC_LOCAL_JOB_H
 
 #include "base/status.h"
+#include "store/socket.h"
 
 #include <cstdint>
 
@@ -21,8 +22,8 @@ public:
   /// Where rank 0's store listens.
   static constexpr char address[] = "127.0.0.1";
 
-  /// Finds a free port, and draws a secret unless the user has set one. In the
-  /// parent, before ranks are started.
+  /// Takes a free port, until the job is destroyed, and draws a secret unless
+  /// the user has set one. In the parent, before ranks are started.
   static Status prepare(int32_t ranks, LocalJob *job);
 
   /// Sets the launch variables of `rank` in the process that is to be it.
@@ -33,6 +34,7 @@ public:
 private:
   int32_t ranks = 1;
   uint16_t storePort = 0;
+  FileDescriptor reservation; ///< Of the port.
 };
 
 } // namespace ddphook
