@@ -19,7 +19,8 @@ using namespace mlir::ddp;
 
 static constexpr StringRef kName = "channel_handle";
 
-/// What JAX writes, its COLLECTIVE_CHANNEL_ID: XLA numbers channels itself then.
+/// What JAX writes, its COLLECTIVE_CHANNEL_ID: XLA numbers channels itself
+/// then.
 static constexpr int64_t kCommonHandle = 1;
 
 std::optional<Channel> Channel::parse(Attribute attribute) {
@@ -84,8 +85,7 @@ LogicalResult mlir::ddp::checkSharedChannels(ModuleOp module) {
           op->emitOpError()
           << "expected collectives of one kind and over the same groups on "
              "channel "
-          << handle
-          << "; give it a channel of its own, or all of them channel "
+          << handle << "; give it a channel of its own, or all of them channel "
           << kCommonHandle << ", as JAX does";
       diagnostic.attachNote(first->getLoc())
           << "this '" << first->getName() << "' has the channel, too";
@@ -94,13 +94,17 @@ LogicalResult mlir::ddp::checkSharedChannels(ModuleOp module) {
     }
     if (ops.size() == 1)
       continue;
+    Location place = first->getLoc();
+    // JAX's say by which calls a line was reached, and fill a page.
+    if (auto line = place->findInstanceOf<FileLineColLoc>())
+      place = line;
     std::string text;
     llvm::raw_string_ostream(text)
         << "channel " << handle << " is that of " << ops.size()
-        << " collectives, the first at " << first->getLoc()
-        << "; each is one by itself";
-    remark::analysis(ops[1]->getLoc(), remark::RemarkOpts::name("Channel")
-                                           .category("ddp-import-stablehlo"))
+        << " collectives, the first at " << place << "; each is one by itself";
+    remark::analysis(
+        ops[1]->getLoc(),
+        remark::RemarkOpts::name("Channel").category("ddp-import-stablehlo"))
         << text;
   }
   return success(ok);
