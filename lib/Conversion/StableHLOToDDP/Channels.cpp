@@ -12,7 +12,8 @@
 #include "StableHLO.h"
 
 #include "mlir/IR/Remarks.h"
-#include "llvm/ADT/MapVector.h"
+
+#include <map>
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -67,7 +68,9 @@ static bool isLike(Operation *first, Operation *second) {
 }
 
 LogicalResult mlir::ddp::checkSharedChannels(ModuleOp module) {
-  llvm::MapVector<int64_t, SmallVector<Operation *>> users;
+  // Any number may stand in a program, also those that a DenseMap keeps for
+  // itself.
+  std::map<int64_t, SmallVector<Operation *>> users;
   module.walk([&](Operation *op) {
     if (!isCollective(op))
       return;
