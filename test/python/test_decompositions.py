@@ -57,6 +57,13 @@ def cases():
             for ignored in (-100, 1):
                 arguments = _classified(reduction, ignored, weighted)
                 yield _aten.nll_loss_backward, arguments
+    for dim in (0, 2):
+        v, g = torch.randn(4, 3, 5), torch.rand([4, 3, 5][dim]) + 0.5
+        g = g.reshape([-1 if i == dim else 1 for i in range(3)])
+        w, norms = _aten._weight_norm_interface(v, g, dim)
+        yield _aten._weight_norm_interface, (v, g, dim)
+        arguments = torch.randn_like(w), v, g, norms, dim
+        yield _aten._weight_norm_interface_backward, arguments
     words = torch.tensor([[1, 4, 1], [0, 2, 4]])
     for padding in (-1, 4):
         arguments = torch.randn(2, 3, 7), words, 5, padding, False

@@ -20,19 +20,28 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 /// The number behind the last channel that the program uses itself.
-static int64_t getNextChannel(ModuleOp module) {
+static FailureOr<int64_t> getNextChannel(ModuleOp module) {
+  // Leaves room for more reductions than a program has.
+  constexpr int64_t maxHandle = int64_t(1) << 62;
   int64_t next = 1;
-  module.walk([&](Operation *op) {
+  WalkResult result = module.walk([&](Operation *op) {
     Attribute handle = op->getAttr("channel_handle");
     if (!handle)
-      return;
+      return WalkResult::advance();
     std::string text;
     llvm::raw_string_ostream(text) << handle;
     StringRef digits = StringRef(text).split("<handle = ").second;
     int64_t number = 0;
-    if (!digits.consumeInteger(10, number))
-      next = std::max(next, number + 1);
+    if (digits.consumeInteger(10, number) || number > maxHandle) {
+      op->emitOpError() << "expected a channel_handle of at most " << maxHandle
+                        << ", but got " << handle;
+      return WalkResult::interrupt();
+    }
+    next = std::max(next, number + 1);
+    return WalkResult::advance();
   });
+  if (result.wasInterrupted())
+    return failure();
   return next;
 }
 
@@ -114,7 +123,10 @@ struct ExportStableHLOPass
   LogicalResult exportFunctions(ModuleOp module, const ListedGroups &groups) {
     Manifest manifest;
     manifest.numRanks = groups.getNumRanks();
-    ExportContext context{module, groups, getNextChannel(module), manifest};
+    FailureOr<int64_t> nextChannel = getNextChannel(module);
+    if (failed(nextChannel))
+      return failure();
+    ExportContext context{module, groups, *nextChannel, manifest};
     SmallVector<Operation *> symbols;
     // Functions that are added meanwhile are StableHLO already.
     for (Operation &op : llvm::make_early_inc_range(llvm::make_range(

@@ -274,7 +274,7 @@ void FXImporter::import(const FXCollective &start) {
   op->erase();
   for (AllReduceOp reduced : all) {
     if (std::optional<int64_t> size = getSize(group))
-      foldLinalgMean(reduced, *size);
+      foldLinalgMean(reduced, *size, "ddp-import-fx");
     remark::passed(
         loc, remark::RemarkOpts::name("Reduction").category("ddp-import-fx"))
         << reduced.getGroup()

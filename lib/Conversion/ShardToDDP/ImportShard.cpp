@@ -221,7 +221,7 @@ void ShardImporter::import(const GridReduction &reduction) {
     reduced.setHook(AllReduceHookAttr::get(module.getContext()));
   // Only then are its operands' uses what they will be.
   if (std::optional<int64_t> size = group.getSize())
-    foldLinalgMean(reduced, *size);
+    foldLinalgMean(reduced, *size, "ddp-import-shard");
   remark::passed(
       loc, remark::RemarkOpts::name("Reduction").category("ddp-import-shard"))
       << reduced.getGroup() << remark::metric("exact", isExact)

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Channels.h"
 #include "Localize.h"
 #include "Means.h"
 #include "ReplicaGroups.h"
@@ -174,6 +175,8 @@ LogicalResult StableHLOImporter::findSums() {
     Sum sum{op, {}, llvm::SmallBitVector(op->getNumResults())};
     std::string obstacle = judge(op);
     if (obstacle.empty())
+      obstacle = judgeChannel(op);
+    if (obstacle.empty())
       obstacle = groups.read(op, sum.groups);
     if (!obstacle.empty()) {
       ok &= succeeded(refuse(op, obstacle));
@@ -288,6 +291,8 @@ void StableHLOImporter::import(const Sum &sum) {
 
 LogicalResult StableHLOImporter::run() {
   bool ok = succeeded(checkOptions());
+  // Inlining makes several collectives of one.
+  ok &= succeeded(checkSharedChannels(module));
   if (failed(localize(module, meshes)))
     return failure();
   ok &= succeeded(findSums());

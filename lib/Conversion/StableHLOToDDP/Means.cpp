@@ -18,59 +18,70 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whether `value` is `size`, or with `inverse` what a program has for 1/size.
-static bool isSize(Value value, int64_t size, bool inverse) {
-  std::optional<APFloat> number = getSplat(value);
-  return number && isSizeConstant(*number, size, inverse);
-}
-
-/// The value that `op` divides by `size`, or null.
-static Value getDividend(Operation *op, int64_t size) {
-  bool isDivision = isNamed(op, "stablehlo.divide");
-  if ((!isDivision && !isNamed(op, "stablehlo.multiply")) ||
+/// What `op` does if it divides by a constant, or multiplies by one; by that of
+/// `size` where it has the choice.
+static std::optional<Scaling> getScaling(Operation *op, int64_t size) {
+  bool isProduct = isNamed(op, "stablehlo.multiply");
+  if ((!isProduct && !isNamed(op, "stablehlo.divide")) ||
       op->getNumOperands() != 2 || op->getNumResults() != 1)
-    return {};
-  Value dividend;
-  if (isSize(op->getOperand(1), size, /*inverse=*/!isDivision))
-    dividend = op->getOperand(0);
-  else if (!isDivision && isSize(op->getOperand(0), size, /*inverse=*/true))
-    dividend = op->getOperand(1);
-  return dividend && dividend.getType() == op->getResult(0).getType() ? dividend
-                                                                      : Value();
+    return std::nullopt;
+  std::optional<Scaling> found;
+  // A number that is divided makes another quotient.
+  for (unsigned place : {1, 0}) {
+    Value scaled = op->getOperand(1 - place);
+    std::optional<APFloat> number = getSplat(op->getOperand(place));
+    if ((place == 1 || isProduct) && number &&
+        scaled.getType() == op->getOperand(place).getType() &&
+        scaled.getType() == op->getResult(0).getType()) {
+      Scaling scaling{op, scaled, *number, isProduct};
+      if (scaling.isBy(size))
+        return scaling;
+      if (!found)
+        found = scaling;
+    }
+  }
+  return found;
 }
 
-/// Collects the divisions that all uses of `value` lead to. Returns false if
-/// one leads elsewhere.
-static bool findDivisions(Value value, int64_t size,
-                          SetVector<Operation *> &divisions,
-                          unsigned depth = 0) {
+/// Collects the quotients and products by constants that all uses of `value`
+/// lead to. Returns false if one leads elsewhere.
+static bool findScalings(Value value, int64_t size,
+                         llvm::MapVector<Operation *, Scaling> &scalings,
+                         unsigned depth = 0) {
   // More than JAX puts between a sum and its division.
   constexpr unsigned maxDepth = 8;
   if (depth == maxDepth)
     return false;
   for (Operation *user : value.getUsers()) {
-    if (getDividend(user, size) == value) {
-      divisions.insert(user);
+    std::optional<Scaling> scaling = getScaling(user, size);
+    if (scaling && scaling->scaled == value) {
+      scalings.try_emplace(user, *scaling);
       continue;
     }
     if ((!isRearrangement(user) && !isFloatConversion(user)) ||
-        !findDivisions(user->getResult(0), size, divisions, depth + 1))
+        !findScalings(user->getResult(0), size, scalings, depth + 1))
       return false;
   }
   return !value.use_empty();
 }
 
-static bool foldAfter(AllReduceOp reduction, int64_t size) {
+static bool foldAfter(AllReduceOp reduction, int64_t size,
+                      std::optional<Scaling> &other) {
   // Gradients are often near the least numbers of an f16, and would be lost.
   if (getElementTypeOrSelf(reduction.getInput()).isF16())
     return false;
-  SetVector<Operation *> divisions;
-  if (!findDivisions(reduction.getResult(), size, divisions))
+  llvm::MapVector<Operation *, Scaling> scalings;
+  if (!findScalings(reduction.getResult(), size, scalings))
     return false;
-  for (Operation *division : divisions) {
-    SmallVector<Value> operands(division->getOperands());
-    division->getResult(0).replaceAllUsesWith(getDividend(division, size));
-    division->erase();
+  for (auto &[op, scaling] : scalings)
+    if (!scaling.isBy(size))
+      other = scaling;
+  if (other)
+    return false;
+  for (auto &[op, scaling] : scalings) {
+    SmallVector<Value> operands(op->getOperands());
+    op->getResult(0).replaceAllUsesWith(scaling.scaled);
+    op->erase();
     for (Value operand : operands)
       eraseIfUnused(operand);
   }
@@ -89,12 +100,17 @@ static bool isExactConversion(Operation *op) {
                                     getSemantics(op->getResult(0)));
 }
 
-static bool foldBefore(AllReduceOp reduction, int64_t size) {
+static bool foldBefore(AllReduceOp reduction, int64_t size,
+                       std::optional<Scaling> &other) {
   OpOperand *use = &reduction.getInputMutable();
   while (Operation *op = use->get().getDefiningOp()) {
     Value value = use->get();
-    if (Value dividend = getDividend(op, size)) {
-      use->set(dividend);
+    if (std::optional<Scaling> scaling = getScaling(op, size)) {
+      if (!scaling->isBy(size)) {
+        other = scaling;
+        return false;
+      }
+      use->set(scaling->scaled);
       eraseIfUnused(value);
       return true;
     }
@@ -108,8 +124,12 @@ static bool foldBefore(AllReduceOp reduction, int64_t size) {
 }
 
 bool mlir::ddp::foldStableHLOMean(AllReduceOp reduction, int64_t size) {
-  if (!foldAfter(reduction, size) && !foldBefore(reduction, size))
-    return false;
-  reduction.setReduction(Reduction::Mean);
-  return true;
+  std::optional<Scaling> before, after;
+  if (foldAfter(reduction, size, after) ||
+      foldBefore(reduction, size, before)) {
+    reduction.setReduction(Reduction::Mean);
+    return true;
+  }
+  remarkOtherSize(reduction, {after, before}, size, "ddp-import-stablehlo");
+  return false;
 }

@@ -16,7 +16,7 @@ namespace mlir::ddp {
 
 /// Makes a mean of `reduction`, a sum over groups of `size` ranks, if all uses
 /// of its result or its operand are divided by exactly that number, and removes
-/// the division. Returns whether it did.
+/// the division. Returns whether it did; a remark names another number.
 bool foldStableHLOMean(AllReduceOp reduction, int64_t size);
 
 } // namespace mlir::ddp

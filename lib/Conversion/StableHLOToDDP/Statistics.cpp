@@ -168,42 +168,71 @@ bool Statistics::contains(Value value) {
 // Averages of states
 //===----------------------------------------------------------------------===//
 
+/// Whether all elements of `value` are the same number, whatever that is.
+static bool isUniform(Value value) {
+  // More than JAX puts between a number and its use.
+  constexpr unsigned maxDepth = 8;
+  for (unsigned depth = 0; depth < maxDepth; ++depth) {
+    if (isScalar(value) || getSplat(value))
+      return true;
+    Operation *op = value.getDefiningOp();
+    if (!op || (!isRearrangement(op) && !isFloatConversion(op)))
+      return false;
+    value = op->getOperand(0);
+  }
+  return false;
+}
+
+/// The operands whose elements become those of `op`'s result: moved, converted,
+/// chosen, multiplied by a number or kept in bounds.
+static SmallVector<Value> getSources(Operation *op) {
+  if (isRearrangement(op) || isFloatConversion(op))
+    return {op->getOperand(0)};
+  unsigned count = op->getNumOperands();
+  if (isNamed(op, "stablehlo.select") && count == 3)
+    return {op->getOperand(1), op->getOperand(2)};
+  if (isNamed(op, "stablehlo.clamp") && count == 3)
+    return {op->getOperand(1)};
+  bool isDivision = isNamed(op, "stablehlo.divide");
+  if (count != 2 ||
+      (!isDivision && !isNamed(op, "stablehlo.multiply") &&
+       !isNamed(op, "stablehlo.maximum") && !isNamed(op, "stablehlo.minimum")))
+    return {};
+  if (isUniform(op->getOperand(1)))
+    return {op->getOperand(0)};
+  if (!isDivision && isUniform(op->getOperand(0)))
+    return {op->getOperand(1)};
+  return {};
+}
+
 /// Whether `value` is what a step gets, or carries from one step to the next,
 /// and something added to it: 0.9 m + 0.1 b.
-bool Statistics::isMovedState(Value value) const {
+bool Statistics::isMovedState(Value value) {
   // A program computes this with fewer operations.
   constexpr unsigned maxPlaces = 100;
   // Each with 1 if something has been added to it.
-  llvm::SetVector<std::pair<Value, unsigned>> places;
-  places.insert({value, 0});
+  llvm::SetVector<std::pair<ValueFlow::Place, unsigned>> places;
+  places.insert({{value, 0}, 0});
   for (unsigned i = 0; i < places.size() && i < maxPlaces; ++i) {
-    auto [place, isMoved] = places[i];
-    if (getSize(place) != getSize(value))
+    const ValueFlow::Place place = places[i].first;
+    const unsigned isMoved = places[i].second;
+    if (getSize(place.first) != getSize(value) ||
+        flow.followBack(place, [&](ValueFlow::Place next) {
+          places.insert({next, isMoved});
+        }))
       continue;
-    if (auto argument = dyn_cast<BlockArgument>(place)) {
+    if (auto argument = dyn_cast<BlockArgument>(place.first)) {
       Operation *owner = argument.getOwner()->getParentOp();
-      auto function = dyn_cast_or_null<func::FuncOp>(owner);
-      if (!function && !isNamed(owner, "stablehlo.while"))
-        continue;
-      ArrayRef<func::CallOp> calls;
-      if (function)
-        calls = flow.getCalls(function);
-      if (calls.empty() && isMoved)
+      if (isMoved && (isa_and_nonnull<func::FuncOp>(owner) ||
+                      isNamed(owner, "stablehlo.while")))
         return true;
-      for (func::CallOp call : calls)
-        if (argument.getArgNumber() < call.getNumOperands())
-          places.insert({call.getOperand(argument.getArgNumber()), isMoved});
       continue;
     }
-    Operation *op = place.getDefiningOp();
-    if (isSum(op))
-      for (Value operand : op->getOperands())
-        places.insert({operand, 1});
-    else if (isRearrangement(op) || isFloatConversion(op) ||
-             isNamed(op, "stablehlo.multiply") ||
-             isNamed(op, "stablehlo.divide"))
-      if (Value source = getOnlySource(op))
-        places.insert({source, isMoved});
+    Operation *op = place.first.getDefiningOp();
+    bool isMove = isSum(op);
+    for (Value source :
+         isMove ? SmallVector<Value>(op->getOperands()) : getSources(op))
+      places.insert({{source, place.second}, isMoved | isMove});
   }
   return false;
 }

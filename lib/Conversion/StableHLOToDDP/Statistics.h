@@ -36,7 +36,7 @@ public:
   bool isAverage(OpResult value);
 
 private:
-  bool isMovedState(Value value) const;
+  bool isMovedState(Value value);
   bool isOnlyReturned(Value value);
   bool isParameter(Value value, int64_t size, unsigned depth);
   bool isTrained(Value value);

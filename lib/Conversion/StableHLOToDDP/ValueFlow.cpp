@@ -23,6 +23,49 @@ ArrayRef<func::CallOp> ValueFlow::getCalls(func::FuncOp function) const {
   return it == calls.end() ? ArrayRef<func::CallOp>() : it->second;
 }
 
+std::pair<func::FuncOp, unsigned> ValueFlow::enter(func::CallOp call,
+                                                   unsigned entry) {
+  auto callee =
+      symbols.lookupNearestSymbolFrom<func::FuncOp>(call, call.getCalleeAttr());
+  if (!callee || callee.isExternal())
+    return {};
+  auto it = entries.insert({{call, entry}, unsigned(entries.size()) + 1}).first;
+  return {callee, it->second};
+}
+
+bool ValueFlow::followBack(Place place, function_ref<void(Place)> push) {
+  auto [value, entry] = place;
+  if (auto call = value.getDefiningOp<func::CallOp>()) {
+    auto [callee, inner] = enter(call, entry);
+    unsigned number = cast<OpResult>(value).getResultNumber();
+    if (callee)
+      for (func::ReturnOp end : callee.getOps<func::ReturnOp>())
+        if (number < end.getNumOperands())
+          push({end.getOperand(number), inner});
+    return true;
+  }
+  auto argument = dyn_cast<BlockArgument>(value);
+  auto function =
+      argument
+          ? dyn_cast_or_null<func::FuncOp>(argument.getOwner()->getParentOp())
+          : func::FuncOp();
+  if (!function)
+    return false;
+  auto pushOperand = [&](func::CallOp call, unsigned outer) {
+    if (argument.getArgNumber() < call.getNumOperands())
+      push({call.getOperand(argument.getArgNumber()), outer});
+  };
+  if (entry != 0) {
+    auto [call, outer] = std::next(entries.begin(), entry - 1)->first;
+    pushOperand(cast<func::CallOp>(call), outer);
+    return true;
+  }
+  ArrayRef<func::CallOp> all = getCalls(function);
+  for (func::CallOp call : all)
+    pushOperand(call, 0);
+  return !all.empty();
+}
+
 bool ValueFlow::follow(OpOperand &use, unsigned entry,
                        function_ref<void(Place)> push) {
   Operation *user = use.getOwner();
@@ -33,13 +76,9 @@ bool ValueFlow::follow(OpOperand &use, unsigned entry,
       push({op->getResult(number), entryOfOp});
   };
   if (auto call = dyn_cast<func::CallOp>(user)) {
-    auto callee = symbols.lookupNearestSymbolFrom<func::FuncOp>(
-        call, call.getCalleeAttr());
-    if (!callee || number >= callee.getNumArguments() || callee.isExternal())
-      return true;
-    auto it =
-        entries.insert({{call, entry}, unsigned(entries.size()) + 1}).first;
-    push({callee.getArgument(number), it->second});
+    auto [callee, inner] = enter(call, entry);
+    if (callee && number < callee.getNumArguments())
+      push({callee.getArgument(number), inner});
     return true;
   }
   if (auto function = dyn_cast<func::FuncOp>(parent);

@@ -30,10 +30,19 @@ public:
   /// branch. Returns false if its owner is none of these.
   bool follow(OpOperand &use, unsigned entry, function_ref<void(Place)> push);
 
+  /// Gives the values that `place` is, inside the function whose call gives it
+  /// or outside of the one whose argument it is. Returns false if it is
+  /// neither: an argument of a function that nobody calls is the program's.
+  bool followBack(Place place, function_ref<void(Place)> push);
+
   /// The calls of a function.
   ArrayRef<func::CallOp> getCalls(func::FuncOp function) const;
 
 private:
+  /// The function that `call` runs, and the number by which it is entered; null
+  /// if its operations are not known.
+  std::pair<func::FuncOp, unsigned> enter(func::CallOp call, unsigned entry);
+
   llvm::StringMap<SmallVector<func::CallOp>> calls;
   SymbolTableCollection symbols;
   /// A call, and by which one its own function was entered; numbered from 1.

@@ -60,63 +60,78 @@ static std::optional<APFloat> getNumber(Value value) {
   return wide;
 }
 
-/// Whether `value` is `size`, or with `inverse` what a program has for 1/size.
-static bool isSize(Value value, int64_t size, bool inverse) {
-  std::optional<APFloat> number = getNumber(value);
-  return number && isSizeConstant(*number, size, inverse);
+/// What `op` does if it divides a number by a constant, or multiplies it by
+/// one; by that of `size` where it has the choice.
+static std::optional<Scaling> getScalingOfArith(Operation *op, int64_t size) {
+  bool isProduct = isa_and_nonnull<arith::MulFOp>(op);
+  if (!isProduct && !isa_and_nonnull<arith::DivFOp>(op))
+    return std::nullopt;
+  std::optional<Scaling> found;
+  // A number that is divided makes another quotient.
+  for (unsigned place : {1, 0}) {
+    std::optional<APFloat> number = getNumber(op->getOperand(place));
+    if (!number || (place == 0 && !isProduct))
+      continue;
+    Scaling scaling{op, op->getOperand(1 - place), *number, isProduct};
+    if (scaling.isBy(size))
+      return scaling;
+    if (!found)
+      found = scaling;
+  }
+  return found;
 }
 
-/// What `op` divides by `size`, or null.
-static Value getDividendOfArith(Operation *op, int64_t size) {
-  if (auto division = dyn_cast_or_null<arith::DivFOp>(op))
-    return isSize(division.getRhs(), size, /*inverse=*/false)
-               ? division.getLhs()
-               : Value();
-  auto product = dyn_cast_or_null<arith::MulFOp>(op);
-  if (!product)
-    return {};
-  if (isSize(product.getRhs(), size, /*inverse=*/true))
-    return product.getLhs();
-  return isSize(product.getLhs(), size, /*inverse=*/true) ? product.getRhs()
-                                                          : Value();
-}
-
-/// The tensor of whose elements `op` makes quotients by `size`, or null.
-static Value getDividend(Operation *op, int64_t size) {
+/// The same of `op` on tensors.
+static std::optional<Scaling> getScaling(Operation *op, int64_t size) {
   auto linalgOp = dyn_cast_or_null<linalg::LinalgOp>(op);
   if (!linalgOp) {
-    Value dividend = getDividendOfArith(op, size);
-    return dividend && isa<RankedTensorType>(dividend.getType()) ? dividend
-                                                                 : Value();
+    std::optional<Scaling> scaling = getScalingOfArith(op, size);
+    return scaling && isa<RankedTensorType>(scaling->scaled.getType())
+               ? scaling
+               : std::nullopt;
   }
   if (!linalgOp.hasPureTensorSemantics() || linalgOp.getNumDpsInits() != 1 ||
       linalgOp.getNumParallelLoops() != linalgOp.getNumLoops())
-    return {};
+    return std::nullopt;
   Block *body = linalgOp.getBlock();
-  auto element = dyn_cast_or_null<BlockArgument>(getDividendOfArith(
-      body->getTerminator()->getOperand(0).getDefiningOp(), size));
+  std::optional<Scaling> scaling = getScalingOfArith(
+      body->getTerminator()->getOperand(0).getDefiningOp(), size);
+  auto element =
+      dyn_cast_or_null<BlockArgument>(scaling ? scaling->scaled : Value());
   if (!element || element.getOwner() != body ||
       element.getArgNumber() >= linalgOp.getNumDpsInputs())
-    return {};
-  OpOperand *dividend = linalgOp.getDpsInputOperand(element.getArgNumber());
-  if (!linalgOp.getMatchingIndexingMap(dividend).isIdentity() ||
+    return std::nullopt;
+  OpOperand *operand = linalgOp.getDpsInputOperand(element.getArgNumber());
+  if (!linalgOp.getMatchingIndexingMap(operand).isIdentity() ||
       !linalgOp.getMatchingIndexingMap(linalgOp.getDpsInitOperand(0))
            .isIdentity() ||
-      dividend->get().getType() != op->getResult(0).getType())
-    return {};
-  return dividend->get();
+      operand->get().getType() != op->getResult(0).getType())
+    return std::nullopt;
+  scaling->op = op;
+  scaling->scaled = operand->get();
+  return scaling;
 }
 
-static bool foldAfter(AllReduceOp reduction, int64_t size) {
+static bool foldAfter(AllReduceOp reduction, int64_t size,
+                      std::optional<Scaling> &other) {
   Value sum = reduction.getResult();
   // Gradients are often near the least numbers of an f16, and would be lost.
-  if (getElementTypeOrSelf(sum).isF16())
+  if (getElementTypeOrSelf(sum).isF16() || sum.use_empty())
     return false;
-  if (sum.use_empty() || !llvm::all_of(sum.getUsers(), [&](Operation *user) {
-        return getDividend(user, size) == sum;
-      }))
+  SetVector<Operation *> divisions;
+  bool isMean = true;
+  for (Operation *user : sum.getUsers()) {
+    std::optional<Scaling> scaling = getScaling(user, size);
+    if (!scaling || scaling->scaled != sum)
+      return false;
+    if (!scaling->isBy(size)) {
+      isMean = false;
+      other = scaling;
+    }
+    divisions.insert(user);
+  }
+  if (!isMean)
     return false;
-  llvm::SetVector<Operation *> divisions(sum.user_begin(), sum.user_end());
   for (Operation *division : divisions) {
     division->getResult(0).replaceAllUsesWith(sum);
     division->erase();
@@ -124,19 +139,31 @@ static bool foldAfter(AllReduceOp reduction, int64_t size) {
   return true;
 }
 
-static bool foldBefore(AllReduceOp reduction, int64_t size) {
+static bool foldBefore(AllReduceOp reduction, int64_t size,
+                       std::optional<Scaling> &other) {
   Operation *division = reduction.getInput().getDefiningOp();
-  Value dividend = getDividend(division, size);
-  if (!dividend)
+  std::optional<Scaling> scaling = getScaling(division, size);
+  if (!scaling)
     return false;
-  reduction.getInputMutable().set(dividend);
+  if (!scaling->isBy(size)) {
+    other = scaling;
+    return false;
+  }
+  reduction.getInputMutable().set(scaling->scaled);
   if (division->use_empty())
     division->erase();
   return true;
 }
 
-void mlir::ddp::foldLinalgMean(AllReduceOp reduction, int64_t size) {
-  if (reduction.getReduction() == Reduction::Sum &&
-      (foldAfter(reduction, size) || foldBefore(reduction, size)))
+void mlir::ddp::foldLinalgMean(AllReduceOp reduction, int64_t size,
+                               StringRef pass) {
+  if (reduction.getReduction() != Reduction::Sum)
+    return;
+  std::optional<Scaling> before, after;
+  if (foldAfter(reduction, size, after) ||
+      foldBefore(reduction, size, before)) {
     reduction.setReduction(Reduction::Mean);
+    return;
+  }
+  remarkOtherSize(reduction, {after, before}, size, pass);
 }

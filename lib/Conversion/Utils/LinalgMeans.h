@@ -16,8 +16,9 @@ namespace mlir::ddp {
 
 /// Makes a mean of a sum over `size` ranks that is divided by `size`, before or
 /// behind it, and removes the division. A sum of f16 that is divided behind
-/// stays one, since a mean divides first.
-void foldLinalgMean(AllReduceOp reduction, int64_t size);
+/// stays one, since a mean divides first. A remark for the pass with the
+/// argument `pass` names a constant that is another number.
+void foldLinalgMean(AllReduceOp reduction, int64_t size, StringRef pass);
 
 } // namespace mlir::ddp
 

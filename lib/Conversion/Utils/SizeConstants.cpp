@@ -3,25 +3,59 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Compares a program's numbers with a number of ranks.
+// See SizeConstants.h.
 //
 //===----------------------------------------------------------------------===//
 
 #include "SizeConstants.h"
 
-using llvm::APFloat;
+#include "mlir/IR/Remarks.h"
 
-bool mlir::ddp::isSizeConstant(const APFloat &number, int64_t size,
-                               bool isInverse) {
+using namespace mlir;
+using namespace mlir::ddp;
+
+bool Scaling::isBy(int64_t size) const {
   APFloat exact(number.getSemantics());
   // A size that the type cannot represent is another number in the program.
-  if (exact.convertFromAPInt(llvm::APInt(64, size), /*IsSigned=*/true,
+  if (exact.convertFromAPInt(APInt(64, size), /*IsSigned=*/true,
                              APFloat::rmNearestTiesToEven) != APFloat::opOK)
     return false;
-  if (isInverse) {
+  if (isProduct) {
     APFloat one(number.getSemantics(), 1);
     one.divide(exact, APFloat::rmNearestTiesToEven);
     exact = one;
   }
   return number.bitwiseIsEqual(exact);
+}
+
+/// Whether it gives a part of what it gets. Anything else, such as a change of
+/// sign, is no attempt at a mean.
+static bool isFraction(const Scaling &scaling) {
+  const APFloat &number = scaling.number;
+  if (!number.isFiniteNonZero() || number.isNegative())
+    return false;
+  APFloat one(number.getSemantics(), 1);
+  return scaling.isProduct ? number < one : number > one;
+}
+
+void mlir::ddp::remarkOtherSize(AllReduceOp reduction,
+                                ArrayRef<std::optional<Scaling>> scalings,
+                                int64_t size, StringRef pass) {
+  auto *it = llvm::find_if(scalings, [](const std::optional<Scaling> &scaling) {
+    return scaling && isFraction(*scaling);
+  });
+  if (it == scalings.end())
+    return;
+  const Scaling &scaling = **it;
+  SmallString<16> digits;
+  scaling.number.toString(digits);
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << "no mean over @" << reduction.getGroup() << ": expected "
+      << (scaling.isProduct ? "a product with 1/" : "a quotient by ") << size
+      << ", for the group has " << size << " ranks, but got one "
+      << (scaling.isProduct ? "with " : "by ") << digits;
+  remark::missed(scaling.op->getLoc(),
+                 remark::RemarkOpts::name("Mean").category(pass))
+      << text;
 }

@@ -248,3 +248,12 @@ func.func @parts(%b: tensor<8xf32>) -> tensor<4xf32> {
   %0 = ddp.reduce_scatter mean %b on @dp : tensor<8xf32> -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// -----
+
+ddp.process_group @dp size 2
+func.func @last_channel(%g: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @below {{'stablehlo.all_gather' op expected a channel_handle of at most 4611686018427387904, but got #stablehlo.channel_handle<handle = 9223372036854775807, type = 1>}}
+  %0 = "stablehlo.all_gather"(%g) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 9223372036854775807, type = 1>, replica_groups = dense<[[0], [1]]> : tensor<2x1xi64>, use_global_device_ids}> : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}

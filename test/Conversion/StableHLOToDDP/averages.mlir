@@ -85,3 +85,45 @@ func.func @momentum(%w: tensor<3xf32>, %m: tensor<3xf32>, %total: tensor<3xf32>,
   %5 = "stablehlo.add"(%total, %4) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
   return %2, %1, %5 : tensor<3xf32>, tensor<3xf32>, tensor<3xf32>
 }
+
+// -----
+
+// With a rate that comes in, a choice in a function that others call as well, and a bound.
+// What goes through the same function and has nothing added is no average.
+// CHECK-LABEL: func.func @chosen(
+// CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.name = "w"} : tensor<3xf32>
+// CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.hook = #ddp.allreduce, ddp.name = "running"} : tensor<3xf32>
+// CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.name = "other"} : tensor<3xf32>
+func.func @chosen(%w: tensor<3xf32>, %running: tensor<3xf32>, %x: tensor<3xf32>, %rate: tensor<f32>, %is_first: tensor<i1>)
+    -> (tensor<3xf32> {jax.result_info = "result['w']"},
+        tensor<3xf32> {jax.result_info = "result['running']"},
+        tensor<3xf32> {jax.result_info = "result['other']"}) {
+  %g = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+    %s = "stablehlo.add"(%c, %d) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<3xf32>) -> tensor<3xf32>
+  %moved = "stablehlo.subtract"(%w, %g) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %rates = "stablehlo.broadcast_in_dim"(%rate) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<3xf32>
+  %0 = "stablehlo.multiply"(%rates, %running) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %1 = "stablehlo.add"(%0, %x) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %2 = func.call @choose(%is_first, %x, %1) : (tensor<i1>, tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %least = "stablehlo.constant"() <{value = dense<0.001> : tensor<3xf32>}> : () -> tensor<3xf32>
+  %3 = "stablehlo.maximum"(%2, %least) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %4 = "stablehlo.all_reduce"(%3) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+    %s = "stablehlo.add"(%c, %d) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<3xf32>) -> tensor<3xf32>
+  %5 = func.call @choose(%is_first, %x, %least) : (tensor<i1>, tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  %6 = "stablehlo.all_reduce"(%5) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%c: tensor<f32>, %d: tensor<f32>):
+    %s = "stablehlo.add"(%c, %d) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<3xf32>) -> tensor<3xf32>
+  return %moved, %4, %6 : tensor<3xf32>, tensor<3xf32>, tensor<3xf32>
+}
+func.func private @choose(%c: tensor<i1>, %a: tensor<3xf32>, %b: tensor<3xf32>) -> tensor<3xf32> {
+  %0 = "stablehlo.select"(%c, %a, %b) : (tensor<i1>, tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+  return %0 : tensor<3xf32>
+}

@@ -35,8 +35,8 @@ def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
       start and wait of what comes of it.
     - A sum is a `mean` if all uses of its result are divided by the size of the
       group, or if its operand is: by an operation of linalg, or of arith on tensors,
-      that divides each element by this number, or multiplies it by one over it. The
-      division goes. A mean of ddp divides before it adds, so that a division behind a
+      that divides each element by this number, or multiplies it by one over it;
+      where it has another number, a remark names that. The division goes. A mean of ddp divides before it adds, so that a division behind a
       sum is rounded at another place, unless the size is a power of two. A sum of f16
       that is divided behind stays one: numbers that are small would be lost.
     - `group_name` is the symbol of a `ddp.process_group` of the module.

@@ -20,7 +20,11 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
 
     - `stablehlo.all_reduce` that adds becomes `ddp.all_reduce sum`, wherever it
       stands: in functions, loops and branches. One of several tensors becomes
-      several. Attributes of other dialects stay; the handle of a channel goes.
+      several. Attributes of other dialects stay; the handle of a channel goes, for
+      reductions over a group meet in the program's order. A remark says where
+      collectives have the same channel. On channel 1 JAX puts all of them; on any
+      other it is an error if they differ in kind or groups. So is a channel that is
+      not one between devices.
     - A sum is a `mean` if all uses of its result are divided by the number of ranks
       in the group, or if its operand is: by `stablehlo.divide` with that number, or
       `stablehlo.multiply` with one over it, in all elements. Reshapes, transposes,
@@ -28,7 +32,8 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
       them, but before the sum no conversion that loses digits. A sum of f16 stays
       one if the division is behind it: a `mean` divides first, and would lose
       numbers that are small. The division goes.
-      Any other arithmetic stays, with a `sum`.
+      Any other arithmetic stays, with a `sum`. A remark names the number if it is
+      another one by which all uses, or the operand, are made smaller.
     - `replica_groups` become process groups, called after the axes of the
       module's mesh that have these groups, or `@replicas`. They have to hold each
       rank of the program once.

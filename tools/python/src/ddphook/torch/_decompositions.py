@@ -40,6 +40,8 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
         _aten.scatter.src: _scatter,
         _aten.index_add.default: _index_add,
         _aten.index_put.default: _index_put,
+        **get_decompositions([_aten._weight_norm_interface.default]),
+        _aten._weight_norm_interface_backward.default: _weight_norm_backward,
     }
 
 
@@ -69,6 +71,20 @@ def _gelu(self: torch.Tensor, approximate: str = "none") -> torch.Tensor:
         return NotImplemented
     inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self * self * self)
     return 0.5 * self * (1 + torch.tanh(inner))
+
+
+def _weight_norm_backward(
+    grad_w: torch.Tensor,
+    saved_v: torch.Tensor,
+    saved_g: torch.Tensor,
+    saved_norms: torch.Tensor,
+    dim: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of w = v · g / |v|, with norms over all dimensions but one."""
+    others = [i for i in range(saved_v.dim()) if i != dim % saved_v.dim()]
+    along = (grad_w * saved_v).sum(others, keepdim=True) / saved_norms
+    across = grad_w - saved_v * (along / saved_norms)
+    return across * (saved_g / saved_norms), along
 
 
 def _convolution_backward(

@@ -55,7 +55,8 @@ def export(
         models: ``@step`` then takes their parameters and buffers, and returns, behind
         what the step does, the new values of those that it changes. A DDP model
         reduces gradients in ``backward()`` then; it has to be made under
-        ``optimize_ddp="python_reducer"``.
+        ``optimize_ddp="python_reducer"``. So may optimizers of
+        these models be, which stand for what they keep from step to step.
     file
         Where to write the module, in MLIR's textual form.
     whole

@@ -1,10 +1,11 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a whole step takes: tensors, and models whose tensors it reads and changes.
+"""What a whole step takes: tensors, and models and optimizers that it changes.
 
 A model stands for its parameters and buffers. While a step is traced they are
 tensors of the trace, with the hooks of the parameters in whose place they are:
-those are how DistributedDataParallel reduces under ``python_reducer``.
+those are how DistributedDataParallel reduces under ``python_reducer``. An optimizer
+stands for what it keeps of these parameters.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree
 
 from ddphook._errors import UnsupportedError
+from ddphook.torch._optimizer_inputs import OptimizerInput
 
 
 class Inputs:
@@ -28,31 +31,41 @@ class Inputs:
     Attributes
     ----------
     tensors
-        Examples: the inputs themselves, and each parameter and buffer of a model
-        once, in the order in which the model has them.
+        Examples: the inputs themselves, each parameter and buffer of a model once, in
+        the order in which the model has them, and what optimizers keep.
     paths
         Where they stand in the inputs: ``[0]['fc.weight']``.
+    names
+        Of those of models and optimizers: the parameter that they are or belong to.
+    first
+        Those that no step has made yet, as an optimizer's first one finds them.
     """
 
     def __init__(self, inputs: Sequence[Any]) -> None:
         leaves, self._tree = _pytree.tree_flatten_with_path(tuple(inputs))
         self.tensors: list[torch.Tensor] = []
         self.paths: list[str] = []
-        # For each leaf the number of its tensor, or a model.
-        self._leaves: list[int | nn.Module] = []
+        self.names: dict[int, str] = {}
+        self.first: dict[int, torch.Tensor] = {}
+        # For each leaf the number of its tensor, a model or an optimizer.
+        self._leaves: list[int | nn.Module | Optimizer] = []
         # Of each tensor of a model.
         self._numbers: dict[torch.Tensor, int] = {}
-        self.names: dict[int, str] = {}
+        # Each optimizer with the number of its first tensor.
+        self._optimizers: dict[Optimizer, tuple[OptimizerInput, int]] = {}
+        names = _names([leaf for _, leaf in leaves if isinstance(leaf, nn.Module)])
         for path, leaf in leaves:
             place = _pytree.keystr(path)
             if isinstance(leaf, nn.Module):
                 self._leaves.append(self._add_model(place, leaf))
+            elif isinstance(leaf, Optimizer):
+                self._leaves.append(self._add_optimizer(place, leaf, names))
             elif isinstance(leaf, torch.Tensor):
                 self._leaves.append(self._add(place, leaf))
             else:
                 raise UnsupportedError(
-                    f"expected tensors and models as inputs, but {place} is a "
-                    f"{type(leaf).__name__}"
+                    "expected tensors, models and optimizers as inputs, but "
+                    f"{place} is a {type(leaf).__name__}"
                 )
 
     def _add(self, place: str, tensor: torch.Tensor) -> int:
@@ -68,15 +81,25 @@ class Inputs:
                     "in Python; set torch._dynamo.config.optimize_ddp to "
                     "'python_reducer' before it is made"
                 )
-            inner = model.module
-        else:
-            inner = model
-        for name, tensor in [*inner.named_parameters(), *inner.named_buffers()]:
+        for name, tensor in _named_tensors(model):
             if tensor not in self._numbers:
                 number = self._add(f"{place}['{name}']", tensor)
                 self._numbers[tensor] = number
                 self.names[number] = name
         return model
+
+    def _add_optimizer(
+        self, place: str, optimizer: Optimizer, names: dict[torch.Tensor, str]
+    ) -> Optimizer:
+        if optimizer not in self._optimizers:
+            added = OptimizerInput(place, optimizer, names)
+            self._optimizers[optimizer] = added, len(self.tensors)
+            for kept in added.kept:
+                number = self._add(f"{place}{kept.path}", kept.value)
+                self.names[number] = kept.name
+                if kept.is_new:
+                    self.first[number] = kept.value
+        return optimizer
 
     @contextlib.contextmanager
     def given(self, values: Sequence[torch.Tensor]) -> Iterator[tuple[Any, ...]]:
@@ -87,26 +110,57 @@ class Inputs:
             given[number] = values[number].clone()
             if isinstance(tensor, nn.Parameter):
                 given[number] = _parameter_like(tensor, given[number])
-        self._given = given
-        models = [leaf for leaf in self._leaves if isinstance(leaf, nn.Module)]
         leaves = [
-            leaf if isinstance(leaf, nn.Module) else given[leaf] for leaf in self._leaves
+            given[leaf] if isinstance(leaf, int) else leaf for leaf in self._leaves
         ]
+        models = [leaf for leaf in self._leaves if isinstance(leaf, nn.Module)]
+        parameters = {tensor: given[number] for tensor, number in self._numbers.items()}
         with contextlib.ExitStack() as stack:
-            for tables in _tables(models):
-                stack.callback(tables.update, dict(tables))
-                for name, tensor in tables.items():
-                    if tensor is not None:
-                        tables[name] = given[self._numbers[tensor]]
+            self._parts = list(_parts(models))
+            for part in self._parts:
+                stack.callback(part.restore)
+                for table in part.tables:
+                    for name, tensor in table.items():
+                        if tensor is not None:
+                            table[name] = parameters[tensor]
+            for optimizer, first in self._optimizers.values():
+                mine = range(first, first + len(optimizer.kept))
+                for number in mine:
+                    given[number] = values[number].clone()
+                own = [given[number] for number in mine]
+                stack.enter_context(optimizer.given(parameters, own))
             hook = register_optimizer_step_pre_hook(self._check_optimizer)
             stack.callback(hook.remove)
             yield _pytree.tree_unflatten(leaves, self._tree)
 
     def states(self) -> dict[int, torch.Tensor]:
-        """What the models' tensors are now, by their numbers; within `given`."""
-        return {
-            number: self._given[number].detach() for number in self._numbers.values()
-        }
+        """What models and optimizers have now, by its numbers; within `given`."""
+        states: dict[int, torch.Tensor] = {}
+        for part in self._parts:
+            for tensor, now in part.changes():
+                number = self._numbers[tensor]
+                states[number] = self._agree(number, states.get(number), now)
+        for optimizer, first in self._optimizers.values():
+            states.update(enumerate(optimizer.states(), first))
+        return {number: states[number].detach() for number in sorted(states)}
+
+    def _agree(
+        self, number: int, other: torch.Tensor | None, now: torch.Tensor
+    ) -> torch.Tensor:
+        """What a tensor has become, which may stand in several places."""
+        example = self.tensors[number]
+        if now.shape != example.shape or now.dtype != example.dtype:
+            raise UnsupportedError(
+                f"expected a step that leaves {self.paths[number]} {example.dtype} of "
+                f"shape {tuple(example.shape)}, but it makes it {now.dtype} of shape "
+                f"{tuple(now.shape)}"
+            )
+        if other is not None and other is not now:
+            raise UnsupportedError(
+                f"expected a step that leaves {self.paths[number]} one tensor in all "
+                "places of the model, but it puts another one into one of them"
+            )
+        return now
 
     def _check_optimizer(self, optimizer: Any, *_: Any) -> None:
         """Refuses one that would change the parameters that were replaced."""
@@ -114,23 +168,82 @@ class Inputs:
             for parameter in group["params"]:
                 if parameter in self._numbers:
                     raise UnsupportedError(
-                        "expected an optimizer that the step makes, but this "
-                        f"{type(optimizer).__name__} has been made before, for the "
-                        "parameter "
-                        f"'{self.names[self._numbers[parameter]]}'; what it keeps from "
-                        "step to step has to be an input of the step"
+                        f"expected this {type(optimizer).__name__}, which has been made "
+                        "before the step, for the parameter "
+                        f"'{self.names[self._numbers[parameter]]}', to be an input of "
+                        "the step, as the model is: step(model, optimizer, ...)"
                     )
 
 
-def _tables(models: Sequence[nn.Module]) -> Iterator[dict[str, Any]]:
-    """The dictionaries of parameters and buffers, each once."""
+def _named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters and buffers of a model by the names that it has without DDP."""
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    yield from inner.named_parameters()
+    yield from inner.named_buffers()
+
+
+def _names(models: Sequence[nn.Module]) -> dict[torch.Tensor, str]:
+    names: dict[torch.Tensor, str] = {}
+    for model in models:
+        for name, tensor in _named_tensors(model):
+            names.setdefault(tensor, name)
+    return names
+
+
+class _Part:
+    """A module of a model, with what it has before the step."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._attributes = dict(vars(module))
+        self.tables: list[dict[str, Any]] = [module._parameters, module._buffers]
+        self._before = [dict(table) for table in self.tables]
+
+    def changes(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Each tensor, and what is in its place now."""
+        for table, before in zip(self.tables, self._before):
+            for name in {**before, **table}:
+                old, now = before.get(name), table.get(name)
+                if (old is None) != (now is None):
+                    raise self._error(name)
+                if old is not None and now is not None:
+                    yield old, now
+        attributes = vars(self._module)
+        for name in {**self._attributes, **attributes}:
+            old, new = self._attributes.get(name), attributes.get(name)
+            # A step may say that it trains.
+            if old is not new and name != "training":
+                if isinstance(old, _VALUES) or isinstance(new, _VALUES):
+                    raise self._error(name)
+
+    def _error(self, name: str) -> UnsupportedError:
+        return UnsupportedError(
+            "expected a step that changes parameters and buffers of a model only, but "
+            f"it changes '{name}' of a {type(self._module).__name__}, which is "
+            "no input of the module; a buffer of that name would be"
+        )
+
+    def restore(self) -> None:
+        for table, before in zip(self.tables, self._before):
+            table.clear()
+            table.update(before)
+        attributes = vars(self._module)
+        attributes.clear()
+        attributes.update(self._attributes)
+
+
+# Of attributes that a step would change to no effect.
+_VALUES = (bool, int, float, complex, str, torch.Tensor)
+
+
+def _parts(models: Sequence[nn.Module]) -> Iterator[_Part]:
+    """The modules of some models, each once. What DDP notes of itself is not theirs."""
     seen = set()
     for model in models:
-        for part in model.modules():
-            if part not in seen:
-                seen.add(part)
-                yield part._parameters
-                yield part._buffers
+        for module in model.modules():
+            if module not in seen and not isinstance(module, DistributedDataParallel):
+                seen.add(module)
+                yield _Part(module)
 
 
 def _parameter_like(parameter: nn.Parameter, value: torch.Tensor) -> nn.Parameter:

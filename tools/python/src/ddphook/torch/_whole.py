@@ -17,6 +17,7 @@ import dataclasses
 import operator
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -25,7 +26,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 import torch.fx.traceback
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -72,7 +77,8 @@ class Step:
         PyTorch's operators on tensors, without any that writes to memory.
     inputs, outputs
         Where arguments and results stand in what the step takes and returns:
-        ``[0]['fc.weight']``.
+        ``[0]['fc.weight']``; of an optimizer that has taken no step yet also what its
+        arguments are at first.
     names
         Of gradients' reductions, by the nodes that start them.
     groups
@@ -178,7 +184,19 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
     if not groups:
         raise InvalidArgumentError("expected a step that reduces something")
     names = _gradient_names(graph, [output.name for output in outputs])
-    return Step(graph, taken.paths, paths, names, groups)
+    places = [
+        path + _describe_first(taken.first.get(number))
+        for number, path in enumerate(taken.paths)
+    ]
+    return Step(graph, places, paths, names, groups)
+
+
+def _describe_first(value: torch.Tensor | None) -> str:
+    if value is None or not value.numel():
+        return ""
+    number = value.flatten()[0].item()
+    is_one = bool((value == number).all())
+    return f", at first {number:g}" if is_one else ", at first of several values"
 
 
 def _layout(value: torch.Tensor) -> tuple[list[int], list[int]]:
@@ -197,6 +215,7 @@ def _as_function(step: Any) -> tuple[Any, Any]:
 
 
 _TORCH = str(Path(torch.__file__).parent)
+_HERE = Path(__file__).parent
 
 
 class _Lines(TorchFunctionMode):
@@ -223,6 +242,14 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
             decomposition_table=table,
             tracing_mode="fake",
         )(*values)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        places = [(frame.filename, str(frame.lineno)) for frame in reversed(frames)]
+        place = _innermost(p for p in places if Path(p[0]).parent != _HERE)
+        raise UnsupportedError(
+            "expected a step in which no size and no number of Python's depends on what "
+            f"tensors hold, but one does by '{error.func}' ({place})"
+        ) from error
     except AssertionError as error:
         if "FakeTensor" not in str(error):
             raise

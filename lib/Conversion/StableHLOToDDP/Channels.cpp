@@ -1,0 +1,114 @@
+//===- Channels.cpp --------------------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See Channels.h. A ddp.all_reduce has no channel: all ranks run the same
+// program, and their n-th reductions over a group meet.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Channels.h"
+#include "StableHLO.h"
+
+#include "mlir/IR/Remarks.h"
+
+#include <map>
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+static constexpr StringRef kName = "channel_handle";
+
+/// What JAX writes, its COLLECTIVE_CHANNEL_ID: XLA numbers channels itself
+/// then.
+static constexpr int64_t kCommonHandle = 1;
+
+std::optional<Channel> Channel::parse(Attribute attribute) {
+  std::string kept = getText(attribute);
+  StringRef text = kept;
+  auto take = [&](StringRef token) {
+    text = text.ltrim();
+    return text.consume_front(token);
+  };
+  auto takeInteger = [&](StringRef key, int64_t &value) {
+    if (!take(key) || !take("="))
+      return false;
+    text = text.ltrim();
+    return !text.consumeInteger(10, value);
+  };
+  Channel channel;
+  if (!take("#stablehlo.channel_handle<") ||
+      !takeInteger("handle", channel.handle) || !take(",") ||
+      !takeInteger("type", channel.type) || !take(">") || !text.empty())
+    return std::nullopt;
+  return channel;
+}
+
+std::string mlir::ddp::judgeChannel(Operation *collective) {
+  Attribute attribute = collective->getAttr(kName);
+  if (!attribute)
+    return "";
+  std::optional<Channel> channel = Channel::parse(attribute);
+  if (!channel)
+    return "expected channel_handle to be #stablehlo.channel_handle<handle = "
+           "N, type = T>, but got " +
+           getText(attribute);
+  if (channel->handle > 0 && channel->type != 0 && channel->type != 1)
+    return "expected a channel between devices, of type 1, but got " +
+           getText(attribute);
+  return "";
+}
+
+/// Whether what meets on one channel may be both of them.
+static bool isLike(Operation *first, Operation *second) {
+  constexpr StringRef groups = "replica_groups";
+  return first->getName() == second->getName() &&
+         first->getAttr(groups) == second->getAttr(groups);
+}
+
+LogicalResult mlir::ddp::checkSharedChannels(ModuleOp module) {
+  // Any number may stand in a program, also those that a DenseMap keeps for
+  // itself.
+  std::map<int64_t, SmallVector<Operation *>> users;
+  module.walk([&](Operation *op) {
+    if (!isCollective(op))
+      return;
+    std::optional<Channel> channel = Channel::parse(op->getAttr(kName));
+    if (channel && channel->handle > 0)
+      users[channel->handle].push_back(op);
+  });
+  bool ok = true;
+  for (auto &[handle, ops] : users) {
+    Operation *first = ops[0];
+    for (Operation *op : ArrayRef(ops).drop_front()) {
+      if (handle == kCommonHandle || isLike(first, op))
+        continue;
+      InFlightDiagnostic diagnostic =
+          op->emitOpError()
+          << "expected collectives of one kind and over the same groups on "
+             "channel "
+          << handle << "; give it a channel of its own, or all of them channel "
+          << kCommonHandle << ", as JAX does";
+      diagnostic.attachNote(first->getLoc())
+          << "this '" << first->getName() << "' has the channel, too";
+      ok = false;
+      break;
+    }
+    if (ops.size() == 1)
+      continue;
+    Location place = first->getLoc();
+    // JAX's say by which calls a line was reached, and fill a page.
+    if (auto line = place->findInstanceOf<FileLineColLoc>())
+      place = line;
+    std::string text;
+    llvm::raw_string_ostream(text)
+        << "channel " << handle << " is that of " << ops.size()
+        << " collectives, the first at " << place << "; each is one by itself";
+    remark::analysis(
+        ops[1]->getLoc(),
+        remark::RemarkOpts::name("Channel").category("ddp-import-stablehlo"))
+        << text;
+  }
+  return success(ok);
+}

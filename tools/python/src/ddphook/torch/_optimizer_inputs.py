@@ -1,0 +1,248 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Optimizers that a whole step takes: what they keep from step to step, as tensors.
+
+PyTorch's optimizers make most of that in their first step, and some compute with a
+count of steps as a Python number. Here it is there before, and the count is a tensor,
+as it is for CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ddphook._errors import UnsupportedError
+
+# How an optimizer computes; the trace decides about these itself.
+_WAYS = {"foreach": False, "fused": False, "capturable": True}
+
+
+class Kept(NamedTuple):
+    """A tensor that an optimizer keeps.
+
+    Attributes
+    ----------
+    path
+        Where it stands in the optimizer: ``['fc.weight']['exp_avg']``.
+    name
+        The parameter that it belongs to, or nothing.
+    value
+        What it is before the step.
+    is_new
+        Whether the optimizer has taken no step yet, and `value` is what its first
+        one begins with.
+    """
+
+    path: str
+    name: str
+    value: torch.Tensor
+    is_new: bool
+
+
+class OptimizerInput:
+    """One optimizer.
+
+    Parameters
+    ----------
+    place
+        Where it stands among the step's inputs, for messages.
+    optimizer
+        Of parameters of models that are inputs, too. It stays as it is.
+    names
+        Of the models' tensors.
+    """
+
+    def __init__(
+        self, place: str, optimizer: Optimizer, names: Mapping[torch.Tensor, str]
+    ) -> None:
+        self.optimizer = optimizer
+        self._place = place
+        self.kept: list[Kept] = []
+        # Where each is found: a parameter or the number of a group, and a key.
+        self._keys: list[tuple[nn.Parameter | int, str]] = []
+        for number, group in enumerate(optimizer.param_groups):
+            for key, value in group.items():
+                if isinstance(value, torch.Tensor):
+                    path = f".param_groups[{number}]['{key}']"
+                    self._add(number, key, Kept(path, "", value, False))
+            for parameter in group["params"]:
+                if parameter not in names:
+                    raise UnsupportedError(
+                        f"expected {place} to be an optimizer of models that are inputs "
+                        "of the step, too, but this "
+                        f"{type(optimizer).__name__} has a parameter of shape "
+                        f"{tuple(parameter.shape)} that is in none of them"
+                    )
+        begun = self._first_state()
+        for parameter, state in begun.items():
+            is_new = not optimizer.state.get(parameter)
+            for key, value in state.items():
+                path = f"['{names[parameter]}']['{key}']"
+                if not isinstance(value, torch.Tensor):
+                    raise UnsupportedError(
+                        f"expected an optimizer that keeps tensors, but {place}{path} "
+                        f"is a {type(value).__name__}"
+                    )
+                self._add(parameter, key, Kept(path, names[parameter], value, is_new))
+
+    def _add(self, owner: nn.Parameter | int, key: str, kept: Kept) -> None:
+        self.kept.append(kept)
+        self._keys.append((owner, key))
+
+    def _first_state(self) -> dict[nn.Parameter, dict[str, Any]]:
+        """What the optimizer has of each parameter before the step."""
+        optimizer = self.optimizer
+        states: dict[nn.Parameter, dict[str, Any]] = {}
+        initialize = getattr(optimizer, "_init_group", None)
+        for group in optimizer.param_groups:
+            fresh = []
+            for parameter in group["params"]:
+                if state := optimizer.state.get(parameter):
+                    states[parameter] = dict(state)
+                elif parameter.requires_grad:
+                    fresh.append(parameter)
+            if initialize is None or not fresh:
+                continue
+            stand_ins = [nn.Parameter(torch.zeros_like(value)) for value in fresh]
+            for stand_in in stand_ins:
+                stand_in.grad = torch.zeros_like(stand_in)
+            lists: list[list[Any]] = [
+                [] for _ in range(len(inspect.signature(initialize).parameters) - 1)
+            ]
+            own, optimizer.state = optimizer.state, collections.defaultdict(dict)
+            try:
+                initialize({**group, "params": stand_ins}, *lists)
+                made = optimizer.state
+            finally:
+                optimizer.state = own
+            for parameter, stand_in in zip(fresh, stand_ins):
+                state = dict(made.get(stand_in, {}))
+                if isinstance(optimizer, torch.optim.SGD) and group["momentum"] != 0:
+                    state = {"momentum_buffer": self._first_momentum(group, stand_in)}
+                if state:
+                    states[parameter] = state
+        return states
+
+    def _first_momentum(
+        self, group: dict[str, Any], parameter: nn.Parameter
+    ) -> torch.Tensor:
+        """SGD begins with the first gradient itself, which is its sum with zeros."""
+        if group["dampening"] != 0:
+            raise UnsupportedError(
+                f"expected {self._place}, an SGD with dampening, to have taken a step: "
+                "its first one differs from all others"
+            )
+        return torch.zeros_like(parameter)
+
+    @contextlib.contextmanager
+    def given(
+        self,
+        parameters: Mapping[torch.Tensor, torch.Tensor],
+        values: Sequence[torch.Tensor],
+    ) -> Iterator[None]:
+        """The optimizer with `values` for what it keeps, of other parameters.
+
+        Parameters
+        ----------
+        parameters
+            What takes the places of the models' own.
+        values
+            For each tensor of `kept`, and written to.
+        """
+        optimizer = self.optimizer
+        groups: list[dict[str, Any]] = []
+        for group in optimizer.param_groups:
+            ways = {key: way for key, way in _WAYS.items() if key in group}
+            own = [parameters[parameter] for parameter in group["params"]]
+            groups.append({**group, **ways, "params": own})
+        states: Any = collections.defaultdict(dict)
+        for (owner, key), value in zip(self._keys, values):
+            if isinstance(owner, int):
+                groups[owner][key] = value
+            else:
+                states[parameters[owner]][key] = value
+        self._parameters = parameters
+        self._before = [dict(group) for group in groups]
+        kept = optimizer.param_groups, optimizer.state
+        optimizer.param_groups, optimizer.state = groups, states
+        with contextlib.ExitStack() as stack:
+            self._step = stack.enter_context(contextlib.ExitStack())
+            for hook in (
+                optimizer.register_step_pre_hook(self._begin),
+                optimizer.register_step_post_hook(self._end),
+            ):
+                stack.callback(hook.remove)
+            try:
+                yield
+            finally:
+                optimizer.param_groups, optimizer.state = kept
+
+    def states(self) -> list[torch.Tensor]:
+        """What the optimizer keeps now, in the order of `kept`; within `given`."""
+        optimizer = self.optimizer
+        for number, (group, before) in enumerate(
+            zip(optimizer.param_groups, self._before)
+        ):
+            for key, value in before.items():
+                if group[key] is not value and key != "params":
+                    raise UnsupportedError(
+                        f"expected a step that leaves {self._place}.param_groups"
+                        f"[{number}]['{key}'] alone, which is a number of the module; "
+                        "a tensor there would be an input of it"
+                    )
+        found = []
+        for (owner, key), kept in zip(self._keys, self.kept):
+            if isinstance(owner, int):
+                value = optimizer.param_groups[owner][key]
+            else:
+                value = optimizer.state[self._parameters[owner]].get(key)
+            if not isinstance(value, torch.Tensor) or value.shape != kept.value.shape:
+                raise UnsupportedError(
+                    f"expected a step after which {self._place}{kept.path} is a tensor "
+                    f"of shape {tuple(kept.value.shape)}"
+                )
+            found.append(value.detach())
+        count = sum(len(state) for state in optimizer.state.values())
+        if count != sum(not isinstance(owner, int) for owner, _ in self._keys):
+            raise UnsupportedError(
+                f"expected {self._place} to keep from its first step on what it keeps "
+                f"later, but this {type(optimizer).__name__} makes more of it in a step; "
+                "let it take one before the export"
+            )
+        return found
+
+    def _begin(self, optimizer: Optimizer, *_: Any) -> None:
+        """Lets the optimizer count its steps in a tensor, of 64 bits, since it would
+        compute with a Python number otherwise."""
+        self._step.enter_context(_compiling())
+        for state in optimizer.state.values():
+            if "step" in state:
+                state["step"] = state["step"].double()
+
+    def _end(self, optimizer: Optimizer, *_: Any) -> None:
+        self._step.close()
+        for (owner, key), kept in zip(self._keys, self.kept):
+            if key == "step" and not isinstance(owner, int):
+                state = optimizer.state[self._parameters[owner]]
+                state[key] = state[key].to(kept.value.dtype)
+
+
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    """Tells PyTorch that it compiles: only then an optimizer takes counts in tensors
+    on a CPU."""
+    compiler: Any = torch.compiler
+    before = compiler._is_compiling_flag
+    compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        compiler._is_compiling_flag = before
