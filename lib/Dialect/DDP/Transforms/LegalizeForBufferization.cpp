@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/MemoryUses.h"
 #include "Utils/CallGraph.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
@@ -133,6 +134,56 @@ static void joinYields(scf::ExecuteRegionOp op, RewriterBase &rewriter) {
   }
 }
 
+/// The insertion whose destination this use of a parallel loop's output is, or
+/// null.
+static tensor::ParallelInsertSliceOp getInsertion(OpOperand &use) {
+  auto insertion = dyn_cast<tensor::ParallelInsertSliceOp>(use.getOwner());
+  return insertion && &insertion.getDestMutable() == &use ? insertion : nullptr;
+}
+
+/// Whether a slice of an output is needed no more when iterations insert into
+/// the output: only `insertion` does, into the same place, in the iteration
+/// that has the slice; and no other insertion is given the slice's memory.
+static bool isOverBy(tensor::ExtractSliceOp slice,
+                     tensor::ParallelInsertSliceOp insertion) {
+  auto isEqual = [](OpFoldResult a, OpFoldResult b) { return a == b; };
+  auto place = cast<OffsetSizeAndStrideOpInterface>(slice.getOperation());
+  if (!place.isSameAs(insertion, isEqual))
+    return false;
+  return !visitMemoryUses(slice.getResult(), [&](OpOperand &use) {
+            if (!isa<tensor::ParallelInsertSliceOp>(use.getOwner()))
+              return WalkResult::advance();
+            return use.getOwner() == insertion ? WalkResult::skip()
+                                               : WalkResult::interrupt();
+          }).wasInterrupted();
+}
+
+/// Has iterations read what an output was before the loop. One-Shot Bufferize
+/// would let them see what other iterations have inserted, and an insertion
+/// what those before it have. Returns whether that changed anything.
+static bool readInits(scf::ForallOp loop) {
+  bool hasChanged = false;
+  for (auto [output, init] :
+       llvm::zip(loop.getRegionIterArgs(), loop.getOutputs())) {
+    SmallVector<tensor::ParallelInsertSliceOp> insertions;
+    SmallVector<OpOperand *> reads;
+    for (OpOperand &use : output.getUses())
+      if (auto insertion = getInsertion(use))
+        insertions.push_back(insertion);
+      else
+        reads.push_back(&use);
+    for (OpOperand *read : reads) {
+      auto slice = dyn_cast<tensor::ExtractSliceOp>(read->getOwner());
+      if (slice && insertions.size() == 1 &&
+          isOverBy(slice, insertions.front()))
+        continue;
+      read->set(init);
+      hasChanged = true;
+    }
+  }
+  return hasChanged;
+}
+
 /// A branch that yields what the selection gives. One-Shot Bufferize wants the
 /// operands and the result of an `arith.select` in one alias set, and refuses
 /// it where one of them is still needed; for a branch it makes a copy.
@@ -245,6 +296,8 @@ static bool legalize(Operation *op, RewriterBase &rewriter) {
   else if (auto choice = dyn_cast<arith::SelectOp>(op);
            choice && choice.getCondition().getType().isInteger(1))
     expand(choice, rewriter);
+  else if (auto loop = dyn_cast<scf::ForallOp>(op))
+    return readInits(loop);
   else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
     normalizeStrides(slice);
   else if (auto slice = dyn_cast<tensor::InsertSliceOp>(op))
