@@ -92,7 +92,8 @@ llvm::Error mlir::ddp::runWithReport(StringRef input, StringRef output,
   if (llvm::Error error =
           file.prepare(PlanReportFile::getValue(options.path),
                        PlanReportFile::getValue(options.trace),
-                       input == "-" ? "" : llvm::sys::path::filename(input)))
+                       input == "-" ? "" : llvm::sys::path::filename(input),
+                       output))
     return error;
   config.setPassPipelineSetupFn([&, passes = config](PassManager &pm) {
     if (failed(passes.setupPassPipeline(pm)))
