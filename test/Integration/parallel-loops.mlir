@@ -20,6 +20,9 @@
 // RUN: ddphook-run %s --entry=handed_on --ranks=1 --inputs=random:11 --outputs=%t/handed_on
 // RUN: ddphook-run %s --entry=handed_on_meant --ranks=1 --inputs=random:11 --outputs=%t/handed_on_meant
 // RUN: cmp %t/handed_on %t/handed_on_meant
+// RUN: ddphook-run %s --entry=restarted --ranks=1 --inputs=random:13 --outputs=%t/restarted
+// RUN: ddphook-run %s --entry=restarted_meant --ranks=1 --inputs=random:13 --outputs=%t/restarted_meant
+// RUN: cmp %t/restarted %t/restarted_meant
 
 !t = tensor<4x2xf32>
 !row = tensor<2xf32>
@@ -163,4 +166,31 @@ func.func @handed_on(%a: !t, %b: !t) -> (!t, !t) {
 }
 func.func @handed_on_meant(%a: !t, %b: !t) -> (!t, !t) {
   return %a, %b : !t, !t
+}
+
+// A loop on memory, each iteration of which begins with the same tensor.
+func.func @restarted(%a: !t, %k: !row) -> !t {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %e = tensor.empty() : !row
+  %x = linalg.exp ins(%k : !row) outs(%e : !row) -> !row
+  %m = memref.alloc() : memref<4x2xf32>
+  scf.parallel (%i) = (%c0) to (%c4) step (%c1) {
+    %s = tensor.extract_slice %a[%i, 0] [1, 2] [1, 1] : !t to !row
+    %w = linalg.map { arith.subf } ins(%x, %s : !row, !row) outs(%x : !row)
+    %to = memref.subview %m[%i, 0] [1, 2] [1, 1] : memref<4x2xf32> to memref<2xf32, strided<[1], offset: ?>>
+    bufferization.materialize_in_destination %w in writable %to : (!row, memref<2xf32, strided<[1], offset: ?>>) -> ()
+  }
+  %r = bufferization.to_tensor %m restrict : memref<4x2xf32> to !t
+  return %r : !t
+}
+func.func @restarted_meant(%a: !t, %k: !row) -> !t {
+  %e = tensor.empty() : !row
+  %x = linalg.exp ins(%k : !row) outs(%e : !row) -> !row
+  %e1 = tensor.empty() : !t
+  %all = linalg.broadcast ins(%x : !row) outs(%e1 : !t) dimensions = [0]
+  %e2 = tensor.empty() : !t
+  %r = linalg.sub ins(%all, %a : !t, !t) outs(%e2 : !t) -> !t
+  return %r : !t
 }

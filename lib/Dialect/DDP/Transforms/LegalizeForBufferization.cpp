@@ -18,6 +18,8 @@
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/PatternMatch.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
+#include "mlir/Transforms/RegionUtils.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPLEGALIZEFORBUFFERIZATIONPASS
@@ -158,6 +160,39 @@ static bool isOverBy(tensor::ExtractSliceOp slice,
           }).wasInterrupted();
 }
 
+/// Has each iteration of a loop that One-Shot Bufferize does not know, such as
+/// `scf.parallel` on memory, write to a copy of a tensor from outside: the
+/// analysis does not see that the next iteration needs the tensor as it was.
+/// Returns whether that changed anything.
+static bool keepOuterTensors(Operation *loop, RewriterBase &rewriter) {
+  static const bufferization::BufferizationOptions options;
+  bufferization::AnalysisState state(options);
+  llvm::SetVector<Value> outer;
+  getUsedValuesDefinedAbove(loop->getRegions(), outer);
+  bool hasChanged = false;
+  for (Value tensor : outer) {
+    auto type = dyn_cast<RankedTensorType>(tensor.getType());
+    if (!type)
+      continue;
+    WalkResult uses = visitMemoryUses(tensor, [&](OpOperand &use) {
+      if (!loop->isProperAncestor(use.getOwner()))
+        return WalkResult::skip();
+      return state.bufferizesToMemoryWrite(use) ? WalkResult::interrupt()
+                                                : WalkResult::advance();
+    });
+    if (!uses.wasInterrupted())
+      continue;
+    rewriter.setInsertionPointToStart(&loop->getRegion(0).front());
+    auto copy = bufferization::AllocTensorOp::create(
+        rewriter, loop->getLoc(), type, ValueRange(), /*copy=*/tensor);
+    tensor.replaceUsesWithIf(copy.getResult(), [&](OpOperand &use) {
+      return loop->isProperAncestor(use.getOwner()) && use.getOwner() != copy;
+    });
+    hasChanged = true;
+  }
+  return hasChanged;
+}
+
 /// Has iterations read what an output was before the loop. One-Shot Bufferize
 /// would let them see what other iterations have inserted, and an insertion
 /// what those before it have. Returns whether that changed anything.
@@ -274,6 +309,9 @@ static bool legalize(Operation *op, RewriterBase &rewriter) {
     joinYields(region, rewriter);
     return true;
   }
+  if (isa<LoopLikeOpInterface>(op) &&
+      !isa<bufferization::BufferizableOpInterface>(op))
+    return keepOuterTensors(op, rewriter);
   // Buckets become tensors.
   if (llvm::none_of(op->getResultTypes(),
                     llvm::IsaPred<TensorType, BucketType>))

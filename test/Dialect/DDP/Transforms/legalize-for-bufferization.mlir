@@ -235,3 +235,22 @@ func.func @outputs(%a: tensor<4x2xf32>, %b: tensor<4x2xf32>, %c: tensor<4x2xf32>
   }
   return %r#0, %r#1, %r#2 : tensor<4x2xf32>, tensor<4x2xf32>, tensor<4x2xf32>
 }
+
+// A loop that is not known to the analysis: what is written begins with a copy in
+// each iteration, and what is only read does not.
+// CHECK-LABEL: func.func @unknown_loop(
+// CHECK-SAME:      %[[A:.+]]: tensor<2xf32>, %[[B:.+]]: tensor<2xf32>
+// CHECK:         scf.parallel
+// CHECK-NEXT:      %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[A]])
+// CHECK-NEXT:      linalg.add ins(%[[COPY]], %[[B]] : {{.+}}) outs(%[[COPY]] :
+func.func @unknown_loop(%a: tensor<2xf32>, %b: tensor<2xf32>, %m: memref<4xf32>) -> tensor<2xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  scf.parallel (%i) = (%c0) to (%c4) step (%c1) {
+    %w = linalg.add ins(%a, %b : tensor<2xf32>, tensor<2xf32>) outs(%a : tensor<2xf32>) -> tensor<2xf32>
+    %v = tensor.extract %w[%c0] : tensor<2xf32>
+    memref.store %v, %m[%i] : memref<4xf32>
+  }
+  return %b : tensor<2xf32>
+}
