@@ -11,14 +11,30 @@
 
 #include "OutputFile.h"
 
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 
 using namespace llvm;
 using namespace mlir::ddp;
 
+/// Whether a report in one file would take the place of the other one.
+static bool isSameFile(StringRef report, StringRef other) {
+  auto getPath = [](StringRef path) {
+    SmallString<128> result(path);
+    sys::fs::make_absolute(result);
+    sys::path::remove_dots(result, /*remove_dot_dot=*/true);
+    return result;
+  };
+  bool isSame = false; // by another name, if both exist
+  return report != "-" &&
+         (getPath(report) == getPath(other) ||
+          (!sys::fs::equivalent(report, other, isSame) && isSame));
+}
+
 Error PlanReportFile::prepare(std::optional<StringRef> reportPath,
                               std::optional<StringRef> traceFile,
-                              StringRef moduleName) {
+                              StringRef moduleName, StringRef output) {
   module = moduleName.str();
   if (!reportPath)
     return traceFile ? createStringError("expected --ddp-plan-report with "
@@ -29,6 +45,12 @@ Error PlanReportFile::prepare(std::optional<StringRef> reportPath,
   if (!parsed)
     return parsed.takeError();
   form = *parsed;
+  for (StringRef other : {output, traceFile.value_or("")})
+    if (isSameFile(path, other))
+      return createStringError("expected a file of its own for the report, but "
+                               "'" +
+                               path + "' is " +
+                               (other == output ? "the output" : "the trace"));
   if (!traceFile)
     return Error::success();
   tracePath = traceFile->str();

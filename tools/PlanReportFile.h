@@ -19,10 +19,11 @@ namespace mlir::ddp {
 class PlanReportFile {
 public:
   /// Checks `path` and reads the trace at `tracePath`, before anything is
-  /// compiled. Without a path there is no report. `module` is the input's name.
+  /// compiled. Without a path there is no report. `module` is the input's name,
+  /// and `output` the file of what is compiled, if there is one.
   llvm::Error prepare(std::optional<llvm::StringRef> path,
                       std::optional<llvm::StringRef> tracePath,
-                      llvm::StringRef module);
+                      llvm::StringRef module, llvm::StringRef output);
 
   bool isWanted() const { return !path.empty(); }
   bool isOnStandardOutput() const { return path == "-"; }

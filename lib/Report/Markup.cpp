@@ -94,7 +94,8 @@ mlir::ddp::packLanes(std::vector<LaneBar> bars, size_t mostLanes,
 
 void mlir::ddp::writeAxis(llvm::raw_ostream &os, double end,
                           std::string (*format)(double)) {
-  if (!(end > 0))
+  // Neither times nor sizes are as small; steps between marks would vanish.
+  if (!(end >= 1e-6))
     return;
   // Marks at 1, 2 or 5 times a power of ten, about six of them.
   double step = std::pow(10, std::floor(std::log10(end / 6)));

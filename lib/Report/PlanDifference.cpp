@@ -59,7 +59,7 @@ public:
   std::vector<std::string> run();
 
 private:
-  void add(const Twine &line) { lines.push_back(line.str()); }
+  void add(const Twine &line) { lines.push_back(printable(line.str())); }
   void compareText(StringRef what, StringRef from, StringRef to) {
     if (from != to)
       add(what + ": " + (from.empty() ? "none" : from) + " → " +
@@ -239,7 +239,10 @@ void PlanComparison::compareCollectives(const Twine &where,
   }
   for (auto [a, b] : llvm::zip(from, to)) {
     std::string what = (where + ": collective " + Twine(b->number)).str();
-    compareText(what, describeCollective(*a), describeCollective(*b));
+    auto describe = [](const ReportCollective &collective) {
+      return describeCollective(collective) + " over @" + collective.group;
+    };
+    compareText(what, describe(*a), describe(*b));
     if (!a->function.empty() && !b->function.empty())
       compareText(what, describeOverlap(*a), describeOverlap(*b));
   }
@@ -268,16 +271,10 @@ void PlanComparison::compareMemory() {
   compareBytes("state arena", before.stateArenaBytes, after.stateArenaBytes);
   if (!before.hasProgram || !after.hasProgram)
     return;
-  auto sum = [](const PlanReport &report) {
-    int64_t bytes = 0;
-    for (const ReportCopy &copy : report.copies)
-      bytes += copy.bytes;
-    return bytes;
-  };
   if (before.copies.size() != after.copies.size())
     compareText("copies of memory", std::to_string(before.copies.size()),
                 std::to_string(after.copies.size()));
-  compareBytes("copied", sum(before), sum(after));
+  compareBytes("copied", before.getCopiedBytes(), after.getCopiedBytes());
 }
 
 std::vector<std::string> PlanComparison::run() {

@@ -24,11 +24,13 @@
 using namespace mlir::ddp;
 using llvm::StringRef;
 
+/// The sum over a range, or the largest number where that is larger.
 template <typename Range, typename F>
 static int64_t sum(const Range &range, F get) {
   int64_t total = 0;
   for (const auto &element : range)
-    total += get(element);
+    if (llvm::AddOverflow<int64_t>(total, get(element), total))
+      return INT64_MAX;
   return total;
 }
 
@@ -40,6 +42,9 @@ int64_t PlanReport::getWireBytes() const {
 }
 int64_t PlanReport::getStateBytes() const {
   return sum(states, [](const ReportState &state) { return state.bytes; });
+}
+int64_t PlanReport::getCopiedBytes() const {
+  return sum(copies, [](const ReportCopy &copy) { return copy.bytes; });
 }
 int64_t PlanReport::getNumGradients() const {
   return sum(buckets, [](const ReportBucket &b) { return b.gradients.size(); });
@@ -234,7 +239,7 @@ static llvm::Expected<llvm::json::Value> parseVersioned(StringRef text,
                                                         StringRef what,
                                                         StringRef key,
                                                         int64_t expected) {
-  llvm::Expected<llvm::json::Value> value = llvm::json::parse(text);
+  llvm::Expected<llvm::json::Value> value = parseJSON(text);
   if (!value)
     return llvm::createStringError("cannot read the " + what + ": " +
                                    toString(value.takeError()));
@@ -316,7 +321,7 @@ llvm::Error mlir::ddp::addMeasurements(PlanReport &report,
 }
 
 //===----------------------------------------------------------------------===//
-// Numbers in words
+// Numbers and names in words
 //===----------------------------------------------------------------------===//
 
 std::string mlir::ddp::formatBytes(int64_t bytes) {
@@ -348,4 +353,21 @@ std::string mlir::ddp::formatShape(const std::vector<int64_t> &shape) {
   return llvm::join(
       llvm::map_range(shape, [](int64_t size) { return std::to_string(size); }),
       " × ");
+}
+
+std::string mlir::ddp::printable(StringRef text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are control characters, too, of two bytes.
+    bool isWide = text.size() > i + 1 && byte == 0xc2 &&
+                  (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
+    if (isWide)
+      byte = static_cast<unsigned char>(text[++i]);
+    if (isWide || byte < 0x20 || byte == 0x7f)
+      result += "\\x" + llvm::utohexstr(byte, /*LowerCase=*/true, /*Width=*/2);
+    else
+      result += text[i];
+  }
+  return result;
 }

@@ -18,6 +18,10 @@ namespace mlir::ddp {
 /// The version of a report's JSON, its key `ddphook_report`.
 inline constexpr int64_t kReportVersion = 1;
 
+/// llvm::json::parse(), which calls itself for what is in lists and objects,
+/// for texts that are nested no deeper than reports, plans and traces are.
+llvm::Expected<llvm::json::Value> parseJSON(llvm::StringRef text);
+
 template <typename V>
 void visitFields(V &visit, ReportGradient &gradient) {
   visit("name", gradient.name);
@@ -170,14 +174,35 @@ void visitFields(V &visit, PlanReport &report) {
 }
 
 namespace detail {
-/// Reads an object's fields; all of them have to be there.
+/// Reads an object's fields; all of them have to be there. Sizes, counts and
+/// times are at least 0, so that what is computed with them is a number, too.
 struct FieldReader {
+  llvm::json::Path path;
   llvm::json::ObjectMapper object;
   bool isOk = static_cast<bool>(object);
 
   template <typename T>
   void operator()(llvm::StringLiteral key, T &value) {
-    isOk = isOk && object.map(key, value);
+    isOk = isOk && object.map(key, value) && check(key, value);
+  }
+
+private:
+  template <typename T>
+  bool check(llvm::StringLiteral, const T &) {
+    return true;
+  }
+  bool check(llvm::StringLiteral key, int64_t number) {
+    // A collective of no plan has the number -1.
+    return number >= (key == "number" ? -1 : 0) ||
+           refuse(key, "expected a number that is not negative");
+  }
+  bool check(llvm::StringLiteral key, double time) {
+    return (time >= 0 && time <= kMostTime) ||
+           refuse(key, "expected a time that a run can take");
+  }
+  bool refuse(llvm::StringLiteral key, llvm::StringLiteral message) {
+    path.field(key).report(message);
+    return false;
   }
 };
 } // namespace detail
@@ -187,7 +212,7 @@ template <typename T,
           typename = decltype(visitFields(std::declval<detail::FieldReader &>(),
                                           std::declval<T &>()))>
 bool fromJSON(const llvm::json::Value &value, T &out, llvm::json::Path path) {
-  detail::FieldReader reader{{value, path}};
+  detail::FieldReader reader{path, {value, path}};
   visitFields(reader, out);
   return reader.isOk;
 }

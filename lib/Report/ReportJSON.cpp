@@ -50,6 +50,26 @@ private:
 };
 } // namespace
 
+llvm::Expected<llvm::json::Value> mlir::ddp::parseJSON(StringRef text) {
+  constexpr int kMostDepth = 64;
+  int depth = 0;
+  bool isInString = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (isInString && c == '\\')
+      ++i;
+    else if (c == '"')
+      isInString = !isInString;
+    else if (!isInString && (c == '[' || c == '{') && ++depth > kMostDepth)
+      return llvm::createStringError(
+          "expected lists and objects at most " + llvm::Twine(kMostDepth) +
+          " deep within each other, but got more at byte " + llvm::Twine(i));
+    else if (!isInString && (c == ']' || c == '}'))
+      --depth;
+  }
+  return llvm::json::parse(text);
+}
+
 std::string mlir::ddp::writeReportJSON(const PlanReport &report) {
   std::string text;
   llvm::raw_string_ostream os(text);

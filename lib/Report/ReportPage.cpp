@@ -143,12 +143,19 @@ void PageWriter::writeTiles() {
   writeTile("Gradients", formatBytes(gradientBytes),
             countNoun(report.getNumGradients(), "array") + " in " +
                 countNoun(report.buckets.size(), "bucket"));
-  writeTile("On the wire", formatBytes(wireBytes), "per rank and step");
+  auto others = llvm::count_if(report.collectives,
+                               [](const auto &c) { return c.bucket.empty(); });
+  writeTile("On the wire", formatBytes(wireBytes),
+            others == 0 ? "per rank and step"
+                        : "without " + countNoun(others, "collective") +
+                              " of no bucket");
   writeTile("Compression",
             gradientBytes == 0 ? "–"
             : wireBytes == 0   ? "∞"
                                : formatRatio(gradientBytes, wireBytes) + " ×",
-            wireBytes == 0 ? "nothing is sent" : "gradients to wire");
+            wireBytes != 0 ? "gradients to wire"
+            : others == 0  ? "nothing is sent"
+                           : "no bucket is sent");
   writeTile("Collectives", std::to_string(report.collectives.size()),
             std::to_string(inFlight) + " beside computation");
   writeTile("States", formatBytes(report.getStateBytes()),

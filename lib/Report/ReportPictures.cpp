@@ -217,7 +217,9 @@ void mlir::ddp::writeArena(llvm::raw_ostream &os, const PlanReport &report,
     if (!buffer->source.empty())
       title += ", " + buffer->source;
     bars.push_back({static_cast<double>(buffer->offset) / size,
-                    static_cast<double>(buffer->offset + buffer->bytes) / size,
+                    (static_cast<double>(buffer->offset) +
+                     static_cast<double>(buffer->bytes)) /
+                        size,
                     colours.getBucketStyle(buffer->bucket), what, title});
   }
   os << "<h3>Arena, " << formatBytes(report.arenaBytes)
@@ -246,8 +248,10 @@ void mlir::ddp::writeStateArena(llvm::raw_ostream &os,
       continue;
     }
     bars.push_back({static_cast<double>(state.offset) / size,
-                    static_cast<double>(state.offset + state.bytes) / size, "n",
-                    state.name,
+                    (static_cast<double>(state.offset) +
+                     static_cast<double>(state.bytes)) /
+                        size,
+                    "n", state.name,
                     state.name + ", " + formatBytes(state.bytes) + " at byte " +
                         std::to_string(state.offset)});
   }

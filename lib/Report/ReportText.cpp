@@ -103,17 +103,6 @@ StringRef mlir::ddp::getHookName(StringRef hook) {
 // The text
 //===----------------------------------------------------------------------===//
 
-/// Names may have line breaks and the like, which would change a terminal.
-static std::string printable(StringRef text) {
-  std::string result;
-  for (char c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      result += "\\x" + llvm::utohexstr(static_cast<unsigned char>(c), true, 2);
-    else
-      result += c;
-  return result;
-}
-
 /// In columns: a character of UTF-8 begins with a byte that continues none.
 static size_t getWidth(StringRef text) {
   return llvm::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
@@ -160,19 +149,24 @@ void TextWriter::writeHead() {
   os << "  gradients " << formatBytes(report.getGradientBytes())
      << ", on the wire " << formatBytes(report.getWireBytes())
      << " per rank and step";
+  auto others = llvm::count_if(report.collectives,
+                               [](const auto &c) { return c.bucket.empty(); });
+  if (others != 0)
+    os << ", without " << countNoun(others, "collective") << " of no bucket";
   if (report.getGradientBytes() != 0)
     os << ", compression "
        << formatRatio(report.getGradientBytes(), report.getWireBytes());
   os << "\n  states " << formatBytes(report.getStateBytes()) << ", arena "
-     << formatBytes(report.arenaBytes) << ", memory of the " << report.memory
-     << "\n";
+     << formatBytes(report.arenaBytes) << ", memory of the "
+     << printable(report.memory) << "\n";
   for (const ReportGroup &group : report.groups)
-    os << "  @" << printable(group.name) << ": " << describeGroup(group)
-       << "\n";
+    os << "  @" << printable(group.name) << ": "
+       << printable(describeGroup(group)) << "\n";
 }
 
 void TextWriter::writeCollective(const ReportCollective &collective) {
-  os << "    " << collective.number << "  " << describeCollective(collective);
+  os << "    " << collective.number << "  "
+     << printable(describeCollective(collective));
   if (std::string overlap = describeOverlap(collective); !overlap.empty())
     os << "; " << printable(overlap);
   os << "\n";
@@ -213,8 +207,8 @@ void TextWriter::writeMemory() {
     os << "\nstates\n";
   for (const ReportState &state : report.states)
     os << "    at " << state.offset << ": " << printable(state.name) << ", "
-       << state.dtype << ", " << formatBytes(state.bytes) << ", "
-       << state.placement << "\n";
+       << printable(state.dtype) << ", " << formatBytes(state.bytes) << ", "
+       << printable(state.placement) << "\n";
   if (!report.buffers.empty())
     os << "\narena\n";
   for (const ReportBuffer &buffer : report.buffers) {
@@ -240,7 +234,7 @@ void TextWriter::writeRemarks() {
   if (!report.remarks.empty())
     os << "\nremarks\n";
   for (const ReportRemark &remark : report.remarks) {
-    os << "    " << remark.pass << ", " << remark.kind << ": "
+    os << "    " << printable(remark.pass) << ", " << remark.kind << ": "
        << printable(remark.text);
     writeSource(remark.source);
   }

@@ -9,11 +9,14 @@
 
 #include "ddphook/Report/StepTrace.h"
 
+#include "ReportFields.h"
+
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/JSON.h"
 
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,8 +32,11 @@ static constexpr int64_t kTraceVersion = 1;
 // Reading
 //===----------------------------------------------------------------------===//
 
+static bool isTime(double time) { return time >= 0 && time <= kMostTime; }
+
 /// An event that takes time; nothing for others, such as names of threads.
-static std::optional<TraceEvent> readEvent(const json::Object &object) {
+static llvm::Expected<std::optional<TraceEvent>>
+readEvent(const json::Object &object) {
   auto kind = llvm::StringSwitch<std::optional<TraceEvent::Kind>>(
                   object.getString("cat").value_or(""))
                   .Case("step", TraceEvent::Step)
@@ -40,9 +46,17 @@ static std::optional<TraceEvent> readEvent(const json::Object &object) {
                   .Default(std::nullopt);
   std::optional<double> begin = object.getNumber("ts"),
                         duration = object.getNumber("dur");
-  if (object.getString("ph") != "X" || !kind || !begin || !duration ||
-      *duration < 0)
+  if (object.getString("ph") != "X" || !kind)
     return std::nullopt;
+  std::optional<double> waiting;
+  const json::Object *arguments = object.getObject("args");
+  if (arguments)
+    waiting = arguments->getNumber("wait_us");
+  // Clocks of ranks are compared, so that one may begin before 0.
+  if (!begin || !isTime(std::abs(*begin)) || !duration || !isTime(*duration) ||
+      (waiting && !isTime(*waiting)))
+    return llvm::createStringError(
+        "expected events of the trace to have times that a run can take");
   TraceEvent event;
   event.kind = *kind;
   event.name = object.getString("name").value_or("").str();
@@ -50,12 +64,12 @@ static std::optional<TraceEvent> readEvent(const json::Object &object) {
   event.thread = object.getInteger("tid").value_or(0);
   event.begin = *begin;
   event.duration = *duration;
-  event.waiting = -1;
-  if (const json::Object *arguments = object.getObject("args")) {
+  // Both are rounded.
+  event.waiting = waiting ? std::min(*waiting, *duration) : -1;
+  if (arguments) {
     event.collective = arguments->getInteger("collective").value_or(-1);
     event.bucket = arguments->getString("bucket").value_or("").str();
     event.step = arguments->getInteger("step").value_or(-1);
-    event.waiting = arguments->getNumber("wait_us").value_or(-1);
     event.isUnfinished = arguments->getBoolean("unfinished").value_or(false);
   }
   return event;
@@ -87,7 +101,7 @@ static void addNestedWaits(std::vector<TraceEvent> &events) {
 }
 
 llvm::Expected<StepTrace> mlir::ddp::readTrace(StringRef text) {
-  llvm::Expected<json::Value> value = json::parse(text);
+  llvm::Expected<json::Value> value = parseJSON(text);
   if (!value)
     return llvm::createStringError(
         "cannot read the trace: " + toString(value.takeError()) +
@@ -124,8 +138,11 @@ llvm::Expected<StepTrace> mlir::ddp::readTrace(StringRef text) {
     if (!object)
       return llvm::createStringError(
           "expected events of the trace to be objects");
-    if (std::optional<TraceEvent> event = readEvent(*object))
-      trace.events.push_back(std::move(*event));
+    llvm::Expected<std::optional<TraceEvent>> event = readEvent(*object);
+    if (!event)
+      return event.takeError();
+    if (*event)
+      trace.events.push_back(std::move(**event));
   }
   llvm::stable_sort(trace.events, [](const TraceEvent &a, const TraceEvent &b) {
     return std::tuple(a.rank, a.thread, a.begin, -a.duration) <

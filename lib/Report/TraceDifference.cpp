@@ -36,7 +36,7 @@ public:
   /// The first one is the whole; what follows are its parts.
   void compare(StringRef name, llvm::ArrayRef<Times> times);
   void addMissing(StringRef what, bool isGone) {
-    os << what
+    os << printable(what)
        << (isGone ? ": only in the first run\n" : ": only in the second run\n");
     differs = true;
   }
@@ -66,7 +66,7 @@ static void writeTimes(llvm::raw_ostream &os, const Times &times) {
 }
 
 void TimeWriter::compare(StringRef name, llvm::ArrayRef<Times> times) {
-  os << name << ": ";
+  os << printable(name) << ": ";
   writeTimes(os, times.front());
   double change = getChange(times.front());
   if (std::abs(change) > tolerance) {

@@ -91,6 +91,23 @@ TEST_F(ReportTest, NeedsAPlan) {
                   .starts_with("expected a module with a plan"));
 }
 
+TEST(PlanReportTest, AddsDamagedNumbers) {
+  PlanReport plan;
+  plan.buckets.resize(2);
+  for (ReportBucket &bucket : plan.buckets)
+    bucket.gradientBytes = bucket.wireBytes = INT64_MAX;
+  EXPECT_EQ(plan.getGradientBytes(), INT64_MAX);
+  EXPECT_EQ(plan.getWireBytes(), INT64_MAX);
+}
+
+TEST(PlanReportTest, TextHasNoControlCharacters) {
+  PlanReport plan;
+  plan.groups.resize(1);
+  plan.groups[0].placement = "intra_node";
+  plan.groups[0].parent = "d\x1b[31mp";
+  EXPECT_NE(writeReportText(plan).find("of @d\\x1b[31mp"), std::string::npos);
+}
+
 TEST(StepTraceTest, TellsWaitingFromMoving) {
   StepTrace trace;
   trace.events = {
@@ -110,6 +127,12 @@ TEST(StepTraceTest, TellsWaitingFromMoving) {
   EXPECT_EQ(summary.collectives[0].exposed, 10);
   // The step that took the lower median, with what it contains.
   EXPECT_EQ(summary.picture.size(), 3u);
+}
+
+TEST(FormatTest, Names) {
+  // U+009B is a control character; U+00D7 is none.
+  EXPECT_EQ(printable("a\x1b[31m\n\x7f \xc2\x9b \xc3\x97 \xc2"),
+            "a\\x1b[31m\\x0a\\x7f \\x9b \xc3\x97 \xc2");
 }
 
 TEST(FormatTest, Bytes) {

@@ -101,7 +101,7 @@ static Error compile() {
   PlanReportFile report;
   if (Error error = report.prepare(PlanReportFile::getValue(reportPath),
                                    PlanReportFile::getValue(reportTrace),
-                                   sys::path::filename(input)))
+                                   sys::path::filename(input), output))
     return error;
   CompilerOptions options;
   options.name = name.getNumOccurrences()

@@ -28,7 +28,7 @@ static cl::opt<double> tolerance(
 enum Status { Same = 0, Different = 1, Failed = 2 };
 
 static int fail(const Twine &message) {
-  errs() << "ddphook-diff: error: " << message << '\n';
+  errs() << "ddphook-diff: error: " << printable(message.str()) << '\n';
   return Failed;
 }
 

@@ -89,10 +89,10 @@ llvm::Error mlir::ddp::runWithReport(StringRef input, StringRef output,
         "report has all remarks of ddphook's passes");
   const ReportOptions &options = getReportOptions();
   PlanReportFile file;
-  if (llvm::Error error =
-          file.prepare(PlanReportFile::getValue(options.path),
-                       PlanReportFile::getValue(options.trace),
-                       input == "-" ? "" : llvm::sys::path::filename(input)))
+  if (llvm::Error error = file.prepare(
+          PlanReportFile::getValue(options.path),
+          PlanReportFile::getValue(options.trace),
+          input == "-" ? "" : llvm::sys::path::filename(input), output))
     return error;
   config.setPassPipelineSetupFn([&, passes = config](PassManager &pm) {
     if (failed(passes.setupPassPipeline(pm)))

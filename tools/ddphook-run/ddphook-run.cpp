@@ -104,7 +104,7 @@ compile(const CompilerFlags &flags, const std::string &device) {
   PlanReportFile report;
   if (llvm::Error error =
           report.prepare(flags.report, /*tracePath=*/std::nullopt,
-                         llvm::sys::path::filename(flags.path)))
+                         llvm::sys::path::filename(flags.path), /*output=*/""))
     return error;
   PlanReporter reporter;
   SourceOptions sourceOptions = flags.source;

@@ -146,9 +146,11 @@ struct PlanReport {
   /// What a run of the module took, if it was measured.
   std::optional<TraceSummary> measured;
 
+  // Sums that are at most INT64_MAX, whatever a damaged plan says.
   int64_t getGradientBytes() const;
   int64_t getWireBytes() const;
   int64_t getStateBytes() const;
+  int64_t getCopiedBytes() const;
   int64_t getNumGradients() const;
 };
 
@@ -171,6 +173,10 @@ std::string formatRatio(int64_t before, int64_t after);
 
 /// "300 × 200", or "scalar".
 std::string formatShape(const std::vector<int64_t> &shape);
+
+/// A text with names in one line that changes no terminal: control characters
+/// as hexadecimal numbers, "\x1b".
+std::string printable(llvm::StringRef text);
 
 } // namespace mlir::ddp
 

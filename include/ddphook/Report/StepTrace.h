@@ -22,6 +22,9 @@
 
 namespace mlir::ddp {
 
+/// 73 years, which no run takes: greater times are damaged numbers.
+inline constexpr double kMostTime = 2.3e15;
+
 /// An interval on the time line of a rank.
 struct TraceEvent {
   enum Kind { Step, Kernel, Collective, Wait };
@@ -55,8 +58,8 @@ struct StepTrace {
   std::vector<TraceEvent> events;
 };
 
-/// Reads a trace. Fails for text that is none, that ends too early, or that is
-/// of another version.
+/// Reads a trace. Fails for text that is none, that ends too early, that is of
+/// another version, or that has times that no run can take.
 llvm::Expected<StepTrace> readTrace(llvm::StringRef text);
 
 /// What a collective of the plan took: medians over its runs, of means over

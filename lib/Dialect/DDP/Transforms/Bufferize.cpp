@@ -87,7 +87,7 @@ static bufferization::MaterializeInDestinationOp getMove(OpOperand &operand) {
 static unsigned separateMemory(FunctionOpInterface function) {
   unsigned numCopies = 0;
   function.walk([&](Operation *op) {
-    if (isa<scf::ForOp, scf::WhileOp>(op))
+    if (isa<scf::ForOp, scf::WhileOp, scf::ForallOp>(op))
       for (OpOperand &operand : op->getOpOperands())
         numCopies += copyOperand(operand);
     if (!op->hasTrait<OpTrait::IsTerminator>())

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Analysis/MemoryUses.h"
 #include "Utils/CallGraph.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
@@ -17,6 +18,8 @@
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/PatternMatch.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
+#include "mlir/Transforms/RegionUtils.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPLEGALIZEFORBUFFERIZATIONPASS
@@ -133,6 +136,89 @@ static void joinYields(scf::ExecuteRegionOp op, RewriterBase &rewriter) {
   }
 }
 
+/// The insertion whose destination this use of a parallel loop's output is, or
+/// null.
+static tensor::ParallelInsertSliceOp getInsertion(OpOperand &use) {
+  auto insertion = dyn_cast<tensor::ParallelInsertSliceOp>(use.getOwner());
+  return insertion && &insertion.getDestMutable() == &use ? insertion : nullptr;
+}
+
+/// Whether a slice of an output is needed no more when iterations insert into
+/// the output: only `insertion` does, into the same place, in the iteration
+/// that has the slice; and no other insertion is given the slice's memory.
+static bool isOverBy(tensor::ExtractSliceOp slice,
+                     tensor::ParallelInsertSliceOp insertion) {
+  auto isEqual = [](OpFoldResult a, OpFoldResult b) { return a == b; };
+  auto place = cast<OffsetSizeAndStrideOpInterface>(slice.getOperation());
+  if (!place.isSameAs(insertion, isEqual))
+    return false;
+  return !visitMemoryUses(slice.getResult(), [&](OpOperand &use) {
+            if (!isa<tensor::ParallelInsertSliceOp>(use.getOwner()))
+              return WalkResult::advance();
+            return use.getOwner() == insertion ? WalkResult::skip()
+                                               : WalkResult::interrupt();
+          }).wasInterrupted();
+}
+
+/// Has each iteration of a loop that One-Shot Bufferize does not know, such as
+/// `scf.parallel` on memory, write to a copy of a tensor from outside: the
+/// analysis does not see that the next iteration needs the tensor as it was.
+/// Returns whether that changed anything.
+static bool keepOuterTensors(Operation *loop, RewriterBase &rewriter) {
+  static const bufferization::BufferizationOptions options;
+  bufferization::AnalysisState state(options);
+  llvm::SetVector<Value> outer;
+  getUsedValuesDefinedAbove(loop->getRegions(), outer);
+  bool hasChanged = false;
+  for (Value tensor : outer) {
+    auto type = dyn_cast<RankedTensorType>(tensor.getType());
+    if (!type)
+      continue;
+    WalkResult uses = visitMemoryUses(tensor, [&](OpOperand &use) {
+      if (!loop->isProperAncestor(use.getOwner()))
+        return WalkResult::skip();
+      return state.bufferizesToMemoryWrite(use) ? WalkResult::interrupt()
+                                                : WalkResult::advance();
+    });
+    if (!uses.wasInterrupted())
+      continue;
+    rewriter.setInsertionPointToStart(&loop->getRegion(0).front());
+    auto copy = bufferization::AllocTensorOp::create(
+        rewriter, loop->getLoc(), type, ValueRange(), /*copy=*/tensor);
+    tensor.replaceUsesWithIf(copy.getResult(), [&](OpOperand &use) {
+      return loop->isProperAncestor(use.getOwner()) && use.getOwner() != copy;
+    });
+    hasChanged = true;
+  }
+  return hasChanged;
+}
+
+/// Has iterations read what an output was before the loop. One-Shot Bufferize
+/// would let them see what other iterations have inserted, and an insertion
+/// what those before it have. Returns whether that changed anything.
+static bool readInits(scf::ForallOp loop) {
+  bool hasChanged = false;
+  for (auto [output, init] :
+       llvm::zip(loop.getRegionIterArgs(), loop.getOutputs())) {
+    SmallVector<tensor::ParallelInsertSliceOp> insertions;
+    SmallVector<OpOperand *> reads;
+    for (OpOperand &use : output.getUses())
+      if (auto insertion = getInsertion(use))
+        insertions.push_back(insertion);
+      else
+        reads.push_back(&use);
+    for (OpOperand *read : reads) {
+      auto slice = dyn_cast<tensor::ExtractSliceOp>(read->getOwner());
+      if (slice && insertions.size() == 1 &&
+          isOverBy(slice, insertions.front()))
+        continue;
+      read->set(init);
+      hasChanged = true;
+    }
+  }
+  return hasChanged;
+}
+
 /// A branch that yields what the selection gives. One-Shot Bufferize wants the
 /// operands and the result of an `arith.select` in one alias set, and refuses
 /// it where one of them is still needed; for a branch it makes a copy.
@@ -223,6 +309,9 @@ static bool legalize(Operation *op, RewriterBase &rewriter) {
     joinYields(region, rewriter);
     return true;
   }
+  if (isa<LoopLikeOpInterface>(op) &&
+      !isa<bufferization::BufferizableOpInterface>(op))
+    return keepOuterTensors(op, rewriter);
   // Buckets become tensors.
   if (llvm::none_of(op->getResultTypes(),
                     llvm::IsaPred<TensorType, BucketType>))
@@ -245,6 +334,8 @@ static bool legalize(Operation *op, RewriterBase &rewriter) {
   else if (auto choice = dyn_cast<arith::SelectOp>(op);
            choice && choice.getCondition().getType().isInteger(1))
     expand(choice, rewriter);
+  else if (auto loop = dyn_cast<scf::ForallOp>(op))
+    return readInits(loop);
   else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
     normalizeStrides(slice);
   else if (auto slice = dyn_cast<tensor::InsertSliceOp>(op))

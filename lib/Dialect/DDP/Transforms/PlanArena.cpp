@@ -230,14 +230,15 @@ getPosition(const llvm::DenseMap<Operation *, int64_t> &positions,
   return found->second;
 }
 
+/// Whether values of the type are handles of what may still use memory, such as
+/// tokens and requests.
+static bool isHandle(Type type) {
+  return !isa<IntegerType, IndexType, FloatType, ComplexType, ShapedType>(type);
+}
+
 /// Whether the operation makes something of the buffer that nothing can follow:
-/// an address, or a handle of what may still use it, such as a token or a
-/// request. So does one that it is in.
+/// an address, or a handle. So does one that it is in.
 static bool escapesBy(Operation *user) {
-  auto isHandle = [](Type type) {
-    return !isa<IntegerType, IndexType, FloatType, ComplexType, ShapedType>(
-        type);
-  };
   for (Operation *op = user; !isa<FunctionOpInterface>(op);
        op = op->getParentOp())
     if (llvm::any_of(op->getResultTypes(), isHandle))
@@ -308,6 +309,17 @@ getIntervals(func::FuncOp function,
                              "one in its place";
       return WalkResult::interrupt();
     }
+    // The next function that is called may have buffers in the same place.
+    for (Type type :
+         llvm::make_filter_range(function.getResultTypes(), isHandle))
+      if (llvm::any_of(users, escapesBy)) {
+        alloc.emitOpError()
+            << "expected a buffer that nothing uses when its function is over, "
+               "but '"
+            << function.getName() << "' returns a handle of type " << type
+            << "; wait for it there, or pass a buffer of the caller's";
+        return WalkResult::interrupt();
+      }
     Interval interval{alloc, INT64_MAX, 0, bytes};
     if (isStructured) {
       setLifetime(interval, users, positions);

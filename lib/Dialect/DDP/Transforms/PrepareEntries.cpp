@@ -114,7 +114,11 @@ void EntryRewriter::rewriteArguments() {
         start = user;
       Value tensor = start ? inFlight.lookup(start) : Value();
       if (!tensor) {
-        OpBuilder builder(start ? start : user);
+        // The end of a parallel loop holds insertions only.
+        Operation *place = start ? start : user;
+        if (auto end = dyn_cast<scf::InParallelOp>(place->getParentOp()))
+          place = end;
+        OpBuilder builder(place);
         tensor = createToTensor(builder, loc, type, argument, false);
         if (start)
           inFlight[start] = tensor;

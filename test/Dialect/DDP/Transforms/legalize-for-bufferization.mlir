@@ -201,3 +201,56 @@ func.func private @equal_in_one_return(%v: tensor<4xf32>, %w: tensor<4xf32>, %b:
 ^y:
   return %0, %w : tensor<4xf32>, tensor<4xf32>
 }
+
+// What an iteration reads of an output is what that was before the loop: another
+// row, and a row that another insertion is given. The place of its own insertion
+// is read there, and may be computed in.
+// CHECK-LABEL: func.func @outputs(
+// CHECK-SAME:      %[[A:.+]]: tensor<4x2xf32>, %[[B:.+]]: tensor<4x2xf32>, %[[C:.+]]: tensor<4x2xf32>)
+// CHECK:         scf.forall (%[[I:.+]]) in (4) shared_outs(%[[O:.+]] = %[[A]], %[[P:.+]] = %[[B]], %[[Q:.+]] = %[[C]])
+// CHECK:           tensor.extract_slice %[[A]][%{{.+}}, 0]
+// CHECK:           tensor.extract_slice %[[B]][%[[I]], 0]
+// CHECK:           tensor.extract_slice %[[Q]][%[[I]], 0]
+// CHECK:         scf.forall.in_parallel
+// CHECK-NEXT:      tensor.parallel_insert_slice %{{.+}} into %[[O]][%[[I]], 0]
+// CHECK-NEXT:      tensor.parallel_insert_slice %{{.+}} into %[[P]][%[[I]], 0]
+// CHECK-NEXT:      tensor.parallel_insert_slice %{{.+}} into %[[Q]][%[[I]], 0]
+func.func @outputs(%a: tensor<4x2xf32>, %b: tensor<4x2xf32>, %c: tensor<4x2xf32>)
+    -> (tensor<4x2xf32>, tensor<4x2xf32>, tensor<4x2xf32>) {
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %r:3 = scf.forall (%i) in (4) shared_outs(%o = %a, %p = %b, %q = %c)
+      -> (tensor<4x2xf32>, tensor<4x2xf32>, tensor<4x2xf32>) {
+    %j = arith.addi %i, %c1 : index
+    %k = arith.remui %j, %c4 : index
+    %x = tensor.extract_slice %o[%k, 0] [1, 2] [1, 1] : tensor<4x2xf32> to tensor<2xf32>
+    %y = tensor.extract_slice %p[%i, 0] [1, 2] [1, 1] : tensor<4x2xf32> to tensor<2xf32>
+    %z = tensor.extract_slice %q[%i, 0] [1, 2] [1, 1] : tensor<4x2xf32> to tensor<2xf32>
+    %w = linalg.add ins(%x, %y : tensor<2xf32>, tensor<2xf32>) outs(%z : tensor<2xf32>) -> tensor<2xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %y into %o[%i, 0] [1, 2] [1, 1] : tensor<2xf32> into tensor<4x2xf32>
+      tensor.parallel_insert_slice %x into %p[%i, 0] [1, 2] [1, 1] : tensor<2xf32> into tensor<4x2xf32>
+      tensor.parallel_insert_slice %w into %q[%i, 0] [1, 2] [1, 1] : tensor<2xf32> into tensor<4x2xf32>
+    }
+  }
+  return %r#0, %r#1, %r#2 : tensor<4x2xf32>, tensor<4x2xf32>, tensor<4x2xf32>
+}
+
+// A loop that is not known to the analysis: what is written begins with a copy in
+// each iteration, and what is only read does not.
+// CHECK-LABEL: func.func @unknown_loop(
+// CHECK-SAME:      %[[A:.+]]: tensor<2xf32>, %[[B:.+]]: tensor<2xf32>
+// CHECK:         scf.parallel
+// CHECK-NEXT:      %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[A]])
+// CHECK-NEXT:      linalg.add ins(%[[COPY]], %[[B]] : {{.+}}) outs(%[[COPY]] :
+func.func @unknown_loop(%a: tensor<2xf32>, %b: tensor<2xf32>, %m: memref<4xf32>) -> tensor<2xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  scf.parallel (%i) = (%c0) to (%c4) step (%c1) {
+    %w = linalg.add ins(%a, %b : tensor<2xf32>, tensor<2xf32>) outs(%a : tensor<2xf32>) -> tensor<2xf32>
+    %v = tensor.extract %w[%c0] : tensor<2xf32>
+    memref.store %v, %m[%i] : memref<4xf32>
+  }
+  return %b : tensor<2xf32>
+}

@@ -154,3 +154,13 @@ func.func @at_once(%x: memref<4xf32>) -> f32 {
   }
   return %sum : f32
 }
+
+// -----
+
+func.func private @in_flight(%x: memref<4xf32>, %y: memref<4xf32>) -> !gpu.async.token {
+  // expected-error @+1 {{expected a buffer that nothing uses when its function is over, but 'in_flight' returns a handle of type '!gpu.async.token'; wait for it there, or pass a buffer of the caller's}}
+  %a = memref.alloc() : memref<4xf32>
+  linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
+  %t = gpu.memcpy async %y, %a : memref<4xf32>, memref<4xf32>
+  return %t : !gpu.async.token
+}

@@ -273,3 +273,23 @@ func.func @begins_with_it_twice(%x: tensor<4xf32>, %n: index)
   }
   return %r#0, %r#1 : tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+// What a parallel loop inserts is an argument: its end has room for insertions
+// only.
+
+// CHECK-LABEL: func @inserted(
+// CHECK-SAME:    %{{.+}}: memref<4x2xf32>, %[[K:[a-z0-9]+]]: memref<2xf32>
+// CHECK:         scf.forall
+// CHECK:           %[[T:.+]] = bufferization.to_tensor %[[K]] restrict :
+// CHECK-NEXT:      scf.forall.in_parallel
+// CHECK-NEXT:        tensor.parallel_insert_slice %[[T]] into
+func.func @inserted(%a: tensor<4x2xf32>, %k: tensor<2xf32>) -> tensor<4x2xf32> {
+  %r = scf.forall (%i) in (4) shared_outs(%o = %a) -> tensor<4x2xf32> {
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %k into %o[%i, 0] [1, 2] [1, 1] : tensor<2xf32> into tensor<4x2xf32>
+    }
+  }
+  return %r : tensor<4x2xf32>
+}

@@ -298,6 +298,12 @@ def DDPLegalizeForBufferizationPass
     - an `scf.index_switch` with tensors as results becomes a chain of `scf.if`:
       the model assumes that its results are new memory, and allows overwriting
       them while the tensors that the cases yield are still needed;
+    - iterations of an `scf.forall` that read an output read what it was before
+      the loop, unless the slice is the place of their own insertion: the analysis
+      lets them see what other iterations and other insertions have written;
+    - an iteration of a loop that is not known to the analysis, such as
+      `scf.parallel` on memory, writes to a copy of a tensor from outside the loop:
+      the next iteration would find what it has written;
     - a linalg operation without iterations is replaced by its destinations, and
       one that writes only a part of them gets copies to write to: the model assumes
       that a destination which the body does not read is written as a whole;
