@@ -83,9 +83,23 @@ static void addHookPasses(CheckedPassManager &pm, const DDPHookOptions &options,
     pm.addPass(createDDPPackCollectivesPass(), OrderAcrossPass::Elements);
 }
 
+/// What goes through a hook together, if the options do not say it.
+static double getDefaultGroupMb(const DDPTensorOptions &options,
+                                ArrayMemory memory) {
+  // A device's caches hold whole buckets, and each collective is a launch
+  // there. Unpacked collectives are wished for PyTorch's order of sums.
+  return memory == ArrayMemory::Device || !options.packCollectives
+             ? 0
+             : kDefaultGroupMb;
+}
+
 static void addTensorPasses(CheckedPassManager &pm,
-                            const DDPTensorOptions &options) {
-  addHookPasses(pm, options, options.groupMb);
+                            const DDPTensorOptions &options,
+                            ArrayMemory memory) {
+  addHookPasses(pm, options,
+                options.groupMb == kUnsetLimit
+                    ? getDefaultGroupMb(options, memory)
+                    : options.groupMb.getValue());
   if (options.fuse)
     pm.addPass(createDDPFusePass());
   if (options.overlap) {
@@ -146,7 +160,7 @@ static void addIsolated(OpPassManager &pm, const DDPCommonOptions &options,
 void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
                                  const DDPPipelineOptions &options) {
   addIsolated(pm, options, [&](CheckedPassManager &isolated) {
-    addTensorPasses(isolated, options);
+    addTensorPasses(isolated, options, options.memory);
     isolated.addPass(createDDPBufferizePass());
     addMemoryPasses(isolated, options);
   });
@@ -155,7 +169,7 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
 void mlir::ddp::buildDDPTensorPipeline(OpPassManager &pm,
                                        const DDPTensorOptions &options) {
   addIsolated(pm, options, [&](CheckedPassManager &isolated) {
-    addTensorPasses(isolated, options);
+    addTensorPasses(isolated, options, ArrayMemory::Host);
   });
 }
 

@@ -53,8 +53,7 @@
 // RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="hook=powersgd require-no-copy=true min-compression-rate=1000" -o /dev/null
 // RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="hook=powersgd require-no-copy=true order=reverse batch-tensors-with-same-shape=true" -o /dev/null
 
-// Nor in groups, if the factors of each are adjacent: they are where the old ones
-// were. Else a group's part of Q is copied there and back.
+// Nor in groups, whose factors are where the old ones were.
 // RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="hook=powersgd require-no-copy=true group-mb=0.00001" -o /dev/null
 
 // The square of the batched hook is no bucket: there, its zeros, and back.

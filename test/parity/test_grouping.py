@@ -25,6 +25,8 @@ OPTIONS = {
     "fp16": ({"wrapper": "fp16"}, ""),
     "no overlap": ({}, "overlap=false"),
     "local errors": ({}, "local-error-feedback=true"),
+    "interleaved": ({}, "interleave=true overlap-depth=2"),
+    "sum": ({}, ""),
 }
 
 
@@ -52,12 +54,17 @@ def test_groups_change_nothing(tmp_path, model, options, world):
     settings, pipeline = OPTIONS[options]
     shapes, group_mb = MODELS[model]
     config = Config(matrix_approximation_rank=2, start_powerSGD_iter=2, **settings)
-    case = Case(f"grouping {options}", tuple(shapes), "f32", config, world)
+    reduction = "sum" if options == "sum" else "mean"
+    case = Case(
+        f"grouping {options}", tuple(shapes), "f32", config, world, reduction=reduction
+    )
     inputs = [
         [gradients(shapes, rank, step) for step in range(STEPS)]
         for rank in range(world)
     ]
-    whole, whole_state = powersgd_runner.run(tmp_path, case, inputs, pipeline)
+    whole, whole_state = powersgd_runner.run(
+        tmp_path, case, inputs, f"{pipeline} group-mb=0"
+    )
     parts, parts_state = powersgd_runner.run(
         tmp_path, case, inputs, f"{pipeline} group-mb={group_mb}"
     )

@@ -194,6 +194,20 @@ def test_sum_is_world_times_mean(pool, tmp_path, case, number):
     check(tmp_path, case, torch_reference(pool), pack=number % 2 == 1)
 
 
+# Two groups of 3.7 MiB by default, with matrices of two shapes in each.
+LARGE = ((1100, 600), (7,), (600, 512), (1100, 600), (600, 512))
+GROUPED = [
+    Case("grouped", LARGE, "f32", Config(matrix_approximation_rank=2), 3, cap_mb=25),
+    Case("grouped-sum", LARGE, "f32", Config(matrix_approximation_rank=4), 2,
+         cap_mb=25, reduction="sum"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case, number", ids(GROUPED, "torch"))
+def test_groups_by_default(pool, tmp_path, case, number):
+    check(tmp_path, case, torch_reference(pool), pack=True, injected=1)
+
+
 # 0-D tensors make PyTorch's hook raise, as empty ones do.
 WITHOUT_MATRIX = ((), (20, 24), (0, 5), (), (33, 17), (4, 0), (7,), (20, 24))
 NUMPY_CASES = [

@@ -171,7 +171,7 @@ def main():
     parser.add_argument(
         "--options",
         default="",
-        help="more options of ddp-pipeline, for PowerSGD (group-mb=8, say)",
+        help="more options of ddp-pipeline, for PowerSGD (group-mb=0, say)",
     )
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()

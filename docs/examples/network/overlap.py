@@ -12,7 +12,7 @@ compares each step with the one beside it that does not overlap, and takes the
 median of their ratios; the table has the mean of the launches and, if there are
 several, its standard error, since memory lies elsewhere in each of them.
 
-    overlap.py --options=group-mb=4,group-mb=8 --hooks=powersgd-1,powersgd-4
+    overlap.py --options=group-mb=0,group-mb=8 --hooks=powersgd-1,powersgd-4
 
 compares steps with these options to the step without them, in the same way.
 """

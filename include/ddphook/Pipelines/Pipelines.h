@@ -175,8 +175,9 @@ struct DDPTensorOptions : public virtual DDPHookOptions {
   AtLeastZero groupMb{
       *this, "group-mb",
       llvm::cl::desc("PowerSGD: MiB of matrices that go through all stages "
-                     "together (default 0: the whole bucket)"),
-      llvm::cl::init(0)};
+                     "together; 0: the whole bucket (default 4; 0 with "
+                     "memory=device or pack-collectives=false)"),
+      llvm::cl::init(kUnsetLimit)};
   Value<bool> overlap{*this, "overlap",
                       llvm::cl::desc("Compute while collectives are in flight"),
                       llvm::cl::init(true)};

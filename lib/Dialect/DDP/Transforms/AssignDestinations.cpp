@@ -14,6 +14,7 @@
 #include "../Analysis/MemoryUses.h"
 #include "../Analysis/UpdatedArgument.h"
 #include "../Analysis/UsesInPlace.h"
+#include "Utils/ConcatPlaces.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -25,17 +26,6 @@ namespace mlir::ddp {
 
 using namespace mlir;
 using namespace mlir::ddp;
-
-static OpFoldResult getIndex(OpBuilder &builder, int64_t value) {
-  return builder.getIndexAttr(value);
-}
-
-/// The offset of a slice. One without elements begins at 0: it may stand at the
-/// end, which is out of bounds.
-static OpFoldResult getOffset(OpBuilder &builder, int64_t offset,
-                              int64_t size) {
-  return getIndex(builder, size == 0 ? 0 : offset);
-}
 
 namespace {
 /// Assigns destinations in one walk over a function. `roots` maps a value to
@@ -70,6 +60,7 @@ private:
   void aliasResults(scf::IfOp op);
   void yieldInOneBuffer(scf::IfOp op, OpResult result);
   Value createConcatSlice(FlatOpInterface op, OpOperand &use);
+  Value createConcatSplit(FlatOpInterface op, OpOperand &use);
   void insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
                   Value part);
   Value getWhole(Value root);
@@ -189,46 +180,37 @@ bool Assigner::isDeadAfter(Value root, Value value, Operation *op) {
 Value Assigner::getConcatDestination(ConcatOp concat, Operation *before) {
   Value &destination = concatDestinations[concat];
   if (!destination) {
-    OpBuilder builder(before);
-    auto type = cast<RankedTensorType>(concat.getType());
-    destination = tensor::EmptyOp::create(
-        builder, concat.getLoc(), type.getShape(), type.getElementType());
+    destination = createEmpty(before, concat.getLoc(), concat.getType());
     setRoot(destination, destination);
   }
   return destination;
-}
-
-/// The offset of operand number `part` in the result, in elements.
-static int64_t getPartOffset(ConcatOp concat, unsigned part) {
-  int64_t offset = 0;
-  for (Value before : concat.getParts().take_front(part))
-    offset += getNumElementsOf(before.getType());
-  return offset;
-}
-
-/// The operand of a concat in op's block that is the only use of `result`: a
-/// part that can be computed in its place.
-static OpOperand *findConcatUse(FlatOpInterface op, Value result) {
-  if (op->getNumResults() != 1 || !result.hasOneUse() ||
-      getNumElementsOf(result.getType()) == 0)
-    return nullptr;
-  OpOperand &use = *result.use_begin();
-  bool isPart = isa<ConcatOp>(use.getOwner()) &&
-                use.getOwner()->getBlock() == op->getBlock();
-  return isPart ? &use : nullptr;
 }
 
 Value Assigner::createConcatSlice(FlatOpInterface op, OpOperand &use) {
   auto concat = cast<ConcatOp>(use.getOwner());
   Value whole = getConcatDestination(concat, op);
   OpBuilder builder(op);
-  int64_t offset = getPartOffset(concat, use.getOperandNumber());
-  int64_t size = getNumElementsOf(use.get().getType());
-  Value slice = tensor::ExtractSliceOp::create(
-      builder, op.getLoc(), whole, {getOffset(builder, offset, size)},
-      {getIndex(builder, size)}, {getIndex(builder, 1)});
+  PartPlace place(builder, concat, use.getOperandNumber());
+  Value slice = tensor::ExtractSliceOp::create(builder, op.getLoc(), whole,
+                                               {place.offset}, {place.size},
+                                               {place.stride});
   setRoot(slice, roots.lookup(whole));
   return slice;
+}
+
+/// The same for a concat whose parts are computed in parts of another bucket if
+/// nothing keeps them from that: new memory that is split as the concat puts
+/// together, where each part is an alias set, and not a chain of insertions. It
+/// is given to nothing else, which would write over what the split gives.
+Value Assigner::createConcatSplit(FlatOpInterface op, OpOperand &use) {
+  auto concat = cast<ConcatOp>(use.getOwner());
+  Value whole = createEmpty(op, concat.getLoc(), concat.getType());
+  roots[whole] = whole;
+  OpBuilder builder(op);
+  auto places = SplitOp::create(builder, concat.getLoc(),
+                                concat.getParts().getTypes(), whole);
+  split(places);
+  return places.getParts()[use.getOperandNumber()];
 }
 
 /// Puts a part into its concat's tensor. Right behind the operation that
@@ -237,15 +219,14 @@ Value Assigner::createConcatSlice(FlatOpInterface op, OpOperand &use) {
 void Assigner::insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
                           Value part) {
   insertedParts.insert({concat, number});
-  int64_t offset = getPartOffset(concat, number);
-  int64_t size = getNumElementsOf(part.getType());
-  if (size == 0)
+  if (getNumElementsOf(part.getType()) == 0)
     return;
+  PartPlace place(builder, concat, number);
   Value &whole = concatDestinations[concat];
   Value root = roots.lookup(whole);
-  whole = tensor::InsertSliceOp::create(
-      builder, concat.getLoc(), part, whole, {getOffset(builder, offset, size)},
-      {getIndex(builder, size)}, {getIndex(builder, 1)});
+  whole = tensor::InsertSliceOp::create(builder, concat.getLoc(), part, whole,
+                                        {place.offset}, {place.size},
+                                        {place.stride});
   setRoot(whole, root);
 }
 
@@ -375,15 +356,20 @@ void Assigner::assign(FlatOpInterface op) {
 
 /// Memory that is there for a result; null if there is none.
 Value Assigner::findDestination(FlatOpInterface op, OpResult result) {
-  // What dies in a part of a bucket leaves its place to the new value.
+  // What dies in a part of a bucket leaves its place to the new value, unless
+  // that is only a part of something else.
   Value dying = findDyingOperand(op, result);
   Value root = dying ? roots.lookup(dying) : Value();
-  if (root && root.getDefiningOp<SplitOp>())
+  OpOperand *use = findConcatUse(op, result);
+  bool isInPart = root && root.getDefiningOp<SplitOp>();
+  if (isInPart && (!use || isInSamePlace(*use, root)))
     return dying;
   if (Value place = findPlaceInSplit(op, result))
     return place;
-  if (OpOperand *use = findConcatUse(op, result))
-    return createConcatSlice(op, *use);
+  if (use)
+    return isInPart && !concatDestinations.contains(use->getOwner())
+               ? createConcatSplit(op, *use)
+               : createConcatSlice(op, *use);
   if (Value yielded = findYieldedBuffer(op, result))
     return yielded;
   return dying ? dying : findDeadBuffer(op, result);
@@ -419,9 +405,7 @@ void Assigner::yieldInOneBuffer(scf::IfOp op, OpResult result) {
         }))
       chosen = root;
   if (!chosen) {
-    OpBuilder builder(op);
-    chosen = tensor::EmptyOp::create(builder, op.getLoc(), type.getShape(),
-                                     type.getElementType());
+    chosen = createEmpty(op, op.getLoc(), type);
     setRoot(chosen, chosen);
   }
   for (OpOperand *yield : yields) {
@@ -495,10 +479,7 @@ SplitOp Assigner::findSplit(ConcatOp concat) {
 void Assigner::putTogether(ConcatOp op) {
   Value destination = findDeadBuffer(op, op.getResult());
   if (!destination) {
-    OpBuilder builder(op);
-    auto type = cast<RankedTensorType>(op.getType());
-    destination = tensor::EmptyOp::create(builder, op.getLoc(), type.getShape(),
-                                          type.getElementType());
+    destination = createEmpty(op, op.getLoc(), op.getType());
     setRoot(destination, destination);
   }
   op.getDestinationMutable().assign(destination);

@@ -89,7 +89,8 @@ func.func @without_error(%b: !ddp.bucket<f32, [16x16, 5, scalar, 16x16]>)
 ddp.process_group @dp
 
 // On `sum` the error of each group is that of the mean. Q's members are put
-// together in the order of the factors, not of the groups.
+// together in the order of the factors, not of the groups. Each group's are
+// adjacent: nothing has to be written to two places.
 // FUSED-LABEL: func.func @sum(
 // FUSED:         %[[BASIS:.+]]:3 = ddp.split %{{.+}} : !ddp.bucket<f32, [9x1, 9x1, 8x1]>
 // FUSED:         ddp.project {{.+}} by %[[BASIS]]#0 :
@@ -115,21 +116,71 @@ func.func @sum(%b: !ddp.bucket<f32, [8x9, 9x8, 8x9]>)
 ddp.process_group @dp
 
 // Matrices of two shapes in each of two groups: the factors of a group are in two
-// places.
+// places. Each of these is orthogonalized into the group's basis, and divided into
+// the new Q. The group's own Q is divided behind them, where it is.
 // FUSED-LABEL: func.func @shapes(
-// FUSED:         %[[BASIS:.+]]:4 = ddp.split %{{.+}} : !ddp.bucket<f32, [6x1, 6x1, 5x1, 5x1]>
-// FUSED-DAG:     %[[BASIS0:.+]] = ddp.concat %[[BASIS]]#0, %[[BASIS]]#2 : {{.+}} -> !ddp.bucket<f32, [6x1, 5x1]>
-// FUSED-DAG:     %[[BASIS1:.+]] = ddp.concat %[[BASIS]]#1, %[[BASIS]]#3 : {{.+}} -> !ddp.bucket<f32, [6x1, 5x1]>
+// FUSED:         %[[LAST:.+]] = ddp.load @b0.q
+// FUSED:         %[[OLD:.+]]:4 = ddp.split %[[LAST]] : !ddp.bucket<f32, [6x1, 6x1, 5x1, 5x1]>
+// FUSED:         %[[U0:.+]] = ddp.orthogonalize %[[OLD]]#0
+// FUSED:         %[[U2:.+]] = ddp.orthogonalize %[[OLD]]#2
+// FUSED:         %[[BASIS0:.+]] = ddp.concat %[[U0]], %[[U2]] : {{.+}} -> !ddp.bucket<f32, [6x1, 5x1]>
+// FUSED:         %[[U1:.+]] = ddp.orthogonalize %[[OLD]]#1
+// FUSED:         %[[U3:.+]] = ddp.orthogonalize %[[OLD]]#3
+// FUSED:         %[[BASIS1:.+]] = ddp.concat %[[U1]], %[[U3]] : {{.+}} -> !ddp.bucket<f32, [6x1, 5x1]>
 // FUSED:         ddp.project {{.+}} by %[[BASIS0]] :
-// FUSED:         %[[SCALED0:.+]] = ddp.scale
+// FUSED:         %[[SUM0:.+]] = ddp.all_reduce sum %{{.+}} : !ddp.bucket<f32, [6x1, 5x1]>
+// FUSED:         %[[S0:.+]]:2 = ddp.split %[[SUM0]]
+// FUSED:         %[[N0:.+]] = ddp.scale %[[S0]]#0 by_world_of @dp
+// FUSED:         %[[N2:.+]] = ddp.scale %[[S0]]#1 by_world_of @dp
+// FUSED:         %[[Q0:.+]] = ddp.scale %[[SUM0]] by_world_of @dp
+// FUSED:         ddp.reconstruct %{{.+}}, %[[Q0]]
 // FUSED:         ddp.project {{.+}} by %[[BASIS1]] :
-// FUSED:         %[[SCALED1:.+]] = ddp.scale
-// FUSED:         %[[Q0:.+]]:2 = ddp.split %[[SCALED0]]
-// FUSED:         %[[Q1:.+]]:2 = ddp.split %[[SCALED1]]
-// FUSED:         ddp.concat %[[Q0]]#0, %[[Q1]]#0, %[[Q0]]#1, %[[Q1]]#1 : {{.+}} -> !ddp.bucket<f32, [6x1, 6x1, 5x1, 5x1]>
+// FUSED:         %[[S1:.+]]:2 = ddp.split
+// FUSED:         %[[N1:.+]] = ddp.scale %[[S1]]#0 by_world_of @dp
+// FUSED:         %[[N3:.+]] = ddp.scale %[[S1]]#1 by_world_of @dp
+// FUSED:         %[[NEW:.+]] = ddp.concat %[[N0]], %[[N1]], %[[N2]], %[[N3]] : {{.+}} -> !ddp.bucket<f32, [6x1, 6x1, 5x1, 5x1]>
+// FUSED:         ddp.store %[[NEW]], @b0.q
 func.func @shapes(%b: !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>)
     -> !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]> {
   %r = ddp.all_reduce mean %b on @dp as "b0" {ddp.hook = #ddp.powersgd}
+      : !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>
+  return %r : !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// A sum's Q is the state's as it is: it goes through the same pass, by one.
+// FUSED-LABEL: func.func @shapes_sum(
+// FUSED:         %[[SUM:.+]] = ddp.all_reduce sum %{{.+}} : !ddp.bucket<f32, [6x1, 5x1]>
+// FUSED:         %[[S:.+]]:2 = ddp.split %[[SUM]]
+// FUSED:         ddp.scale %[[S]]#0 by 1.000000e+00
+// FUSED:         ddp.scale %[[S]]#1 by 1.000000e+00
+// FUSED-NOT:     ddp.scale
+// FUSED:         ddp.reconstruct %{{.+}}, %[[SUM]]
+func.func @shapes_sum(%b: !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>)
+    -> !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]> {
+  %r = ddp.all_reduce sum %b on @dp as "b0" {ddp.hook = #ddp.powersgd}
+      : !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>
+  return %r : !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>
+}
+
+// -----
+
+ddp.process_group @dp
+
+// Without a warm start no group leaves anything of Q.
+// FUSED-LABEL: func.func @shapes_cold(
+// FUSED:         %[[DRAWN:.+]] = ddp.random_normal
+// FUSED:         ddp.split %[[DRAWN]] : !ddp.bucket<f32, [6x1, 6x1, 5x1, 5x1]>
+// FUSED-COUNT-2: ddp.concat {{.+}} -> !ddp.bucket<f32, [6x1, 5x1]>
+// FUSED-NOT:     ddp.concat {{.+}} -> !ddp.bucket<f32, [6x1, 6x1, 5x1, 5x1]>
+// FUSED:         return
+func.func @shapes_cold(%b: !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>)
+    -> !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]> {
+  %r = ddp.all_reduce mean %b on @dp as "b0"
+      {ddp.hook = #ddp.powersgd<warm_start = false>}
       : !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>
   return %r : !ddp.bucket<f32, [6x6, 7x5, 6x6, 7x5]>
 }

@@ -27,13 +27,13 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
     of its own, in its place: `to_tensor`, pack, reduce, unpack, and
     `materialize_in_destination`.
 
-    With `group-mb` PowerSGD splits a bucket into groups of adjacent members of at
-    most so many MiB, or of one matrix, and takes each through all its stages
-    before the next: project, all-reduce P, Q = Mᵀ·P, all-reduce Q, reconstruct.
-    The second and third stage read from the cache what the first one read from
-    memory; for that there are two collectives a group. Sums over three ranks and
-    more may be associated in another order. With `skip_nonfinite` there are no
-    groups: whether all that was reduced is finite is known when the last group is
+    PowerSGD splits a bucket into groups of adjacent members of at most `group-mb`
+    MiB, or of one matrix, and takes each through all its stages before the next:
+    project, all-reduce P, Q = Mᵀ·P, all-reduce Q, reconstruct. The second and
+    third stage read from the cache what the first one read from memory; for that
+    there are two collectives a group. Sums over three ranks and more may be
+    associated in another order. With `skip_nonfinite` there are no groups:
+    whether all that was reduced is finite is known when the last group is
     through, and by then the error of the first one would be overwritten.
 
     Pre-condition: `ddp-bucketize`. Post-condition: every reduction of a bucket
@@ -63,9 +63,10 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
            "an attribute, or a name with options (docs/passes.md)">,
     Option<"wrapper", "wrapper", "std::string", /*default=*/"\"\"",
            "Run that hook in a 16-bit type: fp16 or bf16">,
-    Option<"groupMb", "group-mb", "double", /*default=*/"0",
-           "Limit of what hooks take through all their stages together, in MiB; "
-           "0: the whole bucket">
+    Option<"groupMb", "group-mb", "double",
+           /*default=*/"::mlir::ddp::kDefaultGroupMb",
+           "Limit of what hooks take through all their stages together, in MiB "
+           "(default 4); 0: the whole bucket">
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::bufferization::BufferizationDialect",

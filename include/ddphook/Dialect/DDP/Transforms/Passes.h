@@ -33,9 +33,15 @@ namespace mlir::ddp {
 /// The order in which `ddp-bucketize` packs gradients.
 enum class BucketOrder { Ready, Forward, Reverse };
 
-/// The value of a bucket limit that was not given. It is not a number of MiB
-/// that a user could enter, not even by mistake.
+/// The value of a limit of buckets or groups that was not given. It is not a
+/// number of MiB that a user could enter, not even by mistake.
 constexpr double kUnsetLimit = -std::numeric_limits<double>::infinity();
+
+/// What hooks take through all their stages together on a host, in MiB: with
+/// its error and its result it fits the caches that a core has
+/// (docs/benchmarks.md). It is the same wherever the program is compiled, since
+/// all ranks have to work in the same groups.
+constexpr double kDefaultGroupMb = 4;
 
 /// What a pass preserves of a module's collectives: nothing, the tensors that
 /// they reduce, these tensors as in the buckets' records, the elements that

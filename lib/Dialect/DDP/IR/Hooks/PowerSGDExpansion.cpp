@@ -109,14 +109,14 @@ Value PowerSGDExpansion::compress(BucketValue gradient) {
   if (parameters.use_error_feedback)
     lastError = load(error);
   // Also where nothing is compressed: the generator goes on as PyTorch's does.
-  BucketValue lastQ = drawQ(), basis;
-  if (!compression.members.empty())
-    basis = orthogonalize(lastQ);
-
+  BucketValue lastQ = drawQ();
   std::vector<PowerSGDGroup> groups = makeGroups(type);
+  // In one pass, if none of its results has to get to another place.
+  bool isOnePass = !compression.members.empty() && areAdjacent(groups);
+  BucketValue factors = isOnePass ? orthogonalize(lastQ) : lastQ;
   SmallVector<BucketValue> gradients = split(gradient, groups),
                            errors = split(lastError, groups),
-                           bases = splitFactors(basis, groups), qs;
+                           bases = makeBases(factors, groups, isOnePass);
   SmallVector<Step> steps;
   SmallVector<Value> outs, newErrors;
   for (auto [group, part, error, ownBasis] :
@@ -124,9 +124,8 @@ Value PowerSGDExpansion::compress(BucketValue gradient) {
     Step step = steps.emplace_back(compress(group, part, error, ownBasis));
     outs.push_back(step.out);
     newErrors.push_back(step.error);
-    qs.push_back(step.q);
   }
-  BucketValue newQ = joinFactors(compression.q, qs, groups);
+  BucketValue newQ = joinNewQ(steps, groups);
   BucketValue newError = join(type, newErrors), out = join(type, outs);
   updateStates(steps, newQ, newError);
   return out;
@@ -142,7 +141,8 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
 
   // Everything that is reduced, and this rank's share of the low-rank part.
   const auto &[members, restMembers, pType, qType, draws] = group.compression;
-  BucketValue projected, p, ownQ, newQ, ownRest, rest;
+  BucketValue projected, p, ownQ, q, ownRest, rest;
+  SmallVector<Value> newQ;
   if (!members.empty()) {
     BucketValue matrices = create<ExtractOp>(matrix, members);
     projected = matmul(pType, matrices, basis, false, false);
@@ -153,12 +153,12 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
       rest = finish(sum(ownRest));
     p = orthogonalize(sumP);
     ownQ = matmul(qType, matrices, p, true, false);
-    newQ = finish(sum(ownQ));
+    newQ = makeNewQ(group, sum(ownQ), q);
   } else {
     ownRest = create<ExtractOp>(matrix, restMembers);
     rest = finish(sum(ownRest));
   }
-  BucketValue out = assemble(group, p, newQ, rest);
+  BucketValue out = assemble(group, p, q, rest);
 
   BucketValue newError;
   if (lastError) {
@@ -169,7 +169,7 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
       kept = divideByWorld(out);
     newError = create<SubOp>(matrix, kept);
   }
-  return {out, newError, newQ, rest};
+  return {out, newError, q, rest, newQ};
 }
 
 /// A bucket of products P·Qᵀ and of what is not compressed.

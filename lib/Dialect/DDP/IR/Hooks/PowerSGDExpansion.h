@@ -106,6 +106,8 @@ private:
   /// the new error, and what was reduced. Null where there is none.
   struct Step {
     BucketValue out, error, q, rest;
+    /// What becomes of `q` in the state, by runs of the bucket's factors.
+    SmallVector<Value> newQ;
   };
   BucketValue drawQ();
   std::vector<PowerSGDGroup> makeGroups(BucketType type);
@@ -116,10 +118,13 @@ private:
   SmallVector<BucketValue> split(BucketValue bucket,
                                  ArrayRef<PowerSGDGroup> groups);
   BucketValue join(BucketType type, ArrayRef<Value> parts);
-  SmallVector<BucketValue> splitFactors(BucketValue factors,
-                                        ArrayRef<PowerSGDGroup> groups);
-  BucketValue joinFactors(BucketType type, ArrayRef<BucketValue> ofGroups,
-                          ArrayRef<PowerSGDGroup> groups);
+  static bool areAdjacent(ArrayRef<PowerSGDGroup> groups);
+  SmallVector<BucketValue> makeBases(BucketValue factors,
+                                     ArrayRef<PowerSGDGroup> groups,
+                                     bool areOrthonormal);
+  SmallVector<Value> makeNewQ(const PowerSGDGroup &group, BucketValue reduced,
+                              BucketValue &finished);
+  BucketValue joinNewQ(ArrayRef<Step> steps, ArrayRef<PowerSGDGroup> groups);
   void countElements(BucketType type);
   void updateStates(ArrayRef<Step> steps, BucketValue newQ,
                     BucketValue newError);

@@ -94,82 +94,114 @@ BucketValue PowerSGDExpansion::join(BucketType type, ArrayRef<Value> parts) {
   return create<ConcatOp>(type, parts);
 }
 
-/// How the factors of a bucket lie in it: runs of adjacent ones that belong to
-/// the same group, each as the group's number and how many they are.
-static SmallVector<std::pair<size_t, int64_t>>
-getRuns(ArrayRef<PowerSGDGroup> groups, size_t numFactors) {
-  SmallVector<size_t> groupOf(numFactors);
-  for (auto [number, group] : llvm::enumerate(groups))
-    for (int64_t factor : group.factors)
-      groupOf[factor] = number;
-  SmallVector<std::pair<size_t, int64_t>> runs;
-  for (size_t number : groupOf) {
-    if (runs.empty() || runs.back().first != number)
-      runs.emplace_back(number, 0);
-    ++runs.back().second;
+/// The factors of a group in runs of those that are adjacent in the bucket's.
+static SmallVector<ArrayRef<int64_t>> getRuns(const PowerSGDGroup &group) {
+  SmallVector<ArrayRef<int64_t>> runs;
+  ArrayRef<int64_t> factors = group.factors;
+  while (!factors.empty()) {
+    size_t size = 1;
+    while (size < factors.size() && factors[size] == factors[size - 1] + 1)
+      ++size;
+    runs.push_back(factors.take_front(size));
+    factors = factors.drop_front(size);
   }
   return runs;
 }
 
-/// The types of runs of adjacent members.
-static SmallVector<Type> getTypes(BucketType type,
-                                  ArrayRef<int64_t> numMembers) {
-  SmallVector<Type> types;
-  int64_t begin = 0;
-  for (int64_t number : numMembers) {
-    types.push_back(
-        getSubBucket(type, llvm::to_vector(llvm::seq(begin, begin + number))));
-    begin += number;
-  }
-  return types;
+namespace {
+/// A run of a group's factors, and where the bucket's factors have it.
+struct FactorRun {
+  ArrayRef<int64_t> factors;
+  size_t group;
+};
+} // namespace
+
+/// The runs of all groups, in the order of the bucket's factors.
+static SmallVector<FactorRun> getAllRuns(ArrayRef<PowerSGDGroup> groups) {
+  SmallVector<FactorRun> all;
+  for (auto [number, group] : llvm::enumerate(groups))
+    for (ArrayRef<int64_t> run : getRuns(group))
+      all.push_back({run, number});
+  llvm::sort(all, [](const FactorRun &a, const FactorRun &b) {
+    return a.factors.front() < b.factors.front();
+  });
+  return all;
 }
 
-/// The groups' parts of the factors: where they lie, if a group's are adjacent.
-SmallVector<BucketValue>
-PowerSGDExpansion::splitFactors(BucketValue factors,
-                                ArrayRef<PowerSGDGroup> groups) {
-  if (!factors || groups.size() == 1)
-    return SmallVector<BucketValue>(groups.size(), factors);
-  auto runs = getRuns(groups, factors.getType().getNumMembers());
-  auto split =
-      SplitOp::create(builder, loc,
-                      getTypes(factors.getType(),
-                               llvm::to_vector(llvm::make_second_range(runs))),
-                      factors);
+/// Whether each group's factors lie side by side among the bucket's.
+bool PowerSGDExpansion::areAdjacent(ArrayRef<PowerSGDGroup> groups) {
+  return llvm::all_of(groups, [](const PowerSGDGroup &group) {
+    return getRuns(group).size() <= 1;
+  });
+}
+
+/// The groups' orthonormal bases, of the bucket's factors. A basis whose
+/// factors are not adjacent has an array of its own, into which each run of
+/// them is orthogonalized: that is computed anyway, so that nothing is copied.
+SmallVector<BucketValue> PowerSGDExpansion::makeBases(
+    BucketValue factors, ArrayRef<PowerSGDGroup> groups, bool areOrthonormal) {
+  if (groups.size() == 1)
+    return {compression.members.empty() ? BucketValue() : factors};
+  SmallVector<FactorRun> runs = getAllRuns(groups);
+  auto types = llvm::map_to_vector(runs, [&](const FactorRun &run) {
+    return Type(getSubBucket(factors.getType(), run.factors));
+  });
+  auto split = SplitOp::create(builder, loc, types, factors);
   SmallVector<SmallVector<Value>> parts(groups.size());
   for (auto [run, part] : llvm::zip(runs, split.getParts()))
-    parts[run.first].push_back(part);
+    parts[run.group].push_back(part);
   return llvm::map_to_vector(llvm::zip(groups, parts), [&](auto groupAndParts) {
     auto &[group, ofGroup] = groupAndParts;
+    if (!areOrthonormal)
+      for (Value &part : ofGroup)
+        part = orthogonalize(cast<BucketValue>(part));
     return join(getSubBucket(factors.getType(), group.factors), ofGroup);
   });
 }
 
-/// What `splitFactors` took apart.
-BucketValue PowerSGDExpansion::joinFactors(BucketType type,
-                                           ArrayRef<BucketValue> ofGroups,
-                                           ArrayRef<PowerSGDGroup> groups) {
-  if (groups.size() == 1)
-    return ofGroups.front();
-  auto runs = getRuns(groups, type.getNumMembers());
-  SmallVector<SmallVector<int64_t>> sizes(groups.size());
-  for (auto [group, numMembers] : runs)
-    sizes[group].push_back(numMembers);
-  SmallVector<ValueRange> parts;
-  for (auto [ofGroup, ofRuns] : llvm::zip(ofGroups, sizes)) {
-    if (ofRuns.size() == 1) {
-      parts.push_back(ValueRange(ofGroup));
-      continue;
-    }
-    parts.push_back(SplitOp::create(builder, loc,
-                                    getTypes(ofGroup.getType(), ofRuns),
-                                    ofGroup)
-                        .getParts());
+/// What a group leaves in the state of what was reduced: by runs, since those
+/// lie apart there. The pass that divides a mean's Q by the world size writes
+/// them to their places; a sum's Q takes the same pass, by one. `finished` is
+/// the group's Q as its product needs it, which may overwrite `reduced`.
+SmallVector<Value> PowerSGDExpansion::makeNewQ(const PowerSGDGroup &group,
+                                               BucketValue reduced,
+                                               BucketValue &finished) {
+  SmallVector<ArrayRef<int64_t>> runs = getRuns(group);
+  if (runs.size() <= 1 || !parameters.warm_start) {
+    finished = finish(reduced);
+    return {finished};
   }
+  SmallVector<Type> types;
+  int64_t begin = 0;
+  for (ArrayRef<int64_t> run : runs) {
+    int64_t end = begin + static_cast<int64_t>(run.size());
+    types.push_back(getSubBucket(reduced.getType(),
+                                 llvm::to_vector(llvm::seq(begin, end))));
+    begin = end;
+  }
+  auto split = SplitOp::create(builder, loc, types, reduced);
+  auto parts = llvm::map_to_vector(split.getParts(), [&](Value part) -> Value {
+    if (reduction.kind == Reduction::Mean)
+      return divideByWorld(cast<BucketValue>(part));
+    return create<ScaleOp>(part, builder.getF64FloatAttr(1),
+                           FlatSymbolRefAttr());
+  });
+  // Behind its readers, so that it can be in place.
+  finished = finish(reduced);
+  return parts;
+}
+
+/// The bucket's new Q, of what `makeNewQ` gave for each group.
+BucketValue PowerSGDExpansion::joinNewQ(ArrayRef<Step> steps,
+                                        ArrayRef<PowerSGDGroup> groups) {
+  if (groups.size() == 1 || !parameters.warm_start)
+    return steps.front().q;
+  SmallVector<ValueRange> parts = llvm::map_to_vector(
+      steps, [](const Step &step) { return ValueRange(step.newQ); });
   SmallVector<Value> inOrder;
-  for (auto [group, numMembers] : runs) {
-    inOrder.push_back(parts[group].front());
-    parts[group] = parts[group].drop_front();
+  for (const FactorRun &run : getAllRuns(groups)) {
+    inOrder.push_back(parts[run.group].front());
+    parts[run.group] = parts[run.group].drop_front();
   }
-  return join(type, inOrder);
+  return join(compression.q, inOrder);
 }

@@ -1,0 +1,37 @@
+//===- ConcatPlaces.h - where parts of a bucket belong ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Where an operand of `ddp.concat` belongs in its result, for the pass that
+// lets operands be computed there.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CONCATPLACES_H
+#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CONCATPLACES_H
+
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+namespace mlir::ddp {
+
+/// An empty tensor in front of `before`.
+Value createEmpty(Operation *before, Location loc, Type type);
+
+/// The slice of a concat's result that operand number `part` is, in elements.
+struct PartPlace {
+  PartPlace(OpBuilder &builder, ConcatOp concat, unsigned part);
+
+  OpFoldResult offset, size, stride;
+};
+
+/// The operand of a concat in op's block that is the only use of `result`: a
+/// part that can be computed in its place.
+OpOperand *findConcatUse(FlatOpInterface op, Value result);
+
+/// Whether a concat has its operand `use` where `part` is in a split bucket.
+bool isInSamePlace(OpOperand &use, Value part);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CONCATPLACES_H
