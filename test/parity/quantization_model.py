@@ -27,8 +27,59 @@ def _in_blocks(values, block):
     return np.pad(values, (0, rows * block - len(values))).reshape(rows, block)
 
 
-def encode(values, code, block):
-    """Codes as f32, and the scales that belong to them, of f32 values."""
+def stream(seed, name):
+    """The random numbers of a bucket, by its first gradient's name: FNV-1a,
+    without the highest bit."""
+    number = 0xCBF29CE484222325
+    for byte in f"{seed} {name}".encode():
+        number = (number ^ byte) * 0x100000001B3 % 2**64
+    return number % 2**63
+
+
+def _philox(counters, key):
+    """Philox4x32-10 of counters, a row of four words each."""
+    words = [counters[:, i].astype(np.uint64) for i in range(4)]
+    keys, low = [key % 2**32, key >> 32], np.uint64(2**32 - 1)
+    for _ in range(10):
+        a, b = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
+        words = [
+            (b >> np.uint64(32)) ^ words[1] ^ np.uint64(keys[0]),
+            b & low,
+            (a >> np.uint64(32)) ^ words[3] ^ np.uint64(keys[1]),
+            a & low,
+        ]
+        keys = [(keys[0] + 0x9E3779B9) % 2**32, (keys[1] + 0xBB67AE85) % 2**32]
+    return np.stack(words, axis=1)
+
+
+def random_numbers(size, stream, step, lane):
+    """Those of the elements of an array, from 0 to below 1."""
+    counters = np.empty((-(-size // 4), 4), np.uint64)
+    counters[:, 0] = np.arange(len(counters))
+    counters[:, 1:] = 0, step % 2**32, lane
+    words = _philox(counters, stream).reshape(-1)[:size]
+    return (words >> np.uint64(8)) * 2.0**-24
+
+
+def _choose(q, code, random):
+    """One of the two codes beside each number, by chance."""
+    magnitudes = np.abs(q).astype(np.float64)
+    if code in FLOATS:
+        known = np.arange(256, dtype=np.uint8).view(FLOATS[code]).astype(np.float64)
+        known = np.unique(known[np.isfinite(known) & (known >= 0)])
+        place = np.searchsorted(known, magnitudes, side="right") - 1
+        lower, upper = known[place], known[np.minimum(place + 1, len(known) - 1)]
+    else:
+        lower = np.floor(magnitudes)
+        upper = lower + 1
+    distance = np.where(upper > lower, upper - lower, 1)
+    chosen = np.where(random < (magnitudes - lower) / distance, upper, lower)
+    return _f32(np.copysign(chosen, q))
+
+
+def encode(values, code, block, random=None):
+    """Codes as f32, and the scales that belong to them, of f32 values, rounded to
+    nearest or by these random numbers."""
     size = len(values)
     if code in ("f16", "bf16"):
         with np.errstate(all="ignore"):
@@ -42,6 +93,8 @@ def encode(values, code, block):
         scales = np.where(finite, scales, F32(np.nan)).astype(BF16).astype(F32)
         q = np.where(scales > 0, rows / scales, F32(0))
         q = np.clip(q, -largest, largest)
+    if random is not None:
+        q = _choose(q, code, _in_blocks(random, block))
     codes = q.astype(FLOATS[code]) if code in FLOATS else np.rint(q).astype(np.int8)
     codes = codes.astype(F32)
     scales = np.broadcast_to(scales, rows.shape)
@@ -54,17 +107,28 @@ def decode(encoded):
         return _f32(codes * scales)
 
 
-def reduce_scaled(arrays, code, block, divisor):
-    """f32 results of casts and scaled codes, for arrays of any float type."""
+def reduce_scaled(arrays, code, block, divisor, rounding=None):
+    """f32 results of casts and scaled codes, for arrays of any float type.
+    `rounding`: stream, step and, of an array that is a share, its number."""
+    random = [None] * (len(arrays) + 1)
+    if rounding:
+        first = rounding[2] * len(random)
+        random = [
+            random_numbers(len(arrays[0]), *rounding[:2], first + lane)
+            for lane in range(len(random))
+        ]
     with np.errstate(all="ignore"):
-        parts = [decode(encode(_f32(array), code, block)) for array in arrays]
+        parts = [
+            decode(encode(_f32(array), code, block, numbers))
+            for array, numbers in zip(arrays, random[1:])
+        ]
         total = parts[0]
         for part in parts[1:]:
             total = _f32(total + part)
-        return decode(encode(_f32(total / F32(divisor)), code, block))
+        return decode(encode(_f32(total / F32(divisor)), code, block, random[0]))
 
 
-def encoding_error(array, code, block):
+def encoding_error(array, code, block, random=None):
     """What encoding loses of an array, in its own type: nothing where the codes
     decode to an infinity or a NaN."""
     with np.errstate(all="ignore"):
@@ -73,7 +137,7 @@ def encoding_error(array, code, block):
         elif code == "ui8":
             kept = reduce_affine([array], block, 1)
         else:
-            kept = decode(encode(_f32(array), code, block))
+            kept = decode(encode(_f32(array), code, block, random))
         wide = np.float64 if array.dtype == np.float64 else F32
         lost = array.astype(wide) - kept.astype(wide)
         return np.where(np.isfinite(kept), lost, 0).astype(array.dtype)

@@ -113,6 +113,14 @@ def test_resume(tmp_path, name, world):
         assert states["powersgd.iter"].data.reshape(()) == STEPS
 
 
+@pytest.mark.parametrize("options", ["int8", "int4 bucket-cap-mb=0.001"])
+def test_resume_of_random_rounding(tmp_path, options):
+    """The count of steps, on which its random numbers depend, is a state."""
+    pipeline = f"hook={options} rounding=stochastic"
+    for states in check_resume(tmp_path, MODULE, pipeline, world=3):
+        assert states["rounding.iter"].data.reshape(()) == STEPS
+
+
 PARTS = """ddp.process_group @dp size 3
 func.func @step(%g0: tensor<40x30xf32>, %g1: tensor<30xf32>,
                 %g2: tensor<8x3x3xf32>, %g3: tensor<40x30xf32>)

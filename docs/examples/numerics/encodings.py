@@ -5,11 +5,12 @@
 
 Averages arrays with ddphook-run on 2, 4 and 8 ranks of this machine, with each
 hook of HOOKS: random ones, and gradients of the networks of the examples digits
-and wide after some steps, each rank with images of its own. Prints two tables in
-Markdown: the squared error of an average over the squared average, and the same
-of the sum of STEPS averages, with error feedback and without. Beside them stands
-what int8 would lose if each hop of a ring encoded anew, by a model. Takes a
-minute or two.
+and wide after some steps, each rank with images of its own. Prints three tables in
+Markdown: the squared error of an average over the squared average; the same
+of the sum of STEPS averages, with error feedback and without; and that of one
+average and of the mean of STEPS averages of the same arrays, rounded
+stochastically. Beside them stands what int8 would lose if each hop of a ring
+encoded anew, by a model. Takes some minutes.
 
     $(tools/python-env.sh) docs/examples/numerics/encodings.py --bin=build/bin
 """
@@ -42,6 +43,13 @@ FEEDBACK = {
     "int8, error feedback": "hook=int8 error-feedback=true",
     "int4": "hook=int4 error-feedback=false",
     "int4, error feedback": "hook=int4 error-feedback=true",
+}
+
+CHANCE = ("stochastic", f"mean of {STEPS}")
+ROUNDED = {
+    "int8": "hook=int8",
+    "fp8": "hook=fp8",
+    "int4": "hook=int4 error-feedback=false",
 }
 
 
@@ -191,6 +199,19 @@ def main():
             for options in FEEDBACK.values():
                 got = average(tool, directory, steps, options)
                 row.append(error(sum(map(np.float64, got)), want))
+            print(f"| {kind} | {world} | {' | '.join(row)} |", flush=True)
+        titles = [f"{name}, {what}" for name in ROUNDED for what in ("nearest", *CHANCE)]
+        print(f"\nThe same {STEPS} times:\n\n| data | ranks | {' | '.join(titles)} |")
+        print("|---|---|" + "---|" * len(titles))
+        for kind, make in data.items():
+            world = args.worlds[0]
+            arrays = [make() for _ in range(world)]
+            want, row = exact(arrays), []
+            for options in ROUNDED.values():
+                row.append(error(average(tool, directory, [arrays], options)[0], want))
+                options += " rounding=stochastic"
+                got = average(tool, directory, [arrays] * STEPS, options)
+                row += [error(got[0], want), error(exact(got), want)]
             print(f"| {kind} | {world} | {' | '.join(row)} |", flush=True)
 
 

@@ -24,15 +24,22 @@ FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
     return op->emitOpError() << "expected a bucket that 'ddp.bucket_info' "
                                 "describes, but got "
                              << bucket;
-  TypeAttr wire = op.getWireAttr();
+  Type wire = op.getWireAttr() ? op.getWireAttr().getValue() : Type();
+  // Which codes there are; calls say how elements are rounded to them.
+  if (auto encoding = dyn_cast_if_present<EncodedType>(wire))
+    wire = encoding.getNearest();
   ReductionAttr reduction = op.getReductionAttr();
   plan.collectives.push_back(PlanCollectiveAttr::get(
       op.getContext(), op.getKind(), bucket,
       groupNumbers.lookup(op.getGroupAttr().getValue()), getWholeSize(op),
-      getElementTypeOf(op.getInput().getType()),
-      wire ? wire.getValue() : Type(),
+      getElementTypeOf(op.getInput().getType()), wire,
       reduction && reduction.getValue() == Reduction::Mean, op.getRoot()));
   return plan.collectives.size() - 1;
+}
+
+/// Of a collective with a step.
+static int64_t getStream(CollectiveOpInterface op) {
+  return cast<EncodedType>(op.getWireAttr().getValue()).getStream();
 }
 
 template <typename OpTy>
@@ -40,7 +47,12 @@ LogicalResult CallLowering::convertExchange(OpTy op) {
   FailureOr<int32_t> number = getCollective(op);
   if (failed(number))
     return failure();
-  call(op, rt::collective, *number, op.getInput(), op.getDestination());
+  CollectiveOpInterface collective = op;
+  if (Value step = collective.getStep())
+    call(op, rt::stochastic_collective, *number, getStream(op), step,
+         op.getInput(), op.getDestination());
+  else
+    call(op, rt::collective, *number, op.getInput(), op.getDestination());
   return success();
 }
 
@@ -61,7 +73,11 @@ LogicalResult CallLowering::convert(FlatAllReduceOp op) {
   FailureOr<int32_t> number = getCollective(op);
   if (failed(number))
     return failure();
-  call(op, rt::all_reduce, *number, op.getInput(), op.getDestination());
+  if (Value step = op.getStep())
+    call(op, rt::stochastic_collective, *number, getStream(op), step,
+         op.getInput(), op.getDestination());
+  else
+    call(op, rt::all_reduce, *number, op.getInput(), op.getDestination());
   return success();
 }
 
@@ -69,8 +85,12 @@ LogicalResult CallLowering::convert(FlatAllReduceStartOp op) {
   FailureOr<int32_t> number = getCollective(op);
   if (failed(number))
     return failure();
-  auto started = call(op, rt::all_reduce_start, *number, op.getInput(),
-                      op.getDestination());
+  Value step = op.getStep();
+  LLVM::CallOp started =
+      step ? call(op, rt::stochastic_collective_start, *number, getStream(op),
+                  step, op.getInput(), op.getDestination())
+           : call(op, rt::all_reduce_start, *number, op.getInput(),
+                  op.getDestination());
   if (!op.getCondition()) {
     op.getTicket().replaceAllUsesWith(started.getResult());
     return success();
@@ -106,9 +126,15 @@ LogicalResult CallLowering::convert(FlatCastOp op) {
 
 LogicalResult CallLowering::convert(FlatEncodingErrorOp op) {
   auto encoding = cast<EncodedType>(op.getEncoding());
-  call(op, rt::encoding_error, op.getInput(), op.getDestination(),
-       getNumElementsOf(op.getInput().getType()), getDtype(op.getInput()),
-       encoding.getEncoding(), encoding.getBlock());
+  int64_t count = getNumElementsOf(op.getInput().getType());
+  if (Value step = op.getStep())
+    call(op, rt::stochastic_encoding_error, op.getInput(), op.getDestination(),
+         count, getDtype(op.getInput()), encoding.getEncoding(),
+         encoding.getBlock(), groupNumbers.lookup(*op.getGroup()),
+         encoding.getStream(), step);
+  else
+    call(op, rt::encoding_error, op.getInput(), op.getDestination(), count,
+         getDtype(op.getInput()), encoding.getEncoding(), encoding.getBlock());
   return success();
 }
 

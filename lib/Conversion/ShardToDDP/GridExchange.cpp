@@ -138,7 +138,7 @@ Value mlir::ddp::buildExchange(OpBuilder &builder, const GridExchange &exchange,
         builder, loc,
         RankedTensorType::get({to.getNumElements()}, to.getElementType()),
         ReductionAttr::get(builder.getContext(), reduction), input, name,
-        /*wire=*/{});
+        /*wire=*/{}, /*step=*/{});
     exchanged = scatter;
     result = scatter.getResult();
     if (to.getRank() != 1)

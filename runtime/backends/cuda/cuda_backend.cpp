@@ -218,6 +218,14 @@ static ddphook_status_t encoding_error(ddphook_device_t *, const void *, void *,
                         error);
 }
 
+static ddphook_status_t
+stochastic_encoding_error(ddphook_device_t *device, const void *in, void *out,
+                          int64_t count, int32_t dtype, int32_t encoding,
+                          int64_t block, int32_t, int64_t, int64_t,
+                          ddphook_backend_error_t *error) {
+  return encoding_error(device, in, out, count, dtype, encoding, block, error);
+}
+
 static ddphook_status_t sparsify(ddphook_device_t *, int64_t, const void *,
                                  int64_t, void *, void *,
                                  ddphook_backend_error_t *error) {

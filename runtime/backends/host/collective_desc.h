@@ -13,6 +13,7 @@
 #include "base/collective.h"
 #include "base/dtype.h"
 #include "base/encoding.h"
+#include "rounding.h"
 
 #include <cstdint>
 #include <optional>
@@ -35,8 +36,15 @@ struct CollectiveDesc {
   CollectiveKind kind = CollectiveKind::AllReduce;
   /// Of a broadcast: whose elements they are.
   int root = 0;
+  /// Of scaled codes: their sums are rounded stochastically by these numbers,
+  /// and what ranks have by those beside them; nothing: to nearest.
+  std::optional<Rounding> rounding = std::nullopt;
 
   Dtype wireType() const { return wire.value_or(dtype); }
+  /// How a rank's own elements are rounded.
+  std::optional<Rounding> roundingOf(int rank) const {
+    return rounding ? std::optional(rounding->ofRank(rank)) : std::nullopt;
+  }
   int64_t memoryBytes() const { return count * dtypeSize(dtype); }
   int64_t wireBytes() const {
     return encoding ? encoding->bytes(count) : count * dtypeSize(wireType());

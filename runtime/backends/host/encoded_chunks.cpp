@@ -22,9 +22,10 @@ static int64_t roundUp(int64_t n, int64_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-EncodedChunks::EncodedChunks(const CollectiveDesc &desc, int ranks)
+EncodedChunks::EncodedChunks(const CollectiveDesc &desc, int rank, int ranks)
     : encoding(*desc.encoding), dtype(desc.dtype), total(desc.count),
-      ranks(ranks), divisor(desc.divide ? ranks : 1) {}
+      ranks(ranks), divisor(desc.divide ? ranks : 1), rounding(desc.rounding),
+      ownRounding(desc.roundingOf(rank)) {}
 
 int64_t EncodedChunks::chunkElements(int64_t bytes) const {
   // Affine blocks may have any size: of long ones a chunk has a part.
@@ -83,7 +84,7 @@ void EncodedChunks::encode(const void *in, int64_t begin, int64_t count,
                            void *memory) {
   if (!encoding.isAffine())
     return encodeArray(elementAt(in, dtype, begin), dtype, count, encoding,
-                       at(memory, begin, count, 0));
+                       at(memory, begin, count, 0), from(ownRounding, begin));
   for (int64_t i = begin; i < begin + count;) {
     const int64_t end = blockEnd(i);
     const bool beginsBlock =
@@ -116,7 +117,8 @@ void EncodedChunks::sum(void *const *memories, int64_t begin, int64_t count,
   for (int k = 0; k < ranks; ++k)
     sources.push_back(at(memories[k], begin, count, range.begin));
   sumEncoded(sources.data(), ranks, encoding, range.end - range.begin, divisor,
-             at(out, begin, count, range.begin));
+             at(out, begin, count, range.begin),
+             from(rounding, begin + range.begin));
 }
 
 void EncodedChunks::decode(void *memory, int64_t begin, int64_t count,
@@ -148,7 +150,7 @@ void EncodedChunks::average(void *const *memories, int64_t begin, int64_t count,
 void host::reduceEncodedAlone(const CollectiveDesc &desc, const void *in,
                               void *out) {
   constexpr int64_t chunkBytes = 64 << 10;
-  EncodedChunks chunks(desc, /*ranks=*/1);
+  EncodedChunks chunks(desc, /*rank=*/0, /*ranks=*/1);
   const int64_t step = chunks.chunkElements(chunkBytes);
   std::vector<std::max_align_t> room(chunkBytes / sizeof(std::max_align_t));
   void *memory = room.data();

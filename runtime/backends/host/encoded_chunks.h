@@ -19,14 +19,15 @@
 #include "collective_desc.h"
 #include "encode.h"
 
+#include <optional>
 #include <vector>
 
 namespace ddphook::host {
 
 class EncodedChunks {
 public:
-  /// A reduction with an encoding, over `ranks` ranks.
-  EncodedChunks(const CollectiveDesc &desc, int ranks);
+  /// A reduction with an encoding, on rank `rank` of `ranks`.
+  EncodedChunks(const CollectiveDesc &desc, int rank, int ranks);
 
   /// Elements of a chunk whose memory has at most that many bytes, which are at
   /// least 16 KiB. All but the last chunk have so many.
@@ -80,6 +81,8 @@ private:
   const int64_t total;
   const int ranks;
   const int64_t divisor;
+  /// Of sums, and of what this rank has.
+  const std::optional<Rounding> rounding, ownRounding;
   /// The scale of the affine block that the last chunk ended in.
   AffineScale current = {};
 };

@@ -296,10 +296,11 @@ static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
-                                       void *out, int64_t count, int32_t dtype,
-                                       int32_t encoding, int64_t block,
-                                       ddphook_backend_error_t *) {
+/// What a rank's elements lose, by blocks of them on several threads.
+static void findEncodingError(ddphook_device_t *device, const void *in,
+                              void *out, int64_t count, int32_t dtype,
+                              int32_t encoding, int64_t block,
+                              const std::optional<Rounding> &rounding) {
   const Dtype type = toDtype(dtype);
   const Encoding codes = *encodingFromAbi(encoding, block);
   // Ranges begin with blocks, of which a single one may be everything.
@@ -309,8 +310,27 @@ static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
             [&](int64_t begin, int64_t n) {
               const int64_t first = begin * unit;
               encodingError(at(in, type, first), at(out, type, first), type,
-                            std::min(n * unit, count - first), codes);
+                            std::min(n * unit, count - first), codes,
+                            from(rounding, first));
             });
+}
+
+static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
+                                       void *out, int64_t count, int32_t dtype,
+                                       int32_t encoding, int64_t block,
+                                       ddphook_backend_error_t *) {
+  findEncodingError(device, in, out, count, dtype, encoding, block,
+                    std::nullopt);
+  return DDPHOOK_OK;
+}
+
+static ddphook_status_t
+stochastic_encoding_error(ddphook_device_t *device, const void *in, void *out,
+                          int64_t count, int32_t dtype, int32_t encoding,
+                          int64_t block, int32_t rank, int64_t stream,
+                          int64_t step, ddphook_backend_error_t *) {
+  findEncodingError(device, in, out, count, dtype, encoding, block,
+                    Rounding::ofSum(stream, step).ofRank(rank));
   return DDPHOOK_OK;
 }
 
@@ -427,6 +447,10 @@ static Status makeJob(ddphook_communicator_t *communicator,
   desc.wire = dtypeFromAbi(operation.wire_dtype);
   desc.divide = operation.divide != 0;
   desc.encoding = encodingFromAbi(operation.encoding, operation.block);
+  if (const ddphook_rounding_t &rounding = operation.rounding;
+      rounding.is_stochastic)
+    desc.rounding = Rounding::ofSum(rounding.stream, rounding.step,
+                                    rounding.share, communicator->size);
   const trace::CollectiveTag tag = trace::CollectiveCall::take(desc.kind);
   *job = [communicator, desc, in, out, tag] {
     trace::CollectiveScope scope(tag);

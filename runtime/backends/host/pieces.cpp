@@ -72,7 +72,8 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
          ++owner) {
       const ElementRange range = encodedPiece(chunk, owner);
       encodeArray(at(in, desc.dtype, range.begin), desc.dtype, range.size(),
-                  *desc.encoding, place(memory, chunk, owner));
+                  *desc.encoding, place(memory, chunk, owner),
+                  from(desc.roundingOf(rank), range.begin));
     }
     return;
   }
@@ -240,7 +241,7 @@ void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
     sources.push_back(place(memories[k], chunk, rank));
   const EncodedArray sum = {summed.data() + scaleRoom, summed.data()};
   sumEncoded(sources.data(), size, encoding, piece.size(),
-             desc.divide ? size : 1, sum);
+             desc.divide ? size : 1, sum, from(desc.rounding, piece.begin));
 
   const int64_t end = std::min(piece.end, own.end);
   int64_t i = piece.begin;

@@ -211,6 +211,29 @@ int64_t ddphook_rt_collective_start(ddphook_module_t *module,
   return ticket;
 }
 
+void ddphook_rt_stochastic_collective(ddphook_module_t *module,
+                                      int32_t collective, int64_t stream,
+                                      int64_t step, const void *in, void *out) {
+  inStep(module, [&] {
+    module->runCollective("ddphook_rt_stochastic_collective", std::nullopt,
+                          collective, in, out,
+                          ddphook_module::StochasticRounding{stream, step});
+  });
+}
+
+int64_t ddphook_rt_stochastic_collective_start(ddphook_module_t *module,
+                                               int32_t collective,
+                                               int64_t stream, int64_t step,
+                                               const void *in, void *out) {
+  int64_t ticket = 0;
+  inStep(module, [&] {
+    ticket = module->startCollective(
+        "ddphook_rt_stochastic_collective_start", std::nullopt, collective, in,
+        out, ddphook_module::StochasticRounding{stream, step});
+  });
+  return ticket;
+}
+
 void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket) {
   inStep(module, [&] { module->wait(ticket); });
 }

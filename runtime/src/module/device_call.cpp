@@ -96,6 +96,16 @@ Status ArgumentCheck::check(const role::EncodingType &type) const {
                "expected the number of an encoding, but got %d", type.value);
 }
 
+Status ArgumentCheck::check(const role::ScaledType &type) const {
+  const std::optional<Code> code = codeFromAbi(type.value);
+  if (code && codeKind(*code) == CodeKind::SCALED)
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected the number of an encoding with a scale for each "
+               "block, but got %d",
+               type.value);
+}
+
 Status ArgumentCheck::check(const role::Block &block) const {
   const std::optional<Code> code = codeFromAbi(encoding);
   if (code && isBlockOf(*code, block.value))
@@ -112,6 +122,10 @@ Status ArgumentCheck::check(const role::Group &group) const {
 Status ArgumentCheck::check(const role::OptionalGroup &group) const {
   return group.value == -1 ? Status::ok()
                            : check(role::Group{group.value, group.name});
+}
+
+Status ArgumentCheck::check(const role::Rank &group) const {
+  return check(role::Group{group.value, group.name});
 }
 
 Status ArgumentCheck::check(const role::Matrices &number) const {

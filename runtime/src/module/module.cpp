@@ -105,7 +105,8 @@ static bool overlap(const void *a, int64_t aBytes, const void *b,
 
 const PlanCollective *ddphook_module::beginCollective(
     const char *call, std::optional<CollectiveKind> kind, int32_t number,
-    const void *in, const void *out) {
+    const void *in, const void *out,
+    const std::optional<StochasticRounding> &rounding) {
   if (!canRun(call))
     return nullptr;
   if (number < 0 || static_cast<size_t>(number) >= plan.collectives.size()) {
@@ -120,6 +121,18 @@ const PlanCollective *ddphook_module::beginCollective(
     failStep(error(DDPHOOK_INVALID_ARGUMENT,
                    "%s: expected a collective of kind %s, but got %s", call,
                    collectiveName(*kind), collectiveName(collective.kind)));
+    return nullptr;
+  }
+  if (rounding && (!collective.encoding ||
+                   collective.encoding->kind() != CodeKind::SCALED)) {
+    failStep(error(
+        DDPHOOK_INVALID_ARGUMENT,
+        "%s: expected a collective of codes with a scale for each "
+        "block, but got %s",
+        call,
+        collective.encoding
+            ? collective.encoding->describe().c_str()
+            : dtypeName(collective.wireDtype.value_or(collective.dtype))));
     return nullptr;
   }
   if (!checkCall(*this, call, role::Count{collective.count, "count"},
@@ -145,37 +158,47 @@ const PlanCollective *ddphook_module::beginCollective(
   return &collective;
 }
 
+/// As backends take it.
+static ddphook_collective_t
+describe(const PlanCollective &collective,
+         const std::optional<ddphook_module::StochasticRounding> &rounding) {
+  ddphook_collective_t operation = collective.operation();
+  if (rounding)
+    operation.rounding = {1, 0, rounding->stream, rounding->step};
+  return operation;
+}
+
 void ddphook_module::runCollective(const char *call,
                                    std::optional<CollectiveKind> kind,
-                                   int32_t number, const void *in, void *out) {
+                                   int32_t number, const void *in, void *out,
+                                   std::optional<StochasticRounding> rounding) {
   const PlanCollective *collective =
-      beginCollective(call, kind, number, in, out);
+      beginCollective(call, kind, number, in, out, rounding);
   if (!collective)
     return;
   {
     trace::CollectiveCall recorded(
         context.recorder(), collectiveNames[static_cast<size_t>(number)]);
-    failStep(groups[collective->group].run(context, collective->operation(), in,
-                                           out));
+    failStep(groups[collective->group].run(
+        context, describe(*collective, rounding), in, out));
   }
   if (stepFailure.isOk())
     countCollective(number);
 }
 
-int64_t ddphook_module::startCollective(const char *call,
-                                        std::optional<CollectiveKind> kind,
-                                        int32_t number, const void *in,
-                                        void *out) {
+int64_t ddphook_module::startCollective(
+    const char *call, std::optional<CollectiveKind> kind, int32_t number,
+    const void *in, void *out, std::optional<StochasticRounding> rounding) {
   const PlanCollective *collective =
-      beginCollective(call, kind, number, in, out);
+      beginCollective(call, kind, number, in, out, rounding);
   if (!collective)
     return 0;
   int64_t ticket = 0;
   {
     trace::CollectiveCall recorded(
         context.recorder(), collectiveNames[static_cast<size_t>(number)]);
-    failStep(groups[collective->group].start(context, collective->operation(),
-                                             in, out, &ticket));
+    failStep(groups[collective->group].start(
+        context, describe(*collective, rounding), in, out, &ticket));
   }
   // Also of a part that was started: it uses the arrays.
   lastTicket = std::max(lastTicket, ticket);

@@ -54,13 +54,19 @@ struct ddphook_module {
   void *stateMemory(int32_t state);
   void launch(int32_t kernel, const int64_t *grid, const int64_t *block,
               int64_t sharedBytes, void **arguments);
+  /// How codes of a collective are rounded, if not to nearest.
+  struct StochasticRounding {
+    int64_t stream, step;
+  };
   /// Function `call`, which may want one kind of collective only.
   void runCollective(const char *call,
                      std::optional<ddphook::CollectiveKind> kind,
-                     int32_t collective, const void *in, void *out);
+                     int32_t collective, const void *in, void *out,
+                     std::optional<StochasticRounding> rounding = {});
   int64_t startCollective(const char *call,
                           std::optional<ddphook::CollectiveKind> kind,
-                          int32_t collective, const void *in, void *out);
+                          int32_t collective, const void *in, void *out,
+                          std::optional<StochasticRounding> rounding = {});
   void wait(int64_t ticket);
   void randomNormal(void *generator, const int64_t *draws, int64_t drawCount,
                     void *out, int32_t dtype);
@@ -116,7 +122,8 @@ private:
   void countBuckets();
   const ddphook::PlanCollective *
   beginCollective(const char *call, std::optional<ddphook::CollectiveKind> kind,
-                  int32_t number, const void *in, const void *out);
+                  int32_t number, const void *in, const void *out,
+                  const std::optional<StochasticRounding> &rounding);
 
   int32_t currentEntry = -1;
   /// For each bucket, since the step began; and for each collective, its

@@ -117,6 +117,7 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
   inNode.wire_dtype = -1;
   inNode.encoding = 0;
   inNode.block = 0;
+  inNode.rounding = {};
   // Then nobody is left, and nothing to round.
   if (members.levels[1].ranks.size() == 1 && operation.wire_dtype < 0 &&
       operation.encoding == 0)
@@ -126,6 +127,7 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
   gather.kind = DDPHOOK_ALL_GATHER;
   gather.divide = 0;
   reduce.count = partOf(operation.count, ranks, nodeMembers.index).size();
+  reduce.rounding.share = nodeMembers.index;
   char *memory = share.get();
   DDPHOOK_RETURN_IF_ERROR(call(node, scatter, in, memory));
   DDPHOOK_RETURN_IF_ERROR(call(across, reduce, memory, memory));

@@ -63,6 +63,9 @@ public:
 
   int64_t size() const { return static_cast<int64_t>(members.ranks.size()); }
 
+  /// This rank's number among them.
+  int32_t rank() const { return members.index; }
+
   /// Joins the ranks with which it will reduce, for the collectives of `plan`
   /// over group `number`; collective.
   Status connect(Context &context, const Plan &plan, size_t number,

@@ -50,7 +50,8 @@ struct Case {
             divide,
             /*encoding=*/0,
             /*block=*/0,
-            root};
+            root,
+            /*rounding=*/{}};
   }
   std::string name() const {
     return describeCollective(kind) + " of " + std::to_string(count) + " " +

@@ -92,13 +92,16 @@ static void countMembers(std::map<std::string, int64_t> &counts,
 
 static Description describe(CollectiveOpInterface op) {
   Type type = op.getInput().getType();
-  TypeAttr wire = op.getWireAttr();
+  Type wire = op.getWireAttr() ? op.getWireAttr().getValue() : Type();
+  // How codes are rounded is not in the plan.
+  if (auto encoding = dyn_cast_if_present<EncodedType>(wire))
+    wire = encoding.getNearest();
   StringAttr bucket = op.getBucketNameAttr();
   ReductionAttr reduction = op.getReductionAttr();
   return {op.getKind(),
           reduction ? stringifyReduction(reduction.getValue()).str() : "",
           op.getGroupAttr().getValue().str(),
-          print(wire ? wire.getValue() : getElementTypeOf(type)),
+          print(wire ? wire : getElementTypeOf(type)),
           bucket ? bucket.str() : "",
           getWholeSize(op),
           op.getRoot()};
@@ -132,9 +135,10 @@ void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
     return;
   }
   bool isStart = callee == rt::all_reduce_start.name ||
-                 callee == rt::collective_start.name;
+                 callee == rt::collective_start.name ||
+                 callee == rt::stochastic_collective_start.name;
   if (!isStart && callee != rt::all_reduce.name &&
-      callee != rt::collective.name)
+      callee != rt::collective.name && callee != rt::stochastic_collective.name)
     return;
   APInt number;
   if (!plan || !matchPattern(call.getOperand(1), m_ConstantInt(&number)) ||
@@ -234,7 +238,8 @@ static bool isCollective(Operation *op) {
   StringRef callee = call ? call.getCallee().value_or("") : "";
   return isa<CollectiveOpInterface>(op) ||
          callee.starts_with(rt::all_reduce.name) ||
-         callee.starts_with(rt::collective.name);
+         callee.starts_with(rt::collective.name) ||
+         callee.starts_with(rt::stochastic_collective.name);
 }
 
 Tracer::Tracer(ModuleOp module, CollectiveTrace &trace)

@@ -241,6 +241,14 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
   return false;
 }
 
+/// Whether each rank has random numbers of its own for what it computes.
+static bool isByChance(Operation *op) {
+  if (auto error = dyn_cast<EncodingErrorOp>(op))
+    return bool(error.getStep());
+  auto error = dyn_cast<FlatEncodingErrorOp>(op);
+  return error && error.getStep();
+}
+
 /// Results of an operation on buckets or flat arrays, or what it writes, come
 /// from all of its operands but the destinations.
 void RankAnalysis::transferArithmetic(Operation *op,
@@ -253,6 +261,8 @@ void RankAnalysis::transferArithmetic(Operation *op,
   for (Value result : op->getResults()) {
     RankFact fact = combine(inputs, result.getType());
     fact.reducedAs = inputs.reducedAs;
+    if (isByChance(op))
+      fact.uniform = 0;
     set(result, fact);
   }
   if (op->getNumResults() != 0)
@@ -260,6 +270,8 @@ void RankAnalysis::transferArithmetic(Operation *op,
   for (OpOperand &operand : flat.getDpsInitsMutable()) {
     RankFact fact = combine(inputs, operand.get().getType());
     fact.reducedAs = inputs.reducedAs;
+    if (isByChance(op))
+      fact.uniform = 0;
     write(op, operand.get(), fact, /*isWhole=*/true, control);
   }
 }

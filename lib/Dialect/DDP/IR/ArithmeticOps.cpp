@@ -71,10 +71,21 @@ OpFoldResult CastOp::fold(FoldAdaptor) {
 }
 
 //===----------------------------------------------------------------------===//
-// ddp.scale
+// ddp.encoding_error
 //===----------------------------------------------------------------------===//
 
-LogicalResult EncodingErrorOp::verify() { return verifyEncoding(*this); } // C1
+LogicalResult EncodingErrorOp::verify() {
+  return verifyEncoding(*this); // C1, C2
+}
+
+LogicalResult
+EncodingErrorOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGroup(*this, getGroupAttr(), symbols); // C3
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.scale
+//===----------------------------------------------------------------------===//
 
 LogicalResult ScaleOp::verify() { return verifyDivisor(*this); } // C1
 

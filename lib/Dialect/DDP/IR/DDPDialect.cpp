@@ -167,12 +167,12 @@ HookAttrInterface mlir::ddp::getEffectiveHook(Operation *op,
 
 Value mlir::ddp::buildFinalAllReduce(OpBuilder &builder,
                                      const BucketReduction &reduction,
-                                     Value input, Type wire) {
+                                     Value input, Type wire, Value step) {
   auto reduced = AllReduceOp::create(
       builder, reduction.loc,
       ReductionAttr::get(builder.getContext(), reduction.kind), input,
       reduction.group, wire ? TypeAttr::get(wire) : TypeAttr(),
-      reduction.bucketName);
+      reduction.bucketName, step);
   reduced->setAttr(DDPDialect::kHookAttrName,
                    AllReduceHookAttr::get(builder.getContext()));
   return reduced.getResult();

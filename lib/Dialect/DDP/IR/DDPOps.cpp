@@ -63,6 +63,29 @@ static void printKeyword(OpAsmPrinter &printer, Operation *, AttrT attr) {
   printer << stringifyEnum(attr.getValue());
 }
 
+/// The one operand that an all-reduce may have beside what it reduces.
+static OptionalParseResult
+parseStepOrDestination(OpAsmParser &parser,
+                       std::optional<OpAsmParser::UnresolvedOperand> &operand,
+                       Type &type) {
+  if (succeeded(parser.parseOptionalKeyword("step"))) {
+    type = parser.getBuilder().getI64Type();
+    return parser.parseOperand(operand.emplace());
+  }
+  if (failed(parser.parseOptionalKeyword("into")))
+    return std::nullopt;
+  return failure(parser.parseOperand(operand.emplace()) ||
+                 parser.parseColonType(type) || parser.parseComma());
+}
+
+static void printStepOrDestination(OpAsmPrinter &printer, Operation *,
+                                   Value operand, Type type) {
+  if (type.isInteger())
+    printer << "step " << operand;
+  else
+    printer << "into " << operand << " : " << type << ",";
+}
+
 //===----------------------------------------------------------------------===//
 // ddp.process_group
 //===----------------------------------------------------------------------===//
@@ -484,7 +507,7 @@ LogicalResult AllReduceOp::inferReturnTypes(MLIRContext *,
 }
 
 LogicalResult AllReduceOp::verify() {
-  if (failed(verifyWire(*this)) || // C3
+  if (failed(verifyWire(*this)) || // C3, C5
       failed(verifyNames(*this, getGradientsAttr(),
                          getInput().getType()))) // C4
     return failure();
@@ -518,7 +541,7 @@ void AllReduceOp::getEffects(
     return;
   effects.emplace_back(MemoryEffects::Read::get(), &getInputMutable(),
                        SideEffects::DefaultResource::get());
-  for (OpOperand &destination : getDestinationMutable())
+  for (OpOperand &destination : getStepOrDestinationMutable())
     effects.emplace_back(MemoryEffects::Write::get(), &destination,
                          SideEffects::DefaultResource::get());
 }

@@ -188,11 +188,18 @@ BucketType BucketType::getFromTensors(MLIRContext *context, Type elementType,
 //===----------------------------------------------------------------------===//
 
 LogicalResult EncodedType::verify(function_ref<InFlightDiagnostic()> emitError,
-                                  Type code, int64_t block) {
+                                  Type code, int64_t block, int64_t stream) {
   const EncodingRow *row = lookupEncoding(code);
   if (!row) // C1
     return emitError() << "expected codes of type " << getEncodingNames()
                        << ", but got " << code;
+  if (stream < -1) // C3
+    return emitError() << "expected a stream that is not negative, but got "
+                       << stream;
+  if (stream >= 0 && row->kind != EncodingRow::SCALED) // C3
+    return emitError() << "expected codes with a scale, which are rounded "
+                          "stochastically, but got "
+                       << code;
   switch (row->kind) { // C2
   case EncodingRow::CAST:
     if (block == 0)

@@ -142,7 +142,11 @@ static LogicalResult verifyFlatExchange(CollectiveOpInterface op) {
 // On values
 //===----------------------------------------------------------------------===//
 
-LogicalResult ReduceScatterOp::verify() { return verifyTypes(*this); } // C1, C4
+LogicalResult ReduceScatterOp::verify() {
+  if (failed(verifyTypes(*this))) // C1, C4
+    return failure();
+  return verifyStep(*this); // C5
+}
 
 LogicalResult
 ReduceScatterOp::verifySymbolUses(SymbolTableCollection &symbols) {
@@ -170,7 +174,9 @@ LogicalResult BroadcastOp::verifySymbolUses(SymbolTableCollection &symbols) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult FlatReduceScatterOp::verify() {
-  return verifyFlatExchange(*this); // C1, C4
+  if (failed(verifyFlatExchange(*this))) // C1, C4
+    return failure();
+  return verifyStep(*this); // C5
 }
 
 LogicalResult

@@ -50,7 +50,7 @@ void mlir::ddp::getFlatEffects(
 static LogicalResult verifyElementwise(Operation *op) {
   Type first = op->getOperand(0).getType();
   for (Type type : op->getOperandTypes()) {
-    if (type.isInteger(1)) // a condition
+    if (isa<IntegerType>(type)) // a condition, or a step
       continue;
     if (type.getTypeID() != first.getTypeID())
       return op->emitOpError() << "expected only tensors or only memrefs, but "
@@ -77,9 +77,14 @@ LogicalResult FlatCastOp::verify() {
 }
 
 LogicalResult FlatEncodingErrorOp::verify() {
-  if (failed(verifyEncoding(*this))) // C3
+  if (failed(verifyEncoding(*this))) // C3, C4
     return failure();
   return verifyElementwise(*this);
+}
+
+LogicalResult
+FlatEncodingErrorOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyGroup(*this, getGroupAttr(), symbols); // C5
 }
 
 LogicalResult FlatScaleOp::verify() {
@@ -107,7 +112,7 @@ FlatRandomNormalOp::verifySymbolUses(SymbolTableCollection &symbols) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult FlatAllReduceOp::verify() {
-  if (failed(verifyWire(*this))) // C4
+  if (failed(verifyWire(*this))) // C4, C5
     return failure();
   return verifyElementwise(*this);
 }
@@ -118,7 +123,7 @@ FlatAllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
 }
 
 LogicalResult FlatAllReduceStartOp::verify() {
-  if (failed(verifyWire(*this)) || // C4
+  if (failed(verifyWire(*this)) || // C4, C7
       failed(verifyElementwise(*this)))
     return failure();
   if (getCondition() && getDestination() != getInput()) // C6

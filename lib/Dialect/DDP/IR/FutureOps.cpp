@@ -21,7 +21,7 @@ using namespace mlir::ddp;
 //===----------------------------------------------------------------------===//
 
 LogicalResult AllReduceStartOp::verify() {
-  if (failed(verifyWire(*this))) // C3
+  if (failed(verifyWire(*this))) // C3, C5
     return failure();
   auto expected = FutureType::get(getContext(), getInput().getType());
   if (getType() != expected) // C1
@@ -55,7 +55,7 @@ struct FoldWait : public OpRewritePattern<AllReduceStartOp> {
       return failure();
     rewriter.replaceOpWithNewOp<AllReduceOp>(
         wait, start.getReductionAttr(), start.getInput(), start.getGroupAttr(),
-        start.getWireAttr(), start.getBucketNameAttr());
+        start.getWireAttr(), start.getBucketNameAttr(), start.getStep());
     rewriter.eraseOp(start);
     return success();
   }

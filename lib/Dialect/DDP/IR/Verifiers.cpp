@@ -33,10 +33,23 @@ LogicalResult mlir::ddp::verifyGroup(Operation *op, FlatSymbolRefAttr group,
 LogicalResult mlir::ddp::verifyWire(CollectiveOpInterface op) {
   TypeAttr wire = op.getWireAttr();
   if (!wire || isa<Float16Type, BFloat16Type, EncodedType>(wire.getValue()))
-    return success();
+    return verifyStep(op);
   return op->emitOpError()
          << "expected wire type f16 or bf16 or an encoding, but got "
          << wire.getValue();
+}
+
+LogicalResult mlir::ddp::verifyStep(CollectiveOpInterface op) {
+  TypeAttr wire = op.getWireAttr();
+  auto encoding = wire ? dyn_cast<EncodedType>(wire.getValue()) : EncodedType();
+  bool isStochastic = encoding && encoding.isStochastic();
+  if (bool(op.getStep()) == isStochastic)
+    return success();
+  return op->emitOpError()
+         << (isStochastic ? "expected a step, since the wire type rounds "
+                            "stochastically"
+                          : "expected no step, since no wire type rounds "
+                            "stochastically");
 }
 
 /// The `scf.if` in a branch of which `wait` may wait for a start on

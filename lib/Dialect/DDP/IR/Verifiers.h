@@ -28,8 +28,13 @@ inline bool haveSameElements(Type a, Type b) {
 LogicalResult verifyGroup(Operation *op, FlatSymbolRefAttr symbol,
                           SymbolTableCollection &symbols);
 
-/// Checks that a collective travels in its own type, f16, bf16 or encoded.
+/// Checks that a collective travels in its own type, f16, bf16 or encoded, and
+/// verifyStep().
 LogicalResult verifyWire(CollectiveOpInterface op);
+
+/// Checks that a collective has a training step if its wire type rounds
+/// stochastically, and only then.
+LogicalResult verifyStep(CollectiveOpInterface op);
 
 /// Checks that each result of a collective that is started is used once, by
 /// one `wait` in the same block; with a condition, by one in each branch of an
@@ -60,10 +65,19 @@ LogicalResult verifyDivisor(OpTy op) {
 
 template <typename OpTy>
 LogicalResult verifyEncoding(OpTy op) {
-  if (isa<EncodedType>(op.getEncoding()))
+  auto encoding = dyn_cast<EncodedType>(op.getEncoding());
+  if (!encoding)
+    return op.emitOpError()
+           << "expected an encoding, but got " << op.getEncoding();
+  if (bool(op.getStep()) == encoding.isStochastic() &&
+      bool(op.getGroup()) == encoding.isStochastic())
     return success();
-  return op.emitOpError() << "expected an encoding, but got "
-                          << op.getEncoding();
+  return op.emitOpError()
+         << (encoding.isStochastic()
+                 ? "expected a step and a process group, since the encoding "
+                   "rounds stochastically"
+                 : "expected neither a step nor a process group, since the "
+                   "encoding rounds to nearest");
 }
 
 template <typename OpTy>

@@ -272,6 +272,8 @@ struct ExpandHooksPass
     roles.addBucket(reduction, hook);
     if (operand->wire)
       op.setWire(operand->wire);
+    if (operand->step)
+      op.getStepMutable().assign(operand->step);
     if (operand->value != bucket)
       op.getInputMutable().assign(operand->value);
     else if (pack)
@@ -365,7 +367,8 @@ struct ExpandHooksPass
                                   .lookupSymbol<ProcessGroupOp>(op.getGroup())
                                   .isHierarchical()};
     FailureOr<Value> reduced =
-        wire ? buildFinalAllReduce(builder, reduction, bucket, wire)
+        wire ? buildFinalAllReduce(builder, reduction, bucket, wire,
+                                   op.getStep())
              : hook.expand(builder, reduction, bucket);
     if (failed(reduced))
       return op.emitOpError() << "hook " << hook << " could not be expanded";

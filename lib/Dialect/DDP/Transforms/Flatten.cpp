@@ -286,7 +286,8 @@ static void flattenOp(CastOp op) {
 static void flattenOp(EncodingErrorOp op) {
   TwinBuilder twin(op);
   twin.replaceBy<FlatEncodingErrorOp>(
-      twin.flat(op.getInput()), op.getEncodingAttr(), twin.makeDestination());
+      twin.flat(op.getInput()), op.getEncodingAttr(), op.getStep(),
+      op.getGroupAttr(), twin.makeDestination());
 }
 
 static void flattenOp(ScaleOp op) {
@@ -312,7 +313,7 @@ static void flattenOp(AllReduceOp op) {
   TwinBuilder twin(op);
   twin.replaceBy<FlatAllReduceOp>(
       op.getReductionAttr(), twin.flat(op.getInput()), op.getGroupAttr(),
-      op.getWireAttr(), op.getBucketNameAttr(),
+      op.getWireAttr(), op.getStep(), op.getBucketNameAttr(),
       op.getDestination() ? Value(op.getDestination())
                           : twin.makeDestination());
 }
@@ -321,7 +322,7 @@ static void flattenOp(ReduceScatterOp op) {
   TwinBuilder twin(op);
   twin.replaceBy<FlatReduceScatterOp>(
       op.getReductionAttr(), twin.flat(op.getInput()), op.getGroupAttr(),
-      op.getWireAttr(), twin.makeDestination());
+      op.getWireAttr(), op.getStep(), twin.makeDestination());
 }
 
 static void flattenOp(AllGatherOp op) {
@@ -399,8 +400,8 @@ static void flattenOp(AllReduceStartOp start) {
         builder, start.getLoc(), type.getShape(), type.getElementType());
   auto flat = FlatAllReduceStartOp::create(
       builder, start.getLoc(), start.getReductionAttr(), input,
-      start.getGroupAttr(), start.getWireAttr(), start.getBucketNameAttr(),
-      destination, start.getCondition());
+      start.getGroupAttr(), start.getWireAttr(), start.getStep(),
+      start.getBucketNameAttr(), destination, start.getCondition());
   for (Operation *wait : llvm::make_early_inc_range(start->getUsers())) {
     builder.setInsertionPoint(wait);
     auto ended =

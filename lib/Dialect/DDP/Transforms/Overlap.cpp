@@ -370,7 +370,8 @@ void Scheduler::rewrite() {
       auto future = FutureType::get(builder.getContext(), op.getType(0));
       starts[op] = AllReduceStartOp::create(
           builder, op.getLoc(), future, op.getReductionAttr(), op.getInput(),
-          op.getGroupAttr(), op.getWireAttr(), op.getBucketNameAttr(),
+          op.getGroupAttr(), op.getWireAttr(), op.getStep(),
+          op.getBucketNameAttr(),
           /*condition=*/Value());
       ++statistics.started;
       continue;

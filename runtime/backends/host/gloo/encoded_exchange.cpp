@@ -65,7 +65,7 @@ void EncodedExchange::run(GlooTransport &transport, uint32_t operation,
                           void *out) {
   const int rank = transport.rank, size = transport.size;
   const bool isAffine = desc.encoding->isAffine();
-  EncodedChunks chunks(desc, size);
+  EncodedChunks chunks(desc, rank, size);
   // Short arrays are cut, too; each rank has a part of each chunk.
   const int64_t most =
       isAffine ? std::clamp(kMostOfAllRanks / size, kLeastBytes, kMostBytes)

@@ -19,6 +19,7 @@
 #include "hwy/highway.h"
 
 #include "elements-inl.h"
+#include "random-inl.h"
 
 #include <algorithm>
 #include <cstring>
@@ -117,12 +118,17 @@ struct CastBF16 : Unpacked<BF16> {
 };
 struct ScaledI8 : Unpacked<Int8> {
   static constexpr float largest = 127;
+  static constexpr bool kIsFloat = false;
 };
 struct ScaledF8E4M3FN : Unpacked<F8E4M3FN> {
   static constexpr float largest = 448;
+  static constexpr bool kIsFloat = true;
+  static constexpr int kLeastExponent = -6, kFractionBits = 3;
 };
 struct ScaledF8E5M2 : Unpacked<F8E5M2> {
   static constexpr float largest = 57344;
+  static constexpr bool kIsFloat = true;
+  static constexpr int kLeastExponent = -14, kFractionBits = 2;
 };
 /// Two codes in a byte, the first one in its lower half.
 struct ScaledI4 {
@@ -130,6 +136,7 @@ struct ScaledI4 {
   using Elem = uint8_t;
   static constexpr bool kPacked = true;
   static constexpr float largest = 7;
+  static constexpr bool kIsFloat = false;
 };
 
 template <class CodeT>
@@ -207,15 +214,53 @@ HWY_INLINE uint16_t scaleOf(int32_t largestBits) {
   return toBFloat16(largest / CodeT::largest);
 }
 
-/// Encodes one block, of `n` elements.
+/// One of the two codes next to each magnitude, by the random words from
+/// `words` on; the upper one as often as the magnitude is nearer to it.
+template <class CodeT, class D, class V>
+HWY_INLINE V roundStochastically(D d, V v, const uint32_t *words) {
+  const Like<uint32_t, D> du;
+  const Like<int32_t, D> di;
+  auto steps = hn::Abs(v);
+  auto step = hn::Set(d, 1.0f);
+  if constexpr (CodeT::kIsFloat) {
+    // The distance of codes: a power of two, as is its inverse.
+    const auto least = hn::Set(di, (127 + CodeT::kLeastExponent) << 23);
+    const auto exponent = hn::Max(
+        hn::And(hn::BitCast(di, steps), hn::Set(di, 0x7f800000)), least);
+    const auto fraction = hn::Set(di, CodeT::kFractionBits << 23);
+    const auto power = hn::Sub(exponent, fraction);
+    step = hn::BitCast(d, power);
+    steps =
+        hn::Mul(steps, hn::BitCast(d, hn::Sub(hn::Set(di, 254 << 23), power)));
+  }
+  const auto whole = hn::Floor(steps);
+  // 24 bits: every multiple of 2^-24 below 1 is a float.
+  const auto random =
+      hn::Mul(hn::ConvertTo(
+                  d, hn::BitCast(di, hn::ShiftRight<8>(hn::LoadU(du, words)))),
+              hn::Set(d, 0x1p-24f));
+  const auto isUpper = hn::Lt(random, hn::Sub(steps, whole));
+  const auto rounded =
+      hn::Add(whole, hn::IfThenElseZero(isUpper, hn::Set(d, 1.0f)));
+  return hn::CopySign(hn::Mul(rounded, step), v);
+}
+
+/// Random words for the elements of a block.
+struct BlockWords {
+  HWY_ALIGN uint32_t words[Encoding::kMostBlock + kRandomWords];
+};
+
+/// Encodes one block, of `n` elements, with their random words or with null.
 template <class CodeT, class From>
 HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
-                            typename CodeT::Elem *codes, uint16_t *scale) {
+                            typename CodeT::Elem *codes, uint16_t *scale,
+                            const uint32_t *words) {
   using Element = typename CodeT::Element;
   const Floats<From> d;
   const size_t lanes = hn::Lanes(d);
   if constexpr (!isScaled<CodeT>) {
     (void)scale;
+    (void)words;
     forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
       storeSome(Element(), d, loadSome(from, d, in + i, count), codes + i,
                 count);
@@ -237,13 +282,38 @@ HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
     const auto divisor = hn::Set(d, value);
     const auto largest = hn::Set(d, CodeT::largest);
     const auto least = hn::Set(d, -CodeT::largest);
-    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+    auto quotient = [&](size_t i, size_t count) HWY_ATTR {
       auto v = hn::Div(loadSome(from, d, in + i, count), divisor);
       // The scale was rounded.
-      v = hn::Min(hn::Max(v, least), largest);
-      storeSome(Element(), d, v, codes + i, count);
+      return hn::Min(hn::Max(v, least), largest);
+    };
+    if (words) {
+      forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+        const auto v =
+            roundStochastically<CodeT>(d, quotient(i, count), words + i);
+        storeSome(Element(), d, v, codes + i, count);
+      });
+      return;
+    }
+    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+      storeSome(Element(), d, quotient(i, count), codes + i, count);
     });
   }
+}
+
+/// Calls fn(words), with what encodeBlock() takes for a block of `n` elements
+/// that begins with element `begin` of the array.
+template <class CodeT, class Fn>
+HWY_INLINE void withRandom(const std::optional<Rounding> &rounding,
+                           size_t begin, size_t n, const Fn &fn) {
+  if constexpr (isScaled<CodeT>) {
+    if (rounding) {
+      BlockWords block;
+      fillRandom(*from(rounding, static_cast<int64_t>(begin)), n, block.words);
+      return fn(static_cast<const uint32_t *>(block.words));
+    }
+  }
+  fn(static_cast<const uint32_t *>(nullptr));
 }
 
 template <class CodeT>
@@ -290,7 +360,8 @@ HWY_INLINE void forBlocks(const EncodedArray &array, const Encoding &encoding,
 }
 
 void encodeKernel(const void *in, Dtype inType, size_t n,
-                  const Encoding &encoding, EncodedArray out) {
+                  const Encoding &encoding, EncodedArray out,
+                  const std::optional<Rounding> &rounding) {
   withElement(inType, [&](auto from) HWY_ATTR {
     using From = decltype(from);
     withCode(encoding.code, [&](auto code) HWY_ATTR {
@@ -300,7 +371,10 @@ void encodeKernel(const void *in, Dtype inType, size_t n,
           out, encoding, n,
           [&](size_t i, size_t count, typename CodeT::Elem *codes,
               uint16_t *scale) HWY_ATTR {
-            encodeBlock<CodeT>(from, x + i, count, codes, scale);
+            withRandom<CodeT>(
+                rounding, i, count, [&](const uint32_t *words) HWY_ATTR {
+                  encodeBlock<CodeT>(from, x + i, count, codes, scale, words);
+                });
           });
     });
   });
@@ -328,7 +402,8 @@ void decodeKernel(EncodedArray in, const Encoding &encoding, size_t n,
 }
 
 void sumKernel(const EncodedArray *sources, int count, const Encoding &encoding,
-               size_t n, int64_t divisor, EncodedArray out) {
+               size_t n, int64_t divisor, EncodedArray out,
+               const std::optional<Rounding> &rounding) {
   withCode(encoding.code, [&](auto code) HWY_ATTR {
     using CodeT = decltype(code);
     using Elem = typename CodeT::Elem;
@@ -368,13 +443,17 @@ void sumKernel(const EncodedArray *sources, int count, const Encoding &encoding,
               scales += i / block;
             addSource(k == 0, k == count - 1, from, scales, size);
           }
-          encodeBlock<CodeT>(F32(), sums, size, codes, scale);
+          withRandom<CodeT>(
+              rounding, i, size, [&](const uint32_t *words) HWY_ATTR {
+                encodeBlock<CodeT>(F32(), sums, size, codes, scale, words);
+              });
         });
   });
 }
 
 void errorKernel(const void *in, void *out, Dtype type, size_t n,
-                 const Encoding &encoding) {
+                 const Encoding &encoding,
+                 const std::optional<Rounding> &rounding) {
   withElement(type, [&](auto element) HWY_ATTR {
     using Element = decltype(element);
     withCode(encoding.code, [&](auto code) HWY_ATTR {
@@ -388,7 +467,11 @@ void errorKernel(const void *in, void *out, Dtype type, size_t n,
       for (size_t begin = 0; begin < n; begin += block) {
         const size_t size = std::min(block, n - begin);
         // A code needs no packing to be decoded again.
-        encodeBlock<CodeT>(element, x + begin, size, codes, &scale);
+        withRandom<CodeT>(rounding, begin, size,
+                          [&](const uint32_t *words) HWY_ATTR {
+                            encodeBlock<CodeT>(element, x + begin, size, codes,
+                                               &scale, words);
+                          });
         forDecoded<CodeT>(
             d, codes, &scale, size,
             [&](size_t i, size_t count, auto v) HWY_ATTR {
@@ -425,9 +508,10 @@ HWY_EXPORT(sumKernel);
 HWY_EXPORT(errorKernel);
 
 void encodeArray(const void *in, Dtype inType, int64_t n,
-                 const Encoding &encoding, EncodedArray out) {
+                 const Encoding &encoding, EncodedArray out,
+                 const std::optional<Rounding> &rounding) {
   HWY_DYNAMIC_DISPATCH(encodeKernel)
-  (in, inType, static_cast<size_t>(n), encoding, out);
+  (in, inType, static_cast<size_t>(n), encoding, out, rounding);
 }
 
 void decodeArray(EncodedArray in, const Encoding &encoding, int64_t n,
@@ -438,17 +522,18 @@ void decodeArray(EncodedArray in, const Encoding &encoding, int64_t n,
 
 void sumEncoded(const EncodedArray *sources, int count,
                 const Encoding &encoding, int64_t n, int64_t divisor,
-                EncodedArray out) {
+                EncodedArray out, const std::optional<Rounding> &rounding) {
   HWY_DYNAMIC_DISPATCH(sumKernel)
-  (sources, count, encoding, static_cast<size_t>(n), divisor, out);
+  (sources, count, encoding, static_cast<size_t>(n), divisor, out, rounding);
 }
 
 void encodingError(const void *in, void *out, Dtype type, int64_t n,
-                   const Encoding &encoding) {
+                   const Encoding &encoding,
+                   const std::optional<Rounding> &rounding) {
   if (encoding.isAffine())
     return affineError(in, out, type, n, encoding);
   HWY_DYNAMIC_DISPATCH(errorKernel)
-  (in, out, type, static_cast<size_t>(n), encoding);
+  (in, out, type, static_cast<size_t>(n), encoding, rounding);
 }
 
 } // namespace ddphook::host

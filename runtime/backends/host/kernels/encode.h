@@ -14,8 +14,10 @@
 #include "base/dtype.h"
 #include "base/encoding.h"
 #include "kernels.h"
+#include "rounding.h"
 
 #include <cstdint>
+#include <optional>
 
 namespace ddphook::host {
 
@@ -26,11 +28,13 @@ struct EncodedArray {
   void *scales;
 };
 
-// Casts and scaled codes.
+// Casts and scaled codes. With a `rounding`, of scaled ones only, quotients are
+// rounded stochastically, else to nearest even.
 
 /// Encodes `n` elements, which begin with a block.
 void encodeArray(const void *in, Dtype inType, int64_t n,
-                 const Encoding &encoding, EncodedArray out);
+                 const Encoding &encoding, EncodedArray out,
+                 const std::optional<Rounding> &rounding = std::nullopt);
 
 /// out[i] = the element of code i.
 void decodeArray(EncodedArray in, const Encoding &encoding, int64_t n,
@@ -40,11 +44,13 @@ void decodeArray(EncodedArray in, const Encoding &encoding, int64_t n,
 /// `count` >= 1, `divisor` >= 1; `out` may be one of the sources.
 void sumEncoded(const EncodedArray *sources, int count,
                 const Encoding &encoding, int64_t n, int64_t divisor,
-                EncodedArray out);
+                EncodedArray out,
+                const std::optional<Rounding> &rounding = std::nullopt);
 
 /// out[i] = in[i] less what its code decodes to. `out` may be `in`.
 void encodingError(const void *in, void *out, Dtype type, int64_t n,
-                   const Encoding &encoding);
+                   const Encoding &encoding,
+                   const std::optional<Rounding> &rounding = std::nullopt);
 
 // Affine codes, of a block or a part of one that begins at a byte.
 

@@ -201,7 +201,7 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
   if (!isAllReduce) {
     op.pieces.emplace(desc, rank, size, bytes);
   } else if (desc.encoding) {
-    op.encoded.emplace(desc, size);
+    op.encoded.emplace(desc, rank, size);
     op.chunkElements = op.encoded->chunkElements(bytes);
   } else {
     op.chunkElements = bytes / wireSize;

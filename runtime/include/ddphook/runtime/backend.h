@@ -41,7 +41,7 @@ extern "C" {
  * and a runtime of different versions, or with tables of different sizes, do
  * not work together; a function more in functions.inc therefore raises nothing.
  */
-#define DDPHOOK_BACKEND_ABI_VERSION 9
+#define DDPHOOK_BACKEND_ABI_VERSION 10
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -120,6 +120,16 @@ typedef struct ddphook_communicator_config {
   size_t proof_key_size;
 } ddphook_communicator_config_t;
 
+/* How elements become codes: to nearest, or stochastically with the stream and
+ * the step of ddphook_rt_stochastic_collective(). `share` is which part of an
+ * array this one is, where ranks reduce parts of it apart from each other. */
+typedef struct ddphook_rounding {
+  int32_t is_stochastic;
+  int32_t share;
+  int64_t stream;
+  int64_t step;
+} ddphook_rounding_t;
+
 /* One collective; what it does is ddphook_rt_collective()'s in compiled.h. */
 typedef struct ddphook_collective {
   int32_t kind;  /* ddphook_collective_kind_t */
@@ -136,7 +146,8 @@ typedef struct ddphook_collective {
    * are for all_reduce. */
   int32_t encoding;
   int64_t block;
-  int32_t root; /* of a broadcast: a rank of the group; else 0 */
+  int32_t root;                /* of a broadcast: a rank of the group; else 0 */
+  ddphook_rounding_t rounding; /* with scaled codes; else zeros */
 } ddphook_collective_t;
 
 /* A matrix Mᵢ of `rows` x `columns` in an array M, with its factors Pᵢ
@@ -231,9 +242,10 @@ typedef struct ddphook_backend {
 
   /* One pointer for each function of functions.inc whose work is a device's
    * alone, as compiled.h defines it: with the device in place of the module,
-   * the size of a group in place of its number (1 in place of -1), prepared
-   * matrices in place of their list's number, and a place for the error behind.
-   * Arguments were checked; casts of types that a device lacks are UNSUPPORTED.
+   * the size of a group in place of its number (1 in place of -1), or this
+   * rank's number in it for the role Rank, prepared matrices in place of their
+   * list's number, and a place for the error behind. Arguments were checked;
+   * casts of types that a device lacks are UNSUPPORTED.
    */
 #define DDPHOOK_ROLE_In const void *
 #define DDPHOOK_ROLE_Out void *
@@ -245,12 +257,15 @@ typedef struct ddphook_backend {
 #define DDPHOOK_ROLE_ElementType int32_t
 #define DDPHOOK_ROLE_CastType int32_t
 #define DDPHOOK_ROLE_EncodingType int32_t
+#define DDPHOOK_ROLE_ScaledType int32_t
 #define DDPHOOK_ROLE_Block int64_t
 #define DDPHOOK_ROLE_Group int64_t
 #define DDPHOOK_ROLE_OptionalGroup int64_t
+#define DDPHOOK_ROLE_Rank int32_t
 #define DDPHOOK_ROLE_Matrices ddphook_matrices_t *
 #define DDPHOOK_ROLE_Product int32_t
 #define DDPHOOK_ROLE_Factor int32_t
+#define DDPHOOK_ROLE_Integer int64_t
 #define DDPHOOK_ROLE_Number double
 #define DDPHOOK_DEVICE_PARAMETER(role, name) DDPHOOK_ROLE_##role name
 #define DDPHOOK_DEVICE_FUNCTION(name, ...)                                     \

@@ -184,6 +184,18 @@ DDPHOOK_API int64_t ddphook_rt_collective_start(ddphook_module_t *module,
                                                 int32_t collective,
                                                 const void *in, void *out);
 
+/* The same of a reduction that the plan gives scaled codes, which are rounded
+ * stochastically (docs/quantization.md): by random numbers that `stream`, which
+ * is not negative, the training step `step`, the rank and an element's place
+ * determine. All ranks pass the same two. */
+DDPHOOK_API void ddphook_rt_stochastic_collective(ddphook_module_t *module,
+                                                  int32_t collective,
+                                                  int64_t stream, int64_t step,
+                                                  const void *in, void *out);
+DDPHOOK_API int64_t ddphook_rt_stochastic_collective_start(
+    ddphook_module_t *module, int32_t collective, int64_t stream, int64_t step,
+    const void *in, void *out);
+
 /* out[i] = in[i] rounded to nearest even in `out_dtype`; to types narrower than
  * f32 through f32, and beyond their range, as PyTorch does (docs/parity.md).
  * `in` may equal `out` only if the types have the same size. */
@@ -220,6 +232,13 @@ DDPHOOK_API void ddphook_rt_encoding_error(ddphook_module_t *module,
                                            const void *in, void *out,
                                            int64_t count, int32_t dtype,
                                            int32_t encoding, int64_t block);
+
+/* The same of what this rank contributes to ddphook_rt_stochastic_collective()
+ * over process group number `group` of the plan, with scaled codes. */
+DDPHOOK_API void ddphook_rt_stochastic_encoding_error(
+    ddphook_module_t *module, const void *in, void *out, int64_t count,
+    int32_t dtype, int32_t encoding, int64_t block, int32_t group,
+    int64_t stream, int64_t step);
 
 /* The `keep` elements of largest magnitude of an f32 array of `count`, at most
  * 2^31 - 1: `entries` has 2 * keep words, these elements in the order of their

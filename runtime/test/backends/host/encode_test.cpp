@@ -12,7 +12,10 @@
 #include "backends/host/kernels_test_util.h"
 #include "encode.h"
 
+#include <array>
+#include <cmath>
 #include <memory>
+#include <optional>
 
 using namespace ddphook;
 using namespace ddphook::host;
@@ -81,8 +84,51 @@ float largestOf(Code code) {
   }
 }
 
-/// The elements that one block decodes to.
-std::vector<double> modelOfBlock(const std::vector<float> &block, Code code) {
+/// Philox4x32-10, as its authors' paper has it.
+std::array<uint32_t, 4> philox(std::array<uint32_t, 4> x, uint64_t key) {
+  auto key0 = static_cast<uint32_t>(key);
+  auto key1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = 0xd2511f53ull * x[0], b = 0xcd9e8d57ull * x[2];
+    x = {static_cast<uint32_t>(b >> 32) ^ x[1] ^ key0, static_cast<uint32_t>(b),
+         static_cast<uint32_t>(a >> 32) ^ x[3] ^ key1,
+         static_cast<uint32_t>(a)};
+    key0 += 0x9e3779b9u;
+    key1 += 0xbb67ae85u;
+  }
+  return x;
+}
+
+/// The random number, below 1, of element `i` of an array.
+double randomOf(const Rounding &rounding, int64_t i) {
+  const int64_t element = rounding.first + i;
+  const std::array<uint32_t, 4> words = philox(
+      {static_cast<uint32_t>(element / 4),
+       static_cast<uint32_t>(element / 4 >> 32), rounding.step, rounding.lane},
+      rounding.stream);
+  return std::ldexp(words[static_cast<size_t>(element % 4)] >> 8, -24);
+}
+
+/// The number of the type below a magnitude or the one above, by chance.
+double roundByChance(Code code, double value, double random) {
+  const double magnitude = std::fabs(value);
+  double lower = std::floor(magnitude), upper = lower + 1;
+  if (isF8(code)) {
+    unsigned number = 0;
+    while (fromF8(code, number + 1) <= magnitude)
+      ++number;
+    lower = fromF8(code, number);
+    upper = fromF8(code, number + 1);
+  }
+  const bool isUpper =
+      magnitude > lower && random < (magnitude - lower) / (upper - lower);
+  return std::copysign(isUpper ? upper : lower, value);
+}
+
+/// The elements that one block decodes to. Element i is number `first` + i.
+std::vector<double> modelOfBlock(const std::vector<float> &block, Code code,
+                                 const std::optional<Rounding> &rounding = {},
+                                 int64_t first = 0) {
   std::vector<double> out;
   if (code == Code::F16 || code == Code::BF16) {
     const Dtype type = code == Code::F16 ? Dtype::F16 : Dtype::BF16;
@@ -103,24 +149,31 @@ std::vector<double> modelOfBlock(const std::vector<float> &block, Code code) {
     double q = 0;
     if (scale > 0) {
       q = std::clamp(x / static_cast<float>(scale), -largest, largest);
+      if (rounding)
+        q = roundByChance(code, q, randomOf(*rounding, first));
+      else
+        q = isF8(code) ? roundToF8(code, q) : std::nearbyint(q);
       // A whole number has no sign of zero.
-      q = isF8(code) ? roundToF8(code, q) : std::nearbyint(q) + 0.0;
+      q = isF8(code) ? q : q + 0.0;
     }
     out.push_back(static_cast<float>(q * scale));
+    ++first;
   }
   return out;
 }
 
 std::vector<double> model(const std::vector<float> &values,
-                          const Encoding &encoding) {
+                          const Encoding &encoding,
+                          const std::optional<Rounding> &rounding = {}) {
   const size_t size =
       encoding.block == 0 ? values.size() : static_cast<size_t>(encoding.block);
   std::vector<double> out;
   for (size_t i = 0; i < values.size(); i += size) {
     const size_t end = std::min(values.size(), i + size);
-    for (double x : modelOfBlock({values.begin() + static_cast<ptrdiff_t>(i),
-                                  values.begin() + static_cast<ptrdiff_t>(end)},
-                                 encoding.code))
+    for (double x :
+         modelOfBlock({values.begin() + static_cast<ptrdiff_t>(i),
+                       values.begin() + static_cast<ptrdiff_t>(end)},
+                      encoding.code, rounding, static_cast<int64_t>(i)))
       out.push_back(x);
   }
   return out;
@@ -235,6 +288,98 @@ TEST_P(Codes, AreAddedInOrder) {
         if (HasFailure())
           return;
       }
+}
+
+/// Known answers of the generator's authors (kat_vectors of Random123).
+TEST(Philox, GivesTheKnownAnswers) {
+  EXPECT_EQ(philox({0, 0, 0, 0}, 0),
+            (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c,
+                                     0x9b00dbd8}));
+  EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                   0x299f31d0a4093822),
+            (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420,
+                                     0x24126ea1}));
+}
+
+/// The last one's counters wrap within the array.
+const Rounding kRoundings[] = {{0, 0, 0, 0},
+                               {0x6a09e667f3bcc908, 7, 3, 4096},
+                               {~0ull, ~0u, ~0u, (int64_t{4} << 32) - 96}};
+
+TEST_P(Codes, AreRoundedStochasticallyAsTheModelSays) {
+  unsigned seed = 20261124;
+  for (const Encoding &encoding : kEncodings) {
+    if (encoding.kind() != CodeKind::SCALED)
+      continue;
+    for (const Rounding &rounding : kRoundings)
+      for (int64_t n : {1, 33, 257, 5003}) {
+        const Dtype type = kTypes[seed % std::size(kTypes)];
+        SCOPED_TRACE(encoding.describe() + " of " + std::to_string(n) +
+                     ", seed " + std::to_string(seed));
+        Array in(type, n), out(type, n), error(type, n);
+        fill(in, n, type, seed++);
+        Encoded encoded(encoding, n);
+        encodeArray(in.data(), type, n, encoding, encoded.get(), rounding);
+        decodeArray(encoded.get(), encoding, n, out.data(), type);
+        const std::vector<double> want =
+            model(toFloats(in, n), encoding, rounding);
+        auto at = [&](int64_t i) { return want[static_cast<size_t>(i)]; };
+        out.expect(at);
+        encodingError(in.data(), error.data(), type, n, encoding, rounding);
+        error.expect([&](int64_t i) {
+          return std::isfinite(at(i)) ? computed(type, in[i] - at(i)) : 0;
+        });
+        // The sum of one rank's codes: what they decode to is rounded.
+        std::vector<float> decoded(want.begin(), want.end());
+        const Rounding ofSum = {rounding.stream, rounding.step,
+                                rounding.lane ^ 1, rounding.first};
+        const EncodedArray source = encoded.get();
+        sumEncoded(&source, 1, encoding, n, 3, encoded.get(), ofSum);
+        for (float &x : decoded)
+          x /= 3;
+        const std::vector<double> sum = model(decoded, encoding, ofSum);
+        Array total(Dtype::F32, n);
+        decodeArray(encoded.get(), encoding, n, total.data(), Dtype::F32);
+        total.expect([&](int64_t i) { return sum[static_cast<size_t>(i)]; });
+        if (HasFailure())
+          return;
+      }
+  }
+}
+
+/// Over many steps the mean of what an element becomes is the element: within
+/// five standard errors, which one element in a million misses by chance.
+TEST_P(Codes, AreUnbiasedWhenRoundedStochastically) {
+  constexpr int64_t n = 64;
+  constexpr unsigned steps = 4096;
+  for (const Encoding &encoding :
+       {Encoding{Code::I8, 64}, Encoding{Code::I4, 64},
+        Encoding{Code::F8E4M3FN, 64}, Encoding{Code::F8E5M2, 64}}) {
+    SCOPED_TRACE(encoding.describe());
+    // A power of two as the scale: the largest element stays as it is.
+    const float largest = largestOf(encoding.code);
+    Array in(Dtype::F32, n), out(Dtype::F32, n);
+    std::mt19937_64 random(5);
+    for (int64_t i = 0; i < n; ++i)
+      in.set(i, i == 0 ? largest
+                       : std::ldexp(static_cast<double>(random() >> 11), -52) *
+                                 largest -
+                             largest);
+    std::vector<double> sums(n), squares(n);
+    Encoded encoded(encoding, n);
+    for (unsigned step = 0; step < steps; ++step) {
+      encodeArray(in.data(), Dtype::F32, n, encoding, encoded.get(),
+                  Rounding{17, step, 1, 0});
+      decodeArray(encoded.get(), encoding, n, out.data(), Dtype::F32);
+      for (int64_t i = 0; i < n; ++i) {
+        sums[static_cast<size_t>(i)] += out[i] - in[i];
+        squares[static_cast<size_t>(i)] += (out[i] - in[i]) * (out[i] - in[i]);
+      }
+    }
+    EXPECT_EQ(squares[0], 0);
+    for (size_t i = 1; i < n; ++i)
+      EXPECT_LT(std::fabs(sums[i]), 5 * std::sqrt(squares[i]) + 1e-6) << i;
+  }
 }
 
 /// All patterns, those that nothing encodes to among them.

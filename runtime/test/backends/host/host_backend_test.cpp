@@ -203,7 +203,8 @@ public:
         desc.divide,
         desc.encoding ? static_cast<int32_t>(desc.encoding->code) : 0,
         desc.encoding ? desc.encoding->block : 0,
-        0};
+        0,
+        {}};
     if (async) {
       int64_t ticket = 0;
       ASSERT_EQ(backend().collective_start(rank.device, rank.communicator,
@@ -290,6 +291,7 @@ TEST_P(HostBackend, LargeAllReduceBits) {
 TEST_P(HostBackend, EncodedAllReduceBits) {
   struct EncodedCase {
     CollectiveDesc desc;
+    ddphook_rounding_t rounding = {};
     std::vector<std::vector<char>> in;
     std::vector<char> want;
   };
@@ -307,9 +309,16 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
         EncodedCase c;
         c.desc = {count, types[cases.size() % 4], std::nullopt,
                   cases.size() % 3 != 0, encoding};
+        if (encoding.kind() == CodeKind::SCALED && count % 2 != 0) {
+          // Of a share: as a hierarchical group has them.
+          c.rounding = {1, static_cast<int32_t>(cases.size() % 2),
+                        static_cast<int64_t>(random() >> 1), count};
+          c.desc.rounding = Rounding::ofSum(c.rounding.stream, c.rounding.step,
+                                            c.rounding.share, ranks);
+        }
         std::vector<std::vector<char>> memory(ranks);
         std::vector<void *> memories;
-        EncodedChunks chunks(c.desc, ranks);
+        EncodedChunks chunks(c.desc, /*rank=*/0, ranks);
         for (int rank = 0; rank < ranks; ++rank) {
           std::vector<float> wide(static_cast<size_t>(count));
           for (float &value : wide)
@@ -321,7 +330,8 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
           memory[static_cast<size_t>(rank)].resize(
               static_cast<size_t>(chunks.bytes(0, count)));
           memories.push_back(memory[static_cast<size_t>(rank)].data());
-          chunks.encode(c.in.back().data(), 0, count, memories.back());
+          EncodedChunks(c.desc, rank, ranks)
+              .encode(c.in.back().data(), 0, count, memories.back());
         }
         c.want.resize(c.in[0].size());
         if (encoding.isAffine()) {
@@ -359,7 +369,8 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
               desc.divide,
               static_cast<int32_t>(desc.encoding->code),
               desc.encoding->block,
-              0};
+              0,
+              cases[i].rounding};
           ASSERT_EQ(backend().collective_start(
                         rank.device, rank.communicator, &operation,
                         inPlace ? out[i].data() : in[i].data(), out[i].data(),
@@ -382,7 +393,7 @@ TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
     std::vector<std::vector<float>> data(50, std::vector<float>(count));
     std::vector<int64_t> tickets(data.size());
     ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0};
+        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
     for (size_t i = 0; i < data.size(); ++i) {
       std::fill(data[i].begin(), data[i].end(), static_cast<float>(i + 1));
       ASSERT_EQ(backend().collective_start(
@@ -467,7 +478,7 @@ TEST(HostDevice, RanksNeedNotAgreeOnTheThread) {
           ASSERT_EQ(data[i][63], ofPair[i] ? 2 * first + 1 : 6.0f) << i;
         };
         const ddphook_collective_t operation = {
-            DDPHOOK_ALL_REDUCE, 64, DDPHOOK_F32, -1, 0, 0, 0, 0};
+            DDPHOOK_ALL_REDUCE, 64, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
         for (size_t i = 0; i < kCollectives && !HasFailure(); ++i) {
           data[i].fill(static_cast<float>(index));
           if (own() % 8 == 0)
@@ -496,7 +507,7 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
   runGroup(2, GetParam(), 2, [&](Rank &rank) {
     std::vector<float> data(10);
     ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0};
+        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
     if (rank.index == 0) {
       auto begin = std::chrono::steady_clock::now();
       EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
@@ -528,7 +539,7 @@ TEST_P(HostBackend, AbortEndsEverything) {
   runGroup(2, GetParam(), 20, [&](Rank &rank) {
     std::vector<float> data(10);
     ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0};
+        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
     auto begin = std::chrono::steady_clock::now();
     if (rank.index == 0) {
       // Waits for rank 1, which gives up instead.

@@ -58,3 +58,20 @@ func.func @bucket(%a: tensor<4x8xf32>, %b: tensor<2xf32>) -> tensor<9xf32> {
       : !ddp.bucket<f32, [4x8, 2]> -> tensor<9xf32>
   return %s : tensor<9xf32>
 }
+
+// The codes are in the plan, how elements become them is in the call.
+// CALLS-LABEL: func.func @by_chance(
+// CALLS: llvm.call @ddphook_rt_stochastic_encoding_error
+// CALLS: llvm.call @ddphook_rt_stochastic_collective
+// CHECK-LABEL: func.func @by_chance(
+func.func @by_chance(%a: tensor<4x8xf32>) -> tensor<8xf32> {
+  %e = tensor.empty() : tensor<4x8xf32>
+  %g = linalg.exp ins(%a : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) -> tensor<4x8xf32>
+  // CHECK: %[[STEP:.+]] = ddp.load @rounding.iter : i64
+  // CHECK: %[[M:.+]] = ddp.add
+  // CHECK: ddp.encoding_error %[[M]] as !ddp.encoded<i4, 64 stochastic [[STREAM:[0-9]+]]> step %[[STEP]] on @dp
+  // CHECK: ddp.reduce_scatter mean %[[M]] on @dp wire !ddp.encoded<i4, 64 stochastic [[STREAM]]> step %[[STEP]]
+  %s = ddp.reduce_scatter mean %g on @dp {ddp.hook = #ddp.int4<rounding = stochastic>}
+      : tensor<4x8xf32> -> tensor<8xf32>
+  return %s : tensor<8xf32>
+}

@@ -30,3 +30,23 @@ func.func @step(%a: tensor<41x3xf32>, %b: tensor<41x3xf32>, %c: tensor<41x3xbf16
   %2 = ddp.all_reduce mean %c on @dp {ddp.hook = #ddp.fp16<accumulate = f32>} : tensor<41x3xbf16>
   return %0, %1, %2 : tensor<41x3xf32>, tensor<41x3xf32>, tensor<41x3xbf16>
 }
+
+// Two buckets by chance: one count of steps, and a stream each, which the error
+// has as well.
+// CHECK-LABEL: func.func @by_chance
+// CHECK-NEXT:    %[[STEP:.*]] = ddp.load @rounding.iter : i64
+// RUNTIME-LABEL: func.func @by_chance
+func.func @by_chance(%a: tensor<41x3xf32>, %b: tensor<41x3xf32>) -> (tensor<41x3xf32>, tensor<41x3xf32>) {
+  // CHECK: %[[SUM:.*]] = ddp.add
+  // CHECK: ddp.encoding_error %[[SUM]] as !ddp.encoded<i4, 64 stochastic [[STREAM:[0-9]+]]> step %[[STEP]] on @dp
+  // CHECK: ddp.all_reduce mean %[[SUM]] on @dp wire !ddp.encoded<i4, 64 stochastic [[STREAM]]> as "b3" step %[[STEP]]
+  // RUNTIME: call @ddphook_rt_stochastic_encoding_error
+  // RUNTIME: call @ddphook_rt_stochastic_collective
+  %0 = ddp.all_reduce mean %a on @dp {ddp.hook = #ddp.int4<rounding = stochastic>} : tensor<41x3xf32>
+  // CHECK-NOT: stochastic [[STREAM]]>
+  // CHECK: ddp.all_reduce mean %{{.*}} on @dp wire !ddp.encoded<f8E4M3FN, 256 stochastic {{[0-9]+}}> as "b4" step %[[STEP]]
+  // CHECK: %[[NEXT:.*]] = arith.addi %[[STEP]]
+  // CHECK: ddp.store %[[NEXT]], @rounding.iter
+  %1 = ddp.all_reduce mean %b on @dp {ddp.hook = #ddp.fp8<rounding = stochastic, random_seed = 3>} : tensor<41x3xf32>
+  return %0, %1 : tensor<41x3xf32>, tensor<41x3xf32>
+}

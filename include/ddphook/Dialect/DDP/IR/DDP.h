@@ -140,13 +140,15 @@ struct ScatterOperand {
   Value value;
   /// The type that its elements travel as; null: their own.
   Type wire;
+  /// The training step, an i64, by which `wire` rounds stochastically; or null.
+  Value step;
 };
 
 /// A parameter of a hook as an option, from its definition in TableGen
 /// (DDPHookBase.td).
 struct HookParameter {
   /// How the option's value is parsed.
-  enum class Kind { Integer, Number, Flag, Symbol, Type, WireType };
+  enum class Kind { Integer, Number, Flag, Choice, Symbol, Type, WireType };
 
   /// The name in the attribute's text.
   StringRef name;
@@ -203,9 +205,10 @@ HookAttrInterface getEffectiveHook(Operation *op,
 
 /// Builds the all-reduce of `input` that `reduction` asks for, and marks it as
 /// final, so that it is not expanded again. Elements travel as `wire`; null: as
-/// they are. For use in HookAttrInterface::expand.
+/// they are. `step` is the training step, an i64, by which that rounds
+/// stochastically. For use in HookAttrInterface::expand.
 Value buildFinalAllReduce(OpBuilder &builder, const BucketReduction &reduction,
-                          Value input, Type wire = {});
+                          Value input, Type wire = {}, Value step = {});
 
 /// Declares a state of the bucket's type that is zero at first, and each rank's
 /// own: what `role`, HOOK.WORD, says that the hook keeps of every gradient. It

@@ -75,6 +75,15 @@ def DDP_StateInit : I32EnumAttr<"StateInit", "the initial value of a state", [
 }
 def DDP_StateInitAttr : EnumAttr<DDP_Dialect, DDP_StateInit, "state_init">;
 
+def DDP_Rounding
+    : I32EnumAttr<"Rounding", "which of two codes an element becomes", [
+    I32EnumAttrCase<"Nearest", 0, "nearest">,
+    I32EnumAttrCase<"Stochastic", 1, "stochastic">
+  ]> {
+  let cppNamespace = "::mlir::ddp";
+  let genSpecializedAttr = 0;
+}
+
 class DDP_Attr<string name, string attrMnemonic, list<Trait> traits = []>
     : AttrDef<DDP_Dialect, name, traits> {
   let mnemonic = attrMnemonic;
@@ -257,7 +266,8 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     DDP_FlagParameter<1, "begin each step with the last step's Q">:$warm_start,
     DDP_NumberParameter<"0", "number that is added to norms before the division">
         :$orthogonalization_epsilon,
-    DDP_IntegerParameter<0, "seed of the first Q">:$random_seed,
+    DDP_IntegerParameter<0, "seed of the first Q, or of stochastic rounding">
+        :$random_seed,
     DDP_IntegerParameter<10000, "iterations between reports of the compression "
                                 "rate">
         :$compression_stats_logging_frequency,
@@ -378,13 +388,25 @@ class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
     With `error_feedback` what the first encoding lost on this rank is added to
     its next gradient.
 
+    With `rounding = stochastic` a code is one of the two beside an element, so
+    that it is the element on average. The random numbers depend on `random_seed`,
+    the name of the bucket's first gradient, the training step, the rank and the
+    element's place: a step that is run again gives the same bits.
+
     Constraints:
     - (C1) `block_size` is a multiple of 32 from 32 to 4096.
+    - (C2) `random_seed` is from 0 to 2³²−1.
   }];
   let parameters = !con((ins
     DDP_IntegerParameter<blockSize, "elements that share a scale">:$block_size,
     DDP_FlagParameter<errorFeedback, "add what the codes lost to the next "
-                                     "gradient">:$error_feedback), ownParameters);
+                                     "gradient">:$error_feedback,
+    DDP_ChoiceParameter<DDP_Rounding, "Nearest", "nearest",
+                        "nearest or stochastic: which code an element becomes">
+        :$rounding,
+    DDP_IntegerParameter<0, "seed of the first Q, or of stochastic rounding">
+        :$random_seed),
+    ownParameters);
   let genVerifyDecl = 1;
   let pytorch = "none";
   let parity = "PyTorch has none; bit-equal to a model in NumPy";
@@ -423,7 +445,7 @@ def DDP_FP8Hook : DDP_ScaledHook<"FP8Hook", "fp8", 256, 0, (ins
     size.
 
     }] # options # [{
-    - (C2) `format` is f8E4M3FN or f8E5M2.
+    - (C3) `format` is f8E4M3FN or f8E5M2.
     }];
   let contributes = "f8E4M3FN(x / s), summed in f32, encoded once more";
   let bytesOnTheWire = "1.008n";

@@ -82,13 +82,15 @@ def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind
     - (C2) `group` is a `ddp.process_group` that says its size.
     - (C3) the result has ⌈n / W⌉ elements.
     - (C4) the wire type is f16, bf16 or a `!ddp.encoded` without a zero point.
+    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Value:$input,
-                   FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire);
+                   FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
+                   Optional<I64>:$step);
   let results = (outs DDP_FlatBucket:$result);
   let assemblyFormat = [{
-    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? attr-dict
-    `:` type($input) `->` type($result)
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`step` $step^)?
+    attr-dict `:` type($input) `->` type($result)
   }];
 }
 
@@ -218,13 +220,14 @@ def DDP_FlatReduceScatterOp
     - (C2) `group` is a `ddp.process_group` that says its size.
     - (C3) `into` has ⌈n / W⌉ elements.
     - (C4) the wire type is f16, bf16 or a `!ddp.encoded` without a zero point.
+    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
-                   DDP_FlatArray:$destination);
+                   Optional<I64>:$step, DDP_FlatArray:$destination);
   let assemblyFormat = [{
-    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)?
-    `into` $destination attr-dict `:` type(operands)
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`step` $step^)?
+    `into` $destination attr-dict `:` type($input) `,` type($destination)
   }];
 }
 

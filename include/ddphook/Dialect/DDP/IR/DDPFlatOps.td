@@ -121,7 +121,8 @@ def DDP_FlatCastOp : DDP_FlatElementwiseOp<"cast"> {
   }];
 }
 
-def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error"> {
+def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error", [
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "`ddp.encoding_error` on flat arrays";
   let description = [{
     Example:
@@ -134,11 +135,16 @@ def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error"> {
     Constraints:
     }] # elementwiseConstraints # [{
     - (C3) the type is a `!ddp.encoded`.
+    - (C4) there are a `step` and a group if it rounds stochastically, and only
+      then.
+    - (C5) `group` is a `ddp.process_group`.
   }];
   let arguments = (ins DDP_FlatArray:$input, TypeAttr:$encoding,
+                   Optional<I64>:$step, OptionalAttr<FlatSymbolRefAttr>:$group,
                    DDP_FlatArray:$destination);
   let assemblyFormat = [{
-    $input `as` $encoding `into` $destination attr-dict `:` type(operands)
+    $input `as` $encoding (`step` $step^)? (`on` $group^)? `into` $destination
+    attr-dict `:` type($input) `,` type($destination)
   }];
 }
 
@@ -213,18 +219,21 @@ def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
     }] # elementwiseConstraints # [{
     - (C3) `group` is a `ddp.process_group`.
     - (C4) the wire type is f16, bf16 or a `!ddp.encoded`.
+    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
-                   OptionalAttr<StrAttr>:$bucket_name,
+                   Optional<I64>:$step, OptionalAttr<StrAttr>:$bucket_name,
                    DDP_FlatArray:$destination);
   let assemblyFormat = [{
-    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)?
-    (`as` $bucket_name^)? `into` $destination attr-dict `:` type(operands)
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`step` $step^)?
+    (`as` $bucket_name^)? `into` $destination attr-dict
+    `:` type($input) `,` type($destination)
   }];
 }
 
 def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
+    AttrSizedOperandSegments,
     DDP_CollectiveOpInterface,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "`ddp.all_reduce_start` on flat arrays";
@@ -251,10 +260,11 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
       branch of an `scf.if` in the same block with the same condition.
     - (C6) with a condition, `into` is the operand, which is what the waits give
       where nothing was started.
+    - (C7) there is a `step` if the wire type rounds stochastically, and only then.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
-                   OptionalAttr<StrAttr>:$bucket_name,
+                   Optional<I64>:$step, OptionalAttr<StrAttr>:$bucket_name,
                    DDP_FlatArray:$destination, Optional<I1>:$condition);
   let results = (outs Optional<DDP_Gradient>:$in_flight, I64:$ticket);
   let extraClassDeclaration = destinationStyle # [{
@@ -266,7 +276,7 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
     void replaceInput(::mlir::Value input);
   }];
   let assemblyFormat = [{
-    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)?
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`step` $step^)?
     (`as` $bucket_name^)? `into` $destination (`if` $condition^)? attr-dict
     `:` type($input) `,` type($destination)
   }];

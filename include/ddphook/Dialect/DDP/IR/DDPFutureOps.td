@@ -14,6 +14,7 @@
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
 def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
+    AttrSizedOperandSegments,
     DDP_CollectiveOpInterface,
     MemoryEffects<[MemWrite<DDP_CollectiveResource>]>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
@@ -57,11 +58,12 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
     - (C4) the result has exactly one use, in a `ddp.wait` in the same block; with
       a condition it has two, in one `ddp.wait` in each branch of an `scf.if` in
       the same block with the same condition.
+    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction,
                    DDP_Value:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
-                   OptionalAttr<StrAttr>:$bucket_name,
+                   Optional<I64>:$step, OptionalAttr<StrAttr>:$bucket_name,
                    Optional<I1>:$condition);
   let results = (outs DDP_Future:$future);
   let extraClassDeclaration = [{
@@ -70,8 +72,8 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
     ::mlir::Operation *getEnd();
   }];
   let assemblyFormat = [{
-    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
-    (`if` $condition^)? attr-dict `:` type($input) `->` type($future)
+    custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`step` $step^)?
+    (`as` $bucket_name^)? (`if` $condition^)? attr-dict `:` type($input) `->` type($future)
   }];
   let hasVerifier = 1;
   let hasCanonicalizer = 1;

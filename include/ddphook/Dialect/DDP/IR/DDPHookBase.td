@@ -15,6 +15,7 @@
 
 include "ddphook/Dialect/DDP/IR/DDPInterfaces.td"
 include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
 
 /// A parameter that is an option as well. The option has the parameter's name,
 /// with dashes or underscores and in any case. `kind` is a case of
@@ -49,6 +50,28 @@ class DDP_NumberParameter<string value, string description>
 class DDP_FlagParameter<bit value, string description>
     : DDP_HookParameter<"bool", !if(value, "true", "false"), "Flag",
                         !if(value, "true", "false"), description>;
+
+/// One of the words of an enum. `enumerator` is the default in C++.
+class DDP_ChoiceParameter<EnumAttrInfo words, string enumerator, string value,
+                          string description>
+    : DDP_HookParameter<words.cppType, words.cppType # "::" # enumerator,
+                        "Choice", value, description> {
+  // The generated one would name the C++ type in its error.
+  let parser = [{[&]() -> ::mlir::FailureOr<}] # words.cppType # [{> {
+    auto location = $_parser.getCurrentLocation();
+    ::llvm::StringRef word;
+    if (::mlir::failed($_parser.parseKeyword(&word)))
+      return ::mlir::failure();
+    if (auto value = }] # words.cppNamespace # "::" #
+                         words.stringToSymbolFnName # [{(word))
+      return *value;
+    return {(::llvm::LogicalResult)($_parser.emitError(location)
+        << "expected }] # !interleave(!foreach(choice, words.enumerants,
+                                               choice.str), " or ") # [{, but "
+           "got '" << word << "'")};
+  }()}];
+  let printer = words.parameterPrinter;
+}
 
 /// A flag that is false as long as results are to be PyTorch's, and true with
 /// `numerics=improved`: always, or where the flag `improves` is true.

@@ -132,6 +132,8 @@ def DDP_CollectiveOpInterface : OpInterface<"CollectiveOpInterface"> {
                     "int64_t", "getRoot", (ins), "", "return 0;">,
     InterfaceMethod<"The type that travels, if it is not the value's own.",
                     "::mlir::TypeAttr", "getWireAttr">,
+    InterfaceMethod<"The training step by which that rounds stochastically; or null.",
+                    "::mlir::Value", "getStep", (ins), "", "return {};">,
     InterfaceMethod<"The bucket's name in the plan; null if it has none.",
                     "::mlir::StringAttr", "getBucketNameAttr">,
     InterfaceMethod<"What this rank contributes.",

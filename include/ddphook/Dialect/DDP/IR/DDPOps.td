@@ -266,6 +266,11 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
 // Collectives and arithmetic
 //===----------------------------------------------------------------------===//
 
+/// Of an all-reduce: only what is in memory has a destination, and only what is
+/// not may round stochastically. One operand, so that none has to be counted:
+/// the generic form is one that users write.
+def DDP_StepOrDestination : AnyTypeOf<[I64, DDP_Buffer]>;
+
 def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     DDP_CollectiveOpInterface,
     DeclareOpInterfaceMethods<InferTypeOpInterface>,
@@ -285,7 +290,9 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     a cast, but takes one pass over memory (`ddp-fuse` creates this form).
 
     With a `!ddp.encoded` type operands travel as its codes, are added in f32 in
-    the order of the ranks, and divided afterwards (docs/quantization.md).
+    the order of the ranks, and divided afterwards (docs/quantization.md). One that
+    rounds stochastically takes the training step, by which its random numbers
+    differ from those of other steps.
 
     A gradient in memory is reduced `into` memory, which may be the gradient's own.
 
@@ -299,6 +306,8 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     %r = ddp.all_reduce mean %g on @dp : tensor<300x200xf32>
     %s = ddp.all_reduce sum %b on @dp as "b0" : !ddp.bucket<f32, [4x8, 8]>
         of ["w", "b"]
+    %q = ddp.all_reduce mean %b on @dp wire !ddp.encoded<i8, 32 stochastic 17>
+        as "b1" step %i : !ddp.bucket<f32, [4x8, 8]>
     ```
 
     Constraints:
@@ -307,11 +316,12 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     - (C2) `group` is a `ddp.process_group`.
     - (C3) the wire type is f16, bf16 or a `!ddp.encoded`.
     - (C4) `of` stands on a bucket, and has a name for each member.
+    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Reducible:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
                    OptionalAttr<StrAttr>:$bucket_name,
-                   Optional<DDP_Buffer>:$destination,
+                   Optional<DDP_StepOrDestination>:$step_or_destination,
                    OptionalAttr<StrArrayAttr>:$gradients);
   let results = (outs Optional<DDP_Value>:$result);
   let builders = [
@@ -323,17 +333,27 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     /// Of a bucket or a gradient, without names of gradients.
     OpBuilder<(ins "ReductionAttr":$reduction, "::mlir::Value":$input,
                    "::mlir::FlatSymbolRefAttr":$group,
-                   "::mlir::TypeAttr":$wire, "::mlir::StringAttr":$bucketName), [{
+                   "::mlir::TypeAttr":$wire, "::mlir::StringAttr":$bucketName,
+                   CArg<"::mlir::Value", "{}">:$step), [{
       build($_builder, $_state, input.getType(), reduction, input, group, wire,
-            bucketName, /*destination=*/{}, /*gradients=*/{});
+            bucketName, step, /*gradients=*/{});
     }]>
   ];
   let assemblyFormat = [{
     custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`as` $bucket_name^)?
-    (`into` $destination^ `:` type($destination) `,`)? attr-dict
-    `:` type($input) (`of` $gradients^)?
+    (custom<StepOrDestination>($step_or_destination, type($step_or_destination))^)?
+    attr-dict `:` type($input) (`of` $gradients^)?
   }];
   let extraClassDeclaration = [{
+    /// The training step by which the wire type rounds; or null.
+    ::mlir::Value getStep() {
+      ::mlir::Value operand = getStepOrDestination();
+      return operand && operand.getType().isInteger() ? operand : ::mlir::Value();
+    }
+    /// The memory that is written; or null.
+    ::mlir::Value getDestination() {
+      return getStep() ? ::mlir::Value() : getStepOrDestination();
+    }
     /// The hook of this reduction, before any other.
     void setHook(HookAttrInterface hook) {
       (*this)->setAttr(DDPDialect::kHookAttrName, hook);
@@ -398,24 +418,43 @@ def DDP_CastOp : DDP_Op<"cast", [Pure]> {
   let hasFolder = 1;
 }
 
-def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure]> {
+def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "what elements lose when they are encoded";
   let description = [{
     Every element less what its code decodes to, or 0 where that is an infinity
     or a NaN. Hooks keep it, and add it to the next gradient (error feedback).
 
+    An encoding that rounds stochastically does so as it does in the step's
+    reduction over the group, for this rank.
+
     Example:
 
     ```mlir
     %e = ddp.encoding_error %m as !ddp.encoded<i8, 256> : !ddp.bucket<f32, [40x8]>
+    %f = ddp.encoding_error %m as !ddp.encoded<i8, 256 stochastic 17> step %i on @dp
+        : !ddp.bucket<f32, [40x8]>
     ```
 
     Constraints:
     - (C1) the type is a `!ddp.encoded`.
+    - (C2) there are a `step` and a group if it rounds stochastically, and only
+      then.
+    - (C3) `group` is a `ddp.process_group`.
   }];
-  let arguments = (ins DDP_Value:$input, TypeAttr:$encoding);
+  let arguments = (ins DDP_Value:$input, TypeAttr:$encoding, Optional<I64>:$step,
+                   OptionalAttr<FlatSymbolRefAttr>:$group);
   let results = (outs DDP_Value:$result);
-  let assemblyFormat = "$input `as` $encoding attr-dict `:` type($input)";
+  let builders = [
+    /// Of an encoding that rounds to nearest.
+    OpBuilder<(ins "::mlir::Value":$input, "::mlir::TypeAttr":$encoding), [{
+      build($_builder, $_state, input, encoding, /*step=*/::mlir::Value(),
+            /*group=*/::mlir::FlatSymbolRefAttr());
+    }]>
+  ];
+  let assemblyFormat = [{
+    $input `as` $encoding (`step` $step^)? (`on` $group^)? attr-dict `:` type($input)
+  }];
   let hasVerifier = 1;
 }
 

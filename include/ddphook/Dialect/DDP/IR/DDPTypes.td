@@ -92,10 +92,18 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
     The sum is encoded once more, and all ranks decode the same codes, except with
     ui8 and ui1, where every rank adds what all ranks have sent.
 
+    Codes are the ones nearest to an element. With `stochastic` they are one of the
+    two beside it, by random numbers; the number of their stream tells buckets
+    apart, and operations take the training step as an operand.
+
     Example:
 
     ```mlir
     !ddp.encoded<i8, 256>
+    ```
+
+    ```mlir
+    !ddp.encoded<i8, 256 stochastic 17>
     ```
 
     Constraints:
@@ -103,17 +111,32 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
     - (C2) a block of i8, i4, f8E4M3FN or f8E5M2 is a multiple of 32 from 32 to
       4096; that of ui8 is positive or missing, that of ui1 as well, and a multiple
       of 8; f16 and bf16 have none.
+    - (C3) `stochastic` is for i8, i4, f8E4M3FN and f8E5M2; streams are not negative.
   }];
   let parameters = (ins "::mlir::Type":$code,
                     DefaultValuedParameter<"int64_t", "0",
-                                           "elements of a block">:$block);
-  let assemblyFormat = "`<` $code (`,` $block^)? `>`";
+                                           "elements of a block">:$block,
+                    DefaultValuedParameter<"int64_t", "-1",
+                        "random numbers that round; below 0: none">:$stream);
+  let builders = [
+    /// Of codes that are the nearest ones.
+    TypeBuilder<(ins "::mlir::Type":$code, "int64_t":$block), [{
+      return $_get($_ctxt, code, block, /*stream=*/-1);
+    }]>
+  ];
+  let assemblyFormat = "`<` $code (`,` $block^)? (`stochastic` $stream^)? `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     /// Its ddphook_encoding_t.
     int32_t getEncoding() const;
     /// Whether codes have a zero point: these are sent to all ranks.
     bool isAffine() const;
+    /// Whether codes are rounded by random numbers.
+    bool isStochastic() const { return getStream() >= 0; }
+    /// The same with codes that are the nearest ones.
+    EncodedType getNearest() const {
+      return get(getContext(), getCode(), getBlock());
+    }
     /// What one rank contributes for so many elements, scales included.
     int64_t getNumBytes(int64_t numElements) const;
   }];

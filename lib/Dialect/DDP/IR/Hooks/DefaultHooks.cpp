@@ -49,9 +49,11 @@ static ScatterOperand scatterCast(TypedValue<BucketType> bucket, Type wireType,
                                   Type accumulate) {
   if (accumulate)
     return {bucket,
-            EncodedType::get(bucket.getContext(), wireType, /*block=*/0)};
+            EncodedType::get(bucket.getContext(), wireType, /*block=*/0),
+            /*step=*/Value()};
   return {bucket,
-          bucket.getType().getElementType() == wireType ? Type() : wireType};
+          bucket.getType().getElementType() == wireType ? Type() : wireType,
+          /*step=*/Value()};
 }
 
 /// C1 of both hooks.
@@ -86,7 +88,7 @@ AllReduceHookAttr::expand(OpBuilder &builder, const BucketReduction &reduction,
 FailureOr<ScatterOperand>
 AllReduceHookAttr::prepareScatter(OpBuilder &, const BucketReduction &,
                                   TypedValue<BucketType> bucket) const {
-  return ScatterOperand{bucket, Type()};
+  return ScatterOperand{bucket, Type(), /*step=*/Value()};
 }
 
 int64_t AllReduceHookAttr::getWireBytes(BucketType bucket) const {

@@ -9,7 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "HookState.h"
 #include "ddphook/runtime/compiled.h"
 
 using namespace mlir;
@@ -32,12 +32,31 @@ static Type getCode(FP8HookAttr hook) {
                           : Float8E4M3FNType::get(hook.getContext());
 }
 
+/// A bucket's random numbers: FNV-1a of the seed and the name of its first
+/// gradient, or its own if it has none, without its highest bit. (Gradients
+/// keep their names where each bucket is compiled by itself.)
+static int64_t getStream(int64_t seed, const BucketReduction &reduction) {
+  StringRef name = reduction.bucketName.getValue();
+  if (reduction.gradients && !reduction.gradients.empty())
+    name = cast<StringAttr>(reduction.gradients[0]).getValue();
+  uint64_t hash = 0xcbf29ce484222325;
+  for (unsigned char byte : (llvm::Twine(seed) + " " + name).str())
+    hash = (hash ^ byte) * 0x100000001b3;
+  return static_cast<int64_t>(hash & ~(uint64_t(1) << 63));
+}
+
+template <typename HookT>
+static EncodedType getEncoding(HookT hook) {
+  return EncodedType::get(hook.getContext(), getCode(hook),
+                          hook.getBlockSize());
+}
+
 /// Reads the error of the last step, and has the next one's stored. Gives the
 /// gradient with the former.
 static FailureOr<Value> feedBackError(OpBuilder &builder,
                                       const BucketReduction &reduction,
                                       BucketValue bucket, EncodedType encoding,
-                                      StringRef hook) {
+                                      Value step, StringRef hook) {
   Location loc = reduction.loc;
   BucketType type = bucket.getType();
   FailureOr<StateOp> state =
@@ -47,29 +66,39 @@ static FailureOr<Value> feedBackError(OpBuilder &builder,
   auto symbol = FlatSymbolRefAttr::get(state->getSymNameAttr());
   Value last = LoadOp::create(builder, loc, type, symbol).getValue();
   Value whole = AddOp::create(builder, loc, bucket, last).getResult();
-  Value lost =
-      EncodingErrorOp::create(builder, loc, whole, TypeAttr::get(encoding))
-          .getResult();
+  Value lost = EncodingErrorOp::create(
+                   builder, loc, whole, TypeAttr::get(encoding), step,
+                   step ? reduction.group : FlatSymbolRefAttr())
+                   .getResult();
   StoreOp::create(builder, loc, lost, symbol);
   return whole;
 }
 
+/// What is encoded on this rank, and how: the bucket, or that and what the step
+/// before lost of it.
 template <typename HookT>
-static EncodedType getEncoding(HookT hook) {
-  return EncodedType::get(hook.getContext(), getCode(hook),
-                          hook.getBlockSize());
-}
-
-/// What is encoded on this rank: the bucket, or that and what the step before
-/// lost of it.
-template <typename HookT>
-static FailureOr<Value> getSent(HookT hook, OpBuilder &builder,
-                                const BucketReduction &reduction,
-                                BucketValue bucket) {
+static FailureOr<ScatterOperand> prepareScaled(HookT hook, OpBuilder &builder,
+                                               const BucketReduction &reduction,
+                                               BucketValue bucket) {
+  EncodedType encoding = getEncoding(hook);
+  Value step;
+  if (hook.getRounding() == Rounding::Stochastic) {
+    FailureOr<Value> iteration =
+        HookState(builder, reduction).getIteration("rounding.iter");
+    if (failed(iteration))
+      return failure();
+    step = *iteration;
+    encoding = EncodedType::get(hook.getContext(), encoding.getCode(),
+                                encoding.getBlock(),
+                                getStream(hook.getRandomSeed(), reduction));
+  }
   if (!hook.getErrorFeedback())
-    return Value(bucket);
-  return feedBackError(builder, reduction, bucket, getEncoding(hook),
-                       HookT::getMnemonic());
+    return ScatterOperand{bucket, encoding, step};
+  FailureOr<Value> sent = feedBackError(builder, reduction, bucket, encoding,
+                                        step, HookT::getMnemonic());
+  if (failed(sent))
+    return failure();
+  return ScatterOperand{*sent, encoding, step};
 }
 
 template <typename HookT>
@@ -83,21 +112,12 @@ static FailureOr<Value> expandScaled(HookT hook, OpBuilder &builder,
            << " on @" << reduction.group.getValue()
            << ", which is hierarchical: no rank knows the error of its "
               "gradient; set error-feedback=false";
-  FailureOr<Value> sent = getSent(hook, builder, reduction, bucket);
+  FailureOr<ScatterOperand> sent =
+      prepareScaled(hook, builder, reduction, bucket);
   if (failed(sent))
     return failure();
-  return buildFinalAllReduce(builder, reduction, *sent, getEncoding(hook));
-}
-
-/// Over a hierarchical group, too, a reduce-scatter encodes what a rank has.
-template <typename HookT>
-static FailureOr<ScatterOperand>
-prepareScaledScatter(HookT hook, OpBuilder &builder,
-                     const BucketReduction &reduction, BucketValue bucket) {
-  FailureOr<Value> sent = getSent(hook, builder, reduction, bucket);
-  if (failed(sent))
-    return failure();
-  return ScatterOperand{*sent, getEncoding(hook)};
+  return buildFinalAllReduce(builder, reduction, sent->value, sent->wire,
+                             sent->step);
 }
 
 /// Reads the bucket and writes the codes, then the way back; with an error,
@@ -125,11 +145,15 @@ static LogicalResult verifyScaled(function_ref<InFlightDiagnostic()> emitError,
     return emitError() << "expected block_size to be a multiple of "
                        << DDPHOOK_BLOCK_UNIT << " up to " << DDPHOOK_BLOCK_MOST
                        << ", but got " << size; // C1
+  int64_t seed = parameters.random_seed;
+  if (seed < 0 || seed > UINT32_MAX) // C2
+    return emitError() << "expected a random_seed from 0 to " << UINT32_MAX
+                       << ", but got " << seed;
   if constexpr (std::is_same_v<ParametersT, FP8HookAttr::Parameters>)
     if (Type format = parameters.format;
         format && !isa<Float8E4M3FNType, Float8E5M2Type>(format))
       return emitError() << "expected format to be f8E4M3FN or f8E5M2, but got "
-                         << format; // C2
+                         << format; // C3
   return success();
 }
 
@@ -146,7 +170,8 @@ static LogicalResult verifyScaled(function_ref<InFlightDiagnostic()> emitError,
   FailureOr<ScatterOperand> HookT::prepareScatter(                             \
       OpBuilder &builder, const BucketReduction &reduction,                    \
       BucketValue bucket) const {                                              \
-    return prepareScaledScatter(*this, builder, reduction, bucket);            \
+    /* Over a hierarchical group, too, it encodes what a rank has. */          \
+    return prepareScaled(*this, builder, reduction, bucket);                   \
   }                                                                            \
   Type HookT::getWireType(BucketType) const { return getEncoding(*this); }     \
   int64_t HookT::getWireBytes(BucketType bucket) const {                       \

@@ -140,7 +140,7 @@ static void startBehind(scf::IfOp choice, AllReduceOp op) {
   auto start = AllReduceStartOp::create(
       builder, loc, FutureType::get(builder.getContext(), result.getType()),
       op.getReductionAttr(), result, op.getGroupAttr(), op.getWireAttr(),
-      op.getBucketNameAttr(), choice.getCondition());
+      op.getStep(), op.getBucketNameAttr(), choice.getCondition());
   auto waits = scf::IfOp::create(builder, loc, TypeRange(result.getType()),
                                  choice.getCondition(),
                                  /*withElseRegion=*/true);
@@ -183,7 +183,7 @@ void mlir::ddp::hoistFromBranch(scf::IfOp choice,
     auto start = AllReduceStartOp::create(
         builder, loc, FutureType::get(builder.getContext(), input.getType()),
         op.getReductionAttr(), input, op.getGroupAttr(), op.getWireAttr(),
-        op.getBucketNameAttr(), choice.getCondition());
+        op.getStep(), op.getBucketNameAttr(), choice.getCondition());
     builder.setInsertionPointToStart(choice.elseBlock());
     Value same = WaitOp::create(builder, loc, start.getFuture());
     input.replaceUsesWithIf(same, [&](OpOperand &use) {

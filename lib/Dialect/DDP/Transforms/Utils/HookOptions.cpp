@@ -197,8 +197,9 @@ static FailureOr<std::string> convertValue(MLIRContext *context,
   case HookParameter::Kind::Symbol:
     value.consume_front("@");
     return print(FlatSymbolRefAttr::get(context, value));
+  case HookParameter::Kind::Choice:
   case HookParameter::Kind::Type:
-    return value.str(); // the attribute's parser knows what a type is
+    return value.str(); // the attribute's parser knows words and types
   case HookParameter::Kind::Flag:
   case HookParameter::Kind::WireType:
     break;

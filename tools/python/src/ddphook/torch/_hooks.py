@@ -45,7 +45,12 @@ _POWERSGD: dict[str, type] = {
     "numerics": str,
 }
 
-_SCALED: dict[str, type] = {"block_size": int, "error_feedback": bool}
+_SCALED: dict[str, type] = {
+    "block_size": int,
+    "error_feedback": bool,
+    "rounding": str,
+    "random_seed": int,
+}
 _FLOAT8 = {torch.float8_e4m3fn: "f8E4M3FN", torch.float8_e5m2: "f8E5M2"}
 
 # The options of each hook, by PyTorch's names, with their types.

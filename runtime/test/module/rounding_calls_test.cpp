@@ -1,0 +1,135 @@
+//===- rounding_calls_test.cpp - calls that round stochastically ----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddphook_rt_stochastic_collective() and its like in a world of one: what a
+// reduction and its error have in common, and wrong calls. The bits are those
+// of test/parity/test_rounding.py.
+//
+//===----------------------------------------------------------------------===//
+#include "job/job_test_util.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+using namespace ddphook;
+using namespace ddphook::test;
+
+namespace {
+
+constexpr int64_t kCount = 1001;
+constexpr float kPoison = 12345;
+using Floats = std::vector<float>;
+
+class RoundingCalls : public testing::Test {
+protected:
+  RoundingCalls()
+      : module({TestCollective(kCount, "f32", "", false, 0, "i8", 32),
+                TestCollective(kCount, "f32", "", false, 0, "ui8", 0),
+                TestCollective(kCount, "f32", "f16")}) {
+    ddphook_options_t options = jobOptions(0, 1, 0, "auto", 10);
+    EXPECT_EQ(show(ddphook_context_create(&options, &context)), "OK");
+    EXPECT_EQ(show(ddphook_module_load(context, &module.compiled)), "OK");
+    constexpr unsigned seed = 20261124;
+    RecordProperty("seed", seed);
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    for (float &value : in)
+      value = normal(random);
+  }
+  ~RoundingCalls() override {
+    (void)ddphook_module_unload(&module.compiled);
+    ddphook_context_destroy(context);
+  }
+
+  /// One step; gives its status.
+  template <class Body>
+  std::string step(const Body &body) {
+    EXPECT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
+    body(module.handle);
+    return show(ddphook_rt_leave(module.handle));
+  }
+  Floats reduce(int64_t stream, int64_t number) {
+    Floats out(kCount, kPoison);
+    EXPECT_EQ(step([&](ddphook_module_t *handle) {
+                ddphook_rt_stochastic_collective(handle, 0, stream, number,
+                                                 in.data(), out.data());
+              }),
+              "OK");
+    return out;
+  }
+  std::string findError(int32_t encoding, int64_t block, int32_t group) {
+    return step([&](ddphook_module_t *handle) {
+      ddphook_rt_stochastic_encoding_error(handle, in.data(), error.data(),
+                                           kCount, DDPHOOK_F32, encoding, block,
+                                           group, /*stream=*/5, /*step=*/1);
+    });
+  }
+
+  TestModule module;
+  ddphook_context_t *context = nullptr;
+  Floats in = Floats(kCount), error = Floats(kCount, kPoison);
+};
+
+} // namespace
+
+TEST_F(RoundingCalls, DependOnStreamAndStep) {
+  const Floats out = reduce(5, 1);
+  EXPECT_EQ(out, reduce(5, 1));
+  EXPECT_NE(out, reduce(6, 1));
+  EXPECT_NE(out, reduce(5, 2));
+  Floats started(kCount, kPoison);
+  EXPECT_EQ(step([&](ddphook_module_t *handle) {
+              ddphook_rt_wait(handle,
+                              ddphook_rt_stochastic_collective_start(
+                                  handle, 0, 5, 1, in.data(), started.data()));
+            }),
+            "OK");
+  EXPECT_EQ(out, started);
+}
+
+/// What the first of two encodings loses: less than one code of 127.
+TEST_F(RoundingCalls, HaveTheErrorOfTheFirstEncoding) {
+  ASSERT_EQ(findError(DDPHOOK_ENCODING_I8, 32, 0), "OK");
+  int64_t lost = 0;
+  for (size_t block = 0; block < in.size(); block += 32) {
+    const size_t end = std::min(in.size(), block + 32);
+    float largest = 0;
+    for (size_t i = block; i < end; ++i)
+      largest = std::max(largest, std::fabs(in[i]));
+    for (size_t i = block; i < end; ++i) {
+      // The scale was rounded, by less than a 128th.
+      EXPECT_LT(std::fabs(error[i]), largest / 126) << i;
+      lost += error[i] != 0;
+    }
+  }
+  EXPECT_GT(lost, kCount / 2);
+}
+
+TEST_F(RoundingCalls, RefuseOtherCodes) {
+  for (int32_t collective : {1, 2}) {
+    Floats out(kCount, kPoison);
+    EXPECT_EQ(step([&](ddphook_module_t *handle) {
+                ddphook_rt_stochastic_collective(handle, collective, 5, 1,
+                                                 in.data(), out.data());
+              }),
+              std::string("INVALID_ARGUMENT: ddphook_rt_stochastic_collective: "
+                          "expected a collective of codes with a scale for "
+                          "each block, but got ") +
+                  (collective == 1 ? "ui8" : "f16"));
+    EXPECT_EQ(out.front(), kPoison);
+  }
+  EXPECT_EQ(findError(DDPHOOK_ENCODING_F16, 0, 0),
+            "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
+            "the number of an encoding with a scale for each block, but got 1");
+  EXPECT_EQ(findError(DDPHOOK_ENCODING_I8, 33, 0),
+            "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
+            "a block of encoding 3, but got 33 elements");
+  EXPECT_EQ(findError(DDPHOOK_ENCODING_I8, 32, 1),
+            "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
+            "one of 1 process groups, but got 1");
+}
