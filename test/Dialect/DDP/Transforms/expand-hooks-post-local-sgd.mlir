@@ -19,7 +19,7 @@
 // RUN: not ddphook-opt --ddp-expand-hooks="subgroup=pairs" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=SUBGROUP
 // SUBGROUP: error: expected subgroup only with hook=post_local_sgd, but got hook=allreduce
 // RUN: not ddphook-opt --ddp-expand-hooks="hook=post_local_sgd random-seed=5" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=SEED
-// SEED: error: expected random-seed only with hook=powersgd or batched_powersgd, but got hook=post_local_sgd
+// SEED: error: expected random-seed only with hook=powersgd, batched_powersgd, int8, int4 or fp8, but got hook=post_local_sgd
 
 //--- options.mlir
 ddp.process_group @dp
