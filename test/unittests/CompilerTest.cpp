@@ -288,7 +288,7 @@ TEST_F(SharedObjectTest, WhatIsWrong) {
   expectError("", options, "to be an object file, but got");
   options.runtime = "no-such-runtime.so";
   expectError(asText(object), options, "no-such-runtime.so");
-  options.runtime = __FILE__;
+  options.runtime = "/etc/passwd";
   expectError(asText(object), options, "to be the runtime's shared library");
   options.runtime = "";
 }

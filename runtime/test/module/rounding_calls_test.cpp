@@ -25,23 +25,22 @@ constexpr int64_t kCount = 1001;
 constexpr float kPoison = 12345;
 using Floats = std::vector<float>;
 
-class RoundingCalls : public testing::Test {
-protected:
-  RoundingCalls()
+/// A job of one rank, which a wrong call ends.
+class Job {
+public:
+  Job()
       : module({TestCollective(kCount, "f32", "", false, 0, "i8", 32),
                 TestCollective(kCount, "f32", "", false, 0, "ui8", 0),
                 TestCollective(kCount, "f32", "f16")}) {
     ddphook_options_t options = jobOptions(0, 1, 0, "auto", 10);
     EXPECT_EQ(show(ddphook_context_create(&options, &context)), "OK");
     EXPECT_EQ(show(ddphook_module_load(context, &module.compiled)), "OK");
-    constexpr unsigned seed = 20261124;
-    RecordProperty("seed", seed);
-    std::mt19937_64 random(seed);
+    std::mt19937_64 random(20261124);
     std::normal_distribution<float> normal;
     for (float &value : in)
       value = normal(random);
   }
-  ~RoundingCalls() override {
+  ~Job() {
     (void)ddphook_module_unload(&module.compiled);
     ddphook_context_destroy(context);
   }
@@ -70,66 +69,71 @@ protected:
     });
   }
 
+  Floats in = Floats(kCount), error = Floats(kCount, kPoison);
+
+private:
   TestModule module;
   ddphook_context_t *context = nullptr;
-  Floats in = Floats(kCount), error = Floats(kCount, kPoison);
 };
 
 } // namespace
 
-TEST_F(RoundingCalls, DependOnStreamAndStep) {
-  const Floats out = reduce(5, 1);
-  EXPECT_EQ(out, reduce(5, 1));
-  EXPECT_NE(out, reduce(6, 1));
-  EXPECT_NE(out, reduce(5, 2));
+TEST(RoundingCalls, DependOnStreamAndStep) {
+  Job job;
+  const Floats out = job.reduce(5, 1);
+  EXPECT_EQ(out, job.reduce(5, 1));
+  EXPECT_NE(out, job.reduce(6, 1));
+  EXPECT_NE(out, job.reduce(5, 2));
   Floats started(kCount, kPoison);
-  EXPECT_EQ(step([&](ddphook_module_t *handle) {
-              ddphook_rt_wait(handle,
-                              ddphook_rt_stochastic_collective_start(
-                                  handle, 0, 5, 1, in.data(), started.data()));
-            }),
+  EXPECT_EQ(job.step([&](ddphook_module_t *handle) {
+    ddphook_rt_wait(handle,
+                    ddphook_rt_stochastic_collective_start(
+                        handle, 0, 5, 1, job.in.data(), started.data()));
+  }),
             "OK");
   EXPECT_EQ(out, started);
 }
 
 /// What the first of two encodings loses: less than one code of 127.
-TEST_F(RoundingCalls, HaveTheErrorOfTheFirstEncoding) {
-  ASSERT_EQ(findError(DDPHOOK_ENCODING_I8, 32, 0), "OK");
+TEST(RoundingCalls, HaveTheErrorOfTheFirstEncoding) {
+  Job job;
+  ASSERT_EQ(job.findError(DDPHOOK_ENCODING_I8, 32, 0), "OK");
   int64_t lost = 0;
-  for (size_t block = 0; block < in.size(); block += 32) {
-    const size_t end = std::min(in.size(), block + 32);
+  for (size_t block = 0; block < job.in.size(); block += 32) {
+    const size_t end = std::min(job.in.size(), block + 32);
     float largest = 0;
     for (size_t i = block; i < end; ++i)
-      largest = std::max(largest, std::fabs(in[i]));
+      largest = std::max(largest, std::fabs(job.in[i]));
     for (size_t i = block; i < end; ++i) {
       // The scale was rounded, by less than a 128th.
-      EXPECT_LT(std::fabs(error[i]), largest / 126) << i;
-      lost += error[i] != 0;
+      EXPECT_LT(std::fabs(job.error[i]), largest / 126) << i;
+      lost += job.error[i] != 0;
     }
   }
   EXPECT_GT(lost, kCount / 2);
 }
 
-TEST_F(RoundingCalls, RefuseOtherCodes) {
+TEST(RoundingCalls, RefuseOtherCodes) {
   for (int32_t collective : {1, 2}) {
+    Job job;
     Floats out(kCount, kPoison);
-    EXPECT_EQ(step([&](ddphook_module_t *handle) {
-                ddphook_rt_stochastic_collective(handle, collective, 5, 1,
-                                                 in.data(), out.data());
-              }),
+    EXPECT_EQ(job.step([&](ddphook_module_t *handle) {
+      ddphook_rt_stochastic_collective(handle, collective, 5, 1, job.in.data(),
+                                       out.data());
+    }),
               std::string("INVALID_ARGUMENT: ddphook_rt_stochastic_collective: "
                           "expected a collective of codes with a scale for "
                           "each block, but got ") +
                   (collective == 1 ? "ui8" : "f16"));
     EXPECT_EQ(out.front(), kPoison);
   }
-  EXPECT_EQ(findError(DDPHOOK_ENCODING_F16, 0, 0),
+  EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_F16, 0, 0),
             "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
             "the number of an encoding with a scale for each block, but got 1");
-  EXPECT_EQ(findError(DDPHOOK_ENCODING_I8, 33, 0),
+  EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_I8, 33, 0),
             "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
             "a block of encoding 3, but got 33 elements");
-  EXPECT_EQ(findError(DDPHOOK_ENCODING_I8, 32, 1),
+  EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_I8, 32, 1),
             "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
             "one of 1 process groups, but got 1");
 }
