@@ -53,7 +53,15 @@ def test_hooks(torch_hooks, tmp_path, body, hook, depth):  # noqa: F811
     test_parity.check(tmp_path, torch_hooks, module, options, world)
 
 
-@pytest.mark.parametrize("hook", ["int4", "int8 error-feedback=true"])
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "int4",
+        "int8 error-feedback=true",
+        "int4 rounding=stochastic random-seed=7",
+        "fp8 rounding=stochastic random-seed=7",
+    ],
+)
 def test_error_feedback(tmp_path, hook):
     """In flight, with the error that is left in a state: the bits of the same steps
     one after the other."""
