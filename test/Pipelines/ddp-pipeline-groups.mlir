@@ -1,32 +1,31 @@
 // Groups are the default where they pay: 4 MiB of matrices at a time. Their parts of
 // Q are copied nowhere, though matrices of two shapes are in each.
 
-// DEFINE: %{pipeline} = hook=powersgd bucket-cap-mb=25 require-no-copy=true
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} overlap=false" | FileCheck %s
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} overlap=false group-mb=4" > %t.four
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} overlap=false" | diff %t.four -
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true overlap=false" | FileCheck %s
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true overlap=false group-mb=4" > %t.four
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true overlap=false" | diff %t.four -
 
 // In a device's memory, and where PyTorch's messages are asked for, a bucket stays
 // whole unless the options say otherwise.
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} overlap=false group-mb=0" | FileCheck %s --check-prefix=WHOLE
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} overlap=false memory=device" | FileCheck %s --check-prefix=WHOLE
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} overlap=false pack-collectives=false" | FileCheck %s --check-prefix=WHOLE
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} overlap=false memory=device group-mb=4" | FileCheck %s
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true overlap=false group-mb=0" | FileCheck %s --check-prefix=WHOLE
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true overlap=false memory=device" | FileCheck %s --check-prefix=WHOLE
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true overlap=false pack-collectives=false" | FileCheck %s --check-prefix=WHOLE
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true overlap=false memory=device group-mb=4" | FileCheck %s
 // RUN: ddphook-opt %s --ddp-tensor-pipeline="hook=powersgd bucket-cap-mb=25" | FileCheck %s --check-prefix=TENSORS
 
 // Nothing is copied with any other option, either.
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} overlap=true" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} interleave=true" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} interleave=true overlap-depth=4" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} pack-collectives=false group-mb=4" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} use-error-feedback=false" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} warm-start=false use-error-feedback=false start-powersgd-iter=0" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} warm-start=false" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} wrapper=bf16 matrix-approximation-rank=4" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} order=reverse" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} batch-tensors-with-same-shape=true" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} group-mb=2" -o /dev/null
-// RUN: ddphook-opt %s --ddp-pipeline="%{pipeline} group-mb=6.5" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true overlap=true" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true interleave=true" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true interleave=true overlap-depth=4" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true pack-collectives=false group-mb=4" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true use-error-feedback=false" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true warm-start=false use-error-feedback=false start-powersgd-iter=0" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true warm-start=false" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true wrapper=bf16 matrix-approximation-rank=4" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true order=reverse" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true batch-tensors-with-same-shape=true" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true group-mb=2" -o /dev/null
+// RUN: ddphook-opt %s --ddp-pipeline="hook=powersgd bucket-cap-mb=25 require-no-copy=true group-mb=6.5" -o /dev/null
 
 ddp.process_group @dp
 
