@@ -39,18 +39,51 @@ die() {
   exit 1
 }
 
-# Adds counts to the sum; a suite without any test counts as a failure.
-count() { # suite passed failed skipped exit-status
-  local suite=$1 p=${2:-0} f=${3:-0} s=${4:-0} status=$5
+# Runs a suite: what it prints goes to NAME.log, its exit status to NAME.status, how
+# long it took to NAME.time.
+run() { # name command...
+  local status TIMEFORMAT='%0R s, %0U + %0S s of processors'
+  { time "${@:2}" >"$logs/$1.log" 2>&1; } 2>"$logs/$1.time"
+  status=$?
+  echo $status >"$logs/$1.status"
+}
+
+# The exit status of a suite that has run.
+status_of() { cat "$logs/$1.status" 2>/dev/null || echo 1; }
+
+# The number before WORD in the last line of a suite's log that has one.
+number() { # suite regex
+  grep -oE "$2" "$logs/$1.log" | tail -1 | grep -oE '[0-9]+' | head -1 || true
+}
+
+# The lines of a suite's log that match.
+lines() { grep -cE "$2" "$logs/$1.log"; }
+
+# Adds a suite's counts to the sum, and shows the end of its log if it has failed. A
+# suite without any test counts as a failure.
+count() { # suite passed failed skipped
+  local status p=${2:-0} f=${3:-0} s=${4:-0}
+  status=$(status_of "$1")
   if ((status != 0 && f == 0)); then f=1; fi
   if ((p + f == 0)); then f=1; fi
-  say "$suite: $p passed, $f failed, $s skipped"
+  ((f == 0)) || grep -vE '^PASS: ' "$logs/$1.log" | tail -80
+  say "$1: $p passed, $f failed, $s skipped ($(cat "$logs/$1.time"))"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
-# The number before WORD in the last line of FILE that has one.
-number() { # file regex
-  grep -oE "$2" "$1" | tail -1 | grep -oE '[0-9]+' | head -1 || true
+# The same of suites that end in "N passed, N failed, N skipped", in the order of
+# their tool; that print PASS and FAIL; that are one test; that check "N of N files".
+count_passed() {
+  count "$1" "$(number "$1" '[0-9]+ passed')" \
+    "$(number "$1" '[0-9]+ (failed|error)')" "$(number "$1" '[0-9]+ skipped')"
+}
+count_lines() { count "$1" "$(lines "$1" '^PASS')" "$(lines "$1" '^FAIL')"; }
+count_one() { count "$1" $(($(status_of "$1") == 0)); }
+count_files() {
+  local good total
+  good=$(number "$1" '[0-9]+ of [0-9]+ files')
+  total=$(number "$1" 'of [0-9]+ files')
+  count "$1" "${good:-0}" $((${total:-0} - ${good:-0}))
 }
 
 say "installing missing packages"
@@ -79,122 +112,93 @@ configure() { # arguments of cmake's
 say "configuring (preset release, CUDA in $cuda)"
 configure "${unity[@]}"
 mkdir -p "$logs"
+rm -f "$logs"/*.{status,time}
 
 say "building (about 8 minutes on 2 cores, seconds when nothing changed)"
 ninja -C "$build" >"$logs/build.log" 2>&1 ||
   { tail -60 "$logs/build.log"; die "the build; whole log: $logs/build.log"; }
 
 say "lit: the compiler's tests"
-"${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v -j"$jobs" "$build/test" \
-  >"$logs/lit.log" 2>&1
-status=$?
-((status == 0)) || grep -vE '^PASS: ' "$logs/lit.log" | tail -80
-lit_number() { sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$logs/lit.log" | awk '{s+=$1} END {print s+0}'; }
+run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v -j"$jobs" "$build/test"
+lit_number() {
+  sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$logs/lit.log" | awk '{s+=$1} END {print s+0}'
+}
 count lit "$(lit_number 'Passed|Expectedly Failed')" \
   "$(lit_number 'Failed|Timed Out|Unresolved|Unexpectedly Passed')" \
-  "$(lit_number 'Skipped|Unsupported|Excluded')" $status
+  "$(lit_number 'Skipped|Unsupported|Excluded')"
 
 say "ctest: the runtime, and the helpers of the compiler"
-ctest --test-dir "$build" -j"$jobs" --timeout 300 --output-on-failure \
-  >"$logs/ctest.log" 2>&1
-status=$?
-((status == 0)) || tail -80 "$logs/ctest.log"
-total=$(number "$logs/ctest.log" 'out of [0-9]+')
-bad=$(number "$logs/ctest.log" '[0-9]+ tests? failed out of')
-left=$(grep -cE '\*\*\*(Skipped|Not Run)' "$logs/ctest.log")
-count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left" $status
+run ctest ctest --test-dir "$build" -j"$jobs" --timeout 300 --output-on-failure
+total=$(number ctest 'out of [0-9]+')
+bad=$(number ctest '[0-9]+ tests? failed out of')
+left=$(lines ctest '\*\*\*(Skipped|Not Run)')
+count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left"
 
-# Adds the counts of suite NAME, whose log is NAME.log.
-count_pytest() { # suite exit-status
-  local log=$logs/$1.log
-  (($2 == 0)) || tail -80 "$log"
-  count "$1" "$(number "$log" '[0-9]+ passed')" \
-    "$(number "$log" '[0-9]+ (failed|error)')" \
-    "$(number "$log" '[0-9]+ skipped')" "$2"
+# The ranks of pytest's suites wait for each other much of the time. What they leave
+# of the processors goes, at a lower priority, to suites that always compute.
+tidy() {
+  # Its list of commands has each file by itself, and reads every header.
+  cmake --preset release "${options[@]}" -B "$build/tidy" \
+    -DDDPHOOK_UNITY_BUILD=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON &&
+    tools/check-tidy.sh --build "$build/tidy" --below runtime
 }
-pytest_options=(-q -rs --durations=20 -p no:cacheprovider)
+computing_suites() {
+  renice -n 10 "$BASHPID" >/dev/null
+  run format tools/check-format.sh
+  run lint tools/check-python.sh
+  run docs tools/generate-docs.sh --check "$build"
+  run tidy tidy
+  for target in pipeline readers store; do
+    run fuzz-$target tools/fuzz-libfuzzer.sh --build "$build" $target 0
+  done
+  run consumer test/consumer/run.sh "$build"
+}
+say "beside pytest: format, lint, docs, tidy, fuzz, consumer, counted below"
+computing_suites &
+computing=$!
 
-# The ranks of both suites wait for each other much of the time: neither fills two
-# processors.
+pytest_suite() { # name arguments of pytest's...
+  run "$1" "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider "${@:2}"
+}
 say "python: the package, under PyTorch's DistributedDataParallel, beside pytest"
 DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_LIBRARY_DIR=$build/lib \
-  "$python" -m pytest "${pytest_options[@]}" test/python >"$logs/python.log" 2>&1 &
+  pytest_suite python test/python &
 package=$!
 
 say "pytest: parity with PyTorch, errors, integration, random programs"
-DDPHOOK_RUN=$build/bin/ddphook-run "$python" -m pytest "${pytest_options[@]}" \
-  test/parity test/errors test/mutants test/Integration test/fuzz test/frontends \
-  >"$logs/pytest.log" 2>&1
-count_pytest pytest $?
+DDPHOOK_RUN=$build/bin/ddphook-run pytest_suite pytest \
+  test/parity test/errors test/mutants test/Integration test/fuzz test/frontends
+count_passed pytest
 wait $package
-count_pytest python $?
+count_passed python
 
-# Nor do those of the devices.
-declare -A devices=()
+devices=()
 for device in guarded cuda_emulated; do
   say "pytest: every hook on the device $device"
   LD_LIBRARY_PATH=$build/bin DDPHOOK_CC=$build/bin/ddphook-cc \
     DDPHOOK_EXEC=$build/bin/ddphook-exec DDPHOOK_RUN=$build/bin/ddphook-run \
-    "$python" -m pytest "${pytest_options[@]}" test/gpu \
-    --device=$device --modules="$build/device-modules" \
-    >"$logs/pytest-$device.log" 2>&1 &
-  devices[$device]=$!
+    pytest_suite pytest-$device test/gpu \
+    --device=$device --modules="$build/device-modules" &
+  devices+=($!)
 done
-for device in "${!devices[@]}"; do
-  wait "${devices[$device]}"
-  count_pytest "pytest-$device" $?
-done
+wait "${devices[@]}"
+count_passed pytest-guarded
+count_passed pytest-cuda_emulated
 
-for target in pipeline readers store; do
-  say "fuzz: the libFuzzer target $target"
-  tools/fuzz-libfuzzer.sh --build "$build" $target 0 >"$logs/fuzz-$target.log" 2>&1
-  status=$?
-  ((status == 0)) || tail -40 "$logs/fuzz-$target.log"
-  count "fuzz-$target" $((status == 0)) $((status != 0)) 0 $status
-done
+say "the suites beside pytest"
+wait $computing
+count_files format
+count_files lint
+count_lines docs
+count_files tidy
+for target in pipeline readers store; do count_one fuzz-$target; done
+count_lines consumer
 
 for kind in address thread; do
   say "sanitize: the runtime's core and host backend, $kind (first time: minutes)"
-  tools/sanitize.sh $kind --short >"$logs/sanitize-$kind.log" 2>&1
-  status=$?
-  ((status == 0)) || tail -80 "$logs/sanitize-$kind.log"
-  count "sanitize-$kind" "$(number "$logs/sanitize-$kind.log" '[0-9]+ passed')" \
-    "$(number "$logs/sanitize-$kind.log" '[0-9]+ failed')" \
-    "$(number "$logs/sanitize-$kind.log" '[0-9]+ skipped')" $status
+  run sanitize-$kind tools/sanitize.sh $kind --short
+  count_passed sanitize-$kind
 done
-
-say "consumer: the package, from the build tree and from an install tree"
-test/consumer/run.sh "$build" >"$logs/consumer.log" 2>&1
-status=$?
-((status == 0)) || tail -60 "$logs/consumer.log"
-count consumer "$(grep -c '^PASS' "$logs/consumer.log")" \
-  "$(grep -c '^FAIL' "$logs/consumer.log")" 0 $status
-
-say "docs: the generated reference, and what documents refer to"
-tools/generate-docs.sh --check "$build" >"$logs/docs.log" 2>&1
-status=$?
-((status == 0)) || cat "$logs/docs.log"
-count docs "$(grep -c '^PASS' "$logs/docs.log")" \
-  "$(grep -c '^FAIL' "$logs/docs.log")" 0 $status
-
-# Their last line says "N of N files are …".
-check_files() { # name script arguments...
-  local log=$logs/$1.log total good status
-  "${@:2}" >"$log" 2>&1
-  status=$?
-  ((status == 0)) || tail -80 "$log"
-  total=$(number "$log" 'of [0-9]+ files')
-  good=$(number "$log" '[0-9]+ of [0-9]+ files')
-  count "$1" "${good:-0}" $((${total:-0} - ${good:-0})) 0 $status
-}
-say "format: clang-format over the sources"
-check_files format tools/check-format.sh
-say "tidy: clang-tidy over the runtime's sources"
-# Its list of commands has each file by itself.
-configure -B "$build/tidy" -DDDPHOOK_UNITY_BUILD=OFF
-check_files tidy tools/check-tidy.sh --build "$build/tidy" --below runtime
-say "lint: ruff over Python files, mypy over the package"
-check_files lint tools/check-python.sh
 
 say "all logs: $logs"
 echo "$passed passed, $failed failed, $skipped skipped"
