@@ -90,32 +90,35 @@ TEST(NcclFailure, AStalledCollectiveHangsEverywhere) {
   });
 }
 
-/// Joins as one of two ranks, sees that this does not end, and gives up.
-static std::string joinInVain(int rank) {
+/// Joins as one of two ranks, sees that this does not end, and gives up. All of
+/// the `count` ranks that do this look before one gives up, which the others
+/// see.
+static std::string joinInVain(int rank, SharedId &id, int count) {
   Rank self(rank, 2, false);
   EXPECT_TEXT(self.begin(), ncclInProgress);
   usleep(hangMs * 1000);
   ncclResult_t state;
   REQUIRE_NCCL(ncclCommGetAsyncError(self.communicator(), &state));
   EXPECT_TEXT(state, ncclInProgress);
+  id.meet(count);
   REQUIRE_NCCL(ncclCommAbort(self.release()));
   return "";
 }
 
 TEST(NcclFailure, AMissingRankIsWaitedForUntilTheAbort) {
   SharedId id;
-  runAll(2, id, [](int rank) -> std::string {
+  runAll(2, id, [&](int rank) -> std::string {
     if (rank == 1)
       return "";
-    return joinInVain(rank);
+    return joinInVain(rank, id, 1);
   });
 }
 
 TEST(NcclFailure, AStalledInitializationEndsWithTheAbort) {
   SharedId id;
-  runAll(2, id, [](int rank) -> std::string {
+  runAll(2, id, [&](int rank) -> std::string {
     setenv("EMULATED_CUDA_FAULT", "nccl_init_stall@1", 1);
-    return joinInVain(rank);
+    return joinInVain(rank, id, 2);
   });
 }
 

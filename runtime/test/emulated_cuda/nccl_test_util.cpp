@@ -41,6 +41,12 @@ ncclUniqueId SharedId::get() const {
   return content->id;
 }
 
+void SharedId::meet(int count) {
+  content->met++;
+  while (content->met < count)
+    usleep(1000);
+}
+
 void emulated_cuda_test::runAll(int size, SharedId &id,
                                 const std::function<std::string(int)> &function,
                                 const std::vector<int> &signals) {

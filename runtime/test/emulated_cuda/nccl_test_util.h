@@ -51,7 +51,8 @@ namespace emulated_cuda_test {
     }                                                                          \
   } while (false)
 
-/// Brings the unique id from rank 0 to the others: memory that forks share.
+/// Brings the unique id from rank 0 to the others, and has ranks wait for each
+/// other: memory that forks share.
 class SharedId {
 public:
   SharedId();
@@ -59,10 +60,13 @@ public:
 
   void put(const ncclUniqueId &id);
   ncclUniqueId get() const;
+  /// Returns when `count` ranks have called it.
+  void meet(int count);
 
 private:
   struct Content {
     std::atomic<bool> isThere;
+    std::atomic<int> met;
     ncclUniqueId id;
   };
   Content *content;
