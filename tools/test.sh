@@ -89,9 +89,11 @@ count_files() {
 say "installing missing packages"
 tools/install-packages.sh || die "packages could not be installed"
 
-say "preparing the test Python (first time: minutes and 6.4 GB)"
-python=$(tools/python-env.sh) || die "the test Python could not be made"
-export DDPHOOK_TEST_PYTHON=$python
+mkdir -p "$logs"
+rm -f "$logs"/*.{status,time}
+say "preparing the test Python, beside what follows (first time: minutes and 6.4 GB)"
+run python-env tools/python-env.sh &
+environment=$!
 
 say "finding a CUDA toolkit (if there is none: about 30 s and 1.1 GB, once)"
 cuda=$(tools/cuda-toolkit.sh) || die "the CUDA toolkit could not be made"
@@ -111,12 +113,16 @@ configure() { # arguments of cmake's
 
 say "configuring (preset release, CUDA in $cuda)"
 configure "${unity[@]}"
-mkdir -p "$logs"
-rm -f "$logs"/*.{status,time}
 
 say "building (about 8 minutes on 2 cores, seconds when nothing changed)"
 ninja -C "$build" >"$logs/build.log" 2>&1 ||
   { tail -60 "$logs/build.log"; die "the build; whole log: $logs/build.log"; }
+
+wait $environment
+(($(status_of python-env) == 0)) ||
+  { tail -40 "$logs/python-env.log"; die "the test Python could not be made"; }
+python=$(tail -1 "$logs/python-env.log")
+export DDPHOOK_TEST_PYTHON=$python
 
 say "lit: the compiler's tests"
 run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v -j"$jobs" "$build/test"
@@ -128,7 +134,8 @@ count lit "$(lit_number 'Passed|Expectedly Failed')" \
   "$(lit_number 'Skipped|Unsupported|Excluded')"
 
 say "ctest: the runtime, and the helpers of the compiler"
-run ctest ctest --test-dir "$build" -j"$jobs" --timeout 300 --output-on-failure
+# Many of them wait for ranks or deadlines most of the time.
+run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure
 total=$(number ctest 'out of [0-9]+')
 bad=$(number ctest '[0-9]+ tests? failed out of')
 left=$(lines ctest '\*\*\*(Skipped|Not Run)')
