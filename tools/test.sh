@@ -2,21 +2,22 @@
 # Builds everything and runs all tests, from a bare Debian machine: installs what
 # is missing, configures with the preset "release", builds, and runs
 #
-#   lit          the compiler: dialect, passes, code generation, plugin
-#   gtest        the compiler's helpers; the runtime, its kernels, transports and CUDA
-#                backend, the latter on an emulated device (through ctest)
-#   pytest       parity with PyTorch's hooks, errors, mutants, the digits step, random
-#                programs, those of front ends; then every hook on a device whose
-#                memory the host cannot read, and on the emulated CUDA device
-#   python       the Python package: training under PyTorch's real DDP
-#   fuzz         the libFuzzer targets over their corpora
-#   sanitize     the runtime's core and host backend under ASan and UBSan, and
-#                under TSan (the short forms of tools/sanitize.sh)
-#   consumer     projects that use the package; install trees and Debian packages
-#   docs         the generated reference is up to date, references lead somewhere
-#   format       C, C++ and CUDA files are as clang-format writes them
-#   tidy         clang-tidy finds nothing in the runtime
-#   lint         ruff finds nothing in Python files, mypy nothing in the package
+#   lit            the compiler: dialect, passes, code generation, plugin
+#   ctest          the compiler's helpers; the runtime, its kernels, transports and
+#                  CUDA backend, the latter on an emulated device
+#   parity         every hook beside PyTorch's, on ranks (this and the next four: pytest)
+#   programs       errors, mutants, the digits step, random programs, front ends
+#   python         the Python package: training under PyTorch's real DDP
+#   guarded        every hook on a device whose memory the host cannot read
+#   cuda_emulated  every hook on the emulated CUDA device
+#   format         C, C++ and CUDA files are as clang-format writes them
+#   lint           ruff finds nothing in Python files, mypy nothing in the package
+#   docs           the generated reference is up to date, references lead somewhere
+#   tidy           clang-tidy finds nothing in the runtime
+#   fuzz           the libFuzzer targets over their corpora
+#   consumer       projects that use the package; install trees and Debian packages
+#   sanitize       the runtime's core and host backend under ASan and UBSan, and under
+#                  TSan (the short forms of tools/sanitize.sh)
 #
 # A suite that cannot run because something is missing is a failure. What only a
 # GPU can run is skipped where there is none, and counted; DDPHOOK_REQUIRE_GPU=1
@@ -141,7 +142,7 @@ bad=$(number ctest '[0-9]+ tests? failed out of')
 left=$(lines ctest '\*\*\*(Skipped|Not Run)')
 count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left"
 
-# The ranks of pytest's suites wait for each other much of the time. What they leave
+# The ranks of pytest's suites wait for each other most of the time. What they leave
 # of the processors goes, at a lower priority, to suites that always compute.
 tidy() {
   # Its list of commands has each file by itself, and reads every header.
@@ -167,30 +168,23 @@ computing=$!
 pytest_suite() { # name arguments of pytest's...
   run "$1" "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider "${@:2}"
 }
-say "python: the package, under PyTorch's DistributedDataParallel, beside pytest"
-DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_LIBRARY_DIR=$build/lib \
-  pytest_suite python test/python &
-package=$!
-
-say "pytest: parity with PyTorch, errors, integration, random programs"
-DDPHOOK_RUN=$build/bin/ddphook-run pytest_suite pytest \
-  test/parity test/errors test/mutants test/Integration test/fuzz test/frontends
-count_passed pytest
-wait $package
-count_passed python
-
-devices=()
+say "pytest: parity, programs, python, every hook on two devices; all at once"
+export DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_RUN=$build/bin/ddphook-run \
+  DDPHOOK_CC=$build/bin/ddphook-cc DDPHOOK_EXEC=$build/bin/ddphook-exec
+pytest_suite parity test/parity &
+pytest_suites=($!)
+pytest_suite programs test/errors test/mutants test/Integration test/fuzz \
+  test/frontends &
+pytest_suites+=($!)
+DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite python test/python &
+pytest_suites+=($!)
 for device in guarded cuda_emulated; do
-  say "pytest: every hook on the device $device"
-  LD_LIBRARY_PATH=$build/bin DDPHOOK_CC=$build/bin/ddphook-cc \
-    DDPHOOK_EXEC=$build/bin/ddphook-exec DDPHOOK_RUN=$build/bin/ddphook-run \
-    pytest_suite pytest-$device test/gpu \
+  LD_LIBRARY_PATH=$build/bin pytest_suite $device test/gpu \
     --device=$device --modules="$build/device-modules" &
-  devices+=($!)
+  pytest_suites+=($!)
 done
-wait "${devices[@]}"
-count_passed pytest-guarded
-count_passed pytest-cuda_emulated
+wait "${pytest_suites[@]}"
+for suite in parity programs python guarded cuda_emulated; do count_passed $suite; done
 
 say "the suites beside pytest"
 wait $computing

@@ -11,6 +11,17 @@ import warnings
 
 WAIT_S = 900  # Far beyond what any test needs, on a busy machine as well.
 
+# What a rank with DistributedDataParallel imports, a second of work: once for all,
+# by the process that ranks are forked from. Nothing of it starts a thread, and of
+# ddphook it has nothing.
+_PRELOADED = [
+    "pytest",
+    "torch._dynamo",
+    "torch.distributed.algorithms.ddp_comm_hooks",
+    "torch.nn.parallel",
+    "torch.testing",
+]
+
 
 class Failure(Exception):
     """A rank raised an exception; the text has its traceback."""
@@ -36,7 +47,7 @@ def collect(world, function, *arguments):
     import torch.distributed as dist
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed", "torch.nn.parallel"])
+    context.set_forkserver_preload(_PRELOADED)
     # Not a rank's: that one may end while another still meets somebody.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ranks = []
