@@ -61,7 +61,7 @@ def train(mesh, hook, options):
     for _ in range(5):
         x, y = split(normal(8, 32)), split(normal(8, 16))
         state = compressed.init(w, x, y) if state is None else state
-        (w, loss), state = compressed(state, w, x, y)
+        (w, loss), state = jax.block_until_ready(compressed(state, w, x, y))
     results = {f"{hook} {name}": np.asarray(value) for name, value in w.items()}
     results[f"{hook} loss"] = np.asarray(loss)
     # Those of a device are its own; each has its number.

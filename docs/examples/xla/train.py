@@ -80,6 +80,9 @@ def main():
                 np.savez(f"{folder}/state.npz", **state)
                 state = dict(np.load(f"{folder}/state.npz"))
         (params, loss), state = compressed(state, params, x, y)
+        # XLA's devices on a processor can wait for each other for ever where several
+        # steps are on the way, those of JAX alone as well.
+        jax.block_until_ready(loss)
         if number % 50 == 0 or number == flags.steps - 1:
             print(f"step {number}: loss {float(loss):.4f}")
 
