@@ -205,3 +205,24 @@ func.func @beside_parallel(%g: tensor<4x2xf32>, %h: tensor<8xf32>) -> tensor<8xf
   }
   return %r : tensor<8xf32>
 }
+
+// All of a buffer is overwritten, part by part.
+// CHECK-LABEL: func @overwritten_in_parts(
+func.func @overwritten_in_parts(%g: memref<3x2xf32>, %h: memref<8xf32>) {
+  %c2 = arith.constant 2 : index
+  %c1 = arith.constant 1 : index
+  %one = arith.constant 1.0 : f32
+  %limit = arith.constant 0.5 : f32
+  %m = memref.alloc() : memref<3x2xf32>
+  memref.copy %g, %m : memref<3x2xf32> to memref<3x2xf32>
+  %first = memref.subview %m[0, 0] [2, 2] [1, 1] : memref<3x2xf32> to memref<2x2xf32, strided<[2, 1]>>
+  linalg.fill ins(%one : f32) outs(%first : memref<2x2xf32, strided<[2, 1]>>)
+  %last = memref.subview %m[2, 0] [1, 2] [1, 1] : memref<3x2xf32> to memref<2xf32, strided<[1], offset: 4>>
+  linalg.fill ins(%one : f32) outs(%last : memref<2xf32, strided<[1], offset: 4>>)
+  %a = memref.load %m[%c2, %c1] : memref<3x2xf32>
+  %is = arith.cmpf ogt, %a, %limit : f32
+  scf.if %is {
+    ddp.all_reduce mean %h on @dp into %h : memref<8xf32>, : memref<8xf32>
+  }
+  return
+}
