@@ -268,8 +268,8 @@ void buildDDPMemoryPipeline(OpPassManager &pm, const DDPMemoryOptions &options);
 void buildDDPStableHLOPipeline(OpPassManager &pm,
                                const DDPStableHLOPipelineOptions &options);
 
-/// Checks that a pipeline of passes over modules is appended to one that runs on
-/// modules: LLVM ends the process otherwise. Reports an error through
+/// Checks that a pipeline of passes over modules is appended to one that runs
+/// on modules: LLVM ends the process otherwise. Reports an error through
 /// `errorHandler`, and then fails.
 LogicalResult
 checkRunsOnModules(OpPassManager &pm, StringRef pipeline,
