@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Kernels.h"
+#include "ddphook/Pipelines/Pipelines.h"
 
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
@@ -66,9 +67,21 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
 void mlir::ddp::registerCompilerPasses() {
   registerDDPCompilerPasses();
   registerKernelPasses();
-  PassPipelineRegistration<LLVMLoweringOptions>(
-      "ddp-lower-to-llvm",
+  constexpr StringLiteral name = "ddp-lower-to-llvm";
+  registerPassPipeline(
+      name,
       "Lower functions on memrefs to the LLVM dialect, with a name also the "
       "plan to entry points",
-      buildLowerToLLVMPipeline);
+      [name](OpPassManager &pm, StringRef text,
+             function_ref<LogicalResult(const Twine &)> errorHandler) {
+        LLVMLoweringOptions options;
+        if (failed(checkRunsOnModules(pm, name, errorHandler)) ||
+            failed(options.parseFromString(text)))
+          return failure();
+        buildLowerToLLVMPipeline(pm, options);
+        return success();
+      },
+      [](function_ref<void(const mlir::detail::PassOptions &)> optHandler) {
+        optHandler(LLVMLoweringOptions());
+      });
 }

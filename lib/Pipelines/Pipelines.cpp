@@ -252,16 +252,29 @@ LogicalResult mlir::ddp::buildDDPPipeline(
   return success();
 }
 
+LogicalResult mlir::ddp::checkRunsOnModules(
+    OpPassManager &pm, StringRef pipeline,
+    function_ref<LogicalResult(const Twine &)> errorHandler) {
+  std::optional<StringRef> found = pm.getOpName();
+  StringRef expected = ModuleOp::getOperationName();
+  if (!found || *found == expected ||
+      pm.getNesting() == OpPassManager::Nesting::Implicit)
+    return success();
+  return errorHandler("expected " + pipeline + " to run on '" + expected +
+                      "', but got '" + *found + "'");
+}
+
 /// Registers a pipeline whose options are read by parse() above.
 template <typename OptionsT, typename BuildT>
 static void registerPipeline(StringRef name, StringRef description,
                              BuildT build) {
   registerPassPipeline(
       name, description,
-      [build](OpPassManager &pm, StringRef text,
-              function_ref<LogicalResult(const Twine &)> errorHandler) {
+      [build, name](OpPassManager &pm, StringRef text,
+                    function_ref<LogicalResult(const Twine &)> errorHandler) {
         OptionsT options;
-        if (failed(options.parse(text, errorHandler)))
+        if (failed(checkRunsOnModules(pm, name, errorHandler)) ||
+            failed(options.parse(text, errorHandler)))
           return failure();
         build(pm, options);
         return success();

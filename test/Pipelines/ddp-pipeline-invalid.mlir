@@ -5,6 +5,12 @@
 // UNKNOWN: error: in the options of ddp-pipeline: {{.*}}no such option bucket-cap
 // UNKNOWN-NOT: module
 
+// RUN: not ddphook-opt %s --pass-pipeline="builtin.module(func.func(ddp-pipeline))" 2>&1 | FileCheck %s --check-prefix=FUNCTION
+// FUNCTION: error: expected ddp-pipeline to run on 'builtin.module', but got 'func.func'
+
+// RUN: not ddphook-opt %s --pass-pipeline="builtin.module(func.func(ddp-lower-to-llvm))" 2>&1 | FileCheck %s --check-prefix=LOWER
+// LOWER: error: expected ddp-lower-to-llvm to run on 'builtin.module', but got 'func.func'
+
 // RUN: not ddphook-opt %s --ddp-pipeline="matrix_approximation_rank=2" 2>&1 | FileCheck %s --check-prefix=RANK
 // RANK: error: expected matrix-approximation-rank only with hook=powersgd or batched_powersgd, but got hook=allreduce
 

@@ -119,6 +119,9 @@ def test_errors_have_places_and_notes():
     assert "all ranks" not in str(raised.value)
     with pytest.raises(ddphook.CompileError, match="nothing"):
         module.run("ddp-pipeline{nothing=1}")
+    # Of passes over modules, where LLVM would end the process.
+    with pytest.raises(ddphook.CompileError, match="'builtin.module', but got 'func.func'"):
+        module.run("func.func(ddp-pipeline)")
     assert str(module) == str(ddphook.compiler.parse(BRANCH))
 
 

@@ -495,6 +495,8 @@ def _awkward():
     parameters = {k: v.detach() for k, v in lstm.named_parameters()}
     parameters["kernel"] = torch.randn(8, 2, 3, 3)
     parameters["narrow"] = (torch.rand(5) * 2**-20).half()
+    images = torch.randn(2, 4, 9, 11)
+    images[0, 0, 0, :3] = torch.tensor([0.1, 0.3, 0.7])
 
     def step(parameters, x):
         parameters = {k: v.detach().requires_grad_() for k, v in parameters.items()}
@@ -509,9 +511,17 @@ def _awkward():
         loss = y.square().mean() + parameters["narrow"].float().square().sum() / 2
         gradients = torch.autograd.grad(loss, list(parameters.values()))
         # Of the least numbers of an f16 there are no halves.
-        return [reduced(g, "sum").div(dist.get_world_size()) for g in gradients], y
+        gradients = [reduced(g, "sum").div(dist.get_world_size()) for g in gradients]
+        # No float32 is one of these numbers, to which its neighbour is equal.
+        row = x[0, 0, 0]
+        truths = [row == 0.1, row > 0.3, row < 0.7]
+        truths.append(row.div(0.1, rounding_mode="floor") == 6)
+        none = (row - 0.5).log()
+        for value in (torch.maximum(row, none), none.clamp(-1, 0.3), none.clamp_max(row)):
+            truths.append(value.isnan())
+        return gradients, y, torch.stack(truths).float()
 
-    return step, (parameters, torch.randn(2, 4, 9, 11))
+    return step, (parameters, images)
 
 
 def _export_awkward(rank, directory):
@@ -532,6 +542,7 @@ def test_operators_natively(two_steps):
         check_close(native, wanted)
         [number] = [i for i, g in enumerate(native) if g.dtype == torch.float16]
         assert native[number].any() and native[number].tolist() == wanted[number]
+        assert native[-1].tolist() == wanted[-1]
 
 
 WITHOUT = """

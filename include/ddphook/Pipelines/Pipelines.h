@@ -268,6 +268,13 @@ void buildDDPMemoryPipeline(OpPassManager &pm, const DDPMemoryOptions &options);
 void buildDDPStableHLOPipeline(OpPassManager &pm,
                                const DDPStableHLOPipelineOptions &options);
 
+/// Checks that a pipeline of passes over modules is appended to one that runs
+/// on modules: LLVM ends the process otherwise. Reports an error through
+/// `errorHandler`, and then fails.
+LogicalResult
+checkRunsOnModules(OpPassManager &pm, StringRef pipeline,
+                   function_ref<LogicalResult(const Twine &)> errorHandler);
+
 /// Registers `ddp-pipeline`, `ddp-tensor-pipeline`, `ddp-memory-pipeline` and
 /// `ddp-stablehlo-pipeline`.
 void registerDDPPipelines();

@@ -300,13 +300,13 @@ void RankAnalysis::visit(Operation *op, const RankControl &control) {
     return visitLoop(cast<LoopLikeOpInterface>(op), control);
   if (auto loop = dyn_cast<scf::WhileOp>(op))
     return visitWhile(loop, control);
-  if (auto forall = dyn_cast<scf::ForallOp>(op)) {
-    if (op->getNumResults() != 0 && touchesNoMemory(op))
-      return visitForall(forall);
-    // In memory, one iteration is like another.
-    if (op->getNumResults() == 0 && !holdsCollectives(op))
-      return visitLoop(forall, control);
-  }
+  if (auto forall = dyn_cast<scf::ForallOp>(op);
+      forall && op->getNumResults() != 0 && touchesNoMemory(op))
+    return visitForall(forall);
+  // In memory, one iteration is like another.
+  if (isa<scf::ForallOp, scf::ParallelOp, affine::AffineParallelOp>(op) &&
+      op->getNumResults() == 0 && !holdsCollectives(op))
+    return visitLoop(cast<LoopLikeOpInterface>(op), control);
   if (isa<tensor::GenerateOp>(op) && touchesNoMemory(op))
     return visitGenerate(op);
   if (isa<DestinationStyleOpInterface>(op) && !isa<scf::ForallOp>(op))

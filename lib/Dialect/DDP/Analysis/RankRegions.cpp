@@ -33,6 +33,34 @@ RankMask &RankAnalysis::getStateMask(Operation *op, FlatSymbolRefAttr name) {
   return it->second;
 }
 
+/// The first element and the number of elements of a slice without gaps, whose
+/// place in its source is known; nothing for any other.
+static std::optional<std::pair<int64_t, int64_t>>
+getStretch(memref::SubViewOp slice) {
+  MemRefType source = slice.getSourceType();
+  ArrayRef<int64_t> offsets = slice.getStaticOffsets();
+  ArrayRef<int64_t> sizes = slice.getStaticSizes();
+  auto isOne = [](int64_t number) { return number == 1; };
+  if (!source.hasStaticShape() || !source.getLayout().isIdentity() ||
+      ShapedType::isDynamicShape(offsets) ||
+      ShapedType::isDynamicShape(sizes) ||
+      !llvm::all_of(slice.getStaticStrides(), isOne))
+    return std::nullopt;
+  int64_t begin = 0, numElements = 1, stride = 1;
+  bool isWhole = true;
+  for (auto [dim, offset, size] :
+       llvm::reverse(llvm::zip_equal(source.getShape(), offsets, sizes))) {
+    // Outside of a dimension that is cut there may be one index only.
+    if (!isWhole && size != 1)
+      return std::nullopt;
+    begin += offset * stride;
+    stride *= dim;
+    numElements *= size;
+    isWhole &= size == dim;
+  }
+  return std::pair(begin, numElements);
+}
+
 /// The memory to which the memref `result` refers.
 MemoryRegion RankAnalysis::findRegion(OpResult result) {
   Operation *op = result.getOwner();
@@ -86,6 +114,19 @@ MemoryRegion RankAnalysis::findRegion(OpResult result) {
       return {source.root, source.begin, source.end, false};
     int64_t begin = source.begin + shift.getSExtValue();
     return {source.root, begin, begin + bytes, source.isExact};
+  }
+  if (auto slice = dyn_cast<memref::SubViewOp>(op)) {
+    MemoryRegion source = facts.lookup(slice.getSource()).region;
+    auto stretch = getStretch(slice);
+    int64_t numElements = slice.getSourceType().hasStaticShape()
+                              ? slice.getSourceType().getNumElements()
+                              : 0;
+    source.isExact &= stretch && numElements != 0;
+    if (!source.isExact)
+      return source;
+    int64_t size = (source.end - source.begin) / numElements;
+    int64_t begin = source.begin + stretch->first * size;
+    return {source.root, begin, begin + stretch->second * size, true};
   }
   if (auto view = dyn_cast<ViewLikeOpInterface>(op)) {
     MemoryRegion source = facts.lookup(view.getViewSource()).region;

@@ -41,15 +41,21 @@ static AllReduceStartOp getConditionalStart(Operation *op) {
 /// Whether `value` is what was packed, at most cast, divided, reduced or added
 /// to an error of earlier steps since: not what a hook has made of it.
 static bool isBucketItself(Value value) {
-  while (Operation *op = value.getDefiningOp()) {
-    if (auto add = dyn_cast<AddOp>(op))
-      return llvm::any_of(add->getOperands(), isBucketItself);
-    if (!isa<CastOp, ScaleOp>(op))
-      return isa<PackOp, AllReduceOp, WaitOp>(op) ||
-             !isa_and_nonnull<DDPDialect>(op->getDialect());
-    value = op->getOperand(0);
+  // Each value once: a chain of sums has more ways through it than anyone could
+  // follow.
+  llvm::SetVector<Value> sources;
+  sources.insert(value);
+  for (unsigned i = 0; i < sources.size(); ++i) {
+    Operation *op = sources[i].getDefiningOp();
+    if (!op || isa<PackOp, AllReduceOp, WaitOp>(op) ||
+        !isa_and_nonnull<DDPDialect>(op->getDialect()))
+      return true;
+    if (isa<AddOp>(op))
+      sources.insert_range(op->getOperands());
+    else if (isa<CastOp, ScaleOp>(op))
+      sources.insert(op->getOperand(0));
   }
-  return true;
+  return false;
 }
 
 static int64_t getBytes(Type type) {

@@ -110,6 +110,64 @@ func.func @with_error(%x: tensor<8xf32>, %y: tensor<8xf32>)
 
 // -----
 
+// A state that a chain of sums multiplies: there are 2^40 ways through it.
+
+// CHECK-LABEL: func @doubled(
+// CHECK-NOT:     ddp.all_reduce_start
+// CHECK:         return
+ddp.process_group @dp
+ddp.state @s : !ddp.bucket<f32, [8]> per_rank zero
+func.func @doubled(%y: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+  %b0 = ddp.load @s : !ddp.bucket<f32, [8]>
+  %b1 = ddp.add %b0, %b0 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b2 = ddp.add %b1, %b1 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b3 = ddp.add %b2, %b2 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b4 = ddp.add %b3, %b3 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b5 = ddp.add %b4, %b4 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b6 = ddp.add %b5, %b5 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b7 = ddp.add %b6, %b6 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b8 = ddp.add %b7, %b7 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b9 = ddp.add %b8, %b8 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b10 = ddp.add %b9, %b9 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b11 = ddp.add %b10, %b10 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b12 = ddp.add %b11, %b11 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b13 = ddp.add %b12, %b12 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b14 = ddp.add %b13, %b13 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b15 = ddp.add %b14, %b14 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b16 = ddp.add %b15, %b15 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b17 = ddp.add %b16, %b16 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b18 = ddp.add %b17, %b17 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b19 = ddp.add %b18, %b18 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b20 = ddp.add %b19, %b19 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b21 = ddp.add %b20, %b20 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b22 = ddp.add %b21, %b21 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b23 = ddp.add %b22, %b22 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b24 = ddp.add %b23, %b23 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b25 = ddp.add %b24, %b24 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b26 = ddp.add %b25, %b25 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b27 = ddp.add %b26, %b26 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b28 = ddp.add %b27, %b27 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b29 = ddp.add %b28, %b28 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b30 = ddp.add %b29, %b29 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b31 = ddp.add %b30, %b30 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b32 = ddp.add %b31, %b31 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b33 = ddp.add %b32, %b32 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b34 = ddp.add %b33, %b33 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b35 = ddp.add %b34, %b34 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b36 = ddp.add %b35, %b35 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b37 = ddp.add %b36, %b36 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b38 = ddp.add %b37, %b37 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b39 = ddp.add %b38, %b38 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %b40 = ddp.add %b39, %b39 : !ddp.bucket<f32, [8]>, !ddp.bucket<f32, [8]>
+  %r = ddp.all_reduce mean %b40 on @dp as "b0" : !ddp.bucket<f32, [8]>
+  %u = ddp.unpack %r : !ddp.bucket<f32, [8]> -> tensor<8xf32>
+  %t = tensor.empty() : tensor<8xf32>
+  %o = linalg.exp ins(%y : tensor<8xf32>) outs(%t : tensor<8xf32>) -> tensor<8xf32>
+  return %u, %o : tensor<8xf32>, tensor<8xf32>
+}
+
+// -----
+
 // Nothing to compute meanwhile, or numbers and packing only: in one piece.
 
 // CHECK-LABEL: func @nothing(

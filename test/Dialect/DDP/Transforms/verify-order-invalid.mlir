@@ -527,3 +527,28 @@ func.func @not_reduced(%b: !ddp.bucket<f32, [4]>, %c: i1 {ddp.replicated}) {
   }
   return
 }
+
+// -----
+
+// The second column stays what it was on each rank.
+ddp.process_group @dp
+func.func @overwritten_in_part(%g: memref<3x2xf32>, %h: memref<8xf32>) {
+  %c2 = arith.constant 2 : index
+  %c1 = arith.constant 1 : index
+  %one = arith.constant 1.0 : f32
+  %limit = arith.constant 0.5 : f32
+  %m = memref.alloc() : memref<3x2xf32>
+  memref.copy %g, %m : memref<3x2xf32> to memref<3x2xf32>
+  %column = memref.subview %m[0, 0] [3, 1] [1, 1] : memref<3x2xf32> to memref<3x1xf32, strided<[2, 1]>>
+  linalg.fill ins(%one : f32) outs(%column : memref<3x1xf32, strided<[2, 1]>>)
+  %row = memref.subview %m[1, 0] [1, 2] [1, 1] : memref<3x2xf32> to memref<2xf32, strided<[1], offset: 2>>
+  linalg.fill ins(%one : f32) outs(%row : memref<2xf32, strided<[1], offset: 2>>)
+  %a = memref.load %m[%c2, %c1] : memref<3x2xf32>
+  %is = arith.cmpf ogt, %a, %limit : f32
+  // expected-note @+1 {{this decides about it}}
+  scf.if %is {
+    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    ddp.all_reduce mean %h on @dp into %h : memref<8xf32>, : memref<8xf32>
+  }
+  return
+}

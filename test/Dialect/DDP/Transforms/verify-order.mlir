@@ -174,3 +174,55 @@ func.func @beside_forall(%g: tensor<8xf32>, %x: tensor<4x2xf32>) -> (tensor<8xf3
   }
   return %r, %y : tensor<8xf32>, tensor<4x2xf32>
 }
+
+// Iterations on memory, which leave there what is the same on all ranks, and
+// only read the average.
+// CHECK-LABEL: func @beside_parallel(
+func.func @beside_parallel(%g: tensor<4x2xf32>, %h: tensor<8xf32>) -> tensor<8xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %limit = arith.constant 0.5 : f32
+  %mean = ddp.all_reduce mean %g on @dp : tensor<4x2xf32>
+  %m = memref.alloc() : memref<4x2xf32>
+  scf.parallel (%i) = (%c0) to (%c4) step (%c1) {
+    %row = tensor.extract_slice %mean[%i, 0] [1, 2] [1, 1] : tensor<4x2xf32> to tensor<2xf32>
+    %e = tensor.empty() : tensor<2xf32>
+    %x = linalg.exp ins(%row : tensor<2xf32>) outs(%e : tensor<2xf32>) -> tensor<2xf32>
+    %to = memref.subview %m[%i, 0] [1, 2] [1, 1] : memref<4x2xf32> to memref<2xf32, strided<[1], offset: ?>>
+    bufferization.materialize_in_destination %x in writable %to : (tensor<2xf32>, memref<2xf32, strided<[1], offset: ?>>) -> ()
+  }
+  %t = bufferization.to_tensor %m restrict : memref<4x2xf32> to tensor<4x2xf32>
+  %a = tensor.extract %t[%c0, %c1] : tensor<4x2xf32>
+  %b = tensor.extract %mean[%c0, %c1] : tensor<4x2xf32>
+  %d = arith.subf %a, %b : f32
+  %is = arith.cmpf ogt, %d, %limit : f32
+  %r = scf.if %is -> tensor<8xf32> {
+    %s = ddp.all_reduce mean %h on @dp : tensor<8xf32>
+    scf.yield %s : tensor<8xf32>
+  } else {
+    scf.yield %h : tensor<8xf32>
+  }
+  return %r : tensor<8xf32>
+}
+
+// All of a buffer is overwritten, part by part.
+// CHECK-LABEL: func @overwritten_in_parts(
+func.func @overwritten_in_parts(%g: memref<3x2xf32>, %h: memref<8xf32>) {
+  %c2 = arith.constant 2 : index
+  %c1 = arith.constant 1 : index
+  %one = arith.constant 1.0 : f32
+  %limit = arith.constant 0.5 : f32
+  %m = memref.alloc() : memref<3x2xf32>
+  memref.copy %g, %m : memref<3x2xf32> to memref<3x2xf32>
+  %first = memref.subview %m[0, 0] [2, 2] [1, 1] : memref<3x2xf32> to memref<2x2xf32, strided<[2, 1]>>
+  linalg.fill ins(%one : f32) outs(%first : memref<2x2xf32, strided<[2, 1]>>)
+  %last = memref.subview %m[2, 0] [1, 2] [1, 1] : memref<3x2xf32> to memref<2xf32, strided<[1], offset: 4>>
+  linalg.fill ins(%one : f32) outs(%last : memref<2xf32, strided<[1], offset: 4>>)
+  %a = memref.load %m[%c2, %c1] : memref<3x2xf32>
+  %is = arith.cmpf ogt, %a, %limit : f32
+  scf.if %is {
+    ddp.all_reduce mean %h on @dp into %h : memref<8xf32>, : memref<8xf32>
+  }
+  return
+}

@@ -38,8 +38,9 @@ OpOperand *mlir::ddp::findConcatUse(FlatOpInterface op, Value result) {
       getNumElementsOf(result.getType()) == 0)
     return nullptr;
   OpOperand &use = *result.use_begin();
-  bool isPart = isa<ConcatOp>(use.getOwner()) &&
-                use.getOwner()->getBlock() == op->getBlock();
+  auto concat = dyn_cast<ConcatOp>(use.getOwner());
+  bool isPart = concat && concat->getBlock() == op->getBlock() &&
+                use.getOperandNumber() < concat.getParts().size();
   return isPart ? &use : nullptr;
 }
 

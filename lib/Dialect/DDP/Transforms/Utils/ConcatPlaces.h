@@ -26,7 +26,8 @@ struct PartPlace {
 };
 
 /// The operand of a concat in op's block that is the only use of `result`: a
-/// part that can be computed in its place.
+/// part that can be computed in its place. Null if there is none, or if the
+/// part has no elements.
 OpOperand *findConcatUse(FlatOpInterface op, Value result);
 
 /// Whether a concat has its operand `use` where `part` is in a split bucket.

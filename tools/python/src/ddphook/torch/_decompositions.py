@@ -40,6 +40,19 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
         _aten.scatter.src: _scatter,
         _aten.index_add.default: _index_add,
         _aten.index_put.default: _index_put,
+        _aten.maximum.default: _maximum,
+        _aten.minimum.default: _minimum,
+        **{op: _clamp for op in (_aten.clamp.default, _aten.clamp.Tensor)},
+        **{op: _maximum for op in (_aten.clamp_min.default, _aten.clamp_min.Tensor)},
+        **{op: _minimum for op in (_aten.clamp_max.default, _aten.clamp_max.Tensor)},
+        _aten.hardtanh.default: _hardtanh,
+        _aten.floor_divide.default: _divided_down,
+        _aten.div.Tensor_mode: _divided,
+        _aten.div.Scalar_mode: _divided,
+        **{
+            getattr(_aten, name).Scalar: _compared(getattr(_aten, name).Tensor)
+            for name in ("eq", "ne", "lt", "le", "gt", "ge")
+        },
         **get_decompositions([_aten._weight_norm_interface.default]),
         _aten._weight_norm_interface_backward.default: _weight_norm_backward,
     }
@@ -49,6 +62,74 @@ def _one_hot(indices: torch.Tensor, classes: int) -> torch.Tensor:
     """A truth for each index and class, in a new last dimension."""
     numbers = torch.arange(classes, dtype=indices.dtype, device=indices.device)
     return indices.unsqueeze(-1) == numbers
+
+
+def _compared(compare: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """With a number, rounded to the tensor's type as by PyTorch: torch-mlir compares in
+    float64, where no float32 equals 0.1."""
+
+    def compared(self: torch.Tensor, other: float) -> Any:
+        if not self.dtype.is_floating_point:
+            return NotImplemented
+        return compare(self, _as_tensor(other, self))
+
+    return compared
+
+
+def _maximum(self: torch.Tensor, other: torch.Tensor | float) -> Any:
+    """What is no number wins: torch-mlir drops the second one, and bounds take its
+    place."""
+    if not self.dtype.is_floating_point:
+        return NotImplemented
+    other = _as_tensor(other, self)
+    return torch.where((self > other) | (self != self), self, other)
+
+
+def _minimum(self: torch.Tensor, other: torch.Tensor | float) -> Any:
+    if not self.dtype.is_floating_point:
+        return NotImplemented
+    other = _as_tensor(other, self)
+    return torch.where((self < other) | (self != self), self, other)
+
+
+def _clamp(
+    self: torch.Tensor,
+    min: torch.Tensor | float | None = None,
+    max: torch.Tensor | float | None = None,
+) -> Any:
+    if not self.dtype.is_floating_point:
+        return NotImplemented
+    if min is not None:
+        self = _maximum(self, min)
+    return self if max is None else _minimum(self, max)
+
+
+def _as_tensor(value: torch.Tensor | float, like: torch.Tensor) -> torch.Tensor:
+    """A number in the type of the tensor that it is computed with."""
+    return value if isinstance(value, torch.Tensor) else like.new_full((), value)
+
+
+def _hardtanh(self: torch.Tensor, min_val: float = -1, max_val: float = 1) -> Any:
+    return _clamp(self, min_val, max_val)
+
+
+def _divided(
+    self: torch.Tensor, other: torch.Tensor | float, *, rounding_mode: str | None
+) -> Any:
+    return _divided_down(self, other) if rounding_mode == "floor" else NotImplemented
+
+
+def _divided_down(self: torch.Tensor, other: torch.Tensor | float) -> Any:
+    """The largest whole number that is not above the exact quotient: torch-mlir rounds
+    the quotient first, and says that 0.7 has 0.1 seven times."""
+    if not self.dtype.is_floating_point:
+        return NotImplemented
+    other = _as_tensor(other, self)
+    quotient = self / other
+    down = torch.round((self - torch.remainder(self, other)) / other)
+    # Zeros keep the quotient's sign.
+    down = torch.where(down == 0, quotient * 0, down)
+    return torch.where(other == 0, quotient, down)
 
 
 def _constant_pad_nd(
