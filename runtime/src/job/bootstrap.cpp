@@ -404,7 +404,7 @@ static void chooseObservation(const ddphook_options_t &options,
   observation->metricsInterval =
       reader.number("DDPHOOK_METRICS_INTERVAL", 1, INT_MAX)
           .value_or(observation->metricsInterval);
-  observation->hasErrorNorms =
+  observation->measuresErrors =
       reader.number("DDPHOOK_METRICS_ERRORS", 0, 1).value_or(0) != 0;
 }
 

@@ -32,6 +32,27 @@ bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
   return stepFailure.isOk() && result != 0;
 }
 
+void ddphook_module::inspectOperand(
+    int32_t number, const void *in,
+    const std::optional<StochasticRounding> &rounding) {
+  if (!isErrorMeasured)
+    return;
+  const ModuleGroup &group =
+      groups[plan.collectives[static_cast<size_t>(number)].group];
+  std::optional<host::Rounding> codes;
+  if (rounding)
+    codes = host::Rounding::ofSum(rounding->stream, rounding->step)
+                .ofRank(group.rank());
+  compressionError.seeCollective(number, in, group.size(), codes);
+}
+
+void ddphook_module::inspectProduct(int32_t list, int32_t kind,
+                                    const void *matrix, const void *p,
+                                    const void *q) {
+  if (isErrorMeasured && kind == DDPHOOK_MATMUL_Q && stepFailure.isOk())
+    compressionError.seeProduct(list, matrix, p, q);
+}
+
 void ddphook_module::prepareCounts() {
   stats.arena_bytes = static_cast<uint64_t>(plan.arena.bytes);
   stats.state_bytes = static_cast<uint64_t>(plan.stateArena.bytes);
@@ -108,10 +129,13 @@ trace::MetricsSample ddphook_module::sampleMetrics() const {
     bucket.total += times.total;
     bucket.waited += times.waited;
   }
+  if (context.observed().measuresErrors()) {
+    for (auto [name, error] : compressionError.relativeErrors())
+      buckets[name].relativeError = error;
+    sampleErrors(&sample.errors);
+  }
   for (auto &[name, bucket] : buckets)
     sample.buckets.push_back(std::move(bucket));
-  if (context.observed().hasErrorNorms())
-    sampleErrors(&sample.errors);
   return sample;
 }
 

@@ -26,9 +26,9 @@ struct Observation {
   std::string metrics;
   /// Steps of a module from one sample of its metrics to the next.
   int metricsInterval = 100;
-  /// Whether samples have the norms of what error feedback keeps, which take a
-  /// pass over these states.
-  bool hasErrorNorms = false;
+  /// Whether samples have relative errors of compression and norms of what
+  /// error feedback keeps, which take passes over gradients and states.
+  bool measuresErrors = false;
 };
 
 } // namespace ddphook::trace

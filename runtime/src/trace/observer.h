@@ -39,8 +39,8 @@ public:
            steps % static_cast<uint64_t>(wanted.metricsInterval) == 0;
   }
   bool hasMetrics() const { return metrics.isOpen(); }
-  /// Whether samples have norms of errors.
-  bool hasErrorNorms() const { return wanted.hasErrorNorms; }
+  /// Whether samples tell what compression loses, and what is kept of that.
+  bool measuresErrors() const { return wanted.measuresErrors; }
   /// Writes what `sample` gives. Never throws.
   void write(const std::function<MetricsSample()> &sample);
 

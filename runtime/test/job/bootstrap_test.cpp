@@ -348,7 +348,7 @@ TEST(Bootstrap, WhatIsToBeRecorded) {
   EXPECT_EQ(place.observation.traceEvents, 100000);
   EXPECT_TRUE(place.observation.isRecording);
   EXPECT_EQ(place.observation.metricsInterval, 100);
-  EXPECT_FALSE(place.observation.hasErrorNorms);
+  EXPECT_FALSE(place.observation.measuresErrors);
   const Variables variables = {{"DDPHOOK_TRACE", "t.json"},
                                {"DDPHOOK_TRACE_EVENTS", "7"},
                                {"DDPHOOK_FLIGHT_RECORDER", "f.{rank}"},
@@ -362,7 +362,7 @@ TEST(Bootstrap, WhatIsToBeRecorded) {
   EXPECT_TRUE(place.observation.isRecording);
   EXPECT_EQ(place.observation.metrics, "m.prom");
   EXPECT_EQ(place.observation.metricsInterval, 3);
-  EXPECT_TRUE(place.observation.hasErrorNorms);
+  EXPECT_TRUE(place.observation.measuresErrors);
   // The option wins; programs from before it was there do not have it.
   ddphook_options_t options = {};
   options.struct_size = sizeof(options);
