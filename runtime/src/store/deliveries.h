@@ -33,9 +33,9 @@ public:
     const bool fits = value.size() <= mostBytes - bytes;
     place = fits ? std::move(value) : std::string();
     bytes += place.size();
-    return fits ? Status::ok()
-                : error(DDPHOOK_RESOURCE_EXHAUSTED,
-                        "rank 0 has no room for it");
+    return fits
+               ? Status::ok()
+               : error(DDPHOOK_RESOURCE_EXHAUSTED, "rank 0 has no room for it");
   }
 
   /// All of them by their ranks; they are gone then.
