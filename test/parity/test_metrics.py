@@ -214,3 +214,40 @@ def test_sampled_steps(tmp_path):
     want = np.linalg.norm(lost) / np.linalg.norm(whole)
     for sample in samples[0]:
         assert error_of(sample) == pytest.approx(want, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "allreduce",
+        "bf16",
+        "int4",
+        "quantization_perchannel",
+        "powersgd matrix_approximation_rank=2 start_powerSGD_iter=2",
+        "batched_powersgd matrix_approximation_rank=2 start_powerSGD_iter=2",
+    ],
+)
+def test_gradients_that_are_not_finite(tmp_path, hook):
+    """Every hook's are counted, on the rank that has them, in the step that has
+    them, also between samples; afterwards a hook may keep them or forget them."""
+    module = Module([Function("step", [Grad(shape, "f32") for shape in SHAPES])])
+    directory = runner.Directory(tmp_path)
+    directory.write_module(module.text())
+    inputs = cases.make_inputs(module, "step", 2, STEPS, [runner.SEED, 2])
+    inputs[1][2][1].data[3, 5] = np.nan
+    directory.write_inputs(inputs)
+    metrics = {
+        "DDPHOOK_METRICS": str(tmp_path / "m.{rank}"),
+        "DDPHOOK_METRICS_INTERVAL": "3",
+        "DDPHOOK_METRICS_NON_FINITE": "1",
+    }
+    runner.run(directory, "step", 2, STEPS, f"hook={hook}", metrics)
+    first = [json.loads(open(tmp_path / f"m.{rank}").readline()) for rank in (0, 1)]
+    for sample in first:
+        (bucket,) = sample["buckets"]
+        assert sample["steps"] == 3
+        assert sample["non_finite"] >= bucket["non_finite"]
+    # Low rank spreads what a rank has to the factors of all.
+    if "powersgd" not in hook:
+        assert [sample["buckets"][0]["non_finite"] for sample in first] == [0, 1]
+    assert first[1]["buckets"][0]["non_finite"] >= 1

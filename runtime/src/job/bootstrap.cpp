@@ -406,6 +406,8 @@ static void chooseObservation(const ddphook_options_t &options,
           .value_or(observation->metricsInterval);
   observation->measuresErrors =
       reader.number("DDPHOOK_METRICS_ERRORS", 0, 1).value_or(0) != 0;
+  observation->findsNonFinite =
+      reader.number("DDPHOOK_METRICS_NON_FINITE", 0, 1).value_or(0) != 0;
 }
 
 Environment ddphook::processEnvironment() {

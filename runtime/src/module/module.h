@@ -124,6 +124,7 @@ private:
   void sampleErrors(std::vector<ddphook::trace::ErrorSample> *errors) const;
   void inspectOperand(int32_t number, const void *in,
                       const std::optional<StochasticRounding> &rounding);
+  void testOperand(int32_t number, const void *in);
   void countCollective(int32_t number);
   void countBuckets();
   const ddphook::PlanCollective *
@@ -150,6 +151,8 @@ private:
   uint32_t nameOfWait(int64_t ticket) const;
   /// Tests for non-finite numbers that found some.
   uint64_t nonFinite = 0;
+  /// And of the operands of collectives, those of each.
+  std::vector<uint64_t> nonFiniteOperands;
   /// What compression has lost in the last step of which metrics are asked to
   /// tell that, and whether that is the one that is running.
   ddphook::CompressionError compressionError;

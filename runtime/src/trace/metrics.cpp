@@ -85,6 +85,8 @@ std::string trace::toJsonLine(const std::string &runId, int rank, double time,
         print(static_cast<double>(bucket.waited) * nanoseconds));
     add("moving_seconds",
         print(static_cast<double>(bucket.total - bucket.waited) * nanoseconds));
+    if (bucket.nonFinite)
+      add("non_finite", print(*bucket.nonFinite));
     if (bucket.relativeError)
       add("relative_error", printForJson(*bucket.relativeError));
     json += '}';
@@ -173,12 +175,23 @@ trace::toPrometheus(int rank, const std::map<int64_t, MetricsSample> &samples) {
            [](const BucketSample &b) { return b.waited; });
   addTimes("moving_seconds_total", "The rest of the time in collectives.",
            [](const BucketSample &b) { return b.total - b.waited; });
-  auto isMeasured = [](const auto &s) {
-    return std::any_of(
-        s.second.buckets.begin(), s.second.buckets.end(),
-        [](const BucketSample &b) { return b.relativeError.has_value(); });
+  auto haveSome = [&samples](const auto &hasIt) {
+    return std::any_of(samples.begin(), samples.end(), [&](const auto &s) {
+      return std::any_of(s.second.buckets.begin(), s.second.buckets.end(),
+                         hasIt);
+    });
   };
-  if (std::any_of(samples.begin(), samples.end(), isMeasured))
+  if (haveSome([](const BucketSample &b) { return b.nonFinite.has_value(); }))
+    addMetric("bucket_non_finite_total", "counter",
+              "Reductions of what was not finite on this rank.",
+              [](const MetricsSample &sample, const auto &add) {
+                for (const BucketSample &bucket : sample.buckets)
+                  if (bucket.nonFinite)
+                    add(",bucket=" + quote(bucket.bucket),
+                        print(*bucket.nonFinite));
+              });
+  if (haveSome(
+          [](const BucketSample &b) { return b.relativeError.has_value(); }))
     addMetric("compression_relative_error", "gauge",
               "2-norm of what this rank's compression has lost by that of what "
               "it compressed.",

@@ -32,6 +32,8 @@ struct BucketSample {
   /// ‖what this rank's compression lost‖ / ‖what it compressed‖, where that was
   /// measured.
   std::optional<double> relativeError;
+  /// Reductions with an operand that was not finite, where they were tested.
+  std::optional<uint64_t> nonFinite;
 };
 
 /// What a hook keeps of what its compression has lost.

@@ -29,6 +29,9 @@ struct Observation {
   /// Whether samples have relative errors of compression and norms of what
   /// error feedback keeps, which take passes over gradients and states.
   bool measuresErrors = false;
+  /// Whether the operands of all reductions are tested for numbers that are not
+  /// finite, a pass over them in every step.
+  bool findsNonFinite = false;
 };
 
 } // namespace ddphook::trace

@@ -42,6 +42,10 @@ public:
   bool hasMetrics() const { return metrics.isOpen(); }
   /// Whether samples tell what compression loses, and what is kept of that.
   bool measuresErrors() const { return wanted.measuresErrors; }
+  /// Whether reductions are to be tested for numbers that are not finite.
+  bool findsNonFinite() const {
+    return wanted.findsNonFinite && metrics.isOpen();
+  }
   /// Writes what `sample` gives. Never throws.
   void write(const std::function<MetricsSample()> &sample);
 

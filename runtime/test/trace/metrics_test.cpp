@@ -25,9 +25,9 @@ static MetricsSample makeSample(uint64_t steps) {
   sample.stats.wire_bytes = 500;
   sample.stats.uncompressed_bytes = 2000;
   sample.nonFinite = 1;
-  sample.buckets = {{"b0", 7, 3000000000, 1000000000, 0.125},
-                    {"\"b\\\n1\xff", 1, 10, 0, std::nullopt},
-                    {"b2", 0, 0, 0, NAN}};
+  sample.buckets = {{"b0", 7, 3000000000, 1000000000, 0.125, 4},
+                    {"\"b\\\n1\xff", 1, 10, 0, std::nullopt, {}},
+                    {"b2", 0, 0, 0, NAN, {}}};
   sample.errors = {{"b0.error", 0.25}, {"b1.error", INFINITY}};
   return sample;
 }
@@ -54,6 +54,8 @@ TEST(Metrics, LinesOfJson) {
   EXPECT_EQ(line["buckets"][1]["moving_seconds"], 1e-8);
   EXPECT_EQ(line["buckets"][0]["relative_error"], 0.125);
   EXPECT_FALSE(line["buckets"][1].contains("relative_error"));
+  EXPECT_EQ(line["buckets"][0]["non_finite"], 4);
+  EXPECT_FALSE(line["buckets"][1].contains("non_finite"));
   EXPECT_TRUE(line["buckets"][2]["relative_error"].is_null());
   EXPECT_EQ(line["error_feedback"][0]["state"], "b0.error");
   EXPECT_EQ(line["error_feedback"][0]["norm"], 0.25);
@@ -79,6 +81,8 @@ TEST(Metrics, TextForPrometheus) {
         "ddphook_compression_relative_error{rank=\"1\",module=\"3\",bucket="
         "\"b2\"} "
         "NaN",
+        "ddphook_bucket_non_finite_total{rank=\"1\",module=\"3\",bucket="
+        "\"b0\"} 4",
         "ddphook_error_feedback_norm{rank=\"1\",module=\"3\",state=\"b0."
         "error\"} "
         "0.25",

@@ -1,4 +1,5 @@
-/*===- range_recorder.c - a profiler that writes down ranges --------*- C -*-===*
+/*===- range_recorder.c - a profiler that writes down ranges --------*- C
+ * -*-===*
  *
  * Part of the ddphook project, under the Apache License v2.0 with LLVM
  * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
