@@ -287,34 +287,6 @@ TEST(TcpStore, AFailingRankTellsTheOthers) {
   EXPECT_EQ(show(b->failureWithin(0.05)), "OK");
 }
 
-TEST(TcpStore, WhatRanksLeaveToRankZero) {
-  auto server = startServer(3);
-  auto a = connect(*server, 0, 3), b = connect(*server, 1, 3),
-       c = connect(*server, 2, 3);
-  const std::string large(5 << 20, 'l');
-  EXPECT_EQ(show(b->deliver("before", Deadline::after(20))), "OK");
-  EXPECT_EQ(show(b->deliver(large, Deadline::after(20))), "OK");
-  // Also when the job has failed.
-  a->reportFailure(error(DDPHOOK_RESOURCE_EXHAUSTED, "out of memory"));
-  EXPECT_FALSE(c->failureWithin(20).isOk());
-  EXPECT_EQ(show(c->deliver("after", Deadline::after(20))), "OK");
-  a.reset();
-  EXPECT_EQ(server->deliveries().take(),
-            (std::map<int, std::string>{{1, large}, {2, "after"}}));
-  EXPECT_TRUE(server->deliveries().take().empty());
-  server.reset();
-  EXPECT_EQ(c->deliver("late", Deadline::after(20)).code(), DDPHOOK_PEER_LOST);
-  // What there is no room for is refused, and so is all of its rank.
-  Deliveries full;
-  const std::string half(Deliveries::mostBytes / 2, 'h');
-  EXPECT_TRUE(full.put(1, half).isOk());
-  EXPECT_TRUE(full.put(1, half).isOk());
-  EXPECT_TRUE(full.put(2, half).isOk());
-  EXPECT_EQ(full.put(3, "x").code(), DDPHOOK_RESOURCE_EXHAUSTED);
-  EXPECT_TRUE(full.put(2, "").isOk());
-  EXPECT_TRUE(full.put(3, "x").isOk());
-}
-
 TEST(TcpStore, RanksTellWhereTheyAre) {
   auto server = startServer(3);
   auto a = connect(*server, 0, 3), b = connect(*server, 1, 3);

@@ -43,6 +43,7 @@ static int pop(nvtxDomainHandle_t domain) {
 }
 
 __attribute__((visibility("default"))) int
+// NVTX gives the name. NOLINTNEXTLINE(readability-identifier-naming)
 InitializeInjectionNvtx2(NvtxGetExportTableFunc_t getExportTable) {
   const NvtxExportTableCallbacks *callbacks =
       (const NvtxExportTableCallbacks *)getExportTable(NVTX_ETID_CALLBACKS);
