@@ -34,13 +34,17 @@ static const char compilerHelp[] =
     "builtin.module(…)\n"
     "  --march=CPU        CPU to compile for (default native)\n"
     "  --ddp-plan-report=FILE.html|FILE.json|-\n"
-    "                     explain the plan, before the first step\n";
+    "                     explain the plan, before the first step\n"
+    "  --ddp-plan-report-trace=FILE\n"
+    "                     with --ddp-plan-report: what a run before has "
+    "measured,\n"
+    "                     the file of its --trace\n";
 
 namespace {
 struct CompilerFlags {
   std::string path;
   SourceOptions source;
-  std::optional<std::string> march, report;
+  std::optional<std::string> march, report, reportTrace;
 };
 } // namespace
 
@@ -69,14 +73,15 @@ static ddphook::Status parseCompilerFlags(const std::vector<std::string> &rest,
     auto *value = flag == "--ddp-pipeline"      ? &flags.source.ddpPipeline
                   : flag == "--march"           ? &flags.march
                   : flag == "--ddp-plan-report" ? &flags.report
+                  : flag == "--ddp-plan-report-trace" ? &flags.reportTrace
                   : flag == "--preprocessing-pass-pipeline"
                       ? &flags.source.preprocessing
                       : nullptr;
     if (!plugins && !value)
-      return ddphook::unknownFlag(argument,
-                                  {"ddp-pipeline", "ddp-plan-report",
-                                   "load-dialect-plugin", "load-pass-plugin",
-                                   "preprocessing-pass-pipeline", "march"});
+      return ddphook::unknownFlag(
+          argument, {"ddp-pipeline", "ddp-plan-report", "ddp-plan-report-trace",
+                     "load-dialect-plugin", "load-pass-plugin",
+                     "preprocessing-pass-pipeline", "march"});
     if (equals == std::string::npos && i + 1 == rest.size())
       return invalid(flag + " needs a value");
     std::string text =
@@ -103,7 +108,7 @@ compile(const CompilerFlags &flags, const std::string &device) {
     return compiler.takeError();
   PlanReportFile report;
   if (llvm::Error error =
-          report.prepare(flags.report, /*tracePath=*/std::nullopt,
+          report.prepare(flags.report, flags.reportTrace,
                          llvm::sys::path::filename(flags.path), /*output=*/""))
     return error;
   PlanReporter reporter;

@@ -404,8 +404,10 @@ static void chooseObservation(const ddphook_options_t &options,
   observation->metricsInterval =
       reader.number("DDPHOOK_METRICS_INTERVAL", 1, INT_MAX)
           .value_or(observation->metricsInterval);
-  observation->hasErrorNorms =
+  observation->measuresErrors =
       reader.number("DDPHOOK_METRICS_ERRORS", 0, 1).value_or(0) != 0;
+  observation->findsNonFinite =
+      reader.number("DDPHOOK_METRICS_NON_FINITE", 0, 1).value_or(0) != 0;
 }
 
 Environment ddphook::processEnvironment() {

@@ -29,6 +29,10 @@ static constexpr double verdictSeconds = 0.2;
 /// How long rank 0 of a failed job waits for the others before it merges what
 /// they have recorded.
 static constexpr double traceSeconds = 0.3;
+/// The same where ranks send that, for lack of a common directory; and for how
+/// long a rank tries to send it.
+static constexpr double deliverySeconds = 3;
+static constexpr double patientDeliverySeconds = 30;
 /// How long rank 0 of a failed job keeps its store, for the news to arrive.
 static constexpr double farewellSeconds = 1;
 /// Bytes of a broadcast per message, and messages on their way at a time: what
@@ -182,6 +186,8 @@ Context::~Context() {
   modules.clear();
   observer.close();
   bool isFarewell = !hasFailed();
+  if (control)
+    sendTrace(isFarewell);
   if (control && isFarewell)
     control->leave();
   exchange.reset();
@@ -190,10 +196,15 @@ Context::~Context() {
   store.reset();
   // A launcher may end it before the farewell is over.
   if (server && !isFarewell && observer.isTracing())
-    server->finish(
-        Deadline::after(std::min(traceSeconds, place.timeoutSeconds)));
+    server->finish(Deadline::after(
+        std::min(observer.lacksParts() ? deliverySeconds : traceSeconds,
+                 place.timeoutSeconds)));
+  auto merge = [&] {
+    observer.merge(server ? server->deliveries().take()
+                          : std::map<int, std::string>());
+  };
   if (!isFarewell)
-    observer.merge();
+    merge();
   if (server)
     server->finish(Deadline::after(
         isFarewell ? place.timeoutSeconds
@@ -201,7 +212,22 @@ Context::~Context() {
   if (openDevice)
     backendTable->device_destroy(openDevice);
   if (isFarewell)
-    observer.merge();
+    merge();
+}
+
+void Context::sendTrace(bool isFarewell) {
+  Status status = withoutExceptions([&] {
+    const std::string part = observer.pack();
+    if (part.empty())
+      return Status::ok();
+    const double seconds =
+        isFarewell ? patientDeliverySeconds : deliverySeconds;
+    observer.deliver(control->deliver(
+        part, Deadline::after(std::min(seconds, place.timeoutSeconds))));
+    return Status::ok();
+  });
+  // Without memory the part stays where it is.
+  status.ignore();
 }
 
 Status Context::failure() const {

@@ -110,6 +110,8 @@ private:
   /// fail(), where the cause of what is second-hand is waited for so long.
   Status failHearing(Status status, double seconds);
   Status openBackend();
+  /// Sends rank 0 what it cannot read of this rank's trace.
+  void sendTrace(bool isFarewell);
   Status exchangeNodes();
   Status sendChunks(char *data, size_t bytes, bool isRoot);
   Status latch(const Status &status, bool tellOthers);

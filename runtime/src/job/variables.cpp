@@ -33,6 +33,7 @@ static const std::vector<std::string_view> &runtimeNames() {
                                                       "METRICS",
                                                       "METRICS_ERRORS",
                                                       "METRICS_INTERVAL",
+                                                      "METRICS_NON_FINITE",
                                                       "NODE",
                                                       "NUM_THREADS",
                                                       "PORT",

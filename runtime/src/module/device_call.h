@@ -141,6 +141,15 @@ bool checkCall(ddphook_module &module, const char *call,
   return false;
 }
 
+/// What metrics want to see of a call that ended: nothing, of most.
+template <typename... Arguments>
+void inspectCall(ddphook_module &, const Arguments &...) {}
+inline void inspectCall(ddphook_module &module, const role::Matrices &list,
+                        const role::Product &kind, const role::Out &matrix,
+                        const role::Out &p, const role::Out &q) {
+  module.inspectProduct(list.value, kind.value, matrix.value, p.value, q.value);
+}
+
 /// Checks the arguments of `call`, and has the device's function run with what
 /// they stand for there.
 template <typename... Parameters, typename... Arguments>
@@ -157,6 +166,7 @@ void callDevice(ddphook_module &module, const char *call,
   if (!all.hasElements())
     return;
   module.failStep(module.context.call(function, all.onDevice(arguments)...));
+  inspectCall(module, arguments...);
 }
 
 } // namespace ddphook

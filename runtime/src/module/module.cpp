@@ -50,6 +50,10 @@ Status ddphook_module::enter(int32_t entry) {
                  plan.entries.size() - 1, entry);
   currentEntry = entry;
   stepFailure = Status::ok();
+  isErrorMeasured = context.observed().measuresErrors() &&
+                    context.observed().isSampled(stats.steps + 1);
+  if (isErrorMeasured)
+    compressionError.begin();
   context.recorder().beginStep(stepNames[static_cast<size_t>(entry)]);
   return Status::ok();
 }
@@ -176,6 +180,7 @@ void ddphook_module::runCollective(const char *call,
       beginCollective(call, kind, number, in, out, rounding);
   if (!collective)
     return;
+  inspectOperand(number, in, rounding);
   {
     trace::CollectiveCall recorded(
         context.recorder(), collectiveNames[static_cast<size_t>(number)]);
@@ -193,6 +198,7 @@ int64_t ddphook_module::startCollective(
       beginCollective(call, kind, number, in, out, rounding);
   if (!collective)
     return 0;
+  inspectOperand(number, in, rounding);
   int64_t ticket = 0;
   {
     trace::CollectiveCall recorded(

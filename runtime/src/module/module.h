@@ -12,6 +12,7 @@
 
 #include "ddphook/runtime/backend.h"
 #include "ddphook/runtime/runtime.h"
+#include "module/compression_error.h"
 #include "module/module_groups.h"
 #include "module/module_memory.h"
 #include "plan/plan.h"
@@ -42,7 +43,7 @@ struct BucketCounts {
 struct ddphook_module {
   ddphook_module(ddphook::Context &context,
                  const ddphook_compiled_module_t *compiled)
-      : context(context), compiled(compiled) {}
+      : context(context), compiled(compiled), compressionError(context, plan) {}
   ~ddphook_module();
 
   ddphook::Status enter(int32_t entry);
@@ -72,6 +73,9 @@ struct ddphook_module {
                     void *out, int32_t dtype);
 
   bool isFinite(const void *in, int64_t count, int32_t dtype);
+  /// After a product of matrix list `list`, for metrics.
+  void inspectProduct(int32_t list, int32_t kind, const void *matrix,
+                      const void *p, const void *q);
   void countCompression(int32_t bucket, int64_t before, int64_t after,
                         int64_t iteration, int64_t frequency);
 
@@ -118,6 +122,9 @@ private:
   void destroyMatrices();
   ddphook::trace::MetricsSample sampleMetrics() const;
   void sampleErrors(std::vector<ddphook::trace::ErrorSample> *errors) const;
+  void inspectOperand(int32_t number, const void *in,
+                      const std::optional<StochasticRounding> &rounding);
+  void testOperand(int32_t number, const void *in);
   void countCollective(int32_t number);
   void countBuckets();
   const ddphook::PlanCollective *
@@ -144,6 +151,12 @@ private:
   uint32_t nameOfWait(int64_t ticket) const;
   /// Tests for non-finite numbers that found some.
   uint64_t nonFinite = 0;
+  /// And of the operands of collectives, those of each.
+  std::vector<uint64_t> nonFiniteOperands;
+  /// What compression has lost in the last step of which metrics are asked to
+  /// tell that, and whether that is the one that is running.
+  ddphook::CompressionError compressionError;
+  bool isErrorMeasured = false;
   int64_t lastTicket = 0;
   ddphook::Status stepFailure;
   ddphook_kernels_t *kernels = nullptr; // null when the plan has none

@@ -32,10 +32,54 @@ bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
   return stepFailure.isOk() && result != 0;
 }
 
+void ddphook_module::inspectOperand(
+    int32_t number, const void *in,
+    const std::optional<StochasticRounding> &rounding) {
+  if (context.observed().findsNonFinite())
+    testOperand(number, in);
+  if (!isErrorMeasured)
+    return;
+  const ModuleGroup &group =
+      groups[plan.collectives[static_cast<size_t>(number)].group];
+  std::optional<host::Rounding> codes;
+  if (rounding)
+    codes = host::Rounding::ofSum(rounding->stream, rounding->step)
+                .ofRank(group.rank());
+  compressionError.seeCollective(number, in, group.size(), codes);
+}
+
+/// Other collectives than reductions may carry what is no number.
+void ddphook_module::testOperand(int32_t number, const void *in) {
+  const PlanCollective &collective =
+      plan.collectives[static_cast<size_t>(number)];
+  if (collective.count == 0 ||
+      (collective.kind != CollectiveKind::AllReduce &&
+       collective.kind != CollectiveKind::ReduceScatter))
+    return;
+  DefaultFloatingPoint environment;
+  int32_t isFinite = 1;
+  // A device that cannot answer, as while a graph is captured, fails no step.
+  context
+      .call(&ddphook_backend_t::is_finite, in, collective.count,
+            static_cast<int32_t>(collective.dtype), &isFinite)
+      .ignore();
+  const uint64_t found = isFinite == 0;
+  nonFinite += found;
+  nonFiniteOperands[static_cast<size_t>(number)] += found;
+}
+
+void ddphook_module::inspectProduct(int32_t list, int32_t kind,
+                                    const void *matrix, const void *p,
+                                    const void *q) {
+  if (isErrorMeasured && kind == DDPHOOK_MATMUL_Q && stepFailure.isOk())
+    compressionError.seeProduct(list, matrix, p, q);
+}
+
 void ddphook_module::prepareCounts() {
   stats.arena_bytes = static_cast<uint64_t>(plan.arena.bytes);
   stats.state_bytes = static_cast<uint64_t>(plan.stateArena.bytes);
   bucketCounts.resize(plan.buckets.size());
+  nonFiniteOperands.resize(plan.collectives.size());
   std::map<std::string_view, int32_t> numbers;
   for (const PlanBucket &bucket : plan.buckets)
     numbers.emplace(bucket.name, static_cast<int32_t>(numbers.size()));
@@ -107,11 +151,16 @@ trace::MetricsSample ddphook_module::sampleMetrics() const {
     bucket.collectives += times.count;
     bucket.total += times.total;
     bucket.waited += times.waited;
+    if (context.observed().findsNonFinite())
+      bucket.nonFinite = bucket.nonFinite.value_or(0) + nonFiniteOperands[i];
+  }
+  if (context.observed().measuresErrors()) {
+    for (auto [name, error] : compressionError.relativeErrors())
+      buckets[name].relativeError = error;
+    sampleErrors(&sample.errors);
   }
   for (auto &[name, bucket] : buckets)
     sample.buckets.push_back(std::move(bucket));
-  if (context.observed().hasErrorNorms())
-    sampleErrors(&sample.errors);
   return sample;
 }
 

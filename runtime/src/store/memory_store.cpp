@@ -16,6 +16,23 @@
 
 using namespace ddphook;
 
+Status ddphook::addToCounter(const std::string &key, const std::string *text,
+                             int64_t delta, int64_t *sum) {
+  int64_t value = 0;
+  bool isNumber = true;
+  if (text) {
+    char *end = nullptr;
+    errno = 0;
+    value = std::strtoll(text->c_str(), &end, 10);
+    isNumber = errno == 0 && !text->empty() && *end == '\0';
+  }
+  if (!isNumber || __builtin_add_overflow(value, delta, sum))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected a counter in '%s', but got other bytes",
+                 key.c_str());
+  return Status::ok();
+}
+
 Status MemoryStore::set(const std::string &key, const std::string &value) {
   std::lock_guard<std::mutex> lock(mutex);
   values[key] = value;
@@ -55,21 +72,11 @@ Status MemoryStore::exists(const std::string &key, bool *result) {
 Status MemoryStore::add(const std::string &key, int64_t delta,
                         int64_t *result) {
   std::lock_guard<std::mutex> lock(mutex);
-  int64_t value = 0;
   auto found = values.find(key);
-  if (found != values.end()) {
-    char *end = nullptr;
-    errno = 0;
-    value = std::strtoll(found->second.c_str(), &end, 10);
-    if (errno != 0 || end == found->second.c_str() || *end != '\0')
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected a counter in '%s', but got other bytes",
-                   key.c_str());
-  }
-  value += delta;
-  values[key] = std::to_string(value);
+  DDPHOOK_RETURN_IF_ERROR(addToCounter(
+      key, found == values.end() ? nullptr : &found->second, delta, result));
+  values[key] = std::to_string(*result);
   changed.notify_all();
-  *result = value;
   return Status::ok();
 }
 

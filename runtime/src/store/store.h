@@ -53,6 +53,12 @@ public:
   virtual Status erase(const std::string &key) = 0;
 };
 
+/// The sum of `delta` and the counter in `key`, whose text is `*text`, or null
+/// when it does not exist yet. INVALID_ARGUMENT: that is no number, or the sum
+/// is none.
+Status addToCounter(const std::string &key, const std::string *text,
+                    int64_t delta, int64_t *sum);
+
 /// A store for ranks that are threads of one process, and for a world of one.
 class MemoryStore : public Store {
 public:

@@ -59,7 +59,7 @@ std::optional<Hello> Hello::decode(std::string_view bytes) {
 }
 
 static bool isKnown(uint8_t kind) {
-  return (kind >= uint8_t(Kind::Set) && kind <= uint8_t(Kind::Inquire)) ||
+  return (kind >= uint8_t(Kind::Set) && kind <= uint8_t(Kind::Deliver)) ||
          (kind >= uint8_t(Kind::Welcome) && kind <= uint8_t(Kind::Inquiry));
 }
 

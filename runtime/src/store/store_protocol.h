@@ -59,6 +59,8 @@ enum class Kind : uint8_t {
   Leave = 8,    // this rank ends well; no answer
   Clock = 9,    // answered by a Value: the server's time
   Inquire = 10, // sends an Inquiry to all ranks
+  Deliver = 11, // value: what this rank leaves to rank 0's process; answered by
+                // an empty Value, or an Error
   // Server to client.
   Welcome = 32, // value: the token
   Reject = 33,  // value: a failure; id 1: trying again may help

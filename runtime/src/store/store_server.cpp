@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "ddphook/runtime/compiled.h"
 #include "store/admission.h"
+#include "store/store.h"
 #include "store/store_protocol.h"
 
 #include <algorithm>
@@ -96,6 +97,7 @@ public:
   }
 
   std::thread thread;
+  Deliveries deliveries;
 
 private:
   void wakeUp() {
@@ -417,6 +419,11 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
       if (other.rank >= 0)
         send(other, Kind::Inquiry, 0);
     return;
+  case Kind::Deliver:
+    if (Status full = deliveries.put(connection.rank, std::string(value));
+        !full.isOk())
+      return send(connection, Kind::Error, frame.id, encodeStatus(full));
+    return send(connection, Kind::Value, frame.id);
   case Kind::Welcome:
   case Kind::Reject:
   case Kind::Value:
@@ -448,29 +455,21 @@ void StoreServer::Loop::handleGet(Connection &connection, uint32_t id,
   waiters[key].push_back({&connection, id});
 }
 
-static bool parseInteger(const std::string &text, int64_t *value) {
-  char *end = nullptr;
-  errno = 0;
-  *value = std::strtoll(text.c_str(), &end, 10);
-  return errno == 0 && !text.empty() && *end == '\0';
-}
-
 void StoreServer::Loop::handleAdd(Connection &connection, uint32_t id,
                                   const std::string &key,
                                   std::string_view summand) {
-  int64_t value = 0, delta = 0, sum = 0;
+  int64_t delta = 0, sum = 0;
   auto found = values.find(key);
-  if ((found != values.end() && !parseInteger(found->second, &value)) ||
-      !parseInteger(std::string(summand), &delta) ||
-      __builtin_add_overflow(value, delta, &sum))
-    return send(
-        connection, Kind::Error, id,
-        encodeStatus(error(DDPHOOK_INVALID_ARGUMENT,
-                           "expected a counter in '%s', but got other bytes",
-                           key.c_str())));
-  std::string text = std::to_string(sum);
-  send(connection, Kind::Value, id, text);
-  setValue(key, std::move(text));
+  const std::string text(summand);
+  Status status = addToCounter(key, &text, 0, &delta);
+  if (status.isOk())
+    status = addToCounter(key, found == values.end() ? nullptr : &found->second,
+                          delta, &sum);
+  if (!status.isOk())
+    return send(connection, Kind::Error, id, encodeStatus(status));
+  std::string value = std::to_string(sum);
+  send(connection, Kind::Value, id, value);
+  setValue(key, std::move(value));
 }
 
 void StoreServer::Loop::failJob(int culprit, const Status &status) {
@@ -581,6 +580,8 @@ Status StoreServer::makeRoomForRankZero() {
 std::string StoreServer::outwardAddress() const {
   return loop->outwardAddress();
 }
+
+Deliveries &StoreServer::deliveries() { return loop->deliveries; }
 
 void StoreServer::fail(const Status &status) { loop->requestFailure(status); }
 

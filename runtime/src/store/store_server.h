@@ -13,6 +13,7 @@
 #define DDPHOOK_RUNTIME_SRC_STORE_STORE_SERVER_H
 
 #include "base/status.h"
+#include "store/deliveries.h"
 #include "store/socket.h"
 
 #include <cstdint>
@@ -57,6 +58,9 @@ public:
   /// An address of this machine at which a rank of another machine reached it;
   /// empty when none has.
   std::string outwardAddress() const;
+
+  /// What ranks have left by TcpStore::deliver().
+  Deliveries &deliveries();
 
   /// Tells all ranks, those that are still to join included, that rank 0 has
   /// failed: for rank 0 when it has no connection of its own to say so.

@@ -155,12 +155,11 @@ TcpStore::~TcpStore() {
   receiver.join();
 }
 
-Status TcpStore::send(const std::string &frame) {
+Status TcpStore::send(const std::string &frame, const Deadline &deadline) {
   Status status;
   {
     std::lock_guard<std::mutex> lock(sendMutex);
-    status = sendAll(socket.get(), frame.data(), frame.size(),
-                     Deadline::after(options.timeoutSeconds));
+    status = sendAll(socket.get(), frame.data(), frame.size(), deadline);
   }
   if (status.isOk())
     return status;
@@ -349,6 +348,25 @@ Status TcpStore::inquire(const Deadline &deadline,
   return Status::ok();
 }
 
+Status TcpStore::deliver(const std::string &value, const Deadline &deadline) {
+  DDPHOOK_RETURN_IF_ERROR(checkSizes({}, value));
+  Request answer;
+  const uint32_t id = enter(&answer);
+  const Status sent = send(encodeFrame(Kind::Deliver, id, {}, value), deadline);
+  std::unique_lock<std::mutex> lock(mutex);
+  if (sent.isOk())
+    changed.wait_until(lock, deadline.time(),
+                       [&] { return answer.isAnswered || hasEnded; });
+  requests.erase(id);
+  if (answer.isAnswered)
+    return answer.status;
+  if (!sent.isOk())
+    return sent;
+  return hasEnded ? error(DDPHOOK_PEER_LOST, "rank 0 has ended")
+                  : error(DDPHOOK_DEADLINE_EXCEEDED,
+                          "rank 0 did not take it within the deadline");
+}
+
 Status TcpStore::failureWithin(double seconds) {
   std::unique_lock<std::mutex> lock(mutex);
   if (seconds > 0)
@@ -438,6 +456,11 @@ void TcpStore::receive() {
       continue;
     fail(error(DDPHOOK_PEER_LOST, "rank 0 was lost: %s",
                status.message().c_str()));
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      hasEnded = true;
+    }
+    changed.notify_all();
     return;
   }
 }

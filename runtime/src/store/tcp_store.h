@@ -77,6 +77,10 @@ public:
   Status inquire(const Deadline &deadline,
                  std::vector<std::optional<std::string>> *answers);
 
+  /// Leaves `value` to rank 0's process (StoreServer::takeDeliveries()), also
+  /// after a failure of the job, and waits until it is there.
+  Status deliver(const std::string &value, const Deadline &deadline);
+
   /// The failure of the job that this rank heard of, waiting for one for at
   /// most `seconds`; OK when there is none.
   Status failureWithin(double seconds);
@@ -95,7 +99,10 @@ private:
   struct Request;
 
   TcpStore(const Options &options, FileDescriptor socket, std::string session);
-  Status send(const std::string &frame);
+  Status send(const std::string &frame) {
+    return send(frame, Deadline::after(options.timeoutSeconds));
+  }
+  Status send(const std::string &frame, const Deadline &deadline);
   Status request(uint32_t id, const std::string &frame,
                  const Deadline &deadline, Request *request);
   uint32_t enter(Request *request);
@@ -116,6 +123,8 @@ private:
   uint32_t lastId = 0;
   Status failure;
   bool isLeaving = false;
+  /// Nothing is received any more.
+  bool hasEnded = false;
   std::function<void(const Status &)> callback;
   std::function<std::string()> answerInquiry;
 };

@@ -39,6 +39,18 @@ static std::string print(double number) {
 }
 static std::string print(uint64_t number) { return std::to_string(number); }
 
+/// JSON has no word for numbers that are not finite.
+static std::string printForJson(double number) {
+  return std::isfinite(number) ? print(number) : "null";
+}
+
+/// Numbers that are at least 0, or NaN.
+static std::string printForPrometheus(double number) {
+  return std::isfinite(number) ? print(number)
+         : std::isnan(number)  ? "NaN"
+                               : "+Inf";
+}
+
 static double ratioOf(const ddphook_stats_t &stats) {
   return stats.wire_bytes == 0 ? 1
                                : static_cast<double>(stats.uncompressed_bytes) /
@@ -73,6 +85,10 @@ std::string trace::toJsonLine(const std::string &runId, int rank, double time,
         print(static_cast<double>(bucket.waited) * nanoseconds));
     add("moving_seconds",
         print(static_cast<double>(bucket.total - bucket.waited) * nanoseconds));
+    if (bucket.nonFinite)
+      add("non_finite", print(*bucket.nonFinite));
+    if (bucket.relativeError)
+      add("relative_error", printForJson(*bucket.relativeError));
     json += '}';
   }
   json += ']';
@@ -81,8 +97,7 @@ std::string trace::toJsonLine(const std::string &runId, int rank, double time,
     for (const ErrorSample &error : sample.errors) {
       json += &error == &sample.errors.front() ? "{\"state\":" : ",{\"state\":";
       appendJsonText(&json, error.state, /*isRepaired=*/true);
-      // JSON has no word for numbers that are not finite.
-      add("norm", std::isfinite(error.norm) ? print(error.norm) : "null");
+      add("norm", printForJson(error.norm));
       json += '}';
     }
     json += ']';
@@ -160,6 +175,32 @@ trace::toPrometheus(int rank, const std::map<int64_t, MetricsSample> &samples) {
            [](const BucketSample &b) { return b.waited; });
   addTimes("moving_seconds_total", "The rest of the time in collectives.",
            [](const BucketSample &b) { return b.total - b.waited; });
+  auto haveSome = [&samples](const auto &hasIt) {
+    return std::any_of(samples.begin(), samples.end(), [&](const auto &s) {
+      return std::any_of(s.second.buckets.begin(), s.second.buckets.end(),
+                         hasIt);
+    });
+  };
+  if (haveSome([](const BucketSample &b) { return b.nonFinite.has_value(); }))
+    addMetric("bucket_non_finite_total", "counter",
+              "Reductions of what was not finite on this rank.",
+              [](const MetricsSample &sample, const auto &add) {
+                for (const BucketSample &bucket : sample.buckets)
+                  if (bucket.nonFinite)
+                    add(",bucket=" + quote(bucket.bucket),
+                        print(*bucket.nonFinite));
+              });
+  if (haveSome(
+          [](const BucketSample &b) { return b.relativeError.has_value(); }))
+    addMetric("compression_relative_error", "gauge",
+              "2-norm of what this rank's compression has lost by that of what "
+              "it compressed.",
+              [](const MetricsSample &sample, const auto &add) {
+                for (const BucketSample &bucket : sample.buckets)
+                  if (bucket.relativeError)
+                    add(",bucket=" + quote(bucket.bucket),
+                        printForPrometheus(*bucket.relativeError));
+              });
   auto hasErrors = [](const auto &s) { return !s.second.errors.empty(); };
   if (std::any_of(samples.begin(), samples.end(), hasErrors))
     addMetric("error_feedback_norm", "gauge",
@@ -167,9 +208,7 @@ trace::toPrometheus(int rank, const std::map<int64_t, MetricsSample> &samples) {
               [](const MetricsSample &sample, const auto &add) {
                 for (const ErrorSample &error : sample.errors)
                   add(",state=" + quote(error.state),
-                      std::isfinite(error.norm) ? print(error.norm)
-                      : std::isnan(error.norm)  ? "NaN"
-                                                : "+Inf");
+                      printForPrometheus(error.norm));
               });
   return text;
 }

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,11 @@ struct BucketSample {
   int64_t collectives = 0;
   /// Nanoseconds in them, and those of it in which peers were waited for.
   int64_t total = 0, waited = 0;
+  /// ‖what this rank's compression lost‖ / ‖what it compressed‖, where that was
+  /// measured.
+  std::optional<double> relativeError;
+  /// Reductions with an operand that was not finite, where they were tested.
+  std::optional<uint64_t> nonFinite;
 };
 
 /// What a hook keeps of what its compression has lost.

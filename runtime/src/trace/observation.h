@@ -26,9 +26,12 @@ struct Observation {
   std::string metrics;
   /// Steps of a module from one sample of its metrics to the next.
   int metricsInterval = 100;
-  /// Whether samples have the norms of what error feedback keeps, which take a
-  /// pass over these states.
-  bool hasErrorNorms = false;
+  /// Whether samples have relative errors of compression and norms of what
+  /// error feedback keeps, which take passes over gradients and states.
+  bool measuresErrors = false;
+  /// Whether the operands of all reductions are tested for numbers that are not
+  /// finite, a pass over them in every step.
+  bool findsNonFinite = false;
 };
 
 } // namespace ddphook::trace

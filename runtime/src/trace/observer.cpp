@@ -10,8 +10,11 @@
 
 #include "backend/backend_store.h"
 #include "base/log.h"
+#include "store/deliveries.h"
+#include "store/store_protocol.h"
 #include "trace/merge.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
@@ -187,9 +190,63 @@ void Observer::close() {
     part->close(!path.empty() && !isOnMachineOfRankZero);
 }
 
-void Observer::merge() {
+/// Whether rank 0 can be expected to read this rank's part: then it has one of
+/// its own beside it, or has merged and removed both.
+static bool isForRankZero(const std::string &part,
+                          const std::string &ofRankZero,
+                          const std::string &runId) {
+  auto directory = [](const std::string &file) {
+    return file.substr(0, file.rfind('/'));
+  };
+  return (directory(part) == directory(ofRankZero) &&
+          runOfPart(ofRankZero) == runId) ||
+         runOfPart(part) != runId;
+}
+
+std::string Observer::pack() const {
+  const Part *part = events.part();
+  if (rank == 0 || path.empty() || !part || parts[0].empty() ||
+      isForRankZero(parts[static_cast<size_t>(rank)], parts[0], runId))
+    return {};
+  // Rank 0 has room for as much of every rank.
+  return part->pack(std::min<uint64_t>(
+      wire::Frame::maxValueSize,
+      Deliveries::mostBytes / static_cast<uint64_t>(worldSize - 1)));
+}
+
+void Observer::deliver(const Status &status) {
+  const std::string &part = parts[static_cast<size_t>(rank)];
+  if (status.isOk())
+    ::unlink(part.c_str());
+  else
+    log(LogLevel::Warn, "rank 0 did not get the part of rank " +
+                            std::to_string(rank) + ", which stays at '" + part +
+                            "': " + status.message());
+}
+
+bool Observer::lacksParts() const {
+  return rank == 0 && !path.empty() &&
+         std::any_of(parts.begin(), parts.end(), [&](const std::string &part) {
+           return !part.empty() && runOfPart(part) != runId;
+         });
+}
+
+void Observer::merge(const std::map<int, std::string> &delivered) {
   if (rank != 0 || path.empty())
     return;
+  for (const auto &part : delivered) {
+    const int sender = part.first;
+    if (sender < 0 || sender >= worldSize)
+      continue;
+    const std::string place = partPath(path, sender);
+    Status status =
+        withoutExceptions([&] { return savePart(part.second, place); });
+    if (status.isOk())
+      parts[static_cast<size_t>(sender)] = place;
+    else
+      log(LogLevel::Warn, "the part of rank " + std::to_string(sender) +
+                              " cannot be kept: " + status.message());
+  }
   MergeResult result;
   std::vector<std::string> present;
   for (const std::string &part : parts)

@@ -17,6 +17,7 @@
 #include "trace/recorder.h"
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,12 @@ public:
            steps % static_cast<uint64_t>(wanted.metricsInterval) == 0;
   }
   bool hasMetrics() const { return metrics.isOpen(); }
-  /// Whether samples have norms of errors.
-  bool hasErrorNorms() const { return wanted.hasErrorNorms; }
+  /// Whether samples tell what compression loses, and what is kept of that.
+  bool measuresErrors() const { return wanted.measuresErrors; }
+  /// Whether reductions are to be tested for numbers that are not finite.
+  bool findsNonFinite() const {
+    return wanted.findsNonFinite && metrics.isOpen();
+  }
   /// Writes what `sample` gives. Never throws.
   void write(const std::function<MetricsSample()> &sample);
 
@@ -64,9 +69,18 @@ public:
   /// of it now.
   void close();
 
+  /// When that is closed: what rank 0 has to be sent of it, because it cannot
+  /// read this rank's directory; nothing where there is no need.
+  std::string pack() const;
+  /// Takes what became of that.
+  void deliver(const Status &status);
+
+  /// On rank 0: whether it cannot read the parts of all ranks where they are.
+  bool lacksParts() const;
+
   /// On rank 0, when the other ranks have closed theirs or will not any more:
-  /// merges the parts into the trace.
-  void merge();
+  /// merges the parts into the trace. `delivered` are those that were sent.
+  void merge(const std::map<int, std::string> &delivered);
 
 private:
   struct Introduction {

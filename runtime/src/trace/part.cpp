@@ -9,11 +9,14 @@
 //===----------------------------------------------------------------------===//
 #include "trace/part.h"
 
+#include "files/atomic_file.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <new>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -220,6 +223,40 @@ void Part::close(bool isRemote) {
     ::msync(memory, size, MS_SYNC);
 }
 
+std::string Part::pack(uint64_t mostBytes) const {
+  const Header &header = headerOf(memory);
+  const uint64_t fixed =
+      namesOffset + header.namesSize.load(std::memory_order_acquire);
+  uint64_t recorded = 0;
+  for (const RingMemory &ring : header.rings)
+    recorded = std::max(recorded, ring.recorded.load());
+  auto bytesWith = [&](uint64_t capacity) {
+    return fixed + laneCount * capacity * sizeof(EventSlot);
+  };
+  // A ring keeps one event less than it has slots.
+  uint64_t capacity = header.capacity;
+  while (capacity > 1 &&
+         (capacity / 2 > recorded || bytesWith(capacity) > mostBytes))
+    capacity /= 2;
+  if (bytesWith(capacity) > mostBytes)
+    return {};
+  std::string packed(bytes().substr(0, fixed));
+  packed.resize(bytesWith(capacity));
+  std::memcpy(packed.data() + offsetof(Header, capacity), &capacity,
+              sizeof(capacity));
+  for (uint64_t lane = 0; lane < laneCount; ++lane) {
+    const uint64_t end = header.rings[lane].recorded.load();
+    const char *from = bytes().data() + slotsOffset +
+                       lane * header.capacity * sizeof(EventSlot);
+    char *to = packed.data() + fixed + lane * capacity * sizeof(EventSlot);
+    for (uint64_t i = end - std::min(end, capacity); i < end; ++i)
+      std::memcpy(to + (i & (capacity - 1)) * sizeof(EventSlot),
+                  from + (i & (header.capacity - 1)) * sizeof(EventSlot),
+                  sizeof(EventSlot));
+  }
+  return packed;
+}
+
 //===----------------------------------------------------------------------===//
 // Reading
 //===----------------------------------------------------------------------===//
@@ -389,4 +426,34 @@ Status trace::readPartFile(const std::string &path, PartContents *contents) {
     ::munmap(memory, size);
   }
   return withContext(std::move(status), "'" + path + "'");
+}
+
+std::string trace::runOfPart(const std::string &path) {
+  constexpr size_t size = offsetof(Header, host);
+  alignas(Header) char bytes[size];
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(bytes, size) || std::memcmp(bytes, magic, sizeof(magic)) != 0)
+    return {};
+  Text<sizeof(Header::runId)> text;
+  std::memcpy(&text, bytes + offsetof(Header, runId), sizeof(text));
+  return text.get();
+}
+
+Status trace::savePart(std::string_view packed, const std::string &path) {
+  if (packed.size() < namesOffset)
+    return malformed("it is cut off");
+  uint64_t names = 0;
+  std::memcpy(&names, packed.data() + offsetof(Header, namesSize),
+              sizeof(names));
+  if (names > namesCapacity || packed.size() - namesOffset < names)
+    return malformed("its names have no room in it");
+  const uint64_t fixed = namesOffset + names;
+  const std::string gap(slotsOffset - fixed, '\0');
+  AtomicFile file(path);
+  DDPHOOK_RETURN_IF_ERROR(file.open());
+  DDPHOOK_RETURN_IF_ERROR(file.write(packed.data(), fixed));
+  DDPHOOK_RETURN_IF_ERROR(file.write(gap.data(), gap.size()));
+  DDPHOOK_RETURN_IF_ERROR(
+      file.write(packed.data() + fixed, packed.size() - fixed));
+  return file.commit(/*isDurable=*/false);
 }

@@ -104,6 +104,10 @@ public:
   /// `isRemote`.
   void close(bool isRemote);
 
+  /// Its last events in at most `mostBytes` bytes, for savePart(); nothing when
+  /// not even what is no event has room there. No event is being written.
+  std::string pack(uint64_t mostBytes) const;
+
   /// Its bytes, as a file of it has them.
   std::string_view bytes() const {
     return {static_cast<const char *>(memory), size};
@@ -140,6 +144,12 @@ Status readPart(std::string_view bytes, PartContents *contents,
                 uint64_t mostEvents = UINT64_MAX);
 /// The same from a file; IO_ERROR.
 Status readPartFile(const std::string &path, PartContents *contents);
+
+/// Of which run the part at `path` is; empty where none can be read.
+std::string runOfPart(const std::string &path);
+
+/// Writes what pack() of another process gave as a file of a part.
+Status savePart(std::string_view packed, const std::string &path);
 
 } // namespace ddphook::trace
 

@@ -20,14 +20,27 @@ static thread_local Lane laneOfThread = Lane::Steps;
 
 void Recorder::open(std::unique_ptr<Part> newPart) {
   recording = std::move(newPart);
-  for (Lane lane : {Lane::Steps, Lane::Communication})
+  ranges = Ranges::create();
+  for (Lane lane : {Lane::Steps, Lane::Communication}) {
     ring(lane) = recording->ring(lane);
+    ring(lane).setRanges(ranges.get());
+  }
   // In the order of their numbers.
   addName(Name(Category::Kernel, "other"));
   addName(Name(Category::Wait, "wait"));
 #define DDPHOOK_FUNCTION(name) addName(Name(Category::Kernel, #name));
 #include "ddphook/runtime/functions.inc"
   on.store(true, relaxed);
+}
+
+uint32_t Recorder::addName(const Name &name) {
+  const uint32_t number = recording->addName(name);
+  // There is no room for more where it is another one's number.
+  if (ranges && number == rangeNames) {
+    ranges->add(name.text);
+    ++rangeNames;
+  }
+  return number;
 }
 
 void Recorder::beginStep(uint32_t entry) {
@@ -58,20 +71,22 @@ CollectiveCall::CollectiveCall(Recorder &recorder, CollectiveNames &names)
   number = recorder.nextCollective();
   begin = now();
   callUnderWay = this;
+  recorder.ring(Lane::Steps).pushRange(names.of(names.kind));
 }
 
 CollectiveCall::~CollectiveCall() {
   if (callUnderWay != this)
     return;
   callUnderWay = nullptr;
+  recorder.ring(Lane::Steps).popRange();
   if (isTaken)
     return;
   Progress &progress = recorder.progress();
   progress.begun.store(number, relaxed);
   progress.ended.store(number, relaxed);
   Ring &steps = recorder.ring(Lane::Steps);
-  steps.begin(names.of(names.kind), begin);
-  const int64_t time = steps.end();
+  steps.beginEvent(names.of(names.kind), begin);
+  const int64_t time = steps.endEvent();
   names.times.count.fetch_add(1, relaxed);
   names.times.total.fetch_add(time, relaxed);
 }
@@ -102,7 +117,11 @@ CollectiveScope::CollectiveScope(const CollectiveTag &tag) : tag(tag) {
   // On the thread of steps it is that step already.
   if (laneOfThread == Lane::Communication)
     ring->setStep(tag.step);
-  ring->begin(tag.name);
+  // There the call is a range already, or a wait.
+  hasRange = laneOfThread == Lane::Communication;
+  if (hasRange)
+    ring->pushRange(tag.name);
+  ring->beginEvent(tag.name);
 }
 
 CollectiveScope::~CollectiveScope() {
@@ -110,7 +129,9 @@ CollectiveScope::~CollectiveScope() {
     return;
   collectiveRing = outer;
   const int64_t waited = ring->totalWaited() - waitedBefore;
-  const int64_t time = ring->end(waited);
+  if (hasRange)
+    ring->popRange();
+  const int64_t time = ring->endEvent(waited);
   tag.times->count.fetch_add(1, relaxed);
   tag.times->total.fetch_add(time, relaxed);
   tag.times->waited.fetch_add(waited, relaxed);

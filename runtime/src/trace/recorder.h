@@ -63,7 +63,8 @@ public:
   Part *part() const { return recording.get(); }
   Ring &ring(Lane lane) { return rings[static_cast<size_t>(lane)]; }
   Progress &progress() const { return recording->progress(); }
-  uint32_t addName(const Name &name) { return recording->addName(name); }
+  /// While nothing is recorded on other threads.
+  uint32_t addName(const Name &name);
 
   uint64_t steps() const { return stepNumber; }
   void beginStep(uint32_t entry);
@@ -75,7 +76,9 @@ public:
 private:
   std::atomic<bool> on{false};
   std::unique_ptr<Part> recording;
+  std::unique_ptr<Ranges> ranges;
   Ring rings[laneCount];
+  uint32_t rangeNames = 0; ///< Names that `ranges` knows.
   uint64_t stepNumber = 0;
   uint64_t callNumber = 0;
   bool isStepOpen = false;
@@ -160,6 +163,7 @@ private:
   const CollectiveTag tag;
   Ring *ring = nullptr;
   Ring *outer = nullptr;
+  bool hasRange = false;
   int64_t waitedBefore = 0;
 };
 

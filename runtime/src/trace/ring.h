@@ -14,6 +14,8 @@
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_RING_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_RING_H
 
+#include "trace/ranges.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -71,12 +73,42 @@ public:
   Ring(RingMemory *memory, EventSlot *slots, uint64_t capacity)
       : memory(memory), slots(slots), mask(capacity - 1) {}
 
+  /// Events are ranges for a profiler as well; null: are not. Not owned.
+  void setRanges(const Ranges *newRanges) { ranges = newRanges; }
+  /// A range that is no event.
+  void pushRange(uint32_t name) const {
+    if (ranges)
+      ranges->push(name);
+  }
+  void popRange() const {
+    if (ranges)
+      ranges->pop();
+  }
+
   /// The number of the step that events belong to.
   void setStep(uint32_t number) { step = number; }
   /// Nanoseconds in which peers have been waited for.
   int64_t totalWaited() const { return waitedSoFar; }
 
   void begin(uint32_t name, int64_t time = now()) {
+    pushRange(name);
+    beginEvent(name, time);
+  }
+
+  /// Ends what began last, and gives its nanoseconds.
+  int64_t end(int64_t waited = 0, int64_t least = 0) {
+    popRange();
+    return endEvent(waited, least);
+  }
+
+  /// The same as end() for a wait.
+  void endWait() {
+    const int64_t time = end(/*waited=*/0, leastWait);
+    waitedSoFar += time;
+  }
+
+  // The same of an event that is no range.
+  void beginEvent(uint32_t name, int64_t time = now()) {
     if (depth < RingMemory::maxDepth) {
       stack[depth] = {time, name};
       auto &entry = memory->open[depth];
@@ -86,8 +118,7 @@ public:
     memory->depth.store(++depth, std::memory_order_release);
   }
 
-  /// Ends what began last, and gives its nanoseconds.
-  int64_t end(int64_t waited = 0, int64_t least = 0) {
+  int64_t endEvent(int64_t waited = 0, int64_t least = 0) {
     memory->depth.store(--depth, std::memory_order_release);
     if (depth >= RingMemory::maxDepth)
       return 0;
@@ -96,12 +127,6 @@ public:
     if (time - begun.time >= least)
       record(begun.time, time, begun.name, waited);
     return time - begun.time;
-  }
-
-  /// The same for a wait.
-  void endWait() {
-    const int64_t time = end(/*waited=*/0, leastWait);
-    waitedSoFar += time;
   }
 
 private:
@@ -121,6 +146,7 @@ private:
     memory->recorded.store(++recorded, std::memory_order_release);
   }
 
+  const Ranges *ranges = nullptr;
   RingMemory *memory = nullptr;
   EventSlot *slots = nullptr;
   uint64_t mask = 0;

@@ -12,10 +12,12 @@
 #include "module/state_test_util.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <numeric>
 
@@ -176,6 +178,46 @@ TEST_P(Device, WhatIsNoStreamIsRefused) {
             hasStreams ? DDPHOOK_INVALID_ARGUMENT : DDPHOOK_UNSUPPORTED);
   EXPECT_EQ(show(ddphook_context_set_stream(context, nullptr)), "OK");
   EXPECT_EQ(show(ddphook_synchronize(context)), "OK");
+}
+
+TEST_P(Device, MetricsOfWhatCompressionLoses) {
+  TemporaryDirectory directory;
+  const std::string file = directory.path("m");
+  ::setenv("DDPHOOK_METRICS", (file + "{rank}").c_str(), 1);
+  ::setenv("DDPHOOK_METRICS_INTERVAL", "1", 1);
+  ::setenv("DDPHOOK_METRICS_ERRORS", "1", 1);
+  ::setenv("DDPHOOK_METRICS_NON_FINITE", "1", 1);
+  ddphook_context_t *observed = nullptr;
+  const std::string created = createContext(GetParam(), "", &observed);
+  for (const char *name : {"", "_INTERVAL", "_ERRORS", "_NON_FINITE"})
+    ::unsetenv((std::string("DDPHOOK_METRICS") + name).c_str());
+  ASSERT_EQ(created, "OK");
+  TestModule module(Collectives{{3, "f32", "f16"}});
+  makeForDevice(module);
+  ASSERT_EQ(show(ddphook_module_load(observed, &module.compiled)), "OK");
+  {
+    // 2049 lies halfway between two numbers of f16, and becomes 2048.
+    Array<float> values(observed, {2049, 0, -2048});
+    Array<float> infinite(observed, {1, INFINITY, 1});
+    for (float *data : {values.get(), infinite.get()}) {
+      ASSERT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
+      ddphook_rt_all_reduce(module.handle, 0, data, data);
+      EXPECT_EQ(show(ddphook_rt_leave(module.handle)), "OK");
+    }
+    EXPECT_EQ(values.read(), (std::vector<float>{2048, 0, -2048}));
+  }
+  ddphook_context_destroy(observed);
+  std::ifstream lines(file + "0");
+  std::string line;
+  std::vector<nlohmann::json> buckets;
+  while (std::getline(lines, line))
+    buckets.push_back(nlohmann::json::parse(line)["buckets"][0]);
+  ASSERT_EQ(buckets.size(), 2u);
+  EXPECT_NEAR(buckets[0]["relative_error"].get<double>(),
+              1 / std::hypot(2049.0, 2048.0), 1e-12);
+  EXPECT_TRUE(buckets[1]["relative_error"].is_null());
+  EXPECT_EQ(buckets[0]["non_finite"], 0);
+  EXPECT_EQ(buckets[1]["non_finite"], 1);
 }
 
 TEST_P(Device, Step) {

@@ -348,13 +348,15 @@ TEST(Bootstrap, WhatIsToBeRecorded) {
   EXPECT_EQ(place.observation.traceEvents, 100000);
   EXPECT_TRUE(place.observation.isRecording);
   EXPECT_EQ(place.observation.metricsInterval, 100);
-  EXPECT_FALSE(place.observation.hasErrorNorms);
+  EXPECT_FALSE(place.observation.measuresErrors);
+  EXPECT_FALSE(place.observation.findsNonFinite);
   const Variables variables = {{"DDPHOOK_TRACE", "t.json"},
                                {"DDPHOOK_TRACE_EVENTS", "7"},
                                {"DDPHOOK_FLIGHT_RECORDER", "f.{rank}"},
                                {"DDPHOOK_METRICS", "m.prom"},
                                {"DDPHOOK_METRICS_INTERVAL", "3"},
-                               {"DDPHOOK_METRICS_ERRORS", "1"}};
+                               {"DDPHOOK_METRICS_ERRORS", "1"},
+                               {"DDPHOOK_METRICS_NON_FINITE", "1"}};
   ASSERT_TRUE(find(variables, &place).isOk());
   EXPECT_EQ(place.observation.trace, "t.json");
   EXPECT_EQ(place.observation.traceEvents, 7);
@@ -362,7 +364,8 @@ TEST(Bootstrap, WhatIsToBeRecorded) {
   EXPECT_TRUE(place.observation.isRecording);
   EXPECT_EQ(place.observation.metrics, "m.prom");
   EXPECT_EQ(place.observation.metricsInterval, 3);
-  EXPECT_TRUE(place.observation.hasErrorNorms);
+  EXPECT_TRUE(place.observation.measuresErrors);
+  EXPECT_TRUE(place.observation.findsNonFinite);
   // The option wins; programs from before it was there do not have it.
   ddphook_options_t options = {};
   options.struct_size = sizeof(options);

@@ -39,6 +39,8 @@ public:
         [&](int rank) {
           for (const auto &[name, value] : variables)
             ::setenv(name.c_str(), value.c_str(), 1);
+          if (isApart)
+            std::filesystem::current_path(directory.file(std::to_string(rank)));
           TestModule module(collectives);
           return withModule(jobOptions(rank, ranks, port, transport, timeout),
                             module, [&](ddphook_context_t *context) {
@@ -64,6 +66,8 @@ public:
   TemporaryDirectory directory;
   std::map<std::string, std::string> variables;
   const char *transport = "shm";
+  /// Ranks run in directories that have their numbers.
+  bool isApart = false;
 };
 
 /// So many steps; "OK" or the first failure.
@@ -179,6 +183,94 @@ TEST(JobTrace, AKilledRank) {
   expectContains(flight["ddphook"]["failures"][0]["message"],
                  "rank 1 was lost");
   EXPECT_GE(eventsOf(flight, "X", 2).size(), 10u);
+}
+
+namespace {
+
+/// A job whose ranks mean other directories by one name, as on machines that
+/// share none.
+class Apart : public Observed {
+public:
+  explicit Apart(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank)
+      std::filesystem::create_directory(directory.file(std::to_string(rank)));
+    variables["DDPHOOK_TRACE"] = "/proc/self/cwd/trace.json";
+    isApart = true;
+  }
+
+  /// What is left in the directory of a rank.
+  std::vector<std::string> filesOf(int rank) const {
+    std::vector<std::string> names;
+    for (const auto &entry : std::filesystem::directory_iterator(
+             directory.file(std::to_string(rank))))
+      names.push_back(entry.path().filename());
+    return names;
+  }
+  json trace() const { return readJson(directory.file("0/trace.json")); }
+};
+
+} // namespace
+
+TEST(JobTrace, RanksThatShareNoDirectory) {
+  Apart job(3);
+  // The oldest events go, and no more is sent than there is.
+  job.variables["DDPHOOK_TRACE_EVENTS"] = "64";
+  const int count = 40;
+  expectAll(job.run(3, {{1000}},
+                    [](int, TestModule &module, ddphook_context_t *) {
+                      return steps(module, count);
+                    }),
+            "OK");
+  EXPECT_EQ(job.filesOf(0), std::vector<std::string>{"trace.json"});
+  const json trace = job.trace();
+  EXPECT_TRUE(trace["ddphook"]["failures"].empty());
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank > 0)
+      EXPECT_TRUE(job.filesOf(rank).empty());
+    EXPECT_EQ(trace["ddphook"]["ranks"][rank]["state"], "closed");
+    int last = 0;
+    for (const json &event : eventsOf(trace, "X", rank))
+      if (event["cat"] == "step")
+        last = std::max(last, event["args"]["step"].get<int>());
+    EXPECT_EQ(last, count);
+    EXPECT_GE(eventsOf(trace, "X", rank).size(), 60u);
+    EXPECT_GT(trace["ddphook"]["ranks"][rank]["events_lost"], 0);
+  }
+}
+
+TEST(JobTrace, ALostRankAmongRanksThatShareNoDirectory) {
+  Apart job(3);
+  auto results = job.run(3, {{1000}},
+                         [](int rank, TestModule &module, ddphook_context_t *) {
+                           std::string result = steps(module, 5);
+                           if (rank == 2)
+                             ::kill(::getpid(), SIGKILL);
+                           return result == "OK" ? steps(module, 5) : result;
+                         });
+  for (int rank : {0, 1})
+    expectContains(results[rank].text, "PEER_LOST: rank 2 was lost");
+  const json trace = job.trace();
+  // Those that live have told what they know; the part of the dead one stays.
+  EXPECT_EQ(trace["ddphook"]["ranks"][1]["state"], "failed");
+  EXPECT_EQ(trace["ddphook"]["ranks"][2]["state"], "missing");
+  EXPECT_GE(eventsOf(trace, "X", 1).size(), 10u);
+  EXPECT_TRUE(job.filesOf(1).empty());
+  EXPECT_EQ(job.filesOf(2), std::vector<std::string>{"trace.json.rank2.part"});
+}
+
+TEST(JobTrace, PartsThatRankZeroCannotKeep) {
+  Apart job(2);
+  const std::string place = job.directory.file("0/trace.json.rank1.part");
+  // Something that no file can replace.
+  std::filesystem::create_directories(place + "/full");
+  expectAll(job.run(2, {{1000}},
+                    [](int, TestModule &module, ddphook_context_t *) {
+                      return steps(module, 3);
+                    }),
+            "OK");
+  const json trace = job.trace();
+  EXPECT_EQ(trace["ddphook"]["ranks"][0]["state"], "closed");
+  EXPECT_EQ(trace["ddphook"]["ranks"][1]["state"], "missing");
 }
 
 TEST(JobTrace, AStoppedRank) {

@@ -25,8 +25,9 @@ static MetricsSample makeSample(uint64_t steps) {
   sample.stats.wire_bytes = 500;
   sample.stats.uncompressed_bytes = 2000;
   sample.nonFinite = 1;
-  sample.buckets = {{"b0", 7, 3000000000, 1000000000},
-                    {"\"b\\\n1\xff", 1, 10, 0}};
+  sample.buckets = {{"b0", 7, 3000000000, 1000000000, 0.125, 4},
+                    {"\"b\\\n1\xff", 1, 10, 0, std::nullopt, {}},
+                    {"b2", 0, 0, 0, NAN, {}}};
   sample.errors = {{"b0.error", 0.25}, {"b1.error", INFINITY}};
   return sample;
 }
@@ -44,13 +45,18 @@ TEST(Metrics, LinesOfJson) {
   EXPECT_EQ(line["uncompressed_bytes"], 2000);
   EXPECT_EQ(line["compression_ratio"], 4);
   EXPECT_EQ(line["non_finite"], 1);
-  ASSERT_EQ(line["buckets"].size(), 2u);
+  ASSERT_EQ(line["buckets"].size(), 3u);
   EXPECT_EQ(line["buckets"][0]["bucket"], "b0");
   EXPECT_EQ(line["buckets"][0]["collectives"], 7);
   EXPECT_EQ(line["buckets"][0]["waiting_seconds"], 1);
   EXPECT_EQ(line["buckets"][0]["moving_seconds"], 2);
   EXPECT_EQ(line["buckets"][1]["bucket"], "\"b\\\n1\xef\xbf\xbd");
   EXPECT_EQ(line["buckets"][1]["moving_seconds"], 1e-8);
+  EXPECT_EQ(line["buckets"][0]["relative_error"], 0.125);
+  EXPECT_FALSE(line["buckets"][1].contains("relative_error"));
+  EXPECT_EQ(line["buckets"][0]["non_finite"], 4);
+  EXPECT_FALSE(line["buckets"][1].contains("non_finite"));
+  EXPECT_TRUE(line["buckets"][2]["relative_error"].is_null());
   EXPECT_EQ(line["error_feedback"][0]["state"], "b0.error");
   EXPECT_EQ(line["error_feedback"][0]["norm"], 0.25);
   EXPECT_TRUE(line["error_feedback"][1]["norm"].is_null());
@@ -69,6 +75,14 @@ TEST(Metrics, TextForPrometheus) {
         "1",
         "ddphook_moving_seconds_total{rank=\"1\",module=\"3\",bucket=\"b0\"} 2",
         "bucket=\"\\\"b\\\\\\n1\xff\"} 1e-08",
+        "ddphook_compression_relative_error{rank=\"1\",module=\"3\",bucket="
+        "\"b0\"} "
+        "0.125",
+        "ddphook_compression_relative_error{rank=\"1\",module=\"3\",bucket="
+        "\"b2\"} "
+        "NaN",
+        "ddphook_bucket_non_finite_total{rank=\"1\",module=\"3\",bucket="
+        "\"b0\"} 4",
         "ddphook_error_feedback_norm{rank=\"1\",module=\"3\",state=\"b0."
         "error\"} "
         "0.25",
@@ -76,6 +90,11 @@ TEST(Metrics, TextForPrometheus) {
         "error\"} "
         "+Inf"})
     expectContains(text, std::string(line) + "\n");
+  // What was not measured has no value, and where nothing was, no metric.
+  EXPECT_EQ(text.find("error{rank=\"1\",module=\"3\",bucket=\"\\\"b"),
+            std::string::npos);
+  EXPECT_EQ(toPrometheus(1, {{3, MetricsSample{}}}).find("relative_error"),
+            std::string::npos);
   // A name, labels and a number; or a comment.
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)

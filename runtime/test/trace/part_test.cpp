@@ -146,6 +146,47 @@ TEST(Part, TheOldestEventsGo) {
   EXPECT_EQ(few.threads[0].events.back().step, 1000u);
 }
 
+TEST(Part, ItsLastEventsAsBytesForOthers) {
+  TemporaryDirectory directory;
+  const std::string path = directory.file("part");
+  for (uint32_t steps : {0u, 5u, 1000u}) {
+    auto recorder = makeRecorder(256);
+    for (uint32_t i = 1; i <= steps; ++i) {
+      recorder->beginStep(recorder->addName(Name(Category::Step, "train")));
+      recorder->endStep();
+    }
+    const Part &part = *recorder->part();
+    const std::string whole = part.pack(UINT64_MAX);
+    EXPECT_LT(whole.size(), part.bytes().size() / 4);
+    // All, half of the slots, and hardly any.
+    for (uint64_t bytes : {whole.size(), whole.size() - 1, size_t(70000)}) {
+      const std::string packed = part.pack(bytes);
+      ASSERT_LE(packed.size(), bytes);
+      if (packed.empty())
+        continue;
+      ASSERT_EQ(show(savePart(packed, path)), "OK");
+      EXPECT_EQ(runOfPart(path), "run");
+      PartContents contents;
+      ASSERT_EQ(show(readPartFile(path, &contents)), "OK");
+      const PartContents::Thread &thread = contents.threads[0];
+      EXPECT_EQ(thread.events.size() + thread.lost, steps);
+      if (bytes == whole.size()) {
+        EXPECT_EQ(thread.events.size(), std::min(steps, 255u));
+      }
+      for (size_t i = 0; i < thread.events.size(); ++i)
+        EXPECT_EQ(thread.events[i].step, thread.lost + 1 + i);
+    }
+    EXPECT_EQ(part.pack(1000), "");
+  }
+  // Bytes that are none.
+  for (const std::string &bytes :
+       {std::string(), std::string(100, 'x'), std::string(1 << 16, '\xff')})
+    EXPECT_EQ(savePart(bytes, path).code(), DDPHOOK_DATA_LOSS);
+  EXPECT_EQ(runOfPart("/missing/part"), "");
+  std::ofstream(path) << "other bytes";
+  EXPECT_EQ(runOfPart(path), "");
+}
+
 TEST(Part, AReaderSeesWholeEventsWhileOthersAreWritten) {
   auto recorder = makeRecorder(64);
   std::atomic<bool> isOver{false};

@@ -1,0 +1,217 @@
+//===- compression_error.cpp - what compression loses in a step -----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See compression_error.h. All is computed on the host, by the host's kernels,
+// whose bits are those of every device; sums are in f64.
+//
+//===----------------------------------------------------------------------===//
+#include "module/compression_error.h"
+
+#include "base/floating_point.h"
+#include "kernels/encode.h"
+#include "kernels/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace ddphook;
+
+/// Elements that are looked at together: they stay in a processor's caches.
+static constexpr int64_t mostElements = 1 << 14;
+
+double LostSquares::relativeError() const {
+  if (!std::isfinite(whole))
+    return NAN;
+  return lost == 0 ? 0 : std::sqrt(lost / whole);
+}
+
+void CompressionError::begin() {
+  ofCodes.clear();
+  ofProducts.clear();
+  unsent.clear();
+}
+
+/// Makes `bytes` bytes of the device's memory readable at `*host`; by a copy in
+/// `buffer` where the host cannot read it.
+Status CompressionError::read(std::vector<char> *buffer, const void *memory,
+                              int64_t bytes, const void **host) const {
+  *host = memory;
+  if (context.backend().memory_is_host || bytes == 0)
+    return Status::ok();
+  buffer->resize(static_cast<size_t>(bytes));
+  *host = buffer->data();
+  return context.call(&ddphook_backend_t::memory_read, buffer->data(), memory,
+                      static_cast<uint64_t>(bytes));
+}
+
+/// The elements from `offset` on of an array, as f64.
+Status CompressionError::readWidened(const void *memory, int64_t offset,
+                                     int64_t count, Dtype dtype,
+                                     std::vector<double> *values) const {
+  const int64_t size = dtypeSize(dtype);
+  std::vector<char> buffer;
+  const void *host = nullptr;
+  DDPHOOK_RETURN_IF_ERROR(
+      read(&buffer, static_cast<const char *>(memory) + offset * size,
+           count * size, &host));
+  values->resize(static_cast<size_t>(count));
+  host::castArray(host, dtype, values->data(), Dtype::F64, count);
+  return Status::ok();
+}
+
+/// The type that elements are rounded to; codes without a scale are one, too.
+static std::optional<Dtype> castOf(const PlanCollective &collective) {
+  if (!collective.encoding)
+    return collective.wireDtype;
+  switch (collective.encoding->code) {
+  case Code::F16:
+    return Dtype::F16;
+  case Code::BF16:
+    return Dtype::BF16;
+  default:
+    return std::nullopt;
+  }
+}
+
+Status CompressionError::measureCodes(
+    const PlanCollective &collective, int64_t count, const void *in,
+    const std::optional<host::Rounding> &rounding, LostSquares *squares) const {
+  const Dtype dtype = collective.dtype;
+  const std::optional<Dtype> cast = castOf(collective);
+  // Blocks are encoded whole; of affine ones a single one may be everything.
+  int64_t step = mostElements;
+  if (!cast)
+    step = collective.encoding->block == 0
+               ? std::max<int64_t>(count, 1)
+               : (mostElements + collective.encoding->block - 1) /
+                     collective.encoding->block * collective.encoding->block;
+  step = std::min(step, std::max<int64_t>(count, 1));
+  // Scaled codes are of f32, so that the difference is not rounded to 16 bits.
+  const bool isWidened =
+      !cast && !collective.encoding->isAffine() && dtype != Dtype::F64;
+  const Dtype lostType = cast ? Dtype::F64 : isWidened ? Dtype::F32 : dtype;
+  std::vector<char> buffer, coded(static_cast<size_t>(step * 8));
+  std::vector<double> whole(static_cast<size_t>(step)), lost(whole.size());
+  for (int64_t at = 0; at < count; at += step) {
+    const int64_t n = std::min(step, count - at);
+    const void *values = nullptr;
+    DDPHOOK_RETURN_IF_ERROR(
+        read(&buffer, static_cast<const char *>(in) + at * dtypeSize(dtype),
+             n * dtypeSize(dtype), &values));
+    host::castArray(values, dtype, whole.data(), Dtype::F64, n);
+    if (cast) {
+      host::castArray(values, dtype, coded.data(), *cast, n);
+      host::castArray(coded.data(), *cast, lost.data(), Dtype::F64, n);
+      host::subtractArrays(lost.data(), whole.data(), lost.data(), Dtype::F64,
+                           n);
+    } else {
+      if (isWidened) {
+        host::castArray(values, dtype, coded.data(), Dtype::F32, n);
+        values = coded.data();
+      }
+      host::encodingError(values, coded.data(), lostType, n,
+                          *collective.encoding, host::from(rounding, at));
+      host::castArray(coded.data(), lostType, lost.data(), Dtype::F64, n);
+    }
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      squares->lost += lost[i] * lost[i];
+      squares->whole += whole[i] * whole[i];
+    }
+  }
+  return Status::ok();
+}
+
+Status CompressionError::measureProducts(const PlanMatrixList &list,
+                                         const void *matrix, const void *p,
+                                         const void *q,
+                                         LostSquares *squares) const {
+  std::vector<double> left, right, rows;
+  for (const ddphook_matrix_t &one : list.matrices) {
+    if (one.rows == 0 || one.columns == 0)
+      continue;
+    DDPHOOK_RETURN_IF_ERROR(
+        readWidened(p, one.p_offset, one.rows * one.rank, list.dtype, &left));
+    DDPHOOK_RETURN_IF_ERROR(readWidened(q, one.q_offset, one.columns * one.rank,
+                                        list.dtype, &right));
+    const int64_t step = std::max<int64_t>(mostElements / one.columns, 1);
+    for (int64_t row = 0; row < one.rows; row += step) {
+      const int64_t n = std::min(step, one.rows - row);
+      DDPHOOK_RETURN_IF_ERROR(readWidened(matrix,
+                                          one.offset + row * one.columns,
+                                          n * one.columns, list.dtype, &rows));
+      for (int64_t i = 0; i < n; ++i) {
+        const double *leftRow = left.data() + (row + i) * one.rank;
+        const double *values = rows.data() + i * one.columns;
+        for (int64_t j = 0; j < one.columns; ++j) {
+          const double *rightRow = right.data() + j * one.rank;
+          double product = 0;
+          for (int64_t k = 0; k < one.rank; ++k)
+            product += leftRow[k] * rightRow[k];
+          const double lost = values[j] - product;
+          squares->lost += lost * lost;
+          squares->whole += values[j] * values[j];
+        }
+      }
+    }
+  }
+  return Status::ok();
+}
+
+void CompressionError::seeCollective(
+    int32_t number, const void *in, int64_t ranks,
+    const std::optional<host::Rounding> &rounding) {
+  // Nothing here fails a step: what cannot be measured is missing.
+  withoutExceptions([&] {
+    const PlanCollective &collective =
+        plan.collectives[static_cast<size_t>(number)];
+    const char *begin = static_cast<const char *>(in);
+    const auto sent = unsent.lower_bound(begin);
+    const auto end = unsent.lower_bound(begin + collective.memoryBytes(ranks));
+    for (auto product = sent; product != end; ++product)
+      ofProducts[collective.bucket] += product->second;
+    unsent.erase(sent, end);
+    if (!collective.wireDtype && !collective.encoding)
+      return Status::ok();
+    // There codes are of a share of a node's sum, and not of this rank's.
+    if (plan.processGroups[collective.group].isHierarchical &&
+        collective.kind == CollectiveKind::AllReduce)
+      return Status::ok();
+    DefaultFloatingPoint environment;
+    LostSquares squares;
+    DDPHOOK_RETURN_IF_ERROR(measureCodes(
+        collective, collective.contributed(ranks), in, rounding, &squares));
+    ofCodes[collective.bucket] += squares;
+    return Status::ok();
+  }).ignore();
+}
+
+void CompressionError::seeProduct(int32_t number, const void *matrix,
+                                  const void *p, const void *q) {
+  withoutExceptions([&] {
+    const PlanMatrixList &list = plan.matrixLists[static_cast<size_t>(number)];
+    const auto first =
+        std::find_if(list.matrices.begin(), list.matrices.end(),
+                     [](const ddphook_matrix_t &one) {
+                       return one.rows > 0 && one.columns > 0 && one.rank > 0;
+                     });
+    if (first == list.matrices.end())
+      return Status::ok();
+    LostSquares squares;
+    DDPHOOK_RETURN_IF_ERROR(measureProducts(list, matrix, p, q, &squares));
+    unsent[static_cast<const char *>(q) +
+           first->q_offset * dtypeSize(list.dtype)] = squares;
+    return Status::ok();
+  }).ignore();
+}
+
+std::map<std::string, double> CompressionError::relativeErrors() const {
+  std::map<std::string, double> errors;
+  for (const auto &[bucket, squares] : ofCodes)
+    errors[bucket] = squares.relativeError();
+  // Codes of a bucket with factors are the factors', not the gradients'.
+  for (const auto &[bucket, squares] : ofProducts)
+    errors[bucket] = squares.relativeError();
+  return errors;
+}

@@ -1,0 +1,56 @@
+//===- deliveries.h - what ranks leave to rank 0's process ------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Values that no rank asks the store for: rank 0's process takes them from its
+// server, also when the job has failed and its own connection is gone.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_STORE_DELIVERIES_H
+#define DDPHOOK_RUNTIME_SRC_STORE_DELIVERIES_H
+
+#include "base/status.h"
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace ddphook {
+
+/// Any thread may use it.
+class Deliveries {
+public:
+  /// Bytes of all that is here.
+  static constexpr size_t mostBytes = size_t(256) << 20;
+
+  /// RESOURCE_EXHAUSTED: it has no room. A rank has one value, the last one.
+  Status put(int rank, std::string value) {
+    std::lock_guard<std::mutex> lock(mutex);
+    std::string &place = values[rank];
+    bytes -= place.size();
+    const bool fits = value.size() <= mostBytes - bytes;
+    place = fits ? std::move(value) : std::string();
+    bytes += place.size();
+    return fits
+               ? Status::ok()
+               : error(DDPHOOK_RESOURCE_EXHAUSTED, "rank 0 has no room for it");
+  }
+
+  /// All of them by their ranks; they are gone then.
+  std::map<int, std::string> take() {
+    std::lock_guard<std::mutex> lock(mutex);
+    bytes = 0;
+    return std::exchange(values, {});
+  }
+
+private:
+  std::mutex mutex;
+  std::map<int, std::string> values;
+  size_t bytes = 0;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_STORE_DELIVERIES_H
