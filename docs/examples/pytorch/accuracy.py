@@ -104,7 +104,7 @@ def write_into(page, lines):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hooks", nargs="+", choices=HOOKS, default=list(HOOKS))
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--tiny", action="store_true", help="a model for tests")
     parser.add_argument("--page", type=pathlib.Path, help="put the table there")
     arguments = parser.parse_args()
