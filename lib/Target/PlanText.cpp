@@ -171,6 +171,9 @@ void PlanTextWriter::write(PlanCollectiveAttr collective) {
     writeWire(collective.getWireDtype());
     json.attribute("divide", collective.getDivide());
     json.attribute("root", collective.getRoot());
+    writeString("error", collective.getError());
+    auto encoding = dyn_cast_if_present<EncodedType>(collective.getWireDtype());
+    json.attribute("stream", encoding ? encoding.getStream() : int64_t(-1));
   });
 }
 

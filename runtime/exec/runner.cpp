@@ -104,8 +104,10 @@ static void noteLoad(const Job &job, const ddphook_state_info_t &info,
                     count(info.dropped) + " that were dropped");
   // Also counts states of which everything is missing.
   if (info.zeroed > 0 && (!isPart || info.world_size != worldSize))
-    notes.push_back("is of " + count(info.world_size) +
-                    " ranks: " + count(info.zeroed) +
+    notes.push_back((info.world_size != worldSize
+                         ? "is of " + count(info.world_size) + " ranks: "
+                         : "is of ranks on other nodes: ") +
+                    count(info.zeroed) +
                     (isPart ? " states begin anew, "
                             : " states of single ranks begin at zero, ") +
                     count(info.loaded) + " were loaded");

@@ -177,6 +177,25 @@ def test_ranks_compiled_differently(tmp_path, port, name, transport):
     assert directory.output_files() == []
 
 
+def test_ranks_with_different_seeds(tmp_path, port):
+    """Of reduce-scatters, too, which no bucket of the plan describes."""
+    text = """ddp.process_group @dp size 2
+func.func @step(%x: tensor<64xf32>) -> tensor<32xf32> {
+  %s = ddp.reduce_scatter mean %x on @dp : tensor<64xf32> -> tensor<32xf32>
+  return %s : tensor<32xf32>
+}
+"""
+    directory = harness.make(tmp_path, text, world=2)
+    directory.write_inputs([[[Tensor("f32", np.ones(64, np.float32))]]] * 2)
+    processes = []
+    for rank in range(2):
+        pipeline = f"hook=int8 rounding=stochastic random-seed={rank}"
+        started = start_ranks(directory, 2, port, [rank], pipeline=pipeline)
+        processes.append(started[rank])
+    finish_soon(directory, processes, "PLAN_MISMATCH", "collectives[0].stream")
+    assert directory.output_files() == []
+
+
 def test_ranks_with_different_modules(tmp_path, port):
     directory = harness.make(tmp_path / "job", world=2)
     processes = list(start_ranks(directory, 2, port, [0]).values())

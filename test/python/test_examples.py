@@ -73,6 +73,30 @@ def test_the_comparison(tmp_path):
     assert "'steps': 7" in ended.stderr
 
 
+def test_the_accuracy(tmp_path):
+    """A row for each hook; an exact one predicts what none does but for rounding."""
+    page = tmp_path / "page.md"
+    place = "small GPT, written by docs/examples/pytorch/accuracy.py"
+    page.write_text(f"before\n<!-- {place} -->\n<!-- end of small GPT -->\nbehind\n")
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    words += ["--standalone", "--local-addr=127.0.0.1"]
+    words += [EXAMPLES / "pytorch" / "accuracy.py", "--tiny", "--steps=3"]
+    words += ["--hooks", "none", "int4", f"--page={page}"]
+    ended = subprocess.run(
+        words, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "behind")
+    rows = [re.split(r" ?\| ?", line)[1:-1] for line in lines[4:-2]]
+    assert [row[0] for row in rows] == ["none", "int4"]
+    none, int4 = (float(row[2]) for row in rows)
+    assert abs(none - int4) < 0.1
+    sent, encoded = (int(row[3].replace(",", "")) for row in rows)
+    # Half a byte, and two bytes for each block of 64, in place of four.
+    assert sent * (1 / 8 + 1 / 128) <= encoded < sent / 7
+
+
 def _powersgd(rank):
     sys.path.insert(0, str(EXAMPLES / "pytorch"))
     import argparse

@@ -25,15 +25,14 @@ FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
                                 "describes, but got "
                              << bucket;
   Type wire = op.getWireAttr() ? op.getWireAttr().getValue() : Type();
-  // Which codes there are; calls say how elements are rounded to them.
-  if (auto encoding = dyn_cast_if_present<EncodedType>(wire))
-    wire = encoding.getNearest();
+  FlatSymbolRefAttr error = getErrorState(op);
   ReductionAttr reduction = op.getReductionAttr();
   plan.collectives.push_back(PlanCollectiveAttr::get(
       op.getContext(), op.getKind(), bucket,
       groupNumbers.lookup(op.getGroupAttr().getValue()), getWholeSize(op),
       getElementTypeOf(op.getInput().getType()), wire,
-      reduction && reduction.getValue() == Reduction::Mean, op.getRoot()));
+      reduction && reduction.getValue() == Reduction::Mean, op.getRoot(),
+      error ? error.getAttr() : StringAttr()));
   return plan.collectives.size() - 1;
 }
 

@@ -13,6 +13,7 @@
 #include "base/floating_point.h"
 #include "comm_thread.h"
 #include "encode.h"
+#include "error_feedback.h"
 #include "host_communicator.h"
 #include "host_memory.h"
 #include "host_options.h"
@@ -35,6 +36,7 @@ using namespace ddphook::host;
 struct ddphook_communicator {
   std::unique_ptr<HostCommunicator> impl;
   int32_t size = 1;
+  int32_t rank = 0;
   /// Where collectives run that are started.
   CommThread::Place place = CommThread::Place::Thread;
 };
@@ -160,6 +162,7 @@ createCommunicatorImpl(ddphook_device_t *device,
                                                    device->timeoutSeconds,
                                                    makeDevice, &result->impl));
   result->size = config.size;
+  result->rank = config.rank;
   result->place = placeOf(device->options, config);
   std::lock_guard<std::mutex> lock(device->mutex);
   *communicator = result.get();
@@ -451,11 +454,16 @@ static Status makeJob(ddphook_communicator_t *communicator,
       rounding.is_stochastic)
     desc.rounding = Rounding::ofSum(rounding.stream, rounding.step,
                                     rounding.share, communicator->size);
+  void *const kept = operation.error;
   const trace::CollectiveTag tag = trace::CollectiveCall::take(desc.kind);
-  *job = [communicator, desc, in, out, tag] {
+  *job = [communicator, desc, in, out, kept, tag] {
     trace::CollectiveScope scope(tag);
-    Status status = withoutExceptions(
-        [&] { return communicator->impl->run(desc, in, out); });
+    Status status = withoutExceptions([&] {
+      if (!kept)
+        return communicator->impl->run(desc, in, out);
+      feedBackError(desc, communicator->rank, in, kept, out);
+      return communicator->impl->run(desc, out, out);
+    });
     if (status.isOk())
       scope.succeed();
     return status;

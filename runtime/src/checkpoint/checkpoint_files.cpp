@@ -228,12 +228,14 @@ static const char generationKey[] = "ddphook.generation";
 static const char statesKey[] = "ddphook.states";
 static const char worldSizeKey[] = "ddphook.world_size";
 static const char rankKey[] = "ddphook.rank";
+static const char nodesKey[] = "ddphook.nodes";
 /// Followed by the state's name.
 static const char checksumPrefix[] = "ddphook.xxh3.";
 
 std::map<std::string, std::string> ddphook::rankMetadata(
     const Manifest &manifest, int rank, const std::vector<PlanState> &states,
-    const std::string &description, const std::vector<uint64_t> &checksums) {
+    const std::string &description, const std::vector<uint64_t> &checksums,
+    const std::string &nodes) {
   std::map<std::string, std::string> metadata = {
       {versionKey, std::to_string(formatVersion)},
       {generationKey, printHash(manifest.generation)},
@@ -242,6 +244,8 @@ std::map<std::string, std::string> ddphook::rankMetadata(
       {rankKey, std::to_string(rank)}};
   for (size_t i = 0; i < states.size(); ++i)
     metadata[checksumPrefix + states[i].name] = printHash(checksums[i]);
+  if (!nodes.empty())
+    metadata[nodesKey] = nodes;
   return metadata;
 }
 
@@ -250,6 +254,10 @@ static std::string_view lookUp(const SafetensorsHeader &header,
                                std::string_view key) {
   auto found = header.metadata.find(key);
   return found == header.metadata.end() ? std::string_view() : found->second;
+}
+
+std::string_view ddphook::nodesOf(const SafetensorsHeader &header) {
+  return lookUp(header, nodesKey);
 }
 
 bool ddphook::hasRankMetadata(const SafetensorsHeader &header) {

@@ -58,10 +58,15 @@ TensorView stateTensor(const PlanState &state);
 TensorType stateTensorType(StateDtype dtype);
 
 /// The metadata of a rank's file; `checksums` one per state, `description` of
-/// all of them.
-std::map<std::string, std::string> rankMetadata(
-    const Manifest &manifest, int rank, const std::vector<PlanState> &states,
-    const std::string &description, const std::vector<uint64_t> &checksums);
+/// all of them. `nodes` of the job's ranks (printNodes()), where states depend
+/// on that; else empty.
+std::map<std::string, std::string>
+rankMetadata(const Manifest &manifest, int rank,
+             const std::vector<PlanState> &states,
+             const std::string &description,
+             const std::vector<uint64_t> &checksums, const std::string &nodes);
+/// Those nodes; empty: the file does not say.
+std::string_view nodesOf(const SafetensorsHeader &header);
 
 /// Whether a file is a part of some checkpoint.
 bool hasRankMetadata(const SafetensorsHeader &header);

@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_read.h"
 #include "job/agreement.h"
+#include "job/context.h"
 #include "module/state_init.h"
 
 #define XXH_INLINE_ALL
@@ -69,8 +70,10 @@ private:
   const uint32_t flags;
   const std::string manifestPath;
 
+  const std::string nodes = printNodes(context.allNodes());
   /// None: plain files.
   std::optional<Manifest> manifest;
+  bool isOtherNodes = false;
   std::vector<char> image;
   ddphook_state_info_t result = {};
   /// Lines about states without a saved value. In another world only rank 0,
@@ -158,6 +161,8 @@ void Loader::logReport() const {
     log(LogLevel::Warn,
         file + " was saved by " + std::to_string(manifest->worldSize) +
             " ranks, but this job has " + std::to_string(context.worldSize()));
+  if (isOtherNodes)
+    log(LogLevel::Warn, file + " was saved by ranks on other nodes");
   for (size_t i = 0; i < reports.size(); ++i) {
     if (i == maxLoggedStates && !isLogged(LogLevel::Info))
       return log(LogLevel::Warn,
@@ -170,11 +175,18 @@ void Loader::logReport() const {
 Status Loader::readCheckpoint() {
   const bool isPartial = flags & DDPHOOK_STATE_PARTIAL;
   CheckpointReader reader(module.plan, *manifest, pattern, isPartial,
-                          isOtherWorld(), image.data());
+                          isOtherWorld(), nodes, image.data());
   // If the world size differs, rank 0 reads for all ranks.
   if (isOtherWorld() && context.rank() != 0)
     return reader.beginAnew();
   DDPHOOK_RETURN_IF_ERROR(reader.read(context.rank()));
+  isOtherNodes = !isOtherWorld() && reader.hasOtherNodes();
+  if (isOtherNodes && (flags & DDPHOOK_STATE_STRICT))
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "the checkpoint of '%s' has errors of shares, and was saved "
+                 "by ranks on other nodes: expected the nodes %s of the ranks, "
+                 "in their order",
+                 manifestPath.c_str(), nodes.c_str());
   const CheckpointMapping &mapping = reader.mapping();
   result.world_size = manifest->worldSize;
   for (size_t i = 0; i < states.size(); ++i)

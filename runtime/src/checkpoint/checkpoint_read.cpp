@@ -57,6 +57,8 @@ Status CheckpointReader::findSaved(const SafetensorsReader &reader, int rank) {
   std::string_view description;
   DDPHOOK_RETURN_IF_ERROR(
       checkRankMetadata(header, manifest, rank, &description));
+  isOtherNodes = std::count(ofShares.begin(), ofShares.end(), true) > 0 &&
+                 nodesOf(header) != nodes;
   // Descriptions can be long; most jobs go on as they were.
   if (description != printStates(states)) {
     DDPHOOK_RETURN_IF_ERROR(parseStates(description, &others));
@@ -124,9 +126,10 @@ Status CheckpointReader::read(int rank) {
 }
 
 /// Whether a state of the module is each rank's own, but files are other
-/// ranks'.
+/// ranks', or is one of a share, but their nodes others.
 bool CheckpointReader::isForeign(size_t state) const {
-  return isOtherWorld && states[state].placement == StatePlacement::PerRank;
+  return (isOtherWorld && states[state].placement == StatePlacement::PerRank) ||
+         (isOtherNodes && ofShares[state]);
 }
 
 /// Whether anything is taken of a saved state.

@@ -21,13 +21,15 @@ class CheckpointReader {
 public:
   /// `image`: zeros, for the states of `plan` as they lie in its arena.
   /// `isOtherWorld`: files are of other ranks, so that only replicated states
-  /// are taken. All references stay the caller's.
+  /// are taken. `nodes`: printNodes() of this job. All references stay the
+  /// caller's.
   CheckpointReader(const Plan &plan, const Manifest &manifest,
                    const std::string &pattern, bool isPartial,
-                   bool isOtherWorld, char *image)
-      : plan(plan), states(plan.states), manifest(manifest), pattern(pattern),
+                   bool isOtherWorld, const std::string &nodes, char *image)
+      : plan(plan), states(plan.states), ofShares(plan.findShareErrors()),
+        manifest(manifest), pattern(pattern),
         manifestPath(manifestFile(pattern)), isPartial(isPartial),
-        isOtherWorld(isOtherWorld), image(image) {}
+        isOtherWorld(isOtherWorld), nodes(nodes), image(image) {}
 
   /// Reads the file of `rank`. PLAN_MISMATCH when it cannot be carried over.
   Status read(int rank);
@@ -40,6 +42,9 @@ public:
   bool isLoaded(size_t state) const {
     return !isForeign(state) && !mapped.lacksAll[state];
   }
+  /// Whether errors of shares were saved by ranks of other nodes, so that they
+  /// begin as in a new job. The same on all ranks.
+  bool hasOtherNodes() const { return isOtherNodes; }
 
 private:
   char *imageOf(size_t state) { return image + states[state].offset; }
@@ -56,11 +61,14 @@ private:
 
   const Plan &plan;
   const std::vector<PlanState> &states;
+  const std::vector<bool> ofShares;
   const Manifest &manifest;
   const std::string &pattern;
   const std::string manifestPath;
   const bool isPartial, isOtherWorld;
+  const std::string &nodes;
   char *const image;
+  bool isOtherNodes = false;
 
   /// What the checkpoint has, the module's own states or others, where that
   /// goes, and values that go to several places.

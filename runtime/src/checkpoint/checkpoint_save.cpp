@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint_states.h"
 #include "files/atomic_file.h"
 #include "job/agreement.h"
+#include "job/context.h"
 #include "module/state_init.h"
 
 #define XXH_INLINE_ALL
@@ -61,11 +62,17 @@ static Status writeRankFile(const ddphook_module &module,
   SafetensorsLayout layout;
   DDPHOOK_RETURN_IF_ERROR(layOutSafetensors(tensors, layout));
   std::vector<uint64_t> checksums(states.size(), 0);
+  const std::vector<bool> ofShares = module.plan.findShareErrors();
+  const std::string nodes =
+      std::count(ofShares.begin(), ofShares.end(), true) == 0
+          ? ""
+          : printNodes(module.context.allNodes());
   std::string header;
   auto makeHeader = [&] {
     return makeSafetensorsHeader(tensors, layout,
                                  rankMetadata(manifest, module.context.rank(),
-                                              states, description, checksums),
+                                              states, description, checksums,
+                                              nodes),
                                  &header);
   };
   DDPHOOK_RETURN_IF_ERROR(makeHeader());

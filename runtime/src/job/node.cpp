@@ -11,6 +11,8 @@
 #include "base/boot_id.h"
 
 #include <climits>
+#include <map>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,6 +40,17 @@ Status ddphook::identifyNetwork(std::string *network) {
   DDPHOOK_RETURN_IF_ERROR(identifyMachine(network));
   *network += "/" + namespaceOf("/proc/self/ns/net");
   return Status::ok();
+}
+
+std::string ddphook::printNodes(const std::vector<NodeIdentity> &ranks) {
+  std::map<std::string_view, size_t> numbers;
+  std::string text;
+  for (const NodeIdentity &rank : ranks) {
+    const size_t number =
+        numbers.emplace(rank.node, numbers.size()).first->second;
+    text += (text.empty() ? "" : ",") + std::to_string(number);
+  }
+  return text;
 }
 
 Status ddphook::identifyNode(const std::string &nodeOverride,

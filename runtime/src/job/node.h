@@ -14,6 +14,7 @@
 #include "base/status.h"
 
 #include <string>
+#include <vector>
 
 namespace ddphook {
 
@@ -24,6 +25,10 @@ struct NodeIdentity {
   /// memory.
   std::string memoryDomain;
 };
+
+/// The number of each rank's node, in the order in which they first appear:
+/// "0,0,1,1".
+std::string printNodes(const std::vector<NodeIdentity> &ranks);
 
 /// `nodeOverride`, when not empty, is the node's name (DDPHOOK_NODE).
 Status identifyNode(const std::string &nodeOverride, NodeIdentity *identity);

@@ -162,11 +162,12 @@ const PlanCollective *ddphook_module::beginCollective(
   return &collective;
 }
 
-/// As backends take it.
-static ddphook_collective_t
-describe(const PlanCollective &collective,
-         const std::optional<ddphook_module::StochasticRounding> &rounding) {
+ddphook_collective_t ddphook_module::describe(
+    const PlanCollective &collective,
+    const std::optional<StochasticRounding> &rounding) const {
   ddphook_collective_t operation = collective.operation();
+  if (collective.error)
+    operation.error = states.get(*collective.error);
   if (rounding)
     operation.rounding = {1, 0, rounding->stream, rounding->step};
   return operation;

@@ -131,6 +131,10 @@ private:
   beginCollective(const char *call, std::optional<ddphook::CollectiveKind> kind,
                   int32_t number, const void *in, const void *out,
                   const std::optional<StochasticRounding> &rounding);
+  /// As backends take it.
+  ddphook_collective_t
+  describe(const ddphook::PlanCollective &collective,
+           const std::optional<StochasticRounding> &rounding) const;
 
   int32_t currentEntry = -1;
   /// For each bucket, since the step began; and for each collective, its

@@ -118,6 +118,7 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
   inNode.encoding = 0;
   inNode.block = 0;
   inNode.rounding = {};
+  inNode.error = nullptr;
   // Then nobody is left, and nothing to round.
   if (members.levels[1].ranks.size() == 1 && operation.wire_dtype < 0 &&
       operation.encoding == 0)
@@ -126,8 +127,12 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
   scatter.kind = DDPHOOK_REDUCE_SCATTER;
   gather.kind = DDPHOOK_ALL_GATHER;
   gather.divide = 0;
-  reduce.count = partOf(operation.count, ranks, nodeMembers.index).size();
+  const ElementRange part = partOf(operation.count, ranks, nodeMembers.index);
+  reduce.count = part.size();
   reduce.rounding.share = nodeMembers.index;
+  if (operation.error)
+    reduce.error = static_cast<char *>(operation.error) +
+                   part.begin * dtypeSize(static_cast<Dtype>(operation.dtype));
   char *memory = share.get();
   DDPHOOK_RETURN_IF_ERROR(call(node, scatter, in, memory));
   DDPHOOK_RETURN_IF_ERROR(call(across, reduce, memory, memory));

@@ -167,10 +167,11 @@ trace::MetricsSample ddphook_module::sampleMetrics() const {
 /// Whether a hook keeps in the state what its compression has lost: hooks name
 /// the roles of their states "hook.what".
 static bool isErrorFeedback(const PlanState &state) {
-  constexpr std::string_view suffix = ".error";
-  return floatDtype(state.dtype) && state.role.size() > suffix.size() &&
-         std::string_view(state.role)
-                 .substr(state.role.size() - suffix.size()) == suffix;
+  const size_t dot = state.role.find('.');
+  if (!floatDtype(state.dtype) || dot == 0 || dot == std::string::npos)
+    return false;
+  const std::string_view what = std::string_view(state.role).substr(dot + 1);
+  return what == "error" || what == "share_error";
 }
 
 void ddphook_module::sampleErrors(

@@ -180,6 +180,14 @@ ddphook_collective_t PlanCollective::operation() const {
   return result;
 }
 
+std::vector<bool> Plan::findShareErrors() const {
+  std::vector<bool> found(states.size(), false);
+  for (const PlanCollective &collective : collectives)
+    if (collective.error && processGroups[collective.group].isHierarchical)
+      found[*collective.error] = true;
+  return found;
+}
+
 /// A group's size, as far as the plan says it; else 0.
 static int64_t sizeOf(const PlanProcessGroup &group) {
   if (group.size != 0 || group.ranks.empty())
@@ -219,9 +227,29 @@ static void checkKind(const Reader &at, const PlanCollective &collective,
                      " ranks");
 }
 
-static void readCollective(const Reader &at, const Names &buckets, Plan *plan) {
+/// The state that has the collective's error, if it feeds one back.
+static void readError(const Reader &at, const Names &states, const Plan &plan,
+                      PlanCollective *collective) {
+  if (at["error"].text().empty())
+    return;
+  if (collective->kind != CollectiveKind::AllReduce || !collective->encoding ||
+      collective->encoding->isAffine())
+    return at["error"].fail(
+        "no error but of an all_reduce in an encoding without a zero point");
+  collective->error = states.find(at["error"]);
+  if (!at.isOk())
+    return;
+  const PlanState &state = plan.states[*collective->error];
+  if (floatDtype(state.dtype) != collective->dtype ||
+      state.bytes != collective->count * dtypeSize(collective->dtype))
+    at["error"].fail("a state of as many elements of the collective's type");
+}
+
+static void readCollective(const Reader &at, const Names &buckets,
+                           const Names &states, Plan *plan) {
   if (!at.expectKeys({"kind", "bucket", "group", "count", "dtype", "wire_dtype",
-                      "encoding", "block", "divide", "root"}))
+                      "encoding", "block", "divide", "root", "error",
+                      "stream"}))
     return;
   PlanCollective collective;
   if (auto kind = parseCollectiveKind(at["kind"].text()))
@@ -240,6 +268,9 @@ static void readCollective(const Reader &at, const Names &buckets, Plan *plan) {
   readWire(at, &collective.wireDtype, &collective.encoding);
   collective.divide = at["divide"].boolean();
   collective.root = static_cast<int32_t>(at["root"].integer(0, maxRanks));
+  collective.stream = at["stream"].integer(-1, INT64_MAX);
+  if (at.isOk())
+    readError(at, states, *plan, &collective);
   if (at.isOk())
     checkKind(at, collective, sizeOf(plan->processGroups[collective.group]));
   plan->collectives.push_back(std::move(collective));
@@ -434,7 +465,7 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
   top["matrix_lists"].forEach(
       [&](const Reader &at) { readMatrixList(at, &result); });
   top["collectives"].forEach(
-      [&](const Reader &at) { readCollective(at, buckets, &result); });
+      [&](const Reader &at) { readCollective(at, buckets, states, &result); });
   top["entries"].forEach(
       [&](const Reader &at) { readEntry(at, &entries, &result); });
   if (failure.isOk())

@@ -107,6 +107,10 @@ struct PlanCollective {
   std::optional<Encoding> encoding; // in place of a wireDtype
   bool divide = false;
   int32_t root = 0; // of a broadcast
+  /// The state whose error it feeds back: as many elements of its type.
+  std::optional<size_t> error;
+  /// Random numbers that calls pass with it, or -1: ranks compare plans.
+  int64_t stream = -1;
 
   /// Elements that a rank contributes to it, in a group of so many, and their
   /// bytes in memory and on the wire.
@@ -158,6 +162,10 @@ struct Plan {
   PlanArena arena;
   PlanArena stateArena;
   std::vector<PlanEntry> entries;
+
+  /// For each state whether it has the error of this rank's share of a node's
+  /// sum: its elements depend on which ranks are on which node.
+  std::vector<bool> findShareErrors() const;
 };
 
 /// XXH3-64 of the plan's bytes.

@@ -45,7 +45,8 @@ struct Case {
             /*encoding=*/0,
             /*block=*/0,
             /*root=*/0,
-            /*rounding=*/{}};
+            /*rounding=*/{},
+            /*error=*/nullptr};
   }
   std::string name() const {
     return std::string(dtypeName(dtype)) + " over " +
@@ -138,7 +139,7 @@ private:
 /// Runs an all-reduce to its end.
 ddphook_status_t reduceAndWait(Rank &rank, DeviceArray &data, int64_t count) {
   ddphook_collective_t operation = {
-      DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
+      DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
   ddphook_status_t status =
       rank.backend->collective(rank.device, rank.communicator, &operation,
                                data.get(), data.get(), &rank.error);
@@ -208,7 +209,7 @@ TEST_P(Collectives, StartedOnesKeepTheirOrder) {
       arrays.push_back(std::make_unique<DeviceArray>(
           rank, filled(static_cast<float>(i + 1))));
     ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
+        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
     for (size_t i = 0; i < number; ++i) {
       ASSERT_EQ(
           rank.show(backend->collective_start(
@@ -245,7 +246,7 @@ TEST_P(Collectives, KernelsAndCollectivesAlternate) {
     }
     DeviceArray a(rank, ones), b(rank, ones);
     ddphook_collective_t sum = {
-        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F64, -1, 0, 0, 0, 0, {}};
+        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F64, -1, 0, 0, 0, 0, {}, nullptr};
     auto check = [&](ddphook_status_t status) {
       EXPECT_EQ(rank.show(status), "OK");
     };
@@ -281,7 +282,7 @@ TEST_P(Collectives, ManyAreUnderWay) {
     }
     DeviceArray data(rank, ones), sum(rank, ones);
     ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, 16, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
+        DDPHOOK_ALL_REDUCE, 16, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
     int64_t ticket = 0;
     for (int i = 0; i < 600; ++i)
       ASSERT_EQ(rank.show(backend->collective_start(
@@ -352,7 +353,7 @@ TEST_P(Collectives, AbortEndsEverything) {
     EXPECT_LT(secondsSince(begin), 20);
     other.join();
     ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
+        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
     int64_t ticket = 0;
     EXPECT_EQ(rank.show(backend->collective_start(
                   rank.device, rank.communicator, &operation, data.get(),

@@ -51,7 +51,8 @@ struct Case {
             /*encoding=*/0,
             /*block=*/0,
             root,
-            /*rounding=*/{}};
+            /*rounding=*/{},
+            /*error=*/nullptr};
   }
   std::string name() const {
     return describeCollective(kind) + " of " + std::to_string(count) + " " +

@@ -175,7 +175,7 @@ TEST_F(CApi, MalformedModules) {
   EXPECT_EQ(load([](Module &m) { m.setPlan("{}"); }),
             "DATA_LOSS: malformed plan: it has no ABI version");
   EXPECT_EQ(load([](Module &m) {
-              m.setPlan(replaced(R"("abi":7)", R"("abi":1)", m.plan));
+              m.setPlan(replaced(R"("abi":8)", R"("abi":1)", m.plan));
             }),
             "UNSUPPORTED: expected a plan for ABI version " + version +
                 ", but got one for 1");

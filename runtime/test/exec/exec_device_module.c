@@ -37,7 +37,7 @@ static ddphook_module_t *handle;
   "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"argument\":" argument "}"
 
 static const char plan[] =
-    "{\"abi\":7,\"memory\":\"device\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":8,\"memory\":\"device\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\",\"topology\":\"flat\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
@@ -61,7 +61,8 @@ static const char plan[] =
           "\"draws\":[3],\"offset\":2688,\"bytes\":12")
     "],\"matrix_lists\":[],"
     "\"collectives\":[{\"kind\":\"all_reduce\",\"bucket\":\"b0\",\"group\":0,\"count\":14,"
-    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"divide\":true,\"root\":0}],"
+    "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"divide\":true,\"root\":0,"
+    "\"error\":\"\",\"stream\":-1}],"
     "\"arena\":{\"bytes\":128,\"alignment\":64},"
     "\"state_arena\":{\"bytes\":2700,\"alignment\":64},"
     "\"entries\":[{\"name\":\"step\",\"arguments\":["

@@ -40,7 +40,7 @@ static ddphook_module_t *handle;
 #define VECTOR_OUT RESULT("f32", "[7]", "-1")
 
 static const char plan[] =
-    "{\"abi\":7,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":8,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\",\"topology\":\"flat\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","
@@ -53,11 +53,13 @@ static const char plan[] =
     "{\"kind\":\"all_reduce\",\"bucket\":\"b0\",\"group\":0,\"count\":7,"
     "\"dtype\":\"f32\","
     "\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,\"divide\":true,"
-    "\"root\":0},"
+    "\"root\":0,"
+    "\"error\":\"\",\"stream\":-1},"
     "{\"kind\":\"all_reduce\",\"bucket\":\"b0\",\"group\":0,\"count\":7,"
     "\"dtype\":\"f32\","
     "\"wire_dtype\":\"f16\",\"encoding\":\"\",\"block\":0,\"divide\":true,"
-    "\"root\":0}],"
+    "\"root\":0,"
+    "\"error\":\"\",\"stream\":-1}],"
     "\"arena\":{\"bytes\":64,\"alignment\":64},"
     "\"state_arena\":{\"bytes\":0,\"alignment\":64},"
     "\"entries\":["

@@ -36,7 +36,7 @@ static ddphook_module_t *handle;
 #define ZERO "\"zero\",\"seed\":0,\"generator\":\"\",\"draws\":[]"
 
 static const char plan[] =
-    "{\"abi\":7,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":8,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\",\"topology\":\"flat\"}],"
     "\"buckets\":[{\"name\":\"" BUCKET "\",\"group\":\"dp\",\"reduction\":"
@@ -63,7 +63,8 @@ static const char plan[] =
     "\"collectives\":[{\"kind\":\"all_reduce\",\"bucket\":\"" BUCKET
     "\",\"group\":0,\"count\":14,"
     "\"dtype\":\"f32\",\"wire_dtype\":\"\",\"encoding\":\"\",\"block\":0,"
-    "\"divide\":true,\"root\":0}],"
+    "\"divide\":true,\"root\":0,"
+    "\"error\":\"\",\"stream\":-1}],"
     "\"arena\":{\"bytes\":0,\"alignment\":64},"
     "\"state_arena\":{\"bytes\":2700,\"alignment\":64},"
     "\"entries\":[{\"name\":\"step\",\"arguments\":[{\"dtype\":\"f32\","

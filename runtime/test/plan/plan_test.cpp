@@ -16,7 +16,7 @@ using namespace ddphook;
 
 /// The example of docs/plan.md, with more of everything.
 static const std::string goodPlan =
-    R"({"abi":7,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
+    R"({"abi":8,"memory":"host","kernels":[],"process_groups":[{"name":"dp","size":0,"ranks":[],)"
     R"("placement":"","parent":"","topology":"flat"},{"name":"pairs","size":2,)"
     R"("ranks":[[0,2],[3,1]],"placement":"","parent":"dp","topology":"flat"}],)"
     R"("buckets":[{"name":"b0","group":"dp","reduction":"mean","dtype":"f32",)"
@@ -39,7 +39,8 @@ static const std::string goodPlan =
     R"("pieces":[[60160,0,40],[140,60,20]]}],)"
     R"("collectives":[{"kind":"all_reduce","bucket":"b0","group":1,"count":60200,)"
     R"("dtype":"f32","wire_dtype":"f16",)"
-    R"("encoding":"","block":0,"divide":true,"root":0}],)"
+    R"("encoding":"","block":0,"divide":true,"root":0,)"
+    R"("error":"","stream":-1}],)"
     R"("arena":{"bytes":240832,"alignment":64},)"
     R"("state_arena":{"bytes":243364,"alignment":128},)"
     R"("entries":[{"name":"step","arguments":[{"dtype":"f32",)"
@@ -122,14 +123,14 @@ TEST(Plan, Parses) {
 }
 
 TEST(Plan, OtherAbiVersions) {
-  Status status = parse(replaced(R"("abi":7)", R"("abi":1)"));
+  Status status = parse(replaced(R"("abi":8)", R"("abi":1)"));
   EXPECT_EQ(status.code(), DDPHOOK_UNSUPPORTED);
   EXPECT_EQ(status.message(), "expected a plan for ABI version " +
                                   std::to_string(DDPHOOK_ABI_VERSION) +
                                   ", but got one for 1");
   // Whatever else such a plan holds.
   EXPECT_EQ(parse(R"({"abi":77,"new":[]})").code(), DDPHOOK_UNSUPPORTED);
-  expectBad(replaced(R"("abi":7)", R"("abi":"3")"), "has no ABI version");
+  expectBad(replaced(R"("abi":8)", R"("abi":"3")"), "has no ABI version");
   expectBad("[]", "has no ABI version");
 }
 
@@ -140,9 +141,9 @@ TEST(Plan, IsNoJson) {
   expectBad(replaced(R"("size":2,)", R"("size":2,"size":2,)"),
             "an object has the same key twice");
   std::string deep(500000, '[');
-  expectBad(R"({"abi":7,"memory":"host","kernels":[],"process_groups":)" + deep,
+  expectBad(R"({"abi":8,"memory":"host","kernels":[],"process_groups":)" + deep,
             "the nesting is too deep");
-  expectBad(R"({"abi":7,"memory":"host","kernels":[],"process_groups":)" +
+  expectBad(R"({"abi":8,"memory":"host","kernels":[],"process_groups":)" +
                 deep + std::string(500000, ']') + "}",
             "the nesting is too deep");
 }
@@ -240,6 +241,23 @@ TEST(Plan, WrongTypesAndRanges) {
   expectBad(replaced(R"("root":0)", R"("root":-1)"), "collectives[0].root");
   expectBad(replaced(R"("root":0)", R"("root":1)"),
             "collectives[0].root: expected 0 in all_reduce");
+  expectBad(replaced(R"("stream":-1)", R"("stream":-2)"),
+            "collectives[0].stream");
+  expectBad(replaced(R"("error":"")", R"("error":"generator")"),
+            "collectives[0].error: expected no error but of an all_reduce in "
+            "an encoding without a zero point");
+  auto encoded = [](const std::string &error) {
+    return replaced(R"("wire_dtype":"f16","encoding":"","block":0,)"
+                    R"("divide":true,"root":0,"error":"")",
+                    R"("wire_dtype":"","encoding":"i8","block":32,)"
+                    R"("divide":true,"root":0,"error":")" +
+                        error + "\"");
+  };
+  expectBad(encoded("generator"),
+            "collectives[0].error: expected a state of as many elements of the "
+            "collective's type");
+  expectBad(encoded("nobody"),
+            "collectives[0].error: expected a name that is declared earlier");
   expectBad(replaced(R"("alignment":64)", R"("alignment":48)"),
             "arena.alignment: expected a power of two");
   expectBad(replaced(R"("alignment":64)", R"("alignment":4194304)"),
@@ -257,7 +275,7 @@ TEST(Plan, WrongTypesAndRanges) {
             "entries[0]: expected an object, but got 7");
   expectBad(replaced(R"("states":[)", R"("states":[[[]],)"),
             "states[0]: expected an object");
-  expectBad(R"({"abi":7})", "top level: expected a key 'memory'");
+  expectBad(R"({"abi":8})", "top level: expected a key 'memory'");
 }
 
 /// A plan with one collective of that kind over a group of `size` ranks.
@@ -265,7 +283,7 @@ static Status parseCollective(const std::string &kind, int64_t size,
                               int64_t count, const std::string &rest,
                               Plan *plan) {
   return parsePlan(
-      R"({"abi":7,"memory":"host","kernels":[],"process_groups":[)"
+      R"({"abi":8,"memory":"host","kernels":[],"process_groups":[)"
       R"({"name":"dp","size":)" +
           std::to_string(size) +
           R"(,"ranks":[],"placement":"","parent":"","topology":"flat"}],"buckets":[],)"
@@ -279,7 +297,8 @@ static Status parseCollective(const std::string &kind, int64_t size,
 
 TEST(Plan, KindsOfCollectives) {
   const std::string plain =
-      R"("wire_dtype":"","encoding":"","block":0,"divide":false,"root":0)";
+      R"("wire_dtype":"","encoding":"","block":0,"divide":false,"root":0,)"
+      R"("error":"","stream":-1)";
   auto bytes = [&](const std::string &kind, int64_t count,
                    const std::string &rest) {
     Plan plan;
@@ -294,13 +313,15 @@ TEST(Plan, KindsOfCollectives) {
   };
   using Bytes = std::vector<int64_t>;
   const std::string half =
-      R"("wire_dtype":"f16","encoding":"","block":0,"divide":false,"root":0)";
+      R"("wire_dtype":"f16","encoding":"","block":0,"divide":false,"root":0,)"
+      R"("error":"","stream":-1)";
   EXPECT_EQ(bytes("all_reduce", 10, half), (Bytes{40, 20, 20}));
   EXPECT_EQ(bytes("reduce_scatter", 10, half), (Bytes{40, 20, 24}));
   EXPECT_EQ(bytes("all_gather", 10, half), (Bytes{12, 6, 24}));
   EXPECT_EQ(bytes("all_to_all", 8, plain), (Bytes{32, 32, 32}));
   const std::string codes =
-      R"("wire_dtype":"","encoding":"i8","block":32,"divide":false,"root":0)";
+      R"("wire_dtype":"","encoding":"i8","block":32,"divide":false,"root":0,)"
+      R"("error":"","stream":-1)";
   EXPECT_EQ(bytes("reduce_scatter", 10, codes), (Bytes{40, 12, 12}));
   EXPECT_EQ(bytes("broadcast", 10, plain), (Bytes{40, 40, 40}));
 }
@@ -320,7 +341,8 @@ TEST(Plan, BadKindsOfCollectives) {
                  bool divide, int root) {
     return R"("wire_dtype":")" + wire + R"(","encoding":")" + encoding +
            R"(","block":)" + (encoding.empty() ? "0" : "32") + R"(,"divide":)" +
-           (divide ? "true" : "false") + R"(,"root":)" + std::to_string(root);
+           (divide ? "true" : "false") + R"(,"root":)" + std::to_string(root) +
+           R"(,"error":"","stream":-1)";
   };
   const std::string plain = rest("", "", false, 0);
   for (const char *kind : {"reduce_scatter", "all_gather", "all_to_all"}) {

@@ -93,9 +93,6 @@ static void countMembers(std::map<std::string, int64_t> &counts,
 static Description describe(CollectiveOpInterface op) {
   Type type = op.getInput().getType();
   Type wire = op.getWireAttr() ? op.getWireAttr().getValue() : Type();
-  // How codes are rounded is not in the plan.
-  if (auto encoding = dyn_cast_if_present<EncodedType>(wire))
-    wire = encoding.getNearest();
   StringAttr bucket = op.getBucketNameAttr();
   ReductionAttr reduction = op.getReductionAttr();
   return {op.getKind(),

@@ -85,6 +85,20 @@ LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
              << "'ddp.reduce_scatter', or on a function's argument";
     return verifyName(op, attribute.getValue(), "");
   }
+  if (attribute.getName() == kErrorAttrName) {
+    auto collective = dyn_cast<CollectiveOpInterface>(op);
+    TypeAttr wire = collective ? collective.getWireAttr() : TypeAttr();
+    auto encoding =
+        wire ? dyn_cast<EncodedType>(wire.getValue()) : EncodedType();
+    if (!isa<FlatSymbolRefAttr>(attribute.getValue()) || !encoding ||
+        encoding.isAffine() ||
+        collective.getKind() != CollectiveKind::AllReduce)
+      return op->emitOpError()
+             << "expected '" << kErrorAttrName
+             << "' to name a state, on an all-reduce whose "
+                "wire type is an encoding without a zero point";
+    return success();
+  }
   if (attribute.getName() == kResultArgumentsAttrName) {
     if (!isa<DenseI64ArrayAttr>(attribute.getValue()) ||
         !isa<FunctionOpInterface>(op))
@@ -176,6 +190,15 @@ Value mlir::ddp::buildFinalAllReduce(OpBuilder &builder,
   reduced->setAttr(DDPDialect::kHookAttrName,
                    AllReduceHookAttr::get(builder.getContext()));
   return reduced.getResult();
+}
+
+void mlir::ddp::setErrorState(Operation *allReduce, FlatSymbolRefAttr error) {
+  if (error)
+    allReduce->setAttr(DDPDialect::kErrorAttrName, error);
+}
+
+FlatSymbolRefAttr mlir::ddp::getErrorState(Operation *op) {
+  return op->getAttrOfType<FlatSymbolRefAttr>(DDPDialect::kErrorAttrName);
 }
 
 Type mlir::ddp::getElementTypeOf(Type type) {

@@ -310,7 +310,7 @@ LogicalResult AllReduceOp::verify() {
 }
 
 LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C2
+  return verifyReductionSymbols(*this, symbols); // C2
 }
 
 void AllReduceOp::getEffects(

@@ -119,7 +119,7 @@ LogicalResult FlatAllReduceOp::verify() {
 
 LogicalResult
 FlatAllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C3
+  return verifyReductionSymbols(*this, symbols); // C3
 }
 
 LogicalResult FlatAllReduceStartOp::verify() {
@@ -135,7 +135,7 @@ LogicalResult FlatAllReduceStartOp::verify() {
 
 LogicalResult
 FlatAllReduceStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C3
+  return verifyReductionSymbols(*this, symbols); // C3
 }
 
 FlatWaitOp FlatAllReduceStartOp::getWait() {

@@ -32,7 +32,7 @@ LogicalResult AllReduceStartOp::verify() {
 
 LogicalResult
 AllReduceStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C2
+  return verifyReductionSymbols(*this, symbols); // C2
 }
 
 WaitOp AllReduceStartOp::getWait() {
@@ -53,9 +53,11 @@ struct FoldWait : public OpRewritePattern<AllReduceStartOp> {
     auto wait = dyn_cast_or_null<WaitOp>(start->getNextNode());
     if (!wait || wait.getStart() != start)
       return failure();
-    rewriter.replaceOpWithNewOp<AllReduceOp>(
+    FlatSymbolRefAttr error = getErrorState(start);
+    auto whole = rewriter.replaceOpWithNewOp<AllReduceOp>(
         wait, start.getReductionAttr(), start.getInput(), start.getGroupAttr(),
         start.getWireAttr(), start.getBucketNameAttr(), start.getStep());
+    setErrorState(whole, error);
     rewriter.eraseOp(start);
     return success();
   }

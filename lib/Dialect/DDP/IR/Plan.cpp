@@ -109,7 +109,7 @@ LogicalResult PlanMatrixListAttr::verify(EmitError emitError, Type dtype,
 LogicalResult PlanCollectiveAttr::verify(EmitError emitError, CollectiveKind,
                                          StringAttr, int64_t, int64_t,
                                          Type dtype, Type wireDtype, bool,
-                                         int64_t) {
+                                         int64_t, StringAttr) {
   if (failed(verifyDtype(emitError, "dtype", dtype)))
     return failure();
   return wireDtype ? verifyWireType(emitError, "wire_dtype", wireDtype)

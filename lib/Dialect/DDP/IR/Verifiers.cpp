@@ -30,6 +30,31 @@ LogicalResult mlir::ddp::verifyGroup(Operation *op, FlatSymbolRefAttr group,
   return diagnostic;
 }
 
+LogicalResult
+mlir::ddp::verifyReductionSymbols(CollectiveOpInterface op,
+                                  SymbolTableCollection &symbols) {
+  if (failed(verifyGroup(op, op.getGroupAttr(), symbols)))
+    return failure();
+  FlatSymbolRefAttr error = getErrorState(op);
+  if (!error)
+    return success();
+  auto state = symbols.lookupNearestSymbolFrom<StateOp>(op, error);
+  if (!state)
+    return op->emitOpError() << "expected " << error
+                             << ", whose error is fed back, to be a state";
+  auto kept = dyn_cast<BucketType>(state.getType());
+  Type type = op.getInput().getType();
+  if (kept && kept.getElementType() == getElementTypeOf(type) &&
+      kept.getNumElements() == getNumElementsOf(type))
+    return success();
+  InFlightDiagnostic diagnostic =
+      op->emitOpError() << "expected the error of " << getNumElementsOf(type)
+                        << " elements of " << getElementTypeOf(type)
+                        << ", but got " << state.getType();
+  diagnostic.attachNote(state.getLoc()) << "this is what " << error << " keeps";
+  return diagnostic;
+}
+
 LogicalResult mlir::ddp::verifyWire(CollectiveOpInterface op) {
   TypeAttr wire = op.getWireAttr();
   if (!wire || isa<Float16Type, BFloat16Type, EncodedType>(wire.getValue()))

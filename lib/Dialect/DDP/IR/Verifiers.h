@@ -28,6 +28,11 @@ inline bool haveSameElements(Type a, Type b) {
 LogicalResult verifyGroup(Operation *op, FlatSymbolRefAttr symbol,
                           SymbolTableCollection &symbols);
 
+/// Checks the process group of an all-reduce, and that the state whose error it
+/// feeds back, if there is one, has as many elements of its type.
+LogicalResult verifyReductionSymbols(CollectiveOpInterface op,
+                                     SymbolTableCollection &symbols);
+
 /// Checks that a collective travels in its own type, f16, bf16 or encoded, and
 /// verifyStep().
 LogicalResult verifyWire(CollectiveOpInterface op);

@@ -372,6 +372,8 @@ struct ExpandHooksPass
              : hook.expand(builder, reduction, bucket);
     if (failed(reduced))
       return op.emitOpError() << "hook " << hook << " could not be expanded";
+    if (wire)
+      setErrorState(reduced->getDefiningOp(), getErrorState(op));
     roles.addBucket(reduction, hook);
     if (reduced->getType() != type)
       return op.emitOpError() << "expected hook " << hook << " to give " << type

@@ -252,13 +252,14 @@ public:
 
   /// Replaces the operation by `OpTy`, made of these.
   template <typename OpTy, typename... Arguments>
-  void replaceBy(Arguments... arguments) {
+  OpTy replaceBy(Arguments... arguments) {
     auto twin = OpTy::create(builder, loc, arguments...);
     // The dialect's own attributes have served their purpose.
     for (NamedAttribute attribute : op->getDiscardableAttrs())
       if (!isa_and_nonnull<DDPDialect>(attribute.getNameDialect()))
         twin->setDiscardableAttr(attribute.getName(), attribute.getValue());
     replaceByFlat(builder, op, twin->getResults());
+    return twin;
   }
 
 private:
@@ -311,11 +312,13 @@ static void flattenOp(RandomNormalOp op) {
 
 static void flattenOp(AllReduceOp op) {
   TwinBuilder twin(op);
-  twin.replaceBy<FlatAllReduceOp>(
+  FlatSymbolRefAttr error = getErrorState(op);
+  auto flat = twin.replaceBy<FlatAllReduceOp>(
       op.getReductionAttr(), twin.flat(op.getInput()), op.getGroupAttr(),
       op.getWireAttr(), op.getStep(), op.getBucketNameAttr(),
       op.getDestination() ? Value(op.getDestination())
                           : twin.makeDestination());
+  setErrorState(flat, error);
 }
 
 static void flattenOp(ReduceScatterOp op) {
@@ -402,6 +405,7 @@ static void flattenOp(AllReduceStartOp start) {
       builder, start.getLoc(), start.getReductionAttr(), input,
       start.getGroupAttr(), start.getWireAttr(), start.getStep(),
       start.getBucketNameAttr(), destination, start.getCondition());
+  setErrorState(flat, getErrorState(start));
   for (Operation *wait : llvm::make_early_inc_range(start->getUsers())) {
     builder.setInsertionPoint(wait);
     auto ended =

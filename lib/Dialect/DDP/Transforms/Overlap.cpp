@@ -379,6 +379,7 @@ void Scheduler::rewrite() {
           op.getGroupAttr(), op.getWireAttr(), op.getStep(),
           op.getBucketNameAttr(),
           /*condition=*/Value());
+      setErrorState(starts[op], getErrorState(op));
       ++statistics.started;
       continue;
     }

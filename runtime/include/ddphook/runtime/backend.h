@@ -41,7 +41,7 @@ extern "C" {
  * and a runtime of different versions, or with tables of different sizes, do
  * not work together; a function more in functions.inc therefore raises nothing.
  */
-#define DDPHOOK_BACKEND_ABI_VERSION 10
+#define DDPHOOK_BACKEND_ABI_VERSION 11
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -148,6 +148,12 @@ typedef struct ddphook_collective {
   int64_t block;
   int32_t root;                /* of a broadcast: a rank of the group; else 0 */
   ddphook_rounding_t rounding; /* with scaled codes; else zeros */
+  /* Null, or of an all_reduce in an encoding without zero points: `count`
+   * elements of `dtype`. `in` + `error`, rounded to `dtype`, is reduced in
+   * place of `in`, and `error` becomes what encoding that on this rank loses.
+   * Not to be used before the collective has ended; apart from `in` and `out`.
+   */
+  void *error;
 } ddphook_collective_t;
 
 /* A matrix Mᵢ of `rows` x `columns` in an array M, with its factors Pᵢ

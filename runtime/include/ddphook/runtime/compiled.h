@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a call below changes its meaning. */
-#define DDPHOOK_ABI_VERSION 7
+#define DDPHOOK_ABI_VERSION 8
 
 /* Element types, DDPHOOK_F16 and so on; values are part of the ABI. */
 typedef enum ddphook_dtype {
@@ -144,8 +144,10 @@ DDPHOOK_API void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
  * with every intermediate rounded to the wire dtype (round to nearest even) and
  * partial sums rounded at every hop, in the ring order of docs/parity.md.
  * With an encoding elements travel as its codes, and are decoded and added in
- * f32 in the order of the ranks, as docs/quantization.md specifies. All ranks
- * get the same bits. `in` may equal `out`, else they must not overlap. */
+ * f32 in the order of the ranks, as docs/quantization.md specifies; if the
+ * plan's collective has an `error`, what encoding lost in the step before is
+ * added first, and that state has what it loses now. All ranks get the same
+ * bits. `in` may equal `out`, else they must not overlap. */
 DDPHOOK_API void ddphook_rt_all_reduce(ddphook_module_t *module,
                                        int32_t collective, const void *in,
                                        void *out);

@@ -91,10 +91,18 @@ constexpr int64_t kCount = 5000;
 void runStep(Rank &rank, DeviceArray &in, DeviceArray &out, DeviceArray &sum,
              DeviceArray &scaled) {
   const ddphook_backend_t &backend = *rank.backend;
-  ddphook_collective_t mean = {
-      DDPHOOK_ALL_REDUCE, kCount, DDPHOOK_F32, DDPHOOK_F16, 1, 0, 0, 0, {}};
+  ddphook_collective_t mean = {DDPHOOK_ALL_REDUCE,
+                               kCount,
+                               DDPHOOK_F32,
+                               DDPHOOK_F16,
+                               1,
+                               0,
+                               0,
+                               0,
+                               {},
+                               nullptr};
   ddphook_collective_t plain = {
-      DDPHOOK_ALL_REDUCE, kCount, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
+      DDPHOOK_ALL_REDUCE, kCount, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
   int64_t ticket = 0;
   EXPECT_EQ(rank.show(backend.collective(rank.device, rank.communicator, &mean,
                                          in.get(), out.get(), &rank.error)),
@@ -121,7 +129,7 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
     int32_t finite = 0;
     int64_t ticket = 0;
     ddphook_collective_t sum = {
-        DDPHOOK_ALL_REDUCE, 16, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
+        DDPHOOK_ALL_REDUCE, 16, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
     auto expect = [&](ddphook_status_t status, const char *argument) {
       EXPECT_EQ(rank.show(status), std::string("INVALID_ARGUMENT: expected "
                                                "device memory, but got host "

@@ -210,6 +210,12 @@ HookAttrInterface getEffectiveHook(Operation *op,
 Value buildFinalAllReduce(OpBuilder &builder, const BucketReduction &reduction,
                           Value input, Type wire = {}, Value step = {});
 
+/// Has an all-reduce in an encoding without a zero point feed back what
+/// `error`, a state of its type, keeps (`ddp.error`). Null: it has none.
+void setErrorState(Operation *allReduce, FlatSymbolRefAttr error);
+/// What setErrorState() has set; or null.
+FlatSymbolRefAttr getErrorState(Operation *op);
+
 /// Declares a state of the bucket's type that is zero at first, and each rank's
 /// own: what `role`, HOOK.WORD, says that the hook keeps of every gradient. It
 /// is called BUCKET.WORD; an error if that is taken. For use in

@@ -46,6 +46,11 @@ def DDP_Dialect : Dialect {
     - `ddp.result_arguments`: on a public function, written by
       `ddp-prepare-entries`: for each result of the original function, the
       number of the argument whose memory it is, or -1 for an out-parameter.
+    - `ddp.error`: on an all-reduce in an encoding without a zero point, written by
+      `ddp-expand-hooks`: the name of a state, of as many elements of its type.
+      What the state has is added where elements are encoded first, and it keeps
+      what that loses. Over a hierarchical group that is a share of a node's sum,
+      and of the state only the elements of this rank's share are used.
     - `ddp.plan`: on a module, written by `convert-ddp-to-runtime`: its plan, a
       `#ddp.plan`.
   }];
@@ -62,6 +67,7 @@ def DDP_Dialect : Dialect {
     /// Names of the discardable attributes.
     static constexpr llvm::StringLiteral kHookAttrName = "ddp.hook";
     static constexpr llvm::StringLiteral kNameAttrName = "ddp.name";
+    static constexpr llvm::StringLiteral kErrorAttrName = "ddp.error";
     static constexpr llvm::StringLiteral kGradientAttrName = "ddp.gradient";
     static constexpr llvm::StringLiteral kReplicatedAttrName = "ddp.replicated";
     static constexpr llvm::StringLiteral kInoutAttrName = "ddp.inout";

@@ -170,7 +170,8 @@ def DDP_PlanCollectiveAttr : DDP_PlanPart<"PlanCollective", "plan_collective"> {
                     "int64_t":$group, "int64_t":$count, "::mlir::Type":$dtype,
                     OptionalParameter<"::mlir::Type">:$wire_dtype,
                     "bool":$divide,
-                    DefaultValuedParameter<"int64_t", "0">:$root);
+                    DefaultValuedParameter<"int64_t", "0">:$root,
+                    OptionalParameter<"::mlir::StringAttr">:$error);
   let genVerifyDecl = 1;
 }
 
@@ -229,7 +230,7 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     Example:
 
     ```mlir
-    #ddp.plan<abi = 7, memory = host,
+    #ddp.plan<abi = 8, memory = host,
         process_groups = [<name = "dp">],
         buckets = [<name = "b0", group = "dp", reduction = mean,
                     type = <f32, [4x8, 8]>, hook = "#ddp.fp16",

@@ -74,12 +74,33 @@ static FailureOr<Value> feedBackError(OpBuilder &builder,
   return whole;
 }
 
+/// The state of a bucket that is reduced within nodes first: what is encoded is
+/// a rank's share of their sum, which is known when the job is. Of the state,
+/// which is one array as large as the bucket, a rank uses its share, so that it
+/// belongs to all gradients together.
+static FailureOr<FlatSymbolRefAttr>
+declareShareError(OpBuilder &builder, const BucketReduction &reduction,
+                  BucketType type, StringRef hook) {
+  SmallVector<int64_t> all =
+      llvm::to_vector(llvm::seq<int64_t>(0, type.getNumMembers()));
+  DenseI64ArrayAttr shape = builder.getDenseI64ArrayAttr(type.getNumElements());
+  auto whole =
+      BucketType::get(builder.getContext(), type.getElementType(), {shape});
+  FailureOr<StateOp> state =
+      HookState(builder, reduction)
+          .createZero((hook + ".share_error").str(), whole,
+                      StatePlacement::PerRank, all);
+  if (failed(state))
+    return failure();
+  return FlatSymbolRefAttr::get(state->getSymNameAttr());
+}
+
 /// What is encoded on this rank, and how: the bucket, or that and what the step
-/// before lost of it.
+/// before lost of it, if this rank feeds back its own error.
 template <typename HookT>
-static FailureOr<ScatterOperand> prepareScaled(HookT hook, OpBuilder &builder,
-                                               const BucketReduction &reduction,
-                                               BucketValue bucket) {
+static FailureOr<ScatterOperand>
+prepareScaled(HookT hook, OpBuilder &builder, const BucketReduction &reduction,
+              BucketValue bucket, bool feedsBack) {
   EncodedType encoding = getEncoding(hook);
   Value step;
   if (hook.getRounding() == Rounding::Stochastic) {
@@ -92,7 +113,7 @@ static FailureOr<ScatterOperand> prepareScaled(HookT hook, OpBuilder &builder,
                                 encoding.getBlock(),
                                 getStream(hook.getRandomSeed(), reduction));
   }
-  if (!hook.getErrorFeedback())
+  if (!feedsBack)
     return ScatterOperand{bucket, encoding, step};
   FailureOr<Value> sent = feedBackError(builder, reduction, bucket, encoding,
                                         step, HookT::getMnemonic());
@@ -105,19 +126,22 @@ template <typename HookT>
 static FailureOr<Value> expandScaled(HookT hook, OpBuilder &builder,
                                      const BucketReduction &reduction,
                                      BucketValue bucket) {
-  // What is encoded there is a share of the sum over a node.
-  if (hook.getErrorFeedback() && reduction.isHierarchical)
-    return emitError(reduction.loc)
-           << "expected no error feedback with " << HookT::getMnemonic()
-           << " on @" << reduction.group.getValue()
-           << ", which is hierarchical: no rank knows the error of its "
-              "gradient; set error-feedback=false";
+  const bool ofShares = hook.getErrorFeedback() && reduction.isHierarchical;
   FailureOr<ScatterOperand> sent =
-      prepareScaled(hook, builder, reduction, bucket);
+      prepareScaled(hook, builder, reduction, bucket,
+                    /*feedsBack=*/hook.getErrorFeedback() && !ofShares);
   if (failed(sent))
     return failure();
-  return buildFinalAllReduce(builder, reduction, sent->value, sent->wire,
-                             sent->step);
+  Value reduced = buildFinalAllReduce(builder, reduction, sent->value,
+                                      sent->wire, sent->step);
+  if (!ofShares)
+    return reduced;
+  FailureOr<FlatSymbolRefAttr> error = declareShareError(
+      builder, reduction, bucket.getType(), HookT::getMnemonic());
+  if (failed(error))
+    return failure();
+  setErrorState(reduced.getDefiningOp(), *error);
+  return reduced;
 }
 
 /// Reads the bucket and writes the codes, then the way back; with an error,
@@ -171,7 +195,8 @@ static LogicalResult verifyScaled(function_ref<InFlightDiagnostic()> emitError,
       OpBuilder &builder, const BucketReduction &reduction,                    \
       BucketValue bucket) const {                                              \
     /* Over a hierarchical group, too, it encodes what a rank has. */          \
-    return prepareScaled(*this, builder, reduction, bucket);                   \
+    return prepareScaled(*this, builder, reduction, bucket,                    \
+                         /*feedsBack=*/getErrorFeedback());                    \
   }                                                                            \
   Type HookT::getWireType(BucketType) const { return getEncoding(*this); }     \
   int64_t HookT::getWireBytes(BucketType bucket) const {                       \

@@ -141,6 +141,7 @@ static void startBehind(scf::IfOp choice, AllReduceOp op) {
       builder, loc, FutureType::get(builder.getContext(), result.getType()),
       op.getReductionAttr(), result, op.getGroupAttr(), op.getWireAttr(),
       op.getStep(), op.getBucketNameAttr(), choice.getCondition());
+  setErrorState(start, getErrorState(op));
   auto waits = scf::IfOp::create(builder, loc, TypeRange(result.getType()),
                                  choice.getCondition(),
                                  /*withElseRegion=*/true);
@@ -184,6 +185,7 @@ void mlir::ddp::hoistFromBranch(scf::IfOp choice,
         builder, loc, FutureType::get(builder.getContext(), input.getType()),
         op.getReductionAttr(), input, op.getGroupAttr(), op.getWireAttr(),
         op.getStep(), op.getBucketNameAttr(), choice.getCondition());
+    setErrorState(start, getErrorState(op));
     builder.setInsertionPointToStart(choice.elseBlock());
     Value same = WaitOp::create(builder, loc, start.getFuture());
     input.replaceUsesWithIf(same, [&](OpOperand &use) {

@@ -26,7 +26,12 @@ Parts = dict[str, dict[Any, torch.Tensor]]
 
 GENERATOR_ROLE = "powersgd.generator"
 # Of error feedback; all other states are the same on all ranks.
-PER_RANK_ROLES = ("powersgd.error", "int8.error", "int4.error", "fp8.error")
+_ENCODED = ("int8", "int4", "fp8")
+PER_RANK_ROLES = (
+    "powersgd.error",
+    *(f"{hook}.error" for hook in _ENCODED),
+    *(f"{hook}.share_error" for hook in _ENCODED),
+)
 COUNTER_ROLES = ("powersgd.iter", "post_local_sgd.iter")
 _DTYPES = {
     "f16": torch.float16,

@@ -1,0 +1,128 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a small GPT knows of text that it has not seen, trained with each hook.
+
+    torchrun --nproc-per-node=2 accuracy.py --page=docs/quantization.md
+
+One after the other, models that begin equal train on equal data, each with
+another hook, and predict the next byte of the last tenth of the text. Prints a
+table in Markdown, or puts it into a page, between two lines
+
+    <!-- small GPT, written by docs/examples/pytorch/accuracy.py -->
+    <!-- end of small GPT -->
+"""
+
+import argparse
+import pathlib
+import sys
+
+import gpt
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+import ddphook.torch
+
+HOOKS = {
+    "none": None,
+    "fp16": {"hook": "fp16"},
+    "int8": {"hook": "int8"},
+    "fp8": {"hook": "fp8"},
+    "int4": {"hook": "int4"},
+    "int4, no error feedback": {"hook": "int4", "error_feedback": False},
+    "quantization_pertensor": {"hook": "quantization_pertensor"},
+    "quantization_perchannel": {"hook": "quantization_perchannel"},
+}
+WIDTH, LAYERS, HEADS, CONTEXT = 64, 2, 4, 32
+
+
+class Task(gpt.Task):
+    """The GPT of gpt.py, with fewer parameters and a text to be tested on."""
+
+    def __init__(self, is_tiny):
+        super().__init__(is_tiny)
+        if not is_tiny:
+            self.sizes = (WIDTH, LAYERS, HEADS, CONTEXT)
+        self.context = self.sizes[-1]
+        begin = len(self.text) * 9 // 10
+        self.text, self.unseen = self.text[:begin], self.text[begin:]
+
+    def test(self, model):
+        """Of the bytes of the unseen text the share that is predicted, and the loss;
+        every rank tests some windows."""
+        rank, world = dist.get_rank(), dist.get_world_size()
+        windows = len(self.unseen) // (self.context + 1)
+        rows = self.unseen[: windows * (self.context + 1)].view(windows, -1)
+        rows = rows[rank::world]
+        with torch.no_grad():
+            logits = model(rows[:, :-1]).flatten(0, 1)
+        wanted = rows[:, 1:].flatten()
+        right = (logits.argmax(1) == wanted).sum()
+        loss = functional.cross_entropy(logits, wanted, reduction="sum")
+        sums = torch.tensor([right, loss, len(wanted)], dtype=torch.float64)
+        dist.all_reduce(sums)
+        return (sums[0] / sums[2]).item(), (sums[1] / sums[2]).item()
+
+
+def train(task, options, steps):
+    """Accuracy and loss on the unseen text, and what a rank sends in a step."""
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(task.make_model(), gradient_as_bucket_view=True)
+    optimizer = task.make_optimizer(ddp.parameters())
+    handle = options and ddphook.torch.register(ddp, **options)
+    for step in range(steps):
+        seed = step * dist.get_world_size() + dist.get_rank()
+        optimizer.zero_grad()
+        task.loss(ddp, torch.Generator().manual_seed(seed)).backward()
+        optimizer.step()
+    sent = sum(p.numel() * p.element_size() for p in ddp.parameters())
+    if handle:
+        sent = handle.statistics()["wire_bytes"] // steps
+        handle.close()
+    return *task.test(ddp.module), sent
+
+
+def table(results):
+    lines = ["| hook | test accuracy | test loss | bytes a step |", "|---|---|---|---|"]
+    for name, (accuracy, loss, sent) in results.items():
+        lines.append(f"| {name} | {100 * accuracy:.2f} % | {loss:.3f} | {sent:,} |")
+    return lines
+
+
+def write_into(page, lines):
+    begin = "<!-- small GPT, written by docs/examples/pytorch/accuracy.py -->\n"
+    end = "<!-- end of small GPT -->\n"
+    text = page.read_text()
+    if text.count(begin) != 1 or text.count(end) != 1:
+        sys.exit(f"error: expected one place for 'small GPT' in {page}")
+    head, rest = text.split(begin)
+    _, tail = rest.split(end)
+    page.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hooks", nargs="+", choices=HOOKS, default=list(HOOKS))
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--tiny", action="store_true", help="a model for tests")
+    parser.add_argument("--page", type=pathlib.Path, help="put the table there")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    task = Task(arguments.tiny)
+    results = {}
+    for name in arguments.hooks:
+        results[name] = train(task, HOOKS[name], arguments.steps)
+        if dist.get_rank() == 0:
+            print(table({name: results[name]})[-1], file=sys.stderr, flush=True)
+    if dist.get_rank() == 0:
+        if arguments.page:
+            write_into(arguments.page, table(results))
+        else:
+            print("\n".join(table(results)))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
