@@ -77,7 +77,7 @@ public:
   Status inquire(const Deadline &deadline,
                  std::vector<std::optional<std::string>> *answers);
 
-  /// Leaves `value` to rank 0's process (StoreServer::takeDeliveries()), also
+  /// Leaves `value` to rank 0's process (StoreServer::deliveries()), also
   /// after a failure of the job, and waits until it is there.
   Status deliver(const std::string &value, const Deadline &deadline);
 

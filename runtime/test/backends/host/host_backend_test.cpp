@@ -204,7 +204,8 @@ public:
         desc.encoding ? static_cast<int32_t>(desc.encoding->code) : 0,
         desc.encoding ? desc.encoding->block : 0,
         0,
-        {}};
+        {},
+        nullptr};
     if (async) {
       int64_t ticket = 0;
       ASSERT_EQ(backend().collective_start(rank.device, rank.communicator,
@@ -370,7 +371,8 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
               static_cast<int32_t>(desc.encoding->code),
               desc.encoding->block,
               0,
-              cases[i].rounding};
+              cases[i].rounding,
+              nullptr};
           ASSERT_EQ(backend().collective_start(
                         rank.device, rank.communicator, &operation,
                         inPlace ? out[i].data() : in[i].data(), out[i].data(),
@@ -393,7 +395,7 @@ TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
     std::vector<std::vector<float>> data(50, std::vector<float>(count));
     std::vector<int64_t> tickets(data.size());
     ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
+        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
     for (size_t i = 0; i < data.size(); ++i) {
       std::fill(data[i].begin(), data[i].end(), static_cast<float>(i + 1));
       ASSERT_EQ(backend().collective_start(
@@ -478,7 +480,7 @@ TEST(HostDevice, RanksNeedNotAgreeOnTheThread) {
           ASSERT_EQ(data[i][63], ofPair[i] ? 2 * first + 1 : 6.0f) << i;
         };
         const ddphook_collective_t operation = {
-            DDPHOOK_ALL_REDUCE, 64, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
+            DDPHOOK_ALL_REDUCE, 64, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
         for (size_t i = 0; i < kCollectives && !HasFailure(); ++i) {
           data[i].fill(static_cast<float>(index));
           if (own() % 8 == 0)
@@ -507,7 +509,7 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
   runGroup(2, GetParam(), 2, [&](Rank &rank) {
     std::vector<float> data(10);
     ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
+        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
     if (rank.index == 0) {
       auto begin = std::chrono::steady_clock::now();
       EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
@@ -539,7 +541,7 @@ TEST_P(HostBackend, AbortEndsEverything) {
   runGroup(2, GetParam(), 20, [&](Rank &rank) {
     std::vector<float> data(10);
     ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}};
+        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
     auto begin = std::chrono::steady_clock::now();
     if (rank.index == 0) {
       // Waits for rank 1, which gives up instead.

@@ -133,10 +133,6 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
     bool isAffine() const;
     /// Whether codes are rounded by random numbers.
     bool isStochastic() const { return getStream() >= 0; }
-    /// The same with codes that are the nearest ones.
-    EncodedType getNearest() const {
-      return get(getContext(), getCode(), getBlock());
-    }
     /// What one rank contributes for so many elements, scales included.
     int64_t getNumBytes(int64_t numElements) const;
   }];
