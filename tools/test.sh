@@ -5,7 +5,8 @@
 #   lit            the compiler: dialect, passes, code generation, plugin
 #   ctest          the compiler's helpers; the runtime, its kernels, transports and
 #                  CUDA backend, the latter on an emulated device
-#   parity         every hook beside PyTorch's, on ranks (this and the next four: pytest)
+#   parity         every hook beside PyTorch's, on ranks (this and the next five: pytest)
+#   powersgd       PowerSGD beside PyTorch's
 #   programs       errors, mutants, the digits step, random programs, front ends
 #   python         the Python package: training under PyTorch's real DDP
 #   guarded        every hook on a device whose memory the host cannot read
@@ -168,11 +169,14 @@ computing=$!
 pytest_suite() { # name arguments of pytest's...
   run "$1" "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider "${@:2}"
 }
-say "pytest: parity, programs, python, every hook on two devices; all at once"
+say "pytest: parity, powersgd, programs, python, hooks on two devices; all at once"
 export DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_RUN=$build/bin/ddphook-run \
   DDPHOOK_CC=$build/bin/ddphook-cc DDPHOOK_EXEC=$build/bin/ddphook-exec
-pytest_suite parity test/parity &
+powersgd=(test/parity/test_{powersgd,powersgd_oracle,numerics,grouping,carry_over}.py)
+pytest_suite powersgd "${powersgd[@]}" &
 pytest_suites=($!)
+pytest_suite parity test/parity "${powersgd[@]/#/--ignore=}" &
+pytest_suites+=($!)
 pytest_suite programs test/errors test/mutants test/Integration test/fuzz \
   test/frontends &
 pytest_suites+=($!)
@@ -184,7 +188,9 @@ for device in guarded cuda_emulated; do
   pytest_suites+=($!)
 done
 wait "${pytest_suites[@]}"
-for suite in parity programs python guarded cuda_emulated; do count_passed $suite; done
+for suite in parity powersgd programs python guarded cuda_emulated; do
+  count_passed $suite
+done
 
 say "the suites beside pytest"
 wait $computing
