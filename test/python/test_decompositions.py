@@ -42,8 +42,28 @@ def _convolved_back(groups, stride, padding, dilation):
     return torch.randn_like(y), x, weight, [y.shape[1]], *options, [True] * 3
 
 
+def _bounded_and_compared():
+    """With what is no number, and numbers that float32 does not have."""
+    x = torch.tensor([0.7, -0.7, 0.3, -2, 0, float("nan"), float("inf")])
+    y = torch.tensor([0.1, 0.1, 0.3, float("nan"), -1, 1, 2])
+    for operator in (_aten.maximum, _aten.minimum):
+        yield from ((operator, (x, y)), (operator, (y, x)))
+    for operator in (_aten.clamp_min, _aten.clamp_max):
+        yield from ((operator, (x, 0.3)), (operator.Tensor, (x, y)))
+    for bounds in ((-0.5, 0.3), (None, 0.3), (0.3, None), (0.5, -0.5)):
+        yield _aten.clamp, (x, *bounds)
+    yield _aten.clamp.Tensor, (x, y, None)
+    yield _aten.hardtanh, (x, -0.5, 0.3)
+    yield _aten.floor_divide, (x, y)
+    yield _aten.div.Tensor_mode, (x, y), {"rounding_mode": "floor"}
+    yield _aten.div.Scalar_mode, (x, 0.1), {"rounding_mode": "floor"}
+    for operator in (_aten.eq, _aten.ne, _aten.lt, _aten.le, _aten.gt, _aten.ge):
+        yield operator.Scalar, (x, 0.3)
+
+
 def cases():
-    """Operators that are expressed by others, with arguments."""
+    """Operators that are expressed by others, the first overload or one, with
+    arguments and options."""
     for ceil in (False, True):
         for case in (
             ([2, 2], [2, 2], [0, 0], [1, 1], 8),
@@ -104,7 +124,7 @@ def cases():
         arguments = torch.randn(4, 6), dim, index, torch.randn(4, 6)
         yield _aten.scatter_add, arguments
         index = index.narrow(dim, 0, 1)
-        yield _aten.scatter, (*arguments[:2], index, arguments[-1])
+        yield _aten.scatter.src, (*arguments[:2], index, arguments[-1])
     for dim in (0, 1, 2):
         shape = [3, 4, 5]
         shape[dim] = 6
@@ -116,7 +136,8 @@ def cases():
         values = torch.randn(*shape[:dim], 2, 3, *shape[dim + 1 :])
         arguments = torch.randn(3, 4, 5), [None] * dim + [index], values, True
         yield _aten.index_put, arguments
-    yield _aten.gelu, (torch.randn(4, 5), "tanh")
+    yield _aten.gelu, (torch.randn(4, 5),), {"approximate": "tanh"}
+    yield from _bounded_and_compared()
     for pads in ([-1, 2], [1, -2, -1, -1], [0, 0, 3, -3]):
         yield _aten.constant_pad_nd, (torch.randn(4, 5), pads, 0.5)
 
@@ -127,13 +148,10 @@ def test_operators_in_terms_of_others():
     torch.manual_seed(5)
     table = _decompositions.for_linalg()
     tried = set()
-    for operator, arguments in cases():
-        overload = operator.src if operator is _aten.scatter else operator.default
+    for operator, arguments, *options in cases():
+        overload = getattr(operator, "default", operator)
         tried.add(overload)
-        options = {}
-        if operator is _aten.gelu:
-            options["approximate"] = arguments[1]
-            arguments = arguments[:1]
+        options = options[0] if options else {}
         result = table[overload](*arguments, **options)
         expected = operator(*arguments, **options)
         if operator is _aten.convolution_backward:
@@ -142,5 +160,5 @@ def test_operators_in_terms_of_others():
             assert all(mine is not None for mine, asked in zip(result, mask) if asked)
             result = [mine for mine, asked in zip(result, mask) if asked]
             expected = [theirs for theirs, asked in zip(expected, mask) if asked]
-        torch.testing.assert_close(result, expected)
+        torch.testing.assert_close(result, expected, equal_nan=True)
     assert tried == set(table)
