@@ -117,8 +117,10 @@ uninstall() {
     [[ $(find "$work/gone" -type f -o -type l) == "$work/gone/include/mine.h" ]]
 }
 
+# Without CUDA, and kernels for any processor alone: ddphook's own build has them.
 install_runtime_alone() {
   cmake -G Ninja -S "$root/runtime" -B "$work/runtime-build" "${compilers[@]}" \
+    -DDDPHOOK_CUDA=OFF -DDDPHOOK_INSTRUCTION_SETS=LEAST -DDDPHOOK_UNITY_BUILD=ON \
     -DDDPHOOK_BUILD_TESTS=OFF -DCMAKE_INSTALL_PREFIX="$work/runtime-prefix" \
     -DCMAKE_DISABLE_FIND_PACKAGE_MLIR=ON &&
     ninja -C "$work/runtime-build" install &&
