@@ -1,8 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What several examples have: a text to learn, and plots of losses."""
+"""What several examples have: a text to learn, plots of losses, tables in pages."""
 
 import pathlib
+import sys
 
 import matplotlib
 
@@ -41,3 +42,16 @@ def draw_losses(axes, losses, title):
         axes.plot(range(1, len(values) + 1), values, label=name, **look)
     axes.set(xlabel="step", ylabel="loss", title=title)
     axes.legend(fontsize="small")
+
+
+def write_into(page, name, script, lines):
+    """Puts lines into a page, between two comments that say what they are and
+    which script, by its path from the project's root, writes them."""
+    begin = f"<!-- {name}, written by {script} -->\n"
+    end = f"<!-- end of {name} -->\n"
+    text = page.read_text()
+    if text.count(begin) != 1 or text.count(end) != 1:
+        sys.exit(f"error: expected one place for '{name}' in {page}")
+    head, rest = text.split(begin)
+    _, tail = rest.split(end)
+    page.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)

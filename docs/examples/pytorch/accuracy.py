@@ -16,7 +16,8 @@ import argparse
 import pathlib
 import sys
 
-import gpt
+import gpt  # Finds shared.
+import shared
 import torch
 import torch.distributed as dist
 from torch.nn import functional
@@ -24,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ddphook.torch
 
+SCRIPT = "docs/examples/pytorch/accuracy.py"
 HOOKS = {
     "none": None,
     "fp16": {"hook": "fp16"},
@@ -90,17 +92,6 @@ def table(results):
     return lines
 
 
-def write_into(page, lines):
-    begin = "<!-- small GPT, written by docs/examples/pytorch/accuracy.py -->\n"
-    end = "<!-- end of small GPT -->\n"
-    text = page.read_text()
-    if text.count(begin) != 1 or text.count(end) != 1:
-        sys.exit(f"error: expected one place for 'small GPT' in {page}")
-    head, rest = text.split(begin)
-    _, tail = rest.split(end)
-    page.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hooks", nargs="+", choices=HOOKS, default=list(HOOKS))
@@ -118,7 +109,7 @@ def main():
             print(table({name: results[name]})[-1], file=sys.stderr, flush=True)
     if dist.get_rank() == 0:
         if arguments.page:
-            write_into(arguments.page, table(results))
+            shared.write_into(arguments.page, "small GPT", SCRIPT, table(results))
         else:
             print("\n".join(table(results)))
     dist.destroy_process_group()

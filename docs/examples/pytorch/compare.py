@@ -35,6 +35,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "network")]
 import link  # noqa: E402
 import shared  # noqa: E402
 
+SCRIPT = "docs/examples/pytorch/compare.py"
 TITLES = {"resnet": "ResNet-18", "gpt": "GPT"}
 HOOKS = {
     "allreduce": "allreduce",
@@ -191,17 +192,6 @@ def conditions(arguments, results):
     return textwrap.fill(text, 98)
 
 
-def write_into(page, name, lines):
-    begin = f"<!-- {name}, written by docs/examples/pytorch/compare.py -->\n"
-    end = f"<!-- end of {name} -->\n"
-    text = page.read_text()
-    if text.count(begin) != 1 or text.count(end) != 1:
-        sys.exit(f"error: expected one place for '{name}' in {page}")
-    head, rest = text.split(begin)
-    _, tail = rest.split(end)
-    page.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
-
-
 def smooth(values):
     """Means of up to SMOOTH values before and at each one."""
     windows = (values[max(0, i + 1 - SMOOTH) : i + 1] for i in range(len(values)))
@@ -258,7 +248,7 @@ def main():
     lines += ["", conditions(arguments, results)]
     if arguments.page:
         place = "a link" if arguments.link else "one machine"
-        write_into(arguments.page, f"models on {place}", lines)
+        shared.write_into(arguments.page, f"models on {place}", SCRIPT, lines)
     else:
         print("\n".join(lines))
     if arguments.plot:
