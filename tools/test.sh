@@ -53,7 +53,7 @@ run() { # name command...
 # The exit status of a suite that has run.
 status_of() { cat "$logs/$1.status" 2>/dev/null || echo 1; }
 
-# The number before WORD in the last line of a suite's log that has one.
+# The first number in the last match that a suite's log has.
 number() { # suite regex
   grep -oE "$2" "$logs/$1.log" | tail -1 | grep -oE '[0-9]+' | head -1 || true
 }
