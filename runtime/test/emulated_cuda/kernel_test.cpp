@@ -257,6 +257,26 @@ TEST(KernelDeathTest, WrongKernelsEndTheProcessWithTheirPlace) {
   EXPECT_DEATH(runAlone(wrongMask, 32), "lacks its own lane 0");
 }
 
+__global__ void meet() { __syncthreads(); }
+
+/// Leaves the thread of a stream that had a fiber for each of 1024 threads to
+/// its end.
+void endWithStream() {
+  cudaStream_t stream;
+  cudaLaunchConfig_t config = shape(1, 1024);
+  bool isGood = cudaStreamCreate(&stream) == cudaSuccess;
+  config.stream = stream;
+  isGood = isGood && cudaLaunchKernelEx(&config, meet) == cudaSuccess &&
+           cudaStreamSynchronize(stream) == cudaSuccess &&
+           cudaStreamDestroy(stream) == cudaSuccess;
+  std::exit(isGood ? 0 : 1);
+}
+
+TEST(KernelDeathTest, TheProcessEndsAfterItsStreams) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(endWithStream(), testing::ExitedWithCode(0), "");
+}
+
 __global__ void recordOrder(int *next, int *order) {
   order[atomicAdd(next, 1)] = static_cast<int>(blockIdx.x * 4 + threadIdx.x);
 }
