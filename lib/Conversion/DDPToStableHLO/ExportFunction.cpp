@@ -186,11 +186,27 @@ LogicalResult FunctionExporter::convertOp(Operation *op, Scope &scope) {
 // States
 //===----------------------------------------------------------------------===//
 
-LogicalResult FunctionExporter::checkScope(Operation *op, Scope &scope) {
+LogicalResult FunctionExporter::checkScope(StateOp state, Scope &scope) {
   if (!scope.around)
     return success();
-  InFlightDiagnostic diagnostic = refuse(op)
-                                  << " where XLA decides whether it runs";
+  InFlightDiagnostic diagnostic =
+      emitError(loc) << "expected a hook without states in '"
+                     << scope.around->getName()
+                     << "', in which XLA keeps none from step to step, but got "
+                        "one with state @"
+                     << state.getSymName();
+  llvm::SetVector<Attribute> names;
+  if (std::optional<ArrayAttr> gradients = state.getGradients())
+    for (Attribute list : *gradients)
+      names.insert_range(cast<ArrayAttr>(list));
+  if (!names.empty())
+    diagnostic << " of gradient " << names.front();
+  if (names.size() > 1)
+    diagnostic << " and " << names.size() - 1 << " more";
+  // What JAX adds up itself, with check_vma, it adds up where it is made.
+  diagnostic << "; reduce what '" << scope.around->getName()
+             << "' returns (in JAX: 'pmean' behind 'value_and_grad', with "
+                "check_vma=False), or set another hook";
   diagnostic.attachNote(scope.around->getLoc()) << "in this operation";
   return diagnostic;
 }
@@ -224,9 +240,9 @@ TensorValue FunctionExporter::getFlat(StateOp state, StateValue &value) {
 }
 
 LogicalResult FunctionExporter::convert(LoadOp op, Scope &scope) {
-  if (failed(checkScope(op, scope)))
-    return failure();
   StateOp state = lookupState(op.getStateAttr());
+  if (failed(checkScope(state, scope)))
+    return failure();
   StateValue &value = scope.states[state.getSymNameAttr()];
   Type type = op.getValue().getType();
   if (type.isInteger(64))
@@ -239,7 +255,7 @@ LogicalResult FunctionExporter::convert(LoadOp op, Scope &scope) {
 }
 
 LogicalResult FunctionExporter::convert(StoreOp op, Scope &scope) {
-  if (failed(checkScope(op, scope)))
+  if (failed(checkScope(lookupState(op.getStateAttr()), scope)))
     return failure();
   Value value = op.getValue();
   StateValue &state = scope.states[op.getStateAttr().getAttr()];

@@ -89,7 +89,7 @@ private:
   StateOp lookupState(FlatSymbolRefAttr name) {
     return context.module.lookupSymbol<StateOp>(name.getAttr());
   }
-  LogicalResult checkScope(Operation *op, Scope &scope);
+  LogicalResult checkScope(StateOp state, Scope &scope);
   LogicalResult convert(LoadOp op, Scope &scope);
   LogicalResult convert(StoreOp op, Scope &scope);
   LogicalResult convert(CountCompressionOp op);

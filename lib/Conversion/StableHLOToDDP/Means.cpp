@@ -6,7 +6,8 @@
 // See Means.h. A mean of ddp divides before it adds. So a division before the
 // sum gives the same bits; one behind it does where the size is a power of two
 // and no quotient is too small for the type, and otherwise rounds at another
-// place.
+// place: as often in the same type, but not behind a conversion to a wider one,
+// where a program asks for a better quotient.
 //
 //===----------------------------------------------------------------------===//
 
@@ -43,6 +44,18 @@ static std::optional<Scaling> getScaling(Operation *op, int64_t size) {
   return found;
 }
 
+/// Whether each number of the operand's type is one of the result's.
+static bool isExactConversion(Operation *op) {
+  if (!isFloatConversion(op))
+    return false;
+  auto getSemantics = [](Value value) -> const llvm::fltSemantics & {
+    Type type = getElementTypeOrSelf(value.getType());
+    return cast<FloatType>(type).getFloatSemantics();
+  };
+  return APFloat::isRepresentableBy(getSemantics(op->getOperand(0)),
+                                    getSemantics(op->getResult(0)));
+}
+
 /// Collects the quotients and products by constants that all uses of `value`
 /// lead to. Returns false if one leads elsewhere.
 static bool findScalings(Value value, int64_t size,
@@ -58,7 +71,10 @@ static bool findScalings(Value value, int64_t size,
       scalings.try_emplace(user, *scaling);
       continue;
     }
-    if ((!isRearrangement(user) && !isFloatConversion(user)) ||
+    bool isPassed = isRearrangement(user) ||
+                    (isFloatConversion(user) &&
+                     (!isExactConversion(user) || llvm::isPowerOf2_64(size)));
+    if (!isPassed ||
         !findScalings(user->getResult(0), size, scalings, depth + 1))
       return false;
   }
@@ -86,18 +102,6 @@ static bool foldAfter(AllReduceOp reduction, int64_t size,
       eraseIfUnused(operand);
   }
   return true;
-}
-
-/// Whether each number of the operand's type is one of the result's.
-static bool isExactConversion(Operation *op) {
-  if (!isFloatConversion(op))
-    return false;
-  auto getSemantics = [](Value value) -> const llvm::fltSemantics & {
-    Type type = getElementTypeOrSelf(value.getType());
-    return cast<FloatType>(type).getFloatSemantics();
-  };
-  return APFloat::isRepresentableBy(getSemantics(op->getOperand(0)),
-                                    getSemantics(op->getResult(0)));
 }
 
 static bool foldBefore(AllReduceOp reduction, int64_t size,

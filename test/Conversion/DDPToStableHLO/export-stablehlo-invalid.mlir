@@ -170,7 +170,7 @@ func.func @unsigned() {
 
 // -----
 
-ddp.state @iter : i64 replicated zero
+ddp.state @iter : i64 replicated zero role "powersgd.iter" of [["w", "b"]]
 func.func @loop(%g: tensor<i1>) {
   // expected-note @below {{in this operation}}
   %0 = "stablehlo.while"(%g) ({
@@ -178,7 +178,7 @@ func.func @loop(%g: tensor<i1>) {
     "stablehlo.return"(%a) : (tensor<i1>) -> ()
   }, {
   ^bb0(%a: tensor<i1>):
-    // expected-error @below {{'ddp.load' op has no form in StableHLO where XLA decides whether it runs}}
+    // expected-error @below {{expected a hook without states in 'stablehlo.while', in which XLA keeps none from step to step, but got one with state @iter of gradient "w" and 1 more; reduce what 'stablehlo.while' returns (in JAX: 'pmean' behind 'value_and_grad', with check_vma=False), or set another hook}}
     %i = ddp.load @iter : i64
     "stablehlo.return"(%a) : (tensor<i1>) -> ()
   }) : (tensor<i1>) -> tensor<i1>

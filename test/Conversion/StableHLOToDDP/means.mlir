@@ -31,24 +31,43 @@ func.func @after(%a: tensor<2x4xf32>) -> (tensor<4x2xf32>, tensor<2x4xf32>) {
   return %7, %9 : tensor<4x2xf32>, tensor<2x4xf32>
 }
 
-// In 16 bits, with conversions around.
+// From 32 bits to 16 behind the sum.
 
 // CHECK-LABEL: func.func @narrow(
-// CHECK-NEXT: %[[N:.+]] = "stablehlo.convert"
-// CHECK-NEXT: %[[M:.+]] = ddp.all_reduce mean %[[N]] on @replicas
-// CHECK-NEXT: %[[W:.+]] = "stablehlo.convert"(%[[M]])
-// CHECK-NEXT: return %[[W]]
-func.func @narrow(%a: tensor<4xf32>) -> tensor<4xf32> {
-  %0 = "stablehlo.convert"(%a) : (tensor<4xf32>) -> tensor<4xbf16>
-  %1 = "stablehlo.all_reduce"(%0) <{replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>, use_global_device_ids}> ({
+// CHECK-SAME: %[[A:.+]]: tensor<4xf32>
+// CHECK-NEXT: %[[M:.+]] = ddp.all_reduce mean %[[A]] on @replicas
+// CHECK-NEXT: %[[N:.+]] = "stablehlo.convert"(%[[M]])
+// CHECK-NEXT: return %[[N]]
+func.func @narrow(%a: tensor<4xf32>) -> tensor<4xbf16> {
+  %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>, use_global_device_ids}> ({
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %s = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = "stablehlo.convert"(%0) : (tensor<4xf32>) -> tensor<4xbf16>
+  %2 = "stablehlo.constant"() <{value = dense<3.0> : tensor<4xbf16>}> : () -> tensor<4xbf16>
+  %3 = "stablehlo.divide"(%1, %2) : (tensor<4xbf16>, tensor<4xbf16>) -> tensor<4xbf16>
+  return %3 : tensor<4xbf16>
+}
+
+// From 16 bits to 32: a mean would round each rank's third to 16 bits. (means-of-two.mlir:
+// halves are exact.)
+
+// CHECK-LABEL: func.func @widen(
+// CHECK: ddp.all_reduce sum
+// CHECK-NEXT: "stablehlo.convert"
+// CHECK: %[[D:.+]] = "stablehlo.divide"
+// CHECK-NEXT: return %[[D]]
+func.func @widen(%a: tensor<4xbf16>) -> tensor<4xf32> {
+  %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>, use_global_device_ids}> ({
   ^bb0(%x: tensor<bf16>, %y: tensor<bf16>):
     %s = "stablehlo.add"(%x, %y) : (tensor<bf16>, tensor<bf16>) -> tensor<bf16>
     "stablehlo.return"(%s) : (tensor<bf16>) -> ()
   }) : (tensor<4xbf16>) -> tensor<4xbf16>
-  %2 = "stablehlo.convert"(%1) : (tensor<4xbf16>) -> tensor<4xf32>
-  %3 = "stablehlo.constant"() <{value = dense<3.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  %4 = "stablehlo.divide"(%2, %3) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-  return %4 : tensor<4xf32>
+  %1 = "stablehlo.convert"(%0) : (tensor<4xbf16>) -> tensor<4xf32>
+  %2 = "stablehlo.constant"() <{value = dense<3.0> : tensor<4xf32>}> : () -> tensor<4xf32>
+  %3 = "stablehlo.divide"(%1, %2) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %3 : tensor<4xf32>
 }
 
 // Before the sum; who else uses the scaled value keeps it.
