@@ -27,6 +27,7 @@
 #include <poll.h>
 #include <random>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -176,6 +177,10 @@ void Job::start() {
     started.output = ends[0];
     started.process = ::fork();
     if (started.process == 0) {
+      // When the shell that started this program ends, the kernel may continue
+      // what is stopped in its process group. And nobody stays behind.
+      ::setpgid(0, 0);
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       std::string text = runRank(options, rank, world, port,
                                  delays[static_cast<size_t>(rank)]);
       text = std::to_string(starvation()) + " " + text;
