@@ -182,11 +182,14 @@ Status PeerMesh::connectTo(int peer) {
     WaitScope::poll();
     Status status = tryToConnect(peer, address, size);
     // Only failures of the network may be temporary. If the deadline cut this
-    // attempt short, the failures before it tell more.
+    // attempt short, the failures before it tell more; and a peer that said why
+    // it refuses this rank has told most, even if it is gone by now.
     if (status.isOk() || status.code() == DDPHOOK_ABORTED ||
         status.code() == DDPHOOK_RESOURCE_EXHAUSTED)
       return status;
-    if (cause.isOk() || status.code() != DDPHOOK_DEADLINE_EXCEEDED)
+    if (cause.isOk() || status.code() == DDPHOOK_BAD_ENVIRONMENT ||
+        (status.code() != DDPHOOK_DEADLINE_EXCEEDED &&
+         cause.code() != DDPHOOK_BAD_ENVIRONMENT))
       cause = status;
   } while (pauseBefore(deadline, options.interrupt, /*seconds=*/0.05));
   if (!deadline.expired())

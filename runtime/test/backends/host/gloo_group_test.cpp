@@ -74,14 +74,15 @@ FileDescriptor connectTo(int port) {
   return socket;
 }
 
-/// The bytes in memory for each one that is used: ThreadSanitizer keeps more.
+/// The bytes in memory for each one that is used: sanitizers keep more.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define DDPHOOK_TEST_SHADOWED
-#endif
-#endif
-#ifdef DDPHOOK_TEST_SHADOWED
 constexpr int64_t kResidentPerByte = 4;
+#elif __has_feature(address_sanitizer)
+constexpr int64_t kResidentPerByte = 2;
+#else
+constexpr int64_t kResidentPerByte = 1;
+#endif
 #else
 constexpr int64_t kResidentPerByte = 1;
 #endif
