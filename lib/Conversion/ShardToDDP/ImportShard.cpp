@@ -132,7 +132,11 @@ static Value getOnlySource(Operation *op) {
 LogicalResult ShardImporter::checkRepeated(Operation *later, Operation *grid,
                                            ArrayRef<int16_t> axes) const {
   Value value = later->getOperand(0);
+  // Where nothing gets to, a value may depend on itself.
+  DenseSet<Operation *> seen;
   while (Operation *op = value ? value.getDefiningOp() : nullptr) {
+    if (!seen.insert(op).second)
+      break;
     auto it = numbers.find(op);
     if (it == numbers.end()) {
       value = getOnlySource(op);

@@ -2,6 +2,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """ddphook-exec as a rank of a job that a launcher has started."""
 
+import contextlib
+import pathlib
+import random
 import re
 import socket
 
@@ -19,9 +22,18 @@ from safetensors.numpy import load_file
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below the ports that the system gives to outgoing connections: one of these
+    could take it first."""
+    system = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+    lowest = int(system.split()[0])
+    while True:
+        port = random.SystemRandom().randrange(lowest // 2, lowest)
+        with contextlib.closing(socket.socket()) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def launch(world, arguments, **variables):

@@ -14,6 +14,8 @@
 #include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
 
 #include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "mlir/Transforms/RegionUtils.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPBUCKETIZEPASS
@@ -102,7 +104,18 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
     return next;
   }
 
+  /// Where nothing gets to, a value may depend on itself, and no order exists.
+  void eraseUnreachable() {
+    IRRewriter rewriter(&getContext());
+    getOperation().walk([&](FunctionOpInterface function) {
+      if (function.walk([](AllReduceOp) { return WalkResult::interrupt(); })
+              .wasInterrupted())
+        (void)eraseUnreachableBlocks(rewriter, function->getRegions());
+    });
+  }
+
   void runOnOperation() override {
+    eraseUnreachable();
     FailureOr<BucketLimits> limits = getLimits();
     if (failed(limits) || failed(nameGradients(getOperation())))
       return signalPassFailure();

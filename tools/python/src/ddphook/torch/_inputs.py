@@ -11,7 +11,7 @@ stands for what it keeps of these parameters.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -51,6 +51,10 @@ class Inputs:
         self._leaves: list[int | nn.Module | Optimizer] = []
         # Of each tensor of a model.
         self._numbers: dict[torch.Tensor, int] = {}
+        # Of each storage of a model: the tensors in it, and where.
+        self._memory: dict[int, list[tuple[int, tuple[int, int]]]] = {}
+        # Those that have a gradient at the end of a step.
+        self._left: set[int] = set()
         # Each optimizer with the number of its first tensor.
         self._optimizers: dict[Optimizer, tuple[OptimizerInput, int]] = {}
         names = _names([leaf for _, leaf in leaves if isinstance(leaf, nn.Module)])
@@ -84,9 +88,24 @@ class Inputs:
         for name, tensor in _named_tensors(model):
             if tensor not in self._numbers:
                 number = self._add(f"{place}['{name}']", tensor)
+                self._check_memory(number)
                 self._numbers[tensor] = number
                 self.names[number] = name
         return model
+
+    def _check_memory(self, number: int) -> None:
+        """Refuses a tensor that lies over one of a model's before: a module has each
+        of them apart, and a write to one would not reach the other."""
+        storage = self.tensors[number].untyped_storage()._cdata
+        extent = _extent(self.tensors[number])
+        for before, other in self._memory.setdefault(storage, []):
+            if extent[0] < other[1] and other[0] < extent[1]:
+                raise UnsupportedError(
+                    "expected parameters and buffers that lie apart, but "
+                    f"{self.paths[number]} shares memory with {self.paths[before]}; "
+                    "register one of them, and compute the other in the step"
+                )
+        self._memory[storage].append((number, extent))
 
     def _add_optimizer(
         self, place: str, optimizer: Optimizer, names: dict[torch.Tensor, str]
@@ -101,15 +120,31 @@ class Inputs:
                     self.first[number] = kept.value
         return optimizer
 
+    def kept_gradients(self) -> list[int]:
+        """The parameters whose ``.grad`` a step may find as another one left it: those
+        that have one before, or had one at the end of the last step that was given."""
+        return [
+            number
+            for tensor, number in self._numbers.items()
+            if isinstance(tensor, nn.Parameter)
+            and (tensor.grad is not None or number in self._left)
+        ]
+
     @contextlib.contextmanager
-    def given(self, values: Sequence[torch.Tensor]) -> Iterator[tuple[Any, ...]]:
-        """The inputs with `values` for their tensors; models have them meanwhile."""
+    def given(
+        self,
+        values: Sequence[torch.Tensor],
+        gradients: Mapping[int, torch.Tensor] | None = None,
+    ) -> Iterator[tuple[Any, ...]]:
+        """The inputs with `values` for their tensors; models have them meanwhile, and
+        their parameters `gradients`, or none."""
         given = list(values)
         for tensor, number in self._numbers.items():
             # Of its own, so that a step may write to it.
             given[number] = values[number].clone()
             if isinstance(tensor, nn.Parameter):
                 given[number] = _parameter_like(tensor, given[number])
+                given[number].grad = (gradients or {}).get(number)
         leaves = [
             given[leaf] if isinstance(leaf, int) else leaf for leaf in self._leaves
         ]
@@ -132,6 +167,11 @@ class Inputs:
             hook = register_optimizer_step_pre_hook(self._check_optimizer)
             stack.callback(hook.remove)
             yield _pytree.tree_unflatten(leaves, self._tree)
+            self._left = {
+                number
+                for number in self._numbers.values()
+                if given[number].is_leaf and given[number].grad is not None
+            }
 
     def states(self) -> dict[int, torch.Tensor]:
         """What models and optimizers have now, by its numbers; within `given`."""
@@ -198,6 +238,12 @@ class _Part:
         self._attributes = dict(vars(module))
         self.tables: list[dict[str, Any]] = [module._parameters, module._buffers]
         self._before = [dict(table) for table in self.tables]
+        # What these are now, since a step may write to them.
+        self._contents = {
+            name: _contents(value)
+            for name, value in self._attributes.items()
+            if name not in _OWN
+        }
 
     def changes(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Each tensor, and what is in its place now."""
@@ -215,6 +261,11 @@ class _Part:
             if old is not new and name != "training":
                 if isinstance(old, _VALUES) or isinstance(new, _VALUES):
                     raise self._error(name)
+            contents = self._contents.get(name)
+            if contents is not None and not _agree(
+                contents, _contents(new), old is new
+            ):
+                raise self._error(name)
 
     def _error(self, name: str) -> UnsupportedError:
         return UnsupportedError(
@@ -230,10 +281,98 @@ class _Part:
         attributes = vars(self._module)
         attributes.clear()
         attributes.update(self._attributes)
+        for name, contents in self._contents.items():
+            _refill(self._attributes[name], contents)
 
 
 # Of attributes that a step would change to no effect.
-_VALUES = (bool, int, float, complex, str, torch.Tensor)
+_NUMBERS = (bool, int, float, complex, str)
+_VALUES = (*_NUMBERS, torch.Tensor)
+
+
+# What every module has.
+_OWN = frozenset(vars(nn.Module()))
+
+# How deep numbers are looked for: in a list of a dictionary, say.
+_DEPTH = 4
+
+
+def _contents(value: Any, depth: int = _DEPTH) -> Any:
+    """What a container holds, containers in it as well; None of anything else.
+
+    Objects of a program count as the dictionaries of their attributes.
+    """
+    if depth == 0:
+        return None
+    if isinstance(value, dict):
+        items: Any = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = enumerate(value)
+    elif isinstance(value, set):
+        return {element: (element, None) for element in value}
+    elif _is_plain_object(value):
+        items = vars(value).items()
+    else:
+        return None
+    return {key: (held, _contents(held, depth - 1)) for key, held in list(items)}
+
+
+def _is_plain_object(value: Any) -> bool:
+    kept = (torch.Tensor, nn.Module, type, torch._C.Generator)
+    if isinstance(value, kept) or callable(value) or not hasattr(value, "__dict__"):
+        return False
+    return type(value).__module__.split(".")[0] not in ("torch", "builtins")
+
+
+def _agree(old: Any, new: Any, is_same: bool) -> bool:
+    """Whether a container holds what it held. One that a step has put in the place of
+    another may hold other tensors: those are the step's own."""
+    if old is None or new is None:
+        return True
+    if is_same and old.keys() != new.keys():
+        return False
+    for key in old.keys() & new.keys():
+        (before, inner_before), (now, inner_now) = old[key], new[key]
+        if isinstance(before, _NUMBERS) or isinstance(now, _NUMBERS):
+            # A NaN is itself.
+            if before is not now and not (type(before) is type(now) and before == now):
+                return False
+        elif is_same and before is not now and isinstance(now, torch.Tensor):
+            return False
+        if not _agree(inner_before, inner_now, is_same and before is now):
+            return False
+    return True
+
+
+def _refill(value: Any, contents: Any) -> None:
+    """Gives a container what it held."""
+    if contents is None:
+        return
+    held = {key: element for key, (element, _) in contents.items()}
+    if isinstance(value, dict):
+        value.clear()
+        value.update(held)
+    elif isinstance(value, list):
+        value[:] = held.values()
+    elif isinstance(value, set):
+        value.clear()
+        value.update(held)
+    elif not isinstance(value, tuple):
+        vars(value).clear()
+        vars(value).update(held)
+    for element, inner in contents.values():
+        _refill(element, inner)
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The bytes of its storage that a tensor lies in: the first, and behind the last."""
+    size = tensor.element_size()
+    begin = int(tensor.storage_offset()) * size
+    if tensor.numel() == 0:
+        return begin, begin
+    steps = zip(tensor.shape, tensor.stride())
+    last = sum((int(n) - 1) * int(step) for n, step in steps)
+    return begin, begin + (last + 1) * size
 
 
 def _parts(models: Sequence[nn.Module]) -> Iterator[_Part]:

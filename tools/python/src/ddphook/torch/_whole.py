@@ -146,7 +146,8 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
     outputs: list[_Output] = []
 
     def flat(*arguments: torch.Tensor) -> list[torch.Tensor]:
-        with taken.given(arguments) as given:
+        kept = dict(zip(taken.kept_gradients(), arguments[len(taken.tensors) :]))
+        with taken.given(arguments[: len(taken.tensors)], kept) as given:
             with lines:
                 result = function(*given)
             states = taken.states()
@@ -171,8 +172,10 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         # And an LSTM as cells.
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(preserve_node_meta())
-        traced = _trace(flat, values, _decompositions.before_functionalization())
+        table = _decompositions.before_functionalization()
+        traced = _trace(flat, values, table)
         graph = _functional(traced, values).graph
+        _check_kept_gradients(flat, taken, values, table)
     outputs = _drop_unchanged(graph, outputs)
     paths = [output.path for output in outputs]
     _split_coalesced(graph)
@@ -189,6 +192,39 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         for number, path in enumerate(taken.paths)
     ]
     return Step(graph, places, paths, names, groups)
+
+
+# Of tensors whose sizes alone matter.
+_SIZES_ONLY = ("zeros_like", "ones_like", "full_like", "empty_like")
+
+
+def _check_kept_gradients(
+    step: Any, taken: Inputs, values: list[torch.Tensor], table: Any
+) -> None:
+    """Refuses a step that computes with gradients that an earlier one has left.
+
+    A parameter's ``.grad`` is no argument of the module, so each step would find none.
+    Whether a step needs them shows when it is traced again, with these gradients as
+    arguments more.
+    """
+    kept = taken.kept_gradients()
+    if not kept:
+        return
+    more = [*values, *(torch.empty_like(values[number]) for number in kept)]
+    graph = _functional(_trace(step, more, table), more).graph
+    places = [node for node in graph.nodes if node.op == "placeholder"]
+    for number, place in zip(kept, places[len(values) :], strict=True):
+        for user in place.users:
+            name = getattr(user.target, "_opname", "")
+            # What the step has written to it comes back at the end.
+            is_write = name == "copy_" and user.args[1] is not place
+            if name not in _SIZES_ONLY and not is_write:
+                raise UnsupportedError(
+                    "expected a step that computes its gradients anew, but it adds to, "
+                    f"or uses, the .grad that {taken.paths[number]} has before it, "
+                    "which would be lost between steps; begin the step with "
+                    "zero_grad()"
+                )
 
 
 def _describe_first(value: torch.Tensor | None) -> str:
@@ -232,7 +268,23 @@ class _Lines(TorchFunctionMode):
                 stack.insert(0, f"  {place}, in {frame.f_code.co_name}\n")
             frame = frame.f_back
         torch.fx.traceback.set_stack_trace(stack)
+        if function == _SET_DATA:
+            return _set_data(*args)
         return function(*args, **(kwargs or {}))
+
+
+_SET_DATA = vars(torch._C.TensorBase)["data"].__set__
+
+
+def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """``tensor.data = value`` as a write, since a trace does not see that another
+    tensor has taken the place of the first."""
+    if tensor.shape != value.shape or tensor.dtype != value.dtype:
+        raise UnsupportedError(
+            f"expected .data of {tensor.dtype} and shape {tuple(tensor.shape)}, as it "
+            f"is, but got {value.dtype} and shape {tuple(value.shape)}"
+        )
+    tensor.detach().copy_(value.detach())
 
 
 def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
