@@ -120,8 +120,9 @@ static std::string quote(const std::string &text) {
   return result + '"';
 }
 
-std::string
-trace::toPrometheus(int rank, const std::map<int64_t, MetricsSample> &samples) {
+std::string trace::toPrometheus(int rank,
+                                const std::map<int64_t, MetricsSample> &samples,
+                                int context) {
   std::string text;
   // All values of a metric stand together.
   auto addMetric = [&](const char *name, const char *type, const char *help,
@@ -130,8 +131,11 @@ trace::toPrometheus(int rank, const std::map<int64_t, MetricsSample> &samples) {
     text += "# HELP " + metric + " " + help + "\n# TYPE " + metric + " " +
             type + "\n";
     for (const auto &[number, sample] : samples) {
-      const std::string labels = "rank=\"" + std::to_string(rank) +
-                                 "\",module=\"" + std::to_string(number) + "\"";
+      const std::string labels =
+          "rank=\"" + std::to_string(rank) + "\",module=\"" +
+          std::to_string(number) + "\"" +
+          (context == 0 ? ""
+                        : ",context=\"" + std::to_string(context + 1) + "\"");
       addValues(sample, [&](const std::string &more, const std::string &value) {
         text += metric + "{" + labels + more + "} " + value + "\n";
       });
@@ -213,10 +217,12 @@ trace::toPrometheus(int rank, const std::map<int64_t, MetricsSample> &samples) {
   return text;
 }
 
-void MetricsFile::open(std::string newPath, std::string newRunId, int newRank) {
+void MetricsFile::open(std::string newPath, std::string newRunId, int newRank,
+                       int newContext) {
   path = std::move(newPath);
   runId = std::move(newRunId);
   rank = newRank;
+  context = newContext;
 }
 
 /// Appends a line in one piece; the first one of a run replaces the file.
@@ -245,7 +251,7 @@ Status MetricsFile::tryToWrite(const MetricsSample &sample) {
                       toJsonLine(runId, rank, time.count(), sample) + "\n");
   }
   samples[sample.module] = sample;
-  const std::string text = toPrometheus(rank, samples);
+  const std::string text = toPrometheus(rank, samples, context);
   AtomicFile file(path);
   DDPHOOK_RETURN_IF_ERROR(file.open());
   DDPHOOK_RETURN_IF_ERROR(file.write(text.data(), text.size()));

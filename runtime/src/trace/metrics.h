@@ -62,17 +62,21 @@ bool isForPrometheus(std::string_view path);
 std::string toJsonLine(const std::string &runId, int rank, double time,
                        const MetricsSample &sample);
 
-/// The text for Prometheus, of all modules of a rank.
+/// The text for Prometheus, of all modules of a rank. After the first context
+/// of a process, number 0, values have a label with the context's number from
+/// 1: two files may not have the same values for one reader.
 std::string toPrometheus(int rank,
-                         const std::map<int64_t, MetricsSample> &samples);
+                         const std::map<int64_t, MetricsSample> &samples,
+                         int context = 0);
 
 /// The file of one rank. A failure to write is one warning, and the last
 /// attempt.
 class MetricsFile {
 public:
   /// With an empty `path` nothing is written; one that ends with ".prom" is for
-  /// Prometheus.
-  void open(std::string newPath, std::string newRunId, int newRank);
+  /// Prometheus. `newContext` contexts of the process came before.
+  void open(std::string newPath, std::string newRunId, int newRank,
+            int newContext = 0);
   bool isOpen() const { return !path.empty(); }
   void write(const MetricsSample &sample);
 
@@ -80,7 +84,7 @@ private:
   Status tryToWrite(const MetricsSample &sample);
 
   std::string path, runId;
-  int rank = 0;
+  int rank = 0, context = 0;
   bool hasWritten = false;
   std::map<int64_t, MetricsSample> samples; ///< The last of each module.
 };

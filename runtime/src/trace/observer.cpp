@@ -17,6 +17,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <random>
 #include <unistd.h>
 
@@ -26,30 +28,39 @@ using namespace ddphook::trace;
 /// Questions to rank 0 for its time. Of so many one is answered without delay.
 static constexpr int clockQuestions = 32;
 
-/// Traces of this process so far: a program that has several contexts gets a
-/// file for each.
-static std::atomic<int> tracesOfProcess{0};
+/// How many contexts of this process before had `file`: a program that has
+/// several of them gets a file for each.
+static int countUse(const std::string &file) {
+  static std::mutex mutex;
+  static std::map<std::string, int> uses;
+  std::lock_guard<std::mutex> lock(mutex);
+  return uses[file]++;
+}
 
-/// `path` as it is from every directory, with ".N" before its extension for
-/// trace number N of the process after the first.
-static std::string placeOf(const std::string &path, int number) {
+/// `path` as it is from every directory.
+static std::string placeOf(const std::string &path) {
   std::error_code ignored;
-  std::filesystem::path place = std::filesystem::absolute(path, ignored);
-  if (place.empty())
-    place = path;
-  if (number > 0)
-    place.replace_filename(place.stem().string() + "." +
-                           std::to_string(number + 1) +
-                           place.extension().string());
+  const std::filesystem::path place = std::filesystem::absolute(path, ignored);
+  return place.empty() ? path : place.string();
+}
+
+/// `path` for context number `number` of the process, from 0: after the first
+/// one ".N" precedes the extension.
+static std::string numberPath(const std::string &path, int number) {
+  if (number == 0)
+    return path;
+  std::filesystem::path place = path;
+  place.replace_filename(place.stem().string() + "." +
+                         std::to_string(number + 1) +
+                         place.extension().string());
   return place.string();
 }
 
-/// The file of one rank, from every directory: without {rank} in the pattern
-/// its number follows, before the ending that Prometheus looks for.
-static std::string expandRank(const std::string &wanted, int rank) {
+/// The file of one rank: without {rank} in the pattern its number follows,
+/// before the ending that Prometheus looks for.
+static std::string expandRank(std::string pattern, int rank) {
   constexpr std::string_view placeholder = "{rank}";
   const std::string number = std::to_string(rank);
-  std::string pattern = placeOf(wanted, /*number=*/0);
   size_t at = pattern.find(placeholder);
   if (at == std::string::npos)
     return pattern.insert(pattern.size() - (isForPrometheus(pattern)
@@ -59,6 +70,14 @@ static std::string expandRank(const std::string &wanted, int rank) {
   for (; at != std::string::npos; at = pattern.find(placeholder, at))
     pattern.replace(at, placeholder.size(), number);
   return pattern;
+}
+
+/// The file of one rank that no context of this process had before, from every
+/// directory. `number` is how many had the one that `pattern` names.
+static std::string takeFile(const std::string &pattern, int rank, int *number) {
+  const std::string place = placeOf(pattern);
+  *number = countUse(expandRank(place, rank));
+  return expandRank(numberPath(place, *number), rank);
 }
 
 /// Tells the runs of one job apart, too.
@@ -71,8 +90,10 @@ static std::string drawToken() {
 }
 
 std::string Observer::introduce() {
-  if (!wanted.trace.empty())
-    path = placeOf(wanted.trace, tracesOfProcess++);
+  if (!wanted.trace.empty()) {
+    const std::string place = placeOf(wanted.trace);
+    path = numberPath(place, countUse(partPath(place, rank)));
+  }
   char host[256] = "";
   ::gethostname(host, sizeof(host) - 1);
   // The last line may have any bytes.
@@ -124,11 +145,14 @@ void Observer::begin(const std::vector<std::string> &introductions,
     identity.clockOffset = clock.offset;
     identity.clockUncertainty = clock.uncertainty;
   }
+  int number = 0;
   if (!wanted.flightRecorder.empty())
-    flightFile = expandRank(wanted.flightRecorder, rank);
+    flightFile = takeFile(wanted.flightRecorder, rank, &number);
   openPart(identity);
-  if (!wanted.metrics.empty())
-    metrics.open(expandRank(wanted.metrics, rank), runId, rank);
+  if (!wanted.metrics.empty()) {
+    std::string file = takeFile(wanted.metrics, rank, &number);
+    metrics.open(std::move(file), runId, rank, number);
+  }
   if (!path.empty() && rank != 0 && first.part.empty())
     log(LogLevel::Warn, "rank 0 writes no trace: the part of rank " +
                             std::to_string(rank) + " stays at '" +

@@ -422,6 +422,39 @@ TEST(JobTrace, FilesOfRanksWithoutAPlaceForTheirNumbers) {
   }
 }
 
+TEST(JobTrace, EachContextOfAProcessHasFilesOfItsOwn) {
+  Observed job;
+  job.variables["DDPHOOK_METRICS"] = job.directory.file("m.prom");
+  job.variables["DDPHOOK_METRICS_INTERVAL"] = "1";
+  const int port = freePort();
+  // The second context begins while the first one makes steps.
+  expectAll(
+      job.run(2, {{1000}},
+              [&](int rank, TestModule &module, ddphook_context_t *) {
+                if (std::string result = steps(module, 2); result != "OK")
+                  return result;
+                TestModule second(Collectives{{1000}});
+                std::string result = withModule(
+                    jobOptions(rank, 2, port, "shm", patientDeadline), second,
+                    [&](ddphook_context_t *) { return steps(second, 3); });
+                if (result != "OK")
+                  return "the second context: " + result;
+                return steps(module, 2);
+              }),
+      "OK");
+  EXPECT_EQ(job.otherFiles(),
+            (std::vector<std::string>{"m.2.rank0.prom", "m.2.rank1.prom",
+                                      "m.rank0.prom", "m.rank1.prom",
+                                      "trace.2.json"}));
+  for (const auto &[name, steps] : std::map<std::string, std::string>{
+           {"m.rank1.prom", "rank=\"1\",module=\"0\"} 4\n"},
+           {"m.2.rank1.prom", "rank=\"1\",module=\"0\",context=\"2\"} 3\n"}}) {
+    std::stringstream content;
+    content << std::ifstream(job.directory.file(name)).rdbuf();
+    expectContains(content.str(), "ddphook_steps_total{" + steps);
+  }
+}
+
 TEST(JobTrace, NothingThatCannotBeWrittenFailsAStep) {
   Observed job;
   for (const std::string trace :

@@ -95,6 +95,10 @@ TEST(Metrics, TextForPrometheus) {
             std::string::npos);
   EXPECT_EQ(toPrometheus(1, {{3, MetricsSample{}}}).find("relative_error"),
             std::string::npos);
+  // Another context of the process may not have the same labels.
+  expectContains(
+      toPrometheus(1, {{3, makeSample(10)}}, 1),
+      "ddphook_steps_total{rank=\"1\",module=\"3\",context=\"2\"} 10\n");
   // A name, labels and a number; or a comment.
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
