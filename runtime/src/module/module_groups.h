@@ -63,6 +63,9 @@ public:
 
   int64_t size() const { return static_cast<int64_t>(members.ranks.size()); }
 
+  /// Their numbers in the job.
+  const std::vector<int> &ranks() const { return members.ranks; }
+
   /// This rank's number among them.
   int32_t rank() const { return members.index; }
 

@@ -122,7 +122,10 @@ void ddphook_module::nameEvents() {
       name.bucket = collective.bucket;
       name.group = plan.processGroups[collective.group].name;
       name.wireBytes = stage.wireBytes;
-      names.byKind[static_cast<size_t>(stage.kind)] = recorder.addName(name);
+      const uint32_t number = recorder.addName(name);
+      names.byKind[static_cast<size_t>(stage.kind)] = number;
+      if (group.size() < context.worldSize() && number != trace::otherName)
+        recorder.setMembers(number, group.ranks());
     }
     waitNames.back() = recorder.addName(
         trace::Name(trace::Category::Wait,

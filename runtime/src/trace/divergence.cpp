@@ -11,6 +11,8 @@
 #include "store/absent_ranks.h"
 #include "trace/recorder.h"
 
+#include <algorithm>
+#include <set>
 #include <sstream>
 
 using namespace ddphook;
@@ -19,15 +21,23 @@ using namespace ddphook::trace;
 std::string Whereabouts::encode() const {
   std::ostringstream text;
   text << step << ' ' << called << ' ' << begun << ' ' << ended << ' '
-       << begunName;
+       << members.size() << ' ';
+  for (int rank : members)
+    text << rank << ' ';
+  text << begunName;
   return text.str();
 }
 
 std::optional<Whereabouts> Whereabouts::decode(std::string_view text) {
   std::istringstream in{std::string(text)};
   Whereabouts result;
-  if (!(in >> result.step >> result.called >> result.begun >> result.ended) ||
-      in.get() != ' ')
+  size_t count = 0;
+  if (!(in >> result.step >> result.called >> result.begun >> result.ended >>
+        count))
+    return std::nullopt;
+  for (int rank; count > 0 && in >> rank; --count)
+    result.members.push_back(rank);
+  if (count > 0 || in.get() != ' ')
     return std::nullopt;
   std::getline(in, result.begunName, '\0');
   return result;
@@ -44,8 +54,10 @@ Whereabouts trace::findWhereabouts(const Recorder &recorder) {
   result.begun = progress.begun.load(std::memory_order_acquire);
   result.called = progress.called.load(std::memory_order_relaxed);
   result.step = progress.step.load(std::memory_order_relaxed);
-  result.begunName = part->nameOf(static_cast<uint32_t>(
-      progress.begunName.load(std::memory_order_relaxed)));
+  const auto name =
+      static_cast<uint32_t>(progress.begunName.load(std::memory_order_relaxed));
+  result.begunName = part->nameOf(name);
+  result.members = recorder.membersOf(name);
   return result;
 }
 
@@ -54,39 +66,53 @@ static std::string nameRanks(const std::vector<int> &ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + listRanks(ranks);
 }
 
-std::string trace::describeDivergence(
-    const std::vector<std::optional<Whereabouts>> &ranks) {
-  // The first collective that somebody waits in.
-  const Whereabouts *first = nullptr;
-  for (const auto &rank : ranks)
-    if (rank && rank->isInCollective() &&
-        (!first || rank->begun < first->begun))
-      first = &*rank;
-  if (!first)
-    return "";
+/// The same for the collective that `first` waits in.
+static std::string
+describeAround(const Whereabouts &first,
+               const std::vector<std::optional<Whereabouts>> &ranks) {
+  const std::set<int> members(first.members.begin(), first.members.end());
   std::vector<int> waiting, silent;
-  std::string behind;
+  std::string text;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const auto &rank = ranks[i];
     const int number = static_cast<int>(i);
+    if (!members.empty() && members.count(number) == 0)
+      continue;
     if (!rank) {
       silent.push_back(number);
-    } else if (rank->isInCollective() && rank->begun == first->begun) {
+    } else if (rank->isInCollective() && rank->begun == first.begun) {
       waiting.push_back(number);
-    } else if (rank->begun < first->begun) {
-      behind += (behind.empty() ? "" : ", ") + nameRanks({number}) +
-                " is in step " + std::to_string(rank->step) + " and has not " +
-                (rank->called < first->begun ? "called " : "begun ") +
-                first->begunName;
+    } else if (rank->begun < first.begun) {
+      text += (text.empty() ? "" : ", ") + nameRanks({number}) +
+              " is in step " + std::to_string(rank->step) + " and has not " +
+              (rank->called < first.begun ? "called " : "begun ") +
+              first.begunName;
     }
   }
-  std::string text = behind;
   if (!silent.empty())
     text += (text.empty() ? "" : ", ") + nameRanks(silent) +
             (silent.size() == 1 ? " does not answer" : " do not answer");
   if (text.empty())
     return "";
   return text + "; " + nameRanks(waiting) +
-         (waiting.size() == 1 ? " waits in " : " wait in ") + first->begunName +
-         " of step " + std::to_string(first->step);
+         (waiting.size() == 1 ? " waits in " : " wait in ") + first.begunName +
+         " of step " + std::to_string(first.step);
+}
+
+std::string trace::describeDivergence(
+    const std::vector<std::optional<Whereabouts>> &ranks) {
+  std::vector<const Whereabouts *> waiting;
+  for (const auto &rank : ranks)
+    if (rank && rank->isInCollective())
+      waiting.push_back(&*rank);
+  // Of those who wait in collectives of one number, the lowest rank first.
+  std::sort(waiting.begin(), waiting.end(),
+            [](const Whereabouts *a, const Whereabouts *b) {
+              return std::pair(a->begun, a) < std::pair(b->begun, b);
+            });
+  // The ranks of another group may all be in theirs, and about to end it.
+  for (const Whereabouts *first : waiting)
+    if (std::string text = describeAround(*first, ranks); !text.empty())
+      return text;
+  return "";
 }

@@ -29,6 +29,8 @@ struct Whereabouts {
   uint64_t called = 0, begun = 0, ended = 0;
   /// Of the collective that began last: "all_reduce b3".
   std::string begunName;
+  /// The ranks of the job that make it together; empty: all of them.
+  std::vector<int> members;
 
   bool isInCollective() const { return begun > ended; }
 
@@ -40,9 +42,10 @@ struct Whereabouts {
 /// Where the rank of `recorder` is; any thread.
 Whereabouts findWhereabouts(const Recorder &recorder);
 
-/// The sentence, without a period: which ranks have not begun the first
-/// collective that others wait in, or do not answer, and who waits in it. Empty
-/// where no rank waits, or none is elsewhere.
+/// The sentence, without a period: which ranks of its process group have not
+/// begun the first collective that others wait in, or do not answer, and who
+/// waits in it. Ranks have their numbers in the job. Empty where no rank waits,
+/// or none of its group is elsewhere.
 std::string
 describeDivergence(const std::vector<std::optional<Whereabouts>> &ranks);
 

@@ -43,6 +43,17 @@ uint32_t Recorder::addName(const Name &name) {
   return number;
 }
 
+void Recorder::setMembers(uint32_t name, std::vector<int> ranks) {
+  std::lock_guard<std::mutex> lock(membersMutex);
+  members[name] = std::move(ranks);
+}
+
+std::vector<int> Recorder::membersOf(uint32_t name) const {
+  std::lock_guard<std::mutex> lock(membersMutex);
+  auto found = members.find(name);
+  return found == members.end() ? std::vector<int>() : found->second;
+}
+
 void Recorder::beginStep(uint32_t entry) {
   ++stepNumber;
   isStepOpen = isOn();

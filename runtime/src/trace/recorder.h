@@ -17,7 +17,9 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
+#include <mutex>
 
 namespace ddphook::trace {
 
@@ -66,6 +68,11 @@ public:
   /// While nothing is recorded on other threads.
   uint32_t addName(const Name &name);
 
+  /// The ranks of the job that make the collective `name` together, where they
+  /// are not all; any thread.
+  void setMembers(uint32_t name, std::vector<int> ranks);
+  std::vector<int> membersOf(uint32_t name) const;
+
   uint64_t steps() const { return stepNumber; }
   void beginStep(uint32_t entry);
   void endStep();
@@ -79,6 +86,8 @@ private:
   std::unique_ptr<Ranges> ranges;
   Ring rings[laneCount];
   uint32_t rangeNames = 0; ///< Names that `ranges` knows.
+  mutable std::mutex membersMutex;
+  std::map<uint32_t, std::vector<int>> members;
   uint64_t stepNumber = 0;
   uint64_t callNumber = 0;
   bool isStepOpen = false;

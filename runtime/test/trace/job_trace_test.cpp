@@ -1,5 +1,4 @@
-//===- job_trace_test.cpp - what jobs say about themselves
-//------------------===//
+//===- job_trace_test.cpp - what jobs say about themselves ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -314,6 +313,37 @@ TEST(JobTrace, ARankThatComputesForTooLong) {
                  "rank 1 is in step 3 and has not called all_reduce b0; rank 0 "
                  "waits in all_reduce b0 of step 3");
   expectContains(results[1].text, "has not called all_reduce b0");
+}
+
+TEST(JobTrace, ARankOfAPartOfTheJob) {
+  Observed job;
+  const std::string pairs =
+      R"([{"name":"dp","size":2,"ranks":[[0,2],[1,3]],"placement":"","parent":"","topology":"flat"}])";
+  const int port = freePort();
+  const auto results = runRanks(
+      4,
+      [&](int rank) {
+        TestModule module(Collectives{{1000}}, 0, pairs);
+        return withModule(jobOptions(rank, 4, port, "shm", 2), module,
+                          [&](ddphook_context_t *context) {
+                            std::string result = steps(module, 2);
+                            // Ranks 0 and 2 wait for nobody, and have ended no
+                            // step more.
+                            if (result != "OK" || rank == 1)
+                              return result == "OK" ? steps(module, 1) : result;
+                            if (ddphook_rt_enter(module.handle, 0) !=
+                                DDPHOOK_OK)
+                              return std::string("enter");
+                            while (ddphook_synchronize(context) == DDPHOOK_OK)
+                              sleepMs(10);
+                            return show(ddphook_rt_leave(module.handle));
+                          });
+      },
+      patientDeadline + 100);
+  for (const RankResult &result : results)
+    expectContains(result.text,
+                   "rank 3 is in step 3 and has not called all_reduce b0; rank "
+                   "1 waits in all_reduce b0 of step 3");
 }
 
 TEST(JobTrace, RanksWithOtherPlansAndOtherSteps) {

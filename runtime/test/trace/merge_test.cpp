@@ -288,7 +288,7 @@ TEST(Clock, TheFastestAnswerCounts) {
 TEST(Divergence, WhoHasNotComeAndWhoWaits) {
   auto at = [](uint64_t step, uint64_t called, uint64_t begun, uint64_t ended,
                const std::string &name) {
-    Whereabouts result{step, called, begun, ended, name};
+    Whereabouts result{step, called, begun, ended, name, {}};
     const auto decoded = Whereabouts::decode(result.encode());
     EXPECT_TRUE(decoded);
     EXPECT_EQ(decoded->encode(), result.encode());
@@ -311,10 +311,32 @@ TEST(Divergence, WhoHasNotComeAndWhoWaits) {
                                 at(17, 7, 7, 6, "all_reduce b5")}),
             "rank 1 is in step 16 and has not called all_reduce b3, rank 2 "
             "does not answer; rank 0 waits in all_reduce b3 of step 17");
+  // Of a group that is a part of the job, its ranks by their numbers there;
+  // those of another one may be anywhere, or be about to end theirs.
+  auto in = [&](std::optional<Whereabouts> rank, std::vector<int> members) {
+    rank->members = std::move(members);
+    const auto decoded = Whereabouts::decode(rank->encode());
+    EXPECT_TRUE(decoded && decoded->members == rank->members);
+    return decoded;
+  };
+  const auto behind = at(17, 4, 4, 4, "all_reduce b2");
+  EXPECT_EQ(describeDivergence(
+                {behind, in(waits, {1, 3}), std::nullopt, in(behind, {1, 3})}),
+            "rank 3 is in step 17 and has not called all_reduce b3; rank 1 "
+            "waits in all_reduce b3 of step 17");
+  EXPECT_EQ(describeDivergence({in(waits, {0, 2}), in(waits, {1, 3}),
+                                std::nullopt, in(waits, {1, 3})}),
+            "rank 2 does not answer; rank 0 waits in all_reduce b3 of step 17");
+  EXPECT_EQ(describeDivergence({in(at(16, 3, 3, 2, "x"), {0, 1}),
+                                in(at(16, 3, 3, 2, "x"), {0, 1}),
+                                in(waits, {2, 3}), in(behind, {2, 3})}),
+            "rank 3 is in step 17 and has not called all_reduce b3; rank 2 "
+            "waits in all_reduce b3 of step 17");
   // All in the same place, or none in a collective: nothing is known.
   EXPECT_EQ(describeDivergence({waits, waits}), "");
   EXPECT_EQ(describeDivergence({at(1, 1, 1, 1, "x"), std::nullopt}), "");
   EXPECT_EQ(describeDivergence({}), "");
-  for (const char *text : {"", "1 2 3", "1 2 3 4", "a b c d e"})
+  for (const char *text :
+       {"", "1 2 3", "1 2 3 4", "1 2 3 4 2 0", "1 2 3 4 9 x", "a b c d e"})
     EXPECT_FALSE(Whereabouts::decode(text)) << text;
 }
