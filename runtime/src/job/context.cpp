@@ -15,6 +15,7 @@
 #include "store/handshake.h"
 #include "trace/divergence.h"
 
+#include <algorithm>
 #include <cstring>
 
 using namespace ddphook;
@@ -31,10 +32,19 @@ static constexpr double verdictSeconds = 0.2;
 static constexpr double traceSeconds = 0.3;
 /// The same where ranks send that, for lack of a common directory; and for how
 /// long a rank tries to send it.
-static constexpr double deliverySeconds = 3;
+static constexpr double deliverySeconds = 1;
 static constexpr double patientDeliverySeconds = 30;
 /// How long rank 0 of a failed job keeps its store, for the news to arrive.
 static constexpr double farewellSeconds = 1;
+/// From the deadline of a step until the context of a rank that failed is gone,
+/// whatever the others do, apart from what it computes meanwhile. The waits of
+/// its end run at the same time.
+static constexpr double mostSecondsAfterDeadline = 2;
+static_assert(inquirySeconds + verdictSeconds +
+                      std::max({traceSeconds, deliverySeconds,
+                                farewellSeconds}) <
+                  mostSecondsAfterDeadline,
+              "a failed rank may not outlive its deadline by more");
 /// Bytes of a broadcast per message, and messages on their way at a time: what
 /// they bound is memory of rank 0.
 static constexpr size_t chunkBytes = size_t(4) << 20;
@@ -194,6 +204,9 @@ Context::~Context() {
   // Ends the thread that calls latch(), and with that the last use of the
   // device.
   store.reset();
+  const Deadline farewell = Deadline::after(
+      isFarewell ? place.timeoutSeconds
+                 : std::min(farewellSeconds, place.timeoutSeconds));
   // A launcher may end it before the farewell is over.
   if (server && !isFarewell && observer.isTracing())
     server->finish(Deadline::after(
@@ -206,9 +219,7 @@ Context::~Context() {
   if (!isFarewell)
     merge();
   if (server)
-    server->finish(Deadline::after(
-        isFarewell ? place.timeoutSeconds
-                   : std::min(farewellSeconds, place.timeoutSeconds)));
+    server->finish(farewell);
   if (openDevice)
     backendTable->device_destroy(openDevice);
   if (isFarewell)
