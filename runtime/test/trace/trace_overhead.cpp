@@ -7,15 +7,20 @@
 // records nothing, one with the flight recorder, and one with a trace. They
 // take turns, so that whatever else the machine does happens to all of them
 // alike. Prints the ratios to the first, of time on the clock and of processor
-// time, as medians over rounds with quartiles.
+// time, as medians over rounds, with how far these can be trusted.
 //
-//   ddphook-trace_overhead [ROUNDS [STEPS]]
+//   ddphook-trace_overhead [ROUNDS [STEPS [MILLISECONDS]]]
+//
+// A step computes so much that it takes MILLISECONDS, 5 by default, when it is
+// not disturbed: rank 0 finds out how much that is, and both compute as much.
 //
 //===----------------------------------------------------------------------===//
 #include "job/job_test_ranks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <sys/resource.h>
@@ -25,7 +30,9 @@ using namespace ddphook::test;
 namespace {
 
 constexpr int ranks = 2, buckets = 24;
-constexpr int64_t sent = 20000, computed = 250000;
+constexpr int64_t sent = 20000;
+/// Elements that a kernel computes: 256 MiB.
+constexpr int64_t mostComputed = int64_t(1) << 26;
 constexpr const char *names[] = {"nothing", "flight recorder", "trace"};
 constexpr int variants = 3;
 
@@ -54,20 +61,28 @@ bool makeStep(TestModule &module, std::vector<float> &gradients,
   for (int32_t i = 0; i < buckets; ++i) {
     const int64_t ticket = ddphook_rt_all_reduce_start(
         module.handle, i, gradients.data(), gradients.data());
-    ddphook_rt_scale(module.handle, 1, values.data(), values.data(), computed,
-                     DDPHOOK_F32);
+    ddphook_rt_scale(module.handle, 1, values.data(), values.data(),
+                     static_cast<int64_t>(values.size()), DDPHOOK_F32);
     ddphook_rt_wait(module.handle, ticket);
   }
   return ddphook_rt_leave(module.handle) == DDPHOOK_OK;
 }
 
-/// "25 %, 50 % and 75 % of the numbers".
-std::string quartiles(std::vector<double> numbers) {
+/// The median, the interval that has it with 95 % of certainty, whatever the
+/// numbers are distributed like, and the quartiles.
+std::string describe(std::vector<double> numbers) {
   std::sort(numbers.begin(), numbers.end());
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.4f (%.4f to %.4f)",
-                numbers[numbers.size() / 2], numbers[numbers.size() / 4],
-                numbers[numbers.size() * 3 / 4]);
+  const auto count = static_cast<double>(numbers.size());
+  auto at = [&](double place) {
+    return numbers[static_cast<size_t>(std::clamp(place, 0.0, count - 1))];
+  };
+  // How many of them are below the median has a binomial distribution.
+  const double reach = 1.96 * std::sqrt(count) / 2;
+  char text[128];
+  std::snprintf(
+      text, sizeof(text), "%.4f (95 %%: %.4f to %.4f; quartiles: %.4f, %.4f)",
+      at(count / 2), at(std::floor(count / 2 - reach)),
+      at(std::ceil(count / 2 + reach)), at(count / 4), at(count * 3 / 4));
   return text;
 }
 
@@ -99,8 +114,53 @@ struct Job {
   }
 };
 
-std::string measure(Job &job, int rank, int rounds, int steps) {
-  std::vector<float> gradients(sent, 1.0f), values(computed, 1.0f);
+/// Makes `values` as large as a step of that time needs; the same on all ranks.
+std::string calibrate(Job &job, int rank, double milliseconds,
+                      std::vector<float> &gradients,
+                      std::vector<float> &values) {
+  constexpr int attempts = 12, tries = 8;
+  // At first what collectives take by themselves.
+  int64_t elements = 1;
+  double least = 0;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    values.assign(static_cast<size_t>(elements), 1.0f);
+    double fastest = 1e9;
+    for (int i = 0; i < tries; ++i) {
+      const Times begin = now();
+      if (!makeStep(*job.modules[0], gradients, values))
+        return ddphook_last_error();
+      fastest = std::min(fastest, (now().clock - begin.clock) * 1e3);
+    }
+    double wanted = static_cast<double>(elements) *
+                    std::clamp(milliseconds / fastest, 0.125, 8.0);
+    if (attempt == 0) {
+      least = fastest;
+      wanted = milliseconds > least ? 10000 : 1;
+    }
+    elements = static_cast<int64_t>(
+        std::clamp(wanted, 1.0, static_cast<double>(mostComputed)));
+    // What rank 0 finds is everybody's: its steps wait for the other one.
+    if (ddphook_broadcast(job.contexts[0], &elements, sizeof(elements), 0) !=
+        DDPHOOK_OK)
+      return ddphook_last_error();
+  }
+  values.assign(static_cast<size_t>(elements), 1.0f);
+  if (rank == 0)
+    std::printf("%d collectives of %lld elements take %.2f ms by themselves; "
+                "for steps of %g ms, %d kernels of %lld elements run beside "
+                "them\n",
+                buckets, static_cast<long long>(sent), least, milliseconds,
+                buckets, static_cast<long long>(elements));
+  return "";
+}
+
+std::string measure(Job &job, int rank, int rounds, int steps,
+                    double milliseconds) {
+  std::vector<float> gradients(sent, 1.0f), values;
+  const std::string failure =
+      calibrate(job, rank, milliseconds, gradients, values);
+  if (!failure.empty())
+    return failure;
   std::vector<double> clock[variants], processor[variants], stepTimes;
   // The first round warms up.
   for (int round = 0; round <= rounds; ++round) {
@@ -125,22 +185,37 @@ std::string measure(Job &job, int rank, int rounds, int steps) {
   }
   if (rank == 0) {
     std::printf("%d rounds of %d steps, ms each with %s: %s\n", rounds, steps,
-                names[0], quartiles(stepTimes).c_str());
+                names[0], describe(stepTimes).c_str());
     for (int i = 1; i < variants; ++i)
       std::printf("%s: clock %s, processor %s\n", names[i],
-                  quartiles(clock[i]).c_str(), quartiles(processor[i]).c_str());
+                  describe(clock[i]).c_str(), describe(processor[i]).c_str());
     std::fflush(stdout);
   }
   return "OK";
 }
 
+/// An argument, from `least` to `most`, or what is taken without it; 0 for
+/// what is no such number.
+double argument(int argc, char **argv, int place, double otherwise,
+                double least, double most) {
+  if (argc <= place)
+    return otherwise;
+  char *end = nullptr;
+  const double number = std::strtod(argv[place], &end);
+  return *end == '\0' && number >= least && number <= most ? number : 0;
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 200;
-  const int steps = argc > 2 ? std::atoi(argv[2]) : 10;
-  if (argc > 3 || rounds < 1 || steps < 1) {
-    std::fprintf(stderr, "usage: %s [ROUNDS [STEPS]]\n", argv[0]);
+  const auto rounds = static_cast<int>(argument(argc, argv, 1, 200, 1, 1e6));
+  const auto steps = static_cast<int>(argument(argc, argv, 2, 10, 1, 1e6));
+  const double milliseconds = argument(argc, argv, 3, 5, 0.01, 1000);
+  if (argc > 4 || rounds == 0 || steps == 0 || milliseconds == 0) {
+    std::fprintf(stderr,
+                 "usage: %s [ROUNDS [STEPS [MILLISECONDS]]]: at least one "
+                 "round and step, and steps of 0.01 to 1000 ms\n",
+                 argv[0]);
     return 2;
   }
   std::string directory =
@@ -159,7 +234,8 @@ int main(int argc, char **argv) {
         Job job;
         const std::string failure =
             job.join(rank, ports, directory + "/trace.json");
-        return failure.empty() ? measure(job, rank, rounds, steps) : failure;
+        return failure.empty() ? measure(job, rank, rounds, steps, milliseconds)
+                               : failure;
       },
       /*patience=*/3600);
   std::filesystem::remove_all(directory);
