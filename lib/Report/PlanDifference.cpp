@@ -239,10 +239,15 @@ void PlanComparison::compareCollectives(const Twine &where,
   }
   for (auto [a, b] : llvm::zip(from, to)) {
     std::string what = (where + ": collective " + Twine(b->number)).str();
-    auto describe = [](const ReportCollective &collective) {
-      return describeCollective(collective) + " over @" + collective.group;
+    auto describe = [](const ReportCollective &collective,
+                       const ReportCollective &other) {
+      ReportCollective comparable = collective;
+      // Not known of an older report.
+      if (collective.kind == other.kind && !other.reduction)
+        comparable.reduction.reset();
+      return describeCollective(comparable) + " over @" + collective.group;
     };
-    compareText(what, describe(*a), describe(*b));
+    compareText(what, describe(*a, *b), describe(*b, *a));
     if (!a->function.empty() && !b->function.empty())
       compareText(what, describeOverlap(*a), describeOverlap(*b));
   }

@@ -65,6 +65,7 @@ struct PlanBucket {
 struct PlanCollective {
   std::string kind, bucket, dtype, wireDtype, encoding;
   int64_t group = 0, count = 0, block = 0;
+  bool divide = false;
 };
 struct PlanGroup {
   std::string name, placement, parent, topology;
@@ -112,6 +113,7 @@ void visitFields(V &visit, PlanCollective &collective) {
   visit("wire_dtype", collective.wireDtype);
   visit("encoding", collective.encoding);
   visit("block", collective.block);
+  visit("divide", collective.divide);
 }
 template <typename V>
 void visitFields(V &visit, PlanGroup &group) {
@@ -223,6 +225,9 @@ static llvm::Error addCollective(PlanReport &report, PlanCollective &from) {
                                    llvm::Twine(from.group));
   ReportCollective result;
   result.number = report.collectives.size();
+  // Of buckets, their own reduction says so.
+  if (from.kind == "reduce_scatter" && from.bucket.empty())
+    result.reduction = from.divide ? "mean" : "sum";
   result.kind = std::move(from.kind);
   result.bucket = std::move(from.bucket);
   result.group = report.groups[from.group].name;

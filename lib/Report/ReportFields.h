@@ -56,6 +56,7 @@ template <typename V>
 void visitFields(V &visit, ReportCollective &collective) {
   visit("number", collective.number);
   visit("kind", collective.kind);
+  visit("reduction", collective.reduction);
   visit("bucket", collective.bucket);
   visit("group", collective.group);
   visit("count", collective.count);
@@ -174,8 +175,9 @@ void visitFields(V &visit, PlanReport &report) {
 }
 
 namespace detail {
-/// Reads an object's fields; all of them have to be there. Sizes, counts and
-/// times are at least 0, so that what is computed with them is a number, too.
+/// Reads an object's fields; all of them have to be there, but for those that
+/// are optional here. Sizes, counts and times are at least 0, so that what is
+/// computed with them is a number, too.
 struct FieldReader {
   llvm::json::Path path;
   llvm::json::ObjectMapper object;

@@ -24,9 +24,10 @@ public:
     write(value);
     json.attributeEnd();
   }
-  void operator()(llvm::StringLiteral key, std::optional<TraceSummary> &value) {
+  template <typename T>
+  void operator()(llvm::StringLiteral key, std::optional<T> &value) {
     if (value)
-      json.attributeObject(key, [&] { visitFields(*this, *value); });
+      (*this)(key, *value);
   }
 
 private:

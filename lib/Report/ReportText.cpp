@@ -36,8 +36,10 @@ std::string mlir::ddp::formatTime(double microseconds) {
 }
 
 std::string mlir::ddp::describeCollective(const ReportCollective &collective) {
-  std::string text = collective.kind + " of " +
-                     std::to_string(collective.count) + " " + collective.dtype;
+  std::string text = collective.kind;
+  if (collective.reduction)
+    text += " " + *collective.reduction;
+  text += " of " + std::to_string(collective.count) + " " + collective.dtype;
   if (collective.wire != collective.dtype)
     text += " as " + collective.wire;
   if (!collective.within.empty())

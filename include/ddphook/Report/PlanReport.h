@@ -59,6 +59,9 @@ struct ReportCollective {
   /// Its place in the plan.
   int64_t number = 0;
   std::string kind;
+  /// "mean" or "sum" of a reduce-scatter in no bucket. Nothing for others, and
+  /// in reports that were written before there was this field.
+  std::optional<std::string> reduction;
   /// Empty where it belongs to no bucket.
   std::string bucket;
   std::string group;
