@@ -212,25 +212,39 @@ struct Run {
   double total = 0, waiting = 0, communicating = 0, exposed = 0;
 };
 
-/// The runs of a step or of a collective, in their order on each rank.
+/// The runs of a step or of a collective.
 struct Samples {
   std::string name, bucket;
-  std::vector<Run> runs;
-  std::map<int64_t, size_t> numRuns; // by rank
+  /// By the step that they belong to, and their order there. A rank may lack
+  /// steps: the first ones where it had no room for them, the last ones where
+  /// it was killed. Where a trace does not say the step, only the order counts.
+  std::map<std::pair<int64_t, int64_t>, Run> runs;
+  std::map<std::pair<int64_t, int64_t>, int64_t> numRuns; // by rank and step
 
-  Run &next(int64_t rank) {
-    size_t number = numRuns[rank]++;
-    if (number == runs.size())
-      runs.emplace_back();
-    ++runs[number].numRanks;
-    return runs[number];
+  Run &next(const TraceEvent &event) {
+    int64_t number = numRuns[{event.rank, event.step}]++;
+    Run &run = runs[{event.step, number}];
+    ++run.numRanks;
+    return run;
   }
+  /// Those that no rank lacks, or if there are none, that the most ranks have.
+  std::vector<Run> getWhole() const {
+    std::vector<Run> whole;
+    for (const auto &[key, run] : runs) {
+      if (!whole.empty() && whole.front().numRanks < run.numRanks)
+        whole.clear();
+      if (whole.empty() || whole.front().numRanks == run.numRanks)
+        whole.push_back(run);
+    }
+    return whole;
+  }
+  int64_t getNumRuns() const { return getWhole().size(); }
   /// Of means over ranks: the rank that comes last waits for nobody, so that a
   /// median over all ranks would be that of one or of another.
   template <typename F>
   double getMedian(F get) const {
     std::vector<double> means;
-    for (const Run &run : runs)
+    for (const Run &run : getWhole())
       means.push_back(get(run) / static_cast<double>(run.numRanks));
     return ::getMedian(means);
   }
@@ -317,7 +331,7 @@ TraceSummary mlir::ddp::summarize(const StepTrace &trace) {
     double exposed = times.exposed.getOverlap(event.begin, event.getEnd());
     if (event.kind == TraceEvent::Step) {
       Samples &samples = steps[event.name];
-      Run &run = samples.next(event.rank);
+      Run &run = samples.next(event);
       run.total += event.duration;
       run.communicating +=
           times.communicating.getOverlap(event.begin, event.getEnd());
@@ -328,7 +342,7 @@ TraceSummary mlir::ddp::summarize(const StepTrace &trace) {
                                       event.collective < 0 ? event.name : ""}];
       samples.name = event.name;
       samples.bucket = event.bucket;
-      Run &run = samples.next(event.rank);
+      Run &run = samples.next(event);
       run.total += event.duration;
       run.waiting += event.waiting;
       run.exposed += exposed;
@@ -336,12 +350,12 @@ TraceSummary mlir::ddp::summarize(const StepTrace &trace) {
   }
   for (auto &[name, samples] : steps)
     summary.steps.push_back(
-        {name, int64_t(samples.runs.size()), samples.getTotal(),
+        {name, samples.getNumRuns(), samples.getTotal(),
          samples.getMedian([](const Run &run) { return run.communicating; }),
          samples.getExposed()});
   for (auto &[key, samples] : collectives)
     summary.collectives.push_back(
-        {key.first, samples.name, samples.bucket, int64_t(samples.runs.size()),
+        {key.first, samples.name, samples.bucket, samples.getNumRuns(),
          samples.getTotal(),
          samples.getMedian([](const Run &run) { return run.waiting; }),
          samples.getMedian(

@@ -63,7 +63,7 @@ struct StepTrace {
 llvm::Expected<StepTrace> readTrace(llvm::StringRef text);
 
 /// What a collective of the plan took: medians over its runs, of means over
-/// ranks.
+/// ranks. Runs that a rank lacks do not count, unless it lacks all.
 struct MeasuredCollective {
   int64_t number = -1;
   std::string name, bucket;
