@@ -8,8 +8,7 @@
 // the flight recorder or by metrics.
 //
 //===----------------------------------------------------------------------===//
-#include "job/job_test_ranks.h"
-#include "trace/trace_test_util.h"
+#include "trace/observed_job.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -20,63 +19,6 @@ using namespace ddphook::test;
 using nlohmann::json;
 
 namespace {
-
-/// A job of `ranks` ranks that sets variables in them.
-class Observed {
-public:
-  Observed() { variables["DDPHOOK_TRACE"] = directory.file("trace.json"); }
-
-  using Body = std::function<std::string(int rank, TestModule &module,
-                                         ddphook_context_t *context)>;
-
-  std::vector<RankResult> run(int ranks, const Collectives &collectives,
-                              const Body &body, int stoppedRank = -1,
-                              double timeout = patientDeadline) {
-    const int port = freePort();
-    return runRanks(
-        ranks,
-        [&](int rank) {
-          for (const auto &[name, value] : variables)
-            ::setenv(name.c_str(), value.c_str(), 1);
-          if (isApart)
-            std::filesystem::current_path(directory.file(std::to_string(rank)));
-          TestModule module(collectives);
-          return withModule(jobOptions(rank, ranks, port, transport, timeout),
-                            module, [&](ddphook_context_t *context) {
-                              return body(rank, module, context);
-                            });
-        },
-        patientDeadline + 100, stoppedRank);
-  }
-
-  json trace() const { return readJson(directory.file("trace.json")); }
-
-  /// Files that a job has left, but for the trace.
-  std::vector<std::string> otherFiles() const {
-    std::vector<std::string> names;
-    for (const auto &entry :
-         std::filesystem::directory_iterator(directory.path))
-      if (entry.path().filename() != "trace.json")
-        names.push_back(entry.path().filename());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
-  TemporaryDirectory directory;
-  std::map<std::string, std::string> variables;
-  const char *transport = "shm";
-  /// Ranks run in directories that have their numbers.
-  bool isApart = false;
-};
-
-/// So many steps; "OK" or the first failure.
-std::string steps(TestModule &module, int count) {
-  std::vector<float> data(1000, 1.0f);
-  for (int i = 0; i < count; ++i)
-    if (std::string result = step(module, data); result != "OK")
-      return result;
-  return "OK";
-}
 
 /// A step with collectives 0 and 1 in flight, and a kernel meanwhile.
 std::string overlappedStep(TestModule &module) {
@@ -91,6 +33,13 @@ std::string overlappedStep(TestModule &module) {
                  DDPHOOK_F32);
   ddphook_rt_wait(module.handle, last);
   return show(ddphook_rt_leave(module.handle));
+}
+
+/// No file may be larger, as on a full disk.
+void limitFiles(rlim_t bytes) {
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit = {bytes, bytes};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
 }
 
 } // namespace
@@ -379,8 +328,7 @@ TEST(JobTrace, RanksWithOtherPlansAndOtherSteps) {
 
 TEST(JobTrace, GradientsThatAreNotFiniteAndWhoIsWaitedFor) {
   Observed job;
-  job.variables["DDPHOOK_METRICS"] = job.directory.file("m.{rank}.jsonl");
-  job.variables["DDPHOOK_METRICS_INTERVAL"] = "2";
+  job.measure(/*interval=*/2);
   expectAll(job.run(2, {{1000}},
                     [](int rank, TestModule &module, ddphook_context_t *) {
                       std::vector<float> data(1000, 1.0f);
@@ -401,11 +349,7 @@ TEST(JobTrace, GradientsThatAreNotFiniteAndWhoIsWaitedFor) {
                     }),
             "OK");
   for (int rank = 0; rank < 2; ++rank) {
-    std::ifstream file(
-        job.directory.file("m." + std::to_string(rank) + ".jsonl"));
-    std::vector<json> lines;
-    for (std::string line; std::getline(file, line);)
-      lines.push_back(json::parse(line));
+    const std::vector<json> lines = job.metrics(rank);
     // After steps 2 and 4, and at the end.
     ASSERT_EQ(lines.size(), 3u);
     EXPECT_EQ(lines[0]["steps"], 2);
@@ -485,36 +429,60 @@ TEST(JobTrace, EachContextOfAProcessHasFilesOfItsOwn) {
   }
 }
 
-TEST(JobTrace, NothingThatCannotBeWrittenFailsAStep) {
+/// What a job of two ranks says that makes steps as if nothing were.
+static std::string complaints(Observed &job, rlim_t mostBytes = RLIM_INFINITY) {
+  testing::internal::CaptureStderr();
+  expectAll(job.run(2, {{1000}},
+                    [&](int, TestModule &module, ddphook_context_t *) {
+                      limitFiles(mostBytes);
+                      return steps(module, 3);
+                    }),
+            "OK");
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(JobTrace, PlacesThatCannotBeWrittenFailNoStep) {
   Observed job;
-  for (const std::string trace :
-       {"/missing/trace.json", "/proc/trace.json", "/dev/full"}) {
-    job.variables["DDPHOOK_TRACE"] = trace;
-    job.variables["DDPHOOK_METRICS"] = trace;
+  for (const std::string place : {"/missing/x", "/proc/x"}) {
+    for (const char *name : {"TRACE", "METRICS", "FLIGHT_RECORDER"})
+      job.variables[std::string("DDPHOOK_") + name] = place + name;
     job.variables["DDPHOOK_METRICS_INTERVAL"] = "1";
-    job.variables["DDPHOOK_FLIGHT_RECORDER"] = trace;
-    expectAll(job.run(2, {{1000}},
-                      [](int, TestModule &module, ddphook_context_t *) {
-                        return steps(module, 3);
-                      }),
-              "OK");
-    for (int rank = 0; rank < 2; ++rank)
-      ::unlink(trace::partPath(trace, rank).c_str());
+    const std::string said = complaints(job);
+    for (const std::string rank : {"0", "1"}) {
+      expectContains(said, "rank " + rank +
+                               " writes no trace: cannot create '" + place +
+                               "TRACE.rank" + rank + ".part'");
+      expectContains(said, "metrics of rank " + rank +
+                               " are not written any more: cannot open '" +
+                               place + "METRICS.rank" + rank + "'");
+    }
   }
-  // A disk that becomes full when the parts are merged, and one that is.
-  for (rlim_t bytes : {rlim_t(8) << 20, rlim_t(1) << 12}) {
-    job.variables["DDPHOOK_TRACE"] = job.directory.file("trace.json");
-    job.variables.erase("DDPHOOK_METRICS");
-    job.variables.erase("DDPHOOK_FLIGHT_RECORDER");
-    expectAll(job.run(2, {{1000}},
-                      [&](int, TestModule &module, ddphook_context_t *) {
-                        ::signal(SIGXFSZ, SIG_IGN);
-                        rlimit limit = {bytes, bytes};
-                        ::setrlimit(RLIMIT_FSIZE, &limit);
-                        return steps(module, 3);
-                      }),
-              "OK");
-  }
+}
+
+TEST(JobTrace, AFullDiskFailsNoStep) {
+  Observed job;
+  job.measure(/*interval=*/1);
+  for (const char *rank : {"0", "1"})
+    std::filesystem::create_symlink(
+        "/dev/full", job.directory.file(std::string("m.") + rank));
+  // When the parts are merged.
+  std::string said = complaints(job, /*mostBytes=*/1024);
+  expectContains(said, "the trace cannot be written, its parts stay: ");
+  for (const std::string rank : {"0", "1"})
+    expectContains(said, "metrics of rank " + rank +
+                             " are not written any more: cannot write '" +
+                             job.directory.file("m." + rank) + "'");
+  EXPECT_EQ(job.otherFiles(),
+            (std::vector<std::string>{"m.0", "m.1", "trace.json.rank0.part",
+                                      "trace.json.rank1.part"}));
+  // From the beginning on. Shared memory would be a file, too.
+  Observed none;
+  none.transport = "gloo";
+  none.prepare = [] { limitFiles(1024); };
+  said = complaints(none);
+  for (const std::string rank : {"0", "1"})
+    expectContains(said, "rank " + rank + " writes no trace: ");
+  EXPECT_EQ(none.otherFiles(), std::vector<std::string>());
 }
 
 TEST(JobTrace, SwitchedOffThereIsNothing) {
