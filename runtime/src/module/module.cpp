@@ -67,12 +67,15 @@ Status ddphook_module::leave() {
   if (!context.hasCallersStream() && stepFailure.isOk())
     failStep(context.call(&ddphook_backend_t::synchronize));
   currentEntry = -1;
-  context.recorder().endStep();
+  const int64_t time = context.recorder().endStep();
   countBuckets();
   if (stepFailure.isOk() && context.hasFailed())
     stepFailure = context.failure();
   startedCollectives.clear();
-  if (stepFailure.isOk() && context.observed().isSampled(++stats.steps))
+  if (!stepFailure.isOk())
+    return stepFailure;
+  stepTime += time;
+  if (context.observed().isSampled(++stats.steps))
     context.observed().write([this] { return sampleMetrics(); });
   return stepFailure;
 }

@@ -153,6 +153,8 @@ private:
   std::vector<uint32_t> waitNames;
   std::vector<std::pair<int64_t, int32_t>> startedCollectives;
   uint32_t nameOfWait(int64_t ticket) const;
+  /// Nanoseconds in the steps of `stats`.
+  int64_t stepTime = 0;
   /// Tests for non-finite numbers that found some.
   uint64_t nonFinite = 0;
   /// And of the operands of collectives, those of each.

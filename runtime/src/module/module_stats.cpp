@@ -144,6 +144,7 @@ trace::MetricsSample ddphook_module::sampleMetrics() const {
   trace::MetricsSample sample;
   sample.module = moduleNumber;
   sample.stats = stats;
+  sample.stepTime = stepTime;
   sample.nonFinite = nonFinite;
   std::map<std::string, trace::BucketSample> buckets;
   for (size_t i = 0; i < plan.collectives.size(); ++i) {

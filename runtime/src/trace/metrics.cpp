@@ -70,6 +70,8 @@ std::string trace::toJsonLine(const std::string &runId, int rank, double time,
   add("rank", std::to_string(rank));
   add("module", std::to_string(sample.module));
   add("steps", print(stats.steps));
+  add("step_seconds",
+      print(static_cast<double>(sample.stepTime) * nanoseconds));
   add("collectives", print(stats.collectives));
   add("wire_bytes", print(stats.wire_bytes));
   add("uncompressed_bytes", print(stats.uncompressed_bytes));
@@ -158,6 +160,11 @@ std::string trace::toPrometheus(int rank,
   };
   addCounter("steps_total", "Steps that ended well.",
              [](const MetricsSample &s) { return s.stats.steps; });
+  addMetric("step_seconds_total", "counter", "Time in these steps.",
+            [](const MetricsSample &sample, const auto &add) {
+              add("",
+                  print(static_cast<double>(sample.stepTime) * nanoseconds));
+            });
   addCounter("collectives_total", "Collectives of these steps.",
              [](const MetricsSample &s) { return s.stats.collectives; });
   addCounter("wire_bytes_total", "Bytes contributed to collectives.",

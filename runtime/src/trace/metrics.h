@@ -47,6 +47,8 @@ struct MetricsSample {
   /// The module's number in the job.
   int64_t module = 0;
   ddphook_stats_t stats = {};
+  /// Nanoseconds in these steps.
+  int64_t stepTime = 0;
   /// Tests for non-finite numbers that found some.
   uint64_t nonFinite = 0;
   std::vector<BucketSample> buckets;

@@ -65,9 +65,8 @@ void Recorder::beginStep(uint32_t entry) {
   steps.begin(entry);
 }
 
-void Recorder::endStep() {
-  if (std::exchange(isStepOpen, false))
-    ring(Lane::Steps).end();
+int64_t Recorder::endStep() {
+  return std::exchange(isStepOpen, false) ? ring(Lane::Steps).end() : 0;
 }
 
 uint64_t Recorder::nextCollective() {

@@ -75,7 +75,8 @@ public:
 
   uint64_t steps() const { return stepNumber; }
   void beginStep(uint32_t entry);
-  void endStep();
+  /// Gives its nanoseconds; 0 where it was not recorded.
+  int64_t endStep();
 
   /// The collective that is called next, in the order of the program.
   uint64_t nextCollective();

@@ -356,6 +356,8 @@ TEST(JobTrace, GradientsThatAreNotFiniteAndWhoIsWaitedFor) {
     EXPECT_EQ(lines[0]["non_finite"], 0);
     EXPECT_EQ(lines[1]["non_finite"], 1);
     EXPECT_EQ(lines[2]["steps"], 5);
+    // The slow rank sleeps in its steps.
+    EXPECT_GE(lines[2]["step_seconds"], rank == 1 ? 5 * 0.020 : 0);
     EXPECT_EQ(lines[2]["wire_bytes"], 20000);
     EXPECT_EQ(lines[2]["compression_ratio"], 1);
     const json &bucket = lines[2]["buckets"][0];

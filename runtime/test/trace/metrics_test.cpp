@@ -24,6 +24,7 @@ static MetricsSample makeSample(uint64_t steps) {
   sample.stats.collectives = 2 * steps;
   sample.stats.wire_bytes = 500;
   sample.stats.uncompressed_bytes = 2000;
+  sample.stepTime = 2500000000;
   sample.nonFinite = 1;
   sample.buckets = {{"b0", 7, 3000000000, 1000000000, 0.125, 4},
                     {"\"b\\\n1\xff", 1, 10, 0, std::nullopt, {}},
@@ -40,6 +41,7 @@ TEST(Metrics, LinesOfJson) {
   EXPECT_EQ(line["rank"], 5);
   EXPECT_EQ(line["module"], 3);
   EXPECT_EQ(line["steps"], 10);
+  EXPECT_EQ(line["step_seconds"], 2.5);
   EXPECT_EQ(line["collectives"], 20);
   EXPECT_EQ(line["wire_bytes"], 500);
   EXPECT_EQ(line["uncompressed_bytes"], 2000);
@@ -70,6 +72,7 @@ TEST(Metrics, TextForPrometheus) {
   for (const char *line :
        {"# TYPE ddphook_steps_total counter",
         "ddphook_steps_total{rank=\"1\",module=\"3\"} 10",
+        "ddphook_step_seconds_total{rank=\"1\",module=\"3\"} 2.5",
         "ddphook_compression_ratio{rank=\"1\",module=\"3\"} 4",
         "ddphook_waiting_seconds_total{rank=\"1\",module=\"3\",bucket=\"b0\"} "
         "1",
