@@ -163,7 +163,8 @@ train_wide() {
 }
 
 train_on_link() {
-  on_link "$build/bin/wide-$1" "$data" "$wide_epochs" \
+  on_link env DDPHOOK_METRICS="$build/quickstart/wide-$1.link.metrics.{rank}" \
+    DDPHOOK_METRICS_INTERVAL=1 "$build/bin/wide-$1" "$data" "$wide_epochs" \
     >"$build/quickstart/wide-$1.link"
 }
 
@@ -172,25 +173,44 @@ value() {
   sed -n "s/^$2: \([0-9.]*\).*/\1/p" "$build/quickstart/$1"
 }
 
-# wire_bytes PROGRAM mean|last: bytes on the wire a step, of the steps that send any, as
-# rank 0's metrics have it.
-wire_bytes() {
-  python3 - "$build/quickstart/$1.metrics.0" "$2" <<'EOF'
-import json, sys
+# summarize RUN…: what rank 0's metrics say of each run, in a line of build/quickstart/
+# summary: its name, the mean and the last number of bytes on the wire of those steps
+# that send any, and the median of milliseconds of all steps.
+summarize() {
+  (cd "$build/quickstart" && python3 - "$@" >summary) <<'EOF'
+import json, statistics, sys
 
-total = [0] + [json.loads(line)["wire_bytes"] for line in open(sys.argv[1])]
-steps = [after - before for before, after in zip(total, total[1:]) if after > before]
-print(0 if not steps else steps[-1] if sys.argv[2] == "last" else sum(steps) // len(steps))
+for run in sys.argv[1:]:
+    with open(f"{run}.metrics.0") as file:
+        lines = [json.loads(line) for line in file]
+    keys = "steps", "wire_bytes", "step_seconds"
+    totals = [[0, 0, 0], *([line[key] for key in keys] for line in lines)]
+    # The last line is of no step more.
+    steps = [
+        [after - before for before, after in zip(*two)]
+        for two in zip(totals, totals[1:])
+        if two[0][0] < two[1][0]
+    ]
+    sent = [bytes for _, bytes, _ in steps if bytes > 0] or [0]
+    milliseconds = statistics.median(1e3 * time / count for count, _, time in steps)
+    print(run, sum(sent) // len(sent), sent[-1], f"{milliseconds:.3f}")
 EOF
 }
+
+# measured RUN FIELD: a field of that run in the summary.
+measured() {
+  awk -v run="$1" -v field="$2" '$1 == run { print $field }' "$build/quickstart/summary"
+}
+mean_bytes=2 last_bytes=3 step_ms=4
 
 # Milliseconds of a step on the link: measured, else those on one machine and what
 # the bytes take on the link.
 link_ms() {
   if [[ -f $build/quickstart/wide-$1.link ]]; then
-    value "wide-$1.link" 'ms a step'
+    measured "wide-$1.link" $step_ms
   else
-    awk -v ms="$(value "wide-$1.0" 'ms a step')" -v bytes="$(wire_bytes "wide-$1" last)" \
+    awk -v ms="$(measured "wide-$1" $step_ms)" \
+      -v bytes="$(measured "wide-$1" $last_bytes)" \
       -v rate=$link_bits -v ranks=$ranks 'BEGIN {
         printf "%.3f", ms + 2 * (ranks - 1) / ranks * bytes * 8 / rate * 1000
       }'
@@ -206,8 +226,8 @@ print_accuracies() {
     [[ $variant == noop ]] && note='  no communication: the ranks differ'
     printf '%-18s %12s %% %25s %10s%s\n' "$variant" \
       "$(value "digits-$variant.0" 'test accuracy')" \
-      "$(wire_bytes "digits-$variant" mean)" \
-      "$(value "digits-$variant.0" 'ms a step')" "$note"
+      "$(measured "digits-$variant" $mean_bytes)" \
+      "$(measured "digits-$variant" $step_ms)" "$note"
   done
   echo
   uncompressed=$(value digits-allreduce.0 'test accuracy')
@@ -231,8 +251,8 @@ print_speeds() {
   printf "$row" hook 'bytes on the wire a step' 'ms, one machine' \
     'ms, 1 Gbit/s' 'times as fast'
   for variant in "${wide_variants[@]}"; do
-    printf "$row" "$variant" "$(wire_bytes "wide-$variant" last)" \
-      "$(value "wide-$variant.0" 'ms a step')" "$(link_ms "$variant")" \
+    printf "$row" "$variant" "$(measured "wide-$variant" $last_bytes)" \
+      "$(measured "wide-$variant" $step_ms)" "$(link_ms "$variant")" \
       "$(awk -v from="$(link_ms allreduce)" -v to="$(link_ms "$variant")" \
         'BEGIN { printf "%.1f", from / to }')"
   done
@@ -253,6 +273,7 @@ main() {
     stage 'finding a CUDA toolkit, or installing one (1.1 GB)' find_toolkit
   fi
   local options variant targets=() programs=("${wide_variants[@]/#/wide-}")
+  local runs=("${variants[@]/#/digits-}" "${wide_variants[@]/#/wide-}")
   mapfile -t options < <(cmake_options)
   stage 'configuring' cmake --preset release "${options[@]}"
   if $cuda; then
@@ -269,15 +290,17 @@ main() {
   for variant in "${variants[@]}"; do
     stage "training on $ranks ranks: $variant" train "$variant"
   done
-  rm -f "$build"/quickstart/*.link
+  rm -f "$build"/quickstart/*.link "$build"/quickstart/*.link.metrics.*
   for variant in "${wide_variants[@]}"; do
     stage "the larger network on one machine: $variant" train_wide "$variant"
   done
   if can_link; then
     for variant in "${wide_variants[@]}"; do
       stage "the same on a link of 1 Gbit/s: $variant" train_on_link "$variant"
+      runs+=("wide-$variant.link")
     done
   fi
+  summarize "${runs[@]}" 2>>"$log" || fail 'the metrics of the runs cannot be read'
   print_accuracies
   echo "With every hook but noop, all ranks ended with the same parameters, bit by bit."
   echo
