@@ -13,7 +13,7 @@
 #include "base/collective.h"
 #include "base/dtype.h"
 #include "base/encoding.h"
-#include "rounding.h"
+#include "base/rounding.h"
 
 #include <cstdint>
 #include <optional>

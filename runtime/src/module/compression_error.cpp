@@ -75,9 +75,10 @@ static std::optional<Dtype> castOf(const PlanCollective &collective) {
   }
 }
 
-Status CompressionError::measureCodes(
-    const PlanCollective &collective, int64_t count, const void *in,
-    const std::optional<host::Rounding> &rounding, LostSquares *squares) const {
+Status CompressionError::measureCodes(const PlanCollective &collective,
+                                      int64_t count, const void *in,
+                                      const std::optional<Rounding> &rounding,
+                                      LostSquares *squares) const {
   const Dtype dtype = collective.dtype;
   const std::optional<Dtype> cast = castOf(collective);
   // Blocks are encoded whole; of affine ones a single one may be everything.
@@ -112,7 +113,7 @@ Status CompressionError::measureCodes(
         values = coded.data();
       }
       host::encodingError(values, coded.data(), lostType, n,
-                          *collective.encoding, host::from(rounding, at));
+                          *collective.encoding, from(rounding, at));
       host::castArray(coded.data(), lostType, lost.data(), Dtype::F64, n);
     }
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
@@ -159,9 +160,9 @@ Status CompressionError::measureProducts(const PlanMatrixList &list,
   return Status::ok();
 }
 
-void CompressionError::seeCollective(
-    int32_t number, const void *in, int64_t ranks,
-    const std::optional<host::Rounding> &rounding) {
+void CompressionError::seeCollective(int32_t number, const void *in,
+                                     int64_t ranks,
+                                     const std::optional<Rounding> &rounding) {
   // Nothing here fails a step: what cannot be measured is missing.
   withoutExceptions([&] {
     const PlanCollective &collective =

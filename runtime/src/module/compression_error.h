@@ -11,9 +11,9 @@
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_COMPRESSION_ERROR_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_COMPRESSION_ERROR_H
 
+#include "base/rounding.h"
 #include "base/status.h"
 #include "job/context.h"
-#include "kernels/rounding.h"
 #include "plan/plan.h"
 
 #include <map>
@@ -51,7 +51,7 @@ public:
   /// `ranks`; `rounding` is how this rank's codes are rounded, if not to
   /// nearest.
   void seeCollective(int32_t number, const void *in, int64_t ranks,
-                     const std::optional<host::Rounding> &rounding);
+                     const std::optional<Rounding> &rounding);
 
   /// After Qᵢ = Mᵢᵀ·Pᵢ for matrix list number `list`: Pᵢ·Qᵢᵀ is what this
   /// rank's Mᵢ is decoded to.
@@ -67,8 +67,7 @@ private:
   Status readWidened(const void *memory, int64_t offset, int64_t count,
                      Dtype dtype, std::vector<double> *values) const;
   Status measureCodes(const PlanCollective &collective, int64_t count,
-                      const void *in,
-                      const std::optional<host::Rounding> &rounding,
+                      const void *in, const std::optional<Rounding> &rounding,
                       LostSquares *squares) const;
   Status measureProducts(const PlanMatrixList &list, const void *matrix,
                          const void *p, const void *q,

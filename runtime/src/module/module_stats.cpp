@@ -41,9 +41,9 @@ void ddphook_module::inspectOperand(
     return;
   const ModuleGroup &group =
       groups[plan.collectives[static_cast<size_t>(number)].group];
-  std::optional<host::Rounding> codes;
+  std::optional<Rounding> codes;
   if (rounding)
-    codes = host::Rounding::ofSum(rounding->stream, rounding->step)
+    codes = Rounding::ofSum(rounding->stream, rounding->step)
                 .ofRank(group.rank());
   compressionError.seeCollective(number, in, group.size(), codes);
 }

@@ -13,8 +13,8 @@
 
 #include "base/dtype.h"
 #include "base/encoding.h"
+#include "base/rounding.h"
 #include "kernels.h"
-#include "rounding.h"
 
 #include <cstdint>
 #include <optional>

@@ -18,7 +18,7 @@
 #define DDPHOOK_KERNELS_RANDOM_INL_H
 #endif
 
-#include "rounding.h"
+#include "base/rounding.h"
 
 #include "hwy/highway.h"
 

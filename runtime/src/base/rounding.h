@@ -8,13 +8,13 @@
 // on its place in the array, not on who rounds it, when, and what with.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ROUNDING_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ROUNDING_H
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_ROUNDING_H
+#define DDPHOOK_RUNTIME_SRC_BASE_ROUNDING_H
 
 #include <cstdint>
 #include <optional>
 
-namespace ddphook::host {
+namespace ddphook {
 
 /// Key and counter of Philox4x32, but for the number of the element.
 struct Rounding {
@@ -50,6 +50,6 @@ inline std::optional<Rounding> from(std::optional<Rounding> rounding,
   return rounding;
 }
 
-} // namespace ddphook::host
+} // namespace ddphook
 
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ROUNDING_H
+#endif // DDPHOOK_RUNTIME_SRC_BASE_ROUNDING_H

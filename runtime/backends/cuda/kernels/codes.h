@@ -1,0 +1,294 @@
+//===- codes.h - codes of encoded reductions on a CUDA device ---*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// One class per code without zero points, all with the same members, and how
+// elements become codes: to the bit what docs/quantization.md says. A thread
+// has four elements at a time, a quad, whose codes are one store and whose
+// random numbers are one turn of the generator.
+//
+// As elements.h: the same on the host and on the device, but for NaNs of casts.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
+
+#include "elements.h"
+
+#include <cstdint>
+
+namespace ddphook::cuda {
+
+constexpr int kQuad = 4;
+
+/// The 8-bit float nearest to a magnitude that is not above the largest one,
+/// with that sign. Numbers below 2^kLeastExponent have one distance in common.
+template <int kFractionBits, int kLeastExponent>
+DDPHOOK_HOST_DEVICE uint8_t narrowTo8(float x) {
+  const uint32_t sign = bitsOf(x) >> 24 & 0x80u;
+  const uint32_t magnitude = bitsOf(x) & 0x7fffffffu;
+  constexpr int kDropped = 23 - kFractionBits;
+  uint32_t result;
+  if (magnitude >= uint32_t(127 + kLeastExponent) << 23) {
+    const uint32_t odd = magnitude >> kDropped & 1;
+    const uint32_t half = (1u << (kDropped - 1)) - 1;
+    const uint32_t bias = uint32_t(126 + kLeastExponent) << 23;
+    result = (magnitude - bias + half + odd) >> kDropped;
+  } else {
+    // In the sum the last place is that distance.
+    constexpr uint32_t kShift =
+        uint32_t(127 + kLeastExponent - kFractionBits + 23) << 23;
+    result = bitsOf(floatOf(magnitude) + floatOf(kShift)) - kShift;
+  }
+  return static_cast<uint8_t>(result | sign);
+}
+
+template <int kFractionBits, int kLeastExponent>
+DDPHOOK_HOST_DEVICE float widenFrom8(uint8_t code) {
+  const uint32_t sign = uint32_t(code & 0x80u) << 24;
+  const uint32_t magnitude = code & 0x7fu;
+  const uint32_t exponent = magnitude >> kFractionBits;
+  if (exponent == 0) {
+    constexpr uint32_t kDistance =
+        uint32_t(127 + kLeastExponent - kFractionBits) << 23;
+    const float value = static_cast<float>(magnitude) * floatOf(kDistance);
+    return floatOf(bitsOf(value) | sign);
+  }
+  constexpr uint32_t kBias = uint32_t(126 + kLeastExponent) << 23;
+  return floatOf(sign | (magnitude << (23 - kFractionBits)) + kBias);
+}
+
+/// Loads and stores the codes of a quad, as many as `count` says, from code `i`
+/// on, a multiple of 4; arrays of codes are aligned to 8 bytes.
+template <class Elem>
+struct QuadOf {
+  Elem codes[kQuad];
+
+  static DDPHOOK_HOST_DEVICE QuadOf load(const void *array, int64_t i,
+                                         int count) {
+    const Elem *from = static_cast<const Elem *>(array) + i;
+    QuadOf quad = {};
+    if (count == kQuad)
+      memcpy(&quad, __builtin_assume_aligned(from, sizeof(quad)), sizeof(quad));
+    else
+      for (int v = 0; v < count; ++v)
+        quad.codes[v] = from[v];
+    return quad;
+  }
+  DDPHOOK_HOST_DEVICE void store(void *array, int64_t i, int count) const {
+    Elem *to = static_cast<Elem *>(array) + i;
+    if (count == kQuad)
+      memcpy(__builtin_assume_aligned(to, sizeof(*this)), this, sizeof(*this));
+    else
+      for (int v = 0; v < count; ++v)
+        to[v] = codes[v];
+  }
+};
+
+// Scaled codes have the largest magnitude of a quotient, and whether they are
+// as far apart everywhere. round() is what a code of that quotient decodes to.
+
+/// Elements themselves, in 16 bits.
+template <class Element>
+struct CastCode {
+  static constexpr bool kIsScaled = false;
+
+  static DDPHOOK_HOST_DEVICE void store(const float (&x)[kQuad], void *array,
+                                        int64_t i, int count) {
+    QuadOf<uint16_t> quad;
+    for (int v = 0; v < kQuad; ++v)
+      quad.codes[v] = Element::narrow(x[v]);
+    quad.store(array, i, count);
+  }
+  static DDPHOOK_HOST_DEVICE void load(const void *array, int64_t i, int count,
+                                       float (&x)[kQuad]) {
+    const auto quad = QuadOf<uint16_t>::load(array, i, count);
+    for (int v = 0; v < kQuad; ++v)
+      x[v] = Element::widen(quad.codes[v]);
+  }
+  static DDPHOOK_HOST_DEVICE float round(float x) {
+    return Element::widen(Element::narrow(x));
+  }
+};
+
+/// Codes of a byte.
+template <class CodeT>
+struct ByteCode {
+  static constexpr bool kIsScaled = true;
+
+  static DDPHOOK_HOST_DEVICE void store(const float (&x)[kQuad], void *array,
+                                        int64_t i, int count) {
+    QuadOf<uint8_t> quad;
+    for (int v = 0; v < kQuad; ++v)
+      quad.codes[v] = CodeT::narrow(x[v]);
+    quad.store(array, i, count);
+  }
+  static DDPHOOK_HOST_DEVICE void load(const void *array, int64_t i, int count,
+                                       float (&x)[kQuad]) {
+    const auto quad = QuadOf<uint8_t>::load(array, i, count);
+    for (int v = 0; v < kQuad; ++v)
+      x[v] = CodeT::widen(quad.codes[v]);
+  }
+  static DDPHOOK_HOST_DEVICE float round(float x) {
+    return CodeT::widen(CodeT::narrow(x));
+  }
+};
+
+struct CodeI8 : ByteCode<CodeI8> {
+  static constexpr float kLargest = 127;
+  static constexpr bool kIsFloat = false;
+
+  static DDPHOOK_HOST_DEVICE uint8_t narrow(float x) {
+    return static_cast<uint8_t>(static_cast<int>(rintf(x)));
+  }
+  static DDPHOOK_HOST_DEVICE float widen(uint8_t code) {
+    return static_cast<float>(static_cast<int8_t>(code));
+  }
+};
+
+template <int kFraction, int kLeast, int kLargestNumber>
+struct CodeF8 : ByteCode<CodeF8<kFraction, kLeast, kLargestNumber>> {
+  static constexpr float kLargest = kLargestNumber;
+  static constexpr bool kIsFloat = true;
+  static constexpr int kFractionBits = kFraction, kLeastExponent = kLeast;
+
+  static DDPHOOK_HOST_DEVICE uint8_t narrow(float x) {
+    return narrowTo8<kFraction, kLeast>(x);
+  }
+  static DDPHOOK_HOST_DEVICE float widen(uint8_t code) {
+    return widenFrom8<kFraction, kLeast>(code);
+  }
+};
+using CodeF8E4M3FN = CodeF8<3, -6, 448>;
+using CodeF8E5M2 = CodeF8<2, -14, 57344>;
+
+/// Two codes in a byte, the first one in its lower half.
+struct CodeI4 {
+  static constexpr bool kIsScaled = true;
+  static constexpr float kLargest = 7;
+  static constexpr bool kIsFloat = false;
+
+  static DDPHOOK_HOST_DEVICE void store(const float (&x)[kQuad], void *array,
+                                        int64_t i, int count) {
+    unsigned quad = 0;
+    // Beside an odd last one is a zero.
+    for (int v = 0; v < count; ++v)
+      quad |= (static_cast<unsigned>(static_cast<int>(rintf(x[v]))) & 15u)
+              << (4 * v);
+    auto *to = static_cast<unsigned char *>(array) + i / 2;
+    to[0] = static_cast<unsigned char>(quad);
+    if (count > 2)
+      to[1] = static_cast<unsigned char>(quad >> 8);
+  }
+  static DDPHOOK_HOST_DEVICE void load(const void *array, int64_t i, int count,
+                                       float (&x)[kQuad]) {
+    const auto *from = static_cast<const unsigned char *>(array) + i / 2;
+    unsigned quad = from[0];
+    if (count > 2)
+      quad |= static_cast<unsigned>(from[1]) << 8;
+    for (int v = 0; v < kQuad; ++v) {
+      const int nibble = static_cast<int>(quad >> (4 * v) & 15u);
+      x[v] = static_cast<float>((nibble ^ 8) - 8);
+    }
+  }
+  static DDPHOOK_HOST_DEVICE float round(float x) {
+    // Codes know no negative zero.
+    return static_cast<float>(static_cast<int>(rintf(x)));
+  }
+};
+
+/// The bfloat16 that is the scale of a block whose largest magnitude has these
+/// bits as an f32.
+template <class CodeT>
+DDPHOOK_HOST_DEVICE uint16_t scaleOf(uint32_t largestBits) {
+  // All elements of a block with an infinity or a NaN are NaN.
+  if (largestBits >= 0x7f800000u)
+    return 0x7fc0;
+  const uint32_t bits = bitsOf(floatOf(largestBits) / CodeT::kLargest);
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/// What is rounded to a code: the quotient by the scale, which was rounded.
+template <class CodeT>
+DDPHOOK_HOST_DEVICE float quotientOf(float x, float scale) {
+  // Blocks of zeros, and those of which the scale is NaN.
+  if (!(scale > 0))
+    return 0;
+  return fminf(fmaxf(x / scale, -CodeT::kLargest), CodeT::kLargest);
+}
+
+//===----------------------------------------------------------------------===//
+// Stochastic rounding
+//===----------------------------------------------------------------------===//
+
+/// Rounding of base/rounding.h, or none, as kernels take it.
+struct DeviceRounding {
+  bool isStochastic;
+  uint32_t key[2];
+  uint32_t step, lane;
+  int64_t first;
+};
+
+/// The four words of a counter: Philox4x32-10 of Salmon, Moraes, Dror and Shaw,
+/// "Parallel random numbers: as easy as 1, 2, 3" (2011).
+DDPHOOK_HOST_DEVICE void randomWords(const DeviceRounding &rounding,
+                                     uint64_t counter, uint32_t (&x)[kQuad]) {
+  x[0] = static_cast<uint32_t>(counter);
+  x[1] = static_cast<uint32_t>(counter >> 32);
+  x[2] = rounding.step;
+  x[3] = rounding.lane;
+  uint32_t key0 = rounding.key[0], key1 = rounding.key[1];
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t(x[0]) * 0xd2511f53u;
+    const uint64_t b = uint64_t(x[2]) * 0xcd9e8d57u;
+    x[0] = static_cast<uint32_t>(b >> 32) ^ x[1] ^ key0;
+    x[1] = static_cast<uint32_t>(b);
+    x[2] = static_cast<uint32_t>(a >> 32) ^ x[3] ^ key1;
+    x[3] = static_cast<uint32_t>(a);
+    key0 += 0x9e3779b9u;
+    key1 += 0xbb67ae85u;
+  }
+}
+
+/// One of the two codes beside a quotient: the upper one as often as the
+/// quotient is nearer to it.
+template <class CodeT>
+DDPHOOK_HOST_DEVICE float roundStochastically(float x, uint32_t word) {
+  float steps = fabsf(x), step = 1;
+  if constexpr (CodeT::kIsFloat) {
+    // The distance of codes: a power of two, as is its inverse.
+    constexpr uint32_t least = uint32_t(127 + CodeT::kLeastExponent) << 23;
+    const uint32_t exponent = bitsOf(steps) & 0x7f800000u;
+    const uint32_t power = (exponent > least ? exponent : least) -
+                           (uint32_t(CodeT::kFractionBits) << 23);
+    step = floatOf(power);
+    steps *= floatOf((uint32_t(254) << 23) - power);
+  }
+  const float whole = floorf(steps);
+  // 24 bits: every multiple of 2^-24 below 1 is a float.
+  const float random = static_cast<float>(word >> 8) * 0x1p-24f;
+  const float rounded = whole + (random < steps - whole ? 1.0f : 0.0f);
+  return copysignf(rounded * step, x);
+}
+
+/// The quotients of a quad, rounded so that they have codes; to nearest they
+/// are when they are stored.
+template <class CodeT>
+DDPHOOK_HOST_DEVICE void quotientsOf(float (&x)[kQuad], float scale,
+                                     const DeviceRounding &rounding,
+                                     int64_t element) {
+  for (int v = 0; v < kQuad; ++v)
+    x[v] = quotientOf<CodeT>(x[v], scale);
+  if (!rounding.isStochastic)
+    return;
+  uint32_t words[kQuad];
+  randomWords(rounding, static_cast<uint64_t>(rounding.first + element) / 4,
+              words);
+  for (int v = 0; v < kQuad; ++v)
+    x[v] = roundStochastically<CodeT>(x[v], words[v]);
+}
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
