@@ -12,6 +12,7 @@
 #include "cuda_device.h"
 #include "cuda_error.h"
 #include "kernel_library.h"
+#include "kernels/encode.h"
 #include "kernels/kernels.h"
 #include "kernels/lowrank.h"
 
@@ -210,20 +211,38 @@ static ddphook_status_t cast(ddphook_device_t *device, const void *in,
                     });
 }
 
-static ddphook_status_t encoding_error(ddphook_device_t *, const void *, void *,
-                                       int64_t, int32_t, int32_t encoding,
-                                       int64_t block,
+static ddphook_status_t
+findEncodingError(ddphook_device_t *device, const void *in, void *out,
+                  int64_t count, int32_t dtype, const Encoding &encoding,
+                  const std::optional<Rounding> &rounding,
+                  ddphook_backend_error_t *error) {
+  Status known = checkEncoding(encoding);
+  if (!known.isOk())
+    return toBackendError(std::move(known), error);
+  return runKernels(device, error, "finding what an encoding loses",
+                    {{in, "in"}, {out, "out"}}, [&](cudaStream_t stream) {
+                      return encodingError(stream, in, out, toDtype(dtype),
+                                           count, encoding, rounding);
+                    });
+}
+
+static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
+                                       void *out, int64_t count, int32_t dtype,
+                                       int32_t encoding, int64_t block,
                                        ddphook_backend_error_t *error) {
-  return toBackendError(refuseEncoding(*encodingFromAbi(encoding, block)),
-                        error);
+  return findEncodingError(device, in, out, count, dtype,
+                           *encodingFromAbi(encoding, block), std::nullopt,
+                           error);
 }
 
 static ddphook_status_t
 stochastic_encoding_error(ddphook_device_t *device, const void *in, void *out,
                           int64_t count, int32_t dtype, int32_t encoding,
-                          int64_t block, int32_t, int64_t, int64_t,
-                          ddphook_backend_error_t *error) {
-  return encoding_error(device, in, out, count, dtype, encoding, block, error);
+                          int64_t block, int32_t rank, int64_t rounding,
+                          int64_t step, ddphook_backend_error_t *error) {
+  return findEncodingError(device, in, out, count, dtype,
+                           *encodingFromAbi(encoding, block),
+                           Rounding::ofSum(rounding, step).ofRank(rank), error);
 }
 
 static ddphook_status_t sparsify(ddphook_device_t *, int64_t, const void *,
@@ -463,6 +482,10 @@ ddphook_backend_get(void) {
     table.matrices_destroy = destroyUsed<ddphook_matrices_t>;
 #define DDPHOOK_DEVICE_FUNCTION(name, ...) table.name = name;
 #include "ddphook/runtime/functions.inc"
+    for (int32_t number = 0; number < 32; ++number)
+      if (const std::optional<Code> code = codeFromAbi(number);
+          code && hasKernels(*code))
+        table.encodings |= uint32_t(1) << number;
     table.collective = runCollective;
     table.collective_start = startCollective;
     table.wait = wait;

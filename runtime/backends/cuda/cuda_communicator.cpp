@@ -12,6 +12,7 @@
 #include "base/collective_check.h"
 #include "cuda_error.h"
 #include "group_bootstrap.h"
+#include "kernels/encode.h"
 #include "kernels/kernels.h"
 
 #include <algorithm>
@@ -38,6 +39,13 @@ Status CudaCommunicator::create(CudaDevice &device,
   created->stagingBytes = config.max_wire_bytes;
   Status allocated = device.allocate(config.max_wire_bytes, stagingAlignment,
                                      &created->staging);
+  if (config.max_encoded_bytes > 0 && allocated.isOk()) {
+    created->encodedBytes =
+        2 * static_cast<uint64_t>(EncodedParts::mostBytes(
+                static_cast<int64_t>(config.max_encoded_bytes), config.size));
+    allocated = device.allocate(created->encodedBytes, stagingAlignment,
+                                &created->encoded);
+  }
   if (config.size > 1 && allocated.isOk()) {
     Deadline deadline = Deadline::after(device.timeoutSeconds());
     std::vector<ncclUniqueId> ids;
@@ -64,22 +72,46 @@ CudaCommunicator::~CudaCommunicator() {
     device.removeCommunicator(nccl.get());
     nccl.reset();
   }
-  if (staging)
-    device.release(staging);
+  for (void *memory : {staging, encoded})
+    if (memory)
+      device.release(memory);
 }
 
-Status cuda::refuseEncoding(const Encoding &encoding) {
-  return error(DDPHOOK_UNSUPPORTED,
-               "the CUDA backend has no collectives encoded as %s",
+Status cuda::checkEncoding(const Encoding &encoding) {
+  if (hasKernels(encoding.code))
+    return Status::ok();
+  return error(DDPHOOK_UNSUPPORTED, "the CUDA backend has no codes %s",
                encoding.describe().c_str());
+}
+
+static Status checkRoom(uint64_t bytes, uint64_t room) {
+  if (bytes <= room)
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected at most %" PRIu64 " bytes on the wire, but got "
+               "%" PRIu64,
+               room, bytes);
+}
+
+/// The parts in which an encoded reduction travels.
+static EncodedParts partsOf(const ddphook_collective_t &operation,
+                            const Encoding &encoding, int64_t ranks) {
+  return static_cast<CollectiveKind>(operation.kind) ==
+                 CollectiveKind::ReduceScatter
+             ? EncodedParts::ofScatter(encoding, operation.count, ranks)
+             : EncodedParts::ofWholeBlocks(encoding, operation.count, ranks);
 }
 
 Status CudaCommunicator::checkOperation(const ddphook_collective_t &operation,
                                         const void *in, const void *out) const {
   DDPHOOK_RETURN_IF_ERROR(device.checkAddress(in, "in"));
   DDPHOOK_RETURN_IF_ERROR(device.checkAddress(out, "out"));
-  if (auto encoding = encodingFromAbi(operation.encoding, operation.block))
-    return refuseEncoding(*encoding);
+  if (auto encoding = encodingFromAbi(operation.encoding, operation.block)) {
+    DDPHOOK_RETURN_IF_ERROR(device.checkAddress(operation.error, "error"));
+    DDPHOOK_RETURN_IF_ERROR(checkEncoding(*encoding));
+    const int64_t bytes = partsOf(operation, *encoding, size).bytes;
+    return checkRoom(static_cast<uint64_t>(2 * size * bytes), encodedBytes);
+  }
   const Dtype dtype = static_cast<Dtype>(operation.dtype);
   const std::optional<Dtype> wire = dtypeFromAbi(operation.wire_dtype);
   const bool isWhole =
@@ -88,14 +120,9 @@ Status CudaCommunicator::checkOperation(const ddphook_collective_t &operation,
     return Status::ok();
   const int64_t elements =
       isWhole ? operation.count : partElements(operation.count, size) * size;
-  const auto bytes =
-      static_cast<uint64_t>(elements * dtypeSize(wire.value_or(dtype)));
-  if (bytes > stagingBytes)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected at most %" PRIu64 " bytes on the wire, but got "
-                 "%" PRIu64,
-                 stagingBytes, bytes);
-  return Status::ok();
+  return checkRoom(
+      static_cast<uint64_t>(elements * dtypeSize(wire.value_or(dtype))),
+      stagingBytes);
 }
 
 /// A collective's events; waits for one to end when all are in use.
@@ -295,10 +322,75 @@ Status CudaCommunicator::enqueueAllGather(const ddphook_collective_t &operation,
                    : fromWire(to, wire, out, dtype, operation.count, stream);
 }
 
+/// Each rank encodes all parts and adds one, which an all-reduce gathers.
+Status CudaCommunicator::enqueueEncoded(const ddphook_collective_t &operation,
+                                        const Encoding &encoding,
+                                        const void *in, void *out,
+                                        cudaStream_t stream,
+                                        cudaEvent_t begin) {
+  const Dtype dtype = static_cast<Dtype>(operation.dtype);
+  const EncodedParts parts = partsOf(operation, encoding, size);
+  const bool isScatter = static_cast<CollectiveKind>(operation.kind) ==
+                         CollectiveKind::ReduceScatter;
+  std::optional<Rounding> ofSum, own;
+  if (const ddphook_rounding_t &rounding = operation.rounding;
+      rounding.is_stochastic) {
+    ofSum =
+        Rounding::ofSum(rounding.stream, rounding.step, rounding.share, size);
+    own = ofSum->ofRank(rank);
+  }
+  char *const ours = static_cast<char *>(encoded);
+  char *const theirs = ours + size * parts.bytes;
+  char *const sum = (nccl ? ours : theirs) + rank * parts.bytes;
+  if (operation.error) {
+    DDPHOOK_RETURN_IF_ERROR(toStatus(
+        addArrays(stream, out, in, operation.error, dtype, operation.count),
+        what));
+    DDPHOOK_RETURN_IF_ERROR(
+        toStatus(encodingError(stream, out, operation.error, dtype,
+                               operation.count, encoding, own),
+                 what));
+    in = out;
+  }
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(encodeParts(stream, in, dtype, parts, size, ours, own), what));
+  // To NCCL they are numbers of four bytes.
+  const int64_t words = parts.bytes / dtypeSize(Dtype::F32);
+  if (nccl) {
+    DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
+    DDPHOOK_RETURN_IF_ERROR(nccl->allToAll(ours, theirs, words, size,
+                                           Dtype::F32, stream, deadline()));
+  }
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(sumPart(stream, nccl ? theirs : ours, size, parts, rank,
+                       operation.divide ? size : 1, sum, ofSum),
+               what));
+  if (isScatter) {
+    // A short part ends with zeros.
+    const int64_t own = partOf(operation.count, size, rank).size();
+    const int64_t bytes = dtypeSize(dtype);
+    DDPHOOK_RETURN_IF_ERROR(toStatus(
+        cudaMemsetAsync(static_cast<char *>(out) + own * bytes, 0,
+                        static_cast<size_t>((parts.part - own) * bytes),
+                        stream),
+        what));
+    return toStatus(
+        decodeParts(stream, sum, parts, rank, /*number=*/1, out, dtype), what);
+  }
+  if (nccl)
+    DDPHOOK_RETURN_IF_ERROR(
+        nccl->allGather(sum, ours, words, Dtype::F32, stream, deadline()));
+  return toStatus(decodeParts(stream, nccl ? ours : sum, parts, /*first=*/0,
+                              size, out, dtype),
+                  what);
+}
+
 Status CudaCommunicator::enqueue(const ddphook_collective_t &operation,
                                  const void *in, void *out, cudaStream_t stream,
                                  cudaEvent_t begin) {
   const auto kind = static_cast<CollectiveKind>(operation.kind);
+  if (auto encoding = encodingFromAbi(operation.encoding, operation.block))
+    return enqueueEncoded(operation, *encoding, in, out, stream, begin);
   // Of one rank all kinds are one.
   if (!nccl || kind == CollectiveKind::AllReduce)
     return enqueueAllReduce(operation, in, out, stream, begin);

@@ -10,12 +10,13 @@
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
 
 #include "base/encoding.h"
+#include "base/rounding.h"
 #include "cuda_device.h"
 
 namespace ddphook::cuda {
 
-/// UNSUPPORTED, with the encoding: the backend has no kernels for any.
-Status refuseEncoding(const Encoding &encoding);
+/// UNSUPPORTED, with the encoding, unless the backend has kernels for it.
+Status checkEncoding(const Encoding &encoding);
 
 class CudaCommunicator {
 public:
@@ -49,6 +50,9 @@ private:
                               cudaEvent_t begin);
   Status enqueueAllGather(const ddphook_collective_t &operation, const void *in,
                           void *out, cudaStream_t stream, cudaEvent_t begin);
+  Status enqueueEncoded(const ddphook_collective_t &operation,
+                        const Encoding &encoding, const void *in, void *out,
+                        cudaStream_t stream, cudaEvent_t begin);
   Status toWire(const void *in, Dtype dtype, void *staged, Dtype wire,
                 int64_t count, int64_t divisor, cudaStream_t stream);
   Status fromWire(const void *staged, Dtype wire, void *out, Dtype dtype,
@@ -65,6 +69,10 @@ private:
   /// What travels in another type than it has in memory.
   void *staging = nullptr;
   uint64_t stagingBytes = 0;
+  /// Codes and scales: this rank's parts, and then those of all ranks that are
+  /// added here.
+  void *encoded = nullptr;
+  uint64_t encodedBytes = 0;
   std::unique_ptr<NcclCommunicator> nccl;
 };
 

@@ -28,7 +28,7 @@ Communicator::~Communicator() {
 
 Status Communicator::join(Context &newContext, const GroupMembers &members,
                           const std::string &what, const std::string &key,
-                          uint64_t maxWireBytes) {
+                          uint64_t maxWireBytes, uint64_t maxEncodedBytes) {
   context = &newContext;
   ranks = static_cast<int64_t>(members.ranks.size());
   // The sets of one group are apart; their first ranks tell them apart.
@@ -42,6 +42,7 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   config.world_ranks = worldRanks.data();
   config.one_machine = members.isOneMachine;
   config.max_wire_bytes = maxWireBytes;
+  config.max_encoded_bytes = maxEncodedBytes;
   config.store = &context->storeTable();
   config.key = ownKey.c_str();
   const std::string proofKey = context->proofKey(ownKey);
@@ -63,10 +64,11 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
   const std::string key = prefix + std::to_string(number);
   uint64_t largest = 0, largestInNode = 0, largestAcross = 0;
   int64_t shareBytes = 0;
-  bool usesAll = false, usesLevels = false;
+  bool usesAll = false, usesLevels = false, hasCodes = false;
   for (const PlanCollective &collective : plan.collectives) {
     if (collective.group != number)
       continue;
+    hasCodes |= collective.encoding.has_value();
     auto grow = [](uint64_t &bytes, const PlanCollective &by, int64_t ranks) {
       bytes = std::max(bytes, static_cast<uint64_t>(by.wholeWireBytes(ranks)));
     };
@@ -90,7 +92,8 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
   }
   const std::string what = "process group '" + group.name + "'";
   if (usesAll)
-    DDPHOOK_RETURN_IF_ERROR(all.join(context, members, what, key, largest));
+    DDPHOOK_RETURN_IF_ERROR(
+        all.join(context, members, what, key, largest, hasCodes ? largest : 0));
   if (!usesLevels)
     return Status::ok();
   // A cache line.
@@ -98,9 +101,10 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
   DDPHOOK_RETURN_IF_ERROR(share.allocate(context, {shareBytes, alignment}));
   DDPHOOK_RETURN_IF_ERROR(node.join(context, members.levels[0],
                                     what + " within its node", key + "/node",
-                                    largestInNode));
+                                    largestInNode, /*maxEncodedBytes=*/0));
   return across.join(context, members.levels[1], what + " across nodes",
-                     key + "/across", largestAcross);
+                     key + "/across", largestAcross,
+                     hasCodes ? largestAcross : 0);
 }
 
 template <typename CallT>

@@ -35,10 +35,11 @@ public:
   Communicator &operator=(const Communicator &) = delete;
 
   /// Joins these ranks; collective. Messages call it `what`. No other
-  /// communicator of the job has this `key` on one of the ranks.
+  /// communicator of the job has this `key` on one of the ranks. The largest
+  /// numbers of bytes are those of ddphook_communicator_config_t.
   Status join(Context &newContext, const GroupMembers &members,
               const std::string &what, const std::string &key,
-              uint64_t maxWireBytes);
+              uint64_t maxWireBytes, uint64_t maxEncodedBytes);
   ddphook_communicator_t *get() const { return communicator; }
   /// Its ranks, once they are joined.
   int64_t size() const { return ranks; }

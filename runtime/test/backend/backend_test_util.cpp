@@ -139,6 +139,7 @@ bool BackendTest::runGroup(int size, const std::function<void(Rank &)> &body,
       config.world_ranks = ranks.data();
       config.one_machine = 1;
       config.max_wire_bytes = options.maxWireBytes;
+      config.max_encoded_bytes = options.maxEncodedBytes;
       config.store = &table;
       config.key = "group";
       std::string joined = rank.show(backend->communicator_create(

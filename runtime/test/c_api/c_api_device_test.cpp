@@ -343,11 +343,14 @@ TEST_P(Device, CheckpointsDoNotDependOnTheDevice) {
 }
 
 TEST_P(Device, KnowsTheEncodingsOfAModuleOrRefusesIt) {
-  TestModule module(Collectives{{100, "f32", "", true, 0, "i8", 32}});
-  makeForDevice(module);
-  EXPECT_EQ(show(ddphook_module_load(context, &module.compiled)),
+  TestModule scaled(Collectives{{100, "f32", "", true, 0, "i8", 32}});
+  makeForDevice(scaled);
+  EXPECT_EQ(show(ddphook_module_load(context, &scaled.compiled)), "OK");
+  TestModule affine(Collectives{{100, "f32", "", true, 0, "ui8", 32}});
+  makeForDevice(affine);
+  EXPECT_EQ(show(ddphook_module_load(context, &affine.compiled)),
             GetParam() == std::string("cuda_emulated")
-                ? "UNSUPPORTED: the module has collectives encoded as i8 in "
+                ? "UNSUPPORTED: the module has collectives encoded as ui8 in "
                   "blocks of 32, which the backend 'cuda' does not know"
                 : "OK");
 }

@@ -8,13 +8,15 @@
 // has four elements at a time, a quad, whose codes are one store and whose
 // random numbers are one turn of the generator.
 //
-// As elements.h: the same on the host and on the device, but for NaNs of casts.
+// Arithmetic is the same on the host and on the device, as that of elements.h,
+// but for NaNs of casts.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
 
 #include "elements.h"
+#include "launch.h"
 
 #include <cstdint>
 
@@ -62,29 +64,25 @@ DDPHOOK_HOST_DEVICE float widenFrom8(uint8_t code) {
 /// Loads and stores the codes of a quad, as many as `count` says, from code `i`
 /// on, a multiple of 4; arrays of codes are aligned to 8 bytes.
 template <class Elem>
-struct QuadOf {
-  Elem codes[kQuad];
-
-  static DDPHOOK_HOST_DEVICE QuadOf load(const void *array, int64_t i,
-                                         int count) {
-    const Elem *from = static_cast<const Elem *>(array) + i;
-    QuadOf quad = {};
-    if (count == kQuad)
-      memcpy(&quad, __builtin_assume_aligned(from, sizeof(quad)), sizeof(quad));
-    else
-      for (int v = 0; v < count; ++v)
-        quad.codes[v] = from[v];
-    return quad;
-  }
-  DDPHOOK_HOST_DEVICE void store(void *array, int64_t i, int count) const {
-    Elem *to = static_cast<Elem *>(array) + i;
-    if (count == kQuad)
-      memcpy(__builtin_assume_aligned(to, sizeof(*this)), this, sizeof(*this));
-    else
-      for (int v = 0; v < count; ++v)
-        to[v] = codes[v];
-  }
-};
+__device__ __forceinline__ Pack<Elem, kQuad> loadCodes(const void *array,
+                                                       int64_t i, int count) {
+  const Elem *from = static_cast<const Elem *>(array) + i;
+  if (count == kQuad)
+    return loadPack<kQuad>(from, /*isAligned=*/true);
+  Pack<Elem, kQuad> quad = {};
+  for (int v = 0; v < count; ++v)
+    quad.elements[v] = from[v];
+  return quad;
+}
+template <class Elem>
+__device__ __forceinline__ void storeCodes(const Pack<Elem, kQuad> &quad,
+                                           void *array, int64_t i, int count) {
+  Elem *to = static_cast<Elem *>(array) + i;
+  if (count == kQuad)
+    return storePack(to, quad, /*isAligned=*/true);
+  for (int v = 0; v < count; ++v)
+    to[v] = quad.elements[v];
+}
 
 // Scaled codes have the largest magnitude of a quotient, and whether they are
 // as far apart everywhere. round() is what a code of that quotient decodes to.
@@ -94,18 +92,18 @@ template <class Element>
 struct CastCode {
   static constexpr bool kIsScaled = false;
 
-  static DDPHOOK_HOST_DEVICE void store(const float (&x)[kQuad], void *array,
-                                        int64_t i, int count) {
-    QuadOf<uint16_t> quad;
+  static __device__ __forceinline__ void
+  store(const float (&x)[kQuad], void *array, int64_t i, int count) {
+    Pack<uint16_t, kQuad> quad;
     for (int v = 0; v < kQuad; ++v)
-      quad.codes[v] = Element::narrow(x[v]);
-    quad.store(array, i, count);
+      quad.elements[v] = Element::narrow(x[v]);
+    storeCodes(quad, array, i, count);
   }
-  static DDPHOOK_HOST_DEVICE void load(const void *array, int64_t i, int count,
-                                       float (&x)[kQuad]) {
-    const auto quad = QuadOf<uint16_t>::load(array, i, count);
+  static __device__ __forceinline__ void load(const void *array, int64_t i,
+                                              int count, float (&x)[kQuad]) {
+    const auto quad = loadCodes<uint16_t>(array, i, count);
     for (int v = 0; v < kQuad; ++v)
-      x[v] = Element::widen(quad.codes[v]);
+      x[v] = Element::widen(quad.elements[v]);
   }
   static DDPHOOK_HOST_DEVICE float round(float x) {
     return Element::widen(Element::narrow(x));
@@ -117,18 +115,18 @@ template <class CodeT>
 struct ByteCode {
   static constexpr bool kIsScaled = true;
 
-  static DDPHOOK_HOST_DEVICE void store(const float (&x)[kQuad], void *array,
-                                        int64_t i, int count) {
-    QuadOf<uint8_t> quad;
+  static __device__ __forceinline__ void
+  store(const float (&x)[kQuad], void *array, int64_t i, int count) {
+    Pack<uint8_t, kQuad> quad;
     for (int v = 0; v < kQuad; ++v)
-      quad.codes[v] = CodeT::narrow(x[v]);
-    quad.store(array, i, count);
+      quad.elements[v] = CodeT::narrow(x[v]);
+    storeCodes(quad, array, i, count);
   }
-  static DDPHOOK_HOST_DEVICE void load(const void *array, int64_t i, int count,
-                                       float (&x)[kQuad]) {
-    const auto quad = QuadOf<uint8_t>::load(array, i, count);
+  static __device__ __forceinline__ void load(const void *array, int64_t i,
+                                              int count, float (&x)[kQuad]) {
+    const auto quad = loadCodes<uint8_t>(array, i, count);
     for (int v = 0; v < kQuad; ++v)
-      x[v] = CodeT::widen(quad.codes[v]);
+      x[v] = CodeT::widen(quad.elements[v]);
   }
   static DDPHOOK_HOST_DEVICE float round(float x) {
     return CodeT::widen(CodeT::narrow(x));
@@ -169,8 +167,8 @@ struct CodeI4 {
   static constexpr float kLargest = 7;
   static constexpr bool kIsFloat = false;
 
-  static DDPHOOK_HOST_DEVICE void store(const float (&x)[kQuad], void *array,
-                                        int64_t i, int count) {
+  static __device__ __forceinline__ void
+  store(const float (&x)[kQuad], void *array, int64_t i, int count) {
     unsigned quad = 0;
     // Beside an odd last one is a zero.
     for (int v = 0; v < count; ++v)
@@ -181,8 +179,8 @@ struct CodeI4 {
     if (count > 2)
       to[1] = static_cast<unsigned char>(quad >> 8);
   }
-  static DDPHOOK_HOST_DEVICE void load(const void *array, int64_t i, int count,
-                                       float (&x)[kQuad]) {
+  static __device__ __forceinline__ void load(const void *array, int64_t i,
+                                              int count, float (&x)[kQuad]) {
     const auto *from = static_cast<const unsigned char *>(array) + i / 2;
     unsigned quad = from[0];
     if (count > 2)

@@ -1,0 +1,235 @@
+//===- backend_encoded_test.cpp - encoded reductions, everywhere ----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Encoded all-reduces and reduce-scatters of ranks as threads, over every
+// transport of every backend, to the bit against one process that encodes what
+// all ranks have: all codes that the backend knows, both roundings, and errors
+// that are fed back.
+//
+//===----------------------------------------------------------------------===//
+#include "backend/backend_test_util.h"
+
+#include "../../backends/host/kernels/encode.h"
+#include "../../backends/host/kernels/kernels.h"
+#include "base/collective.h"
+
+#include <random>
+
+using namespace ddphook;
+using namespace ddphook::test;
+
+namespace {
+
+using Encoded = BackendTest;
+INSTANTIATE_TEST_SUITE_P(, Encoded,
+                         testing::Values("host", "cuda_emulated", "cuda"),
+                         [](const auto &info) { return info.param; });
+
+struct Case {
+  Encoding encoding;
+  Dtype dtype;
+  int64_t count;
+  bool isScatter, divide, isStochastic, hasError;
+  unsigned seed;
+
+  std::string name() const {
+    return std::string(isScatter ? "reduce-scatter" : "all-reduce") + " of " +
+           std::to_string(count) + " " + dtypeName(dtype) + " as " +
+           encoding.describe() + (divide ? ", mean" : ", sum") +
+           (isStochastic ? ", stochastic" : "") +
+           (hasError ? ", with an error" : "");
+  }
+  ddphook_collective_t operation(void *error) const {
+    ddphook_collective_t result = {};
+    result.kind = isScatter ? DDPHOOK_REDUCE_SCATTER : DDPHOOK_ALL_REDUCE;
+    result.count = count;
+    result.dtype = static_cast<int32_t>(dtype);
+    result.wire_dtype = -1;
+    result.divide = divide;
+    result.encoding = static_cast<int32_t>(encoding.code);
+    result.block = encoding.block;
+    if (isStochastic)
+      result.rounding = {1, /*share=*/2, /*stream=*/0x123456789abcdef,
+                         /*step=*/static_cast<int64_t>(seed)};
+    result.error = error;
+    return result;
+  }
+  std::vector<char> values(int rank) const {
+    return randomValues(dtype, count, seed + 1000 * static_cast<unsigned>(rank),
+                        /*withSpecial=*/seed % 5 == 0);
+  }
+  /// What was lost before.
+  std::vector<char> error(int rank) const {
+    return randomValues(dtype, count,
+                        seed + 500 + 1000 * static_cast<unsigned>(rank));
+  }
+};
+
+/// What a rank has afterwards.
+struct Outcome {
+  std::vector<char> result, error;
+};
+
+/// By the host's kernels, of the whole array.
+std::vector<Outcome> expected(const Case &test, int ranks) {
+  const Encoding &encoding = test.encoding;
+  const ddphook_rounding_t rounding = test.operation(nullptr).rounding;
+  std::optional<Rounding> ofSum;
+  if (test.isStochastic)
+    ofSum =
+        Rounding::ofSum(rounding.stream, rounding.step, rounding.share, ranks);
+  std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
+  std::vector<std::vector<char>> memory;
+  std::vector<host::EncodedArray> sources;
+  auto room = [&](int64_t bytes) {
+    memory.emplace_back(static_cast<size_t>(bytes) + 1);
+    return memory.back().data();
+  };
+  memory.reserve(static_cast<size_t>(2 * ranks + 2));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::optional<Rounding> own =
+        ofSum ? std::optional(ofSum->ofRank(rank)) : std::nullopt;
+    std::vector<char> values = test.values(rank);
+    if (test.hasError) {
+      std::vector<char> &error = outcomes[static_cast<size_t>(rank)].error;
+      error = test.error(rank);
+      host::addArrays(values.data(), values.data(), error.data(), test.dtype,
+                      test.count);
+      host::encodingError(values.data(), error.data(), test.dtype, test.count,
+                          encoding, own);
+    }
+    char *codes = room(encoding.codeBytes(test.count));
+    sources.push_back({codes, room(encoding.scaleBytes(test.count))});
+    host::encodeArray(values.data(), test.dtype, test.count, encoding,
+                      sources.back(), own);
+  }
+  char *codes = room(encoding.codeBytes(test.count));
+  const host::EncodedArray sum = {codes, room(encoding.scaleBytes(test.count))};
+  host::sumEncoded(sources.data(), ranks, encoding, test.count,
+                   test.divide ? ranks : 1, sum, ofSum);
+  const int64_t bytes = dtypeSize(test.dtype);
+  std::vector<char> whole(static_cast<size_t>(test.count * bytes));
+  host::decodeArray(sum, encoding, test.count, whole.data(), test.dtype);
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<char> &result = outcomes[static_cast<size_t>(rank)].result;
+    result = whole;
+    if (!test.isScatter)
+      continue;
+    const ElementRange own = partOf(test.count, ranks, rank);
+    result.assign(whole.begin() + own.begin * bytes,
+                  whole.begin() + own.end * bytes);
+    // A short part ends with zeros.
+    result.resize(static_cast<size_t>(partElements(test.count, ranks) * bytes),
+                  0);
+  }
+  return outcomes;
+}
+
+std::vector<Case> allCases(uint32_t encodings) {
+  const Encoding all[] = {{Code::F16, 0},        {Code::BF16, 0},
+                          {Code::I8, 256},       {Code::I8, 32},
+                          {Code::I4, 64},        {Code::I4, 96},
+                          {Code::F8E4M3FN, 256}, {Code::F8E5M2, 4096}};
+  std::mt19937 random(20261125);
+  std::vector<Case> cases;
+  for (const Encoding &encoding : all) {
+    if (!(encodings >> static_cast<int32_t>(encoding.code) & 1))
+      continue;
+    for (Dtype dtype : {Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64})
+      for (int64_t count : {0, 1, 3, 257, 1000, 4099}) {
+        // Emulated threads take their time.
+        if (count == 4099 && dtype != Dtype::F32)
+          continue;
+        Case test = {};
+        test.encoding = encoding;
+        test.dtype = dtype;
+        test.count = count;
+        test.isScatter = random() % 2 == 0;
+        test.divide = random() % 2 == 0;
+        test.isStochastic =
+            encoding.kind() == CodeKind::SCALED && random() % 2 == 0;
+        test.hasError = !test.isScatter && random() % 2 == 0;
+        test.seed = static_cast<unsigned>(random() % 100000);
+        cases.push_back(test);
+      }
+  }
+  return cases;
+}
+
+} // namespace
+
+TEST_P(Encoded, Bits) {
+  const std::vector<Case> cases = allCases(backend->encodings);
+  ASSERT_GT(cases.size(), 100u);
+  for (const char *transport : {"shm", "gloo"}) {
+    GroupOptions options;
+    options.maxEncodedBytes = 4099 * 2;
+    if (isHost())
+      options.transport = transport;
+    else if (std::string(transport) == "gloo")
+      continue;
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      bool hasRun = runGroup(
+          ranks,
+          [&](Rank &rank) {
+            for (const Case &test : cases) {
+              SCOPED_TRACE(test.name() + ", rank " +
+                           std::to_string(rank.index) + " of " +
+                           std::to_string(ranks) + ", " + options.transport);
+              const Outcome want =
+                  expected(test, ranks)[static_cast<size_t>(rank.index)];
+              const std::vector<char> values = test.values(rank.index);
+              DeviceArray in(rank, values);
+              DeviceArray out(rank, std::vector<char>(want.result.size(), 'Z'));
+              DeviceArray error(rank, test.hasError ? test.error(rank.index)
+                                                    : std::vector<char>());
+              const bool isInPlace = !test.isScatter && test.seed % 2 == 0;
+              const ddphook_collective_t operation =
+                  test.operation(test.hasError ? error.get() : nullptr);
+              ASSERT_EQ(
+                  rank.show(rank.backend->collective(
+                      rank.device, rank.communicator, &operation, in.get(),
+                      isInPlace ? in.get() : out.get(), &rank.error)),
+                  "OK");
+              EXPECT_EQ(difference((isInPlace ? in : out).read(), want.result,
+                                   test.dtype),
+                        "");
+              if (!isInPlace)
+                EXPECT_EQ(in.read(), values);
+              if (test.hasError)
+                EXPECT_EQ(difference(error.read(), want.error, test.dtype), "");
+              if (testing::Test::HasFailure())
+                return;
+            }
+          },
+          options);
+      if (!hasRun)
+        GTEST_SKIP() << "no " << ranks << " GPUs; passed with fewer ranks";
+    }
+  }
+}
+
+TEST_P(Encoded, WithoutRoomIsRefused) {
+  Case test = {};
+  test.encoding = {Code::I8, 256};
+  test.dtype = Dtype::F32;
+  test.count = 100000;
+  GroupOptions options;
+  options.maxEncodedBytes = 10000;
+  runGroup(
+      1,
+      [&](Rank &rank) {
+        DeviceArray in(rank, test.values(0));
+        const ddphook_collective_t operation = test.operation(nullptr);
+        const std::string refused = rank.show(
+            rank.backend->collective(rank.device, rank.communicator, &operation,
+                                     in.get(), in.get(), &rank.error));
+        // The host makes room when it needs some.
+        const char *want =
+            isHost() ? "OK" : "INVALID_ARGUMENT: expected at most ";
+        EXPECT_EQ(refused.find(want), 0u) << refused;
+      },
+      options);
+}
