@@ -31,7 +31,7 @@ MLIR_CAPI_EXPORTED void ddphookRegisterDialects(MlirDialectRegistry registry);
 MLIR_CAPI_EXPORTED void
 ddphookRegisterOpaqueDialects(MlirDialectRegistry registry);
 
-/* Registers ddphook's passes and pipelines by name, for
+/* Registers ddphook's and MLIR's passes and pipelines by name, for
  * mlirParsePassPipeline(). Not while other threads use MLIR's registry of
  * passes. */
 MLIR_CAPI_EXPORTED void ddphookRegisterPasses(void);

@@ -15,6 +15,7 @@
 #include "ddphook/InitAll.h"
 
 #include "mlir/CAPI/Registration.h"
+#include "mlir/InitAllPasses.h"
 
 MLIR_DEFINE_CAPI_DIALECT_REGISTRATION(DDP, ddp, mlir::ddp::DDPDialect)
 
@@ -27,6 +28,7 @@ void ddphookRegisterOpaqueDialects(MlirDialectRegistry registry) {
 }
 
 void ddphookRegisterPasses() {
+  mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
   mlir::ddp::registerCompilerPasses();
 }

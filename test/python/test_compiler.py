@@ -62,6 +62,14 @@ def test_the_same_as_the_tool(tmp_path):
     assert module.diagnostics == other.diagnostics == ()
 
 
+def test_passes_of_mlir():
+    dead = "\n  %dead = arith.constant 1 : i32\n  %r ="
+    module = ddphook.compiler.parse(STEP.replace("%r =", dead, 1))
+    assert "arith.constant 1 " in str(module)
+    module.run("canonicalize,cse,func.func(linalg-generalize-named-ops)")
+    assert "arith.constant 1 " not in str(module)
+
+
 def test_bytecode(tmp_path):
     module = ddphook.compiler.parse(STEP)
     file = tmp_path / "step.mlirbc"

@@ -137,6 +137,12 @@ def _run(rank):
     apart.register_buffer("right", whole[5:])
     capture(none_first, apart, x)
 
+    def frozen(model, x):
+        none_first(model, x)
+        model.linear.bias.requires_grad_(False)
+
+    refuse(frozen, r"leaves \[0\]\['linear.bias'\] with requires_grad=True")
+
     def wider(model, x):
         model.linear.weight.data = torch.zeros(7, 3)
         none_first(model, x)

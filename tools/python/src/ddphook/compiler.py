@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The compiler in this process: modules in, passes over them, text or code out.
 
-It knows ddphook's dialect and passes, all of MLIR's, and the stand-ins for StableHLO and
-Shardy. Programs of other packages' MLIR (``jaxlib.mlir``, ``torch_mlir``) come in and
+It knows the dialects and passes of ddphook and of MLIR, and the stand-ins for StableHLO
+and Shardy. Programs of other packages' MLIR (``jaxlib.mlir``, ``torch_mlir``) come in and
 go out as text or bytecode: an MLIR in one library knows nothing of one in another.
 
 >>> module = ddphook.compiler.parse(text)

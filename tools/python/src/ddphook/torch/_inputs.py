@@ -167,6 +167,13 @@ class Inputs:
             hook = register_optimizer_step_pre_hook(self._check_optimizer)
             stack.callback(hook.remove)
             yield _pytree.tree_unflatten(leaves, self._tree)
+            for tensor, number in self._numbers.items():
+                if given[number].requires_grad != tensor.requires_grad:
+                    raise UnsupportedError(
+                        f"expected a step that leaves {self.paths[number]} with "
+                        f"requires_grad={tensor.requires_grad}, since the module "
+                        "would not know of another; set it before the export"
+                    )
             self._left = {
                 number
                 for number in self._numbers.values()
