@@ -43,8 +43,8 @@ void ddphook_module::inspectOperand(
       groups[plan.collectives[static_cast<size_t>(number)].group];
   std::optional<Rounding> codes;
   if (rounding)
-    codes = Rounding::ofSum(rounding->stream, rounding->step)
-                .ofRank(group.rank());
+    codes =
+        Rounding::ofSum(rounding->stream, rounding->step).ofRank(group.rank());
   compressionError.seeCollective(number, in, group.size(), codes);
 }
 
