@@ -10,6 +10,8 @@ from it.
 import csv
 import json
 import os
+import pathlib
+import random
 import re
 import socket
 import subprocess
@@ -59,11 +61,24 @@ def sweep(*arguments, **variables):
     return output
 
 
+def free_port():
+    """Below the ports that the system gives to outgoing connections: one of these
+    could take it first, and keep the other ranks waiting."""
+    system = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+    lowest = int(system.split()[0])
+    while True:
+        port = random.SystemRandom().randrange(lowest // 2, lowest)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
 def launch(world, arguments, **variables):
     """Starts a process per rank, as torchrun does."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     processes = []
     for rank in range(world):
         extra = arguments(rank) if callable(arguments) else arguments
