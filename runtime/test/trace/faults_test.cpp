@@ -115,11 +115,14 @@ TEST(Faults, ARankThatWaitsForSomethingElse) {
       2, {{1000}},
       [](int rank, TestModule &module, ddphook_context_t *context) {
         std::string result = steps(module, 2);
-        if (rank == 1 && result == "OK")
+        if (rank == 1 && result == "OK") {
+          // The first deadline that passes is the one of rank 0.
+          sleepMs(1500);
           return show(ddphook_barrier(context));
+        }
         return result == "OK" ? steps(module, 1) : result;
       },
-      /*stoppedRank=*/-1, /*timeout=*/1);
+      /*stoppedRank=*/-1, /*timeout=*/2);
   expectContains(results[0].text,
                  "rank 1 is in step 2 and has not called all_reduce b0; rank 0 "
                  "waits in all_reduce b0 of step 3");
