@@ -15,7 +15,9 @@
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Matchers.h"
+#include "mlir/IR/RegionGraphTraits.h"
 #include "mlir/Interfaces/CallInterfaces.h"
+#include "llvm/ADT/DepthFirstIterator.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -170,12 +172,26 @@ static std::string wrap(StringRef op, size_t number,
   return (op + " region " + Twine(number) + " {\n" + inside + "}\n").str();
 }
 
+/// The blocks of a region, in their order, but for those that nothing gets to:
+/// passes may remove them.
+static SmallVector<Block *> getReachable(Region &region) {
+  llvm::DenseSet<Block *> reachable;
+  if (!region.empty())
+    for (Block *block : llvm::depth_first(&region.front()))
+      reachable.insert(block);
+  SmallVector<Block *> blocks;
+  for (Block &block : region)
+    if (reachable.contains(&block))
+      blocks.push_back(&block);
+  return blocks;
+}
+
 std::string Tracer::traceRegion(Region &region,
                                 CollectiveTrace::Function &function) {
   std::string before = std::move(function.order);
   function.order.clear();
-  for (Block &block : region)
-    for (Operation &nested : block)
+  for (Block *block : getReachable(region))
+    for (Operation &nested : *block)
       trace(&nested, function);
   std::string inside = std::move(function.order);
   function.order = std::move(before);
@@ -258,8 +274,8 @@ Tracer::Tracer(ModuleOp module, CollectiveTrace &trace)
       return;
     CollectiveTrace::Function &traced =
         trace.functions[function.getName().str()];
-    for (Block &block : function.getFunctionBody())
-      for (Operation &op : block)
+    for (Block *block : getReachable(function.getFunctionBody()))
+      for (Operation &op : *block)
         this->trace(&op, traced);
   });
   module.walk([&](BucketInfoOp info) {
