@@ -218,7 +218,7 @@ findEncodingError(ddphook_device_t *device, const void *in, void *out,
                   ddphook_backend_error_t *error) {
   Status known = checkEncoding(encoding);
   if (!known.isOk())
-    return toBackendError(std::move(known), error);
+    return toBackendError(known, error);
   return runKernels(device, error, "finding what an encoding loses",
                     {{in, "in"}, {out, "out"}}, [&](cudaStream_t stream) {
                       return encodingError(stream, in, out, toDtype(dtype),

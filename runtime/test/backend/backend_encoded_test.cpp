@@ -87,7 +87,7 @@ std::vector<Outcome> expected(const Case &test, int ranks) {
     memory.emplace_back(static_cast<size_t>(bytes) + 1);
     return memory.back().data();
   };
-  memory.reserve(static_cast<size_t>(2 * ranks + 2));
+  memory.reserve(2 * outcomes.size() + 2);
   for (int rank = 0; rank < ranks; ++rank) {
     const std::optional<Rounding> own =
         ofSum ? std::optional(ofSum->ofRank(rank)) : std::nullopt;

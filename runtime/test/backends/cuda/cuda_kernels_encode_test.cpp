@@ -130,7 +130,7 @@ TEST_F(CudaEncode, codesAndScalesAreTheHosts) {
       // NaNs of casts may have other bits.
       HostArray gotCodes(encoding.code == Code::F16 ? Dtype::F16 : Dtype::BF16,
                          n);
-      HostArray wantCodes = gotCodes;
+      HostArray wantCodes(gotCodes.dtype(), n);
       std::memcpy(gotCodes.data(), got.data(), static_cast<size_t>(2 * n));
       std::memcpy(wantCodes.data(), want.codes.data(),
                   static_cast<size_t>(2 * n));
