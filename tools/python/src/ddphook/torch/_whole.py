@@ -16,16 +16,13 @@ import contextlib
 import dataclasses
 import operator
 import re
-import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-import torch.fx.traceback
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -34,12 +31,12 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _decompositions
 from ddphook.torch._inputs import Inputs
+from ddphook.torch._program_calls import TORCH, ProgramCalls
 from ddphook.torch._rendezvous import group_of_name
 
 _collectives = torch.ops._c10d_functional
@@ -201,12 +198,9 @@ _SIZES_ONLY = ("zeros_like", "ones_like", "full_like", "empty_like")
 def _check_kept_gradients(
     step: Any, taken: Inputs, values: list[torch.Tensor], table: Any
 ) -> None:
-    """Refuses a step that computes with gradients that an earlier one has left.
-
-    A parameter's ``.grad`` is no argument of the module, so each step would find none.
-    Whether a step needs them shows when it is traced again, with these gradients as
-    arguments more.
-    """
+    """Refuses a step that computes with gradients that an earlier one has left, since a
+    parameter's ``.grad`` is no argument of the module. Whether a step does shows when it
+    is traced again, with these gradients as arguments more."""
     kept = taken.kept_gradients()
     if not kept:
         return
@@ -217,13 +211,11 @@ def _check_kept_gradients(
         for user in place.users:
             name = getattr(user.target, "_opname", "")
             # What the step has written to it comes back at the end.
-            is_write = name == "copy_" and user.args[1] is not place
-            if name not in _SIZES_ONLY and not is_write:
+            if name not in _SIZES_ONLY and (name != "copy_" or user.args[1] is place):
                 raise UnsupportedError(
-                    "expected a step that computes its gradients anew, but it adds to, "
-                    f"or uses, the .grad that {taken.paths[number]} has before it, "
-                    "which would be lost between steps; begin the step with "
-                    "zero_grad()"
+                    "expected a step that computes its gradients anew, but it uses the "
+                    f".grad that {taken.paths[number]} has before it, which would be "
+                    "lost; begin the step with zero_grad()"
                 )
 
 
@@ -247,44 +239,10 @@ def _as_function(step: Any) -> tuple[Any, Any]:
     if isinstance(step, torch.fx.GraphModule):
         # It runs the nodes one by one, and they know their lines.
         return torch.fx.Interpreter(step).run, contextlib.nullcontext()
-    return step, _Lines()
+    return step, ProgramCalls(until=__file__)
 
 
-_TORCH = str(Path(torch.__file__).parent)
 _HERE = Path(__file__).parent
-
-
-class _Lines(TorchFunctionMode):
-    """Notes which lines of the program call PyTorch, for the nodes of a trace."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        stack: list[str] = []
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename != __file__:
-            if not frame.f_code.co_filename.startswith(_TORCH):
-                place = f'File "{frame.f_code.co_filename}", line {frame.f_lineno}'
-                stack.insert(0, f"  {place}, in {frame.f_code.co_name}\n")
-            frame = frame.f_back
-        torch.fx.traceback.set_stack_trace(stack)
-        if function == _SET_DATA:
-            return _set_data(*args)
-        return function(*args, **(kwargs or {}))
-
-
-_SET_DATA = vars(torch._C.TensorBase)["data"].__set__
-
-
-def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """``tensor.data = value`` as a write, since a trace does not see that another
-    tensor has taken the place of the first."""
-    if tensor.shape != value.shape or tensor.dtype != value.dtype:
-        raise UnsupportedError(
-            f"expected .data of {tensor.dtype} and shape {tuple(tensor.shape)}, as it "
-            f"is, but got {value.dtype} and shape {tuple(value.shape)}"
-        )
-    tensor.detach().copy_(value.detach())
 
 
 def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
@@ -488,7 +446,7 @@ def _describe(node: torch.fx.Node) -> str:
 def _innermost(places: Iterable[tuple[str, str]]) -> str:
     """The first line that is not PyTorch's own; the innermost one comes first."""
     for file, line in places:
-        if not file.startswith(_TORCH):
+        if not file.startswith(TORCH):
             return f"{file}:{line}"
     return "its line is not known"
 
