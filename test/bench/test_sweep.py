@@ -11,13 +11,15 @@ import csv
 import json
 import os
 import pathlib
-import random
 import re
-import socket
 import subprocess
+import sys
 import xml.etree.ElementTree
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "runtime" / "test"))
+from ports import free_port  # noqa: E402
 
 TOOL = os.environ["DDPHOOK_BENCH"]
 BACKENDS = os.environ["DDPHOOK_TEST_BACKENDS"]
@@ -59,21 +61,6 @@ def sweep(*arguments, **variables):
     code, output, errors = finish(start(arguments, **variables))
     assert (code, errors) == (0, "")
     return output
-
-
-def free_port():
-    """Below the ports that the system gives to outgoing connections: one of these
-    could take it first, and keep the other ranks waiting."""
-    system = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
-    lowest = int(system.split()[0])
-    while True:
-        port = random.SystemRandom().randrange(lowest // 2, lowest)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def launch(world, arguments, **variables):

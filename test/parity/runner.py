@@ -9,14 +9,16 @@ checkout), DDPHOOK_TEST_SEED the seed of all random inputs. No expectations here
 import contextlib
 import os
 import pathlib
-import random
 import signal
-import socket
 import subprocess
+import sys
 import uuid
 from dataclasses import dataclass
 
 import tensors
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "runtime" / "test"))
+from ports import free_port as free_port  # noqa: E402
 
 SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20261"))
 # A run that takes longer hangs; the slowest healthy one takes a few seconds.
@@ -46,23 +48,6 @@ def environment(changes):
     # Whether a rank waits long enough to say so depends on the machine.
     changes = {"DDPHOOK_LOG": "error", **changes}
     return {**clean, **{name: str(value) for name, value in changes.items()}}
-
-
-def free_port():
-    """A port that nobody has, nor the next one: beside a launcher's store on its
-    port, ddphook's own takes that. Below those that the system gives to outgoing
-    connections, which could be faster."""
-    system = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
-    lowest = int(system.split()[0])
-    while True:
-        port = random.SystemRandom().randrange(lowest // 2, lowest - 1)
-        with socket.socket() as probe, socket.socket() as beside:
-            try:
-                probe.bind(("127.0.0.1", port))
-                beside.bind(("0.0.0.0", port + 1))
-            except OSError:
-                continue
-            return port
 
 
 def launch(rank, world, port):

@@ -2,14 +2,15 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions on the ranks of a job of PyTorch's, each a process."""
 
-import contextlib
 import multiprocessing
 import os
 import pathlib
-import random
-import socket
+import sys
 import traceback
 import warnings
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "runtime" / "test"))
+from ports import free_port as free_port  # noqa: E402
 
 WAIT_S = 900  # Far beyond what any test needs, on a busy machine as well.
 
@@ -27,21 +28,6 @@ _PRELOADED = [
 
 class Failure(Exception):
     """A rank raised an exception; the text has its traceback."""
-
-
-def free_port():
-    """Below the ports that the system gives to outgoing connections: one of these
-    could take it first."""
-    system = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
-    lowest = int(system.split()[0])
-    while True:
-        port = random.SystemRandom().randrange(lowest // 2, lowest)
-        with contextlib.closing(socket.socket()) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def run(world, function, *arguments):

@@ -2,7 +2,12 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What all tests of ddphook-exec are given."""
 
+import pathlib
+import sys
+
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 pytest.register_assert_rewrite("exec_harness")
 

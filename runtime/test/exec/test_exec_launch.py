@@ -2,11 +2,7 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """ddphook-exec as a rank of a job that a launcher has started."""
 
-import contextlib
-import pathlib
-import random
 import re
-import socket
 
 import numpy
 import pytest
@@ -18,22 +14,8 @@ from exec_harness import (
     vectors,
     write_vectors,
 )
+from ports import free_port
 from safetensors.numpy import load_file
-
-
-def free_port():
-    """Below the ports that the system gives to outgoing connections: one of these
-    could take it first."""
-    system = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
-    lowest = int(system.split()[0])
-    while True:
-        port = random.SystemRandom().randrange(lowest // 2, lowest)
-        with contextlib.closing(socket.socket()) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def launch(world, arguments, **variables):

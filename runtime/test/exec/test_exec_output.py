@@ -20,7 +20,7 @@ from exec_harness import (
     start,
     start_talking,
 )
-from test_exec_launch import free_port
+from ports import free_port
 
 NUMBER = r"[\d.e+-]+"
 BYTES = rf"{NUMBER} (?:bytes|[kMGTPE]B)"
