@@ -15,13 +15,15 @@ from cases import Options
 @pytest.mark.parametrize("transport", ["shm", "gloo"])
 @pytest.mark.parametrize("rendezvous", ["static", "c10d"])
 def test_torchrun(tmp_path, free_port, rendezvous, transport):
-    """Two ways in which torchrun lets ranks meet."""
+    """Two ways in which torchrun lets ranks meet. With c10d it takes any port for
+    its store, whose next may be another program's: ddphook's is told then."""
     world, steps, options = 2, 2, Options(hook="fp16")
     module = cases.everything()
     directory = runner.Directory(tmp_path)
     directory.write_module(module.text())
     inputs = cases.make_inputs(module, "step", world, steps, runner.SEED)
     directory.write_inputs(inputs)
+    variables = {"DDPHOOK_TRANSPORT": transport, "OMP_NUM_THREADS": 1}
     launcher = [
         *[sys.executable, "-m", "torch.distributed.run", "--no-python"],
         f"--nproc-per-node={world}",
@@ -31,10 +33,11 @@ def test_torchrun(tmp_path, free_port, rendezvous, transport):
         launcher += ["--master-addr=127.0.0.1", f"--master-port={free_port}"]
     else:
         launcher += [f"--rdzv-endpoint=127.0.0.1:{free_port}"]
+        variables["DDPHOOK_PORT"] = free_port + 1
     arguments = directory.arguments("step", None, steps, options.text())
     done = subprocess.run(
         [*launcher, runner.tool(), *map(str, arguments)],
-        env=runner.environment({"DDPHOOK_TRANSPORT": transport, "OMP_NUM_THREADS": 1}),
+        env=runner.environment(variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
