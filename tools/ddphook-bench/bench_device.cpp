@@ -133,10 +133,11 @@ public:
                  void *out, int64_t n) {
     return [=, this_ = this] {
       const ddphook_collective_t operation = {
-          DDPHOOK_ALL_REDUCE, n, DDPHOOK_F32,     static_cast<int32_t>(wire),
+          DDPHOOK_ALL_REDUCE,   n, DDPHOOK_F32,     static_cast<int32_t>(wire),
           /*divide=*/1,
           /*encoding=*/0,
-          /*block=*/0,        0, /*rounding=*/{}, /*error=*/nullptr};
+          /*block=*/0,          0, /*rounding=*/{}, /*error=*/nullptr,
+          /*part_ends=*/nullptr};
       return this_->check(this_->device.table().collective(
           this_->device.get(), group, &operation, in, out, &this_->message));
     };

@@ -119,7 +119,7 @@ Status CudaCommunicator::checkOperation(const ddphook_collective_t &operation,
   if (isWhole ? !wire : !isStaged(operation))
     return Status::ok();
   const int64_t elements =
-      isWhole ? operation.count : partElements(operation.count, size) * size;
+      isWhole ? operation.count : partOfEach(operation) * size;
   return checkRoom(
       static_cast<uint64_t>(elements * dtypeSize(wire.value_or(dtype))),
       stagingBytes);
@@ -227,13 +227,20 @@ Status CudaCommunicator::enqueueAllReduce(const ddphook_collective_t &operation,
   return enqueueSum(in, out, count, dtype, stream, begin);
 }
 
+/// Elements of each rank's part, the short ones counted whole.
+int64_t
+CudaCommunicator::partOfEach(const ddphook_collective_t &operation) const {
+  return operation.part_ends ? longestPart(operation.part_ends, size)
+                             : partElements(operation.count, size);
+}
+
 bool CudaCommunicator::isStaged(const ddphook_collective_t &operation) const {
   const auto kind = static_cast<CollectiveKind>(operation.kind);
   if (kind != CollectiveKind::ReduceScatter &&
       kind != CollectiveKind::AllGather)
     return false;
   return dtypeFromAbi(operation.wire_dtype) || operation.divide ||
-         operation.count % size != 0;
+         operation.count % size != 0 || operation.part_ends;
 }
 
 /// Casts and divides elements into the staging buffer.
@@ -267,21 +274,36 @@ Status CudaCommunicator::fromWire(const void *staged, Dtype wire, void *out,
 }
 
 /// In the staging buffer, in place: parts of equal size, zeros behind the
-/// array.
+/// array; parts of other sizes are put there one by one, with anything behind.
 Status
 CudaCommunicator::enqueueReduceScatter(const ddphook_collective_t &operation,
                                        const void *in, void *out,
                                        cudaStream_t stream, cudaEvent_t begin) {
   const Dtype dtype = static_cast<Dtype>(operation.dtype);
   const Dtype wire = dtypeFromAbi(operation.wire_dtype).value_or(dtype);
-  const int64_t part = partElements(operation.count, size);
+  const int64_t part = partOfEach(operation);
   const int64_t bytes = dtypeSize(wire);
+  const int64_t divisor = operation.divide ? size : 1;
   const void *from = in;
   void *to = out;
-  if (isStaged(operation)) {
+  int64_t wanted = part;
+  if (operation.part_ends) {
     char *staged = static_cast<char *>(staging);
-    DDPHOOK_RETURN_IF_ERROR(toWire(in, dtype, staged, wire, operation.count,
-                                   operation.divide ? size : 1, stream));
+    for (int peer = 0; peer < size; ++peer) {
+      const ElementRange range = partOf(operation.part_ends, peer);
+      if (range.size() > 0)
+        DDPHOOK_RETURN_IF_ERROR(toWire(static_cast<const char *>(in) +
+                                           range.begin * dtypeSize(dtype),
+                                       dtype, staged + peer * part * bytes,
+                                       wire, range.size(), divisor, stream));
+    }
+    from = staged;
+    to = staged + rank * part * bytes;
+    wanted = partOf(operation.part_ends, rank).size();
+  } else if (isStaged(operation)) {
+    char *staged = static_cast<char *>(staging);
+    DDPHOOK_RETURN_IF_ERROR(
+        toWire(in, dtype, staged, wire, operation.count, divisor, stream));
     const int64_t behind = part * size - operation.count;
     if (behind > 0)
       DDPHOOK_RETURN_IF_ERROR(
@@ -294,8 +316,9 @@ CudaCommunicator::enqueueReduceScatter(const ddphook_collective_t &operation,
   DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
   DDPHOOK_RETURN_IF_ERROR(
       nccl->reduceScatter(from, to, part, wire, stream, deadline()));
-  return to == out ? Status::ok()
-                   : fromWire(to, wire, out, dtype, part, stream);
+  return to == out || wanted == 0
+             ? Status::ok()
+             : fromWire(to, wire, out, dtype, wanted, stream);
 }
 
 Status CudaCommunicator::enqueueAllGather(const ddphook_collective_t &operation,

@@ -45,6 +45,7 @@ private:
                     cudaStream_t stream, cudaEvent_t begin);
   Status enqueueAllReduce(const ddphook_collective_t &operation, const void *in,
                           void *out, cudaStream_t stream, cudaEvent_t begin);
+  int64_t partOfEach(const ddphook_collective_t &operation) const;
   Status enqueueReduceScatter(const ddphook_collective_t &operation,
                               const void *in, void *out, cudaStream_t stream,
                               cudaEvent_t begin);

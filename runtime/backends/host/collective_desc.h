@@ -39,11 +39,23 @@ struct CollectiveDesc {
   /// Of scaled codes: their sums are rounded stochastically by these numbers,
   /// and what ranks have by those beside them; nothing: to nearest.
   std::optional<Rounding> rounding = std::nullopt;
+  /// Of a reduce-scatter without an encoding: where each rank's part ends;
+  /// null: parts of equal size. Not owned.
+  const int64_t *partEnds = nullptr;
 
   Dtype wireType() const { return wire.value_or(dtype); }
   /// How a rank's own elements are rounded.
   std::optional<Rounding> roundingOf(int rank) const {
     return rounding ? std::optional(rounding->ofRank(rank)) : std::nullopt;
+  }
+  /// Elements of the longest part, and the part of a rank.
+  int64_t longestPart(int ranks) const {
+    return partEnds ? ddphook::longestPart(partEnds, ranks)
+                    : partElements(count, ranks);
+  }
+  ElementRange partOf(int ranks, int rank) const {
+    return partEnds ? ddphook::partOf(partEnds, rank)
+                    : ddphook::partOf(count, ranks, rank);
   }
   int64_t memoryBytes() const { return count * dtypeSize(dtype); }
   int64_t wireBytes() const {

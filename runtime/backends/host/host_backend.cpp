@@ -450,6 +450,7 @@ static Status makeJob(ddphook_communicator_t *communicator,
   desc.wire = dtypeFromAbi(operation.wire_dtype);
   desc.divide = operation.divide != 0;
   desc.encoding = encodingFromAbi(operation.encoding, operation.block);
+  desc.partEnds = operation.part_ends;
   if (const ddphook_rounding_t &rounding = operation.rounding;
       rounding.is_stochastic)
     desc.rounding = Rounding::ofSum(rounding.stream, rounding.step,

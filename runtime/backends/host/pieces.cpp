@@ -33,8 +33,7 @@ static int64_t chooseElements(int64_t bytes, int64_t pieces,
 
 Pieces::Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes)
     : desc(desc), rank(rank), size(size), wire(desc.wireType()),
-      part(partElements(desc.count, size)),
-      order(desc.count, dtypeSize(wire), size),
+      part(desc.longestPart(size)), order(desc.count, dtypeSize(wire), size),
       ordered(static_cast<size_t>(size)) {
   if (desc.encoding) {
     chooseEncoded(bytes);
@@ -59,7 +58,7 @@ int64_t Pieces::totalBytes(const CollectiveDesc &desc, int size) {
 ElementRange Pieces::piece(int64_t chunk, int owner) const {
   const ElementRange all = desc.kind == CollectiveKind::Broadcast
                                ? ElementRange{0, desc.count}
-                               : partOf(desc.count, size, owner);
+                               : desc.partOf(size, owner);
   const int64_t begin = std::min(all.end, all.begin + chunk * pieceElements);
   return {begin, std::min(all.end, begin + pieceElements)};
 }
@@ -110,7 +109,7 @@ Pieces::Bytes Pieces::needed(int64_t chunk, int from, int to) const {
   return {0, piece(chunk, from).size() * bytes};
 }
 
-/// Sums this rank's piece; zeros stand behind a short part.
+/// Sums this rank's piece; zeros stand behind a short part of equal ones.
 void Pieces::sum(void *const *memories, int64_t chunk, void *out,
                  Stores stores) {
   const ElementRange range = piece(chunk, rank);
@@ -126,7 +125,8 @@ void Pieces::sum(void *const *memories, int64_t chunk, void *out,
                        stop - i, stores);
     i = stop;
   }
-  const int64_t room = std::min(pieceElements, part - chunk * pieceElements);
+  const int64_t room =
+      desc.partEnds ? 0 : std::min(pieceElements, part - chunk * pieceElements);
   if (room > range.size())
     std::memset(
         at(out, desc.dtype, range.size()), 0,

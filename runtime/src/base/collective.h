@@ -106,6 +106,20 @@ inline ElementRange partOf(int64_t count, int64_t ranks, int64_t rank) {
   return {std::min(count, rank * part), std::min(count, (rank + 1) * part)};
 }
 
+/// The part of an array that ends with element `ends[rank]`, and begins where
+/// the one before does.
+inline ElementRange partOf(const int64_t *ends, int64_t rank) {
+  return {rank == 0 ? 0 : ends[rank - 1], ends[rank]};
+}
+
+/// Elements of the longest of these parts.
+inline int64_t longestPart(const int64_t *ends, int64_t ranks) {
+  int64_t most = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    most = std::max(most, partOf(ends, rank).size());
+  return most;
+}
+
 /// Elements of the operand and of the result on each of so many ranks.
 inline int64_t inputElements(CollectiveKind kind, int64_t count,
                              int64_t ranks) {

@@ -18,7 +18,8 @@ namespace ddphook {
 
 /// Whether `ranks` ranks can run it: INVALID_ARGUMENT for a kind that does not
 /// exist, for elements that do not make parts of equal size where they have to,
-/// and for a root that is none of the ranks.
+/// for a root that is none of the ranks, and for parts that are not the
+/// array's.
 inline Status checkCollective(const ddphook_collective_t &operation,
                               int64_t ranks) {
   const std::optional<CollectiveKind> kind =
@@ -42,6 +43,26 @@ inline Status checkCollective(const ddphook_collective_t &operation,
                  "expected a broadcast to come from one of %lld ranks, but got "
                  "%d",
                  static_cast<long long>(ranks), operation.root);
+  if (!operation.part_ends)
+    return Status::ok();
+  if (*kind != CollectiveKind::ReduceScatter || operation.encoding)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected ends of parts only of a reduce-scatter without an "
+                 "encoding, but got those of kind %d with encoding %d",
+                 operation.kind, operation.encoding);
+  int64_t end = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const int64_t next = operation.part_ends[rank];
+    const bool isLast = rank + 1 == ranks;
+    if (next < end || next > operation.count ||
+        (isLast && next != operation.count))
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected parts one behind the other that end with %lld "
+                   "elements, but got one of elements %lld to %lld",
+                   static_cast<long long>(operation.count),
+                   static_cast<long long>(end), static_cast<long long>(next));
+    end = next;
+  }
   return Status::ok();
 }
 

@@ -46,7 +46,8 @@ struct Case {
             /*block=*/0,
             /*root=*/0,
             /*rounding=*/{},
-            /*error=*/nullptr};
+            /*error=*/nullptr,
+            /*part_ends=*/nullptr};
   }
   std::string name() const {
     return std::string(dtypeName(dtype)) + " over " +
@@ -138,8 +139,7 @@ private:
 
 /// Runs an all-reduce to its end.
 ddphook_status_t reduceAndWait(Rank &rank, DeviceArray &data, int64_t count) {
-  ddphook_collective_t operation = {
-      DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
+  ddphook_collective_t operation = plainSum(count, DDPHOOK_F32);
   ddphook_status_t status =
       rank.backend->collective(rank.device, rank.communicator, &operation,
                                data.get(), data.get(), &rank.error);
@@ -208,8 +208,7 @@ TEST_P(Collectives, StartedOnesKeepTheirOrder) {
     for (size_t i = 0; i < number; ++i)
       arrays.push_back(std::make_unique<DeviceArray>(
           rank, filled(static_cast<float>(i + 1))));
-    ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
+    ddphook_collective_t operation = plainSum(count, DDPHOOK_F32);
     for (size_t i = 0; i < number; ++i) {
       ASSERT_EQ(
           rank.show(backend->collective_start(
@@ -245,8 +244,7 @@ TEST_P(Collectives, KernelsAndCollectivesAlternate) {
       std::memcpy(ones.data() + i * 8, &one, sizeof(one));
     }
     DeviceArray a(rank, ones), b(rank, ones);
-    ddphook_collective_t sum = {
-        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F64, -1, 0, 0, 0, 0, {}, nullptr};
+    ddphook_collective_t sum = plainSum(count, DDPHOOK_F64);
     auto check = [&](ddphook_status_t status) {
       EXPECT_EQ(rank.show(status), "OK");
     };
@@ -281,8 +279,7 @@ TEST_P(Collectives, ManyAreUnderWay) {
       std::memcpy(ones.data() + i * sizeof(float), &one, sizeof(float));
     }
     DeviceArray data(rank, ones), sum(rank, ones);
-    ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, 16, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
+    ddphook_collective_t operation = plainSum(16, DDPHOOK_F32);
     int64_t ticket = 0;
     for (int i = 0; i < 600; ++i)
       ASSERT_EQ(rank.show(backend->collective_start(
@@ -352,8 +349,7 @@ TEST_P(Collectives, AbortEndsEverything) {
               "ABORTED: rank 7 failed");
     EXPECT_LT(secondsSince(begin), 20);
     other.join();
-    ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
+    ddphook_collective_t operation = plainSum(10, DDPHOOK_F32);
     int64_t ticket = 0;
     EXPECT_EQ(rank.show(backend->collective_start(
                   rank.device, rank.communicator, &operation, data.get(),

@@ -52,7 +52,8 @@ struct Case {
             /*block=*/0,
             root,
             /*rounding=*/{},
-            /*error=*/nullptr};
+            /*error=*/nullptr,
+            /*part_ends=*/nullptr};
   }
   std::string name() const {
     return describeCollective(kind) + " of " + std::to_string(count) + " " +
@@ -279,6 +280,85 @@ TEST_P(Exchanges, Bits) {
   }
 }
 
+/// Reduce-scatters of parts that are not equally long, empty ones among them:
+/// the parts of an all-reduce, and nothing written behind them.
+TEST_P(Exchanges, PartsOfOtherSizes) {
+  const std::vector<std::vector<int64_t>> fractions = {
+      {1}, {3, 0}, {0, 5}, {1, 7, 2}, {0, 1, 0}, {4, 0, 1, 2}};
+  struct Kind {
+    Dtype dtype;
+    std::optional<Dtype> wire;
+    bool divide;
+    int64_t unit;
+  };
+  const Kind kinds[] = {{Dtype::F32, {}, true, 41003},
+                        {Dtype::F64, {}, false, 17},
+                        {Dtype::BF16, {}, true, 1001},
+                        {Dtype::F32, Dtype::F16, true, 999}};
+  for (const char *transport : {"shm", "gloo"}) {
+    GroupOptions options;
+    if (isHost())
+      options.transport = transport;
+    else if (std::string(transport) == "gloo")
+      continue;
+    for (const std::vector<int64_t> &parts : fractions) {
+      const auto ranks = static_cast<int>(parts.size());
+      bool hasRun = runGroup(
+          ranks,
+          [&](Rank &rank) {
+            int number = 0;
+            for (const Kind &kind : kinds) {
+              std::vector<int64_t> ends;
+              int64_t count = 0;
+              for (int64_t part : parts)
+                ends.push_back(count += part * kind.unit);
+              const Case test = {CollectiveKind::ReduceScatter, kind.dtype,
+                                 kind.wire, count, kind.divide};
+              ddphook_collective_t operation = test.operation();
+              ddphook_collective_t whole = operation;
+              operation.part_ends = ends.data();
+              whole.kind = DDPHOOK_ALL_REDUCE;
+              const std::vector<char> in = test.input(rank.index, ranks);
+              const std::vector<char> sum =
+                  run(rank, whole, in, test.bytes(count), Way::Blocking);
+              const ElementRange own = partOf(ends.data(), rank.index);
+              const std::vector<char> wanted =
+                  slice(sum, test.bytes(own.begin), test.bytes(own.size()));
+              const size_t behind = 64;
+              std::vector<char> got =
+                  run(rank, operation, in, wanted.size() + behind,
+                      number++ % 2 ? Way::Started : Way::Blocking);
+              EXPECT_EQ(slice(got, wanted.size(), behind),
+                        std::vector<char>(behind, 'Z'));
+              got.resize(wanted.size());
+              // In its place in the operand.
+              DeviceArray array(rank, in);
+              EXPECT_EQ(
+                  rank.show(backend->collective(
+                      rank.device, rank.communicator, &operation, array.get(),
+                      static_cast<char *>(array.get()) + test.bytes(own.begin),
+                      &rank.error)),
+                  "OK");
+              const std::vector<char> kept =
+                  slice(array.read(), test.bytes(own.begin), wanted.size());
+              for (const std::vector<char> &result : {got, kept})
+                EXPECT_EQ(!isHost() && ranks > 2
+                              ? roughDifference(result, wanted, test)
+                              : difference(result, wanted, test.dtype),
+                          "")
+                    << test.name() << ", rank " << rank.index << " of " << ranks
+                    << ", " << options.transport;
+              if (testing::Test::HasFailure())
+                return;
+            }
+          },
+          options);
+      if (!hasRun)
+        GTEST_SKIP() << "no " << ranks << " GPUs; passed with fewer ranks";
+    }
+  }
+}
+
 /// All kinds in flight at once, several times, and an all-reduce behind them.
 TEST_P(Exchanges, KindsAreInFlightTogether) {
   const int ranks = 3;
@@ -364,6 +444,20 @@ TEST_P(Exchanges, WrongOnesAreRefused) {
            "got 9");
     refuse(plain(CollectiveKind::ReduceScatter, -1),
            "a count of at least 0, but got -1");
+    const int64_t descending[] = {5, 4}, early[] = {2, 7}, ends[] = {2, 8};
+    operation = plain(CollectiveKind::ReduceScatter, 8);
+    operation.part_ends = descending;
+    refuse(operation,
+           "parts one behind the other that end with 8 elements, but "
+           "got one of elements 5 to 4");
+    operation.part_ends = early;
+    refuse(operation,
+           "parts one behind the other that end with 8 elements, but "
+           "got one of elements 2 to 7");
+    operation = plain(CollectiveKind::AllReduce, 8);
+    operation.part_ends = ends;
+    refuse(operation, "ends of parts only of a reduce-scatter without an "
+                      "encoding, but got those of kind 0 with encoding 0");
     // The group is unharmed.
     operation = plain(CollectiveKind::AllToAll, 8);
     EXPECT_EQ(rank.show(backend->collective(rank.device, rank.communicator,

@@ -103,6 +103,16 @@ std::vector<double> toDoubles(const std::vector<char> &bytes, Dtype type);
 std::string difference(const std::vector<char> &got,
                        const std::vector<char> &expected, Dtype dtype);
 
+/// An all-reduce that only adds, in the type of the elements.
+inline ddphook_collective_t plainSum(int64_t count, int32_t dtype) {
+  ddphook_collective_t operation = {};
+  operation.kind = DDPHOOK_ALL_REDUCE;
+  operation.count = count;
+  operation.dtype = dtype;
+  operation.wire_dtype = -1;
+  return operation;
+}
+
 } // namespace ddphook::test
 
 #endif // DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H

@@ -45,7 +45,8 @@ namespace {
 constexpr uint64_t kLead = 2;
 static_assert(kLead + 1 < ShmSegment::kSlots, "a slot must be free to publish");
 
-/// Destinations beyond this size leave the caches before anyone reads them.
+/// Destinations beyond this size leave the caches before anyone reads them, but
+/// for parts of sizes of their own: those are shorter, and worked on next.
 constexpr int64_t kStreamingBytes = 4 << 20;
 
 /// Slots are written around the caches only for messages of this size: below
@@ -182,7 +183,8 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
                 static_cast<const char *>(in),
                 static_cast<char *>(out),
                 desc.divide ? size : 1,
-                in != out && desc.memoryBytes() >= kStreamingBytes
+                in != out && !desc.partEnds &&
+                        desc.memoryBytes() >= kStreamingBytes
                     ? Stores::Streaming
                     : Stores::Cached,
                 RingOrder(desc.count, wireSize, size),

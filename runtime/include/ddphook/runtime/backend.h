@@ -157,6 +157,12 @@ typedef struct ddphook_collective {
    * Not to be used before the collective has ended; apart from `in` and `out`.
    */
   void *error;
+  /* Null, or of a reduce_scatter without an encoding: for each rank of the
+   * group the element with which its part of the array ends; it begins where
+   * the part of the rank before ends, and the last one ends with the array.
+   * `out` has the elements of this rank's part, and nothing behind them; it may
+   * be that part of `in`. Valid until the collective has ended. */
+  const int64_t *part_ends;
 } ddphook_collective_t;
 
 /* A matrix Mᵢ of `rows` x `columns` in an array M, with its factors Pᵢ

@@ -100,9 +100,9 @@ void runStep(Rank &rank, DeviceArray &in, DeviceArray &out, DeviceArray &sum,
                                0,
                                0,
                                {},
+                               nullptr,
                                nullptr};
-  ddphook_collective_t plain = {
-      DDPHOOK_ALL_REDUCE, kCount, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
+  ddphook_collective_t plain = plainSum(kCount, DDPHOOK_F32);
   int64_t ticket = 0;
   EXPECT_EQ(rank.show(backend.collective(rank.device, rank.communicator, &mean,
                                          in.get(), out.get(), &rank.error)),
@@ -128,8 +128,7 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
     std::vector<char> host(64);
     int32_t finite = 0;
     int64_t ticket = 0;
-    ddphook_collective_t sum = {
-        DDPHOOK_ALL_REDUCE, 16, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
+    ddphook_collective_t sum = plainSum(16, DDPHOOK_F32);
     auto expect = [&](ddphook_status_t status, const char *argument) {
       EXPECT_EQ(rank.show(status), std::string("INVALID_ARGUMENT: expected "
                                                "device memory, but got host "

@@ -29,6 +29,16 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
+/// An all-reduce that only adds, in the type of the elements.
+static ddphook_collective_t plainSum(int64_t count, int32_t dtype) {
+  ddphook_collective_t operation = {};
+  operation.kind = DDPHOOK_ALL_REDUCE;
+  operation.count = count;
+  operation.dtype = dtype;
+  operation.wire_dtype = -1;
+  return operation;
+}
+
 namespace {
 
 const ddphook_backend_t &backend() { return hostBackend(); }
@@ -205,6 +215,7 @@ public:
         desc.encoding ? desc.encoding->block : 0,
         0,
         {},
+        nullptr,
         nullptr};
     if (async) {
       int64_t ticket = 0;
@@ -372,6 +383,7 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
               desc.encoding->block,
               0,
               cases[i].rounding,
+              nullptr,
               nullptr};
           ASSERT_EQ(backend().collective_start(
                         rank.device, rank.communicator, &operation,
@@ -394,8 +406,7 @@ TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
     const int64_t count = 1000;
     std::vector<std::vector<float>> data(50, std::vector<float>(count));
     std::vector<int64_t> tickets(data.size());
-    ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, count, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
+    ddphook_collective_t operation = plainSum(count, DDPHOOK_F32);
     for (size_t i = 0; i < data.size(); ++i) {
       std::fill(data[i].begin(), data[i].end(), static_cast<float>(i + 1));
       ASSERT_EQ(backend().collective_start(
@@ -479,8 +490,7 @@ TEST(HostDevice, RanksNeedNotAgreeOnTheThread) {
           const float first = static_cast<float>(index & ~1);
           ASSERT_EQ(data[i][63], ofPair[i] ? 2 * first + 1 : 6.0f) << i;
         };
-        const ddphook_collective_t operation = {
-            DDPHOOK_ALL_REDUCE, 64, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
+        const ddphook_collective_t operation = plainSum(64, DDPHOOK_F32);
         for (size_t i = 0; i < kCollectives && !HasFailure(); ++i) {
           data[i].fill(static_cast<float>(index));
           if (own() % 8 == 0)
@@ -508,8 +518,7 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
   std::atomic<int> waiting{1};
   runGroup(2, GetParam(), 2, [&](Rank &rank) {
     std::vector<float> data(10);
-    ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
+    ddphook_collective_t operation = plainSum(10, DDPHOOK_F32);
     if (rank.index == 0) {
       auto begin = std::chrono::steady_clock::now();
       EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
@@ -540,8 +549,7 @@ TEST_P(HostBackend, AbortEndsEverything) {
   std::atomic<int> done{0};
   runGroup(2, GetParam(), 20, [&](Rank &rank) {
     std::vector<float> data(10);
-    ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE, 10, DDPHOOK_F32, -1, 0, 0, 0, 0, {}, nullptr};
+    ddphook_collective_t operation = plainSum(10, DDPHOOK_F32);
     auto begin = std::chrono::steady_clock::now();
     if (rank.index == 0) {
       // Waits for rank 1, which gives up instead.
