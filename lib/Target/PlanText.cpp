@@ -79,6 +79,7 @@ private:
   }
   template <typename PlaceT>
   void writePlaces(StringRef key, ArrayRef<PlaceT> places);
+  void writeDeal(DealAttr deal);
   void writeArena(StringRef key, int64_t bytes);
   void writeValue(Type type);
 
@@ -150,6 +151,24 @@ void PlanTextWriter::writePlaces(StringRef key, ArrayRef<PlaceT> places) {
   });
 }
 
+/// The only key that most plans have nowhere.
+void PlanTextWriter::writeDeal(DealAttr deal) {
+  if (!deal)
+    return;
+  json.attributeObject("deal", [&] {
+    writeString("bucket", deal.getBucket());
+    json.attributeBegin("groups");
+    write(deal.getGroups());
+    json.attributeEnd();
+    json.attributeBegin("members");
+    write(deal.getMembers());
+    json.attributeEnd();
+    json.attributeBegin("counts");
+    write(deal.getCounts());
+    json.attributeEnd();
+  });
+}
+
 void PlanTextWriter::write(PlanMatrixListAttr list) {
   MatrixListAttr layout = list.getLayout();
   json.object([&] {
@@ -158,6 +177,7 @@ void PlanTextWriter::write(PlanMatrixListAttr list) {
     json.attribute("end", layout.getEnd());
     writePlaces("matrices", layout.getMatrices());
     writePlaces("pieces", layout.getPieces());
+    writeDeal(list.getDeal());
   });
 }
 
@@ -174,6 +194,7 @@ void PlanTextWriter::write(PlanCollectiveAttr collective) {
     writeString("error", collective.getError());
     auto encoding = dyn_cast_if_present<EncodedType>(collective.getWireDtype());
     json.attribute("stream", encoding ? encoding.getStream() : int64_t(-1));
+    writeDeal(collective.getDeal());
   });
 }
 

@@ -15,14 +15,20 @@ from test_bad_jobs import endless, finish_soon, start_ranks, wait_for_step
 # Minutes of steps: more than any test waits for.
 ENDLESS = 20000
 NODES = "aabb"
+HOOKS = {
+    "fp16": "hook=fp16",
+    # One matrix, dealt to the first rank of each node.
+    "powersgd": "hook=powersgd matrix-approximation-rank=1 min-compression-rate=1 "
+    "start-powersgd-iter=2",
+}
 
 
-def start(tmp_path, timeout):
+def start(tmp_path, timeout, hook):
     directory = endless(tmp_path, len(NODES))
     port, processes = runner.free_port(), {}
     for rank, node in enumerate(NODES):
         env = {"DDPHOOK_NODE": node, "DDPHOOK_TIMEOUT_S": timeout}
-        pipeline = "hook=fp16 topology=hierarchical bucket-cap-mb=0"
+        pipeline = f"{HOOKS[hook]} topology=hierarchical bucket-cap-mb=0"
         processes |= start_ranks(
             directory, len(NODES), port, [rank], env, steps=ENDLESS, pipeline=pipeline
         )
@@ -30,18 +36,19 @@ def start(tmp_path, timeout):
     return directory, processes
 
 
-@pytest.mark.parametrize("victim", [0, 3])
-def test_peer_that_is_killed(tmp_path, victim):
-    directory, processes = start(tmp_path, 60)
+@pytest.mark.parametrize("hook, victim", [("fp16", 0), ("fp16", 3), ("powersgd", 2)])
+def test_peer_that_is_killed(tmp_path, hook, victim):
+    directory, processes = start(tmp_path, 60, hook)
     dead = processes.pop(victim)
     dead.kill()
     runner.finish(dead)
     finish_soon(directory, processes.values(), limit=SLACK_S)
 
 
-def test_peer_that_is_stopped(tmp_path):
-    directory, processes = start(tmp_path, harness.TIMEOUT_S)
-    stopped = processes.pop(2)
+@pytest.mark.parametrize("hook, victim", [("fp16", 2), ("powersgd", 1)])
+def test_peer_that_is_stopped(tmp_path, hook, victim):
+    directory, processes = start(tmp_path, harness.TIMEOUT_S, hook)
+    stopped = processes.pop(victim)
     stopped.send_signal(signal.SIGSTOP)
     try:
         finish_soon(directory, processes.values())

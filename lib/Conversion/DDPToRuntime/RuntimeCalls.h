@@ -80,7 +80,8 @@ private:
   /// The number of a collective, which becomes part of the plan.
   FailureOr<int32_t> getCollective(CollectiveOpInterface op);
   /// The number of a matrix list in the plan; equal ones share one.
-  int32_t getMatrixList(MatrixListAttr layout, Type elementType);
+  int32_t getMatrixList(MatrixListAttr layout, Type elementType,
+                        DealAttr deal = {});
 
   /// Calls a function of the runtime in place of `op`. A memref among the
   /// arguments stands for the address of its first element.

@@ -32,7 +32,7 @@ FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
       groupNumbers.lookup(op.getGroupAttr().getValue()), getWholeSize(op),
       getElementTypeOf(op.getInput().getType()), wire,
       reduction && reduction.getValue() == Reduction::Mean, op.getRoot(),
-      error ? error.getAttr() : StringAttr()));
+      error ? error.getAttr() : StringAttr(), getDeal(op)));
   return plan.collectives.size() - 1;
 }
 
@@ -180,8 +180,15 @@ LogicalResult CallLowering::convert(FlatDensifyOp op) {
 // Low rank
 //===----------------------------------------------------------------------===//
 
-int32_t CallLowering::getMatrixList(MatrixListAttr layout, Type elementType) {
-  auto list = PlanMatrixListAttr::get(layout.getContext(), elementType, layout);
+int32_t CallLowering::getMatrixList(MatrixListAttr layout, Type elementType,
+                                    DealAttr deal) {
+  // Unfused products have arrays of their own for what they take from a bucket,
+  // where a rank's matrices need not be adjacent: each rank computes them all.
+  for (size_t i = 1; deal && i < deal.getMembers().size(); ++i)
+    if (deal.getMembers()[i] != deal.getMembers()[i - 1] + 1)
+      deal = {};
+  auto list =
+      PlanMatrixListAttr::get(layout.getContext(), elementType, layout, deal);
   auto [it, isNew] = listNumbers.try_emplace(list, plan.matrixLists.size());
   if (isNew)
     plan.matrixLists.push_back(list);
@@ -189,8 +196,8 @@ int32_t CallLowering::getMatrixList(MatrixListAttr layout, Type elementType) {
 }
 
 LogicalResult CallLowering::convert(FlatMatmulOp op) {
-  int32_t list =
-      getMatrixList(op.getLayout(), getElementTypeOf(op.getLhs().getType()));
+  int32_t list = getMatrixList(
+      op.getLayout(), getElementTypeOf(op.getLhs().getType()), getDeal(op));
   Value lhs = op.getLhs(), rhs = op.getRhs(), out = op.getDestination();
   if (op.getTransposeLhs())
     call(op, rt::matmul, list, DDPHOOK_MATMUL_Q, lhs, rhs, out);
@@ -230,7 +237,8 @@ LogicalResult CallLowering::convert(FlatProjectOp op) {
         LLVM::GEPOp::create(builder, loc, p.getType(), elementType, p, offset);
   }
   call(op, rt::project,
-       getMatrixList(op.getLayout(), getElementTypeOf(op.getInput().getType())),
+       getMatrixList(op.getLayout(), getElementTypeOf(op.getInput().getType()),
+                     getDeal(op)),
        op.getInput(), op.getError(), op.getFactor(), m, p, rest);
   return success();
 }
@@ -240,7 +248,8 @@ LogicalResult CallLowering::convert(FlatReconstructOp op) {
   int32_t group =
       op.getGroup() ? int32_t(groupNumbers.lookup(*op.getGroup())) : -1;
   call(op, rt::reconstruct,
-       getMatrixList(op.getLayout(), getElementTypeOf(op.getP().getType())),
+       getMatrixList(op.getLayout(), getElementTypeOf(op.getP().getType()),
+                     getDeal(op)),
        op.getP(), op.getQ(), op.getRest(), op.getMatrix(),
        op.getDestination().front(), error, group);
   return success();

@@ -56,13 +56,17 @@ public:
   void see(const role::EncodingType &type) { encoding = type.value; }
   void see(const role::ScaledType &type) { encoding = type.value; }
   void see(const role::Matrices &number) { list = number.value; }
+  void see(const role::Product &kind) { product = kind.value; }
   void see(const role::OptionalIn &array) { seeOptional(array.value); }
   void see(const role::OptionalOut &array) { seeOptional(array.value); }
   template <typename T>
   void see(const T &) {}
 
-  /// Whether the arrays that were seen have any.
-  bool hasElements() const { return elements != 0; }
+  /// Whether the arrays that were seen have any, of which this rank has been
+  /// dealt something.
+  bool hasElements() const {
+    return elements != 0 && (list < 0 || module.matricesOf(list, product));
+  }
 
   Status check(const role::In &array) const;
   Status check(const role::Out &array) const;
@@ -97,7 +101,7 @@ public:
     return module.groups[static_cast<size_t>(group.value)].rank();
   }
   ddphook_matrices_t *onDevice(const role::Matrices &number) const {
-    return module.matrices[static_cast<size_t>(number.value)];
+    return module.matricesOf(number.value, product);
   }
   template <typename T>
   T onDevice(const role::Argument<T> &argument) const {
@@ -121,6 +125,7 @@ private:
   /// Of every array; without a count they have some.
   int64_t elements = 1;
   int32_t list = -1;
+  int32_t product = -1;
   int32_t encoding = DDPHOOK_ENCODING_NONE;
   bool hasOptional = false, lacksOptional = false;
 };
@@ -150,6 +155,18 @@ inline void inspectCall(ddphook_module &module, const role::Matrices &list,
   module.inspectProduct(list.value, kind.value, matrix.value, p.value, q.value);
 }
 
+/// What is left to do after a call that has done what this rank was dealt:
+/// nothing, of most.
+template <typename... Arguments>
+void finishCall(ddphook_module &, const Arguments &...) {}
+inline void finishCall(ddphook_module &module, const role::Matrices &list,
+                       const role::In &p, const role::In &q,
+                       const role::Rest &rest, const role::OptionalIn &,
+                       const role::Out &out, const role::OptionalOut &,
+                       const role::OptionalGroup &) {
+  module.reconstructOthers(list.value, p.value, q.value, rest.value, out.value);
+}
+
 /// Checks the arguments of `call`, and has the device's function run with what
 /// they stand for there.
 template <typename... Parameters, typename... Arguments>
@@ -163,10 +180,11 @@ void callDevice(ddphook_module &module, const char *call,
   ArgumentCheck all(module);
   (all.see(arguments), ...);
   // Arrays without elements may lie anywhere, also where no device would look.
-  if (!all.hasElements())
-    return;
-  module.failStep(module.context.call(function, all.onDevice(arguments)...));
-  inspectCall(module, arguments...);
+  if (all.hasElements()) {
+    module.failStep(module.context.call(function, all.onDevice(arguments)...));
+    inspectCall(module, arguments...);
+  }
+  finishCall(module, arguments...);
 }
 
 } // namespace ddphook

@@ -188,8 +188,12 @@ void ddphook_module::runCollective(const char *call,
   {
     trace::CollectiveCall recorded(
         context.recorder(), collectiveNames[static_cast<size_t>(number)]);
-    failStep(groups[collective->group].run(
-        context, describe(*collective, rounding), in, out));
+    const ddphook_collective_t operation = describe(*collective, rounding);
+    const ModuleGroup &group = groups[collective->group];
+    failStep(collective->deal
+                 ? group.runDealt(context, static_cast<size_t>(number),
+                                  operation, in, out)
+                 : group.run(context, operation, in, out));
   }
   if (stepFailure.isOk())
     countCollective(number);
@@ -202,6 +206,13 @@ int64_t ddphook_module::startCollective(
       beginCollective(call, kind, number, in, out, rounding);
   if (!collective)
     return 0;
+  if (collective->deal) {
+    failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                   "%s: expected a collective of whole arrays, but got number "
+                   "%d, whose parts are dealt to the ranks of a node",
+                   call, number));
+    return 0;
+  }
   inspectOperand(number, in, rounding);
   int64_t ticket = 0;
   {

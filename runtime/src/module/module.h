@@ -82,6 +82,8 @@ struct ddphook_module {
   /// Prepares the plan's matrix lists on the device, and loads the module's
   /// kernels; for loading.
   ddphook::Status createMatrices();
+  /// And the parts of those that are dealt, once ranks know their nodes.
+  ddphook::Status dealMatrices();
   ddphook::Status loadKernels();
 
   /// Prepares the counters; for loading.
@@ -110,6 +112,18 @@ struct ddphook_module {
   int64_t moduleNumber = 0;
   /// One for each matrix list of the plan, once they are created.
   std::vector<ddphook_matrices_t *> matrices;
+  /// Of a list that is dealt to several ranks: what this rank has been dealt of
+  /// it, and what lies before and behind. Null: nothing.
+  struct DealtMatrices {
+    ddphook_matrices_t *own, *before, *behind;
+  };
+  std::map<int32_t, DealtMatrices> dealtMatrices;
+  /// The matrices of a list that a call works on: of a product P or Q, and of
+  /// other calls, this rank's. Null: none.
+  ddphook_matrices_t *matricesOf(int32_t list, int32_t product) const;
+  /// What other ranks have been dealt of a list, without their errors.
+  void reconstructOthers(int32_t list, const void *p, const void *q,
+                         const void *rest, void *out);
   ddphook_stats_t stats = {};
   /// Manifests of the checkpoints that it saved.
   std::set<std::string> checkpoints;

@@ -9,6 +9,12 @@
 //   all_reduce       of K ranks    a share, in the wire type
 //   all_gather       of L ranks    the shares, as they are in memory
 //
+// One of parts that are dealt to the ranks of a node begins with the second of
+// these stages. Parts need not be adjacent, and positions need not have equally
+// many elements, so they are copied together, and all count as the longest. The
+// first stage is an all-reduce over the ranks of a node that is dealt: a
+// reduce-scatter of parts that are not equally long.
+//
 //===----------------------------------------------------------------------===//
 #include "module/module_groups.h"
 
@@ -58,6 +64,58 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   return withContext(std::move(status), what);
 }
 
+DealtParts::DealtParts(const Plan &plan, const PlanDeal &deal, int64_t ranks)
+    : ofPositions(static_cast<size_t>(ranks)) {
+  const std::vector<int64_t> positions = plan.dealMembers(deal, ranks);
+  int64_t begin = 0;
+  for (const PlanDeal::Part &part : deal.parts) {
+    const int64_t end = begin + part.count;
+    std::vector<ElementRange> &ranges =
+        ofPositions[static_cast<size_t>(positions[part.member])];
+    if (!ranges.empty() && ranges.back().end == begin)
+      ranges.back().end = end;
+    else if (part.count > 0)
+      ranges.push_back({begin, end});
+    begin = end;
+  }
+  int64_t reached = 0;
+  for (int64_t position = 0; position < ranks; ++position) {
+    most = std::max(most, countOf(position));
+    ends.push_back(reached += countOf(position));
+  }
+}
+
+int64_t DealtParts::countOf(int64_t position) const {
+  int64_t count = 0;
+  for (const ElementRange &range : ofPositions[static_cast<size_t>(position)])
+    count += range.size();
+  return count;
+}
+
+/// Memory of a position's parts begins with a cache line.
+static constexpr int64_t shareAlignment = 64;
+
+static int64_t shareBytesOf(int64_t elements, Dtype dtype) {
+  return (elements * dtypeSize(dtype) + shareAlignment - 1) / shareAlignment *
+         shareAlignment;
+}
+
+/// The parts of a dealt collective, and what it needs of this group.
+void ModuleGroup::prepareDealt(const Plan &plan, size_t number,
+                               size_t collective, uint64_t *inNode,
+                               uint64_t *acrossNodes, int64_t *shareBytes) {
+  const PlanCollective &one = plan.collectives[collective];
+  if (one.group != number || !one.deal)
+    return;
+  const DealtParts &parts =
+      dealt.try_emplace(collective, plan, *one.deal, nodeRanks()).first->second;
+  const int64_t bytes = parts.most * dtypeSize(one.dtype);
+  *inNode = std::max(*inNode, static_cast<uint64_t>(nodeRanks() * bytes));
+  *acrossNodes = std::max(*acrossNodes, static_cast<uint64_t>(bytes));
+  *shareBytes = std::max(*shareBytes, shareBytesOf(parts.most, one.dtype) +
+                                          nodeRanks() * bytes);
+}
+
 Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
                             const std::string &prefix) {
   const PlanProcessGroup &group = plan.processGroups[number];
@@ -65,10 +123,18 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
   uint64_t largest = 0, largestInNode = 0, largestAcross = 0;
   int64_t shareBytes = 0;
   bool usesAll = false, usesLevels = false, hasCodes = false;
+  for (size_t i = 0; i < plan.collectives.size(); ++i)
+    prepareDealt(plan, number, i, &largestInNode, &largestAcross, &shareBytes);
+  if (!group.isHierarchical)
+    largest = largestInNode;
   for (const PlanCollective &collective : plan.collectives) {
     if (collective.group != number)
       continue;
     hasCodes |= collective.encoding.has_value();
+    if (collective.deal) {
+      (group.isHierarchical ? usesLevels : usesAll) = true;
+      continue;
+    }
     auto grow = [](uint64_t &bytes, const PlanCollective &by, int64_t ranks) {
       bytes = std::max(bytes, static_cast<uint64_t>(by.wholeWireBytes(ranks)));
     };
@@ -96,9 +162,8 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
         all.join(context, members, what, key, largest, hasCodes ? largest : 0));
   if (!usesLevels)
     return Status::ok();
-  // A cache line.
-  constexpr int64_t alignment = 64;
-  DDPHOOK_RETURN_IF_ERROR(share.allocate(context, {shareBytes, alignment}));
+  DDPHOOK_RETURN_IF_ERROR(
+      share.allocate(context, {shareBytes, shareAlignment}));
   DDPHOOK_RETURN_IF_ERROR(node.join(context, members.levels[0],
                                     what + " within its node", key + "/node",
                                     largestInNode, /*maxEncodedBytes=*/0));
@@ -143,23 +208,105 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
   return call(node, gather, memory, out);
 }
 
-std::vector<CollectiveStage>
-ModuleGroup::stagesOf(const ddphook_collective_t &operation) const {
-  std::vector<CollectiveStage> stages;
-  forEachStage(
-      operation, nullptr, nullptr,
+template <typename CallT, typename CopyInT, typename CopyOutT>
+Status ModuleGroup::forEachDealtStage(const DealtParts &parts,
+                                      const ddphook_collective_t &operation,
+                                      const void *in, void *out,
+                                      const CallT &call, const CopyInT &copyIn,
+                                      const CopyOutT &copyOut) const {
+  const int64_t ranks = nodeRanks();
+  const auto dtype = static_cast<Dtype>(operation.dtype);
+  if (members.levels.empty()) {
+    ddphook_collective_t scatter = operation;
+    scatter.kind = DDPHOOK_REDUCE_SCATTER;
+    scatter.part_ends = parts.ends.data();
+    const int64_t begin = partOf(scatter.part_ends, nodePosition()).begin;
+    return call(all, scatter, in,
+                out ? static_cast<char *>(out) + begin * dtypeSize(dtype)
+                    : nullptr);
+  }
+  // What is dealt to one rank needs no gathering.
+  if (ranks == 1)
+    return call(across, operation, in, out);
+  ddphook_collective_t reduce = operation, gather = operation;
+  reduce.count = parts.countOf(nodePosition());
+  gather.kind = DDPHOOK_ALL_GATHER;
+  gather.count = ranks * parts.most;
+  if (gather.count == 0)
+    return Status::ok();
+  char *const own = share.get();
+  char *const gathered = own + shareBytesOf(parts.most, dtype);
+  DDPHOOK_RETURN_IF_ERROR(copyIn(own));
+  if (across.size() > 1 && reduce.count > 0)
+    DDPHOOK_RETURN_IF_ERROR(call(across, reduce, own, own));
+  DDPHOOK_RETURN_IF_ERROR(call(node, gather, own, gathered));
+  for (int64_t position = 0; position < ranks; ++position)
+    DDPHOOK_RETURN_IF_ERROR(
+        copyOut(position, gathered + position * parts.most * dtypeSize(dtype)));
+  return Status::ok();
+}
+
+Status ModuleGroup::runDealt(Context &context, size_t number,
+                             const ddphook_collective_t &operation,
+                             const void *in, void *out) const {
+  DefaultFloatingPoint environment;
+  const DealtParts &parts = dealt.at(number);
+  const int64_t bytes = dtypeSize(static_cast<Dtype>(operation.dtype));
+  auto forRanges = [&](int64_t position, const auto &copy) {
+    int64_t place = 0;
+    for (const ElementRange &range :
+         parts.ofPositions[static_cast<size_t>(position)]) {
+      DDPHOOK_RETURN_IF_ERROR(
+          copy(range.begin * bytes, place * bytes, range.size() * bytes));
+      place += range.size();
+    }
+    return Status::ok();
+  };
+  auto copyIn = [&](char *own) {
+    return forRanges(nodePosition(), [&](int64_t at, int64_t to, int64_t size) {
+      return context.call(&ddphook_backend_t::copy,
+                          static_cast<const char *>(in) + at, own + to, size);
+    });
+  };
+  auto copyOut = [&](int64_t position, const char *from) {
+    return forRanges(position, [&](int64_t to, int64_t at, int64_t size) {
+      return context.call(&ddphook_backend_t::copy, from + at,
+                          static_cast<char *>(out) + to, size);
+    });
+  };
+  return forEachDealtStage(
+      parts, operation, in, out,
       [&](const Communicator &ranks, const ddphook_collective_t &stage,
-          const void *, void *) {
-        PlanCollective described;
-        described.kind = *collectiveKindFromAbi(stage.kind);
-        described.count = stage.count;
-        described.dtype = static_cast<Dtype>(stage.dtype);
-        described.wireDtype = dtypeFromAbi(stage.wire_dtype);
-        described.encoding = encodingFromAbi(stage.encoding, stage.block);
-        stages.push_back({described.kind, described.wireBytes(ranks.size())});
-        return Status::ok();
-      })
-      .ignore();
+          const void *from, void *to) {
+        return context.call(&ddphook_backend_t::collective, ranks.get(), &stage,
+                            from, to);
+      },
+      copyIn, copyOut);
+}
+
+std::vector<CollectiveStage>
+ModuleGroup::stagesOf(size_t number,
+                      const ddphook_collective_t &operation) const {
+  std::vector<CollectiveStage> stages;
+  auto describe = [&](const Communicator &ranks,
+                      const ddphook_collective_t &stage, const void *, void *) {
+    PlanCollective described;
+    described.kind = *collectiveKindFromAbi(stage.kind);
+    described.count = stage.count;
+    described.dtype = static_cast<Dtype>(stage.dtype);
+    described.wireDtype = dtypeFromAbi(stage.wire_dtype);
+    described.encoding = encodingFromAbi(stage.encoding, stage.block);
+    stages.push_back({described.kind, described.wireBytes(ranks.size())});
+    return Status::ok();
+  };
+  if (const auto parts = dealt.find(number); parts != dealt.end())
+    forEachDealtStage(
+        parts->second, operation, nullptr, nullptr, describe,
+        [](char *) { return Status::ok(); },
+        [](int64_t, const char *) { return Status::ok(); })
+        .ignore();
+  else
+    forEachStage(operation, nullptr, nullptr, describe).ignore();
   return stages;
 }
 

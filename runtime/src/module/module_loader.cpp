@@ -179,6 +179,8 @@ static Status connect(ddphook_module &module, Context &context) {
   // of one group may differ in size.
   Status status = checkCollectives(module);
   if (status.isOk())
+    status = module.dealMatrices();
+  if (status.isOk())
     status = connectGroups(module, context);
   if (!status.isOk())
     return context.fail(std::move(status));

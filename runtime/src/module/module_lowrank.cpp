@@ -30,7 +30,70 @@ Status ddphook_module::createMatrices() {
   return Status::ok();
 }
 
+Status ddphook_module::dealMatrices() {
+  auto prepare = [&](const PlanMatrixList &list, ddphook_matrices_t **result) {
+    if (list.matrices.empty() && list.pieces.empty())
+      return Status::ok();
+    const ddphook_matrix_list_t view = list.view();
+    return context.call(&ddphook_backend_t::matrices_create, &view,
+                        static_cast<int32_t>(list.dtype), result);
+  };
+  for (size_t number = 0; number < plan.matrixLists.size(); ++number) {
+    const PlanMatrixList &list = plan.matrixLists[number];
+    if (!list.deal)
+      continue;
+    const ModuleGroup &group = groups[plan.buckets[list.deal->bucket].group];
+    if (group.nodeRanks() == 1)
+      continue;
+    const std::vector<int64_t> positions =
+        plan.dealMembers(*list.deal, group.nodeRanks());
+    // Positions grow with members of a group: those of this rank are adjacent.
+    int64_t first = list.begin, last = list.begin;
+    for (const PlanDeal::Part &part : list.deal->parts) {
+      const int64_t position = positions[part.member];
+      first += position < group.nodePosition() ? part.count : 0;
+      last += position <= group.nodePosition() ? part.count : 0;
+    }
+    DealtMatrices &parts =
+        dealtMatrices.try_emplace(static_cast<int32_t>(number), DealtMatrices{})
+            .first->second;
+    DDPHOOK_RETURN_IF_ERROR(prepare(list.cut(first, last), &parts.own));
+    DDPHOOK_RETURN_IF_ERROR(
+        prepare(list.cut(list.begin, first), &parts.before));
+    DDPHOOK_RETURN_IF_ERROR(prepare(list.cut(last, list.end), &parts.behind));
+  }
+  return Status::ok();
+}
+
+ddphook_matrices_t *ddphook_module::matricesOf(int32_t list,
+                                               int32_t product) const {
+  const auto parts = dealtMatrices.find(list);
+  return parts == dealtMatrices.end() || product == DDPHOOK_MATMUL_M
+             ? matrices[static_cast<size_t>(list)]
+             : parts->second.own;
+}
+
+void ddphook_module::reconstructOthers(int32_t list, const void *p,
+                                       const void *q, const void *rest,
+                                       void *out) {
+  const auto parts = dealtMatrices.find(list);
+  if (parts == dealtMatrices.end())
+    return;
+  const void *const noMatrix = nullptr;
+  void *const noError = nullptr;
+  for (ddphook_matrices_t *others :
+       {parts->second.before, parts->second.behind})
+    if (others && stepFailure.isOk())
+      failStep(context.call(&ddphook_backend_t::reconstruct, others, p, q, rest,
+                            noMatrix, out, noError, int64_t{1}));
+}
+
 void ddphook_module::destroyMatrices() {
+  for (const auto &[list, parts] : dealtMatrices)
+    for (ddphook_matrices_t *part : {parts.own, parts.before, parts.behind})
+      if (part)
+        context.backend().matrices_destroy(context.device(), part);
+  dealtMatrices.clear();
   for (ddphook_matrices_t *list : matrices)
     context.backend().matrices_destroy(context.device(), list);
   matrices.clear();

@@ -56,6 +56,9 @@ void ddphook_module::testOperand(int32_t number, const void *in) {
       (collective.kind != CollectiveKind::AllReduce &&
        collective.kind != CollectiveKind::ReduceScatter))
     return;
+  // Between nodes, other ranks' parts of a rank's operand mean nothing.
+  if (collective.deal && plan.processGroups[collective.group].isHierarchical)
+    return;
   DefaultFloatingPoint environment;
   int32_t isFinite = 1;
   // A device that cannot answer, as while a graph is captured, fails no step.
@@ -114,7 +117,7 @@ void ddphook_module::nameEvents() {
     if (!isOn)
       continue;
     for (const CollectiveStage &stage :
-         group.stagesOf(collective.operation())) {
+         group.stagesOf(i, collective.operation())) {
       trace::Name name;
       name.category = trace::Category::Collective;
       name.text = nameOf(collective, i, stage.kind);

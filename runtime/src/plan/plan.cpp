@@ -185,6 +185,11 @@ std::vector<bool> Plan::findShareErrors() const {
   for (const PlanCollective &collective : collectives)
     if (collective.error && processGroups[collective.group].isHierarchical)
       found[*collective.error] = true;
+  // Low-rank errors, of the members that a rank is dealt.
+  for (const PlanMatrixList &list : matrixLists)
+    for (size_t i = 0; list.deal && i < states.size(); ++i)
+      if (states[i].name == buckets[list.deal->bucket].name + ".share_error")
+        found[i] = true;
   return found;
 }
 
@@ -245,11 +250,37 @@ static void readError(const Reader &at, const Names &states, const Plan &plan,
     at["error"].fail("a state of as many elements of the collective's type");
 }
 
+/// Whether a group consists of the ranks of `whole` on each node.
+static bool isWithinNodes(const PlanProcessGroup &group, size_t whole) {
+  return group.placement == GroupPlacement::IntraNode && group.parent == whole;
+}
+
+/// Whose run the parts of an all-reduce's operand belong to, if they do.
+static void readDeal(const Reader &at, const Names &buckets, const Plan &plan,
+                     PlanCollective *collective) {
+  readDeal(at, buckets, plan, collective->count, &collective->deal);
+  if (!collective->deal)
+    return;
+  const PlanDeal &deal = *collective->deal;
+  const size_t whole = plan.buckets[deal.bucket].group;
+  const bool isWithin =
+      isWithinNodes(plan.processGroups[collective->group], whole);
+  if (collective->group != whole && !isWithin)
+    return at["deal"].fail("a bucket of the collective's process group, or of "
+                           "the one whose ranks on a node that is");
+  if (collective->kind != CollectiveKind::AllReduce || collective->wireDtype ||
+      collective->encoding || (collective->divide && !isWithin))
+    return at["deal"].fail("no deal but of an all_reduce that only adds, or, "
+                           "within nodes, adds and divides");
+  if (isWithin && !deal.isOfOneGroup())
+    at["deal"]["members"].fail("adjacent members of one group");
+}
+
 static void readCollective(const Reader &at, const Names &buckets,
                            const Names &states, Plan *plan) {
   if (!at.expectKeys({"kind", "bucket", "group", "count", "dtype", "wire_dtype",
-                      "encoding", "block", "divide", "root", "error",
-                      "stream"}))
+                      "encoding", "block", "divide", "root", "error", "stream"},
+                     "deal"))
     return;
   PlanCollective collective;
   if (auto kind = parseCollectiveKind(at["kind"].text()))
@@ -271,6 +302,8 @@ static void readCollective(const Reader &at, const Names &buckets,
   collective.stream = at["stream"].integer(-1, INT64_MAX);
   if (at.isOk())
     readError(at, states, *plan, &collective);
+  if (at.isOk())
+    readDeal(at, buckets, *plan, &collective);
   if (at.isOk())
     checkKind(at, collective, sizeOf(plan->processGroups[collective.group]));
   plan->collectives.push_back(std::move(collective));
@@ -463,7 +496,7 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
   if (failure.isOk())
     checkRoles(top["states"], result.states);
   top["matrix_lists"].forEach(
-      [&](const Reader &at) { readMatrixList(at, &result); });
+      [&](const Reader &at) { readMatrixList(at, buckets, &result); });
   top["collectives"].forEach(
       [&](const Reader &at) { readCollective(at, buckets, states, &result); });
   top["entries"].forEach(

@@ -78,12 +78,37 @@ struct PlanState {
   bool isShared() const { return !role.empty() && !floatDtype(dtype); }
 };
 
+/// Whose run parts of an array belong to, where the members of a bucket are
+/// dealt to the ranks of a node (docs/hierarchy.md).
+struct PlanDeal {
+  size_t bucket = 0;
+  /// The first member of each group that is dealt by itself; begins with 0.
+  std::vector<size_t> groups;
+  /// A part of the array, behind the one before it: which member of the bucket
+  /// it belongs to, and its elements.
+  struct Part {
+    size_t member = 0;
+    int64_t count = 0;
+  };
+  std::vector<Part> parts;
+
+  /// Whether the parts belong to adjacent members of one group, in their order:
+  /// then those of a position are adjacent.
+  bool isOfOneGroup() const;
+};
+
 struct PlanMatrixList {
   Dtype dtype = Dtype::F32;
   int64_t begin = 0;
   int64_t end = 0;
   std::vector<ddphook_matrix_t> matrices;
   std::vector<ddphook_piece_t> pieces;
+  /// Of elements begin … end; none: no rank leaves anything to another one.
+  std::optional<PlanDeal> deal;
+
+  /// The part of it in elements first … last - 1, which cut no matrix and no
+  /// piece.
+  PlanMatrixList cut(int64_t first, int64_t last) const;
 
   /// As backends take it; valid as long as this is.
   ddphook_matrix_list_t view() const {
@@ -111,6 +136,10 @@ struct PlanCollective {
   std::optional<size_t> error;
   /// Random numbers that calls pass with it, or -1: ranks compare plans.
   int64_t stream = -1;
+  /// Of the operand of an all_reduce over a hierarchical group: each part is
+  /// summed of what the ranks have that it is dealt to. Over the ranks of a
+  /// node: each part is wanted by the rank that it is dealt to.
+  std::optional<PlanDeal> deal;
 
   /// Elements that a rank contributes to it, in a group of so many, and their
   /// bytes in memory and on the wire.
@@ -162,6 +191,10 @@ struct Plan {
   PlanArena arena;
   PlanArena stateArena;
   std::vector<PlanEntry> entries;
+
+  /// For each member of a deal's bucket the position in a node of `ranks` ranks
+  /// that it is dealt to.
+  std::vector<int64_t> dealMembers(const PlanDeal &deal, int64_t ranks) const;
 
   /// For each state whether it has the error of this rank's share of a node's
   /// sum: its elements depend on which ranks are on which node.

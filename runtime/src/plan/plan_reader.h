@@ -48,8 +48,14 @@ public:
         around ? path().c_str() : "top level", expected.c_str(), got.c_str());
   }
 
-  /// Checks that this is an object with exactly these keys.
-  bool expectKeys(std::initializer_list<const char *> keys) const {
+  bool has(const char *key) const {
+    return json.is_object() && json.contains(key);
+  }
+
+  /// Checks that this is an object with exactly these keys, and with one that
+  /// it may have.
+  bool expectKeys(std::initializer_list<const char *> keys,
+                  const char *optionalKey = nullptr) const {
     if (!json.is_object()) {
       fail("an object");
       return false;
@@ -57,13 +63,14 @@ public:
     for (const char *key : keys)
       if (!json.contains(key))
         return fail(std::string("a key '") + key + "'"), false;
-    if (json.size() != keys.size())
+    const size_t others = optionalKey && json.contains(optionalKey) ? 1 : 0;
+    if (json.size() != keys.size() + others)
       fail("no unknown keys");
     return isOk();
   }
 
-  /// The value under a key that expectKeys() has seen; valid as long as this
-  /// is.
+  /// The value under a key that expectKeys() or has() has seen; valid as long
+  /// as this is.
   Reader operator[](const char *key) const {
     return Reader(json.at(key), *this, key, 0);
   }
@@ -181,7 +188,14 @@ void checkRoles(const Reader &at, const std::vector<PlanState> &states);
 
 // One element of the lists of those names.
 void readState(const Reader &at, Names *names, Plan *plan);
-void readMatrixList(const Reader &at, Plan *plan);
+void readMatrixList(const Reader &at, const Names &buckets, Plan *plan);
+
+/// The deal of `elements` elements that a list or a collective may have.
+void readDeal(const Reader &at, const Names &buckets, const Plan &plan,
+              int64_t elements, std::optional<PlanDeal> *deal);
+/// Of a list: no part ends within a matrix or a piece, and the parts belong to
+/// adjacent members.
+void checkDeal(const Reader &at, const PlanMatrixList &list);
 
 /// No two states share memory.
 void checkOverlap(const Reader &at, const Plan &plan);

@@ -232,8 +232,8 @@ static int64_t product(const Reader &at, int64_t a, int64_t b) {
   return a * b;
 }
 
-void plan::readMatrixList(const Reader &at, Plan *plan) {
-  if (!at.expectKeys({"dtype", "begin", "end", "matrices", "pieces"}))
+void plan::readMatrixList(const Reader &at, const Names &buckets, Plan *plan) {
+  if (!at.expectKeys({"dtype", "begin", "end", "matrices", "pieces"}, "deal"))
     return;
   PlanMatrixList list;
   list.dtype = at["dtype"].dtype();
@@ -271,5 +271,8 @@ void plan::readMatrixList(const Reader &at, Plan *plan) {
     at["matrices"].fail("factors Q that do not overlap");
   if (!rest.areApart())
     at["pieces"].fail("pieces that do not overlap in the rest");
+  readDeal(at, buckets, *plan, list.end - list.begin, &list.deal);
+  if (list.deal && at.isOk())
+    checkDeal(at, list);
   plan->matrixLists.push_back(std::move(list));
 }

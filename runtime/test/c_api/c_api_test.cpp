@@ -144,9 +144,10 @@ TEST_F(CApi, MalformedModules) {
   };
   using Module = TestModule;
   const std::string version = std::to_string(DDPHOOK_ABI_VERSION);
-  EXPECT_EQ(load([](Module &m) { m.compiled.abi_version = 9; }),
+  EXPECT_EQ(load([](Module &m) { ++m.compiled.abi_version; }),
             "UNSUPPORTED: expected a module compiled for ABI version " +
-                version + ", but got version 9 of 72 bytes");
+                version + ", but got version " +
+                std::to_string(DDPHOOK_ABI_VERSION + 1) + " of 72 bytes");
   EXPECT_EQ(load([](Module &m) { m.compiled.struct_size = 8; }),
             "UNSUPPORTED: expected a module compiled for ABI version " +
                 version + ", but got version " + version + " of 8 bytes");
@@ -175,7 +176,7 @@ TEST_F(CApi, MalformedModules) {
   EXPECT_EQ(load([](Module &m) { m.setPlan("{}"); }),
             "DATA_LOSS: malformed plan: it has no ABI version");
   EXPECT_EQ(load([](Module &m) {
-              m.setPlan(replaced(R"("abi":8)", R"("abi":1)", m.plan));
+              m.setPlan(replaced(R"("abi":9)", R"("abi":1)", m.plan));
             }),
             "UNSUPPORTED: expected a plan for ABI version " + version +
                 ", but got one for 1");

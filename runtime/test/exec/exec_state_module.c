@@ -36,7 +36,7 @@ static ddphook_module_t *handle;
 #define ZERO "\"zero\",\"seed\":0,\"generator\":\"\",\"draws\":[]"
 
 static const char plan[] =
-    "{\"abi\":8,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":9,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\",\"topology\":\"flat\"}],"
     "\"buckets\":[{\"name\":\"" BUCKET "\",\"group\":\"dp\",\"reduction\":"

@@ -38,7 +38,7 @@ static Status findIn(const std::string &plan, const std::string &name,
 
 static std::string makePlan(const std::string &arguments,
                             const std::string &results) {
-  return "{\"abi\":8,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[],"
+  return "{\"abi\":9,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[],"
          "\"buckets\":[],\"states\":[],"
          "\"matrix_lists\":[],"
          "\"collectives\":[],\"arena\":{\"bytes\":0,\"alignment\":64},"

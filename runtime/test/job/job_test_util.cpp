@@ -125,7 +125,7 @@ static ddphook_status_t invokeNothing(void *const *) {
 
 TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
                        const std::string &groups, const std::string &hook) {
-  plan = R"({"abi":8,"memory":"host","kernels":[],"process_groups":)" + groups +
+  plan = R"({"abi":9,"memory":"host","kernels":[],"process_groups":)" + groups +
          R"(,"buckets":[{"name":"b0","group":"dp","reduction":"mean",)"
          R"("dtype":"f32","shapes":[[3]],"gradients":[],"hook":")" +
          hook +

@@ -115,7 +115,7 @@ func.func @result() -> memref<64xi8> {
 
 // Converted once already.
 // expected-error @+1 {{expected a module without a plan: it was converted before}}
-module attributes {ddp.plan = #ddp.plan<abi = 8, memory = host>} {
+module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host>} {
   func.func @again(%m: memref<4xf32>) {
     ddp.flat.scale %m by 2.0 into %m : memref<4xf32>, memref<4xf32>
     return

@@ -48,7 +48,7 @@ def ConvertDDPToRuntimePass
     After:
 
     ```mlir
-    module attributes {ddp.plan = #ddp.plan<abi = 8, memory = host,
+    module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host,
         process_groups = [<name = "dp">],
         collectives = [<group = 0, count = 40, dtype = f32, wire_dtype = f16,
                         divide = true>],

@@ -62,6 +62,39 @@ static LogicalResult verifyName(Operation *op, Attribute name,
   return success();
 }
 
+/// Which members the parts of an operand are of, or those of a layout.
+static LogicalResult verifyDeal(Operation *op, Attribute attribute) {
+  auto deal = dyn_cast<DealAttr>(attribute);
+  if (!deal ||
+      !isa<AllReduceOp, FlatAllReduceOp, MatmulOp, FlatMatmulOp, ProjectOp,
+           FlatProjectOp, ReconstructOp, FlatReconstructOp>(op))
+    return op->emitOpError()
+           << "expected '" << DDPDialect::kDealAttrName
+           << "' to be a #ddp.deal, on an all-reduce or a low-rank operation, "
+              "but got "
+           << attribute;
+  // The operation itself has not been verified yet.
+  auto layout = llvm::TypeSwitch<Operation *, MatrixListAttr>(op)
+                    .Case<FlatMatmulOp, FlatProjectOp, FlatReconstructOp>(
+                        [](auto lowRank) { return lowRank.getLayoutAttr(); })
+                    .Default([](Operation *) { return MatrixListAttr(); });
+  Type type = op->getNumOperands() == 0 ? Type() : op->getOperand(0).getType();
+  auto shaped = dyn_cast_if_present<ShapedType>(type);
+  int64_t numElements;
+  if (layout)
+    numElements = layout.getEnd() - layout.getBegin();
+  else if (isa<AllReduceOp, FlatAllReduceOp>(op) &&
+           (isa_and_present<BucketType>(type) ||
+            (shaped && shaped.hasStaticShape())))
+    numElements = getNumElementsOf(type);
+  else
+    return success();
+  if (deal.getNumElements() == numElements)
+    return success();
+  return op->emitOpError() << "expected a deal of " << numElements
+                           << " elements, but got " << deal;
+}
+
 LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
                                                    NamedAttribute attribute) {
   if (attribute.getName() == kHookAttrName) {
@@ -99,6 +132,8 @@ LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
                 "wire type is an encoding without a zero point";
     return success();
   }
+  if (attribute.getName() == kDealAttrName)
+    return verifyDeal(op, attribute.getValue());
   if (attribute.getName() == kResultArgumentsAttrName) {
     if (!isa<DenseI64ArrayAttr>(attribute.getValue()) ||
         !isa<FunctionOpInterface>(op))
@@ -199,6 +234,15 @@ void mlir::ddp::setErrorState(Operation *allReduce, FlatSymbolRefAttr error) {
 
 FlatSymbolRefAttr mlir::ddp::getErrorState(Operation *op) {
   return op->getAttrOfType<FlatSymbolRefAttr>(DDPDialect::kErrorAttrName);
+}
+
+void mlir::ddp::setDeal(Operation *op, DealAttr deal) {
+  if (deal)
+    op->setAttr(DDPDialect::kDealAttrName, deal);
+}
+
+DealAttr mlir::ddp::getDeal(Operation *op) {
+  return op->getAttrOfType<DealAttr>(DDPDialect::kDealAttrName);
 }
 
 Type mlir::ddp::getElementTypeOf(Type type) {

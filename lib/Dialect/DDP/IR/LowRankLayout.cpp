@@ -109,6 +109,32 @@ LogicalResult MatrixListAttr::verify(
   return success();
 }
 
+LogicalResult DealAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                               StringAttr, ArrayRef<int64_t> groups,
+                               ArrayRef<int64_t> members,
+                               ArrayRef<int64_t> counts) {
+  auto isNegative = [](int64_t n) { return n < 0; };
+  if (members.size() != counts.size() || llvm::any_of(members, isNegative) ||
+      llvm::any_of(counts, isNegative)) // C1
+    return emitError() << "expected a count of at least 0 for each member, but "
+                       << "got " << members.size() << " members and "
+                       << counts.size() << " counts";
+  if (groups.empty() || groups.front() != 0 ||
+      std::adjacent_find(groups.begin(), groups.end(),
+                         std::greater_equal<>()) != groups.end()) // C2
+    return emitError()
+           << "expected the first members of groups to ascend from 0, "
+           << "but got [" << groups << "]";
+  return success();
+}
+
+int64_t DealAttr::getNumElements() const {
+  int64_t sum = 0;
+  for (int64_t count : getCounts())
+    sum = addElements(sum, count);
+  return sum;
+}
+
 int64_t MatrixListAttr::getNumFactorElements() const {
   int64_t sum = 0;
   for (const MatrixPlace &matrix : getMatrices())

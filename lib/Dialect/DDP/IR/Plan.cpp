@@ -102,14 +102,14 @@ int64_t PlanStateAttr::getNumBytes() const {
 }
 
 LogicalResult PlanMatrixListAttr::verify(EmitError emitError, Type dtype,
-                                         MatrixListAttr) {
+                                         MatrixListAttr, DealAttr) {
   return verifyDtype(emitError, "dtype", dtype);
 }
 
 LogicalResult PlanCollectiveAttr::verify(EmitError emitError, CollectiveKind,
                                          StringAttr, int64_t, int64_t,
                                          Type dtype, Type wireDtype, bool,
-                                         int64_t, StringAttr) {
+                                         int64_t, StringAttr, DealAttr) {
   if (failed(verifyDtype(emitError, "dtype", dtype)))
     return failure();
   return wireDtype ? verifyWireType(emitError, "wire_dtype", wireDtype)

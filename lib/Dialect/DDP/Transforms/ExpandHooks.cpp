@@ -121,7 +121,9 @@ public:
         if (it == buckets.end())
           continue;
         const Method &bucket = it->second;
-        state.setMethod(bucket.text);
+        // Behind it what the hook says of this bucket alone.
+        std::optional<StringRef> more = state.getMethod();
+        state.setMethod(more ? bucket.text + ", " + more->str() : bucket.text);
         // The hook gave the state no role: it belongs to the whole bucket.
         if (!state.getRole() && bucket.gradients && !bucket.gradients.empty()) {
           state.setRole(name.drop_front(dot + 1));

@@ -313,12 +313,14 @@ static void flattenOp(RandomNormalOp op) {
 static void flattenOp(AllReduceOp op) {
   TwinBuilder twin(op);
   FlatSymbolRefAttr error = getErrorState(op);
+  DealAttr deal = getDeal(op);
   auto flat = twin.replaceBy<FlatAllReduceOp>(
       op.getReductionAttr(), twin.flat(op.getInput()), op.getGroupAttr(),
       op.getWireAttr(), op.getStep(), op.getBucketNameAttr(),
       op.getDestination() ? Value(op.getDestination())
                           : twin.makeDestination());
   setErrorState(flat, error);
+  setDeal(flat, deal);
 }
 
 static void flattenOp(ReduceScatterOp op) {
@@ -361,9 +363,11 @@ static void flattenOp(DensifyOp op) {
 
 static void flattenOp(MatmulOp op) {
   TwinBuilder twin(op);
-  twin.replaceBy<FlatMatmulOp>(
+  DealAttr deal = getDeal(op);
+  auto flat = twin.replaceBy<FlatMatmulOp>(
       twin.flat(op.getLhs()), twin.flat(op.getRhs()), op.getTransposeLhsAttr(),
       op.getTransposeRhsAttr(), op.inferLayout(), twin.makeDestination());
+  setDeal(flat, deal);
 }
 
 static void flattenOp(OrthogonalizeOp op) {
@@ -375,18 +379,22 @@ static void flattenOp(OrthogonalizeOp op) {
 
 static void flattenOp(ProjectOp op) {
   TwinBuilder twin(op);
-  twin.replaceBy<FlatProjectOp>(twin.flat(op.getInput()),
-                                twin.flat(op.getError()),
-                                twin.flat(op.getFactor()), op.getPackedAttr(),
-                                op.inferLayout(), twin.makeDestinations());
+  DealAttr deal = getDeal(op);
+  auto flat = twin.replaceBy<FlatProjectOp>(
+      twin.flat(op.getInput()), twin.flat(op.getError()),
+      twin.flat(op.getFactor()), op.getPackedAttr(), op.inferLayout(),
+      twin.makeDestinations());
+  setDeal(flat, deal);
 }
 
 static void flattenOp(ReconstructOp op) {
   TwinBuilder twin(op);
-  twin.replaceBy<FlatReconstructOp>(
+  DealAttr deal = getDeal(op);
+  auto flat = twin.replaceBy<FlatReconstructOp>(
       twin.flat(op.getP()), twin.flat(op.getQ()), twin.flat(op.getRest()),
       twin.flat(op.getMatrix()), op.getGroupAttr(), op.inferLayout(),
       twin.makeDestinations());
+  setDeal(flat, deal);
 }
 
 /// A future becomes what is in flight, and a ticket. The wait keeps the operand

@@ -50,6 +50,22 @@ static void fuseCasts(CastOp decompress, SymbolTableCollection &symbols) {
     compress.erase();
 }
 
+/// What is dealt of `bucket`, whose `members` are those of `deal`. They are
+/// adjacent members of a bucket that is dealt, and so are all of them.
+static DealAttr widenDeal(DealAttr deal, ArrayRef<int64_t> members,
+                          BucketType bucket) {
+  if (!deal)
+    return {};
+  int64_t first = deal.getMembers().front() - members.front();
+  SmallVector<int64_t> all, counts;
+  for (int64_t member = 0; member < bucket.getNumMembers(); ++member) {
+    all.push_back(first + member);
+    counts.push_back(bucket.getNumElements(member));
+  }
+  return DealAttr::get(deal.getContext(), deal.getBucket(), deal.getGroups(),
+                       all, counts);
+}
+
 /// A product with members of a bucket reads them where they are.
 static void fuseExtract(MatmulOp matmul) {
   auto extract = matmul.getLhs().getDefiningOp<ExtractOp>();
@@ -57,6 +73,8 @@ static void fuseExtract(MatmulOp matmul) {
     return;
   matmul.getLhsMutable().assign(extract.getBucket());
   matmul.setMembers(extract.getMembers());
+  setDeal(matmul, widenDeal(getDeal(matmul), extract.getMembers(),
+                            cast<BucketType>(extract.getBucket().getType())));
   if (extract->use_empty())
     extract.erase();
 }
@@ -101,6 +119,7 @@ static void fuseProject(MatmulOp matmul) {
       builder, matmul.getLoc(), types, add ? add.getInput() : matrix,
       add ? add.getRhs() : Value(), matmul.getRhs(),
       builder.getDenseI64ArrayAttr(members), /*packed=*/false);
+  setDeal(project, getDeal(matmul));
   matmul.getResult().replaceAllUsesWith(
       project.getValues()[project.getPNumber()]);
   matmul.erase();
@@ -132,6 +151,7 @@ static void fusePacking(ProjectOp project) {
   auto packed = ProjectOp::create(
       builder, project.getLoc(), types, project.getInput(), project.getError(),
       project.getFactor(), project.getMembersAttr(), /*packed=*/true);
+  setDeal(packed, getDeal(project));
   concat.getResult().replaceAllUsesWith(packed.getValues().back());
   concat.erase();
   if (pNumber != 0)
@@ -184,6 +204,7 @@ static void fuseReconstruct(ConcatOp concat, DominanceInfo &dominance) {
       builder.getDenseI64ArrayAttr(members), rest,
       sub ? sub.getInput() : Value(),
       scale ? scale.getGroupAttr() : FlatSymbolRefAttr());
+  setDeal(reconstruct, widenDeal(getDeal(matmul), members, bucket));
   if (sub) {
     sub.getResult().replaceAllUsesWith(reconstruct.getValues().back());
     sub.erase();

@@ -27,9 +27,11 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 /// An all-reduce that can be split: on values, and with its place still open.
+/// What is dealt to the ranks of a node is copied before and behind.
 static AllReduceOp getSplittable(Operation *op) {
   auto allReduce = dyn_cast<AllReduceOp>(op);
-  return allReduce && allReduce.getResult() ? allReduce : AllReduceOp();
+  return allReduce && allReduce.getResult() && !getDeal(op) ? allReduce
+                                                            : AllReduceOp();
 }
 
 /// The start of an all-reduce in a branch, which ends where the branch begins.

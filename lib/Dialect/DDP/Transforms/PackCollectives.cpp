@@ -21,6 +21,13 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
+/// The attributes that have to be the same.
+static DictionaryAttr getOtherAttributes(AllReduceOp op) {
+  NamedAttrList attributes(op->getDiscardableAttrDictionary());
+  attributes.erase(DDPDialect::kDealAttrName);
+  return attributes.getDictionary(op.getContext());
+}
+
 /// Whether two all-reduces do the same to their operands, of the same bucket.
 /// An encoding also depends on where an operand's blocks begin.
 static bool isAlike(AllReduceOp a, AllReduceOp b) {
@@ -28,10 +35,24 @@ static bool isAlike(AllReduceOp a, AllReduceOp b) {
     return false;
   return a.getReduction() == b.getReduction() && a.getGroup() == b.getGroup() &&
          a.getBucketName() == b.getBucketName() && a.getWire() == b.getWire() &&
-         a->getDiscardableAttrDictionary() ==
-             b->getDiscardableAttrDictionary() &&
+         getOtherAttributes(a) == getOtherAttributes(b) &&
+         bool(getDeal(a)) == bool(getDeal(b)) &&
          getElementTypeOf(a.getInput().getType()) ==
              getElementTypeOf(b.getInput().getType());
+}
+
+/// The deal of the operands, one behind the other.
+static DealAttr joinDeals(ArrayRef<AllReduceOp> ops) {
+  DealAttr first = getDeal(ops.front());
+  if (!first)
+    return {};
+  SmallVector<int64_t> members, counts;
+  for (AllReduceOp op : ops) {
+    llvm::append_range(members, getDeal(op).getMembers());
+    llvm::append_range(counts, getDeal(op).getCounts());
+  }
+  return DealAttr::get(first.getContext(), first.getBucket(), first.getGroups(),
+                       members, counts);
 }
 
 /// Reduces the operands of `ops` in one collective, in the place of the first.
@@ -52,7 +73,8 @@ static void pack(ArrayRef<AllReduceOp> ops) {
   auto reduced = AllReduceOp::create(
       builder, loc, first.getReductionAttr(), packed, first.getGroupAttr(),
       first.getWireAttr(), first.getBucketNameAttr());
-  reduced->setDiscardableAttrs(first->getDiscardableAttrDictionary());
+  reduced->setDiscardableAttrs(getOtherAttributes(first));
+  setDeal(reduced, joinDeals(ops));
   int64_t member = 0;
   for (AllReduceOp op : ops) {
     int64_t size = cast<BucketType>(op.getInput().getType()).getNumMembers();

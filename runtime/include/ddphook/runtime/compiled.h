@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a call below changes its meaning. */
-#define DDPHOOK_ABI_VERSION 8
+#define DDPHOOK_ABI_VERSION 9
 
 /* Element types, DDPHOOK_F16 and so on; values are part of the ABI. */
 typedef enum ddphook_dtype {

@@ -216,6 +216,13 @@ void setErrorState(Operation *allReduce, FlatSymbolRefAttr error);
 /// What setErrorState() has set; or null.
 FlatSymbolRefAttr getErrorState(Operation *op);
 
+/// Says of which members of a bucket the parts of an all-reduce's operand, or
+/// the members of a low-rank operation's large bucket are (`ddp.deal`). Null:
+/// they are not dealt.
+void setDeal(Operation *op, DealAttr deal);
+/// What setDeal() has set; or null.
+DealAttr getDeal(Operation *op);
+
 /// Declares a state of the bucket's type that is zero at first, and each rank's
 /// own: what `role`, HOOK.WORD, says that the hook keeps of every gradient. It
 /// is called BUCKET.WORD; an error if that is taken. For use in

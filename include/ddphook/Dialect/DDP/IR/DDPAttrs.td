@@ -117,6 +117,36 @@ def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
   let genVerifyDecl = 1;
 }
 
+def DDP_DealAttr : DDP_Attr<"Deal", "deal"> {
+  let summary = "which ranks of a node what belongs to a bucket's members is dealt to";
+  let description = [{
+    Over a hierarchical group the members of a bucket are dealt to the positions in
+    a node, in runs of adjacent ones (docs/hierarchy.md): which run is whose is known
+    when the job is. Members that are dealt together are a group: `groups` has the
+    first member of each. An array consists of `members.size()` parts, back to back, of
+    so many elements as `counts` says: part i belongs to member `members[i]` of the
+    bucket of that name, and so to the rank that has this member.
+
+    Example: `#ddp.deal<"b0" groups [0, 2] members [0, 2] counts [64, 32]>`
+
+    Constraints:
+    - (C1) there is a count for each member; no number is negative.
+    - (C2) `groups` begins with 0, and ascends.
+  }];
+  let parameters = (ins "::mlir::StringAttr":$bucket,
+                    ArrayRefParameter<"int64_t">:$groups,
+                    ArrayRefParameter<"int64_t">:$members,
+                    ArrayRefParameter<"int64_t">:$counts);
+  let assemblyFormat = [{
+    `<` $bucket `groups` `[` $groups `]` `members` `[` $members `]` `counts` `[` $counts
+    `]` `>`
+  }];
+  let extraClassDeclaration = [{
+    int64_t getNumElements() const;
+  }];
+  let genVerifyDecl = 1;
+}
+
 class DDP_Hook<string name, string attrMnemonic, list<string> methods = []>
     : DDP_HookAttr<DDP_Dialect, name, attrMnemonic, methods>;
 

@@ -51,6 +51,14 @@ def DDP_Dialect : Dialect {
       What the state has is added where elements are encoded first, and it keeps
       what that loses. Over a hierarchical group that is a share of a node's sum,
       and of the state only the elements of this rank's share are used.
+    - `ddp.deal`: a `#ddp.deal`, on an all-reduce over a hierarchical group or the
+      ranks of its nodes, and on low-rank operations and their twins on flat arrays,
+      written by `ddp-expand-hooks`. Over a hierarchical group an all-reduce sums, of
+      each part of its operand, what the ranks have that it is dealt to, one on each
+      node. Over the ranks of a node it gives the sum of each part to the rank that it
+      is dealt to, and elsewhere any values. Products P and Q, a projection
+      and an error are only wanted of the matrices that are dealt to this rank: they may
+      be computed, and hold any values elsewhere; of an error also those it had.
     - `ddp.plan`: on a module, written by `convert-ddp-to-runtime`: its plan, a
       `#ddp.plan`.
   }];
@@ -68,6 +76,7 @@ def DDP_Dialect : Dialect {
     static constexpr llvm::StringLiteral kHookAttrName = "ddp.hook";
     static constexpr llvm::StringLiteral kNameAttrName = "ddp.name";
     static constexpr llvm::StringLiteral kErrorAttrName = "ddp.error";
+    static constexpr llvm::StringLiteral kDealAttrName = "ddp.deal";
     static constexpr llvm::StringLiteral kGradientAttrName = "ddp.gradient";
     static constexpr llvm::StringLiteral kReplicatedAttrName = "ddp.replicated";
     static constexpr llvm::StringLiteral kInoutAttrName = "ddp.inout";

@@ -143,7 +143,8 @@ def DDP_PlanMatrixListAttr : DDP_PlanPart<"PlanMatrixList", "plan_matrix_list"> 
     - (C1) `dtype` is f16, bf16, f32 or f64.
   }];
   let parameters = (ins "::mlir::Type":$dtype,
-                    "::mlir::ddp::MatrixListAttr":$layout);
+                    "::mlir::ddp::MatrixListAttr":$layout,
+                    OptionalParameter<"::mlir::ddp::DealAttr">:$deal);
   let genVerifyDecl = 1;
 }
 
@@ -171,7 +172,8 @@ def DDP_PlanCollectiveAttr : DDP_PlanPart<"PlanCollective", "plan_collective"> {
                     OptionalParameter<"::mlir::Type">:$wire_dtype,
                     "bool":$divide,
                     DefaultValuedParameter<"int64_t", "0">:$root,
-                    OptionalParameter<"::mlir::StringAttr">:$error);
+                    OptionalParameter<"::mlir::StringAttr">:$error,
+                    OptionalParameter<"::mlir::ddp::DealAttr">:$deal);
   let genVerifyDecl = 1;
 }
 
@@ -230,7 +232,7 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     Example:
 
     ```mlir
-    #ddp.plan<abi = 8, memory = host,
+    #ddp.plan<abi = 9, memory = host,
         process_groups = [<name = "dp">],
         buckets = [<name = "b0", group = "dp", reduction = mean,
                     type = <f32, [4x8, 8]>, hook = "#ddp.fp16",

@@ -14,6 +14,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Remarks.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -39,7 +40,21 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
     for (int64_t member : compression.members)
       ofQ.push_back({member});
   }
-  if (parameters.use_error_feedback) {
+  if (parameters.use_error_feedback && acrossNodes) {
+    // Which members' errors a rank keeps depends on all of the bucket.
+    found =
+        states.createZero("powersgd.share_error", errorType,
+                          StatePlacement::PerRank, {getAllMembers(bucketType)});
+    if (failed(found))
+      return failure();
+    error = *found;
+    if (groupBegins.size() > 1) {
+      std::string method;
+      llvm::raw_string_ostream os(method);
+      llvm::interleaveComma(groupBegins, os << "dealt in groups [");
+      error.setMethod(method += ']');
+    }
+  } else if (parameters.use_error_feedback) {
     found = states.createZero("powersgd.error", errorType,
                               StatePlacement::PerRank, ofError);
     if (failed(found))
@@ -60,6 +75,101 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
     nonFinite = *found;
   }
   return success();
+}
+
+void PowerSGDExpansion::remarkNoDeal(StringRef why) {
+  if (reduction.isHierarchical)
+    remark::missed(
+        loc, remark::RemarkOpts::name("Deal").category("ddp-expand-hooks"))
+        << "each rank compresses its own gradient " + why.str();
+}
+
+LogicalResult PowerSGDExpansion::dealMatrices() {
+  if (!reduction.isHierarchical || bucketType.getNumElements() == 0)
+    return success();
+  // What these feed back, take back or send is each rank's own.
+  for (auto [isGiven, why] :
+       {std::pair(parameters.local_error_feedback, "with local_error_feedback"),
+        std::pair(parameters.skip_nonfinite, "with skip_nonfinite"),
+        std::pair(bool(parameters.wire_type), "with a wire_type")})
+    if (isGiven) {
+      remarkNoDeal(why);
+      return success();
+    }
+  FailureOr<FlatSymbolRefAttr> within =
+      declareLevel(Placement::IntraNode, "node");
+  if (failed(within))
+    return failure();
+  FailureOr<FlatSymbolRefAttr> across =
+      declareLevel(Placement::InterNode, "across");
+  if (failed(across))
+    return failure();
+  withinNode = *within;
+  acrossNodes = *across;
+  for (const PowerSGDGroup &group : makeGroups(bucketType))
+    groupBegins.push_back(group.firstMember);
+  return success();
+}
+
+/// A level of the hierarchical group as a group of its own, which all buckets
+/// share. An error if its name is taken.
+FailureOr<FlatSymbolRefAttr>
+PowerSGDExpansion::declareLevel(Placement placement, StringRef suffix) {
+  auto module =
+      builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  std::string name = (reduction.group.getValue() + "." + suffix).str();
+  auto symbol = FlatSymbolRefAttr::get(builder.getContext(), name);
+  Operation *existing = module.lookupSymbol(name);
+  if (auto group = dyn_cast_if_present<ProcessGroupOp>(existing))
+    if (group.getPlacement() == placement &&
+        group.getParentAttr() == reduction.group)
+      return symbol;
+  if (existing) {
+    InFlightDiagnostic diagnostic = emitError(loc)
+                                    << "expected the name @" << name
+                                    << " to be free for the ranks of @"
+                                    << reduction.group.getValue()
+                                    << (placement == Placement::IntraNode
+                                            ? " on a node"
+                                            : " of a position on all nodes");
+    diagnostic.attachNote(existing->getLoc()) << "the name is used here";
+    return diagnostic;
+  }
+  OpBuilder behind(builder.getContext());
+  behind.setInsertionPointAfter(module.lookupSymbol(reduction.group.getAttr()));
+  ProcessGroupOp::create(behind, loc, name, placement,
+                         reduction.group.getValue());
+  return symbol;
+}
+
+/// The deal of parts that belong to members of a group; null where nothing is
+/// dealt.
+DealAttr PowerSGDExpansion::getDeal(const PowerSGDGroup &group,
+                                    ArrayRef<int64_t> members,
+                                    BucketType parts) const {
+  if (!acrossNodes)
+    return {};
+  SmallVector<int64_t> ofBucket, counts;
+  for (auto [part, member] : llvm::enumerate(members)) {
+    ofBucket.push_back(group.firstMember + member);
+    counts.push_back(parts.getNumElements(part));
+  }
+  return DealAttr::get(builder.getContext(), reduction.bucketName, groupBegins,
+                       ofBucket, counts);
+}
+
+/// The sum or mean of the gradients of a node's ranks, of what is dealt to this
+/// rank. It is none of the bucket's collectives, which are what is sent for it.
+BucketValue PowerSGDExpansion::reduceWithinNode(const PowerSGDGroup &group,
+                                                BucketValue gradient) {
+  BucketReduction ofNode = reduction;
+  ofNode.group = withinNode;
+  ofNode.bucketName = {};
+  auto reduced =
+      cast<BucketValue>(buildFinalAllReduce(builder, ofNode, gradient));
+  setDeal(reduced.getDefiningOp(),
+          getDeal(group, getAllMembers(group.bucket), group.bucket));
+  return reduced;
 }
 
 Value PowerSGDExpansion::run(BucketValue bucket,
@@ -135,6 +245,8 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
                                                     BucketValue gradient,
                                                     BucketValue lastError,
                                                     BucketValue basis) {
+  if (withinNode)
+    gradient = reduceWithinNode(group, gradient);
   BucketValue matrix = gradient;
   if (lastError)
     matrix = create<AddOp>(gradient, lastError);
@@ -145,18 +257,20 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
   SmallVector<Value> newQ;
   if (!members.empty()) {
     BucketValue matrices = create<ExtractOp>(matrix, members);
-    projected = matmul(pType, matrices, basis, false, false);
+    DealAttr deal = getDeal(group, members, matrices.getType());
+    projected = matmul(pType, matrices, basis, false, false, deal);
     if (!restMembers.empty())
       ownRest = create<ExtractOp>(matrix, restMembers);
-    BucketValue sumP = sum(projected);
+    BucketValue sumP = sum(projected, getDeal(group, members, pType));
     if (ownRest)
-      rest = finish(sum(ownRest));
+      rest =
+          finish(sum(ownRest, getDeal(group, restMembers, ownRest.getType())));
     p = orthogonalize(sumP);
-    ownQ = matmul(qType, matrices, p, true, false);
-    newQ = makeNewQ(group, sum(ownQ), q);
+    ownQ = matmul(qType, matrices, p, true, false, deal);
+    newQ = makeNewQ(group, sum(ownQ, getDeal(group, members, qType)), q);
   } else {
     ownRest = create<ExtractOp>(matrix, restMembers);
-    rest = finish(sum(ownRest));
+    rest = finish(sum(ownRest, getDeal(group, restMembers, ownRest.getType())));
   }
   BucketValue out = assemble(group, p, q, rest);
 
@@ -178,9 +292,11 @@ BucketValue PowerSGDExpansion::assemble(const PowerSGDGroup &group,
                                         BucketValue rest) {
   SmallVector<int64_t> order = group.compression.members;
   SmallVector<Value> parts;
-  if (p)
+  if (p) {
+    BucketType matrices = getSubBucket(group.bucket, order);
     parts.push_back(
-        matmul(getSubBucket(group.bucket, order), p, q, false, true));
+        matmul(matrices, p, q, false, true, getDeal(group, order, matrices)));
+  }
   if (rest)
     parts.push_back(rest);
   llvm::append_range(order, group.compression.rest);

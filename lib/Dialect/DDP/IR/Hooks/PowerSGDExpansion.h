@@ -40,6 +40,8 @@ struct PowerSGDGroup {
   PowerSGDCompression compression;
   /// Which members of the whole bucket's factors are theirs.
   SmallVector<int64_t> factors;
+  /// The first of them in the whole bucket.
+  int64_t firstMember = 0;
 };
 
 /// Builds the operations of one bucket.
@@ -51,6 +53,13 @@ public:
       : builder(builder), loc(reduction.loc), reduction(reduction),
         parameters(parameters), compression(std::move(compression)),
         states(builder, reduction), bucketType(bucket) {}
+
+  /// Over a hierarchical group: whether a node's mean is compressed, of which
+  /// each rank has the matrices that are dealt to it; else each rank compresses
+  /// its own gradient. To be called before anything is declared.
+  LogicalResult dealMatrices();
+  /// Says, over a hierarchical group, why they are not.
+  void remarkNoDeal(StringRef why);
 
   /// Declares the states that the rest uses; `error` is the type of the error.
   LogicalResult declareStates(BucketType error);
@@ -83,10 +92,13 @@ private:
         factor, builder.getF64FloatAttr(parameters.orthogonalization_epsilon),
         parameters.keep_zero_columns ? builder.getUnitAttr() : UnitAttr());
   }
+  /// A product of the matrices that `deal` is of, if they are dealt.
   BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,
-                     bool transposeLhs, bool transposeRhs) {
-    return create<MatmulOp>(type, lhs, rhs, transposeLhs, transposeRhs,
-                            DenseI64ArrayAttr());
+                     bool transposeLhs, bool transposeRhs, DealAttr deal) {
+    auto product = create<MatmulOp>(type, lhs, rhs, transposeLhs, transposeRhs,
+                                    DenseI64ArrayAttr());
+    setDeal(product.getDefiningOp(), deal);
+    return product;
   }
   BucketValue reduce(BucketValue value, Reduction kind) {
     BucketReduction asKind = reduction;
@@ -94,10 +106,25 @@ private:
     return cast<BucketValue>(
         buildFinalAllReduce(builder, asKind, value, parameters.wire_type));
   }
-  BucketValue sum(BucketValue value) { return reduce(value, Reduction::Sum); }
-  BucketValue divideByWorld(BucketValue value) {
-    return create<ScaleOp>(value, FloatAttr(), reduction.group);
+  /// The sum over all who compress something, of parts that `deal` describes.
+  BucketValue sum(BucketValue value, DealAttr deal) {
+    BucketValue reduced = reduce(value, Reduction::Sum);
+    setDeal(reduced.getDefiningOp(), deal);
+    return reduced;
   }
+  BucketValue divideByWorld(BucketValue value) {
+    return create<ScaleOp>(value, FloatAttr(), getCompressors());
+  }
+  /// The group whose size is how many compress each matrix.
+  FlatSymbolRefAttr getCompressors() const {
+    return acrossNodes ? acrossNodes : reduction.group;
+  }
+  DealAttr getDeal(const PowerSGDGroup &group, ArrayRef<int64_t> members,
+                   BucketType parts) const;
+  FailureOr<FlatSymbolRefAttr> declareLevel(Placement placement,
+                                            StringRef suffix);
+  BucketValue reduceWithinNode(const PowerSGDGroup &group,
+                               BucketValue gradient);
   /// A sum as the reduction wants it.
   BucketValue finish(BucketValue value) {
     return reduction.kind == Reduction::Mean ? divideByWorld(value) : value;
@@ -137,6 +164,11 @@ private:
   HookState states;
   Value iteration;
   StateOp generator, error, q, nonFinite;
+  /// Where matrices are dealt: the ranks of a node, and those of a position on
+  /// all nodes. Else null.
+  FlatSymbolRefAttr withinNode, acrossNodes;
+  /// The first member of each group of the bucket.
+  SmallVector<int64_t> groupBegins;
   /// The type of the gradient's bucket, without padding.
   BucketType bucketType;
 };

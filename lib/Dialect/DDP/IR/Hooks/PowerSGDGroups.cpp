@@ -17,23 +17,26 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 /// The members of a bucket in groups: each has at least one matrix, and more of
-/// them only as long as it has no more bytes than the reduction wishes.
+/// them only as long as a rank has no more bytes than the reduction wishes. Of
+/// what is dealt it has half, or less: nodes of one rank deal nothing.
 std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
   SmallVector<int64_t> allFactors =
       llvm::to_vector(llvm::seq<int64_t>(compression.members.size()));
-  PowerSGDGroup whole = {type, compression, allFactors};
+  PowerSGDGroup whole = {type, compression, allFactors, /*firstMember=*/0};
   if (reduction.groupBytes <= 0)
     return {whole};
   llvm::DenseMap<int64_t, int64_t> factorOf;
   for (auto [factor, member] : llvm::enumerate(compression.members))
     factorOf[member] = factor;
+  const int64_t shares = acrossNodes ? 2 : 1;
   // Where groups begin.
   SmallVector<int64_t> begins = {0};
   int64_t bytes = 0, numMatrices = 0;
   for (int64_t member : getAllMembers(type)) {
     int64_t size = type.getNumElements(member) * type.getElementBytes();
     bool isMatrix = factorOf.contains(member);
-    if (isMatrix && numMatrices != 0 && bytes + size > reduction.groupBytes) {
+    if (isMatrix && numMatrices != 0 &&
+        (bytes + size) / shares > reduction.groupBytes) {
       begins.push_back(member);
       bytes = numMatrices = 0;
     }
@@ -54,6 +57,7 @@ std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
   std::vector<PowerSGDGroup> groups;
   for (size_t i = 0; i + 1 < begins.size(); ++i) {
     PowerSGDGroup &group = groups.emplace_back();
+    group.firstMember = begins[i];
     for (int64_t member = begins[i]; member < begins[i + 1]; ++member) {
       auto factor = factorOf.find(member);
       if (factor == factorOf.end())

@@ -144,7 +144,8 @@ FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
   PowerSGDExpansion expansion(builder, reduction, getParameters(),
                               getCompression(*this, bucket.getType()),
                               bucket.getType());
-  if (failed(expansion.declareStates(bucket.getType())))
+  if (failed(expansion.dealMatrices()) ||
+      failed(expansion.declareStates(bucket.getType())))
     return failure();
   return expansion.run(bucket, [&](BucketValue gradient) {
     return expansion.compress(gradient);
@@ -237,6 +238,7 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
   parameters.orthogonalization_epsilon = 0;
   PowerSGDExpansion expansion(builder, reduction, parameters,
                               getCompression(*this, type), type);
+  expansion.remarkNoDeal("with a batched hook: it is one matrix");
   if (failed(expansion.declareStates(square)))
     return failure();
   return expansion.run(bucket, [&](BucketValue gradient) -> Value {

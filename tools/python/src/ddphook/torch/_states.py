@@ -29,6 +29,7 @@ GENERATOR_ROLE = "powersgd.generator"
 _ENCODED = ("int8", "int4", "fp8")
 PER_RANK_ROLES = (
     "powersgd.error",
+    "powersgd.share_error",
     *(f"{hook}.error" for hook in _ENCODED),
     *(f"{hook}.share_error" for hook in _ENCODED),
 )

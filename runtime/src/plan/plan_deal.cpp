@@ -1,0 +1,141 @@
+//===- plan_deal.cpp - what is dealt to the ranks of a node ---------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Parses the deals of a plan's matrix lists and collectives, and says which
+// position in a node a bucket's members are dealt to.
+//
+//===----------------------------------------------------------------------===//
+#include "plan/plan_reader.h"
+
+#include <algorithm>
+#include <numeric>
+
+using namespace ddphook;
+using namespace ddphook::plan;
+
+void plan::readDeal(const Reader &at, const Names &buckets, const Plan &plan,
+                    int64_t elements, std::optional<PlanDeal> *deal) {
+  if (!at.has("deal"))
+    return;
+  const Reader from = at["deal"];
+  if (!from.expectKeys({"bucket", "groups", "members", "counts"}))
+    return;
+  PlanDeal result;
+  result.bucket = buckets.find(from["bucket"]);
+  if (!at.isOk())
+    return;
+  const PlanBucket &bucket = plan.buckets[result.bucket];
+  if (!plan.processGroups[bucket.group].isHierarchical)
+    return from["bucket"].fail("a bucket of a hierarchical process group");
+  const auto members = static_cast<int64_t>(bucket.shapes.size());
+  from["groups"].forEach([&](const Reader &first) {
+    const int64_t least = result.groups.empty()
+                              ? 0
+                              : static_cast<int64_t>(result.groups.back()) + 1;
+    const int64_t most = result.groups.empty() ? 0 : members - 1;
+    result.groups.push_back(static_cast<size_t>(first.integer(least, most)));
+  });
+  if (result.groups.empty())
+    from["groups"].fail("a first group");
+  from["members"].forEach([&](const Reader &member) {
+    result.parts.push_back(
+        {static_cast<size_t>(member.integer(0, members - 1)), 0});
+  });
+  size_t counts = 0;
+  int64_t sum = 0;
+  from["counts"].forEach([&](const Reader &count) {
+    if (counts == result.parts.size())
+      return count.fail("a count for each member");
+    result.parts[counts].count = count.integer(0, maxBytes / 8);
+    sum += result.parts[counts++].count;
+    if (sum > maxBytes / 8)
+      count.fail("counts of at most " + std::to_string(maxBytes / 8) +
+                 " elements together");
+  });
+  if (counts != result.parts.size())
+    from["counts"].fail("a count for each member");
+  if (at.isOk() && sum != elements)
+    from["counts"].fail("counts of " + std::to_string(elements) +
+                        " elements together");
+  *deal = std::move(result);
+}
+
+/// Whether a place lies between the ends of parts.
+static bool isWithinPart(const std::vector<int64_t> &ends, int64_t offset,
+                         int64_t count) {
+  const auto end = std::upper_bound(ends.begin(), ends.end(), offset);
+  return count == 0 || (end != ends.end() && offset + count <= *end);
+}
+
+bool PlanDeal::isOfOneGroup() const {
+  for (size_t i = 1; i < parts.size(); ++i)
+    if (parts[i].member != parts[i - 1].member + 1 ||
+        std::binary_search(groups.begin(), groups.end(), parts[i].member))
+      return false;
+  return true;
+}
+
+void plan::checkDeal(const Reader &at, const PlanMatrixList &list) {
+  if (!list.deal->isOfOneGroup())
+    return at["deal"]["members"].fail("adjacent members of one group");
+  std::vector<int64_t> ends;
+  int64_t end = list.begin;
+  for (const PlanDeal::Part &part : list.deal->parts)
+    ends.push_back(end += part.count);
+  for (const ddphook_matrix_t &m : list.matrices)
+    if (!isWithinPart(ends, m.offset, m.rows * m.columns))
+      return at["deal"]["counts"].fail("parts that cut no matrix");
+  for (const ddphook_piece_t &piece : list.pieces)
+    if (!isWithinPart(ends, piece.offset, piece.count))
+      return at["deal"]["counts"].fail("parts that cut no piece");
+}
+
+PlanMatrixList PlanMatrixList::cut(int64_t first, int64_t last) const {
+  PlanMatrixList result;
+  result.dtype = dtype;
+  result.begin = first;
+  result.end = last;
+  auto isWithin = [&](int64_t offset, int64_t count) {
+    return count > 0 && offset >= first && offset < last;
+  };
+  for (const ddphook_matrix_t &matrix : matrices)
+    if (isWithin(matrix.offset, matrix.rows * matrix.columns))
+      result.matrices.push_back(matrix);
+  for (const ddphook_piece_t &piece : pieces)
+    if (isWithin(piece.offset, piece.count))
+      result.pieces.push_back(piece);
+  return result;
+}
+
+/// A member is dealt by its middle in its group, so that runs are about equally
+/// long.
+std::vector<int64_t> Plan::dealMembers(const PlanDeal &deal,
+                                       int64_t ranks) const {
+  std::vector<int64_t> counts;
+  for (const Shape &shape : buckets[deal.bucket].shapes) {
+    int64_t count = 1;
+    for (int64_t size : shape)
+      count *= size;
+    counts.push_back(count);
+  }
+  std::vector<int64_t> positions;
+  for (size_t group = 0; group < deal.groups.size(); ++group) {
+    const auto first =
+        counts.begin() + static_cast<ptrdiff_t>(deal.groups[group]);
+    const auto last =
+        group + 1 == deal.groups.size()
+            ? counts.end()
+            : counts.begin() + static_cast<ptrdiff_t>(deal.groups[group + 1]);
+    const int64_t all = std::accumulate(first, last, int64_t{0});
+    int64_t begin = 0;
+    for (auto count = first; count != last; begin += *count++) {
+      const auto middle = static_cast<__int128>(2 * begin + *count);
+      const auto position = static_cast<int64_t>(
+          all == 0 ? 0 : middle * ranks / (static_cast<__int128>(2) * all));
+      positions.push_back(std::min(position, ranks - 1));
+    }
+  }
+  return positions;
+}
