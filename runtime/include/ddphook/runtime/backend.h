@@ -161,7 +161,8 @@ typedef struct ddphook_collective {
    * group the element with which its part of the array ends; it begins where
    * the part of the rank before ends, and the last one ends with the array.
    * `out` has the elements of this rank's part, and nothing behind them; it may
-   * be that part of `in`. Valid until the collective has ended. */
+   * be that part of `in`, and of an empty part it is not looked at. Valid until
+   * the collective has ended. */
   const int64_t *part_ends;
 } ddphook_collective_t;
 
