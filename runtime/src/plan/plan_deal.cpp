@@ -131,9 +131,9 @@ std::vector<int64_t> Plan::dealMembers(const PlanDeal &deal,
     const int64_t all = std::accumulate(first, last, int64_t{0});
     int64_t begin = 0;
     for (auto count = first; count != last; begin += *count++) {
-      const auto middle = static_cast<__int128>(2 * begin + *count);
+      const int64_t middle = 2 * begin + *count;
       const auto position = static_cast<int64_t>(
-          all == 0 ? 0 : middle * ranks / (static_cast<__int128>(2) * all));
+          all == 0 ? 0 : static_cast<__int128>(middle) * ranks / (2 * all));
       positions.push_back(std::min(position, ranks - 1));
     }
   }
