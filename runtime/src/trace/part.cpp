@@ -28,7 +28,7 @@ using namespace ddphook::trace;
 namespace {
 
 constexpr char magic[8] = {'d', 'd', 'p', 't', 'r', 'a', 'c', 'e'};
-constexpr uint32_t layoutVersion = 1;
+constexpr uint32_t layoutVersion = 2;
 constexpr uint64_t namesCapacity = 1 << 20;
 constexpr uint64_t pageBytes = 4096;
 /// More are a damaged number: a trace has an entry for every rank.
@@ -125,6 +125,13 @@ Status Part::map(const PartIdentity &identity, uint64_t events, int file,
   if (memory == MAP_FAILED)
     return systemError(errno, "cannot map %llu bytes",
                        static_cast<unsigned long long>(bytes));
+#ifdef MADV_POPULATE_WRITE
+  // A file's pages are resident to be read; the first store to each would still
+  // fault, for the file system to reserve its blocks. Kernels before 5.14 leave
+  // it at that.
+  if (file >= 0)
+    ::madvise(memory, bytes, MADV_POPULATE_WRITE);
+#endif
   result->memory = memory;
   result->size = bytes;
   Header &header = headerOf(memory);

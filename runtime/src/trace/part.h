@@ -70,10 +70,13 @@ enum class PartState : uint32_t {
 
 /// Where a rank is: the numbers of its step and of the collectives that were
 /// called, begun and ended, each from 1 in the order of the program. Any thread
-/// reads it.
+/// reads it. One thread writes the first two, another often the others: each
+/// has a line of the cache.
 struct Progress {
-  std::atomic<uint64_t> step;
-  std::atomic<uint64_t> called, begun, ended;
+  alignas(64) std::atomic<uint64_t> step;
+  std::atomic<uint64_t> called;
+  alignas(64) std::atomic<uint64_t> begun;
+  std::atomic<uint64_t> ended;
   /// The name of the collective that began last.
   std::atomic<uint64_t> begunName;
 };

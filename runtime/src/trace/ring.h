@@ -45,8 +45,9 @@ struct Event {
   int64_t waited = 0; ///< Nanoseconds of it in which a peer was waited for.
 };
 
-/// What readers see of a ring. Zeroed memory is an empty one.
-struct RingMemory {
+/// What readers see of a ring. Zeroed memory is an empty one. In lines of the
+/// cache of its own: what other threads write must not take them away.
+struct alignas(64) RingMemory {
   static constexpr uint32_t maxDepth = 8;
 
   /// Events since the beginning; the last of them are in the slots.
@@ -135,6 +136,9 @@ private:
     uint32_t name;
   };
 
+  /// As many as two lines of a cache hold.
+  static constexpr uint64_t slotsAhead = 4;
+
   uint64_t pack(uint32_t name) const { return name | uint64_t(step) << 32; }
 
   void record(int64_t begin, int64_t end, uint32_t name, int64_t waited) {
@@ -144,6 +148,9 @@ private:
     words[2].store(pack(name), std::memory_order_relaxed);
     words[3].store(static_cast<uint64_t>(waited), std::memory_order_relaxed);
     memory->recorded.store(++recorded, std::memory_order_release);
+    // A ring of a trace is larger than the caches: its next line is fetched
+    // now, and nobody waits for it.
+    __builtin_prefetch(&slots[(recorded + slotsAhead) & mask], /*rw=*/1);
   }
 
   const Ranges *ranges = nullptr;
