@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``python -m ddphook``: ``info``, what is installed and where; ``bench``."""
+"""``python -m ddphook``: ``info``, what is installed and where; ``bench``; ``plot``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import ddphook
@@ -25,8 +26,9 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="show what is installed, and where")
     _add_bench(commands)
+    _add_plot(commands)
     arguments = parser.parse_args()
-    return _bench(arguments) if arguments.command == "bench" else _info()
+    return {"info": _info, "bench": _bench, "plot": _plot}[arguments.command](arguments)
 
 
 def _add_bench(commands: Any) -> None:
@@ -61,6 +63,22 @@ def _add_bench(commands: Any) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the results there, too")
 
 
+def _add_plot(commands: Any) -> None:
+    parser = commands.add_parser(
+        "plot",
+        help="draw a trace",
+        description="Draws one step of all ranks on a line of time, and what every "
+        "step took. Needs matplotlib.",
+    )
+    parser.add_argument("trace", type=Path, help="as DDPHOOK_TRACE has made it")
+    parser.add_argument("picture", type=Path, help="to be written: .svg, .png or .pdf")
+    parser.add_argument(
+        "--step",
+        type=_number(int),
+        help="the step that is drawn (the one whose time is rank 0's median)",
+    )
+
+
 def _number(kind: type[int | float]) -> Callable[[str], float]:
     """A positive number, for ``argparse``."""
 
@@ -78,24 +96,38 @@ def _bench(arguments: argparse.Namespace) -> int:
     try:
         from ddphook.torch import _bench
     except ModuleNotFoundError as error:
-        return _fail(f"expected PyTorch, but {str(error).lower()}", 1)
+        return _fail("bench", f"expected PyTorch, but {str(error).lower()}", 1)
     given = {key: value for key, value in vars(arguments).items() if key != "command"}
     given["hooks"] = arguments.hooks.split(",")
     try:
         _bench.main(_bench.Options(**given))
     except ddphook.InvalidArgumentError as error:
-        return _fail(str(error), 2)
+        return _fail("bench", str(error), 2)
     except (ddphook.Error, OSError) as error:
-        return _fail(str(error), 1)
+        return _fail("bench", str(error), 1)
     return 0
 
 
-def _fail(message: str, status: int) -> int:
-    print(f"python -m ddphook bench: {message}", file=sys.stderr)
+def _plot(arguments: argparse.Namespace) -> int:
+    try:
+        from ddphook import _plot
+    except ModuleNotFoundError as error:
+        return _fail("plot", f"expected matplotlib, but {str(error).lower()}", 1)
+    try:
+        print(_plot.draw(arguments.trace, arguments.picture, arguments.step))
+    except ddphook.InvalidArgumentError as error:
+        return _fail("plot", str(error), 2)
+    except OSError as error:
+        return _fail("plot", str(error), 1)
+    return 0
+
+
+def _fail(command: str, message: str, status: int) -> int:
+    print(f"python -m ddphook {command}: {message}", file=sys.stderr)
     return status
 
 
-def _info() -> int:
+def _info(_: argparse.Namespace) -> int:
     """Prints a line for each fact; 1 if something that is needed is missing."""
     complete = True
     for name, value, is_good in _facts():

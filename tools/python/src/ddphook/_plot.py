@@ -1,0 +1,201 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Pictures of traces: one step of all ranks on a line of time, and what every step
+took. docs/tracing.md has the schema of a trace."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+import ddphook
+
+# More would be too thin to be looked at.
+MOST_RANKS = 16
+
+# What bars are called, and their colors, by the category of an event; drawn in this
+# order, since what waits is within a collective, and all is within a step.
+_LOOKS = {
+    "step": ("step", "lightgray"),
+    "kernel": ("kernel", "tab:blue"),
+    "collective": ("collective", "tab:green"),
+    "wait": ("waiting", "tab:red"),
+}
+_LANES = ("steps", "communication")
+
+
+@dataclass(frozen=True)
+class _Event:
+    """Something that a thread of a rank did; times in milliseconds."""
+
+    rank: int
+    lane: int
+    category: str
+    step: int
+    begin: float
+    time: float
+
+
+def draw(trace: Path, picture: Path, step: int | None = None) -> str:
+    """Draws a trace into a file of the format that its name ends with (.svg, .png,
+    .pdf), and gives a line about it.
+
+    Raises
+    ------
+    ddphook.InvalidArgumentError
+        As make_figure(); or pictures have no such format.
+    OSError
+        A file cannot be read or written.
+    """
+    # The same picture has the same bytes.
+    matplotlib.rcParams.update({"svg.hashsalt": "ddphook", "svg.fonttype": "none"})
+    figure = make_figure(trace, step)
+    try:
+        figure.savefig(picture, metadata=_metadata(picture))
+    except ValueError as error:
+        raise ddphook.InvalidArgumentError(str(error)) from error
+    return f"{picture}: {figure.axes[0].get_title()}"
+
+
+def make_figure(trace: Path, step: int | None = None) -> Figure:
+    """The picture of a trace: above, a step of all ranks; below, what every step
+    took. Without a number of a step it is the one whose time is the median of the
+    first rank's.
+
+    Raises
+    ------
+    ddphook.InvalidArgumentError
+        It is no trace, or has no such step.
+    OSError
+        The file cannot be read.
+    """
+    events = _read(trace)
+    ranks = sorted({event.rank for event in events if event.category == "step"})
+    if not ranks:
+        raise ddphook.InvalidArgumentError(
+            f"expected a trace of steps, but {trace} has none"
+        )
+    number = _typical(events, ranks[0]) if step is None else step
+    numbers = {event.step for event in events}
+    if number not in numbers:
+        raise ddphook.InvalidArgumentError(
+            f"expected a step of {trace}, {min(numbers)} to {max(numbers)}, "
+            f"but got {number}"
+        )
+    drawn = ranks[:MOST_RANKS]
+    height = 0.7 * len(drawn) + 0.7
+    figure = Figure(figsize=(10, height + 2.8))
+    one, all_steps = figure.subplots(2, height_ratios=[height, 2.2])
+    whose = "1 rank" if len(ranks) == 1 else f"{len(ranks)} ranks"
+    if drawn != ranks:
+        whose = f"the first {len(drawn)} of {whose}"
+    _draw_step(one, [event for event in events if event.step == number], drawn)
+    one.set_title(f"step {number} of {whose}")
+    _draw_times(all_steps, events, drawn)
+    figure.tight_layout()
+    return figure
+
+
+def _read(trace: Path) -> list[_Event]:
+    try:
+        return [
+            _Event(
+                rank=int(event["pid"]),
+                lane=min(int(event["tid"]), 1),
+                category=str(event["cat"]),
+                step=int(event["args"]["step"]),
+                begin=float(event["ts"]) / 1e3,
+                time=float(event["dur"]) / 1e3,
+            )
+            for event in json.loads(trace.read_bytes())["traceEvents"]
+            if event["ph"] == "X"
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ddphook.InvalidArgumentError(
+            f"expected a trace of ddphook, but {trace} is none"
+        ) from error
+
+
+def _typical(events: list[_Event], rank: int) -> int:
+    """The step whose time is the lower median of a rank's."""
+    times = {
+        event.step: event.time
+        for event in events
+        if event.category == "step" and event.rank == rank
+    }
+    median = statistics.median_low(times.values())
+    return next(number for number, time in times.items() if time == median)
+
+
+def _draw_step(axes: Axes, events: list[_Event], ranks: list[int]) -> None:
+    """Two rows for each rank: the thread that runs steps, and that which runs
+    collectives in flight. What is above each other happens at once."""
+    first = min(event.begin for event in events)
+    for category, (name, color) in _LOOKS.items():
+        label: str | None = name
+        for row in range(len(_LANES) * len(ranks)):
+            bars = [
+                (event.begin - first, event.time)
+                for event in events
+                if event.category == category
+                and event.rank == ranks[row // len(_LANES)]
+                and event.lane == row % len(_LANES)
+            ]
+            if bars:
+                axes.broken_barh(bars, (row - 0.4, 0.8), color=color, label=label)
+                label = None  # Once for all rows.
+    rows = [f"rank {rank}, {lane}" for rank in ranks for lane in _LANES]
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlabel("ms")
+    _finish(axes)
+
+
+def _draw_times(axes: Axes, events: list[_Event], ranks: list[int]) -> None:
+    """What every step took, and how long of it a rank's thread waited."""
+    for number, rank in enumerate(ranks):
+        own = [event for event in events if event.rank == rank and event.lane == 0]
+        times = {event.step: event.time for event in own if event.category == "step"}
+        waits: dict[int, list[_Event]] = {step: [] for step in times}
+        for event in own:
+            if event.category == "wait" and event.step in waits:
+                waits[event.step].append(event)
+        color = f"C{number % 10}"
+        axes.plot(list(times), list(times.values()), color=color, label=f"rank {rank}")
+        waited = [_covered(of_step) for of_step in waits.values()]
+        label = None if number else "waiting of it"
+        axes.plot(list(times), waited, color=color, ls=":", label=label)
+    axes.set(xlabel="step", ylabel="ms a step")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _finish(axes)
+
+
+def _covered(events: Iterable[_Event]) -> float:
+    """The time in which at least one of them lasts: a wait may be within another."""
+    total, end = 0.0, float("-inf")
+    for event in sorted(events, key=lambda event: event.begin):
+        until = event.begin + event.time
+        total += max(0.0, until - max(event.begin, end))
+        end = max(end, until)
+    return total
+
+
+def _finish(axes: Axes) -> None:
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _metadata(picture: Path) -> dict[str, None] | None:
+    """Nothing in the file that differs from run to run."""
+    dated = {".svg": ("Date", "Creator"), ".pdf": ("CreationDate", "Creator")}
+    keys = dated.get(picture.suffix.lower())
+    return dict.fromkeys(keys) if keys else None
