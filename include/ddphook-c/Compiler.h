@@ -85,8 +85,9 @@ MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetMarch(DDPHookCompilerOptions options,
                                MlirStringRef march);
 
-/* The backend that arrays belong to; default "host". `architecture`, "sm_80",
- * is for "cuda": the oldest that must run the kernels; may be empty. */
+/* The backend that arrays belong to: "host" (default), "cuda", or the name of
+ * another that is there when the program runs. `architecture`, "sm_80", is for
+ * "cuda": the oldest that must run the kernels; may be empty. */
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetDevice(DDPHookCompilerOptions options,
                                 MlirStringRef device,

@@ -81,7 +81,14 @@ std::string FXImporter::judge(const FXCollective &start) {
   llvm::raw_string_ostream stream(text);
   StringRef kind = start.getString("reduce_op");
   if (kind != "sum" && kind != "avg") {
-    stream << "expected reduce_op 'sum' or 'avg', but got '" << kind << "'";
+    stream << "expected reduce_op 'sum' or 'avg', but got ";
+    Attribute given = start.arguments.get("reduce_op");
+    if (!given)
+      stream << "none";
+    else if (isa<StringAttr>(given))
+      stream << "'" << kind << "'";
+    else
+      stream << given;
     return text;
   }
   Operation *op = start.op;

@@ -4,8 +4,10 @@ ddp.process_group @"0" size 2
 func.func @starts(%g: tensor<4xf32>, %n: tensor<4xi32>, %d: tensor<?xf32>) {
   // expected-error@+1 {{'_c10d_functional.all_reduce' expected reduce_op 'sum' or 'avg', but got 'max'}}
   %0 = "torch._c10d_functional.all_reduce"(%g) {reduce_op = "max", group_name = "0"} : (tensor<4xf32>) -> tensor<4xf32>
-  // expected-error@+1 {{'_c10d_functional.all_reduce' expected reduce_op 'sum' or 'avg', but got ''}}
+  // expected-error@+1 {{'_c10d_functional.all_reduce' expected reduce_op 'sum' or 'avg', but got none}}
   %1 = "torch._c10d_functional.all_reduce"(%g) {group_name = "0"} : (tensor<4xf32>) -> tensor<4xf32>
+  // expected-error@+1 {{'_c10d_functional.all_reduce' expected reduce_op 'sum' or 'avg', but got 3 : i32}}
+  %number = "torch._c10d_functional.all_reduce"(%g) {reduce_op = 3 : i32, group_name = "0"} : (tensor<4xf32>) -> tensor<4xf32>
   // expected-error@+1 {{expected statically shaped tensors of f16, bf16, f32 or f64, but got 'tensor<4xi32>'}}
   %2 = "torch._c10d_functional.all_reduce"(%n) {reduce_op = "sum", group_name = "0"} : (tensor<4xi32>) -> tensor<4xi32>
   // expected-error@+1 {{expected statically shaped tensors of f16, bf16, f32 or f64, but got 'tensor<?xf32>'}}
