@@ -280,3 +280,29 @@ def test_checkpoints(tmp_path, free_port):
         "process group 'dp': expected equally many ranks on every node, but got "
         "2 (with rank 0) and 1 (with rank 2)" in errors
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "saved", "loaded"),
+    [
+        ("vectors", "", ""),
+        ("mixed", "min-compression-rate=1000", "min-compression-rate=1000"),
+        ("mixed", "fuse=false", "fuse=false"),
+        ("mixed", "", "fuse=false"),
+    ],
+)
+def test_errors_on_other_nodes(tmp_path, free_port, name, saved, loaded):
+    """They begin at zero, also where no low-rank operation says what is dealt:
+    nothing is compressed, or each product is by itself."""
+    shapes = SHAPES[name]
+    inputs = inputs_of(shapes, "f32", 4, STEPS)
+    job = Job(tmp_path / "saved", free_port, shapes, f"topology=hierarchical {saved}")
+    job.run("aabb", inputs)
+    other = Job(tmp_path / "other", free_port, shapes, f"topology=hierarchical {loaded}")
+    some = [rank[:1] for rank in inputs]
+    _, _, errors = other.run("abab", some, f"--state-in={job.states}")
+    assert "state 'b0.share_error'" in errors and "begins at zero" in errors
+    _, _, errors = other.run(
+        "abab", some, f"--state-in=strict:{job.states}", fails=True
+    )
+    assert "nodes" in errors

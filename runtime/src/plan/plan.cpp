@@ -185,10 +185,12 @@ std::vector<bool> Plan::findShareErrors() const {
   for (const PlanCollective &collective : collectives)
     if (collective.error && processGroups[collective.group].isHierarchical)
       found[*collective.error] = true;
-  // Low-rank errors, of the members that a rank is dealt.
-  for (const PlanMatrixList &list : matrixLists)
-    for (size_t i = 0; list.deal && i < states.size(); ++i)
-      if (states[i].name == buckets[list.deal->bucket].name + ".share_error")
+  // Those of buckets that are dealt, of the members that a rank has. Nothing of a
+  // bucket need be a matrix, but something of it is reduced.
+  for (const PlanCollective &collective : collectives)
+    for (size_t i = 0; collective.deal && i < states.size(); ++i)
+      if (states[i].name ==
+          buckets[collective.deal->bucket].name + ".share_error")
         found[i] = true;
   return found;
 }

@@ -163,7 +163,7 @@ void mlir::ddp::hoistFromBranch(scf::IfOp choice,
     return;
   SmallVector<AllReduceOp> found;
   for (auto op : choice.thenBlock()->getOps<AllReduceOp>())
-    if (op.getResult() &&
+    if (op.getResult() && !getDeal(op) &&
         op.getInput().getParentBlock() == choice->getBlock() &&
         isOver(op.getInput(), op, choice))
       found.push_back(op);
