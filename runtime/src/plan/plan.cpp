@@ -185,8 +185,8 @@ std::vector<bool> Plan::findShareErrors() const {
   for (const PlanCollective &collective : collectives)
     if (collective.error && processGroups[collective.group].isHierarchical)
       found[*collective.error] = true;
-  // Those of buckets that are dealt, of the members that a rank has. Nothing of a
-  // bucket need be a matrix, but something of it is reduced.
+  // Those of buckets that are dealt, of the members that a rank has. Nothing of
+  // a bucket need be a matrix, but something of it is reduced.
   for (const PlanCollective &collective : collectives)
     for (size_t i = 0; collective.deal && i < states.size(); ++i)
       if (states[i].name ==
