@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "backend/backend_store.h"
+#include "backend/backend_test_util.h"
 #include "encoded_chunks.h"
 #include "host_backend.h"
 #include "host_communicator.h"
@@ -28,16 +29,7 @@
 
 using namespace ddphook;
 using namespace ddphook::host;
-
-/// An all-reduce that only adds, in the type of the elements.
-static ddphook_collective_t plainSum(int64_t count, int32_t dtype) {
-  ddphook_collective_t operation = {};
-  operation.kind = DDPHOOK_ALL_REDUCE;
-  operation.count = count;
-  operation.dtype = dtype;
-  operation.wire_dtype = -1;
-  return operation;
-}
+using ddphook::test::plainSum;
 
 namespace {
 
