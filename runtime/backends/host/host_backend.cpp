@@ -73,6 +73,12 @@ struct ddphook_device {
 
 static Status createDeviceImpl(const ddphook_device_config_t &config,
                                ddphook_device_t **device) {
+  if (const char *set = missingInstructionSet())
+    return error(DDPHOOK_UNSUPPORTED,
+                 "the host backend was built for processors with %s, which "
+                 "this one lacks; build it with "
+                 "-DDDPHOOK_INSTRUCTION_SETS=ALL",
+                 set);
   auto result = std::make_unique<ddphook_device>();
   DDPHOOK_RETURN_IF_ERROR(parseTransport(config.transport, &result->transport));
   DDPHOOK_RETURN_IF_ERROR(HostOptions::parse(

@@ -93,6 +93,10 @@ void copyBytes(void *out, const void *in, int64_t bytes,
 /// The instruction set that the functions above use now: "AVX3", "AVX2", ….
 const char *kernelTargetName();
 
+/// The instruction set without which no function above may be called, if this
+/// processor lacks it; else null. Only a build for one machine has one.
+const char *missingInstructionSet();
+
 } // namespace ddphook::host
 
 #endif // DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_KERNELS_H
