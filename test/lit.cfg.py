@@ -64,10 +64,16 @@ upstream = [
     "not",
     "split-file",
 ]
+# Tests see what each pass leaves, not only the last one.
+arguments = {"ddphook-opt": ["--verify-each"]}
 llvm_config.add_tool_substitutions(
-    [ToolSubst(name, unresolved="fatal") for name in ours + upstream],
+    [
+        ToolSubst(name, extra_args=arguments.get(name, []), unresolved="fatal")
+        for name in ours + upstream
+    ],
     [config.ddphook_tools_dir, config.llvm_tools_dir],
 )
+config.substitutions.append(("%default-opt", config.ddphook_tools_dir + "/ddphook-opt"))
 
 # A build with DDPHOOK_CODEGEN=OFF does not have what these tests are about.
 if config.ddphook_codegen:

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "BreakModule.h"
 #include "ReduceResults.h"
 #include "TestHook.h"
 
@@ -26,5 +27,8 @@ mlirGetDialectPluginInfo() {
 extern "C" LLVM_ATTRIBUTE_WEAK ::mlir::PassPluginLibraryInfo
 mlirGetPassPluginInfo() {
   return {MLIR_PLUGIN_API_VERSION, "TestHook", LLVM_VERSION_STRING,
-          [] { testhook::registerReduceResultsPass(); }};
+          [] {
+            testhook::registerBreakModulePass();
+            testhook::registerReduceResultsPass();
+          }};
 }

@@ -51,10 +51,12 @@ def test_what_is_measured(tmp_path):
     report = json.loads(path.read_text())
     assert list(report["hooks"]) == hooks
     for head, part, sides in (
-        ("whole step", "step", ["none", "pytorch", "ours", "fused"]),
+        ("whole step", "step", ["none", "pytorch", "ours", "fused", "silent"]),
         ("hook alone", "hook", ["pytorch", "ours"]),
     ):
-        beside = [side for side in sides if side != "fused"]
+        # These have columns of their own, with ratios, in front of the last one.
+        apart = {"fused": -5, "silent": -3}
+        beside = [side for side in sides if side not in apart]
         rows = {row[0]: row[1:] for row in table(ended.stdout, head)}
         assert list(rows) == hooks
         for hook in hooks:
@@ -66,9 +68,7 @@ def test_what_is_measured(tmp_path):
                 assert min(map(min, rounds[side])) > 0
                 median = statistics.median(itertools.chain(*rounds[side]))
                 assert result[f"{side}_s"] == median
-                # The optimizer in the hook has columns of its own.
-                column = i if side in beside else -3
-                assert rows[hook][column] == f"{1e3 * median:.2f}"
+                assert rows[hook][apart.get(side, i)] == f"{1e3 * median:.2f}"
             ratios = [
                 statistics.median(ours) / statistics.median(theirs)
                 for ours, theirs in zip(rounds["ours"], rounds["pytorch"])

@@ -7,7 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ReportRun.h"
+#include "PassRun.h"
 #include "ToolOptions.h"
 #include "ddphook/Compiler/Passes.h"
 #include "ddphook/Dialect/Opaque/OpaqueDialects.h"
@@ -17,9 +17,9 @@
 #include "mlir/InitAllExtensions.h"
 #include "mlir/InitAllPasses.h"
 #include "mlir/Pass/PassRegistry.h"
-#include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/InitLLVM.h"
 
 /// What --help prints: LLVM's own, --help-hidden, has more than a thousand
 /// lines about upstream's passes.
@@ -42,6 +42,7 @@ usage: ddphook-opt [options] [FILE.mlir]
                                 with what a run of the module took
   --remarks-filter=REGEX        print what passes did and refused: 'ddp-.*'
   --mlir-print-ir-after-all     print the IR after every pass
+  --verify-each                 verify behind each pass, not only the last one
   --split-input-file            run on the parts of the file between // -----
   --verify-diagnostics          check that expected diagnostics appear
   --help                        print this
@@ -76,10 +77,12 @@ int main(int argc, char **argv) {
       registry);
   // Plugins, which may bring the real ones, have been loaded.
   mlir::ddp::registerOpaqueDialects(registry);
-  if (!mlir::ddp::isReportWanted())
+  auto config = mlir::MlirOptMainConfig::createFromCLOptions();
+  if (config.shouldShowDialects() || config.shouldListPasses())
     return mlir::asMainReturnCode(
         mlir::MlirOptMain(argc, argv, input, output, registry));
-  llvm::Error error = mlir::ddp::runWithReport(input, output, registry);
+  llvm::InitLLVM signals(argc, argv);
+  llvm::Error error = mlir::ddp::runPasses(config, input, output, registry);
   if (!error)
     return 0;
   // Empty: a diagnostic has said it.

@@ -3,9 +3,10 @@
 """``python -m ddphook bench``: hooks of ours beside PyTorch's.
 
 Each hook is measured in two ways, ours and PyTorch's by turns in the same
-processes: a whole step of DDP, which is also measured without a hook, and with
-the optimizer in ours; and the hook alone, on one bucket. Results are compared
-before times are reported.
+processes: a whole step of DDP, which is also measured without a hook, with the
+optimizer in ours, and without communication, which no hook can be faster than;
+and the hook alone, on one bucket. Results are compared before times are
+reported.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    debugging_hooks,
+    default_hooks,
+)
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 from torch.multiprocessing.spawn import ProcessException, spawn
 from torch.nn.parallel import DistributedDataParallel
@@ -277,8 +281,9 @@ def _measure_steps(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], f
     """
     cap = 25 if hook.is_exact else _LARGE_MB
     none = _Training(options, 25)
-    theirs, ours, fused = (_Training(options, cap) for _ in range(3))
+    theirs, ours, fused, silent = (_Training(options, cap) for _ in range(4))
     theirs.ddp.register_comm_hook(hook.state(), hook.function)
+    silent.ddp.register_comm_hook(None, debugging_hooks.noop_hook)
     with (
         hook.register_ours(ours.ddp),
         hook.register_ours(fused.ddp, fused.optimizer),
@@ -288,6 +293,7 @@ def _measure_steps(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], f
             "pytorch": theirs.step,
             "ours": ours.step,
             "fused": fused.step,
+            "silent": silent.step,
         }
         rounds = _by_turns(sides, options)
     expected = theirs.parameters()
@@ -404,13 +410,13 @@ def _summarize(rounds: dict[str, _Rounds]) -> dict[str, Any]:
         for side, times in rounds.items()
     }
     medians = {side: list(map(statistics.median, rounds[side])) for side in rounds}
-    for side in medians.keys() - {"ours"}:
+    for side in medians.keys() & {"none", "pytorch"}:
         summary[f"ours_of_{side}"] = [
             ours / other for ours, other in zip(medians["ours"], medians[side])
         ]
-    if "fused" in medians:
-        summary["fused_of_pytorch"] = [
-            fused / other for fused, other in zip(medians["fused"], medians["pytorch"])
+    for side in medians.keys() & {"fused", "silent"}:
+        summary[f"{side}_of_pytorch"] = [
+            time / other for time, other in zip(medians[side], medians["pytorch"])
         ]
     summary["rounds_s"] = rounds
     return summary
@@ -430,12 +436,14 @@ def _print(report: dict[str, Any]) -> None:
     )
     heads = ["PyTorch's, ms", "ours, ms", "ours / PyTorch's"]
     last = "largest difference"
-    fused = ["optimizer in the hook, ms", "that / PyTorch's"]
-    rows = [["whole step", "none, ms", *heads, "ours / none", *fused, last]]
+    others = ["optimizer in the hook, ms", "that / PyTorch's"]
+    others += ["without communication, ms", "that / PyTorch's"]
+    rows = [["whole step", "none, ms", *heads, "ours / none", *others, last]]
     for name, hook in report["hooks"].items():
         step = hook["step"]
         row = [name, _ms(step["none_s"]), *_cells(step), _ratio(step["ours_of_none"])]
-        row += [_ms(step["fused_s"]), _ratio(step["fused_of_pytorch"])]
+        for side in ("fused", "silent"):
+            row += [_ms(step[f"{side}_s"]), _ratio(step[f"{side}_of_pytorch"])]
         rows.append([*row, f"{step['difference']:.1g}"])
     _print_table(rows)
     rows = [["hook alone", *heads, last]]

@@ -1,26 +1,27 @@
-//===- ReportRun.cpp - passes that are reported on ------------------------===//
+//===- PassRun.cpp - passes on a file -------------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See ReportRun.h.
+// See PassRun.h.
 //
 //===----------------------------------------------------------------------===//
 
-#include "ReportRun.h"
+#include "PassRun.h"
 
 #include "PlanReportFile.h"
 #include "ddphook/Compiler/Compiler.h"
 #include "ddphook/Report/PlanReporter.h"
 
 #include "mlir/IR/Remarks.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Support/FileUtilities.h"
-#include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/Process.h"
 #include "llvm/Support/ToolOutputFile.h"
 
 using namespace mlir;
@@ -37,7 +38,21 @@ struct ReportOptions {
       llvm::cl::desc("With --ddp-plan-report: what a run of the module took")};
 };
 
-/// Stands behind the last pass.
+/// Stands behind the last pass, in the place of a verifier behind each one.
+class VerifyPass : public PassWrapper<VerifyPass, OperationPass<>> {
+public:
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VerifyPass)
+
+  StringRef getName() const override { return "Verify"; }
+
+  void runOnOperation() override {
+    if (failed(verify(getOperation())))
+      signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+
+/// Stands behind that.
 class WriteReportPass : public PassWrapper<WriteReportPass, OperationPass<>> {
 public:
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(WriteReportPass)
@@ -72,14 +87,15 @@ static ReportOptions &getReportOptions() {
 
 void mlir::ddp::registerReportOptions() { getReportOptions(); }
 
-bool mlir::ddp::isReportWanted() {
+static bool isReportWanted() {
   const ReportOptions &options = getReportOptions();
   return options.path.getNumOccurrences() || options.trace.getNumOccurrences();
 }
 
-llvm::Error mlir::ddp::runWithReport(StringRef input, StringRef output,
-                                     DialectRegistry &registry) {
-  MlirOptMainConfig config = MlirOptMainConfig::createFromCLOptions();
+/// Prepares the file of the report.
+static llvm::Error prepareReport(const MlirOptMainConfig &config,
+                                 StringRef input, StringRef output,
+                                 PlanReportFile &file) {
   if (!config.inputSplitMarker().empty())
     return llvm::createStringError("expected one module for a report, but got "
                                    "--split-input-file");
@@ -88,28 +104,56 @@ llvm::Error mlir::ddp::runWithReport(StringRef input, StringRef output,
         "expected no filter of remarks beside --ddp-plan-report, since a "
         "report has all remarks of ddphook's passes");
   const ReportOptions &options = getReportOptions();
+  return file.prepare(PlanReportFile::getValue(options.path),
+                      PlanReportFile::getValue(options.trace),
+                      input == "-" ? "" : llvm::sys::path::filename(input),
+                      output);
+}
+
+/// Has the passes reported on.
+static void attachReport(PassManager &pm, const PlanReportFile &file) {
+  // Upstream's tool has an engine that reports nothing without a filter.
+  pm.getContext()->setRemarkEngine(nullptr);
+  auto reporter = std::make_shared<PlanReporter>();
+  reporter->attach(pm);
+  pm.addPass(std::make_unique<WriteReportPass>(reporter, file));
+}
+
+/// Whether the command line says when to verify.
+static bool isVerifierChosen() {
+  return llvm::cl::getRegisteredOptions()
+      .lookup("verify-each")
+      ->getNumOccurrences();
+}
+
+llvm::Error mlir::ddp::runPasses(MlirOptMainConfig config, StringRef input,
+                                 StringRef output, DialectRegistry &registry) {
   PlanReportFile file;
-  if (llvm::Error error = file.prepare(
-          PlanReportFile::getValue(options.path),
-          PlanReportFile::getValue(options.trace),
-          input == "-" ? "" : llvm::sys::path::filename(input), output))
-    return error;
+  const bool reports = isReportWanted();
+  if (reports)
+    if (llvm::Error error = prepareReport(config, input, output, file))
+      return error;
+  // Behind each of the pipeline's passes it takes two thirds of the time.
+  const bool verifiesAtEnd = !isVerifierChosen();
+  if (verifiesAtEnd)
+    config.verifyPasses(false);
   config.setPassPipelineSetupFn([&, passes = config](PassManager &pm) {
     if (failed(passes.setupPassPipeline(pm)))
       return failure();
-    // Upstream's tool has an engine that reports nothing without a filter.
-    pm.getContext()->setRemarkEngine(nullptr);
-    auto reporter = std::make_shared<PlanReporter>();
-    reporter->attach(pm);
-    pm.addPass(std::make_unique<WriteReportPass>(reporter, file));
+    if (verifiesAtEnd && !pm.empty())
+      pm.addPass(std::make_unique<VerifyPass>());
+    if (reports)
+      attachReport(pm, file);
     return success();
   });
 
+  if (input == "-" && llvm::sys::Process::StandardInIsUserInput())
+    llvm::errs() << "(reading standard input; end it with Ctrl-D)\n";
   std::string message;
   std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(input, &message);
   if (!buffer)
     return llvm::createStringError(message);
-  bool isDropped = file.isOnStandardOutput() && output == "-";
+  bool isDropped = reports && file.isOnStandardOutput() && output == "-";
   std::unique_ptr<llvm::ToolOutputFile> outputFile =
       openOutputFile(isDropped ? "/dev/null" : output, &message);
   if (!outputFile)
