@@ -82,6 +82,28 @@ def test_what_is_measured(tmp_path):
     assert fp16["step"]["difference"] == fp16["hook"]["difference"] == 0
 
 
+def test_compiled_steps(tmp_path):
+    path = tmp_path / "bench.json"
+    words = ["--compile", "--model-mb=0.25", "--hooks=allreduce,powersgd-2+fp16"]
+    words += ["--steps=3", "--rounds=2", "--samples=2", f"--json={path}"]
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    ended = call([*MODULE, *words], **cache)
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(path.read_text())
+    assert report["samples"] == 2
+    rows = {row[0]: row[1:] for row in table(ended.stdout, "compiled step")}
+    assert list(rows) == list(report["hooks"]) == ["allreduce", "powersgd-2+fp16"]
+    for hook, cells in rows.items():
+        result = report["hooks"][hook]["compiled"]
+        for side, column in (("pytorch", 0), ("ours", 1), ("silent", 3)):
+            times = result["rounds_s"][side]
+            assert [len(seconds) for seconds in times] == [3, 3]
+            median = statistics.median(itertools.chain(*times))
+            assert cells[column] == f"{1e3 * median:.2f}"
+    assert report["hooks"]["allreduce"]["compiled"]["difference"] == 0
+    assert report["hooks"]["powersgd-2+fp16"]["compiled"]["difference"] > 0
+
+
 def test_one_rank_of_a_launcher(tmp_path):
     variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     words = ["--model-mb=0.01", "--hooks=bf16", "--steps=1", "--rounds=1"]

@@ -54,7 +54,7 @@ def names(calls):
 
 def texts(calls):
     """The modules of all starts."""
-    return [call.args[2] for call in calls if call.target is torch.ops.ddphook.start.default]
+    return [call.args[3] for call in calls if call.target is torch.ops.ddphook.start.default]
 
 
 def reduced(tensor, kind="avg"):
@@ -267,7 +267,7 @@ def test_groups_have_their_own_buckets():
     count, calls = rewritten(step, (4,), (5,), (6,))
     assert count == 3
     starts = [call for call in calls if call.target is torch.ops.ddphook.start.default]
-    assert {start.args[4]: start.args[2].count("ddp.all_reduce") for start in starts} == {
+    assert {start.args[5]: start.args[3].count("ddp.all_reduce") for start in starts} == {
         "0": 2,
         group.group_name: 1,
     }

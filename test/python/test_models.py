@@ -71,12 +71,13 @@ class Buckets:
         from ddphook.torch import _graph
 
         self.orders = []
-        self.text_of, _graph.module_text = _graph.module_text, self.module_text
+        self.of_bucket = _graph.reduced_gradients
+        _graph.reduced_gradients = self.reduced_gradients
 
-    def module_text(self, bucket, *arguments):
+    def reduced_gradients(self, bucket, *arguments):
         outputs = list(bucket[0].result.graph.output_node().args[0])
         self.orders.append(tuple(outputs.index(member.result) for member in bucket))
-        return self.text_of(bucket, *arguments)
+        return self.of_bucket(bucket, *arguments)
 
     def of(self, gradients):
         """The only bucket's gradients with their numbers, for each of its types."""

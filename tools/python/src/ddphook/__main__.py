@@ -57,6 +57,15 @@ def _add_bench(commands: Any) -> None:
         help="of the model (%(default)s)",
     )
     parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="whole steps under torch.compile, with SGD, instead: beside Inductor's "
+        "own collectives, without compression",
+    )
+    parser.add_argument(
+        "--samples", type=_number(int), default=16, help="of a rank in a step (16)"
+    )
+    parser.add_argument(
         "--steps", type=_number(int), default=10, help="of each side in a round (10)"
     )
     parser.add_argument("--rounds", type=_number(int), default=6, help="(6)")

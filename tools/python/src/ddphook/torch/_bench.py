@@ -5,8 +5,9 @@
 Each hook is measured in two ways, ours and PyTorch's by turns in the same
 processes: a whole step of DDP, which is also measured without a hook, with the
 optimizer in ours, and without communication, which no hook can be faster than;
-and the hook alone, on one bucket. Results are compared before times are
-reported.
+and the hook alone, on one bucket. With ``--compile`` it is a whole step under
+``torch.compile`` instead, beside Inductor's own without compression. Results are
+compared before times are reported.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from torch.nn.parallel import DistributedDataParallel
 import ddphook
 import ddphook.torch
 from ddphook._errors import InternalError, InvalidArgumentError
+from ddphook.torch._bench_compile import CompiledTraining
 
 _WIDTH = 1024  # of a layer, which has 4 MiB of weights.
-_SAMPLES = 16
 _FIRST_COMPRESSED_STEP = 2  # The smallest that PyTorch allows.
 _WARM_UP_STEPS = 4  # Modules are loaded, and PowerSGD compresses.
 _LARGE_MB = 1 << 20  # One bucket.
@@ -84,6 +85,10 @@ class Options:
         Names such as ``fp16``, ``powersgd-4`` and ``powersgd-4+fp16``.
     optimizer
         One of ``sgd``, ``adam`` and ``adamw``.
+    compile
+        Whether to measure steps under ``torch.compile`` instead.
+    samples
+        Of a rank in a step.
     steps, rounds
         Steps of each side in a round, and rounds.
     json
@@ -94,6 +99,8 @@ class Options:
     ranks: int
     hooks: list[str]
     optimizer: str
+    compile: bool
+    samples: int
     steps: int
     rounds: int
     json: str | None
@@ -139,8 +146,20 @@ class _Hook:
         """Whether ours has the bits of PyTorch's."""
         return self.tolerance == 0
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it compresses nothing."""
+        return self.name == "allreduce"
+
     def state(self) -> Any:
         return powersgd.PowerSGDState(None, **self.options) if self.options else None
+
+    @property
+    def compile_options(self) -> dict[str, Any]:
+        """Of ``ddphook.torch.compile``."""
+        base, _, wrapper = self.name.partition("+")
+        names = {"hook": base.partition("-")[0], "wrapper": wrapper or None}
+        return {**names, **self.options}
 
     def register_ours(
         self,
@@ -200,6 +219,11 @@ def _measure_as_rank(options: Options, hooks: list[_Hook]) -> None:
     load = os.getloadavg()[0]
     results = {}
     for hook in hooks:
+        if options.compile:
+            rounds, difference = _measure_compiled_steps(options, hook)
+            summary = {"difference": difference, **_summarize(rounds)}
+            results[hook.name] = {"compiled": summary}
+            continue
         step_rounds, drift = _measure_steps(options, hook)
         hook_rounds, difference = _measure_hook(options, hook)
         results[hook.name] = {
@@ -216,6 +240,7 @@ def _measure_as_rank(options: Options, hooks: list[_Hook]) -> None:
         "processors": os.cpu_count(),
         "model_mb": options.model_mb,
         "optimizer": options.optimizer,
+        "samples": options.samples,
         "steps": options.steps,
         "rounds": options.rounds,
         "load_before": load,
@@ -256,11 +281,12 @@ class _Training:
         make = _OPTIMIZERS[options.optimizer]
         rate = _RATES[options.optimizer]
         self.optimizer = make(self.ddp.parameters(), lr=rate)
+        self._samples = options.samples
         self._generator = _generator()
 
     def step(self) -> float:
         """Trains one step, and returns its seconds."""
-        x = torch.randn(_SAMPLES, _WIDTH, generator=self._generator)
+        x = torch.randn(self._samples, _WIDTH, generator=self._generator)
         dist.barrier()
         begin = time.perf_counter()
         self.optimizer.zero_grad()
@@ -304,6 +330,42 @@ def _measure_steps(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], f
     if hook.is_exact and options.optimizer == "sgd":
         in_hook = _difference(fused.parameters(), expected)
         _check(hook, "parameters with the optimizer in the hook", in_hook, 0.0)
+    return rounds, difference
+
+
+def _measure_compiled_steps(
+    options: Options, hook: _Hook
+) -> tuple[dict[str, _Rounds], float]:
+    """Whole steps under ``torch.compile``: their times, and how far parameters are
+    from those of no compression in the end.
+    """
+    torch._dynamo.reset()  # Each hook's graphs are its own.
+    model = _make_model(options.model_mb)
+    trainings = {
+        "pytorch": CompiledTraining(model, reduces=True, options=None),
+        "ours": CompiledTraining(model, reduces=True, options=hook.compile_options),
+        "silent": CompiledTraining(model, reduces=False, options=None),
+    }
+
+    def timed(training: CompiledTraining) -> Callable[[], float]:
+        generator = _generator()
+
+        def once() -> float:
+            x = torch.randn(options.samples, _WIDTH, generator=generator)
+            dist.barrier()
+            begin = time.perf_counter()
+            training.step(x)
+            return time.perf_counter() - begin
+
+        return once
+
+    rounds = _by_turns({s: timed(t) for s, t in trainings.items()}, options)
+    ours, theirs = trainings["ours"].parameters(), trainings["pytorch"].parameters()
+    difference = _difference(ours, theirs)
+    ddphook.torch.close()
+    # What compression costs is the hook's affair; without it there is no reason
+    # to differ.
+    _check(hook, "parameters", difference, 0.0 if hook.is_plain else float("inf"))
     return rounds, difference
 
 
@@ -430,20 +492,27 @@ def _print(report: dict[str, Any]) -> None:
     print(
         f"model and bucket: {report['model_mb']:g} MiB; ranks: {report['ranks']}; "
         f"processors: {report['processors']}; PyTorch {report['torch']}; "
-        f"{report['optimizer']}; "
+        f"{report['optimizer']}; samples: {report['samples']}; "
         f"{report['rounds']} rounds of {report['steps']} steps; load before: "
         f"{report['load_before']:.1f}"
     )
     heads = ["PyTorch's, ms", "ours, ms", "ours / PyTorch's"]
     last = "largest difference"
-    others = ["optimizer in the hook, ms", "that / PyTorch's"]
-    others += ["without communication, ms", "that / PyTorch's"]
-    rows = [["whole step", "none, ms", *heads, "ours / none", *others, last]]
+    silent = ["without communication, ms", "that / PyTorch's"]
+    if any("compiled" in hook for hook in report["hooks"].values()):
+        rows = [["compiled step", *heads, *silent, last]]
+        for name, hook in report["hooks"].items():
+            step = hook["compiled"]
+            row = [name, *_cells(step), *_cells_beside(step, "silent")]
+            rows.append([*row, f"{step['difference']:.1g}"])
+        _print_table(rows)
+        return
+    fused = ["optimizer in the hook, ms", "that / PyTorch's"]
+    rows = [["whole step", "none, ms", *heads, "ours / none", *fused, *silent, last]]
     for name, hook in report["hooks"].items():
         step = hook["step"]
         row = [name, _ms(step["none_s"]), *_cells(step), _ratio(step["ours_of_none"])]
-        for side in ("fused", "silent"):
-            row += [_ms(step[f"{side}_s"]), _ratio(step[f"{side}_of_pytorch"])]
+        row += [*_cells_beside(step, "fused"), *_cells_beside(step, "silent")]
         rows.append([*row, f"{step['difference']:.1g}"])
     _print_table(rows)
     rows = [["hook alone", *heads, last]]
@@ -456,6 +525,10 @@ def _print(report: dict[str, Any]) -> None:
 def _cells(result: dict[str, Any]) -> list[str]:
     times = [_ms(result["pytorch_s"]), _ms(result["ours_s"])]
     return [*times, _ratio(result["ours_of_pytorch"])]
+
+
+def _cells_beside(result: dict[str, Any], side: str) -> list[str]:
+    return [_ms(result[f"{side}_s"]), _ratio(result[f"{side}_of_pytorch"])]
 
 
 def _ms(seconds: float) -> str:

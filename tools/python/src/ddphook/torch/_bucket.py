@@ -92,54 +92,90 @@ class Layout:
             attribute; None: it has the bucket's.
         """
         sizes = [math.prod(shape) for shape in self.shapes]
-        whole = tensor_type([sum(sizes)], self.dtype)
-        take, reduce, put = [], [], []
-        offset, last = 0, "%flat"
-        for i, (name, shape, size) in enumerate(zip(self.names, self.shapes, sizes)):
-            piece = tensor_type([size], self.dtype)
-            tensor = tensor_type(shape, self.dtype)
-            place = f"[{offset if size else 0}] [{size}] [1]"
-            dimensions = f"[{list(range(len(shape)))}]"
-            take.append(f"%s{i} = tensor.extract_slice %flat{place} : {whole} to {piece}")
-            if shape:
-                take.append(
-                    f"%g{i} = tensor.expand_shape %s{i} {dimensions} "
-                    f"output_shape {list(shape)} : {piece} into {tensor}"
-                )
-                put.append(
-                    f"%p{i} = tensor.collapse_shape %r{i} {dimensions} : "
-                    f"{tensor} into {piece}"
-                )
-            else:
-                take.append(
-                    f"%g{i} = tensor.collapse_shape %s{i} [] : {piece} into {tensor}"
-                )
-                put.append(
-                    f"%p{i} = tensor.expand_shape %r{i} [] output_shape [1] : "
-                    f"{tensor} into {piece}"
-                )
+        flat = _Flat("%flat", sum(sizes), self.dtype)
+        reduce = []
+        for i, (name, shape) in enumerate(zip(self.names, self.shapes)):
+            tensor = flat.add(i, shape)
             hook = own_hook(name)
             attributes = f"ddp.name = {_quoted(name)}"
             attributes += f", ddp.hook = {hook}" if hook else ""
             reduce.append(
                 f"%r{i} = ddp.all_reduce mean %g{i} on @dp {{{attributes}}} : {tensor}"
             )
-            put.append(
-                f"%o{i} = tensor.insert_slice %p{i} into {last}{place} : "
-                f"{piece} into {whole}"
-            )
-            offset, last = offset + size, f"%o{i}"
         update = _Updates(self, sizes)
-        body = "".join(f"  {line}\n" for line in take + reduce + put + update.lines)
-        types = ", ".join([whole, *update.types])
+        lines = flat.take + reduce + flat.put + update.lines
+        body = "".join(f"  {line}\n" for line in lines)
+        types = ", ".join([flat.type, *update.types])
         return (
             f"{groups}"
-            f"func.func @bucket(%flat: {whole} {{{_WRITABLE}}}{update.arguments}) "
+            f"func.func @bucket({flat.argument}{update.arguments}) "
             f"-> ({types}) {{\n"
             f"{body}"
-            f"  return {', '.join([last, *update.results])} : {types}\n"
+            f"  return {', '.join([flat.last, *update.results])} : {types}\n"
             "}\n"
         )
+
+
+class _Flat:
+    """A flat argument that gradients are taken out of, and put back into.
+
+    Attributes
+    ----------
+    type, argument
+        Its type, and its declaration.
+    take, put
+        Operations that give each gradient ``%g<number>``, and that put what it is
+        reduced to, ``%r<number>``, in its place: as one array, ``%p<number>``.
+    last
+        The argument with all that was put into it.
+    """
+
+    def __init__(self, name: str, size: int, dtype: torch.dtype) -> None:
+        self.type = tensor_type([size], dtype)
+        self.argument = f"{name}: {self.type} {{{_WRITABLE}}}"
+        self.take: list[str] = []
+        self.put: list[str] = []
+        self.last = name
+        self._name = name
+        self._dtype = dtype
+        self._end = 0
+
+    def add(self, number: int, shape: Sequence[int]) -> str:
+        """Puts a gradient behind those that there are, and returns its type."""
+        size = math.prod(shape)
+        piece = tensor_type([size], self._dtype)
+        tensor = tensor_type(shape, self._dtype)
+        place = f"[{self._end if size else 0}] [{size}] [1]"
+        dimensions = f"[{list(range(len(shape)))}]"
+        self.take.append(
+            f"%s{number} = tensor.extract_slice {self._name}{place} : "
+            f"{self.type} to {piece}"
+        )
+        if shape:
+            self.take.append(
+                f"%g{number} = tensor.expand_shape %s{number} {dimensions} "
+                f"output_shape {list(shape)} : {piece} into {tensor}"
+            )
+            self.put.append(
+                f"%p{number} = tensor.collapse_shape %r{number} {dimensions} : "
+                f"{tensor} into {piece}"
+            )
+        else:
+            self.take.append(
+                f"%g{number} = tensor.collapse_shape %s{number} [] : "
+                f"{piece} into {tensor}"
+            )
+            self.put.append(
+                f"%p{number} = tensor.expand_shape %r{number} [] output_shape [1] : "
+                f"{tensor} into {piece}"
+            )
+        self.put.append(
+            f"%o{number} = tensor.insert_slice %p{number} into {self.last}{place} : "
+            f"{piece} into {self.type}"
+        )
+        self.last = f"%o{number}"
+        self._end += size
+        return tensor
 
 
 class _Updates:
@@ -191,6 +227,68 @@ class _Updates:
             self.results += [f"%n{i}#{j}" for j in range(len(updated))]
             self.types += [piece] * len(updated)
         self.arguments += f", %table: {table}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduced:
+    """A gradient of a graph.
+
+    Attributes
+    ----------
+    kind
+        ``"mean"`` or ``"sum"``.
+    shape, dtype
+        Of the gradient.
+    name
+        What it is called in states.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    name: str
+
+
+def flat_numbers(gradients: Sequence[Reduced]) -> list[int]:
+    """The flat array of each gradient: there is one for each kind and type."""
+    numbers: dict[tuple[str, torch.dtype], int] = {}
+    return [
+        numbers.setdefault((gradient.kind, gradient.dtype), len(numbers))
+        for gradient in gradients
+    ]
+
+
+def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
+    """A module that reduces gradients in place, in MLIR's textual form.
+
+    Its entry point takes the flat arrays of ``flat_numbers``, in which gradients
+    lie one behind the other.
+    """
+    numbers = flat_numbers(gradients)
+    flats = []
+    for number in range(max(numbers) + 1):
+        members = [g for g, n in zip(gradients, numbers) if n == number]
+        size = sum(math.prod(member.shape) for member in members)
+        flats.append(_Flat(f"%flat{number}", size, members[0].dtype))
+    reduce = []
+    for i, (gradient, number) in enumerate(zip(gradients, numbers)):
+        tensor = flats[number].add(i, gradient.shape)
+        reduce.append(
+            f"%r{i} = ddp.all_reduce {gradient.kind} %g{i} on @dp "
+            f"{{ddp.name = {_quoted(gradient.name)}}} : {tensor}"
+        )
+    lines = [line for flat in flats for line in flat.take] + reduce
+    lines += [line for flat in flats for line in flat.put]
+    body = "".join(f"  {line}\n" for line in lines)
+    types = ", ".join(flat.type for flat in flats)
+    return (
+        "ddp.process_group @dp\n"
+        f"func.func @bucket({', '.join(flat.argument for flat in flats)}) "
+        f"-> ({types}) {{\n"
+        f"{body}"
+        f"  return {', '.join(flat.last for flat in flats)} : {types}\n"
+        "}\n"
+    )
 
 
 def reductions_text(

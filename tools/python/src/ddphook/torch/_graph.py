@@ -22,7 +22,12 @@ import torch
 from torch._inductor.pattern_matcher import stable_topological_sort
 
 from ddphook.torch import _ops  # noqa: F401 - registers the operators.
-from ddphook.torch._bucket import ELEMENT_TYPES, reductions_text, tensor_type
+from ddphook.torch._bucket import (
+    ELEMENT_TYPES,
+    Reduced,
+    flat_numbers,
+    flat_reductions_text,
+)
 from ddphook.torch._rendezvous import group_of_name
 
 _log = logging.getLogger("ddphook")
@@ -249,11 +254,19 @@ def _replace(
     place = max(gradients, key=order.__getitem__).next
     while place.op == "placeholder":
         place = place.next
-    text = module_text(bucket, first)
+    reduced = reduced_gradients(bucket, first)
     with graph.inserting_before(place):
         started = graph.call_function(
             torch.ops.ddphook.start.default,
-            (gradients, owner, text, pipeline, bucket[0].group, timeout_s),
+            (
+                gradients,
+                flat_numbers(reduced),
+                owner,
+                flat_reductions_text(reduced),
+                pipeline,
+                bucket[0].group,
+                timeout_s,
+            ),
         )
     values = [gradient.meta["val"] for gradient in gradients]
     started.meta["val"] = values[0].new_empty((), dtype=torch.int64)
@@ -309,20 +322,17 @@ def _erase(graph: torch.fx.Graph, node: torch.fx.Node, end: torch.fx.Node) -> No
             _erase(graph, input_, end)
 
 
-def module_text(bucket: list[Reduction], first: int) -> str:
-    """The module that reduces a bucket, in MLIR's textual form.
+def reduced_gradients(bucket: list[Reduction], first: int) -> list[Reduced]:
+    """A bucket's gradients, which are called ``gradient<number>``.
 
-    Parameters
-    ----------
-    bucket
-        Its reductions. They are called ``gradient<number>``.
-    first
-        The number of the first one in its graph.
+    `first` is the number of the first one in its graph.
     """
-    values = [member.value for member in bucket]
-    return reductions_text(
-        "bucket",
-        [member.kind for member in bucket],
-        [tensor_type(value.shape, value.dtype) for value in values],
-        [f"gradient{first + number}" for number in range(len(bucket))],
-    )
+    return [
+        Reduced(
+            member.kind,
+            tuple(member.value.shape),
+            member.value.dtype,
+            f"gradient{first + number}",
+        )
+        for number, member in enumerate(bucket)
+    ]

@@ -12,6 +12,7 @@ again in the wait would not do, because Inductor may compute them twice.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import itertools
 from concurrent.futures import Future
 from typing import Any
@@ -22,8 +23,8 @@ from ddphook.torch import _session
 
 _library = torch.library.Library("ddphook", "DEF")
 _library.define(
-    "start(Tensor(a)[] gradients, str owner, str module, str pipeline, str group, "
-    "float timeout) -> Tensor(a)",
+    "start(Tensor(a)[] gradients, int[] flats, str owner, str module, str pipeline, "
+    "str group, float timeout) -> Tensor(a)",
     tags=(torch.Tag.needs_contiguous_strides,),
 )
 # The averages have `types`, and the shapes that lie in `sizes` one behind the
@@ -31,6 +32,9 @@ _library.define(
 _library.define(
     "wait(Tensor ticket, int[] sizes, int[] dimensions, ScalarType[] types) -> Tensor[]"
 )
+
+# What Inductor expects of memory that an operator returns, in bytes.
+_ALIGNMENT = 16
 
 # Reductions that nobody has waited for yet, by their tickets.
 _pending: dict[int, tuple[Future[None], list[torch.Tensor]]] = {}
@@ -52,25 +56,72 @@ atexit.register(close)
 
 def _start(
     gradients: list[torch.Tensor],
+    flats: list[int],
     owner: str,
     module: str,
     pipeline: str,
     group: str,
     timeout: float,
 ) -> torch.Tensor:
+    """Begins to reduce gradients, the number of whose flat array is in `flats`."""
     ticket = next(_tickets)
     dense = [gradient.contiguous() for gradient in gradients]
-    averages = [torch.empty_like(gradient) for gradient in dense]
+    whole, pieces = _flat_memory(dense, flats)
+
+    def pack() -> None:
+        for gradient, piece in zip(dense, pieces):
+            ctypes.memmove(piece.data_ptr(), gradient.data_ptr(), gradient.nbytes)
+
     key = _session.Key(owner, module, pipeline)
     session = _session.session_of(group, timeout)
-    _pending[ticket] = session.run(key, dense, averages), averages
+    _pending[ticket] = session.run(key, whole, prepare=pack), pieces
     return torch.tensor(ticket)
+
+
+def _flat_memory(
+    gradients: list[torch.Tensor], flats: list[int]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """New flat arrays, and the place of each gradient in its own.
+
+    Places are no views: an operator's results may not be views of one tensor.
+    Each has a storage of its own, which keeps all of the flat array.
+    """
+    ends = [0] * (max(flats) + 1)
+    begins, types = [], {}
+    for gradient, flat in zip(gradients, flats):
+        begins.append(ends[flat])
+        ends[flat] += gradient.nbytes
+        types[flat] = gradient.dtype
+    whole = [
+        torch.empty(end // types[flat].itemsize, dtype=types[flat])
+        for flat, end in enumerate(ends)
+    ]
+    memory = [_memory_of(tensor) for tensor in whole]
+    pieces = [
+        torch.frombuffer(
+            memory[flat], dtype=gradient.dtype, count=gradient.numel(), offset=begin
+        ).view(gradient.shape)
+        if gradient.numel() > 0
+        else torch.empty_like(gradient)
+        for gradient, flat, begin in zip(gradients, flats, begins)
+    ]
+    return whole, pieces
+
+
+def _memory_of(tensor: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
+    """A tensor's memory as a buffer of Python's, which keeps the tensor."""
+    memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+    memory.tensor = tensor  # type: ignore[attr-defined]
+    return memory
 
 
 def _wait(ticket: torch.Tensor, *_: Any) -> list[torch.Tensor]:
     done, averages = _pending.pop(int(ticket))
     done.result()
-    return averages
+    return [
+        average if average.data_ptr() % _ALIGNMENT == 0 else average.clone()
+        for average in averages
+    ]
 
 
 def _start_shape(gradients: list[torch.Tensor], *_: Any) -> torch.Tensor:
