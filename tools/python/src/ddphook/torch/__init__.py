@@ -117,7 +117,8 @@ def register(
     updates = _updates(ddp_model, resolved, optimizer)
     meeting = Meeting(ddp_model.process_group, timeout_seconds(timeout))
     meeting.check_equal("the hook", resolved.pipeline())
-    groups = "ddp.process_group @dp\n" + _near_group(resolved, meeting)
+    whole = _bucket.with_group_size(_bucket.WHOLE_GROUP, meeting.world_size)
+    groups = whole + _near_group(resolved, meeting)
     handle = Handle(ddp_model, resolved, meeting, groups, updates)
 
     # Without annotations: DDP does not know those that are texts.
