@@ -403,6 +403,9 @@ def DDP_AllReduceAndUpcastHook
   let parity = "bit-equal";
 }
 
+class DDP_ErrorFeedbackParameter<bit value>
+    : DDP_FlagParameter<value, "add what compression lost to the next gradient">;
+
 /// Hooks whose reduction is one collective in an encoding.
 class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
                      bit errorFeedback, dag ownParameters = (ins)>
@@ -429,8 +432,7 @@ class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
   }];
   let parameters = !con((ins
     DDP_IntegerParameter<blockSize, "elements that share a scale">:$block_size,
-    DDP_FlagParameter<errorFeedback, "add what the codes lost to the next "
-                                     "gradient">:$error_feedback,
+    DDP_ErrorFeedbackParameter<errorFeedback>:$error_feedback,
     DDP_ChoiceParameter<DDP_Rounding, "Nearest", "nearest",
                         "nearest or stochastic: which code an element becomes">
         :$rounding,
