@@ -79,4 +79,8 @@ HOOK_OPTIONS: dict[str, dict[str, str]] = {
     "quantization_perchannel": {
         "bucket_size": "Integer",
     },
+    "topk": {
+        "density": "Number",
+        "error_feedback": "Flag",
+    },
 }
