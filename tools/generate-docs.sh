@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Writes docs/generated and the tables of hooks from the TableGen files; with
-# --check only compares, and looks for what the documents refer to.
+# Writes docs/generated and the tables of hooks, of the documents and of the Python
+# package, from the TableGen files; with --check only compares, and looks for what the
+# documents refer to.
 #
 #   tools/generate-docs.sh [--check] [BUILD_DIR]
 set -euo pipefail

@@ -7,6 +7,8 @@ Called by generate-docs.sh. A table stands between two lines
 
     <!-- NAME, written by tools/generate-docs.sh -->
     <!-- end of NAME -->
+
+The Python package's table is a file of its own.
 """
 
 import json
@@ -20,6 +22,7 @@ PAGES = {
     "docs/parity.md": ["hooks"],
     "docs/passes.md": ["hook names", "hook options"],
 }
+PYTHON = "tools/python/src/ddphook/torch/_hook_options.py"
 
 
 class Records:
@@ -115,6 +118,31 @@ TABLES = {
 }
 
 
+def python_options(records):
+    """The Python package's file: options by the names that Python has for them."""
+    lines = [
+        "# Part of the ddphook project, under the Apache License v2.0 with LLVM",
+        "# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception",
+        '"""The options of each hook, and the kinds of their values.',
+        "",
+        "Written by tools/generate-docs.sh from the definitions of the hooks.",
+        '"""',
+        "",
+        "HOOK_OPTIONS: dict[str, dict[str, str]] = {",
+    ]
+    for hook in records.named:
+        options = {
+            parameter["optionName"] or name: parameter["optionKind"]
+            for name, parameter in records.parameters(hook)
+        }
+        if any(parameter["isImprovement"] for _, parameter in records.parameters(hook)):
+            options["numerics"] = "Choice"
+        entries = [f'        "{name}": "{kind}",\n' for name, kind in options.items()]
+        inner = "\n" + "".join(entries) + "    " if entries else ""
+        lines.append(f'    "{hook["mnemonic"]}": {{{inner}}},')
+    return "\n".join([*lines, "}", ""])
+
+
 def replace(text, name, lines):
     begin = f"<!-- {name}, written by tools/generate-docs.sh -->\n"
     end = f"<!-- end of {name} -->\n"
@@ -128,19 +156,22 @@ def replace(text, name, lines):
 def main():
     check = "--check" in sys.argv[1:]
     records = Records(sys.argv[-1])
-    failures = 0
+    files = {}
     for page, names in PAGES.items():
-        path = ROOT / page
-        old = new = path.read_text()
+        files[page] = (ROOT / page).read_text()
         for name in names:
-            new = replace(new, name, TABLES[name](records))
+            files[page] = replace(files[page], name, TABLES[name](records))
+    files[PYTHON] = python_options(records)
+    failures = 0
+    for file, text in files.items():
+        path = ROOT / file
         if not check:
-            path.write_text(new)
-            print(f"wrote tables of {page}")
-        elif new == old:
-            print(f"PASS tables of {page}")
+            path.write_text(text)
+            print(f"wrote tables of {file}")
+        elif path.exists() and path.read_text() == text:
+            print(f"PASS tables of {file}")
         else:
-            print(f"FAIL tables of {page}: run tools/generate-docs.sh")
+            print(f"FAIL tables of {file}: run tools/generate-docs.sh")
             failures += 1
     sys.exit(failures > 0)
 

@@ -5,6 +5,7 @@ has for them, over several steps, to the last bit: signs and the largest element
 both with error feedback, against a model in NumPy.
 """
 
+import json
 import pathlib
 
 import numpy as np
@@ -29,7 +30,7 @@ def plugin():
     return build / "lib" / "DDPHookTestHookPlugin.so"
 
 
-def run(path, hook, dtype, world, transport):
+def run(path, hook, dtype, world, transport, **variables):
     """Flat gradients and results by step and rank; one bucket."""
     module = Module([Function("step", [Grad(shape, dtype) for shape in SIZES])])
     directory = runner.Directory(path)
@@ -45,7 +46,7 @@ def run(path, hook, dtype, world, transport):
     arguments = directory.arguments("step", world, STEPS, f"hook={hook}")
     arguments.append(f"--load-dialect-plugin={plugin()}")
     result = runner.finish(
-        runner.start(arguments, {"DDPHOOK_TRANSPORT": transport})
+        runner.start(arguments, {"DDPHOOK_TRANSPORT": transport, **variables})
     )
     assert result.code == 0, result.stderr
     got = directory.read_outputs(world, STEPS)
@@ -110,3 +111,19 @@ def test_largest_elements(tmp_path, world, transport, dtype):
             rests[rank][places] = 0
         mean = model.divide(Tensor("f32", total), world)
         check(got[step], model.cast(mean, dtype), step)
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_bytes_of_largest_elements(tmp_path, world):
+    """What is compared with the entries on the wire is the bucket."""
+    path = str(tmp_path / "metrics.{rank}")
+    metrics = {"DDPHOOK_METRICS": path, "DDPHOOK_METRICS_INTERVAL": "1"}
+    hook = "testhook.top_k density=0.03"
+    inputs, _ = run(tmp_path, hook, "f16", world, "shm", **metrics)
+    size = inputs[0][0].data.size
+    for rank in range(world):
+        lines = open(path.format(rank=rank)).read().splitlines()
+        for step, line in enumerate(lines[:STEPS], 1):
+            sample = json.loads(line)
+            assert sample["wire_bytes"] == step * 8 * int(0.03 * size)
+            assert sample["uncompressed_bytes"] == step * 2 * size

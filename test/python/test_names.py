@@ -21,6 +21,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersg
 
 import ddphook
 from ddphook import _compiler
+from ddphook.torch import _bucket, _states
 from ddphook.torch._bucket import Layout
 from ddphook.torch._hooks import HOOKS, resolve
 
@@ -217,11 +218,23 @@ def test_shapes_are_in_the_order_of_memory():
 
 def test_names_of_parameters_are_quoted():
     layout = Layout(0, ('a"b\\c\n', "ü", "w"), ((1,),) * 3, torch.float32)
-    text = layout.text("ddp.process_group @dp\n")
+    text = layout.text(_bucket.WHOLE_GROUP)
     for literal in (r'"\61\22\62\5C\63\0A"', r'"\C3\BC"', '"w"'):
         assert literal in text
     image = _compiler.compile_module(text, "hook=powersgd")
     assert b'\xc3\xbc' in image
+
+
+def test_the_size_of_the_group_is_stated():
+    layout = Layout(0, ("w",), ((2,),), torch.float32)
+    text = _bucket.with_group_size(layout.text(_bucket.WHOLE_GROUP), 3)
+    assert text.startswith("ddp.process_group @dp size 3\nfunc.func")
+
+
+@pytest.mark.parametrize("word", ["error", "share_error"])
+def test_errors_are_per_rank_whatever_the_hook(word):
+    assert _states.is_per_rank(f"anything.{word}")
+    assert not _states.is_per_rank(f"{word}.iter")
 
 
 def test_options_are_those_of_the_compiler():

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "backend/backend_store.h"
+#include "base/sparse_check.h"
 #include "cuda_communicator.h"
 #include "cuda_device.h"
 #include "cuda_error.h"
@@ -245,22 +246,25 @@ stochastic_encoding_error(ddphook_device_t *device, const void *in, void *out,
                            Rounding::ofSum(rounding, step).ofRank(rank), error);
 }
 
-static ddphook_status_t sparsify(ddphook_device_t *, int64_t, const void *,
-                                 int64_t, void *, void *,
-                                 ddphook_backend_error_t *error) {
-  return toBackendError(
-      ddphook::error(DDPHOOK_UNSUPPORTED,
-                     "the CUDA backend cannot take the largest elements out"),
-      error);
+static ddphook_status_t sparsify(ddphook_device_t *device, int64_t keep,
+                                 const void *in, int64_t count, void *entries,
+                                 void *rest, ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    DDPHOOK_RETURN_IF_ERROR(checkKept(keep, count));
+    DDPHOOK_RETURN_IF_ERROR(checkAddresses(
+        impl, {{in, "in"}, {entries, "entries"}, {rest, "rest"}}));
+    return impl.sparsify(keep, in, count, entries, rest);
+  });
 }
 
-static ddphook_status_t densify(ddphook_device_t *, const void *, int64_t,
-                                int64_t, void *, int64_t,
-                                ddphook_backend_error_t *error) {
-  return toBackendError(
-      ddphook::error(DDPHOOK_UNSUPPORTED,
-                     "the CUDA backend cannot add the largest elements"),
-      error);
+static ddphook_status_t densify(ddphook_device_t *device, const void *entries,
+                                int64_t parts, int64_t keep, void *out,
+                                int64_t count, ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    DDPHOOK_RETURN_IF_ERROR(
+        checkAddresses(impl, {{entries, "entries"}, {out, "out"}}));
+    return impl.densify(entries, parts, keep, out, count);
+  });
 }
 
 static ddphook_status_t divide_by_group_size(ddphook_device_t *device,

@@ -75,6 +75,13 @@ Status CudaDevice::open(const ddphook_device_config_t &config) {
   DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&flag, sizeof(*hostFlag)),
                                    "allocating pinned memory"));
   hostFlag = static_cast<int32_t *>(flag);
+  DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
+      sizeof(*sparse), alignof(SparseScratch), compute, &flag));
+  sparse = static_cast<SparseScratch *>(flag);
+  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&flag, sizeof(*badPlaces)),
+                                   "allocating pinned memory"));
+  badPlaces = static_cast<int32_t *>(flag);
+  *badPlaces = 0;
   watchdog.start(chosen.number, timeout,
                  std::chrono::milliseconds(
                      parsedOptions.watchdogMs.value_or(defaultWatchdogMs)));
@@ -108,10 +115,13 @@ CudaDevice::~CudaDevice() {
   if (latch.isSet() && !drain())
     return; // What is stuck may still use all of this.
   releaseDeferred();
-  if (hostFlag)
-    (void)cudaFreeHost(hostFlag);
+  for (int32_t *flag : {hostFlag, badPlaces})
+    if (flag)
+      (void)cudaFreeHost(flag);
   if (deviceFlag)
     allocations->release(deviceFlag);
+  if (sparse)
+    allocations->release(sparse);
   if (switched)
     (void)cudaEventDestroy(switched);
   for (cudaStream_t stream : {comm, own})
@@ -246,7 +256,7 @@ Status CudaDevice::waitForStreams(bool withComm, const char *what) {
       return latch.get();
     cudaError_t state = queryStreams(withComm);
     if (state == cudaSuccess)
-      return latch.get();
+      return placesFailure();
     if (state != cudaErrorNotReady)
       return fail(toStatus(state, what));
     if (int64_t now = collectives.endedCount(); now != ended) {
@@ -294,6 +304,30 @@ Status CudaDevice::isFinite(const void *in, Dtype dtype, int64_t count,
   DDPHOOK_RETURN_IF_ERROR(waitForStreams(/*withComm=*/false, what));
   *result = *hostFlag == 0;
   return Status::ok();
+}
+
+Status CudaDevice::sparsify(int64_t keep, const void *in, int64_t count,
+                            void *entries, void *rest) {
+  return toStatus(takeLargest(compute, static_cast<const float *>(in), count,
+                              keep, entries, static_cast<float *>(rest),
+                              sparse),
+                  "taking the largest elements out");
+}
+
+Status CudaDevice::densify(const void *entries, int64_t parts, int64_t keep,
+                           void *out, int64_t count) {
+  DDPHOOK_RETURN_IF_ERROR(placesFailure());
+  return toStatus(addEntries(compute, entries, parts, keep,
+                             static_cast<float *>(out), count, badPlaces),
+                  "adding the largest elements");
+}
+
+Status CudaDevice::placesFailure() {
+  if (__atomic_load_n(badPlaces, __ATOMIC_RELAXED) == 0)
+    return latch.get();
+  return fail(error(DDPHOOK_DATA_LOSS,
+                    "expected ascending places of a rank's largest elements, "
+                    "but got others"));
 }
 
 Status CudaDevice::fail(const Status &status) {

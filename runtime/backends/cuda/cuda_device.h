@@ -18,6 +18,7 @@
 #include "device_choice.h"
 #include "failure_latch.h"
 #include "in_flight.h"
+#include "kernels/sparse.h"
 #include "watchdog.h"
 
 #include <memory>
@@ -56,6 +57,11 @@ public:
   Status copyAndWait(void *to, const void *from, uint64_t bytes,
                      cudaMemcpyKind kind, const char *what);
   Status isFinite(const void *in, Dtype dtype, int64_t count, int32_t *result);
+  /// Both of kernels/sparse.h, on the compute stream.
+  Status sparsify(int64_t keep, const void *in, int64_t count, void *entries,
+                  void *rest);
+  Status densify(const void *entries, int64_t parts, int64_t keep, void *out,
+                 int64_t count);
 
   /// Waits until what was begun has ended, at most until a deadline that starts
   /// anew with every collective that ends.
@@ -87,6 +93,8 @@ private:
   Status createStreams();
   Status waitForStreams(bool withComm, const char *what);
   cudaError_t queryStreams(bool withComm) const;
+  /// DATA_LOSS where a densify() that has ended met places that cannot be.
+  Status placesFailure();
   void releaseNow(void *memory);
   void releaseDeferred();
 
@@ -101,6 +109,10 @@ private:
   /// For isFinite(): on the device, and on the host, pinned.
   int32_t *deviceFlag = nullptr;
   int32_t *hostFlag = nullptr;
+  /// For sparsify(), and what densify() finds wrong with places, on the host,
+  /// pinned: the kernel itself writes there, since nobody waits for it.
+  SparseScratch *sparse = nullptr;
+  int32_t *badPlaces = nullptr;
   std::unique_ptr<DeviceAllocations> allocations;
   /// Given back while a graph was captured, when nothing can be freed.
   std::vector<void *> deferred;

@@ -11,6 +11,7 @@
 #include "backend/backend_store.h"
 #include "base/collective_check.h"
 #include "base/floating_point.h"
+#include "base/sparse_check.h"
 #include "comm_thread.h"
 #include "encode.h"
 #include "error_feedback.h"
@@ -26,7 +27,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <set>
 
@@ -346,15 +346,8 @@ stochastic_encoding_error(ddphook_device_t *device, const void *in, void *out,
 static ddphook_status_t sparsify(ddphook_device_t *, int64_t keep,
                                  const void *in, int64_t count, void *entries,
                                  void *rest, ddphook_backend_error_t *error) {
-  if (keep > count || count > std::numeric_limits<int32_t>::max())
-    return toBackendError(
-        ddphook::error(DDPHOOK_INVALID_ARGUMENT,
-                       "expected to keep some of less than 2^31 elements, but "
-                       "got %lld of %lld",
-                       static_cast<long long>(keep),
-                       static_cast<long long>(count)),
-        error);
   return toBackendError(withoutExceptions([&] {
+                          DDPHOOK_RETURN_IF_ERROR(checkKept(keep, count));
                           takeLargest(static_cast<const float *>(in), count,
                                       keep, entries,
                                       static_cast<float *>(rest));

@@ -31,6 +31,8 @@ class Context;
 /// What a step has reduced of one bucket, in elements.
 struct BucketCounts {
   int64_t sent = 0; ///< By collectives of the bucket.
+  /// Whether an all-gather sent something else that stands for all of it.
+  bool isGathered = false;
   /// What ddphook_rt_count_compression() was told: a part of the bucket that
   /// was compressed, and what was sent for it.
   int64_t before = 0, after = 0;

@@ -18,7 +18,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <string_view>
 
 using namespace ddphook;
@@ -217,12 +219,22 @@ void ddphook_module::countCollective(int32_t number) {
   stats.wire_bytes += static_cast<uint64_t>(collective.wireBytes(ranks));
   stats.collective_bytes += memoryBytes;
   const int32_t bucket = collectiveBuckets[static_cast<size_t>(number)];
-  if (bucket < 0)
-    stats.uncompressed_bytes += memoryBytes;
-  else
-    bucketCounts[static_cast<size_t>(bucket)].sent +=
-        collective.contributed(ranks);
   hasReduced = true;
+  if (bucket < 0) {
+    stats.uncompressed_bytes += memoryBytes;
+    return;
+  }
+  BucketCounts &counts = bucketCounts[static_cast<size_t>(bucket)];
+  counts.sent += collective.contributed(ranks);
+  counts.isGathered |= collective.kind == CollectiveKind::AllGather;
+}
+
+static int64_t numElements(const PlanBucket &bucket) {
+  int64_t sum = 0;
+  for (const Shape &shape : bucket.shapes)
+    sum += std::accumulate(shape.begin(), shape.end(), int64_t{1},
+                           std::multiplies<>());
+  return sum;
 }
 
 /// At the end of a step. Only then is it known which of a bucket's collectives
@@ -234,10 +246,13 @@ void ddphook_module::countBuckets() {
   hasReduced = false;
   for (size_t i = 0; i < bucketCounts.size(); ++i) {
     BucketCounts &counts = bucketCounts[i];
+    const PlanBucket &bucket = plan.buckets[i];
     const int64_t elements =
-        counts.before + std::max<int64_t>(0, counts.sent - counts.after);
+        counts.isGathered
+            ? numElements(bucket)
+            : counts.before + std::max<int64_t>(0, counts.sent - counts.after);
     stats.uncompressed_bytes +=
-        static_cast<uint64_t>(elements * dtypeSize(plan.buckets[i].dtype));
+        static_cast<uint64_t>(elements * dtypeSize(bucket.dtype));
     counts = {};
   }
 }

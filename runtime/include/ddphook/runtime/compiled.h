@@ -254,7 +254,8 @@ DDPHOOK_API void ddphook_rt_sparsify(ddphook_module_t *module, int64_t keep,
 /* out[i], of f32, = the sum of all entries whose place is i, in their order,
  * and 0 if there are none. `entries` has `parts` times what
  * ddphook_rt_sparsify() gives for `keep`. A place beyond `count` is DATA_LOSS.
- */
+ * A device may rely on the order of places within a part: what breaks it is
+ * DATA_LOSS too, and whatever waits for the device next is told of it. */
 DDPHOOK_API void ddphook_rt_densify(ddphook_module_t *module,
                                     const void *entries, int64_t parts,
                                     int64_t keep, void *out, int64_t count);

@@ -403,6 +403,9 @@ def DDP_AllReduceAndUpcastHook
   let parity = "bit-equal";
 }
 
+class DDP_ErrorFeedbackParameter<bit value>
+    : DDP_FlagParameter<value, "add what compression lost to the next gradient">;
+
 /// Hooks whose reduction is one collective in an encoding.
 class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
                      bit errorFeedback, dag ownParameters = (ins)>
@@ -429,8 +432,7 @@ class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
   }];
   let parameters = !con((ins
     DDP_IntegerParameter<blockSize, "elements that share a scale">:$block_size,
-    DDP_FlagParameter<errorFeedback, "add what the codes lost to the next "
-                                     "gradient">:$error_feedback,
+    DDP_ErrorFeedbackParameter<errorFeedback>:$error_feedback,
     DDP_ChoiceParameter<DDP_Rounding, "Nearest", "nearest",
                         "nearest or stochastic: which code an element becomes">
         :$rounding,
@@ -517,6 +519,47 @@ def DDP_QuantizationPerChannelHook
   let contributes = "u8(x / s + z), s and z per row of 512; all ranks add all ranks' in f32";
   let bytesOnTheWire = "1.016n, to each other rank";
   let parity = "bit-equal";
+}
+
+def DDP_TopKHook
+    : DDP_Hook<"TopKHook", "topk",
+               ["verifyBucket", "getStateBytes", "getStateMethod",
+                "getWireType"]> {
+  let summary = "the largest elements with their places, summed in f32";
+  let description = [{
+    Sparsification, as in Lin, Han, Mao, Wang and Dally, "Deep Gradient Compression"
+    (ICLR 2018), and Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory"
+    (NeurIPS 2018). Of the n elements of its bucket every rank sends the
+    max(1, ⌊`density` · n⌋) largest in magnitude, of equal ones the first, as values
+    of f32 with 32-bit places. All ranks add all ranks' in f32, in the order of the
+    ranks, and `mean` divides the sum by the group's size; elsewhere the result is 0.
+    Elements of f64 are rounded to f32 first. NaNs count as larger than infinities,
+    and these as larger than numbers, so that they are sent and not kept.
+
+    With `error_feedback` what is not sent is added to the next gradient, in f32. To
+    send 1 % without it does not train.
+
+    Every rank gets what all ranks send, 8 · `density` · n · (W − 1) bytes, so that
+    the process group has to say its size W, and not to be hierarchical. Parts of
+    gradients (`ddp.reduce_scatter`) are not reduced. The collective is an all-gather,
+    which `ddp-overlap` does not start ahead of time.
+
+    Example: `#ddp.topk<density = 0.001>`
+
+    Constraints:
+    - (C1) `density` is above 0, and at most 1.
+    - (C2) a bucket has less than 2³¹ elements.
+  }];
+  let parameters = (ins
+    DDP_NumberParameter<"0.01", "share of a bucket's elements that a rank sends, at "
+                                "least one">:$density,
+    DDP_ErrorFeedbackParameter<1>:$error_feedback);
+  let genVerifyDecl = 1;
+  let pytorch = "none";
+  let contributes = "the largest hundredth of x, with error feedback; all ranks add all "
+                    "ranks' in f32";
+  let bytesOnTheWire = "0.08n, to each other rank";
+  let parity = "PyTorch has none; bit-equal to a model in NumPy";
 }
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPATTRS_TD

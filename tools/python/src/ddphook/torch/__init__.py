@@ -58,15 +58,11 @@ def register(
     ddp_model
         The model, without a hook, on CPUs.
     hook
-        A name (``"allreduce"``, ``"fp16"``, ``"bf16"``, ``"noop"``,
-        ``"powersgd"``, ``"batched_powersgd"``, ``"post_local_sgd"``,
-        ``"allreduce_and_upcast"``, ``"int8"``, ``"int4"``, ``"fp8"``,
-        ``"quantization_pertensor"``, ``"quantization_perchannel"``); or what
-        PyTorch, Accelerate or Lightning call a hook: one of PyTorch's functions,
-        also wrapped in
-        ``fp16_compress_wrapper``; a member of ``DDPCommHookType``; a
-        ``PowerSGDState`` or ``PostLocalSGDState``; Accelerate's
-        ``DistributedDataParallelKwargs``.
+        The name of a hook that the compiler has (``"powersgd"``, ``"int8"``, …);
+        or what PyTorch, Accelerate or Lightning call a hook: one of PyTorch's
+        functions, also wrapped in ``fp16_compress_wrapper``; a member of
+        ``DDPCommHookType``; a ``PowerSGDState`` or ``PostLocalSGDState``;
+        Accelerate's ``DistributedDataParallelKwargs``.
     wrapper
         ``"fp16"`` or ``"bf16"``, or PyTorch's wrapper function.
     optimizer
@@ -81,9 +77,9 @@ def register(
         How long to wait for another rank, at any time: seconds or a
         ``timedelta``; by default ``DDPHOOK_TIMEOUT_S``, else 300 s.
     **options
-        Of the hook, by PyTorch's names (``matrix_approximation_rank``, …);
-        ``exempt``, a regular expression (``re.search``): parameters in whose
-        names it matches are reduced by ``exempt_hook``, the name of a hook
+        Of the hook, by the names of its parameters, which are PyTorch's
+        (``matrix_approximation_rank``, …); ``exempt``, a regular expression
+        (``re.search``): parameters in whose names it matches are reduced by ``exempt_hook``, the name of a hook
         (default ``"allreduce"``), as biases often should be; ``topology``,
         ``"flat"`` (the default) or ``"hierarchical"``: gradients are summed
         within machines first, and compressed between them; a ``state`` object of
@@ -121,7 +117,8 @@ def register(
     updates = _updates(ddp_model, resolved, optimizer)
     meeting = Meeting(ddp_model.process_group, timeout_seconds(timeout))
     meeting.check_equal("the hook", resolved.pipeline())
-    groups = "ddp.process_group @dp\n" + _near_group(resolved, meeting)
+    whole = _bucket.with_group_size(_bucket.WHOLE_GROUP, meeting.world_size)
+    groups = whole + _near_group(resolved, meeting)
     handle = Handle(ddp_model, resolved, meeting, groups, updates)
 
     # Without annotations: DDP does not know those that are texts.

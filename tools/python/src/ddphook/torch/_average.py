@@ -98,7 +98,7 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
         flat = torch.cat([p.detach().reshape(-1) for p in parameters])
         layout = _bucket.Layout.of(0, ["parameters"], [flat])
         key = _session.Key(
-            self._owner, layout.text("ddp.process_group @dp\n"), self._pipeline
+            self._owner, layout.text(_bucket.WHOLE_GROUP), self._pipeline
         )
         session = _session.session_of(group.group_name, self._timeout_s)
         session.run(key, [flat]).result()

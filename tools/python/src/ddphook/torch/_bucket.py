@@ -28,6 +28,8 @@ ELEMENT_TYPES = {
 # Larger than any bucket: what DDP put into one bucket stays in one.
 _BUCKET_OPTIONS = "order=forward bucket-cap-mb=16777216"
 _WRITABLE = "bufferization.writable = true"
+# Declares the group of all ranks, whose number is not known yet.
+WHOLE_GROUP = "ddp.process_group @dp\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,6 +306,11 @@ def reductions_text(
         Of each gradient: ``"mean"`` or ``"sum"``, its type in MLIR's textual
         form, and what it is called in states.
 
+    Returns
+    -------
+    str
+        The module. The size of its group ``@dp`` is that of the job that runs it.
+
     Raises
     ------
     InvalidArgumentError
@@ -320,12 +327,17 @@ def reductions_text(
     results = ", ".join(f"%r{i}" for i in range(len(types)))
     listed = ", ".join(types)
     return (
-        "ddp.process_group @dp\n"
+        f"{WHOLE_GROUP}"
         f"func.func @{function}({arguments}) -> ({listed}) {{\n"
         f"{body}"
         f"    return {results} : {listed}\n"
         "}\n"
     )
+
+
+def with_group_size(text: str, ranks: int) -> str:
+    """A module whose group ``@dp`` says its size, which some hooks depend on."""
+    return text.replace(WHOLE_GROUP, f"ddp.process_group @dp size {ranks}\n", 1)
 
 
 def tensor_type(shape: Iterable[int], dtype: torch.dtype) -> str:

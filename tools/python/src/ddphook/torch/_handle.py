@@ -221,8 +221,11 @@ class Handle:
             )
         mine = (self._meeting.rank, self._meeting.world_size)
         if (state["rank"], state["world_size"]) != mine:
-            for role in _states.PER_RANK_ROLES:
-                parts.pop(role, None)
+            parts = {
+                role: values
+                for role, values in parts.items()
+                if not _states.is_per_rank(role)
+            }
         self._check_common(parts)
         self._worker.call(self._modules.place, parts)
 

@@ -26,52 +26,24 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch._bucket import ELEMENT_TYPES
+from ddphook.torch._hook_options import HOOK_OPTIONS
 
-_POWERSGD: dict[str, type] = {
-    "matrix_approximation_rank": int,
-    "start_powerSGD_iter": int,
-    "stop_powerSGD_iter": int,
-    "min_compression_rate": float,
-    "use_error_feedback": bool,
-    "warm_start": bool,
-    "orthogonalization_epsilon": float,
-    "random_seed": int,
-    "compression_stats_logging_frequency": int,
-    "batch_tensors_with_same_shape": bool,
-    "local_error_feedback": bool,
-    "keep_zero_columns": bool,
-    "skip_nonfinite": bool,
-    "fp32_error": bool,
-    "numerics": str,
-}
-
-_SCALED: dict[str, type] = {
-    "block_size": int,
-    "error_feedback": bool,
-    "rounding": str,
-    "random_seed": int,
-}
 _FLOAT8 = {torch.float8_e4m3fn: "f8E4M3FN", torch.float8_e5m2: "f8E5M2"}
+# Of the values of options.
+_TYPES: dict[str, type] = {
+    "Integer": int,
+    "Number": float,
+    "Flag": bool,
+    "WireType": bool,
+    "Choice": str,
+    "Type": torch.dtype,
+    "Symbol": dist.ProcessGroup,
+}
 
 # The options of each hook, by PyTorch's names, with their types.
 HOOKS: dict[str, dict[str, type]] = {
-    "allreduce": {},
-    "fp16": {"accumulate": torch.dtype},
-    "bf16": {"accumulate": torch.dtype},
-    "noop": {},
-    "powersgd": _POWERSGD,
-    "batched_powersgd": _POWERSGD,
-    "post_local_sgd": {
-        "start_localSGD_iter": int,
-        "subgroup": dist.ProcessGroup,
-        "post_local_gradient_allreduce": bool,
-    },
-    "allreduce_and_upcast": {"reduce_dtype": torch.dtype},
-    "int8": _SCALED,
-    "int4": _SCALED,
-    "fp8": {**_SCALED, "format": torch.dtype},
-    "quantization_pertensor": {},
-    "quantization_perchannel": {"bucket_size": int},
+    hook: {name: _TYPES[kind] for name, kind in options.items()}
+    for hook, options in HOOK_OPTIONS.items()
 }
 
 # Names of PyTorch's functions and of Accelerate's enumeration.
@@ -331,7 +303,8 @@ def _hook_name(hook: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(hook, DDPCommHookType):
         arguments = hook.value.keywords
         hook = arguments["comm_hook"]
-        implied = {key: arguments[key] for key in arguments.keys() & _POWERSGD.keys()}
+        options = HOOKS["powersgd"].keys()
+        implied = {key: arguments[key] for key in arguments.keys() & options}
     if isinstance(hook, functools.partial):
         raise InvalidArgumentError("expected a hook, but got a functools.partial")
     name = getattr(hook, "__name__", hook)

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from ddphook import _cache, _compiler, _runtime
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
-from ddphook.torch import _states
+from ddphook.torch import _bucket, _states
 from ddphook.torch._modules import add_counters
 from ddphook.torch._rendezvous import Meeting, group_of_name
 from ddphook.torch._worker import Worker
@@ -171,7 +171,7 @@ class Session:
             given[Key(owner, text, pipeline)] = {
                 role: values
                 for role, values in parts.items()
-                if is_mine or role not in _states.PER_RANK_ROLES
+                if is_mine or not _states.is_per_rank(role)
             }
 
         def place() -> None:
@@ -207,10 +207,11 @@ class Session:
     def _module(self, key: Key) -> _runtime.Module:
         module = self._modules.get(key)
         if module is None:
+            text = _bucket.with_group_size(key.text, self._meeting.world_size)
             image = _cache.get(
-                key.text,
+                text,
                 key.pipeline,
-                lambda: _compiler.compile_module(key.text, key.pipeline),
+                lambda: _compiler.compile_module(text, key.pipeline),
             )
             module = _runtime.Module(self._context, image)
             self._modules[key] = module

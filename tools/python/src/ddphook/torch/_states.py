@@ -25,14 +25,8 @@ from ddphook._errors import InvalidArgumentError
 Parts = dict[str, dict[Any, torch.Tensor]]
 
 GENERATOR_ROLE = "powersgd.generator"
-# Of error feedback; all other states are the same on all ranks.
-_ENCODED = ("int8", "int4", "fp8")
-PER_RANK_ROLES = (
-    "powersgd.error",
-    "powersgd.share_error",
-    *(f"{hook}.error" for hook in _ENCODED),
-    *(f"{hook}.share_error" for hook in _ENCODED),
-)
+# What follows a hook's name in the roles of error feedback.
+_ERRORS = ("error", "share_error")
 COUNTER_ROLES = ("powersgd.iter", "post_local_sgd.iter")
 _DTYPES = {
     "f16": torch.float16,
@@ -78,6 +72,11 @@ def merge(into: Parts, parts: Parts) -> None:
     """Adds parts, which replace those that are there."""
     for role, values in parts.items():
         into.setdefault(role, {}).update(values)
+
+
+def is_per_rank(role: str) -> bool:
+    """Whether ranks have values of their own: errors alone, whatever the hook."""
+    return role.rpartition(".")[2] in _ERRORS
 
 
 def select(parts: Parts, names: set[str]) -> Parts:
@@ -170,7 +169,7 @@ def digest(parts: Parts) -> str:
     """Differs where parts do that all ranks have in common."""
     hasher = hashlib.sha256()
     for role in sorted(parts):
-        if role not in PER_RANK_ROLES:
+        if not is_per_rank(role):
             for key, value in sorted(parts[role].items(), key=lambda i: str(i[0])):
                 hasher.update(f"{role} {key} {value.dtype} ".encode())
                 bytes_ = value.contiguous().view(-1).view(torch.uint8)

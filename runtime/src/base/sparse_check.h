@@ -1,0 +1,30 @@
+//===- sparse_check.h - what largest elements can be kept -------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What every backend checks of a ddphook_rt_sparsify().
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_SPARSE_CHECK_H
+#define DDPHOOK_RUNTIME_SRC_BASE_SPARSE_CHECK_H
+
+#include "base/status.h"
+
+#include <cstdint>
+#include <limits>
+
+namespace ddphook {
+
+inline Status checkKept(int64_t keep, int64_t count) {
+  if (keep <= count && count <= std::numeric_limits<int32_t>::max())
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT,
+               "expected to keep some of less than 2^31 elements, but got %lld "
+               "of %lld",
+               static_cast<long long>(keep), static_cast<long long>(count));
+}
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BASE_SPARSE_CHECK_H
