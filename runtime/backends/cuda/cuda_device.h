@@ -56,6 +56,8 @@ public:
   Status copyAndWait(void *to, const void *from, uint64_t bytes,
                      cudaMemcpyKind kind, const char *what);
   Status isFinite(const void *in, Dtype dtype, int64_t count, int32_t *result);
+  /// For affine codes on the compute stream.
+  void *affineScratch() const { return scratch; }
 
   /// Waits until what was begun has ended, at most until a deadline that starts
   /// anew with every collective that ends.
@@ -101,6 +103,7 @@ private:
   /// For isFinite(): on the device, and on the host, pinned.
   int32_t *deviceFlag = nullptr;
   int32_t *hostFlag = nullptr;
+  void *scratch = nullptr;
   std::unique_ptr<DeviceAllocations> allocations;
   /// Given back while a graph was captured, when nothing can be freed.
   std::vector<void *> deferred;
