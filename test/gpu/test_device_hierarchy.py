@@ -1,11 +1,12 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Hierarchical groups on a device: its ranks are on one node, so that every array
-goes through a reduce-scatter, an all-reduce of one rank and an all-gather."""
+"""Hierarchical groups on a device. Where its ranks are on one node, every array goes
+through a reduce-scatter, an all-reduce of one rank and an all-gather."""
 
 import cases
 import pytest
 import runner
+import test_hierarchy
 from cases import Options
 from test_hierarchy import reference_of
 
@@ -28,3 +29,21 @@ def test_every_type(device, worlds, tmp_path, hook):
         reference = reference_of("a" * world)
         want = cases.expected(module, "step", options, inputs, reference)
         assert not cases.difference_of(got, want)
+
+
+@pytest.mark.parametrize("nodes", ["ab", "abc", "aabb"])
+def test_encodings(device, tmp_path, nodes):
+    """As if on several nodes: codes of shares travel between these."""
+    if device.is_real and device.gpus < len(nodes) and not device.modules.record:
+        pytest.skip(f"expected {len(nodes)} GPUs, but found {device.gpus}")
+
+    def own_device(rank):
+        if device.name == "guarded":
+            return {}
+        devices = {"EMULATED_CUDA_DEVICES": str(len(nodes))}
+        return {"DDPHOOK_BACKEND_OPTIONS": f"device={rank}", **devices}
+
+    module, options = test_hierarchy.encodings(), Options(bucket_cap_mb=0)
+    test_hierarchy.check(
+        tmp_path, runner.free_port(), module, options, nodes, steps=1, env_of=own_device
+    )

@@ -61,13 +61,16 @@ def reference_of(names):
     return reference
 
 
-def check(tmp_path, port, module, options, nodes, steps=2, partitions=None):
+def check(
+    tmp_path, port, module, options, nodes, steps=2, partitions=None, env_of=None
+):
     directory = runner.Directory(tmp_path)
     directory.write_module(module.text())
     inputs = cases.make_inputs(module, "step", len(nodes), steps, runner.SEED)
     directory.write_inputs(inputs)
     pipeline = options.text() + " topology=hierarchical"
-    got = run_launched(directory, len(nodes), steps, pipeline, port, nodes)
+    world = len(nodes)
+    got = run_launched(directory, world, steps, pipeline, port, nodes, env_of)
     reference = reference_of(nodes)
     want = cases.expected(module, "step", options, inputs, reference, partitions)
     assert not cases.difference_of(got, want)
@@ -120,9 +123,8 @@ def test_powersgd(tmp_path, free_port, nodes):
             )
 
 
-@pytest.mark.parametrize("nodes", ["aabb", "abcabc"])
-def test_encodings(tmp_path, free_port, nodes):
-    """A node's share is encoded as an array of its own: blocks begin with it."""
+def encodings():
+    """Buckets of one gradient each (with cap 0), in every kind of code."""
     hooks = [
         ("int8",),
         ("int4", 64),
@@ -137,8 +139,13 @@ def test_encodings(tmp_path, free_port, nodes):
         for dtype, values in [("f32", "wide"), ("bf16", "gaussian"), ("f64", "special")]
         for reduction, shape in [("mean", (3, 11)), ("sum", (1, 257)), ("mean", ())]
     ]
-    module = Module([Function("step", grads)])
-    check(tmp_path, free_port, module, Options(bucket_cap_mb=0), nodes, steps=1)
+    return Module([Function("step", grads)])
+
+
+@pytest.mark.parametrize("nodes", ["aabb", "abcabc"])
+def test_encodings(tmp_path, free_port, nodes):
+    """A node's share is encoded as an array of its own: blocks begin with it."""
+    check(tmp_path, free_port, encodings(), Options(bucket_cap_mb=0), nodes, steps=1)
 
 
 def test_large_arrays(tmp_path, free_port):

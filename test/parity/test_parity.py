@@ -222,14 +222,16 @@ def test_more_ranks_than_the_oracle_has(tmp_path, hook, world):
     check(tmp_path, cases.model_reference, module, options, world)
 
 
-def run_launched(directory, world, steps, pipeline, port, nodes=None):
+def run_launched(directory, world, steps, pipeline, port, nodes=None, env_of=None):
     """As runner.run, but every rank is a process that was launched for itself.
-    `nodes` gives each rank the machine that it believes to be on."""
+    `nodes` gives each rank the machine that it believes to be on, env_of(rank)
+    more variables."""
     processes = []
     for rank in range(world):
         env = runner.launch(rank, world, port)
         if nodes:
             env["DDPHOOK_NODE"] = nodes[rank]
+        env.update(env_of(rank) if env_of else {})
         arguments = directory.arguments("step", None, steps, pipeline)
         processes.append(runner.start(arguments, env))
     for result in [runner.finish(process) for process in processes]:

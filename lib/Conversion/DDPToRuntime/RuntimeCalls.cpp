@@ -36,6 +36,39 @@ bool CallLowering::canLower(Operation *op) {
          isa<MemRefType>(op->getOperand(0).getType());
 }
 
+/// Whether a deal is one of its bucket's members, and of the process group that
+/// these are dealt in.
+LogicalResult CallLowering::checkDeal(Operation *op, DealAttr deal) {
+  auto number = bucketNumbers.find(deal.getBucket());
+  if (number == bucketNumbers.end())
+    return op->emitOpError() << "expected the deal of a bucket that "
+                                "'ddp.bucket_info' describes, but got "
+                             << deal;
+  BucketInfoOp bucket = plan.buckets[number->second];
+  const int64_t members = bucket.getType().getNumMembers();
+  auto isBeyond = [&](int64_t member) { return member >= members; };
+  if (llvm::any_of(deal.getMembers(), isBeyond) ||
+      llvm::any_of(deal.getGroups(), isBeyond))
+    return op->emitOpError()
+           << "expected a deal of " << members << " members, but got " << deal;
+  ProcessGroupOp whole = plan.groups[groupNumbers.lookup(bucket.getGroup())];
+  if (!whole.isHierarchical())
+    return op->emitOpError() << "expected the deal of a bucket of a "
+                                "hierarchical process group, but got "
+                             << deal;
+  auto collective = dyn_cast<CollectiveOpInterface>(op);
+  if (!collective)
+    return success();
+  // The dialect has verified that it is hierarchical, or within nodes.
+  ProcessGroupOp group =
+      plan.groups[groupNumbers.lookup(collective.getGroupAttr().getValue())];
+  if (group != whole && group.getParent() != whole.getSymName())
+    return op->emitOpError() << "expected the deal of a bucket that is reduced "
+                                "over @"
+                             << group.getSymName() << ", but got " << deal;
+  return success();
+}
+
 LogicalResult CallLowering::lower(Operation *op) {
   for (Type type : op->getOperandTypes())
     if (isa<MemRefType>(type) && !isContiguous(type))
@@ -47,6 +80,8 @@ LogicalResult CallLowering::lower(Operation *op) {
           memref && !isDtype(memref.getElementType()))
         return op->emitOpError() << "expected elements of type "
                                  << getDtypeNames() << ", but got " << type;
+  if (DealAttr deal = getDeal(op); deal && failed(checkDeal(op, deal)))
+    return failure();
   LogicalResult result =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)
           .Case<ArenaOp, CountCompressionOp, FlatAddOp, FlatAllGatherOp,

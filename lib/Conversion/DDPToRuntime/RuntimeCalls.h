@@ -98,6 +98,7 @@ private:
                          arguments...);
   }
   Value getHandle(OpBuilder &builder);
+  LogicalResult checkDeal(Operation *op, DealAttr deal);
 
   Value getPointer(OpBuilder &builder, Location loc, Value memref);
   Value createMemRef(OpBuilder &builder, Location loc, Value pointer,

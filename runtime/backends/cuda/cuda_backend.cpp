@@ -13,6 +13,7 @@
 #include "cuda_device.h"
 #include "cuda_error.h"
 #include "kernel_library.h"
+#include "kernels/affine.h"
 #include "kernels/encode.h"
 #include "kernels/kernels.h"
 #include "kernels/lowrank.h"
@@ -217,13 +218,15 @@ findEncodingError(ddphook_device_t *device, const void *in, void *out,
                   int64_t count, int32_t dtype, const Encoding &encoding,
                   const std::optional<Rounding> &rounding,
                   ddphook_backend_error_t *error) {
-  Status known = checkEncoding(encoding);
-  if (!known.isOk())
-    return toBackendError(known, error);
+  const Dtype type = toDtype(dtype);
   return runKernels(device, error, "finding what an encoding loses",
                     {{in, "in"}, {out, "out"}}, [&](cudaStream_t stream) {
-                      return encodingError(stream, in, out, toDtype(dtype),
-                                           count, encoding, rounding);
+                      return encoding.isAffine()
+                                 ? affineError(stream, in, out, type, count,
+                                               encoding,
+                                               device->impl->affineScratch())
+                                 : encodingError(stream, in, out, type, count,
+                                                 encoding, rounding);
                     });
 }
 
@@ -487,8 +490,7 @@ ddphook_backend_get(void) {
 #define DDPHOOK_DEVICE_FUNCTION(name, ...) table.name = name;
 #include "ddphook/runtime/functions.inc"
     for (int32_t number = 0; number < 32; ++number)
-      if (const std::optional<Code> code = codeFromAbi(number);
-          code && hasKernels(*code))
+      if (codeFromAbi(number))
         table.encodings |= uint32_t(1) << number;
     table.collective = runCollective;
     table.collective_start = startCollective;

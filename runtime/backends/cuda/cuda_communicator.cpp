@@ -12,6 +12,7 @@
 #include "base/collective_check.h"
 #include "cuda_error.h"
 #include "group_bootstrap.h"
+#include "kernels/affine.h"
 #include "kernels/encode.h"
 #include "kernels/kernels.h"
 
@@ -30,6 +31,21 @@ static constexpr uint64_t stagingAlignment = 4096;
 
 static const char *const what = "a collective";
 
+/// Bytes for the codes of any collective of a group.
+static uint64_t encodedRoom(const ddphook_communicator_config_t &config) {
+  int64_t room = 0;
+  if (config.max_encoded_bytes > 0)
+    room = 2 * EncodedParts::mostBytes(
+                   static_cast<int64_t>(config.max_encoded_bytes), config.size);
+  if (config.max_gathered_bytes > 0)
+    room =
+        std::max(room, kAffineScratchBytes +
+                           AffineCodes::mostBytes(
+                               static_cast<int64_t>(config.max_gathered_bytes),
+                               config.size));
+  return static_cast<uint64_t>(room);
+}
+
 Status CudaCommunicator::create(CudaDevice &device,
                                 const ddphook_communicator_config_t &config,
                                 std::unique_ptr<CudaCommunicator> *result) {
@@ -39,13 +55,10 @@ Status CudaCommunicator::create(CudaDevice &device,
   created->stagingBytes = config.max_wire_bytes;
   Status allocated = device.allocate(config.max_wire_bytes, stagingAlignment,
                                      &created->staging);
-  if (config.max_encoded_bytes > 0 && allocated.isOk()) {
-    created->encodedBytes =
-        2 * static_cast<uint64_t>(EncodedParts::mostBytes(
-                static_cast<int64_t>(config.max_encoded_bytes), config.size));
+  created->encodedBytes = encodedRoom(config);
+  if (created->encodedBytes > 0 && allocated.isOk())
     allocated = device.allocate(created->encodedBytes, stagingAlignment,
                                 &created->encoded);
-  }
   if (config.size > 1 && allocated.isOk()) {
     Deadline deadline = Deadline::after(device.timeoutSeconds());
     std::vector<ncclUniqueId> ids;
@@ -77,13 +90,6 @@ CudaCommunicator::~CudaCommunicator() {
       device.release(memory);
 }
 
-Status cuda::checkEncoding(const Encoding &encoding) {
-  if (hasKernels(encoding.code))
-    return Status::ok();
-  return error(DDPHOOK_UNSUPPORTED, "the CUDA backend has no codes %s",
-               encoding.describe().c_str());
-}
-
 static Status checkRoom(uint64_t bytes, uint64_t room) {
   if (bytes <= room)
     return Status::ok();
@@ -93,7 +99,8 @@ static Status checkRoom(uint64_t bytes, uint64_t room) {
                room, bytes);
 }
 
-/// The parts in which an encoded reduction travels.
+/// The parts in which a reduction travels whose codes are summed where they
+/// arrive.
 static EncodedParts partsOf(const ddphook_collective_t &operation,
                             const Encoding &encoding, int64_t ranks) {
   return static_cast<CollectiveKind>(operation.kind) ==
@@ -112,9 +119,12 @@ Status CudaCommunicator::checkOperation(const ddphook_collective_t &operation,
     DDPHOOK_RETURN_IF_ERROR(device.checkAddress(out, "out"));
   if (auto encoding = encodingFromAbi(operation.encoding, operation.block)) {
     DDPHOOK_RETURN_IF_ERROR(device.checkAddress(operation.error, "error"));
-    DDPHOOK_RETURN_IF_ERROR(checkEncoding(*encoding));
-    const int64_t bytes = partsOf(operation, *encoding, size).bytes;
-    return checkRoom(static_cast<uint64_t>(2 * size * bytes), encodedBytes);
+    const int64_t bytes =
+        encoding->isAffine()
+            ? size * AffineCodes::of(*encoding, operation.count).bytes +
+                  kAffineScratchBytes
+            : 2 * size * partsOf(operation, *encoding, size).bytes;
+    return checkRoom(static_cast<uint64_t>(bytes), encodedBytes);
   }
   const Dtype dtype = static_cast<Dtype>(operation.dtype);
   const std::optional<Dtype> wire = dtypeFromAbi(operation.wire_dtype);
@@ -412,12 +422,39 @@ Status CudaCommunicator::enqueueEncoded(const ddphook_collective_t &operation,
                   what);
 }
 
+/// Every rank encodes its array, and adds what it has gathered of all ranks.
+Status CudaCommunicator::enqueueAffine(const ddphook_collective_t &operation,
+                                       const Encoding &encoding, const void *in,
+                                       void *out, cudaStream_t stream,
+                                       cudaEvent_t begin) {
+  const Dtype dtype = static_cast<Dtype>(operation.dtype);
+  const AffineCodes codes = AffineCodes::of(encoding, operation.count);
+  char *const all = static_cast<char *>(encoded);
+  char *const own = all + rank * codes.bytes;
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(encodeAffine(stream, in, dtype, codes, own,
+                            /*scratch=*/all + size * codes.bytes),
+               what));
+  if (nccl) {
+    DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
+    // To NCCL they are numbers of four bytes.
+    DDPHOOK_RETURN_IF_ERROR(nccl->allGather(own, all,
+                                            codes.bytes / dtypeSize(Dtype::F32),
+                                            Dtype::F32, stream, deadline()));
+  }
+  return toStatus(averageAffine(stream, all, size, codes,
+                                operation.divide ? size : 1, out, dtype),
+                  what);
+}
+
 Status CudaCommunicator::enqueue(const ddphook_collective_t &operation,
                                  const void *in, void *out, cudaStream_t stream,
                                  cudaEvent_t begin) {
   const auto kind = static_cast<CollectiveKind>(operation.kind);
   if (auto encoding = encodingFromAbi(operation.encoding, operation.block))
-    return enqueueEncoded(operation, *encoding, in, out, stream, begin);
+    return encoding->isAffine()
+               ? enqueueAffine(operation, *encoding, in, out, stream, begin)
+               : enqueueEncoded(operation, *encoding, in, out, stream, begin);
   // Of one rank all kinds are one.
   if (!nccl || kind == CollectiveKind::AllReduce)
     return enqueueAllReduce(operation, in, out, stream, begin);

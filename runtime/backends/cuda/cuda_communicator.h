@@ -15,9 +15,6 @@
 
 namespace ddphook::cuda {
 
-/// UNSUPPORTED, with the encoding, unless the backend has kernels for it.
-Status checkEncoding(const Encoding &encoding);
-
 class CudaCommunicator {
 public:
   /// Collective.
@@ -54,6 +51,9 @@ private:
   Status enqueueEncoded(const ddphook_collective_t &operation,
                         const Encoding &encoding, const void *in, void *out,
                         cudaStream_t stream, cudaEvent_t begin);
+  Status enqueueAffine(const ddphook_collective_t &operation,
+                       const Encoding &encoding, const void *in, void *out,
+                       cudaStream_t stream, cudaEvent_t begin);
   Status toWire(const void *in, Dtype dtype, void *staged, Dtype wire,
                 int64_t count, int64_t divisor, cudaStream_t stream);
   Status fromWire(const void *staged, Dtype wire, void *out, Dtype dtype,
@@ -71,7 +71,7 @@ private:
   void *staging = nullptr;
   uint64_t stagingBytes = 0;
   /// Codes and scales: this rank's parts, and then those of all ranks that are
-  /// added here.
+  /// added here; affine ones of all ranks, and then scratch.
   void *encoded = nullptr;
   uint64_t encodedBytes = 0;
   std::unique_ptr<NcclCommunicator> nccl;

@@ -10,6 +10,7 @@
 #include "cuda_device.h"
 
 #include "cuda_error.h"
+#include "kernels/affine.h"
 #include "kernels/kernels.h"
 
 #include <algorithm>
@@ -72,6 +73,9 @@ Status CudaDevice::open(const ddphook_device_config_t &config) {
   DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
       sizeof(*deviceFlag), alignof(int32_t), compute, &flag));
   deviceFlag = static_cast<int32_t *>(flag);
+  // Their functions want an address that 16 divides.
+  DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
+      kAffineScratchBytes, /*alignment=*/256, compute, &scratch));
   DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&flag, sizeof(*hostFlag)),
                                    "allocating pinned memory"));
   hostFlag = static_cast<int32_t *>(flag);
@@ -118,10 +122,10 @@ CudaDevice::~CudaDevice() {
   for (int32_t *flag : {hostFlag, badPlaces})
     if (flag)
       (void)cudaFreeHost(flag);
-  if (deviceFlag)
-    allocations->release(deviceFlag);
-  if (sparse)
-    allocations->release(sparse);
+  for (void *memory :
+       {static_cast<void *>(deviceFlag), static_cast<void *>(sparse), scratch})
+    if (memory)
+      allocations->release(memory);
   if (switched)
     (void)cudaEventDestroy(switched);
   for (cudaStream_t stream : {comm, own})

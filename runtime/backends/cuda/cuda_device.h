@@ -62,6 +62,8 @@ public:
                   void *rest);
   Status densify(const void *entries, int64_t parts, int64_t keep, void *out,
                  int64_t count);
+  /// For affine codes on the compute stream.
+  void *affineScratch() const { return scratch; }
 
   /// Waits until what was begun has ended, at most until a deadline that starts
   /// anew with every collective that ends.
@@ -113,6 +115,7 @@ private:
   /// pinned: the kernel itself writes there, since nobody waits for it.
   SparseScratch *sparse = nullptr;
   int32_t *badPlaces = nullptr;
+  void *scratch = nullptr;
   std::unique_ptr<DeviceAllocations> allocations;
   /// Given back while a graph was captured, when nothing can be freed.
   std::vector<void *> deferred;

@@ -27,6 +27,16 @@
 
 using namespace ddphook;
 
+void WireBytes::include(const PlanCollective &collective, int64_t ranks) {
+  const auto bytes = static_cast<uint64_t>(collective.wholeWireBytes(ranks));
+  onWire = std::max(onWire, bytes);
+  if (!collective.encoding)
+    return;
+  encoded = std::max(encoded, bytes);
+  if (collective.encoding->isAffine())
+    gathered = std::max(gathered, bytes * static_cast<uint64_t>(ranks));
+}
+
 Communicator::~Communicator() {
   if (communicator)
     context->backend().communicator_destroy(context->device(), communicator);
@@ -34,7 +44,7 @@ Communicator::~Communicator() {
 
 Status Communicator::join(Context &newContext, const GroupMembers &members,
                           const std::string &what, const std::string &key,
-                          uint64_t maxWireBytes, uint64_t maxEncodedBytes) {
+                          const WireBytes &most) {
   context = &newContext;
   ranks = static_cast<int64_t>(members.ranks.size());
   // The sets of one group are apart; their first ranks tell them apart.
@@ -47,8 +57,9 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   config.rank = members.index;
   config.world_ranks = worldRanks.data();
   config.one_machine = members.isOneMachine;
-  config.max_wire_bytes = maxWireBytes;
-  config.max_encoded_bytes = maxEncodedBytes;
+  config.max_wire_bytes = most.onWire;
+  config.max_encoded_bytes = most.encoded;
+  config.max_gathered_bytes = most.gathered;
   config.store = &context->storeTable();
   config.key = ownKey.c_str();
   const std::string proofKey = context->proofKey(ownKey);
@@ -120,27 +131,24 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
                             const std::string &prefix) {
   const PlanProcessGroup &group = plan.processGroups[number];
   const std::string key = prefix + std::to_string(number);
-  uint64_t largest = 0, largestInNode = 0, largestAcross = 0;
+  WireBytes most, mostInNode, mostAcross;
   int64_t shareBytes = 0;
-  bool usesAll = false, usesLevels = false, hasCodes = false;
+  bool usesAll = false, usesLevels = false;
   for (size_t i = 0; i < plan.collectives.size(); ++i)
-    prepareDealt(plan, number, i, &largestInNode, &largestAcross, &shareBytes);
+    prepareDealt(plan, number, i, &mostInNode.onWire, &mostAcross.onWire,
+                 &shareBytes);
   if (!group.isHierarchical)
-    largest = largestInNode;
+    most = mostInNode;
   for (const PlanCollective &collective : plan.collectives) {
     if (collective.group != number)
       continue;
-    hasCodes |= collective.encoding.has_value();
     if (collective.deal) {
       (group.isHierarchical ? usesLevels : usesAll) = true;
       continue;
     }
-    auto grow = [](uint64_t &bytes, const PlanCollective &by, int64_t ranks) {
-      bytes = std::max(bytes, static_cast<uint64_t>(by.wholeWireBytes(ranks)));
-    };
     if (!group.isHierarchical || collective.kind != CollectiveKind::AllReduce) {
       usesAll = true;
-      grow(largest, collective, size());
+      most.include(collective, size());
       continue;
     }
     usesLevels = true;
@@ -150,26 +158,24 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
     inNode.wireDtype.reset();
     inNode.encoding.reset();
     across.count = partElements(collective.count, ranks);
-    grow(largestInNode, inNode, ranks);
-    grow(largestAcross, across,
-         static_cast<int64_t>(members.levels[1].ranks.size()));
+    mostInNode.include(inNode, ranks);
+    mostAcross.include(across,
+                       static_cast<int64_t>(members.levels[1].ranks.size()));
     shareBytes =
         std::max(shareBytes, across.count * dtypeSize(collective.dtype));
   }
   const std::string what = "process group '" + group.name + "'";
   if (usesAll)
-    DDPHOOK_RETURN_IF_ERROR(
-        all.join(context, members, what, key, largest, hasCodes ? largest : 0));
+    DDPHOOK_RETURN_IF_ERROR(all.join(context, members, what, key, most));
   if (!usesLevels)
     return Status::ok();
   DDPHOOK_RETURN_IF_ERROR(
       share.allocate(context, {shareBytes, shareAlignment}));
   DDPHOOK_RETURN_IF_ERROR(node.join(context, members.levels[0],
                                     what + " within its node", key + "/node",
-                                    largestInNode, /*maxEncodedBytes=*/0));
+                                    mostInNode));
   return across.join(context, members.levels[1], what + " across nodes",
-                     key + "/across", largestAcross,
-                     hasCodes ? largestAcross : 0);
+                     key + "/across", mostAcross);
 }
 
 template <typename CallT>

@@ -26,7 +26,17 @@ namespace ddphook {
 
 class Context;
 struct Plan;
+struct PlanCollective;
 struct PlanDeal;
+
+/// The largest numbers of bytes that collectives of a group have, those of
+/// ddphook_communicator_config_t.
+struct WireBytes {
+  uint64_t onWire = 0, encoded = 0, gathered = 0;
+
+  /// Those of one more collective, among so many ranks.
+  void include(const PlanCollective &collective, int64_t ranks);
+};
 
 /// A communicator of the backend; left when it goes.
 class Communicator {
@@ -37,11 +47,10 @@ public:
   Communicator &operator=(const Communicator &) = delete;
 
   /// Joins these ranks; collective. Messages call it `what`. No other
-  /// communicator of the job has this `key` on one of the ranks. The largest
-  /// numbers of bytes are those of ddphook_communicator_config_t.
+  /// communicator of the job has this `key` on one of the ranks.
   Status join(Context &newContext, const GroupMembers &members,
               const std::string &what, const std::string &key,
-              uint64_t maxWireBytes, uint64_t maxEncodedBytes);
+              const WireBytes &most);
   ddphook_communicator_t *get() const { return communicator; }
   /// Its ranks, once they are joined.
   int64_t size() const { return ranks; }

@@ -5,8 +5,7 @@
 //
 // Encoded all-reduces and reduce-scatters of ranks as threads, over every
 // transport of every backend, to the bit against one process that encodes what
-// all ranks have: all codes that the backend knows, both roundings, and errors
-// that are fed back.
+// all ranks have: all codes, both roundings, and errors that are fed back.
 //
 //===----------------------------------------------------------------------===//
 #include "backend/backend_test_util.h"
@@ -72,8 +71,41 @@ struct Outcome {
   std::vector<char> result, error;
 };
 
+/// By the host's kernels: what all ranks have of affine codes, block by block.
+std::vector<char> averageOfCodes(const Case &test, int ranks) {
+  const Encoding &encoding = test.encoding;
+  const int64_t block = encoding.block == 0 ? test.count : encoding.block;
+  const int64_t bytes = dtypeSize(test.dtype);
+  std::vector<std::vector<char>> values;
+  for (int rank = 0; rank < ranks; ++rank)
+    values.push_back(test.values(rank));
+  std::vector<char> result(static_cast<size_t>(test.count * bytes));
+  for (int64_t begin = 0; begin < test.count; begin += block) {
+    const int64_t size = std::min(block, test.count - begin);
+    std::vector<std::vector<uint8_t>> codes(values.size());
+    std::vector<const uint8_t *> sources;
+    std::vector<AffineScale> scales;
+    for (size_t k = 0; k < values.size(); ++k) {
+      const char *in = values[k].data() + begin * bytes;
+      scales.push_back(
+          host::findAffineScale(encoding.code, in, test.dtype, size));
+      codes[k].resize(static_cast<size_t>(encoding.codeBytes(size)));
+      host::encodeAffine(encoding.code, in, test.dtype, size, scales.back(),
+                         codes[k].data());
+      sources.push_back(codes[k].data());
+    }
+    host::averageAffine(encoding.code, sources.data(), scales.data(), ranks,
+                        size, test.divide ? ranks : 1,
+                        result.data() + begin * bytes, test.dtype);
+  }
+  return result;
+}
+
 /// By the host's kernels, of the whole array.
 std::vector<Outcome> expected(const Case &test, int ranks) {
+  if (test.encoding.isAffine())
+    return std::vector<Outcome>(static_cast<size_t>(ranks),
+                                {averageOfCodes(test, ranks), {}});
   const Encoding &encoding = test.encoding;
   const ddphook_rounding_t rounding = test.operation(nullptr).rounding;
   std::optional<Rounding> ofSum;
@@ -127,16 +159,16 @@ std::vector<Outcome> expected(const Case &test, int ranks) {
   return outcomes;
 }
 
-std::vector<Case> allCases(uint32_t encodings) {
-  const Encoding all[] = {{Code::F16, 0},        {Code::BF16, 0},
-                          {Code::I8, 256},       {Code::I8, 32},
-                          {Code::I4, 64},        {Code::I4, 96},
-                          {Code::F8E4M3FN, 256}, {Code::F8E5M2, 4096}};
+std::vector<Case> allCases() {
+  const Encoding all[] = {
+      {Code::F16, 0},        {Code::BF16, 0},      {Code::I8, 256},
+      {Code::I8, 32},        {Code::I4, 64},       {Code::I4, 96},
+      {Code::F8E4M3FN, 256}, {Code::F8E5M2, 4096}, {Code::UI8, 0},
+      {Code::UI8, 512},      {Code::UI8, 100},     {Code::UI8, 4097},
+      {Code::UI1, 0},        {Code::UI1, 1024}};
   std::mt19937 random(20261125);
   std::vector<Case> cases;
   for (const Encoding &encoding : all) {
-    if (!(encodings >> static_cast<int32_t>(encoding.code) & 1))
-      continue;
     for (Dtype dtype : {Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64})
       for (int64_t count : {0, 1, 3, 257, 1000, 4099}) {
         // Emulated threads take their time.
@@ -146,11 +178,12 @@ std::vector<Case> allCases(uint32_t encodings) {
         test.encoding = encoding;
         test.dtype = dtype;
         test.count = count;
-        test.isScatter = random() % 2 == 0;
+        test.isScatter = !encoding.isAffine() && random() % 2 == 0;
         test.divide = random() % 2 == 0;
         test.isStochastic =
             encoding.kind() == CodeKind::SCALED && random() % 2 == 0;
-        test.hasError = !test.isScatter && random() % 2 == 0;
+        test.hasError =
+            !encoding.isAffine() && !test.isScatter && random() % 2 == 0;
         test.seed = static_cast<unsigned>(random() % 100000);
         cases.push_back(test);
       }
@@ -161,11 +194,16 @@ std::vector<Case> allCases(uint32_t encodings) {
 } // namespace
 
 TEST_P(Encoded, Bits) {
-  const std::vector<Case> cases = allCases(backend->encodings);
+  // All that there are.
+#define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
+  EXPECT_TRUE(backend->encodings >> value & 1) << #name;
+#include "ddphook/runtime/encodings.inc"
+  const std::vector<Case> cases = allCases();
   ASSERT_GT(cases.size(), 100u);
   for (const char *transport : {"shm", "gloo"}) {
     GroupOptions options;
     options.maxEncodedBytes = 4099 * 2;
+    options.maxGatheredBytes = 4 * (4099 + 41 * sizeof(AffineScale));
     if (isHost())
       options.transport = transport;
     else if (std::string(transport) == "gloo")
@@ -212,24 +250,28 @@ TEST_P(Encoded, Bits) {
 }
 
 TEST_P(Encoded, WithoutRoomIsRefused) {
-  Case test = {};
-  test.encoding = {Code::I8, 256};
-  test.dtype = Dtype::F32;
-  test.count = 100000;
-  GroupOptions options;
-  options.maxEncodedBytes = 10000;
-  runGroup(
-      1,
-      [&](Rank &rank) {
-        DeviceArray in(rank, test.values(0));
-        const ddphook_collective_t operation = test.operation(nullptr);
-        const std::string refused = rank.show(
-            rank.backend->collective(rank.device, rank.communicator, &operation,
-                                     in.get(), in.get(), &rank.error));
-        // The host makes room when it needs some.
-        const char *want =
-            isHost() ? "OK" : "INVALID_ARGUMENT: expected at most ";
-        EXPECT_EQ(refused.find(want), 0u) << refused;
-      },
-      options);
+  for (const Encoding &encoding :
+       {Encoding{Code::I8, 256}, Encoding{Code::UI8, 512}}) {
+    Case test = {};
+    test.encoding = encoding;
+    test.dtype = Dtype::F32;
+    test.count = 100000;
+    GroupOptions options;
+    (encoding.isAffine() ? options.maxGatheredBytes : options.maxEncodedBytes) =
+        10000;
+    runGroup(
+        1,
+        [&](Rank &rank) {
+          DeviceArray in(rank, test.values(0));
+          const ddphook_collective_t operation = test.operation(nullptr);
+          const std::string refused = rank.show(rank.backend->collective(
+              rank.device, rank.communicator, &operation, in.get(), in.get(),
+              &rank.error));
+          // The host makes room when it needs some.
+          const char *want =
+              isHost() ? "OK" : "INVALID_ARGUMENT: expected at most ";
+          EXPECT_EQ(refused.find(want), 0u) << refused;
+        },
+        options);
+  }
 }

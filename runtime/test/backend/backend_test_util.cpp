@@ -140,6 +140,7 @@ bool BackendTest::runGroup(int size, const std::function<void(Rank &)> &body,
       config.one_machine = 1;
       config.max_wire_bytes = options.maxWireBytes;
       config.max_encoded_bytes = options.maxEncodedBytes;
+      config.max_gathered_bytes = options.maxGatheredBytes;
       config.store = &table;
       config.key = "group";
       std::string joined = rank.show(backend->communicator_create(

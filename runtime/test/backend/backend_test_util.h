@@ -44,6 +44,7 @@ struct GroupOptions {
   double timeout = 60;
   uint64_t maxWireBytes = uint64_t(64) << 20;
   uint64_t maxEncodedBytes = 0;
+  uint64_t maxGatheredBytes = 0;
   /// Takes what a rank was told that could not join; else that is a failure.
   std::function<void(int, const std::string &)> onRefusal = {};
 };

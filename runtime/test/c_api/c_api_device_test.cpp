@@ -342,17 +342,22 @@ TEST_P(Device, CheckpointsDoNotDependOnTheDevice) {
   }
 }
 
-TEST_P(Device, KnowsTheEncodingsOfAModuleOrRefusesIt) {
-  TestModule scaled(Collectives{{100, "f32", "", true, 0, "i8", 32}});
-  makeForDevice(scaled);
-  EXPECT_EQ(show(ddphook_module_load(context, &scaled.compiled)), "OK");
-  TestModule affine(Collectives{{100, "f32", "", true, 0, "ui8", 32}});
-  makeForDevice(affine);
-  EXPECT_EQ(show(ddphook_module_load(context, &affine.compiled)),
-            GetParam() == std::string("cuda_emulated")
-                ? "UNSUPPORTED: the module has collectives encoded as ui8 in "
-                  "blocks of 32, which the backend 'cuda' does not know"
-                : "OK");
+TEST_P(Device, KnowsAllEncodings) {
+  for (const auto &[code, block] :
+       {std::pair{"bf16", 0}, std::pair{"i8", 32}, std::pair{"ui8", 0},
+        std::pair{"ui8", 7}, std::pair{"ui1", 64}}) {
+    TestModule module(Collectives{{100, "f32", "", true, 0, code, block}});
+    makeForDevice(module);
+    ASSERT_EQ(show(ddphook_module_load(context, &module.compiled)), "OK");
+    // The collective has the room that it needs.
+    Array<float> in(context, std::vector<float>(100, 2.5F)), out(context, 100);
+    ASSERT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
+    ddphook_rt_all_reduce(module.handle, 0, in.get(), out.get());
+    ASSERT_EQ(show(ddphook_rt_leave(module.handle)), "OK") << code;
+    for (float value : out.read())
+      ASSERT_NEAR(value, 2.5F, 0.02) << code;
+    EXPECT_EQ(show(ddphook_module_unload(&module.compiled)), "OK");
+  }
 }
 
 TEST_F(Guarded, RefusesModulesForTheHost) {

@@ -469,6 +469,10 @@ TEST(Backend, FromALibrary) {
   options.backend = "testing";
   ddphook_context_t *context = nullptr;
   ASSERT_EQ(show(ddphook_context_create(&options, &context)), "OK");
+  TestModule encoded(Collectives{{4, "f32", "", true, 0, "ui8", 32}});
+  EXPECT_EQ(show(ddphook_module_load(context, &encoded.compiled)),
+            "UNSUPPORTED: the module has collectives encoded as ui8 in blocks "
+            "of 32, which the backend 'test' does not know");
   TestModule module(Collectives{{4}}, 100);
   ASSERT_EQ(show(ddphook_module_load(context, &module.compiled)), "OK");
   float in[4] = {1, 2, 3, 4}, out[4] = {};

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Verifiers.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/DDPBytecode.h"
 
@@ -60,39 +61,6 @@ static LogicalResult verifyName(Operation *op, Attribute name,
            << "expected '" << DDPDialect::kNameAttrName << "'" << what
            << " to be a string that is not empty, in UTF-8, but got " << name;
   return success();
-}
-
-/// Which members the parts of an operand are of, or those of a layout.
-static LogicalResult verifyDeal(Operation *op, Attribute attribute) {
-  auto deal = dyn_cast<DealAttr>(attribute);
-  if (!deal ||
-      !isa<AllReduceOp, FlatAllReduceOp, MatmulOp, FlatMatmulOp, ProjectOp,
-           FlatProjectOp, ReconstructOp, FlatReconstructOp>(op))
-    return op->emitOpError()
-           << "expected '" << DDPDialect::kDealAttrName
-           << "' to be a #ddp.deal, on an all-reduce or a low-rank operation, "
-              "but got "
-           << attribute;
-  // The operation itself has not been verified yet.
-  auto layout = llvm::TypeSwitch<Operation *, MatrixListAttr>(op)
-                    .Case<FlatMatmulOp, FlatProjectOp, FlatReconstructOp>(
-                        [](auto lowRank) { return lowRank.getLayoutAttr(); })
-                    .Default([](Operation *) { return MatrixListAttr(); });
-  Type type = op->getNumOperands() == 0 ? Type() : op->getOperand(0).getType();
-  auto shaped = dyn_cast_if_present<ShapedType>(type);
-  int64_t numElements;
-  if (layout)
-    numElements = layout.getEnd() - layout.getBegin();
-  else if (isa<AllReduceOp, FlatAllReduceOp>(op) &&
-           (isa_and_present<BucketType>(type) ||
-            (shaped && shaped.hasStaticShape())))
-    numElements = getNumElementsOf(type);
-  else
-    return success();
-  if (deal.getNumElements() == numElements)
-    return success();
-  return op->emitOpError() << "expected a deal of " << numElements
-                           << " elements, but got " << deal;
 }
 
 LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,

@@ -131,7 +131,7 @@ LogicalResult DealAttr::verify(function_ref<InFlightDiagnostic()> emitError,
 int64_t DealAttr::getNumElements() const {
   int64_t sum = 0;
   for (int64_t count : getCounts())
-    sum = addElements(sum, count);
+    sum = addElements(sum, std::min(count, kMaxElements));
   return sum;
 }
 

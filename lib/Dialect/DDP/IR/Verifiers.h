@@ -51,6 +51,9 @@ LogicalResult verifyIsAwaited(Operation *start, StringRef wait,
 /// collective: the other one has nothing to wait for.
 Operation *findWait(Value awaited);
 
+/// Checks a `ddp.deal`, before the operation itself has been verified.
+LogicalResult verifyDeal(Operation *op, Attribute attribute);
+
 /// Checks that random draws of these sizes give `numElements` numbers.
 LogicalResult verifyDraws(Operation *op, ArrayRef<int64_t> draws,
                           int64_t numElements);

@@ -16,13 +16,11 @@
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
 
 #include "elements.h"
-#include "launch.h"
+#include "quads.h"
 
 #include <cstdint>
 
 namespace ddphook::cuda {
-
-constexpr int kQuad = 4;
 
 /// The 8-bit float nearest to a magnitude that is not above the largest one,
 /// with that sign. Numbers below 2^kLeastExponent have one distance in common.

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Encodes and decodes arrays of a device, and adds encoded ones: casts and
-// scaled codes. The bits are those of docs/quantization.md. The conventions are
-// those of kernels.h.
+// scaled codes; affine.h has the others. The bits are those of
+// docs/quantization.md. The conventions are those of kernels.h.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ENCODE_H
@@ -48,11 +48,6 @@ struct EncodedParts {
   /// most `mostBytes` bytes of codes and scales.
   static int64_t mostBytes(int64_t mostBytes, int64_t ranks);
 };
-
-/// Whether there are kernels for the code.
-constexpr bool hasKernels(Code code) {
-  return codeKind(code) != CodeKind::AFFINE;
-}
 
 /// Encodes an array of parts.count elements: parts 0 … ranks - 1 lie behind
 /// each other in `out`, which is aligned to 16 bytes. With a `rounding`, of

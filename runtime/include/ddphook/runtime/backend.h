@@ -41,7 +41,7 @@ extern "C" {
  * and a runtime of different versions, or with tables of different sizes, do
  * not work together; a function more in functions.inc therefore raises nothing.
  */
-#define DDPHOOK_BACKEND_ABI_VERSION 12
+#define DDPHOOK_BACKEND_ABI_VERSION 13
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -112,6 +112,9 @@ typedef struct ddphook_communicator_config {
   /* Collectives with an encoding have at most so many bytes of codes and scales
    * on each rank; 0: there are none. */
   uint64_t max_encoded_bytes;
+  /* Those with affine codes have at most so many on all ranks together; 0:
+   * there are none. */
+  uint64_t max_gathered_bytes;
   /* The store and a prefix of keys that this communicator alone uses. The store
    * stays valid until the communicator is destroyed. */
   const ddphook_backend_store_t *store;

@@ -8,7 +8,7 @@
 // within blocks, both roundings.
 //
 //===----------------------------------------------------------------------===//
-#include "backends/cuda/cuda_kernels_test_util.h"
+#include "backends/cuda/cuda_kernels_encode_test_util.h"
 
 #include "../../../backends/cuda/kernels/encode.h"
 #include "../../../backends/host/kernels/encode.h"
@@ -26,9 +26,6 @@ const Encoding kEncodings[] = {{Code::F16, 0},       {Code::BF16, 0},
                                {Code::I4, 64},       {Code::I4, 96},
                                {Code::F8E4M3FN, 96}, {Code::F8E5M2, 4096}};
 
-/// What elements look like.
-enum class Values { Ordinary, Mixed, Small, AnyBits };
-
 /// An array as the host encodes it.
 struct HostCodes {
   HostCodes(const Encoding &encoding, int64_t n)
@@ -39,47 +36,8 @@ struct HostCodes {
   std::vector<unsigned char> codes, scales;
 };
 
-/// Bytes on the device; poisoned.
-class DeviceBytes {
-public:
-  explicit DeviceBytes(int64_t bytes)
-      : bytes(bytes), array(Dtype::F64, (bytes + 7) / 8) {}
-  char *data() { return static_cast<char *>(array.data()); }
-  std::vector<unsigned char> read() {
-    const HostArray values = array.read();
-    const auto *begin = static_cast<const unsigned char *>(values.data());
-    return {begin, begin + bytes};
-  }
-
-private:
-  int64_t bytes;
-  DeviceArray array;
-};
-
-class CudaEncode : public CudaKernelTest {
+class CudaEncode : public CudaEncodingTest {
 protected:
-  HostArray randomArray(Dtype type, int64_t n, Values values) {
-    HostArray array(type, n);
-    array.fillWithBits(random);
-    if (values == Values::AnyBits)
-      return array;
-    std::normal_distribution<double> normal;
-    std::vector<double> numbers(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) {
-      double x = normal(random);
-      if (values == Values::Mixed)
-        x = std::ldexp(x, static_cast<int>(random() % 40) - 30);
-      if (values == Values::Small)
-        x = random() % 3 == 0 ? std::ldexp(x, -130) : 0.0;
-      // A few that are out of the ordinary, in few blocks.
-      if (values == Values::Mixed && i % 1500 == 777)
-        x = random() % 2 == 0 ? HUGE_VAL : -HUGE_VAL;
-      numbers[static_cast<size_t>(i)] = x;
-    }
-    host::castArray(numbers.data(), Dtype::F64, array.data(), type, n);
-    return array;
-  }
-
   /// Calls body(type, n, values) for what an encoding is tried with.
   void forArrays(const std::function<void(const Encoding &, Dtype, int64_t,
                                           Values)> &body) {
@@ -106,10 +64,6 @@ protected:
     return rounding;
   }
 };
-
-void expectSame(const HostArray &got, const HostArray &want) {
-  EXPECT_EQ(got.firstDifference(want), "");
-}
 
 TEST_F(CudaEncode, codesAndScalesAreTheHosts) {
   forArrays([&](const Encoding &encoding, Dtype type, int64_t n,

@@ -3,7 +3,7 @@
 set(DDPHOOK_CUDA_KERNELS_TESTS_DIR ${CMAKE_CURRENT_LIST_DIR})
 
 function(ddphook_add_cuda_kernels_tests prefix kernels)
-  foreach(area IN ITEMS elementwise encode lowrank orthogonalize)
+  foreach(area IN ITEMS affine elementwise encode lowrank orthogonalize)
     set(name cuda_kernels_${area}_test)
     set(target ddphook-${prefix}${name})
     add_executable(${target} ${DDPHOOK_CUDA_KERNELS_TESTS_DIR}/${name}.cpp)

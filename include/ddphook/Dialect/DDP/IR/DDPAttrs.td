@@ -132,6 +132,15 @@ def DDP_DealAttr : DDP_Attr<"Deal", "deal"> {
     Constraints:
     - (C1) there is a count for each member; no number is negative.
     - (C2) `groups` begins with 0, and ascends.
+
+    On an operation, as `ddp.deal`, its counts are those of the operand's elements
+    together, and
+    - (C3) an all-reduce has no wire type;
+    - (C4) over a hierarchical group it is a sum;
+    - (C5) over another group this one has the ranks of a hierarchical group on a node;
+    - (C6) and then members are adjacent, and of one group.
+    - (C7) Members of a low-rank operation are of one group;
+    - (C8) on flat arrays the parts cut no matrix and no piece.
   }];
   let parameters = (ins "::mlir::StringAttr":$bucket,
                     ArrayRefParameter<"int64_t">:$groups,

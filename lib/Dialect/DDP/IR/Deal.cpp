@@ -1,0 +1,133 @@
+//===- Deal.cpp - what ddp.deal may say ----------------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Which operations may have parts that are dealt to the ranks of a node, and
+// which deals they may have. Whether a deal's members are those of its bucket
+// is known where the plan is made.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Verifiers.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+static constexpr llvm::StringLiteral kName = DDPDialect::kDealAttrName;
+
+/// Whether all members are of one group, each one behind the one before it if
+/// they have to be adjacent.
+static bool areOfOneGroup(DealAttr deal, bool areAdjacent) {
+  ArrayRef<int64_t> groups = deal.getGroups(), members = deal.getMembers();
+  for (size_t i = 1; i < members.size(); ++i)
+    if (llvm::upper_bound(groups, members[i]) !=
+            llvm::upper_bound(groups, members[0]) ||
+        (areAdjacent && members[i] != members[i - 1] + 1))
+      return false;
+  return true;
+}
+
+/// Parts of an all-reduce's operand.
+template <typename OpT>
+static LogicalResult verifyReduced(OpT op, DealAttr deal) {
+  if (TypeAttr wire = op.getWireAttr())
+    return op->emitOpError() << "expected no wire type with '" << kName // C3
+                             << "', but got " << wire.getValue();
+  ReductionAttr reduction = op.getReductionAttr();
+  auto group = op.getGroupAttr()
+                   ? SymbolTable::lookupNearestSymbolFrom<ProcessGroupOp>(
+                         op, op.getGroupAttr())
+                   : ProcessGroupOp();
+  // What lacks or names none is reported by others.
+  if (!group || !reduction)
+    return success();
+  if (group.isHierarchical()) {
+    if (reduction.getValue() == Reduction::Sum)
+      return success();
+    return op->emitOpError() << "expected a sum with '" << kName // C4
+                             << "' over a hierarchical group, but got a mean";
+  }
+  auto whole = group.getParentAttr()
+                   ? SymbolTable::lookupNearestSymbolFrom<ProcessGroupOp>(
+                         group, group.getParentAttr())
+                   : ProcessGroupOp();
+  if (group.getPlacement() != Placement::IntraNode || !whole ||
+      !whole.isHierarchical())
+    return op->emitOpError() // C5
+           << "expected '" << kName
+           << "' over a hierarchical group or its ranks on a node, but got @"
+           << group.getSymName();
+  if (areOfOneGroup(deal, /*areAdjacent=*/true))
+    return success();
+  return op->emitOpError() // C6
+         << "expected adjacent members of one group within nodes, but got "
+         << deal;
+}
+
+/// Members of the large bucket of a low-rank operation, of which a list has the
+/// elements from one to another.
+static LogicalResult verifyList(Operation *op, DealAttr deal,
+                                MatrixListAttr layout) {
+  SmallVector<int64_t> ends;
+  int64_t end = layout.getBegin();
+  for (int64_t count : deal.getCounts())
+    ends.push_back(end += count);
+  auto isCut = [&](int64_t offset, int64_t count) {
+    auto part = llvm::upper_bound(ends, offset);
+    return count > 0 && (part == ends.end() || count > *part - offset);
+  };
+  for (const MatrixPlace &matrix : layout.getMatrices()) {
+    int64_t count;
+    if (llvm::MulOverflow(matrix.rows, matrix.columns, count) ||
+        isCut(matrix.offset, count))
+      return op->emitOpError() // C8
+             << "expected parts that cut no matrix, but got " << deal;
+  }
+  for (const PiecePlace &piece : layout.getPieces())
+    if (isCut(piece.offset, piece.count))
+      return op->emitOpError() // C8
+             << "expected parts that cut no piece, but got " << deal;
+  return success();
+}
+
+LogicalResult mlir::ddp::verifyDeal(Operation *op, Attribute attribute) {
+  auto deal = dyn_cast<DealAttr>(attribute);
+  if (!deal ||
+      !isa<AllReduceOp, FlatAllReduceOp, MatmulOp, FlatMatmulOp, ProjectOp,
+           FlatProjectOp, ReconstructOp, FlatReconstructOp>(op))
+    return op->emitOpError()
+           << "expected '" << kName
+           << "' to be a #ddp.deal, on an all-reduce or a low-rank operation, "
+              "but got "
+           << attribute;
+  // The operation itself has not been verified yet.
+  auto layout = llvm::TypeSwitch<Operation *, MatrixListAttr>(op)
+                    .Case<FlatMatmulOp, FlatProjectOp, FlatReconstructOp>(
+                        [](auto lowRank) { return lowRank.getLayoutAttr(); })
+                    .Default([](Operation *) { return MatrixListAttr(); });
+  Type type = op->getNumOperands() == 0 ? Type() : op->getOperand(0).getType();
+  auto shaped = dyn_cast_if_present<ShapedType>(type);
+  std::optional<int64_t> numElements;
+  if (layout)
+    numElements = layout.getEnd() - layout.getBegin();
+  else if (isa<AllReduceOp, FlatAllReduceOp>(op) &&
+           (isa_and_present<BucketType>(type) ||
+            (shaped && shaped.hasStaticShape())))
+    numElements = getNumElementsOf(type);
+  if (numElements && deal.getNumElements() != *numElements)
+    return op->emitOpError() << "expected a deal of " << *numElements
+                             << " elements, but got " << deal;
+  if (auto reduce = dyn_cast<AllReduceOp>(op))
+    return verifyReduced(reduce, deal);
+  if (auto reduce = dyn_cast<FlatAllReduceOp>(op))
+    return verifyReduced(reduce, deal);
+  if (!areOfOneGroup(deal, /*areAdjacent=*/false))
+    return op->emitOpError() // C7
+           << "expected members of one group, but got " << deal;
+  return layout ? verifyList(op, deal, layout) : success();
+}
