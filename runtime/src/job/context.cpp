@@ -194,8 +194,8 @@ Status Context::openBackend() {
 
 Context::~Context() {
   modules.clear();
-  // The thread that has heard of a failure may not have come to that yet. Without
-  // memory the reason is missing.
+  // The thread that has heard of a failure may not have come to that yet.
+  // Without memory the reason is missing.
   if (hasFailed())
     withoutExceptions([&] {
       observer.fail(failure().message());

@@ -167,8 +167,8 @@ Status TraceWriter::add(const PartContents &part, const RankSummary &summary) {
   addMetadata(rank, 0, "process_name",
               "rank " + std::to_string(rank) + " (" + part.identity.host + ")");
   const char *const threadNames[laneCount] = {"steps", "communication"};
-  // What has no end lasts beyond the begin of all that it contains: a reader takes
-  // what begins where another event ends for its neighbour.
+  // What has no end lasts beyond the begin of all that it contains: a reader
+  // takes what begins where another event ends for its neighbour.
   const int64_t end = std::max(lastTime(part) + 1, summary.time);
   for (int lane = 0; lane < laneCount; ++lane) {
     addMetadata(rank, lane, "thread_name", threadNames[lane]);

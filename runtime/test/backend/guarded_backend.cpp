@@ -10,7 +10,8 @@
 // would be on a GPU. Collectives that are started end at once.
 //
 // Options: limit=BYTES of memory; streams=1 takes any address as a stream;
-// fail=N lets the Nth synchronize() fail; abort_ms=N lets abort() take N ms more.
+// fail=N lets the Nth synchronize() fail; abort_ms=N lets abort() take N ms
+// more.
 //
 //===----------------------------------------------------------------------===//
 #include "host_backend.h"

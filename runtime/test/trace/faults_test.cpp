@@ -197,8 +197,8 @@ TEST(Faults, RankZeroIsKilled) {
   }
 }
 
-// One thread hears of a failure and takes its time to say so to the device; another
-// one has its error already, and ends the context.
+// One thread hears of a failure and takes its time to say so to the device;
+// another one has its error already, and ends the context.
 TEST(Faults, AFailureThatIsBookedWhileTheContextEnds) {
   TemporaryDirectory directory;
   const std::string path = directory.file("trace.json");

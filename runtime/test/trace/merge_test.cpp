@@ -132,8 +132,8 @@ TEST(Merge, ARankThatDiedAndItsCause) {
   ASSERT_EQ(instants.size(), 1u);
   EXPECT_EQ(instants[0]["name"], "rank lost");
   EXPECT_EQ(instants[0]["args"]["message"], failures[1]["message"]);
-  // What it had recorded, and the step in which it died; each event before it has
-  // ended contains those that follow.
+  // What it had recorded, and the step in which it died; each event before it
+  // has ended contains those that follow.
   const auto events = eventsOf(trace, "X", 1);
   ASSERT_EQ(events.size(), 5u);
   EXPECT_FALSE(events[0]["args"].contains("unfinished"));
