@@ -8,7 +8,7 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 format=$(command -v clang-format-22) || {
-  echo "error: clang-format-22 is missing: run tools/install-packages.sh" >&2
+  echo "error: clang-format-22 is missing: run tools/install-packages.sh --tests" >&2
   exit 1
 }
 mapfile -t files < <(git ls-files '*.c' '*.cpp' '*.cu' '*.cuh' '*.h' '*.inc')

@@ -2,25 +2,36 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# Installs those packages of packages.txt that are missing. Changes nothing, and
-# needs neither root nor a network, when all are there.
+#     tools/install-packages.sh [--tests]
+#
+# Installs those packages of packages.txt that are missing, with --tests also those
+# of test-packages.txt. Changes nothing, and needs neither root nor a network, when
+# all are there.
 set -euo pipefail
 
-directory=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$(dirname "${BASH_SOURCE[0]}")"
+case ${1-} in
+'') lists=(packages.txt) ;;
+--tests) lists=(packages.txt test-packages.txt) ;;
+*)
+  echo "error: expected --tests or nothing, but got '$1'" >&2
+  exit 2
+  ;;
+esac
 
 missing=()
 while read -r package; do
   status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
   [[ $status == installed ]] || missing+=("$package")
-done < <(grep -v -e '^#' -e '^$' "$directory/packages.txt")
+done < <(grep -hv -e '^#' -e '^$' "${lists[@]}")
 
 if ((${#missing[@]} == 0)); then
-  echo "all packages of tools/packages.txt are installed"
+  echo "all packages of ${lists[*]/#/tools/} are installed"
   exit 0
 fi
 echo "missing packages: ${missing[*]}"
 if ! command -v apt-get >/dev/null; then
-  echo "error: this machine has no apt-get; install what tools/packages.txt lists by other means" >&2
+  echo "error: this machine has no apt-get; install what ${lists[*]/#/tools/} list by other means" >&2
   exit 1
 fi
 as_root=()

@@ -89,7 +89,7 @@ count_files() {
 }
 
 say "installing missing packages"
-tools/install-packages.sh || die "packages could not be installed"
+tools/install-packages.sh --tests || die "packages could not be installed"
 
 mkdir -p "$logs"
 rm -f "$logs"/*.{status,time}

@@ -69,7 +69,7 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:3px 18px;margin:14px 0
 dt{color:var(--dim)}
 dd{margin:0;overflow-wrap:anywhere}
 .g{margin:0;padding:0;list-style:none;content-visibility:auto;contain-intrinsic-size:auto 2900px}
-.g:last-child{contain-intrinsic-size:auto none}
+.g:last-of-type{contain-intrinsic-size:auto none}
 .g li{display:grid;grid-template-columns:minmax(0,5fr) minmax(0,3fr) 90px minmax(0,5fr);gap:18px;padding:3px 0;border-bottom:1px solid var(--line)}
 .g i{font-style:normal;overflow-wrap:anywhere}
 .g i:nth-child(3){text-align:right}

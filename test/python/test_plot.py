@@ -112,12 +112,33 @@ def test_other_files(tmp_path, events, step, message):
         _plot.make_figure(path, step)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"pid": float("inf")},
+        {"ts": float("nan")},
+        {"ts": 10**400},
+        {"dur": float("inf")},
+        {"dur": -1},
+        None,
+    ],
+)
+def test_damaged_numbers(tmp_path, changed):
+    path = tmp_path / "trace.json"
+    # Without a change, lists in lists without an end.
+    text = json.dumps({"traceEvents": [{**event("step", 0, 1), **(changed or {})}]})
+    path.write_text(text if changed else "[" * 100000)
+    with pytest.raises(ddphook.InvalidArgumentError, match="expected a trace of ddphook"):
+        _plot.make_figure(path)
+
+
 def test_errors_of_the_command(tmp_path):
     text = tmp_path / "text"
     text.write_text("no trace")
     for words, status, message in [
         ((text, tmp_path / "a.svg"), 2, "expected a trace of ddphook"),
         ((EXAMPLE, tmp_path / "a.nothing"), 2, "Format 'nothing' is not supported"),
+        ((EXAMPLE, tmp_path / "a"), 2, "expected a picture that ends with .svg"),
         ((EXAMPLE, tmp_path / "none" / "a.svg"), 1, "No such file"),
         ((EXAMPLE, tmp_path / "a.svg", "--step=0"), 2, "positive number"),
     ]:

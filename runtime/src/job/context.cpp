@@ -194,6 +194,13 @@ Status Context::openBackend() {
 
 Context::~Context() {
   modules.clear();
+  // The thread that has heard of a failure may not have come to that yet.
+  // Without memory the reason is missing.
+  if (hasFailed())
+    withoutExceptions([&] {
+      observer.fail(failure().message());
+      return Status::ok();
+    }).ignore();
   observer.close();
   bool isFarewell = !hasFailed();
   if (control)

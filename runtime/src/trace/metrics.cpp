@@ -18,6 +18,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -232,17 +233,25 @@ void MetricsFile::open(std::string newPath, std::string newRunId, int newRank,
   context = newContext;
 }
 
-/// Appends a line in one piece; the first one of a run replaces the file.
+/// Appends a line whole or not at all; the first one of a run replaces the
+/// file. A pipe that nobody reads is an error, and nothing to wait for.
 static Status appendLine(const std::string &path, bool isFirst,
                          const std::string &line) {
   const int file = ::open(path.c_str(),
                           O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
-                              (isFirst ? O_TRUNC : 0),
+                              O_NONBLOCK | (isFirst ? O_TRUNC : 0),
                           0666);
   if (file < 0)
     return systemError(errno, "cannot open '%s'", path.c_str());
   const ssize_t written = ::write(file, line.data(), line.size());
   const int failed = written < 0 ? errno : ENOSPC;
+  // Of a line that a full disk has cut off readers could make nothing.
+  struct stat attributes;
+  if (written > 0 && written < static_cast<ssize_t>(line.size()) &&
+      ::fstat(file, &attributes) == 0 && S_ISREG(attributes.st_mode) &&
+      ::ftruncate(file, attributes.st_size - written) != 0)
+    log(LogLevel::Warn,
+        "the last line of '" + path + "' is cut off, and stays so");
   ::close(file);
   return written == static_cast<ssize_t>(line.size())
              ? Status::ok()

@@ -192,6 +192,10 @@ void Observer::write(const std::function<MetricsSample()> &sample) {
 }
 
 void Observer::fail(const std::string &message) {
+  std::call_once(hasFailed, [&] { keep(message); });
+}
+
+void Observer::keep(const std::string &message) {
   Part *part = events.part();
   if (!part)
     return;

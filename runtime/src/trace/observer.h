@@ -18,6 +18,7 @@
 
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,7 @@ public:
              const std::function<Status(int64_t *)> &askTime);
 
   /// Keeps what was recorded until a failure of the job, the first one; from
-  /// any thread.
+  /// any thread. When it returns, that has been done, whoever has called it.
   void fail(const std::string &message);
 
   /// Ends the recording, with no collective under way. Other ranks may be told
@@ -86,6 +87,7 @@ private:
   struct Introduction {
     std::string clock, token, host, part;
   };
+  void keep(const std::string &message);
   bool isRecording() const {
     return wanted.isRecording || !path.empty() || !wanted.metrics.empty();
   }
@@ -101,6 +103,7 @@ private:
   std::string path;
   /// Of this rank's flight recorder, absolute; empty: none is written.
   std::string flightFile;
+  std::once_flag hasFailed;
   std::vector<std::string> parts; ///< Of all ranks.
   bool isOnMachineOfRankZero = true;
 };

@@ -145,7 +145,7 @@ void TraceWriter::addEvents(const PartContents &part, int lane, int64_t end) {
   for (const Event &event : events) {
     const bool isOpen = event.end == INT64_MAX;
     const int64_t begin = event.begin + offset;
-    const int64_t stop = isOpen ? std::max(begin, end) : event.end + offset;
+    const int64_t stop = isOpen ? end : event.end + offset;
     beginEvent();
     json += heads[event.name];
     appendMicroseconds(&json, begin - origin);
@@ -167,7 +167,9 @@ Status TraceWriter::add(const PartContents &part, const RankSummary &summary) {
   addMetadata(rank, 0, "process_name",
               "rank " + std::to_string(rank) + " (" + part.identity.host + ")");
   const char *const threadNames[laneCount] = {"steps", "communication"};
-  const int64_t end = std::max(lastTime(part), summary.time);
+  // What has no end lasts beyond the begin of all that it contains: a reader
+  // takes what begins where another event ends for its neighbour.
+  const int64_t end = std::max(lastTime(part) + 1, summary.time);
   for (int lane = 0; lane < laneCount; ++lane) {
     addMetadata(rank, lane, "thread_name", threadNames[lane]);
     addEvents(part, lane, end);

@@ -10,12 +10,14 @@
 // would be on a GPU. Collectives that are started end at once.
 //
 // Options: limit=BYTES of memory; streams=1 takes any address as a stream;
-// fail=N lets the Nth synchronize() fail.
+// fail=N lets the Nth synchronize() fail; abort_ms=N lets abort() take N ms
+// more.
 //
 //===----------------------------------------------------------------------===//
 #include "host_backend.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -24,6 +26,7 @@
 #include <mutex>
 #include <string>
 #include <sys/mman.h>
+#include <thread>
 #include <type_traits>
 #include <unistd.h>
 
@@ -44,6 +47,7 @@ struct Options {
   uint64_t limit = std::numeric_limits<uint64_t>::max();
   bool hasStreams = false;
   int64_t failAt = 0; // 0: never
+  int64_t abortMilliseconds = 0;
 };
 
 /// All memory of the process's devices.
@@ -172,6 +176,8 @@ ddphook_status_t parseOption(const std::string &name, const std::string &value,
     options.hasStreams = value == "1";
   else if (name == "fail")
     options.failAt = std::stoll(value);
+  else if (name == "abort_ms")
+    options.abortMilliseconds = std::stoll(value);
   else
     return fail(DDPHOOK_INVALID_ARGUMENT, error,
                 "the guarded backend has no option '" + name + "'");
@@ -269,6 +275,13 @@ ddphook_status_t wait(ddphook_device_t *, int64_t ticket, Error *error) {
                                   "no collective has that ticket");
 }
 
+void abortDevice(ddphook_device_t *device, ddphook_status_t status,
+                 const char *message) {
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(options.abortMilliseconds));
+  host().abort(device, status, message);
+}
+
 ddphook_backend_t makeBackend() {
   ddphook_backend_t table = host();
   table.name = "guarded";
@@ -280,6 +293,7 @@ ddphook_backend_t makeBackend() {
   table.memory_read = read;
   table.stream_set = setStream;
   table.synchronize = synchronize;
+  table.abort = abortDevice;
   table.collective_start = startCollective;
   table.wait = wait;
 #define DDPHOOK_DEVICE_FUNCTION(name, ...)                                     \

@@ -197,6 +197,41 @@ TEST(Faults, RankZeroIsKilled) {
   }
 }
 
+// One thread hears of a failure and takes its time to say so to the device;
+// another one has its error already, and ends the context.
+TEST(Faults, AFailureThatIsBookedWhileTheContextEnds) {
+  TemporaryDirectory directory;
+  const std::string path = directory.file("trace.json");
+  const int port = freePort();
+  const auto results = runRanks(
+      2,
+      [&](int rank) -> std::string {
+        ::setenv("DDPHOOK_TRACE", path.c_str(), 1);
+        ::setenv("DDPHOOK_BACKEND", "guarded", 1);
+        ::setenv("DDPHOOK_BACKEND_OPTIONS", "abort_ms=500", 1);
+        ddphook_options_t options =
+            jobOptions(rank, 2, port, "shm", patientDeadline);
+        ddphook_context_t *context = nullptr;
+        ddphook_status_t status = ddphook_context_create(&options, &context);
+        if (status != DDPHOOK_OK)
+          return "create " + show(status);
+        if (rank == 1)
+          ::kill(::getpid(), SIGKILL);
+        while (status == DDPHOOK_OK)
+          status = ddphook_barrier(context);
+        const std::string text = show(status);
+        ddphook_context_destroy(context);
+        return text;
+      },
+      patientDeadline + 100);
+  expectContains(results[0].text, "PEER_LOST: rank 1 was lost");
+  const json trace = readJson(path);
+  EXPECT_EQ(trace["ddphook"]["ranks"][0]["state"], "failed");
+  EXPECT_EQ(trace["ddphook"]["ranks"][1]["state"], "lost");
+  for (const json &failure : trace["ddphook"]["failures"])
+    expectContains(failure["message"], "rank 1 was lost");
+}
+
 TEST(Faults, APartThatIsDamagedWhileTheJobRuns) {
   Observed job;
   testing::internal::CaptureStderr();

@@ -110,6 +110,8 @@ TEST(Merge, ARankThatDiedAndItsCause) {
     Rank rank(path, own);
     rank.step();
     rank.recorder.beginStep(otherName);
+    rank.recorder.ring(Lane::Steps).begin(otherName);
+    rank.recorder.ring(Lane::Steps).begin(waitName);
     ::raise(SIGKILL);
   }
   int status = 0;
@@ -130,11 +132,16 @@ TEST(Merge, ARankThatDiedAndItsCause) {
   ASSERT_EQ(instants.size(), 1u);
   EXPECT_EQ(instants[0]["name"], "rank lost");
   EXPECT_EQ(instants[0]["args"]["message"], failures[1]["message"]);
-  // What it had recorded, and the step in which it died.
+  // What it had recorded, and the step in which it died; each event before it
+  // has ended contains those that follow.
   const auto events = eventsOf(trace, "X", 1);
-  ASSERT_EQ(events.size(), 3u);
-  EXPECT_EQ(events[2]["args"]["unfinished"], true);
+  ASSERT_EQ(events.size(), 5u);
   EXPECT_FALSE(events[0]["args"].contains("unfinished"));
+  for (size_t i : {2, 3, 4}) {
+    EXPECT_EQ(events[i]["args"]["unfinished"], true);
+    EXPECT_GT(events[i]["dur"], 0.0);
+  }
+  EXPECT_EQ(events[4]["cat"], "wait");
 }
 
 TEST(Merge, MissingRanksAndPartsOfOtherJobs) {

@@ -11,7 +11,10 @@
 #include "trace/trace_test_util.h"
 
 #include <cmath>
+#include <csignal>
 #include <sstream>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 using namespace ddphook;
 using namespace ddphook::test;
@@ -144,4 +147,40 @@ TEST(Metrics, FilesOfARun) {
   expectContains(testing::internal::GetCapturedStderr(),
                  "metrics of rank 0 are not written any more: cannot write "
                  "'/dev/full': No space left on device");
+}
+
+TEST(Metrics, ALineForWhichThereIsNoRoom) {
+  TemporaryDirectory directory;
+  const std::string path = directory.file("m.jsonl");
+  MetricsFile lines;
+  lines.open(path, "run", 0);
+  lines.write(makeSample(10));
+  // Room for a part of the next line.
+  rlimit old;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto oldHandler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {std::filesystem::file_size(path) + 30, old.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  testing::internal::CaptureStderr();
+  lines.write(makeSample(20));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+  ::signal(SIGXFSZ, oldHandler);
+  expectContains(testing::internal::GetCapturedStderr(),
+                 "metrics of rank 0 are not written any more: cannot write '" +
+                     path + "'");
+  EXPECT_FALSE(lines.isOpen());
+  EXPECT_EQ(readJson(path)["steps"], 10);
+}
+
+TEST(Metrics, APipeThatNobodyReads) {
+  TemporaryDirectory directory;
+  const std::string path = directory.file("pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0666), 0);
+  MetricsFile lines;
+  lines.open(path, "run", 0);
+  testing::internal::CaptureStderr();
+  lines.write(makeSample(10));
+  expectContains(testing::internal::GetCapturedStderr(),
+                 "metrics of rank 0 are not written any more: cannot open '" +
+                     path + "': No such device or address");
 }

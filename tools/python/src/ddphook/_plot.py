@@ -6,6 +6,7 @@ took. docs/tracing.md has the schema of a trace."""
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ class _Event:
     begin: float
     time: float
 
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.begin) and 0 <= self.time < math.inf):
+            raise ValueError("expected finite times")
+
 
 def draw(trace: Path, picture: Path, step: int | None = None) -> str:
     """Draws a trace into a file of the format that its name ends with (.svg, .png,
@@ -57,6 +62,11 @@ def draw(trace: Path, picture: Path, step: int | None = None) -> str:
     """
     # The same picture has the same bytes.
     matplotlib.rcParams.update({"svg.hashsalt": "ddphook", "svg.fonttype": "none"})
+    # matplotlib would add one of its own, and the file would be another.
+    if not picture.suffix:
+        raise ddphook.InvalidArgumentError(
+            f"expected a picture that ends with .svg, .png or .pdf, but got {picture}"
+        )
     figure = make_figure(trace, step)
     try:
         figure.savefig(picture, metadata=_metadata(picture))
@@ -118,7 +128,7 @@ def _read(trace: Path) -> list[_Event]:
             for event in json.loads(trace.read_bytes())["traceEvents"]
             if event["ph"] == "X"
         ]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ddphook.InvalidArgumentError(
             f"expected a trace of ddphook, but {trace} is none"
         ) from error
