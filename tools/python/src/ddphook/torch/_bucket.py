@@ -260,6 +260,14 @@ def flat_numbers(gradients: Sequence[Reduced]) -> list[int]:
     ]
 
 
+def flat_size(elements: int) -> int:
+    """Elements of a flat array for gradients of so many in all.
+
+    MLIR takes no slice out of an array of none, not even an empty one.
+    """
+    return max(elements, 1)
+
+
 def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
     """A module that reduces gradients in place, in MLIR's textual form.
 
@@ -271,7 +279,7 @@ def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
     for number in range(max(numbers) + 1):
         members = [g for g, n in zip(gradients, numbers) if n == number]
         size = sum(math.prod(member.shape) for member in members)
-        flats.append(_Flat(f"%flat{number}", size, members[0].dtype))
+        flats.append(_Flat(f"%flat{number}", flat_size(size), members[0].dtype))
     reduce = []
     for i, (gradient, number) in enumerate(zip(gradients, numbers)):
         tensor = flats[number].add(i, gradient.shape)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ddphook.torch import _session
+from ddphook.torch._bucket import flat_size
 
 _library = torch.library.Library("ddphook", "DEF")
 _library.define(
@@ -93,7 +94,7 @@ def _flat_memory(
         ends[flat] += gradient.nbytes
         types[flat] = gradient.dtype
     whole = [
-        torch.empty(end // types[flat].itemsize, dtype=types[flat])
+        torch.empty(flat_size(end // types[flat].itemsize), dtype=types[flat])
         for flat, end in enumerate(ends)
     ]
     memory = [_memory_of(tensor) for tensor in whole]
