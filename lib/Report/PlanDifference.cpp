@@ -32,23 +32,6 @@ static std::string listNames(const std::vector<std::string> &names) {
   return text;
 }
 
-/// "1.00 kB → 500 B (−50.0 %)".
-static std::string describeChange(int64_t before, int64_t after) {
-  std::string from = formatBytes(before), to = formatBytes(after);
-  if (from == to) { // but not to the byte
-    from = std::to_string(before) + " B";
-    to = std::to_string(after) + " B";
-  }
-  std::string text = from + " → " + to;
-  if (before != 0) {
-    double percent = 100.0 * static_cast<double>(after - before) /
-                     static_cast<double>(before);
-    text += llvm::formatv(" ({0}{1:f1} %)", percent < 0 ? "−" : "+",
-                          std::abs(percent));
-  }
-  return text;
-}
-
 namespace {
 using CollectiveList = std::vector<const ReportCollective *>;
 

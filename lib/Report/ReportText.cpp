@@ -16,6 +16,8 @@
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <cmath>
+
 using namespace mlir::ddp;
 using llvm::StringRef;
 
@@ -61,6 +63,22 @@ std::string mlir::ddp::describeOverlap(const ReportCollective &collective) {
                                              work.what;
                                     }),
                     ", ");
+}
+
+std::string mlir::ddp::describeChange(int64_t before, int64_t after) {
+  std::string from = formatBytes(before), to = formatBytes(after);
+  if (from == to) { // but not to the byte
+    from = std::to_string(before) + " B";
+    to = std::to_string(after) + " B";
+  }
+  std::string text = from + " → " + to;
+  if (before != 0) {
+    double percent = 100.0 * static_cast<double>(after - before) /
+                     static_cast<double>(before);
+    text += llvm::formatv(" ({0}{1:f1} %)", percent < 0 ? "−" : "+",
+                          std::abs(percent));
+  }
+  return text;
 }
 
 std::string mlir::ddp::describeMeasured(const MeasuredCollective &collective) {

@@ -27,6 +27,8 @@ std::string describeCollective(const ReportCollective &collective);
 std::string describeOverlap(const ReportCollective &collective);
 
 /// "2  all_reduce b0": its number in the plan, and its name.
+/// "1.00 kB → 500 B (−50.0 %)".
+std::string describeChange(int64_t before, int64_t after);
 std::string describeMeasured(const MeasuredCollective &collective);
 
 /// "mean over @dp, f32 as f16 on the wire".

@@ -27,6 +27,8 @@ namespace json = llvm::json;
 
 /// The version of the runtime's schema that is read here.
 static constexpr int64_t kTraceVersion = 1;
+/// Of a collective; more than a memory has, and exact in floating point.
+static constexpr int64_t kMostBytes = int64_t(1) << 52;
 
 //===----------------------------------------------------------------------===//
 // Reading
@@ -70,6 +72,10 @@ readEvent(const json::Object &object) {
     event.collective = arguments->getInteger("collective").value_or(-1);
     event.bucket = arguments->getString("bucket").value_or("").str();
     event.step = arguments->getInteger("step").value_or(-1);
+    event.wireBytes = arguments->getInteger("wire_bytes").value_or(-1);
+    // More is a damaged number.
+    if (event.wireBytes < 0 || event.wireBytes > kMostBytes)
+      event.wireBytes = -1;
     event.isUnfinished = arguments->getBoolean("unfinished").value_or(false);
   }
   return event;
@@ -210,6 +216,7 @@ struct RankTimes {
 struct Run {
   int64_t numRanks = 0;
   double total = 0, waiting = 0, communicating = 0, exposed = 0;
+  double wireBytes = 0;
 };
 
 /// The runs of a step or of a collective.
@@ -345,6 +352,7 @@ TraceSummary mlir::ddp::summarize(const StepTrace &trace) {
       Run &run = samples.next(event);
       run.total += event.duration;
       run.waiting += event.waiting;
+      run.wireBytes += static_cast<double>(event.wireBytes);
       run.exposed += exposed;
     }
   }
@@ -360,7 +368,9 @@ TraceSummary mlir::ddp::summarize(const StepTrace &trace) {
          samples.getMedian([](const Run &run) { return run.waiting; }),
          samples.getMedian(
              [](const Run &run) { return run.total - run.waiting; }),
-         samples.getExposed()});
+         samples.getExposed(),
+         std::llround(
+             samples.getMedian([](const Run &run) { return run.wireBytes; }))});
   summary.picture = takePicture(trace);
   return summary;
 }

@@ -35,6 +35,13 @@ public:
 
   /// The first one is the whole; what follows are its parts.
   void compare(StringRef name, llvm::ArrayRef<Times> times);
+  /// Of one collective; -1 is unknown.
+  void compareBytes(int64_t before, int64_t after) {
+    if (before < 0 || after < 0 || before == after)
+      return;
+    os << "    on the wire " << describeChange(before, after) << "\n";
+    differs = true;
+  }
   void addMissing(StringRef what, bool isGone) {
     os << printable(what)
        << (isGone ? ": only in the first run\n" : ": only in the second run\n");
@@ -128,6 +135,7 @@ TimeComparison mlir::ddp::compareTimes(const TraceSummary &before,
                     {"waiting", collective.waiting, other.waiting},
                     {"moving", collective.moving, other.moving},
                     {"not hidden", collective.exposed, other.exposed}});
+    writer.compareBytes(collective.wireBytes, other.wireBytes);
     collectives.erase(found);
   }
   for (const auto &[key, collective] : collectives)

@@ -28,7 +28,7 @@ struct TimeComparison {
 };
 
 /// Compares medians; those count that differ by more than `tolerance` percent,
-/// and steps and collectives that only one run has.
+/// bytes on the wire, and steps and collectives that only one run has.
 TimeComparison compareTimes(const TraceSummary &before,
                             const TraceSummary &after, double tolerance);
 

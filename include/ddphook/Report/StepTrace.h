@@ -41,6 +41,8 @@ struct TraceEvent {
   double waiting = 0;
   /// The number of the step; -1 where the trace does not say it.
   int64_t step = -1;
+  /// What the rank puts on the wire; -1 where the trace does not say it.
+  int64_t wireBytes = -1;
   /// The run ended before the event did.
   bool isUnfinished = false;
 
@@ -73,6 +75,9 @@ struct MeasuredCollective {
   double total = 0, waiting = 0, moving = 0;
   /// How long the thread of steps stood still while it ran.
   double exposed = 0;
+  /// What a rank puts on the wire; -1 where the trace does not say it, and in
+  /// reports, whose buckets do.
+  int64_t wireBytes = -1;
 };
 
 /// What an entry point took: medians over its runs, of means over ranks.
