@@ -26,8 +26,7 @@ mlirGetDialectPluginInfo() {
 
 extern "C" LLVM_ATTRIBUTE_WEAK ::mlir::PassPluginLibraryInfo
 mlirGetPassPluginInfo() {
-  return {MLIR_PLUGIN_API_VERSION, "TestHook", LLVM_VERSION_STRING,
-          [] {
+  return {MLIR_PLUGIN_API_VERSION, "TestHook", LLVM_VERSION_STRING, [] {
             testhook::registerBreakModulePass();
             testhook::registerReduceResultsPass();
           }};

@@ -178,10 +178,10 @@ TEST_P(Sparse, AddsInOrder) {
           DeviceArray source(rank, bytesOf(all));
           DeviceArray out(
               rank, std::vector<char>(static_cast<size_t>(count) * 4, 'Z'));
-          ASSERT_EQ(rank.show(backend->densify(rank.device, source.get(), parts,
-                                               keep, out.get(), count,
-                                               &rank.error)),
-                    "OK");
+          ASSERT_EQ(
+              rank.show(backend->densify(rank.device, source.get(), parts, keep,
+                                         out.get(), count, &rank.error)),
+              "OK");
           Words want;
           for (float sum : sums)
             want.push_back(bitsOf(sum));
@@ -195,11 +195,11 @@ TEST_P(Sparse, AddsInOrder) {
 TEST_P(Sparse, RefusesTooMany) {
   runAlone([&](Rank &rank) {
     DeviceArray in(rank, 16), entries(rank, 64);
-    EXPECT_EQ(rank.show(backend->sparsify(rank.device, 5, in.get(), 4,
-                                          entries.get(), in.get(),
-                                          &rank.error)),
-              "INVALID_ARGUMENT: expected to keep some of less than 2^31 "
-              "elements, but got 5 of 4");
+    EXPECT_EQ(
+        rank.show(backend->sparsify(rank.device, 5, in.get(), 4, entries.get(),
+                                    in.get(), &rank.error)),
+        "INVALID_ARGUMENT: expected to keep some of less than 2^31 "
+        "elements, but got 5 of 4");
     EXPECT_EQ(backend->sparsify(rank.device, 1, in.get(), int64_t(1) << 31,
                                 entries.get(), in.get(), &rank.error),
               DDPHOOK_INVALID_ARGUMENT);
@@ -215,8 +215,8 @@ TEST_P(Sparse, FindsPlacesThatCannotBe) {
   for (const Words &entries : wrong)
     runAlone([&](Rank &rank) {
       DeviceArray source(rank, bytesOf(entries)), out(rank, 16);
-      ddphook_status_t status = backend->densify(
-          rank.device, source.get(), 1, 2, out.get(), 4, &rank.error);
+      ddphook_status_t status = backend->densify(rank.device, source.get(), 1,
+                                                 2, out.get(), 4, &rank.error);
       if (!isHost()) {
         EXPECT_EQ(rank.show(status), "OK");
         status = backend->synchronize(rank.device, &rank.error);

@@ -205,41 +205,41 @@ __global__ void __launch_bounds__(kThreads)
   unsigned equal = static_cast<unsigned>(before[1]);
   int32_t *places = reinterpret_cast<int32_t *>(values) + keep;
   unsigned *left = reinterpret_cast<unsigned *>(rest);
-  forQuads(
-      in, n, chunk,
-      [&](int64_t i, const unsigned (&bits)[kQuad], int64_t count) {
-        // Both numbers in one: neither exceeds a tile.
-        unsigned mine = 0;
+  forQuads(in, n, chunk,
+           [&](int64_t i, const unsigned (&bits)[kQuad], int64_t count) {
+             // Both numbers in one: neither exceeds a tile.
+             unsigned mine = 0;
 #pragma unroll
-        for (int v = 0; v < kQuad; ++v)
-          if (v < count) {
-            const unsigned m = magnitude(bits[v]);
-            mine += m > least ? 1u << 16 : m == least ? 1u : 0u;
-          }
-        unsigned all;
-        const unsigned sum = sumBefore(mine, dynamicShared<unsigned>(), &all);
-        unsigned myAbove = above + (sum >> 16);
-        unsigned myEqual = equal + (sum & 0xffff);
+             for (int v = 0; v < kQuad; ++v)
+               if (v < count) {
+                 const unsigned m = magnitude(bits[v]);
+                 mine += m > least ? 1u << 16 : m == least ? 1u : 0u;
+               }
+             unsigned all;
+             const unsigned sum =
+                 sumBefore(mine, dynamicShared<unsigned>(), &all);
+             unsigned myAbove = above + (sum >> 16);
+             unsigned myEqual = equal + (sum & 0xffff);
 #pragma unroll
-        for (int v = 0; v < kQuad; ++v) {
-          if (v >= count)
-            break;
-          const unsigned m = magnitude(bits[v]);
-          const bool isTaken =
-              m > least || (m == least && myEqual < ofLeast);
-          if (isTaken) {
-            const unsigned at =
-                myAbove + (myEqual < ofLeast ? myEqual : ofLeast);
-            values[at] = bits[v];
-            places[at] = static_cast<int32_t>(i + v);
-          }
-          left[i + v] = isTaken ? 0 : bits[v];
-          myAbove += m > least;
-          myEqual += m == least;
-        }
-        above += all >> 16;
-        equal += all & 0xffff;
-      });
+             for (int v = 0; v < kQuad; ++v) {
+               if (v >= count)
+                 break;
+               const unsigned m = magnitude(bits[v]);
+               const bool isTaken =
+                   m > least || (m == least && myEqual < ofLeast);
+               if (isTaken) {
+                 const unsigned at =
+                     myAbove + (myEqual < ofLeast ? myEqual : ofLeast);
+                 values[at] = bits[v];
+                 places[at] = static_cast<int32_t>(i + v);
+               }
+               left[i + v] = isTaken ? 0 : bits[v];
+               myAbove += m > least;
+               myEqual += m == least;
+             }
+             above += all >> 16;
+             equal += all & 0xffff;
+           });
 }
 
 //===----------------------------------------------------------------------===//
@@ -290,9 +290,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t number =
         parts - first < kPartsAtOnce ? parts - first : kPartsAtOnce;
     if (threadIdx.x < 2 * number)
-      bounds[threadIdx.x] =
-          lowerBound(placesOf(first + threadIdx.x / 2), keep,
-                     threadIdx.x % 2 == 0 ? begin : end);
+      bounds[threadIdx.x] = lowerBound(placesOf(first + threadIdx.x / 2), keep,
+                                       threadIdx.x % 2 == 0 ? begin : end);
     __syncthreads();
     for (int64_t part = 0; part < number; ++part) {
       const float *values = valuesOf(first + part);
@@ -328,8 +327,8 @@ cudaError_t cuda::takeLargest(cudaStream_t stream, const float *in, int64_t n,
   auto find = [&](auto count, auto pick, int values) {
     const auto bytes = static_cast<int64_t>(sizeof(unsigned)) * values;
     if (error == cudaSuccess)
-      error = launch(stream, blocks, kThreads, bytes, count, in, n, chunk,
-                     scratch);
+      error =
+          launch(stream, blocks, kThreads, bytes, count, in, n, chunk, scratch);
     if (error == cudaSuccess)
       error = launch(stream, 1, kThreads, room, pick, keep, scratch);
   };

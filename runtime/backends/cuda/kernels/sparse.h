@@ -6,8 +6,8 @@
 // ddphook_rt_sparsify() and ddphook_rt_densify() on arrays of a device, with
 // the bits of the host's kernels, NaNs of sums excepted. Kernels are launched
 // on `stream`, and nothing waits for them; the result is the first launch's
-// error. Nothing is allocated. Arrays need the alignment of their elements only;
-// `in` aligned to 16 bytes is read faster.
+// error. Nothing is allocated. Arrays need the alignment of their elements
+// only; `in` aligned to 16 bytes is read faster.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_SPARSE_H
