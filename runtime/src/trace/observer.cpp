@@ -259,6 +259,19 @@ bool Observer::lacksParts() const {
          });
 }
 
+std::string
+Observer::whyThereIsNone(const std::vector<std::string> &present) const {
+  const bool isTaken =
+      !present.empty() &&
+      std::all_of(present.begin(), present.end(), [&](const std::string &part) {
+        const std::string run = runOfPart(part);
+        return !run.empty() && run != runId;
+      });
+  return isTaken ? "the trace '" + path +
+                       "' is lost, because another job writes its trace there: "
+                 : "the trace cannot be written, its parts stay: ";
+}
+
 void Observer::merge(const std::map<int, std::string> &delivered) {
   if (rank != 0 || path.empty())
     return;
@@ -283,8 +296,7 @@ void Observer::merge(const std::map<int, std::string> &delivered) {
   Status status = withoutExceptions(
       [&] { return mergeParts(present, runId, path, &result); });
   if (!status.isOk())
-    return log(LogLevel::Warn, "the trace cannot be written, its parts stay: " +
-                                   status.message());
+    return log(LogLevel::Warn, whyThereIsNone(present) + status.message());
   for (const std::string &part : result.merged)
     ::unlink(part.c_str());
   if (result.problems.empty())

@@ -93,6 +93,8 @@ private:
   }
   static Introduction parse(const std::string &text);
   void openPart(const PartIdentity &identity);
+  /// Why the parts that are `present` cannot be merged.
+  std::string whyThereIsNone(const std::vector<std::string> &present) const;
 
   const Observation wanted;
   const int rank, worldSize;

@@ -255,3 +255,31 @@ TEST(Faults, APartThatIsDamagedWhileTheJobRuns) {
   EXPECT_EQ(trace["ddphook"]["ranks"][0]["state"], "closed");
   EXPECT_EQ(trace["ddphook"]["ranks"][1]["state"], "missing");
 }
+
+TEST(Faults, AnotherJobThatWritesItsTraceToTheSamePlace) {
+  Observed job;
+  testing::internal::CaptureStderr();
+  expectAll(
+      job.run(2, {{1000}},
+              [&](int rank, TestModule &module, ddphook_context_t *) {
+                std::string result = steps(module, 3);
+                trace::PartIdentity other;
+                other.rank = rank;
+                other.worldSize = 2;
+                other.runId = "another run";
+                std::unique_ptr<trace::Part> part;
+                Status status = trace::Part::create(
+                    other, 16,
+                    trace::partPath(job.directory.file("trace.json"), rank),
+                    &part);
+                return status.isOk() ? result : status.message();
+              }),
+      "OK");
+  const std::string said = testing::internal::GetCapturedStderr();
+  expectContains(said, "trace.json' is lost, because another job writes its "
+                       "trace there: ");
+  // What belongs to the other job is left to it.
+  EXPECT_EQ(job.otherFiles(),
+            (std::vector<std::string>{"trace.json.rank0.part",
+                                      "trace.json.rank1.part"}));
+}
