@@ -158,9 +158,12 @@ TEST_P(JobTest, Exchanges) {
       if (status != DDPHOOK_OK)
         return show(status);
       const auto bytes = static_cast<uint64_t>(4 * (2 * count + even + part));
+      // Of a bucket with an all-gather, whatever is sent stands for its
+      // elements.
+      const uint64_t uncompressed = 4 * 3;
       if (stats.collectives != 8 || stats.wire_bytes != 2 * bytes ||
           stats.collective_bytes != 2 * bytes ||
-          stats.uncompressed_bytes != 2 * bytes)
+          stats.uncompressed_bytes != 2 * uncompressed)
         return std::string("wrong statistics");
       return std::string("OK");
     });
