@@ -106,6 +106,18 @@ def test_one_bucket(tmp_path, world, transport, dtype, kind):
     check(got, inputs, range(len(grads)), bucket, kind_of == "mean")
 
 
+@pytest.mark.parametrize("strange", [np.inf, np.nan])
+def test_a_gradient_that_is_not_finite(tmp_path, strange):
+    """It spoils its own step and no other one, whatever is kept."""
+    module = Module([Function("step", [Grad((40, 25), "f32")])])
+    inputs = make_inputs(module, 2, "gaussian")
+    inputs[1][1][0].data[...] = strange
+    got = run(tmp_path, module, inputs, "hook=topk density=0.05")
+    check(got, inputs, [0], Bucket(2, 0.05), mean=True)
+    finite = [bool(np.isfinite(tensor.data).all()) for (tensor,) in got[0]]
+    assert finite == [step != 1 for step in range(STEPS)]
+
+
 @pytest.mark.parametrize("overlap", ["true", "false"])
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_several_buckets(tmp_path, world, overlap):

@@ -41,5 +41,6 @@ class Bucket:
                 total[places] += sent[places]
                 self.errors[rank] = sent.copy()
                 self.errors[rank][places] = 0
+                self.errors[rank][~np.isfinite(sent)] = 0
         result = Tensor("f32", total)
         return model.cast(model.divide(result, self.world) if mean else result, dtype)

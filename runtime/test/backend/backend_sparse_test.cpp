@@ -86,6 +86,9 @@ Split split(const Words &in, int64_t keep) {
   order.resize(static_cast<size_t>(keep));
   std::sort(order.begin(), order.end());
   Split result = {{}, in};
+  for (uint32_t &word : result.rest)
+    if (keep > 0 && (word & 0x7fffffffU) >= 0x7f800000U)
+      word = 0; // not finite
   for (uint32_t place : order) {
     result.entries.push_back(in[place]);
     result.rest[place] = 0;

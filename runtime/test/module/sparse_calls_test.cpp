@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -102,6 +103,9 @@ TEST_F(SparseCalls, TakesTheLargestAndAddsThem) {
               "OK");
     EXPECT_EQ(entries.back(), kPoison);
     Floats wantRest = in, wantSum(count, 0);
+    for (float &value : wantRest)
+      if (keep > 0 && !std::isfinite(value))
+        value = 0;
     for (size_t i = 0; i < places.size(); ++i) {
       const auto place = static_cast<size_t>(places[i]);
       EXPECT_EQ(placeAt(entries, places.size() + i), places[i]);

@@ -22,6 +22,8 @@ using namespace ddphook::cuda;
 
 namespace {
 
+/// The magnitude from which on floats are not finite.
+constexpr unsigned kInfinity = 0x7f800000;
 constexpr int kThreads = 256;
 /// Elements that a thread takes at once, and a block.
 constexpr int kQuad = 4;
@@ -233,7 +235,7 @@ __global__ void __launch_bounds__(kThreads)
                  values[at] = bits[v];
                  places[at] = static_cast<int32_t>(i + v);
                }
-               left[i + v] = isTaken ? 0 : bits[v];
+               left[i + v] = isTaken || m >= kInfinity ? 0 : bits[v];
                myAbove += m > least;
                myEqual += m == least;
              }

@@ -42,7 +42,8 @@ struct SparseScratch {
 
 /// The `keep` <= n elements of largest magnitude, of equal ones the first, in
 /// the order of their places: to `entries`, with these places behind them.
-/// `rest`, which may equal `in`, has zeros in their places. n < 2^31.
+/// `rest`, which may equal `in`, has zeros in their places and, if `keep` > 0,
+/// where `in` is not finite. n < 2^31.
 cudaError_t takeLargest(cudaStream_t stream, const float *in, int64_t n,
                         int64_t keep, void *entries, float *rest,
                         SparseScratch *scratch);

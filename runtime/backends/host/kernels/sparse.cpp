@@ -15,6 +15,9 @@
 
 using namespace ddphook;
 
+/// The magnitude from which on floats are not finite.
+constexpr uint32_t kInfinity = 0x7f800000;
+
 static uint32_t magnitude(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -65,6 +68,8 @@ void host::takeLargest(const float *in, int64_t n, int64_t keep, void *entries,
     threshold = findThreshold(in, n, keep);
   auto *values = static_cast<float *>(entries);
   auto *places = static_cast<int32_t *>(entries) + keep;
+  // With none taken, what is not finite would be lost unseen.
+  const uint32_t most = keep > 0 ? kInfinity : ~0U;
   int64_t taken = 0;
   for (int64_t i = 0; i < n; ++i) {
     const float value = in[i];
@@ -79,7 +84,7 @@ void host::takeLargest(const float *in, int64_t n, int64_t keep, void *entries,
       places[taken++] = static_cast<int32_t>(i);
       rest[i] = 0;
     } else {
-      rest[i] = value;
+      rest[i] = bits < most ? value : 0;
     }
   }
 }

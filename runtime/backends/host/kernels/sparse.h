@@ -16,7 +16,8 @@ namespace ddphook::host {
 
 /// `entries`: the `keep` elements of `in` of largest magnitude, in the order of
 /// their places, and behind them these places, as int32_t. `rest` is `in` with
-/// zeros there; it may be `in`. 0 <= `keep` <= `n` < 2^31.
+/// zeros there and, if anything is taken, where `in` is not finite; it may be
+/// `in`. 0 <= `keep` <= `n` < 2^31.
 void takeLargest(const float *in, int64_t n, int64_t keep, void *entries,
                  float *rest);
 

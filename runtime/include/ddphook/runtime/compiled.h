@@ -246,7 +246,8 @@ DDPHOOK_API void ddphook_rt_stochastic_encoding_error(
  * 2^31 - 1: `entries` has 2 * keep words, these elements in the order of their
  * places, and behind them their places, int32_t. Of equal magnitudes the first
  * ones are taken; a NaN is larger than any number. `rest` is `in` with zeros at
- * these places; it may equal `in`. */
+ * these places and, if keep > 0, where `in` is not finite: it can be kept. It
+ * may equal `in`. */
 DDPHOOK_API void ddphook_rt_sparsify(ddphook_module_t *module, int64_t keep,
                                      const void *in, int64_t count,
                                      void *entries, void *rest);

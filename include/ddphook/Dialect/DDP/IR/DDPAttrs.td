@@ -543,7 +543,8 @@ def DDP_TopKHook
     of f32 with 32-bit places. All ranks add all ranks' in f32, in the order of the
     ranks, and `mean` divides the sum by the group's size; elsewhere the result is 0.
     Elements of f64 are rounded to f32 first. NaNs count as larger than infinities,
-    and these as larger than numbers, so that they are sent and not kept.
+    and these as larger than numbers, so that they are sent. They are never kept:
+    a gradient that is not finite spoils the results of its own step alone.
 
     With `error_feedback` what is not sent is added to the next gradient, in f32. To
     send 1 % without it does not train.

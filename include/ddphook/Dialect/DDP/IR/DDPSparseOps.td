@@ -26,7 +26,8 @@ def DDP_SparsifyOp : DDP_Op<"sparsify", [
     places, and behind them these places: 32-bit numbers, as bit patterns of f32.
     The elements are those of the largest magnitude, of equal ones the first; a NaN
     is larger than all numbers. The result `rest` is the operand with zeros in
-    their places.
+    their places, and where it is not finite if `keep` is not 0: as many as can be
+    are among the entries, and what is fed back can be added to the next gradient.
 
     As every rank has as many entries, `ddp.all_gather` puts those of all ranks
     together, and `ddp.densify` adds them.
