@@ -83,9 +83,10 @@ follow() { # page lines-to-skip
     (cd "$top" && HOME=$top/home bash -euxo pipefail commands.sh)
 }
 
-# installing.md makes packages: no others may lie there.
+# installing.md makes packages: no others may lie there. The runtime alone is built
+# below.
 follow_installing() {
-  rm -rf "$build/packages" && follow installing.md '^$'
+  rm -rf "$build/packages" && follow installing.md 'build-runtime'
 }
 
 # Its packages: apt could install them here, and their tools work where dpkg puts
