@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runner.h"
+#include "tool_version.h"
 
 #include <algorithm>
 #include <cstdio>

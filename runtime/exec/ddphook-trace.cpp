@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "run_options.h"
 #include "runner.h"
+#include "tool_version.h"
 #include "trace/merge.h"
 #include "trace_summary.h"
 

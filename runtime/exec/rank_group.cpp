@@ -200,11 +200,15 @@ void RankGroup::runChild(int32_t rank, pid_t parent) {
   ::_exit(status.isOk() ? 0 : 1);
 }
 
-/// " in step 3", or where else the rank was.
+std::string ddphook::nameStep(int64_t step) {
+  return "step " + std::to_string(step + 1);
+}
+
+/// " in step 4", or where else the rank was.
 std::string RankGroup::place(int32_t rank) const {
   int64_t step = children[static_cast<size_t>(rank)].report->step.load();
   return step < 0 ? std::string(" before the first step")
-                  : " in step " + std::to_string(step);
+                  : " in " + nameStep(step);
 }
 
 void RankGroup::fail(int32_t rank, ddphook_status_t code, std::string what,

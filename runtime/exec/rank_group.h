@@ -17,9 +17,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <sys/types.h>
 
 namespace ddphook {
+
+/// "step 4" for step 3: messages count from 1, as what is recorded of steps
+/// does, and both can be in one line. File names and seeds count from 0.
+std::string nameStep(int64_t step);
 
 /// What a rank shows its parent, in memory that both share.
 class RankReport {

@@ -9,7 +9,6 @@
 #include "run_options.h"
 
 #include "base/suggestion.h"
-#include "ddphook/runtime/compiled.h"
 #include "file_pattern.h"
 
 #include <algorithm>
@@ -154,12 +153,15 @@ static Status setFlag(const std::string &flag, const std::string &value,
     return Status::ok();
   }
   constexpr char randomPrefix[] = "random:";
-  if (value.rfind(randomPrefix, 0) != 0) {
+  const bool isRandom = value.rfind(randomPrefix, 0) == 0;
+  // A file of that name would be the same for all ranks and steps.
+  const bool lacksSeed = value == "random";
+  if (!isRandom && !lacksSeed) {
     options.inputs = value;
     return Status::ok();
   }
   uint64_t seed;
-  if (!parseNumber(value.substr(sizeof(randomPrefix) - 1), seed))
+  if (lacksSeed || !parseNumber(value.substr(sizeof(randomPrefix) - 1), seed))
     return invalid("expected --inputs=random:SEED with a seed from 0 to "
                    "2^64-1, but got '" +
                    value + "'");
@@ -202,12 +204,6 @@ Status ddphook::parseRunOptions(const std::vector<std::string> &arguments,
   if (!given.count("entry"))
     return invalid("--entry=NAME is missing");
   return Status::ok();
-}
-
-std::string ddphook::describeVersion(const std::string &toolName) {
-  const std::string abi = std::to_string(DDPHOOK_ABI_VERSION);
-  return toolName + " (ddphook) " DDPHOOK_VERSION "\nruntime ABI " + abi +
-         ", plan " + abi + "\n";
 }
 
 Status ddphook::unknownFlag(const std::string &argument,

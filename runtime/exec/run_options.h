@@ -58,9 +58,6 @@ struct RunOptions {
 /// Usage lines of the shared flags, for the tools' --help.
 extern const char *const runOptionsHelp;
 
-/// "TOOL (ddphook) 0.1.0", and the versions of what it shares with others.
-std::string describeVersion(const std::string &toolName);
-
 /// INVALID_ARGUMENT for `argument`, a flag that neither parseRunOptions() nor
 /// the tool, which has `others`, knows; with the flag that may have been meant.
 Status unknownFlag(const std::string &argument,

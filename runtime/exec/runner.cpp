@@ -12,6 +12,7 @@
 #include "files/atomic_file.h"
 #include "job/bootstrap.h"
 #include "local_job.h"
+#include "numbers.h"
 #include "progress.h"
 #include "rank_group.h"
 #include "step_buffers.h"
@@ -85,7 +86,7 @@ static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
   DDPHOOK_RETURN_IF_ERROR(buffers.upload());
   DDPHOOK_RETURN_IF_ERROR(fromRuntime(
       times.measure([&] { return job.signature.invoke(buffers.pointers()); }),
-      "entry '" + options.entry + "' failed in step " + std::to_string(step)));
+      "entry '" + options.entry + "' failed in " + nameStep(step)));
   if (options.outputs.empty())
     return Status::ok();
   DDPHOOK_RETURN_IF_ERROR(buffers.download());
@@ -99,18 +100,18 @@ static void noteLoad(const Job &job, const ddphook_state_info_t &info,
   auto count = [](int32_t number) { return std::to_string(number); };
   const bool isPart = info.missing > 0 || info.dropped > 0;
   if (isPart)
-    notes.push_back("lacks " + count(info.missing) +
-                    " states of gradients, which begin anew, and has " +
+    notes.push_back("lacks " + printCount(info.missing, "state") +
+                    " of gradients, which begin anew, and has " +
                     count(info.dropped) + " that were dropped");
   // Also counts states of which everything is missing.
   if (info.zeroed > 0 && (!isPart || info.world_size != worldSize))
-    notes.push_back((info.world_size != worldSize
-                         ? "is of " + count(info.world_size) + " ranks: "
-                         : "is of ranks on other nodes: ") +
-                    count(info.zeroed) +
-                    (isPart ? " states begin anew, "
-                            : " states of single ranks begin at zero, ") +
-                    count(info.loaded) + " were loaded");
+    notes.push_back(
+        (info.world_size != worldSize
+             ? "is of " + printCount(info.world_size, "rank") + ": "
+             : "is of ranks on other nodes: ") +
+        printCount(info.zeroed, "state") +
+        (isPart ? " to begin anew, " : " of single ranks to begin at zero, ") +
+        count(info.loaded) + " loaded");
   if (info.kept > 0)
     notes.push_back("lacks " + count(info.kept) + " of " +
                     count(info.kept + info.loaded) +

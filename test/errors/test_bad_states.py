@@ -214,10 +214,10 @@ def test_a_part_of_the_states_in_another_world(saved):
         OTHER: [
             "lacks 3 states of gradients, which begin anew, and has 3 that were "
             "dropped",
-            "is of 2 ranks: 2 states begin anew, 2 were loaded",
+            "is of 2 ranks: 2 states to begin anew, 2 loaded",
         ],
         PIPELINE: [
-            "is of 2 ranks: 1 states of single ranks begin at zero, 3 were loaded"
+            "is of 2 ranks: 1 state of single ranks to begin at zero, 3 loaded"
         ],
     }
     for pipeline, expected in notes.items():
@@ -238,8 +238,8 @@ def test_another_world_size(saved):
     result = run(saved, f"--state-in={states(saved)}", world=3)
     assert result.code == 0
     assert result.stderr == (
-        f"ddphook-run: note: '{states(saved)}' is of 2 ranks: 1 states of single "
-        "ranks begin at zero, 3 were loaded\n"
+        f"ddphook-run: note: '{states(saved)}' is of 2 ranks: 1 state of single "
+        "ranks to begin at zero, 3 loaded\n"
     )
 
 

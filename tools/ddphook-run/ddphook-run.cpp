@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "PlanReportFile.h"
 #include "runner.h"
+#include "tool_version.h"
 
 #include "ddphook/Compiler/JitModule.h"
 #include "ddphook/Compiler/SourceFile.h"

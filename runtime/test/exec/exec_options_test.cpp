@@ -91,6 +91,9 @@ TEST(RunOptions, NamesEveryDefect) {
       {{"--steps=0"}, "expected --steps to be a positive number, but got '0'"},
       {{"--steps=1.5"},
        "expected --steps to be a positive number, but got '1.5'"},
+      {{"--inputs=random"},
+       "expected --inputs=random:SEED with a seed from 0 to 2^64-1, but got "
+       "'random'"},
       {{"--inputs=random:"},
        "expected --inputs=random:SEED with a seed from 0 to 2^64-1, but got "
        "'random:'"},

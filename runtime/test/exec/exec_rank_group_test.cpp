@@ -157,7 +157,7 @@ TEST(RankGroup, NamesTheSignalThatKilledARank) {
     return Status::ok();
   });
   EXPECT_EQ(result.status.message(),
-            "rank 1: was killed by signal 9 (Killed) in step 7");
+            "rank 1: was killed by signal 9 (Killed) in step 8");
 }
 
 TEST(RankGroup, NoticesARankThatExits) {
@@ -195,7 +195,7 @@ TEST(RankGroup, KillsARankThatHangs) {
       /*stallSeconds=*/1);
   EXPECT_EQ(result.status.code(), DDPHOOK_DEADLINE_EXCEEDED);
   EXPECT_EQ(result.status.message(),
-            "rank 1: made no progress for 1 s in step 0 and was killed");
+            "rank 1: made no progress for 1 s in step 1 and was killed");
   EXPECT_LT(watch.seconds(), 10);
 }
 

@@ -193,11 +193,11 @@ def test_modules_that_touch_device_memory(job):
 
 def test_failures_on_the_device(job, tmp_path):
     expect_error(
-        "rank 0: entry 'step' failed in step 1: INTERNAL: the device failed as "
+        "rank 0: entry 'step' failed in step 2: INTERNAL: the device failed as "
         "it was told to",
         *job("guarded", 1, 3, f"--state-out={tmp_path}/state"),
         # Every copy of an array waits for the device, and every step does:
-        # 6 + 1 + 4 in step 0, then 6 and the step.
+        # 6 + 1 + 4 in the first step, then 6 and the step.
         DDPHOOK_BACKEND_OPTIONS="fail=18",
     )
     assert not (tmp_path / "state").exists()

@@ -62,10 +62,10 @@ def misbehave(tmp_path, files, what, ranks=3):
 @pytest.mark.parametrize(
     "what, pattern",
     [
-        (KILL, r"rank 1: was killed by signal 9 \(Killed\) in step 0"),
-        (SEGV, r"rank 1: was killed by signal 11 \(Segmentation fault\) in step 0"),
-        (EXIT, "rank 1: exited with status 5 in step 0"),
-        (FAIL, "rank 1: entry 'misbehave' failed in step 0: UNSUPPORTED"),
+        (KILL, r"rank 1: was killed by signal 9 \(Killed\) in step 1"),
+        (SEGV, r"rank 1: was killed by signal 11 \(Segmentation fault\) in step 1"),
+        (EXIT, "rank 1: exited with status 5 in step 1"),
+        (FAIL, "rank 1: entry 'misbehave' failed in step 1: UNSUPPORTED"),
     ],
 )
 def test_a_rank_that_dies(tmp_path, files, what, pattern):
@@ -81,7 +81,7 @@ def test_a_rank_that_hangs(tmp_path, files, what):
     # Two ranks wait until the same deadline. The second may hear of the first's
     # failure before it sees its own, and be the one that reports it.
     expect_error(
-        "rank [02]: entry 'misbehave' failed in step 0: "
+        "rank [02]: entry 'misbehave' failed in step 1: "
         r"(?:DEADLINE_EXCEEDED: .*|ABORTED: rank [02] failed: .*\(DEADLINE_EXCEEDED\))",
         *misbehave(tmp_path, files, what),
         DDPHOOK_TIMEOUT_S=2,
@@ -96,7 +96,7 @@ def test_a_lone_rank_that_hangs(tmp_path, files):
         tmp_path / "in.0.0.safetensors",
     )
     expect_error(
-        "rank 0: made no progress for 6 s in step 0 and was killed",
+        "rank 0: made no progress for 6 s in step 1 and was killed",
         "--entry=misbehave",
         files["inputs"],
         DDPHOOK_TIMEOUT_S=1,

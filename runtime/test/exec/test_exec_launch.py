@@ -55,7 +55,7 @@ def test_a_rank_of_a_launched_job_fails(tmp_path, files):
     results = launch(2, ["--entry=step", *files.values()], DDPHOOK_TIMEOUT_S=3)
     assert [code for code, _ in results] == [1, 1]
     assert re.fullmatch(
-        "ddphook-exec: error: rank 0: entry 'step' failed in step 0: "
+        "ddphook-exec: error: rank 0: entry 'step' failed in step 1: "
         "(PEER_LOST|ABORTED|DEADLINE_EXCEEDED): .*\n",
         results[0][1],
     )

@@ -132,8 +132,8 @@ def test_another_world_size(job, tmp_path):
         *job(3, 1, f"--state-in={files}", f"--state-out={tmp_path}/new.{{rank}}")
     )
     assert errors == (
-        f"ddphook-exec: note: '{files}' is of 2 ranks: 1 states of single ranks "
-        "begin at zero, 3 were loaded\n"
+        f"ddphook-exec: note: '{files}' is of 2 ranks: 1 state of single ranks "
+        "to begin at zero, 3 loaded\n"
     )
     assert code == 0
     # The first result is the mean of the gradients, and the saved factor.

@@ -1,0 +1,17 @@
+//===- tool_version.cpp - what --version prints ---------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See tool_version.h.
+//
+//===----------------------------------------------------------------------===//
+#include "tool_version.h"
+
+#include "ddphook/runtime/compiled.h"
+
+std::string ddphook::describeVersion(const std::string &toolName) {
+  const std::string abi = std::to_string(DDPHOOK_ABI_VERSION);
+  return toolName + " (ddphook) " DDPHOOK_VERSION "\nruntime ABI " + abi +
+         ", plan " + abi + "\n";
+}
