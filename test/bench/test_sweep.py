@@ -221,8 +221,9 @@ def test_plot(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--foo=1"], "unknown option '--foo'"),
-        (["-z", "1"], "unknown option '-z'"),
+        (["--rnaks=1"], r"unknown flag '--rnaks', did you mean --ranks\?"),
+        (["--verbose=1"], "unknown flag '--verbose'"),
+        (["-z", "1"], "unknown flag '-z'"),
         (["8"], "expected an option of sweep, but got '8'"),
         (["-n"], "expected a value behind -n, but got nothing"),
         (["-b", "0"], "expected -b to be a size .*, but got '0'"),

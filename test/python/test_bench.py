@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -152,11 +153,42 @@ def test_bad_options(arguments, status, message, monkeypatch, capsys):
     assert message in printed.err
 
 
+def test_the_build_tree_lends_the_package(tmp_path, monkeypatch):
+    """To an interpreter that has none, with the libraries beside it."""
+    variables = dict.fromkeys(["PYTHONPATH", "DDPHOOK_LIBRARY_DIR"])
+    monkeypatch.chdir(tmp_path)
+    words = ["--model-mb=0.01", "--hooks=fp16", "--steps=1", "--rounds=1"]
+    words += ["--ranks=1", "--json=bench.json", f"--python={sys.executable}"]
+    ended = call([TOOL, "torch", *words], **variables)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(pathlib.Path("bench.json").read_text())["ranks"] == 1
+
+
+def test_help_needs_no_python():
+    ended = call([TOOL, "torch", "--help"], DDPHOOK_TEST_PYTHON="/nowhere/python")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    theirs = call([*MODULE, "--help"]).stdout
+    options = set(re.findall(r"--[a-z-]+", theirs)) - {"--help"}
+    # All of the module's, and the module's only, with their defaults.
+    assert set(re.findall(r"^  (--[a-z-]+)", ended.stdout, re.M)) == {
+        *options,
+        "--python",
+    }
+    ours, theirs = (
+        re.sub(r"\s+", "", text.replace("default ", ""))
+        for text in (ended.stdout, theirs)
+    )
+    for default in re.findall(r"\(\w[\w,-]*\)", theirs):
+        assert default in ours
+
+
 def test_interpreters_without_the_package(tmp_path, monkeypatch):
     without = {"PYTHONPATH": None, "DDPHOOK_TEST_PYTHON": sys.executable}
     (tmp_path / "ddphook").mkdir()  # A clone of the project, say.
     monkeypatch.chdir(tmp_path)
-    ended = call([TOOL, "torch"], **without)
+    (tmp_path / "bin").mkdir()  # As installed: no build tree to lend one.
+    moved = shutil.copy(TOOL, tmp_path / "bin")
+    ended = call([moved, "torch"], **without)
     assert ended.returncode == 1
     assert "expected an interpreter with the Python package ddphook" in ended.stderr
     assert f"but got '{sys.executable}'" in ended.stderr

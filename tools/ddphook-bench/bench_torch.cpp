@@ -4,7 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Hooks in PyTorch are measured by the Python package, `python -m ddphook
-// bench`: this finds an interpreter that has it, and becomes that program.
+// bench`: this finds an interpreter that has it, or lends the package of the
+// tree that this program was built in, and becomes that program.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,6 +39,33 @@ static Status cannotRun(const std::string &python, int errorNumber) {
                std::strerror(errorNumber));
 }
 
+/// Of `python -m ddphook bench`, which knows more of them than --python; here
+/// because help is wanted most where there is no such Python.
+static constexpr char kHelp[] =
+    "usage: ddphook-bench torch [--python=PATH] [OPTIONS]\n"
+    "\n"
+    "Times whole steps of DistributedDataParallel and hooks alone, ours beside "
+    "PyTorch's, by\n"
+    "the Python package ddphook: python -m ddphook bench. A launcher, such as "
+    "torchrun, has\n"
+    "to start that command itself.\n"
+    "\n"
+    "  --python=PATH      interpreter with PyTorch; default: the environment "
+    "variable\n"
+    "                     DDPHOOK_TEST_PYTHON, else python3\n"
+    "  --model-mb=N       MiB of parameters (default 25)\n"
+    "  --ranks=N          ranks to start (default 2)\n"
+    "  --hooks=LIST       allreduce, fp16, bf16, powersgd-RANK, also "
+    "powersgd-4+fp16\n"
+    "                     (default allreduce,fp16,bf16,powersgd-2,"
+    "powersgd-4)\n"
+    "  --optimizer=NAME   sgd, adam or adamw (default sgd)\n"
+    "  --compile          whole steps under torch.compile instead\n"
+    "  --samples=N        samples of a rank in a step (default 16)\n"
+    "  --steps=N          steps of each side in a round (default 10)\n"
+    "  --rounds=N         rounds (default 6)\n"
+    "  --json=FILE        also write the results there\n";
+
 /// Whether the interpreter runs, and has the package.
 static Status checkPackage(const std::string &python) {
   const char *words[] = {python.c_str(), "-c", kFindsPackage, nullptr};
@@ -57,17 +86,47 @@ static Status checkPackage(const std::string &python) {
                python.c_str());
 }
 
+/// Lends the package of the source tree, and the libraries beside this program,
+/// to the interpreter. False if this program does not lie in a build tree.
+static bool usePackageOfTree() {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  if (failed)
+    return false;
+  const fs::path package = DDPHOOK_BENCH_PACKAGE_DIRECTORY;
+  const fs::path libraries = program.parent_path().parent_path() / "lib";
+  if (!fs::exists(package / "ddphook" / "__init__.py", failed) ||
+      !fs::exists(libraries / "libDDPHookCAPI.so", failed) ||
+      !fs::exists(libraries.parent_path() / "CMakeCache.txt", failed))
+    return false;
+  std::string path = package.string();
+  if (const char *others = std::getenv("PYTHONPATH"); others && *others)
+    path.append(":").append(others);
+  ::setenv("PYTHONPATH", path.c_str(), /*overwrite=*/1);
+  // Other libraries may be wanted.
+  ::setenv("DDPHOOK_LIBRARY_DIR", libraries.c_str(), /*overwrite=*/0);
+  return true;
+}
+
 int bench::benchTorch(const std::vector<std::string> &arguments) {
   const char *named = std::getenv("DDPHOOK_TEST_PYTHON");
   std::string python = named && *named ? named : "python3";
   std::vector<const char *> words = {nullptr, "-m", "ddphook", "bench"};
   const size_t prefix = std::strlen(kPythonOption);
   for (const std::string &argument : arguments)
-    if (argument.compare(0, prefix, kPythonOption) == 0)
+    if (argument == "--help" || argument == "-h") {
+      std::fputs(kHelp, stdout);
+      return 0;
+    } else if (argument.compare(0, prefix, kPythonOption) == 0) {
       python = argument.substr(prefix);
-    else
+    } else {
       words.push_back(argument.c_str());
-  if (Status status = checkPackage(python); !status.isOk())
+    }
+  Status status = checkPackage(python);
+  if (!status.isOk() && usePackageOfTree())
+    status = checkPackage(python);
+  if (!status.isOk())
     return fail(status);
   words.front() = python.c_str();
   words.push_back(nullptr);

@@ -11,6 +11,7 @@
 #include "benches.h"
 
 #include "kernels.h"
+#include "tool_version.h"
 
 #include <cstdio>
 #include <thread>
@@ -54,14 +55,20 @@ int main(int argc, char **argv) {
   if (argc > 1 && std::string(argv[1]) == "torch")
     return benchTorch({argv + 2, argv + argc});
   Options options;
-  std::vector<std::string> names;
+  std::vector<std::string> names = {"sweep", "torch"};
   for (const Command &command : kCommands)
     names.push_back(command.name);
-  bool helpWanted;
-  Status status = parseOptions(argc, argv, names, &options, &helpWanted);
+  bool helpWanted, versionWanted;
+  Status status =
+      parseOptions(argc, argv, names, &options, &helpWanted, &versionWanted);
   if (!status.isOk()) {
-    fail(status);
+    std::fprintf(stderr, "ddphook-bench: %s (see ddphook-bench --help)\n",
+                 status.message().c_str());
     return 2;
+  }
+  if (versionWanted) {
+    std::printf("%s", describeVersion("ddphook-bench").c_str());
+    return 0;
   }
   if (helpWanted) {
     std::printf(

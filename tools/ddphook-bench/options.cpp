@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "options.h"
 
+#include "base/suggestion.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
@@ -28,7 +30,8 @@ const char *bench::optionsHelp() {
          "  --device=NAME   backend that the subcommand device measures "
          "(default "
          "cuda)\n"
-         "  --json=FILE     also write the results there\n";
+         "  --json=FILE     also write the results there\n"
+         "  --version       print versions\n";
 }
 
 static Status parseNumber(const std::string &name, const std::string &text,
@@ -69,27 +72,54 @@ static Status parseRanks(const std::string &text, std::vector<int> *ranks) {
   return Status::ok();
 }
 
+std::string bench::didYouMean(std::string_view name,
+                              const std::vector<std::string_view> &known,
+                              const std::string &prefix) {
+  const std::string_view meant = suggestName(name, known);
+  return meant.empty() ? std::string()
+                       : ", did you mean " + prefix + std::string(meant) + "?";
+}
+
+/// A flag that does not exist, whether it has a value or not.
+static Status checkFlag(const std::string &argument, const std::string &name) {
+  static const std::vector<std::string_view> known = {
+      "mib",    "rounds", "threads", "ranks",  "python",
+      "device", "json",   "help",    "version"};
+  if (std::find(known.begin(), known.end(), name) != known.end())
+    return Status::ok();
+  return error(DDPHOOK_INVALID_ARGUMENT, "unknown flag '%s'%s",
+               argument.c_str(), didYouMean(name, known, "--").c_str());
+}
+
 Status bench::parseOptions(int argc, char **argv,
                            const std::vector<std::string> &known,
-                           Options *options, bool *helpWanted) {
-  *helpWanted = false;
+                           Options *options, bool *helpWanted,
+                           bool *versionWanted) {
+  *helpWanted = *versionWanted = false;
   if (const char *python = std::getenv("DDPHOOK_TEST_PYTHON"))
     options->python = python;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "--help") {
+    if (argument == "--help" || argument == "-h") {
       *helpWanted = true;
+      return Status::ok();
+    }
+    if (argument == "--version") {
+      *versionWanted = true;
       return Status::ok();
     }
     if (argument.compare(0, 2, "--") != 0) {
       if (std::find(known.begin(), known.end(), argument) == known.end())
-        return error(DDPHOOK_INVALID_ARGUMENT, "unknown subcommand '%s'",
-                     argument.c_str());
+        return error(
+            DDPHOOK_INVALID_ARGUMENT, "unknown subcommand '%s'%s",
+            argument.c_str(),
+            didYouMean(argument, {known.begin(), known.end()}).c_str());
       options->commands.push_back(argument);
       continue;
     }
     const size_t equals = argument.find('=');
     const std::string name = argument.substr(2, equals - 2);
+    DDPHOOK_RETURN_IF_ERROR(checkFlag(argument, name));
     if (equals == std::string::npos)
       return error(DDPHOOK_INVALID_ARGUMENT,
                    "expected --%s=VALUE, but got '%s'", name.c_str(),
@@ -112,8 +142,9 @@ Status bench::parseOptions(int argc, char **argv,
     else if (name == "json")
       options->json = value;
     else
-      return error(DDPHOOK_INVALID_ARGUMENT, "unknown option '--%s'",
-                   name.c_str());
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected no value behind --%s, but got '%s'", name.c_str(),
+                   value.c_str());
   }
   return Status::ok();
 }

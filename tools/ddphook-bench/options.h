@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddphook::bench {
@@ -40,10 +41,16 @@ struct Options {
 };
 
 /// Parses the command line; `known` are the names of the subcommands.
-/// `helpWanted` is set by --help.
+/// `helpWanted` and `versionWanted` are set by --help and --version.
 Status parseOptions(int argc, char **argv,
                     const std::vector<std::string> &known, Options *options,
-                    bool *helpWanted);
+                    bool *helpWanted, bool *versionWanted);
+
+/// ", did you mean NAME?" with a prefix to the name, or nothing: the one of
+/// `known` that resembles `name` most.
+std::string didYouMean(std::string_view name,
+                       const std::vector<std::string_view> &known,
+                       const std::string &prefix = "");
 
 /// What --help prints about the options.
 const char *optionsHelp();

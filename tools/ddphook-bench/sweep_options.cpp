@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "sweep_options.h"
 
+#include "options.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -256,6 +258,17 @@ static const SweepFlag *findFlag(const std::string &argument, std::string *name,
   return nullptr;
 }
 
+static Status unknownFlag(const std::string &name) {
+  std::vector<std::string_view> known = {"help"};
+  for (const SweepFlag &flag : sweepFlags())
+    known.push_back(flag.longName);
+  std::string_view bare = name;
+  bare.remove_prefix(std::min(bare.find_first_not_of('-'), bare.size()));
+  // A single letter resembles any other.
+  return error(DDPHOOK_INVALID_ARGUMENT, "unknown flag '%s'%s", name.c_str(),
+               bare.size() < 2 ? "" : didYouMean(bare, known, "--").c_str());
+}
+
 Status bench::parseSweepOptions(const std::vector<std::string> &arguments,
                                 SweepOptions *options) {
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -272,8 +285,7 @@ Status bench::parseSweepOptions(const std::vector<std::string> &arguments,
     std::optional<std::string> value;
     const SweepFlag *flag = findFlag(argument, &name, &value);
     if (!flag)
-      return error(DDPHOOK_INVALID_ARGUMENT, "unknown option '%s'",
-                   name.c_str());
+      return unknownFlag(name);
     if (!value) {
       if (++i == arguments.size())
         return error(DDPHOOK_INVALID_ARGUMENT,
