@@ -2,7 +2,7 @@
 // no output.
 
 // RUN: not ddphook-opt %s --ddp-pipeline="bucket-cap=1" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
-// UNKNOWN: error: in the options of ddp-pipeline: {{.*}}no such option bucket-cap
+// UNKNOWN: error: in the options of ddp-pipeline: no such option bucket-cap, did you mean bucket-cap-mb?
 // UNKNOWN-NOT: module
 
 // RUN: not ddphook-opt %s --pass-pipeline="builtin.module(func.func(ddp-pipeline))" 2>&1 | FileCheck %s --check-prefix=FUNCTION
@@ -15,8 +15,20 @@
 // RANK: error: expected matrix-approximation-rank only with hook=powersgd or batched_powersgd, but got hook=allreduce
 
 // RUN: not ddphook-opt %s --ddp-pipeline="hook=gzip" 2>&1 | FileCheck %s --check-prefix=HOOK
-// HOOK: error: expected hook=allreduce, fp16, bf16, noop, {{.+}} or an attribute, but got 'gzip'
+// HOOK: error: expected hook=allreduce, fp16, bf16, noop, {{.+}} or an attribute, but got 'gzip'{{$}}
 // HOOK-NOT: func.func
+
+// RUN: not ddphook-opt %s --ddp-pipeline="hok=fp16" 2>&1 | FileCheck %s --check-prefix=HOK
+// HOK: error: in the options of ddp-pipeline: no such option hok, did you mean hook?
+// RUN: not ddphook-opt %s --ddp-pipeline="hook=powersgd matrix_aproximation_rank=2" 2>&1 | FileCheck %s --check-prefix=APROXIMATION
+// APROXIMATION: no such option matrix-aproximation-rank, did you mean matrix-approximation-rank?
+// RUN: not ddphook-opt %s --ddp-pipeline="verbosity=3" 2>&1 | FileCheck %s --check-prefix=NOTHING
+// NOTHING: no such option verbosity{{$}}
+
+// RUN: not ddphook-opt %s --ddp-pipeline="hook=pwersgd" 2>&1 | FileCheck %s --check-prefix=PWERSGD
+// PWERSGD: or an attribute, but got 'pwersgd', did you mean powersgd?
+// RUN: not ddphook-opt %s --ddp-pipeline="hook=FP16" 2>&1 | FileCheck %s --check-prefix=CASE
+// CASE: or an attribute, but got 'FP16', did you mean fp16?
 
 // RUN: not ddphook-opt %s --ddp-pipeline="wrapper=fp32" 2>&1 | FileCheck %s --check-prefix=WRAPPER
 // WRAPPER: error: expected wrapper=fp16 or bf16, but got 'fp32'

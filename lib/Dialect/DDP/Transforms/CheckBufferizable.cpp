@@ -14,6 +14,7 @@
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/StringSwitch.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPCHECKBUFFERIZABLEPASS
@@ -31,6 +32,16 @@ static Type findTensor(Operation *op) {
       if (isa<TensorType>(type))
         return type;
   return {};
+}
+
+/// The pass that makes ours what a program of another dialect reduces; empty if
+/// there is none.
+static StringRef findImport(StringRef dialect) {
+  return llvm::StringSwitch<StringRef>(dialect)
+      .Case("shard", "ddp-import-shard")
+      .Cases({"stablehlo", "sdy", "chlo"}, "ddp-import-stablehlo")
+      .Cases({"torch", "_c10d_functional"}, "ddp-import-fx")
+      .Default({});
 }
 
 namespace {
@@ -61,6 +72,11 @@ struct CheckBufferizablePass
           diagnostic.attachNote()
               << "the dialect '" << name.getDialectNamespace()
               << "' has no operation of this name, or is not registered";
+        StringRef pass = findImport(name.getDialectNamespace());
+        if (!pass.empty())
+          diagnostic.attachNote()
+              << pass << ", run before ddp-pipeline, imports programs of '"
+              << name.getDialectNamespace() << "'";
         signalPassFailure();
       });
   }

@@ -39,3 +39,16 @@ func.func @step(%a: tensor<4xf32>) -> tensor<4xf32> {
   %r = ddp.all_reduce mean %0 on @dp : tensor<4xf32>
   return %r : tensor<4xf32>
 }
+
+// -----
+
+// An import that was forgotten has a name.
+shard.grid @grid(shape = 2)
+ddp.process_group @dp
+func.func @step(%a: tensor<4xf32>) -> tensor<4xf32> {
+  // expected-error @+2 {{expected 'shard.all_reduce' to implement BufferizableOpInterface}}
+  // expected-note @+1 {{ddp-import-shard, run before ddp-pipeline, imports programs of 'shard'}}
+  %0 = shard.all_reduce %a on @grid grid_axes = [0] reduction = sum : tensor<4xf32> -> tensor<4xf32>
+  %r = ddp.all_reduce mean %0 on @dp : tensor<4xf32>
+  return %r : tensor<4xf32>
+}

@@ -14,6 +14,7 @@
 #include "OptionWords.h"
 
 #include "mlir/AsmParser/AsmParser.h"
+#include "llvm/ADT/SmallVectorExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Format.h"
@@ -342,6 +343,31 @@ static Attribute parseAttributeHook(MLIRContext *context, StringRef text,
   return {};
 }
 
+/// ", did you mean NAME?", the one of `known` that differs least from `name`,
+/// or nothing if all of them differ by more than a third of it.
+static std::string didYouMean(StringRef name, ArrayRef<StringRef> known) {
+  StringRef nearest;
+  unsigned least = std::max<unsigned>(2, name.size() / 3) + 1;
+  for (StringRef candidate : known) {
+    unsigned distance = name.edit_distance_insensitive(candidate);
+    // Of a short name nothing would be left.
+    if (distance < least && distance < candidate.size()) {
+      least = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest.empty() ? std::string()
+                         : (", did you mean " + nearest + "?").str();
+}
+
+std::string mlir::ddp::suggestOption(StringRef name,
+                                     SmallVector<StringRef> declared) {
+  for (const NamedHook &hook : getNamedHooks())
+    for (const HookParameter &parameter : hook.parameters)
+      declared.push_back(parameter.option);
+  return didYouMean(name, declared);
+}
+
 /// The hook, and in `wireType` what is left for a wrapper.
 static Attribute parseUnwrapped(MLIRContext *context, StringRef hook,
                                 Type &wireType, EmitError emitError) {
@@ -359,7 +385,10 @@ static Attribute parseUnwrapped(MLIRContext *context, StringRef hook,
     InFlightDiagnostic error = emitError() << "expected hook=";
     for (const NamedHook &known : getNamedHooks())
       error << known.name << (&known == &getNamedHooks().back() ? " " : ", ");
-    error << "or an attribute, but got '" << name << "'";
+    auto names = llvm::map_to_vector(
+        getNamedHooks(), [](const NamedHook &known) { return known.name; });
+    error << "or an attribute, but got '" << name << "'"
+          << didYouMean(name, names);
     return {};
   }
   FailureOr<std::string> text =

@@ -29,6 +29,11 @@ FailureOr<std::string>
 normalizeOptions(StringRef options, function_ref<bool(StringRef)> isDeclared,
                  function_ref<LogicalResult(const Twine &)> errorHandler);
 
+/// What an error says behind an option that does not exist: ", did you mean
+/// NAME?" with the nearest of the declared ones and of the hooks' parameters,
+/// or nothing.
+std::string suggestOption(StringRef name, SmallVector<StringRef> declared);
+
 /// Parses the option `hook`, in the form above, and the option `wrapper`, which
 /// may be empty. The hook is the text of an attribute, or a name followed by
 /// options, from which the attribute's text is made. The name is `MNEMONIC` for
