@@ -44,6 +44,7 @@ config.substitutions.append(("%runtime-include", config.ddphook_runtime_include)
 config.substitutions.append(("%runtime-lib", config.ddphook_lib_dir))
 
 ours = [
+    "ddphook-bench",
     "ddphook-cc",
     "ddphook-diff",
     "ddphook-exec",

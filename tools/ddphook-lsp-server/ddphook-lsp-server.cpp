@@ -18,6 +18,9 @@
 
 int main(int argc, char **argv) {
   mlir::ddp::setVersionPrinter("ddphook-lsp-server");
+  if (!mlir::ddp::checkHelpIsMeant("ddphook-lsp-server",
+                                   llvm::ArrayRef(argv, argc)))
+    return 1;
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);

@@ -72,9 +72,11 @@ int main(int argc, char **argv) {
   mlir::registerAllExtensions(registry);
   mlir::ddp::registerAllDialects(registry);
   mlir::registerAllPasses();
-  auto [input, output] = mlir::registerAndParseCLIOptions(
-      argc, argv, "ddphook: gradient compression as a compiler transform\n",
-      registry);
+  const std::string help = mlir::registerCLIOptions(
+      "ddphook: gradient compression as a compiler transform\n", registry);
+  if (!mlir::ddp::checkHelpIsMeant("ddphook-opt", llvm::ArrayRef(argv, argc)))
+    return 1;
+  auto [input, output] = mlir::parseCLIOptions(argc, argv, help);
   // Plugins, which may bring the real ones, have been loaded.
   mlir::ddp::registerOpaqueDialects(registry);
   auto config = mlir::MlirOptMainConfig::createFromCLOptions();
