@@ -46,10 +46,28 @@ def save(tensors, path):
 
 
 def check_command(module, pipeline):
-    """The file's first line is a command with its options."""
+    """The file's first line is a command with its options, which compiles it."""
     first = pathlib.Path(module).read_text().splitlines()[0]
     words = shlex.split(first.removeprefix("// "))
-    assert words == ["ddphook-cc", "step.mlir", f"--ddp-pipeline={pipeline}"]
+    assert words[:4] == ["ddphook-cc", "step.mlir", "-o", "step.o"]
+    assert words[4:] == [f"--ddp-pipeline={pipeline}"]
+    run_first_line(module)
+
+
+def run_first_line(module):
+    """Pastes the command into a shell where the module is."""
+    module = pathlib.Path(module)
+    tools = pathlib.Path(RUN).parent
+    command = module.read_text().splitlines()[0].removeprefix("// ")
+    subprocess.run(
+        ["sh", "-ec", command],
+        cwd=module.parent,
+        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+        check=True,
+        timeout=600,
+    )
+    assert module.with_suffix(".o").read_bytes().startswith(b"\x7fELF")
+    module.with_suffix(".o").unlink()
 
 
 def _export_step(rank, directory, hook, options):

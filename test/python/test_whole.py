@@ -17,6 +17,7 @@ from torch.utils import _pytree
 
 import models
 import ranks
+import test_export
 from conftest import ROOT
 
 BIN = ROOT / "build" / "bin"
@@ -370,7 +371,11 @@ def test_documented_programs(tmp_path):
     (texts,) = ranks.run(1, _documented, page, tmp_path)
     assert len(texts) == 3
     for text in texts:
-        assert re.match(r"// ddphook-cc step.mlir --ddp-pipeline='?hook=fp16", text)
+        assert re.match(
+            r"// ddphook-cc step.mlir -o step.o '?--ddp-pipeline='?hook=fp16", text
+        )
+        (tmp_path / "step.mlir").write_text(text)
+        test_export.run_first_line(tmp_path / "step.mlir")
         # One for each parameter.
         assert text.count('"_c10d_functional.all_reduce"') == 6
 

@@ -117,11 +117,12 @@ def export(
     if bucket_cap_mb is not None:
         cap = bucket_cap_mb
     pipeline = f"{resolved.pipeline()} order={order} bucket-cap-mb={cap:g}"
-    name = Path(file).name
-    command = f"ddphook-cc {shlex.quote(name)} --ddp-pipeline={shlex.quote(pipeline)}"
+    path = Path(file)
+    words = ["ddphook-cc", path.name, "-o", path.with_suffix(".o").name]
+    words.append(f"--ddp-pipeline={pipeline}")
     if whole:
-        command += f" --preprocessing-pass-pipeline={shlex.quote(_IMPORT)}"
-    Path(file).write_text(f"// {command}\n{text}")
+        words.append(f"--preprocessing-pass-pipeline={_IMPORT}")
+    path.write_text(f"// {shlex.join(words)}\n{text}")
     return pipeline
 
 
