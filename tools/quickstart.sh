@@ -7,7 +7,8 @@
 # once per hook, trains it on two ranks, and prints what each hook cost. Then it
 # measures steps of the larger network of docs/examples/wide on a link of 1 Gbit/s,
 # and prints what each hook buys.
-# Everything it makes lies in build/; a second run only does what is left to do.
+# Everything it makes lies in build/; a second run builds only what has changed, and
+# trains again.
 #
 #     tools/quickstart.sh [--cuda]
 #
@@ -268,6 +269,18 @@ print_speeds() {
   fi
 }
 
+# What else ran while times were measured. The ranks themselves are a part of it.
+print_load() {
+  local load processors
+  load=$(cut -d ' ' -f 1 /proc/loadavg)
+  processors=$(nproc)
+  printf 'Load of the machine at the end: %s, on %s processors.' "$load" "$processors"
+  if awk -v load="$load" -v most="$processors" 'BEGIN { exit !(load > most) }'; then
+    printf ' It was BUSY: on a quiet one times\nare shorter, and ratios differ.'
+  fi
+  echo
+}
+
 main() {
   echo "ddphook quickstart; details in ${log#"$root"/}"
   stage 'installing Debian packages that are missing' \
@@ -309,6 +322,7 @@ main() {
   echo "With every hook but noop, all ranks ended with the same parameters, bit by bit."
   echo
   print_speeds
+  print_load
   echo "Next: docs/getting-started.md"
 }
 
