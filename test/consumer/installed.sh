@@ -28,6 +28,8 @@ expect() {
   }
 }
 
+empty=$(find "$prefix" -name CMakeFiles)
+[[ -z $empty ]] || fail "expected no directories of CMake's, but got $empty"
 for tool in ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-trace \
   ddphook-diff ddphook-lsp-server; do
   [[ -x $prefix/bin/$tool ]] || fail "$tool is not installed"
