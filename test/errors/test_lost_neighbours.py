@@ -5,11 +5,13 @@ who share neither a node nor a position with it."""
 
 import signal
 
+import numpy as np
 import pytest
 
 import harness
 import runner
 from harness import SLACK_S
+from tensors import Tensor
 from test_bad_jobs import endless, finish_soon, start_ranks, wait_for_step
 
 # Minutes of steps: more than any test waits for.
@@ -20,11 +22,38 @@ HOOKS = {
     # One matrix, dealt to the first rank of each node.
     "powersgd": "hook=powersgd matrix-approximation-rank=1 min-compression-rate=1 "
     "start-powersgd-iter=2",
+    # In pieces.
+    "long": "hook=bf16",
+    "long, feedback": "hook=int4 error-feedback=true",
 }
+LONG = 600011
+TEXT = f"""ddp.process_group @dp
+func.func @step(%g: tensor<{LONG}xf32>) -> tensor<{LONG}xf32> {{
+  %r = ddp.all_reduce mean %g on @dp : tensor<{LONG}xf32>
+  return %r : tensor<{LONG}xf32>
+}}
+"""
+
+
+def make(tmp_path, hook):
+    """A job that reads the same inputs in every step and never ends by itself."""
+    if not hook.startswith("long"):
+        return endless(tmp_path, len(NODES))
+    directory = runner.Directory(tmp_path)
+    directory.write_module(TEXT)
+    values = np.linspace(-1, 1, LONG, dtype=np.float32)
+    directory.write_inputs([[[Tensor("f32", values)]]] * len(NODES))
+    directory.inputs = tmp_path / "in.{rank}.0.safetensors"
+    return directory
+
+
+LOST = [("fp16", 0), ("fp16", 3), ("powersgd", 2), ("long", 0), ("long", 3)]
+LOST += [("long, feedback", 1)]
+STOPPED = [("fp16", 2), ("powersgd", 1), ("long", 1), ("long", 2)]
 
 
 def start(tmp_path, timeout, hook):
-    directory = endless(tmp_path, len(NODES))
+    directory = make(tmp_path, hook)
     port, processes = runner.free_port(), {}
     for rank, node in enumerate(NODES):
         env = {"DDPHOOK_NODE": node, "DDPHOOK_TIMEOUT_S": timeout}
@@ -36,7 +65,7 @@ def start(tmp_path, timeout, hook):
     return directory, processes
 
 
-@pytest.mark.parametrize("hook, victim", [("fp16", 0), ("fp16", 3), ("powersgd", 2)])
+@pytest.mark.parametrize("hook, victim", LOST)
 def test_peer_that_is_killed(tmp_path, hook, victim):
     directory, processes = start(tmp_path, 60, hook)
     dead = processes.pop(victim)
@@ -45,7 +74,7 @@ def test_peer_that_is_killed(tmp_path, hook, victim):
     finish_soon(directory, processes.values(), limit=SLACK_S)
 
 
-@pytest.mark.parametrize("hook, victim", [("fp16", 2), ("powersgd", 1)])
+@pytest.mark.parametrize("hook, victim", STOPPED)
 def test_peer_that_is_stopped(tmp_path, hook, victim):
     directory, processes = start(tmp_path, harness.TIMEOUT_S, hook)
     stopped = processes.pop(victim)

@@ -156,6 +156,43 @@ def test_large_arrays(tmp_path, free_port):
     check(tmp_path, free_port, module, Options(bucket_cap_mb=0), "ababab", steps=2)
 
 
+def long_arrays(elements):
+    """Shares of this size are reduced in pieces, of which the last one is short."""
+    hooks = [
+        ("f32", ("allreduce",)),
+        ("f32", ("bf16",)),
+        ("f64", ("fp16",)),
+        ("bf16", ("fp16",)),
+        ("f32", ("bf16", "f32")),
+        ("f32", ("int8",)),
+        ("f16", ("int4", 64)),
+        ("f32", ("quantization_perchannel", 512)),
+    ]
+    grads = [
+        Grad((elements,), dtype, reduction, values=values, hook=hook)
+        for dtype, hook in hooks
+        for reduction, values in [("mean", "gaussian"), ("sum", "wide")]
+    ]
+    return Module([Function("step", grads)])
+
+
+@pytest.mark.parametrize("transport", ["auto", "gloo"])
+@pytest.mark.parametrize(
+    ("nodes", "elements"), [("aabb", 2300003), ("aabbcc", 1700021), ("aaabbb", 3200007)]
+)
+def test_stages_in_pieces(tmp_path, free_port, nodes, elements, transport):
+    """Pieces change no bit, neither of two nodes nor in the order of three."""
+    check(
+        tmp_path,
+        free_port,
+        long_arrays(elements),
+        Options(bucket_cap_mb=0),
+        nodes,
+        steps=2,
+        env_of=lambda rank: {"DDPHOOK_TRANSPORT": transport},
+    )
+
+
 @pytest.mark.parametrize("wrapper", ["fp16", "bf16"])
 def test_wrappers(tmp_path, free_port, wrapper):
     options = Options(hook="int8", wrapper=wrapper, bucket_cap_mb=0.01)

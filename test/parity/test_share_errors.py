@@ -149,16 +149,23 @@ def test_steps(tmp_path, free_port, monkeypatch, nodes, transport, hook, roundin
                 assert difference(result, want) is None, (grad, step, rank)
 
 
-def test_arrays_of_many_chunks(tmp_path, free_port):
-    """Longer than what a transport moves at a time, by a prime number."""
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+@pytest.mark.parametrize("elements", [330017, 1900009])
+def test_arrays_of_many_chunks(tmp_path, free_port, elements, rounding):
+    """Longer than what a transport moves at a time; shares of the longer ones are
+    reduced in pieces."""
     nodes, steps, hook = "aabb", 3, "int4 block-size=32"
-    module = Module([Function("step", [Grad((700001,), "f32", values="gaussian")])])
+    module = Module([Function("step", [Grad((elements,), "f32", values="gaussian")])])
     directory = runner.Directory(tmp_path)
     directory.write_module(module.text())
     inputs = cases.make_inputs(module, "step", len(nodes), steps, runner.SEED)
     directory.write_inputs(inputs)
-    got = run_launched(directory, len(nodes), steps, options_of(hook), free_port, nodes)
-    bucket = Shares(hook, nodes)
+    options = options_of(hook, f"rounding={rounding} random-seed={SEED}")
+    got = run_launched(directory, len(nodes), steps, options, free_port, nodes)
+    stream = None
+    if rounding == "stochastic":
+        stream = quantization_model.stream(SEED, "step.arg0")
+    bucket = Shares(hook, nodes, stream)
     for step in range(steps):
         want = bucket.reduce([flatten(rank[step]) for rank in inputs])
         for rank in got:

@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/encoding.h"
 #include "base/rounding.h"
+#include "ddphook/runtime/backend.h"
 
 #include <cstdint>
 #include <optional>
@@ -42,6 +43,14 @@ struct CollectiveDesc {
   /// Of a reduce-scatter without an encoding: where each rank's part ends;
   /// null: parts of equal size. Not owned.
   const int64_t *partEnds = nullptr;
+  /// Of a reduce-scatter and of an all-gather of parts of equal size, without
+  /// an encoding: the elements of each part that it is about, of those that are
+  /// there; nothing: all. Others are neither read nor written.
+  std::optional<ElementRange> window = std::nullopt;
+
+  /// What a caller of the backend wants of a group of so many ranks; it was
+  /// checked.
+  static CollectiveDesc of(const ddphook_collective_t &operation, int ranks);
 
   Dtype wireType() const { return wire.value_or(dtype); }
   /// How a rank's own elements are rounded.
@@ -56,6 +65,10 @@ struct CollectiveDesc {
   ElementRange partOf(int ranks, int rank) const {
     return partEnds ? ddphook::partOf(partEnds, rank)
                     : ddphook::partOf(count, ranks, rank);
+  }
+  /// Elements of such a window, as far as the longest part has them.
+  ElementRange windowOf(int ranks) const {
+    return window.value_or(ElementRange{0, longestPart(ranks)});
   }
   int64_t memoryBytes() const { return count * dtypeSize(dtype); }
   int64_t wireBytes() const {

@@ -77,7 +77,7 @@ Status CommThread::start(Job job, Place place, int64_t *ticket) {
     return Status::ok();
   }
   if (!thread.joinable())
-    thread = startThread("ddphook-comm", [this] { loop(); });
+    thread = startThread(name, [this] { loop(); });
   queue.push_back(std::move(job));
   *ticket = ++started;
   changed.notify_all();

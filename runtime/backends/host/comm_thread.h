@@ -38,9 +38,10 @@ public:
   enum class Place { Thread, Caller };
 
   /// `onFailure` is called once, when no job is running, after the first
-  /// failure or after abort().
-  explicit CommThread(std::function<void()> onFailure)
-      : onFailure(std::move(onFailure)) {}
+  /// failure or after abort(). The thread gets the name, which is not copied.
+  explicit CommThread(std::function<void()> onFailure,
+                      const char *name = "ddphook-comm")
+      : onFailure(std::move(onFailure)), name(name) {}
   ~CommThread();
 
   /// Runs `job` after all that were started, on the calling thread when there
@@ -68,6 +69,7 @@ private:
   void notifyFailure(std::unique_lock<std::mutex> &lock);
 
   const std::function<void()> onFailure;
+  const char *const name;
   std::thread thread;
   std::mutex mutex;
   std::condition_variable changed;

@@ -33,6 +33,13 @@ public:
   /// least 16 KiB. All but the last chunk have so many.
   int64_t chunkElements(int64_t bytes) const;
 
+  bool isAffine() const { return encoding.isAffine(); }
+
+  /// Bytes of the scales and of the codes of so many elements; of codes that
+  /// are not affine.
+  int64_t scaleBytes(int64_t count) const { return encoding.scaleBytes(count); }
+  int64_t codeBytes(int64_t count) const { return encoding.codeBytes(count); }
+
   /// Bytes of memory for `count` elements from `begin`, the first of a chunk.
   int64_t bytes(int64_t begin, int64_t count) const;
 

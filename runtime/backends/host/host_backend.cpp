@@ -20,6 +20,7 @@
 #include "host_options.h"
 #include "kernels.h"
 #include "matrix_list.h"
+#include "node_pipeline.h"
 #include "sparse.h"
 #include "thread_pool.h"
 #include "trace/recorder.h"
@@ -57,6 +58,8 @@ struct ddphook_device {
   std::unique_ptr<GlooDevice> gloo;
   bool isAborted = false;
 
+  /// Collectives of `commThread` use it, which therefore goes first.
+  NodePipeline pipeline;
   CommThread commThread{[this] { closeAll(); }};
 
   /// For the calls that compute; collectives keep to their thread.
@@ -441,19 +444,7 @@ static Status makeJob(ddphook_communicator_t *communicator,
                       const ddphook_collective_t &operation, const void *in,
                       void *out, CommThread::Job *job) {
   DDPHOOK_RETURN_IF_ERROR(checkCollective(operation, communicator->size));
-  CollectiveDesc desc;
-  desc.kind = *collectiveKindFromAbi(operation.kind);
-  desc.root = operation.root;
-  desc.count = operation.count;
-  desc.dtype = toDtype(operation.dtype);
-  desc.wire = dtypeFromAbi(operation.wire_dtype);
-  desc.divide = operation.divide != 0;
-  desc.encoding = encodingFromAbi(operation.encoding, operation.block);
-  desc.partEnds = operation.part_ends;
-  if (const ddphook_rounding_t &rounding = operation.rounding;
-      rounding.is_stochastic)
-    desc.rounding = Rounding::ofSum(rounding.stream, rounding.step,
-                                    rounding.share, communicator->size);
+  const CollectiveDesc desc = CollectiveDesc::of(operation, communicator->size);
   void *const kept = operation.error;
   const trace::CollectiveTag tag = trace::CollectiveCall::take(desc.kind);
   *job = [communicator, desc, in, out, kept, tag] {
@@ -499,6 +490,47 @@ startCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
                         error);
 }
 
+static Status runStaged(ddphook_device_t *device, ddphook_communicator_t *node,
+                        ddphook_communicator_t *across,
+                        ddphook_collective_t operation, const void *in,
+                        void *out, void *share, int64_t *ticket) {
+  DDPHOOK_RETURN_IF_ERROR(checkCollective(operation, node->size));
+  StagedReduction stages = {};
+  stages.node = node->impl.get();
+  stages.across = across->impl.get();
+  stages.nodeRanks = node->size;
+  stages.in = in;
+  stages.out = out;
+  stages.share = share;
+  const int64_t count = operation.count;
+  const ElementRange part = partOf(count, node->size, node->rank);
+  if (operation.error)
+    stages.error = at(operation.error, toDtype(operation.dtype), part.begin);
+  operation.count = part.size();
+  operation.rounding.share = node->rank;
+  stages.setStages(count, CollectiveDesc::of(operation, across->size));
+  CommThread::Job job = [device, stages] {
+    return withoutExceptions([&] { return device->pipeline.run(stages); });
+  };
+  return ticket
+             ? device->commThread.start(std::move(job), across->place, ticket)
+             : device->commThread.run(std::move(job));
+}
+
+static ddphook_status_t stagedCollective(ddphook_device_t *device,
+                                         ddphook_communicator_t *node,
+                                         ddphook_communicator_t *across,
+                                         const ddphook_collective_t *operation,
+                                         const void *in, void *out, void *share,
+                                         int64_t *ticket,
+                                         ddphook_backend_error_t *error) {
+  return toBackendError(withoutExceptions([&] {
+                          return runStaged(device, node, across, *operation, in,
+                                           out, share, ticket);
+                        }),
+                        error);
+}
+
 static ddphook_status_t wait(ddphook_device_t *device, int64_t ticket,
                              ddphook_backend_error_t *error) {
   return toBackendError(
@@ -518,6 +550,7 @@ static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
   withoutExceptions([&] {
     // The reason first: a call that then ends shall not be taken for the cause.
     device->commThread.abort(Status(status, message));
+    device->pipeline.abort(Status(status, message));
     std::lock_guard<std::mutex> lock(device->mutex);
     device->isAborted = true;
     if (device->gloo)
@@ -555,6 +588,7 @@ const ddphook_backend_t &host::hostBackend() {
 #include "ddphook/runtime/functions.inc"
     table.collective = runCollective;
     table.collective_start = startCollective;
+    table.collective_staged = stagedCollective;
     table.wait = wait;
     table.abort = abortDevice;
     return table;

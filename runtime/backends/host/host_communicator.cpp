@@ -99,6 +99,19 @@ Status HostCommunicator::run(const CollectiveDesc &desc, const void *in,
   return Status::ok();
 }
 
+Status HostCommunicator::runInPieces(const CollectiveDesc &desc, void *array,
+                                     void *error, PieceFlow &flow) {
+  if (!gloo)
+    return ddphook::error(DDPHOOK_INTERNAL,
+                          "expected ranks of several machines, but got a group "
+                          "without a network");
+  return gloo->runInPieces(desc, array, error, flow);
+}
+
+int64_t HostCommunicator::pieceElements(const CollectiveDesc &desc) const {
+  return gloo ? gloo->pieceElements(desc) : desc.count;
+}
+
 void HostCommunicator::abort() {
   if (shm)
     shm->abort();

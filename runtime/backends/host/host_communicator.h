@@ -37,6 +37,11 @@ public:
 
   Status run(const CollectiveDesc &desc, const void *in, void *out);
 
+  /// GlooGroup's. Of ranks of several machines.
+  Status runInPieces(const CollectiveDesc &desc, void *array, void *error,
+                     PieceFlow &flow);
+  int64_t pieceElements(const CollectiveDesc &desc) const;
+
   /// Makes a call that is under way fail soon, and every later one. Any thread.
   void abort();
 

@@ -33,7 +33,8 @@ static int64_t chooseElements(int64_t bytes, int64_t pieces,
 
 Pieces::Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes)
     : desc(desc), rank(rank), size(size), wire(desc.wireType()),
-      part(desc.longestPart(size)), order(desc.count, dtypeSize(wire), size),
+      part(desc.longestPart(size)), window(desc.windowOf(size)),
+      order(desc.count, dtypeSize(wire), size),
       ordered(static_cast<size_t>(size)) {
   if (desc.encoding) {
     chooseEncoded(bytes);
@@ -41,7 +42,7 @@ Pieces::Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes)
   }
   pieceElements =
       chooseElements(bytes, hasPieceForEach() ? size : 1, dtypeSize(wire));
-  extent = desc.kind == CollectiveKind::Broadcast ? desc.count : part;
+  extent = desc.kind == CollectiveKind::Broadcast ? desc.count : window.size();
   pieceElements = std::min(pieceElements, std::max<int64_t>(1, extent));
   chunkCount = (extent + pieceElements - 1) / pieceElements;
 }
@@ -49,8 +50,11 @@ Pieces::Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes)
 int64_t Pieces::totalBytes(const CollectiveDesc &desc, int size) {
   if (desc.encoding)
     return desc.wireBytes();
-  return inputElements(desc.kind, desc.count, size) *
-         dtypeSize(desc.wireType());
+  const int64_t elements =
+      !desc.window ? inputElements(desc.kind, desc.count, size)
+      : desc.kind == CollectiveKind::AllGather ? desc.window->size()
+                                               : size * desc.window->size();
+  return elements * dtypeSize(desc.wireType());
 }
 
 /// The elements of the whole array that a chunk has of a rank's part, or of a
@@ -59,8 +63,19 @@ ElementRange Pieces::piece(int64_t chunk, int owner) const {
   const ElementRange all = desc.kind == CollectiveKind::Broadcast
                                ? ElementRange{0, desc.count}
                                : desc.partOf(size, owner);
-  const int64_t begin = std::min(all.end, all.begin + chunk * pieceElements);
-  return {begin, std::min(all.end, begin + pieceElements)};
+  const bool hasWindow = desc.kind != CollectiveKind::Broadcast;
+  const int64_t first = hasWindow ? firstOf(chunk) : chunk * pieceElements;
+  const int64_t most = std::min(pieceElements, extent - chunk * pieceElements);
+  const int64_t begin = std::min(all.end, all.begin + first);
+  return {begin, std::min(all.end, begin + most)};
+}
+
+/// Whether a sum takes this rank's own elements from where they are, and not
+/// from its memory: in a sum of few ranks they are a large part of what would
+/// have to be copied.
+bool Pieces::leavesOwn() const {
+  return desc.kind == CollectiveKind::ReduceScatter && wire == desc.dtype &&
+         (!desc.divide || (size == 2 && wire == Dtype::F32));
 }
 
 void Pieces::put(const void *in, int64_t chunk, void *memory,
@@ -79,6 +94,8 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
   const int64_t divisor = desc.divide ? size : 1;
   if (hasPieceForEach()) {
     for (int owner = 0; owner < size; ++owner) {
+      if (owner == rank && leavesOwn())
+        continue;
       const ElementRange range = piece(chunk, owner);
       compressArray(at(in, desc.dtype, range.begin), desc.dtype,
                     at(memory, wire, owner * pieceElements), wire, range.size(),
@@ -88,7 +105,9 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
   }
   if (desc.kind == CollectiveKind::Broadcast && rank != desc.root)
     return;
-  castArray(at(in, desc.dtype, chunk * pieceElements), desc.dtype, memory, wire,
+  const bool isBroadcast = desc.kind == CollectiveKind::Broadcast;
+  const int64_t first = isBroadcast ? chunk * pieceElements : firstOf(chunk);
+  castArray(at(in, desc.dtype, first), desc.dtype, memory, wire,
             piece(chunk, rank).size(), stores);
 }
 
@@ -109,43 +128,62 @@ Pieces::Bytes Pieces::needed(int64_t chunk, int from, int to) const {
   return {0, piece(chunk, from).size() * bytes};
 }
 
+/// Sums `count` elements from element `begin` of the array, all of one section.
+/// This rank's own are `own`, and `place` says where those of others are in
+/// memories.
+void Pieces::sumRange(const void *own, void *const *memories, int64_t begin,
+                      int64_t count, int64_t place, void *out, Stores stores) {
+  const int section = order.section(begin);
+  if (leavesOwn() && desc.divide)
+    return addDividedToPeer(
+        static_cast<const float *>(own), size,
+        reinterpret_cast<const float *>(at(memories[1 - rank], wire, place)),
+        order.rankAt(section, 0) == rank, static_cast<float *>(out), count,
+        stores);
+  for (int k = 0; k < size; ++k) {
+    const int source = order.rankAt(section, k);
+    ordered[static_cast<size_t>(k)] =
+        source == rank && leavesOwn() ? own : at(memories[source], wire, place);
+  }
+  sumRanksDecompress(ordered.data(), size, wire, out, desc.dtype, count,
+                     stores);
+}
+
 /// Sums this rank's piece; zeros stand behind a short part of equal ones.
-void Pieces::sum(void *const *memories, int64_t chunk, void *out,
-                 Stores stores) {
+void Pieces::sum(const void *in, void *const *memories, int64_t chunk,
+                 void *out, Stores stores) {
   const ElementRange range = piece(chunk, rank);
   const int64_t place = rank * pieceElements;
   for (int64_t i = range.begin; i < range.end;) {
-    const int section = order.section(i);
-    const int64_t stop = std::min(range.end, order.sectionEnd(section));
-    for (int k = 0; k < size; ++k)
-      ordered[static_cast<size_t>(k)] =
-          at(memories[order.rankAt(section, k)], wire, place + i - range.begin);
-    sumRanksDecompress(ordered.data(), size, wire,
-                       at(out, desc.dtype, i - range.begin), desc.dtype,
-                       stop - i, stores);
+    const int64_t stop =
+        std::min(range.end, order.sectionEnd(order.section(i)));
+    const int64_t behind = i - range.begin;
+    sumRange(at(in, desc.dtype, i), memories, i, stop - i, place + behind,
+             at(out, desc.dtype, behind), stores);
     i = stop;
   }
   const int64_t room =
-      desc.partEnds ? 0 : std::min(pieceElements, part - chunk * pieceElements);
+      desc.partEnds ? 0 : std::min(pieceElements, window.end - firstOf(chunk));
   if (room > range.size())
     std::memset(
         at(out, desc.dtype, range.size()), 0,
         static_cast<size_t>((room - range.size()) * dtypeSize(desc.dtype)));
 }
 
-void Pieces::take(void *const *memories, int64_t chunk, void *out,
-                  Stores stores) {
+void Pieces::take(const void *in, void *const *memories, int64_t chunk,
+                  void *out, Stores stores) {
   if (desc.encoding)
     return sumCodes(memories, chunk, out);
-  const int64_t first = chunk * pieceElements;
   switch (desc.kind) {
   case CollectiveKind::AllReduce:
     break;
   case CollectiveKind::ReduceScatter:
-    return sum(memories, chunk, at(out, desc.dtype, first), stores);
+    return sum(in, memories, chunk, at(out, desc.dtype, firstOf(chunk)),
+               stores);
   case CollectiveKind::Broadcast:
-    return castArray(memories[desc.root], wire, at(out, desc.dtype, first),
-                     desc.dtype, piece(chunk, rank).size(), stores);
+    return castArray(memories[desc.root], wire,
+                     at(out, desc.dtype, chunk * pieceElements), desc.dtype,
+                     piece(chunk, rank).size(), stores);
   case CollectiveKind::AllGather:
   case CollectiveKind::AllToAll:
     // Each begins with another rank: nobody is read by all at once.

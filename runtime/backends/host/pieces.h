@@ -51,8 +51,9 @@ public:
   Bytes needed(int64_t chunk, int from, int to) const;
 
   /// Takes this rank's elements out of the memories of all ranks, of which the
-  /// bytes needed are there.
-  void take(void *const *memories, int64_t chunk, void *out,
+  /// bytes needed are there. `in` is what was put there; of a reduce-scatter
+  /// `out` may be this rank's part of it.
+  void take(const void *in, void *const *memories, int64_t chunk, void *out,
             Stores stores = Stores::Cached);
 
 private:
@@ -61,7 +62,15 @@ private:
            desc.kind == CollectiveKind::AllToAll;
   }
   ElementRange piece(int64_t chunk, int owner) const;
-  void sum(void *const *memories, int64_t chunk, void *out, Stores stores);
+  /// The first element of a chunk's pieces, within parts.
+  int64_t firstOf(int64_t chunk) const {
+    return window.begin + chunk * pieceElements;
+  }
+  bool leavesOwn() const;
+  void sumRange(const void *own, void *const *memories, int64_t begin,
+                int64_t count, int64_t place, void *out, Stores stores);
+  void sum(const void *in, void *const *memories, int64_t chunk, void *out,
+           Stores stores);
 
   // With an encoding.
   void chooseEncoded(int64_t bytes);
@@ -75,8 +84,10 @@ private:
   const int rank, size;
   const Dtype wire;
   const int64_t part;
-  /// Elements of a piece, and of what is cut into them: a rank's part, or of a
-  /// broadcast all.
+  /// The elements of each part that it is about.
+  const ElementRange window;
+  /// Elements of a piece, and of what is cut into them: that of a rank's part,
+  /// or of a broadcast all.
   int64_t pieceElements, extent;
   int64_t chunkCount;
   RingOrder order;

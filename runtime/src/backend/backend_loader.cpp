@@ -94,10 +94,14 @@ static constexpr Slot kFunctions[] = {SLOT(device_create),
 static constexpr Slot kKernelFunctions[] = {SLOT(kernels_load),
                                             SLOT(kernels_unload), SLOT(launch)};
 
+/// What a backend may have.
+static constexpr Slot kOptionalFunctions[] = {SLOT(collective_staged)};
+
 #undef SLOT
 
 static_assert(offsetof(ddphook_backend_t, device_create) +
-                      (std::size(kFunctions) + std::size(kKernelFunctions)) *
+                      (std::size(kFunctions) + std::size(kKernelFunctions) +
+                       std::size(kOptionalFunctions)) *
                           sizeof(void (*)()) ==
                   sizeof(ddphook_backend_t),
               "expected every function of the table in one of the lists");

@@ -9,11 +9,12 @@
 //   all_reduce       of K ranks    a share, in the wire type
 //   all_gather       of L ranks    the shares, as they are in memory
 //
-// One of parts that are dealt to the ranks of a node begins with the second of
-// these stages. Parts need not be adjacent, and positions need not have equally
-// many elements, so they are copied together, and all count as the longest. The
-// first stage is an all-reduce over the ranks of a node that is dealt: a
-// reduce-scatter of parts that are not equally long.
+// A backend may overlap the three (isStaged()). One of parts that are dealt to
+// the ranks of a node begins with the second of these stages. Parts need not be
+// adjacent, and positions need not have equally many elements, so they are
+// copied together, and all count as the longest. The first stage is an
+// all-reduce over the ranks of a node that is dealt: a reduce-scatter of parts
+// that are not equally long.
 //
 //===----------------------------------------------------------------------===//
 #include "module/module_groups.h"
@@ -159,8 +160,10 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
     inNode.encoding.reset();
     across.count = partElements(collective.count, ranks);
     mostInNode.include(inNode, ranks);
-    mostAcross.include(across,
-                       static_cast<int64_t>(members.levels[1].ranks.size()));
+    // In pieces nothing of it is there as a whole.
+    if (!isStaged(context, collective.operation()))
+      mostAcross.include(across,
+                         static_cast<int64_t>(members.levels[1].ranks.size()));
     shareBytes =
         std::max(shareBytes, across.count * dtypeSize(collective.dtype));
   }
@@ -290,6 +293,21 @@ Status ModuleGroup::runDealt(Context &context, size_t number,
       copyIn, copyOut);
 }
 
+/// Shares of this size on are worth it.
+static constexpr int64_t leastStagedBytes = 1 << 20;
+
+bool ModuleGroup::isStaged(Context &context,
+                           const ddphook_collective_t &operation) const {
+  const auto encoding = encodingFromAbi(operation.encoding, operation.block);
+  return context.backend().collective_staged && !members.levels.empty() &&
+         operation.kind == DDPHOOK_ALL_REDUCE && nodeRanks() > 1 &&
+         members.levels[1].ranks.size() > 1 &&
+         !(encoding && encoding->isAffine()) &&
+         partElements(operation.count, nodeRanks()) *
+                 dtypeSize(static_cast<Dtype>(operation.dtype)) >=
+             leastStagedBytes;
+}
+
 std::vector<CollectiveStage>
 ModuleGroup::stagesOf(size_t number,
                       const ddphook_collective_t &operation) const {
@@ -319,6 +337,10 @@ ModuleGroup::stagesOf(size_t number,
 Status ModuleGroup::run(Context &context, const ddphook_collective_t &operation,
                         const void *in, void *out) const {
   DefaultFloatingPoint environment;
+  if (isStaged(context, operation))
+    return context.call(&ddphook_backend_t::collective_staged, node.get(),
+                        across.get(), &operation, in, out, share.get(),
+                        /*ticket=*/nullptr);
   return forEachStage(operation, in, out,
                       [&](const Communicator &ranks,
                           const ddphook_collective_t &stage, const void *from,
@@ -332,6 +354,9 @@ Status ModuleGroup::start(Context &context,
                           const ddphook_collective_t &operation, const void *in,
                           void *out, int64_t *ticket) const {
   DefaultFloatingPoint environment;
+  if (isStaged(context, operation))
+    return context.call(&ddphook_backend_t::collective_staged, node.get(),
+                        across.get(), &operation, in, out, share.get(), ticket);
   // They run in this order: the last one's ticket is that of all.
   return forEachStage(
       operation, in, out,

@@ -140,6 +140,9 @@ private:
                            const CopyInT &copyIn,
                            const CopyOutT &copyOut) const;
 
+  /// Whether the backend overlaps the stages of an all-reduce.
+  bool isStaged(Context &context, const ddphook_collective_t &operation) const;
+
   /// Calls `call` with each of the backend's collectives that `operation` is:
   /// communicator, operation, operand and result. Ends with the first failure.
   template <typename CallT>

@@ -138,7 +138,7 @@ CollectiveScope::~CollectiveScope() {
   if (!ring)
     return;
   collectiveRing = outer;
-  const int64_t waited = ring->totalWaited() - waitedBefore;
+  const int64_t waited = ring->totalWaited() - waitedBefore + waitedElsewhere;
   if (hasRange)
     ring->popRange();
   const int64_t time = ring->endEvent(waited);

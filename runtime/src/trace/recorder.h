@@ -166,6 +166,9 @@ public:
   CollectiveScope(const CollectiveScope &) = delete;
   CollectiveScope &operator=(const CollectiveScope &) = delete;
 
+  /// Nanoseconds in which another thread of its own waited for a peer.
+  void addWaited(int64_t time) { waitedElsewhere += time; }
+
   /// It ended well: the rank has passed it.
   void succeed();
 
@@ -175,6 +178,7 @@ private:
   Ring *outer = nullptr;
   bool hasRange = false;
   int64_t waitedBefore = 0;
+  int64_t waitedElsewhere = 0;
 };
 
 } // namespace ddphook::trace

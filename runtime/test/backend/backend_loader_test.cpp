@@ -50,6 +50,11 @@ TEST(BackendLoader, NamesWhatATableLacks) {
   size_t optional = 0;
   for (size_t number = 0; number < kCount; ++number) {
     EXPECT_EQ(checkWith(number, pointerOf(number)), "");
+    if (kFirst + number * sizeof(void (*)()) ==
+        offsetof(ddphook_backend_t, collective_staged)) {
+      EXPECT_EQ(checkWith(number, nullptr), "");
+      continue;
+    }
     if (pointerOf(number)) {
       const std::string message = checkWith(number, nullptr);
       EXPECT_EQ(message.find("it lacks the function "), 0u) << message;

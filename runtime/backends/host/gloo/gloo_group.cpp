@@ -8,11 +8,12 @@
 //===----------------------------------------------------------------------===//
 #include "gloo_group.h"
 
-#include "encoded_exchange.h"
+#include "../error_feedback.h"
 #include "gloo_transport.h"
 #include "kernels.h"
 #include "peer_mesh.h"
 #include "piece_exchange.h"
+#include "reduction_exchange.h"
 
 #include <gloo/allreduce.h>
 
@@ -35,12 +36,21 @@ public:
   Interrupt interrupt;
 };
 
+/// Two ranks send each other all of an array up to this size: no more bytes
+/// than in a ring, which sends halves and then their sums, and one way instead
+/// of two. A longer one would need as much memory again.
+static constexpr int64_t kMostSwapped = 256 << 10;
+
 class GlooGroup::Impl {
 public:
   void reserve(int64_t wireBytes);
+  Status sum(const CollectiveDesc &desc, const void *in, void *out);
+  Status swap(const CollectiveDesc &desc, const void *in, void *out);
   Status ring(const CollectiveDesc &desc, const void *in, void *out);
   Status exchange(const CollectiveDesc &desc, const void *in, void *out);
   Status allReduce(const CollectiveDesc &desc, const void *in, void *out);
+  Status allReduceInPieces(const CollectiveDesc &desc, void *array, void *kept,
+                           PieceFlow &flow);
 
   GlooDevice::Impl *device = nullptr;
   std::shared_ptr<GlooTransport> transport;
@@ -52,7 +62,9 @@ public:
   /// The bucket in its wire type.
   std::unique_ptr<char[]> wire;
   int64_t wireCapacity = 0;
-  EncodedExchange encoded;
+  /// What the other one of two ranks sends in a short message.
+  std::unique_ptr<char[]> theirs;
+  ReductionExchange reductions;
   PieceExchange pieces;
   Status failure;
 };
@@ -160,6 +172,8 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
   impl->device = device.impl.get();
   impl->size = size;
   impl->timeoutSeconds = timeoutSeconds;
+  if (size == 2)
+    impl->theirs = std::make_unique<char[]>(kMostSwapped);
   DDPHOOK_RETURN_IF_ERROR(translateExceptions(what, [&] {
     impl->transport = std::make_shared<GlooTransport>(
         rank, std::move(sockets), device.impl->interrupt, timeoutSeconds);
@@ -178,6 +192,38 @@ void GlooGroup::Impl::reserve(int64_t wireBytes) {
 }
 
 void GlooGroup::reserve(int64_t wireBytes) { impl->reserve(wireBytes); }
+
+/// Adds up arrays of the wire type.
+Status GlooGroup::Impl::sum(const CollectiveDesc &desc, const void *in,
+                            void *out) {
+  return size == 2 && desc.count * dtypeSize(desc.wireType()) <= kMostSwapped
+             ? swap(desc, in, out)
+             : ring(desc, in, out);
+}
+
+/// Both ranks add in the same order: the sum of two NaNs is one of them.
+Status GlooGroup::Impl::swap(const CollectiveDesc &desc, const void *in,
+                             void *out) {
+  return translateExceptions("all-reduce over TCP", [&] {
+    const int rank = transport->rank, peer = 1 - rank;
+    // One that gave up waiting for this rank has left what it sent.
+    transport->checkConnected(peer);
+    const Dtype type = desc.wireType();
+    const auto bytes = static_cast<size_t>(desc.count * dtypeSize(type));
+    const auto mine =
+        transport->createUnboundBuffer(const_cast<void *>(in), bytes);
+    const auto other = transport->createUnboundBuffer(theirs.get(), bytes);
+    const uint32_t operation = operations++;
+    other->recv(peer, operation, 0, bytes);
+    mine->send(peer, operation, 0, bytes);
+    other->waitRecv();
+    mine->waitSend();
+    const void *sources[2];
+    sources[rank] = in;
+    sources[peer] = theirs.get();
+    sumRanks(sources, 2, out, type, desc.count);
+  });
+}
 
 /// One Gloo operation over the whole array: its segments, and with them the
 /// order of additions, depend on the array's size.
@@ -222,7 +268,7 @@ Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
   const std::string what = describeCollective(desc.kind) + " over TCP";
   return translateExceptions(what.c_str(), [&] {
     if (desc.kind == CollectiveKind::AllReduce)
-      encoded.run(*transport, operations++, desc, in, out);
+      reductions.run(*transport, operations++, desc, in, out);
     else
       pieces.run(*transport, operations++, desc, in, out);
   });
@@ -235,14 +281,54 @@ Status GlooGroup::Impl::allReduce(const CollectiveDesc &desc, const void *in,
     reserve(desc.wireBytes());
     compressArray(in, desc.dtype, wire.get(), desc.wireType(), desc.count,
                   desc.divide ? size : 1);
-    DDPHOOK_RETURN_IF_ERROR(ring(desc, wire.get(), wire.get()));
+    DDPHOOK_RETURN_IF_ERROR(sum(desc, wire.get(), wire.get()));
     castArray(wire.get(), desc.wireType(), out, desc.dtype, desc.count);
     return Status::ok();
   }
   if (!desc.divide)
-    return ring(desc, in, out);
+    return sum(desc, in, out);
   divideArray(in, out, desc.dtype, desc.count, size);
-  return ring(desc, out, out);
+  return sum(desc, out, out);
+}
+
+Status GlooGroup::Impl::allReduceInPieces(const CollectiveDesc &desc,
+                                          void *array, void *kept,
+                                          PieceFlow &flow) {
+  int64_t piece = 0;
+  PieceCalls calls;
+  calls.before = [&](int64_t begin, int64_t count) {
+    transport->moveUntil(
+        [&] { return flow.isReady(piece) || flow.isGivenUp(); }, flow.event());
+    if (!flow.isReady(piece++))
+      throw TransportFailure(
+          error(DDPHOOK_ABORTED, "the ranks of this node gave up"));
+    if (!kept)
+      return;
+    CollectiveDesc part = desc;
+    part.count = count;
+    part.rounding = from(desc.rounding, begin);
+    const int64_t offset = begin * dtypeSize(desc.dtype);
+    char *const own = static_cast<char *>(array) + offset;
+    feedBackError(part, transport->rank, own,
+                  static_cast<char *>(kept) + offset, own);
+  };
+  calls.after = [&](int64_t, int64_t) { flow.finish(); };
+  return translateExceptions("all-reduce over TCP", [&] {
+    reductions.runInPieces(*transport, operations++, desc, array, calls);
+  });
+}
+
+Status GlooGroup::runInPieces(const CollectiveDesc &desc, void *array,
+                              void *error, PieceFlow &flow) {
+  if (!impl->failure.isOk())
+    return impl->failure;
+  if (desc.count == 0)
+    return Status::ok();
+  return impl->failure = impl->allReduceInPieces(desc, array, error, flow);
+}
+
+int64_t GlooGroup::pieceElements(const CollectiveDesc &desc) const {
+  return ReductionExchange::pieceElements(desc, impl->size);
 }
 
 Status GlooGroup::run(const CollectiveDesc &desc, const void *in, void *out) {

@@ -12,6 +12,7 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
 
 #include "../collective_desc.h"
+#include "../piece_flow.h"
 #include "base/status.h"
 #include "store/store.h"
 
@@ -61,6 +62,21 @@ public:
   /// `out` where the kind of collective allows that, else they must not
   /// overlap. After a failure every later call fails at once.
   Status run(const CollectiveDesc &desc, const void *in, void *out);
+
+  /// An all-reduce of an array in place, in pieces of pieceElements(), with the
+  /// bits that run() gives; not of affine codes. `awaitPiece` is called before
+  /// a piece is read, and says that it is there now, or not yet: then bytes are
+  /// moved until `event` is readable, and it is called again.
+  Status runInPieces(const CollectiveDesc &desc, void *array,
+                     const PieceFlow &flow);
+
+  /// An all-reduce of an array in place, with the bits that run() gives, in
+  /// pieces that `flow` says are ready, and which it finishes; not of affine
+  /// codes. `error`: null, or what error feedback keeps (error_feedback.h).
+  Status runInPieces(const CollectiveDesc &desc, void *array, void *error,
+                     PieceFlow &flow);
+  /// Elements of such a piece.
+  int64_t pieceElements(const CollectiveDesc &desc) const;
 
   /// GlooDevice::abort().
   void abort();

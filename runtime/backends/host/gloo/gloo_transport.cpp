@@ -20,6 +20,7 @@
 #include <cinttypes>
 #include <optional>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/uio.h>
 
 using namespace ddphook;
@@ -154,6 +155,11 @@ GlooTransport::Peer &GlooTransport::peerOf(int rank) {
   return peers.at(static_cast<size_t>(rank));
 }
 
+short GlooTransport::Peer::events() const {
+  return static_cast<short>((incoming.empty() ? 0 : POLLIN) |
+                            (outgoing.empty() ? 0 : POLLOUT));
+}
+
 void GlooTransport::send(int to, Message message) {
   Peer &peer = peerOf(to);
   peer.outgoing.push_back(message);
@@ -173,6 +179,41 @@ void GlooTransport::await(const size_t &completions, double seconds) {
       fail(failure);
     if (!moveAll())
       block(deadline, seconds);
+  }
+}
+
+void GlooTransport::checkConnected(int rank) {
+  pollfd entry = {peerOf(rank).socket.get(), POLLRDHUP, 0};
+  if (::poll(&entry, 1, /*timeout=*/0) > 0 && entry.revents)
+    fail(error(DDPHOOK_PEER_LOST, "rank %d of the group closed its connection",
+               rank));
+}
+
+void GlooTransport::moveUntil(const std::function<bool()> &happened,
+                              int event) {
+  while (!happened()) {
+    if (!failure.isOk())
+      fail(failure);
+    if (!moveAll())
+      blockBesideEvent(event);
+  }
+}
+
+/// Waits until something can be moved, or the event is there.
+void GlooTransport::blockBesideEvent(int event) {
+  std::vector<pollfd> entries = {{interrupt.fd(), POLLIN, 0},
+                                 {event, POLLIN, 0}};
+  for (const Peer &peer : peers)
+    if (const short events = peer.events())
+      entries.push_back({peer.socket.get(), events, 0});
+  const int ready = ::poll(entries.data(), entries.size(), /*timeout=*/-1);
+  if (ready < 0 && errno != EINTR)
+    fail(systemError(errno, "cannot wait for a peer"));
+  if (ready > 0 && entries[0].revents)
+    fail(error(DDPHOOK_ABORTED, "the group was aborted on this rank"));
+  if (ready > 0 && entries[1].revents) {
+    eventfd_t count;
+    ::eventfd_read(event, &count);
   }
 }
 
@@ -269,11 +310,10 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   bool isMoving = false;
   for (int rank = 0; rank < size; ++rank) {
     const Peer &peer = peers[static_cast<size_t>(rank)];
-    int events = (peer.incoming.empty() ? 0 : POLLIN) |
-                 (peer.outgoing.empty() ? 0 : POLLOUT);
+    const short events = peer.events();
     if (events == 0)
       continue;
-    entries.push_back({peer.socket.get(), static_cast<short>(events), 0});
+    entries.push_back({peer.socket.get(), events, 0});
     waitedFor = rank;
     isMoving |= !peer.incoming.empty() && peer.incoming.front().moved > 0;
   }

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -54,6 +55,14 @@ public:
   std::unique_ptr<::gloo::transport::UnboundBuffer>
   createUnboundBuffer(void *memory, size_t size) override;
 
+  /// Fails if that rank has closed its connection, although messages of it may
+  /// still be there.
+  void checkConnected(int rank);
+
+  /// Moves messages until `happened` says that something has happened. Whoever
+  /// makes that happen makes `event` readable afterwards; this reads it.
+  void moveUntil(const std::function<bool()> &happened, int event);
+
   /// Closes all connections.
   void close();
 
@@ -82,6 +91,9 @@ private:
     FileDescriptor socket;
     std::deque<Message> outgoing;
     std::deque<Message> incoming;
+
+    /// What poll() is to wait for; 0: nothing.
+    short events() const;
   };
 
   void send(int to, Message message);
@@ -92,6 +104,7 @@ private:
   bool sendSome(int rank);
   bool receiveSome(int rank);
   void block(const Deadline &deadline, double seconds);
+  void blockBesideEvent(int event);
   Peer &peerOf(int rank);
   [[noreturn]] void fail(Status status);
 

@@ -109,7 +109,7 @@ void PieceExchange::run(GlooTransport &transport, uint32_t operation,
     awaitReceives(room);
     if (isChain && rank != desc.root)
       forward(room, chunk);
-    pieces.take(room.ranks.data(), chunk, out);
+    pieces.take(in, room.ranks.data(), chunk, out);
   };
 
   for (int64_t i = 0; i <= pieces.chunks(); ++i) {

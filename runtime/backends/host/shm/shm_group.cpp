@@ -46,8 +46,13 @@ constexpr uint64_t kLead = 2;
 static_assert(kLead + 1 < ShmSegment::kSlots, "a slot must be free to publish");
 
 /// Destinations beyond this size leave the caches before anyone reads them, but
-/// for parts of sizes of their own: those are shorter, and worked on next.
+/// for parts of sizes of their own and windows of parts: those are shorter, and
+/// worked on next.
 constexpr int64_t kStreamingBytes = 4 << 20;
+
+bool isPartOfScatter(const CollectiveDesc &desc) {
+  return desc.window && desc.kind == CollectiveKind::ReduceScatter;
+}
 
 /// Slots are written around the caches only for messages of this size: below
 /// it, waiting for the stores to arrive costs more.
@@ -183,7 +188,7 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
                 static_cast<const char *>(in),
                 static_cast<char *>(out),
                 desc.divide ? size : 1,
-                in != out && !desc.partEnds &&
+                in != out && !desc.partEnds && !isPartOfScatter(desc) &&
                         desc.memoryBytes() >= kStreamingBytes
                     ? Stores::Streaming
                     : Stores::Cached,
@@ -386,7 +391,7 @@ bool ShmGroup::Impl::runTogether(Collective &op) {
 /// The only stage: takes or sums a chunk of all ranks straight into the output.
 void ShmGroup::Impl::takeWhole(Collective &op, uint64_t chunk) {
   if (op.pieces)
-    op.pieces->take(slots(chunk), static_cast<int64_t>(chunk), op.out,
+    op.pieces->take(op.in, slots(chunk), static_cast<int64_t>(chunk), op.out,
                     op.stores);
   else if (op.encoded)
     op.encoded->average(slots(chunk), op.begin(chunk), op.length(chunk),

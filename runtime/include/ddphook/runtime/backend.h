@@ -327,6 +327,24 @@ typedef struct ddphook_backend {
                                        const void *in, void *out,
                                        int64_t *ticket,
                                        ddphook_backend_error_t *error);
+  /* Null, or runs an all_reduce of a hierarchical group in stages that overlap,
+   * or, where `ticket` is not null, starts it as collective_start() does.
+   * `node` has the ranks of a node, several, and `across` those of one position
+   * on all nodes, also several. What it gives is, bit by bit, a reduce_scatter
+   * over `node` of the elements as they are in memory, into `share`; an
+   * all_reduce of that over `across` in place, of the elements of this rank's
+   * part, with `operation`'s wire type or encoding, which is not affine, with
+   * the part of its `error`, and with this rank's number in `node` as
+   * `rounding.share`; and an all_gather over `node`. Both reductions divide if
+   * `operation` does. `share` has room for the longest part, and is used until
+   * the end. */
+  ddphook_status_t (*collective_staged)(ddphook_device_t *device,
+                                        ddphook_communicator_t *node,
+                                        ddphook_communicator_t *across,
+                                        const ddphook_collective_t *operation,
+                                        const void *in, void *out, void *share,
+                                        int64_t *ticket,
+                                        ddphook_backend_error_t *error);
   /* Lets what is called next begin when `ticket`, and with it all earlier ones,
    * has ended. Where that means to wait, it ends by itself when a deadline
    * passes. Waiting twice is fine. */

@@ -137,6 +137,67 @@ TEST(GlooGroup, MemoryForCodesDoesNotGrowWithTheRanks) {
   });
 }
 
+TEST(GlooGroup, PiecesGiveTheBitsOfTheWhole) {
+  constexpr int64_t kCount = 500009;
+  for (int size : {2, 3, 4}) {
+    MemoryStore store;
+    runRanks(size, [&](int rank) {
+      Member member;
+      ASSERT_EQ(member.join(store, rank, size), "OK");
+      CollectiveDesc desc;
+      desc.count = kCount;
+      desc.wire = Dtype::F16;
+      desc.divide = true;
+      std::vector<float> whole(kCount), pieces;
+      for (int64_t i = 0; i < kCount; ++i)
+        whole[static_cast<size_t>(i)] =
+            static_cast<float>((i * 7919 + rank * 104729) % 65521) / 64;
+      pieces = whole;
+      ASSERT_EQ(show(member.group->run(desc, whole.data(), whole.data())),
+                "OK");
+      std::unique_ptr<PieceFlow> flow;
+      ASSERT_EQ(show(PieceFlow::create(&flow)), "OK");
+      const int64_t step = member.group->pieceElements(desc);
+      const int64_t count = (kCount + step - 1) / step;
+      ASSERT_GT(count, 3);
+      std::thread first([&] {
+        for (int64_t i = 0; i < count; ++i) {
+          flow->makeReady();
+          EXPECT_TRUE(flow->awaitFinished(i - 1));
+        }
+      });
+      EXPECT_EQ(show(member.group->runInPieces(desc, pieces.data(),
+                                               /*error=*/nullptr, *flow)),
+                "OK");
+      first.join();
+      EXPECT_TRUE(flow->awaitFinished(count));
+      EXPECT_EQ(pieces, whole);
+    });
+  }
+}
+
+TEST(GlooGroup, PiecesThatAreGivenUpEndAReduction) {
+  MemoryStore store;
+  runRanks(2, [&](int rank) {
+    Member member;
+    ASSERT_EQ(member.join(store, rank, 2), "OK");
+    CollectiveDesc desc;
+    desc.count = 500009;
+    std::vector<float> values(500009);
+    std::unique_ptr<PieceFlow> flow;
+    ASSERT_EQ(show(PieceFlow::create(&flow)), "OK");
+    flow->makeReady();
+    flow->giveUp();
+    const std::string shown = show(member.group->runInPieces(
+        desc, values.data(), /*error=*/nullptr, *flow));
+    EXPECT_NE(shown.find("the ranks of this node gave up"), std::string::npos)
+        << shown;
+    flow->end();
+    EXPECT_FALSE(flow->awaitFinished(1));
+    EXPECT_TRUE(flow->hasEnded());
+  });
+}
+
 TEST(GlooGroup, StrangersGetNoConnectionAndDoNoHarm) {
   MemoryStore store;
   std::atomic<bool> isOver{false};

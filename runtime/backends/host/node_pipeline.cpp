@@ -1,0 +1,142 @@
+//===- node_pipeline.cpp - hierarchical all-reduces in pieces -------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See node_pipeline.h. In a trace the first stage lasts until its last piece,
+// the second one until its own last piece, and the third one is what is left
+// then: pieces of later stages are within what earlier ones last.
+//
+//===----------------------------------------------------------------------===//
+#include "node_pipeline.h"
+
+#include <algorithm>
+#include <optional>
+
+using namespace ddphook;
+using namespace ddphook::host;
+
+/// Pieces that the first stage is ahead of the third one: of those between, the
+/// one between nodes has three under way.
+static constexpr int64_t kAhead = 4;
+
+namespace {
+
+/// How long the calling thread waits for others: the events of its collective
+/// are another thread's.
+class WaitsOfThread {
+public:
+  WaitsOfThread() : ring(&memory, slots, /*capacity=*/1) {
+    trace::collectiveRing = &ring;
+  }
+  ~WaitsOfThread() { trace::collectiveRing = nullptr; }
+  int64_t total() const { return ring.totalWaited(); }
+
+private:
+  trace::RingMemory memory = {};
+  trace::EventSlot slots[1] = {};
+  trace::Ring ring;
+};
+
+/// The event of the stage that a reduction is in.
+class StageEvent {
+public:
+  void enter(const trace::CollectiveTag &tag) {
+    if (scope)
+      scope->succeed();
+    scope.reset();
+    scope.emplace(tag);
+  }
+  void addWaited(int64_t time) { scope->addWaited(time); }
+  void succeed() { scope->succeed(); }
+
+private:
+  std::optional<trace::CollectiveScope> scope;
+};
+
+} // namespace
+
+void StagedReduction::setStages(int64_t count, const CollectiveDesc &share) {
+  reduce = share;
+  scatter.kind = CollectiveKind::ReduceScatter;
+  scatter.count = count;
+  scatter.dtype = share.dtype;
+  scatter.divide = share.divide;
+  gather.kind = CollectiveKind::AllGather;
+  gather.count = count;
+  gather.dtype = share.dtype;
+  // Nothing is lost in such a type: the second stage has rounded to it.
+  if (dtypeSize(share.wireType()) < dtypeSize(share.dtype))
+    gather.wire = share.wire;
+  scatterTag = trace::CollectiveCall::take(scatter.kind);
+  reduceTag = trace::CollectiveCall::take(reduce.kind);
+  gatherTag = trace::CollectiveCall::take(gather.kind);
+}
+
+Status NodePipeline::run(const StagedReduction &reduction) {
+  if (!flow)
+    DDPHOOK_RETURN_IF_ERROR(PieceFlow::create(&flow));
+  flow->reset();
+  int64_t waited = 0, ticket = 0;
+  DDPHOOK_RETURN_IF_ERROR(network.start(
+      [&] {
+        WaitsOfThread waits;
+        Status status = reduction.across->runInPieces(
+            reduction.reduce, reduction.share, reduction.error, *flow);
+        waited = waits.total();
+        flow->end();
+        return status;
+      },
+      CommThread::Place::Thread, &ticket));
+  Status status = runInNode(reduction, ticket, waited);
+  if (status.isOk())
+    return status;
+  // Nothing is left running that uses what the reduction does.
+  const bool hasFailedBefore = flow->hasEnded();
+  flow->giveUp();
+  reduction.across->abort();
+  Status between = network.wait(ticket);
+  return hasFailedBefore && !between.isOk() ? between : status;
+}
+
+Status NodePipeline::runInNode(const StagedReduction &reduction, int64_t ticket,
+                               const int64_t &waited) {
+  const int64_t step = reduction.across->pieceElements(reduction.reduce);
+  const int64_t longest = reduction.scatter.longestPart(reduction.nodeRanks);
+  auto piecesOf = [&](int64_t elements) {
+    return (elements + step - 1) / step;
+  };
+  auto windowOf = [&](int64_t piece) {
+    return ElementRange{piece * step, std::min(longest, (piece + 1) * step)};
+  };
+  const int64_t pieces = piecesOf(longest);
+  const int64_t own = piecesOf(reduction.reduce.count);
+  CollectiveDesc scatter = reduction.scatter, gather = reduction.gather;
+  StageEvent event;
+  event.enter(reduction.scatterTag);
+  for (int64_t i = 0; i < pieces + kAhead; ++i) {
+    if (i < pieces) {
+      scatter.window = windowOf(i);
+      DDPHOOK_RETURN_IF_ERROR(
+          reduction.node->run(scatter, reduction.in, reduction.share));
+      flow->makeReady();
+    }
+    if (i == pieces - 1)
+      event.enter(reduction.reduceTag);
+    const int64_t back = i - kAhead;
+    if (back < 0)
+      continue;
+    if (!flow->awaitFinished(std::min(back + 1, own)))
+      return network.wait(ticket);
+    if (back == pieces - 1) {
+      DDPHOOK_RETURN_IF_ERROR(network.wait(ticket));
+      event.addWaited(waited);
+      event.enter(reduction.gatherTag);
+    }
+    gather.window = windowOf(back);
+    DDPHOOK_RETURN_IF_ERROR(
+        reduction.node->run(gather, reduction.share, reduction.out));
+  }
+  event.succeed();
+  return Status::ok();
+}

@@ -1,0 +1,60 @@
+//===- wire_chunks.h - all-reduces in a wire type, in pieces ----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What encoded_chunks.h has for encodings, for reductions without one: an array
+// cut into chunks, each cast into memory of its own, of which whoever owns a
+// part adds it. Sums are those of a ring over the whole array, bit for bit
+// (ring_order.h), however it is cut.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_WIRE_CHUNKS_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_WIRE_CHUNKS_H
+
+#include "collective_desc.h"
+#include "encoded_chunks.h"
+#include "ring_order.h"
+
+#include <vector>
+
+namespace ddphook::host {
+
+/// Functions are those of EncodedChunks, and do what these do.
+class WireChunks {
+public:
+  /// A reduction without an encoding.
+  WireChunks(const CollectiveDesc &desc, int ranks);
+
+  using Range = EncodedChunks::Range;
+
+  bool isAffine() const { return false; }
+  int64_t chunkElements(int64_t bytes) const;
+  int64_t scaleBytes(int64_t) const { return 0; }
+  int64_t codeBytes(int64_t count) const { return count * dtypeSize(wire); }
+  int64_t bytes(int64_t, int64_t count) const { return codeBytes(count); }
+  EncodedArray at(void *memory, int64_t begin, int64_t count,
+                  int64_t element) const;
+  Range part(int64_t count, int part, int parts) const;
+
+  /// Casts, and divides if the reduction does.
+  void encode(const void *in, int64_t begin, int64_t count, void *memory) const;
+  void sum(void *const *memories, int64_t begin, int64_t count, Range range,
+           void *out);
+  void decode(void *memory, int64_t begin, int64_t count, Range range,
+              void *out) const;
+  /// Of affine codes, which these are not.
+  void average(void *const *, int64_t, int64_t, void *) const {}
+
+private:
+  const Dtype dtype, wire;
+  const int ranks;
+  const int64_t divisor;
+  const RingOrder order;
+  /// Scratch: the memories of all ranks in the order of additions.
+  std::vector<const void *> ordered;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_WIRE_CHUNKS_H
