@@ -45,13 +45,18 @@ public:
     if (scope)
       scope->succeed();
     scope.reset();
+    begin = trace::now();
     scope.emplace(tag);
   }
-  void addWaited(int64_t time) { scope->addWaited(time); }
+  /// The thread between nodes has waited so long, partly before the event.
+  void addWaited(int64_t time) {
+    scope->addWaited(std::min(time, trace::now() - begin));
+  }
   void succeed() { scope->succeed(); }
 
 private:
   std::optional<trace::CollectiveScope> scope;
+  int64_t begin = 0;
 };
 
 } // namespace
