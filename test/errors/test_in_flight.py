@@ -38,8 +38,20 @@ WORK = """module {
   }
 }
 """
+# The same of a reduce-scatter and an all-to-all.
+EXCHANGES = (
+    WORK.replace("@dp\n", "@dp size 2\n", 1)
+    .replace(
+        "ddp.all_reduce mean %a on @dp : tensor<50x40xf32>",
+        "ddp.reduce_scatter mean %a on @dp : tensor<50x40xf32> -> tensor<1000xf32>",
+    )
+    .replace("ddp.all_reduce mean %b", "ddp.all_to_all %b")
+    .replace("(tensor<50x40xf32>,", "(tensor<1000xf32>,")
+    .replace(": tensor<50x40xf32>, tensor<30xf32>,", ": tensor<1000xf32>, tensor<30xf32>,")
+)
 # The second is in PowerSGD's vanilla phase all the time.
 PIPELINES = {
+    "exchanges": "overlap=true overlap-depth=2",
     "plain": "bucket-cap-mb=0 overlap=true",
     "vanilla": "bucket-cap-mb=0 overlap=true hook=powersgd start-powersgd-iter=1000000",
 }
@@ -52,6 +64,9 @@ SETTINGS = [
     ("shm", "always", "plain"),
     ("shm", "never", "plain"),
     ("shm", "always", "vanilla"),
+    ("shm", "always", "exchanges"),
+    ("gloo", "always", "exchanges"),
+    ("gloo", "never", "exchanges"),
     ("gloo", "always", "plain"),
     ("gloo", "never", "plain"),
     ("gloo", "always", "vanilla"),
@@ -59,7 +74,8 @@ SETTINGS = [
 
 
 def start(tmp_path, transport, progress, pipeline, timeout):
-    directory = harness.make(tmp_path, WORK, world=2)
+    text = EXCHANGES if pipeline == "exchanges" else WORK
+    directory = harness.make(tmp_path, text, world=2)
     shapes = [(50, 40), (30,), (96, 96)]
     inputs = [Tensor("f32", np.ones(shape, np.float32)) for shape in shapes]
     directory.write_inputs([[inputs]] * 2)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tensors import Tensor
 from test_exchanges import DTYPES, Step, check, flat, part_of
+from test_exchanges_in_flight import DEPTHS, compare, make
 
 
 @pytest.mark.parametrize("options", ["", "hook=fp16", "hook=bf16"])
@@ -49,3 +50,18 @@ def test_exchanges(device, worlds, tmp_path, options):
                     ]
                     together = Tensor(dtype, np.concatenate(parts))
                     check(next(results), together, f"exchange, {what}")
+
+
+@pytest.mark.parametrize("options", ["", "hook=int8 error-feedback=true"])
+def test_in_flight(worlds, tmp_path, options):
+    """Calls beside collectives: as the same program without overlap. Where modules
+    are compiled beforehand there is no compiler to ask what is in flight."""
+
+    def count(directory, options):
+        return 0 if "overlap=false" in options else 1 << 30
+
+    for world in worlds:
+        path = tmp_path / str(world)
+        path.mkdir()
+        program = make(world, by_calls=True)
+        compare(path, program, options, DEPTHS[:2], count=count)

@@ -87,11 +87,12 @@ LogicalResult CallLowering::lower(Operation *op) {
           .Case<ArenaOp, CountCompressionOp, FlatAddOp, FlatAllGatherOp,
                 FlatAllReduceOp, FlatAllReduceStartOp, FlatAllToAllOp,
                 FlatBroadcastOp, FlatCastOp, FlatDensifyOp, FlatEncodingErrorOp,
-                FlatMatmulOp, FlatOrthogonalizeOp, FlatProjectOp,
-                FlatRandomNormalOp, FlatReconstructOp, FlatReduceScatterOp,
-                FlatScaleOp, FlatSparsifyOp, FlatSubOp, FlatWaitOp, IsFiniteOp,
-                StateBufferOp, ViewOp, linalg::CopyOp, linalg::FillOp,
-                memref::CopyOp>([&](auto known) { return convert(known); })
+                FlatExchangeStartOp, FlatMatmulOp, FlatOrthogonalizeOp,
+                FlatProjectOp, FlatRandomNormalOp, FlatReconstructOp,
+                FlatReduceScatterOp, FlatScaleOp, FlatSparsifyOp, FlatSubOp,
+                FlatWaitOp, IsFiniteOp, StateBufferOp, ViewOp, linalg::CopyOp,
+                linalg::FillOp, memref::CopyOp>(
+              [&](auto known) { return convert(known); })
           .Default([](Operation *unknown) {
             return unknown->emitOpError() << "expected an operation that the "
                                           << "runtime knows";

@@ -48,6 +48,7 @@ private:
   LogicalResult convert(FlatAddOp op);
   LogicalResult convert(FlatAllReduceOp op);
   LogicalResult convert(FlatAllReduceStartOp op);
+  LogicalResult convert(FlatExchangeStartOp op);
   LogicalResult convert(FlatReduceScatterOp op);
   LogicalResult convert(FlatAllGatherOp op);
   LogicalResult convert(FlatAllToAllOp op);

@@ -55,6 +55,20 @@ LogicalResult CallLowering::convertExchange(OpTy op) {
   return success();
 }
 
+LogicalResult CallLowering::convert(FlatExchangeStartOp op) {
+  FailureOr<int32_t> number = getCollective(op);
+  if (failed(number))
+    return failure();
+  Value step = op.getStep();
+  LLVM::CallOp started =
+      step ? call(op, rt::stochastic_collective_start, *number, getStream(op),
+                  step, op.getInput(), op.getDestination())
+           : call(op, rt::collective_start, *number, op.getInput(),
+                  op.getDestination());
+  op.getTicket().replaceAllUsesWith(started.getResult());
+  return success();
+}
+
 LogicalResult CallLowering::convert(FlatReduceScatterOp op) {
   return convertExchange(op);
 }

@@ -175,7 +175,8 @@ LogicalResult FunctionExporter::convertOp(Operation *op, Scope &scope) {
         return refuse(op) << "; expected no random numbers in a step, as with "
                              "warm_start = true";
       })
-      .Case<ProjectOp, ReconstructOp, AllReduceStartOp, WaitOp>([&](auto) {
+      .Case<ProjectOp, ReconstructOp, AllReduceStartOp, ExchangeStartOp,
+            WaitOp>([&](auto) {
         return refuse(op) << "; expected a module before 'ddp-fuse' and "
                              "'ddp-overlap'";
       })

@@ -40,7 +40,9 @@ struct MemoryRegion {
       return llvm::any_of(*places, isOverOther);
     if (other.places)
       return isOverOther(*this);
-    return root && root == other.root && begin < other.end && other.begin < end;
+    // Nothing is in an empty region, also where that is within another.
+    return root && root == other.root &&
+           std::max(begin, other.begin) < std::min(end, other.end);
   }
   bool operator==(const MemoryRegion &other) const {
     return root == other.root && begin == other.begin && end == other.end;

@@ -38,7 +38,7 @@ static Value getDestination(Operation *op) {
 static Value getCondition(Operation *op) {
   if (auto start = dyn_cast<AllReduceStartOp>(op))
     return start.getCondition();
-  if (auto start = dyn_cast<FlatAllReduceStartOp>(op))
+  if (auto start = dyn_cast<FlatStartOpInterface>(op))
     return start.getCondition();
   return {};
 }
@@ -112,9 +112,9 @@ RankFact RankAnalysis::exchange(CollectiveOpInterface op,
     return fact;
   if (!op.getReductionAttr())
     recordReach(op, control, groups.getBit(group));
-  fact.count.elements =
-      getNumElements(op->getNumResults() == 0 ? getDestination(op).getType()
-                                              : op->getResult(0).getType());
+  fact.count.elements = getNumElements(isa<MemRefType>(input.getType())
+                                           ? getDestination(op).getType()
+                                           : op->getResult(0).getType());
   // Of one rank the only part is the whole.
   bool isScattered = op.getKind() == CollectiveKind::ReduceScatter ||
                      op.getKind() == CollectiveKind::AllToAll;
@@ -128,10 +128,16 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
   if (auto collective = dyn_cast<CollectiveOpInterface>(op);
       collective && collective.getKind() != CollectiveKind::AllReduce) {
     RankFact fact = exchange(collective, control);
-    if (op->getNumResults() == 0)
-      write(op, getDestination(op), fact, /*isWhole=*/true, control);
+    if (isa<MemRefType>(collective.getInput().getType())) {
+      Value destination = getDestination(op);
+      write(op, destination, fact, /*isWhole=*/true, control);
+      if (collective.getEnd() != op)
+        memory.inFlight.push_back(
+            {op, facts.lookup(collective.getInput()).region,
+             facts.lookup(destination).region, MemoryContents()});
+    }
     for (Value value : op->getResults())
-      set(value, fact);
+      set(value, isa<IntegerType>(value.getType()) ? RankFact() : fact);
     return true;
   }
   if (auto collective = dyn_cast<CollectiveOpInterface>(op)) {

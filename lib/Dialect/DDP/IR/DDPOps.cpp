@@ -43,12 +43,13 @@ static std::string listKeywords() {
 /// An enum's keyword. The parser that is generated for an enum attribute would
 /// name the C++ type in its error.
 template <typename AttrT>
-static ParseResult parseKeyword(OpAsmParser &parser, AttrT &attr) {
+static OptionalParseResult parseOptionalKeyword(OpAsmParser &parser,
+                                                AttrT &attr) {
   using EnumT = decltype(attr.getValue());
   StringRef keyword;
   SMLoc location = parser.getCurrentLocation();
-  if (parser.parseKeyword(&keyword))
-    return failure();
+  if (failed(parser.parseOptionalKeyword(&keyword)))
+    return std::nullopt;
   std::optional<EnumT> value = symbolizeEnum<EnumT>(keyword);
   if (!value)
     return parser.emitError(location) << "expected " << listKeywords<EnumT>()
@@ -58,8 +59,23 @@ static ParseResult parseKeyword(OpAsmParser &parser, AttrT &attr) {
 }
 
 template <typename AttrT>
+static ParseResult parseKeyword(OpAsmParser &parser, AttrT &attr) {
+  SMLoc location = parser.getCurrentLocation();
+  if (OptionalParseResult known = parseOptionalKeyword(parser, attr);
+      known.has_value())
+    return *known;
+  return parser.emitError(location) << "expected valid keyword";
+}
+
+template <typename AttrT>
 static void printKeyword(OpAsmPrinter &printer, Operation *, AttrT attr) {
   printer << stringifyEnum(attr.getValue());
+}
+
+template <typename AttrT>
+static void printOptionalKeyword(OpAsmPrinter &printer, Operation *op,
+                                 AttrT attr) {
+  printKeyword(printer, op, attr);
 }
 
 /// The one operand that an all-reduce may have beside what it reduces.

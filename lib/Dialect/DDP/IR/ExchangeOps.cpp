@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers of collectives on parts and of broadcasts, on values and on flat
-// arrays. The constraint that a check enforces stands beside it by its number
-// in the operation's description.
+// arrays, at once and in flight. The constraint that a check enforces stands
+// beside it by its number in the operation's description.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,12 +14,16 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// What a collective gives: its result, or on flat arrays what it writes.
+/// What a collective gives: its result, also if that is in flight yet, or on
+/// flat arrays what it writes.
 static Type getOutputType(CollectiveOpInterface op) {
   if (auto flat = dyn_cast<DestinationStyleOpInterface>(op.getOperation()))
     return flat.getDpsInits().front().getType();
-  return op->getNumResults() == 0 ? op.getInput().getType()
-                                  : op->getResult(0).getType();
+  if (op->getNumResults() == 0)
+    return op.getInput().getType();
+  Type type = op->getResult(0).getType();
+  auto future = dyn_cast<FutureType>(type);
+  return future ? future.getValueType() : type;
 }
 
 int64_t mlir::ddp::getWholeSize(CollectiveOpInterface op) {
@@ -121,6 +125,46 @@ static LogicalResult verifyRoot(CollectiveOpInterface op) {
                            << op.getRoot();
 }
 
+/// Whether the result has the operand's type.
+static bool givesWhole(CollectiveOpInterface op) {
+  return op.getKind() == CollectiveKind::AllToAll ||
+         op.getKind() == CollectiveKind::Broadcast;
+}
+
+/// Of a start: C1, and that it has the clauses that the operation has which it
+/// begins. Who has a reduction or a root cannot do without.
+template <typename StartT>
+static LogicalResult verifyClauses(StartT start) {
+  if (start.getKind() == CollectiveKind::AllReduce)
+    return start.emitOpError()
+           << "expected a collective that is no all-reduce, "
+              "which 'ddp.all_reduce_start' begins";
+  std::string name = (DDPDialect::getDialectNamespace() + "." +
+                      stringifyCollectiveKind(start.getKind()))
+                         .str();
+  ArrayRef<StringAttr> known =
+      RegisteredOperationName::lookup(name, start.getContext())
+          ->getAttributeNames();
+  struct Clause {
+    StringRef attribute, words;
+    Attribute value;
+    bool isNeeded;
+  } clauses[] = {
+      {"reduction", "'mean' or 'sum'", start.getReductionAttr(), true},
+      {"root", "'from'", start.getFromAttr(), true},
+      {"wire", "'wire'", start.getWireAttr(), false},
+      {"bucket_name", "'as'", start.getBucketNameAttr(), false}};
+  for (const Clause &clause : clauses) {
+    bool isKnown = llvm::is_contained(known, clause.attribute);
+    if (clause.value ? isKnown : !isKnown || !clause.isNeeded)
+      continue;
+    return start.emitOpError()
+           << "expected " << (clause.value ? "no " : "") << clause.words
+           << ", as '" << name << "' has" << (clause.value ? " none" : " it");
+  }
+  return success();
+}
+
 /// Of operations on flat arrays: C1, and that sizes are the same where the kind
 /// has no parts of them.
 static LogicalResult verifyFlatExchange(CollectiveOpInterface op) {
@@ -130,9 +174,7 @@ static LogicalResult verifyFlatExchange(CollectiveOpInterface op) {
                              << "got " << input << " and " << output;
   if (failed(verifyTypes(op)))
     return failure();
-  bool isWhole = op.getKind() == CollectiveKind::AllToAll ||
-                 op.getKind() == CollectiveKind::Broadcast;
-  if (!isWhole || getNumElementsOf(input) == getNumElementsOf(output))
+  if (!givesWhole(op) || getNumElementsOf(input) == getNumElementsOf(output))
     return success();
   return op->emitOpError() << "expected arrays of one size, but got " << input
                            << " and " << output;
@@ -167,6 +209,41 @@ LogicalResult BroadcastOp::verify() { return verifyRoot(*this); } // C2
 
 LogicalResult BroadcastOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyParts(*this, symbols); // C1, C2
+}
+
+/// The types that ODS checks of the operation that is begun: of a part, and of
+/// what has the operand's.
+static LogicalResult verifyFuture(ExchangeStartOp op) {
+  Type output = getOutputType(op);
+  if (givesWhole(op) && output != op.getInput().getType())
+    return op.emitOpError()
+           << "expected the result to be "
+           << FutureType::get(op.getContext(), op.getInput().getType());
+  if (givesWhole(op))
+    return success();
+  Type part = op.getKind() == CollectiveKind::AllGather
+                  ? op.getInput().getType()
+                  : output;
+  auto tensor = dyn_cast<RankedTensorType>(part);
+  if (tensor && tensor.getRank() == 1)
+    return success();
+  return op.emitOpError() << "expected a part that is a tensor of one "
+                          << "dimension, but got " << part;
+}
+
+LogicalResult ExchangeStartOp::verify() {
+  if (failed(verifyClauses(*this)) || // C1, C2
+      failed(verifyRoot(*this)) || failed(verifyTypes(*this)) ||
+      failed(verifyFuture(*this)) || // C3
+      failed(verifyStep(*this)))     // C5
+    return failure();
+  return verifyIsAwaited(*this, WaitOp::getOperationName(),
+                         /*condition=*/Value()); // C4
+}
+
+LogicalResult
+ExchangeStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyParts(*this, symbols); // C3
 }
 
 //===----------------------------------------------------------------------===//
@@ -210,4 +287,20 @@ LogicalResult FlatBroadcastOp::verify() {
 LogicalResult
 FlatBroadcastOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyParts(*this, symbols); // C2, C4
+}
+
+Operation *FlatExchangeStartOp::getEnd() { return findWait(getTicket()); }
+
+LogicalResult FlatExchangeStartOp::verify() {
+  if (failed(verifyClauses(*this)) || failed(verifyRoot(*this)) ||
+      failed(verifyFlatExchange(*this)) || // C1
+      failed(verifyStep(*this)))           // C2
+    return failure();
+  return verifyIsAwaited(*this, FlatWaitOp::getOperationName(),
+                         /*condition=*/Value()); // C3
+}
+
+LogicalResult
+FlatExchangeStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyParts(*this, symbols); // C2
 }

@@ -138,29 +138,32 @@ FlatAllReduceStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyReductionSymbols(*this, symbols); // C3
 }
 
-FlatWaitOp FlatAllReduceStartOp::getWait() {
-  return cast<FlatWaitOp>(findWait(getTicket()));
-}
-
 Operation *FlatAllReduceStartOp::getEnd() {
-  return getCondition() ? getWait()->getParentOp() : getWait();
+  Operation *wait = findWait(getTicket());
+  return getCondition() ? wait->getParentOp() : wait;
 }
 
-void FlatAllReduceStartOp::replaceInput(Value input) {
+OpOperand &FlatStartOpInterface::getDestinationOperand() {
+  return *cast<DestinationStyleOpInterface>(getOperation())
+              .getDpsInitOperand(0);
+}
+
+Operation *FlatStartOpInterface::getWait() { return findWait(getTicket()); }
+
+void FlatStartOpInterface::replaceInput(Value input) {
   getInputMutable().assign(input);
   if (getCondition())
-    getDestinationMutable().assign(input);
+    getDestinationOperand().assign(input);
   for (Operation *user : getTicket().getUsers())
     if (auto wait = cast<FlatWaitOp>(user); wait.getSource())
       wait.getSourceMutable().assign(input);
 }
 
 LogicalResult FlatWaitOp::verify() {
-  FlatAllReduceStartOp start = getStart();
+  FlatStartOpInterface start = getStart();
   if (!start) // C1
-    return emitOpError() << "expected a ticket of '"
-                         << FlatAllReduceStartOp::getOperationName()
-                         << "' itself, not one that was passed on";
+    return emitOpError() << "expected the ticket of the operation that starts "
+                         << "the collective, not one that was passed on";
   if (!isa<RankedTensorType>(getDestination().getType()))
     return success();
   auto report = [&](const Twine &message) {
@@ -172,14 +175,15 @@ LogicalResult FlatWaitOp::verify() {
     return report("expected the value that the ticket's operation has in "
                   "flight");
   bool mayBeWithout = bool(start.getCondition());
-  if (getSource() ? getSource() != start.getInput() : !mayBeWithout) // C3
+  if (getSource() ? getSource() != start.getInputMutable().get()
+                  : !mayBeWithout) // C3
     return report("expected 'reading' to name the operand of the operation "
                   "that it ends");
   return success();
 }
 
-FlatAllReduceStartOp FlatWaitOp::getStart() {
-  return getTicket().getDefiningOp<FlatAllReduceStartOp>();
+FlatStartOpInterface FlatWaitOp::getStart() {
+  return getTicket().getDefiningOp<FlatStartOpInterface>();
 }
 
 //===----------------------------------------------------------------------===//

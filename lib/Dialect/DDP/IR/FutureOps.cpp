@@ -43,21 +43,73 @@ Operation *AllReduceStartOp::getEnd() {
   return getCondition() ? getWait()->getParentOp() : getWait();
 }
 
-namespace {
-/// A start that is awaited at once is an all-reduce.
-struct FoldWait : public OpRewritePattern<AllReduceStartOp> {
-  using OpRewritePattern::OpRewritePattern;
+/// The operation that does at once what `start` begins. Its attributes have the
+/// names that they have on every collective.
+static Operation *createWhole(OpBuilder &builder, CollectiveOpInterface start,
+                              Type type) {
+  StringRef kind = stringifyCollectiveKind(start.getKind());
+  OperationState state(start.getLoc(),
+                       (DDPDialect::getDialectNamespace() + "." + kind).str());
+  state.addOperands(start.getInput());
+  if (Value step = start.getStep())
+    state.addOperands(step);
+  auto add = [&](StringRef name, Attribute attribute) {
+    if (attribute)
+      state.addAttribute(name, attribute);
+  };
+  add("reduction", start.getReductionAttr());
+  add("group", start.getGroupAttr());
+  add("wire", start.getWireAttr());
+  add("bucket_name", start.getBucketNameAttr());
+  if (start.getKind() == CollectiveKind::Broadcast)
+    add("root", builder.getI64IntegerAttr(start.getRoot()));
+  state.addTypes(type);
+  Operation *whole = builder.create(state);
+  setErrorState(whole, getErrorState(start));
+  return whole;
+}
 
-  LogicalResult matchAndRewrite(AllReduceStartOp start,
+bool mlir::ddp::isWholeOnValues(Operation *op) {
+  auto collective = dyn_cast<CollectiveOpInterface>(op);
+  return collective && !isa<FlatOpInterface>(op) && op->getNumResults() == 1 &&
+         collective.getEnd() == op;
+}
+
+Operation *mlir::ddp::createStart(OpBuilder &builder,
+                                  CollectiveOpInterface whole) {
+  auto future =
+      FutureType::get(builder.getContext(), whole->getResult(0).getType());
+  CollectiveKind kind = whole.getKind();
+  if (kind != CollectiveKind::AllReduce)
+    return ExchangeStartOp::create(
+        builder, whole.getLoc(), future,
+        CollectiveKindAttr::get(builder.getContext(), kind),
+        whole.getReductionAttr(), whole.getInput(),
+        kind == CollectiveKind::Broadcast
+            ? builder.getI64IntegerAttr(whole.getRoot())
+            : IntegerAttr(),
+        whole.getGroupAttr(), whole.getWireAttr(), whole.getStep(),
+        whole.getBucketNameAttr());
+  auto start = AllReduceStartOp::create(
+      builder, whole.getLoc(), future, whole.getReductionAttr(),
+      whole.getInput(), whole.getGroupAttr(), whole.getWireAttr(),
+      whole.getStep(), whole.getBucketNameAttr(), /*condition=*/Value());
+  setErrorState(start, getErrorState(whole));
+  return start;
+}
+
+namespace {
+/// A start that is awaited at once is the collective itself.
+template <typename StartT>
+struct FoldWait : public OpRewritePattern<StartT> {
+  using OpRewritePattern<StartT>::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(StartT start,
                                 PatternRewriter &rewriter) const override {
     auto wait = dyn_cast_or_null<WaitOp>(start->getNextNode());
     if (!wait || wait.getStart() != start)
       return failure();
-    FlatSymbolRefAttr error = getErrorState(start);
-    auto whole = rewriter.replaceOpWithNewOp<AllReduceOp>(
-        wait, start.getReductionAttr(), start.getInput(), start.getGroupAttr(),
-        start.getWireAttr(), start.getBucketNameAttr(), start.getStep());
-    setErrorState(whole, error);
+    rewriter.replaceOp(wait, createWhole(rewriter, start, wait.getType()));
     rewriter.eraseOp(start);
     return success();
   }
@@ -66,7 +118,20 @@ struct FoldWait : public OpRewritePattern<AllReduceStartOp> {
 
 void AllReduceStartOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
                                                    MLIRContext *context) {
-  patterns.add<FoldWait>(context);
+  patterns.add<FoldWait<AllReduceStartOp>>(context);
+}
+
+//===----------------------------------------------------------------------===//
+// ddp.exchange_start
+//===----------------------------------------------------------------------===//
+
+// Its verifier is that of the operations that it begins: ExchangeOps.cpp.
+
+Operation *ExchangeStartOp::getEnd() { return findWait(getFuture()); }
+
+void ExchangeStartOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
+                                                  MLIRContext *context) {
+  patterns.add<FoldWait<ExchangeStartOp>>(context);
 }
 
 //===----------------------------------------------------------------------===//
@@ -88,9 +153,9 @@ LogicalResult WaitOp::inferReturnTypes(MLIRContext *,
 LogicalResult WaitOp::verify() {
   if (getStart()) // C1
     return success();
-  return emitOpError() << "expected a future of '"
-                       << AllReduceStartOp::getOperationName()
-                       << "' itself, not one that was passed on";
+  return emitOpError()
+         << "expected the future of the operation that starts the "
+         << "collective, not one that was passed on";
 }
 
 Operation *mlir::ddp::getAwaited(Operation *op) {
@@ -107,6 +172,6 @@ bool mlir::ddp::isIdleWait(Operation *op) {
          op->getParentRegion()->getRegionNumber() != 0;
 }
 
-AllReduceStartOp WaitOp::getStart() {
-  return getFuture().getDefiningOp<AllReduceStartOp>();
+CollectiveOpInterface WaitOp::getStart() {
+  return getFuture().getDefiningOp<CollectiveOpInterface>();
 }

@@ -53,7 +53,7 @@ public:
 private:
   void visit(Operation *op);
   void assign(FlatOpInterface op);
-  void keepOperand(FlatAllReduceStartOp start);
+  void keepOperand(FlatStartOpInterface start);
   void split(SplitOp op);
   void putTogether(ConcatOp op);
   void lower(ConcatOp op);
@@ -147,7 +147,7 @@ bool Assigner::mayLiveIn(Value root, Value result) {
   if (load->getBlock() != op->getBlock())
     return false;
   // Only the wait uses a value in flight.
-  if (auto start = dyn_cast<FlatAllReduceStartOp>(op)) {
+  if (auto start = dyn_cast<FlatStartOpInterface>(op)) {
     op = start.getWait();
     result = op->getResult(0);
   }
@@ -518,8 +518,8 @@ void Assigner::lower(ConcatOp op) {
 
 /// A start on a condition works where its operand lies. The operand is copied
 /// if anything else needs that memory: what was unpacked from it, or a state.
-void Assigner::keepOperand(FlatAllReduceStartOp start) {
-  Value input = start.getInput(), root = roots.lookup(input);
+void Assigner::keepOperand(FlatStartOpInterface start) {
+  Value input = start.getInputMutable().get(), root = roots.lookup(input);
   if (root && !getState(root) && runsAtMostOncePer(root, start) &&
       !visitMemoryUses(root, [&](OpOperand &use) {
          return use.getOwner() == start ? WalkResult::skip()
@@ -535,7 +535,7 @@ void Assigner::keepOperand(FlatAllReduceStartOp start) {
 }
 
 void Assigner::visit(Operation *op) {
-  if (auto start = dyn_cast<FlatAllReduceStartOp>(op);
+  if (auto start = dyn_cast<FlatStartOpInterface>(op);
       start && start.getCondition() && start.getInFlight())
     keepOperand(start);
   if (auto wait = dyn_cast<FlatWaitOp>(op); wait && wait.getResult())

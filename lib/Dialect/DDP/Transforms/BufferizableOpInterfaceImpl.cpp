@@ -36,7 +36,7 @@ struct FlatBufferizationBase
 
   /// What was not started is what `into` held before.
   static bool isConditional(Operation *op) {
-    auto start = dyn_cast<FlatAllReduceStartOp>(op);
+    auto start = dyn_cast<FlatStartOpInterface>(op);
     return start && start.getCondition();
   }
 
@@ -55,10 +55,10 @@ struct FlatBufferizationBase
         return failure();
       operands.push_back(*buffer);
     }
-    if (auto start = dyn_cast<FlatAllReduceStartOp>(op);
+    if (auto start = dyn_cast<FlatStartOpInterface>(op);
         start && start.getCondition())
       operands[start.getInputMutable().getOperandNumber()] =
-          operands[start.getDestinationMutable().getOperandNumber()];
+          operands[start.getDestinationOperand().getOperandNumber()];
     OperationState onMemory(op->getLoc(), op->getName());
     onMemory.addOperands(operands);
     onMemory.addAttributes(op->getAttrs());
@@ -99,7 +99,7 @@ struct FlatBufferization
 };
 
 /// Until it, the destination in flight is written and the operand of the
-/// all-reduce read: both have to stay where they are, and as they are.
+/// collective read: both have to stay where they are, and as they are.
 struct WaitBufferization
     : public FlatBufferizationBase<WaitBufferization, FlatWaitOp> {
   bool bufferizesToMemoryRead(Operation *, OpOperand &,
@@ -129,10 +129,9 @@ struct WaitBufferization
   bool isNotConflicting(Operation *op, OpOperand *read, OpOperand *write,
                         const AnalysisState &) const {
     auto wait = cast<FlatWaitOp>(op);
-    FlatAllReduceStartOp start = wait.getStart();
-    return read->getOwner() == op && read->get() == start.getDestination() &&
-           (write == &start.getDestinationMutable() ||
-            write == &wait.getDestinationMutable());
+    OpOperand &written = wait.getStart().getDestinationOperand();
+    return read->getOwner() == op && read->get() == written.get() &&
+           (write == &written || write == &wait.getDestinationMutable());
   }
 
   LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
@@ -199,10 +198,10 @@ void mlir::ddp::registerBufferizableOpInterfaceExternalModels(
   registry.addExtension(+[](MLIRContext *context, DDPDialect *) {
     attach<FlatAddOp, FlatAllGatherOp, FlatAllReduceOp, FlatAllReduceStartOp,
            FlatAllToAllOp, FlatBroadcastOp, FlatCastOp, FlatDensifyOp,
-           FlatEncodingErrorOp, FlatMatmulOp, FlatOrthogonalizeOp,
-           FlatProjectOp, FlatRandomNormalOp, FlatReconstructOp,
-           FlatReduceScatterOp, FlatScaleOp, FlatSparsifyOp, FlatSubOp>(
-        context);
+           FlatEncodingErrorOp, FlatExchangeStartOp, FlatMatmulOp,
+           FlatOrthogonalizeOp, FlatProjectOp, FlatRandomNormalOp,
+           FlatReconstructOp, FlatReduceScatterOp, FlatScaleOp, FlatSparsifyOp,
+           FlatSubOp>(context);
     IsFiniteOp::attachInterface<IsFiniteBufferization>(*context);
     FlatWaitOp::attachInterface<WaitBufferization>(*context);
   });

@@ -397,8 +397,21 @@ static void flattenOp(ReconstructOp op) {
   setDeal(flat, deal);
 }
 
-/// A future becomes what is in flight, and a ticket. The wait keeps the operand
-/// of the all-reduce: it is read until then.
+/// Replaces a start and its waits by `flat`. The waits keep the operand of the
+/// collective, unless it is what is in flight: it is read until then.
+static void replaceFuture(OpBuilder &builder, Operation *start,
+                          FlatStartOpInterface flat) {
+  Value kept = flat.getCondition() ? Value() : flat.getInputMutable().get();
+  for (Operation *wait : llvm::make_early_inc_range(start->getUsers())) {
+    builder.setInsertionPoint(wait);
+    auto ended = FlatWaitOp::create(builder, wait->getLoc(), flat.getInFlight(),
+                                    flat.getTicket(), kept);
+    replaceByFlat(builder, wait, ended.getResult());
+  }
+  start->erase();
+}
+
+/// A future becomes what is in flight, and a ticket.
 static void flattenOp(AllReduceStartOp start) {
   OpBuilder builder(start);
   Value input = asOperand(builder, start.getLoc(), start.getInput());
@@ -414,14 +427,22 @@ static void flattenOp(AllReduceStartOp start) {
       start.getGroupAttr(), start.getWireAttr(), start.getStep(),
       start.getBucketNameAttr(), destination, start.getCondition());
   setErrorState(flat, getErrorState(start));
-  for (Operation *wait : llvm::make_early_inc_range(start->getUsers())) {
-    builder.setInsertionPoint(wait);
-    auto ended =
-        FlatWaitOp::create(builder, wait->getLoc(), flat.getInFlight(),
-                           flat.getTicket(), isInPlace ? Value() : input);
-    replaceByFlat(builder, wait, ended.getResult());
-  }
-  start.erase();
+  replaceFuture(builder, start, flat);
+}
+
+static void flattenOp(ExchangeStartOp start) {
+  OpBuilder builder(start);
+  Location loc = start.getLoc();
+  Value input = asOperand(builder, loc, start.getInput());
+  auto future = cast<FutureType>(start.getFuture().getType());
+  auto type = cast<RankedTensorType>(flatten(future.getValueType()));
+  Value destination = tensor::EmptyOp::create(builder, loc, type.getShape(),
+                                              type.getElementType());
+  auto flat = FlatExchangeStartOp::create(
+      builder, loc, start.getKindAttr(), start.getReductionAttr(), input,
+      start.getFromAttr(), start.getGroupAttr(), start.getWireAttr(),
+      start.getStep(), start.getBucketNameAttr(), destination);
+  replaceFuture(builder, start, flat);
 }
 
 namespace {
@@ -440,9 +461,9 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
       llvm::TypeSwitch<Operation *>(op)
           .Case<AddOp, AllGatherOp, AllReduceOp, AllReduceStartOp, AllToAllOp,
                 BroadcastOp, CastOp, ConcatOp, DensifyOp, EncodingErrorOp,
-                ExtractOp, IsFiniteOp, MatmulOp, OrthogonalizeOp, ProjectOp,
-                RandomNormalOp, ReconstructOp, ReduceScatterOp, ResizeOp,
-                ScaleOp, SparsifyOp, SubOp>(
+                ExchangeStartOp, ExtractOp, IsFiniteOp, MatmulOp,
+                OrthogonalizeOp, ProjectOp, RandomNormalOp, ReconstructOp,
+                ReduceScatterOp, ResizeOp, ScaleOp, SparsifyOp, SubOp>(
               [](auto known) { flattenOp(known); });
 
     // Types are changed in place: every operation that can hold a bucket is

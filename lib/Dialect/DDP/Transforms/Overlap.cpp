@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-overlap: splits all-reduces into start and wait, and moves operations
+// ddp-overlap: splits collectives into start and wait, and moves operations
 // between them that can be computed meanwhile.
 //
 //===----------------------------------------------------------------------===//
@@ -26,12 +26,18 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// An all-reduce that can be split: on values, and with its place still open.
-/// What is dealt to the ranks of a node is copied before and behind.
-static AllReduceOp getSplittable(Operation *op) {
-  auto allReduce = dyn_cast<AllReduceOp>(op);
-  return allReduce && allReduce.getResult() && !getDeal(op) ? allReduce
-                                                            : AllReduceOp();
+/// A collective that can be split: in one piece, on values, and with its place
+/// still open. What is dealt to the ranks of a node is copied before and
+/// behind.
+static CollectiveOpInterface getSplittable(Operation *op) {
+  return isWholeOnValues(op) && !getDeal(op) ? cast<CollectiveOpInterface>(op)
+                                             : CollectiveOpInterface();
+}
+
+/// Whether `op` is a collective other than an all-reduce.
+static bool isExchange(Operation *op) {
+  auto collective = dyn_cast<CollectiveOpInterface>(op);
+  return collective && collective.getKind() != CollectiveKind::AllReduce;
 }
 
 /// The start of an all-reduce in a branch, which ends where the branch begins.
@@ -49,7 +55,7 @@ static bool isBucketItself(Value value) {
   sources.insert(value);
   for (unsigned i = 0; i < sources.size(); ++i) {
     Operation *op = sources[i].getDefiningOp();
-    if (!op || isa<PackOp, AllReduceOp, WaitOp>(op) ||
+    if (!op || isa<PackOp, CollectiveOpInterface, WaitOp>(op) ||
         !isa_and_nonnull<DDPDialect>(op->getDialect()))
       return true;
     if (isa<AddOp>(op))
@@ -60,17 +66,27 @@ static bool isBucketItself(Value value) {
   return false;
 }
 
-static int64_t getBytes(Type type) {
-  return getNumElementsOf(type) *
-         (getElementTypeOf(type).getIntOrFloatBitWidth() / 8);
+/// Bytes of the whole array that a collective is about.
+static int64_t getBytes(CollectiveOpInterface op) {
+  return getWholeSize(op) *
+         (getElementTypeOf(op.getInput().getType()).getIntOrFloatBitWidth() /
+          8);
+}
+
+/// Whether a collective is the program's own, or is about the bucket itself:
+/// none of the small messages that a hook makes of it.
+static bool isAboutWhole(CollectiveOpInterface op) {
+  bool isOfHook =
+      op.getKind() == CollectiveKind::AllReduce || op.getBucketNameAttr();
+  return !isOfHook || isBucketItself(op.getInput());
 }
 
 /// Whether `op` takes next to no time: what is only said, or computed with
 /// single numbers.
 static bool isCheap(Operation *op) {
-  if (isa<AllReduceStartOp, PackOp, UnpackOp, SplitOp, ExtractOp, LoadOp,
-          StoreOp, CountCompressionOp, tensor::EmptyOp, tensor::ExtractSliceOp>(
-          op) ||
+  if (isa<AllReduceStartOp, ExchangeStartOp, PackOp, UnpackOp, SplitOp,
+          ExtractOp, LoadOp, StoreOp, CountCompressionOp, tensor::EmptyOp,
+          tensor::ExtractSliceOp>(op) ||
       op->hasTrait<OpTrait::ConstantLike>())
     return true;
   auto isArray = [](Type type) { return isa<ShapedType, BucketType>(type); };
@@ -98,7 +114,7 @@ struct InPosition {
   }
 };
 
-/// A place in the new order. An all-reduce that is split has two.
+/// A place in the new order. A collective that is split has two.
 struct Step {
   enum Kind { Whole, Start, Wait } kind;
   Operation *op;
@@ -125,6 +141,11 @@ struct Statistics {
 /// awaited where another is to be started. Conditional starts, which take no
 /// memory but their operand's, are awaited in their branches, wherever those
 /// stand: there is no limit to them.
+///
+/// An all-reduce comes behind what needed the one that makes room for it. An
+/// exchange is often needed by all that follows (the next layer's parameters),
+/// and needed by nothing for long otherwise: it takes the room at once, so that
+/// what was put off runs beside it. Several that are ready take turns.
 class Scheduler {
 public:
   Scheduler(Block &block, const TensorsInMemory &inMemory, size_t depth,
@@ -137,8 +158,8 @@ public:
 private:
   /// Whether `op` begins a collective that can be in flight.
   bool isLaunched(Operation *op) const {
-    if (AllReduceOp reduction = getSplittable(op))
-      return interleave || isBucketItself(reduction.getInput());
+    if (CollectiveOpInterface collective = getSplittable(op))
+      return interleave || isAboutWhole(collective);
     return bool(getConditionalStart(op));
   }
   /// The operations that `op` has to come after and that are not in order yet.
@@ -148,6 +169,7 @@ private:
   void put(Operation *op);
   void count(Operation *start, int64_t number);
   void launch(Pending *pending);
+  void launchHeld();
   void awaitOldest();
   void drain();
   void finish(Pending *pending);
@@ -169,6 +191,8 @@ private:
   /// What is to be awaited here: of conditional starts, what keeps the branch
   /// with their waits back.
   std::deque<Flight> inFlight;
+  /// Exchanges that may start as soon as there is room, in turn.
+  std::deque<Pending *> held;
   /// What is in flight, up to the branches with the waits.
   size_t numInFlight = 0;
   int64_t bytesInFlight = 0;
@@ -274,7 +298,7 @@ Pending *Scheduler::putOff(Operation *op) {
 /// flight.
 void Scheduler::count(Operation *start, int64_t number) {
   numInFlight += number;
-  bytesInFlight += number * getBytes(start->getOperand(0).getType());
+  bytesInFlight += number * getBytes(cast<CollectiveOpInterface>(start));
   statistics.mostInFlight = std::max(statistics.mostInFlight, numInFlight);
   statistics.mostBytes = std::max(statistics.mostBytes, bytesInFlight);
 }
@@ -324,12 +348,23 @@ void Scheduler::awaitOldest() {
   finish(flight.pending);
 }
 
+void Scheduler::launchHeld() {
+  while (!held.empty() && inFlight.size() < depth) {
+    launch(held.front());
+    held.pop_front();
+  }
+}
+
 /// Puts in order what nothing keeps any more, first of all what came first.
 void Scheduler::drain() {
+  launchHeld();
   while (!ready.empty()) {
     Pending *pending = ready.top();
     ready.pop();
-    if (isLaunched(pending->op)) {
+    if (isLaunched(pending->op) && isExchange(pending->op)) {
+      held.push_back(pending);
+      launchHeld();
+    } else if (isLaunched(pending->op)) {
       launch(pending);
     } else {
       put(pending->op);
@@ -347,6 +382,11 @@ void Scheduler::run() {
       pending->numBlockers = blockers.size();
       for (Pending *blocker : blockers)
         blocker->dependents.push_back(pending);
+    } else if (isLaunched(&op) && isExchange(&op)) {
+      held.push_back(putOff(&op));
+      if (inFlight.size() >= depth)
+        awaitOldest();
+      drain();
     } else if (isLaunched(&op)) {
       while (inFlight.size() >= depth) {
         awaitOldest();
@@ -367,27 +407,21 @@ void Scheduler::run() {
 /// Lets the block have the new order.
 void Scheduler::rewrite() {
   OpBuilder builder(block.getTerminator());
-  llvm::DenseMap<Operation *, AllReduceStartOp> starts;
+  llvm::DenseMap<Operation *, Operation *> starts;
   for (Step step : order) {
     if (step.kind == Step::Whole) {
       step.op->moveBefore(block.getTerminator());
       continue;
     }
-    auto op = cast<AllReduceOp>(step.op);
+    Operation *op = step.op;
     if (step.kind == Step::Start) {
-      auto future = FutureType::get(builder.getContext(), op.getType(0));
-      starts[op] = AllReduceStartOp::create(
-          builder, op.getLoc(), future, op.getReductionAttr(), op.getInput(),
-          op.getGroupAttr(), op.getWireAttr(), op.getStep(),
-          op.getBucketNameAttr(),
-          /*condition=*/Value());
-      setErrorState(starts[op], getErrorState(op));
+      starts[op] = createStart(builder, cast<CollectiveOpInterface>(op));
       ++statistics.started;
       continue;
     }
-    auto wait = WaitOp::create(builder, op.getLoc(), starts[op].getFuture());
-    op.getResult().replaceAllUsesWith(wait.getResult());
-    op.erase();
+    auto wait = WaitOp::create(builder, op->getLoc(), starts[op]->getResult(0));
+    op->replaceAllUsesWith(wait);
+    op->erase();
   }
 }
 
@@ -413,7 +447,7 @@ struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
     });
     TensorsInMemory inMemory(getOperation());
     for (Block *block : blocks) {
-      hoistCollectives(*block);
+      hoistCollectives(*block, inMemory);
       Statistics statistics;
       Scheduler(*block, inMemory, depth, interleave, statistics).run();
       if (statistics.started == 0)

@@ -110,7 +110,7 @@ void EntryRewriter::rewriteArguments() {
     llvm::SmallDenseMap<Operation *, Value, 1> inFlight;
     for (OpOperand *use : uses) {
       Operation *user = use->getOwner(), *start = getAwaited(user);
-      if (isa<FlatAllReduceStartOp>(user))
+      if (isa<FlatStartOpInterface>(user))
         start = user;
       Value tensor = start ? inFlight.lookup(start) : Value();
       if (!tensor) {

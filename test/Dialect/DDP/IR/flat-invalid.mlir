@@ -311,7 +311,7 @@ func.func @of_buckets(%b: !ddp.bucket<f32, [4]>) {
 
 // C1 of wait
 func.func @passed_on(%x: tensor<4xf32>, %ticket: i64) {
-  // expected-error @+1 {{expected a ticket of 'ddp.flat.all_reduce_start' itself, not one that was passed on}}
+  // expected-error @+1 {{expected the ticket of the operation that starts the collective, not one that was passed on}}
   %0 = ddp.flat.wait %x, %ticket : tensor<4xf32>
   return
 }

@@ -83,7 +83,7 @@ func.func @branched(%x: tensor<4xf32>) {
 // -----
 
 func.func @passed_on(%f: !ddp.future<tensor<4xf32>>) {
-  // expected-error@+1 {{'ddp.wait' op expected a future of 'ddp.all_reduce_start' itself, not one that was passed on}}
+  // expected-error@+1 {{'ddp.wait' op expected the future of the operation that starts the collective, not one that was passed on}}
   %r = ddp.wait %f : !ddp.future<tensor<4xf32>>
   return
 }
@@ -91,7 +91,7 @@ func.func @passed_on(%f: !ddp.future<tensor<4xf32>>) {
 // -----
 
 func.func @foreign_ticket(%x: tensor<4xf32>, %t: i64) {
-  // expected-error@+1 {{expected a ticket of 'ddp.flat.all_reduce_start' itself, not one that was passed on}}
+  // expected-error@+1 {{expected the ticket of the operation that starts the collective, not one that was passed on}}
   %r = ddp.flat.wait %x, %t : tensor<4xf32>
   return
 }

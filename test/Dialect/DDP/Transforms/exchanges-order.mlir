@@ -1,8 +1,11 @@
 // RUN: ddphook-opt %s --split-input-file --verify-diagnostics --ddp-verify-order
 // RUN: ddphook-opt %s --split-input-file --verify-diagnostics --ddp-flatten --ddp-verify-order
+// RUN: sed -E 's/%%([a-z0-9]+) = ddp\.(reduce_scatter|all_gather) (.*) -> (.*)$/%%f_\1 = ddp.exchange_start \2 \3 -> !ddp.future<\4> %%\1 = ddp.wait %%f_\1 : !ddp.future<\4>/; s/%%([a-z0-9]+) = ddp\.(all_to_all|broadcast) (.*) : (.*)$/%%f_\1 = ddp.exchange_start \2 \3 : \4 -> !ddp.future<\4> %%\1 = ddp.wait %%f_\1 : !ddp.future<\4>/' %s > %t
+// RUN: ddphook-opt %t --split-input-file --verify-diagnostics --ddp-verify-order
+// RUN: ddphook-opt %t --split-input-file --verify-diagnostics --ddp-flatten --ddp-verify-order
 
 // Which ranks run what behind parts of a group, and behind what is put together
-// of them.
+// of them; and the same where every exchange is started and awaited.
 
 ddp.process_group @dp size 4
 func.func @behind_what_is_gathered(%g: tensor<8xf32>) -> tensor<8xf32> {
@@ -96,4 +99,45 @@ func.func @unpacked(%g: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
   %r = ddp.unpack %x : !ddp.bucket<f32, [8]> -> tensor<8xf32>
   %s = ddp.reduce_scatter mean %g on @one : tensor<8xf32> -> tensor<8xf32>
   return %r, %s : tensor<8xf32>, tensor<8xf32>
+}
+
+// -----
+
+// What is in flight: the operand may be read, the destination may not, and nothing
+// is in an empty array, wherever that lies.
+ddp.process_group @dp size 4
+func.func @in_flight(%a: memref<8xf32>, %b: memref<2xf32>, %c: memref<8xf32>) {
+  %t = ddp.flat.exchange_start reduce_scatter sum %a on @dp into %b : memref<8xf32>, memref<2xf32>
+  %x = ddp.flat.exchange_start all_to_all %a on @dp into %c : memref<8xf32>, memref<8xf32>
+  %nothing = ddp.view %a[4] : memref<8xf32> to memref<0xf32>
+  %y = ddp.flat.exchange_start broadcast %nothing from 0 on @dp into %nothing : memref<0xf32>, memref<0xf32>
+  ddp.flat.wait %b, %t : memref<2xf32>
+  ddp.flat.wait %c, %x : memref<8xf32>
+  ddp.flat.wait %nothing, %y : memref<0xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp size 4
+func.func @written_in_flight(%a: memref<8xf32>, %b: memref<2xf32>) {
+  %zero = arith.constant 0.0 : f32
+  // expected-note @+1 {{the collective is started here}}
+  %t = ddp.flat.exchange_start reduce_scatter sum %a on @dp into %b : memref<8xf32>, memref<2xf32>
+  // expected-error @+1 {{expected no access to memory that a collective in flight uses}}
+  linalg.fill ins(%zero : f32) outs(%a : memref<8xf32>)
+  ddp.flat.wait %b, %t : memref<2xf32>
+  return
+}
+
+// -----
+
+ddp.process_group @dp size 4
+func.func @read_in_flight(%a: memref<2xf32>, %b: memref<8xf32>, %c: memref<8xf32>) {
+  // expected-note @+1 {{the collective is started here}}
+  %t = ddp.flat.exchange_start all_gather %a on @dp into %b : memref<2xf32>, memref<8xf32>
+  // expected-error @+1 {{expected no access to memory that a collective in flight uses}}
+  memref.copy %b, %c : memref<8xf32> to memref<8xf32>
+  ddp.flat.wait %b, %t : memref<8xf32>
+  return
 }

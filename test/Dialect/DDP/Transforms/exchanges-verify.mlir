@@ -1,8 +1,11 @@
 // RUN: ddphook-opt %s --split-input-file --verify-diagnostics --ddp-verify-sync
 // RUN: ddphook-opt %s --split-input-file --verify-diagnostics --ddp-flatten --ddp-verify-sync
+// RUN: sed -E 's/%%([a-z0-9]+) = ddp\.(reduce_scatter|all_gather) (.*) -> (.*)$/%%f_\1 = ddp.exchange_start \2 \3 -> !ddp.future<\4> %%\1 = ddp.wait %%f_\1 : !ddp.future<\4>/; s/%%([a-z0-9]+) = ddp\.(all_to_all|broadcast) (.*) : (.*)$/%%f_\1 = ddp.exchange_start \2 \3 : \4 -> !ddp.future<\4> %%\1 = ddp.wait %%f_\1 : !ddp.future<\4>/' %s > %t
+// RUN: ddphook-opt %t --split-input-file --verify-diagnostics --ddp-verify-sync
+// RUN: ddphook-opt %t --split-input-file --verify-diagnostics --ddp-flatten --ddp-verify-sync
 
 // How often a gradient is reduced that is scattered, gathered, exchanged and
-// broadcast.
+// broadcast, at once or in flight.
 
 ddp.process_group @dp size 4
 func.func @once(%g: tensor<8xf32>) -> (tensor<2xf32> {ddp.gradient}, tensor<8xf32> {ddp.gradient}, tensor<8xf32> {ddp.gradient}) {

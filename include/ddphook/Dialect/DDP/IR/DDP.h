@@ -190,6 +190,13 @@ inline int64_t getPartSize(int64_t numElements, int64_t ranks) {
   return numElements / ranks + (numElements % ranks != 0);
 }
 
+/// Whether `op` is a collective in one piece, with a result that is a value.
+bool isWholeOnValues(Operation *op);
+
+/// The operation that starts what `whole`, of which isWholeOnValues() is true
+/// and which has no deal, does at once. It has one result, the future.
+Operation *createStart(OpBuilder &builder, CollectiveOpInterface whole);
+
 /// The operation that started the collective that `op` waits for; null if it
 /// does not wait.
 Operation *getAwaited(Operation *op);

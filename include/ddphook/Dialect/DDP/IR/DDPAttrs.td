@@ -35,6 +35,8 @@ def DDP_CollectiveKind : I32EnumAttr<"CollectiveKind", "a kind of collective", [
   let cppNamespace = "::mlir::ddp";
   let genSpecializedAttr = 0;
 }
+def DDP_CollectiveKindAttr
+    : EnumAttr<DDP_Dialect, DDP_CollectiveKind, "collective_kind">;
 
 def DDP_Placement : I32EnumAttr<"Placement", "which ranks form a group", [
     I32EnumAttrCase<"IntraNode", 0, "intra_node">,

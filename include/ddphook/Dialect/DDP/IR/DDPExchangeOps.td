@@ -4,7 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The collectives besides all-reduces, on values and on flat arrays: those that
-// cut an array into the parts of ranks, and broadcasts.
+// cut an array into the parts of ranks, and broadcasts. One operation begins any
+// of them where it is in flight.
 //
 //===----------------------------------------------------------------------===//
 
@@ -184,6 +185,62 @@ def DDP_BroadcastOp : DDP_ExchangeOp<"broadcast", DDP_BroadcastKind, [
   }];
 }
 
+def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
+    DDP_CollectiveOpInterface,
+    MemoryEffects<[MemWrite<DDP_CollectiveResource>]>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "begins a collective that is no all-reduce";
+  let description = [{
+    Starts what the operation of that name computes (`ddp.reduce_scatter`, …), with
+    the clauses that it has there, and returns while it is in flight; `ddp.wait`
+    returns the result. `ddp-overlap` creates both operations. All collectives run
+    in the order in which they are started, which has to be the same on all ranks.
+
+    Example:
+
+    ```mlir
+    ddp.process_group @dp size 4
+    func.func @f(%g: tensor<6x3xf32>, %x: tensor<2xf32>)
+        -> (tensor<5xf32>, tensor<2xf32>) {
+      %f = ddp.exchange_start reduce_scatter mean %g on @dp wire f16
+          : tensor<6x3xf32> -> !ddp.future<tensor<5xf32>>
+      %h = ddp.exchange_start broadcast %x from 1 on @dp
+          : tensor<2xf32> -> !ddp.future<tensor<2xf32>>
+      // operations that need neither result
+      %s = ddp.wait %f : !ddp.future<tensor<5xf32>>
+      %y = ddp.wait %h : !ddp.future<tensor<2xf32>>
+      return %s, %y : tensor<5xf32>, tensor<2xf32>
+    }
+    ```
+
+    Constraints:
+    - (C1) it is not an all-reduce, which `ddp.all_reduce_start` begins.
+    - (C2) the operation of that name has the clauses `from`, `wire` and `as` that
+      there are, and a `from`, a `mean` or a `sum` are there if it has them.
+    - (C3) operand and result are those that the operation of that name may have,
+      with the group's size and the wire type.
+    - (C4) the result has exactly one use, in a `ddp.wait` in the same block.
+    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
+  }];
+  let arguments = (ins DDP_CollectiveKindAttr:$kind,
+                   OptionalAttr<DDP_ReductionAttr>:$reduction, DDP_Value:$input,
+                   OptionalAttr<I64Attr>:$from, FlatSymbolRefAttr:$group,
+                   OptionalAttr<TypeAttr>:$wire, Optional<I64>:$step,
+                   OptionalAttr<StrAttr>:$bucket_name);
+  let results = (outs DDP_Future:$future);
+  let extraClassDeclaration = [{
+    int64_t getRoot() { return getFrom().value_or(0); }
+    ::mlir::Operation *getEnd();
+  }];
+  let assemblyFormat = [{
+    custom<Keyword>($kind) (custom<OptionalKeyword>($reduction)^)? $input
+    (`from` $from^)? `on` $group (`wire` $wire^)? (`step` $step^)?
+    (`as` $bucket_name^)? attr-dict `:` type($input) `->` type($future)
+  }];
+  let hasVerifier = 1;
+  let hasCanonicalizer = 1;
+}
+
 //===----------------------------------------------------------------------===//
 // On flat arrays
 //===----------------------------------------------------------------------===//
@@ -310,6 +367,55 @@ def DDP_FlatBroadcastOp : DDP_FlatExchangeOp<"broadcast", DDP_BroadcastKind> {
   let assemblyFormat = [{
     $input `from` $root `on` $group `into` $destination attr-dict
     `:` type(operands)
+  }];
+}
+
+def DDP_FlatExchangeStartOp : DDP_FlatOp<"exchange_start", [
+    DDP_CollectiveOpInterface,
+    DDP_FlatStartOpInterface,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "`ddp.exchange_start` on flat arrays";
+  let otherEffects = [["Write", "CollectiveResource"]];
+  let otherResults = "types.push_back(::mlir::IntegerType::get(context, 64));";
+  let overwritable = "getKind() == ::mlir::ddp::CollectiveKind::Broadcast";
+  let description = [{
+    The results are the array in flight, on tensors, and a ticket. Neither the
+    operand nor `into` is overwritten before the wait, and `into` is not read.
+
+    Example:
+
+    ```mlir
+    ddp.process_group @dp size 4
+    func.func @f(%x: tensor<18xf32>, %y: tensor<5xf32>) -> tensor<5xf32> {
+      %s, %ticket = ddp.flat.exchange_start reduce_scatter mean %x on @dp into %y
+          : tensor<18xf32>, tensor<5xf32>
+      %t = ddp.flat.wait %s, %ticket reading %x : tensor<5xf32>, tensor<18xf32>
+      return %t : tensor<5xf32>
+    }
+    ```
+
+    Constraints:
+    - (C1) both arrays are tensors, or both are memrefs, of one element type.
+    - (C2) as for `ddp.exchange_start`: C1, C2, C3 and C5.
+    - (C3) each result has exactly one use, in the same `ddp.flat.wait`, in the
+      same block.
+  }];
+  let arguments = (ins DDP_CollectiveKindAttr:$kind,
+                   OptionalAttr<DDP_ReductionAttr>:$reduction,
+                   DDP_FlatArray:$input, OptionalAttr<I64Attr>:$from,
+                   FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
+                   Optional<I64>:$step, OptionalAttr<StrAttr>:$bucket_name,
+                   DDP_FlatArray:$destination);
+  let results = (outs Optional<DDP_Gradient>:$in_flight, I64:$ticket);
+  let extraClassDeclaration = destinationStyle # [{
+    int64_t getRoot() { return getFrom().value_or(0); }
+    ::mlir::Operation *getEnd();
+  }];
+  let assemblyFormat = [{
+    custom<Keyword>($kind) (custom<OptionalKeyword>($reduction)^)? $input
+    (`from` $from^)? `on` $group (`wire` $wire^)? (`step` $step^)?
+    (`as` $bucket_name^)? `into` $destination attr-dict
+    `:` type($input) `,` type($destination)
   }];
 }
 

@@ -235,6 +235,7 @@ def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
 def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
     AttrSizedOperandSegments,
     DDP_CollectiveOpInterface,
+    DDP_FlatStartOpInterface,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "`ddp.all_reduce_start` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
@@ -268,12 +269,7 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
                    DDP_FlatArray:$destination, Optional<I1>:$condition);
   let results = (outs Optional<DDP_Gradient>:$in_flight, I64:$ticket);
   let extraClassDeclaration = destinationStyle # [{
-    /// The operation that ends this collective.
-    ::mlir::ddp::FlatWaitOp getWait();
     ::mlir::Operation *getEnd();
-    /// Lets it reduce another tensor: that is also what its waits name, and with
-    /// a condition `into`.
-    void replaceInput(::mlir::Value input);
   }];
   let assemblyFormat = [{
     custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`step` $step^)?
@@ -286,9 +282,9 @@ def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
   let summary = "`ddp.wait` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
   let description = [{
-    The operands are the destination that `ddp.flat.all_reduce_start` has in
-    flight, the ticket, and the operand of that operation, which the runtime reads
-    until the wait.
+    The operands are the destination that `ddp.flat.all_reduce_start` or
+    `ddp.flat.exchange_start` has in flight, the ticket, and the operand of that
+    operation, which the runtime reads until the wait.
 
     Example:
 
@@ -299,7 +295,8 @@ def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
     ```
 
     Constraints:
-    - (C1) the ticket is a result of `ddp.flat.all_reduce_start`.
+    - (C1) the ticket is a result of `ddp.flat.all_reduce_start` or
+      `ddp.flat.exchange_start`.
     - (C2) a tensor in flight is a result of the same operation.
     - (C3) on tensors, `reading` names the operand of the same operation. It may be
       missing where that has a condition, since `into` is its operand then.
@@ -309,7 +306,7 @@ def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
   let results = (outs Optional<DDP_Gradient>:$result);
   let extraClassDeclaration = destinationStyle # [{
     /// The operation that this one ends.
-    ::mlir::ddp::FlatAllReduceStartOp getStart();
+    ::mlir::ddp::FlatStartOpInterface getStart();
   }];
   let assemblyFormat = [{
     $destination `,` $ticket (`reading` $source^)? attr-dict

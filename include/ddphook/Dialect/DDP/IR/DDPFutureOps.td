@@ -4,7 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An all-reduce in two halves, start and wait. The operations between them run
-// while the all-reduce is in flight.
+// while it is in flight. The first halves of other collectives are in
+// DDPExchangeOps.td.
 //
 //===----------------------------------------------------------------------===//
 
@@ -82,7 +83,7 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
 def DDP_WaitOp : DDP_Op<"wait", [
     DeclareOpInterfaceMethods<InferTypeOpInterface>,
     MemoryEffects<[MemWrite<DDP_CollectiveResource>]>]> {
-  let summary = "the result of an all-reduce that was started";
+  let summary = "the result of a collective that was started";
   let description = [{
     Example:
 
@@ -93,13 +94,14 @@ def DDP_WaitOp : DDP_Op<"wait", [
     ```
 
     Constraints:
-    - (C1) the future is the result of a `ddp.all_reduce_start`.
+    - (C1) the future is the result of a `ddp.all_reduce_start` or of a
+      `ddp.exchange_start`.
   }];
   let arguments = (ins DDP_Future:$future);
   let results = (outs DDP_Value:$result);
   let extraClassDeclaration = [{
-    /// The `ddp.all_reduce_start` that this operation ends.
-    ::mlir::ddp::AllReduceStartOp getStart();
+    /// The operation that this one ends.
+    ::mlir::ddp::CollectiveOpInterface getStart();
   }];
   let assemblyFormat = "$future attr-dict `:` type($future)";
   let hasVerifier = 1;

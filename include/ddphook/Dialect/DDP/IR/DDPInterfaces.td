@@ -161,4 +161,31 @@ def DDP_FlatOpInterface : OpInterface<"FlatOpInterface", [
   ];
 }
 
+def DDP_FlatStartOpInterface : OpInterface<"FlatStartOpInterface", [
+    DDP_CollectiveOpInterface, DDP_FlatOpInterface]> {
+  let cppNamespace = "::mlir::ddp";
+  let description = [{
+    A collective on flat arrays that is only started: `ddp.flat.wait` ends it.
+  }];
+  let methods = [
+    InterfaceMethod<"What names it to its wait.", "::mlir::Value", "getTicket">,
+    InterfaceMethod<"The tensor in flight; null on memory.",
+                    "::mlir::Value", "getInFlight">,
+    InterfaceMethod<"What has to hold for anything to be started; null: nothing.",
+                    "::mlir::Value", "getCondition", (ins), "", "return {};">,
+    InterfaceMethod<"The operand that holds what this rank contributes.",
+                    "::mlir::OpOperand &", "getInputMutable">
+  ];
+  let extraClassDeclaration = [{
+    /// The operand that is written.
+    ::mlir::OpOperand &getDestinationOperand();
+    /// The `ddp.flat.wait` that ends it: not that of a branch in which nothing
+    /// was started.
+    ::mlir::Operation *getWait();
+    /// Lets it read another array: that is also what its waits name, and with a
+    /// condition `into`.
+    void replaceInput(::mlir::Value input);
+  }];
+}
+
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPINTERFACES_TD

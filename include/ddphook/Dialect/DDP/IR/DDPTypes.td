@@ -141,8 +141,9 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
 def DDP_FutureType : DDP_Type<"Future", "future"> {
   let summary = "the future result of a collective in flight";
   let description = [{
-    The result of `ddp.all_reduce_start`. Exactly one `ddp.wait` in the same block
-    uses it: it cannot be stored, returned, or passed to a call or a branch.
+    The result of `ddp.all_reduce_start` and `ddp.exchange_start`. Exactly one
+    `ddp.wait` in the same block uses it: it cannot be stored, returned, or passed
+    to a call or a branch.
     `ddp-flatten` removes the type.
 
     Example:

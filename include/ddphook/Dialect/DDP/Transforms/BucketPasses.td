@@ -192,13 +192,18 @@ def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
 def DDPOverlapPass : Pass<"ddp-overlap"> {
   let summary = "compute while collectives are in flight";
   let description = [{
-    Splits all-reduces into `ddp.all_reduce_start` and `ddp.wait`, and orders the
-    operations of each block so that at most `depth` collectives are in flight.
-    Operations are taken in program order. An operation that needs the result of a
-    collective in flight is delayed until that collective was awaited. Before a
-    collective would exceed `depth`, the oldest one is awaited, and the operations
-    that waited for it follow. At the end of the block all are awaited, the oldest
-    first.
+    Splits all-reduces into `ddp.all_reduce_start` and `ddp.wait`, other collectives
+    into `ddp.exchange_start` and `ddp.wait`, and orders the operations of each block
+    so that at most `depth` collectives are in flight. Operations are taken in program
+    order. An operation that needs the result of a collective in flight is delayed
+    until that collective was awaited. Before a collective would exceed `depth`, the
+    oldest one is awaited, and the operations that waited for it follow. At the end of
+    the block all are awaited, the oldest first.
+
+    Where it is a reduce-scatter, an all-gather, an all-to-all or a broadcast that
+    takes the place of the oldest one, it is started before those operations, which
+    run beside it; if several are ready, in the order in which they became so. So a
+    layer computes while the next layer's parameters are gathered.
 
     So a bucket is in flight while the backward pass computes the next gradients.
     With `interleave`, PowerSGD's projection of one bucket or group runs while the
@@ -217,7 +222,7 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
     that may overwrite a value stays behind the readers that preceded it, so that no
     copy becomes necessary.
 
-    An all-reduce is not split if there is nothing to compute meanwhile.
+    A collective is not split if there is nothing to compute meanwhile.
 
     Pre-condition: before `ddp-flatten`.
 

@@ -3,22 +3,44 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Moves all-reduces up to the point where their operands are complete, because
+// Moves collectives up to the point where their operands are complete, because
 // a front end may have put them all at the end of the backward pass.
 //
 //===----------------------------------------------------------------------===//
 
 #include "HoistCollectives.h"
 
-#include "../../Analysis/Dependences.h"
-
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The all-reduce and, in front of it, what only prepares its operand: casts,
-/// divisions and the packing. In program order.
+/// Whether `op` adds the error of earlier steps to a bucket that is packed for
+/// it alone.
+static bool addsErrorToPack(Operation *op) {
+  auto add = dyn_cast<AddOp>(op);
+  if (!add)
+    return false;
+  Operation *pack = add.getInput().getDefiningOp<PackOp>();
+  Operation *load = add.getRhs().getDefiningOp<LoadOp>();
+  auto isForIt = [&](Operation *before) {
+    return before && before->hasOneUse() &&
+           before->getBlock() == op->getBlock();
+  };
+  return isForIt(pack) && isForIt(load);
+}
+
+/// The collective and, in front of it, what only prepares its operand: casts,
+/// divisions and the packing; where the operand stays as it is, whoever else
+/// reads it, the sum with an error as well. In program order.
 static SmallVector<Operation *> getChain(Operation *op) {
   SmallVector<Operation *> chain = {op};
+  Operation *sum = op->getOperand(0).getDefiningOp();
+  if (cast<CollectiveOpInterface>(op).getKind() ==
+          CollectiveKind::ReduceScatter &&
+      sum && sum->getBlock() == op->getBlock() && addsErrorToPack(sum)) {
+    auto add = cast<AddOp>(sum);
+    return {add.getInput().getDefiningOp(), add.getRhs().getDefiningOp(), add,
+            op};
+  }
   while (Operation *before = chain.back()->getOperand(0).getDefiningOp()) {
     if (!isa<CastOp, PackOp, ScaleOp>(before) || !before->hasOneUse() ||
         before->getBlock() != op->getBlock() || before->getNumOperands() == 0)
@@ -31,18 +53,51 @@ static SmallVector<Operation *> getChain(Operation *op) {
   return chain;
 }
 
-/// An all-reduce of values, or the start of one in a branch.
+/// A collective on values, or the start of one in a branch.
 static bool isCandidate(Operation *op) {
-  if (auto start = dyn_cast<AllReduceStartOp>(op))
-    return bool(start.getCondition());
-  auto allReduce = dyn_cast<AllReduceOp>(op);
-  return allReduce && allReduce.getResult();
+  auto start = dyn_cast<AllReduceStartOp>(op);
+  return start ? bool(start.getCondition()) : isWholeOnValues(op);
 }
 
-void mlir::ddp::hoistCollectives(Block &block) {
+/// Whether the operands of `chain` may get another value where it is: that of a
+/// reduction or a broadcast, which then is in their place, or of their bucket.
+static bool mayReplaceOperands(ArrayRef<Operation *> chain) {
+  auto collective = cast<CollectiveOpInterface>(chain.back());
+  return chain.size() != 1 ||
+         collective.getKind() == CollectiveKind::AllReduce ||
+         collective.getKind() == CollectiveKind::Broadcast;
+}
+
+/// For each load of the block the last operation before it that may write its
+/// state, if there is one.
+static llvm::DenseMap<Operation *, Operation *> findWriters(Block &block) {
+  llvm::DenseMap<const void *, Operation *> writers;
+  llvm::DenseMap<Operation *, Operation *> found;
+  Operation *unknown = nullptr;
+  for (Operation &op : block) {
+    Effects effects = getEffects(&op);
+    if (isa<LoadOp>(op)) {
+      Operation *writer = writers.lookup(effects.accesses.front().what);
+      if (!writer || (unknown && writer->isBeforeInBlock(unknown)))
+        writer = unknown;
+      if (writer)
+        found[&op] = writer;
+    }
+    for (Access access : effects.accesses)
+      if (access.isWrite)
+        writers[access.what] = &op;
+    if (effects.isUnknown)
+      unknown = &op;
+  }
+  return found;
+}
+
+void mlir::ddp::hoistCollectives(Block &block,
+                                 const TensorsInMemory &inMemory) {
   llvm::DenseMap<Operation *, size_t> positions;
   for (auto [position, op] : llvm::enumerate(block))
     positions[&op] = position;
+  llvm::DenseMap<Operation *, Operation *> writers = findWriters(block);
   // For each operation that may move, the operation that stays behind which it
   // goes; null while that is not decided.
   llvm::MapVector<Operation *, SmallVector<Operation *>> chains;
@@ -50,7 +105,10 @@ void mlir::ddp::hoistCollectives(Block &block) {
   for (Operation &op : block) {
     if (!isCandidate(&op))
       continue;
-    chains[&op] = getChain(&op);
+    SmallVector<Operation *> chain = getChain(&op);
+    if (inMemory.getUse(chain.front()).reads)
+      continue;
+    chains[&op] = chain;
     for (Operation *link : chains[&op])
       anchorOf[link] = nullptr;
   }
@@ -71,7 +129,10 @@ void mlir::ddp::hoistCollectives(Block &block) {
       if (!anchor || positions.lookup(anchor) < positions.lookup(other))
         anchor = other;
     };
-    // The condition of a start.
+    for (Operation *link : chain)
+      if (Operation *writer = writers.lookup(link))
+        stayBehind(writer);
+    // The condition of a start, and the step by which one rounds.
     for (Value value : op->getOperands().drop_front())
       if (Operation *producer = value.getDefiningOp();
           producer && producer->getBlock() == &block)
@@ -84,6 +145,8 @@ void mlir::ddp::hoistCollectives(Block &block) {
       stayBehind(producer);
       // Whoever reads a gradient first, reads it in its bucket; afterwards
       // there is the sum.
+      if (!mayReplaceOperands(chain))
+        continue;
       visitUsesOfParts(value, [&](OpOperand &use) {
         Operation *around = block.findAncestorOpInBlock(*use.getOwner());
         if (around && positions.lookup(around) < start)

@@ -1,4 +1,4 @@
-//===- HoistCollectives.h - all-reduces as early as possible ----*- C++ -*-===//
+//===- HoistCollectives.h - collectives as early as possible ----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,14 +10,16 @@
 #ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_HOISTCOLLECTIVES_H
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_HOISTCOLLECTIVES_H
 
+#include "../../Analysis/Dependences.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
 namespace mlir::ddp {
 
-/// Moves every all-reduce of the block, with the packing before it, up to the
-/// point where its operands are complete and all earlier readers have read
-/// them. An all-reduce of operands from outside of the block does not move.
-void hoistCollectives(Block &block);
+/// Moves every collective of the block, with the packing before it, up to the
+/// point where its operands are complete and, if it is put in their place or
+/// they into a bucket, all earlier readers have read them. What reads operands
+/// from outside of the block or tensors in memory does not move.
+void hoistCollectives(Block &block, const TensorsInMemory &inMemory);
 
 } // namespace mlir::ddp
 

@@ -106,16 +106,17 @@ OpOperand *mlir::ddp::findChainStart(Value value, Operation *consumer) {
   return nullptr;
 }
 
-FlatAllReduceStartOp mlir::ddp::getStartOn(OpOperand &use) {
-  if (auto start = dyn_cast<FlatAllReduceStartOp>(use.getOwner()))
+FlatStartOpInterface mlir::ddp::getStartOn(OpOperand &use) {
+  if (auto start = dyn_cast<FlatStartOpInterface>(use.getOwner()))
     return &use == &start.getInputMutable() || start.getCondition() ? start
                                                                     : nullptr;
   auto wait = dyn_cast<FlatWaitOp>(use.getOwner());
-  return wait && use.get() == wait.getSource() ? wait.getStart() : nullptr;
+  return wait && use.get() == wait.getSource() ? wait.getStart()
+                                               : FlatStartOpInterface();
 }
 
 void mlir::ddp::replaceUse(OpOperand &use, Value value) {
-  if (FlatAllReduceStartOp start = getStartOn(use))
+  if (FlatStartOpInterface start = getStartOn(use))
     start.replaceInput(value);
   else
     use.set(value);

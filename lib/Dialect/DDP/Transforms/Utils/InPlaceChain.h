@@ -33,7 +33,7 @@ OpOperand *findChainStart(Value value, Operation *consumer);
 
 /// The collective in flight that names what `use` is more than once: again in
 /// its wait, and as `into` if it has a condition. Null for all other uses.
-FlatAllReduceStartOp getStartOn(OpOperand &use);
+FlatStartOpInterface getStartOn(OpOperand &use);
 
 /// Lets `use` be `value`, which is there before the operation and before
 /// getStartOn(). A collective in flight names it wherever it named the old one.
