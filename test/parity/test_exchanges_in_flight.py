@@ -5,6 +5,7 @@ those of the same program without overlap, which test_exchanges.py compares with
 model. Several steps, several groups, parts that are uneven or empty.
 """
 
+import itertools
 import pathlib
 import subprocess
 
@@ -98,18 +99,16 @@ class Program(Step):
 
 def make(world, wire="", by_calls=False):
     program = Program(world, by_calls)
-    for dtype in DTYPES:
-        for shape in SHAPES:
-            number = len(program.arguments)
-            groups = list(program.groups)
-            program.layer(shape, dtype, groups[number % len(groups)], wire)
-            program.layer(shape, dtype, "dp", wire)
+    groups = ["dp", *program.groups]
+    cases = itertools.product(DTYPES, SHAPES)
+    for number, (dtype, shape) in enumerate(cases):
+        program.layer(shape, dtype, groups[number % len(groups)], wire)
     return program
 
 
 def count_starts(directory, options):
     tool = pathlib.Path(runner.tool()).with_name("ddphook-opt")
-    command = [tool, directory.module, f"--ddp-pipeline={options}"]
+    command = [tool, directory.module, f"--ddp-pipeline=verify-order=true {options}"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.count("collective_start(")
@@ -124,7 +123,6 @@ def compare(path, program, options, overlaps, env=None, count=count_starts):
     directory.write_inputs(
         [[drawn[i][rank][0] for i in range(STEPS)] for rank in range(world)]
     )
-    options = f"verify-order=true {options}".strip()
 
     def run(overlap):
         return runner.run(
