@@ -207,3 +207,17 @@ def test_in_a_loop(tmp_path):
     program.result(("%w", shape, "f32"))
     program.result(("%q", part, "f32"))
     compare(tmp_path, program, "", DEPTHS[:2])
+
+
+def test_messages_of_a_hook(tmp_path):
+    """With interleave, the all-gathers of topk's buckets are in flight."""
+    program = Program(4)
+    for shape in [(40, 8), (33, 7), (64,)]:
+        a, b = program.argument(shape, "f32"), program.argument(shape, "f32")
+        gradient = program.add(a, b)
+        t = type_of(shape, "f32")
+        name = f"%m{len(program.lines)}"
+        program.lines.append(f"  {name} = ddp.all_reduce mean {gradient[0]} on @dp : {t}")
+        program.result(program.add((name, shape, "f32"), a))
+    options = "hook=#ddp.topk<density=0.1> bucket-cap-mb=0"
+    compare(tmp_path, program, options, ["interleave=true", "interleave=true overlap-depth=3"])

@@ -264,6 +264,7 @@ func.func @written_before(%x: !t, %o: !b) -> (!p, !t) {
   %b = ddp.pack %g : !t -> !b
   %k = ddp.load @error : !b
   %m = ddp.add %b, %k : !b, !b
+  ddp.store %m, @error : !b
   %s = ddp.reduce_scatter mean %m on @dp wire !ddp.encoded<i8, 256> : !b -> !p
   return %s, %z : !p, !t
 }
@@ -281,6 +282,7 @@ func.func @called_before(%x: !t) -> (!p, !t) {
   %b = ddp.pack %g : !t -> !b
   %k = ddp.load @error : !b
   %m = ddp.add %b, %k : !b, !b
+  ddp.store %m, @error : !b
   %s = ddp.reduce_scatter mean %m on @dp wire !ddp.encoded<i8, 256> : !b -> !p
   return %s, %z : !p, !t
 }
