@@ -14,19 +14,19 @@ module attributes {ddp.hook = #ddp.powersgd<matrix_approximation_rank = 0>} {}
 // -----
 
 // C2
-// expected-error @+1 {{expected a min_compression_rate above 0, but got 0.000000e+00}}
+// expected-error @+1 {{expected a min_compression_rate above 0, but got 0}}
 module attributes {ddp.hook = #ddp.powersgd<min_compression_rate = 0.0 : f64>} {}
 
 // -----
 
 // C2
-// expected-error @+1 {{expected a min_compression_rate above 0, but got -1.000000e+00}}
+// expected-error @+1 {{expected a min_compression_rate above 0, but got -1}}
 module attributes {ddp.hook = #ddp.powersgd<min_compression_rate = -1.0 : f64>} {}
 
 // -----
 
 // C2
-// expected-error @+1 {{expected a min_compression_rate above 0, but got INF}}
+// expected-error @+1 {{expected a min_compression_rate above 0, but got inf}}
 module attributes {ddp.hook = #ddp.powersgd<min_compression_rate = 0x7FF0000000000000 : f64>} {}
 
 // -----
@@ -44,7 +44,7 @@ module attributes {ddp.hook = #ddp.powersgd<start_powerSGD_iter = 0, use_error_f
 // -----
 
 // C4
-// expected-error @+1 {{expected an orthogonalization_epsilon of at least 0, but got -1.000000e-08}}
+// expected-error @+1 {{expected an orthogonalization_epsilon of at least 0, but got -1e-08}}
 module attributes {ddp.hook = #ddp.powersgd<orthogonalization_epsilon = -1.0e-8 : f64>} {}
 
 // -----
@@ -78,7 +78,7 @@ module attributes {ddp.hook = #ddp.batched_powersgd<matrix_approximation_rank = 
 // -----
 
 // C2
-// expected-error @+1 {{expected a min_compression_rate above 0, but got 0.000000e+00}}
+// expected-error @+1 {{expected a min_compression_rate above 0, but got 0}}
 module attributes {ddp.hook = #ddp.batched_powersgd<min_compression_rate = 0.0 : f64>} {}
 
 // -----
@@ -90,7 +90,7 @@ module attributes {ddp.hook = #ddp.batched_powersgd<start_powerSGD_iter = 1>} {}
 // -----
 
 // C4
-// expected-error @+1 {{expected an orthogonalization_epsilon of at least 0, but got -1.000000e+00}}
+// expected-error @+1 {{expected an orthogonalization_epsilon of at least 0, but got -1}}
 module attributes {ddp.hook = #ddp.batched_powersgd<orthogonalization_epsilon = -1.0 : f64>} {}
 
 // -----

@@ -143,15 +143,41 @@ func.func @many(%g: tensor<2147483648xf32>) -> tensor<2147483648xf32> {
 
 // -----
 
-// expected-error @+1 {{expected density to be above 0 and at most 1, but got 0.000000e+00}}
+// expected-error @+1 {{expected density to be above 0 and at most 1, but got 0}}
 module attributes {ddp.hook = #ddp.topk<density = 0.0>} {}
 
 // -----
 
-// expected-error @+1 {{expected density to be above 0 and at most 1, but got 1.500000e+00}}
+// expected-error @+1 {{expected density to be above 0 and at most 1, but got 1.5}}
 module attributes {ddp.hook = #ddp.topk<density = 1.5>} {}
 
 // -----
 
 // expected-error @+1 {{expected density to be above 0 and at most 1, but got nan}}
 module attributes {ddp.hook = #ddp.topk<density = 0x7FF8000000000000 : f64>} {}
+
+// -----
+
+// expected-error @+1 {{expected density to be above 0 and at most 1, but got 1.0000000000000002}}
+module attributes {ddp.hook = #ddp.topk<density = 0x3FF0000000000001 : f64>} {}
+
+// -----
+
+// expected-error @+1 {{expected density to be above 0 and at most 1, but got -1}}
+module attributes {ddp.hook = #ddp.topk<density = -1>} {}
+
+// -----
+
+// expected-error @+1 {{expected density to be above 0 and at most 1, but got 1e+300}}
+module attributes {ddp.hook = #ddp.topk<density = 1.0e300>} {}
+
+// -----
+
+// expected-error @+2 {{expected a number, but got true}}
+// expected-error @+1 {{failed to parse DDP_TopKHook parameter 'density'}}
+module attributes {ddp.hook = #ddp.topk<density = true>} {}
+
+// -----
+
+// A whole number is a number.
+module attributes {ddp.hook = #ddp.topk<density = 1>} {}

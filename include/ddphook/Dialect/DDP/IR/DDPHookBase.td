@@ -44,7 +44,23 @@ class DDP_IntegerParameter<int value, string description>
 class DDP_NumberParameter<string value, string description>
     : DDP_HookParameter<"::mlir::FloatAttr",
                         "$_builder.getF64FloatAttr(" # value # ")", "Number",
-                        value, description>;
+                        value, description> {
+  // The generated one takes no whole number, and names the C++ type.
+  let parser = [{[&]() -> ::mlir::FailureOr<::mlir::FloatAttr> {
+    auto location = $_parser.getCurrentLocation();
+    ::mlir::Attribute number;
+    if (::mlir::failed($_parser.parseAttribute(number)))
+      return ::mlir::failure();
+    if (auto given = ::llvm::dyn_cast<::mlir::FloatAttr>(number))
+      return given;
+    auto whole = ::llvm::dyn_cast<::mlir::IntegerAttr>(number);
+    if (whole && !whole.getType().isInteger(1))
+      return $_parser.getBuilder().getF64FloatAttr(
+          whole.getValue().signedRoundToDouble());
+    return {(::llvm::LogicalResult)($_parser.emitError(location)
+        << "expected a number, but got " << number)};
+  }()}];
+}
 
 /// true or false.
 class DDP_FlagParameter<bit value, string description>

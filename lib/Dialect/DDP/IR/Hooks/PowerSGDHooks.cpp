@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "PowerSGDExpansion.h"
+#include "ShortestNumber.h"
 
 #include "llvm/ADT/MapVector.h"
 #include <cmath>
@@ -29,7 +30,7 @@ verifyParameters(function_ref<InFlightDiagnostic()> emitError,
   if (!std::isfinite(p.min_compression_rate) ||
       p.min_compression_rate <= 0) // C2
     return emitError() << "expected a min_compression_rate above 0, but got "
-                       << p.min_compression_rate;
+                       << getShortestText(p.min_compression_rate);
   if ((p.use_error_feedback || p.warm_start) && p.start_powerSGD_iter < 2) // C3
     return emitError() << "expected a start_powerSGD_iter of at least 2 with "
                        << "use_error_feedback or warm_start, but got "
@@ -37,7 +38,8 @@ verifyParameters(function_ref<InFlightDiagnostic()> emitError,
   if (!std::isfinite(p.orthogonalization_epsilon) ||
       p.orthogonalization_epsilon < 0) // C4
     return emitError() << "expected an orthogonalization_epsilon of at least "
-                       << "0, but got " << p.orthogonalization_epsilon;
+                       << "0, but got "
+                       << getShortestText(p.orthogonalization_epsilon);
   if (p.random_seed < 0 || p.random_seed > UINT32_MAX) // C5
     return emitError() << "expected a random_seed from 0 to " << UINT32_MAX
                        << ", but got " << p.random_seed;

@@ -8,6 +8,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ShortestNumber.h"
+
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -31,7 +33,7 @@ LogicalResult TopKHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   if (parameters.density > 0 && parameters.density <= 1)
     return success();
   return emitError() << "expected density to be above 0 and at most 1, but got "
-                     << parameters.density; // C1
+                     << getShortestText(parameters.density); // C1
 }
 
 LogicalResult

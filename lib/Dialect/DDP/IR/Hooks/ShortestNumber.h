@@ -1,0 +1,39 @@
+//===- ShortestNumber.h - numbers as users write them ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Numbers in the errors of hooks.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_SHORTESTNUMBER_H
+#define DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_SHORTESTNUMBER_H
+
+#include "llvm/Support/Format.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+namespace mlir::ddp {
+
+/// The shortest text that is this number and no other one: that of 1.5, and of
+/// the number above 1 that follows it.
+inline std::string getShortestText(double number) {
+  std::string text;
+  for (int digits = 1; digits <= std::numeric_limits<double>::max_digits10;
+       ++digits) {
+    text.clear();
+    llvm::raw_string_ostream(text) << llvm::format("%.*g", digits, number);
+    if (std::isnan(number) || std::strtod(text.c_str(), nullptr) == number)
+      break;
+  }
+  return text;
+}
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_SHORTESTNUMBER_H
