@@ -86,6 +86,15 @@ def test_spellings(step, kind):
     assert not {"all_reduce", "wait_tensor"} & set(names(calls))
 
 
+def test_gradients_on_a_device_are_left_alone_with_a_warning(caplog):
+    gradient = torch.zeros(4, device="meta")
+    graph = make_fx(lambda g: reduced(g), tracing_mode="fake")(gradient).graph
+    with caplog.at_level(logging.WARNING, "ddphook"):
+        assert _graph.rewrite(graph, "hook=fp16", 30.0) == 0
+    (record,) = caplog.records
+    assert "gradients on meta are reduced without compression" in record.message
+
+
 def test_a_sum_that_is_used_beside_its_quotient_is_a_sum():
     def step(g):
         total = reduced(g, "sum")

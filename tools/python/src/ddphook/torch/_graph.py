@@ -14,12 +14,15 @@ writes to memory: it does not move across those, nor do uses of its averages.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
+import math
 import operator
 from collections.abc import Iterator
 
 import torch
 from torch._inductor.pattern_matcher import stable_topological_sort
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ddphook.torch import _ops  # noqa: F401 - registers the operators.
 from ddphook.torch._bucket import (
@@ -59,12 +62,15 @@ class Reduction:
         ``"sum"`` or ``"mean"``.
     group
         The name of the process group.
+    shape
+        Of the gradient, in numbers.
     """
 
     gradient: torch.fx.Node
     result: torch.fx.Node
     kind: str
     group: str
+    shape: tuple[int, ...]
 
     @property
     def value(self) -> torch.Tensor:
@@ -72,7 +78,7 @@ class Reduction:
 
     @property
     def bytes(self) -> int:
-        return self.value.numel() * self.value.element_size()
+        return math.prod(self.shape) * self.value.element_size()
 
 
 def rewrite(
@@ -161,25 +167,60 @@ def _understand(
         reason = "it is a scalar, such as a loss"
     elif value.device.type != "cpu":
         reason = f"it is in the memory of {value.device}"
-    elif any(not isinstance(size, int) for size in value.shape):
-        reason = "its shape is not known to the compiler"
+        _warn_once(
+            f"gradients on {value.device} are reduced without compression: compiled "
+            "steps have it on CPUs only, models with ddphook.torch.register on GPUs too"
+        )
     if reason:
         _log.info("left alone: %s of %s: %s", started.name, gradient.name, reason)
         return
+    shape = _known_shape(gradient)
+    if shape is None:
+        return
     result = waits[0]
     if kind == "avg":
-        yield Reduction(gradient, result, "mean", group)
+        yield Reduction(gradient, result, "mean", group, shape)
         return
     size = group_of_name(group).size()
     divided = None if gradient in results else _divided_by(gradient, size)
     if divided is not None and len(gradient.users) == 1:
-        yield Reduction(divided, result, "mean", group)
+        yield Reduction(divided, result, "mean", group, shape)
         return
     users = list(result.users)
     if len(users) == 1 and _divided_by(users[0], size) is result:
-        yield Reduction(gradient, users[0], "mean", group)
+        yield Reduction(gradient, users[0], "mean", group, shape)
         return
-    yield Reduction(gradient, result, "sum", group)
+    yield Reduction(gradient, result, "sum", group, shape)
+
+
+def _known_shape(gradient: torch.fx.Node) -> tuple[int, ...] | None:
+    """The shape that a gradient has now; none, with a warning, if it has none yet.
+
+    A module is compiled for numbers. A size that TorchDynamo holds to be dynamic
+    becomes one here, which is one of the compiled step's guards from then on, so
+    that other sizes get a step of their own.
+    """
+    sizes = gradient.meta["val"].shape
+    if all(isinstance(size, int) for size in sizes):
+        return tuple(sizes)
+    try:
+        shape = tuple(map(int, sizes))
+    except GuardOnDataDependentSymNode:
+        _warn_once(
+            f"a gradient of the shape {list(sizes)}, which depends on data, is reduced "
+            "without compression: no module can be compiled for it"
+        )
+        return None
+    _warn_once(
+        f"the step is compiled for a gradient of the shape {list(shape)}, although that "
+        "may change: it is compiled again, with states of its own, for each other shape"
+    )
+    return shape
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    _log.warning("%s", text)
 
 
 def _divided_by(node: torch.fx.Node, size: int) -> torch.fx.Node | None:
@@ -282,14 +323,13 @@ def _replace(
             torch.ops.ddphook.wait.default,
             (
                 started,
-                [size for value in values for size in value.shape],
-                [value.dim() for value in values],
+                [size for member in bucket for size in member.shape],
+                [len(member.shape) for member in bucket],
                 [value.dtype for value in values],
             ),
         )
         waited.meta["val"] = [
-            torch.empty_like(value, memory_format=torch.contiguous_format)
-            for value in values
+            value.new_empty(member.shape) for value, member in zip(values, bucket)
         ]
         for number, member in enumerate(bucket):
             average = graph.call_function(operator.getitem, (waited, number))
@@ -330,7 +370,7 @@ def reduced_gradients(bucket: list[Reduction], first: int) -> list[Reduced]:
     return [
         Reduced(
             member.kind,
-            tuple(member.value.shape),
+            member.shape,
             member.value.dtype,
             f"gradient{first + number}",
         )
