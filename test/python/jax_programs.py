@@ -462,6 +462,8 @@ def refuses():
         (dict(hook="zip"), "expected hook=allreduce, fp16"),
         (dict(rank=2), "rank"),
         (dict(warm_start=False), "'ddp.random_normal' op has no form in StableHLO"),
+        (dict(hook="topk"), "with hook=topk: 'ddp.sparsify' op has no form in StableHLO"),
+        (dict(hook="topk", density=2), "with hook=topk density=2: expected density"),
         (dict(hook="post_local_sgd"), "depends on the machines of a job"),
     ):
         step = compress(averaging_step, **where, **options)

@@ -18,6 +18,14 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersg
 
 SHAPES = [(37, 21), (21,), (5, 3, 2, 2), (1, 13), (13, 1), (64, 48)]
 
+# A bucket of one gradient, as the pass writes them.
+TEXT = """ddp.process_group @dp
+func.func @bucket(%flat: tensor<3xf32> {bufferization.writable = true}) -> tensor<3xf32> {
+  %r = ddp.all_reduce mean %flat on @dp : tensor<3xf32>
+  return %r : tensor<3xf32>
+}
+"""
+
 
 class Bucket:
     """What a hook of PyTorch's sees of a bucket."""
@@ -395,6 +403,34 @@ def test_a_lost_peer_is_an_exception():
     assert kind == "ok"
     assert name == "PeerLostError"
     assert seconds < 30
+
+
+def wait_badly(rank):
+    import ddphook.torch
+    from ddphook._errors import FailedPreconditionError
+    from ddphook.torch import _ops
+
+    def start():
+        return torch.ops.ddphook.start(
+            [torch.ones(3)], [0], "", TEXT, "hook=fp16", "0", 30.0
+        )
+
+    def wait(ticket):
+        return torch.ops.ddphook.wait(ticket, [3], [1], [torch.float32])
+
+    ticket = start()
+    assert torch.equal(wait(ticket)[0], torch.ones(3))
+    with pytest.raises(FailedPreconditionError, match="waited for already"):
+        wait(ticket)
+    ticket = start()
+    _ops.close()
+    with pytest.raises(FailedPreconditionError, match=r"close\(\) came in between"):
+        wait(ticket)
+    ddphook.torch.close()
+
+
+def test_a_ticket_is_waited_for_once():
+    ranks.run(1, wait_badly)
 
 
 @pytest.mark.parametrize(

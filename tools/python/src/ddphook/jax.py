@@ -27,7 +27,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from ddphook import _compiler, _normal
-from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["CompressedStep", "compress"]
 
@@ -242,7 +242,12 @@ class CompressedStep:
                 f"{self._passes},ddp-stablehlo-pipeline"
                 f"{{{self._pipeline} manifest=\"{file}\"}}"
             )
-            text = _compiler.transform_module(str(text), passes)
+            try:
+                text = _compiler.transform_module(str(text), passes)
+            except CompileError as error:
+                raise CompileError(
+                    f"with {self._pipeline}: {error}", error.diagnostics
+                ) from None
             manifest = json.loads(file.read_text(encoding="utf-8"))
         if not manifest["buckets"]:
             raise InvalidArgumentError(

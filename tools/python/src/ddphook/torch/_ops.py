@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ddphook._errors import FailedPreconditionError
 from ddphook.torch import _session
 from ddphook.torch._bucket import flat_size
 
@@ -117,7 +118,14 @@ def _memory_of(tensor: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
 
 
 def _wait(ticket: torch.Tensor, *_: Any) -> list[torch.Tensor]:
-    done, averages = _pending.pop(int(ticket))
+    number = int(ticket)
+    if number not in _pending:
+        raise FailedPreconditionError(
+            f"expected the ticket of a reduction that is under way, but {number} was "
+            "waited for already, or ddphook.torch.close() came in between; wait once "
+            "for each start"
+        )
+    done, averages = _pending.pop(number)
     done.result()
     return [
         average if average.data_ptr() % _ALIGNMENT == 0 else average.clone()
