@@ -4,6 +4,7 @@
 
 import dataclasses
 import enum
+import math
 import os
 import pathlib
 import re
@@ -168,6 +169,7 @@ def test_state_objects():
         ("powersgd", {"numerics": "eager x=1"}, "InvalidArgumentError", "a word"),
         ("int8", {"block_size": 32.5}, "InvalidArgumentError", "expected int"),
         ("fp16", {"accumulate": "f32"}, "InvalidArgumentError", "expected dtype"),
+        ("fp16", {"accumulate": torch.int8}, "InvalidArgumentError", "got torch.int8"),
         (lambda s, b: None, {}, "UnsupportedError", "cannot be compiled"),
         (
             "post_local_sgd",
@@ -203,6 +205,87 @@ def test_what_is_no_hook(hook, options, error, text):
     wrapper = given.pop("wrapper", None)
     with pytest.raises(getattr(ddphook, error), match=re.escape(text)):
         resolve(hook, wrapper, given)
+
+
+# Every option that has a range, just out of it, with what the compiler says.
+OUT_OF_RANGE = [
+    ("topk", {"density": 1.0000001}, "at most 1, but got 1.0000001"),
+    ("topk", {"density": 0}, "above 0 and at most 1, but got 0"),
+    ("topk", {"density": -0.5}, "but got -0.5"),
+    ("topk", {"density": math.nan}, "but got nan"),
+    ("topk", {"topology": "hierarchical"}, "expected a flat group"),
+    ("fp16", {"accumulate": torch.float16}, "expected accumulate to be f32"),
+    ("bf16", {"accumulate": torch.float64}, "expected accumulate to be f32"),
+    ("allreduce_and_upcast", {"reduce_dtype": torch.float8_e5m2}, "f16, bf16, f32 or"),
+    ("powersgd", {"fp32_error": True}, "only with a wrapper"),
+    ("powersgd", {"numerics": "fast"}, "numerics=eager or improved, but got 'fast'"),
+    ("powersgd", {"local_error_feedback": True, "use_error_feedback": False}, "only"),
+    ("batched_powersgd", {"matrix_approximation_rank": 1 << 15}, "at most 16385"),
+    ("fp8", {"format": torch.float32}, "f8E4M3FN or f8E5M2"),
+    ("quantization_perchannel", {"bucket_size": 0}, "from 1 to"),
+    *(
+        (hook, {option: value}, option)
+        for hook in ("powersgd", "batched_powersgd")
+        for option, value in (
+            ("matrix_approximation_rank", 0),
+            ("start_powerSGD_iter", 1),
+            ("min_compression_rate", 0.0),
+            ("min_compression_rate", math.inf),
+            ("orthogonalization_epsilon", -1e-8),
+            ("random_seed", -1),
+            ("random_seed", 1 << 32),
+        )
+    ),
+    *(
+        (hook, {option: value}, text)
+        for hook in ("int8", "int4", "fp8")
+        for option, value, text in (
+            ("block_size", 33, "a multiple of 32"),
+            ("block_size", 1 << 13, "up to 4096"),
+            ("rounding", "down", "nearest or stochastic, but got 'down'"),
+            ("random_seed", -1, "random_seed from 0"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("hook", "options", "text"), OUT_OF_RANGE)
+def test_values_out_of_range(hook, options, text):
+    with pytest.raises(ddphook.InvalidArgumentError, match=re.escape(text)) as info:
+        resolve(hook, None, options)
+    assert str(info.value).startswith(f"hook '{hook}': ")
+    with pytest.raises(ddphook.InvalidArgumentError, match=re.escape(text)):
+        ddphook.torch.compile(lambda x: x, hook=hook, **options)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_what_is_in_range(hook):
+    """The defaults, beside every wrapper and topology, and an exempt hook."""
+    for wrapper in (None, "fp16", "bf16"):
+        resolve(hook, wrapper)
+    resolve(hook, None, {"exempt": "{b}", "exempt_hook": "topk"})
+    if hook != "topk":
+        resolve(hook, None, {"topology": "hierarchical"})
+    if hook not in ("post_local_sgd", "allreduce_and_upcast"):
+        resolve("fp16", None, {"exempt": "b", "exempt_hook": hook})
+
+
+def test_an_exempt_hook_that_does_not_suit():
+    options = {"topology": "hierarchical", "exempt": "b", "exempt_hook": "topk"}
+    with pytest.raises(ddphook.InvalidArgumentError, match="expected a flat group"):
+        resolve("fp16", None, options)
+
+
+def test_states_out_of_range():
+    state = powersgd.PowerSGDState(None, matrix_approximation_rank=0)
+    with pytest.raises(ddphook.InvalidArgumentError, match="at least 1, but got 0"):
+        resolve(state)
+
+
+@pytest.mark.parametrize("cap", [0, -1, math.nan, math.inf, "25"])
+def test_sizes_of_buckets(cap):
+    with pytest.raises(ddphook.InvalidArgumentError, match="'bucket_cap_mb' to be above 0"):
+        ddphook.torch.compile(lambda x: x, bucket_cap_mb=cap)
 
 
 def test_shapes_are_in_the_order_of_memory():

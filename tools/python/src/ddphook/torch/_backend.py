@@ -14,8 +14,9 @@ from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_file
 from torch.distributed import distributed_c10d as c10d
 
 import ddphook
-from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook._errors import UnsupportedError
 from ddphook.torch import _graph, _ops
+from ddphook.torch._bucket import check_cap
 from ddphook.torch._bucket import pipeline as bucket_pipeline
 from ddphook.torch._hooks import resolve
 from ddphook.torch._rendezvous import timeout_seconds
@@ -153,10 +154,7 @@ def make_pass(
             "an optimizer that runs behind a hook is for ddphook.torch.register; "
             "a compiled step has its own"
         )
-    if not isinstance(bucket_cap_mb, (int, float)) or bucket_cap_mb <= 0:
-        raise InvalidArgumentError(
-            f"expected 'bucket_cap_mb' to be above 0, but got {bucket_cap_mb!r}"
-        )
+    check_cap(bucket_cap_mb)
     return ReplaceReductions(
         bucket_pipeline(resolved.pipeline()),
         timeout_seconds(timeout),

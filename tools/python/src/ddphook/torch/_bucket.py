@@ -353,6 +353,34 @@ def tensor_type(shape: Iterable[int], dtype: torch.dtype) -> str:
     return f"tensor<{''.join(f'{size}x' for size in shape)}{ELEMENT_TYPES[dtype]}>"
 
 
+def example_text(has_near_group: bool, own_hook: str | None) -> str:
+    """A bucket of two ranks that every hook takes unless its options are wrong.
+
+    Its size is one that no option is too large for in earnest. If ``own_hook``
+    is the hook of exempt parameters, one of the two is exempt.
+    """
+    groups = with_group_size(WHOLE_GROUP, 2)
+    if has_near_group:
+        groups += "ddp.process_group @near ranks [[0], [1]]\n"
+    layout = Layout(0, ("a", "b"), ((1 << 14, 1 << 14), (1,)), torch.float32)
+    return layout.text(groups, lambda name: own_hook if name == "b" else None)
+
+
+def check_cap(bucket_cap_mb: float) -> None:
+    """Refuses what is no size of buckets.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It is not above 0, or not finite.
+    """
+    is_number = isinstance(bucket_cap_mb, (int, float))
+    if not is_number or not 0 < bucket_cap_mb < math.inf:
+        raise InvalidArgumentError(
+            f"expected 'bucket_cap_mb' to be above 0, but got {bucket_cap_mb!r}"
+        )
+
+
 def pipeline(hook: str) -> str:
     """Options of ``ddp-pipeline`` for a bucket with this hook."""
     return f"{hook} {_BUCKET_OPTIONS}"

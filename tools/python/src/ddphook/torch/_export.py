@@ -95,6 +95,8 @@ def export(
         raise InvalidArgumentError("expected partitions for a whole step only")
     if resolved.name == "post_local_sgd" or resolved.optimizer is not None:
         raise UnsupportedError("expected a hook that only reduces gradients")
+    if bucket_cap_mb is not None:
+        _bucket.check_cap(bucket_cap_mb)
     if isinstance(step, DistributedDataParallel):
         if inputs:
             raise InvalidArgumentError("expected no inputs for a DDP model")

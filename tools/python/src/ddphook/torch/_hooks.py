@@ -24,11 +24,17 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
 )
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
-from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook import _compiler
+from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
+from ddphook.torch import _bucket
 from ddphook.torch._bucket import ELEMENT_TYPES
 from ddphook.torch._hook_options import HOOK_OPTIONS
 
-_FLOAT8 = {torch.float8_e4m3fn: "f8E4M3FN", torch.float8_e5m2: "f8E5M2"}
+# As IR spells them.
+_TYPE_NAMES = ELEMENT_TYPES | {
+    torch.float8_e4m3fn: "f8E4M3FN",
+    torch.float8_e5m2: "f8E5M2",
+}
 # Of the values of options.
 _TYPES: dict[str, type] = {
     "Integer": int,
@@ -121,11 +127,16 @@ class Hook:
             parts += [f"topology={self.topology}"]
         return " ".join(parts)
 
+    @property
+    def own_hook_of_exempt(self) -> str | None:
+        """The hook of all parameters that are exempt, as an attribute, or None."""
+        return f"#ddp.{self.exempt_hook}" if self.exempt else None
+
     def own_hook(self, name: str) -> str | None:
         """The hook of a parameter that is exempt, as an attribute, or None."""
         if not self.exempt or not re.search(self.exempt, name):
             return None
-        return f"#ddp.{self.exempt_hook}"
+        return self.own_hook_of_exempt
 
     def check_names(self, names: Iterable[str]) -> None:
         """Checks that a parameter is exempt, if any is meant to be.
@@ -153,7 +164,7 @@ def resolve(
     ------
     InvalidArgumentError
         There is no such hook or wrapper, the hook does not have an option, or
-        an option's value has another type.
+        an option's value has another type or is out of its range.
     UnsupportedError
         A hook of PyTorch's that ddphook does not have.
     """
@@ -186,7 +197,22 @@ def resolve(
             "expected at most one wrapper, but got " + ", ".join(wrappers)
         )
     checked = {key: _check_option(name, key, value) for key, value in given.items()}
-    return Hook(name, tuple(wrappers), checked, *exempt, topology, state, optimizer)
+    result = Hook(
+        name, tuple(wrappers), checked, *exempt, topology, state, optimizer
+    )
+    _check_values(result)
+    return result
+
+
+def _check_values(hook: Hook) -> None:
+    """Lets the compiler, which knows the range of each option, take the hook."""
+    text = _bucket.example_text("subgroup" in hook.options, hook.own_hook_of_exempt)
+    pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
+    try:
+        with _compiler.Parsed(text) as parsed:
+            parsed.run(f"ddp-pipeline{{{pipeline}}}")
+    except CompileError as error:
+        raise InvalidArgumentError(f"hook '{hook.name}': {error}") from None
 
 
 def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
@@ -363,6 +389,11 @@ def _check_option(hook: str, name: str, value: Any) -> Any:
         raise InvalidArgumentError(
             f"expected {expected.__name__} for '{name}', but got {value!r}"
         )
+    if isinstance(value, torch.dtype) and value not in _TYPE_NAMES:
+        known = ", ".join(map(str, _TYPE_NAMES))
+        raise InvalidArgumentError(
+            f"expected one of {known} for '{name}', but got {value}"
+        )
     if isinstance(value, str) and not value.isidentifier():
         # It becomes a part of a text.
         raise InvalidArgumentError(
@@ -375,7 +406,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, torch.dtype):
-        return (ELEMENT_TYPES | _FLOAT8).get(value, str(value))
+        return _TYPE_NAMES[value]
     if isinstance(value, dist.ProcessGroup):
         return "@near"
     return str(value)
