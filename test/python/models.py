@@ -82,6 +82,16 @@ class MixedTypes(nn.Module):
         return self.wide(self.narrow(x).relu().double()).float()
 
 
+class SixteenBits(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.narrow = nn.Linear(64, 37).half()
+        self.brain = nn.Linear(37, 16).bfloat16()
+
+    def forward(self, x):
+        return self.brain(self.narrow(x.half()).relu().bfloat16()).float()
+
+
 class Odd(nn.Module):
     """Parameters without elements, also as a bucket of their own, and of a view."""
 
@@ -193,6 +203,7 @@ MODELS = {
     "strided": strided,
     "frozen": frozen,
     "mixed-types": MixedTypes,
+    "sixteen-bits": SixteenBits,
     "scalars": scalars,
     "unused": Unused,
     "odd": Odd,

@@ -81,7 +81,7 @@ def is_module(name: str) -> bool:
     return len(name) == 2 * _HASH_BYTES
 
 
-def key(text: str, pipeline: str) -> str:
+def key(text: str, pipeline: str, device: str = "") -> str:
     """The name of a module in the cache, 64 hexadecimal digits."""
     hasher = hashlib.sha256()
     for part in (
@@ -93,18 +93,21 @@ def key(text: str, pipeline: str) -> str:
         processor(),
         pipeline,
         text,
+        device,
     ):
         hasher.update(f"{len(part)}:".encode() + part.encode())
     return hasher.hexdigest()
 
 
-def get(text: str, pipeline: str, build: Callable[[], bytes]) -> bytes:
+def get(
+    text: str, pipeline: str, build: Callable[[], bytes], device: str = ""
+) -> bytes:
     """The shared object of a module, from the cache or from ``build()``.
 
     Parameters
     ----------
-    text, pipeline
-        What ``build`` compiles.
+    text, pipeline, device
+        What ``build`` compiles, and for which device; by default the host.
     build
         Called at most once, and only if the cache lacks the module.
 
@@ -113,7 +116,7 @@ def get(text: str, pipeline: str, build: Callable[[], bytes]) -> bytes:
     Exception
         What ``build`` raises; never one of the cache's own.
     """
-    name = key(text, pipeline)
+    name = key(text, pipeline, device)
     place = _open_directory()
     if place is None:
         return build()

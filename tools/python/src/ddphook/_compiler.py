@@ -103,6 +103,7 @@ def library() -> ctypes.CDLL:
         ("ddphookCompilerOptionsSetName", None, [pointer, text]),
         ("ddphookCompilerOptionsSetShared", None, [pointer, c_bool]),
         ("ddphookCompilerOptionsSetPipeline", None, [pointer, text]),
+        ("ddphookCompilerOptionsSetDevice", None, [pointer, text, text]),
         ("ddphookCompile", pointer, [pointer, pointer]),
         ("ddphookCompiledModuleDestroy", None, [pointer]),
         ("ddphookCompilerOptionsSetRuntime", None, [pointer, text]),
@@ -291,8 +292,8 @@ def transform_module(text: str, passes: str) -> str:
         return parsed.print()
 
 
-def compile_module(text: str | bytes, pipeline: str) -> bytes:
-    """Compiles a module for this machine's CPU.
+def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
+    """Compiles a module for this machine's CPU, or a device.
 
     Parameters
     ----------
@@ -300,6 +301,9 @@ def compile_module(text: str | bytes, pipeline: str) -> bytes:
         The module, in MLIR's textual form or as bytecode.
     pipeline
         Options of ``ddp-pipeline``.
+    device
+        In whose memory arrays are, as ``--device`` of ``ddphook-cc``; by default the
+        host's.
 
     Returns
     -------
@@ -329,6 +333,9 @@ def compile_module(text: str | bytes, pipeline: str) -> bytes:
             capi.ddphookCompilerOptionsSetName(options, _StringRef.of(b"bucket"))
             capi.ddphookCompilerOptionsSetShared(options, True)
             capi.ddphookCompilerOptionsSetPipeline(options, flags)
+            if device:
+                name, oldest = _StringRef.of(device.encode()), _StringRef.of(b"")
+                capi.ddphookCompilerOptionsSetDevice(options, name, oldest)
             # The module has to find the runtime among symbols that are not the
             # process's: its Gloo must not meet PyTorch's.
             runtime = _StringRef.of(_libraries.path(_libraries.RUNTIME).encode())

@@ -127,6 +127,9 @@ def library() -> ctypes.CDLL:
     rt.ddphook_context_create.argtypes = [POINTER(Options), POINTER(c_void_p)]
     rt.ddphook_context_destroy.argtypes = [c_void_p]
     rt.ddphook_context_destroy.restype = None
+    rt.ddphook_context_set_stream.argtypes = [c_void_p, c_void_p]
+    for copy in (rt.ddphook_memory_read, rt.ddphook_memory_write):
+        copy.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t]
     rt.ddphook_module_load.argtypes = [c_void_p, c_void_p]
     rt.ddphook_module_unload.argtypes = [c_void_p]
     rt.ddphook_module_stats.argtypes = [c_void_p, POINTER(Stats)]
@@ -155,6 +158,8 @@ class Context:
         Through which the ranks meet.
     timeout_s
         Deadline of every operation that waits for a peer, in seconds.
+    backend, backend_options
+        As ``ddphook_options_t`` has them; empty for those of the environment.
 
     Raises
     ------
@@ -168,12 +173,16 @@ class Context:
         world_size: int,
         store: Store,
         timeout_s: float,
+        backend: str = "",
+        backend_options: str = "",
     ) -> None:
         options = Options()
         options.struct_size = ctypes.sizeof(Options)
         options.rank = rank
         options.world_size = world_size
         options.timeout_s = timeout_s
+        options.backend = backend.encode() or None
+        options.backend_options = backend_options.encode() or None
         table, failures = _table_of(store)
         options.store = ctypes.pointer(table)
         self._handle = c_void_p()
@@ -187,6 +196,20 @@ class Context:
     @property
     def handle(self) -> c_void_p:
         return self._handle
+
+    def set_stream(self, stream: int) -> None:
+        """Lets modules run on a stream of the device: ``ddphook_context_set_stream``."""
+        check(library().ddphook_context_set_stream(self._handle, stream))
+
+    def read_memory(self, array: Any, address: int) -> None:
+        """Fills an array of ctypes from the device's memory, after all earlier work."""
+        size = ctypes.sizeof(array)
+        check(library().ddphook_memory_read(self._handle, array, address, size))
+
+    def write_memory(self, address: int, array: Any) -> None:
+        """Copies an array of ctypes into the device's memory, after all earlier work."""
+        size = ctypes.sizeof(array)
+        check(library().ddphook_memory_write(self._handle, address, array, size))
 
     def destroy(self) -> None:
         """Leaves the job; unloads all modules. May be called twice."""
@@ -307,6 +330,7 @@ class Module:
     """
 
     def __init__(self, context: Context, image: bytes) -> None:
+        self._context = context
         self._object = SharedObject(image)
         module = self._object.module
         self._address = ctypes.addressof(module)
@@ -356,7 +380,28 @@ class Module:
         check(library().ddphook_module_stats(self._address, ctypes.byref(stats)))
         return {name: getattr(stats, name) for name, *_ in Stats._fields_[1:]}
 
-    def state(self, number: int) -> int:
+    def read_state(self, number: int) -> ctypes.Array[ctypes.c_char]:
+        """A state of the plan, which has some bytes: its memory, until the module is
+        unloaded, or a copy where that is a device's."""
+        kind = ctypes.c_char * self.plan["states"][number]["bytes"]
+        address = self._state(number)
+        if not self._is_on_device(number):
+            return kind.from_address(address)
+        copy = kind()
+        self._context.read_memory(copy, address)
+        return copy
+
+    def write_state(self, number: int, array: ctypes.Array[ctypes.c_char]) -> None:
+        """Takes over what was changed in what ``read_state`` returned."""
+        if self._is_on_device(number):
+            self._context.write_memory(self._state(number), array)
+
+    def _is_on_device(self, number: int) -> bool:
+        """Whether the host may not use a state's memory."""
+        is_integer = self.plan["states"][number]["dtype"].startswith("i")
+        return self.plan["memory"] == "device" and not is_integer
+
+    def _state(self, number: int) -> int:
         """The address of a state of the plan, until the module is unloaded."""
         handle = ctypes.cast(self._object.module.handle, POINTER(c_void_p))[0]
         return library().ddphook_rt_state(handle, number)

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
-from ddphook.torch import _bucket
+from ddphook.torch import _bucket, _device
 from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
 from ddphook.torch._handle import Handle
@@ -56,7 +56,7 @@ def register(
     Parameters
     ----------
     ddp_model
-        The model, without a hook, on CPUs.
+        The model, without a hook, on CPUs or on one GPU.
     hook
         The name of a hook that the compiler has (``"powersgd"``, ``"int8"``, …);
         or what PyTorch, Accelerate or Lightning call a hook: one of PyTorch's
@@ -94,7 +94,8 @@ def register(
     Raises
     ------
     InvalidArgumentError
-        There is no such hook or option, or a value has a wrong type.
+        There is no such hook or option, or a value has a wrong type or is out
+        of its range.
     UnsupportedError
         The model or the hook is of a kind that ddphook does not support.
     FailedPreconditionError
@@ -110,16 +111,17 @@ def register(
             f"{type(ddp_model).__name__}"
         )
     resolved = resolve(hook, wrapper, options)
-    _check_model(ddp_model)
+    device = _check_model(ddp_model)
     resolved.check_names(
         name for name, p in ddp_model.module.named_parameters() if p.requires_grad
     )
-    updates = _updates(ddp_model, resolved, optimizer)
+    updates = _updates(ddp_model, resolved, optimizer, device)
     meeting = Meeting(ddp_model.process_group, timeout_seconds(timeout))
-    meeting.check_equal("the hook", resolved.pipeline())
+    where = f" on a device: {device.target}" if device.target else ""
+    meeting.check_equal("the hook", resolved.pipeline() + where)
     whole = _bucket.with_group_size(_bucket.WHOLE_GROUP, meeting.world_size)
     groups = whole + _near_group(resolved, meeting)
-    handle = Handle(ddp_model, resolved, meeting, groups, updates)
+    handle = Handle(ddp_model, resolved, meeting, groups, device, updates)
 
     # Without annotations: DDP does not know those that are texts.
     def compiled_hook(state, bucket):  # type: ignore[no-untyped-def]
@@ -183,7 +185,7 @@ def compile(  # noqa: A001 - as torch.compile is called.
     Raises
     ------
     InvalidArgumentError
-        There is no such hook or option.
+        There is no such hook or option, or a value is out of its range.
     UnsupportedError
         The hook is no mere reduction.
     """
@@ -297,6 +299,7 @@ def _updates(
     model: DistributedDataParallel,
     hook: Hook,
     optimizer: torch.optim.Optimizer | None,
+    device: _device.Device,
 ) -> Optimizer | None:
     """The optimizer that runs in modules, if one is given."""
     if optimizer is not None and hook.optimizer is not None:
@@ -304,6 +307,11 @@ def _updates(
     given = hook.optimizer if optimizer is None else optimizer
     if given is None:
         return None
+    if device.target:
+        raise UnsupportedError(
+            "expected parameters on a CPU for an optimizer in the hook, but got some "
+            f"on {device.memory}; call optimizer.step() behind backward() instead"
+        )
     ignored = model.parameters_to_ignore
     return Optimizer(
         given,
@@ -315,8 +323,8 @@ def _updates(
     )
 
 
-def _check_model(model: DistributedDataParallel) -> None:
-    """Refuses what DDP would do in a way that no hook sees."""
+def _check_model(model: DistributedDataParallel) -> _device.Device:
+    """Refuses what DDP would do in a way that no hook sees; the model's device."""
     if model.mixed_precision is not None:
         raise UnsupportedError(
             "a DDP model with mixed_precision has PyTorch's own hook; use "
@@ -324,10 +332,12 @@ def _check_model(model: DistributedDataParallel) -> None:
         )
     if model._comm_hooks:
         raise FailedPreconditionError("the model has a communication hook already")
-    reduced = {parameter for _, parameter in _bucket.reduced_parameters(model)}
+    named = _bucket.reduced_parameters(model)
+    reduced = {parameter for _, parameter in named}
     for name, module in model.module.named_modules():
         is_embedding = isinstance(module, (nn.Embedding, nn.EmbeddingBag))
         if is_embedding and module.sparse and module.weight in reduced:
             raise UnsupportedError(
                 f"the gradients of '{name}' are sparse; make it with sparse=False"
             )
+    return _device.device_of(named)

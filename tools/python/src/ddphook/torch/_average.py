@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.model_averaging import averagers, utils
 
+from ddphook._errors import UnsupportedError
 from ddphook.torch import _bucket, _session
 from ddphook.torch._hooks import resolve
 from ddphook.torch._rendezvous import timeout_seconds
@@ -94,6 +95,11 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
             return
         for parameter in parameters:
             _bucket.check_tensor(parameter)
+            if parameter.device.type != "cpu":
+                raise UnsupportedError(
+                    "expected parameters in the host's memory, but got some on "
+                    f"{parameter.device}; use PyTorch's PeriodicModelAverager"
+                )
         # Parameters of several types are averaged in the widest one.
         flat = torch.cat([p.detach().reshape(-1) for p in parameters])
         layout = _bucket.Layout.of(0, ["parameters"], [flat])

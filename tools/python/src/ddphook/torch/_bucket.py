@@ -386,11 +386,6 @@ def pipeline(hook: str) -> str:
     return f"{hook} {_BUCKET_OPTIONS}"
 
 
-def addresses(arrays: Iterable[torch.Tensor]) -> list[int]:
-    """What the module's entry point takes: the bucket, and what is updated."""
-    return [array.data_ptr() for array in arrays]
-
-
 def check_tiling(buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
     """Checks that a bucket's gradients are all of it, one behind the other.
 
@@ -439,7 +434,7 @@ def check_tensor(tensor: torch.Tensor) -> None:
     Raises
     ------
     UnsupportedError
-        Sparse, complex and integer gradients, and other devices' memory.
+        Sparse, complex and integer gradients.
     """
     if tensor.layout != torch.strided:
         raise UnsupportedError(
@@ -451,10 +446,6 @@ def check_tensor(tensor: torch.Tensor) -> None:
         raise UnsupportedError(
             "expected gradients of float16, bfloat16, float32 or float64, but "
             f"got {tensor.dtype}"
-        )
-    if tensor.device.type != "cpu":
-        raise UnsupportedError(
-            f"expected gradients in the host's memory, but got {tensor.device}"
         )
 
 

@@ -13,9 +13,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddphook import _runtime
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
 from ddphook.torch import _bucket, _states
+from ddphook.torch._device import Device
 from ddphook.torch._hooks import Hook
 from ddphook.torch._modules import Modules, common_parts
 from ddphook.torch._optimizer import Optimizer
@@ -38,9 +40,11 @@ class Handle:
         hook: Hook,
         meeting: Meeting,
         groups: str,
+        device: Device,
         optimizer: Optimizer | None = None,
     ) -> None:
         self._hook = hook
+        self._device = device
         self._optimizer = optimizer
         self._names = {
             parameter: name for name, parameter in model.module.named_parameters()
@@ -53,12 +57,12 @@ class Handle:
         self._loads = 0
         self._worker = Worker()
         try:
-            context = self._worker.call(meeting.join)
+            context = self._worker.call(self._join)
         except BaseException:
             self._worker.stop()
             self._worker.join()
             raise
-        self._modules = Modules(context, hook, groups)
+        self._modules = Modules(context, hook, groups, device)
         _open_handles.add(self)
         # A handle that nobody has any more leaves the job as well, but nothing
         # waits for that.
@@ -78,7 +82,7 @@ class Handle:
         Parameters
         ----------
         bucket
-            Of dense gradients in the host's memory.
+            Of dense gradients, on the device of the model.
 
         Returns
         -------
@@ -101,6 +105,7 @@ class Handle:
             )
         buffer = bucket.buffer()
         _bucket.check_tensor(buffer)
+        self._check_device(buffer)
         gradients = bucket.gradients()
         _bucket.check_tiling(buffer, gradients)
         # PyTorch's types call them tensors.
@@ -112,33 +117,14 @@ class Handle:
             arrays += self._optimizer.arrays(parameters)
             rules = self._optimizer.rules(parameters)
         if buffer.numel() == 0:
-            empty: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-            empty.set_result(buffer)
+            empty = self._device.new_future()
+            self._device.finish(empty, buffer)
             return empty
         layout = _bucket.Layout.of(bucket.index(), names, gradients, rules)
         updated = [parameter for parameter, rule in zip(parameters, rules) if rule]
-        is_final = self._has_final_buckets()
-        modules = self._modules
-        started: torch.futures.Future[Any] = torch.futures.Future()
-
-        def task() -> None:
-            try:
-                if self._error is not None:
-                    raise self._error
-                modules.run(layout, arrays, is_final)
-            except BaseException as error:  # noqa: BLE001 - backward() raises it.
-                self._error = self._error or error
-                started.set_result(error)
-                # The other ranks learn of it now, and not by their deadlines.
-                modules.close()
-            else:
-                started.set_result(buffer)
-
         # From here on autograd refuses parameters that it has saved before.
         torch.autograd.graph.increment_version(updated)
-        self._worker.post(task)
-        # DDP waits for a future of C++, which fails only if a callback raises.
-        return started.then(_value_or_raise)
+        return self._reduce(layout, arrays)
 
     def statistics(self) -> dict[str, int]:
         """Counters of this rank since the hook was registered.
@@ -250,6 +236,62 @@ class Handle:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _reduce(
+        self, layout: _bucket.Layout, arrays: list[torch.Tensor]
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Puts a bucket, the first of its arrays, into the queue of the worker."""
+        is_final = self._has_final_buckets()
+        modules, device = self._modules, self._device
+        begun = device.begin(arrays)
+        started = device.new_future()
+        failure: list[BaseException] = []
+
+        def task() -> None:
+            try:
+                if self._error is not None:
+                    raise self._error
+                modules.run(layout, arrays, is_final, begun)
+            except BaseException as error:  # noqa: BLE001 - backward() raises it.
+                self._error = self._error or error
+                failure.append(error)
+            try:
+                device.finish(started, arrays[0])
+            except BaseException as error:  # noqa: BLE001 - backward() raises it.
+                self._error = self._error or error
+                started.set_exception(error)  # type: ignore[arg-type]
+            if failure:
+                # The other ranks learn of it now, and not by their deadlines.
+                modules.close()
+
+        def value_or_raise(
+            future: torch.futures.Future[torch.Tensor],
+        ) -> torch.Tensor:
+            if failure:
+                raise failure[0]
+            return future.value()
+
+        self._worker.post(task)
+        # DDP waits for a future of C++, which fails only if a callback raises.
+        return started.then(value_or_raise)
+
+    def _join(self) -> _runtime.Context:
+        """Creates the context; collective."""
+        device = self._device
+        context = self._meeting.join(device.backend, device.backend_options)
+        try:
+            device.attach(context)
+        except BaseException:
+            context.destroy()
+            raise
+        return context
+
+    def _check_device(self, buffer: torch.Tensor) -> None:
+        if buffer.device != self._device.memory:
+            raise UnsupportedError(
+                f"expected gradients on {self._device.memory}, where the model was "
+                f"when the hook was registered, but got some on {buffer.device}"
+            )
+
     def _check_common(self, parts: _states.Parts) -> None:
         self._loads += 1
         name = f"states for load {self._loads}"
@@ -272,13 +314,6 @@ class Handle:
             raise FailedPreconditionError("the hook was closed")
         if self._error is not None:
             raise self._error
-
-
-def _value_or_raise(future: torch.futures.Future[Any]) -> torch.Tensor:
-    value = future.value()
-    if isinstance(value, BaseException):
-        raise value
-    return value
 
 
 def _leave(worker: Worker, modules: Modules, process: int) -> bool | None:

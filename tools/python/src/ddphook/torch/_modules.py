@@ -21,6 +21,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from ddphook import _cache, _compiler, _runtime
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
+from ddphook.torch._device import Device
 from ddphook.torch._hooks import Hook
 
 _log = logging.getLogger("ddphook")
@@ -44,10 +45,15 @@ class Modules:
         Of all buckets.
     groups
         The declarations of process groups that the hook needs.
+    device
+        On which buckets are.
     """
 
-    def __init__(self, context: _runtime.Context, hook: Hook, groups: str) -> None:
+    def __init__(
+        self, context: _runtime.Context, hook: Hook, groups: str, device: Device
+    ) -> None:
         self._context = context
+        self._device = device
         self._hook = hook
         self._groups = groups
         self._loaded: dict[_bucket.Layout, _runtime.Module] = {}
@@ -61,7 +67,11 @@ class Modules:
         self._retired: dict[str, int] = {}
 
     def run(
-        self, layout: _bucket.Layout, arrays: list[torch.Tensor], is_final: bool
+        self,
+        layout: _bucket.Layout,
+        arrays: list[torch.Tensor],
+        is_final: bool,
+        begun: Any,
     ) -> None:
         """Averages a bucket in place; loads its module first if need be.
 
@@ -73,6 +83,8 @@ class Modules:
             Its buffer, and what `Optimizer.arrays` returned.
         is_final
             Whether DDP will keep its buckets from now on.
+        begun
+            What `Device.begin` returned for the arrays.
         """
         module = self._loaded.get(layout)
         if module is None:
@@ -80,9 +92,9 @@ class Modules:
         if self._foreign and is_final:
             self._place_foreign(layout, module)
         if self._draws_in_steps:
-            self._run_with_generator(module, arrays)
+            self._run_with_generator(module, arrays, begun)
         else:
-            module.run(_bucket.addresses(arrays))
+            self._device.run(module, arrays, begun)
 
     def close(self) -> None:
         """Leaves the job and frees everything."""
@@ -138,8 +150,12 @@ class Modules:
         # The text names the hooks of what is exempt.
         shared = dataclasses.replace(self._hook, exempt="")
         pipeline = _bucket.pipeline(shared.pipeline())
+        target = self._device.target
         image = _cache.get(
-            text, pipeline, lambda: _compiler.compile_module(text, pipeline)
+            text,
+            pipeline,
+            lambda: _compiler.compile_module(text, pipeline, target),
+            target,
         )
         module = _runtime.Module(self._context, image)
         self._loaded[layout] = module
@@ -209,15 +225,14 @@ class Modules:
         return self._seed
 
     def _run_with_generator(
-        self, module: _runtime.Module, arrays: list[torch.Tensor]
+        self, module: _runtime.Module, arrays: list[torch.Tensor], begun: Any
     ) -> None:
         """Runs a module that draws in every step from the hook's generator."""
-        memory = _states.memory_of(module, _states.GENERATOR_ROLE)
-        if memory is not None and self._generator is not None:
-            memory.copy_(self._generator)
-        module.run(_bucket.addresses(arrays))
-        if memory is not None:
-            self._generator = memory.clone()
+        if self._generator is not None:
+            _states.set_generator(module, self._generator)
+        self._device.run(module, arrays, begun)
+        words = _states.generator(module)
+        self._generator = self._generator if words is None else words
 
 
 def common_parts(hook: str, state: Any) -> _states.Parts:

@@ -122,6 +122,13 @@ class Meeting:
                     f"rank 0 has {name} '{texts[0]}', but rank {rank} has '{text}'"
                 )
 
-    def join(self) -> _runtime.Context:
+    def join(self, backend: str = "", backend_options: str = "") -> _runtime.Context:
         """Creates the context; collective."""
-        return _runtime.Context(self.rank, self.world_size, self, self.timeout_s)
+        return _runtime.Context(
+            self.rank,
+            self.world_size,
+            self,
+            self.timeout_s,
+            backend,
+            backend_options,
+        )

@@ -11,7 +11,6 @@ Nothing here is collective, or may run beside a step of the module.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -38,12 +37,12 @@ _DTYPES = {
 }
 
 
-def read(module: _runtime.Module) -> Parts:
-    """Copies of all states of a module."""
+def read(module: _runtime.Module, role: str | None = None) -> Parts:
+    """Copies of all states of a module, or of those of a role."""
     parts: Parts = {}
-    for state, memory in _memory(module):
-        role = parts.setdefault(state["role"], {})
-        role.update({key: piece.clone() for key, piece in _pieces(state, memory)})
+    for state, memory in _memory(module, role):
+        values = parts.setdefault(state["role"], {})
+        values.update({key: piece.clone() for key, piece in _pieces(state, memory)})
     return parts
 
 
@@ -55,7 +54,7 @@ def write(module: _runtime.Module, parts: Parts) -> None:
     InvalidArgumentError
         A part has another number of elements; states before it are written.
     """
-    for state, memory in _memory(module):
+    for state, memory in _memory(module, changes=True):
         given = parts.get(state["role"], {})
         for key, piece in _pieces(state, memory):
             if key not in given:
@@ -122,7 +121,7 @@ def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
     generator = numpy.random.RandomState()
     numbers = words.numpy().view("uint32")
     generator.set_state(("MT19937", numbers[:624], int(words[624]), 0, 0.0))
-    for state, memory in _memory(module):
+    for state, memory in _memory(module, changes=True):
         if state["init"] == "normal":
             seed = int(generator.randint(1_000_000_000))
             seeded = torch.Generator().manual_seed(seed)
@@ -132,9 +131,7 @@ def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
                 memory[begin : begin + count] = drawn
                 begin += count
     words = generator_words(generator)
-    begun = memory_of(module, GENERATOR_ROLE)
-    if begun is not None:
-        begun.copy_(words)
+    set_generator(module, words)
     return words
 
 
@@ -157,12 +154,18 @@ def from_flat(module: _runtime.Module, role: str, flat: torch.Tensor) -> Parts:
     return parts
 
 
-def memory_of(module: _runtime.Module, role: str) -> torch.Tensor | None:
-    """The memory of the state with this role, flat; none if there is none."""
-    for state, memory in _memory(module):
-        if state["role"] == role:
-            return memory
+def generator(module: _runtime.Module) -> torch.Tensor | None:
+    """A copy of a module's random generator; none if it has none."""
+    for values in read(module, GENERATOR_ROLE).values():
+        for words in values.values():
+            return words
     return None
+
+
+def set_generator(module: _runtime.Module, words: torch.Tensor) -> None:
+    """Gives a module's random generator, if it has one, these words."""
+    for _, memory in _memory(module, GENERATOR_ROLE, changes=True):
+        memory.copy_(words)
 
 
 def digest(parts: Parts) -> str:
@@ -178,16 +181,24 @@ def digest(parts: Parts) -> str:
 
 
 def _memory(
-    module: _runtime.Module,
+    module: _runtime.Module, role: str | None = None, changes: bool = False
 ) -> Iterator[tuple[Mapping[str, Any], torch.Tensor]]:
-    """Each state of a module with its memory, flat."""
+    """Each state of a module, or those of a role, with its memory, flat.
+
+    With `changes`, what was written to the memory is the module's when the next
+    state is asked for.
+    """
     for number, state in enumerate(module.plan["states"]):
+        if role is not None and state["role"] != role:
+            continue
         dtype = _DTYPES[state["dtype"]]
         if state["bytes"] == 0:
             yield state, torch.empty(0, dtype=dtype)
             continue
-        array = (ctypes.c_char * state["bytes"]).from_address(module.state(number))
+        array = module.read_state(number)
         yield state, torch.frombuffer(array, dtype=dtype)
+        if changes:
+            module.write_state(number, array)
 
 
 def _pieces(

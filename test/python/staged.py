@@ -1,0 +1,82 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A device for tensors of the host: the emulated CUDA device.
+
+PyTorch has no tensors in its memory. So arrays are copied into that before a
+module runs, and out of it afterwards; modules, states and collectives are those
+of a GPU.
+"""
+
+import contextlib
+import ctypes
+import os
+from unittest import mock
+
+import torch
+
+from ddphook import _runtime
+
+DEVICES = 3
+
+
+class Staged:
+    """As `ddphook.torch._device.Cuda`, without its streams."""
+
+    memory = torch.device("cpu")
+    target = "cuda"
+    backend = "cuda_emulated"
+
+    def __init__(self, number):
+        os.environ["EMULATED_CUDA_DEVICES"] = str(DEVICES)
+        self.backend_options = f"device={number}"
+        self.runs = 0
+
+    def attach(self, context):
+        self.context = context
+
+    def begin(self, arrays):
+        return None
+
+    def run(self, module, arrays, begun):
+        with contextlib.ExitStack() as stack:
+            memory = [stack.enter_context(self.copied(array)) for array in arrays]
+            module.run(memory)
+            for array, address in zip(arrays, memory, strict=True):
+                self.context.read_memory(bytes_of(array), address)
+        self.runs += 1
+
+    def new_future(self):
+        return torch.futures.Future()
+
+    def finish(self, future, value):
+        future.set_result(value)
+
+    @contextlib.contextmanager
+    def copied(self, array):
+        """The address of a copy in the device's memory."""
+        memory, size = ctypes.c_void_p(), ctypes.c_size_t(array.nbytes)
+        rt, handle = _runtime.library(), self.context.handle
+        _runtime.check(rt.ddphook_memory_alloc(handle, size, ctypes.byref(memory)))
+        try:
+            self.context.write_memory(memory.value, bytes_of(array))
+            yield memory.value
+        finally:
+            rt.ddphook_memory_free(handle, memory, size)
+
+
+def bytes_of(tensor):
+    return (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+
+
+@contextlib.contextmanager
+def registered(model, rank, *hook, **options):
+    """``ddphook.torch.register`` of a model whose device is the emulated one."""
+    import ddphook.torch
+    from ddphook.torch import _device
+
+    device = Staged(rank)
+    with mock.patch.object(_device, "device_of", lambda _: device):
+        handle = ddphook.torch.register(model, *hook, **options)
+    with handle:
+        yield handle
+        assert device.runs > 0

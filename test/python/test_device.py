@@ -1,0 +1,256 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Hooks in models on a device: the emulated CUDA device, and refusals.
+
+The oracle is the same model with the same hook on the host: a hook has the same
+bits on all backends. test/gpu/test_torch_cuda.py has the real GPU.
+"""
+
+import os
+import time
+from unittest import mock
+
+import pytest
+import torch
+
+import models
+import ranks
+
+# Several buckets of these models after DDP has rebuilt them.
+BUCKETS = {"bucket_cap_mb": 0.02}
+STEPS = 4
+HOOKS = [
+    ("allreduce", {}),
+    ("fp16", {}),
+    ("fp16", {"accumulate": torch.float32}),
+    ("bf16", {}),
+    ("noop", {}),
+    ("allreduce", {"wrapper": "bf16"}),
+    ("powersgd", {"start_powerSGD_iter": 2}),
+    ("powersgd", {"start_powerSGD_iter": 2, "numerics": "improved"}),
+    ("powersgd", {"warm_start": False, "start_powerSGD_iter": 2}),
+    ("batched_powersgd", {"start_powerSGD_iter": 2, "wrapper": "fp16"}),
+    ("post_local_sgd", {"start_localSGD_iter": 2}),
+    ("allreduce_and_upcast", {"reduce_dtype": torch.bfloat16}),
+    ("int8", {}),
+    ("int4", {"rounding": "stochastic"}),
+    ("fp8", {}),
+    ("quantization_pertensor", {}),
+    ("quantization_perchannel", {}),
+    ("topk", {"density": 0.1}),
+    ("powersgd", {"start_powerSGD_iter": 2, "exempt": "bias"}),
+]
+
+
+def _every_hook(rank, name, hooks, ddp_options):
+    import ddphook.torch
+    import staged
+
+    for hook, options in hooks:
+        host = models.make(name, rank, **ddp_options)
+        with ddphook.torch.register(host, hook, **options) as handle:
+            expected = models.train(host, rank, STEPS)
+            counters = handle.statistics()
+            states = handle.state_dict()["states"]
+        ours = models.make(name, rank, **ddp_options)
+        with staged.registered(ours, rank, hook, **options) as handle:
+            got = models.train(ours, rank, STEPS)
+            for field in ("steps", "wire_bytes", "elements_after_compression"):
+                assert handle.statistics()[field] == counters[field], (hook, field)
+            _check_states(handle.state_dict()["states"], states, hook)
+        _check_parameters(got, expected, f"{name}, {hook}, {options}")
+
+
+def _check_parameters(got, expected, what):
+    """The same bits, but with PowerSGD, whose products a GPU adds in other orders."""
+    if "powersgd" not in what:
+        models.check_equal(got, expected, what)
+    assert models.difference(got, expected) < 1e-4, what
+
+
+def _check_states(got, expected, what):
+    assert got.keys() == expected.keys(), what
+    for role, values in expected.items():
+        assert got[role].keys() == values.keys(), (what, role)
+        largest = max(
+            float(value.abs().max()) for value in values.values() if value.numel()
+        )
+        for key, value in values.items():
+            mine = got[role][key]
+            if "powersgd" in what and value.is_floating_point():
+                close = (mine - value).abs() <= 1e-2 * largest
+                assert close.all(), (what, role, key)
+            else:
+                assert torch.equal(mine, value), (what, role, key)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_every_hook(world):
+    ranks.run(world, _every_hook, "mlp", HOOKS, BUCKETS)
+
+
+@pytest.mark.parametrize("name", ["mixed-types", "sixteen-bits", "odd", "strided"])
+def test_other_parameters(name):
+    hooks = [("fp16", {}), ("int8", {}), ("powersgd", {"start_powerSGD_iter": 2})]
+    ranks.run(2, _every_hook, name, hooks, BUCKETS)
+
+
+def _resumes(rank):
+    """Four steps, states of a host, two more steps on the device, and back."""
+    import ddphook.torch
+    import staged
+
+    options = {"matrix_approximation_rank": 2, "start_powerSGD_iter": 2}
+    fixed = {"find_unused_parameters": True}
+    whole = models.make("mlp", rank, **fixed)
+    with ddphook.torch.register(whole, "powersgd", **options):
+        expected = models.train(whole, rank, 2 * STEPS)
+    model = models.make("mlp", rank, **fixed)
+    with ddphook.torch.register(model, "powersgd", **options) as handle:
+        models.train(model, rank, STEPS)
+        state = handle.state_dict()
+    again = models.make("mlp", rank, **fixed)
+    again.load_state_dict(model.state_dict())
+    with staged.registered(again, rank, "powersgd", **options) as handle:
+        handle.load_state_dict(state)
+        got = models.train(again, rank, STEPS, first=STEPS)
+    _check_parameters(got[-1:], expected[-1:], "resumed with powersgd")
+
+
+def test_states_between_host_and_device():
+    ranks.run(2, _resumes)
+
+
+def _loses_a_peer(rank):
+    import staged
+
+    model = models.make("mlp", rank)
+    with staged.registered(model, rank, "fp16", timeout=30) as handle:
+        models.train(model, rank, 3)  # Afterwards DDP has its final buckets.
+        if rank == 1:
+            os._exit(3)
+        begin = time.monotonic()
+        with pytest.raises(RuntimeError, match="PeerLostError"):
+            models.train(model, rank, 1)
+        with pytest.raises(RuntimeError):
+            handle.statistics()
+    return time.monotonic() - begin
+
+
+def test_a_lost_peer_is_an_exception():
+    (kind, seconds), died = ranks.collect(2, _loses_a_peer)
+    assert died == ("died", 3)
+    assert kind == "ok", seconds
+    assert seconds < 30
+
+
+def _disagree(rank):
+    import ddphook.torch
+    import staged
+
+    model = models.make("mlp", rank)
+    with pytest.raises(ddphook.PlanMismatchError, match="on a device: cuda"):
+        if rank == 0:
+            ddphook.torch.register(model, "fp16")
+        else:
+            with staged.registered(model, rank, "fp16"):
+                pass
+
+
+def test_ranks_agree_on_the_kind_of_device():
+    ranks.run(2, _disagree)
+
+
+def _refuse_optimizer(rank):
+    import ddphook.torch
+    import staged
+
+    model = models.make("mlp", rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = optimizer.step
+    with pytest.raises(ddphook.UnsupportedError, match="on a CPU for an optimizer"):
+        with staged.registered(model, rank, "fp16", optimizer=optimizer):
+            pass
+    assert optimizer.step == step
+    # A device that every PyTorch has.
+    elsewhere = torch.nn.Parameter(torch.ones(2, device="meta"))
+    elsewhere.grad = torch.ones(2, device="meta")
+    averager = ddphook.torch.PeriodicModelAverager(1)
+    with pytest.raises(ddphook.UnsupportedError, match="in the host's memory"):
+        averager.average_parameters([elsewhere])
+
+
+def test_what_is_for_the_host_alone():
+    ranks.run(1, _refuse_optimizer)
+
+
+class Somewhere:
+    """A parameter of a device that this machine may not have."""
+
+    def __init__(self, device):
+        self.device = torch.device(device)
+
+
+def test_which_devices(monkeypatch):
+    import ddphook
+    from ddphook.torch import _device
+
+    def of(*devices):
+        return _device.device_of((f"p{i}", Somewhere(d)) for i, d in enumerate(devices))
+
+    monkeypatch.delenv("DDPHOOK_BACKEND", raising=False)
+    monkeypatch.delenv("DDPHOOK_BACKEND_OPTIONS", raising=False)
+    assert isinstance(of("cpu", "cpu"), _device.Host)
+    assert isinstance(of(), _device.Host)
+    refused = ddphook.UnsupportedError
+    with pytest.raises(refused, match="'p0' on cpu and 'p1' on cuda:0"):
+        of("cpu", "cuda:0", "cuda:0")
+    with pytest.raises(refused, match="on one device"):
+        of("cuda:0", "cuda:1")
+    with pytest.raises(refused, match="but got meta"):
+        of("meta")
+    monkeypatch.setenv("DDPHOOK_BACKEND", "cuda")
+    with pytest.raises(refused, match="DDPHOOK_BACKEND=host for parameters on cpu"):
+        of("cpu")
+    monkeypatch.setenv("DDPHOOK_BACKEND", "host")
+    with pytest.raises(refused, match="DDPHOOK_BACKEND=cuda for parameters on cuda:1"):
+        of("cuda:1")
+
+
+def test_what_is_called_of_a_gpu(monkeypatch):
+    """Streams and events, in the order that keeps a run behind its gradients and
+    the users of its future behind the run. PyTorch's own are stand-ins here."""
+    from ddphook.torch import _device
+
+    monkeypatch.setenv("DDPHOOK_BACKEND_OPTIONS", "roots=2")
+    calls = mock.MagicMock()
+    calls.cuda.Stream.return_value = side = calls.side
+    calls.cuda.Event.return_value = event = calls.event
+    calls.cuda.current_stream.return_value = current = calls.current
+    side.cuda_stream = 77
+    memory = torch.device("cuda:1")
+    with mock.patch.object(torch, "cuda", calls.cuda):
+        device = _device.Cuda(memory)
+        device.attach(calls.context)
+        array = calls.array
+        array.data_ptr.return_value = 4096
+        begun = device.begin([array])
+        device.run(calls.module, [array], begun)
+        device.finish(calls.future, array)
+    assert device.backend_options == "roots=2,device=1"
+    assert (device.backend, device.target, device.memory) == ("cuda", "cuda", memory)
+    assert calls.mock_calls == [
+        mock.call.cuda.Stream(memory),
+        mock.call.context.set_stream(77),
+        mock.call.cuda.Event(),
+        mock.call.cuda.current_stream(memory),
+        mock.call.event.record(current),
+        mock.call.array.record_stream(side),
+        mock.call.side.wait_event(event),
+        mock.call.array.data_ptr(),
+        mock.call.module.run([4096]),
+        mock.call.cuda.stream(side),
+        mock.call.cuda.stream().__enter__(),
+        mock.call.future.set_result(array),
+        mock.call.cuda.stream().__exit__(None, None, None),
+    ]
