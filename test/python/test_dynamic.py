@@ -92,8 +92,8 @@ def run_batches(rank, dynamic, cache):
 
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_batches_of_changing_sizes(dynamic, tmp_path):
-    # The second time graphs are in Inductor's cache.
-    for _ in range(2):
+    # The second time graphs, with the guards of their sizes, are in Inductor's cache.
+    for _ in range(2 if dynamic else 1):
         for steps, warnings in ranks.run(2, run_batches, dynamic, str(tmp_path)):
             assert steps == len(BATCHES)
             assert len(warnings) == len(set(warnings))
