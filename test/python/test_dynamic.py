@@ -61,12 +61,18 @@ def step_with_parameters(parameters, x, y):
     return [reduced(gradient) for gradient in gradients_of(parameters, x, y)]
 
 
+def prepare(cache):
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    # Kernels of Inductor's own would be most of the time spent in a C++ compiler.
+    torch._inductor.config.fallback_by_default = True
+    torch._dynamo.config.trace_autograd_ops = True
+
+
 def run_batches(rank, dynamic, cache):
     import ddphook.torch
     from ddphook.torch import _session
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-    torch._dynamo.config.trace_autograd_ops = True
+    prepare(cache)
     warnings = Warnings()
     compiled = ddphook.torch.compile(
         step_with_parameters, hook="fp16", fullgraph=True, dynamic=dynamic
@@ -104,7 +110,7 @@ def run_gradients(rank, cache):
     import ddphook.torch
     from ddphook.torch import _session
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    prepare(cache)
     warnings = Warnings()
     compiled = ddphook.torch.compile(
         lambda x: reduced(x * 3), hook="fp16", fullgraph=True
