@@ -3,16 +3,20 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Two ranks make the same steps in three contexts of their processes: one that
-// records nothing, one with the flight recorder, and one with a trace. They
+// Two ranks make the same steps in four contexts of their processes: two that
+// record nothing, one with the flight recorder, and one with a trace. They
 // take turns, so that whatever else the machine does happens to all of them
 // alike. Prints the ratios to the first, of time on the clock and of processor
-// time, as medians over rounds, with how far these can be trusted.
+// time, as medians over rounds, with how far these can be trusted. That of the
+// second one should be 1: how far it is from that is what the memory that a
+// context happens to have, and the noise, are good for.
 //
 //   ddphook-trace_overhead [ROUNDS [STEPS [MILLISECONDS]]]
 //
 // A step computes so much that it takes MILLISECONDS, 5 by default, when it is
 // not disturbed: rank 0 finds out how much that is, and both compute as much.
+// It computes in registers, since the time of a loop over memory depends on
+// where the memory and the loop lie, by more than what recording costs.
 //
 //===----------------------------------------------------------------------===//
 #include "job/job_test_ranks.h"
@@ -31,10 +35,13 @@ namespace {
 
 constexpr int ranks = 2, buckets = 24;
 constexpr int64_t sent = 20000;
-/// Elements that a kernel computes: 256 MiB.
-constexpr int64_t mostComputed = int64_t(1) << 26;
-constexpr const char *names[] = {"nothing", "flight recorder", "trace"};
-constexpr int variants = 3;
+/// Elements of a kernel: 64 KiB.
+constexpr int64_t scaled = int64_t(1) << 14;
+/// Sums that a program computes beside a collective: seconds.
+constexpr int64_t mostSums = int64_t(1) << 32;
+constexpr const char *names[] = {"nothing", "nothing again", "flight recorder",
+                                 "trace"};
+constexpr int variants = 4, firstRecorded = 2, traced = 3;
 
 struct Times {
   double clock, processor;
@@ -53,16 +60,31 @@ Times now() {
           seconds(usage.ru_utime) + seconds(usage.ru_stime)};
 }
 
+/// What ranks compute with.
+struct Work {
+  std::vector<float> gradients = std::vector<float>(sent, 1.0f);
+  std::vector<float> values = std::vector<float>(scaled, 1.0f);
+  double sum = 0;
+  int64_t sums = 0; ///< Of a program, beside each collective.
+};
+
+/// One kernel of the runtime, which is recorded, and computation of a program,
+/// which is not.
+void compute(TestModule &module, Work &work) {
+  ddphook_rt_scale(module.handle, 1, work.values.data(), work.values.data(),
+                   scaled, DDPHOOK_F32);
+  for (int64_t i = 0; i < work.sums; ++i)
+    work.sum = work.sum * 0.5 + 0.5;
+}
+
 /// A step that computes while each of its collectives is in flight.
-bool makeStep(TestModule &module, std::vector<float> &gradients,
-              std::vector<float> &values) {
+bool makeStep(TestModule &module, Work &work) {
   if (ddphook_rt_enter(module.handle, 0) != DDPHOOK_OK)
     return false;
   for (int32_t i = 0; i < buckets; ++i) {
     const int64_t ticket = ddphook_rt_all_reduce_start(
-        module.handle, i, gradients.data(), gradients.data());
-    ddphook_rt_scale(module.handle, 1, values.data(), values.data(),
-                     static_cast<int64_t>(values.size()), DDPHOOK_F32);
+        module.handle, i, work.gradients.data(), work.gradients.data());
+    compute(module, work);
     ddphook_rt_wait(module.handle, ticket);
   }
   return ddphook_rt_leave(module.handle) == DDPHOOK_OK;
@@ -96,11 +118,11 @@ struct Job {
       modules[i] = std::make_unique<TestModule>(
           Collectives(buckets, TestCollective(sent, "f32", "f16", true)));
       ddphook_options_t options = jobOptions(rank, ranks, ports[i], "shm");
-      if (i == 0)
+      if (i < firstRecorded)
         ::setenv("DDPHOOK_FLIGHT_RECORDER", "0", 1);
       else
         ::unsetenv("DDPHOOK_FLIGHT_RECORDER");
-      if (i == 2)
+      if (i == traced)
         options.trace = trace.c_str();
       if (ddphook_context_create(&options, &contexts[i]) != DDPHOOK_OK ||
           ddphook_module_load(contexts[i], &modules[i]->compiled) != DDPHOOK_OK)
@@ -114,51 +136,47 @@ struct Job {
   }
 };
 
-/// Makes `values` as large as a step of that time needs; the same on all ranks.
-std::string calibrate(Job &job, int rank, double milliseconds,
-                      std::vector<float> &gradients,
-                      std::vector<float> &values) {
+/// Makes a program compute as long as a step of that time needs; the same on
+/// all ranks.
+std::string calibrate(Job &job, int rank, double milliseconds, Work &work) {
   constexpr int attempts = 12, tries = 8;
-  // At first what collectives take by themselves.
-  int64_t elements = 1;
+  // At first what collectives and kernels take by themselves.
   double least = 0;
   for (int attempt = 0; attempt < attempts; ++attempt) {
-    values.assign(static_cast<size_t>(elements), 1.0f);
     double fastest = 1e9;
     for (int i = 0; i < tries; ++i) {
       const Times begin = now();
-      if (!makeStep(*job.modules[0], gradients, values))
+      if (!makeStep(*job.modules[0], work))
         return ddphook_last_error();
       fastest = std::min(fastest, (now().clock - begin.clock) * 1e3);
     }
-    double wanted = static_cast<double>(elements) *
+    double wanted = static_cast<double>(work.sums) *
                     std::clamp(milliseconds / fastest, 0.125, 8.0);
     if (attempt == 0) {
       least = fastest;
-      wanted = milliseconds > least ? 10000 : 1;
+      wanted = 1000;
     }
-    elements = static_cast<int64_t>(
-        std::clamp(wanted, 1.0, static_cast<double>(mostComputed)));
+    work.sums = static_cast<int64_t>(
+        std::clamp(wanted, 0.0, static_cast<double>(mostSums)));
     // What rank 0 finds is everybody's: its steps wait for the other one.
-    if (ddphook_broadcast(job.contexts[0], &elements, sizeof(elements), 0) !=
+    if (ddphook_broadcast(job.contexts[0], &work.sums, sizeof(work.sums), 0) !=
         DDPHOOK_OK)
       return ddphook_last_error();
   }
-  values.assign(static_cast<size_t>(elements), 1.0f);
   if (rank == 0)
-    std::printf("%d collectives of %lld elements take %.2f ms by themselves; "
-                "for steps of %g ms, %d kernels of %lld elements run beside "
-                "them\n",
-                buckets, static_cast<long long>(sent), least, milliseconds,
-                buckets, static_cast<long long>(elements));
+    std::printf(
+        "%d collectives of %lld elements and as many kernels of %lld "
+        "take %.2f ms; for steps of %g ms, a program computes %lld sums "
+        "beside each collective\n",
+        buckets, static_cast<long long>(sent), static_cast<long long>(scaled),
+        least, milliseconds, static_cast<long long>(work.sums));
   return "";
 }
 
 std::string measure(Job &job, int rank, int rounds, int steps,
                     double milliseconds) {
-  std::vector<float> gradients(sent, 1.0f), values;
-  const std::string failure =
-      calibrate(job, rank, milliseconds, gradients, values);
+  Work work;
+  const std::string failure = calibrate(job, rank, milliseconds, work);
   if (!failure.empty())
     return failure;
   std::vector<double> clock[variants], processor[variants], stepTimes;
@@ -169,7 +187,7 @@ std::string measure(Job &job, int rank, int rounds, int steps,
       const int i = (turn + round) % variants;
       const Times begin = now();
       for (int step = 0; step < steps; ++step)
-        if (!makeStep(*job.modules[i], gradients, values))
+        if (!makeStep(*job.modules[i], work))
           return ddphook_last_error();
       const Times end = now();
       taken[i] = {end.clock - begin.clock, end.processor - begin.processor};
