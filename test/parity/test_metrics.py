@@ -13,8 +13,10 @@ import cases
 import model
 import quantization_model
 import runner
+import topk_model
 from cases import Function, Grad, Module
 from tensors import Tensor
+from test_topk import sized
 
 SHAPES = [(300,), (37, 53), (4, 5, 6)]
 STEPS = 4
@@ -24,7 +26,7 @@ def run(tmp_path, dtype, options, world=2, interval=1, **more):
     """Inputs, outputs and each rank's samples of a step with these gradients."""
     module = Module([Function("step", [Grad(shape, dtype) for shape in SHAPES])])
     directory = runner.Directory(tmp_path)
-    directory.write_module(module.text())
+    directory.write_module(sized(module, world))
     inputs = cases.make_inputs(module, "step", world, STEPS, [runner.SEED, world])
     directory.write_inputs(inputs)
     metrics = {
@@ -113,6 +115,30 @@ def test_codes(tmp_path, hook, code, block, dtype):
                 before = quantization_model.encoding_error(
                     model._values(Tensor(dtype, put)), code, block
                 ).view(put.dtype)
+
+
+@pytest.mark.parametrize("world", [1, 3])
+@pytest.mark.parametrize(
+    "options, dtype",
+    [("", "f32"), ("error-feedback=false", "f32"), ("", "bf16"), ("density=1", "f64")],
+)
+def test_largest_elements(tmp_path, options, dtype, world):
+    """What a rank does not send of its gradient and of what it has kept before."""
+    inputs, _, samples = run(tmp_path, dtype, f"hook=topk {options}", world)
+    share = {"density=1": 1.0}.get(options, 0.01)
+    bucket = topk_model.Bucket(world, share, "feedback=false" not in options)
+    for step in range(STEPS):
+        gradients = [Tensor(dtype, flat(inputs[rank][step])) for rank in range(world)]
+        before = list(bucket.errors)
+        bucket.reduce(gradients)
+        for rank, gradient in enumerate(gradients):
+            put = model.cast(gradient, "f32").data
+            if bucket.feedback:
+                put = put + before[rank]
+            whole = np.linalg.norm(put.astype(np.float64))
+            lost = np.linalg.norm(bucket.errors[rank].astype(np.float64))
+            assert (lost == 0) == (share == 1.0)
+            assert error_of(samples[rank][step]) == pytest.approx(lost / whole, rel=1e-6)
 
 
 def projection_error(matrix, columns):

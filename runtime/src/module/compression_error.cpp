@@ -29,7 +29,7 @@ double LostSquares::relativeError() const {
 
 void CompressionError::begin() {
   ofCodes.clear();
-  ofProducts.clear();
+  ofParts.clear();
   unsent.clear();
 }
 
@@ -170,8 +170,8 @@ void CompressionError::seeCollective(int32_t number, const void *in,
     const char *begin = static_cast<const char *>(in);
     const auto sent = unsent.lower_bound(begin);
     const auto end = unsent.lower_bound(begin + collective.memoryBytes(ranks));
-    for (auto product = sent; product != end; ++product)
-      ofProducts[collective.bucket] += product->second;
+    for (auto part = sent; part != end; ++part)
+      ofParts[collective.bucket] += part->second;
     unsent.erase(sent, end);
     if (!collective.wireDtype && !collective.encoding)
       return Status::ok();
@@ -210,12 +210,40 @@ void CompressionError::seeProduct(int32_t number, const void *matrix,
   }).ignore();
 }
 
+/// Adds the squares of an array of f32.
+Status CompressionError::addSquares(const void *memory, int64_t count,
+                                    double *sum) const {
+  std::vector<double> values;
+  for (int64_t at = 0; at < count; at += mostElements) {
+    DDPHOOK_RETURN_IF_ERROR(readWidened(
+        memory, at, std::min(mostElements, count - at), Dtype::F32, &values));
+    for (double value : values)
+      *sum += value * value;
+  }
+  return Status::ok();
+}
+
+void CompressionError::seeEntries(int64_t keep, const void *entries,
+                                  const void *rest, int64_t count) {
+  withoutExceptions([&] {
+    DefaultFloatingPoint environment;
+    LostSquares squares;
+    DDPHOOK_RETURN_IF_ERROR(addSquares(rest, count, &squares.lost));
+    // The array itself may be gone: `rest` may have been written over it.
+    // Elements that are not finite are among the entries, if there are any.
+    squares.whole = squares.lost;
+    DDPHOOK_RETURN_IF_ERROR(addSquares(entries, keep, &squares.whole));
+    unsent[static_cast<const char *>(entries)] = squares;
+    return Status::ok();
+  }).ignore();
+}
+
 std::map<std::string, double> CompressionError::relativeErrors() const {
   std::map<std::string, double> errors;
   for (const auto &[bucket, squares] : ofCodes)
     errors[bucket] = squares.relativeError();
-  // Codes of a bucket with factors are the factors', not the gradients'.
-  for (const auto &[bucket, squares] : ofProducts)
+  // Codes of a bucket that goes in parts are the parts', not the gradients'.
+  for (const auto &[bucket, squares] : ofParts)
     errors[bucket] = squares.relativeError();
   return errors;
 }

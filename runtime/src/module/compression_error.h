@@ -58,6 +58,12 @@ public:
   void seeProduct(int32_t list, const void *matrix, const void *p,
                   const void *q);
 
+  /// After the largest elements, `keep` of f32, were taken out of an array of
+  /// `count`: they are what this rank's array is decoded to, and `rest` is what
+  /// is lost.
+  void seeEntries(int64_t keep, const void *entries, const void *rest,
+                  int64_t count);
+
   /// By the names of buckets, those that were compressed.
   std::map<std::string, double> relativeErrors() const;
 
@@ -72,13 +78,14 @@ private:
   Status measureProducts(const PlanMatrixList &list, const void *matrix,
                          const void *p, const void *q,
                          LostSquares *squares) const;
+  Status addSquares(const void *memory, int64_t count, double *sum) const;
 
   const Context &context;
   const Plan &plan;
   /// By the names of buckets.
-  std::map<std::string, LostSquares> ofCodes, ofProducts;
-  /// Products whose Q has not been sent yet, by its address: the collective
-  /// that sends it knows the bucket.
+  std::map<std::string, LostSquares> ofCodes, ofParts;
+  /// Of products whose Q, and of elements whose entries, have not been sent
+  /// yet, by its address: the collective that sends it knows the bucket.
   std::map<const char *, LostSquares> unsent;
 };
 

@@ -154,6 +154,11 @@ inline void inspectCall(ddphook_module &module, const role::Matrices &list,
                         const role::Out &p, const role::Out &q) {
   module.inspectProduct(list.value, kind.value, matrix.value, p.value, q.value);
 }
+inline void inspectCall(ddphook_module &module, const role::Count &keep,
+                        const role::In &, const role::Count &count,
+                        const role::Out &entries, const role::Out &rest) {
+  module.inspectEntries(keep.value, entries.value, rest.value, count.value);
+}
 
 /// What is left to do after a call that has done what this rank was dealt:
 /// nothing, of most.

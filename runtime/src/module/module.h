@@ -78,6 +78,9 @@ struct ddphook_module {
   /// After a product of matrix list `list`, for metrics.
   void inspectProduct(int32_t list, int32_t kind, const void *matrix,
                       const void *p, const void *q);
+  /// After the largest elements of an array were taken, for metrics.
+  void inspectEntries(int64_t keep, const void *entries, const void *rest,
+                      int64_t count);
   void countCompression(int32_t bucket, int64_t before, int64_t after,
                         int64_t iteration, int64_t frequency);
 

@@ -80,6 +80,12 @@ void ddphook_module::inspectProduct(int32_t list, int32_t kind,
     compressionError.seeProduct(list, matrix, p, q);
 }
 
+void ddphook_module::inspectEntries(int64_t keep, const void *entries,
+                                    const void *rest, int64_t count) {
+  if (isErrorMeasured && stepFailure.isOk())
+    compressionError.seeEntries(keep, entries, rest, count);
+}
+
 void ddphook_module::prepareCounts() {
   stats.arena_bytes = static_cast<uint64_t>(plan.arena.bytes);
   stats.state_bytes = static_cast<uint64_t>(plan.stateArena.bytes);
