@@ -21,7 +21,7 @@ import torch
 
 from ddphook._errors import FailedPreconditionError
 from ddphook.torch import _session
-from ddphook.torch._bucket import flat_size
+from ddphook.torch._flat_memory import FlatMemory
 
 _library = torch.library.Library("ddphook", "DEF")
 _library.define(
@@ -41,6 +41,7 @@ _ALIGNMENT = 16
 # Reductions that nobody has waited for yet, by their tickets.
 _pending: dict[int, tuple[Future[None], list[torch.Tensor]]] = {}
 _tickets = itertools.count()
+_memory = FlatMemory()
 
 
 def close() -> None:
@@ -51,6 +52,7 @@ def close() -> None:
     """
     _pending.clear()
     _session.close_all()
+    _memory.clear()
 
 
 atexit.register(close)
@@ -68,53 +70,15 @@ def _start(
     """Begins to reduce gradients, the number of whose flat array is in `flats`."""
     ticket = next(_tickets)
     dense = [gradient.contiguous() for gradient in gradients]
-    whole, pieces = _flat_memory(dense, flats)
-
-    def pack() -> None:
-        for gradient, piece in zip(dense, pieces):
-            ctypes.memmove(piece.data_ptr(), gradient.data_ptr(), gradient.nbytes)
-
+    whole, places = _memory.take(dense, flats)
+    # Here, and not where the reduction runs: that may still be busy with the
+    # bucket before, and its link would be idle while this one is packed.
+    for gradient, place in zip(dense, places):
+        ctypes.memmove(place.data_ptr(), gradient.data_ptr(), gradient.nbytes)
     key = _session.Key(owner, module, pipeline)
     session = _session.session_of(group, timeout)
-    _pending[ticket] = session.run(key, whole, prepare=pack), pieces
+    _pending[ticket] = session.run(key, whole), places
     return torch.tensor(ticket)
-
-
-def _flat_memory(
-    gradients: list[torch.Tensor], flats: list[int]
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """New flat arrays, and the place of each gradient in its own.
-
-    Places are no views: an operator's results may not be views of one tensor.
-    Each has a storage of its own, which keeps all of the flat array.
-    """
-    ends = [0] * (max(flats) + 1)
-    begins, types = [], {}
-    for gradient, flat in zip(gradients, flats):
-        begins.append(ends[flat])
-        ends[flat] += gradient.nbytes
-        types[flat] = gradient.dtype
-    whole = [
-        torch.empty(flat_size(end // types[flat].itemsize), dtype=types[flat])
-        for flat, end in enumerate(ends)
-    ]
-    memory = [_memory_of(tensor) for tensor in whole]
-    pieces = [
-        torch.frombuffer(
-            memory[flat], dtype=gradient.dtype, count=gradient.numel(), offset=begin
-        ).view(gradient.shape)
-        if gradient.numel() > 0
-        else torch.empty_like(gradient)
-        for gradient, flat, begin in zip(gradients, flats, begins)
-    ]
-    return whole, pieces
-
-
-def _memory_of(tensor: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
-    """A tensor's memory as a buffer of Python's, which keeps the tensor."""
-    memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
-    memory.tensor = tensor  # type: ignore[attr-defined]
-    return memory
 
 
 def _wait(ticket: torch.Tensor, *_: Any) -> list[torch.Tensor]:

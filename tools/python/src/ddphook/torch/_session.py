@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -82,7 +82,6 @@ class Session:
         key: Key,
         arrays: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor] | None = None,
-        prepare: Callable[[], None] = lambda: None,
     ) -> Future[None]:
         """Begins to run a module, which is compiled and loaded if need be.
 
@@ -94,8 +93,6 @@ class Session:
             Its arguments, which are kept until it has run.
         results
             The memory of its results; by default the arguments'.
-        prepare
-            Called before, by the thread that runs the module.
 
         Returns
         -------
@@ -109,7 +106,6 @@ class Session:
             try:
                 if self._error is not None:
                     raise self._error
-                prepare()
                 self._module(key).run(
                     [array.data_ptr() for array in arrays],
                     None if results is None else [r.data_ptr() for r in results],

@@ -1,0 +1,85 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The flat arrays of compiled steps: where gradients lie in them, that no two uses
+share memory, and that it is used again, but never more than at one time."""
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+from ddphook.torch._flat_memory import FlatMemory
+
+SEED = 20261126
+
+
+def addresses(tensors):
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+def test_places():
+    """Gradients lie one behind the other in the array of their number."""
+    gradients = [
+        torch.zeros(3, 5),
+        torch.zeros(7, dtype=torch.float16),
+        torch.zeros(0, 4),
+        torch.zeros(()),
+    ]
+    whole, places = FlatMemory().take(gradients, [0, 1, 0, 0])
+    assert [(one.dtype, one.numel()) for one in whole] == [
+        (torch.float32, 16),
+        (torch.float16, 7),
+    ]
+    assert [place.shape for place in places] == [g.shape for g in gradients]
+    first = whole[0].data_ptr()
+    assert addresses([places[0], places[3]]) == [first, first + 60]
+    assert places[1].data_ptr() == whole[1].data_ptr()
+
+
+KEEPERS = {
+    "whole": lambda whole, place: whole,
+    "place": lambda whole, place: place,
+    "view": lambda whole, place: place[10:].view(-1, 2),
+    "numpy": lambda whole, place: place.numpy(),
+}
+
+
+@pytest.mark.parametrize("kept", KEEPERS)
+def test_what_is_kept_is_not_given_again(kept):
+    """Whatever refers to an array keeps its memory from other steps."""
+    memory, gradient = FlatMemory(), torch.zeros(1000)
+    whole, places = memory.take([gradient], [0])
+    address = whole[0].data_ptr()
+    keeper = KEEPERS[kept](whole[0], places[0])
+    del whole, places
+    gc.collect()
+    others, _ = memory.take([gradient], [0])
+    assert others[0].data_ptr() != address
+    del keeper, others
+    gc.collect()
+    again = [memory.take([gradient], [0])[0][0] for _ in range(2)]
+    assert address in addresses(again)
+
+
+def test_never_more_than_at_one_time():
+    """Steps of other sizes take the place of those before."""
+    print(f"seed {SEED}")
+    random = np.random.default_rng(SEED)
+    memory, most = FlatMemory(), 0
+    for _ in range(300):
+        used = []
+        for _ in range(random.integers(1, 5)):
+            size = int(random.choice([1, 10, 1000, 4096]))
+            dtype = [torch.float32, torch.float16][random.integers(2)]
+            whole, _ = memory.take([torch.zeros(size, dtype=dtype)], [0])
+            whole[0].fill_(float(len(used)))
+            used.append(whole[0])
+        for number, tensor in enumerate(used):
+            assert bool((tensor == number).all())
+        most = max(most, sum(tensor.nbytes for tensor in used))
+        held = sum(tensor.nbytes for tensor in memory._free + list(memory._returned))
+        assert held + sum(tensor.nbytes for tensor in used) <= most
+        del used, whole, tensor
+    memory.clear()
+    assert not memory._free and not memory._returned
