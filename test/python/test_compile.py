@@ -7,12 +7,15 @@ The oracle is PyTorch's own hooks, called on the buckets that the pass makes.
 
 import io
 import os
+import re
 import time
 
 import pytest
 import ranks
 import torch
 import torch.distributed as dist
+from torch._inductor import config
+from torch._inductor.utils import run_and_get_code
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 
@@ -253,6 +256,33 @@ def memory(rank, cache):
 
 def test_gradients_keep_their_memory_until_they_are_reduced(tmp_path):
     ranks.run(2, memory, str(tmp_path))
+
+
+def order_of_calls(rank, cache):
+    """Starts and waits of a step that updates its parameters in place."""
+    import ddphook.torch
+    from ddphook.torch._bench_compile import CompiledTraining
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    layers = [torch.nn.Linear(64, 64) for _ in range(8)]
+    training = CompiledTraining(
+        torch.nn.Sequential(*layers),
+        reduces=True,
+        options={"hook": "fp16", "bucket_cap_mb": 0.03},
+    )
+    _, codes = run_and_get_code(training.step, torch.ones(4, 64))
+    ddphook.torch.close()
+    assert config.reorder_for_peak_memory
+    call = re.compile(r"torch\.ops\.ddphook\.(start|wait)\.default\(")
+    return [name for code in codes for name in call.findall(code)]
+
+
+def test_reductions_are_on_their_way_before_one_is_awaited(tmp_path):
+    """Inductor would await the first one early, to free memory."""
+    (calls,) = ranks.run(1, order_of_calls, str(tmp_path))
+    number = calls.count("start")
+    assert number > 3
+    assert calls == ["start"] * number + ["wait"] * number
 
 
 def train_ddp(rank, cache):

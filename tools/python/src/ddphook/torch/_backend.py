@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._guards import CompileContext
+from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.distributed import distributed_c10d as c10d
 
@@ -36,11 +37,19 @@ class ReplaceReductions(CustomGraphPass):
     step
         The number of the compiled step, whose graphs share no states with
         another step's.
+
+    Attributes
+    ----------
+    reorders
+        Whether Inductor may order graphs with reductions for least memory. It
+        would await one as soon as anything can be freed then, and so have the
+        link idle while the next gradients are computed.
     """
 
     def __init__(
         self, pipeline: str, timeout_s: float, bucket_bytes: int, step: int = 0
     ) -> None:
+        self.reorders = False
         self.pipeline = pipeline
         self.timeout_s = timeout_s
         self.bucket_bytes = bucket_bytes
@@ -50,11 +59,22 @@ class ReplaceReductions(CustomGraphPass):
         owner = self._frame()
         if any(node.name.startswith("tangents_") for node in graph.nodes):
             owner += " backward"
-        _graph.rewrite(graph, self.pipeline, self.timeout_s, self.bucket_bytes, owner)
+        replaced = _graph.rewrite(
+            graph, self.pipeline, self.timeout_s, self.bucket_bytes, owner
+        )
+        if replaced > 0 and not self.reorders:
+            # Of this graph: `backend` has Inductor restore it behind each.
+            config.reorder_for_peak_memory = False
 
     def uuid(self) -> Any:
         """What Inductor's cache distinguishes graphs by."""
-        options = [self.pipeline, self.timeout_s, self.bucket_bytes, self._frame()]
+        options = [
+            self.pipeline,
+            self.timeout_s,
+            self.bucket_bytes,
+            self.reorders,
+            self._frame(),
+        ]
         # A division by a number is a part of an average in a group of that size.
         sizes = sorted((name, g.size()) for g, name in c10d._world.pg_names.items())
         return get_hash_for_files(
@@ -99,7 +119,6 @@ def backend(
     UnsupportedError
         The hook is no mere reduction, or the place of the pass is taken.
     """
-    from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx
 
     known = config.get_config_copy()
@@ -110,7 +129,10 @@ def backend(
             "torch._inductor.config.post_grad_custom_pre_pass is used by others"
         )
     number = _number_of(given.pop("step", options))
-    patches["post_grad_custom_pre_pass"] = make_pass(number, **given)
+    replace = make_pass(number, **given)
+    replace.reorders = "reorder_for_peak_memory" in patches
+    patches.setdefault("reorder_for_peak_memory", config.reorder_for_peak_memory)
+    patches["post_grad_custom_pre_pass"] = replace
     return compile_fx(model, inputs, config_patches=patches, **inductor)
 
 
