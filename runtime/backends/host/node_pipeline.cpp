@@ -49,8 +49,8 @@ public:
     scope.emplace(tag);
   }
   /// The thread between nodes has waited so long, partly before the event.
-  void addWaited(int64_t time) {
-    scope->addWaited(std::min(time, trace::now() - begin));
+  void waitedBeside(int64_t time) {
+    scope->waitedBeside(std::min(time, trace::now() - begin));
   }
   void succeed() { scope->succeed(); }
 
@@ -135,7 +135,7 @@ Status NodePipeline::runInNode(const StagedReduction &reduction, int64_t ticket,
       return network.wait(ticket);
     if (back == pieces - 1) {
       DDPHOOK_RETURN_IF_ERROR(network.wait(ticket));
-      event.addWaited(waited);
+      event.waitedBeside(waited);
       event.enter(reduction.gatherTag);
     }
     gather.window = windowOf(back);

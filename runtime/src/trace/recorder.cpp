@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "trace/recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 using namespace ddphook;
@@ -138,7 +139,8 @@ CollectiveScope::~CollectiveScope() {
   if (!ring)
     return;
   collectiveRing = outer;
-  const int64_t waited = ring->totalWaited() - waitedBefore + waitedElsewhere;
+  const int64_t waited =
+      std::max(ring->totalWaited() - waitedBefore, waitedElsewhere);
   if (hasRange)
     ring->popRange();
   const int64_t time = ring->endEvent(waited);

@@ -166,8 +166,9 @@ public:
   CollectiveScope(const CollectiveScope &) = delete;
   CollectiveScope &operator=(const CollectiveScope &) = delete;
 
-  /// Nanoseconds in which another thread of its own waited for a peer.
-  void addWaited(int64_t time) { waitedElsewhere += time; }
+  /// Another thread of it has waited for peers so many nanoseconds, at the same
+  /// time as this one.
+  void waitedBeside(int64_t time) { waitedElsewhere = time; }
 
   /// It ended well: the rank has passed it.
   void succeed();
