@@ -63,13 +63,6 @@ public:
   /// overlap. After a failure every later call fails at once.
   Status run(const CollectiveDesc &desc, const void *in, void *out);
 
-  /// An all-reduce of an array in place, in pieces of pieceElements(), with the
-  /// bits that run() gives; not of affine codes. `awaitPiece` is called before
-  /// a piece is read, and says that it is there now, or not yet: then bytes are
-  /// moved until `event` is readable, and it is called again.
-  Status runInPieces(const CollectiveDesc &desc, void *array,
-                     const PieceFlow &flow);
-
   /// An all-reduce of an array in place, with the bits that run() gives, in
   /// pieces that `flow` says are ready, and which it finishes; not of affine
   /// codes. `error`: null, or what error feedback keeps (error_feedback.h).

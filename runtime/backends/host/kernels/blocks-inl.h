@@ -88,16 +88,6 @@ HWY_INLINE Block<T> loadBlock(const typename Element::Elem *p) {
     return loadInline<Element, T>(p);
 }
 
-/// Fetches the cache line `distance` elements after `p`, or before it, into the
-/// second level. That may be outside the array.
-template <class Elem>
-HWY_INLINE void prefetchFrom(const Elem *p, ptrdiff_t distance) {
-  const auto bytes = static_cast<uintptr_t>(distance) * sizeof(Elem);
-  __builtin_prefetch(
-      reinterpret_cast<const void *>(reinterpret_cast<uintptr_t>(p) + bytes),
-      /*rw=*/0, /*locality=*/2);
-}
-
 /// The first `count` elements, which may be none, and zeros.
 template <class Element, class T = ComputeOf<Element>>
 HWY_INLINE Block<T> loadPartialBlock(const typename Element::Elem *p,

@@ -63,6 +63,7 @@ using Floats = std::conditional_t<std::is_same_v<Element, F64>,
 template <class Fn>
 HWY_INLINE void forVectors(size_t n, size_t lanes, const Fn &fn) {
   size_t i = 0;
+  HWY_UNROLL(4)
   for (; i + lanes <= n; i += lanes)
     fn(i, lanes);
   if (i < n)
@@ -91,13 +92,14 @@ struct Int8 {
         d,
         hn::PromoteTo(di, hn::BitCast(d8, hn::LoadU(Like<uint8_t, D>(), p))));
   }
+  /// To nearest even, as an addition rounds: then they are the lowest bits of
+  /// the sum.
   template <bool kStream, class D, class V>
   static HWY_INLINE void store(D d, V v, Elem *p) {
-    const Like<int8_t, D> d8;
-    (void)d;
-    hn::StoreU(
-        hn::BitCast(Like<uint8_t, D>(), hn::DemoteTo(d8, hn::NearestInt(v))),
-        Like<uint8_t, D>(), p);
+    const Like<uint32_t, D> du;
+    const Like<uint8_t, D> d8;
+    const auto sum = hn::BitCast(du, hn::Add(v, hn::Set(d, 0x1.8p23f)));
+    hn::StoreU(hn::TruncateTo(d8, sum), d8, p);
   }
 };
 
@@ -245,15 +247,73 @@ HWY_INLINE V roundStochastically(D d, V v, const uint32_t *words) {
   return hn::CopySign(hn::Mul(rounded, step), v);
 }
 
+/// x / divisor, where inverse = 1 / divisor: as fast as a few products on
+/// processors that round once in multiplying and adding.
+///
+/// It has the bits of a division by a divisor with 8 significant bits, as
+/// bfloat16s have, between 2^-64 and 2^64, and quotients of at most 2^10.
+/// `near` is at most a few units of its last place wrong, so that `lost` is
+/// exact, and the sum that is rounded last is less than 2^-20 units from the
+/// quotient. No quotient by such a divisor is closer than 2^-9 units to the
+/// middle of two floats, from where it would be rounded to the other one.
+/// Quotients so small that `lost` is not exact, below 2^-40, are codes of zero.
+template <class CodeT, class D, class V>
+HWY_INLINE V divide(D d, V x, V divisor, V inverse) {
+  (void)d;
+#if HWY_NATIVE_FMA
+  const V near = hn::Mul(x, inverse);
+  const V lost = hn::NegMulAdd(near, divisor, x);
+  const V quotient = hn::MulAdd(lost, inverse, near);
+  // The sum of two zeros is positive.
+  return CodeT::kIsFloat ? hn::CopySign(quotient, x) : quotient;
+#else
+  (void)inverse;
+  return hn::Div(x, divisor);
+#endif
+}
+
 /// Random words for the elements of a block.
 struct BlockWords {
   HWY_ALIGN uint32_t words[Encoding::kMostBlock + kRandomWords];
 };
 
-/// Encodes one block, of `n` elements, with their random words or with null.
+/// Magnitudes of floats are in the order of their bits, NaNs last.
+template <class D, class V>
+HWY_INLINE hn::Vec<Like<int32_t, D>> magnitude(D, V v) {
+  const Like<int32_t, D> di;
+  return hn::And(hn::BitCast(di, v), hn::Set(di, 0x7fffffff));
+}
+
+/// The scale of a block whose largest magnitude is one of these.
+template <class CodeT, class V>
+HWY_INLINE uint16_t scaleOfMost(V most) {
+  const hn::DFromV<V> di;
+  return scaleOf<CodeT>(hn::GetLane(hn::MaxOfLanes(di, most)));
+}
+
+/// Far enough ahead that lines of the next page come before they are needed:
+/// the processor's own prefetchers stop where a page ends.
+constexpr ptrdiff_t kAheadBytes = 8192;
+
+/// The scale of one block, of `n` elements; casts have none.
+template <class CodeT, class From>
+HWY_INLINE void findScale(From from, const typename From::Elem *in, size_t n,
+                          uint16_t *scale) {
+  if constexpr (isScaled<CodeT>) {
+    const Floats<From> d;
+    auto most = hn::Zero(Like<int32_t, decltype(d)>());
+    forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
+      prefetchFrom(in + i, kAheadBytes / sizeof(*in));
+      most = hn::Max(most, magnitude(d, loadSome(from, d, in + i, count)));
+    });
+    *scale = scaleOfMost<CodeT>(most);
+  }
+}
+
+/// The codes of one block with that scale, with random words or with null.
 template <class CodeT, class From>
 HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
-                            typename CodeT::Elem *codes, uint16_t *scale,
+                            typename CodeT::Elem *codes, const uint16_t *scale,
                             const uint32_t *words) {
   using Element = typename CodeT::Element;
   const Floats<From> d;
@@ -266,14 +326,6 @@ HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
                 count);
     });
   } else {
-    // Magnitudes of floats are in the order of their bits, NaNs last.
-    const Like<int32_t, decltype(d)> di;
-    auto most = hn::Zero(di);
-    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
-      const auto bits = hn::BitCast(di, loadSome(from, d, in + i, count));
-      most = hn::Max(most, hn::And(bits, hn::Set(di, 0x7fffffff)));
-    });
-    *scale = scaleOf<CodeT>(hn::GetLane(hn::MaxOfLanes(di, most)));
     const float value = fromBFloat16(*scale);
     if (!(value > 0)) { // zero or NaN
       std::memset(codes, 0, n);
@@ -282,16 +334,26 @@ HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
     const auto divisor = hn::Set(d, value);
     const auto largest = hn::Set(d, CodeT::largest);
     const auto least = hn::Set(d, -CodeT::largest);
+    // The scale was rounded.
+    auto limit = [&](auto v)
+                     HWY_ATTR { return hn::Min(hn::Max(v, least), largest); };
     auto quotient = [&](size_t i, size_t count) HWY_ATTR {
-      auto v = hn::Div(loadSome(from, d, in + i, count), divisor);
-      // The scale was rounded.
-      return hn::Min(hn::Max(v, least), largest);
+      return limit(hn::Div(loadSome(from, d, in + i, count), divisor));
     };
     if (words) {
       forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
         const auto v =
             roundStochastically<CodeT>(d, quotient(i, count), words + i);
         storeSome(Element(), d, v, codes + i, count);
+      });
+      return;
+    }
+    if (HWY_LIKELY(value >= 0x1p-64f && value <= 0x1p64f)) {
+      const auto inverse = hn::Set(d, 1.0f / value);
+      forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+        const auto v = divide<CodeT>(d, loadSome(from, d, in + i, count),
+                                     divisor, inverse);
+        storeSome(Element(), d, limit(v), codes + i, count);
       });
       return;
     }
@@ -367,10 +429,18 @@ void encodeKernel(const void *in, Dtype inType, size_t n,
     withCode(encoding.code, [&](auto code) HWY_ATTR {
       using CodeT = decltype(code);
       const auto *x = static_cast<const typename From::Elem *>(in);
+      const size_t block = static_cast<size_t>(blockOf(encoding));
       forBlocks<CodeT, false, true>(
           out, encoding, n,
           [&](size_t i, size_t count, typename CodeT::Elem *codes,
               uint16_t *scale) HWY_ATTR {
+            // A scale takes long to come out of a block's largest element:
+            // meanwhile the block before is encoded.
+            if (i == 0)
+              findScale<CodeT>(from, x, count, scale);
+            if (const size_t next = i + count; next < n)
+              findScale<CodeT>(from, x + next, std::min(block, n - next),
+                               scale + 1);
             withRandom<CodeT>(
                 rounding, i, count, [&](const uint32_t *words) HWY_ATTR {
                   encodeBlock<CodeT>(from, x + i, count, codes, scale, words);
@@ -409,44 +479,68 @@ void sumKernel(const EncodedArray *sources, int count, const Encoding &encoding,
     using Elem = typename CodeT::Elem;
     const hn::ScalableTag<float> d;
     const auto divisors = hn::Set(d, static_cast<float>(divisor));
-    HWY_ALIGN float sums[Encoding::kMostBlock];
-    // The sum of a block's elements in one more source.
-    auto addSource = [&](bool isFirst, bool isLast, const Elem *codes,
-                         const uint16_t *scale, size_t size) HWY_ATTR {
-      forDecoded<CodeT>(d, codes, scale, size,
-                        [&](size_t i, size_t, auto v) HWY_ATTR {
-                          // Whole vectors: the array has room, blocks end with
-                          // zeros.
-                          if (!isFirst)
-                            v = hn::Add(hn::Load(d, sums + i), v);
-                          if (isLast && divisor != 1)
-                            v = hn::Div(v, divisors);
-                          hn::Store(v, d, sums + i);
-                        });
-    };
-    const size_t block = static_cast<size_t>(blockOf(encoding));
+    // By a power of two, that is a product with the same bits.
+    const bool isPower = (divisor & (divisor - 1)) == 0;
+    const auto inverses = hn::Set(d, 1.0f / static_cast<float>(divisor));
+    // Of two blocks, in turns: see encodeKernel().
+    HWY_ALIGN float bothSums[2][Encoding::kMostBlock];
     HWY_ALIGN uint8_t buffer[CodeT::kPacked ? Encoding::kMostBlock : 1];
+    const size_t block = static_cast<size_t>(blockOf(encoding));
+    // Adds what one more source has of a block, and finds the scale of the sum
+    // when that was the last one.
+    auto addSource = [&](auto isFirst, auto isLast, int number, size_t begin,
+                         uint16_t *sumScale) HWY_ATTR {
+      const size_t size = std::min(block, n - begin);
+      float *const sums = bothSums[begin / block % 2];
+      const auto *codes = static_cast<const Elem *>(sources[number].codes);
+      const auto *scale = static_cast<const uint16_t *>(sources[number].scales);
+      if constexpr (CodeT::kPacked) {
+        unpack(codes + begin / 2, size, buffer);
+        codes = buffer;
+      } else {
+        codes += begin;
+      }
+      if constexpr (isScaled<CodeT>)
+        scale += begin / block;
+      const bool isProduct = isPower;
+      const auto factor = inverses, divisorOfAll = divisors;
+      auto most = hn::Zero(Like<int32_t, decltype(d)>());
+      forDecoded<CodeT>(
+          d, codes, scale, size, [&](size_t i, size_t, auto v) HWY_ATTR {
+            // Whole vectors: the array has room, blocks end with zeros.
+            if constexpr (!decltype(isFirst)::value)
+              v = hn::Add(hn::Load(d, sums + i), v);
+            if constexpr (decltype(isLast)::value) {
+              v = isProduct ? hn::Mul(v, factor) : hn::Div(v, divisorOfAll);
+              most = hn::Max(most, magnitude(d, v));
+            }
+            hn::Store(v, d, sums + i);
+          });
+      if constexpr (decltype(isLast)::value && isScaled<CodeT>)
+        *sumScale = scaleOfMost<CodeT>(most);
+    };
+    using Yes = std::true_type;
+    using No = std::false_type;
+    auto addBlock = [&](size_t begin, uint16_t *scale) HWY_ATTR {
+      if (count == 1)
+        return addSource(Yes(), Yes(), 0, begin, scale);
+      addSource(Yes(), No(), 0, begin, scale);
+      for (int number = 1; number < count - 1; ++number)
+        addSource(No(), No(), number, begin, scale);
+      addSource(No(), Yes(), count - 1, begin, scale);
+    };
     forBlocks<CodeT, false, true>(
         out, encoding, n,
         [&](size_t i, size_t size, Elem *codes, uint16_t *scale) HWY_ATTR {
-          for (int k = 0; k < count; ++k) {
-            const auto *from = static_cast<const Elem *>(sources[k].codes);
-            const auto *scales =
-                static_cast<const uint16_t *>(sources[k].scales);
-            if constexpr (CodeT::kPacked) {
-              unpack(from + i / 2, size, buffer);
-              from = buffer;
-            } else {
-              from += i;
-            }
-            if constexpr (isScaled<CodeT>)
-              scales += i / block;
-            addSource(k == 0, k == count - 1, from, scales, size);
-          }
-          withRandom<CodeT>(
-              rounding, i, size, [&](const uint32_t *words) HWY_ATTR {
-                encodeBlock<CodeT>(F32(), sums, size, codes, scale, words);
-              });
+          if (i == 0)
+            addBlock(0, scale);
+          if (i + size < n)
+            addBlock(i + size, scale + 1);
+          withRandom<CodeT>(rounding, i, size,
+                            [&](const uint32_t *words) HWY_ATTR {
+                              encodeBlock<CodeT>(F32(), bothSums[i / block % 2],
+                                                 size, codes, scale, words);
+                            });
         });
   });
 }
@@ -466,6 +560,7 @@ void errorKernel(const void *in, void *out, Dtype type, size_t n,
       uint16_t scale = 0;
       for (size_t begin = 0; begin < n; begin += block) {
         const size_t size = std::min(block, n - begin);
+        findScale<CodeT>(element, x + begin, size, &scale);
         // A code needs no packing to be decoded again.
         withRandom<CodeT>(rounding, begin, size,
                           [&](const uint32_t *words) HWY_ATTR {

@@ -256,6 +256,51 @@ TEST_P(Codes, ComeBackAsTheModelSays) {
       }
 }
 
+/// In the middle of a code and the next one, in units of the scale.
+double middleAbove(Code code, unsigned number) {
+  return isF8(code) ? (fromF8(code, number) + fromF8(code, number + 1)) / 2
+                    : number + 0.5;
+}
+
+TEST_P(Codes, RoundWhatIsNextToTheMiddleOfTwoAsADivisionDoes) {
+  const unsigned seed = 20261126;
+  std::mt19937_64 random(seed);
+  for (const Encoding &encoding : kEncodings) {
+    const float largest = largestOf(encoding.code);
+    if (largest == 0)
+      continue;
+    const int64_t n = encoding.block;
+    for (int exponent = -140; exponent <= 110; ++exponent) {
+      SCOPED_TRACE(encoding.describe() + ", scale near 2^" +
+                   std::to_string(exponent) + ", seed " + std::to_string(seed));
+      // A number of 8 bits: the scale of a block whose largest element is this
+      // many times the largest code.
+      const float scale =
+          std::ldexp(static_cast<float>(128 + random() % 128), exponent - 7);
+      std::vector<float> block = {scale * largest};
+      while (block.size() < static_cast<size_t>(n)) {
+        const auto number = static_cast<unsigned>(
+            random() % (isF8(encoding.code) ? 120 : unsigned(largest)));
+        float x =
+            static_cast<float>(middleAbove(encoding.code, number) * scale);
+        for (auto steps = random() % 3; steps > 0; --steps)
+          x = std::nextafter(x, random() & 1 ? 0.0f : largest * scale);
+        block.push_back(random() & 1 ? -x : x);
+      }
+      Array in(Dtype::F32, n), out(Dtype::F32, n);
+      for (int64_t i = 0; i < n; ++i)
+        in.set(i, block[static_cast<size_t>(i)]);
+      Encoded encoded(encoding, n);
+      encodeArray(in.data(), Dtype::F32, n, encoding, encoded.get());
+      decodeArray(encoded.get(), encoding, n, out.data(), Dtype::F32);
+      const std::vector<double> want = modelOfBlock(block, encoding.code);
+      out.expect([&](int64_t i) { return want[static_cast<size_t>(i)]; });
+      if (HasFailure())
+        return;
+    }
+  }
+}
+
 TEST_P(Codes, AreAddedInOrder) {
   unsigned seed = 7;
   for (const Encoding &encoding : kEncodings)
