@@ -77,7 +77,8 @@ count() { # suite passed failed skipped
 # their tool; that print PASS and FAIL; that are one test; that check "N of N files".
 count_passed() {
   count "$1" "$(number "$1" '[0-9]+ passed')" \
-    "$(number "$1" '[0-9]+ (failed|error)')" "$(number "$1" '[0-9]+ skipped')"
+    "$(number "$1" '[0-9]+ (failed|errors?)(,| in |$)')" \
+    "$(number "$1" '[0-9]+ skipped')"
 }
 count_lines() { count "$1" "$(lines "$1" '^PASS')" "$(lines "$1" '^FAIL')"; }
 count_one() { count "$1" $(($(status_of "$1") == 0)); }

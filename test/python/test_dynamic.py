@@ -110,7 +110,9 @@ def run_gradients(rank, cache):
     import ddphook.torch
     from ddphook.torch import _session
 
-    prepare(cache)
+    # A graph that is found in the cache is not warned of again: what another rank
+    # has compiled by now must not be found.
+    prepare(f"{cache}/{rank}")
     warnings = Warnings()
     compiled = ddphook.torch.compile(
         lambda x: reduced(x * 3), hook="fp16", fullgraph=True
