@@ -120,7 +120,7 @@ void ddphook_module::nameEvents() {
     const PlanCollective &collective = plan.collectives[i];
     const ModuleGroup &group = groups[collective.group];
     trace::CollectiveNames &names = collectiveNames.emplace_back();
-    names.kind = collective.kind;
+    names.kind = names.last = collective.kind;
     waitNames.push_back(trace::otherName);
     if (!isOn)
       continue;
@@ -135,6 +135,7 @@ void ddphook_module::nameEvents() {
       name.wireBytes = stage.wireBytes;
       const uint32_t number = recorder.addName(name);
       names.byKind[static_cast<size_t>(stage.kind)] = number;
+      names.last = stage.kind;
       if (group.size() < context.worldSize() && number != trace::otherName)
         recorder.setMembers(number, group.ranks());
     }

@@ -107,8 +107,9 @@ CollectiveTag CollectiveCall::take(CollectiveKind kind) {
   if (!call)
     return {};
   call->isTaken = true;
-  return {&call->recorder, &call->names.times, call->names.of(kind),
-          static_cast<uint32_t>(call->recorder.steps()), call->number};
+  return {&call->recorder,      &call->names.times,
+          call->names.of(kind), static_cast<uint32_t>(call->recorder.steps()),
+          call->number,         kind == call->names.last};
 }
 
 CommunicationThread::CommunicationThread() {
@@ -150,6 +151,6 @@ CollectiveScope::~CollectiveScope() {
 }
 
 void CollectiveScope::succeed() {
-  if (ring)
+  if (ring && tag.isLast)
     tag.recorder->progress().ended.store(tag.number, relaxed);
 }

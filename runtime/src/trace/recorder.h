@@ -42,6 +42,8 @@ struct CollectiveNames {
   std::array<uint32_t, std::size(allCollectiveKinds)> byKind = {};
   /// Of the module's own kind.
   CollectiveKind kind = CollectiveKind::AllReduce;
+  /// Of its last stage.
+  CollectiveKind last = CollectiveKind::AllReduce;
   CollectiveTimes times;
 
   uint32_t of(CollectiveKind stage) const {
@@ -127,6 +129,7 @@ struct CollectiveTag {
   uint32_t name = otherName;
   uint32_t step = 0;
   uint64_t number = 0;
+  bool isLast = true; ///< With this stage the rank has passed the collective.
 };
 
 /// Around a call of the backend for a collective: a backend that records its
@@ -170,7 +173,7 @@ public:
   /// time as this one.
   void waitedBeside(int64_t time) { waitedElsewhere = time; }
 
-  /// It ended well: the rank has passed it.
+  /// It ended well: the rank has passed it, if that was its last stage.
   void succeed();
 
 private:

@@ -80,6 +80,30 @@ TEST(Recorder, SwitchedOffItRecordsNothing) {
   EXPECT_EQ(read(*recorder).threads[0].events.size(), 1u);
 }
 
+/// A rank that waits in a later stage has not passed the collective: whoever
+/// asks it where it is must be told.
+TEST(Recorder, CollectivesArePassedWithTheirLastStage) {
+  auto recorder = makeRecorder();
+  CollectiveNames names;
+  names.last = CollectiveKind::AllGather;
+  recorder->beginStep(otherName);
+  CollectiveTag tags[3];
+  {
+    CollectiveCall call(*recorder, names);
+    tags[0] = CollectiveCall::take(CollectiveKind::ReduceScatter);
+    tags[1] = CollectiveCall::take(CollectiveKind::AllReduce);
+    tags[2] = CollectiveCall::take(CollectiveKind::AllGather);
+  }
+  for (const CollectiveTag &tag : tags) {
+    EXPECT_EQ(recorder->progress().ended, 0u);
+    CollectiveScope scope(tag);
+    EXPECT_EQ(recorder->progress().begun, 1u);
+    scope.succeed();
+  }
+  EXPECT_EQ(recorder->progress().ended, 1u);
+  recorder->endStep();
+}
+
 TEST(Recorder, CollectivesOfTheirOwnThreadAndOfTheCaller) {
   auto recorder = makeRecorder();
   CollectiveNames names;
