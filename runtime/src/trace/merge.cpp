@@ -17,6 +17,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 
 using namespace ddphook;
 using namespace ddphook::trace;
@@ -55,17 +56,27 @@ std::vector<std::string> trace::findParts(const std::string &path) {
   return parts;
 }
 
-/// Whether a process of this machine is there and has not ended.
+/// Whether a process of this machine is there and does not end: /proc/PID/stat
+/// tells, see proc_pid_stat(5). The kernel closes the files of a process, by
+/// which others learn of its death, while its state is still that of one that
+/// runs; a flag says from the beginning that it ends.
 static bool isAlive(int64_t process) {
+  constexpr uint32_t isExiting = 0x4; // PF_EXITING of the kernel.
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string line;
   std::getline(file, line);
-  // The state stands behind the name, which may hold anything.
+  // The fields stand behind the name, which may hold anything.
   const size_t name = line.rfind(')');
-  if (name == std::string::npos || name + 2 >= line.size())
+  if (name == std::string::npos)
     return false;
-  const char state = line[name + 2];
-  return state != 'Z' && state != 'X';
+  std::istringstream fields(line.substr(name + 1));
+  char state;
+  int64_t parent, group, session, terminal, foreground;
+  uint32_t flags;
+  if (!(fields >> state >> parent >> group >> session >> terminal >>
+        foreground >> flags))
+    return false;
+  return state != 'Z' && state != 'X' && (flags & isExiting) == 0;
 }
 
 static RankSummary summarize(const PartContents &part) {
