@@ -75,8 +75,8 @@ def sent_bytes():
 
 
 def run_rank(arguments):
+    from c_runtime import Runtime
     from compiled import Compiled
-    from ddphook import Runtime
 
     rank = arguments.rank
     runtime = Runtime()

@@ -74,7 +74,7 @@ def compile_steps(arguments, folder):
 
 def run_rank(arguments):
     rank, folder = arguments.rank, arguments.folder
-    from ddphook import Runtime
+    from c_runtime import Runtime
 
     runtime = Runtime()
     values = model.make_inputs(rank)

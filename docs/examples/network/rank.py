@@ -28,9 +28,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
     quantization_hooks,
 )
 
+from c_runtime import Runtime
 from compiled import Compiled
-
-from ddphook import Runtime
 
 HOOKS = {
     "none": default_hooks.allreduce_hook,

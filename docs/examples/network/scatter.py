@@ -71,8 +71,8 @@ def sent_bytes(interface):
 
 
 def run_rank(arguments):
+    from c_runtime import Runtime
     from compiled import Compiled
-    from ddphook import Runtime
 
     runtime = Runtime()
     random = np.random.default_rng([1, arguments.rank])

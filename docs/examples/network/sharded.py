@@ -89,8 +89,8 @@ def draw(random, *shape):
 
 
 def run_rank(arguments):
+    from c_runtime import Runtime
     from compiled import Compiled
-    from ddphook import Runtime
 
     runtime = Runtime()
     random = np.random.default_rng([1, arguments.rank])

@@ -145,9 +145,9 @@ def main():
     dist.init_process_group("gloo", rank=rank, world_size=world)
     runtime = None
     if mode == "ddphook":
-        import ddphook
+        import c_runtime
 
-        runtime = ddphook.Runtime(rank, world)
+        runtime = c_runtime.Runtime(rank, world)
     report = {}
     for name, model in MODELS.items():
         torch._dynamo.reset()

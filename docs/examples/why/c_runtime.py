@@ -3,7 +3,8 @@
 """Calls a compiled module from a Python process, through the runtime's C API.
 
 As much of runtime.h as this example needs: join the job, load a module made by
-`ddphook-cc --shared`, run its only entry point on tensors.
+`ddphook-cc --shared`, run its only entry point on tensors. The package ddphook is
+not needed.
 """
 
 import ctypes
