@@ -9,12 +9,12 @@
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
+#include "local_work.h"
 
 #include "kernels.h"
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <thread>
 
 using namespace ddphook;
@@ -23,20 +23,9 @@ using namespace ddphook::host;
 
 namespace {
 
-constexpr int kRepetitions = 6;
 /// What the hook's local work is measured for: PyTorch divides by one, which
 /// costs as much; for us one would mean no division.
 constexpr int kWorld = 2;
-
-/// Something to time, and what PyTorch calls it.
-struct Work {
-  std::string name;
-  int64_t bytes;
-  std::function<void()> run;
-  std::string torchJob, torchKind;
-  /// The copy that moves as many bytes; empty for the copies themselves.
-  std::string copy;
-};
 
 class CastBench {
 public:
@@ -99,20 +88,20 @@ std::vector<Work> CastBench::works() {
   const size_t wide = static_cast<size_t>(4 * n);
   std::vector<Work> list = {
       {"memcpy of the bucket", 8 * n,
-       [=] { std::memcpy(y.as<void>(), x.as<void>(), wide); }, "", "", ""},
+       [=] { std::memcpy(y.as<void>(), x.as<void>(), wide); }},
       {"best copy of 6 bytes/element", 6 * n,
-       [=] { copyBytes(y.as<void>(), x.as<void>(), 3 * n, Stores::Streaming); },
-       "", "", ""},
-      {"best copy of the bucket", 8 * n,
-       [=] { copyBytes(y.as<void>(), x.as<void>(), 4 * n, Stores::Streaming); },
-       "", "", ""},
-      {"best copy of 12 bytes/element", 12 * n,
        [=] {
+         copyBytes(y.as<void>(), x.as<void>(), 3 * n, Stores::Streaming);
+       }},
+      {"best copy of the bucket", 8 * n,
+       [=] {
+         copyBytes(y.as<void>(), x.as<void>(), 4 * n, Stores::Streaming);
+       }},
+      {"best copy of 12 bytes/element", 12 * n, [=] {
          copyBytes(y.as<void>(), x.as<void>(), 4 * n, Stores::Streaming);
          copyBytes(copied.as<void>(), half.as<void>(), 2 * n,
                    Stores::Streaming);
-       },
-       "", "", ""}};
+       }}};
   for (Dtype type : {Dtype::F16, Dtype::BF16}) {
     const std::string name = dtypeName(type);
     const char *small = "best copy of 6 bytes/element";
@@ -151,57 +140,9 @@ Status run(const Options &options, TorchProcess *torch, Report &report) {
   Status status;
   bench.verify(torch, report, &status);
   DDPHOOK_RETURN_IF_ERROR(status);
-
-  Section &section = report.addSection(
+  return measureWorks(
       "local work, one thread; GB/s of memory traffic, read and written",
-      {"PyTorch"});
-  const std::vector<Work> works = bench.works();
-  CacheFlusher flusher;
-  for (Caches caches : {Caches::Cold, Caches::Warm}) {
-    std::vector<Samples> ours(works.size()), theirs(works.size());
-    for (int round = 0; round < options.rounds; ++round)
-      for (size_t w = 0; w < works.size(); ++w) {
-        for (int i = 0; i < kRepetitions; ++i) {
-          if (caches == Caches::Cold)
-            flusher.flush();
-          const double begin = now();
-          works[w].run();
-          ours[w].add({now() - begin});
-        }
-        if (!torch || works[w].torchJob.empty())
-          continue;
-        TorchAnswer answer;
-        DDPHOOK_RETURN_IF_ERROR(torch->run(works[w].torchJob,
-                                           works[w].torchKind, caches,
-                                           kRepetitions, &answer));
-        theirs[w].add(answer.seconds);
-      }
-    auto medianOf = [&](const std::string &name) {
-      for (size_t w = 0; w < works.size(); ++w)
-        if (works[w].name == name)
-          return ours[w].median();
-      return 0.0;
-    };
-    for (size_t w = 0; w < works.size(); ++w) {
-      Result &result = section.add(works[w].name, caches, works[w].bytes);
-      result.samples = ours[w];
-      if (!works[w].copy.empty())
-        result.ofBestCopy = ours[w].median() / medianOf(works[w].copy);
-      if (theirs[w].seconds.empty())
-        continue;
-      result.speedups.emplace_back("PyTorch",
-                                   theirs[w].median() / ours[w].median());
-      // The same job may stand beside several of ours; list it once.
-      if (w > 0 && works[w].torchJob == works[w - 1].torchJob)
-        continue;
-      Result &baseline = section.add("  PyTorch: " + works[w].torchJob + " " +
-                                         works[w].torchKind,
-                                     caches, works[w].bytes);
-      baseline.samples = theirs[w];
-    }
-  }
-  report.print(section);
-  return Status::ok();
+      bench.works(), options, torch, report);
 }
 
 } // namespace

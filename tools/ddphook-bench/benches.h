@@ -22,6 +22,8 @@ using BenchFunction = Status (*)(const Options &options, TorchProcess *torch,
 
 /// Casts and the local work of a hook in one thread.
 Status benchCast(const Options &options, TorchProcess *torch, Report &report);
+/// Codes of few bits, and the local work of the hooks that send them.
+Status benchEncode(const Options &options, TorchProcess *torch, Report &report);
 /// The all-reduce alone, over every transport.
 Status benchAllReduce(const Options &options, TorchProcess *torch,
                       Report &report);

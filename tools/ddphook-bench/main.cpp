@@ -30,6 +30,8 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"cast", "casts and a hook's local work, one thread", benchCast},
+    {"encode", "codes of int8, int4 and fp8, and local work, one thread",
+     benchEncode},
     {"allreduce", "all-reduce over shared memory and Gloo", benchAllReduce},
     {"hooks", "whole allreduce, fp16, bf16 and PowerSGD hooks on 2 ranks",
      benchHooks},

@@ -10,6 +10,9 @@ both wait without using a processor.
 Jobs, each on the bucket that measure.h defines:
   cast        kind f16 | bf16: float32 to it              (rank 0 alone)
   decompress  kind f16 | bf16: it to float32              (rank 0 alone)
+  encode      kind int8 | fp8: float32 to codes with a scale for each block of
+              256, as one writes it with tensors          (rank 0 alone)
+  decode      kind int8 | fp8: them to float32            (rank 0 alone)
   local       kind allreduce | fp16 | bf16: the hook in a group of one
   reduce      kind f32 | f16 | bf16: dist.all_reduce, two ranks
   hook        kind allreduce | fp16 | bf16: the hook, two ranks
@@ -44,6 +47,8 @@ HOOKS = {
     "fp16": default_hooks.fp16_compress_hook,
     "bf16": default_hooks.bf16_compress_hook,
 }
+# The type of the codes of docs/quantization.md, the largest one, elements of a block.
+CODES = {"int8": (torch.int8, 127, 256), "fp8": (torch.float8_e4m3fn, 448, 256)}
 
 
 class Bucket:
@@ -131,6 +136,28 @@ class PowerSgd:
         powerSGD_hook.powerSGD_hook(self.state, self.bucket).wait()
 
 
+class Codes:
+    """Codes of a tensor in blocks, the last one filled up with zeros."""
+
+    def __init__(self, tensor, kind):
+        self.type, self.most, block = CODES[kind]
+        self.count = tensor.numel()
+        padding = -self.count % block
+        self.blocks = torch.nn.functional.pad(tensor, (0, padding)).view(-1, block)
+        self.encode()
+
+    def encode(self):
+        largest = self.blocks.abs().amax(1, keepdim=True)
+        self.scales = (largest / self.most).bfloat16().float()
+        quotients = (self.blocks / self.scales).clamp_(-self.most, self.most)
+        if not self.type.is_floating_point:
+            quotients.round_()
+        self.codes = quotients.to(self.type)
+
+    def decode(self):
+        return (self.codes.float() * self.scales).view(-1)[: self.count]
+
+
 class Worker:
     def __init__(self, rank, n, flush_bytes, cpus):
         self.rank = rank
@@ -151,6 +178,9 @@ class Worker:
         if job == "decompress":
             half = self.input.to(DTYPES[kind])
             return (lambda: self.wide.copy_(half)), self.wide
+        if job in ("encode", "decode"):
+            codes = Codes(self.bucket, kind)
+            return getattr(codes, job), codes.decode()
         if job == "reduce":
             tensor = self.bucket
             if kind != "f32":
