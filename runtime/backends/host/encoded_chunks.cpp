@@ -122,12 +122,12 @@ void EncodedChunks::sum(void *const *memories, int64_t begin, int64_t count,
 }
 
 void EncodedChunks::decode(void *memory, int64_t begin, int64_t count,
-                           Range range, void *out) const {
+                           Range range, void *out, Stores stores) const {
   if (range.begin == range.end)
     return;
   decodeArray(at(memory, begin, count, range.begin), encoding,
               range.end - range.begin,
-              elementAt(out, dtype, begin + range.begin), dtype);
+              elementAt(out, dtype, begin + range.begin), dtype, stores);
 }
 
 void EncodedChunks::average(void *const *memories, int64_t begin, int64_t count,

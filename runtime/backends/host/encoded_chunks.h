@@ -64,7 +64,7 @@ public:
 
   /// Decodes such a part to its place in `out`, the whole array.
   void decode(void *memory, int64_t begin, int64_t count, Range range,
-              void *out) const;
+              void *out, Stores stores = Stores::Cached) const;
 
   // Affine codes.
 

@@ -71,10 +71,42 @@ struct Int8 {
   static HWY_INLINE void store(D d, V v, Elem *p) {
     const Like<uint32_t, D> du;
     const Like<uint8_t, D> d8;
-    const auto sum = hn::BitCast(du, hn::Add(v, hn::Set(d, 0x1.8p23f)));
-    hn::StoreU(hn::TruncateTo(d8, sum), d8, p);
+    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, rounded(d, v))), d8, p);
+  }
+
+  template <class D, class V>
+  static HWY_INLINE V rounded(D d, V v) {
+    return hn::Add(v, hn::Set(d, 0x1.8p23f));
   }
 };
+
+/// Stores four vectors, one behind the other.
+template <class Element, class D, class V>
+HWY_INLINE void storeFour(Element, D d, V v0, V v1, V v2, V v3,
+                          typename Element::Elem *p) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<Element, Int8> &&
+                std::is_same_v<D, hn::ScalableTag<float>> &&
+                HWY_MAX_BYTES > 16) {
+    // Picking every other part of two vectors is cheaper than narrowing each.
+    const hn::Repartition<uint16_t, D> d16;
+    const hn::Repartition<uint8_t, D> d8;
+    auto lowerHalves = [&](V a, V b) HWY_ATTR {
+      return hn::ConcatEven(d16, hn::BitCast(d16, Int8::rounded(d, b)),
+                            hn::BitCast(d16, Int8::rounded(d, a)));
+    };
+    hn::StoreU(hn::ConcatEven(d8, hn::BitCast(d8, lowerHalves(v2, v3)),
+                              hn::BitCast(d8, lowerHalves(v0, v1))),
+               d8, p);
+    return;
+  }
+#endif
+  const size_t lanes = hn::Lanes(d);
+  Element::template store<false>(d, v0, p);
+  Element::template store<false>(d, v1, p + lanes);
+  Element::template store<false>(d, v2, p + 2 * lanes);
+  Element::template store<false>(d, v3, p + 3 * lanes);
+}
 
 // What follows knows of a code: its values in memory as an element class, the
 // largest one, and how a block of them is packed.

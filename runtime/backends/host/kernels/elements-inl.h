@@ -422,13 +422,13 @@ HWY_INLINE void storePair(D d, V a, V b, typename Element::Elem *p) {
 }
 
 /// Fetches the cache line `distance` elements after `p`, or before it, into the
-/// second level. That may be outside the array.
-template <class Elem>
+/// second level, or into the first one. That may be outside the array.
+template <bool kFirstLevel = false, class Elem>
 HWY_INLINE void prefetchFrom(const Elem *p, ptrdiff_t distance) {
   const auto bytes = static_cast<uintptr_t>(distance) * sizeof(Elem);
   __builtin_prefetch(
       reinterpret_cast<const void *>(reinterpret_cast<uintptr_t>(p) + bytes),
-      /*rw=*/0, /*locality=*/2);
+      /*rw=*/0, /*locality=*/kFirstLevel ? 3 : 2);
 }
 
 } // namespace ddphook::host::HWY_NAMESPACE

@@ -36,9 +36,10 @@ void encodeArray(const void *in, Dtype inType, int64_t n,
                  const Encoding &encoding, EncodedArray out,
                  const std::optional<Rounding> &rounding = std::nullopt);
 
-/// out[i] = the element of code i.
+/// out[i] = the element of code i. Other types than f32 are always written
+/// through the caches.
 void decodeArray(EncodedArray in, const Encoding &encoding, int64_t n,
-                 void *out, Dtype outType);
+                 void *out, Dtype outType, Stores stores = Stores::Cached);
 
 /// Encodes (x₀ + x₁ + … ) / divisor, where xₖ is what sources[k] decodes to.
 /// `count` >= 1, `divisor` >= 1; `out` may be one of the sources.

@@ -473,7 +473,8 @@ void ShmGroup::Impl::gatherParts(const Collective &op, uint64_t chunk) {
     if (op.encoded) {
       const int64_t count = op.length(chunk);
       op.encoded->decode(slot(part, chunk), op.begin(chunk), count,
-                         op.encoded->part(count, part, size), op.out);
+                         op.encoded->part(count, part, size), op.out,
+                         op.stores);
       continue;
     }
     const int64_t begin = partBegin(op, chunk, size, part);

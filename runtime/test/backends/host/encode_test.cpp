@@ -456,6 +456,58 @@ TEST_P(Codes, OfAllPatternsAreDecoded) {
   }
 }
 
+/// Where a scale was rounded down as far as can be, the quotient of a block's
+/// largest element is above the largest code.
+TEST_P(Codes, OfLargestElementsAreTheLargest) {
+  constexpr int64_t n = 160;
+  for (const Encoding &encoding : kEncodings) {
+    if (encoding.kind() != CodeKind::SCALED)
+      continue;
+    const float largest = largestOf(encoding.code);
+    for (int exponent : {-70, -64, -7, 0, 57, 64})
+      for (int significand = 128; significand < 256; ++significand) {
+        const double scale = std::ldexp(significand, exponent);
+        auto x = static_cast<float>(largest * scale * (1 + 0x1p-8));
+        while (roundTo(Dtype::BF16, x / largest) > scale)
+          x = std::nextafter(x, 0.0f);
+        Array in(Dtype::F32, n), out(Dtype::F32, n);
+        for (int64_t i = 0; i < n; ++i)
+          in.set(i, i % 2 == 0 ? x : -x);
+        Encoded encoded(encoding, n);
+        encodeArray(in.data(), Dtype::F32, n, encoding, encoded.get());
+        decodeArray(encoded.get(), encoding, n, out.data(), Dtype::F32);
+        SCOPED_TRACE(encoding.describe() + ", scale " + std::to_string(scale));
+        out.expect([&](int64_t i) {
+          return i % 2 == 0 ? largest * scale : -largest * scale;
+        });
+        if (HasFailure())
+          return;
+      }
+  }
+}
+
+/// To any address, with the same bits.
+TEST_P(Codes, AreDecodedAroundTheCaches) {
+  unsigned seed = 20261126;
+  for (const Encoding &encoding : kEncodings)
+    for (int64_t n : {1, 31, 1000, 1024, 5003})
+      for (int64_t gap : {0, 1, 8, 16}) {
+        SCOPED_TRACE(encoding.describe() + " of " + std::to_string(n) +
+                     ", seed " + std::to_string(seed));
+        const Dtype type = kTypes[seed % std::size(kTypes)];
+        Array in(type, n), cached(type, n), streamed(type, n, gap);
+        fill(in, n, type, seed++);
+        Encoded encoded(encoding, n);
+        encodeArray(in.data(), type, n, encoding, encoded.get());
+        decodeArray(encoded.get(), encoding, n, cached.data(), type);
+        decodeArray(encoded.get(), encoding, n, streamed.data(), type,
+                    Stores::Streaming);
+        streamed.expect([&](int64_t i) { return cached[i]; });
+        if (HasFailure())
+          return;
+      }
+}
+
 TEST_P(Codes, AffineOnesComeBackAsTheModelSays) {
   unsigned seed = 11;
   for (int64_t n : {1, 3, 33, 512, 1001})
