@@ -88,7 +88,9 @@ public:
   std::vector<Work> works();
 
 private:
-  int64_t room() const { return encoding.codeBytes(n) + encoding.scaleBytes(n); }
+  int64_t room() const {
+    return encoding.codeBytes(n) + encoding.scaleBytes(n);
+  }
   /// The codes from an element on that begins a block.
   EncodedArray at(Buffer &memory, int64_t element) {
     char *base = memory.as<char>();

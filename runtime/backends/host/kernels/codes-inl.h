@@ -59,89 +59,128 @@ struct Int8 {
 
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const Elem *p) {
+    return widen(d, hn::LoadU(Like<uint8_t, D>(), p));
+  }
+  template <bool kStream, class D, class V>
+  static HWY_INLINE void store(D d, V v, Elem *p) {
+    hn::StoreU(narrow(d, v), Like<uint8_t, D>(), p);
+  }
+
+  template <class D, class V8>
+  static HWY_INLINE hn::Vec<D> widen(D d, V8 codes) {
     const Like<int8_t, D> d8;
     const Like<int32_t, D> di;
-    return hn::ConvertTo(
-        d,
-        hn::PromoteTo(di, hn::BitCast(d8, hn::LoadU(Like<uint8_t, D>(), p))));
+    return hn::ConvertTo(d, hn::PromoteTo(di, hn::BitCast(d8, codes)));
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<uint8_t, D>> narrow(D d, V v) {
+    const Like<uint32_t, D> du;
+    return hn::TruncateTo(Like<uint8_t, D>(), hn::BitCast(du, rounded(d, v)));
   }
   /// To nearest even, as an addition rounds: then they are the lowest bits of
   /// the sum.
-  template <bool kStream, class D, class V>
-  static HWY_INLINE void store(D d, V v, Elem *p) {
-    const Like<uint32_t, D> du;
-    const Like<uint8_t, D> d8;
-    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, rounded(d, v))), d8, p);
-  }
-
   template <class D, class V>
   static HWY_INLINE V rounded(D d, V v) {
     return hn::Add(v, hn::Set(d, 0x1.8p23f));
+  }
+
+  /// Four vectors, one behind the other.
+  template <class D, class V>
+  static HWY_INLINE auto narrowFour(D d, V v0, V v1, V v2, V v3) {
+    // Picking every other part of two vectors is cheaper than narrowing each.
+    const hn::Repartition<uint16_t, D> d16;
+    const hn::Repartition<uint8_t, D> d8;
+    auto lowerHalves = [&](V a, V b) HWY_ATTR {
+      return hn::BitCast(d8,
+                         hn::ConcatEven(d16, hn::BitCast(d16, rounded(d, b)),
+                                        hn::BitCast(d16, rounded(d, a))));
+    };
+    return hn::ConcatEven(d8, lowerHalves(v2, v3), lowerHalves(v0, v1));
+  }
+};
+
+/// Whole numbers from -7 to 7, two in a byte, the first one in its lower half.
+struct Int4 {
+  using Elem = uint8_t;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const Elem *p) {
+    const Like<uint8_t, D> d8;
+    const hn::Repartition<uint16_t, decltype(d8)> d16;
+    const auto byte =
+        hn::PromoteTo(d16, hn::LoadU(Like<uint8_t, decltype(d16)>(), p));
+    const auto both = hn::And(hn::Or(byte, hn::ShiftLeft<4>(byte)),
+                              hn::Set(d16, uint16_t{0x0f0f}));
+    const auto sign = hn::Set(d8, uint8_t{8});
+    return Int8::widen(d, hn::Sub(hn::Xor(hn::BitCast(d8, both), sign), sign));
+  }
+  template <bool kStream, class D, class V>
+  static HWY_INLINE void store(D d, V v, Elem *p) {
+    storePacked(Like<uint8_t, D>(), Int8::narrow(d, v), p);
+  }
+
+  template <class D8, class V8>
+  static HWY_INLINE void storePacked(D8, V8 codes, Elem *p) {
+    const hn::Repartition<uint16_t, D8> d16;
+    const Like<uint8_t, decltype(d16)> half;
+    const auto both = hn::BitCast(d16, codes);
+    const auto lower = hn::And(both, hn::Set(d16, uint16_t{0x000f}));
+    const auto upper =
+        hn::And(hn::ShiftRight<4>(both), hn::Set(d16, uint16_t{0x00f0}));
+    hn::StoreU(hn::TruncateTo(half, hn::Or(lower, upper)), half, p);
   }
 };
 
 /// Stores four vectors, one behind the other.
 template <class Element, class D, class V>
 HWY_INLINE void storeFour(Element, D d, V v0, V v1, V v2, V v3,
-                          typename Element::Elem *p) {
+                          typename Element::Elem *p, size_t elems) {
 #if HWY_TARGET != HWY_SCALAR
-  if constexpr (std::is_same_v<Element, Int8> &&
-                std::is_same_v<D, hn::ScalableTag<float>> &&
+  if constexpr (std::is_same_v<D, hn::ScalableTag<float>> &&
                 HWY_MAX_BYTES > 16) {
-    // Picking every other part of two vectors is cheaper than narrowing each.
-    const hn::Repartition<uint16_t, D> d16;
     const hn::Repartition<uint8_t, D> d8;
-    auto lowerHalves = [&](V a, V b) HWY_ATTR {
-      return hn::ConcatEven(d16, hn::BitCast(d16, Int8::rounded(d, b)),
-                            hn::BitCast(d16, Int8::rounded(d, a)));
-    };
-    hn::StoreU(hn::ConcatEven(d8, hn::BitCast(d8, lowerHalves(v2, v3)),
-                              hn::BitCast(d8, lowerHalves(v0, v1))),
-               d8, p);
-    return;
+    if constexpr (std::is_same_v<Element, Int8>)
+      return hn::StoreU(Int8::narrowFour(d, v0, v1, v2, v3), d8, p);
+    if constexpr (std::is_same_v<Element, Int4>)
+      return Int4::storePacked(d8, Int8::narrowFour(d, v0, v1, v2, v3), p);
   }
 #endif
-  const size_t lanes = hn::Lanes(d);
   Element::template store<false>(d, v0, p);
-  Element::template store<false>(d, v1, p + lanes);
-  Element::template store<false>(d, v2, p + 2 * lanes);
-  Element::template store<false>(d, v3, p + 3 * lanes);
+  Element::template store<false>(d, v1, p + elems);
+  Element::template store<false>(d, v2, p + 2 * elems);
+  Element::template store<false>(d, v3, p + 3 * elems);
 }
 
-// What follows knows of a code: its values in memory as an element class, the
-// largest one, and how a block of them is packed.
+// What follows knows of a code: its values in memory as an element class, how
+// many of them are in one of its `Elem`s, and the largest one.
 
-template <class ElementT>
-struct Unpacked {
+template <class ElementT, size_t kCodes = 1>
+struct CodeOf {
   using Element = ElementT;
   using Elem = typename Element::Elem;
-  static constexpr bool kPacked = false;
+  static constexpr size_t kInElem = kCodes;
 };
-struct CastF16 : Unpacked<F16> {
+struct CastF16 : CodeOf<F16> {
   static constexpr float largest = 0;
 };
-struct CastBF16 : Unpacked<BF16> {
+struct CastBF16 : CodeOf<BF16> {
   static constexpr float largest = 0;
 };
-struct ScaledI8 : Unpacked<Int8> {
+struct ScaledI8 : CodeOf<Int8> {
   static constexpr float largest = 127;
   static constexpr bool kIsFloat = false;
 };
-struct ScaledF8E4M3FN : Unpacked<F8E4M3FN> {
+struct ScaledF8E4M3FN : CodeOf<F8E4M3FN> {
   static constexpr float largest = 448;
   static constexpr bool kIsFloat = true;
   static constexpr int kLeastExponent = -6, kFractionBits = 3;
 };
-struct ScaledF8E5M2 : Unpacked<F8E5M2> {
+struct ScaledF8E5M2 : CodeOf<F8E5M2> {
   static constexpr float largest = 57344;
   static constexpr bool kIsFloat = true;
   static constexpr int kLeastExponent = -14, kFractionBits = 2;
 };
-/// Two codes in a byte, the first one in its lower half.
-struct ScaledI4 {
-  using Element = Int8;
-  using Elem = uint8_t;
-  static constexpr bool kPacked = true;
+struct ScaledI4 : CodeOf<Int4, 2> {
   static constexpr float largest = 7;
   static constexpr bool kIsFloat = false;
 };
@@ -170,44 +209,36 @@ HWY_INLINE void withCode(Code code, const Fn &fn) {
   }
 }
 
-/// Codes that are packed at a time: two vectors are the smallest block.
-template <class T>
-using PackTag = hn::CappedTag<T, DDPHOOK_BLOCK_UNIT / 2>;
-
-/// Packs `n` codes; an odd last one has zero beside it.
-HWY_INLINE void pack(const uint8_t *in, size_t n, uint8_t *out) {
-  const PackTag<uint8_t> d;
-  const size_t lanes = hn::Lanes(d);
-  size_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    hn::Vec<decltype(d)> even, odd;
-    hn::LoadInterleaved2(d, in + i, even, odd);
-    hn::StoreU(hn::Or(hn::And(even, hn::Set(d, 15)), hn::ShiftLeft<4>(odd)), d,
-               out + i / 2);
-  }
-  for (; i < n; i += 2) {
-    const unsigned odd = i + 1 < n ? in[i + 1] : 0u;
-    out[i / 2] = static_cast<uint8_t>((in[i] & 15u) | (odd << 4));
-  }
+/// Where code `i` of an array lies; it begins one of its `Elem`s.
+template <class CodeT, class Elem>
+HWY_INLINE Elem *codeAt(Elem *codes, size_t i) {
+  return codes + i / CodeT::kInElem;
 }
 
-HWY_INLINE void unpack(const uint8_t *in, size_t n, uint8_t *out) {
-  const PackTag<int8_t> d;
-  const PackTag<uint8_t> du;
-  const size_t lanes = hn::Lanes(d);
-  size_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto bytes = hn::BitCast(d, hn::LoadU(du, in + i / 2));
-    const auto even = hn::ShiftRight<4>(hn::ShiftLeft<4>(bytes));
-    const auto odd = hn::ShiftRight<4>(bytes);
-    hn::StoreInterleaved2(hn::BitCast(du, even), hn::BitCast(du, odd), du,
-                          out + i);
-  }
-  auto extended = [](unsigned nibble) {
-    return static_cast<uint8_t>((nibble ^ 8u) - 8u);
-  };
-  for (; i < n; ++i)
-    out[i] = extended(i % 2 == 0 ? in[i / 2] & 15u : in[i / 2] >> 4);
+/// `count` codes as floats, and zeros.
+template <class CodeT, class D>
+HWY_INLINE hn::Vec<D> loadCodes(D d, const typename CodeT::Elem *codes,
+                                size_t count) {
+  using Element = typename CodeT::Element;
+  if (HWY_LIKELY(count == hn::Lanes(d)))
+    return Element::load(d, codes);
+  HWY_ALIGN typename CodeT::Elem buffer[hn::MaxLanes(D())] = {};
+  std::memcpy(buffer, codes,
+              hwy::DivCeil(count, CodeT::kInElem) * sizeof(*codes));
+  return hn::IfThenElseZero(hn::FirstN(d, count), Element::load(d, buffer));
+}
+
+/// Stores the first `count` codes; beside an odd last one is what follows it.
+template <class CodeT, class D, class V>
+HWY_INLINE void storeCodes(D d, V v, typename CodeT::Elem *codes,
+                           size_t count) {
+  using Element = typename CodeT::Element;
+  if (HWY_LIKELY(count == hn::Lanes(d)))
+    return Element::template store<false>(d, v, codes);
+  HWY_ALIGN typename CodeT::Elem buffer[hn::MaxLanes(D())];
+  Element::template store<false>(d, v, buffer);
+  std::memcpy(codes, buffer,
+              hwy::DivCeil(count, CodeT::kInElem) * sizeof(*codes));
 }
 
 } // namespace ddphook::host::HWY_NAMESPACE

@@ -110,10 +110,11 @@ HWY_INLINE void encodeNearest(From from, const typename From::Elem *in,
     return quotients.of(From::load(d, in + i + k * lanes));
   };
   for (; i + 4 * lanes <= n; i += 4 * lanes)
-    storeFour(Element(), d, next(0), next(1), next(2), next(3), codes + i);
+    storeFour(Element(), d, next(0), next(1), next(2), next(3),
+              codeAt<CodeT>(codes, i), lanes / CodeT::kInElem);
   forVectors(n - i, lanes, [&](size_t k, size_t count) HWY_ATTR {
-    storeSome(Element(), d, quotients.of(loadSome(from, d, in + i + k, count)),
-              codes + i + k, count);
+    storeCodes<CodeT>(d, quotients.of(loadSome(from, d, in + i + k, count)),
+                      codeAt<CodeT>(codes, i + k), count);
   });
 }
 
@@ -122,21 +123,19 @@ template <class CodeT, class From>
 HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
                             typename CodeT::Elem *codes,
                             const BlockScale &scale, const uint32_t *words) {
-  using Element = typename CodeT::Element;
   const Floats<From> d;
   const size_t lanes = hn::Lanes(d);
   if constexpr (!isScaled<CodeT>) {
     (void)scale;
     (void)words;
     forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
-      storeSome(Element(), d, loadSome(from, d, in + i, count), codes + i,
-                count);
+      storeCodes<CodeT>(d, loadSome(from, d, in + i, count), codes + i, count);
     });
   } else {
     if (HWY_LIKELY(!words && isUsual(scale.value)))
       return encodeNearest<CodeT>(from, in, n, codes, {d, scale});
     if (!(scale.value > 0)) { // zero or NaN
-      std::memset(codes, 0, n);
+      std::memset(codes, 0, hwy::DivCeil(n, CodeT::kInElem));
       return;
     }
     const auto divisor = hn::Set(d, scale.value);
@@ -151,12 +150,12 @@ HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
       forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
         const auto v =
             roundStochastically<CodeT>(d, quotient(i, count), words + i);
-        storeSome(Element(), d, v, codes + i, count);
+        storeCodes<CodeT>(d, v, codeAt<CodeT>(codes, i), count);
       });
       return;
     }
     forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
-      storeSome(Element(), d, quotient(i, count), codes + i, count);
+      storeCodes<CodeT>(d, quotient(i, count), codeAt<CodeT>(codes, i), count);
     });
   }
 }
@@ -193,7 +192,7 @@ HWY_INLINE void forDecoded(D d, const typename CodeT::Elem *codes, float scale,
                            size_t n, const Fn &fn) {
   const auto factor = hn::Set(d, scale);
   forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
-    auto v = loadSome(typename CodeT::Element(), d, codes + i, count);
+    auto v = loadCodes<CodeT>(d, codeAt<CodeT>(codes, i), count);
     if constexpr (isScaled<CodeT>)
       v = hn::Mul(v, factor);
     fn(i, count, v);
@@ -209,13 +208,7 @@ HWY_INLINE void encodeInto(EncodedArray out, From from,
   auto *codes = static_cast<typename CodeT::Elem *>(out.codes);
   BlockWords room;
   const uint32_t *words = randomWords<CodeT>(rounding, begin, n, room);
-  if constexpr (CodeT::kPacked) {
-    HWY_ALIGN uint8_t buffer[Encoding::kMostBlock];
-    encodeBlock<CodeT>(from, in, n, buffer, scale, words);
-    pack(buffer, n, codes + begin / 2);
-  } else {
-    encodeBlock<CodeT>(from, in, n, codes + begin, scale, words);
-  }
+  encodeBlock<CodeT>(from, in, n, codeAt<CodeT>(codes, begin), scale, words);
 }
 
 void encodeKernel(const void *in, Dtype inType, size_t n,
@@ -238,20 +231,12 @@ void encodeKernel(const void *in, Dtype inType, size_t n,
   });
 }
 
-/// The codes of `n` elements from `begin` on; packed ones are unpacked into
-/// `buffer`.
+/// The codes of an array from element `begin` on, which begins a block.
 template <class CodeT>
-HWY_INLINE const typename CodeT::Elem *
-unpackedCodes(const EncodedArray &in, size_t begin, size_t n, uint8_t *buffer) {
-  const auto *codes = static_cast<const typename CodeT::Elem *>(in.codes);
-  if constexpr (CodeT::kPacked) {
-    unpack(codes + begin / 2, n, buffer);
-    return buffer;
-  } else {
-    (void)n;
-    (void)buffer;
-    return codes + begin;
-  }
+HWY_INLINE const typename CodeT::Elem *codesFrom(const EncodedArray &array,
+                                                 size_t begin) {
+  return codeAt<CodeT>(static_cast<const typename CodeT::Elem *>(array.codes),
+                       begin);
 }
 
 /// Decodes all blocks of an array.
@@ -259,12 +244,11 @@ template <class CodeT, bool kStream, class To>
 HWY_INLINE void decodeBlocks(To to, EncodedArray in, const Encoding &encoding,
                              size_t n, typename To::Elem *out) {
   const Floats<To> d;
-  HWY_ALIGN uint8_t buffer[CodeT::kPacked ? Encoding::kMostBlock : 1];
   const size_t block = blockOf(encoding), lanes = hn::Lanes(d);
   for (size_t begin = 0; begin < n; begin += block) {
     const size_t size = std::min(block, n - begin);
     auto *y = out + begin;
-    forDecoded<CodeT>(d, unpackedCodes<CodeT>(in, begin, size, buffer),
+    forDecoded<CodeT>(d, codesFrom<CodeT>(in, begin),
                       scaleAt<CodeT>(in, encoding, begin), size,
                       [&](size_t i, size_t count, auto v) HWY_ATTR {
                         if (HWY_LIKELY(count == lanes))
@@ -338,12 +322,11 @@ private:
   HWY_INLINE Magnitudes addSource(IsFirst, IsLast, int number, size_t begin,
                                   size_t size, float *sums) const {
     const D d;
-    HWY_ALIGN uint8_t buffer[CodeT::kPacked ? Encoding::kMostBlock : 1];
     const auto factor = hn::Set(d, inverse), divisors = hn::Set(d, divisor);
     auto most = hn::Zero(Like<int32_t, D>());
     forDecoded<CodeT>(
-        d, unpackedCodes<CodeT>(sources[number], begin, size, buffer),
-        scale(number, begin), size, [&](size_t i, size_t, auto v) HWY_ATTR {
+        d, codesFrom<CodeT>(sources[number], begin), scale(number, begin), size,
+        [&](size_t i, size_t, auto v) HWY_ATTR {
           if constexpr (!IsFirst::value)
             v = hn::Add(hn::Load(d, sums + i), v);
           if constexpr (IsLast::value) {
@@ -360,20 +343,16 @@ private:
   /// two: scales can be divided instead of sums, and products are exact, so
   /// that one of them needs no rounding before it is added.
   HWY_INLINE Magnitudes addTwo(size_t begin, size_t size, float *sums) const {
-    using Element = typename CodeT::Element;
     const D d;
-    HWY_ALIGN uint8_t buffers[2][CodeT::kPacked ? Encoding::kMostBlock : 1];
-    const auto *first =
-        unpackedCodes<CodeT>(sources[0], begin, size, buffers[0]);
-    const auto *second =
-        unpackedCodes<CodeT>(sources[1], begin, size, buffers[1]);
+    const auto *first = codesFrom<CodeT>(sources[0], begin);
+    const auto *second = codesFrom<CodeT>(sources[1], begin);
     const auto factor0 = hn::Set(d, scale(0, begin) * inverse);
     const auto factor1 = hn::Set(d, scale(1, begin) * inverse);
     auto most = hn::Zero(Like<int32_t, D>());
     forVectors(size, hn::Lanes(d), [&](size_t i, size_t some) HWY_ATTR {
-      const auto v =
-          hn::MulAdd(loadSome(Element(), d, second + i, some), factor1,
-                     hn::Mul(loadSome(Element(), d, first + i, some), factor0));
+      const auto v = hn::MulAdd(
+          loadCodes<CodeT>(d, codeAt<CodeT>(second, i), some), factor1,
+          hn::Mul(loadCodes<CodeT>(d, codeAt<CodeT>(first, i), some), factor0));
       most = hn::Max(most, magnitude(d, v));
       hn::Store(v, d, sums + i);
     });
