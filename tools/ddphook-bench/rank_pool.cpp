@@ -106,11 +106,11 @@ public:
     options.timeoutSeconds = kTimeoutSeconds;
     DDPHOOK_RETURN_IF_ERROR(
         TcpStore::connect(options, Deadline::after(kTimeoutSeconds), &store));
-    DDPHOOK_RETURN_IF_ERROR(ShmGroup::create(*store, "bench-shm", rank, size,
+    DDPHOOK_RETURN_IF_ERROR(ShmGroup::create(*store, "bench-shm", {rank, size},
                                              kTimeoutSeconds, &shm));
     DDPHOOK_RETURN_IF_ERROR(GlooDevice::create("127.0.0.1", &device));
     return GlooGroup::create(*device, *store, "bench-gloo",
-                             /*proofKey=*/"", rank, size, kTimeoutSeconds,
+                             /*proofKey=*/"", {rank, size}, kTimeoutSeconds,
                              &gloo);
   }
 

@@ -40,7 +40,12 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
                          Transport transport, double timeoutSeconds,
                          const std::function<Status(GlooDevice **)> &makeDevice,
                          std::unique_ptr<HostCommunicator> *communicator) {
-  std::unique_ptr<HostCommunicator> result(new HostCommunicator());
+  GroupPlace place;
+  place.rank = config.rank;
+  place.size = config.size;
+  place.jobRanks.assign(config.world_ranks, config.world_ranks + config.size);
+  place.group = config.name ? config.name : "";
+  std::unique_ptr<HostCommunicator> result(new HostCommunicator(place));
   if (config.size > 1) {
     bool isOneMachine = config.one_machine != 0;
     if (transport == Transport::SharedMemory && !isOneMachine)
@@ -49,18 +54,18 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
                    "do not share a machine's memory");
     BackendStore store(*config.store);
     if (transport != Transport::Gloo && isOneMachine) {
-      DDPHOOK_RETURN_IF_ERROR(withContext(
-          ShmGroup::create(store, config.key, config.rank, config.size,
-                           timeoutSeconds, &result->shm),
-          "shared memory (DDPHOOK_TRANSPORT=gloo does without)"));
+      DDPHOOK_RETURN_IF_ERROR(
+          withContext(ShmGroup::create(store, config.key, place, timeoutSeconds,
+                                       &result->shm),
+                      "shared memory (DDPHOOK_TRANSPORT=gloo does without)"));
     } else {
       GlooDevice *device = nullptr;
       DDPHOOK_RETURN_IF_ERROR(makeDevice(&device));
       std::string proofKey(reinterpret_cast<const char *>(config.proof_key),
                            config.proof_key_size);
-      DDPHOOK_RETURN_IF_ERROR(
-          GlooGroup::create(*device, store, config.key, proofKey, config.rank,
-                            config.size, timeoutSeconds, &result->gloo));
+      DDPHOOK_RETURN_IF_ERROR(GlooGroup::create(*device, store, config.key,
+                                                proofKey, place, timeoutSeconds,
+                                                &result->gloo));
       result->gloo->reserve(static_cast<int64_t>(config.max_wire_bytes));
     }
   }
@@ -92,9 +97,9 @@ static void roundTrip(const CollectiveDesc &desc, const void *in, void *out) {
 Status HostCommunicator::run(const CollectiveDesc &desc, const void *in,
                              void *out) {
   if (shm)
-    return shm->run(desc, in, out);
+    return place.withGroup(shm->run(desc, in, out));
   if (gloo)
-    return gloo->run(desc, in, out);
+    return place.withGroup(gloo->run(desc, in, out));
   roundTrip(desc, in, out);
   return Status::ok();
 }
@@ -105,7 +110,7 @@ Status HostCommunicator::runInPieces(const CollectiveDesc &desc, void *array,
     return ddphook::error(DDPHOOK_INTERNAL,
                           "expected ranks of several machines, but got a group "
                           "without a network");
-  return gloo->runInPieces(desc, array, error, flow);
+  return place.withGroup(gloo->runInPieces(desc, array, error, flow));
 }
 
 int64_t HostCommunicator::pieceElements(const CollectiveDesc &desc) const {

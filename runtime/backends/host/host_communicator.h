@@ -13,11 +13,13 @@
 #include "collective_desc.h"
 #include "ddphook/runtime/backend.h"
 #include "gloo/gloo_group.h"
+#include "group_place.h"
 #include "shm/shm_group.h"
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace ddphook::host {
 
@@ -35,6 +37,7 @@ public:
                        const std::function<Status(GlooDevice **)> &makeDevice,
                        std::unique_ptr<HostCommunicator> *communicator);
 
+  /// A failure names the group, if that is a part of the job.
   Status run(const CollectiveDesc &desc, const void *in, void *out);
 
   /// GlooGroup's. Of ranks of several machines.
@@ -49,8 +52,9 @@ public:
   void close();
 
 private:
-  HostCommunicator() = default;
+  explicit HostCommunicator(GroupPlace place) : place(std::move(place)) {}
 
+  const GroupPlace place;
   std::unique_ptr<ShmGroup> shm;
   std::unique_ptr<GlooGroup> gloo;
 };

@@ -57,6 +57,8 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   config.size = static_cast<int32_t>(worldRanks.size());
   config.rank = members.index;
   config.world_ranks = worldRanks.data();
+  if (ranks < context->worldSize())
+    config.name = what.c_str();
   config.one_machine = members.isOneMachine;
   config.max_wire_bytes = most.onWire;
   config.max_encoded_bytes = most.encoded;

@@ -33,13 +33,15 @@ std::string ddphook::listRanks(const std::vector<int> &ranks) {
   return ranks.size() > maxNamedRanks ? names + ", …" : names;
 }
 
+std::string ddphook::nameRanks(const std::vector<int> &ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + listRanks(ranks);
+}
+
 std::string ddphook::describeWait(int rank, const std::vector<int> &absent,
                                   int size) {
-  std::string whom = absent.size() > 1 ? "ranks " : "rank ";
-  if (absent.empty())
-    whom = rank == 0 ? "the others" : "rank 0";
-  else
-    whom += listRanks(absent);
+  const std::string whom = !absent.empty() ? nameRanks(absent)
+                           : rank == 0     ? "the others"
+                                           : "rank 0";
   return "rank " + std::to_string(rank) + " is waiting for " + whom + " of " +
          std::to_string(size);
 }

@@ -24,6 +24,9 @@ Status findAbsent(Store &store, int size,
 /// "1, 3, 4": at most eight, and then "…".
 std::string listRanks(const std::vector<int> &ranks);
 
+/// "rank 1", "ranks 0, 2".
+std::string nameRanks(const std::vector<int> &ranks);
+
 /// "rank 2 is waiting for ranks 1, 3 of 8"; for rank 0 where nobody is absent,
 /// because it has yet to tell the others.
 std::string describeWait(int rank, const std::vector<int> &absent, int size);

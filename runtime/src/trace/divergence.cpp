@@ -61,11 +61,6 @@ Whereabouts trace::findWhereabouts(const Recorder &recorder) {
   return result;
 }
 
-/// "rank 1", "ranks 0, 2".
-static std::string nameRanks(const std::vector<int> &ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + listRanks(ranks);
-}
-
 /// The same for the collective that `first` waits in.
 static std::string
 describeAround(const Whereabouts &first,

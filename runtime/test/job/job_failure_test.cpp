@@ -380,6 +380,35 @@ TEST(JobFailure, PeerLeavesEarly) {
   EXPECT_EQ(results[1].text, "OK");
 }
 
+/// Two "machines" of two ranks. Who waits in which stage when rank 3 leaves is
+/// a matter of time, and so is who tells the others.
+TEST(JobFailure, PeerLeavesAHierarchicalGroup) {
+  int port = freePort();
+  auto results = runRanks(4, [&](int rank) {
+    ::setenv("DDPHOOK_NODE", rank < 2 ? "a" : "b", 1);
+    TestModule module(
+        Collectives{{1000}}, 0,
+        R"([{"name":"dp","size":0,"ranks":[],"placement":"","parent":"","topology":"hierarchical"}])");
+    ddphook_options_t options = jobOptions(rank, 4, port, "auto", farDeadline);
+    return withModule(options, module, [&](ddphook_context_t *) {
+      std::vector<float> data(1000, 1.0f);
+      std::string result = step(module, data);
+      return rank == 3 || result != "OK" ? result : step(module, data);
+    });
+  });
+  const std::string inNode =
+      "process group 'dp' within its node: rank 3 left the group";
+  const std::string across = "process group 'dp' across nodes: all-reduce over "
+                             "TCP: rank 3 closed its connection";
+  EXPECT_EQ(results[3].text, "OK");
+  for (int rank : {0, 1, 2}) {
+    const std::string &text = results[rank].text;
+    EXPECT_TRUE(text.find(inNode) != std::string::npos ||
+                text.find(across) != std::string::npos)
+        << text;
+  }
+}
+
 TEST(JobFailure, RankZeroStaysUntilTheOthersLeft) {
   int port = freePort();
   auto results = runRanks(3, [&](int rank) {

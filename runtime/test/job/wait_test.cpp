@@ -76,7 +76,7 @@ constexpr double timeout = 60;
 struct Ring {
   Ring() { EXPECT_TRUE(GlooDevice::create("127.0.0.1", &device).isOk()); }
   Status join(Store &store, int rank, int size) {
-    return GlooGroup::create(*device, store, "g", "proof key", rank, size,
+    return GlooGroup::create(*device, store, "g", "proof key", {rank, size},
                              timeout, &group);
   }
   std::unique_ptr<GlooDevice> device;
@@ -96,12 +96,12 @@ TEST(Waits, ForAPeerThatConnectsOverTcp) {
   MemoryStore store;
   Ring ring[2];
   expectTold(
-      "rank 0 is waiting for rank 1 of 2 of the group over TCP, ",
+      "rank 0 is waiting for rank 1 of 2 over TCP, ",
       [&] { return ring[0].join(store, 0, 2); },
       [&] { return ring[1].join(store, 1, 2); });
   float in[2][4] = {};
   expectTold(
-      "rank 1 is waiting for rank 0 of 2 of the group over TCP, ",
+      "rank 1 is waiting for rank 0 of 2 over TCP, ",
       [&] { return ring[1].group->run(floats(4), in[1], in[1]); },
       [&] { return ring[0].group->run(floats(4), in[0], in[0]); });
 }
@@ -110,7 +110,7 @@ TEST(Waits, ForAPeerWhoseAddressIsMissing) {
   MemoryStore store;
   Ring ring[2];
   expectTold(
-      "rank 1 is waiting for rank 0 of 2 of the group, ",
+      "rank 1 is waiting for rank 0 of 2, ",
       [&] { return ring[1].join(store, 1, 2); },
       [&] { return ring[0].join(store, 0, 2); });
 }
@@ -119,16 +119,48 @@ TEST(Waits, ForAPeerInSharedMemory) {
   MemoryStore store;
   std::unique_ptr<ShmGroup> group[2];
   auto join = [&](int rank) {
-    return ShmGroup::create(store, "g", rank, 2, timeout, &group[rank]);
+    return ShmGroup::create(store, "g", {rank, 2}, timeout, &group[rank]);
   };
   expectTold(
-      "rank 1 is waiting for rank 0 of 2 of the group in shared memory, ",
+      "rank 1 is waiting for rank 0 of 2 in shared memory, ",
       [&] { return join(1); }, [&] { return join(0); });
   float in[2][4] = {};
   expectTold(
-      "rank 0 is waiting for rank 1 of 2 of the group in shared memory, ",
+      "rank 0 is waiting for rank 1 of 2 in shared memory, ",
       [&] { return group[0]->run(floats(4), in[0], in[0]); },
       [&] { return group[1]->run(floats(4), in[1], in[1]); });
+}
+
+/// Ranks 6 and 4 of a job.
+TEST(Waits, OfAPartOfTheJob) {
+  auto placeOf = [](int rank) {
+    return GroupPlace{rank, 2, {6, 4}, "process group 'pairs'"};
+  };
+  float in[2][4] = {};
+  MemoryStore store;
+  std::unique_ptr<ShmGroup> shm[2];
+  auto join = [&](int rank) {
+    return ShmGroup::create(store, "s", placeOf(rank), timeout, &shm[rank]);
+  };
+  expectTold(
+      "rank 4 is waiting for rank 6 of process group 'pairs' in shared memory",
+      [&] { return join(1); }, [&] { return join(0); });
+  expectTold(
+      "rank 6 is waiting for rank 4 of process group 'pairs' in shared memory",
+      [&] { return shm[0]->run(floats(4), in[0], in[0]); },
+      [&] { return shm[1]->run(floats(4), in[1], in[1]); });
+  Ring ring[2];
+  auto connect = [&](int rank) {
+    return GlooGroup::create(*ring[rank].device, store, "g", "proof key",
+                             placeOf(rank), timeout, &ring[rank].group);
+  };
+  expectTold(
+      "rank 6 is waiting for rank 4 of process group 'pairs' over TCP",
+      [&] { return connect(0); }, [&] { return connect(1); });
+  expectTold(
+      "rank 4 is waiting for rank 6 of process group 'pairs' over TCP",
+      [&] { return ring[1].group->run(floats(4), in[1], in[1]); },
+      [&] { return ring[0].group->run(floats(4), in[0], in[0]); });
 }
 
 TEST(Waits, InExchanges) {

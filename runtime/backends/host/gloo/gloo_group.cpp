@@ -153,12 +153,11 @@ GlooGroup::~GlooGroup() = default;
 
 Status GlooGroup::create(GlooDevice &device, Store &store,
                          const std::string &key, const std::string &proofKey,
-                         int rank, int size, double timeoutSeconds,
+                         const GroupPlace &place, double timeoutSeconds,
                          std::unique_ptr<GlooGroup> *group) {
   const char *what = "connecting the ranks over TCP";
   PeerMeshOptions mesh;
-  mesh.rank = rank;
-  mesh.size = size;
+  mesh.place = place;
   mesh.address = device.impl->address;
   mesh.addressSize = device.impl->addressSize;
   mesh.key = key;
@@ -170,13 +169,13 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
       withContext(connectPeers(mesh, store, &sockets), what));
   auto impl = std::make_unique<Impl>();
   impl->device = device.impl.get();
-  impl->size = size;
+  impl->size = place.size;
   impl->timeoutSeconds = timeoutSeconds;
-  if (size == 2)
+  if (place.size == 2)
     impl->theirs = std::make_unique<char[]>(kMostSwapped);
   DDPHOOK_RETURN_IF_ERROR(translateExceptions(what, [&] {
     impl->transport = std::make_shared<GlooTransport>(
-        rank, std::move(sockets), device.impl->interrupt, timeoutSeconds);
+        place, std::move(sockets), device.impl->interrupt, timeoutSeconds);
     impl->context = std::make_shared<GlooContext>(impl->transport);
   }));
   group->reset(new GlooGroup(std::move(impl)));

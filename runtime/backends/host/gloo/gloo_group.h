@@ -12,6 +12,7 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
 
 #include "../collective_desc.h"
+#include "../group_place.h"
 #include "../piece_flow.h"
 #include "base/status.h"
 #include "store/store.h"
@@ -43,12 +44,12 @@ private:
 
 class GlooGroup {
 public:
-  /// Meets the `size` ranks that use the same `key` of the same store, and lets
-  /// in nobody who has not the same `proofKey`. Collective; ends within
+  /// Meets the ranks that use the same `key` of the same store, and lets in
+  /// nobody who has not the same `proofKey`. Collective; ends within
   /// `timeoutSeconds`, which also bounds every later call. `key` must not have
   /// been used before in this store. The device must outlive the group.
   static Status create(GlooDevice &device, Store &store, const std::string &key,
-                       const std::string &proofKey, int rank, int size,
+                       const std::string &proofKey, const GroupPlace &place,
                        double timeoutSeconds,
                        std::unique_ptr<GlooGroup> *group);
   ~GlooGroup();

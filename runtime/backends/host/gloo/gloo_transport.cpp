@@ -10,7 +10,6 @@
 #include "gloo_transport.h"
 
 #include "base/wait_scope.h"
-#include "store/absent_ranks.h"
 #include "trace/ring.h"
 
 #include <gloo/transport/pair.h>
@@ -109,9 +108,10 @@ private:
   GlooTransport &transport;
 };
 
-GlooTransport::GlooTransport(int rank, std::vector<FileDescriptor> sockets,
+GlooTransport::GlooTransport(const GroupPlace &place,
+                             std::vector<FileDescriptor> sockets,
                              const Interrupt &interrupt, double timeoutSeconds)
-    : Context(rank, static_cast<int>(sockets.size())), peers(sockets.size()),
+    : Context(place.rank, place.size), place(place), peers(sockets.size()),
       interrupt(interrupt), timeoutSeconds(timeoutSeconds) {
   for (size_t peer = 0; peer < sockets.size(); ++peer)
     if (sockets[peer].isValid()) {
@@ -147,6 +147,11 @@ void GlooTransport::fail(Status status) {
     peer.incoming.clear();
   }
   throw TransportFailure(failure);
+}
+
+void GlooTransport::failClosed(int rank) {
+  fail(error(DDPHOOK_PEER_LOST, "%s closed its connection",
+             place.nameOf(rank).c_str()));
 }
 
 GlooTransport::Peer &GlooTransport::peerOf(int rank) {
@@ -185,8 +190,7 @@ void GlooTransport::await(const size_t &completions, double seconds) {
 void GlooTransport::checkConnected(int rank) {
   pollfd entry = {peerOf(rank).socket.get(), POLLRDHUP, 0};
   if (::poll(&entry, 1, /*timeout=*/0) > 0 && entry.revents)
-    fail(error(DDPHOOK_PEER_LOST, "rank %d of the group closed its connection",
-               rank));
+    failClosed(rank);
 }
 
 void GlooTransport::moveUntil(const std::function<bool()> &happened,
@@ -253,8 +257,7 @@ bool GlooTransport::sendSome(int rank) {
     if (sent < 0 && errno == EAGAIN)
       break;
     if (sent < 0)
-      fail(error(DDPHOOK_PEER_LOST,
-                 "rank %d of the group closed its connection", rank));
+      failClosed(rank);
     hasMoved = true;
     message.moved += static_cast<size_t>(sent);
     if (message.moved < message.size())
@@ -282,8 +285,7 @@ bool GlooTransport::receiveSome(int rank) {
     if (received < 0 && errno == EAGAIN)
       break;
     if (received <= 0)
-      fail(error(DDPHOOK_PEER_LOST,
-                 "rank %d of the group closed its connection", rank));
+      failClosed(rank);
     hasMoved = true;
     message.moved += static_cast<size_t>(received);
     if (message.moved == sizeof(Header) &&
@@ -291,10 +293,10 @@ bool GlooTransport::receiveSome(int rank) {
          message.announced.bytes != message.header.bytes))
       fail(error(DDPHOOK_FAILED_PRECONDITION,
                  "expected %" PRIu64 " bytes of operation %" PRIx64
-                 " from rank %d of the group, but got %" PRIu64
-                 " bytes of operation %" PRIx64,
-                 message.header.bytes, message.header.slot, rank,
-                 message.announced.bytes, message.announced.slot));
+                 " from %s, but got %" PRIu64 " bytes of operation %" PRIx64,
+                 message.header.bytes, message.header.slot,
+                 place.nameOf(rank).c_str(), message.announced.bytes,
+                 message.announced.slot));
     if (message.moved < message.size())
       continue;
     ++message.buffer->received;
@@ -320,8 +322,7 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   if (waitedFor < 0)
     fail(error(DDPHOOK_INTERNAL, "waited for a message that nobody sends"));
   WaitScope scope([&] {
-    return describeWait(this->rank, {waitedFor}, size) +
-           " of the group over TCP";
+    return place.describeWait(place.nameOf(waitedFor)) + " over TCP";
   });
   // What has begun to arrive is on its way: nobody has to come for it.
   std::optional<trace::PeerWait> recorded;
@@ -338,7 +339,6 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   if (ready > 0 && entries[0].revents)
     fail(error(DDPHOOK_ABORTED, "the group was aborted on this rank"));
   if (ready <= 0 && deadline.expired())
-    fail(error(DDPHOOK_DEADLINE_EXCEEDED,
-               "rank %d of the group did not answer within %g s", waitedFor,
-               seconds));
+    fail(error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not answer within %g s",
+               place.nameOf(waitedFor).c_str(), seconds));
 }

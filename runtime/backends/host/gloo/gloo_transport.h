@@ -14,6 +14,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
 
+#include "../group_place.h"
 #include "store/socket.h"
 
 #include <gloo/context.h>
@@ -47,7 +48,7 @@ class GlooTransport final : public ::gloo::transport::Context {
 public:
   /// `sockets` has a connection to every other rank. The interrupt must outlive
   /// it.
-  GlooTransport(int rank, std::vector<FileDescriptor> sockets,
+  GlooTransport(const GroupPlace &place, std::vector<FileDescriptor> sockets,
                 const Interrupt &interrupt, double timeoutSeconds);
   ~GlooTransport() override;
 
@@ -106,8 +107,10 @@ private:
   void block(const Deadline &deadline, double seconds);
   void blockBesideEvent(int event);
   Peer &peerOf(int rank);
+  [[noreturn]] void failClosed(int rank);
   [[noreturn]] void fail(Status status);
 
+  const GroupPlace place;
   std::vector<Peer> peers;
   const Interrupt &interrupt;
   const double timeoutSeconds;

@@ -43,6 +43,7 @@ private:
                       socklen_t size);
   Status letIn(FileDescriptor listening);
   std::vector<int> findMissing() const;
+  std::string nameAll(std::vector<int> peers) const;
 
   /// For connections from one rank to another.
   Credentials credentials(int to) const {
@@ -125,14 +126,14 @@ bool pauseBefore(const Deadline &deadline, const Interrupt *interrupt,
 
 Status PeerMesh::connect() {
   sockets.clear();
-  sockets.resize(static_cast<size_t>(options.size));
+  sockets.resize(static_cast<size_t>(options.place.size));
   FileDescriptor listening;
   DDPHOOK_RETURN_IF_ERROR(listen(&listening));
-  for (int peer = 0; peer < options.rank; ++peer)
+  for (int peer = 0; peer < options.place.rank; ++peer)
     DDPHOOK_RETURN_IF_ERROR(connectTo(peer));
   DDPHOOK_RETURN_IF_ERROR(letIn(std::move(listening)));
   // All ranks that need the address have read it.
-  store.erase(keyOf(options.rank)).ignore();
+  store.erase(keyOf(options.place.rank)).ignore();
   return Status::ok();
 }
 
@@ -145,7 +146,7 @@ Status PeerMesh::listen(FileDescriptor *listening) {
   if (::getsockname(listening->get(), reinterpret_cast<sockaddr *>(&bound),
                     &size) != 0)
     return systemError(errno, "cannot listen");
-  return store.set(keyOf(options.rank), encodeAddress(bound));
+  return store.set(keyOf(options.place.rank), encodeAddress(bound));
 }
 
 Status PeerMesh::tryToConnect(int peer, const sockaddr_storage &address,
@@ -156,7 +157,7 @@ Status PeerMesh::tryToConnect(int peer, const sockaddr_storage &address,
                          deadline, options.interrupt, &socket));
   setControlOptions(socket.get());
   DDPHOOK_RETURN_IF_ERROR(proveOn(socket.get(), credentials(peer),
-                                  encodeRank(options.rank), deadline,
+                                  encodeRank(options.place.rank), deadline,
                                   options.interrupt));
   sockets[static_cast<size_t>(peer)] = std::move(socket);
   return Status::ok();
@@ -166,7 +167,7 @@ Status PeerMesh::connectTo(int peer) {
   std::string text;
   Status cause;
   WaitScope scope([&] {
-    return describeWait(options.rank, {peer}, options.size) + " of the group" +
+    return options.place.describeWait(options.place.nameOf(peer)) +
            (text.empty() ? "" : " at " + text) +
            (cause.isOk() ? "" : " (" + cause.message() + ")");
   });
@@ -175,9 +176,10 @@ Status PeerMesh::connectTo(int peer) {
   socklen_t size = decodeAddress(text, options.address, &address);
   if (size == 0)
     return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected rank %d of the group to have an address like this "
-                 "rank's, %s, but got '%s'",
-                 peer, encodeAddress(options.address).c_str(), text.c_str());
+                 "expected %s to have an address like this rank's, %s, but "
+                 "got '%s'",
+                 options.place.nameOf(peer).c_str(),
+                 encodeAddress(options.address).c_str(), text.c_str());
   do {
     WaitScope::poll();
     Status status = tryToConnect(peer, address, size);
@@ -195,28 +197,33 @@ Status PeerMesh::connectTo(int peer) {
   if (!deadline.expired())
     return error(DDPHOOK_ABORTED, "interrupted");
   return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "rank %d of the group, at %s, could not be reached within %g s: "
-               "%s",
-               peer, text.c_str(), options.timeoutSeconds,
-               cause.message().c_str());
+               "%s, at %s, could not be reached within %g s: %s",
+               options.place.nameOf(peer).c_str(), text.c_str(),
+               options.timeoutSeconds, cause.message().c_str());
 }
 
 /// Of the ranks that connect to this one.
 std::vector<int> PeerMesh::findMissing() const {
   std::vector<int> missing;
-  for (int peer = options.rank + 1; peer < options.size; ++peer)
+  for (int peer = options.place.rank + 1; peer < options.place.size; ++peer)
     if (!sockets[static_cast<size_t>(peer)].isValid())
       missing.push_back(peer);
   return missing;
 }
 
+/// "ranks 1, 2", with their numbers in the job.
+std::string PeerMesh::nameAll(std::vector<int> peers) const {
+  for (int &peer : peers)
+    peer = options.place.jobRank(peer);
+  return nameRanks(peers);
+}
+
 Status PeerMesh::letIn(FileDescriptor listening) {
-  Admission admission({credentials(options.rank), introductionSize,
-                       static_cast<size_t>(options.size)},
+  Admission admission({credentials(options.place.rank), introductionSize,
+                       static_cast<size_t>(options.place.size)},
                       std::move(listening));
   WaitScope scope([&] {
-    return describeWait(options.rank, findMissing(), options.size) +
-           " of the group over TCP";
+    return options.place.describeWait(nameAll(findMissing())) + " over TCP";
   });
   for (;;) {
     const std::vector<int> missing = findMissing();
@@ -224,9 +231,10 @@ Status PeerMesh::letIn(FileDescriptor listening) {
       return Status::ok();
     if (deadline.expired())
       return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "not all ranks of the group connected within %g s: rank %s "
-                   "is missing",
-                   options.timeoutSeconds, listRanks(missing).c_str());
+                   "not all ranks of the group connected within %g s: %s %s "
+                   "missing",
+                   options.timeoutSeconds, nameAll(missing).c_str(),
+                   missing.size() == 1 ? "is" : "are");
     WaitScope::poll();
     std::vector<pollfd> entries = {
         {options.interrupt ? options.interrupt->fd() : -1, POLLIN, 0}};
@@ -246,7 +254,8 @@ Status PeerMesh::letIn(FileDescriptor listening) {
     for (Admission::Guest &guest : guests) {
       uint64_t peer = decodeRank(guest.introduction);
       // A peer that connects a second time has given up its first connection.
-      if (peer > uint64_t(options.rank) && peer < uint64_t(options.size))
+      if (peer > uint64_t(options.place.rank) &&
+          peer < uint64_t(options.place.size))
         sockets[peer] = std::move(guest.socket);
     }
   }

@@ -10,6 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PEER_MESH_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PEER_MESH_H
 
+#include "../group_place.h"
 #include "store/socket.h"
 #include "store/store.h"
 
@@ -20,8 +21,7 @@ namespace ddphook::host {
 
 /// One rank's way into a group.
 struct PeerMeshOptions {
-  int rank = 0;
-  int size = 1;
+  GroupPlace place;
   /// The address at which this rank listens; any free port is used.
   sockaddr_storage address = {};
   socklen_t addressSize = 0;

@@ -23,7 +23,8 @@ PeerMonitor::~PeerMonitor() {
       close(file);
 }
 
-Status PeerMonitor::watch(const std::vector<pid_t> &pids) {
+Status PeerMonitor::watch(const std::vector<pid_t> &pids,
+                          const GroupPlace &place) {
   files.assign(pids.size(), -1);
   for (size_t rank = 0; rank < pids.size(); ++rank) {
     if (pids[rank] == getpid())
@@ -32,7 +33,8 @@ Status PeerMonitor::watch(const std::vector<pid_t> &pids) {
     if (files[rank] >= 0)
       continue;
     if (errno == ESRCH)
-      return error(DDPHOOK_PEER_LOST, "rank %zu (process %ld) died", rank,
+      return error(DDPHOOK_PEER_LOST, "%s (process %ld) died",
+                   place.nameOf(static_cast<int>(rank)).c_str(),
                    static_cast<long>(pids[rank]));
     if (errno == ENOSYS || errno == EPERM)
       return error(DDPHOOK_UNSUPPORTED,

@@ -10,6 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
 
+#include "../group_place.h"
 #include "base/status.h"
 
 #include <sys/types.h>
@@ -26,7 +27,7 @@ public:
 
   /// Begins to watch the processes, one per rank; this process itself is not
   /// watched. UNSUPPORTED when the kernel has no pidfds.
-  Status watch(const std::vector<pid_t> &pids);
+  Status watch(const std::vector<pid_t> &pids, const GroupPlace &place);
 
   bool hasDied(int rank) const;
 

@@ -101,8 +101,8 @@ struct Collective {
 
 class ShmGroup::Impl {
 public:
-  Impl(int rank, int size, double timeoutSeconds)
-      : member(rank, size, timeoutSeconds), rank(rank), size(size),
+  Impl(const GroupPlace &place, double timeoutSeconds)
+      : member(place, timeoutSeconds), rank(place.rank), size(place.size),
         distance(size), ordered(static_cast<size_t>(size)),
         inOrder(static_cast<size_t>(size)) {}
 
@@ -300,7 +300,7 @@ bool ShmGroup::Impl::awaitPublished(uint64_t chunk) {
 
 /// Once all other ranks have published a chunk of this collective.
 bool ShmGroup::Impl::checkSignatures() {
-  auto text = [](const CollectiveSignature &s) {
+  auto text = [&](const CollectiveSignature &s) {
     const auto encoding = encodingFromAbi(s.encoding, s.block);
     const auto kind = static_cast<CollectiveKind>(s.kind);
     const bool isRooted = kind == CollectiveKind::Broadcast;
@@ -312,7 +312,7 @@ bool ShmGroup::Impl::checkSignatures() {
            (encoding ? encoding->describe()
                      : dtypeName(static_cast<Dtype>(s.wire))) +
            (s.divide ? ", divided" : "") +
-           (isRooted ? ", from rank " + std::to_string(s.root) : "");
+           (isRooted ? ", from " + member.place.nameOf(s.root) : "");
   };
   const CollectiveSignature &own = member.mine().signatures[collectives % 2];
   const bool isAllReduce = own.kind == DDPHOOK_ALL_REDUCE;
@@ -321,10 +321,10 @@ bool ShmGroup::Impl::checkSignatures() {
         member.memory().control(peer).signatures[collectives % 2];
     if (own == theirs)
       return true;
-    return member.fail(error(DDPHOOK_PLAN_MISMATCH,
-                             "expected rank %d to %s %s, but got %s", peer,
-                             isAllReduce ? "reduce" : "run", text(own).c_str(),
-                             text(theirs).c_str()));
+    return member.fail(
+        error(DDPHOOK_PLAN_MISMATCH, "expected %s to %s %s, but got %s",
+              member.place.nameOf(peer).c_str(), isAllReduce ? "reduce" : "run",
+              text(own).c_str(), text(theirs).c_str()));
   });
 }
 
@@ -493,14 +493,14 @@ void ShmGroup::Impl::gatherParts(const Collective &op, uint64_t chunk) {
 ShmGroup::ShmGroup(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
 ShmGroup::~ShmGroup() = default;
 
-Status ShmGroup::create(Store &store, const std::string &key, int rank,
-                        int size, double timeoutSeconds,
+Status ShmGroup::create(Store &store, const std::string &key,
+                        const GroupPlace &place, double timeoutSeconds,
                         std::unique_ptr<ShmGroup> *out) {
-  if (size < 1 || rank < 0 || rank >= size)
+  if (place.size < 1 || place.rank < 0 || place.rank >= place.size)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected a rank below the group's size, but got %d of %d",
-                 rank, size);
-  auto impl = std::make_unique<Impl>(rank, size, timeoutSeconds);
+                 place.rank, place.size);
+  auto impl = std::make_unique<Impl>(place, timeoutSeconds);
   DDPHOOK_RETURN_IF_ERROR(impl->member.join(store, key));
   out->reset(new ShmGroup(std::move(impl)));
   return Status::ok();

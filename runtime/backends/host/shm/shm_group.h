@@ -18,6 +18,7 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
 
 #include "../collective_desc.h"
+#include "../group_place.h"
 #include "base/status.h"
 #include "store/store.h"
 
@@ -28,8 +29,8 @@ namespace ddphook::host {
 
 class ShmGroup {
 public:
-  /// Meets the `size` ranks that use the same `key` of the same store, each
-  /// with its own `rank` in 0 … size - 1, as processes or as threads.
+  /// Meets the ranks that use the same `key` of the same store, each with its
+  /// own place in the group, as processes or as threads.
   /// Collective; ends within `timeoutSeconds`, which also bounds every later
   /// call. `key` must not have been used before in this store.
   ///
@@ -37,8 +38,9 @@ public:
   /// UNSUPPORTED: the ranks do not see each other's processes (other machine,
   /// other PID namespace) or the kernel is too old (Linux 5.3 is needed).
   /// When one rank fails, all do.
-  static Status create(Store &store, const std::string &key, int rank, int size,
-                       double timeoutSeconds, std::unique_ptr<ShmGroup> *out);
+  static Status create(Store &store, const std::string &key,
+                       const GroupPlace &place, double timeoutSeconds,
+                       std::unique_ptr<ShmGroup> *out);
 
   /// Leaves the group. Peers that still wait for this rank get PEER_LOST.
   ~ShmGroup();
@@ -49,10 +51,10 @@ public:
   /// One thread of a rank calls it at a time.
   ///
   /// After a failure every later call fails at once; `out` then holds
-  /// unspecified values. PEER_LOST names the rank that died or left;
-  /// DEADLINE_EXCEEDED the one that did not come in time; ABORTED passes on the
-  /// failure of another rank, which also stops a rank that was suspended and
-  /// resumes after the others have given up.
+  /// unspecified values. PEER_LOST names the rank that died or left, by
+  /// its number in the job; DEADLINE_EXCEEDED the one that did not come in
+  /// time; ABORTED passes on the failure of another rank, which also stops a
+  /// rank that was suspended and resumes after the others have given up.
   Status run(const CollectiveDesc &desc, const void *in, void *out);
 
   /// Makes the call under way and all later ones fail, here and on all other

@@ -68,7 +68,8 @@ bool ShmMembership::hasFailed() {
   int32_t failed = segment.header().failedRank.load(std::memory_order_acquire);
   if (failed == 0)
     return false;
-  latched = error(DDPHOOK_ABORTED, "rank %d failed first: %s", failed - 1,
+  latched = error(DDPHOOK_ABORTED, "%s failed first: %s",
+                  place.nameOf(failed - 1).c_str(),
                   segment.control(failed - 1).failure);
   return true;
 }
@@ -90,9 +91,7 @@ bool ShmMembership::allReached(Counter kind, uint64_t goal) const {
 }
 
 std::string ShmMembership::describeWait(int peer) const {
-  return "rank " + std::to_string(rank) + " is waiting for rank " +
-         std::to_string(peer) + " of " + std::to_string(size) +
-         " of the group in shared memory";
+  return place.describeWait(place.nameOf(peer)) + " in shared memory";
 }
 
 bool ShmMembership::awaitAll(Counter kind, uint64_t goal) {
@@ -126,16 +125,17 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
       return false;
     // A rank's work before it died or left still counts, so check once more.
     if (segment.control(peer).left.load(std::memory_order_acquire))
-      return reached() ||
-             fail(error(DDPHOOK_PEER_LOST, "rank %d left the group", peer));
+      return reached() || fail(error(DDPHOOK_PEER_LOST, "%s left the group",
+                                     place.nameOf(peer).c_str()));
     if (monitor.hasDied(peer))
-      return reached() ||
-             fail(error(DDPHOOK_PEER_LOST, "rank %d (process %d) died", peer,
-                        segment.control(peer).pid.load()));
+      return reached() || fail(error(DDPHOOK_PEER_LOST, "%s (process %d) died",
+                                     place.nameOf(peer).c_str(),
+                                     segment.control(peer).pid.load()));
     if (deadline.expired())
-      return reached() || fail(error(DDPHOOK_DEADLINE_EXCEEDED,
-                                     "rank %d did not come within %g s", peer,
-                                     timeoutSeconds));
+      return reached() ||
+             fail(error(DDPHOOK_DEADLINE_EXCEEDED,
+                        "%s did not come within %g s",
+                        place.nameOf(peer).c_str(), timeoutSeconds));
     // Long waits are polled less often, at a cost of about 1 % of the wait.
     const long waited =
         static_cast<long>(std::chrono::duration_cast<std::chrono::microseconds>(
@@ -182,7 +182,7 @@ Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
         store.set(key + "/segment", encodeStatus(own, address)));
   } else {
     DDPHOOK_RETURN_IF_ERROR(store.get(key + "/segment", deadline, &text));
-    own = withContext(decodeStatus(text, &address), "rank 0");
+    own = withContext(decodeStatus(text, &address), place.nameOf(0));
     if (own.isOk())
       own = segment.open(size, address);
   }
@@ -198,13 +198,13 @@ Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
     std::string name = "rank" + std::to_string(peer), pid;
     DDPHOOK_RETURN_IF_ERROR(store.get(key + "/" + name, deadline, &text));
     DDPHOOK_RETURN_IF_ERROR(
-        withContext(decodeStatus(text, &pid), "rank " + std::to_string(peer)));
+        withContext(decodeStatus(text, &pid), place.nameOf(peer)));
     pids.push_back(static_cast<pid_t>(std::atol(pid.c_str())));
   }
   segment.finish();
   mine().pid.store(getpid());
   joined = true;
-  return monitor.watch(pids);
+  return monitor.watch(pids, place);
 }
 
 bool ShmMembership::barrier() {

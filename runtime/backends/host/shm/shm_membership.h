@@ -11,6 +11,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
 
+#include "../group_place.h"
 #include "base/deadline.h"
 #include "base/status.h"
 #include "peer_monitor.h"
@@ -21,14 +22,16 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace ddphook::host {
 
 /// Used by one thread at a time, but for abort().
 class ShmMembership {
 public:
-  ShmMembership(int rank, int size, double timeoutSeconds)
-      : rank(rank), size(size), timeoutSeconds(timeoutSeconds) {}
+  ShmMembership(GroupPlace newPlace, double timeoutSeconds)
+      : place(std::move(newPlace)), rank(place.rank), size(place.size),
+        timeoutSeconds(timeoutSeconds) {}
 
   /// Leaves the group.
   ~ShmMembership();
@@ -77,12 +80,13 @@ public:
   /// Makes hasFailed() true on all ranks. From any thread.
   void abort();
 
+  const GroupPlace place;
   const int rank, size;
 
 private:
   Status exchangeSegment(Store &store, const std::string &key);
   bool barrier();
-  /// "rank 0 is waiting for `peer` …".
+  /// "rank 0 is waiting for rank 1 …".
   std::string describeWait(int peer) const;
   void tellOthers(const Status &status);
 

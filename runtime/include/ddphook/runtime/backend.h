@@ -41,7 +41,7 @@ extern "C" {
  * and a runtime of different versions, or with tables of different sizes, do
  * not work together; a function more in functions.inc therefore raises nothing.
  */
-#define DDPHOOK_BACKEND_ABI_VERSION 13
+#define DDPHOOK_BACKEND_ABI_VERSION 14
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -103,6 +103,9 @@ typedef struct ddphook_communicator_config {
   /* The same ranks as numbers of the whole job: for messages. `size` entries;
    * valid during the call. */
   const int32_t *world_ranks;
+  /* What messages call the group, as "process group 'dp' within its node"; null
+   * where its ranks are all of the job. Valid during the call. */
+  const char *name;
   /* Not zero: all of them run on one machine and see each other's processes and
    * shared memory. */
   int32_t one_machine;

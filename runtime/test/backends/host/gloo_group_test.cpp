@@ -32,9 +32,12 @@ struct Member {
     EXPECT_EQ(show(GlooDevice::create("127.0.0.1", &device)), "OK");
   }
 
-  std::string join(Store &store, int rank, int size, double timeout = 30) {
-    return show(GlooGroup::create(*device, store, "group", proofKey, rank, size,
+  std::string join(Store &store, const GroupPlace &place, double timeout = 30) {
+    return show(GlooGroup::create(*device, store, "group", proofKey, place,
                                   timeout, &group));
+  }
+  std::string join(Store &store, int rank, int size, double timeout = 30) {
+    return join(store, GroupPlace{rank, size}, timeout);
   }
 
   /// Adds up `values` over all ranks.
@@ -254,7 +257,7 @@ TEST(GlooGroup, NamesWhoNeverComes) {
   EXPECT_EQ(
       member.join(store, 0, 3, /*timeout=*/0.3),
       "DEADLINE_EXCEEDED: connecting the ranks over TCP: not all ranks of "
-      "the group connected within 0.3 s: rank 1, 2 is missing");
+      "the group connected within 0.3 s: ranks 1, 2 are missing");
   EXPECT_LT(secondsSince(begin), 20);
 }
 
@@ -270,8 +273,8 @@ TEST(GlooGroup, NamesWhoDoesNotAnswer) {
   Member member;
   auto begin = Deadline::Clock::now();
   expectContains(member.join(store, 1, 2, /*timeout=*/0.3),
-                 "DEADLINE_EXCEEDED: connecting the ranks over TCP: rank 0 of "
-                 "the group, at 127.0.0.1 " +
+                 "DEADLINE_EXCEEDED: connecting the ranks over TCP: rank 0, "
+                 "at 127.0.0.1 " +
                      std::to_string(port) + ", could not be reached");
   EXPECT_LT(secondsSince(begin), 20);
 }
@@ -313,11 +316,9 @@ TEST(GlooGroup, APeerThatVanishesIsNamed) {
     if (rank == 1)
       return;
     EXPECT_EQ(member.reduce(values),
-              "PEER_LOST: all-reduce over TCP: rank 1 of the group closed its "
-              "connection");
+              "PEER_LOST: all-reduce over TCP: rank 1 closed its connection");
     EXPECT_EQ(member.reduce(values),
-              "PEER_LOST: all-reduce over TCP: rank 1 of the group closed its "
-              "connection");
+              "PEER_LOST: all-reduce over TCP: rank 1 closed its connection");
   });
 }
 
@@ -330,12 +331,62 @@ TEST(GlooGroup, APeerThatStopsIsNamed) {
     std::vector<float> values(1 << 20, 1);
     if (rank == 0) {
       EXPECT_EQ(member.reduce(values),
-                "DEADLINE_EXCEEDED: all-reduce over TCP: rank 1 of the group "
+                "DEADLINE_EXCEEDED: all-reduce over TCP: rank 1 "
                 "did not answer within 1 s");
       isOver = true;
     }
     while (!isOver)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+}
+
+/// Ranks 5, 3 and 7 of a job.
+TEST(GlooGroup, PeersHaveTheNumbersOfTheJob) {
+  auto placeOf = [](int rank) { return GroupPlace{rank, 3, {5, 3, 7}}; };
+  {
+    MemoryStore store;
+    Member member;
+    EXPECT_EQ(member.join(store, placeOf(0), /*timeout=*/0.2),
+              "DEADLINE_EXCEEDED: connecting the ranks over TCP: not all ranks "
+              "of the group connected within 0.2 s: ranks 3, 7 are missing");
+  }
+  MemoryStore store;
+  std::atomic<bool> isOver{false};
+  runRanks(3, [&](int rank) {
+    Member member;
+    const std::string joined = member.join(store, placeOf(rank), /*timeout=*/2);
+    EXPECT_EQ(joined, "OK");
+    if (joined != "OK")
+      isOver = true;
+    else if (rank == 0) {
+      std::vector<float> values(1 << 20, 1);
+      const std::string result = member.reduce(values);
+      // Neither peer comes: one of them is named.
+      EXPECT_TRUE(result == "DEADLINE_EXCEEDED: all-reduce over TCP: rank 3 "
+                            "did not answer within 2 s" ||
+                  result == "DEADLINE_EXCEEDED: all-reduce over TCP: rank 7 "
+                            "did not answer within 2 s")
+          << result;
+      isOver = true;
+    }
+    while (!isOver)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  MemoryStore other;
+  runRanks(3, [&](int rank) {
+    Member member;
+    ASSERT_EQ(member.join(other, placeOf(rank)), "OK");
+    std::vector<float> values(1 << 20, 1);
+    if (rank == 2)
+      return;
+    const std::string result = member.reduce(values);
+    // Who has heard of it first leaves as well.
+    EXPECT_TRUE(result == "PEER_LOST: all-reduce over TCP: rank 7 closed its "
+                          "connection" ||
+                result == "PEER_LOST: all-reduce over TCP: rank " +
+                              std::to_string(rank == 0 ? 3 : 5) +
+                              " closed its connection")
+        << result;
   });
 }
 

@@ -51,9 +51,9 @@ TEST(ShmGroup, rejectsBadRanks) {
   MemoryStore store;
   std::unique_ptr<ShmGroup> group;
   for (auto [rank, size] : {std::pair(0, 0), {-1, 2}, {2, 2}})
-    EXPECT_EQ(ShmGroup::create(store, "g", rank, size, 1, &group).code(),
+    EXPECT_EQ(ShmGroup::create(store, "g", {rank, size}, 1, &group).code(),
               DDPHOOK_INVALID_ARGUMENT);
-  ASSERT_TRUE(ShmGroup::create(store, "g", 0, 1, 1, &group).isOk());
+  ASSERT_TRUE(ShmGroup::create(store, "g", {0, 1}, 1, &group).isOk());
   float x = 1;
   EXPECT_EQ(group->run({-1, Dtype::F32, {}, false}, &x, &x).code(),
             DDPHOOK_INVALID_ARGUMENT);
@@ -63,7 +63,7 @@ TEST(ShmGroup, rankNeverComes) {
   MemoryStore store;
   std::unique_ptr<ShmGroup> group;
   double start = secondsNow();
-  Status status = ShmGroup::create(store, "g", 0, 2, 0.2, &group);
+  Status status = ShmGroup::create(store, "g", {0, 2}, 0.2, &group);
   EXPECT_EQ(status.code(), DDPHOOK_DEADLINE_EXCEEDED) << status.message();
   EXPECT_LT(secondsNow() - start, 20);
   EXPECT_EQ(group, nullptr);
@@ -75,7 +75,8 @@ TEST(ShmGroup, differentDescriptions) {
     std::atomic<int> mismatches{0};
     onRanks(size, [&](int rank) {
       std::unique_ptr<ShmGroup> group;
-      ASSERT_TRUE(ShmGroup::create(store, "g", rank, size, 20, &group).isOk());
+      ASSERT_TRUE(
+          ShmGroup::create(store, "g", {rank, size}, 20, &group).isOk());
       std::vector<float> x(100 + static_cast<size_t>(rank == 1));
       Status status =
           group->run({static_cast<int64_t>(x.size()), Dtype::F32, {}, true},
@@ -103,7 +104,7 @@ TEST(ShmGroup, differentKinds) {
   std::atomic<int> mismatches{0};
   onRanks(3, [&](int rank) {
     std::unique_ptr<ShmGroup> group;
-    ASSERT_TRUE(ShmGroup::create(store, "g", rank, 3, 20, &group).isOk());
+    ASSERT_TRUE(ShmGroup::create(store, "g", {rank, 3}, 20, &group).isOk());
     std::vector<float> in(9), out(9);
     CollectiveDesc desc;
     desc.count = 9;
@@ -126,7 +127,7 @@ TEST(ShmGroup, abortReachesAllRanks) {
   MemoryStore store;
   onRanks(3, [&](int rank) {
     std::unique_ptr<ShmGroup> group;
-    ASSERT_TRUE(ShmGroup::create(store, "g", rank, 3, 60, &group).isOk());
+    ASSERT_TRUE(ShmGroup::create(store, "g", {rank, 3}, 60, &group).isOk());
     float x = 0;
     if (rank == 2) {
       usleep(50000);
@@ -147,7 +148,7 @@ TEST(ShmGroup, abortReachesAllRanks) {
 TEST(ShmGroup, abortOfAGroupOfOne) {
   MemoryStore store;
   std::unique_ptr<ShmGroup> group;
-  ASSERT_TRUE(ShmGroup::create(store, "g", 0, 1, 1, &group).isOk());
+  ASSERT_TRUE(ShmGroup::create(store, "g", {0, 1}, 1, &group).isOk());
   group->abort();
   float x = 0;
   EXPECT_EQ(group->run({1, Dtype::F32, {}, false}, &x, &x).code(),
@@ -158,7 +159,7 @@ TEST(ShmGroup, leavingIsNoticed) {
   MemoryStore store;
   onRanks(2, [&](int rank) {
     std::unique_ptr<ShmGroup> group;
-    ASSERT_TRUE(ShmGroup::create(store, "g", rank, 2, 60, &group).isOk());
+    ASSERT_TRUE(ShmGroup::create(store, "g", {rank, 2}, 60, &group).isOk());
     float x = 1;
     // The last collective before leaving succeeds on both ranks.
     ASSERT_TRUE(group->run({1, Dtype::F32, {}, false}, &x, &x).isOk());
@@ -170,6 +171,76 @@ TEST(ShmGroup, leavingIsNoticed) {
     EXPECT_NE(status.message().find("rank 1"), std::string::npos)
         << status.message();
   });
+}
+
+/// Ranks 5, 3 and 7 of a job: who leaves, who does not come, and who does
+/// something else.
+TEST(ShmGroup, peersHaveTheNumbersOfTheJob) {
+  auto failWith = [](const std::function<Status(ShmGroup &, int)> &run,
+                     double timeout) {
+    MemoryStore store;
+    std::atomic<int> ended{0};
+    std::string messages[3];
+    onRanks(3, [&](int rank) {
+      std::unique_ptr<ShmGroup> group;
+      ASSERT_TRUE(
+          ShmGroup::create(store, "g", {rank, 3, {5, 3, 7}}, timeout, &group)
+              .isOk());
+      messages[rank] = run(*group, rank).message();
+      // Whoever leaves does so at once.
+      if (messages[rank].empty())
+        return void(++ended);
+      ++ended;
+      while (ended < 3)
+        usleep(1000);
+    });
+    return std::vector<std::string>(messages, messages + 3);
+  };
+  auto expectEither = [](const std::string &message, const std::string &cause,
+                         const std::string &teller) {
+    EXPECT_TRUE(message == cause ||
+                message == teller + " failed first: " + cause)
+        << message;
+  };
+  float x[3] = {}, y[3] = {};
+  auto reduce = [&](ShmGroup &group, int rank) {
+    return group.run({1, Dtype::F32, {}, false}, &x[rank], &y[rank]);
+  };
+  auto messages = failWith(
+      [&](ShmGroup &group, int rank) {
+        return rank == 2 ? Status::ok() : reduce(group, rank);
+      },
+      60);
+  expectEither(messages[0], "rank 7 left the group", "rank 3");
+  expectEither(messages[1], "rank 7 left the group", "rank 5");
+  std::atomic<bool> isOver{false};
+  messages = failWith(
+      [&](ShmGroup &group, int rank) {
+        if (rank != 2) {
+          Status status = reduce(group, rank);
+          isOver = true;
+          return status;
+        }
+        while (!isOver)
+          usleep(1000);
+        return reduce(group, rank);
+      },
+      0.5);
+  expectEither(messages[0], "rank 7 did not come within 0.5 s", "rank 3");
+  expectEither(messages[1], "rank 7 did not come within 0.5 s", "rank 5");
+  messages = failWith(
+      [&](ShmGroup &group, int rank) {
+        CollectiveDesc desc;
+        desc.count = 1;
+        desc.kind = CollectiveKind::Broadcast;
+        desc.root = rank == 1 ? 2 : 0;
+        return group.run(desc, &x[rank], &y[rank]);
+      },
+      60);
+  for (const std::string &message : messages) {
+    EXPECT_NE(message.find("from rank 7"), std::string::npos) << message;
+    EXPECT_NE(message.find("from rank 5"), std::string::npos) << message;
+  }
 }
 
 /// A store for processes forked from one test, over one pipe per key would be
@@ -263,7 +334,7 @@ protected:
   void loop(int rank, int size, double timeout, int64_t n, int64_t limit) {
     Report &report = reports[rank];
     std::unique_ptr<ShmGroup> group;
-    Status status = ShmGroup::create(store, "g", rank, size, timeout, &group);
+    Status status = ShmGroup::create(store, "g", {rank, size}, timeout, &group);
     std::vector<float> x(static_cast<size_t>(n));
     for (int64_t i = 0; status.isOk() && i != limit; ++i) {
       std::fill(x.begin(), x.end(), 1.0f);
@@ -394,7 +465,7 @@ Status createUnderLimit(int resource, rlim_t limit) {
     setrlimit(static_cast<__rlimit_resource>(resource), &lower);
     MemoryStore store;
     std::unique_ptr<ShmGroup> group;
-    Status status = ShmGroup::create(store, "g", 0, 2, 0.5, &group);
+    Status status = ShmGroup::create(store, "g", {0, 2}, 0.5, &group);
     std::string text = std::to_string(status.code()) + " " + status.message();
     ssize_t written = write(channel[1], text.data(), text.size());
     _exit(written < 0);
@@ -426,7 +497,7 @@ TEST(ShmGroup, failureToJoinReachesAllRanks) {
                                       " no memory")
                   .isOk());
   std::unique_ptr<ShmGroup> group;
-  Status status = ShmGroup::create(store, "g", 0, 2, 30, &group);
+  Status status = ShmGroup::create(store, "g", {0, 2}, 30, &group);
   EXPECT_EQ(status.code(), DDPHOOK_RESOURCE_EXHAUSTED);
   EXPECT_EQ(status.message(), "rank 1: no memory");
 }
@@ -435,7 +506,7 @@ TEST(ShmGroup, otherMachine) {
   MemoryStore store;
   ASSERT_TRUE(store.set("g/segment", "0 1 3 1 2 another-boot/pid:[1]").isOk());
   std::unique_ptr<ShmGroup> group;
-  Status status = ShmGroup::create(store, "g", 1, 2, 1, &group);
+  Status status = ShmGroup::create(store, "g", {1, 2}, 1, &group);
   EXPECT_EQ(status.code(), DDPHOOK_UNSUPPORTED) << status.message();
 }
 

@@ -166,7 +166,7 @@ void compareWithGloo(int size, const std::vector<int64_t> &counts,
     auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
     context->connectFullMesh(glooStore, device);
     std::unique_ptr<ShmGroup> group;
-    Status status = ShmGroup::create(store, "g", rank, size, 60, &group);
+    Status status = ShmGroup::create(store, "g", {rank, size}, 60, &group);
     ASSERT_TRUE(status.isOk()) << status.message();
     uint32_t tag = 0;
     for (int64_t count : counts)
@@ -225,7 +225,7 @@ TEST(ShmGroup, manyRanks) {
   MemoryStore store;
   onRanks(size, [&](int rank) {
     std::unique_ptr<ShmGroup> group;
-    Status status = ShmGroup::create(store, "g", rank, size, 60, &group);
+    Status status = ShmGroup::create(store, "g", {rank, size}, 60, &group);
     ASSERT_TRUE(status.isOk()) << status.message();
     std::vector<float> x(n);
     for (int repeat = 0; repeat < 3; ++repeat) {
@@ -252,7 +252,7 @@ TEST(ShmGroup, mixedSequence) {
   MemoryStore store;
   onRanks(size, [&](int rank) {
     std::unique_ptr<ShmGroup> group;
-    Status status = ShmGroup::create(store, "g", rank, size, 60, &group);
+    Status status = ShmGroup::create(store, "g", {rank, size}, 60, &group);
     ASSERT_TRUE(status.isOk()) << status.message();
     std::mt19937 shared(kSeed), own(kSeed + 1 + static_cast<uint32_t>(rank));
     std::vector<double> x;
@@ -286,7 +286,7 @@ TEST_P(ShmSlots, keptWhileTheirOwnerReads) {
   onRanks(size, [&](int rank) {
     if (rank == 0) {
       std::unique_ptr<ShmGroup> group;
-      Status status = ShmGroup::create(store, "g", rank, size, 60, &group);
+      Status status = ShmGroup::create(store, "g", {rank, size}, 60, &group);
       ASSERT_TRUE(status.isOk()) << status.message();
       std::vector<float> x(n);
       status =
@@ -294,7 +294,7 @@ TEST_P(ShmSlots, keptWhileTheirOwnerReads) {
       EXPECT_EQ(status.code(), DDPHOOK_ABORTED) << status.message();
       return;
     }
-    ShmMembership peer(rank, size, 60);
+    ShmMembership peer({rank, size}, 60);
     Status status = peer.join(store, "g");
     ASSERT_TRUE(status.isOk()) << status.message();
     peer.startClock();

@@ -123,8 +123,8 @@ Status Communicator::exchange(const ncclUniqueId &id) {
   }
   if (size > 1) {
     std::unique_ptr<host::ShmGroup> made;
-    DDPHOOK_RETURN_IF_ERROR(host::ShmGroup::create(*bootstrap, "group", rank,
-                                                   size, forever, &made));
+    DDPHOOK_RETURN_IF_ERROR(host::ShmGroup::create(
+        *bootstrap, "group", {rank, size}, forever, &made));
     std::lock_guard<std::mutex> lock(mutex);
     group = std::move(made);
     if (isAborted)
