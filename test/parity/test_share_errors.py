@@ -55,8 +55,9 @@ class Shares:
             arrays = []
             for rank, (name, total) in enumerate(sums.items()):
                 part = share(total, number, shares)
-                if (name, number) in self.errors:
-                    part = model._add(part, self.errors[name, number])
+                # Zero at first, which makes 0 of -0.
+                zero = Tensor(dtype, np.zeros_like(part.data))
+                part = model._add(part, self.errors.get((name, number), zero))
                 array = model._values(part)
                 random = None
                 if self.stream is not None:
@@ -123,12 +124,18 @@ GRADS = [
     ],
 )
 def test_steps(tmp_path, free_port, monkeypatch, nodes, transport, hook, rounding, more):
-    """Four steps of every type, with fewer elements than ranks, and an infinity on
-    the way: what it made of a block is not fed back."""
+    """Four steps of every type, with fewer elements than ranks, negative zeros at
+    first, of which codes of fp8 keep the sign and the first errors do not, and an
+    infinity on the way: what it made of a block is not fed back."""
     monkeypatch.setenv("DDPHOOK_TRANSPORT", transport)
     world, steps = len(nodes), 4
     module = Module([Function("step", GRADS)])
     inputs = cases.make_inputs(module, "step", world, steps, [runner.SEED, world])
+    for rank in inputs:
+        for value in rank[0]:
+            value.data.reshape(-1)[-3:] = model.cast(
+                Tensor("f32", np.array([-0.0], np.float32)), value.dtype
+            ).data
     inputs[-1][1][0].data[7] = np.inf
     directory = runner.Directory(tmp_path)
     directory.write_module(module.text())
