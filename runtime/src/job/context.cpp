@@ -21,8 +21,10 @@
 using namespace ddphook;
 
 /// How long a rank whose deadline has passed waits to hear where the others
-/// are. Those that run answer within milliseconds.
-static constexpr double inquirySeconds = 0.6;
+/// are. Those that run answer within milliseconds, but on a machine with many
+/// more threads than processors; one that does not answer is waited for so
+/// long.
+static constexpr double inquirySeconds = 0.75;
 /// How long a rank that saw a connection break waits to hear which rank was
 /// lost, or that was told of a failure waits for its cause. It usually takes a
 /// millisecond; in a step another rank may inquire first.
@@ -284,9 +286,13 @@ Status Context::failHearing(Status status, double seconds) {
   bool isSecondHand =
       status.code() == DDPHOOK_PEER_LOST || status.code() == DDPHOOK_ABORTED;
   if (control && isSecondHand && !hasFailed()) {
-    Status heard = control->failureWithin(seconds);
+    bool isServerSilent = false;
+    Status heard = control->failureWithin(seconds, &isServerSilent);
     if (!heard.isOk())
       status = heard;
+    else if (isServerSilent && seconds > inquirySeconds)
+      status = Status(status.code(), status.message() + ": " +
+                                         trace::describeSilence({}, rank()));
   }
   return latch(status, /*tellOthers=*/true);
 }
@@ -301,16 +307,19 @@ Status Context::failInStep(Status status) {
   if (!control || hasFailed() || !recorder().part() ||
       !mayHaveDiverged(status.code()))
     return failHearing(std::move(status), inquirySeconds + verdictSeconds);
-  std::vector<std::optional<std::string>> answers;
+  TcpStore::Answers answers;
   Status asked = control->inquire(Deadline::after(inquirySeconds), &answers);
   // Another rank was faster, and has told why.
   if (!asked.isOk() && hasFailed())
     return failure();
   std::vector<std::optional<trace::Whereabouts>> ranks;
-  for (const std::optional<std::string> &answer : answers)
+  for (const std::optional<std::string> &answer : answers.ofRanks)
     ranks.push_back(answer ? trace::Whereabouts::decode(*answer)
                            : std::nullopt);
-  const std::string where = trace::describeDivergence(ranks);
+  const std::string where =
+      answers.isServerSilent
+          ? trace::describeSilence(ranks[static_cast<size_t>(rank())], rank())
+          : trace::describeDivergence(ranks);
   return fail(where.empty()
                   ? std::move(status)
                   : Status(status.code(), status.message() + ": " + where));

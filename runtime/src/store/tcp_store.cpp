@@ -333,19 +333,45 @@ void TcpStore::onInquiry(std::function<std::string()> answer) {
   answerInquiry = std::move(answer);
 }
 
-Status TcpStore::inquire(const Deadline &deadline,
-                         std::vector<std::optional<std::string>> *answers) {
-  answers->assign(static_cast<size_t>(options.worldSize), std::nullopt);
-  DDPHOOK_RETURN_IF_ERROR(send(encodeFrame(Kind::Inquire, 0, {}, {})));
-  for (int rank = 0; rank < options.worldSize; ++rank) {
-    std::string answer;
-    Status status = get(answerKey(rank), deadline, &answer);
-    if (status.isOk())
-      (*answers)[static_cast<size_t>(rank)] = std::move(answer);
-    else if (status.code() != DDPHOOK_DEADLINE_EXCEEDED)
-      return status;
+Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
+  const auto size = static_cast<size_t>(options.worldSize);
+  const auto self = static_cast<size_t>(options.rank);
+  answers->ofRanks.assign(size, std::nullopt);
+  // One for each rank, and the time, which the server answers by itself.
+  std::vector<Request> questions(size + 1);
+  std::vector<uint32_t> ids(size + 1);
+  std::string frames = encodeFrame(Kind::Inquire, 0, {}, {});
+  for (size_t i = 0; i <= size; ++i) {
+    ids[i] = enter(&questions[i]);
+    frames += i < size ? encodeFrame(Kind::Get, ids[i],
+                                     answerKey(static_cast<int>(i)), {})
+                       : encodeFrame(Kind::Clock, ids[i], {}, {});
   }
-  return Status::ok();
+  const Status sent = send(frames, deadline);
+  auto isAnswered = [](const Request &question) { return question.isAnswered; };
+  std::unique_lock<std::mutex> lock(mutex);
+  if (sent.isOk())
+    changed.wait_until(lock, deadline.time(), [&] {
+      return !failure.isOk() ||
+             std::all_of(questions.begin(), questions.end(), isAnswered);
+    });
+  for (uint32_t id : ids)
+    requests.erase(id);
+  if (!failure.isOk())
+    return failure;
+  answers->isServerSilent = !isAnswered(questions[size]);
+  if (answerInquiry)
+    answers->ofRanks[self] = answerInquiry();
+  lock.unlock();
+  for (size_t i = 0; i < size; ++i) {
+    if (!isAnswered(questions[i]) && sent.isOk())
+      send(encodeFrame(Kind::Cancel, ids[i], {}, {}), Deadline::after(0))
+          .ignore();
+    DDPHOOK_RETURN_IF_ERROR(questions[i].status);
+    if (isAnswered(questions[i]))
+      answers->ofRanks[i] = std::move(questions[i].value);
+  }
+  return sent;
 }
 
 Status TcpStore::deliver(const std::string &value, const Deadline &deadline) {
@@ -372,6 +398,18 @@ Status TcpStore::failureWithin(double seconds) {
   if (seconds > 0)
     changed.wait_until(lock, Deadline::after(seconds).time(),
                        [&] { return !failure.isOk(); });
+  return failure;
+}
+
+Status TcpStore::failureWithin(double seconds, bool *isServerSilent) {
+  const Deadline deadline = Deadline::after(seconds);
+  Request question;
+  const uint32_t id = enter(&question);
+  const Status sent = send(encodeFrame(Kind::Clock, id, {}, {}), deadline);
+  std::unique_lock<std::mutex> lock(mutex);
+  changed.wait_until(lock, deadline.time(), [&] { return !failure.isOk(); });
+  requests.erase(id);
+  *isServerSilent = sent.isOk() && failure.isOk() && !question.isAnswered;
   return failure;
 }
 

@@ -71,11 +71,17 @@ public:
   /// where all ranks are.
   void onInquiry(std::function<std::string()> answer);
 
+  /// What ranks have answered; nothing of one that has not.
+  struct Answers {
+    std::vector<std::optional<std::string>> ofRanks;
+    /// Rank 0 does not even serve its store: this rank's answer is the only
+    /// one, and no other rank could be asked.
+    bool isServerSilent = false;
+  };
+
   /// Asks that, this rank included, and waits for the answers until the
-  /// deadline; what a rank that did not answer says is missing. Fails with the
-  /// job, if that fails meanwhile.
-  Status inquire(const Deadline &deadline,
-                 std::vector<std::optional<std::string>> *answers);
+  /// deadline. Fails with the job, if that fails meanwhile.
+  Status inquire(const Deadline &deadline, Answers *answers);
 
   /// Leaves `value` to rank 0's process (StoreServer::deliveries()), also
   /// after a failure of the job, and waits until it is there.
@@ -84,6 +90,8 @@ public:
   /// The failure of the job that this rank heard of, waiting for one for at
   /// most `seconds`; OK when there is none.
   Status failureWithin(double seconds);
+  /// The same; and whether rank 0 has not answered anything meanwhile.
+  Status failureWithin(double seconds, bool *isServerSilent);
 
   /// Says farewell: this rank ends well. Nothing may be called after it.
   void leave();

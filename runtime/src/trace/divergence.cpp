@@ -61,6 +61,13 @@ Whereabouts trace::findWhereabouts(const Recorder &recorder) {
   return result;
 }
 
+/// "ranks 0, 2 wait in all_reduce b3 of step 4", where `one` of them is.
+static std::string describeWaiting(const std::vector<int> &ranks,
+                                   const Whereabouts &one) {
+  return nameRanks(ranks) + (ranks.size() == 1 ? " waits in " : " wait in ") +
+         one.begunName + " of step " + std::to_string(one.step);
+}
+
 /// The same for the collective that `first` waits in.
 static std::string
 describeAround(const Whereabouts &first,
@@ -89,9 +96,7 @@ describeAround(const Whereabouts &first,
             (silent.size() == 1 ? " does not answer" : " do not answer");
   if (text.empty())
     return "";
-  return text + "; " + nameRanks(waiting) +
-         (waiting.size() == 1 ? " waits in " : " wait in ") + first.begunName +
-         " of step " + std::to_string(first.step);
+  return text + "; " + describeWaiting(waiting, first);
 }
 
 std::string trace::describeDivergence(
@@ -110,4 +115,12 @@ std::string trace::describeDivergence(
     if (std::string text = describeAround(*first, ranks); !text.empty())
       return text;
   return "";
+}
+
+std::string trace::describeSilence(const std::optional<Whereabouts> &own,
+                                   int rank) {
+  const std::string silence = "rank 0 does not answer";
+  return own && own->isInCollective()
+             ? silence + "; " + describeWaiting({rank}, *own)
+             : silence;
 }

@@ -49,6 +49,10 @@ Whereabouts findWhereabouts(const Recorder &recorder);
 std::string
 describeDivergence(const std::vector<std::optional<Whereabouts>> &ranks);
 
+/// The sentence of a rank that has heard of none of the others, since rank 0,
+/// through which they tell each other, does not answer; `own`: where it is.
+std::string describeSilence(const std::optional<Whereabouts> &own, int rank);
+
 } // namespace ddphook::trace
 
 #endif // DDPHOOK_RUNTIME_SRC_TRACE_DIVERGENCE_H

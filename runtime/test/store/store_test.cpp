@@ -294,12 +294,13 @@ TEST(TcpStore, RanksTellWhereTheyAre) {
   auto silent = connect(*server, 2, 3);
   a->onInquiry([] { return std::string("here"); });
   b->onInquiry([] { return std::string("there, \0 bytes", 14); });
-  std::vector<std::optional<std::string>> answers;
+  TcpStore::Answers answers;
   EXPECT_EQ(show(b->inquire(Deadline::after(1), &answers)), "OK");
-  ASSERT_EQ(answers.size(), 3u);
-  EXPECT_EQ(answers[0], "here");
-  EXPECT_EQ(answers[1], std::string("there, \0 bytes", 14));
-  EXPECT_EQ(answers[2], std::nullopt);
+  ASSERT_EQ(answers.ofRanks.size(), 3u);
+  EXPECT_EQ(answers.ofRanks[0], "here");
+  EXPECT_EQ(answers.ofRanks[1], std::string("there, \0 bytes", 14));
+  EXPECT_EQ(answers.ofRanks[2], std::nullopt);
+  EXPECT_FALSE(answers.isServerSilent);
   a->reportFailure(error(DDPHOOK_IO_ERROR, "faster"));
   EXPECT_FALSE(b->failureWithin(10).isOk());
   EXPECT_EQ(show(b->inquire(Deadline::after(1), &answers)),

@@ -241,6 +241,34 @@ TEST(JobTrace, AStoppedRank) {
   }
 }
 
+/// Rank 0 has the store in which ranks tell each other where they are.
+TEST(JobTrace, AStoppedRankZero) {
+  for (const char *transport : {"shm", "gloo"}) {
+    Observed job;
+    job.transport = transport;
+    auto results = job.run(
+        3, {{1000}},
+        [](int rank, TestModule &module, ddphook_context_t *) {
+          std::string result = steps(module, 4);
+          if (rank == 0)
+            ::raise(SIGSTOP);
+          return result == "OK" ? steps(module, 1) : result;
+        },
+        /*stoppedRank=*/0, /*timeout=*/3);
+    // The first deadline to pass ends the other one's wait as well.
+    bool isFirst[3] = {};
+    for (int rank : {1, 2}) {
+      const std::string &text = results[rank].text;
+      expectContains(text, ": rank 0 does not answer");
+      isFirst[rank] =
+          text.find("; rank " + std::to_string(rank) +
+                    " waits in all_reduce b0 of step 5") != std::string::npos;
+    }
+    EXPECT_TRUE(isFirst[1] || isFirst[2]) << results[1].text << "\n"
+                                          << results[2].text;
+  }
+}
+
 TEST(JobTrace, ARankThatComputesForTooLong) {
   Observed job;
   auto results = job.run(

@@ -343,6 +343,9 @@ TEST(Divergence, WhoHasNotComeAndWhoWaits) {
   EXPECT_EQ(describeDivergence({waits, waits}), "");
   EXPECT_EQ(describeDivergence({at(1, 1, 1, 1, "x"), std::nullopt}), "");
   EXPECT_EQ(describeDivergence({}), "");
+  EXPECT_EQ(describeSilence(waits, 3),
+            "rank 0 does not answer; rank 3 waits in all_reduce b3 of step 17");
+  EXPECT_EQ(describeSilence(std::nullopt, 3), "rank 0 does not answer");
   for (const char *text :
        {"", "1 2 3", "1 2 3 4", "1 2 3 4 2 0", "1 2 3 4 9 x", "a b c d e"})
     EXPECT_FALSE(Whereabouts::decode(text)) << text;
