@@ -12,11 +12,7 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PIECE_EXCHANGE_H
 
 #include "../pieces.h"
-#include "gloo_transport.h"
-
-#include <cstdlib>
-#include <memory>
-#include <vector>
+#include "chunk_rooms.h"
 
 namespace ddphook::host {
 
@@ -28,26 +24,9 @@ public:
            const CollectiveDesc &desc, const void *in, void *out);
 
 private:
-  /// Chunks in memory at a time: one is under way, one is taken.
-  static constexpr int kChunks = 2;
-
-  struct Free {
-    void operator()(char *memory) const { std::free(memory); }
-  };
-
-  /// What a chunk needs, kept from one collective to the next.
-  struct Room {
-    std::unique_ptr<char, Free> memory;
-    /// What each rank has put there; of peers only what this rank needs
-    /// arrives, and other memory has no pages.
-    std::vector<void *> ranks;
-    std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
-    int64_t sends = 0, receives = 0;
-  };
-  void reserve(GlooTransport &transport, int64_t bytes);
-
-  Room rooms[kChunks];
-  int64_t roomBytes = 0;
+  /// One is under way, one is taken. An area is what a rank has put there; of
+  /// peers only what this rank needs arrives.
+  ChunkRooms rooms{2};
 };
 
 } // namespace ddphook::host

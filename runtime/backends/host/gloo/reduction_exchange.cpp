@@ -14,7 +14,6 @@
 #include "../wire_chunks.h"
 
 #include <algorithm>
-#include <new>
 
 using namespace ddphook;
 using namespace ddphook::host;
@@ -28,27 +27,6 @@ static constexpr int64_t kPieceBytes = 256 << 10;
 
 /// Of affine chunks those of all ranks are in memory.
 static constexpr int64_t kMostOfAllRanks = 4 << 20;
-
-/// Makes room for chunks of that many bytes.
-void ReductionExchange::reserve(GlooTransport &transport, int64_t bytes) {
-  if (bytes <= roomBytes)
-    return;
-  const size_t size = static_cast<size_t>(transport.size);
-  const size_t each = static_cast<size_t>((bytes + 63) / 64 * 64);
-  for (Room &room : rooms) {
-    room.buffer.reset();
-    char *memory = static_cast<char *>(std::calloc(size + 1, each));
-    if (!memory)
-      throw std::bad_alloc();
-    room.memory.reset(memory);
-    room.encoded.resize(size);
-    for (size_t rank = 0; rank < size; ++rank)
-      room.encoded[rank] = memory + rank * each;
-    room.summed = memory + size * each;
-    room.buffer = transport.createUnboundBuffer(memory, (size + 1) * each);
-  }
-  roomBytes = bytes;
-}
 
 namespace {
 
@@ -69,8 +47,8 @@ struct Bytes {
 template <class ChunksT>
 class ReductionExchange::Schedule {
 public:
-  Schedule(Room *rooms, const GlooTransport &transport, uint32_t operation,
-           int64_t count, int64_t step, ChunksT &chunks)
+  Schedule(ChunkRooms &rooms, const GlooTransport &transport,
+           uint32_t operation, int64_t count, int64_t step, ChunksT &chunks)
       : rooms(rooms), rank(transport.rank), size(transport.size),
         operation(operation), count(count), step(step), chunks(chunks) {}
 
@@ -84,42 +62,24 @@ public:
       if (i >= 2 && !chunks.isAffine())
         decode(i - 2, out, calls);
     }
-    for (int i = 0; i < kChunks; ++i)
-      awaitSends(rooms[i]);
+    rooms.awaitSends();
   }
 
 private:
   Chunk chunkAt(int64_t i) const {
     return {i * step, std::min(step, count - i * step)};
   }
-  Room &roomOf(int64_t i) const { return rooms[i % kChunks]; }
-
-  static size_t offsetOf(const Room &room, const void *place) {
-    return static_cast<size_t>(static_cast<const char *>(place) -
-                               room.memory.get());
+  void send(ChunkRoom &room, int to, const Bytes &part) const {
+    room.send(operation, to, part.begin, part.size);
   }
-  void send(Room &room, int to, const Bytes &part) const {
-    if (part.size == 0)
-      return;
-    room.buffer->send(to, operation, offsetOf(room, part.begin),
-                      static_cast<size_t>(part.size));
-    ++room.sends;
+  void receive(ChunkRoom &room, int from, const Bytes &part) const {
+    room.receive(operation, from, part.begin, part.size);
   }
-  void receive(Room &room, int from, const Bytes &part) const {
-    if (part.size == 0)
-      return;
-    room.buffer->recv(from, operation, offsetOf(room, part.begin),
-                      static_cast<size_t>(part.size));
-    ++room.receives;
+  /// What a rank has encoded, and what the owners of parts have added.
+  void *encodedOf(const ChunkRoom &room, int owner) const {
+    return room.areas()[static_cast<size_t>(owner)];
   }
-  static void awaitReceives(Room &room) {
-    for (; room.receives > 0; --room.receives)
-      room.buffer->waitRecv();
-  }
-  static void awaitSends(Room &room) {
-    for (; room.sends > 0; --room.sends)
-      room.buffer->waitSend();
-  }
+  static void *summedOf(const ChunkRoom &room) { return room.areas().back(); }
 
   /// Calls fn(bytes) for the scales and the codes of the part that `owner`
   /// adds, at their place in a chunk's memory.
@@ -140,14 +100,14 @@ private:
 
   void encodeAndSend(int64_t i, const void *in, const PieceCalls &calls) {
     const Chunk chunk = chunkAt(i);
-    Room &room = roomOf(i);
-    awaitSends(room);
+    ChunkRoom &room = rooms.ofChunk(i);
+    room.awaitSends();
     if (calls.before)
       calls.before(chunk.begin, chunk.count);
-    void *own = room.encoded[static_cast<size_t>(rank)];
+    void *own = encodedOf(room, rank);
     chunks.encode(in, chunk.begin, chunk.count, own);
     forPeers([&](int peer) {
-      void *theirs = room.encoded[static_cast<size_t>(peer)];
+      void *theirs = encodedOf(room, peer);
       auto sendPart = [&](const Bytes &part) { send(room, peer, part); };
       auto receivePart = [&](const Bytes &part) { receive(room, peer, part); };
       if (chunks.isAffine()) {
@@ -163,30 +123,31 @@ private:
 
   void addAndSend(int64_t i, void *out) {
     const Chunk chunk = chunkAt(i);
-    Room &room = roomOf(i);
-    awaitReceives(room);
+    ChunkRoom &room = rooms.ofChunk(i);
+    room.awaitReceives();
     if (chunks.isAffine())
-      return chunks.average(room.encoded.data(), chunk.begin, chunk.count, out);
-    chunks.sum(room.encoded.data(), chunk.begin, chunk.count,
-               chunks.part(chunk.count, rank, size), room.summed);
+      return chunks.average(room.areas().data(), chunk.begin, chunk.count, out);
+    chunks.sum(room.areas().data(), chunk.begin, chunk.count,
+               chunks.part(chunk.count, rank, size), summedOf(room));
     forPeers([&](int peer) {
-      forPart(chunk, peer, room.summed,
+      forPart(chunk, peer, summedOf(room),
               [&](const Bytes &part) { receive(room, peer, part); });
-      forPart(chunk, rank, room.summed,
+      forPart(chunk, rank, summedOf(room),
               [&](const Bytes &part) { send(room, peer, part); });
     });
   }
 
   void decode(int64_t i, void *out, const PieceCalls &calls) {
     const Chunk chunk = chunkAt(i);
-    Room &room = roomOf(i);
-    awaitReceives(room);
-    chunks.decode(room.summed, chunk.begin, chunk.count, {0, chunk.count}, out);
+    ChunkRoom &room = rooms.ofChunk(i);
+    room.awaitReceives();
+    chunks.decode(summedOf(room), chunk.begin, chunk.count, {0, chunk.count},
+                  out);
     if (calls.after)
       calls.after(chunk.begin, chunk.count);
   }
 
-  Room *const rooms;
+  ChunkRooms &rooms;
   const int rank, size;
   const uint32_t operation;
   const int64_t count, step;
@@ -203,7 +164,7 @@ void ReductionExchange::run(GlooTransport &transport, uint32_t operation,
                                         kLeastBytes, kMostBytes)
                            : kMostBytes;
   const int64_t bytes = std::clamp(desc.wireBytes() / 4, kLeastBytes, most);
-  reserve(transport, bytes);
+  rooms.reserve(transport, transport.size + 1, bytes);
   Schedule(rooms, transport, operation, desc.count, chunks.chunkElements(bytes),
            chunks)
       .run(in, out, {});
@@ -219,7 +180,7 @@ void ReductionExchange::runInPieces(GlooTransport &transport,
                                     uint32_t operation,
                                     const CollectiveDesc &desc, void *array,
                                     const PieceCalls &calls) {
-  reserve(transport, kPieceBytes);
+  rooms.reserve(transport, transport.size + 1, kPieceBytes);
   auto runChunks = [&](auto chunks) {
     Schedule(rooms, transport, operation, desc.count,
              chunks.chunkElements(kPieceBytes), chunks)

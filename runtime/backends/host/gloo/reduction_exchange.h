@@ -14,12 +14,9 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_REDUCTION_EXCHANGE_H
 
 #include "../collective_desc.h"
-#include "gloo_transport.h"
+#include "chunk_rooms.h"
 
-#include <cstdlib>
 #include <functional>
-#include <memory>
-#include <vector>
 
 namespace ddphook::host {
 
@@ -48,32 +45,14 @@ public:
   static int64_t pieceElements(const CollectiveDesc &desc, int size);
 
 private:
-  /// Chunks in memory at a time: one is encoded, one is added, one is decoded.
-  static constexpr int kChunks = 3;
-
-  struct Free {
-    void operator()(char *memory) const { std::free(memory); }
-  };
-
-  /// What a chunk needs, kept from one all-reduce to the next.
-  struct Room {
-    std::unique_ptr<char, Free> memory;
-    /// What each rank encoded. But for affine codes only this rank's part of
-    /// what peers have arrives: the rest of their memory is never touched, and
-    /// so has no pages.
-    std::vector<void *> encoded;
-    /// What the owners added, each at its part's place.
-    void *summed = nullptr;
-    std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
-    int64_t sends = 0, receives = 0;
-  };
   template <class ChunksT>
   class Schedule;
 
-  void reserve(GlooTransport &transport, int64_t bytes);
-
-  Room rooms[kChunks];
-  int64_t roomBytes = 0;
+  /// One is encoded, one is added, one is decoded. The first areas have what
+  /// each rank encoded, of which, but for affine codes, only this rank's part
+  /// of what peers have arrives. The last one has what the owners added, each
+  /// at its part's place.
+  ChunkRooms rooms{3};
 };
 
 } // namespace ddphook::host

@@ -1,0 +1,71 @@
+//===- chunk_rooms.h - memory of chunks that are under way ------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What collectives that travel in chunks need of memory, kept from one to the
+// next, and the messages to and from it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_ROOMS_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_ROOMS_H
+
+#include "gloo_transport.h"
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+namespace ddphook::host {
+
+/// Of one chunk: equally long areas, for a collective to use as it likes.
+class ChunkRoom {
+public:
+  void reserve(GlooTransport &transport, size_t count, size_t bytes);
+
+  const std::vector<void *> &areas() const { return places; }
+
+  /// Sends off `size` bytes of an area, or lets them arrive there; nothing if
+  /// there are none.
+  void send(uint32_t operation, int to, const void *begin, int64_t size);
+  void receive(uint32_t operation, int from, const void *begin, int64_t size);
+  void awaitSends();
+  void awaitReceives();
+
+private:
+  struct Free {
+    void operator()(char *memory) const { std::free(memory); }
+  };
+  size_t offsetOf(const void *place) const {
+    return static_cast<size_t>(static_cast<const char *>(place) - memory.get());
+  }
+
+  std::unique_ptr<char, Free> memory;
+  std::vector<void *> places;
+  std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
+  int64_t sends = 0, receives = 0;
+};
+
+/// Of the chunks that are in memory at a time.
+class ChunkRooms {
+public:
+  explicit ChunkRooms(size_t chunks) : rooms(chunks) {}
+
+  /// Makes room for chunks of `count` areas of at least so many bytes, which
+  /// begin with a line of the cache. Areas that nothing arrives in have no
+  /// pages. Throws what allocations throw. `count` is always the same.
+  void reserve(GlooTransport &transport, int count, int64_t bytes);
+
+  ChunkRoom &ofChunk(int64_t chunk) {
+    return rooms[static_cast<size_t>(chunk) % rooms.size()];
+  }
+  void awaitSends();
+
+private:
+  std::vector<ChunkRoom> rooms;
+  int64_t roomBytes = 0;
+};
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_ROOMS_H
