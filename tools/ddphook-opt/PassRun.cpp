@@ -18,6 +18,8 @@
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Support/FileUtilities.h"
+#include "mlir/Tools/Plugins/DialectPlugin.h"
+#include "mlir/Tools/Plugins/PassPlugin.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
@@ -86,6 +88,30 @@ static ReportOptions &getReportOptions() {
 }
 
 void mlir::ddp::registerReportOptions() { getReportOptions(); }
+
+bool mlir::ddp::checkPlugins(ArrayRef<const char *> arguments) {
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    StringRef argument = arguments[i];
+    if (!argument.consume_front("-"))
+      continue;
+    argument.consume_front("-");
+    auto [name, path] = argument.split('=');
+    const bool bringsDialects = name == "load-dialect-plugin";
+    if (!bringsDialects && name != "load-pass-plugin")
+      continue;
+    if (name.size() == argument.size() && i + 1 < arguments.size())
+      path = arguments[++i];
+    llvm::Error error = bringsDialects
+                            ? DialectPlugin::load(path.str()).takeError()
+                            : PassPlugin::load(path.str()).takeError();
+    if (!error)
+      continue;
+    llvm::errs() << "ddphook-opt: error: " << toString(std::move(error))
+                 << '\n';
+    return false;
+  }
+  return true;
+}
 
 static bool isReportWanted() {
   const ReportOptions &options = getReportOptions();

@@ -4,7 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What ddphook-opt adds to upstream's MlirOptMain(): --ddp-plan-report, and a
-// verifier that by default runs behind the last pass and not behind each one.
+// verifier that by default runs behind the last pass and not behind each one. A
+// plugin that cannot be loaded ends it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_TOOLS_OPT_PASSRUN_H
@@ -17,6 +18,11 @@ namespace mlir::ddp {
 
 /// Adds the options of reports. To be called before the command line is parsed.
 void registerReportOptions();
+
+/// Whether the libraries that the command line names as plugins can be loaded;
+/// a message says which one cannot. Upstream's parser of the command line goes
+/// on without it.
+bool checkPlugins(ArrayRef<const char *> arguments);
 
 /// Runs the passes that `config` names on the file `input`, and writes what
 /// they leave to `output`, with a report if the command line asks for one. The

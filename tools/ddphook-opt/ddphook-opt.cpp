@@ -74,7 +74,9 @@ int main(int argc, char **argv) {
   mlir::registerAllPasses();
   const std::string help = mlir::registerCLIOptions(
       "ddphook: gradient compression as a compiler transform\n", registry);
-  if (!mlir::ddp::checkHelpIsMeant("ddphook-opt", llvm::ArrayRef(argv, argc)))
+  const llvm::ArrayRef<const char *> arguments(argv, argc);
+  if (!mlir::ddp::checkHelpIsMeant("ddphook-opt", arguments) ||
+      !mlir::ddp::checkPlugins(arguments))
     return 1;
   auto [input, output] = mlir::parseCLIOptions(argc, argv, help);
   // Plugins, which may bring the real ones, have been loaded.
