@@ -33,6 +33,7 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
     entryOptions.shared = options.shared;
     pm.addPass(createDDPEmitEntryPointsPass(entryOptions));
   }
+  pm.addPass(createDDPCheckMPIPass());
   pm.addNestedPass<func::FuncOp>(createDDPExpandCopiesPass());
   pm.addPass(createDDPOutlineLinalgOpsPass());
   addCPUKernelPasses(pm, options);

@@ -232,6 +232,28 @@ def DDPExpandArithPass : Pass<"ddp-expand-arith"> {
                            "::mlir::math::MathDialect"];
 }
 
+def DDPCheckMPIPass : Pass<"ddp-check-mpi", "::mlir::ModuleOp"> {
+  let summary = "Fail if calls of MPI do not say which MPI they call";
+  let description = [{
+    Operations of MLIR's dialect `mpi` become calls of an MPI library, which upstream's
+    lowering chooses by an attribute of the module. A module without it is, as a rule, one
+    that `ddp-import-mpi` was to make ours, since without that our runtime knows nothing of
+    its reductions. This pass says so at the first operation of the dialect.
+
+    Accepted:
+
+    ```mlir
+    module attributes {dlti.map = #dlti.map<"MPI:Implementation" = "MPICH">} {
+      func.func @step(%g: memref<8xf32>) {
+        %c = mpi.comm_world : !mpi.comm
+        mpi.allreduce(%g, %g, MPI_SUM, %c) : memref<8xf32>, memref<8xf32>
+        return
+      }
+    }
+    ```
+  }];
+}
+
 def DDPCheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
   let summary = "Fail unless only the LLVM dialect is left";
   let description = [{

@@ -149,7 +149,7 @@ const Strings options = {
     "ddp-round-narrow-floats", "ddp-expand-arith", "ddp-expand-copies",
     "ddp-outline-linalg-ops", "ddp-tile-contractions", "ddp-order-loops",
     "ddp-outline-gpu-kernels", "ddp-launch-kernels", "ddp-check-device-memory",
-    "ddp-check-lowered", "canonicalize", "cse"};
+    "ddp-check-mpi", "ddp-check-lowered", "canonicalize", "cse"};
 
 size_t below(Random &random, size_t end) {
   return std::uniform_int_distribution<size_t>(0, end - 1)(random);

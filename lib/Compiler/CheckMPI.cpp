@@ -1,0 +1,46 @@
+//===- CheckMPI.cpp - fail if calls of MPI do not say which one -----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Before upstream's lowering, whose error about a missing DLTI attribute does
+// not help who has forgotten to import a program.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Compiler/Passes.h"
+
+#include "mlir/Dialect/DLTI/DLTI.h"
+#include "mlir/Dialect/MPI/IR/MPI.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPCHECKMPIPASS
+#include "ddphook/Compiler/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+
+/// The key that upstream's lowering asks for.
+static constexpr StringLiteral kImplementation = "MPI:Implementation";
+
+namespace {
+class CheckMPIPass : public ddp::impl::DDPCheckMPIPassBase<CheckMPIPass> {
+public:
+  void runOnOperation() override {
+    markAllAnalysesPreserved();
+    WalkResult found = getOperation().walk([](Operation *op) {
+      if (!isa_and_present<mpi::MPIDialect>(op->getDialect()) ||
+          succeeded(dlti::query(op, {kImplementation}, /*emitError=*/false)))
+        return WalkResult::advance();
+      op->emitOpError("expected a program of our own; ddp-import-mpi, run "
+                      "before ddp-pipeline, imports programs of 'mpi'")
+              .attachNote()
+          << "to call MPI beside our runtime, say which one: module attributes "
+             "{dlti.map = #dlti.map<\"MPI:Implementation\" = \"MPICH\">}";
+      return WalkResult::interrupt();
+    });
+    if (found.wasInterrupted())
+      signalPassFailure();
+  }
+};
+} // namespace
