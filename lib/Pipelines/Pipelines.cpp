@@ -238,12 +238,8 @@ LogicalResult DDPCommonOptions::parse(
   llvm::raw_string_ostream os(message);
   if (succeeded(parseFromString(*normalized, os)))
     return success();
-  StringRef reason = StringRef(rejection.empty() ? message : rejection).trim();
-  StringRef unknown = reason;
-  if (!unknown.consume_front("<Pass-Options-Parser>: no such option "))
-    return reject(reason);
-  return reject("no such option " + unknown +
-                suggestOption(unknown, llvm::to_vector(OptionsMap.keys())));
+  return reject(explainOptionError(rejection.empty() ? message : rejection,
+                                   llvm::to_vector(OptionsMap.keys())));
 }
 
 LogicalResult mlir::ddp::buildDDPPipeline(

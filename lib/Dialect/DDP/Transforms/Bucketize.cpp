@@ -69,10 +69,7 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
       StringRef options,
       function_ref<LogicalResult(const Twine &)> errorHandler) override {
     auto isDeclared = [](StringRef) { return true; };
-    auto normalized = normalizeOptions(options, isDeclared, errorHandler);
-    if (failed(normalized))
-      return failure();
-    return Pass::initializeOptions(*normalized, errorHandler);
+    return initializeOptionsOf(*this, options, isDeclared, errorHandler);
   }
 
   FailureOr<BucketLimits> getLimits() {

@@ -155,10 +155,7 @@ struct ExpandHooksPass
     auto isDeclared = [](StringRef name) {
       return name == "hook" || name == "wrapper" || name == "group-mb";
     };
-    auto normalized = normalizeOptions(options, isDeclared, errorHandler);
-    if (failed(normalized))
-      return failure();
-    return Pass::initializeOptions(*normalized, errorHandler);
+    return initializeOptionsOf(*this, options, isDeclared, errorHandler);
   }
 
   void getDependentDialects(DialectRegistry &registry) const override {

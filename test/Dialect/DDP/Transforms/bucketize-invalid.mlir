@@ -15,7 +15,9 @@
 // NAN: error: expected a bucket limit that is not negative, but got nan
 // WORD: 'large' value invalid for floating point argument
 // ORDER: Cannot find option named 'backward'
-// UNKNOWN: no such option bucket-cap
+// UNKNOWN: error: in the options of ddp-bucketize: no such option bucket-cap, did you mean bucket-cap-mb?
+// RUN: not ddphook-opt %s --pass-pipeline="builtin.module(ddp-bucketize{hok=fp16})" 2>&1 | FileCheck %s --check-prefix=FAR
+// FAR: error: in the options of ddp-bucketize: no such option hok{{$}}
 
 // WIRE: error: 'ddp.all_reduce' op expected no wire type before 'ddp-bucketize'
 

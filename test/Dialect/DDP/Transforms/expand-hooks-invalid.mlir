@@ -7,7 +7,11 @@
 // RUN: not ddphook-opt --ddp-expand-hooks="wrapper=fp32" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=WRAPPER
 // WRAPPER: error: expected wrapper=fp16 or bf16, but got 'fp32'
 // RUN: not ddphook-opt --ddp-expand-hooks="rank=2" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=OPTION
-// OPTION: no such option rank
+// OPTION: error: in the options of ddp-expand-hooks: no such option rank{{$}}
+// RUN: not ddphook-opt --ddp-expand-hooks="hok=fp16" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=HOK
+// HOK: error: in the options of ddp-expand-hooks: no such option hok, did you mean hook?
+// RUN: not ddphook-opt --ddp-expand-hooks="matrix-aproximation-rank=2" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=PARAMETER
+// PARAMETER: error: in the options of ddp-expand-hooks: no such option matrix-aproximation-rank, did you mean matrix-approximation-rank?
 // Of two values one would be lost, in whatever spelling and place they are.
 // RUN: not ddphook-opt --ddp-expand-hooks="hook=fp16 hook=bf16" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=TWICE
 // TWICE: error: expected hook once, but got 'fp16' and 'bf16'

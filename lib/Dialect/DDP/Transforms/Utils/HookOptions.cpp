@@ -360,12 +360,43 @@ static std::string didYouMean(StringRef name, ArrayRef<StringRef> known) {
                          : (", did you mean " + nearest + "?").str();
 }
 
-std::string mlir::ddp::suggestOption(StringRef name,
-                                     SmallVector<StringRef> declared) {
-  for (const NamedHook &hook : getNamedHooks())
-    for (const HookParameter &parameter : hook.parameters)
-      declared.push_back(parameter.option);
-  return didYouMean(name, declared);
+std::string mlir::ddp::explainOptionError(StringRef message,
+                                          SmallVector<StringRef> declared) {
+  StringRef reason = message.trim(), unknown = reason;
+  if (!unknown.consume_front("<Pass-Options-Parser>: no such option "))
+    return reason.str();
+  if (llvm::is_contained(declared, "hook"))
+    for (const NamedHook &hook : getNamedHooks())
+      for (const HookParameter &parameter : hook.parameters)
+        declared.push_back(parameter.option);
+  return ("no such option " + unknown).str() + didYouMean(unknown, declared);
+}
+
+/// The names of a pass's options, which it tells in the text of a pipeline
+/// only: NAME{OPTION=VALUE …}.
+static SmallVector<OptionWord> getOptionsOf(Pass &pass, std::string &text) {
+  llvm::raw_string_ostream os(text);
+  pass.printAsTextualPipeline(os);
+  StringRef options = StringRef(text).split('{').second;
+  options.consume_back("}");
+  return splitOptionWords(options);
+}
+
+LogicalResult mlir::ddp::initializeOptionsOf(
+    Pass &pass, StringRef options, function_ref<bool(StringRef)> isDeclared,
+    function_ref<LogicalResult(const Twine &)> errorHandler) {
+  FailureOr<std::string> normalized =
+      normalizeOptions(options, isDeclared, errorHandler);
+  if (failed(normalized))
+    return failure();
+  return pass.Pass::initializeOptions(*normalized, [&](const Twine &message) {
+    std::string text;
+    const SmallVector<OptionWord> words = getOptionsOf(pass, text);
+    auto names = llvm::map_to_vector(
+        words, [](const OptionWord &word) { return StringRef(word.name); });
+    return errorHandler("in the options of " + pass.getArgument() + ": " +
+                        explainOptionError(message.str(), names));
+  });
 }
 
 /// The hook, and in `wireType` what is left for a wrapper.

@@ -14,6 +14,8 @@
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
+#include "mlir/Pass/Pass.h"
+
 namespace mlir::ddp {
 
 /// The hook of buckets for which neither an attribute nor an option names one.
@@ -29,10 +31,17 @@ FailureOr<std::string>
 normalizeOptions(StringRef options, function_ref<bool(StringRef)> isDeclared,
                  function_ref<LogicalResult(const Twine &)> errorHandler);
 
-/// What an error says behind an option that does not exist: ", did you mean
-/// NAME?" with the nearest of the declared ones and of the hooks' parameters,
-/// or nothing.
-std::string suggestOption(StringRef name, SmallVector<StringRef> declared);
+/// What MLIR's parser of options says. Behind an option that does not exist,
+/// with ", did you mean NAME?", if one of the declared ones is near, or, where
+/// a hook is declared, one of the hooks' parameters.
+std::string explainOptionError(StringRef message,
+                               SmallVector<StringRef> declared);
+
+/// For `Pass::initializeOptions` of passes that take options as pipelines do.
+LogicalResult
+initializeOptionsOf(Pass &pass, StringRef options,
+                    function_ref<bool(StringRef)> isDeclared,
+                    function_ref<LogicalResult(const Twine &)> errorHandler);
 
 /// Parses the option `hook`, in the form above, and the option `wrapper`, which
 /// may be empty. The hook is the text of an attribute, or a name followed by
