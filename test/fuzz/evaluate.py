@@ -10,9 +10,10 @@ seen.
 
 import numpy as np
 
+import exchanges
 import numerics
 from buckets import Buckets, Place, size_of
-from program import split_operands, uses
+from program import dtype_of, split_operands, uses
 
 
 class Evaluator:
@@ -124,10 +125,25 @@ class Evaluator:
         hook = {None: "allreduce", "f16": "fp16", "bf16": "bf16"}[op.attrs["wire"]]
         return [self._reduce(op, value, Place((hook,), 0, None), block)]
 
+    def _exchange(self, op, env, ranks, block):
+        if len(ranks) != self.program.world:
+            raise AssertionError("a collective under divergent control flow")
+        value, out = env[op.operands[0]], {}
+        type_ = op.attrs.get("type") or op.result.type
+        for members in self._partition(op.attrs["group"]):
+            parts = [value[r].reshape(-1) for r in members]
+            got = exchanges.run(op, parts, self._dtype(op.operands[0]))
+            if type_.shape is not None:
+                got = [array.reshape(type_.shape) for array in got]
+            out.update(zip(members, got))
+        return [out]
+
+    _exchange_start = _exchange
+
     def _reduce(self, op, value, place, block):
         """What each rank gets."""
         hook, group = place.hook, op.attrs["group"]
-        outer = []
+        outer, is_within_nodes = [], False
         while hook[0] == "wrap":
             outer, hook = outer + [hook[1]], hook[2]
         if hook[0] == "post_local_sgd":
@@ -135,26 +151,38 @@ class Evaluator:
             hook = ("allreduce",)
             if self.counters.get(block, 0) >= start:
                 hook = hook if reduces else ("noop",)
+                is_within_nodes = not subgroup
                 group = subgroup or group
         for wire in reversed(outer):
             hook = ("wrap", wire, hook)
         out = {}
-        for members in self._partition(group):
+        mean = op.attrs["reduction"] == "mean"
+        for members in self._partition(group, is_within_nodes):
             parts = [value[r] for r in members]
-            results = numerics.run_hook(
-                hook,
-                parts,
-                self._dtype(op.operands[0]),
-                op.attrs["reduction"] == "mean",
-                place.offset,
-                place.count,
+            dtype = self._dtype(op.operands[0])
+            results = self._run_hook(
+                hook, None if is_within_nodes else group, members, parts, dtype, mean, place
             )
             out.update(zip(members, results))
         return out
 
+    def _run_hook(self, hook, group, members, parts, dtype, mean, place):
+        """On the ranks `members` of a group."""
+        program = self.program
+        is_hierarchical = (
+            program.options.get("topology") == "hierarchical" and group is not None
+        ) or group in program.hierarchical
+        arguments = (parts, dtype, mean, place.offset, place.count)
+        if not is_hierarchical:
+            return numerics.run_hook(hook, *arguments)
+        nodes = {}
+        for position, rank in enumerate(members):
+            name = program.nodes[rank] if program.nodes else ""
+            nodes.setdefault(name, []).append(position)
+        return numerics.run_on_nodes(hook, list(nodes.values()), *arguments)
+
     def _dtype(self, value):
-        members = self.program.members.get(value)
-        return members[0].dtype if members else value.type.dtype
+        return dtype_of(self.program, value)
 
     # States.
 
@@ -186,14 +214,22 @@ class Evaluator:
         for members in self._partition(op.attrs["group"]):
             parts = [value[r] for r in members]
             dtype = op.result.type.dtype
-            results = numerics.run_hook(
-                ("allreduce",), parts, dtype, True, place.offset, place.count
+            results = self._run_hook(
+                ("allreduce",), op.attrs["group"], members, parts, dtype, True, place
             )
             out.update(zip(members, results))
         return [out]
 
-    def _partition(self, group):
-        return self.program.groups[group] or [tuple(range(self.program.world))]
+    def _partition(self, group, is_within_nodes=False):
+        program = self.program
+        sets = program.groups[group] or [tuple(range(program.world))]
+        if not program.nodes or not is_within_nodes:
+            return sets
+        return [
+            tuple(rank for rank in ranks if program.nodes[rank] == node)
+            for ranks in sets
+            for node in sorted({program.nodes[rank] for rank in ranks})
+        ]
 
     def _call(self, op, env, ranks, block):
         func = self.program.func(op.attrs["callee"])

@@ -36,6 +36,11 @@ def write(program, outcome, directory):
     os.makedirs(directory, exist_ok=True)
     again = run.run(program, keep=str(directory))
     command = shlex.join(run.command(program, str(directory)))
+    commands = "".join(
+        f"{' '.join(f'{k}={v}' for k, v in launch.items())} {command} &\n"
+        for launch in run.launches(program, port=29500)
+    )
+    command = f"{commands}wait" if program.nodes else command
     (directory / "README").write_text(
         f"{run.describe(program)}\n{outcome.kind}: {outcome.message}\n"
         f"again: {again.kind}: {again.message}\n\n{command}\n"

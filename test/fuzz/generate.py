@@ -13,6 +13,7 @@ import options
 import statements
 from buckets import has_chains
 from control import CONTROL
+from exchanges import exchange, is_wanted
 from phases import PHASES
 from program import COLLECTIVES, Block, Func, Op, Program, Type, Value, inner_ops, uses
 
@@ -201,9 +202,10 @@ STATEMENTS = [
 
 
 def add_statements(b, count):
+    choices = STATEMENTS + ([(12, exchange)] if b.program.has_exchanges else [])
     while count > 0:
-        weights = [weight for weight, _ in STATEMENTS]
-        ((_, statement),) = b.random.choices(STATEMENTS, weights)
+        weights = [weight for weight, _ in choices]
+        ((_, statement),) = b.random.choices(choices, weights)
         if isinstance(statement, list):
             if b.depth >= 3:
                 continue
@@ -277,6 +279,9 @@ def _function(random_, program, types, name, size, numbers, is_private):
 def _gradients(func, program):
     """Results that ddp-verify-sync must find reduced exactly once: averages of what
     no other reduction went into."""
+    # Over a group that says that it is one rank nothing counts as reduced.
+    if program.has_exchanges and program.world == 1:
+        return ()
     mixed, once = set(), set()
     for op in func.body.ops:
         is_mixed = any(v in mixed for v in uses(op))
@@ -312,6 +317,8 @@ def generate(seed):
     program.values = random_.choice(["normal", "normal", "integers", "special"])
     options.add_groups(random_, program)
     options.add_options(random_, program)
+    program.has_exchanges = is_wanted(seed)
+    options.add_nodes(program)
     if random_.random() < 0.05:
         program.hook = options.random_hook(random_, program)
         program.keeps_ranks_apart = True

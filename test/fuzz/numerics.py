@@ -246,3 +246,31 @@ def run_hook(hook, parts, dtype, mean, offset, count):
     total = ring_sum(parts, wire, offset, count)
     # Back to the type that the innermost hook was given, and from there at once.
     return [cast(cast(total, wire, own), own, dtype)] * len(parts)
+
+
+def run_on_nodes(hook, nodes, parts, dtype, mean, offset, count):
+    """The same over a hierarchical group, as docs/hierarchy.md says; `nodes` has the
+    positions in `parts` of the ranks of each node."""
+    own, shape = dtype, parts[0].shape
+    while hook[0] == "wrap":
+        parts = [cast(part, own, hook[1]) for part in parts]
+        own, hook = hook[1], hook[2]
+    if hook[0] == "noop":
+        return [cast(part, own, dtype) for part in parts]
+    sums = []
+    for node in nodes:
+        mine = [parts[i] for i in node]
+        total = run_hook(("allreduce",), mine, own, mean, offset, count)[0]
+        sums.append(total.reshape(-1))
+    length, shares = sums[0].size, len(nodes[0])
+    count = length if count is None else count
+    share = max(-(-count // shares), 1)
+    places = offset + np.arange(length)
+    out = np.empty(length, STORAGE[own])
+    for begin in range(0, count, share):
+        mine = (places >= begin) & (places < begin + share)
+        if mine.any():
+            theirs = [total[mine] for total in sums]
+            first, size = places[mine][0] - begin, min(share, count - begin)
+            out[mine] = run_hook(hook, theirs, own, mean, first, size)[0]
+    return [cast(out.reshape(shape), own, dtype)] * len(parts)

@@ -5,6 +5,21 @@
 import random
 
 
+# What add_powersgd() sets.
+POWERSGD = (
+    "start-powersgd-iter",
+    "use-error-feedback",
+    "warm-start",
+    "matrix-approximation-rank",
+    "min-compression-rate",
+    "orthogonalization-epsilon",
+    "random-seed",
+    "batch-tensors-with-same-shape",
+    "numerics",
+    "group-mb",
+)
+
+
 def add_groups(random_, program):
     world = program.world
     if random_.random() < 0.25:
@@ -15,6 +30,28 @@ def add_groups(random_, program):
         random_.shuffle(ranks)
         parts = [tuple(sorted(ranks[i : i + size])) for i in range(0, world, size)]
         program.groups["parts"] = sorted(parts)
+
+
+def add_nodes(program):
+    """Ranks of several machines, as they believe, and groups that know of that. With
+    a generator of its own, so that other seeds are the programs they were."""
+    own = random.Random(f"machines of {program.seed}")
+    if own.random() >= 0.2:
+        return
+    options = program.options
+    # What PowerSGD deals to the ranks of a node has a model in test/parity only.
+    if "powersgd" in options.get("hook", ""):
+        for name in POWERSGD:
+            options.pop(name, None)
+        options["hook"] = own.choice(["fp16", "bf16"])
+    nodes = [["a"], ["aa", "ab"], ["aaa", "abc"], ["aaaa", "aabb", "abab", "abcd"]]
+    program.nodes = own.choice(nodes[program.world - 1])
+    kind = own.random()
+    if kind < 0.6:
+        options["topology"] = "hierarchical"
+    elif kind < 0.9:
+        names = list(program.groups)
+        program.hierarchical = tuple(own.sample(names, own.randint(1, len(names))))
 
 
 def random_hook(random_, program):

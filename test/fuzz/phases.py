@@ -6,6 +6,7 @@ and does something else with them in the other, reads them before and behind it,
 keeps states; or it starts collectives itself, on a condition or without one, and
 awaits them behind other work. As linalg.py."""
 
+from exchanges import start
 from program import Op, Type, Value, bucket_type
 
 FLAG, COUNTER = Type(None, "i1"), Type(None, "i64")
@@ -242,14 +243,24 @@ def flight(b, fill):
     if not b.is_uniform or not b.pick_where(lambda v: v.type.shape):
         return
     in_cf, b.in_cf = b.in_cf, False
-    flying = []
+    # What exchanges give; else a future comes with the bucket that is reduced.
+    flying, given = [], set()
     for _ in range(b.random.choice([1, 1, 2, 3])):
+        if b.program.has_exchanges and b.random.random() < 0.5:
+            if started := start(b):
+                flying.append(started)
+                given.add(started[1])
+                fill(b, _size(b))
+                continue
         bucket = _pick_bucket(b) if b.random.random() < 0.2 else None
         bucket = bucket or _pack(b)
         flying.append((_start(b, bucket), bucket))
         fill(b, _size(b))
     b.random.shuffle(flying)
     for future, bucket in flying:
+        if bucket in given:
+            b.add(Op("bucket_wait", [future], [bucket]))
+            continue
         result = _wait(b, future, bucket)
         if b.random.random() < 0.5:
             fill(b, _size(b))

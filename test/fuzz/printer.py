@@ -2,6 +2,7 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The MLIR text of a generated program (program.py)."""
 
+from exchanges import print_exchange
 from program import Type, Value, split_operands
 
 # Hooks are tuples, as in MLIR: ("fp16",), ("wrap", "f16", hook),
@@ -50,8 +51,12 @@ class _Printer:
             hook = print_hook(program.hook)
             self.lines.append(f"module attributes {{ddp.hook = {hook}}} {{")
         for name, ranks in program.groups.items():
-            lists = "" if ranks is None else f" ranks {[list(r) for r in ranks]}"
-            self.lines.append(f"ddp.process_group @{name}{lists}")
+            clauses = "" if ranks is None else f" ranks {[list(r) for r in ranks]}"
+            if program.has_exchanges and ranks is None:
+                clauses = f" size {program.world}"
+            if name in program.hierarchical:
+                clauses += " topology hierarchical"
+            self.lines.append(f"ddp.process_group @{name}{clauses}")
         for name, (type_, placement) in program.states.items():
             self.lines.append(f"ddp.state @{name} : {type_} {placement} zero")
         for func in program.funcs:
@@ -250,6 +255,18 @@ class _Printer:
         text += f" if {self._name(op.operands[1])}" if op.operands[1:] else ""
         text += f" : {bucket.type} -> !ddp.future<{bucket.type}>"
         self._simple(op, indent, text)
+
+    def _exchange(self, op, indent):
+        operand = op.operands[0]
+        text = f"{print_exchange(op, self._name(operand))} : {operand.type}"
+        if op.attrs["name"] in ("reduce_scatter", "all_gather"):
+            text += f" -> {op.result.type}"
+        self._simple(op, indent, text)
+
+    def _exchange_start(self, op, indent):
+        operand = op.operands[0]
+        text = f"{print_exchange(op, self._name(operand))} : {operand.type}"
+        self._simple(op, indent, f"{text} -> !ddp.future<{op.attrs['type']}>")
 
     def _bucket_wait(self, op, indent):
         text = f"ddp.wait {self._list(op.operands)} : !ddp.future<{op.result.type}>"

@@ -14,7 +14,13 @@ from typing import NamedTuple, Optional
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 # Kinds of operations that reduce something on their own.
-COLLECTIVES = ("all_reduce", "bucket_reduce", "bucket_start")
+COLLECTIVES = (
+    "all_reduce",
+    "bucket_reduce",
+    "bucket_start",
+    "exchange",
+    "exchange_start",
+)
 
 
 class Type(NamedTuple):
@@ -88,6 +94,12 @@ class Program:
     groups: dict
     world: int = 1
     steps: int = 1
+    # The node of each rank, as a letter; empty: all are on this machine. And the
+    # groups that say that they are hierarchical.
+    nodes: str = ""
+    hierarchical: tuple = ()
+    # Whether groups say their size, for collectives on parts (exchanges.py).
+    has_exchanges: bool = False
     # What is put into tensors: see inputs.py.
     values: str = "normal"
     options: dict = field(default_factory=dict)
@@ -148,6 +160,12 @@ def uses(op):
         for nested in region.ops:
             yield from uses(nested)
         yield from region.yields
+
+
+def dtype_of(program, value):
+    """The element type of a tensor or of a bucket."""
+    members = program.members.get(value)
+    return members[0].dtype if members else value.type.dtype
 
 
 def count_operations(program):

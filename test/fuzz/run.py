@@ -8,8 +8,10 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 
 import compare
@@ -49,7 +51,7 @@ def command(program, directory):
         tool(),
         f"{directory}/module.mlir",
         f"--entry={program.entry}",
-        f"--ranks={program.world}",
+        *([] if program.nodes else [f"--ranks={program.world}"]),
         f"--steps={program.steps}",
         f"--outputs={directory}/out.{{rank}}.{{step}}",
     ]
@@ -68,6 +70,30 @@ def _environment():
         and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")
     }
     return clean
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def launches(program, port):
+    """What each process has in its environment: one of all ranks, or, with nodes, one
+    for each rank, as torchrun would set it."""
+    if not program.nodes:
+        return [{}]
+    return [
+        {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(program.world),
+            "LOCAL_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "DDPHOOK_NODE": node,
+        }
+        for rank, node in enumerate(program.nodes)
+    ]
 
 
 def run(program, keep=None):
@@ -98,24 +124,33 @@ def _run(program, directory, values, samples):
 
 def _execute(program, directory):
     """[step][rank][number], or the failure."""
-    process = subprocess.Popen(
-        command(program, directory),
-        env=_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        _, stderr = process.communicate(timeout=HANG_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        _, stderr = process.communicate()
-        return None, Outcome("hung", f"nothing after {HANG_S} s: {stderr[-300:]}")
-    if process.returncode:
-        return None, _classify(program, directory, process.returncode, stderr)
+    processes = [
+        subprocess.Popen(
+            command(program, directory),
+            env={**_environment(), **launch},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        for launch in launches(program, _free_port())
+    ]
+    end, failure = time.monotonic() + HANG_S, None
+    for process in processes:
+        try:
+            left = max(end - time.monotonic(), 1)
+            _, stderr = process.communicate(timeout=left)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            _, stderr = process.communicate()
+            failure = Outcome("hung", f"nothing after {HANG_S} s: {stderr[-300:]}")
+        # Ranks fail for what the first of them does.
+        if process.returncode and not failure:
+            failure = _classify(program, directory, process.returncode, stderr)
+    if failure:
+        return None, failure
     types = [v.type for v in program.func(program.entry).body.yields]
     return [
         [
@@ -190,7 +225,8 @@ def _classify(program, directory, code, stderr):
 
 
 def describe(program):
+    nodes = f" on {program.nodes}" if program.nodes else ""
     return (
-        f"seed {program.seed}: {program.world} ranks, {program.steps} steps, "
+        f"seed {program.seed}: {program.world} ranks{nodes}, {program.steps} steps, "
         f"{program.pipeline or 'no options'}"
     )

@@ -78,9 +78,20 @@ def fewer_ranks(program, number):
     if number >= len(smaller):
         return False
     program.world = smaller[number]
+    program.nodes = program.nodes[: program.world]
     for name, ranks in program.groups.items():
         if ranks is not None:
             program.groups[name] = [(r,) for r in range(program.world)]
+    return True
+
+
+def fewer_nodes(program, number):
+    """On one machine, or with groups that are flat."""
+    if number >= 2 or not program.nodes:
+        return False
+    program.hierarchical = ()
+    program.options.pop("topology", None)
+    program.nodes = program.nodes if number else ""
     return True
 
 
@@ -326,6 +337,7 @@ def simpler_linalg(program, number):
 SIMPLIFICATIONS = [
     fewer_steps,
     fewer_ranks,
+    fewer_nodes,
     fewer_options,
     fewer_results,
     remove_dead,

@@ -16,6 +16,7 @@ import pytest
 
 import compare
 import evaluate
+import exchanges
 import fuzz
 import generate
 import inputs
@@ -134,6 +135,19 @@ def _write_through(self, op, env, ranks, block):
         env[op.operands[op.attrs["ins"]]] = env[op.result]
 
 
+def _flat(hook, nodes, *arguments):
+    return RIGHT_HOOK(hook, *arguments)
+
+
+def _move_parts(op, parts, dtype):
+    """What is gathered does not begin with the first rank's part."""
+    results = RIGHT_EXCHANGE(op, parts, dtype)
+    if op.attrs["name"] == "all_gather":
+        return [np.roll(result, 1) for result in results]
+    return results
+
+
+RIGHT_EXCHANGE = exchanges.run
 RIGHT_HOOK, RIGHT_OP = numerics.run_hook, evaluate.Evaluator._op
 
 
@@ -143,8 +157,16 @@ RIGHT_HOOK, RIGHT_OP = numerics.run_hook, evaluate.Evaluator._op
         (numerics, "run_hook", _divide_first),
         (evaluate.Evaluator, "_op", _write_through),
         (numerics, "to_bf16", lambda values: np.array(values, np.float32)),
+        (numerics, "run_on_nodes", _flat),
+        (exchanges, "run", _move_parts),
     ],
-    ids=["divide-before-casting", "lost-copies", "bf16-not-rounded"],
+    ids=[
+        "divide-before-casting",
+        "lost-copies",
+        "bf16-not-rounded",
+        "nodes-like-a-flat-group",
+        "parts-in-other-places",
+    ],
 )
 def test_a_wrong_model_is_noticed(monkeypatch, owner, name, wrong):
     @contextlib.contextmanager
