@@ -23,6 +23,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <unistd.h>
@@ -78,6 +79,7 @@ void runGroup(int size, const Setting &setting, double timeout,
                 DDPHOOK_OK)
           << rank.error.message;
       std::vector<int32_t> ranks(size);
+      std::iota(ranks.begin(), ranks.end(), 0);
       ddphook_communicator_config_t config = {};
       config.struct_size = sizeof(config);
       config.size = size;
@@ -458,7 +460,8 @@ TEST(HostDevice, RanksNeedNotAgreeOnTheThread) {
             << error.message;
         ddphook_communicator_t *groups[2];
         for (int isPair : {0, 1}) {
-          const std::vector<int32_t> members(kRanks);
+          std::vector<int32_t> members(kRanks);
+          std::iota(members.begin(), members.end(), isPair ? index & ~1 : 0);
           const std::string key =
               isPair ? "pair " + std::to_string(index / 2) : "all";
           ddphook_communicator_config_t group = {};
