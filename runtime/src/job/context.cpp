@@ -280,19 +280,30 @@ Status Context::fail(Status status) {
   return failHearing(std::move(status), verdictSeconds);
 }
 
+/// What is known beside a failure whose cause nobody tells: who has left in
+/// good order, or that rank 0 tells nothing.
+static Status explain(Status status, const TcpStore::Verdict &verdict,
+                      double seconds) {
+  std::string more;
+  if (verdict.isServerSilent && seconds >= inquirySeconds)
+    more = trace::describeSilence(std::nullopt, /*rank=*/-1);
+  if (!verdict.departure.empty() &&
+      status.message().find(" left the ") == std::string::npos)
+    more = verdict.departure;
+  return more.empty() ? status
+                      : Status(status.code(), status.message() + ": " + more);
+}
+
 Status Context::failHearing(Status status, double seconds) {
   // A broken connection or an aborted transport does not say who failed and
   // why; the control connection does.
   bool isSecondHand =
       status.code() == DDPHOOK_PEER_LOST || status.code() == DDPHOOK_ABORTED;
   if (control && isSecondHand && !hasFailed()) {
-    bool isServerSilent = false;
-    Status heard = control->failureWithin(seconds, &isServerSilent);
-    if (!heard.isOk())
-      status = heard;
-    else if (isServerSilent && seconds > inquirySeconds)
-      status = Status(status.code(), status.message() + ": " +
-                                         trace::describeSilence({}, rank()));
+    const TcpStore::Verdict verdict = control->verdictWithin(seconds);
+    status = verdict.failure.isOk()
+                 ? explain(std::move(status), verdict, seconds)
+                 : verdict.failure;
   }
   return latch(status, /*tellOthers=*/true);
 }

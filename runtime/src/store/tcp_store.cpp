@@ -360,13 +360,12 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
   if (!failure.isOk())
     return failure;
   answers->isServerSilent = !isAnswered(questions[size]);
-  if (answerInquiry)
-    answers->ofRanks[self] = answerInquiry();
+  const std::function<std::string()> ownAnswer = answerInquiry;
   lock.unlock();
+  if (ownAnswer)
+    answers->ofRanks[self] = ownAnswer();
+  // What is answered later finds no question.
   for (size_t i = 0; i < size; ++i) {
-    if (!isAnswered(questions[i]) && sent.isOk())
-      send(encodeFrame(Kind::Cancel, ids[i], {}, {}), Deadline::after(0))
-          .ignore();
     DDPHOOK_RETURN_IF_ERROR(questions[i].status);
     if (isAnswered(questions[i]))
       answers->ofRanks[i] = std::move(questions[i].value);
@@ -401,16 +400,24 @@ Status TcpStore::failureWithin(double seconds) {
   return failure;
 }
 
-Status TcpStore::failureWithin(double seconds, bool *isServerSilent) {
+TcpStore::Verdict TcpStore::verdictWithin(double seconds) {
   const Deadline deadline = Deadline::after(seconds);
-  Request question;
-  const uint32_t id = enter(&question);
-  const Status sent = send(encodeFrame(Kind::Clock, id, {}, {}), deadline);
+  // Nobody sets that key: the answer is that a rank has left.
+  Request time, departure;
+  const uint32_t ids[] = {enter(&time), enter(&departure)};
+  const Status sent = send(encodeFrame(Kind::Clock, ids[0], {}, {}) +
+                               encodeFrame(Kind::Get, ids[1], "departure", {}),
+                           deadline);
+  Verdict verdict;
   std::unique_lock<std::mutex> lock(mutex);
   changed.wait_until(lock, deadline.time(), [&] { return !failure.isOk(); });
-  requests.erase(id);
-  *isServerSilent = sent.isOk() && failure.isOk() && !question.isAnswered;
-  return failure;
+  for (uint32_t id : ids)
+    requests.erase(id);
+  verdict.failure = failure;
+  verdict.isServerSilent = sent.isOk() && !time.isAnswered;
+  if (departure.isAnswered)
+    verdict.departure = departure.status.message();
+  return verdict;
 }
 
 void TcpStore::leave() {

@@ -90,8 +90,16 @@ public:
   /// The failure of the job that this rank heard of, waiting for one for at
   /// most `seconds`; OK when there is none.
   Status failureWithin(double seconds);
-  /// The same; and whether rank 0 has not answered anything meanwhile.
-  Status failureWithin(double seconds, bool *isServerSilent);
+
+  /// What is known of a failure that this rank has seen the consequences of.
+  struct Verdict {
+    Status failure; ///< As failureWithin() gives it.
+    /// Rank 0 has not answered anything meanwhile.
+    bool isServerSilent = false;
+    /// "rank 3 has left the job", if one has; else empty.
+    std::string departure;
+  };
+  Verdict verdictWithin(double seconds);
 
   /// Says farewell: this rank ends well. Nothing may be called after it.
   void leave();
