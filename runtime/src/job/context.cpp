@@ -282,7 +282,7 @@ Status Context::fail(Status status) {
 
 /// What is known beside a failure whose cause nobody tells: who has left in
 /// good order, or that rank 0 tells nothing.
-static Status explain(Status status, const TcpStore::Verdict &verdict,
+static Status explain(const Status &status, const TcpStore::Verdict &verdict,
                       double seconds) {
   std::string more;
   if (verdict.isServerSilent && seconds >= inquirySeconds)
@@ -301,9 +301,8 @@ Status Context::failHearing(Status status, double seconds) {
       status.code() == DDPHOOK_PEER_LOST || status.code() == DDPHOOK_ABORTED;
   if (control && isSecondHand && !hasFailed()) {
     const TcpStore::Verdict verdict = control->verdictWithin(seconds);
-    status = verdict.failure.isOk()
-                 ? explain(std::move(status), verdict, seconds)
-                 : verdict.failure;
+    status = verdict.failure.isOk() ? explain(status, verdict, seconds)
+                                    : verdict.failure;
   }
   return latch(status, /*tellOthers=*/true);
 }
