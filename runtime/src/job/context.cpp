@@ -24,11 +24,11 @@ using namespace ddphook;
 /// are. Those that run answer within milliseconds, but on a machine with many
 /// more threads than processors; one that does not answer is waited for so
 /// long.
-static constexpr double inquirySeconds = 0.75;
+static constexpr double inquirySeconds = 0.7;
 /// How long a rank that saw a connection break waits to hear which rank was
 /// lost, or that was told of a failure waits for its cause. It usually takes a
 /// millisecond; in a step another rank may inquire first.
-static constexpr double verdictSeconds = 0.2;
+static constexpr double verdictSeconds = 0.25;
 /// How long rank 0 of a failed job waits for the others before it merges what
 /// they have recorded.
 static constexpr double traceSeconds = 0.3;

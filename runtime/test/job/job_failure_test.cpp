@@ -116,7 +116,11 @@ TEST_P(FailureTest, PeerIsStoppedInACollective) {
       continue;
     const std::string &text = results[rank].text;
     bool isExpired = text.find("DEADLINE_EXCEEDED: ") == 0;
-    EXPECT_TRUE(isExpired || text.find("ABORTED: rank ") == 0) << text;
+    // Who does not hear of it in time, on a busy machine, has only seen that
+    // another rank gave up.
+    EXPECT_TRUE(isExpired || text.find("ABORTED: rank ") == 0 ||
+                text.find("PEER_LOST: ") == 0)
+        << text;
     expired += isExpired;
   }
   EXPECT_GE(expired, 1);
@@ -205,7 +209,9 @@ TEST_P(FailureTest, PeerIsStoppedInAnExchange) {
         continue;
       const std::string &text = results[rank].text;
       bool isExpired = text.find("DEADLINE_EXCEEDED: ") == 0;
-      EXPECT_TRUE(isExpired || text.find("ABORTED: rank ") == 0)
+      // As of a rank that is stopped in a collective.
+      EXPECT_TRUE(isExpired || text.find("ABORTED: rank ") == 0 ||
+                  text.find("PEER_LOST: ") == 0)
           << kind << ": " << text;
       expired += isExpired;
     }
