@@ -246,28 +246,154 @@ def test_a_lost_peer_is_an_exception(run, worlds):
     assert seconds < 60
 
 
-def _compiled(rank, place, group):
-    import logging
+# Of the gradients of a step, for several buckets of the limit below.
+SHAPES = [(37, 21), (21,), (5, 3, 2, 2), (0, 3), (1, 13), (64, 48)]
+STEP_OPTIONS = {"bucket_cap_mb": 0.003, "fullgraph": True}
+STEP_HOOKS = [
+    ("allreduce", {}),
+    ("fp16", {}),
+    ("bf16", {}),
+    ("int8", {}),
+    ("int4", {"rounding": "stochastic"}),
+    ("fp8", {}),
+    ("topk", {"density": 0.1}),
+    ("quantization_perchannel", {}),
+    ("powersgd", POWERSGD),
+    ("powersgd", {**POWERSGD, "numerics": "improved"}),
+    ("batched_powersgd", {**POWERSGD, "wrapper": "fp16"}),
+]
 
+
+def _averages(name):
+    """A step that averages gradients that it computes on the group of a name."""
+    ops = torch.ops._c10d_functional
+
+    def step(*gradients):
+        return [ops.wait_tensor(ops.all_reduce(g * 2, "avg", name)) for g in gradients]
+
+    return step
+
+
+def _run_compiled(hook, options, rank, place, name, stream=None):
+    """The averages of some steps, and their states."""
     import ddphook.torch
 
-    texts = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: texts.append(record.getMessage())
-    logging.getLogger("ddphook").addHandler(handler)
-    ops = torch.ops._c10d_functional
-    name = group.group_name
-
-    def step(gradient):
-        return ops.wait_tensor(ops.all_reduce(gradient * 2, "avg", name))
-
-    compiled = ddphook.torch.compile(step, hook="fp16", fullgraph=True)
-    gradient = torch.full((5, 7), rank + 1.0, device=place)
-    expected = torch.full((5, 7), dist.get_world_size() + 1.0, device=place)
-    for _ in range(2):
-        assert torch.equal(compiled(gradient), expected)
-    assert len(texts) == 1 and "are reduced without compression" in texts[0]
+    torch._dynamo.reset()
+    step = ddphook.torch.compile(_averages(name), hook=hook, **STEP_OPTIONS, **options)
+    history = []
+    for number in range(STEPS):
+        generator = torch.Generator().manual_seed(100 * number + rank)
+        gradients = [torch.randn(s, generator=generator).to(place) for s in SHAPES]
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream(place))
+        with torch.cuda.stream(stream):
+            averages = [average + 0 for average in step(*gradients)]
+            history.append([average.cpu() for average in averages])
+    states = ddphook.torch.state_dict()
+    ddphook.torch.close()
+    return history, states
 
 
-def test_a_compiled_step_is_not_compressed_and_says_so(run):
+def _compiled(rank, place, group):
+    for hook, options in STEP_HOOKS:
+        host, _ = _run_compiled(hook, options, rank, torch.device("cpu"), "0")
+        got, states = _run_compiled(hook, options, rank, place, group.group_name)
+        assert list(states) == [group.group_name]
+        for step, (mine, expected) in enumerate(zip(got, host)):
+            for a, b in zip(mine, expected):
+                what = f"{hook}, {options}, step {step}, {tuple(a.shape)}"
+                if "powersgd" not in hook:
+                    assert torch.equal(a, b), what
+                else:
+                    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3, msg=what)
+
+
+def test_compiled_steps_have_the_bits_of_the_host(run):
     run(_compiled)
+
+
+def _compiled_stream(rank, place, group):
+    name = group.group_name
+    expected, _ = _run_compiled("fp16", {}, rank, place, name)
+    got, _ = _run_compiled("fp16", {}, rank, place, name, torch.cuda.Stream(place))
+    for mine, others in zip(got, expected):
+        assert all(map(torch.equal, mine, others))
+
+
+def test_a_compiled_step_on_another_stream(run):
+    run(_compiled_stream)
+
+
+def _train_compiled(rank, place, group, hook):
+    """Parameters after some steps of a whole step, with Inductor's reductions or ours."""
+    import ddphook.torch
+
+    torch._dynamo.reset()
+    torch._dynamo.config.trace_autograd_ops = True
+    torch.manual_seed(7)
+    model = models.mlp().to(place)
+    names = [name for name, _ in model.named_parameters()]
+    average = _averages(group.group_name)
+
+    def step(parameters, x):
+        named = dict(zip(names, parameters))
+        loss = (torch.func.functional_call(model, named, (x,)) - 0.3).square().mean()
+        gradients = average(*torch.autograd.grad(loss, parameters))
+        return [p.detach() - 0.01 * g for p, g in zip(parameters, gradients)]
+
+    if hook is None:
+        step = torch.compile(step, fullgraph=True)
+    else:
+        step = ddphook.torch.compile(step, hook=hook, **STEP_OPTIONS)
+    parameters = [p.detach().clone() for p in model.parameters()]
+    for number in range(STEPS):
+        generator = torch.Generator().manual_seed(100 * number + rank)
+        x = (torch.rand(6, 64, generator=generator) * 2 - 1).to(place)
+        parameters = step([p.requires_grad_() for p in parameters], x)
+    ddphook.torch.close()
+    return torch.cat([p.detach().flatten() for p in parameters]).cpu()
+
+
+def _compiled_training(rank, place, group):
+    inductor = _train_compiled(rank, place, group, None)
+    for hook, tolerance in (("allreduce", 1e-6), ("fp16", 1e-3)):
+        ours = _train_compiled(rank, place, group, hook)
+        torch.testing.assert_close(ours, inductor, rtol=tolerance, atol=tolerance)
+        sums = ours.clone()
+        dist.all_reduce(sums)
+        assert torch.equal(sums / dist.get_world_size(), ours), "ranks differ"
+
+
+def test_whole_compiled_steps(run):
+    run(_compiled_training)
+
+
+def _lose_a_peer_compiled(rank, place, group):
+    import ddphook.torch
+    from ddphook import _errors
+
+    step = ddphook.torch.compile(
+        _averages(group.group_name), hook="fp16", timeout=20, **STEP_OPTIONS
+    )
+    gradient = torch.ones(100, 7, device=place)
+    step(gradient)
+    torch.cuda.synchronize(place)
+    if rank == 1:
+        os._exit(3)
+    begin = time.monotonic()
+    errors = (_errors.PeerLostError, _errors.DeadlineExceededError, _errors.AbortedError)
+    with pytest.raises(errors):
+        # The step that loses the rank may end; the next one says so.
+        for _ in range(3):
+            step(gradient)
+            torch.cuda.synchronize(place)
+    return time.monotonic() - begin
+
+
+def test_a_lost_peer_in_a_compiled_step(run, worlds):
+    if 2 not in worlds:
+        pytest.skip("one rank only: two cannot share the GPU")
+    (kind, seconds), died = run(_lose_a_peer_compiled, world=2, collect=True)
+    assert died == ("died", 3)
+    assert kind == "ok", seconds
+    assert seconds < 60

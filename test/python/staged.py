@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 
 from ddphook import _runtime
+from ddphook.torch import _device
 
 DEVICES = 3
 
@@ -34,7 +35,10 @@ class Staged:
     def attach(self, context):
         self.context = context
 
-    def begin(self, arrays):
+    # Of allocators and copies it knows those of PyTorch alone.
+    pack = _device.Cuda.pack
+
+    def begin(self, arrays, are_kept=False):
         return None
 
     def run(self, module, arrays, begun):
@@ -42,14 +46,24 @@ class Staged:
             memory = [stack.enter_context(self.copied(array)) for array in arrays]
             module.run(memory)
             for array, address in zip(arrays, memory, strict=True):
-                self.context.read_memory(bytes_of(array), address)
+                self.take(array, address)
         self.runs += 1
+
+    def take(self, array, address):
+        """Gives an array what the device has there."""
+        self.context.read_memory(bytes_of(array), address)
 
     def new_future(self):
         return torch.futures.Future()
 
     def finish(self, future, value):
         future.set_result(value)
+
+    def end(self):
+        return None
+
+    def wait(self, end):
+        pass
 
     @contextlib.contextmanager
     def copied(self, array):
@@ -64,6 +78,31 @@ class Staged:
             rt.ddphook_memory_free(handle, memory, size)
 
 
+class Late(Staged):
+    """Arrays have a run's results when somebody has waited for its end, as on a
+    stream, and not before."""
+
+    def __init__(self, number):
+        super().__init__(number)
+        self.late = []
+        self.ended = self.waited = 0
+
+    def take(self, array, address):
+        copy = (ctypes.c_char * array.nbytes)()
+        self.context.read_memory(copy, address)
+        self.late.append((array.data_ptr(), copy))
+
+    def end(self):
+        self.ended += 1
+        late, self.late = self.late, []
+        return late
+
+    def wait(self, end):
+        self.waited += 1
+        for address, copy in end:
+            ctypes.memmove(address, copy, len(copy))
+
+
 def bytes_of(tensor):
     return (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
 
@@ -72,7 +111,6 @@ def bytes_of(tensor):
 def registered(model, rank, *hook, **options):
     """``ddphook.torch.register`` of a model whose device is the emulated one."""
     import ddphook.torch
-    from ddphook.torch import _device
 
     device = Staged(rank)
     with mock.patch.object(_device, "device_of", lambda _: device):
@@ -80,3 +118,16 @@ def registered(model, rank, *hook, **options):
     with handle:
         yield handle
         assert device.runs > 0
+
+
+@contextlib.contextmanager
+def steps(rank, kind=Staged):
+    """Compiled steps whose gradients are on the emulated device."""
+    import ddphook.torch
+
+    ddphook.torch.close()
+    device = kind(rank)
+    with mock.patch.object(_device, "device_at", lambda _: device):
+        yield device
+        ddphook.torch.close()
+    assert device.runs > 0

@@ -57,7 +57,7 @@ def _every_hook(rank, name, hooks, ddp_options):
             got = models.train(ours, rank, STEPS)
             for field in ("steps", "wire_bytes", "elements_after_compression"):
                 assert handle.statistics()[field] == counters[field], (hook, field)
-            _check_states(handle.state_dict()["states"], states, hook)
+            check_states(handle.state_dict()["states"], states, hook)
         _check_parameters(got, expected, f"{name}, {hook}, {options}")
 
 
@@ -68,7 +68,7 @@ def _check_parameters(got, expected, what):
     assert models.difference(got, expected) < 1e-4, what
 
 
-def _check_states(got, expected, what):
+def check_states(got, expected, what):
     assert got.keys() == expected.keys(), what
     for role, values in expected.items():
         assert got[role].keys() == values.keys(), (what, role)

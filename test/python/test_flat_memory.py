@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ddphook.torch._flat_memory import FlatMemory
+from ddphook.torch._flat_memory import FlatMemory, device_arrays
 
 SEED = 20261126
 
@@ -18,7 +18,13 @@ def addresses(tensors):
     return [tensor.data_ptr() for tensor in tensors]
 
 
-def test_places():
+def on_device(gradients, flats):
+    """What is for devices, with the memory of PyTorch's allocator for the host."""
+    return device_arrays(torch.device("cpu"), gradients, flats)
+
+
+@pytest.mark.parametrize("take", [FlatMemory().take, on_device], ids=["host", "device"])
+def test_places(take):
     """Gradients lie one behind the other in the array of their number."""
     gradients = [
         torch.zeros(3, 5),
@@ -26,7 +32,7 @@ def test_places():
         torch.zeros(0, 4),
         torch.zeros(()),
     ]
-    whole, places = FlatMemory().take(gradients, [0, 1, 0, 0])
+    whole, places = take(gradients, [0, 1, 0, 0])
     assert [(one.dtype, one.numel()) for one in whole] == [
         (torch.float32, 16),
         (torch.float16, 7),
@@ -35,6 +41,12 @@ def test_places():
     first = whole[0].data_ptr()
     assert addresses([places[0], places[3]]) == [first, first + 60]
     assert places[1].data_ptr() == whole[1].data_ptr()
+    # Each has a storage that is its own memory alone, and keeps that of the array.
+    assert [place.untyped_storage().nbytes() for place in places[::3]] == [60, 4]
+    places[0].fill_(7.0)
+    del whole
+    gc.collect()
+    assert bool((places[0] == 7).all())
 
 
 KEEPERS = {
@@ -81,5 +93,3 @@ def test_never_more_than_at_one_time():
         held = sum(tensor.nbytes for tensor in memory._free + list(memory._returned))
         assert held + sum(tensor.nbytes for tensor in used) <= most
         del used, whole, tensor
-    memory.clear()
-    assert not memory._free and not memory._returned

@@ -10,6 +10,7 @@ import logging
 import pytest
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -86,13 +87,60 @@ def test_spellings(step, kind):
     assert not {"all_reduce", "wait_tensor"} & set(names(calls))
 
 
-def test_gradients_on_a_device_are_left_alone_with_a_warning(caplog):
-    gradient = torch.zeros(4, device="meta")
-    graph = make_fx(lambda g: reduced(g), tracing_mode="fake")(gradient).graph
+def traced_on(step, *devices):
+    """The graph of a step on a tensor of each device, which may not be there."""
+    with FakeTensorMode():
+        return make_fx(step)(*[torch.empty(4, 3, device=place) for place in devices]).graph
+
+
+def test_gradients_on_a_gpu():
+    """The number of the ticket stays in the host's memory, which needs no wait."""
+    graph = traced_on(lambda a, b: (reduced(a), reduced(b)), "cuda:1", "cuda:1")
+    assert _graph.rewrite(graph, "hook=fp16", 30.0) == 2
+    graph.lint()
+    nodes = {node.target: node for node in graph.nodes if node.op == "call_function"}
+    started = nodes[torch.ops.ddphook.start.default]
+    waited = nodes[torch.ops.ddphook.wait.default]
+    on_gpu = torch.device("cuda:1")
+    assert waited.args[4] == on_gpu
+    for node in (started, waited):
+        with started.meta["val"].fake_mode:
+            again = node.target(
+                *torch.fx.node.map_arg(node.args, lambda argument: argument.meta["val"])
+            )
+        for value in (again, node.meta["val"]):
+            if node is started:
+                assert (value.device.type, value.shape) == ("cpu", ())
+            else:
+                assert [(v.device, v.shape) for v in value] == [(on_gpu, (4, 3))] * 2
+
+
+@pytest.mark.parametrize(
+    ("devices", "warning"),
+    [
+        (["meta"], "gradients on meta are reduced without compression"),
+        (["cuda:0", "cuda:1"], "gradients on cuda:0 and cuda:1 in one graph are reduced"),
+        (["cuda:0", "cpu"], "gradients on cpu and cuda:0 in one graph are reduced"),
+    ],
+)
+def test_devices_that_are_left_alone_with_a_warning(devices, warning, caplog):
+    graph = traced_on(lambda *gradients: list(map(reduced, gradients)), *devices)
+    _graph._warn_once.cache_clear()
     with caplog.at_level(logging.WARNING, "ddphook"):
         assert _graph.rewrite(graph, "hook=fp16", 30.0) == 0
     (record,) = caplog.records
-    assert "gradients on meta are reduced without compression" in record.message
+    assert warning in record.message
+    assert torch.ops.ddphook.start.default not in [node.target for node in graph.nodes]
+
+
+def test_a_loss_on_another_device():
+    """What is left alone is no other device's reason to be."""
+
+    def step(gradient, loss):
+        return reduced(gradient), reduced(loss.sum())
+
+    graph = traced_on(step, "cuda:1", "cpu")
+    assert _graph.rewrite(graph, "hook=fp16", 30.0) == 1
 
 
 def test_a_sum_that_is_used_beside_its_quotient_is_a_sum():

@@ -223,12 +223,10 @@ def state_dict() -> dict[str, Any]:
     """
     from ddphook.torch import _session
 
-    return {name: each.state_dict() for name, each in _session.sessions().items()}
+    return _session.state_dict()
 
 
-def load_state_dict(
-    state: dict[str, Any], *, timeout: timedelta | float | None = None
-) -> None:
+def load_state_dict(state: dict[str, Any]) -> None:
     """Lets compiled steps continue where a ``state_dict()`` was.
 
     Collective. Call it in a program that compiles the same steps in the same
@@ -239,8 +237,6 @@ def load_state_dict(
     state
         What ``state_dict()`` returned on this rank. Of another rank, or
         another number of ranks, it is loaded without error feedback.
-    timeout
-        As for ``compile``.
 
     Raises
     ------
@@ -256,9 +252,7 @@ def load_state_dict(
         raise InvalidArgumentError(
             f"expected a state of ddphook.torch.state_dict(), but got {state!r}"
         )
-    for name, values in state.items():
-        session = _session.session_of(name, timeout_seconds(timeout))
-        session.load_state_dict(values)
+    _session.load_state_dict(state)
 
 
 def close() -> None:

@@ -3,12 +3,13 @@
 """Where gradients are, and how modules run there.
 
 The only place that knows PyTorch's streams and events. A device belongs to one
-hook: `begin` is called by the thread that has computed gradients, `run` and
-`finish` by the thread of the context.
+context: `pack`, `begin` and `wait` are called by threads that compute gradients or
+use averages, all others by the thread of the context.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -17,6 +18,10 @@ import torch
 
 from ddphook import _runtime
 from ddphook._errors import UnsupportedError
+from ddphook.torch._flat_memory import FlatMemory, device_arrays
+
+# Of devices whose tensors modules can take.
+KINDS = ("cpu", "cuda")
 
 
 class Device(Protocol):
@@ -40,8 +45,17 @@ class Device(Protocol):
     def attach(self, context: _runtime.Context) -> None:
         """Called once, when the job has been joined."""
 
-    def begin(self, arrays: Sequence[torch.Tensor]) -> Any:
-        """What a run on these arrays has to wait for."""
+    def pack(
+        self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Copies of contiguous gradients in flat arrays: `FlatMemory.take`."""
+
+    def begin(self, arrays: Sequence[torch.Tensor], are_kept: bool = False) -> Any:
+        """What a run on these arrays has to wait for.
+
+        ``are_kept`` says that the caller has them until it has waited for the
+        run's end; else whoever has them may let them go before.
+        """
 
     def run(
         self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: Any
@@ -56,6 +70,12 @@ class Device(Protocol):
     ) -> None:
         """Completes a future, whose users wait for all runs until now."""
 
+    def end(self) -> Any:
+        """The end of all runs until now, for `wait`."""
+
+    def wait(self, end: Any) -> None:
+        """Puts what this thread does next on the device behind an end."""
+
 
 class Host:
     """The host: a run is over when its call returns."""
@@ -63,10 +83,21 @@ class Host:
     memory = torch.device("cpu")
     target = backend = backend_options = ""
 
+    def __init__(self) -> None:
+        self._flat = FlatMemory()
+
     def attach(self, context: _runtime.Context) -> None:
         pass
 
-    def begin(self, arrays: Sequence[torch.Tensor]) -> None:
+    def pack(
+        self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        whole, places = self._flat.take(gradients, flats)
+        for gradient, place in zip(gradients, places):
+            ctypes.memmove(place.data_ptr(), gradient.data_ptr(), gradient.nbytes)
+        return whole, places
+
+    def begin(self, arrays: Sequence[torch.Tensor], are_kept: bool = False) -> None:
         return None
 
     def run(
@@ -82,13 +113,18 @@ class Host:
     ) -> None:
         future.set_result(value)
 
+    def end(self) -> None:
+        return None
+
+    def wait(self, end: None) -> None:
+        pass
+
 
 class Cuda:
     """A GPU. Modules run on a stream of their own, beside the backward pass.
 
     Nothing waits on the host: a run waits for the stream on which gradients were
-    computed, by an event, and whoever uses a future for the run, as PyTorch's
-    futures do it.
+    computed, by an event, and so does the stream that uses averages for the run.
 
     Parameters
     ----------
@@ -109,10 +145,20 @@ class Cuda:
     def attach(self, context: _runtime.Context) -> None:
         context.set_stream(self._stream.cuda_stream)
 
-    def begin(self, arrays: Sequence[torch.Tensor]) -> Any:
+    def pack(
+        self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        whole, places = device_arrays(self.memory, gradients, flats)
+        # One kernel for many gradients.
+        torch._foreach_copy_(places, list(gradients))
+        return whole, places
+
+    def begin(self, arrays: Sequence[torch.Tensor], are_kept: bool = False) -> Any:
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self.memory))
-        for array in arrays:
+        # Of what is kept nothing is recorded: its memory would not be used again
+        # before the host sees that the run has ended, which is a step later.
+        for array in () if are_kept else arrays:
             # Its memory is not for others before the run has ended.
             array.record_stream(self._stream)
         return event
@@ -132,6 +178,14 @@ class Cuda:
         with torch.cuda.stream(self._stream):
             future.set_result(value)
 
+    def end(self) -> Any:
+        event = torch.cuda.Event()
+        event.record(self._stream)
+        return event
+
+    def wait(self, end: Any) -> None:
+        torch.cuda.current_stream(self.memory).wait_event(end)
+
 
 def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
     """The device of parameters, which are given with their names.
@@ -139,8 +193,7 @@ def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
     Raises
     ------
     UnsupportedError
-        They are on several devices, or on one of another kind; or the
-        environment names a backend that is not of their device.
+        They are on several devices, or as `device_at` says.
     """
     owners: dict[torch.device, str] = {}
     for name, tensor in tensors:
@@ -150,8 +203,18 @@ def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
         raise UnsupportedError(
             f"expected all parameters on one device, but got {each}"
         )
-    memory = next(iter(owners), Host.memory)
-    if memory.type not in ("cpu", "cuda"):
+    return device_at(next(iter(owners), Host.memory))
+
+
+def device_at(memory: torch.device) -> Device:
+    """The device that has this memory, for one context.
+
+    Raises
+    ------
+    UnsupportedError
+        It is of another kind, or the environment names another backend.
+    """
+    if memory.type not in KINDS:
         raise UnsupportedError(
             f"expected parameters on a CPU or on a CUDA device, but got {memory}"
         )

@@ -31,6 +31,7 @@ from ddphook.torch._bucket import (
     flat_numbers,
     flat_reductions_text,
 )
+from ddphook.torch._device import KINDS
 from ddphook.torch._rendezvous import group_of_name
 
 _log = logging.getLogger("ddphook")
@@ -109,7 +110,7 @@ def rewrite(
         How many reductions were replaced. Others are left alone, with a line in
         the log that says why.
     """
-    reductions = list(find_reductions(graph))
+    reductions = _on_one_device(list(find_reductions(graph)))
     first = 0
     for bucket in _buckets(graph, reductions, bucket_bytes):
         averages = _replace(graph, bucket, first, pipeline, timeout_s, owner)
@@ -119,6 +120,18 @@ def rewrite(
         first += len(bucket)
     stable_topological_sort(graph)
     return len(reductions)
+
+
+def _on_one_device(reductions: list[Reduction]) -> list[Reduction]:
+    """The reductions, or none of them, with a warning, if they are on several devices."""
+    places = sorted({str(reduction.value.device) for reduction in reductions})
+    if len(places) <= 1:
+        return reductions
+    _warn_once(
+        f"gradients on {' and '.join(places)} in one graph are reduced without "
+        "compression: expected all of a graph on one device"
+    )
+    return []
 
 
 def find_reductions(graph: torch.fx.Graph) -> Iterator[Reduction]:
@@ -165,11 +178,11 @@ def _understand(
         reason = f"its type is {value.dtype}"
     elif value.dim() == 0:
         reason = "it is a scalar, such as a loss"
-    elif value.device.type != "cpu":
+    elif value.device.type not in KINDS:
         reason = f"it is in the memory of {value.device}"
         _warn_once(
-            f"gradients on {value.device} are reduced without compression: compiled "
-            "steps have it on CPUs only, models with ddphook.torch.register on GPUs too"
+            f"gradients on {value.device} are reduced without compression: it is for "
+            "those on CPUs and on CUDA devices"
         )
     if reason:
         _log.info("left alone: %s of %s: %s", started.name, gradient.name, reason)
@@ -310,7 +323,7 @@ def _replace(
             ),
         )
     values = [gradient.meta["val"] for gradient in gradients]
-    started.meta["val"] = values[0].new_empty((), dtype=torch.int64)
+    started.meta["val"] = values[0].new_empty((), dtype=torch.int64, device="cpu")
     ends = [user for member in bucket for user in member.result.users]
     # The gradients' memory may be written to; and what uses an average before the
     # bucket starts may read what is written.
@@ -326,6 +339,7 @@ def _replace(
                 [size for member in bucket for size in member.shape],
                 [len(member.shape) for member in bucket],
                 [value.dtype for value in values],
+                values[0].device,
             ),
         )
         waited.meta["val"] = [

@@ -7,41 +7,65 @@ Inductor finds in its cache runs in a process that never saw it compiled. The
 ticket of a reduction is declared as an alias of its gradients: whoever plans
 memory keeps theirs for the reduction until the ticket has been used. To name them
 again in the wait would not do, because Inductor may compute them twice.
+
+A ticket is a number in the host's memory, also for gradients of a device, whose
+streams are ordered by events: the host waits until a module is in the device's
+queue, never for the device. Neither operator can be a part of a CUDA graph.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import itertools
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ddphook._errors import FailedPreconditionError
 from ddphook.torch import _session
-from ddphook.torch._flat_memory import FlatMemory
+from ddphook.torch._device import Device
 
 _library = torch.library.Library("ddphook", "DEF")
 _library.define(
     "start(Tensor(a)[] gradients, int[] flats, str owner, str module, str pipeline, "
     "str group, float timeout) -> Tensor(a)",
-    tags=(torch.Tag.needs_contiguous_strides,),
+    tags=(torch.Tag.needs_contiguous_strides, torch.Tag.cudagraph_unsafe),
 )
 # The averages have `types`, and the shapes that lie in `sizes` one behind the
 # other, with `dimensions` numbers each.
 _library.define(
-    "wait(Tensor ticket, int[] sizes, int[] dimensions, ScalarType[] types) -> Tensor[]"
+    "wait(Tensor ticket, int[] sizes, int[] dimensions, ScalarType[] types, "
+    "Device device) -> Tensor[]",
+    tags=(torch.Tag.cudagraph_unsafe,),
 )
 
 # What Inductor expects of memory that an operator returns, in bytes.
 _ALIGNMENT = 16
 
+
+class _Reduction(NamedTuple):
+    """One that is under way, with all memory that it may still use.
+
+    Attributes
+    ----------
+    device
+        Where it is.
+    ended
+        What `Device.end` returns for it.
+    whole, places
+        Of `Device.pack`; the places become averages.
+    """
+
+    device: Device
+    ended: Future[Any]
+    whole: list[torch.Tensor]
+    places: list[torch.Tensor]
+
+
 # Reductions that nobody has waited for yet, by their tickets.
-_pending: dict[int, tuple[Future[None], list[torch.Tensor]]] = {}
+_pending: dict[int, _Reduction] = {}
 _tickets = itertools.count()
-_memory = FlatMemory()
 
 
 def close() -> None:
@@ -50,9 +74,9 @@ def close() -> None:
     Collective. A graph that runs afterwards begins anew, without its states.
     Without this call it happens when the process exits.
     """
-    _pending.clear()
     _session.close_all()
-    _memory.clear()
+    # No sooner: a device may still be at work on their memory.
+    _pending.clear()
 
 
 atexit.register(close)
@@ -69,15 +93,14 @@ def _start(
 ) -> torch.Tensor:
     """Begins to reduce gradients, the number of whose flat array is in `flats`."""
     ticket = next(_tickets)
+    session = _session.session_of(group, timeout, gradients[0].device)
     dense = [gradient.contiguous() for gradient in gradients]
-    whole, places = _memory.take(dense, flats)
     # Here, and not where the reduction runs: that may still be busy with the
     # bucket before, and its link would be idle while this one is packed.
-    for gradient, place in zip(dense, places):
-        ctypes.memmove(place.data_ptr(), gradient.data_ptr(), gradient.nbytes)
+    whole, places = session.device.pack(dense, flats)
     key = _session.Key(owner, module, pipeline)
-    session = _session.session_of(group, timeout)
-    _pending[ticket] = session.run(key, whole), places
+    ended = session.run(key, whole)
+    _pending[ticket] = _Reduction(session.device, ended, whole, places)
     return torch.tensor(ticket)
 
 
@@ -89,16 +112,18 @@ def _wait(ticket: torch.Tensor, *_: Any) -> list[torch.Tensor]:
             "waited for already, or ddphook.torch.close() came in between; wait once "
             "for each start"
         )
-    done, averages = _pending.pop(number)
-    done.result()
+    reduction = _pending[number]
+    # Where it has failed, its memory is kept until the job has been left.
+    reduction.device.wait(reduction.ended.result())
+    del _pending[number]
     return [
         average if average.data_ptr() % _ALIGNMENT == 0 else average.clone()
-        for average in averages
+        for average in reduction.places
     ]
 
 
 def _start_shape(gradients: list[torch.Tensor], *_: Any) -> torch.Tensor:
-    return gradients[0].new_empty((), dtype=torch.int64)
+    return gradients[0].new_empty((), dtype=torch.int64, device="cpu")
 
 
 def _wait_shape(
@@ -106,16 +131,18 @@ def _wait_shape(
     sizes: list[int],
     dimensions: list[int],
     types: list[torch.dtype],
+    device: torch.device,
 ) -> list[torch.Tensor]:
     left = iter(sizes)
     shapes = [list(itertools.islice(left, count)) for count in dimensions]
     return [
-        ticket.new_empty(shape, dtype=dtype)
+        ticket.new_empty(shape, dtype=dtype, device=device)
         for shape, dtype in zip(shapes, types, strict=True)
     ]
 
 
 _library.impl("start", _start, "CPU")
+_library.impl("start", _start, "CUDA")
 _library.impl("wait", _wait, "CPU")
 torch.library.register_fake("ddphook::start", _start_shape, lib=_library)
 torch.library.register_fake("ddphook::wait", _wait_shape, lib=_library)

@@ -4,7 +4,8 @@
 
 A session has a context of the runtime, the thread that uses it, and the modules
 that it has loaded. Those are known by their texts and by their owners: two
-owners have states of their own, also where their modules are the same.
+owners have states of their own, also where their modules are the same. A process
+group has a session for each device that its arrays are on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import torch.distributed as dist
 
 from ddphook import _cache, _compiler, _runtime
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
-from ddphook.torch import _bucket, _states
+from ddphook.torch import _bucket, _device, _states
+from ddphook.torch._device import Device
 from ddphook.torch._modules import add_counters
 from ddphook.torch._rendezvous import Meeting, group_of_name
 from ddphook.torch._worker import Worker
@@ -59,30 +61,39 @@ class Session:
         The process group.
     timeout_s
         Deadline of every operation that waits for a peer, in seconds.
+    device
+        On which arrays are.
+    waiting
+        States of modules that have not come yet, which are taken out of it.
+
+    Attributes
+    ----------
+    device
+        The one that was given.
     """
 
-    def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        timeout_s: float,
+        device: Device,
+        waiting: dict[Key, _states.Parts],
+    ) -> None:
+        self.device = device
         self._process = os.getpid()
-        self._group = weakref.ref(group)
         self._worker = Worker()
         self._modules: dict[Key, _runtime.Module] = {}
-        # States of modules that have not come yet.
-        self._waiting: dict[Key, _states.Parts] = {}
+        self._waiting = waiting
         self._checks = 0
         self._error: BaseException | None = None
         self._meeting = Meeting(group, timeout_s)
         try:
-            self._context = self._worker.call(self._meeting.join)
+            self._context = self._worker.call(self._join)
         except BaseException:
             self._worker.stop()
             raise
 
-    def run(
-        self,
-        key: Key,
-        arrays: Sequence[torch.Tensor],
-        results: Sequence[torch.Tensor] | None = None,
-    ) -> Future[None]:
+    def run(self, key: Key, arrays: Sequence[torch.Tensor]) -> Future[Any]:
         """Begins to run a module, which is compiled and loaded if need be.
 
         Parameters
@@ -90,33 +101,32 @@ class Session:
         key
             Of the module.
         arrays
-            Its arguments, which are kept until it has run.
-        results
-            The memory of its results; by default the arguments'.
+            Its arguments, which take its results. The caller keeps them until the
+            device has waited for the run's end.
 
         Returns
         -------
         concurrent.futures.Future
-            Done when the results are there, or with the step's exception.
+            The run's end, for `Device.wait`, or the step's exception. On the host
+            the results are there.
         """
         self._check_process()
-        done: Future[None] = Future()
+        done: Future[Any] = Future()
+        begun = self.device.begin(arrays, are_kept=True)
 
         def task() -> None:
             try:
                 if self._error is not None:
                     raise self._error
-                self._module(key).run(
-                    [array.data_ptr() for array in arrays],
-                    None if results is None else [r.data_ptr() for r in results],
-                )
+                self.device.run(self._module(key), arrays, begun)
+                end = self.device.end()
             except BaseException as error:  # noqa: BLE001 - raised by result().
                 self._error = self._error or error
                 done.set_exception(error)
                 # The other ranks learn of it now, and not by their deadlines.
                 self._leave()
             else:
-                done.set_result(None)
+                done.set_result(end)
 
         self._worker.post(task)
         return done
@@ -132,63 +142,27 @@ class Session:
 
         return self._worker.call(add)
 
-    def state_dict(self) -> dict[str, Any]:
-        """This rank's states, of all modules that have any."""
+    def states(self) -> dict[Key, _states.Parts]:
+        """This rank's states, of all modules that have come."""
         self._check_process()
+        return self._worker.call(
+            lambda: {key: _states.read(module) for key, module in self._modules.items()}
+        )
 
-        def read() -> dict[Key, _states.Parts]:
-            parts = {key: _states.read(module) for key, module in self._modules.items()}
-            return {**self._waiting, **parts}
-
-        return {
-            "format": _FORMAT,
-            "rank": self._meeting.rank,
-            "world_size": self._meeting.world_size,
-            "modules": [
-                (*key, parts) for key, parts in self._worker.call(read).items() if parts
-            ],
-        }
-
-    def load_state_dict(self, state: Any) -> None:
-        """Continues where a ``state_dict()`` was, with modules yet to come as well.
-
-        Raises
-        ------
-        InvalidArgumentError
-            It is no such state.
-        """
+    def place(self) -> None:
+        """Gives modules that have come the states that wait for them; collective."""
         self._check_process()
-        if not isinstance(state, dict) or state.get("format") != _FORMAT:
-            raise InvalidArgumentError(f"expected a state of the format '{_FORMAT}'")
-        mine = (self._meeting.rank, self._meeting.world_size)
-        is_mine = (state["rank"], state["world_size"]) == mine
-        given: dict[Key, _states.Parts] = {}
-        for owner, text, pipeline, parts in state["modules"]:
-            given[Key(owner, text, pipeline)] = {
-                role: values
-                for role, values in parts.items()
-                if is_mine or not _states.is_per_rank(role)
-            }
 
         def place() -> None:
-            self._waiting.update(given)
             for key, module in self._modules.items():
                 self._place(key, module)
 
         self._worker.call(place)
 
-    def is_of(self, group: dist.ProcessGroup) -> bool:
-        """Whether it is of this process group, and not of one with its name."""
-        return self._group() is group
-
     def close(self, wait: bool = True) -> None:
         """Leaves the job; collective. Waits for the other ranks, by default."""
         if os.getpid() != self._process:
             return
-        if self._waiting:
-            _log.warning(
-                "states of %d modules were loaded and never used", len(self._waiting)
-            )
         self._worker.post(self._leave)
         self._worker.stop()
         if wait:
@@ -200,14 +174,27 @@ class Session:
             module.release()
         self._modules.clear()
 
+    def _join(self) -> _runtime.Context:
+        """Creates the context; collective."""
+        device = self.device
+        context = self._meeting.join(device.backend, device.backend_options)
+        try:
+            device.attach(context)
+        except BaseException:
+            context.destroy()
+            raise
+        return context
+
     def _module(self, key: Key) -> _runtime.Module:
         module = self._modules.get(key)
         if module is None:
             text = _bucket.with_group_size(key.text, self._meeting.world_size)
+            target = self.device.target
             image = _cache.get(
                 text,
                 key.pipeline,
-                lambda: _compiler.compile_module(text, key.pipeline),
+                lambda: _compiler.compile_module(text, key.pipeline, target),
+                target,
             )
             module = _runtime.Module(self._context, image)
             self._modules[key] = module
@@ -231,25 +218,113 @@ class Session:
             )
 
 
-_sessions: dict[str, Session] = {}
+class Sessions:
+    """The sessions of a process group, and the states that wait for their modules."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = weakref.ref(group)
+        self._process = os.getpid()
+        self._rank = (group.rank(), group.size())
+        self._waiting: dict[Key, _states.Parts] = {}
+        self._of_device: dict[torch.device, Session] = {}
+
+    def open(
+        self, group: dist.ProcessGroup, memory: torch.device, timeout_s: float
+    ) -> Session:
+        """The session for arrays in this memory; collective when it is new."""
+        found = self._of_device.get(memory)
+        if found is None:
+            device = _device.device_at(memory)
+            found = Session(group, timeout_s, device, self._waiting)
+            self._of_device[memory] = found
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's states, of all modules that have any.
+
+        Of one that has run on several devices, those on the device that came last.
+        """
+        states = dict(self._waiting)
+        for session in self._of_device.values():
+            states.update(session.states())
+        rank, world_size = self._rank
+        return {
+            "format": _FORMAT,
+            "rank": rank,
+            "world_size": world_size,
+            "modules": [(*key, parts) for key, parts in states.items() if parts],
+        }
+
+    def load_state_dict(self, state: Any) -> None:
+        """Continues where a ``state_dict()`` was, with modules yet to come as well.
+
+        Raises
+        ------
+        InvalidArgumentError
+            It is no such state.
+        """
+        if not isinstance(state, dict) or state.get("format") != _FORMAT:
+            raise InvalidArgumentError(f"expected a state of the format '{_FORMAT}'")
+        is_mine = (state["rank"], state["world_size"]) == self._rank
+        for owner, text, pipeline, parts in state["modules"]:
+            self._waiting[Key(owner, text, pipeline)] = {
+                role: values
+                for role, values in parts.items()
+                if is_mine or not _states.is_per_rank(role)
+            }
+        for session in self._of_device.values():
+            session.place()
+
+    def is_of(self, group: dist.ProcessGroup) -> bool:
+        """Whether they are of this process group, and not of one with its name."""
+        return self._group() is group
+
+    def close(self, wait: bool = True) -> None:
+        """Leaves all jobs; collective. Waits for the other ranks, by default."""
+        if self._waiting and os.getpid() == self._process:
+            _log.warning(
+                "states of %d modules were loaded and never used", len(self._waiting)
+            )
+        for session in self._of_device.values():
+            session.close(wait)
 
 
-def session_of(group: str, timeout_s: float) -> Session:
-    """The session of a process group, by its name; collective when it is new."""
-    process_group = group_of_name(group)
-    found = _sessions.get(group)
-    if found is not None and not found.is_of(process_group):
+_sessions: dict[str, Sessions] = {}
+
+
+def sessions_of(group: dist.ProcessGroup) -> Sessions:
+    """The sessions of a process group."""
+    name = group.group_name
+    found = _sessions.get(name)
+    if found is not None and not found.is_of(group):
         # PyTorch was initialized again, with other ranks perhaps.
-        _sessions.pop(group).close(wait=False)
+        _sessions.pop(name).close(wait=False)
         found = None
     if found is None:
-        found = _sessions[group] = Session(process_group, timeout_s)
+        found = _sessions[name] = Sessions(group)
     return found
 
 
-def sessions() -> dict[str, Session]:
-    """All sessions, by the names of their process groups."""
-    return dict(_sessions)
+def session_of(
+    group: str, timeout_s: float, memory: torch.device = _device.Host.memory
+) -> Session:
+    """The session of a process group, by its name, for arrays in this memory.
+
+    Collective when it is new.
+    """
+    process_group = group_of_name(group)
+    return sessions_of(process_group).open(process_group, memory, timeout_s)
+
+
+def state_dict() -> dict[str, Any]:
+    """The states of all sessions, by the names of their process groups."""
+    return {name: each.state_dict() for name, each in _sessions.items()}
+
+
+def load_state_dict(state: dict[str, Any]) -> None:
+    """Gives a ``state_dict()`` to all sessions, also to those yet to come."""
+    for name, values in state.items():
+        sessions_of(group_of_name(name)).load_state_dict(values)
 
 
 def close_all() -> None:
