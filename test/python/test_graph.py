@@ -266,6 +266,26 @@ def test_what_writes_to_memory_comes_after_a_use_that_was_before():
     assert order.index("zero_") < order.index("exp")
 
 
+def test_random_numbers_keep_their_order():
+    """One that is drawn for an average stays before those that are drawn later, also
+    where that has other users in between, or an operation before the draw."""
+
+    def step(x):
+        one = reduced(x.sin())
+        noise = torch.randn_like(one.exp())
+        two = reduced(torch.rand_like(x).cos())
+        return one + noise, two, torch.bernoulli(x)
+
+    count, calls = rewritten(step, (4,))
+    assert count == 2
+    order = names(calls)
+    drawn = ("randn_like", "rand_like", "bernoulli")
+    assert tuple(name for name in order if name in drawn) == drawn
+    assert order.index("wait") < order.index("randn_like")
+    # Its gradient comes behind the draw, and so has a bucket of its own.
+    assert [text.count("ddp.all_reduce") for text in texts(calls)] == [1, 1]
+
+
 def test_an_average_that_is_reduced_again():
     def step(g):
         return reduced(reduced(g, "sum"), "avg")

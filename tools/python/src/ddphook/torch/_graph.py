@@ -257,8 +257,9 @@ def _buckets(
     """Cuts the reductions into buckets, for each process group by itself.
 
     A bucket ends before a gradient of any group that depends on one of its
-    averages, so that none waits for itself, and before a write to memory. It
-    depends on buckets alone that are before it in the result.
+    averages, so that none waits for itself, before a random number that does, which
+    has to stay behind those drawn before it and before those drawn later, and before
+    a write to memory. It depends on buckets alone that are before it in the result.
     """
     of_gradient: dict[torch.fx.Node, list[Reduction]] = {}
     for reduction in reductions:
@@ -277,8 +278,8 @@ def _buckets(
             if not nodes.isdisjoint(node.all_input_nodes):
                 nodes.add(node)
         for group in list(open_buckets):
-            is_needed = node in of_gradient and node in dependent[group]
-            if is_needed or _writes(node):
+            has_place = node in of_gradient or _draws(node)
+            if has_place and node in dependent[group] or _writes(node):
                 close(group)
         for reduction in of_gradient.get(node, ()):
             group = reduction.group
@@ -326,8 +327,9 @@ def _replace(
     started.meta["val"] = values[0].new_empty((), dtype=torch.int64, device="cpu")
     ends = [user for member in bucket for user in member.result.users]
     # The gradients' memory may be written to; and what uses an average before the
-    # bucket starts may read what is written.
-    ends += [node for node in order if _writes(node)]
+    # bucket starts may read what is written, or be what a random number is drawn for.
+    needed = _dependents(graph, [member.result for member in bucket])
+    ends += [node for node in order if _writes(node) or _draws(node) and node in needed]
     place = min([node for node in ends if order[node] >= order[place]] or [place],
                 key=order.__getitem__)
     averages = {}
@@ -353,6 +355,24 @@ def _replace(
     for member in bucket:
         _erase(graph, member.result, member.gradient)
     return averages
+
+
+def _dependents(
+    graph: torch.fx.Graph, nodes: list[torch.fx.Node]
+) -> set[torch.fx.Node]:
+    """These nodes and all that need one of them."""
+    found = set(nodes)
+    for node in graph.nodes:
+        if not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    """Whether a node takes numbers from PyTorch's generator, whose order counts."""
+    return isinstance(node.target, torch._ops.OpOverload) and (
+        torch.Tag.nondeterministic_seeded in node.target.tags
+    )
 
 
 def _writes(node: torch.fx.Node) -> bool:
