@@ -226,6 +226,19 @@ def test_averages_are_the_programs():
     ranks.run(2, keep_averages)
 
 
+def reduce_nothing(rank):
+    import staged
+
+    graph = rewritten("fp16", gradients=[((0, 3), torch.float32)])
+    with staged.steps(rank):
+        (average,) = graph(torch.zeros(0, 3))
+    assert average.shape == (0, 3)
+
+
+def test_gradients_without_elements():
+    ranks.run(2, reduce_nothing)
+
+
 def lose_a_peer(rank):
     import staged
     from ddphook._errors import Error

@@ -149,8 +149,13 @@ class Cuda:
         self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         whole, places = device_arrays(self.memory, gradients, flats)
-        # One kernel for many gradients.
-        torch._foreach_copy_(places, list(gradients))
+        filled = [number for number, place in enumerate(places) if place.numel() > 0]
+        if filled:
+            # One kernel for many gradients.
+            torch._foreach_copy_(
+                [places[number] for number in filled],
+                [gradients[number] for number in filled],
+            )
         return whole, places
 
     def begin(self, arrays: Sequence[torch.Tensor], are_kept: bool = False) -> Any:

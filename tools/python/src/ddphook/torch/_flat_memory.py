@@ -30,6 +30,8 @@ def device_arrays(
     ]
     places = [
         _alone(whole[flat][begin : begin + gradient.numel()].view(gradient.shape))
+        if gradient.numel() > 0
+        else torch.empty_like(gradient, device=memory)
         for gradient, flat, begin in zip(gradients, flats, begins)
     ]
     return whole, places
