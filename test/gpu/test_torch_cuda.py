@@ -1,10 +1,11 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""ddphook.torch on CUDA tensors: DDP over NCCL with our hooks, beside PyTorch's.
+"""ddphook.torch on CUDA tensors: DDP over NCCL with our hooks, beside PyTorch's,
+and compiled steps, beside the host's.
 
 For a GPU alone, and a build tree: hooks are compiled here, which a bundle of
-tools/gpu-bundle.sh cannot do. test/python/test_device.py has the same on the
-emulated device, without PyTorch's streams.
+tools/gpu-bundle.sh cannot do. test/python/test_device.py and test_device_compile.py
+have the same on the emulated device, without PyTorch's streams.
 """
 
 import os
