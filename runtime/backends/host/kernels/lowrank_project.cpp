@@ -164,15 +164,21 @@ constexpr size_t turnsOf(size_t rank) {
   return rank == 1 ? 4 : rank == 2 ? 2 : 1;
 }
 
+/// As long as Q has no more bytes, and stays in the first-level cache, one row
+/// at a time is faster: then M is read in its order, in which processors fetch
+/// ahead by themselves. With a larger Q, several rows have to share its loads.
+constexpr size_t kNearBytes = 16 << 10;
+
 /// A rank that is one panel.
 template <size_t kRank, class Rows, class T = typename Rows::T>
 void projectNarrow(const Rows &rows, size_t count, size_t columns, const T *q,
                    size_t stride, T *p) {
   constexpr size_t kRows = rowsTogether(kRank), kTurns = turnsOf(kRank);
   size_t i = 0;
-  for (; i + kRows <= count; i += kRows)
-    projectPanel<kRank, kRows, kTurns>(rows.from(i * columns), columns, q,
-                                       stride, p + i * kRank, kRank);
+  if (columns * kRank * sizeof(T) > kNearBytes)
+    for (; i + kRows <= count; i += kRows)
+      projectPanel<kRank, kRows, kTurns>(rows.from(i * columns), columns, q,
+                                         stride, p + i * kRank, kRank);
   for (; i < count; ++i)
     projectPanel<kRank, 1, kTurns>(rows.from(i * columns), columns, q, stride,
                                    p + i * kRank, kRank);
