@@ -128,6 +128,10 @@ template <class... Elements>
 constexpr bool mayStream =
     HWY_MAX_BYTES > 16 && !(std::is_same_v<Elements, F64> || ...);
 
+/// Far enough ahead that lines of the next page come before they are needed:
+/// the processor's own prefetchers stop where a page ends.
+constexpr ptrdiff_t kAheadBytes = 12288;
+
 void castKernel(const void *in, CastDtype inType, void *out, CastDtype outType,
                 size_t n, Stores stores) {
   withElement(inType, [&](auto from) HWY_ATTR {
@@ -137,9 +141,12 @@ void castKernel(const void *in, CastDtype inType, void *out, CastDtype outType,
       if constexpr (!std::is_same_v<From, To>) {
         const typename TagFor<false, From, To>::type d;
         const auto *x = input(from, in);
-        map<To, mayStream<From, To>>(
-            d, out, n, stores,
-            [&](auto load, size_t i) HWY_ATTR { return load(from, d, x + i); });
+        map<To, mayStream<From, To>>(d, out, n, stores,
+                                     [&](auto load, size_t i) HWY_ATTR {
+                                       prefetchFrom</*kFirstLevel=*/true>(
+                                           x + i, kAheadBytes / sizeof(*x));
+                                       return load(from, d, x + i);
+                                     });
       }
     });
   });
@@ -188,6 +195,8 @@ void compressKernel(const void *in, Dtype inType, void *out, Dtype outType,
           const auto operands = operandsOf<kDivision>(d, divisor);
           map<To, mayStream<From, To>>(
               d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
+                prefetchFrom</*kFirstLevel=*/true>(x + i,
+                                                   kAheadBytes / sizeof(*x));
                 auto v = load(from, d, x + i);
                 // Elements of the type already need no rounding to it.
                 if constexpr (!std::is_same_v<From, To>)
