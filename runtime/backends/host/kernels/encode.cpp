@@ -77,10 +77,6 @@ struct BlockWords {
   HWY_ALIGN uint32_t words[Encoding::kMostBlock + kRandomWords];
 };
 
-/// Far enough ahead that lines of the next page come before they are needed:
-/// the processor's own prefetchers stop where a page ends.
-constexpr ptrdiff_t kAheadBytes = 12288;
-
 /// Magnitudes of one block of `n` elements, the largest one among them, for
 /// codes with scales.
 template <class CodeT, class From>
@@ -89,7 +85,7 @@ HWY_INLINE auto findMost(From from, const typename From::Elem *in, size_t n) {
   auto most = hn::Zero(Like<int32_t, decltype(d)>());
   if constexpr (isScaled<CodeT>)
     forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
-      prefetchFrom</*kFirstLevel=*/true>(in + i, kAheadBytes / sizeof(*in));
+      prefetchAhead(in + i);
       most = hn::Max(most, magnitude(d, loadSome(from, d, in + i, count)));
     });
   return most;

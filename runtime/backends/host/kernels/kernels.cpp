@@ -128,10 +128,6 @@ template <class... Elements>
 constexpr bool mayStream =
     HWY_MAX_BYTES > 16 && !(std::is_same_v<Elements, F64> || ...);
 
-/// Far enough ahead that lines of the next page come before they are needed:
-/// the processor's own prefetchers stop where a page ends.
-constexpr ptrdiff_t kAheadBytes = 12288;
-
 void castKernel(const void *in, CastDtype inType, void *out, CastDtype outType,
                 size_t n, Stores stores) {
   withElement(inType, [&](auto from) HWY_ATTR {
@@ -143,8 +139,7 @@ void castKernel(const void *in, CastDtype inType, void *out, CastDtype outType,
         const auto *x = input(from, in);
         map<To, mayStream<From, To>>(d, out, n, stores,
                                      [&](auto load, size_t i) HWY_ATTR {
-                                       prefetchFrom</*kFirstLevel=*/true>(
-                                           x + i, kAheadBytes / sizeof(*x));
+                                       prefetchAhead(x + i);
                                        return load(from, d, x + i);
                                      });
       }
@@ -195,8 +190,7 @@ void compressKernel(const void *in, Dtype inType, void *out, Dtype outType,
           const auto operands = operandsOf<kDivision>(d, divisor);
           map<To, mayStream<From, To>>(
               d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
-                prefetchFrom</*kFirstLevel=*/true>(x + i,
-                                                   kAheadBytes / sizeof(*x));
+                prefetchAhead(x + i);
                 auto v = load(from, d, x + i);
                 // Elements of the type already need no rounding to it.
                 if constexpr (!std::is_same_v<From, To>)
