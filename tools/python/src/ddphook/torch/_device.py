@@ -76,6 +76,9 @@ class Device(Protocol):
     def wait(self, end: Any) -> None:
         """Puts what this thread does next on the device behind an end."""
 
+    def release(self, arrays: Sequence[torch.Tensor]) -> None:
+        """Called before arrays are let go whose run's end nobody waits for."""
+
 
 class Host:
     """The host: a run is over when its call returns."""
@@ -117,6 +120,9 @@ class Host:
         return None
 
     def wait(self, end: None) -> None:
+        pass
+
+    def release(self, arrays: Sequence[torch.Tensor]) -> None:
         pass
 
 
@@ -163,9 +169,8 @@ class Cuda:
         event.record(torch.cuda.current_stream(self.memory))
         # Of what is kept nothing is recorded: its memory would not be used again
         # before the host sees that the run has ended, which is a step later.
-        for array in () if are_kept else arrays:
-            # Its memory is not for others before the run has ended.
-            array.record_stream(self._stream)
+        if not are_kept:
+            self.release(arrays)
         return event
 
     def run(
@@ -190,6 +195,11 @@ class Cuda:
 
     def wait(self, end: Any) -> None:
         torch.cuda.current_stream(self.memory).wait_event(end)
+
+    def release(self, arrays: Sequence[torch.Tensor]) -> None:
+        for array in arrays:
+            # Its memory is not for others before the run has ended.
+            array.record_stream(self._stream)
 
 
 def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:

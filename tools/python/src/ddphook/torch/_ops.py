@@ -11,12 +11,17 @@ again in the wait would not do, because Inductor may compute them twice.
 A ticket is a number in the host's memory, also for gradients of a device, whose
 streams are ordered by events: the host waits until a module is in the device's
 queue, never for the device. Neither operator can be a part of a CUDA graph.
+
+A step that ends by an exception waits for none of its tickets. Their memory is that
+of the reductions, so that the end of a ticket's memory gives up its reduction.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import itertools
+import weakref
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -24,7 +29,7 @@ import torch
 
 from ddphook._errors import FailedPreconditionError
 from ddphook.torch import _session
-from ddphook.torch._device import Device
+from ddphook.torch._session import Session
 
 _library = torch.library.Library("ddphook", "DEF")
 _library.define(
@@ -49,15 +54,15 @@ class _Reduction(NamedTuple):
 
     Attributes
     ----------
-    device
-        Where it is.
+    session
+        In which it is.
     ended
         What `Device.end` returns for it.
     whole, places
         Of `Device.pack`; the places become averages.
     """
 
-    device: Device
+    session: Session
     ended: Future[Any]
     whole: list[torch.Tensor]
     places: list[torch.Tensor]
@@ -92,16 +97,37 @@ def _start(
     timeout: float,
 ) -> torch.Tensor:
     """Begins to reduce gradients, the number of whose flat array is in `flats`."""
-    ticket = next(_tickets)
     session = _session.session_of(group, timeout, gradients[0].device)
+    session.finish_given_up()
     dense = [gradient.contiguous() for gradient in gradients]
     # Here, and not where the reduction runs: that may still be busy with the
     # bucket before, and its link would be idle while this one is packed.
     whole, places = session.device.pack(dense, flats)
     key = _session.Key(owner, module, pipeline)
     ended = session.run(key, whole)
-    _pending[ticket] = _Reduction(session.device, ended, whole, places)
-    return torch.tensor(ticket)
+    return _new_ticket(_Reduction(session, ended, whole, places))
+
+
+def _new_ticket(reduction: _Reduction) -> torch.Tensor:
+    """The number of a reduction, which is given up with the last tensor that has it."""
+    number = next(_tickets)
+    memory = (ctypes.c_char * (2 * _ALIGNMENT))()
+    begin = -ctypes.addressof(memory) % _ALIGNMENT
+    ticket = torch.frombuffer(memory, dtype=torch.int64, count=1, offset=begin)[0]
+    ticket.fill_(number)
+    _pending[number] = reduction
+    weakref.finalize(memory, _give_up, number).atexit = False
+    return ticket
+
+
+def _give_up(number: int) -> None:
+    """Leaves a reduction that nobody can wait for any more to its session.
+
+    A finalizer, which may run at any time in any thread.
+    """
+    reduction = _pending.pop(number, None)
+    if reduction is not None:
+        reduction.session.give_up([*reduction.whole, *reduction.places])
 
 
 def _wait(ticket: torch.Tensor, *_: Any) -> list[torch.Tensor]:
@@ -113,8 +139,13 @@ def _wait(ticket: torch.Tensor, *_: Any) -> list[torch.Tensor]:
             "for each start"
         )
     reduction = _pending[number]
-    # Where it has failed, its memory is kept until the job has been left.
-    reduction.device.wait(reduction.ended.result())
+    session = reduction.session
+    try:
+        session.device.wait(session.end_of(reduction.ended))
+    except BaseException:
+        # Its memory is kept until the job has been left.
+        _give_up(number)
+        raise
     del _pending[number]
     return [
         average if average.data_ptr() % _ALIGNMENT == 0 else average.clone()

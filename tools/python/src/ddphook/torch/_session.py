@@ -5,7 +5,7 @@
 A session has a context of the runtime, the thread that uses it, and the modules
 that it has loaded. Those are known by their texts and by their owners: two
 owners have states of their own, also where their modules are the same. A process
-group has a session for each device that its arrays are on.
+group has a session for each device that its arrays are on, and for each deadline.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
@@ -86,6 +88,8 @@ class Session:
         self._waiting = waiting
         self._checks = 0
         self._error: BaseException | None = None
+        self._traceback: TracebackType | None = None
+        self._given_up: deque[Future[None]] = deque()
         self._meeting = Meeting(group, timeout_s)
         try:
             self._context = self._worker.call(self._join)
@@ -121,7 +125,7 @@ class Session:
                 self.device.run(self._module(key), arrays, begun)
                 end = self.device.end()
             except BaseException as error:  # noqa: BLE001 - raised by result().
-                self._error = self._error or error
+                self._fail(error)
                 done.set_exception(error)
                 # The other ranks learn of it now, and not by their deadlines.
                 self._leave()
@@ -130,6 +134,42 @@ class Session:
 
         self._worker.post(task)
         return done
+
+    def end_of(self, run: Future[Any]) -> Any:
+        """The end of a run, when it is known; raises the exception of its step."""
+        error = run.exception()
+        if error is None:
+            return run.result()
+        # The session keeps it, and with its traceback the frames of all that have
+        # ever waited, and their tensors, if each wait added its own.
+        raise error.with_traceback(self._traceback)
+
+    def give_up(self, arrays: list[torch.Tensor]) -> None:
+        """Keeps arrays of runs that nobody waits for until those have ended.
+
+        Finalizers may call it, at any time in any thread.
+        """
+        if os.getpid() != self._process:
+            return
+        done: Future[None] = Future()
+
+        def task() -> None:
+            # It comes behind the runs, and behind leaving the job if one failed.
+            self.device.release(arrays)
+            arrays.clear()
+            done.set_result(None)
+
+        self._given_up.append(done)
+        self._worker.post(task)
+
+    def finish_given_up(self) -> None:
+        """Waits for runs that were given up.
+
+        Without it steps that end by exceptions would use more memory with each.
+        """
+        self._check_process()
+        while self._given_up:
+            self._given_up.popleft().result()
 
     def statistics(self) -> dict[str, int]:
         """Counters of this rank, summed over the modules."""
@@ -167,6 +207,11 @@ class Session:
         self._worker.stop()
         if wait:
             self._worker.join()
+
+    def _fail(self, error: BaseException) -> None:
+        """Keeps the first failure, which all later runs have as well."""
+        if self._error is None:
+            self._error, self._traceback = error, error.__traceback__
 
     def _leave(self) -> None:
         self._context.destroy()
@@ -226,26 +271,26 @@ class Sessions:
         self._process = os.getpid()
         self._rank = (group.rank(), group.size())
         self._waiting: dict[Key, _states.Parts] = {}
-        self._of_device: dict[torch.device, Session] = {}
+        self._opened: dict[tuple[torch.device, float], Session] = {}
 
     def open(
         self, group: dist.ProcessGroup, memory: torch.device, timeout_s: float
     ) -> Session:
         """The session for arrays in this memory; collective when it is new."""
-        found = self._of_device.get(memory)
+        found = self._opened.get((memory, timeout_s))
         if found is None:
             device = _device.device_at(memory)
             found = Session(group, timeout_s, device, self._waiting)
-            self._of_device[memory] = found
+            self._opened[memory, timeout_s] = found
         return found
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's states, of all modules that have any.
 
-        Of one that has run on several devices, those on the device that came last.
+        Of one that has run in several sessions, those of the session that is newest.
         """
         states = dict(self._waiting)
-        for session in self._of_device.values():
+        for session in self._opened.values():
             states.update(session.states())
         rank, world_size = self._rank
         return {
@@ -272,7 +317,7 @@ class Sessions:
                 for role, values in parts.items()
                 if is_mine or not _states.is_per_rank(role)
             }
-        for session in self._of_device.values():
+        for session in self._opened.values():
             session.place()
 
     def is_of(self, group: dist.ProcessGroup) -> bool:
@@ -285,7 +330,7 @@ class Sessions:
             _log.warning(
                 "states of %d modules were loaded and never used", len(self._waiting)
             )
-        for session in self._of_device.values():
+        for session in self._opened.values():
             session.close(wait)
 
 
@@ -310,7 +355,7 @@ def session_of(
 ) -> Session:
     """The session of a process group, by its name, for arrays in this memory.
 
-    Collective when it is new.
+    Its waits for peers have this deadline. Collective when it is new.
     """
     process_group = group_of_name(group)
     return sessions_of(process_group).open(process_group, memory, timeout_s)
