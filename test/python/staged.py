@@ -35,6 +35,8 @@ class Staged:
     def attach(self, context):
         self.context = context
 
+    finish_all = _device.Cuda.finish_all
+
     # Of allocators and copies it knows those of PyTorch alone.
     pack = _device.Cuda.pack
 

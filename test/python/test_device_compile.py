@@ -282,6 +282,8 @@ def test_what_is_called_of_a_gpu():
         calls.reset_mock()
         device.run(calls.module, [array], device.begin([array], are_kept=True))
         device.wait(device.end())
+        device.release([array])
+        device.finish_all(calls.context)
     assert calls.mock_calls == [
         mock.call.cuda.Event(),
         mock.call.cuda.current_stream(memory),
@@ -293,4 +295,6 @@ def test_what_is_called_of_a_gpu():
         mock.call.ended.record(side),
         mock.call.cuda.current_stream(memory),
         mock.call.current.wait_event(calls.ended),
+        mock.call.array.record_stream(side),
+        mock.call.context.synchronize(),
     ]

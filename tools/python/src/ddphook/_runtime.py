@@ -201,6 +201,10 @@ class Context:
         """Lets modules run on a stream of the device: ``ddphook_context_set_stream``."""
         check(library().ddphook_context_set_stream(self._handle, stream))
 
+    def synchronize(self) -> None:
+        """Waits for the device, and raises its failure: ``ddphook_synchronize``."""
+        check(library().ddphook_synchronize(self._handle))
+
     def read_memory(self, array: Any, address: int) -> None:
         """Fills an array of ctypes from the device's memory, after all earlier work."""
         size = ctypes.sizeof(array)

@@ -45,6 +45,9 @@ class Device(Protocol):
     def attach(self, context: _runtime.Context) -> None:
         """Called once, when the job has been joined."""
 
+    def finish_all(self, context: _runtime.Context) -> None:
+        """Waits for all runs until now; raises a failure that none of them has."""
+
     def pack(
         self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -90,6 +93,9 @@ class Host:
         self._flat = FlatMemory()
 
     def attach(self, context: _runtime.Context) -> None:
+        pass
+
+    def finish_all(self, context: _runtime.Context) -> None:
         pass
 
     def pack(
@@ -150,6 +156,10 @@ class Cuda:
 
     def attach(self, context: _runtime.Context) -> None:
         context.set_stream(self._stream.cuda_stream)
+
+    def finish_all(self, context: _runtime.Context) -> None:
+        # A peer may have been lost since a run was put into the queue.
+        context.synchronize()
 
     def pack(
         self, gradients: Sequence[torch.Tensor], flats: Sequence[int]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import weakref
 from typing import Any
@@ -14,8 +15,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddphook import _runtime
-from ddphook._errors import FailedPreconditionError, InvalidArgumentError
-from ddphook._errors import UnsupportedError
+from ddphook._errors import Error, FailedPreconditionError
+from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._device import Device
 from ddphook.torch._hooks import Hook
@@ -24,6 +25,8 @@ from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._rendezvous import Meeting
 from ddphook.torch._rules import Rule
 from ddphook.torch._worker import Worker
+
+_log = logging.getLogger("ddphook")
 
 _FORMAT = "ddphook.torch 1"
 
@@ -136,6 +139,7 @@ class Handle:
             ``steps`` counts reductions of buckets.
         """
         self._check_usable()
+        self._finish()
         return self._worker.call(self._modules.statistics)
 
     def state_dict(self) -> dict[str, Any]:
@@ -152,6 +156,7 @@ class Handle:
             ``batched_powersgd``, for the tuple of all names of a bucket.
         """
         self._check_usable()
+        self._finish()
         return {
             "format": _FORMAT,
             "hook": self.hook,
@@ -220,21 +225,49 @@ class Handle:
 
         Collective: rank 0 waits until the other ranks have left. DDP keeps the
         hook: the next ``backward()`` raises ``FailedPreconditionError``.
+
+        Raises
+        ------
+        Error
+            A device's last step has failed, which nothing has raised yet. The job
+            has been left nevertheless.
         """
         if self._closed:
             return
         self._closed = True
-        if self._optimizer is not None:
-            self._optimizer.release()
-        _open_handles.discard(self)
-        if self._abandon() is not None:
-            self._worker.join()
+        try:
+            if os.getpid() == self._process:
+                self._finish()
+        finally:
+            if self._optimizer is not None:
+                self._optimizer.release()
+            _open_handles.discard(self)
+            if self._abandon() is not None:
+                self._worker.join()
 
     def __enter__(self) -> Handle:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.close()
+        if exception[0] is None:
+            self.close()
+        else:
+            # What ends the block is not to be hidden by what follows from it.
+            _close_and_log(self)
+
+    def _finish(self) -> None:
+        """Waits for the device's last run, and raises a failure that no run has."""
+
+        def finish() -> None:
+            # Behind the runs, of which one may have failed and left the job.
+            if self._error is None:
+                self._modules.finish()
+
+        try:
+            self._worker.call(finish)
+        except Error as error:
+            self._error = self._error or error
+            raise
 
     def _reduce(
         self, layout: _bucket.Layout, arrays: list[torch.Tensor]
@@ -329,7 +362,14 @@ def _leave(worker: Worker, modules: Modules, process: int) -> bool | None:
 _open_handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
+def _close_and_log(handle: Handle) -> None:
+    try:
+        handle.close()
+    except Error as error:
+        _log.error("the last step of '%s' failed: %s", handle.hook, error)
+
+
 @atexit.register
 def _close_all() -> None:
     for handle in list(_open_handles):
-        handle.close()
+        _close_and_log(handle)

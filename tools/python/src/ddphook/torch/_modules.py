@@ -96,6 +96,10 @@ class Modules:
         else:
             self._device.run(module, arrays, begun)
 
+    def finish(self) -> None:
+        """Waits until the device has run all of them; raises a failure there."""
+        self._device.finish_all(self._context)
+
     def close(self) -> None:
         """Leaves the job and frees everything."""
         self._context.destroy()

@@ -21,15 +21,18 @@ from __future__ import annotations
 import atexit
 import ctypes
 import itertools
+import logging
 import weakref
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import torch
 
-from ddphook._errors import FailedPreconditionError
+from ddphook._errors import Error, FailedPreconditionError
 from ddphook.torch import _session
 from ddphook.torch._session import Session
+
+_log = logging.getLogger("ddphook")
 
 _library = torch.library.Library("ddphook", "DEF")
 _library.define(
@@ -77,14 +80,22 @@ def close() -> None:
     """Leaves the jobs of all compiled graphs and frees their memory.
 
     Collective. A graph that runs afterwards begins anew, without its states.
-    Without this call it happens when the process exits.
+    Without this call it happens when the process exits. Raises a failure of a device
+    that no step has raised, when it has left them.
     """
-    _session.close_all()
-    # No sooner: a device may still be at work on their memory.
-    _pending.clear()
+    try:
+        _session.close_all()
+    finally:
+        # No sooner: a device may still be at work on their memory.
+        _pending.clear()
 
 
-atexit.register(close)
+@atexit.register
+def _close_at_exit() -> None:
+    try:
+        close()
+    except Error as error:
+        _log.error("the last compiled step failed: %s", error)
 
 
 def _start(

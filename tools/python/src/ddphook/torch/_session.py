@@ -10,6 +10,7 @@ group has a session for each device that its arrays are on, and for each deadlin
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import weakref
@@ -175,6 +176,7 @@ class Session:
         """Counters of this rank, summed over the modules."""
 
         def add() -> dict[str, int]:
+            self._finish()
             total: dict[str, int] = {}
             for module in self._modules.values():
                 add_counters(total, module.statistics())
@@ -200,18 +202,29 @@ class Session:
         self._worker.call(place)
 
     def close(self, wait: bool = True) -> None:
-        """Leaves the job; collective. Waits for the other ranks, by default."""
+        """Leaves the job; collective. Waits for the other ranks, by default.
+
+        Then it raises a failure of the device that no run has.
+        """
         if os.getpid() != self._process:
             return
-        self._worker.post(self._leave)
-        self._worker.stop()
-        if wait:
-            self._worker.join()
+        try:
+            if wait:
+                self._worker.call(self._finish)
+        finally:
+            self._worker.post(self._leave)
+            self._worker.stop()
+            if wait:
+                self._worker.join()
 
     def _fail(self, error: BaseException) -> None:
         """Keeps the first failure, which all later runs have as well."""
         if self._error is None:
             self._error, self._traceback = error, error.__traceback__
+
+    def _finish(self) -> None:
+        if self._error is None:
+            self.device.finish_all(self._context)
 
     def _leave(self) -> None:
         self._context.destroy()
@@ -330,8 +343,10 @@ class Sessions:
             _log.warning(
                 "states of %d modules were loaded and never used", len(self._waiting)
             )
-        for session in self._opened.values():
-            session.close(wait)
+        with contextlib.ExitStack() as stack:
+            # It goes on after an exception, and the oldest session is the first.
+            for session in reversed(self._opened.values()):
+                stack.callback(session.close, wait)
 
 
 _sessions: dict[str, Sessions] = {}
@@ -374,5 +389,8 @@ def load_state_dict(state: dict[str, Any]) -> None:
 
 def close_all() -> None:
     """Leaves the jobs of all sessions; collective."""
-    while _sessions:
-        _sessions.popitem()[1].close()
+    with contextlib.ExitStack() as stack:
+        # It goes on after an exception, and the newest session is the first.
+        for sessions in _sessions.values():
+            stack.callback(sessions.close)
+        _sessions.clear()
