@@ -23,6 +23,7 @@ from torch.utils import _pytree
 
 from ddphook._errors import UnsupportedError
 from ddphook.torch._optimizer_inputs import OptimizerInput
+from ddphook.torch._reached import Reached
 
 
 class Inputs:
@@ -41,7 +42,8 @@ class Inputs:
         Those that no step has made yet, as an optimizer's first one finds them.
     """
 
-    def __init__(self, inputs: Sequence[Any]) -> None:
+    def __init__(self, inputs: Sequence[Any], step: Any = None) -> None:
+        self._step = step
         leaves, self._tree = _pytree.tree_flatten_with_path(tuple(inputs))
         self.tensors: list[torch.Tensor] = []
         self.paths: list[str] = []
@@ -49,6 +51,12 @@ class Inputs:
         self.first: dict[int, torch.Tensor] = {}
         # For each leaf the number of its tensor, a model or an optimizer.
         self._leaves: list[int | nn.Module | Optimizer] = []
+        # Each model with its place.
+        self._models: list[tuple[str, nn.Module]] = []
+        # Of each storage that stands for one of a model: where it is an input.
+        self.memory: dict[int, str] = {}
+        # The modules that the last step has left in another mode than before the first.
+        self.modes: dict[nn.Module, bool] = {}
         # Of each tensor of a model.
         self._numbers: dict[torch.Tensor, int] = {}
         # Of each storage of a model: the tensors in it, and where.
@@ -62,6 +70,7 @@ class Inputs:
             place = _pytree.keystr(path)
             if isinstance(leaf, nn.Module):
                 self._leaves.append(self._add_model(place, leaf))
+                self._models.append((place, leaf))
             elif isinstance(leaf, Optimizer):
                 self._leaves.append(self._add_optimizer(place, leaf, names))
             elif isinstance(leaf, torch.Tensor):
@@ -135,9 +144,12 @@ class Inputs:
         self,
         values: Sequence[torch.Tensor],
         gradients: Mapping[int, torch.Tensor] | None = None,
+        modes: Mapping[nn.Module, bool] | None = None,
     ) -> Iterator[tuple[Any, ...]]:
-        """The inputs with `values` for their tensors; models have them meanwhile, and
-        their parameters `gradients`, or none."""
+        """The inputs with `values` for their tensors; models have them meanwhile, their
+        parameters `gradients`, or none, and modules these `modes`, or their own.
+
+        Afterwards models, and all that they and the step reach, are as before."""
         given = list(values)
         for tensor, number in self._numbers.items():
             # Of its own, so that a step may write to it.
@@ -145,6 +157,10 @@ class Inputs:
             if isinstance(tensor, nn.Parameter):
                 given[number] = _parameter_like(tensor, given[number])
                 given[number].grad = (gradients or {}).get(number)
+        self.memory.clear()
+        for number in self._numbers.values():
+            storage = given[number].untyped_storage()._cdata
+            self.memory[storage] = self.paths[number]
         leaves = [
             given[leaf] if isinstance(leaf, int) else leaf for leaf in self._leaves
         ]
@@ -152,8 +168,13 @@ class Inputs:
         parameters = {tensor: given[number] for tensor, number in self._numbers.items()}
         with contextlib.ExitStack() as stack:
             self._parts = list(_parts(models))
+            tables = [table for part in self._parts for table in part.tables]
+            reached = Reached([*self._models, ("step", self._step)], tables)
+            stack.callback(reached.restore)
+            self._reached = reached
+            for module, mode in (modes or {}).items():
+                module.training = mode
             for part in self._parts:
-                stack.callback(part.restore)
                 for table in part.tables:
                     for name, tensor in table.items():
                         if tensor is not None:
@@ -167,7 +188,9 @@ class Inputs:
             hook = register_optimizer_step_pre_hook(self._check_optimizer)
             stack.callback(hook.remove)
             yield _pytree.tree_unflatten(leaves, self._tree)
+            self.modes = reached.modes()
             for tensor, number in self._numbers.items():
+                self._check_hooks(number, tensor, given[number])
                 if given[number].requires_grad != tensor.requires_grad:
                     raise UnsupportedError(
                         f"expected a step that leaves {self.paths[number]} with "
@@ -182,6 +205,7 @@ class Inputs:
 
     def states(self) -> dict[int, torch.Tensor]:
         """What models and optimizers have now, by its numbers; within `given`."""
+        self._reached.check()
         states: dict[int, torch.Tensor] = {}
         for part in self._parts:
             for tensor, now in part.changes():
@@ -190,6 +214,15 @@ class Inputs:
         for optimizer, first in self._optimizers.values():
             states.update(enumerate(optimizer.states(), first))
         return {number: states[number].detach() for number in sorted(states)}
+
+    def _check_hooks(self, number: int, old: torch.Tensor, new: torch.Tensor) -> None:
+        """Refuses a step that leaves a hook at a parameter, which the next one calls."""
+        if isinstance(old, nn.Parameter) and _hooks(old) != _hooks(new):
+            raise UnsupportedError(
+                f"expected a step that leaves the gradient hooks of {self.paths[number]} "
+                "as they are, since the module would not know of others; register them "
+                "before the export, or remove them at the end of the step"
+            )
 
     def _agree(
         self, number: int, other: torch.Tensor | None, now: torch.Tensor
@@ -238,19 +271,12 @@ def _names(models: Sequence[nn.Module]) -> dict[torch.Tensor, str]:
 
 
 class _Part:
-    """A module of a model, with what it has before the step."""
+    """A module of a model, with the tensors that it has before the step."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self._attributes = dict(vars(module))
         self.tables: list[dict[str, Any]] = [module._parameters, module._buffers]
         self._before = [dict(table) for table in self.tables]
-        # What these are now, since a step may write to them.
-        self._contents = {
-            name: _contents(value)
-            for name, value in self._attributes.items()
-            if name not in _OWN
-        }
 
     def changes(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Each tensor, and what is in its place now."""
@@ -261,114 +287,13 @@ class _Part:
                     raise self._error(name)
                 if old is not None and now is not None:
                     yield old, now
-        attributes = vars(self._module)
-        for name in {**self._attributes, **attributes}:
-            old, new = self._attributes.get(name), attributes.get(name)
-            # A step may say that it trains.
-            if old is not new and name != "training":
-                if isinstance(old, _VALUES) or isinstance(new, _VALUES):
-                    raise self._error(name)
-            contents = self._contents.get(name)
-            if contents is not None and not _agree(
-                contents, _contents(new), old is new
-            ):
-                raise self._error(name)
 
     def _error(self, name: str) -> UnsupportedError:
         return UnsupportedError(
             "expected a step that changes parameters and buffers of a model only, but "
-            f"it changes '{name}' of a {type(self._module).__name__}, which is "
-            "no input of the module; a buffer of that name would be"
+            f"it gives a {type(self._module).__name__} another set of them: "
+            f"'{name}'; register it, or take it away, before the export"
         )
-
-    def restore(self) -> None:
-        for table, before in zip(self.tables, self._before):
-            table.clear()
-            table.update(before)
-        attributes = vars(self._module)
-        attributes.clear()
-        attributes.update(self._attributes)
-        for name, contents in self._contents.items():
-            _refill(self._attributes[name], contents)
-
-
-# Of attributes that a step would change to no effect.
-_NUMBERS = (bool, int, float, complex, str)
-_VALUES = (*_NUMBERS, torch.Tensor)
-
-
-# What every module has.
-_OWN = frozenset(vars(nn.Module()))
-
-# How deep numbers are looked for: in a list of a dictionary, say.
-_DEPTH = 4
-
-
-def _contents(value: Any, depth: int = _DEPTH) -> Any:
-    """What a container holds, containers in it as well; None of anything else.
-
-    Objects of a program count as the dictionaries of their attributes.
-    """
-    if depth == 0:
-        return None
-    if isinstance(value, dict):
-        items: Any = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    elif isinstance(value, set):
-        return {element: (element, None) for element in value}
-    elif _is_plain_object(value):
-        items = vars(value).items()
-    else:
-        return None
-    return {key: (held, _contents(held, depth - 1)) for key, held in list(items)}
-
-
-def _is_plain_object(value: Any) -> bool:
-    kept = (torch.Tensor, nn.Module, type, torch._C.Generator)
-    if isinstance(value, kept) or callable(value) or not hasattr(value, "__dict__"):
-        return False
-    return type(value).__module__.split(".")[0] not in ("torch", "builtins")
-
-
-def _agree(old: Any, new: Any, is_same: bool) -> bool:
-    """Whether a container holds what it held. One that a step has put in the place of
-    another may hold other tensors: those are the step's own."""
-    if old is None or new is None:
-        return True
-    if is_same and old.keys() != new.keys():
-        return False
-    for key in old.keys() & new.keys():
-        (before, inner_before), (now, inner_now) = old[key], new[key]
-        if isinstance(before, _NUMBERS) or isinstance(now, _NUMBERS):
-            # A NaN is itself.
-            if before is not now and not (type(before) is type(now) and before == now):
-                return False
-        elif is_same and before is not now and isinstance(now, torch.Tensor):
-            return False
-        if not _agree(inner_before, inner_now, is_same and before is now):
-            return False
-    return True
-
-
-def _refill(value: Any, contents: Any) -> None:
-    """Gives a container what it held."""
-    if contents is None:
-        return
-    held = {key: element for key, (element, _) in contents.items()}
-    if isinstance(value, dict):
-        value.clear()
-        value.update(held)
-    elif isinstance(value, list):
-        value[:] = held.values()
-    elif isinstance(value, set):
-        value.clear()
-        value.update(held)
-    elif not isinstance(value, tuple):
-        vars(value).clear()
-        vars(value).update(held)
-    for element, inner in contents.values():
-        _refill(element, inner)
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -392,11 +317,19 @@ def _parts(models: Sequence[nn.Module]) -> Iterator[_Part]:
                 yield _Part(module)
 
 
+def _hooks(parameter: torch.Tensor) -> tuple[list[Any], list[Any]]:
+    """The hooks of a parameter, as `_parameter_like` passes them on."""
+    accumulated = getattr(parameter, "_post_accumulate_grad_hooks", None)
+    before = parameter._backward_hooks
+    return list((before or {}).values()), list((accumulated or {}).values())
+
+
 def _parameter_like(parameter: nn.Parameter, value: torch.Tensor) -> nn.Parameter:
     """A parameter of this value, with the hooks that the other one has."""
     new = nn.Parameter(value, requires_grad=parameter.requires_grad)
-    for hook in (parameter._backward_hooks or {}).values():
+    before, accumulated = _hooks(parameter)
+    for hook in before:
         new.register_hook(hook)
-    for hook in (parameter._post_accumulate_grad_hooks or {}).values():
+    for hook in accumulated:
         new.register_post_accumulate_grad_hook(hook)
     return new

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,11 +30,22 @@ class ProgramCalls(TorchFunctionMode):
     ----------
     until
         The file that calls the program.
+    memory
+        The storages of models' tensors, with where these are inputs.
     """
 
-    def __init__(self, until: str) -> None:
+    def __init__(self, until: str, memory: Mapping[int, str]) -> None:
         super().__init__()
         self._until = until
+        self._memory = memory
+        # What has become the data of a tensor, by its storage: the storage of that
+        # tensor, and the data, kept since another storage could get its number.
+        self._data: dict[int, tuple[int, torch.Tensor]] = {}
+
+    def __enter__(self) -> ProgramCalls:
+        self._data.clear()
+        super().__enter__()
+        return self
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -47,8 +59,21 @@ class ProgramCalls(TorchFunctionMode):
             frame = frame.f_back
         torch.fx.traceback.set_stack_trace(stack)
         if function == _SET_DATA:
+            self._check_data(*args)
             return _set_data(*args)
         return function(*args, **(kwargs or {}))
+
+    def _check_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """Refuses ``.data`` that two tensors would share afterwards: here each keeps
+        memory of its own, and a write to one would not reach the other."""
+        own, other = (each.untyped_storage()._cdata for each in (tensor, value))
+        before, _ = self._data.setdefault(other, (own, value))
+        if other != own and (other in self._memory or before != own):
+            whose = self._memory.get(other, "what is another tensor's .data")
+            raise UnsupportedError(
+                f"expected a new tensor as .data of {self._memory.get(own, 'a tensor')}, "
+                f"but got the memory of {whose}; assign a clone() of it"
+            )
 
 
 def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:

@@ -36,6 +36,7 @@ from torch.utils import _pytree
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _decompositions
 from ddphook.torch._inputs import Inputs
+from ddphook.torch._next_step import check_next
 from ddphook.torch._program_calls import TORCH, ProgramCalls
 from ddphook.torch._rendezvous import group_of_name
 
@@ -137,14 +138,15 @@ def _import_torch_mlir() -> None:
 def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) -> Step:
     """Traces a step with examples of its arguments."""
     lists = [_check_partition(partition) for partition in partitions]
-    taken = Inputs(inputs)
+    taken = Inputs(inputs, step)
     values = taken.tensors
-    function, lines = _as_function(step)
+    function, lines = _as_function(step, taken)
     outputs: list[_Output] = []
 
     def flat(*arguments: torch.Tensor) -> list[torch.Tensor]:
         kept = dict(zip(taken.kept_gradients(), arguments[len(taken.tensors) :]))
-        with taken.given(arguments[: len(taken.tensors)], kept) as given:
+        modes = dict(taken.modes)
+        with taken.given(arguments[: len(taken.tensors)], kept, modes) as given:
             with lines:
                 result = function(*given)
             states = taken.states()
@@ -171,8 +173,14 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         stack.enter_context(preserve_node_meta())
         table = _decompositions.before_functionalization()
         traced = _trace(flat, values, table)
-        graph = _functional(traced, values).graph
-        _check_kept_gradients(flat, taken, values, table)
+        module = _functional(traced, values)
+        graph = module.graph
+        check_next(
+            module,
+            values,
+            taken,
+            lambda more: _functional(_trace(flat, more, table), more),
+        )
     outputs = _drop_unchanged(graph, outputs)
     paths = [output.path for output in outputs]
     _split_coalesced(graph)
@@ -191,34 +199,6 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
     return Step(graph, places, paths, names, groups)
 
 
-# Of tensors whose sizes alone matter.
-_SIZES_ONLY = ("zeros_like", "ones_like", "full_like", "empty_like")
-
-
-def _check_kept_gradients(
-    step: Any, taken: Inputs, values: list[torch.Tensor], table: Any
-) -> None:
-    """Refuses a step that computes with gradients that an earlier one has left, since a
-    parameter's ``.grad`` is no argument of the module. Whether a step does shows when it
-    is traced again, with these gradients as arguments more."""
-    kept = taken.kept_gradients()
-    if not kept:
-        return
-    more = [*values, *(torch.empty_like(values[number]) for number in kept)]
-    graph = _functional(_trace(step, more, table), more).graph
-    places = [node for node in graph.nodes if node.op == "placeholder"]
-    for number, place in zip(kept, places[len(values) :], strict=True):
-        for user in place.users:
-            name = getattr(user.target, "_opname", "")
-            # What the step has written to it comes back at the end.
-            if name not in _SIZES_ONLY and (name != "copy_" or user.args[1] is place):
-                raise UnsupportedError(
-                    "expected a step that computes its gradients anew, but it uses the "
-                    f".grad that {taken.paths[number]} has before it, which would be "
-                    "lost; begin the step with zero_grad()"
-                )
-
-
 def _describe_first(value: torch.Tensor | None) -> str:
     if value is None or not value.numel():
         return ""
@@ -232,14 +212,14 @@ def _layout(value: torch.Tensor) -> tuple[list[int], list[int]]:
     return [int(n) for n in value.shape], [int(n) for n in value.stride()]
 
 
-def _as_function(step: Any) -> tuple[Any, Any]:
+def _as_function(step: Any, taken: Inputs) -> tuple[Any, Any]:
     """What computes a step, of whatever kind it is, and what notes the lines."""
     if isinstance(step, torch.export.ExportedProgram):
         step = step.module()
     if isinstance(step, torch.fx.GraphModule):
         # It runs the nodes one by one, and they know their lines.
         return torch.fx.Interpreter(step).run, contextlib.nullcontext()
-    return step, ProgramCalls(until=__file__)
+    return step, ProgramCalls(until=__file__, memory=taken.memory)
 
 
 _HERE = Path(__file__).parent

@@ -1,0 +1,143 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Whether a whole step is the same step again after it has been taken.
+
+A step may leave gradients and modes of modules. It is traced a second time with these,
+and refused if it computes something else then, since the module is the first trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ddphook._errors import UnsupportedError
+from ddphook.torch._inputs import Inputs
+
+# Of tensors whose sizes alone matter.
+_SIZES_ONLY = ("zeros_like", "ones_like", "full_like", "empty_like")
+
+
+def check_next(
+    module: torch.fx.GraphModule,
+    values: list[torch.Tensor],
+    taken: Inputs,
+    trace: Callable[[list[torch.Tensor]], torch.fx.GraphModule],
+) -> None:
+    """Refuses a step whose next one would be another.
+
+    Parameters
+    ----------
+    module
+        The first trace.
+    values
+        What it was traced with.
+    taken
+        The step's inputs, as the first trace has left them.
+    trace
+        Traces the step again, with these arguments: the inputs, and the gradients that
+        it has left.
+    """
+    kept, modes = taken.kept_gradients(), dict(taken.modes)
+    if not kept and not modes:
+        return
+    again = trace([*values, *(torch.empty_like(values[number]) for number in kept)])
+    _check_gradients(again.graph, taken, kept)
+    if taken.modes != modes:
+        names = {type(m).__name__ for m in {**modes, **taken.modes}}
+        raise UnsupportedError(
+            "expected a step that leaves its modules in the same mode each time, but "
+            f"it changes .training of {', '.join(sorted(names))} once more in the next "
+            "step; say train() or eval() in each step, or before the export"
+        )
+    if _operators(module.graph) != _operators(again.graph):
+        if modes or not _computes_the_same(module, again, taken, kept):
+            raise UnsupportedError(
+                "expected a step that computes the same each time, but the next one "
+                "computes something else, by "
+                + ("the modes of modules" if modes else "the .grad")
+                + " that the first one leaves; begin the step with zero_grad() and "
+                "train(), or do what is done once before the export"
+            )
+
+
+def _check_gradients(
+    graph: torch.fx.Graph, taken: Inputs, kept: Sequence[int]
+) -> None:
+    """Refuses a step that computes with gradients that an earlier one has left, since
+    a parameter's ``.grad`` is no argument of the module."""
+    places = [node for node in graph.nodes if node.op == "placeholder"]
+    for number, place in zip(kept, places[len(taken.tensors) :], strict=True):
+        for user in place.users:
+            name = getattr(user.target, "_opname", "")
+            # What the step has written to it comes back at the end.
+            if name not in _SIZES_ONLY and (name != "copy_" or user.args[1] is place):
+                raise UnsupportedError(
+                    "expected a step that computes its gradients anew, but it uses the "
+                    f".grad that {taken.paths[number]} has before it, which would be "
+                    "lost; begin the step with zero_grad()"
+                )
+
+
+def _operators(graph: torch.fx.Graph) -> list[str]:
+    """The operators of a graph and what they take, but writes to arguments."""
+    names: dict[torch.fx.Node, str] = {}
+    operators = []
+    places = 0
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            names[node] = f"argument {places}"
+            places += 1
+        elif getattr(node.target, "_opname", "") != "copy_":
+            names[node] = f"value {len(operators)}"
+            taken = torch.fx.map_arg((node.args, node.kwargs), lambda n: _Name(names[n]))
+            operators.append(f"{node.target} {taken}")
+    return operators
+
+
+class _Name(str):
+    """A value's name in the place of the value."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class _Alone(torch.fx.Interpreter):
+    """Runs a step as the only rank would: other ranks may not be tracing."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(target, "namespace", "").startswith("_c10d_functional"):
+            value = args[0]
+            return value.clone() if isinstance(value, torch.Tensor) else list(value)
+        return super().call_function(target, args, kwargs)
+
+
+def _computes_the_same(
+    first: torch.fx.GraphModule,
+    again: torch.fx.GraphModule,
+    taken: Inputs,
+    kept: Sequence[int],
+) -> bool:
+    """Whether two traces of other operators have the same results for the examples:
+    gradients that are set to zeros, for one, are added to."""
+    if any(isinstance(value, FakeTensor) for value in taken.tensors):
+        return False
+    with torch.no_grad():
+        # Each has its own, which it may write to.
+        mine, other = ([v.detach().clone() for v in taken.tensors] for _ in range(2))
+        left = [torch.full_like(mine[number], 3.0) for number in kept]
+        results = _Alone(first).run(*mine), _Alone(again).run(*other, *left)
+    if len(results[0]) != len(results[1]):
+        return False
+    return all(_are_equal(a, b) for a, b in zip(*results))
+
+
+def _are_equal(a: Any, b: Any) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return type(a) is type(b) and bool(a == b)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)
