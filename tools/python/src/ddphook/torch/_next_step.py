@@ -85,7 +85,7 @@ def _check_gradients(
 def _operators(graph: torch.fx.Graph) -> list[str]:
     """The operators of a graph and what they take, but writes to arguments."""
     names: dict[torch.fx.Node, str] = {}
-    operators = []
+    operators: list[str] = []
     places = 0
     for node in graph.nodes:
         if node.op == "placeholder":

@@ -10,6 +10,7 @@ another object would go on with the value that the trace has found, so it is ref
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import io
 import sys
@@ -37,7 +38,8 @@ _LIBRARIES = frozenset(("torch", "functorch", "numpy", "ddphook", "builtins"))
 _TABLES = ("_modules", "_parameters", "_buffers")
 
 
-class _Names(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Names:
     """The names that a function takes from a dictionary of globals, or of a module."""
 
     table: dict[str, Any]
@@ -494,7 +496,9 @@ def _join(held: _Held, key: Any) -> str:
     if _is_names(value):
         return f"{path}.{key}" if path else str(key)
     if isinstance(value, nn.Module) and key in _TABLES:
-        return path
+        return f"{path}."
+    if path.endswith("."):
+        return f"{path}{key}"
     if _is_array(value) or isinstance(value, (set, frozenset, bytearray)):
         return path
     if isinstance(value, (dict, list, tuple, collections.deque)):
