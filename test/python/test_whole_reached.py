@@ -7,6 +7,7 @@ import collections
 import copy
 import itertools
 import os
+import random
 
 import numpy
 import pytest
@@ -187,7 +188,12 @@ def replaced_module(model, x):
     model.table["a"] = nn.Identity()
 
 
+def random_rate(model, x):
+    train(model, x, random.random())
+
+
 REFUSED = (
+    (random_rate, "draws Python's random numbers"),
     (called, r"changes \[0\]\.counter\.rate"),
     (appended, r"changes \[0\]\.last\[1\]"),
     (slot, r"changes \[0\]\.slotted\.rate"),
@@ -297,6 +303,58 @@ def _refuse(rank):
     return True
 
 
+class Growing(torch.optim.SGD):
+    """An optimizer that counts in Python."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, 0.1)
+        self.rate = 1.0
+
+    def step(self):
+        self.rate *= 2
+        for group in self.param_groups:
+            group["params"][0].grad.mul_(self.rate)
+        super().step()
+
+
+def _refuse_optimizers(rank):
+    import ddphook
+    from ddphook.torch import _whole
+
+    torch.manual_seed(SEED)
+    x = torch.randn(5, 3)
+
+    def step(model, optimizer, x):
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        for parameter in model.parameters():
+            parameter.grad = reduced(parameter.grad)
+        optimizer.step()
+        return loss.detach()
+
+    model = Model()
+    growing = Growing(model.parameters())
+    with pytest.raises(ddphook.UnsupportedError, match=r"changes \[1\]\.rate"):
+        _whole.capture(step, (model, growing, x))
+    assert growing.rate == 1.0
+    rate = torch.tensor(0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    _whole.capture(step, (model, optimizer, x))
+
+    def scheduled(model, optimizer, x):
+        loss = step(model, optimizer, x)
+        schedule.step()
+        return loss
+
+    before = schedule.state_dict()
+    with pytest.raises(ddphook.UnsupportedError, match=r"changes schedule\."):
+        _whole.capture(scheduled, (model, optimizer, x))
+    assert schedule.state_dict() == before and rate == torch.tensor(0.1)
+    return True
+
+
 def _equal_to_eager(rank):
     torch.manual_seed(SEED)
     x = torch.randn(5, 3)
@@ -325,6 +383,11 @@ def _equal_to_eager(rank):
 def test_objects_that_a_step_changes_are_refused():
     print(f"seed {SEED}")
     assert ranks.run(1, _refuse) == [True]
+
+
+def test_objects_of_optimizers_are_refused():
+    print(f"seed {SEED}")
+    assert ranks.run(1, _refuse_optimizers) == [True]
 
 
 def test_steps_that_change_nothing_else_are_captured():

@@ -51,8 +51,8 @@ class Inputs:
         self.first: dict[int, torch.Tensor] = {}
         # For each leaf the number of its tensor, a model or an optimizer.
         self._leaves: list[int | nn.Module | Optimizer] = []
-        # Each model with its place.
-        self._models: list[tuple[str, nn.Module]] = []
+        # Each model and optimizer with its place.
+        self._roots: list[tuple[str, Any]] = []
         # Of each storage that stands for one of a model: where it is an input.
         self.memory: dict[int, str] = {}
         # The modules that the last step has left in another mode than before the first.
@@ -70,9 +70,10 @@ class Inputs:
             place = _pytree.keystr(path)
             if isinstance(leaf, nn.Module):
                 self._leaves.append(self._add_model(place, leaf))
-                self._models.append((place, leaf))
+                self._roots.append((place, leaf))
             elif isinstance(leaf, Optimizer):
                 self._leaves.append(self._add_optimizer(place, leaf, names))
+                self._roots.append((place, leaf))
             elif isinstance(leaf, torch.Tensor):
                 self._leaves.append(self._add(place, leaf))
             else:
@@ -169,7 +170,7 @@ class Inputs:
         with contextlib.ExitStack() as stack:
             self._parts = list(_parts(models))
             tables = [table for part in self._parts for table in part.tables]
-            reached = Reached([*self._models, ("step", self._step)], tables)
+            reached = Reached([*self._roots, ("step", self._step)], tables)
             stack.callback(reached.restore)
             self._reached = reached
             for module, mode in (modes or {}).items():

@@ -13,6 +13,7 @@ import collections
 import dataclasses
 import functools
 import io
+import random
 import sys
 import types
 import warnings
@@ -34,6 +35,9 @@ _LIMIT = 100_000
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None))
 # Libraries whose own objects are not looked into.
 _LIBRARIES = frozenset(("torch", "functorch", "numpy", "ddphook", "builtins"))
+# Attributes of modules: a mode, see `modes`, and what recurrent ones make of their
+# parameters whenever these are set, by torch.func.functional_call, say.
+_DERIVED = ("training", "_flat_weights", "_flat_weight_refs")
 # A module's dictionaries that stand for attributes of it.
 _TABLES = ("_modules", "_parameters", "_buffers")
 
@@ -78,8 +82,8 @@ class Reached:
 
     Containers, attributes in dictionaries and slots, closures, defaults and attributes
     of functions, globals that functions name, NumPy's arrays, and classes of the
-    program are looked into, in any depth. Tensors, optimizers, and objects of C and of
-    libraries are not.
+    program are looked into, in any depth; of optimizers what a program adds to them.
+    Tensors, other objects of the standard library, PyTorch's and of C are not.
 
     Parameters
     ----------
@@ -96,6 +100,7 @@ class Reached:
         self._apart = {id(table) for table in apart}
         self._modes: dict[nn.Module, bool] = {}
         self._guards: dict[int, Any] = {}
+        self._random = random.getstate()
         try:
             self._visit(collections.deque(roots))
         except BaseException:
@@ -120,6 +125,7 @@ class Reached:
                 return
             if isinstance(value, nn.Module):
                 self._modes[value] = value.training
+                self._apart |= {id(vars(value).get(name)) for name in _DERIVED[1:]}
             before = _read(value)
             if before is not None:
                 held = _Held(value, path, before)
@@ -158,12 +164,14 @@ class Reached:
     def check(self) -> None:
         """Refuses a step that has changed what it reaches, but the tables of
         parameters and buffers, and modes."""
+        if random.getstate() != self._random:
+            raise _error("Python's random numbers", "draws")
         for held in self._held:
             if id(held.object) in self._apart:
                 continue
             now = _read(held.object) or {}
             for key in _union(held.before, now):
-                if isinstance(held.object, nn.Module) and key == "training":
+                if isinstance(held.object, nn.Module) and key in _DERIVED:
                     continue
                 old, new = held.before.get(key, _GONE), now.get(key, _GONE)
                 if isinstance(new, _Taken) and new is self._guards.get(id(old)):
@@ -173,6 +181,7 @@ class Reached:
 
     def restore(self) -> None:
         """Puts back what there was, in the same objects."""
+        random.setstate(self._random)
         for held in self._held:
             if not isinstance(held.object, (tuple, frozenset)):
                 if _differs(held.before, _read(held.object) or {}):
@@ -456,12 +465,21 @@ def _behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
                 yield path, function
     elif isinstance(value, DistributedDataParallel):
         yield path, value.module
+    elif isinstance(value, torch.optim.Optimizer):
+        # The rest of it is PyTorch's, and an input of the module.
+        yield path, _Names(vars(value), _own_names(value))
     elif isinstance(value, (dict, list, collections.deque)):
         if not _is_of_library(type(value)):
             yield f"{path}.__dict__", getattr(value, "__dict__", {})
     for kind in (value if isinstance(value, type) else type(value)).__mro__:
         if kind is not _Names and _is_of_program(kind.__module__):
             yield kind.__name__, kind
+
+
+def _own_names(optimizer: torch.optim.Optimizer) -> frozenset[str]:
+    known = ("state", "param_groups", "defaults")
+    names = (name for name in vars(optimizer) if not name.startswith("_"))
+    return frozenset(name for name in names if name not in known)
 
 
 def _behind_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
