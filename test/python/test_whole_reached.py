@@ -192,7 +192,20 @@ def random_rate(model, x):
     train(model, x, random.random())
 
 
+def last_gradients(model, x):
+    last = getattr(model, "gradients", None)
+    train(model, x, 1.0 if last is None else last[0].sum())
+    model.gradients = [parameter.grad for parameter in model.parameters()]
+
+
+def last_noticed(model, x):
+    train(model, x, 2.0 if hasattr(model, "gradients") else 1.0)
+    model.gradients = [parameter.grad for parameter in model.parameters()]
+
+
 REFUSED = (
+    (last_gradients, r"uses what the step before it has left in \[0\]\.gradients"),
+    (last_noticed, r"computes something else, by the \.grad or the tensors"),
     (random_rate, "draws Python's random numbers"),
     (called, r"changes \[0\]\.counter\.rate"),
     (appended, r"changes \[0\]\.last\[1\]"),
@@ -236,6 +249,12 @@ def zeros(model, x):
     model(x).square().sum().backward()
     for parameter in model.parameters():
         parameter.data = parameter.data - 0.1 * reduced(parameter.grad)
+
+
+def leaves(model, x):
+    train(model, x)
+    model.gradients = [parameter.grad for parameter in model.parameters()]
+    train(model, x, model.gradients[-1].tanh().mean())
 
 
 def evaluates(model, x):
@@ -358,7 +377,7 @@ def _refuse_optimizers(rank):
 def _equal_to_eager(rank):
     torch.manual_seed(SEED)
     x = torch.randn(5, 3)
-    for step in (changes_in_place, zeros, evaluates, clone):
+    for step in (changes_in_place, zeros, leaves, evaluates, clone):
         model = Model()
         eager = Model()
         eager.load_state_dict(copy.deepcopy(model.state_dict()))

@@ -23,7 +23,7 @@ from torch.utils import _pytree
 
 from ddphook._errors import UnsupportedError
 from ddphook.torch._optimizer_inputs import OptimizerInput
-from ddphook.torch._reached import Reached
+from ddphook.torch._reached import Left, Reached
 
 
 class Inputs:
@@ -57,6 +57,8 @@ class Inputs:
         self.memory: dict[int, str] = {}
         # The modules that the last step has left in another mode than before the first.
         self.modes: dict[nn.Module, bool] = {}
+        # Where it has left new tensors in containers of its own.
+        self.left: Sequence[Left] = ()
         # Of each tensor of a model.
         self._numbers: dict[torch.Tensor, int] = {}
         # Of each storage of a model: the tensors in it, and where.
@@ -146,9 +148,11 @@ class Inputs:
         values: Sequence[torch.Tensor],
         gradients: Mapping[int, torch.Tensor] | None = None,
         modes: Mapping[nn.Module, bool] | None = None,
+        left: Sequence[Left] = (),
     ) -> Iterator[tuple[Any, ...]]:
         """The inputs with `values` for their tensors; models have them meanwhile, their
-        parameters `gradients`, or none, and modules these `modes`, or their own.
+        parameters `gradients`, or none, and modules these `modes`, or their own. What
+        a step has `left` may not be used.
 
         Afterwards models, and all that they and the step reach, are as before."""
         given = list(values)
@@ -173,6 +177,7 @@ class Inputs:
             reached = Reached([*self._roots, ("step", self._step)], tables)
             stack.callback(reached.restore)
             self._reached = reached
+            reached.guard(left)
             for module, mode in (modes or {}).items():
                 module.training = mode
             for part in self._parts:
@@ -189,7 +194,7 @@ class Inputs:
             hook = register_optimizer_step_pre_hook(self._check_optimizer)
             stack.callback(hook.remove)
             yield _pytree.tree_unflatten(leaves, self._tree)
-            self.modes = reached.modes()
+            self.modes, self.left = reached.modes(), reached.left
             for tensor, number in self._numbers.items():
                 self._check_hooks(number, tensor, given[number])
                 if given[number].requires_grad != tensor.requires_grad:

@@ -2,7 +2,7 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whether a whole step is the same step again after it has been taken.
 
-A step may leave gradients and modes of modules. It is traced a second time with these,
+A step may leave gradients, modes of modules and containers of tensors. It is traced a second time with these,
 and refused if it computes something else then, since the module is the first trace.
 """
 
@@ -42,7 +42,7 @@ def check_next(
         it has left.
     """
     kept, modes = taken.kept_gradients(), dict(taken.modes)
-    if not kept and not modes:
+    if not kept and not modes and not taken.left:
         return
     again = trace([*values, *(torch.empty_like(values[number]) for number in kept)])
     _check_gradients(again.graph, taken, kept)
@@ -58,7 +58,7 @@ def check_next(
             raise UnsupportedError(
                 "expected a step that computes the same each time, but the next one "
                 "computes something else, by "
-                + ("the modes of modules" if modes else "the .grad")
+                + ("the modes of modules" if modes else "the .grad or the tensors")
                 + " that the first one leaves; begin the step with zero_grad() and "
                 "train(), or do what is done once before the export"
             )

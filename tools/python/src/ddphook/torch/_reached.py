@@ -58,23 +58,32 @@ class _Held(NamedTuple):
     before: dict[Any, Any]
 
 
-class _Taken:
-    """Stands in an iterator's place while a step is traced: whoever takes from the
-    iterator changes it, and many iterators cannot be copied or put back."""
+class Guard:
+    """Stands in the place of an object that no step may use while one is traced: of an
+    iterator, since many cannot be copied or put back, or of what a step has left."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, does: str) -> None:
         self._path = path
+        self._does = does
 
-    def __iter__(self) -> _Taken:
-        return self
+    def _refuse(self, *_: Any) -> Any:
+        raise _error(self._path, self._does)
 
-    def __next__(self) -> Any:
-        raise _error(self._path, "takes from the iterator")
+    __iter__ = __next__ = __len__ = __getitem__ = __contains__ = __bool__ = _refuse
+    __call__ = __add__ = __radd__ = _refuse
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise _error(self._path, f"uses '{name}' of the iterator")
+        return self._refuse()
+
+
+class Left(NamedTuple):
+    """New tensors that a step leaves in a container of its own."""
+
+    holder: Any
+    key: Any
+    path: str
 
 
 class Reached:
@@ -99,7 +108,9 @@ class Reached:
         self._held: list[_Held] = []
         self._apart = {id(table) for table in apart}
         self._modes: dict[nn.Module, bool] = {}
-        self._guards: dict[int, Any] = {}
+        # By what holds them, and the key there.
+        self._guards: dict[tuple[int, Any], Guard] = {}
+        self.left: list[Left] = []
         self._random = random.getstate()
         try:
             self._visit(collections.deque(roots))
@@ -149,9 +160,17 @@ class Reached:
                         f"{path} is a {type(child).__name__}; give the step what it "
                         "yields as an input"
                     )
-                guarded[key] = self._guards.setdefault(id(child), _Taken(path))
+                guarded[key] = Guard(path, "takes from the iterator")
+                self._guards[id(held.object), key] = guarded[key]
         if guarded:
             _write(held.object, {**held.before, **guarded})
+
+    def guard(self, left: Iterable[Left]) -> None:
+        """Lets nobody use what a step has left in its own containers."""
+        for holder, key, path in left:
+            guard = Guard(path, "uses what the step before it has left in")
+            self._guards[id(holder), key] = guard
+            _write(holder, {**(_read(holder) or {}), key: guard})
 
     def modes(self) -> dict[nn.Module, bool]:
         """The modules that are in another mode now, and whether they train."""
@@ -174,10 +193,16 @@ class Reached:
                 if isinstance(held.object, nn.Module) and key in _DERIVED:
                     continue
                 old, new = held.before.get(key, _GONE), now.get(key, _GONE)
-                if isinstance(new, _Taken) and new is self._guards.get(id(old)):
+                if old is new:
                     continue
-                if not _stays(old, new):
-                    raise _error(_join(held, key), "changes")
+                if isinstance(new, Guard):
+                    if new is self._guards.get((id(held.object), key)):
+                        continue
+                elif _stays(old, new):
+                    if new is not _GONE and _holds_tensors(new):
+                        self.left.append(Left(held.object, key, _join(held, key)))
+                    continue
+                raise _error(_join(held, key), "changes")
 
     def restore(self) -> None:
         """Puts back what there was, in the same objects."""
@@ -213,8 +238,6 @@ def _differs(before: dict[Any, Any], now: dict[Any, Any]) -> bool:
 
 def _stays(old: Any, new: Any) -> bool:
     """Whether what a container or an object holds is what it held."""
-    if old is new:
-        return True
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
         return False
     return _is_like(old, new)
@@ -270,6 +293,18 @@ def _is_of_tensors(value: Any) -> bool:
     return True
 
 
+def _holds_tensors(value: Any) -> bool:
+    values, seen = [value], set()
+    while values:
+        value = values.pop()
+        if isinstance(value, torch.Tensor):
+            return True
+        if id(value) not in seen and not isinstance(value, _NUMBERS):
+            seen.add(id(value))
+            values += (_read(value) or {}).values()
+    return False
+
+
 def _is_names(value: Any) -> bool:
     return type(value) is _Names
 
@@ -277,7 +312,7 @@ def _is_names(value: Any) -> bool:
 def _is_iterator(value: Any) -> bool:
     """Whether it is an iterator that cannot be looked into."""
     kind = type(value)
-    if not hasattr(kind, "__next__") or isinstance(value, (_Taken, io.IOBase)):
+    if not hasattr(kind, "__next__") or isinstance(value, (Guard, io.IOBase)):
         return False
     return _is_of_library(kind) or not hasattr(value, "__dict__")
 
@@ -347,7 +382,7 @@ def _has_attributes(value: Any) -> bool:
         return False
     if isinstance(value, (nn.Module, LRScheduler, types.SimpleNamespace)):
         return True
-    kept = (torch.Tensor, torch.optim.Optimizer, types.ModuleType, _Taken)
+    kept = (torch.Tensor, torch.optim.Optimizer, types.ModuleType, Guard)
     return not isinstance(value, kept) and not _is_of_library(type(value))
 
 
@@ -486,7 +521,8 @@ def _behind_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
     inner = getattr(function, "_torchdynamo_orig_callable", None)
     if inner is not None:
         yield path, inner
-    if not _is_of_program(function.__module__):
+    # Not `__module__`, which a library's wrapper takes from what it wraps.
+    if not _is_of_program(function.__globals__.get("__name__")):
         return
     cells = function.__closure__ or ()
     for name, cell in zip(function.__code__.co_freevars, cells):

@@ -145,8 +145,8 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
 
     def flat(*arguments: torch.Tensor) -> list[torch.Tensor]:
         kept = dict(zip(taken.kept_gradients(), arguments[len(taken.tensors) :]))
-        modes = dict(taken.modes)
-        with taken.given(arguments[: len(taken.tensors)], kept, modes) as given:
+        own = arguments[: len(taken.tensors)]
+        with taken.given(own, kept, dict(taken.modes), taken.left) as given:
             with lines:
                 result = function(*given)
             states = taken.states()
