@@ -202,8 +202,6 @@ Status run(const Options &options, TorchProcess *torch, Report &report) {
   const int64_t n = options.elements();
   // What moves most is a hook's local work, 12 bytes for each element.
   Buffer from(6 * n), to(6 * n);
-  // Pages that nobody has written are all one in the kernel.
-  std::memset(from.as<void>(), 0x5a, static_cast<size_t>(6 * n));
   std::deque<EncodeBench> benches;
   std::vector<Work> works;
   for (const Codec &codec : kCodecs) {
