@@ -289,6 +289,7 @@ def train_ddp(rank, cache):
     """DDP whose reducer is traced, under compiled autograd, by both backends."""
     import ddphook.torch
     from ddphook.torch import _session
+    from ddphook.torch._rendezvous import timeout_seconds
 
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     torch._dynamo.config.optimize_ddp = "python_reducer"
@@ -310,7 +311,7 @@ def train_ddp(rank, cache):
             optimizer.step()
             optimizer.zero_grad()
         results.append(flat(model.parameters()).tolist())
-    return results, _session.session_of("0", 60.0).statistics()["steps"]
+    return results, _session.session_of("0", timeout_seconds(None)).statistics()["steps"]
 
 
 def test_ddp_under_the_python_reducer(tmp_path):

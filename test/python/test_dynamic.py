@@ -71,6 +71,7 @@ def prepare(cache):
 def run_batches(rank, dynamic, cache):
     import ddphook.torch
     from ddphook.torch import _session
+    from ddphook.torch._rendezvous import timeout_seconds
 
     prepare(cache)
     warnings = Warnings()
@@ -91,7 +92,7 @@ def run_batches(rank, dynamic, cache):
         for mine, theirs in zip(got, wanted, strict=True):
             assert is_rounded_to_fp16(mine), batch
             torch.testing.assert_close(mine, theirs, rtol=2e-3, atol=2e-3)
-    counters = _session.session_of("0", 60.0).statistics()
+    counters = _session.session_of("0", timeout_seconds(None)).statistics()
     ddphook.torch.close()
     return counters["steps"], warnings.texts
 
@@ -109,6 +110,7 @@ def test_batches_of_changing_sizes(dynamic, tmp_path):
 def run_gradients(rank, cache):
     import ddphook.torch
     from ddphook.torch import _session
+    from ddphook.torch._rendezvous import timeout_seconds
 
     # A graph that is found in the cache is not warned of again: what another rank
     # has compiled by now must not be found.
@@ -125,7 +127,7 @@ def run_gradients(rank, cache):
         assert is_rounded_to_fp16(got), size
         (wanted,) = mean_over_ranks([x * 3])
         torch.testing.assert_close(got, wanted, rtol=2e-3, atol=2e-3)
-    assert _session.session_of("0", 60.0).statistics()["steps"] == len(sizes)
+    assert _session.session_of("0", timeout_seconds(None)).statistics()["steps"] == len(sizes)
     ddphook.torch.close()
     return warnings.texts
 
