@@ -19,6 +19,7 @@ import torch
 from ddphook import _runtime
 from ddphook._errors import UnsupportedError
 from ddphook.torch._flat_memory import FlatMemory, device_arrays
+from ddphook.torch._rendezvous import Meeting
 
 # Of devices whose tensors modules can take.
 KINDS = ("cpu", "cuda")
@@ -251,3 +252,14 @@ def device_at(memory: torch.device) -> Device:
             f"{given}; unset it, or move the model"
         )
     return Host() if memory.type == "cpu" else Cuda(memory)
+
+
+def join(meeting: Meeting, device: Device) -> _runtime.Context:
+    """The context of a job on a device, by its own thread; collective."""
+    context = meeting.join(device.backend, device.backend_options)
+    try:
+        device.attach(context)
+    except BaseException:
+        context.destroy()
+        raise
+    return context

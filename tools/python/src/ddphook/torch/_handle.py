@@ -14,10 +14,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ddphook import _runtime
 from ddphook._errors import Error, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, UnsupportedError
-from ddphook.torch import _bucket, _states
+from ddphook.torch import _bucket, _device, _states
 from ddphook.torch._device import Device
 from ddphook.torch._hooks import Hook
 from ddphook.torch._modules import Modules, common_parts
@@ -60,7 +59,7 @@ class Handle:
         self._loads = 0
         self._worker = Worker()
         try:
-            context = self._worker.call(self._join)
+            context = self._worker.call(lambda: _device.join(self._meeting, device))
         except BaseException:
             self._worker.stop()
             self._worker.join()
@@ -306,17 +305,6 @@ class Handle:
         self._worker.post(task)
         # DDP waits for a future of C++, which fails only if a callback raises.
         return started.then(value_or_raise)
-
-    def _join(self) -> _runtime.Context:
-        """Creates the context; collective."""
-        device = self._device
-        context = self._meeting.join(device.backend, device.backend_options)
-        try:
-            device.attach(context)
-        except BaseException:
-            context.destroy()
-            raise
-        return context
 
     def _check_device(self, buffer: torch.Tensor) -> None:
         if buffer.device != self._device.memory:

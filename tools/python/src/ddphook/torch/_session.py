@@ -93,7 +93,9 @@ class Session:
         self._given_up: deque[Future[None]] = deque()
         self._meeting = Meeting(group, timeout_s)
         try:
-            self._context = self._worker.call(self._join)
+            self._context = self._worker.call(
+                lambda: _device.join(self._meeting, device)
+            )
         except BaseException:
             self._worker.stop()
             raise
@@ -231,17 +233,6 @@ class Session:
         for module in self._modules.values():
             module.release()
         self._modules.clear()
-
-    def _join(self) -> _runtime.Context:
-        """Creates the context; collective."""
-        device = self.device
-        context = self._meeting.join(device.backend, device.backend_options)
-        try:
-            device.attach(context)
-        except BaseException:
-            context.destroy()
-            raise
-        return context
 
     def _module(self, key: Key) -> _runtime.Module:
         module = self._modules.get(key)
