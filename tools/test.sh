@@ -168,7 +168,8 @@ computing_suites &
 computing=$!
 
 pytest_suite() { # name arguments of pytest's...
-  run "$1" "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider "${@:2}"
+  run "$1" "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider \
+    -o tmp_path_retention_policy=failed "${@:2}"
 }
 say "pytest: parity, powersgd, programs, python, hooks on two devices; all at once"
 export DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_RUN=$build/bin/ddphook-run \

@@ -19,8 +19,6 @@ from harness import SLACK_S, TIMEOUT_S
 from tensors import Tensor
 
 DEADLINE = {"DDPHOOK_TIMEOUT_S": TIMEOUT_S}
-# More steps than any test lets a job run.
-ENDLESS = 1000000
 
 
 @pytest.fixture
@@ -214,7 +212,7 @@ def test_peer_that_is_killed(tmp_path, port, transport, world, victim):
     """The others notice; they do not wait for the deadline."""
     directory = endless(tmp_path, world)
     env = {"DDPHOOK_TRANSPORT": transport, "DDPHOOK_TIMEOUT_S": 60}
-    processes = start_ranks(directory, world, port, env=env, steps=ENDLESS)
+    processes = start_ranks(directory, world, port, env=env, steps=runner.ENDLESS)
     wait_for_step(directory, world)
     dead = processes.pop(victim)
     dead.kill()
@@ -227,7 +225,7 @@ def test_peer_that_is_killed(tmp_path, port, transport, world, victim):
 def test_peer_that_is_stopped(tmp_path, port, transport, victim):
     directory = endless(tmp_path, 2)
     env = {"DDPHOOK_TRANSPORT": transport}
-    processes = start_ranks(directory, 2, port, env=env, steps=ENDLESS)
+    processes = start_ranks(directory, 2, port, env=env, steps=runner.ENDLESS)
     wait_for_step(directory, 2)
     stopped = processes.pop(victim)
     stopped.send_signal(signal.SIGSTOP)
@@ -242,7 +240,7 @@ def test_peer_that_stops_early_by_itself(tmp_path, port):
     """One rank was told to run fewer steps: the other must not hang."""
     directory = endless(tmp_path, 2)
     short = start_ranks(directory, 2, port, [0], steps=2)[0]
-    long = start_ranks(directory, 2, port, [1], steps=ENDLESS)[1]
+    long = start_ranks(directory, 2, port, [1], steps=runner.ENDLESS)[1]
     finish_soon(directory, [long])
     assert runner.finish(short).code == 0
 
@@ -262,7 +260,7 @@ def rank_processes(process, world):
 def test_rank_of_ours_that_is_killed(tmp_path, killed):
     """--ranks=2: ddphook-run itself tells, and ends the other rank."""
     directory = endless(tmp_path, 2)
-    process = runner.start(directory.arguments("step", 2, ENDLESS))
+    process = runner.start(directory.arguments("step", 2, runner.ENDLESS))
     wait_for_step(directory, 2)
     os.kill(sorted(rank_processes(process, 2))[killed], signal.SIGKILL)
     result = runner.finish(process, SLACK_S)
@@ -288,7 +286,7 @@ def listening_ports(process):
 def test_ranks_of_ours_have_a_secret(tmp_path):
     """--ranks=2: whoever connects to the store is asked for it."""
     directory = endless(tmp_path, 2)
-    process = runner.start(directory.arguments("step", 2, ENDLESS))
+    process = runner.start(directory.arguments("step", 2, runner.ENDLESS))
     try:
         wait_for_step(directory, 2)
         ports = [p for rank in rank_processes(process, 2) for p in listening_ports(rank)]
@@ -308,7 +306,7 @@ def test_ranks_of_ours_have_a_secret(tmp_path):
 def test_ddphook_run_that_is_ended(tmp_path, number):
     """Whatever ends ddphook-run ends its ranks."""
     directory = endless(tmp_path, 3)
-    process = runner.start(directory.arguments("step", 3, ENDLESS))
+    process = runner.start(directory.arguments("step", 3, runner.ENDLESS))
     wait_for_step(directory, 3)
     rank_processes(process, 3)
     process.send_signal(number)

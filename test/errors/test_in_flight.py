@@ -55,8 +55,6 @@ PIPELINES = {
     "plain": "bucket-cap-mb=0 overlap=true",
     "vanilla": "bucket-cap-mb=0 overlap=true hook=powersgd start-powersgd-iter=1000000",
 }
-# Minutes. Its outputs would be less than 2 GB: what a disk has no room for is refused.
-ENDLESS = 20000
 
 
 # Where a collective in flight runs: beside the loop, or before it.
@@ -90,7 +88,7 @@ def start(tmp_path, transport, progress, pipeline, timeout):
         2,
         runner.free_port(),
         env=env,
-        steps=ENDLESS,
+        steps=runner.ENDLESS,
         pipeline=PIPELINES[pipeline],
     )
     wait_for_step(directory, 2)

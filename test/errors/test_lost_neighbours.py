@@ -14,8 +14,6 @@ from harness import SLACK_S
 from tensors import Tensor
 from test_bad_jobs import endless, finish_soon, start_ranks, wait_for_step
 
-# Minutes of steps: more than any test waits for.
-ENDLESS = 20000
 NODES = "aabb"
 HOOKS = {
     "fp16": "hook=fp16",
@@ -59,7 +57,13 @@ def start(tmp_path, timeout, hook):
         env = {"DDPHOOK_NODE": node, "DDPHOOK_TIMEOUT_S": timeout}
         pipeline = f"{HOOKS[hook]} topology=hierarchical bucket-cap-mb=0"
         processes |= start_ranks(
-            directory, len(NODES), port, [rank], env, steps=ENDLESS, pipeline=pipeline
+            directory,
+            len(NODES),
+            port,
+            [rank],
+            env,
+            steps=runner.ENDLESS,
+            pipeline=pipeline,
         )
     wait_for_step(directory, len(NODES))
     return directory, processes

@@ -168,7 +168,7 @@ def test_a_rank_that_is_killed(tmp_path):
             2,
             runner.free_port(),
             env={"DDPHOOK_TRACE": trace_path},
-            steps=test_in_flight.ENDLESS,
+            steps=runner.ENDLESS,
             pipeline=PIPELINE,
         )
         wait_for_step(directory, 2)

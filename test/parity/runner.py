@@ -23,6 +23,8 @@ from ports import free_port as free_port  # noqa: E402
 SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20261"))
 # A run that takes longer hangs; the slowest healthy one takes a few seconds.
 HANG_S = 120
+# More steps than any test lets a job run, or a disk has room for the outputs of.
+ENDLESS = 1000000
 MARK = "PARITY_SUITE_RUN"
 # Variables that place a process in a job, from whatever launched the tests.
 _LAUNCH = (
@@ -157,6 +159,8 @@ class Directory:
             flags.append(f"--ranks={ranks}")
         if steps is not None:
             flags.append(f"--steps={steps}")
+        if steps == ENDLESS:
+            flags.append("--free-space=ignore")
         if pipeline:
             flags.append(f"--ddp-pipeline={pipeline}")
         return [self.module, f"--entry={entry}", *flags]

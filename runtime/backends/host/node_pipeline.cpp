@@ -11,6 +11,7 @@
 #include "node_pipeline.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 
 using namespace ddphook;
@@ -36,6 +37,20 @@ private:
   trace::RingMemory memory = {};
   trace::EventSlot slots[1] = {};
   trace::Ring ring;
+};
+
+/// Ends a flow when the job that holds it is gone: a job that has not begun
+/// when the job of all ranks fails is dropped, and the calling thread waits for
+/// its pieces without a deadline.
+class EndOfFlow {
+public:
+  explicit EndOfFlow(PieceFlow &flow) : flow(flow) {}
+  ~EndOfFlow() { flow.end(); }
+  EndOfFlow(const EndOfFlow &) = delete;
+  EndOfFlow &operator=(const EndOfFlow &) = delete;
+
+private:
+  PieceFlow &flow;
 };
 
 /// The event of the stage that a reduction is in.
@@ -84,12 +99,11 @@ Status NodePipeline::run(const StagedReduction &reduction) {
   flow->reset();
   int64_t waited = 0, ticket = 0;
   DDPHOOK_RETURN_IF_ERROR(network.start(
-      [&] {
+      [&, end = std::make_shared<EndOfFlow>(*flow)] {
         WaitsOfThread waits;
         Status status = reduction.across->runInPieces(
             reduction.reduce, reduction.share, reduction.error, *flow);
         waited = waits.total();
-        flow->end();
         return status;
       },
       CommThread::Place::Thread, &ticket));
