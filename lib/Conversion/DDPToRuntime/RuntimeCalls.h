@@ -76,8 +76,11 @@ private:
   /// A state in host memory where arrays are in the device's: loads and stores
   /// at `pointer`.
   LogicalResult convertHostState(StateBufferOp op, Value pointer);
-  template <typename OpTy>
-  LogicalResult convertExchange(OpTy op);
+  /// Calls `function`, or where codes are rounded at random what takes a step.
+  template <typename OpTy, typename FunctionTy>
+  LogicalResult convertCollective(OpTy op, const FunctionTy &function);
+  template <typename OpTy, typename FunctionTy>
+  FailureOr<LLVM::CallOp> startCollective(OpTy op, const FunctionTy &function);
   /// The number of a collective, which becomes part of the plan.
   FailureOr<int32_t> getCollective(CollectiveOpInterface op);
   /// The number of a matrix list in the plan; equal ones share one.

@@ -41,8 +41,9 @@ static int64_t getStream(CollectiveOpInterface op) {
   return cast<EncodedType>(op.getWireAttr().getValue()).getStream();
 }
 
-template <typename OpTy>
-LogicalResult CallLowering::convertExchange(OpTy op) {
+template <typename OpTy, typename FunctionTy>
+LogicalResult CallLowering::convertCollective(OpTy op,
+                                              const FunctionTy &function) {
   FailureOr<int32_t> number = getCollective(op);
   if (failed(number))
     return failure();
@@ -51,59 +52,51 @@ LogicalResult CallLowering::convertExchange(OpTy op) {
     call(op, rt::stochastic_collective, *number, getStream(op), step,
          op.getInput(), op.getDestination());
   else
-    call(op, rt::collective, *number, op.getInput(), op.getDestination());
+    call(op, function, *number, op.getInput(), op.getDestination());
   return success();
 }
 
-LogicalResult CallLowering::convert(FlatExchangeStartOp op) {
+LogicalResult CallLowering::convert(FlatAllReduceOp op) {
+  return convertCollective(op, rt::all_reduce);
+}
+LogicalResult CallLowering::convert(FlatReduceScatterOp op) {
+  return convertCollective(op, rt::collective);
+}
+LogicalResult CallLowering::convert(FlatAllGatherOp op) {
+  return convertCollective(op, rt::collective);
+}
+LogicalResult CallLowering::convert(FlatAllToAllOp op) {
+  return convertCollective(op, rt::collective);
+}
+LogicalResult CallLowering::convert(FlatBroadcastOp op) {
+  return convertCollective(op, rt::collective);
+}
+
+template <typename OpTy, typename FunctionTy>
+FailureOr<LLVM::CallOp>
+CallLowering::startCollective(OpTy op, const FunctionTy &function) {
   FailureOr<int32_t> number = getCollective(op);
   if (failed(number))
     return failure();
   Value step = op.getStep();
-  LLVM::CallOp started =
-      step ? call(op, rt::stochastic_collective_start, *number, getStream(op),
-                  step, op.getInput(), op.getDestination())
-           : call(op, rt::collective_start, *number, op.getInput(),
-                  op.getDestination());
-  op.getTicket().replaceAllUsesWith(started.getResult());
-  return success();
+  return step ? call(op, rt::stochastic_collective_start, *number,
+                     getStream(op), step, op.getInput(), op.getDestination())
+              : call(op, function, *number, op.getInput(), op.getDestination());
 }
 
-LogicalResult CallLowering::convert(FlatReduceScatterOp op) {
-  return convertExchange(op);
-}
-LogicalResult CallLowering::convert(FlatAllGatherOp op) {
-  return convertExchange(op);
-}
-LogicalResult CallLowering::convert(FlatAllToAllOp op) {
-  return convertExchange(op);
-}
-LogicalResult CallLowering::convert(FlatBroadcastOp op) {
-  return convertExchange(op);
-}
-
-LogicalResult CallLowering::convert(FlatAllReduceOp op) {
-  FailureOr<int32_t> number = getCollective(op);
-  if (failed(number))
+LogicalResult CallLowering::convert(FlatExchangeStartOp op) {
+  FailureOr<LLVM::CallOp> started = startCollective(op, rt::collective_start);
+  if (failed(started))
     return failure();
-  if (Value step = op.getStep())
-    call(op, rt::stochastic_collective, *number, getStream(op), step,
-         op.getInput(), op.getDestination());
-  else
-    call(op, rt::all_reduce, *number, op.getInput(), op.getDestination());
+  op.getTicket().replaceAllUsesWith(started->getResult());
   return success();
 }
 
 LogicalResult CallLowering::convert(FlatAllReduceStartOp op) {
-  FailureOr<int32_t> number = getCollective(op);
-  if (failed(number))
+  FailureOr<LLVM::CallOp> made = startCollective(op, rt::all_reduce_start);
+  if (failed(made))
     return failure();
-  Value step = op.getStep();
-  LLVM::CallOp started =
-      step ? call(op, rt::stochastic_collective_start, *number, getStream(op),
-                  step, op.getInput(), op.getDestination())
-           : call(op, rt::all_reduce_start, *number, op.getInput(),
-                  op.getDestination());
+  LLVM::CallOp started = *made;
   if (!op.getCondition()) {
     op.getTicket().replaceAllUsesWith(started.getResult());
     return success();
