@@ -158,6 +158,80 @@ struct NarrowFloat {
   }
 };
 
+/// Numbers of `kMantissa` and `kExponent` bits from and to floats, by integer
+/// operations on the bits of magnitudes.
+template <int kMantissa, int kExponent>
+struct ShortFormat {
+  /// How far the bits of the exponent are from where a float has them.
+  static constexpr int kShift = 23 - kMantissa;
+  static constexpr int kBias = (1 << (kExponent - 1)) - 1;
+  /// What makes an exponent a float's.
+  static constexpr int32_t kRebias = (127 - kBias) << 23;
+  /// Bits of floats: the least normal number, the first that is too large, and
+  /// one whose last place is that of the subnormal numbers.
+  static constexpr int32_t kLeastNormal = kRebias + (1 << 23);
+  static constexpr int32_t kTooLarge = (127 + kBias + 1) << 23;
+  static constexpr int32_t kSubnormalUnit = (127 + 23 + 1 - kBias - kMantissa)
+                                            << 23;
+
+  /// The float, of a finite number whose bits have been shifted.
+  template <class D, class VI>
+  static HWY_INLINE VI widen(D d, VI shifted) {
+    const Like<int32_t, D> di;
+    // Subnormal numbers are normalised by a subtraction of floats.
+    auto rebiased = hn::Add(shifted, hn::Set(di, kRebias));
+    auto normalised = hn::BitCast(
+        di, hn::Sub(hn::BitCast(d, hn::Add(rebiased, hn::Set(di, 1 << 23))),
+                    hn::BitCast(d, hn::Set(di, kLeastNormal))));
+    return hn::IfThenElse(hn::Lt(shifted, hn::Set(di, 1 << 23)), normalised,
+                          rebiased);
+  }
+  /// The same of a type with infinities.
+  template <class D, class VI>
+  static HWY_INLINE VI widenOrSpecial(D d, VI shifted) {
+    const Like<int32_t, D> di;
+    constexpr int32_t kLargestExponent = ((1 << kExponent) - 1) << 23;
+    return hn::IfThenElse(hn::Lt(shifted, hn::Set(di, kLargestExponent)),
+                          widen(d, shifted),
+                          hn::Add(shifted, hn::Set(di, 2 * kRebias)));
+  }
+
+  /// The bits of a float's magnitude in the type, if it is not too large.
+  template <class D, class VI>
+  static HWY_INLINE VI narrow(D d, VI magnitude) {
+    const Like<int32_t, D> di;
+    // Normal results: half of the last place that stays, less one, plus its
+    // parity rounds to nearest even; the carry into the exponent is right.
+    constexpr int32_t kHalf = (1 << (kShift - 1)) - 1;
+    auto odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(di, 1));
+    auto normal = hn::ShiftRight<kShift>(
+        hn::Add(hn::Add(magnitude, hn::Set(di, kHalf - kRebias)), odd));
+    // Subnormal results: the addition rounds at their last place.
+    auto unit = hn::Set(di, kSubnormalUnit);
+    auto subnormal = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude),
+                                                     hn::BitCast(d, unit))),
+                             unit);
+    return hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, kLeastNormal)),
+                          subnormal, normal);
+  }
+  /// The same of any magnitude, in a type with these bits.
+  template <class D, class VI>
+  static HWY_INLINE VI narrowOrSpecial(D d, VI magnitude, int32_t infinity,
+                                       int32_t nan) {
+    const Like<int32_t, D> di;
+    auto special = hn::IfThenElse(isNaN(d, magnitude), hn::Set(di, nan),
+                                  hn::Set(di, infinity));
+    return hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, kTooLarge)),
+                          narrow(d, magnitude), special);
+  }
+
+  /// Of the bits of a float's magnitude.
+  template <class D, class VI>
+  static HWY_INLINE hn::Mask<Like<int32_t, D>> isNaN(D, VI magnitude) {
+    return hn::Gt(magnitude, hn::Set(Like<int32_t, D>(), 0xff << 23));
+  }
+};
+
 struct F16 : NarrowFloat<F16, uint16_t> {
   static constexpr Dtype type = Dtype::F16;
 
@@ -193,50 +267,26 @@ struct F16 : NarrowFloat<F16, uint16_t> {
   }
 
 private:
+  using Format = ShortFormat<10, 5>;
+
   template <class D, class VI>
   static HWY_INLINE hn::Vec<D> widen(D d, VI h) {
     const Like<int32_t, D> di;
     auto sign = hn::ShiftLeft<16>(hn::And(h, hn::Set(di, 0x8000)));
-    auto shifted = hn::ShiftLeft<13>(hn::And(h, hn::Set(di, 0x7fff)));
-    // The exponent is re-biased by adding to it; infinities and NaNs need as
-    // much again, and subnormals are normalised by a subtraction of floats.
-    auto exponent = hn::And(shifted, hn::Set(di, 0x1f << 23));
-    auto rebiased = hn::Add(shifted, hn::Set(di, (127 - 15) << 23));
-    auto special = hn::Add(rebiased, hn::Set(di, (128 - 16) << 23));
-    auto normalised = hn::BitCast(
-        di, hn::Sub(hn::BitCast(d, hn::Add(rebiased, hn::Set(di, 1 << 23))),
-                    hn::BitCast(d, hn::Set(di, 113 << 23))));
-    auto magnitude = hn::IfThenElse(hn::Eq(exponent, hn::Set(di, 0x1f << 23)),
-                                    special, rebiased);
-    magnitude =
-        hn::IfThenElse(hn::Eq(exponent, hn::Zero(di)), normalised, magnitude);
-    return hn::BitCast(d, hn::Or(magnitude, sign));
+    auto shifted =
+        hn::ShiftLeft<Format::kShift>(hn::And(h, hn::Set(di, 0x7fff)));
+    return hn::BitCast(d, hn::Or(Format::widenOrSpecial(d, shifted), sign));
   }
 
   template <class D, class V>
   static HWY_INLINE hn::Vec<Like<int32_t, D>> narrow(D d, V v) {
     const Like<int32_t, D> di;
     auto all = hn::BitCast(di, v);
-    auto magnitude = hn::And(all, hn::Set(di, 0x7fffffff));
     auto sign = hn::And(hn::ShiftRight<16>(all), hn::Set(di, 0x8000));
-    // Normal results: half of the last place that stays, less one, plus its
-    // parity rounds to nearest even; the carry into the exponent is right.
-    auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
-    auto normal = hn::ShiftRight<13>(hn::Add(
-        hn::Add(magnitude, hn::Set(di, 0xfff - ((127 - 15) << 23))), odd));
-    // Subnormal results: adding 0.5 to a float makes the addition round at
-    // bit 2^-24, the last place of a subnormal half.
-    auto half = hn::Set(di, 126 << 23);
-    auto subnormal = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude),
-                                                     hn::BitCast(d, half))),
-                             half);
-    auto infinite = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0xff << 23)),
-                                   hn::Set(di, 0x7e00), hn::Set(di, 0x7c00));
-    auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 113 << 23)),
-                                 subnormal, normal);
-    result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, (127 + 16) << 23)),
-                            result, infinite);
-    return hn::Or(result, sign);
+    return hn::Or(Format::narrowOrSpecial(d,
+                                          hn::And(all, hn::Set(di, 0x7fffffff)),
+                                          /*infinity=*/0x7c00, /*nan=*/0x7e00),
+                  sign);
   }
 #endif // DDPHOOK_NATIVE_F16
 };
@@ -279,22 +329,19 @@ struct BF16 : NarrowFloat<BF16, uint16_t> {
 /// No infinities, one NaN of each sign. As in PyTorch what is too large becomes
 /// the largest number, 448, and so do infinities.
 struct F8E4M3FN : NarrowFloat<F8E4M3FN, uint8_t> {
+  using Format = ShortFormat<3, 4>;
+  static constexpr int32_t kNaN = 0x7f, kLargest = 0x7e;
+
   template <class D>
   static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
     const Like<int32_t, D> di;
     auto byte = hn::PromoteTo(di, hn::LoadU(Like<uint8_t, D>(), p));
     auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(di, 0x80)));
-    auto shifted = hn::ShiftLeft<20>(hn::And(byte, hn::Set(di, 0x7f)));
-    // The exponent is re-biased by adding to it; subnormals are normalised by a
-    // subtraction of floats.
-    auto rebiased = hn::Add(shifted, hn::Set(di, (127 - 7) << 23));
-    auto normalised = hn::BitCast(
-        di, hn::Sub(hn::BitCast(d, hn::Add(rebiased, hn::Set(di, 1 << 23))),
-                    hn::BitCast(d, hn::Set(di, 121 << 23))));
-    auto magnitude = hn::IfThenElse(hn::Lt(shifted, hn::Set(di, 1 << 23)),
-                                    normalised, rebiased);
-    magnitude = hn::IfThenElse(hn::Eq(shifted, hn::Set(di, 0x7f << 20)),
-                               hn::Set(di, 0x7ff00000), magnitude);
+    auto shifted =
+        hn::ShiftLeft<Format::kShift>(hn::And(byte, hn::Set(di, 0x7f)));
+    auto magnitude =
+        hn::IfThenElse(hn::Eq(shifted, hn::Set(di, kNaN << Format::kShift)),
+                       hn::Set(di, 0x7ff00000), Format::widen(d, shifted));
     return hn::BitCast(d, hn::Or(magnitude, sign));
   }
 
@@ -304,19 +351,9 @@ struct F8E4M3FN : NarrowFloat<F8E4M3FN, uint8_t> {
     auto all = hn::BitCast(di, v);
     auto magnitude = hn::And(all, hn::Set(di, 0x7fffffff));
     auto sign = hn::And(hn::ShiftRight<24>(all), hn::Set(di, 0x80));
-    // As for F16. The last place of a subnormal is 2^-9, that of 2^14 in f32.
-    auto odd = hn::And(hn::ShiftRight<20>(magnitude), hn::Set(di, 1));
-    auto normal = hn::ShiftRight<20>(hn::Add(
-        hn::Add(magnitude, hn::Set(di, 0x7ffff - ((127 - 7) << 23))), odd));
-    auto large = hn::Set(di, 141 << 23);
-    auto subnormal = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude),
-                                                     hn::BitCast(d, large))),
-                             large);
-    auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 121 << 23)),
-                                 subnormal, normal);
-    result = hn::Min(result, hn::Set(di, 0x7e));
-    result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0xff << 23)),
-                            hn::Set(di, 0x7f), result);
+    auto result = hn::IfThenElse(
+        Format::isNaN(d, magnitude), hn::Set(di, kNaN),
+        hn::Min(Format::narrow(d, magnitude), hn::Set(di, kLargest)));
     return hn::DemoteTo(Like<uint8_t, D>(), hn::Or(result, sign));
   }
 };
@@ -324,45 +361,26 @@ struct F8E4M3FN : NarrowFloat<F8E4M3FN, uint8_t> {
 /// The upper byte of an F16, rounded from the wider value at once. A NaN stays
 /// one; as in PyTorch, one that is rounded to has all bits of the mantissa.
 struct F8E5M2 : NarrowFloat<F8E5M2, uint8_t> {
+  using Format = ShortFormat<2, 5>;
+
   template <class D>
   static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
     const Like<int32_t, D> di;
     auto byte = hn::PromoteTo(di, hn::LoadU(Like<uint8_t, D>(), p));
     auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(di, 0x80)));
-    auto shifted = hn::ShiftLeft<21>(hn::And(byte, hn::Set(di, 0x7f)));
-    // As for F16.
-    auto rebiased = hn::Add(shifted, hn::Set(di, (127 - 15) << 23));
-    auto special = hn::Add(rebiased, hn::Set(di, (128 - 16) << 23));
-    auto normalised = hn::BitCast(
-        di, hn::Sub(hn::BitCast(d, hn::Add(rebiased, hn::Set(di, 1 << 23))),
-                    hn::BitCast(d, hn::Set(di, 113 << 23))));
-    auto magnitude = hn::IfThenElse(hn::Lt(shifted, hn::Set(di, 0x1f << 23)),
-                                    rebiased, special);
-    magnitude = hn::IfThenElse(hn::Lt(shifted, hn::Set(di, 1 << 23)),
-                               normalised, magnitude);
-    return hn::BitCast(d, hn::Or(magnitude, sign));
+    auto shifted =
+        hn::ShiftLeft<Format::kShift>(hn::And(byte, hn::Set(di, 0x7f)));
+    return hn::BitCast(d, hn::Or(Format::widenOrSpecial(d, shifted), sign));
   }
 
   template <class D, class V>
   static HWY_INLINE hn::Vec<Like<uint8_t, D>> bits(D d, V v) {
     const Like<int32_t, D> di;
     auto all = hn::BitCast(di, v);
-    auto magnitude = hn::And(all, hn::Set(di, 0x7fffffff));
     auto sign = hn::And(hn::ShiftRight<24>(all), hn::Set(di, 0x80));
-    // As for F16. The last place of a subnormal is 2^-16, that of 2^7 in f32.
-    auto odd = hn::And(hn::ShiftRight<21>(magnitude), hn::Set(di, 1));
-    auto normal = hn::ShiftRight<21>(hn::Add(
-        hn::Add(magnitude, hn::Set(di, 0xfffff - ((127 - 15) << 23))), odd));
-    auto large = hn::Set(di, 134 << 23);
-    auto subnormal = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude),
-                                                     hn::BitCast(d, large))),
-                             large);
-    auto infinite = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0xff << 23)),
-                                   hn::Set(di, 0x7f), hn::Set(di, 0x7c));
-    auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 113 << 23)),
-                                 subnormal, normal);
-    result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, (127 + 16) << 23)),
-                            result, infinite);
+    auto result = Format::narrowOrSpecial(
+        d, hn::And(all, hn::Set(di, 0x7fffffff)), /*infinity=*/0x7c,
+        /*nan=*/0x7f);
     return hn::DemoteTo(Like<uint8_t, D>(), hn::Or(result, sign));
   }
 };
