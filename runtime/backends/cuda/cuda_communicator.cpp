@@ -51,7 +51,7 @@ Status CudaCommunicator::create(CudaDevice &device,
                                 std::unique_ptr<CudaCommunicator> *result) {
   DDPHOOK_RETURN_IF_ERROR(device.refuseCapture("joining a process group"));
   std::unique_ptr<CudaCommunicator> created(
-      new CudaCommunicator(device, config.rank, config.size, config.key));
+      new CudaCommunicator(device, config));
   created->stagingBytes = config.max_wire_bytes;
   Status allocated = device.allocate(config.max_wire_bytes, stagingAlignment,
                                      &created->staging);

@@ -29,10 +29,11 @@ public:
                int64_t *ticket);
 
 private:
-  CudaCommunicator(CudaDevice &device, int rank, int size,
-                   const std::string &name)
-      : device(device), rank(rank), size(size),
-        name(std::make_shared<const std::string>(name)) {}
+  CudaCommunicator(CudaDevice &device,
+                   const ddphook_communicator_config_t &config)
+      : device(device), rank(config.rank), size(config.size),
+        name(std::make_shared<const std::string>(
+            config.name ? config.name : "the process group of all ranks")) {}
   Status checkOperation(const ddphook_collective_t &operation, const void *in,
                         const void *out) const;
   Status take(bool isCapturing, Collective **collective);
@@ -66,6 +67,7 @@ private:
 
   CudaDevice &device;
   const int rank, size;
+  /// What messages and NCCL call the group.
   const std::shared_ptr<const std::string> name;
   /// What travels in another type than it has in memory.
   void *staging = nullptr;

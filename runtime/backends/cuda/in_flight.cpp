@@ -111,7 +111,7 @@ Status InFlight::wait(int64_t ticket, cudaStream_t stream) {
   return Status::ok();
 }
 
-/// "all-reduce 7 (1000 f32 as f16) of group 0".
+/// "all-reduce 7 (1000 f32 as f16) of process group 'dp'".
 static std::string describe(const Collective &collective) {
   const ddphook_collective_t &operation = collective.operation;
   const auto kind = static_cast<CollectiveKind>(operation.kind);
@@ -121,7 +121,7 @@ static std::string describe(const Collective &collective) {
                      dtypeName(static_cast<Dtype>(operation.dtype));
   if (auto wire = dtypeFromAbi(operation.wire_dtype))
     text += std::string(" as ") + dtypeName(*wire);
-  return text + ") of process group " + *collective.group;
+  return text + ") of " + *collective.group;
 }
 
 Status InFlight::poll(double timeoutSeconds) {

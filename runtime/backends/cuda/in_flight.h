@@ -33,7 +33,7 @@ struct Collective {
   cudaEvent_t end = nullptr;
   int64_t ticket = 0;
   ddphook_collective_t operation = {};
-  /// The process group, for messages.
+  /// What messages call the process group.
   std::shared_ptr<const std::string> group;
   /// Set when it was seen to have begun.
   std::optional<Deadline> deadline;

@@ -37,16 +37,13 @@ NcclCommunicator::~NcclCommunicator() { abort(); }
 Status NcclCommunicator::goneStatus() const {
   Status reason = failure.get();
   return reason.isOk() ? error(DDPHOOK_ABORTED,
-                               "the communicator of process group %s is gone",
-                               name.c_str())
+                               "the communicator of %s is gone", name.c_str())
                        : reason;
 }
 
 /// The failure with the group's name.
 Status NcclCommunicator::inGroup(Status status) const {
-  return status.isOk()
-             ? status
-             : withContext(std::move(status), "process group " + name);
+  return status.isOk() ? status : withContext(std::move(status), name);
 }
 
 /// Waits until the last call is over.
@@ -70,7 +67,7 @@ Status NcclCommunicator::poll(const Deadline &deadline, const char *what) {
       return failure.get();
     if (deadline.expired())
       return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "%s: NCCL did not get ready in time, process group %s", what,
+                   "%s: NCCL did not get ready in time, %s", what,
                    name.c_str());
     backoff.pause();
   }

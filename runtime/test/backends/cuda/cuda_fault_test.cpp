@@ -228,7 +228,8 @@ TEST(CudaFaults, AsynchronousError) {
   job.ranks = 4;
   job.fault = "nccl_async@2:2";
   auto results = run(job);
-  expectContains(results[2].text, "PEER_LOST: process group ");
+  expectContains(results[2].text,
+                 "PEER_LOST: the process group of all ranks: ");
   for (size_t rank : {0, 1, 3})
     expectContains(results[rank].text, "rank 2");
   EXPECT_LT(longest(results), 20);
@@ -243,8 +244,9 @@ TEST(CudaFaults, CollectiveStalls) {
   int expired = 0;
   for (const RankResult &result : results) {
     EXPECT_FALSE(result.isHung);
-    expired += result.text.find("DEADLINE_EXCEEDED: all-reduce 2 (100000 f32 "
-                                "as f16) of process group ") == 0;
+    expired +=
+        result.text.find("DEADLINE_EXCEEDED: all-reduce 2 (100000 f32 "
+                         "as f16) of the process group of all ranks ") == 0;
     expectContains(result.text, "did not end within 1.5 s");
   }
   EXPECT_GE(expired, 1);
@@ -289,7 +291,8 @@ TEST(CudaFaults, OtherCollectives) {
     for (const RankResult &result : results) {
       EXPECT_FALSE(result.isHung);
       expired += result.text.find("DEADLINE_EXCEEDED: " + std::string(kind) +
-                                  " 2 (100000 f32) of process group ") == 0;
+                                  " 2 (100000 f32) of the process group of "
+                                  "all ranks ") == 0;
       expectContains(result.text, "did not end within 1.5 s");
     }
     EXPECT_GE(expired, 1) << kind;
