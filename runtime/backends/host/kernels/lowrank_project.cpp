@@ -4,9 +4,14 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An element of P is the inner product of a row of M, which is contiguous, and
-// a packed column of Q. A few rows and several columns are worked on together,
-// so that what is loaded is used more than once; when the rank is larger than
-// one such panel of columns, the row is read again from the nearest cache.
+// a packed column of Q.
+//
+// As long as Q stays in the first-level cache, one row at a time is best: M is
+// read in its order, in which processors fetch ahead by themselves, and G and E
+// are added on the way. A larger Q has to be loaded once for several rows. Read
+// together, these are streams that each end after a row, which took twice as
+// long from memory as one stream. So some rows of M are computed first, in
+// their order, and then read together from the second-level cache.
 //
 // The order of additions: lane l of a block sums the products of columns
 // l, l + lanes, …; at rank 1 and 2, where one sum would wait for its own last
@@ -25,12 +30,14 @@
 
 #include "blocks-inl.h"
 
+#include <algorithm>
+
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// Rows of M as they are in memory.
+/// Rows of M that are in the caches.
 template <class Element>
-struct PlainRows {
+struct CachedRows {
   using Elem = typename Element::Elem;
   using T = ComputeOf<Element>;
 
@@ -40,15 +47,32 @@ struct PlainRows {
   HWY_INLINE Block<T> partial(size_t i, size_t count) const {
     return loadPartialBlock<Element>(matrix + i, count);
   }
-  HWY_INLINE void prefetch(size_t i, size_t ahead) const {
-    prefetchFrom(matrix + i, static_cast<ptrdiff_t>(ahead));
-  }
-  PlainRows from(size_t i) const { return {matrix + i}; }
+  /// Fetches what is read some time after block `j` of row `b` of `kRows`.
+  template <size_t kRows>
+  HWY_INLINE void fetch(size_t, size_t, size_t) const {}
+  /// The rows when they are read once more.
+  CachedRows again() const { return {matrix}; }
 
   const Elem *matrix;
 };
 
-/// Rows of M that are computed and stored when they are first read.
+/// Rows of M as they are in memory.
+template <class Element>
+struct PlainRows : CachedRows<Element> {
+  using CachedRows<Element>::matrix;
+
+  template <size_t kRows>
+  HWY_INLINE void fetch(size_t b, size_t j, size_t columns) const {
+    if constexpr (kRows == 1)
+      prefetchAhead(matrix + j);
+    else
+      prefetchFrom(matrix + b * columns + j,
+                   static_cast<ptrdiff_t>(kRows * columns));
+  }
+  PlainRows from(size_t i) const { return {{matrix + i}}; }
+};
+
+/// Rows of M that are computed and stored when they are read, one at a time.
 template <class Element>
 struct SummedRows {
   using Elem = typename Element::Elem;
@@ -66,15 +90,43 @@ struct SummedRows {
     storePartialBlock<Element>(x, m + i, count);
     return x;
   }
-  HWY_INLINE void prefetch(size_t i, size_t ahead) const {
-    prefetchFrom(g + i, static_cast<ptrdiff_t>(ahead));
-    prefetchFrom(e + i, static_cast<ptrdiff_t>(ahead));
+  /// The processor fetches these by itself.
+  template <size_t kRows>
+  HWY_INLINE void fetch(size_t, size_t, size_t) const {
+    static_assert(kRows == 1);
   }
   SummedRows from(size_t i) const { return {g + i, e + i, m + i}; }
+  CachedRows<Element> again() const { return {m}; }
 
   const Elem *g;
   const Elem *e;
   Elem *m;
+};
+
+/// Rows of M that were computed just before. While `kTogether` of them are
+/// read, memory would be idle: it fetches one of the rows of G and E that are
+/// added next. Two were slower, since the processor has not as many requests.
+template <class Element, size_t kTogether>
+struct NearRows : CachedRows<Element> {
+  using Elem = typename Element::Elem;
+  using CachedRows<Element>::matrix;
+
+  template <size_t kRows>
+  HWY_INLINE void fetch(size_t b, size_t j, size_t) const {
+    if (b > 0)
+      return;
+    prefetchFrom(g, static_cast<ptrdiff_t>(next + j));
+    prefetchFrom(e, static_cast<ptrdiff_t>(next + j));
+  }
+  /// Fetches with every panel of columns, which was faster than with one alone.
+  NearRows again() const { return *this; }
+  NearRows from(size_t i) const {
+    return {{matrix + i}, g, e, next + i / kTogether};
+  }
+
+  const Elem *g;
+  const Elem *e;
+  size_t next;
 };
 
 /// `kWidth` columns of P in `kRows` rows.
@@ -109,11 +161,9 @@ HWY_INLINE void projectPanel(const Rows &rows, size_t columns,
       Block<T> x[kRows];
       HWY_UNROLL(8)
       for (size_t b = 0; b < kRows; ++b) {
-        const size_t i = b * columns + j + t * kBlock<T>;
-        // Several rows at a time are no pattern that processors fetch ahead in.
-        if constexpr (kRows > 1)
-          rows.prefetch(i, kRows * columns);
-        x[b] = rows.whole(i);
+        const size_t i = j + t * kBlock<T>;
+        rows.template fetch<kRows>(b, i, columns);
+        x[b] = rows.whole(b * columns + i);
       }
       accumulate(x, j + t * kBlock<T>, t);
     }
@@ -164,96 +214,119 @@ constexpr size_t turnsOf(size_t rank) {
   return rank == 1 ? 4 : rank == 2 ? 2 : 1;
 }
 
-/// As long as Q has no more bytes, and stays in the first-level cache, one row
-/// at a time is faster: then M is read in its order, in which processors fetch
-/// ahead by themselves. With a larger Q, several rows have to share its loads.
+/// A row at a time while Q has no more bytes; see above.
 constexpr size_t kNearBytes = 16 << 10;
 
-/// A rank that is one panel.
-template <size_t kRank, class Rows, class T = typename Rows::T>
-void projectNarrow(const Rows &rows, size_t count, size_t columns, const T *q,
-                   size_t stride, T *p) {
-  constexpr size_t kRows = rowsTogether(kRank), kTurns = turnsOf(kRank);
-  size_t i = 0;
-  if (columns * kRank * sizeof(T) > kNearBytes)
-    for (; i + kRows <= count; i += kRows)
-      projectPanel<kRank, kRows, kTurns>(rows.from(i * columns), columns, q,
-                                         stride, p + i * kRank, kRank);
-  for (; i < count; ++i)
-    projectPanel<kRank, 1, kTurns>(rows.from(i * columns), columns, q, stride,
-                                   p + i * kRank, kRank);
-}
+/// Rows of M that are computed before they are read together, in bytes.
+constexpr size_t kChunkBytes = 64 << 10;
 
-/// Several panels of about the same width. The first reads `first`, which
-/// completes what `again` reads.
-template <size_t kRows, class First, class Again, class T = typename First::T>
-HWY_INLINE void projectPanels(const First &first, const Again &again,
-                              size_t columns, const T *q, size_t stride, T *p,
-                              size_t rank) {
-  const size_t panels = (rank + kMaxWidth - 1) / kMaxWidth;
-  size_t k = 0;
-  for (size_t panel = 0; panel < panels; ++panel) {
-    const size_t width = (rank - k) / (panels - panel);
-    withConstant<kMaxWidth>(width, [&](auto constant) HWY_ATTR {
-      constexpr size_t kWidth = constant.value;
-      // No rank of several panels has one that narrow.
-      if constexpr (kWidth > 1) {
-        if (panel == 0)
-          projectPanel<kWidth, kRows, 1>(first, columns, q, stride, p, rank);
-        else
-          projectPanel<kWidth, kRows, 1>(again, columns, q + k * stride, stride,
-                                         p + k, rank);
-      }
-    });
-    k += width;
+/// `kRows` rows; a `kRank` of 0 means any rank, in several panels of about the
+/// same width.
+template <size_t kRank, size_t kRows, class Rows, class T = typename Rows::T>
+HWY_INLINE void projectGroup(const Rows &rows, size_t columns, const T *q,
+                             size_t stride, T *p, size_t rank) {
+  if constexpr (kRank > 0) {
+    projectPanel<kRank, kRows, turnsOf(kRank)>(rows, columns, q, stride, p,
+                                               kRank);
+  } else {
+    const size_t panels = (rank + kMaxWidth - 1) / kMaxWidth;
+    size_t k = 0;
+    for (size_t panel = 0; panel < panels; ++panel) {
+      const size_t width = (rank - k) / (panels - panel);
+      withConstant<kMaxWidth>(width, [&](auto constant) HWY_ATTR {
+        constexpr size_t kWidth = constant.value;
+        // No rank of several panels has one that narrow.
+        if constexpr (kWidth > 1) {
+          if (panel == 0)
+            projectPanel<kWidth, kRows, 1>(rows, columns, q, stride, p, rank);
+          else
+            projectPanel<kWidth, kRows, 1>(rows.again(), columns,
+                                           q + k * stride, stride, p + k, rank);
+        }
+      });
+      k += width;
+    }
   }
 }
 
-template <class First, class Again, class T = typename First::T>
-void projectWide(const First &first, const Again &again, size_t count,
-                 size_t columns, const T *q, size_t stride, T *p, size_t rank) {
-  constexpr size_t kRows = rowsTogether(kMaxWidth);
+/// `kRows` rows at a time, and what is left one at a time.
+template <size_t kRank, size_t kRows, class Rows, class T = typename Rows::T>
+void projectRows(const Rows &rows, size_t count, size_t columns, const T *q,
+                 size_t stride, T *p, size_t rank) {
   size_t i = 0;
   for (; i + kRows <= count; i += kRows)
-    projectPanels<kRows>(first.from(i * columns), again.from(i * columns),
-                         columns, q, stride, p + i * rank, rank);
-  for (; i < count; ++i)
-    projectPanels<1>(first.from(i * columns), again.from(i * columns), columns,
-                     q, stride, p + i * rank, rank);
+    projectGroup<kRank, kRows>(rows.from(i * columns), columns, q, stride,
+                               p + i * rank, rank);
+  if constexpr (kRows > 1)
+    projectRows<kRank, 1>(rows.from(i * columns), count - i, columns, q, stride,
+                          p + i * rank, rank);
 }
 
-template <class First, class Again, class T = typename First::T>
-void projectAll(const First &first, const Again &again,
-                const LowRankShape &shape, const T *q, T *p) {
-  const auto rows = static_cast<size_t>(shape.rows);
-  const auto columns = static_cast<size_t>(shape.columns);
-  const auto rank = static_cast<size_t>(shape.rank);
-  const size_t stride = packedStride(columns);
+/// The same of rows that are computed first, some at a time.
+template <size_t kRank, size_t kRows, class Element, class T>
+void projectSums(const SummedRows<Element> &all, size_t count, size_t columns,
+                 const T *q, size_t stride, T *p, size_t rank) {
+  const size_t rowBytes =
+      std::max<size_t>(columns, 1) * sizeof(typename Element::Elem);
+  const size_t some =
+      kRows * std::max<size_t>(kChunkBytes / (kRows * rowBytes), 1);
+  for (size_t i = 0; i < count; i += some) {
+    const size_t here = std::min(some, count - i);
+    const SummedRows<Element> rows = all.from(i * columns);
+    addArrays(rows.m, rows.g, rows.e, Element::type,
+              static_cast<int64_t>(here * columns));
+    const NearRows<Element, kRows> near{
+        {rows.m}, rows.g, rows.e, here * columns};
+    projectRows<kRank, kRows>(near, here, columns, q, stride, p + i * rank,
+                              rank);
+  }
+}
+
+/// Calls fn with the rank as a constant, or 0 when it is several panels.
+template <class Fn>
+HWY_INLINE void withRank(size_t rank, const Fn &fn) {
   if (rank > kMaxWidth)
-    return projectWide(first, again, rows, columns, q, stride, p, rank);
-  withConstant<kMaxWidth>(rank, [&](auto constant) HWY_ATTR {
-    projectNarrow<constant.value>(first, rows, columns, q, stride, p);
-  });
+    fn(std::integral_constant<size_t, 0>());
+  else
+    withConstant<kMaxWidth>(rank, fn);
 }
 
 /// `q` and `p` are of the type that is computed in.
 void projectKernel(Dtype type, const LowRankShape &shape, const void *g,
                    const void *e, const void *q, void *m, void *p,
                    void *packed) {
+  const auto rows = static_cast<size_t>(shape.rows);
+  const auto columns = static_cast<size_t>(shape.columns);
+  const auto rank = static_cast<size_t>(shape.rank);
+  const size_t stride = packedStride(columns);
   withElement(type, [&](auto element) HWY_ATTR {
     using Element = decltype(element);
     using Elem = typename Element::Elem;
     using T = ComputeOf<Element>;
-    auto *columns = static_cast<T *>(packed);
-    packFactor(static_cast<const T *>(q), static_cast<size_t>(shape.columns),
-               static_cast<size_t>(shape.rank), columns);
-    const PlainRows<Element> plain{static_cast<const Elem *>(e ? m : g)};
-    if (!e)
-      return projectAll(plain, plain, shape, columns, static_cast<T *>(p));
+    auto *const factor = static_cast<T *>(packed);
+    auto *const sums = static_cast<T *>(p);
+    packFactor(static_cast<const T *>(q), columns, rank, factor);
+    const PlainRows<Element> plain{{static_cast<const Elem *>(g)}};
     const SummedRows<Element> summed{static_cast<const Elem *>(g),
                                      static_cast<const Elem *>(e),
                                      static_cast<Elem *>(m)};
-    projectAll(summed, plain, shape, columns, static_cast<T *>(p));
+    // Of one or two columns there are few loads to share.
+    const bool alone = rank <= 2 || columns * rank * sizeof(T) <= kNearBytes;
+    withRank(rank, [&](auto constant) HWY_ATTR {
+      constexpr size_t kRank = constant.value;
+      constexpr size_t kRows = rowsTogether(kRank == 0 ? kMaxWidth : kRank);
+      auto project = [&](auto together, const auto &all) HWY_ATTR {
+        projectRows<kRank, together.value>(all, rows, columns, factor, stride,
+                                           sums, rank);
+      };
+      const std::integral_constant<size_t, 1> one;
+      if (alone)
+        return e ? project(one, summed) : project(one, plain);
+      if (!e)
+        return project(std::integral_constant<size_t, kRows>(), plain);
+      projectSums<kRank, kRows>(summed, rows, columns, factor, stride, sums,
+                                rank);
+    });
   });
 }
 

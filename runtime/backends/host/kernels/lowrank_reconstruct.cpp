@@ -62,11 +62,6 @@ struct Target {
     else
       return sub(x, product);
   }
-  /// What it is going to read.
-  HWY_INLINE void prefetch(size_t i, size_t ahead) const {
-    if constexpr (kError != ErrorKind::None)
-      prefetchFrom(m + i, static_cast<ptrdiff_t>(ahead));
-  }
   Target from(size_t i) const {
     return kError == ErrorKind::None
                ? Target{nullptr, out + i, nullptr, divisor}
@@ -82,6 +77,14 @@ struct Target {
 /// Instruction sets with small vectors are not worth large tiles and several
 /// copies of the code.
 constexpr bool kLarge = HWY_MAX_BYTES > 16;
+
+/// Rows that are worked on together. Eight keep as much of M on its way from
+/// memory as it takes.
+constexpr size_t rowsTogether(size_t rank) {
+  if (rank == 1 || rank == 2 || !kLarge)
+    return 1;
+  return HWY_ARCH_X86 && HWY_MAX_BYTES == 64 ? 8 : 4;
+}
 
 /// `kRows` rows and `kBlocks` blocks of columns. A `kRank` of 0 means any rank.
 template <size_t kRank, size_t kRows, size_t kBlocks, class T>
@@ -129,11 +132,7 @@ HWY_INLINE void reconstructRows(const Target &target, size_t columns,
     for (size_t b = 0; b < kRows; ++b) {
       HWY_UNROLL(8)
       for (size_t c = 0; c < kBlocks; ++c) {
-        const size_t i = b * columns + j + c * kBlock<T>;
-        // Several rows at a time are no pattern that processors fetch ahead in.
-        if constexpr (kRows > 1)
-          target.prefetch(i, kRows * columns);
-        target.whole(tile.products[b][c], i);
+        target.whole(tile.products[b][c], b * columns + j + c * kBlock<T>);
       }
     }
   }
@@ -152,7 +151,7 @@ HWY_INLINE void reconstructRows(const Target &target, size_t columns,
 template <size_t kRank, class Target, class T>
 void reconstructAll(const Target &target, size_t rows, size_t columns,
                     const T *p, size_t rank, const T *q) {
-  constexpr size_t kRows = kRank == 1 || kRank == 2 || !kLarge ? 1 : 4;
+  constexpr size_t kRows = rowsTogether(kRank);
   const size_t stride = packedStride(columns);
   size_t i = 0;
   for (; i + kRows <= rows; i += kRows)
