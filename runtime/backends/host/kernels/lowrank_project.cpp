@@ -4,7 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An element of P is the inner product of a row of M, which is contiguous, and
-// a packed column of Q.
+// a packed column of Q. A panel of columns is summed in the registers; a rank
+// of several panels reads the rows again.
 //
 // As long as Q stays in the first-level cache, one row at a time is best: M is
 // read in its order, in which processors fetch ahead by themselves, and G and E
@@ -90,7 +91,7 @@ struct SummedRows {
     storePartialBlock<Element>(x, m + i, count);
     return x;
   }
-  /// The processor fetches these by itself.
+  /// The processor fetches two arrays by itself.
   template <size_t kRows>
   HWY_INLINE void fetch(size_t, size_t, size_t) const {
     static_assert(kRows == 1);
@@ -104,8 +105,8 @@ struct SummedRows {
 };
 
 /// Rows of M that were computed just before. While `kTogether` of them are
-/// read, memory would be idle: it fetches one of the rows of G and E that are
-/// added next. Two were slower, since the processor has not as many requests.
+/// read, memory would be idle: fetches one of the rows of G and E that are
+/// added next. Two were slower.
 template <class Element, size_t kTogether>
 struct NearRows : CachedRows<Element> {
   using Elem = typename Element::Elem;
