@@ -56,7 +56,8 @@ struct ddphook_device {
   std::mutex mutex;
   std::set<ddphook_communicator *> communicators;
   std::unique_ptr<GlooDevice> gloo;
-  bool isAborted = false;
+  /// Groups that are being joined are not among the communicators yet.
+  std::atomic<bool> isAborted{false};
 
   /// Collectives of `commThread` use it, which therefore goes first.
   NodePipeline pipeline;
@@ -167,13 +168,15 @@ createCommunicatorImpl(ddphook_device_t *device,
     *gloo = device->gloo.get();
     return Status::ok();
   };
-  DDPHOOK_RETURN_IF_ERROR(HostCommunicator::create(config, device->transport,
-                                                   device->timeoutSeconds,
-                                                   makeDevice, &result->impl));
+  DDPHOOK_RETURN_IF_ERROR(HostCommunicator::create(
+      config, device->transport, device->timeoutSeconds, makeDevice,
+      device->isAborted, &result->impl));
   result->size = config.size;
   result->rank = config.rank;
   result->place = placeOf(device->options, config);
   std::lock_guard<std::mutex> lock(device->mutex);
+  if (device->isAborted)
+    return error(DDPHOOK_ABORTED, "the group was aborted on this rank");
   *communicator = result.get();
   device->communicators.insert(result.release());
   return Status::ok();

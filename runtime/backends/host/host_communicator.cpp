@@ -39,6 +39,7 @@ Status
 HostCommunicator::create(const ddphook_communicator_config_t &config,
                          Transport transport, double timeoutSeconds,
                          const std::function<Status(GlooDevice **)> &makeDevice,
+                         const std::atomic<bool> &isAborted,
                          std::unique_ptr<HostCommunicator> *communicator) {
   GroupPlace place;
   place.rank = config.rank;
@@ -56,7 +57,7 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
     if (transport != Transport::Gloo && isOneMachine) {
       DDPHOOK_RETURN_IF_ERROR(
           withContext(ShmGroup::create(store, config.key, place, timeoutSeconds,
-                                       &result->shm),
+                                       &result->shm, &isAborted),
                       "shared memory (DDPHOOK_TRANSPORT=gloo does without)"));
     } else {
       GlooDevice *device = nullptr;

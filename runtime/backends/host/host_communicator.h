@@ -16,6 +16,7 @@
 #include "group_place.h"
 #include "shm/shm_group.h"
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,10 +32,11 @@ Status parseTransport(const std::string &name, Transport *transport);
 class HostCommunicator {
 public:
   /// Collective. `makeDevice` gives the process's Gloo device when it is
-  /// needed.
+  /// needed. Aborting that, and `isAborted` beside it, end the waits.
   static Status create(const ddphook_communicator_config_t &config,
                        Transport transport, double timeoutSeconds,
                        const std::function<Status(GlooDevice **)> &makeDevice,
+                       const std::atomic<bool> &isAborted,
                        std::unique_ptr<HostCommunicator> *communicator);
 
   /// A failure names the group, if that is a part of the job.

@@ -495,13 +495,14 @@ ShmGroup::~ShmGroup() = default;
 
 Status ShmGroup::create(Store &store, const std::string &key,
                         const GroupPlace &place, double timeoutSeconds,
-                        std::unique_ptr<ShmGroup> *out) {
+                        std::unique_ptr<ShmGroup> *out,
+                        const std::atomic<bool> *isAborted) {
   if (place.size < 1 || place.rank < 0 || place.rank >= place.size)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected a rank below the group's size, but got %d of %d",
                  place.rank, place.size);
   auto impl = std::make_unique<Impl>(place, timeoutSeconds);
-  DDPHOOK_RETURN_IF_ERROR(impl->member.join(store, key));
+  DDPHOOK_RETURN_IF_ERROR(impl->member.join(store, key, isAborted));
   out->reset(new ShmGroup(std::move(impl)));
   return Status::ok();
 }

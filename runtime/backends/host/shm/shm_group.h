@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "store/store.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -32,7 +33,8 @@ public:
   /// Meets the ranks that use the same `key` of the same store, each with its
   /// own place in the group, as processes or as threads.
   /// Collective; ends within `timeoutSeconds`, which also bounds every later
-  /// call. `key` must not have been used before in this store.
+  /// call, or when `isAborted`, if there is one, becomes true: then ABORTED.
+  /// `key` must not have been used before in this store.
   ///
   /// RESOURCE_EXHAUSTED: no memory for the segment, no file descriptors.
   /// UNSUPPORTED: the ranks do not see each other's processes (other machine,
@@ -40,7 +42,8 @@ public:
   /// When one rank fails, all do.
   static Status create(Store &store, const std::string &key,
                        const GroupPlace &place, double timeoutSeconds,
-                       std::unique_ptr<ShmGroup> *out);
+                       std::unique_ptr<ShmGroup> *out,
+                       const std::atomic<bool> *isAborted = nullptr);
 
   /// Leaves the group. Peers that still wait for this rank get PEER_LOST.
   ~ShmGroup();

@@ -59,6 +59,8 @@ bool ShmMembership::fail(Status status) {
 bool ShmMembership::hasFailed() {
   if (!latched.isOk())
     return true;
+  if (joiningAborted && joiningAborted->load(std::memory_order_relaxed))
+    abort();
   if (abortedHere.load(std::memory_order_relaxed)) {
     latched = error(DDPHOOK_ABORTED, "the group was aborted on this rank");
     return true;
@@ -92,6 +94,11 @@ bool ShmMembership::allReached(Counter kind, uint64_t goal) const {
 
 std::string ShmMembership::describeWait(int peer) const {
   return place.describeWait(place.nameOf(peer)) + " in shared memory";
+}
+
+Status ShmMembership::lateness(int peer) const {
+  return error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not come within %g s",
+               place.nameOf(peer).c_str(), timeoutSeconds);
 }
 
 bool ShmMembership::awaitAll(Counter kind, uint64_t goal) {
@@ -132,10 +139,7 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
                                      place.nameOf(peer).c_str(),
                                      segment.control(peer).pid.load()));
     if (deadline.expired())
-      return reached() ||
-             fail(error(DDPHOOK_DEADLINE_EXCEEDED,
-                        "%s did not come within %g s",
-                        place.nameOf(peer).c_str(), timeoutSeconds));
+      return reached() || fail(lateness(peer));
     // Long waits are polled less often, at a cost of about 1 % of the wait.
     const long waited =
         static_cast<long>(std::chrono::duration_cast<std::chrono::microseconds>(
@@ -169,19 +173,25 @@ Status decodeStatus(const std::string &text, std::string *detail) {
 
 } // namespace
 
+/// What that rank, or rank 0 for all, has set.
+Status ShmMembership::getFrom(int peer, Store &store, const std::string &key,
+                              std::string *text) {
+  WaitScope scope([&] { return describeWait(peer); });
+  Status status = store.get(key, deadline, text);
+  return status.code() == DDPHOOK_DEADLINE_EXCEEDED ? lateness(peer) : status;
+}
+
 /// Every rank learns of every other rank's success, so that all of them fail
 /// when one does.
 Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
   Status own;
   std::string address, text;
-  int awaited = 0;
-  WaitScope scope([&] { return describeWait(awaited); });
   if (rank == 0) {
     own = segment.create(size, &address);
     DDPHOOK_RETURN_IF_ERROR(
         store.set(key + "/segment", encodeStatus(own, address)));
   } else {
-    DDPHOOK_RETURN_IF_ERROR(store.get(key + "/segment", deadline, &text));
+    DDPHOOK_RETURN_IF_ERROR(getFrom(0, store, key + "/segment", &text));
     own = withContext(decodeStatus(text, &address), place.nameOf(0));
     if (own.isOk())
       own = segment.open(size, address);
@@ -194,9 +204,9 @@ Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
   DDPHOOK_RETURN_IF_ERROR(own);
   std::vector<pid_t> pids;
   for (int peer = 0; peer < size; ++peer) {
-    awaited = peer;
-    std::string name = "rank" + std::to_string(peer), pid;
-    DDPHOOK_RETURN_IF_ERROR(store.get(key + "/" + name, deadline, &text));
+    std::string pid;
+    DDPHOOK_RETURN_IF_ERROR(
+        getFrom(peer, store, key + "/rank" + std::to_string(peer), &text));
     DDPHOOK_RETURN_IF_ERROR(
         withContext(decodeStatus(text, &pid), place.nameOf(peer)));
     pids.push_back(static_cast<pid_t>(std::atol(pid.c_str())));
@@ -212,10 +222,12 @@ bool ShmMembership::barrier() {
   return awaitAll(&RankControl::barrier, barriers);
 }
 
-Status ShmMembership::join(Store &store, const std::string &key) {
+Status ShmMembership::join(Store &store, const std::string &key,
+                           const std::atomic<bool> *isAborted) {
   if (size == 1)
     return Status::ok();
   startClock();
+  joiningAborted = isAborted;
   Status exchanged = exchangeSegment(store, key);
   if (!exchanged.isOk()) {
     fail(exchanged);
@@ -225,6 +237,7 @@ Status ShmMembership::join(Store &store, const std::string &key) {
   // pidfd: no pidfd can belong to a later process of the same number.
   if (!barrier() || !barrier())
     return latched;
+  joiningAborted = nullptr;
   store.erase(key + "/rank" + std::to_string(rank)).ignore();
   if (rank == 0)
     store.erase(key + "/segment").ignore();

@@ -37,7 +37,8 @@ public:
   ~ShmMembership();
 
   /// See ShmGroup::create(). A group of one has no segment.
-  Status join(Store &store, const std::string &key);
+  Status join(Store &store, const std::string &key,
+              const std::atomic<bool> *isAborted = nullptr);
 
   const ShmSegment &memory() const { return segment; }
   RankControl &mine() const { return segment.control(rank); }
@@ -85,9 +86,13 @@ public:
 
 private:
   Status exchangeSegment(Store &store, const std::string &key);
+  Status getFrom(int peer, Store &store, const std::string &key,
+                 std::string *text);
   bool barrier();
   /// "rank 0 is waiting for rank 1 …".
   std::string describeWait(int peer) const;
+  /// The failure of a wait for that rank that has taken too long.
+  Status lateness(int peer) const;
   void tellOthers(const Status &status);
 
   const double timeoutSeconds;
@@ -99,6 +104,8 @@ private:
   Deadline deadline = Deadline::after(0);
   Status latched;
   std::atomic<bool> abortedHere{false};
+  /// While it joins, before anybody could call abort().
+  const std::atomic<bool> *joiningAborted = nullptr;
   std::mutex tellMutex;
   bool toldOthers = false;
 };

@@ -28,8 +28,10 @@ static std::unique_ptr<HostCommunicator> makeGroupOfOne() {
   config.size = 1;
   config.world_ranks = &rank;
   std::unique_ptr<HostCommunicator> group;
+  const std::atomic<bool> isAborted{false};
   EXPECT_EQ(show(HostCommunicator::create(config, Transport::Auto,
-                                          /*timeoutSeconds=*/60, {}, &group)),
+                                          /*timeoutSeconds=*/60, {}, isAborted,
+                                          &group)),
             "OK");
   return group;
 }
