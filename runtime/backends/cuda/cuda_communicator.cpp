@@ -68,6 +68,8 @@ Status CudaCommunicator::create(CudaDevice &device,
         ids, config.size, config.rank, *created->name, device.options(),
         device.failureLatch(), deadline, &created->nccl));
     device.addCommunicator(created->nccl.get());
+    // After a failure the watchdog aborts, once, those that it knows then.
+    DDPHOOK_RETURN_IF_ERROR(device.failure());
     DDPHOOK_RETURN_IF_ERROR(device.registerAll(created->nccl.get()));
   }
   DDPHOOK_RETURN_IF_ERROR(allocated);

@@ -33,7 +33,8 @@ static double secondsSince(Deadline::Clock::time_point begin) {
 
 Admission::Admission(Options options, FileDescriptor listeningSocket)
     : options(std::move(options)), listening(std::move(listeningSocket)),
-      reserve(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)) {}
+      reserve(FileDescriptor::opened(
+          [this] { return ::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0); })) {}
 
 void Admission::watch(std::vector<pollfd> *entries) const {
   entries->push_back({pause.expired() ? listening.get() : -1, POLLIN, 0});
@@ -105,8 +106,10 @@ bool Admission::makeRoom() {
 
 Status Admission::acceptSome() {
   for (size_t i = 0; i < acceptsAtATime; ++i) {
-    FileDescriptor socket(::accept4(listening.get(), nullptr, nullptr,
-                                    SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor socket = FileDescriptor::opened([this] {
+      return ::accept4(listening.get(), nullptr, nullptr,
+                       SOCK_CLOEXEC | SOCK_NONBLOCK);
+    });
     if (!socket.isValid()) {
       int reason = errno;
       Status status = systemError(reason, "cannot accept a connection");

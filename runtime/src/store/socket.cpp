@@ -30,26 +30,6 @@ namespace {
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 } // namespace
 
-FileDescriptor &FileDescriptor::operator=(FileDescriptor &&other) {
-  if (this != &other) {
-    reset();
-    fd = other.release();
-  }
-  return *this;
-}
-
-int FileDescriptor::release() {
-  int released = fd;
-  fd = -1;
-  return released;
-}
-
-void FileDescriptor::reset() {
-  if (fd >= 0)
-    ::close(fd);
-  fd = -1;
-}
-
 Status Interrupt::create(Interrupt *interrupt) {
   interrupt->event = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!interrupt->event.isValid())
@@ -156,10 +136,16 @@ std::vector<std::string> ddphook::outwardAddresses() {
   return v4;
 }
 
+/// For TCP, with addresses of that family.
+static FileDescriptor openSocket(int family) {
+  return FileDescriptor::opened([family] {
+    return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  });
+}
+
 Status ddphook::listenAt(const sockaddr *address, socklen_t size,
                          FileDescriptor *result) {
-  FileDescriptor fd(::socket(address->sa_family,
-                             SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor fd = openSocket(address->sa_family);
   if (!fd.isValid())
     return systemError(errno, "cannot open a socket");
   int on = 1, off = 0;
@@ -238,8 +224,7 @@ static Status waitFor(int socket, short events, const Deadline &deadline,
 Status ddphook::connectTo(const sockaddr *address, socklen_t size,
                           const Deadline &deadline, const Interrupt *interrupt,
                           FileDescriptor *result) {
-  FileDescriptor fd(::socket(address->sa_family,
-                             SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor fd = openSocket(address->sa_family);
   if (!fd.isValid())
     return systemError(errno, "cannot open a socket");
   if (::connect(fd.get(), address, size) != 0) {

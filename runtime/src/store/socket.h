@@ -13,6 +13,7 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
+#include "store/file_descriptor.h"
 
 #include <cstddef>
 #include <string>
@@ -20,24 +21,6 @@
 #include <vector>
 
 namespace ddphook {
-
-/// Owns a file descriptor.
-class FileDescriptor {
-public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd(fd) {}
-  FileDescriptor(FileDescriptor &&other) : fd(other.release()) {}
-  FileDescriptor &operator=(FileDescriptor &&other);
-  ~FileDescriptor() { reset(); }
-
-  int get() const { return fd; }
-  bool isValid() const { return fd >= 0; }
-  int release();
-  void reset();
-
-private:
-  int fd = -1;
-};
 
 /// Ends waits on sockets from another thread, those to come included.
 class Interrupt {

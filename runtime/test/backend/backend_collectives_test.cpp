@@ -8,6 +8,7 @@
 // missing peers and aborts.
 //
 //===----------------------------------------------------------------------===//
+#include "backend/backend_store.h"
 #include "backend/backend_test_util.h"
 
 #include "host_backend.h"
@@ -324,6 +325,32 @@ TEST_P(Collectives, AMissingPeerIsADeadline) {
         meeting.arrive();
       },
       options);
+  if (!hasRun)
+    GTEST_SKIP() << "no two GPUs";
+}
+
+TEST_P(Collectives, NoGroupIsJoinedAfterAnAbort) {
+  MemoryStore store;
+  const ddphook_backend_store_t table = toBackendStore(store);
+  Meeting meeting(2);
+  bool hasRun = runGroup(2, [&](Rank &rank) {
+    backend->abort(rank.device, DDPHOOK_ABORTED, "rank 7 failed");
+    const int32_t ranks[] = {0, 1};
+    ddphook_communicator_config_t config = {};
+    config.struct_size = sizeof(config);
+    config.size = 2;
+    config.rank = rank.index;
+    config.world_ranks = ranks;
+    config.one_machine = 1;
+    config.store = &table;
+    config.key = "later";
+    ddphook_communicator_t *later = nullptr;
+    EXPECT_EQ(
+        backend->communicator_create(rank.device, &config, &later, &rank.error),
+        DDPHOOK_ABORTED)
+        << rank.error.message;
+    meeting.arrive();
+  });
   if (!hasRun)
     GTEST_SKIP() << "no two GPUs";
 }

@@ -1,0 +1,118 @@
+//===- file_descriptor.cpp - what a process does not leave to children
+//-----===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See file_descriptor.h. The list needs no memory of its own, so that nothing
+// here can fail.
+//
+//===----------------------------------------------------------------------===//
+#include "store/file_descriptor.h"
+
+#include <fcntl.h>
+#include <mutex>
+#include <pthread.h>
+#include <unistd.h>
+#include <utility>
+
+namespace ddphook {
+
+/// Those of this process.
+class Descriptors {
+public:
+  static std::mutex mutex;
+  static FileDescriptor *first;
+
+  /// Everything that is called in a child may be called in a handler of
+  /// signals, as it has to be where other threads have held locks.
+  static void watchForks() {
+    static const int registered =
+        ::pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
+                         [] {
+                           replaceAll();
+                           mutex.unlock();
+                         });
+    (void)registered; // Without memory a child keeps what it has.
+  }
+
+private:
+  static void replaceAll() {
+    const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (FileDescriptor *each = first; each; each = each->next) {
+      // A process that may open no more at least frees one.
+      if (nothing < 0)
+        ::close(each->fd);
+      else
+        ::dup3(nothing, each->fd, O_CLOEXEC);
+    }
+    if (nothing >= 0)
+      ::close(nothing);
+  }
+};
+
+std::mutex Descriptors::mutex;
+FileDescriptor *Descriptors::first = nullptr;
+
+FileDescriptor::NoFork::NoFork() {
+  Descriptors::watchForks();
+  Descriptors::mutex.lock();
+}
+
+FileDescriptor::NoFork::~NoFork() { Descriptors::mutex.unlock(); }
+
+void FileDescriptor::link(int newFd) {
+  fd = newFd;
+  if (fd < 0)
+    return;
+  next = std::exchange(Descriptors::first, this);
+  if (next)
+    next->previous = this;
+}
+
+int FileDescriptor::unlink() {
+  if (fd >= 0) {
+    (previous ? previous->next : Descriptors::first) = next;
+    if (next)
+      next->previous = previous;
+    previous = next = nullptr;
+  }
+  return std::exchange(fd, -1);
+}
+
+void FileDescriptor::close() {
+  const int old = unlink();
+  if (old >= 0)
+    ::close(old);
+}
+
+FileDescriptor::FileDescriptor(int fd) {
+  NoFork noFork;
+  link(fd);
+}
+
+FileDescriptor::FileDescriptor(FileDescriptor &&other) noexcept {
+  NoFork noFork;
+  link(other.unlink());
+}
+
+FileDescriptor &FileDescriptor::operator=(FileDescriptor &&other) noexcept {
+  NoFork noFork;
+  if (this != &other) {
+    close();
+    link(other.unlink());
+  }
+  return *this;
+}
+
+int FileDescriptor::release() {
+  NoFork noFork;
+  return unlink();
+}
+
+void FileDescriptor::reset() {
+  NoFork noFork;
+  close();
+}
+
+} // namespace ddphook
