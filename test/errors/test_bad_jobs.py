@@ -46,7 +46,7 @@ def endless(tmp_path, world):
 
 def wait_for_step(directory, world, step=3):
     """Until every rank has written a step: the job is in full swing."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + runner.HANG_S
     paths = [
         directory.path / f"out.{rank}.{step}.safetensors" for rank in range(world)
     ]
@@ -247,7 +247,7 @@ def test_peer_that_stops_early_by_itself(tmp_path, port):
 
 def rank_processes(process, world):
     """The processes that ddphook-run started for its ranks."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + runner.HANG_S
     while True:
         children = [p for p in runner.descendants(process) if p != process.pid]
         if len(children) >= world:

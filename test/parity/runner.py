@@ -70,6 +70,10 @@ class Result:
     stderr: str
 
 
+# What was started since end_all().
+_started = []
+
+
 def start(arguments, env=None, summary=False):
     """Starts the tool in a process group of its own."""
     if not os.access(tool(), os.X_OK):
@@ -95,7 +99,17 @@ def start_command(command, env=None):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     process.mark = f"{MARK}={mark[MARK]}"
+    _started.append(process)
     return process
+
+
+def end_all():
+    """Ends all that was started: a test that fails may leave a job that is endless."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            kill_descendants(process)
+            process.wait()
 
 
 def descendants(process):

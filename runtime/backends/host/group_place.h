@@ -10,7 +10,9 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GROUP_PLACE_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GROUP_PLACE_H
 
+#include "base/deadline.h"
 #include "base/status.h"
+#include "store/store.h"
 
 #include <string>
 #include <vector>
@@ -39,6 +41,24 @@ struct GroupPlace {
   std::string describeWait(const std::string &whom) const {
     return nameOf(rank) + " is waiting for " + whom + " of " +
            (group.empty() ? std::to_string(size) : group);
+  }
+  /// The failure of a wait of so many seconds for rank `number` of the group.
+  Status lateness(int number, double seconds) const {
+    return error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not come within %g s",
+                 nameOf(number).c_str(), seconds);
+  }
+  /// Gets what rank `number` of the group sets, waiting for as long.
+  Status getFrom(int number, Store &store, const std::string &key,
+                 const Deadline &deadline, double seconds,
+                 std::string *value) const {
+    const Status status = store.get(key, deadline, value);
+    if (status.code() != DDPHOOK_DEADLINE_EXCEEDED)
+      return status;
+    // Whoever serves the store may be silent instead: a look fails otherwise.
+    const Status look = store.get(key, Deadline::after(0), value);
+    return look.isOk() || look.message() != status.message()
+               ? look
+               : lateness(number, seconds);
   }
   /// A failure with the group that it is about.
   Status withGroup(Status status) const {

@@ -1,5 +1,4 @@
-//===- file_descriptor.cpp - what a process does not leave to children
-//-----===//
+//===- file_descriptor.cpp - not for children of a fork -------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

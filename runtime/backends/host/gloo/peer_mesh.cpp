@@ -171,11 +171,8 @@ Status PeerMesh::connectTo(int peer) {
            (text.empty() ? "" : " at " + text) +
            (cause.isOk() ? "" : " (" + cause.message() + ")");
   });
-  const Status found = store.get(keyOf(peer), deadline, &text);
-  if (found.code() == DDPHOOK_DEADLINE_EXCEEDED)
-    return error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not come within %g s",
-                 options.place.nameOf(peer).c_str(), options.timeoutSeconds);
-  DDPHOOK_RETURN_IF_ERROR(found);
+  DDPHOOK_RETURN_IF_ERROR(options.place.getFrom(
+      peer, store, keyOf(peer), deadline, options.timeoutSeconds, &text));
   sockaddr_storage address;
   socklen_t size = decodeAddress(text, options.address, &address);
   if (size == 0)

@@ -96,11 +96,6 @@ std::string ShmMembership::describeWait(int peer) const {
   return place.describeWait(place.nameOf(peer)) + " in shared memory";
 }
 
-Status ShmMembership::lateness(int peer) const {
-  return error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not come within %g s",
-               place.nameOf(peer).c_str(), timeoutSeconds);
-}
-
 bool ShmMembership::awaitAll(Counter kind, uint64_t goal) {
   return forPeers([&](int peer) { return await(kind, goal, peer); });
 }
@@ -139,7 +134,7 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
                                      place.nameOf(peer).c_str(),
                                      segment.control(peer).pid.load()));
     if (deadline.expired())
-      return reached() || fail(lateness(peer));
+      return reached() || fail(place.lateness(peer, timeoutSeconds));
     // Long waits are polled less often, at a cost of about 1 % of the wait.
     const long waited =
         static_cast<long>(std::chrono::duration_cast<std::chrono::microseconds>(
@@ -177,8 +172,7 @@ Status decodeStatus(const std::string &text, std::string *detail) {
 Status ShmMembership::getFrom(int peer, Store &store, const std::string &key,
                               std::string *text) {
   WaitScope scope([&] { return describeWait(peer); });
-  Status status = store.get(key, deadline, text);
-  return status.code() == DDPHOOK_DEADLINE_EXCEEDED ? lateness(peer) : status;
+  return place.getFrom(peer, store, key, deadline, timeoutSeconds, text);
 }
 
 /// Every rank learns of every other rank's success, so that all of them fail

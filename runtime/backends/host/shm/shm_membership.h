@@ -91,8 +91,6 @@ private:
   bool barrier();
   /// "rank 0 is waiting for rank 1 …".
   std::string describeWait(int peer) const;
-  /// The failure of a wait for that rank that has taken too long.
-  Status lateness(int peer) const;
   void tellOthers(const Status &status);
 
   const double timeoutSeconds;

@@ -170,6 +170,24 @@ TEST_P(Joining, WhoDoesNotComeIsNamed) {
       << device.message();
 }
 
+/// A store whose server is stopped.
+class SilentStore : public MemoryStore {
+public:
+  Status get(const std::string &key, const Deadline &deadline,
+             std::string *value) override {
+    return deadline.expired() ? error(DDPHOOK_DEADLINE_EXCEEDED, "no answer")
+                              : MemoryStore::get(key, deadline, value);
+  }
+};
+
+TEST_P(Joining, NobodyIsNamedWhenTheStoreIsSilent) {
+  SilentStore store;
+  Device device(/*seconds=*/0.2);
+  EXPECT_EQ(device.join(store, 1), DDPHOOK_DEADLINE_EXCEEDED);
+  EXPECT_NE(device.message().find("no answer"), std::string::npos)
+      << device.message();
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, Joining, testing::Values("shm", "gloo"),
                          [](const testing::TestParamInfo<const char *> &info) {
                            return std::string(info.param);
