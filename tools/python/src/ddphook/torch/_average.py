@@ -107,7 +107,7 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
             self._owner, layout.text(_bucket.WHOLE_GROUP), self._pipeline
         )
         session = _session.session_of(group.group_name, self._timeout_s)
-        session.run(key, [flat]).result()
+        session.end_of(session.run(key, [flat]))
         begin = 0
         with torch.no_grad():
             for parameter in parameters:

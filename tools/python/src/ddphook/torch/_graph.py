@@ -13,6 +13,7 @@ writes to memory: it does not move across those, nor do uses of its averages.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import logging
@@ -111,13 +112,15 @@ def rewrite(
         the log that says why.
     """
     reductions = _on_one_device(list(find_reductions(graph)))
-    first = 0
+    # Of each group by itself: its ranks may be in other groups besides.
+    numbers: collections.Counter[str] = collections.Counter()
     for bucket in _buckets(graph, reductions, bucket_bytes):
-        averages = _replace(graph, bucket, first, pipeline, timeout_s, owner)
+        group = bucket[0].group
+        averages = _replace(graph, bucket, numbers[group], pipeline, timeout_s, owner)
         for reduction in reductions:
             # An average that is reduced again.
             reduction.gradient = averages.get(reduction.gradient, reduction.gradient)
-        first += len(bucket)
+        numbers[group] += len(bucket)
     stable_topological_sort(graph)
     return len(reductions)
 
@@ -399,7 +402,7 @@ def _erase(graph: torch.fx.Graph, node: torch.fx.Node, end: torch.fx.Node) -> No
 def reduced_gradients(bucket: list[Reduction], first: int) -> list[Reduced]:
     """A bucket's gradients, which are called ``gradient<number>``.
 
-    `first` is the number of the first one in its graph.
+    `first` is the number of the first one among those of its group in the graph.
     """
     return [
         Reduced(

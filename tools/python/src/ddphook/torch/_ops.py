@@ -143,21 +143,20 @@ def _give_up(number: int) -> None:
 
 def _wait(ticket: torch.Tensor, *_: Any) -> list[torch.Tensor]:
     number = int(ticket)
-    if number not in _pending:
+    reduction = _pending.pop(number, None)
+    if reduction is None:
         raise FailedPreconditionError(
             f"expected the ticket of a reduction that is under way, but {number} was "
             "waited for already, or ddphook.torch.close() came in between; wait once "
             "for each start"
         )
-    reduction = _pending[number]
     session = reduction.session
     try:
         session.device.wait(session.end_of(reduction.ended))
     except BaseException:
         # Its memory is kept until the job has been left.
-        _give_up(number)
+        session.give_up([*reduction.whole, *reduction.places])
         raise
-    del _pending[number]
     return [
         average if average.data_ptr() % _ALIGNMENT == 0 else average.clone()
         for average in reduction.places

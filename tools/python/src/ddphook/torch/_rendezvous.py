@@ -49,6 +49,19 @@ def timeout_seconds(timeout: timedelta | float | None) -> float:
     return seconds
 
 
+def _own_connection(store: dist.Store) -> dist.Store:
+    """The same store, for one thread: while that waits, others cannot use its
+    connection, such as those that join the jobs of other groups."""
+    try:
+        own: dist.Store = store.clone()
+    except RuntimeError as error:
+        # A store that is written in Python, as torchelastic's EtcdStore, has none.
+        if "pure virtual" not in str(error):
+            raise
+        return store
+    return own
+
+
 class Meeting:
     """The ranks of a process group that register one hook.
 
@@ -69,7 +82,7 @@ class Meeting:
         self.world_size = group.size()
         self.timeout_s = timeout_s
         prefix = f"ddphook/{group.group_name}"
-        store = c10d._get_default_store()
+        store = _own_connection(c10d._get_default_store())
         # Counted where the ranks meet: one of them may have been in other jobs.
         number = store.add(f"{prefix}/meetings of {self.rank}", 1)
         self._store = dist.PrefixStore(f"{prefix}/{number}", store)

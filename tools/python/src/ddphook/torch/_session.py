@@ -24,7 +24,8 @@ import torch
 import torch.distributed as dist
 
 from ddphook import _cache, _compiler, _runtime
-from ddphook._errors import FailedPreconditionError, InvalidArgumentError
+from ddphook._errors import DeadlineExceededError, FailedPreconditionError
+from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _device, _states
 from ddphook.torch._device import Device
 from ddphook.torch._modules import add_counters
@@ -56,7 +57,9 @@ class Key(NamedTuple):
 class Session:
     """A job of the ranks of a process group.
 
-    All ranks run the same modules in the same order.
+    All ranks run the same modules in the same order. The job is joined on a thread of
+    the session, so that ranks may begin the sessions of several groups in any orders.
+    Where that fails, the first run raises it.
 
     Parameters
     ----------
@@ -91,14 +94,10 @@ class Session:
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._given_up: deque[Future[None]] = deque()
+        # The context, once it is there, which this destroys.
+        self._membership = contextlib.ExitStack()
         self._meeting = Meeting(group, timeout_s)
-        try:
-            self._context = self._worker.call(
-                lambda: _device.join(self._meeting, device)
-            )
-        except BaseException:
-            self._worker.stop()
-            raise
+        self._worker.post(self._join)
 
     def run(self, key: Key, arrays: Sequence[torch.Tensor]) -> Future[Any]:
         """Begins to run a module, which is compiled and loaded if need be.
@@ -203,21 +202,40 @@ class Session:
 
         self._worker.call(place)
 
-    def close(self, wait: bool = True) -> None:
-        """Leaves the job; collective. Waits for the other ranks, by default.
+    def leave(self, finish: bool = True) -> None:
+        """Begins to leave the job; collective. Waits for its runs, by default.
 
         Then it raises a failure of the device that no run has.
         """
         if os.getpid() != self._process:
             return
         try:
-            if wait:
+            if finish:
                 self._worker.call(self._finish)
         finally:
             self._worker.post(self._leave)
             self._worker.stop()
-            if wait:
-                self._worker.join()
+
+    def wait_until_left(self) -> None:
+        """Waits for the other ranks to leave as well."""
+        if os.getpid() == self._process:
+            self._worker.join()
+
+    def _join(self) -> None:
+        try:
+            self._context = _device.join(self._meeting, self.device)
+        except DeadlineExceededError as error:
+            ranks = dist.get_process_group_ranks(self._meeting.group)
+            self._fail(
+                DeadlineExceededError(
+                    f"not all of the ranks {ranks} began a reduction in their process "
+                    f"group: {error}"
+                )
+            )
+        except BaseException as error:  # noqa: BLE001 - raised by end_of().
+            self._fail(error)
+        else:
+            self._membership.callback(self._context.destroy)
 
     def _fail(self, error: BaseException) -> None:
         """Keeps the first failure, which all later runs have as well."""
@@ -229,7 +247,7 @@ class Session:
             self.device.finish_all(self._context)
 
     def _leave(self) -> None:
-        self._context.destroy()
+        self._membership.close()
         for module in self._modules.values():
             module.release()
         self._modules.clear()
@@ -328,16 +346,14 @@ class Sessions:
         """Whether they are of this process group, and not of one with its name."""
         return self._group() is group
 
-    def close(self, wait: bool = True) -> None:
-        """Leaves all jobs; collective. Waits for the other ranks, by default."""
+    def close(self) -> list[Session]:
+        """Gives away all sessions, the oldest one first, which are to be left."""
         if self._waiting and os.getpid() == self._process:
             _log.warning(
                 "states of %d modules were loaded and never used", len(self._waiting)
             )
-        with contextlib.ExitStack() as stack:
-            # It goes on after an exception, and the oldest session is the first.
-            for session in reversed(self._opened.values()):
-                stack.callback(session.close, wait)
+        opened, self._opened = list(self._opened.values()), {}
+        return opened
 
 
 _sessions: dict[str, Sessions] = {}
@@ -349,7 +365,8 @@ def sessions_of(group: dist.ProcessGroup) -> Sessions:
     found = _sessions.get(name)
     if found is not None and not found.is_of(group):
         # PyTorch was initialized again, with other ranks perhaps.
-        _sessions.pop(name).close(wait=False)
+        for session in _sessions.pop(name).close():
+            session.leave(finish=False)
         found = None
     if found is None:
         found = _sessions[name] = Sessions(group)
@@ -379,9 +396,16 @@ def load_state_dict(state: dict[str, Any]) -> None:
 
 
 def close_all() -> None:
-    """Leaves the jobs of all sessions; collective."""
+    """Leaves the jobs of all sessions; collective.
+
+    It leaves all of them before it waits for other ranks to leave one: those may have
+    begun them in another order.
+    """
+    opened = [each for sessions in _sessions.values() for each in sessions.close()]
+    _sessions.clear()
     with contextlib.ExitStack() as stack:
-        # It goes on after an exception, and the newest session is the first.
-        for sessions in _sessions.values():
-            stack.callback(sessions.close)
-        _sessions.clear()
+        # It goes on after an exception, and what comes last here happens first.
+        for session in opened:
+            stack.callback(session.wait_until_left)
+        for session in reversed(opened):
+            stack.callback(session.leave)
