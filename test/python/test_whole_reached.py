@@ -164,6 +164,11 @@ def swapped(model, x):
     one.data, two.data = two.data, one.data
 
 
+def swapped_and_written(model, x):
+    swapped(model, x)
+    model.linear.bias.data.add_(1)
+
+
 def shared(model, x):
     train(model, x)
     model.other.bias.data = model.linear.bias.data
@@ -206,7 +211,7 @@ def last_noticed(model, x):
 REFUSED = (
     (last_gradients, r"uses what the step before it has left in \[0\]\.gradients"),
     (last_noticed, r"computes something else, by the \.grad or the tensors"),
-    (random_rate, "draws Python's random numbers"),
+    (random_rate, "draws from Python's random numbers"),
     (called, r"changes \[0\]\.counter\.rate"),
     (appended, r"changes \[0\]\.last\[1\]"),
     (slot, r"changes \[0\]\.slotted\.rate"),
@@ -224,9 +229,9 @@ REFUSED = (
     (forward_hook, r"changes \[0\]\.linear\._forward_hooks\[\d+\]"),
     (gradient_hook, r"the gradient hooks of \[0\]\['linear\.weight'\]"),
     (first_only, r"computes something else, by the \.grad"),
-    (swapped, r"\.data of .*got the memory of \[0\]\['other\.bias'\]; assign a clone"),
-    (shared, r"\.data of \[0\]\['other\.bias'\], but got the memory of"),
-    (shared_new, r"got the memory of what is another tensor's \.data"),
+    (shared, r"\[0\]\['other\.bias'\] shares memory with \[0\]\['linear\.bias'\] aft"),
+    (shared_new, r"shares memory with .* afterwards; assign a clone\(\)"),
+    (swapped_and_written, r"has been \.data of .* \(.*\.py:\d+\); assign a clone\(\)"),
     (new_module, r"changes \[0\]\.more"),
     (replaced_module, r"changes \[0\]\.table\.a"),
 )
@@ -377,7 +382,7 @@ def _refuse_optimizers(rank):
 def _equal_to_eager(rank):
     torch.manual_seed(SEED)
     x = torch.randn(5, 3)
-    for step in (changes_in_place, zeros, leaves, evaluates, clone):
+    for step in (changes_in_place, zeros, leaves, evaluates, clone, swapped):
         model = Model()
         eager = Model()
         eager.load_state_dict(copy.deepcopy(model.state_dict()))

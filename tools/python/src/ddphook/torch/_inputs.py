@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -53,16 +54,17 @@ class Inputs:
         self._leaves: list[int | nn.Module | Optimizer] = []
         # Each model and optimizer with its place.
         self._roots: list[tuple[str, Any]] = []
-        # Of each storage that stands for one of a model: where it is an input.
-        self.memory: dict[int, str] = {}
         # The modules that the last step has left in another mode than before the first.
         self.modes: dict[nn.Module, bool] = {}
         # Where it has left new tensors in containers of its own.
         self.left: Sequence[Left] = ()
         # Of each tensor of a model.
         self._numbers: dict[torch.Tensor, int] = {}
-        # Of each storage of a model: the tensors in it, and where.
-        self._memory: dict[int, list[tuple[int, tuple[int, int]]]] = {}
+        self._memory = _Memory()
+        # What stands for `tensors` in the step that is traced.
+        self._given: list[torch.Tensor] = []
+        # The attributes that each of a model's has by itself.
+        self._made: dict[int, frozenset[str]] = {}
         # Those that have a gradient at the end of a step.
         self._left: set[int] = set()
         # Each optimizer with the number of its first tensor.
@@ -101,6 +103,7 @@ class Inputs:
             if tensor not in self._numbers:
                 number = self._add(f"{place}['{name}']", tensor)
                 self._check_memory(number)
+                self._check_class(number)
                 self._numbers[tensor] = number
                 self.names[number] = name
         return model
@@ -108,16 +111,46 @@ class Inputs:
     def _check_memory(self, number: int) -> None:
         """Refuses a tensor that lies over one of a model's before: a module has each
         of them apart, and a write to one would not reach the other."""
-        storage = self.tensors[number].untyped_storage()._cdata
-        extent = _extent(self.tensors[number])
-        for before, other in self._memory.setdefault(storage, []):
-            if extent[0] < other[1] and other[0] < extent[1]:
-                raise UnsupportedError(
-                    "expected parameters and buffers that lie apart, but "
-                    f"{self.paths[number]} shares memory with {self.paths[before]}; "
-                    "register one of them, and compute the other in the step"
-                )
-        self._memory[storage].append((number, extent))
+        shared = self._memory.add(self.paths[number], self.tensors[number])
+        if shared is not None:
+            raise UnsupportedError(
+                "expected parameters and buffers that lie apart, but "
+                f"{self.paths[number]} shares memory with {shared}; "
+                "register one of them, and compute the other in the step"
+            )
+
+    def _check_replaced(
+        self, number: int, tensor: torch.Tensor, now: torch.Tensor
+    ) -> None:
+        """Refuses another tensor in the place of one that has more than a value."""
+        if isinstance(tensor, nn.Parameter):
+            self._check_requires_grad(number, tensor, now)
+        has = ""
+        if any(_hooks(tensor)) or _attributes(tensor).keys() - _OF_BUFFERS:
+            has = "hooks or attributes"
+        elif any(self._given[number] is each for each in self._optimized()):
+            has = "an optimizer"
+        if has:
+            raise UnsupportedError(
+                f"expected a step that leaves {self.paths[number]} the same tensor, "
+                f"which has {has} that another one would not have; write to it instead"
+            )
+
+    def _check_class(self, number: int) -> None:
+        """Refuses tensors that are not PyTorch's own, since a trace has others."""
+        kind = type(self.tensors[number])
+        if kind not in (torch.Tensor, nn.Parameter) and kind is not FakeTensor:
+            raise UnsupportedError(
+                "expected parameters and buffers of PyTorch's own classes, but "
+                f"{self.paths[number]} is a {kind.__name__}; an attribute of the tensor "
+                "tells it apart as well"
+            )
+
+    def _optimized(self) -> Iterator[torch.Tensor]:
+        """The parameters of all optimizers, as a step finds them."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                yield from group["params"]
 
     def _add_optimizer(
         self, place: str, optimizer: Optimizer, names: dict[torch.Tensor, str]
@@ -155,17 +188,10 @@ class Inputs:
         a step has `left` may not be used.
 
         Afterwards models, and all that they and the step reach, are as before."""
-        given = list(values)
+        self._given = given = list(values)
         for tensor, number in self._numbers.items():
-            # Of its own, so that a step may write to it.
-            given[number] = values[number].clone()
-            if isinstance(tensor, nn.Parameter):
-                given[number] = _parameter_like(tensor, given[number])
-                given[number].grad = (gradients or {}).get(number)
-        self.memory.clear()
-        for number in self._numbers.values():
-            storage = given[number].untyped_storage()._cdata
-            self.memory[storage] = self.paths[number]
+            gradient = (gradients or {}).get(number)
+            given[number] = self._stand_in(number, tensor, values[number], gradient)
         leaves = [
             given[leaf] if isinstance(leaf, int) else leaf for leaf in self._leaves
         ]
@@ -174,7 +200,8 @@ class Inputs:
         with contextlib.ExitStack() as stack:
             self._parts = list(_parts(models))
             tables = [table for part in self._parts for table in part.tables]
-            reached = Reached([*self._roots, ("step", self._step)], tables)
+            roots = [*self._roots, *self._of_tensors(), ("step", self._step)]
+            reached = Reached(roots, tables)
             stack.callback(reached.restore)
             self._reached = reached
             reached.guard(left)
@@ -193,21 +220,53 @@ class Inputs:
                 stack.enter_context(optimizer.given(parameters, own))
             hook = register_optimizer_step_pre_hook(self._check_optimizer)
             stack.callback(hook.remove)
-            yield _pytree.tree_unflatten(leaves, self._tree)
+            with reached.no_writes_to_large_arrays():
+                yield _pytree.tree_unflatten(leaves, self._tree)
             self.modes, self.left = reached.modes(), reached.left
             for tensor, number in self._numbers.items():
-                self._check_hooks(number, tensor, given[number])
-                if given[number].requires_grad != tensor.requires_grad:
-                    raise UnsupportedError(
-                        f"expected a step that leaves {self.paths[number]} with "
-                        f"requires_grad={tensor.requires_grad}, since the module "
-                        "would not know of another; set it before the export"
-                    )
+                self._check_stand_in(number, tensor, given[number])
             self._left = {
                 number
                 for number in self._numbers.values()
                 if given[number].is_leaf and given[number].grad is not None
             }
+
+    def _stand_in(
+        self,
+        number: int,
+        tensor: torch.Tensor,
+        value: torch.Tensor,
+        gradient: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """What a step has in the place of a model's tensor."""
+        # Of its own, so that a step may write to it.
+        new = value.clone()
+        if isinstance(tensor, nn.Parameter):
+            new = _parameter_like(tensor, new)
+            new.grad = gradient
+        self._made[number] = frozenset(vars(new))
+        for name, held in _attributes(tensor).items():
+            setattr(new, name, held)
+        return new
+
+    def _check_stand_in(
+        self, number: int, tensor: torch.Tensor, now: torch.Tensor
+    ) -> None:
+        """Refuses a step that leaves a tensor with more than another value."""
+        self._check_hooks(number, tensor, now)
+        left = {k: v for k, v in vars(now).items() if k not in self._made[number]}
+        self._check_attributes(number, _attributes(tensor), left)
+        self._check_requires_grad(number, tensor, now)
+
+    def _check_requires_grad(
+        self, number: int, tensor: torch.Tensor, now: torch.Tensor
+    ) -> None:
+        if now.requires_grad != tensor.requires_grad:
+            raise UnsupportedError(
+                f"expected a step that leaves {self.paths[number]} with "
+                f"requires_grad={tensor.requires_grad}, since the module "
+                "would not know of another; set it before the export"
+            )
 
     def states(self) -> dict[int, torch.Tensor]:
         """What models and optimizers have now, by its numbers; within `given`."""
@@ -217,9 +276,50 @@ class Inputs:
             for tensor, now in part.changes():
                 number = self._numbers[tensor]
                 states[number] = self._agree(number, states.get(number), now)
+                if now is not self._given[number]:
+                    self._check_replaced(number, tensor, now)
         for optimizer, first in self._optimizers.values():
             states.update(enumerate(optimizer.states(), first))
+        self._check_apart(states)
         return {number: states[number].detach() for number in sorted(states)}
+
+    def _check_apart(self, states: Mapping[int, torch.Tensor]) -> None:
+        """Refuses a step that leaves one memory in two places."""
+        memory = _Memory()
+        left = [(self.paths[number], now) for number, now in states.items()]
+        left += [
+            (f"{self.paths[number]}.grad", gradient)
+            for number in self._numbers.values()
+            if (gradient := self._given[number].grad) is not None
+        ]
+        for path, now in left:
+            shared = memory.add(path, now)
+            if shared is not None:
+                raise UnsupportedError(
+                    "expected a step that leaves parameters, buffers and gradients apart, "
+                    f"but {path} shares memory with {shared} afterwards; assign a clone() "
+                    "of it"
+                )
+
+    def _of_tensors(self) -> Iterator[tuple[str, Any]]:
+        """What programs put on tensors of models: attributes and hooks."""
+        for tensor, number in self._numbers.items():
+            path = self.paths[number]
+            yield f"{path}.", _attributes(tensor)
+            if isinstance(tensor, nn.Parameter):
+                for hooks in _hooks(tensor):
+                    yield from ((f"a gradient hook of {path}", hook) for hook in hooks)
+
+    def _check_attributes(
+        self, number: int, before: Mapping[str, Any], now: Mapping[str, Any]
+    ) -> None:
+        """Refuses a step that leaves other attributes at a tensor."""
+        for name in {**before, **now}:
+            if before.get(name, self) is not now.get(name, self):
+                raise UnsupportedError(
+                    f"expected a step that leaves {self.paths[number]}.{name} as it is, "
+                    "since the module would not know of another; make it a buffer"
+                )
 
     def _check_hooks(self, number: int, old: torch.Tensor, new: torch.Tensor) -> None:
         """Refuses a step that leaves a hook at a parameter, which the next one calls."""
@@ -302,6 +402,24 @@ class _Part:
         )
 
 
+class _Memory:
+    """Where tensors lie."""
+
+    def __init__(self) -> None:
+        # Of each storage: what lies there, from which byte to which.
+        self._taken: dict[int, list[tuple[str, tuple[int, int]]]] = {}
+
+    def add(self, path: str, tensor: torch.Tensor) -> str | None:
+        """Adds a tensor, and returns which one before lies over it."""
+        extent = _extent(tensor)
+        taken = self._taken.setdefault(tensor.untyped_storage()._cdata, [])
+        for before, other in taken:
+            if extent[0] < other[1] and other[0] < extent[1]:
+                return before
+        taken.append((path, extent))
+        return None
+
+
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """The bytes of its storage that a tensor lies in: the first, and behind the last."""
     size = tensor.element_size()
@@ -321,6 +439,15 @@ def _parts(models: Sequence[nn.Module]) -> Iterator[_Part]:
             if module not in seen and not isinstance(module, DistributedDataParallel):
                 seen.add(module)
                 yield _Part(module)
+
+
+# Attributes by which PyTorch knows its buffers.
+_OF_BUFFERS = {"_is_buffer", "persistent"}
+
+
+def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
+    """Those that a program has given to a tensor."""
+    return {} if isinstance(tensor, FakeTensor) else dict(vars(tensor))
 
 
 def _hooks(parameter: torch.Tensor) -> tuple[list[Any], list[Any]]:

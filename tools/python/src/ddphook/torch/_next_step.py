@@ -2,8 +2,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whether a whole step is the same step again after it has been taken.
 
-A step may leave gradients, modes of modules and containers of tensors. It is traced a second time with these,
-and refused if it computes something else then, since the module is the first trace.
+A step may leave gradients, modes of modules and containers of tensors, and it may change
+objects that `Reached` does not look into. So it is traced a second time with what it has
+left, and refused if it computes something else then, since the module is the first trace.
 """
 
 from __future__ import annotations
@@ -42,8 +43,6 @@ def check_next(
         it has left.
     """
     kept, modes = taken.kept_gradients(), dict(taken.modes)
-    if not kept and not modes and not taken.left:
-        return
     again = trace([*values, *(torch.empty_like(values[number]) for number in kept)])
     _check_gradients(again.graph, taken, kept)
     if taken.modes != modes:
@@ -59,8 +58,9 @@ def check_next(
                 "expected a step that computes the same each time, but the next one "
                 "computes something else, by "
                 + ("the modes of modules" if modes else "the .grad or the tensors")
-                + " that the first one leaves; begin the step with zero_grad() and "
-                "train(), or do what is done once before the export"
+                + " that the first one leaves, or by an object that export does not look "
+                "into; begin the step with zero_grad() and train(), or do what is done "
+                "once before the export"
             )
 
 

@@ -1,13 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whole training steps as modules for the compiler's tools, through torch-mlir.
+"""Whole training steps as modules for the compiler's tools.
 
 A step is traced twice: with autograd, into PyTorch's operators, and then without
-operators that write to memory, into those that torch-mlir lowers to linalg. Each
-collective becomes a call of a function without a body, which passes torch-mlir
-unchanged; ddp-import-fx turns these calls into ours.
-
-torch-mlir is imported by nothing but this file.
+operators that write to memory, into those that torch-mlir lowers to linalg.
 """
 
 from __future__ import annotations
@@ -17,11 +13,12 @@ import dataclasses
 import operator
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import torch._dynamo as dynamo
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -36,33 +33,19 @@ from torch.utils import _pytree
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _decompositions
 from ddphook.torch._inputs import Inputs
+from ddphook.torch._lowering import (
+    Lowering,
+    Partition,
+    import_torch_mlir,
+    known_decompositions,
+)
 from ddphook.torch._next_step import check_next
-from ddphook.torch._program_calls import TORCH, ProgramCalls
+from ddphook.torch._program_calls import ProgramCalls, innermost
 from ddphook.torch._rendezvous import group_of_name
 
 _collectives = torch.ops._c10d_functional
-_PREFIX = "torch._c10d_functional."
 _ALL_REDUCE = _collectives.all_reduce.default
 _COALESCED = _collectives.all_reduce_coalesced.default
-
-# What torch-mlir's own pipelines run, but for the check at the end, which refuses
-# calls; `_check_lowered` takes its place.
-_TO_TORCH = "builtin.module(torchdynamo-export-to-torch-backend-pipeline)"
-_TO_LINALG = (
-    "builtin.module(func.func(torch-restructure-non-constant-axes,"
-    "torch-fuse-quantized-ops,convert-torch-to-tmtensor,canonicalize,"
-    "convert-torch-to-linalg,canonicalize,convert-torch-to-scf,"
-    "convert-torch-to-arith,convert-torch-to-tensor),"
-    "convert-torch-conversion-to-mlprogram,"
-    "func.func(memref-expand,canonicalize,resolve-shaped-type-result-dims,cse),"
-    "torch-func-backend-type-conversion,"
-    "func.func(canonicalize,torch-finalizing-backend-type-conversion))"
-)
-# Dialects that the compiler's tools lower to machine code.
-_LOWERED = ("arith", "builtin", "cf", "func", "linalg", "math", "scf", "tensor")
-
-
-Partition = list[list[int]]
 
 
 @dataclasses.dataclass
@@ -113,26 +96,12 @@ def module_text(
     InvalidArgumentError
         The step reduces nothing.
     """
-    _import_torch_mlir()
+    import_torch_mlir()
     captured = capture(step, inputs, partitions)
     lines = [f"// arg{i} is {path}" for i, path in enumerate(captured.inputs)]
     lines += [f"// result{i} is {path}" for i, path in enumerate(captured.outputs)]
-    return "\n".join(lines) + "\n" + _Lowering(captured).text()
-
-
-def _import_torch_mlir() -> None:
-    try:
-        import torch_mlir.fx  # noqa: F401
-    except ImportError as error:
-        raise UnsupportedError(
-            "whole steps need torch-mlir, which cannot be imported "
-            f"({error}); install the package torch-mlir, or export reductions "
-            "alone, with whole=False"
-        ) from error
-
-
-# Capture
-# -------
+    lowering = Lowering(captured.graph, captured.names, captured.groups)
+    return "\n".join(lines) + "\n" + lowering.text()
 
 
 def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) -> Step:
@@ -140,7 +109,7 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
     lists = [_check_partition(partition) for partition in partitions]
     taken = Inputs(inputs, step)
     values = taken.tensors
-    function, lines = _as_function(step, taken)
+    function, lines = _as_function(step)
     outputs: list[_Output] = []
 
     def flat(*arguments: torch.Tensor) -> list[torch.Tensor]:
@@ -168,6 +137,8 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
             values = [torch.empty_strided(*_layout(v), dtype=v.dtype) for v in values]
         # Attention as matrix products and a softmax: its other operators are opaque.
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        # A part of the step that is compiled by itself is run as it was written.
+        stack.enter_context(dynamo.config.patch(error_on_nested_fx_trace=False))
         # And an LSTM as cells.
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(preserve_node_meta())
@@ -175,6 +146,7 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         traced = _trace(flat, values, table)
         module = _functional(traced, values)
         graph = module.graph
+        _check_operators(graph)
         check_next(
             module,
             values,
@@ -184,7 +156,7 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
     outputs = _drop_unchanged(graph, outputs)
     paths = [output.path for output in outputs]
     _split_coalesced(graph)
-    _check_graph(graph, paths)
+    _check_results(graph, paths)
     groups = {}
     for node in graph.nodes:
         if node.target is _ALL_REDUCE:
@@ -212,14 +184,14 @@ def _layout(value: torch.Tensor) -> tuple[list[int], list[int]]:
     return [int(n) for n in value.shape], [int(n) for n in value.stride()]
 
 
-def _as_function(step: Any, taken: Inputs) -> tuple[Any, Any]:
+def _as_function(step: Any) -> tuple[Any, Any]:
     """What computes a step, of whatever kind it is, and what notes the lines."""
     if isinstance(step, torch.export.ExportedProgram):
         step = step.module()
     if isinstance(step, torch.fx.GraphModule):
         # It runs the nodes one by one, and they know their lines.
         return torch.fx.Interpreter(step).run, contextlib.nullcontext()
-    return step, ProgramCalls(until=__file__, memory=taken.memory)
+    return step, ProgramCalls(until=__file__)
 
 
 _HERE = Path(__file__).parent
@@ -235,7 +207,7 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         frames = traceback.extract_tb(error.__traceback__)
         places = [(frame.filename, str(frame.lineno)) for frame in reversed(frames)]
-        place = _innermost(p for p in places if Path(p[0]).parent != _HERE)
+        place = innermost(p for p in places if Path(p[0]).parent != _HERE)
         raise UnsupportedError(
             "expected a step in which no size and no number of Python's depends on what "
             f"tensors hold, but one does by '{error.func}' ({place})"
@@ -251,14 +223,20 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
 
 def _functional(traced: Any, values: list[torch.Tensor]) -> Any:
     """The same without writes, in operators that torch-mlir knows."""
-    from torch_mlir.extras.fx_decomp_util import get_decomposition_table
-
-    table = {**get_decomposition_table(), **_decompositions.for_linalg()}
+    table = {**known_decompositions(), **_decompositions.for_linalg()}
     run = torch.func.functionalize(
         lambda *arguments: torch.fx.Interpreter(traced).run(*arguments),
         remove="mutations",
     )
-    module = make_fx(run, decomposition_table=table, tracing_mode="fake")(*values)
+    try:
+        module = make_fx(run, decomposition_table=table, tracing_mode="fake")(*values)
+    except RuntimeError as error:
+        if "frozen storage" not in str(error):
+            raise
+        raise UnsupportedError(
+            "expected no write to memory that has been .data of a tensor which has "
+            f"other memory now ({_place_in(str(error))}); assign a clone() of it"
+        ) from error
     module.graph.eliminate_dead_code(_is_needed)
     return module
 
@@ -311,7 +289,7 @@ def _split_coalesced(graph: torch.fx.Graph) -> None:
         graph.erase_node(node)
 
 
-def _check_graph(graph: torch.fx.Graph, outputs: list[str]) -> None:
+def _check_operators(graph: torch.fx.Graph) -> None:
     """Refuses what would be lost, or be wrong, without a word from torch-mlir."""
     for node in graph.nodes:
         if node.op == "get_attr":
@@ -330,12 +308,15 @@ def _check_graph(graph: torch.fx.Graph, outputs: list[str]) -> None:
                     "expected no random numbers, which the compiler does not have: "
                     f"{_describe(node)}"
                 )
-        if node.op == "output":
-            for path, value in zip(outputs, node.args[0]):
-                if not isinstance(value, torch.fx.Node):
-                    raise UnsupportedError(
-                        f"expected tensors as results, but {path} is {value!r}"
-                    )
+
+
+def _check_results(graph: torch.fx.Graph, outputs: list[str]) -> None:
+    (end,) = (node for node in graph.nodes if node.op == "output")
+    for path, value in zip(outputs, end.args[0]):
+        if not isinstance(value, torch.fx.Node):
+            raise UnsupportedError(
+                f"expected tensors as results, but {path} is {value!r}"
+            )
 
 
 def _check_partition(partition: Any) -> Partition:
@@ -418,163 +399,9 @@ def _gradient_names(
 
 def _describe(node: torch.fx.Node) -> str:
     """An operator, and the line that it comes from."""
-    stack = node.meta.get("stack_trace") or ""
-    places = re.findall(r'File "([^"]+)", line (\d+)', stack)
-    return f"'{node.target}' ({_innermost(reversed(places))})"
+    return f"'{node.target}' ({_place_in(node.meta.get('stack_trace') or '')})"
 
 
-def _innermost(places: Iterable[tuple[str, str]]) -> str:
-    """The first line that is not PyTorch's own; the innermost one comes first."""
-    for file, line in places:
-        if not file.startswith(TORCH):
-            return f"{file}:{line}"
-    return "its line is not known"
-
-
-# Lowering
-# --------
-
-
-class _Lowering:
-    """Takes a captured step through torch-mlir."""
-
-    def __init__(self, step: Step) -> None:
-        from torch_mlir import ir
-        from torch_mlir.dialects import torch as dialect
-        from torch_mlir.extras.fx_importer import FxImporter
-
-        self._step = step
-        self._ir = ir
-        self._context = ir.Context()
-        self._context.allow_unregistered_dialects = True
-        dialect.register_dialect(self._context)
-        importer = FxImporter(context=self._context)
-        try:
-            importer.import_stateless_graph(step.graph, func_name="step")
-        except NotImplementedError as error:
-            raise UnsupportedError(
-                f"torch-mlir cannot import this step: {error}"
-            ) from error
-        self._module = importer.module
-
-    def text(self) -> str:
-        with self._context:
-            self._call_collectives()
-            for pipeline in (_TO_TORCH, _TO_LINALG):
-                self._run(pipeline)
-            self._check_lowered()
-            self._declare_groups()
-            return str(
-                self._module.operation.get_asm(
-                    enable_debug_info=True, large_elements_limit=None
-                )
-            )
-
-    def _operations(self) -> Iterator[Any]:
-        work = [self._module.operation]
-        while work:
-            for region in work.pop().regions:
-                for block in region:
-                    for op in block:
-                        yield op.operation
-                        work.append(op.operation)
-
-    def _call_collectives(self) -> None:
-        """Turns collectives into calls of functions that say what they are."""
-        ir = self._ir
-        starts = (n for n in self._step.graph.nodes if n.target is _ALL_REDUCE)
-        for number, op in enumerate(list(self._operations())):
-            if op.name != "torch.operator":
-                continue
-            target = ir.StringAttr(op.attributes["name"]).value
-            if not target.startswith(_PREFIX):
-                raise UnsupportedError(
-                    f"torch-mlir does not know '{target.removeprefix('torch.')}' "
-                    f"({_place(op.location)})"
-                )
-            tensors = [value for value in op.operands if _is_tensor(value)]
-            description = {"target": target.removeprefix("torch.")}
-            if target == _PREFIX + "all_reduce":
-                node = next(starts)
-                _, description["reduce_op"], description["group_name"] = node.args
-                names = [ir.StringAttr.get(self._step.names.get(node, ""))]
-            fx = {key: ir.StringAttr.get(text) for key, text in description.items()}
-            if "reduce_op" in description:
-                fx["names"] = ir.ArrayAttr.get(names)
-            results = [value.type for value in op.results]
-            type_ = ir.FunctionType.get([value.type for value in tensors], results)
-            name = f"{target.removeprefix(_PREFIX)}_{number}"
-            with op.location:
-                with ir.InsertionPoint.at_block_begin(self._module.body):
-                    ir.Operation.create(
-                        "func.func",
-                        attributes={
-                            "sym_name": ir.StringAttr.get(name),
-                            "sym_visibility": ir.StringAttr.get("private"),
-                            "function_type": ir.TypeAttr.get(type_),
-                            "fx": ir.DictAttr.get(fx),
-                        },
-                        regions=1,
-                    )
-                with ir.InsertionPoint(op):
-                    call = ir.Operation.create(
-                        "func.call",
-                        results=results,
-                        operands=tensors,
-                        attributes={"callee": ir.FlatSymbolRefAttr.get(name)},
-                    )
-            for old, new in zip(op.results, call.results):
-                old.replace_all_uses_with(new)
-            op.erase()
-
-    def _run(self, pipeline: str) -> None:
-        from torch_mlir.passmanager import PassManager
-
-        try:
-            PassManager.parse(pipeline).run(self._module.operation)
-        except self._ir.MLIRError as error:
-            # The pass stops at constants, which are left over with their user.
-            left = [
-                op
-                for op in self._operations()
-                if op.name.startswith("torch.aten.") or op.name == "torch.operator"
-            ]
-            first = error.error_diagnostics[0]
-            reason = f"'{left[0].name}'" if left else first.message
-            location = left[0].location if left else first.location
-            raise UnsupportedError(
-                f"torch-mlir cannot lower {reason} ({_place(location)}) to linalg"
-            ) from error
-
-    def _check_lowered(self) -> None:
-        for op in self._operations():
-            if op.name.split(".")[0] not in _LOWERED:
-                raise UnsupportedError(
-                    f"linalg cannot express what torch-mlir makes '{op.name}' of "
-                    f"({_place(op.location)})"
-                )
-
-    def _declare_groups(self) -> None:
-        ir = self._ir
-        size_type = ir.IntegerType.get_signless(64)
-        for name, partition in self._step.groups.items():
-            attributes = {
-                "sym_name": ir.StringAttr.get(name),
-                "size": ir.IntegerAttr.get(size_type, len(partition[0])),
-            }
-            # One list is the whole job.
-            if len(partition) > 1:
-                lists = [ir.DenseI64ArrayAttr.get(ranks) for ranks in partition]
-                attributes["ranks"] = ir.ArrayAttr.get(lists)
-            with self._module.operation.location:
-                with ir.InsertionPoint.at_block_begin(self._module.body):
-                    ir.Operation.create("ddp.process_group", attributes=attributes)
-
-
-def _is_tensor(value: Any) -> bool:
-    return str(value.type).startswith("!torch.vtensor")
-
-
-def _place(location: Any) -> str:
-    """The line of the program that is in a location."""
-    return _innermost(re.findall(r'"([^"]+)":(\d+):\d+', str(location)))
+def _place_in(stack: str) -> str:
+    """The innermost line of the program in a stack."""
+    return innermost(reversed(re.findall(r'File "([^"]+)", line (\d+)', stack)))

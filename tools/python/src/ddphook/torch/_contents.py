@@ -1,0 +1,435 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What Python objects hold and lead to, read and written alike.
+
+Of each object it is known here what it holds by which keys, how it is made to hold
+that again, what else it leads to, and how a program would write the way there. Whether
+a step may change it is decided in `_reached`.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import dataclasses
+import functools
+import io
+import queue
+import random
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LRScheduler
+
+# Values that are compared by what they are.
+NUMBERS = (bool, int, float, complex, str, bytes, type(None))
+# Libraries whose own objects are not looked into, but for those of `_KEEPING`.
+_LIBRARIES = frozenset(("torch", "functorch", "numpy", "ddphook", "builtins"))
+# Classes of libraries that programs keep things in.
+_KEEPING = (
+    nn.Module,
+    LRScheduler,
+    torch.amp.GradScaler,
+    types.SimpleNamespace,
+    collections.ChainMap,
+    collections.UserDict,
+    collections.UserList,
+    queue.Queue,
+    threading.local,
+    weakref.WeakKeyDictionary,
+    weakref.WeakSet,
+    weakref.WeakValueDictionary,
+)
+# Methods of objects that are written in C.
+_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
+# A module's dictionaries that stand for attributes of it.
+_TABLES = ("_modules", "_parameters", "_buffers")
+# Arrays of NumPy's that are larger are not copied; see `is_large_array`.
+LARGE_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Names:
+    """The names that a function takes from a dictionary of globals, or of a module."""
+
+    table: dict[str, Any]
+    names: frozenset[str]
+
+    @property
+    def key(self) -> Any:
+        return id(self.table), self.names
+
+
+def is_names(value: Any) -> bool:
+    return type(value) is Names
+
+
+def is_plain(value: Any) -> bool:
+    """Whether there is nothing behind a value that a step could change."""
+    return type(value) in NUMBERS or isinstance(value, torch.Tensor)
+
+
+def is_iterator(value: Any) -> bool:
+    """Whether it is an iterator that cannot be looked into, or a method of one."""
+    if isinstance(value, _METHODS):
+        return is_iterator(value.__self__)
+    kind = type(value)
+    if not hasattr(kind, "__next__") or isinstance(value, io.IOBase):
+        return False
+    return _is_of_library(kind) or not hasattr(value, "__dict__")
+
+
+def is_generator(value: Any) -> bool:
+    """Whether it is a generator of random numbers whose state can be read."""
+    if isinstance(value, random.Random):
+        return not isinstance(value, random.SystemRandom)
+    numpy = sys.modules.get("numpy")
+    kinds = () if numpy is None else (numpy.random.Generator, numpy.random.RandomState)
+    return isinstance(value, kinds)
+
+
+def is_large_array(value: Any) -> bool:
+    """Whether it is an array of which `read` has nothing, since a copy is too large."""
+    return _is_array(value) and value.nbytes > LARGE_BYTES
+
+
+def common_generators() -> Iterator[tuple[str, Any]]:
+    """Those that functions of modules draw from."""
+    yield "Python's random numbers", random.random.__self__  # type: ignore[attr-defined]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        yield "NumPy's random numbers", numpy.random.rand.__self__
+
+
+def _is_of_library(kind: type) -> bool:
+    name = str(kind.__module__).split(".")[0]
+    return name in _LIBRARIES or name in sys.stdlib_module_names
+
+
+def _is_of_program(name: Any) -> bool:
+    """Whether a module is the user's own: installed ones keep caches, which a call may
+    fill to no effect."""
+    top = str(name).split(".")[0]
+    if top in _LIBRARIES or top in sys.stdlib_module_names:
+        return False
+    file = getattr(sys.modules.get(str(name)), "__file__", None) or ""
+    return not {"site-packages", "dist-packages"} & set(Path(file).parts)
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+# Reading
+# -------
+
+
+def read(value: Any) -> dict[Any, Any] | None:
+    """What an object holds by the keys that lead there; None if it holds nothing, or
+    cannot be looked into."""
+    if is_names(value):
+        return {name: value.table[name] for name in value.names if name in value.table}
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, (list, tuple, collections.deque)):
+        return dict(enumerate(value))
+    if isinstance(value, (set, frozenset)):
+        return {element: element for element in value}
+    if isinstance(value, (bytearray, array.array)):
+        return {"": bytes(value)}
+    if is_generator(value):
+        return {"": _read_generator(value)}
+    if _is_array(value):
+        return _read_array(value)
+    if isinstance(value, types.CellType):
+        try:
+            return {"": value.cell_contents}
+        except ValueError:
+            return {}
+    if isinstance(value, types.FunctionType):
+        return _read_function(value)
+    if isinstance(value, type):
+        return _read_class(value)
+    return _attributes(value) if _has_attributes(value) else None
+
+
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
+
+
+def _read_generator(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if hasattr(generator, "bit_generator"):
+        return generator.bit_generator.state
+    return generator.get_state(legacy=False)
+
+
+def _read_array(array: Any) -> dict[Any, Any]:
+    if array.dtype.hasobject:
+        return dict(enumerate(array.flat))
+    if is_large_array(array):
+        return {}
+    return {"": (array.shape, str(array.dtype), array.tobytes())}
+
+
+def _read_function(function: types.FunctionType) -> dict[Any, Any]:
+    held = {name: getattr(function, name) for name in _OF_FUNCTIONS}
+    is_own = _is_of_program(function.__globals__.get("__name__"))
+    # Wrappers of libraries have private ones, such as caches, that are their own.
+    own = {k: v for k, v in vars(function).items() if is_own or not k.startswith("_")}
+    return {**held, **own}
+
+
+def _read_class(kind: type) -> dict[Any, Any] | None:
+    if not _is_of_program(kind.__module__):
+        return None
+    described = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    return {
+        name: held
+        for name, held in vars(kind).items()
+        if not name.startswith("__")
+        and name != "_abc_impl"
+        and not isinstance(held, described)
+    }
+
+
+def _has_attributes(value: Any) -> bool:
+    if isinstance(value, DistributedDataParallel):
+        return False
+    if isinstance(value, _KEEPING):
+        return True
+    kept = (torch.Tensor, torch.optim.Optimizer, types.ModuleType)
+    return not isinstance(value, kept) and not _is_of_library(type(value))
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Those in the dictionary of an object, in slots of its classes, and its class."""
+    held = {"__class__": type(value), **getattr(value, "__dict__", {})}
+    for name, slot in _slots(value).items():
+        try:
+            held[name] = slot.__get__(value)
+        except AttributeError:
+            pass
+    return held
+
+
+def _slots(value: Any) -> dict[str, Any]:
+    return {
+        name: slot
+        for kind in type(value).__mro__
+        for name, slot in vars(kind).items()
+        if isinstance(slot, types.MemberDescriptorType) and not _is_of_library(kind)
+    }
+
+
+# Writing
+# -------
+
+
+def write(value: Any, held: dict[Any, Any]) -> None:
+    """Makes an object hold this; nothing in a tuple, which holds what it has."""
+    if isinstance(value, (tuple, frozenset)):
+        return
+    if is_names(value):
+        for name in value.names:
+            if name in held:
+                value.table[name] = held[name]
+            else:
+                value.table.pop(name, None)
+    elif isinstance(value, (dict, list, collections.deque)):
+        value.clear()
+        if isinstance(value, dict):
+            value.update(held)
+        else:
+            value.extend(held.values())
+    elif isinstance(value, set):
+        value.clear()
+        value.update(held)
+    elif isinstance(value, bytearray):
+        value[:] = held[""]
+    elif isinstance(value, array.array):
+        value[:] = array.array(value.typecode, held[""])
+    elif is_generator(value):
+        _write_generator(value, held[""])
+    elif _is_array(value):
+        _write_array(value, held)
+    elif isinstance(value, types.CellType):
+        if held:
+            value.cell_contents = held[""]
+        else:
+            del value.cell_contents
+    elif isinstance(value, (types.FunctionType, type)):
+        now = read(value) or {}
+        for name in {**held, **now}:
+            if name not in held:
+                delattr(value, name)
+            elif name not in now or now[name] is not held[name]:
+                setattr(value, name, held[name])
+    else:
+        _write_attributes(value, held)
+
+
+def _write_generator(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
+
+
+def _write_array(array: Any, held: dict[Any, Any]) -> None:
+    if array.dtype.hasobject:
+        for number, value in held.items():
+            array.flat[number] = value
+    elif held:
+        shape, kind, data = held[""]
+        if (array.shape, str(array.dtype)) == (shape, kind) and array.tobytes() != data:
+            numpy = sys.modules["numpy"]
+            array[...] = numpy.frombuffer(data, array.dtype).reshape(shape)
+
+
+def _write_attributes(value: Any, held: dict[str, Any]) -> None:
+    if type(value) is not held["__class__"]:
+        value.__class__ = held["__class__"]
+    slots = _slots(value)
+    for name, slot in slots.items():
+        if name in held:
+            slot.__set__(value, held[name])
+        elif name in _attributes(value):
+            slot.__delete__(value)
+    if hasattr(value, "__dict__"):
+        own = {k: held[k] for k in held if k not in slots and k != "__class__"}
+        vars(value).clear()
+        vars(value).update(own)
+
+
+# What an object leads to
+# -----------------------
+
+
+def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object leads to without holding it as one that it could change."""
+    if isinstance(value, types.FunctionType):
+        yield from _behind_function(path, value)
+    elif isinstance(value, types.MethodType):
+        yield path, value.__func__
+        yield path.rpartition(".")[0] or path, value.__self__
+    elif isinstance(value, _METHODS):
+        yield path.rpartition(".")[0] or path, value.__self__
+    elif isinstance(value, functools.partial):
+        yield f"{path}.func", value.func
+        yield f"{path}.args", value.args
+        yield f"{path}.keywords", value.keywords
+    elif isinstance(value, functools._lru_cache_wrapper):
+        yield path, value.__wrapped__
+    elif isinstance(value, (staticmethod, classmethod)):
+        yield path, value.__func__
+    elif isinstance(value, property):
+        for function in (value.fget, value.fset):
+            if function is not None:
+                yield path, function
+    elif isinstance(value, weakref.ref):
+        yield f"{path}()", value()
+    elif isinstance(value, memoryview):
+        yield path, value.obj
+    elif isinstance(value, types.MappingProxyType):
+        for key, held in value.items():
+            yield f"{path}[{key!r}]", held
+    elif isinstance(value, types.ModuleType):
+        if _is_of_program(value.__name__):
+            own = (name for name in vars(value) if not name.startswith("__"))
+            yield path, Names(vars(value), frozenset(own))
+    elif isinstance(value, DistributedDataParallel):
+        yield path, value.module
+    elif isinstance(value, torch.optim.Optimizer):
+        # The rest of it is PyTorch's, and an input of the module.
+        yield path, Names(vars(value), _own_names(value))
+    elif isinstance(value, (dict, list, collections.deque)):
+        if isinstance(value, collections.defaultdict):
+            yield f"{path}.default_factory", value.default_factory
+        if not _is_of_library(type(value)):
+            yield f"{path}.__dict__", getattr(value, "__dict__", {})
+    for kind in (value if isinstance(value, type) else type(value)).__mro__:
+        if kind is not Names and _is_of_program(kind.__module__):
+            yield kind.__name__, kind
+
+
+def _own_names(optimizer: torch.optim.Optimizer) -> frozenset[str]:
+    known = ("state", "param_groups", "defaults")
+    names = (name for name in vars(optimizer) if not name.startswith("_"))
+    return frozenset(name for name in names if name not in known)
+
+
+def _behind_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
+    inner = getattr(function, "_torchdynamo_orig_callable", None)
+    if inner is not None:
+        yield path, inner
+    if hasattr(function, "__wrapped__"):
+        yield path, function.__wrapped__
+    # Not `__module__`, which a library's wrapper takes from what it wraps.
+    table = function.__globals__
+    if not _is_of_program(table.get("__name__")):
+        return
+    cells = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, cells):
+        yield name, cell
+    names = frozenset(_names_of(function.__code__))
+    yield "", Names(table, names)
+    package = f"{table.get('__package__') or ''}."
+    # Those that the function imports itself have no global.
+    imported = {n: sys.modules.get(n) or sys.modules.get(package + n) for n in names}
+    yield from _behind_modules({**imported, **table}, names)
+
+
+def _behind_modules(
+    table: dict[str, Any], names: frozenset[str]
+) -> Iterator[tuple[str, Any]]:
+    """The names in modules of a table, and in modules of those, in any depth."""
+    work = [("", table)]
+    seen = set()
+    while work:
+        path, table = work.pop()
+        for name in names:
+            held = table.get(name)
+            if isinstance(held, types.ModuleType) and held not in seen:
+                seen.add(held)
+                if _is_of_program(held.__name__):
+                    yield f"{path}{name}", Names(vars(held), names)
+                    work.append((f"{path}{name}.", vars(held)))
+
+
+def _names_of(code: types.CodeType) -> Iterator[str]:
+    """Names, and texts that may be names: of getattr(), of a dictionary of globals."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_of(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            yield constant
+
+
+def path_of(holder: Any, path: str, key: Any) -> str:
+    """The path of what an object holds, as a program says it."""
+    if isinstance(holder, types.CellType) or key == "":
+        return path
+    if is_names(holder):
+        return f"{path}.{key}" if path else str(key)
+    if isinstance(holder, nn.Module) and key in _TABLES:
+        return f"{path}."
+    if path.endswith("."):
+        return f"{path}{key}"
+    if _is_array(holder) or isinstance(holder, (set, frozenset)):
+        return path
+    if isinstance(holder, (dict, list, tuple, collections.deque)):
+        return f"{path}[{key!r}]"
+    return f"{path}.{key}" if path else str(key)

@@ -1,0 +1,217 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Graphs of PyTorch's operators to linalg, through torch-mlir.
+
+Each collective becomes a call of a function without a body, which passes torch-mlir
+unchanged; ddp-import-fx turns these calls into ours.
+
+torch-mlir is imported by nothing but this file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ddphook._errors import UnsupportedError
+from ddphook.torch._program_calls import innermost
+
+_PREFIX = "torch._c10d_functional."
+_ALL_REDUCE = torch.ops._c10d_functional.all_reduce.default
+
+# What torch-mlir's own pipelines run, but for the check at the end, which refuses
+# calls; `_check_lowered` takes its place.
+_TO_TORCH = "builtin.module(torchdynamo-export-to-torch-backend-pipeline)"
+_TO_LINALG = (
+    "builtin.module(func.func(torch-restructure-non-constant-axes,"
+    "torch-fuse-quantized-ops,convert-torch-to-tmtensor,canonicalize,"
+    "convert-torch-to-linalg,canonicalize,convert-torch-to-scf,"
+    "convert-torch-to-arith,convert-torch-to-tensor),"
+    "convert-torch-conversion-to-mlprogram,"
+    "func.func(memref-expand,canonicalize,resolve-shaped-type-result-dims,cse),"
+    "torch-func-backend-type-conversion,"
+    "func.func(canonicalize,torch-finalizing-backend-type-conversion))"
+)
+# Dialects that the compiler's tools lower to machine code.
+_LOWERED = ("arith", "builtin", "cf", "func", "linalg", "math", "scf", "tensor")
+
+Partition = list[list[int]]
+
+
+def import_torch_mlir() -> None:
+    """Raises the exception of a step that cannot be lowered if it is missing."""
+    try:
+        import torch_mlir.fx  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(
+            "whole steps need torch-mlir, which cannot be imported "
+            f"({error}); install the package torch-mlir, or export reductions "
+            "alone, with whole=False"
+        ) from error
+
+
+def known_decompositions() -> dict[Any, Any]:
+    """Of operators that torch-mlir has in terms of others alone."""
+    from torch_mlir.extras.fx_decomp_util import get_decomposition_table
+
+    table: dict[Any, Any] = get_decomposition_table()
+    return table
+
+
+class Lowering:
+    """Takes a graph through torch-mlir.
+
+    Parameters
+    ----------
+    graph, names, groups
+        Of a captured step.
+    """
+
+    def __init__(
+        self,
+        graph: torch.fx.Graph,
+        names: Mapping[torch.fx.Node, str],
+        groups: Mapping[str, Partition],
+    ) -> None:
+        from torch_mlir import ir
+        from torch_mlir.dialects import torch as dialect
+        from torch_mlir.extras.fx_importer import FxImporter
+
+        self._graph, self._names, self._groups = graph, names, groups
+        self._ir = ir
+        self._context = ir.Context()
+        self._context.allow_unregistered_dialects = True
+        dialect.register_dialect(self._context)
+        importer = FxImporter(context=self._context)
+        try:
+            importer.import_stateless_graph(graph, func_name="step")
+        except NotImplementedError as error:
+            raise UnsupportedError(
+                f"torch-mlir cannot import this step: {error}"
+            ) from error
+        self._module = importer.module
+
+    def text(self) -> str:
+        with self._context:
+            self._call_collectives()
+            for pipeline in (_TO_TORCH, _TO_LINALG):
+                self._run(pipeline)
+            self._check_lowered()
+            self._declare_groups()
+            return str(
+                self._module.operation.get_asm(
+                    enable_debug_info=True, large_elements_limit=None
+                )
+            )
+
+    def _operations(self) -> Iterator[Any]:
+        work = [self._module.operation]
+        while work:
+            for region in work.pop().regions:
+                for block in region:
+                    for op in block:
+                        yield op.operation
+                        work.append(op.operation)
+
+    def _call_collectives(self) -> None:
+        """Turns collectives into calls of functions that say what they are."""
+        ir = self._ir
+        starts = (n for n in self._graph.nodes if n.target is _ALL_REDUCE)
+        for number, op in enumerate(list(self._operations())):
+            if op.name != "torch.operator":
+                continue
+            target = ir.StringAttr(op.attributes["name"]).value
+            if not target.startswith(_PREFIX):
+                raise UnsupportedError(
+                    f"torch-mlir does not know '{target.removeprefix('torch.')}' "
+                    f"({_place(op.location)})"
+                )
+            tensors = [value for value in op.operands if _is_tensor(value)]
+            description = {"target": target.removeprefix("torch.")}
+            if target == _PREFIX + "all_reduce":
+                node = next(starts)
+                _, description["reduce_op"], description["group_name"] = node.args
+                names = [ir.StringAttr.get(self._names.get(node, ""))]
+            fx = {key: ir.StringAttr.get(text) for key, text in description.items()}
+            if "reduce_op" in description:
+                fx["names"] = ir.ArrayAttr.get(names)
+            results = [value.type for value in op.results]
+            type_ = ir.FunctionType.get([value.type for value in tensors], results)
+            name = f"{target.removeprefix(_PREFIX)}_{number}"
+            with op.location:
+                with ir.InsertionPoint.at_block_begin(self._module.body):
+                    ir.Operation.create(
+                        "func.func",
+                        attributes={
+                            "sym_name": ir.StringAttr.get(name),
+                            "sym_visibility": ir.StringAttr.get("private"),
+                            "function_type": ir.TypeAttr.get(type_),
+                            "fx": ir.DictAttr.get(fx),
+                        },
+                        regions=1,
+                    )
+                with ir.InsertionPoint(op):
+                    call = ir.Operation.create(
+                        "func.call",
+                        results=results,
+                        operands=tensors,
+                        attributes={"callee": ir.FlatSymbolRefAttr.get(name)},
+                    )
+            for old, new in zip(op.results, call.results):
+                old.replace_all_uses_with(new)
+            op.erase()
+
+    def _run(self, pipeline: str) -> None:
+        from torch_mlir.passmanager import PassManager
+
+        try:
+            PassManager.parse(pipeline).run(self._module.operation)
+        except self._ir.MLIRError as error:
+            # The pass stops at constants, which are left over with their user.
+            left = [
+                op
+                for op in self._operations()
+                if op.name.startswith("torch.aten.") or op.name == "torch.operator"
+            ]
+            first = error.error_diagnostics[0]
+            reason = f"'{left[0].name}'" if left else first.message
+            location = left[0].location if left else first.location
+            raise UnsupportedError(
+                f"torch-mlir cannot lower {reason} ({_place(location)}) to linalg"
+            ) from error
+
+    def _check_lowered(self) -> None:
+        for op in self._operations():
+            if op.name.split(".")[0] not in _LOWERED:
+                raise UnsupportedError(
+                    f"linalg cannot express what torch-mlir makes '{op.name}' of "
+                    f"({_place(op.location)})"
+                )
+
+    def _declare_groups(self) -> None:
+        ir = self._ir
+        size_type = ir.IntegerType.get_signless(64)
+        for name, partition in self._groups.items():
+            attributes = {
+                "sym_name": ir.StringAttr.get(name),
+                "size": ir.IntegerAttr.get(size_type, len(partition[0])),
+            }
+            # One list is the whole job.
+            if len(partition) > 1:
+                lists = [ir.DenseI64ArrayAttr.get(ranks) for ranks in partition]
+                attributes["ranks"] = ir.ArrayAttr.get(lists)
+            with self._module.operation.location:
+                with ir.InsertionPoint.at_block_begin(self._module.body):
+                    ir.Operation.create("ddp.process_group", attributes=attributes)
+
+
+def _is_tensor(value: Any) -> bool:
+    return str(value.type).startswith("!torch.vtensor")
+
+
+def _place(location: Any) -> str:
+    """The line of the program that is in a location."""
+    return innermost(re.findall(r'"([^"]+)":(\d+):\d+', str(location)))
