@@ -269,3 +269,66 @@ def _refused(rank, directory):
 
 def test_refused(tmp_path):
     ranks.run(1, _refused, tmp_path)
+
+
+def fewer(group):
+    group["params"].pop()
+
+
+def counted(group):
+    group["calls"] = group.get("calls", 0) + 1
+
+
+def listed(group):
+    group["factors"][0] *= 2
+
+
+# What a step does to an optimizer, and how it is called.
+CHANGES = (
+    (lambda m, o: fewer(o.param_groups[0]), r"leaves \[1\]\.param_groups\[0\]\['params'\] alone"),
+    (lambda m, o: counted(o.param_groups[0]), r"leaves \[1\]\.param_groups\[0\]\['calls'\] alone"),
+    (lambda m, o: listed(o.param_groups[0]), r"\[1\]\.param_groups\[0\]\['factors'\]\[0\]"),
+    (
+        lambda m, o: o.add_param_group({"params": [m[3].bias]}),
+        r"leaves \[1\] its 1 groups of parameters, but it has 2",
+    ),
+    (
+        lambda m, o: o.register_step_post_hook(lambda *_: None),
+        r"changes \[1\]\._optimizer_step_post_hooks",
+    ),
+)
+
+
+def _change(rank):
+    import ddphook
+    from ddphook.torch import _whole
+
+    for change, words in CHANGES:
+        model, _ = make("sgd")
+        *others, _ = model.parameters()
+        optimizer = optim.SGD([{"params": others, "factors": [1.0]}], lr=0.1)
+        calls = [1.0]
+        before = repr(optimizer.param_groups), len(optimizer._optimizer_step_post_hooks)
+
+        def changing(model, optimizer, x, y):
+            loss = step(model, optimizer, x, y)
+            change(model, optimizer)
+            optimizer.zero_grad()
+            return loss
+
+        with pytest.raises(ddphook.UnsupportedError, match=words):
+            _whole.capture(changing, (model, optimizer, *data(0, 0)))
+        after = repr(optimizer.param_groups), len(optimizer._optimizer_step_post_hooks)
+        assert after == before
+
+        def hook(*_):
+            calls[0] *= 2
+
+        optimizer.register_step_post_hook(hook)
+        with pytest.raises(ddphook.UnsupportedError, match=r"changes calls\[0\]"):
+            _whole.capture(step, (model, optimizer, *data(0, 0)))
+        assert calls == [1.0]
+
+
+def test_changes_of_groups_and_hooks():
+    ranks.run(1, _change)

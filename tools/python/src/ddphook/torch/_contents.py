@@ -354,6 +354,10 @@ def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, torch.optim.Optimizer):
         # The rest of it is PyTorch's, and an input of the module.
         yield path, Names(vars(value), _own_names(value))
+        for number, group in enumerate(value.param_groups):
+            for key, held in group.items():
+                if key != "params":
+                    yield f"{path}.param_groups[{number}][{key!r}]", held
     elif isinstance(value, (dict, list, collections.deque)):
         if isinstance(value, collections.defaultdict):
             yield f"{path}.default_factory", value.default_factory
@@ -364,10 +368,13 @@ def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield kind.__name__, kind
 
 
+_HOOKS = {"_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"}
+
+
 def _own_names(optimizer: torch.optim.Optimizer) -> frozenset[str]:
     known = ("state", "param_groups", "defaults")
     names = (name for name in vars(optimizer) if not name.startswith("_"))
-    return frozenset(name for name in names if name not in known)
+    return frozenset(name for name in names if name not in known) | _HOOKS
 
 
 def _behind_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:

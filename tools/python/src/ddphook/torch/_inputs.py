@@ -198,6 +198,13 @@ class Inputs:
         models = [leaf for leaf in self._leaves if isinstance(leaf, nn.Module)]
         parameters = {tensor: given[number] for tensor, number in self._numbers.items()}
         with contextlib.ExitStack() as stack:
+            # Before all is noted, hooks of optimizers included.
+            for optimizer, first in self._optimizers.values():
+                mine = range(first, first + len(optimizer.kept))
+                for number in mine:
+                    given[number] = values[number].clone()
+                own = [given[number] for number in mine]
+                stack.enter_context(optimizer.given(parameters, own))
             self._parts = list(_parts(models))
             tables = [table for part in self._parts for table in part.tables]
             roots = [*self._roots, *self._of_tensors(), ("step", self._step)]
@@ -212,12 +219,6 @@ class Inputs:
                     for name, tensor in table.items():
                         if tensor is not None:
                             table[name] = parameters[tensor]
-            for optimizer, first in self._optimizers.values():
-                mine = range(first, first + len(optimizer.kept))
-                for number in mine:
-                    given[number] = values[number].clone()
-                own = [given[number] for number in mine]
-                stack.enter_context(optimizer.given(parameters, own))
             hook = register_optimizer_step_pre_hook(self._check_optimizer)
             stack.callback(hook.remove)
             with reached.no_writes_to_large_arrays():

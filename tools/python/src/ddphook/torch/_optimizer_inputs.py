@@ -170,7 +170,7 @@ class OptimizerInput:
             else:
                 states[parameters[owner]][key] = value
         self._parameters = parameters
-        self._before = [dict(group) for group in groups]
+        self._before = [{**group, "params": [*group["params"]]} for group in groups]
         kept = optimizer.param_groups, optimizer.state
         optimizer.param_groups, optimizer.state = groups, states
         with contextlib.ExitStack() as stack:
@@ -188,16 +188,7 @@ class OptimizerInput:
     def states(self) -> list[torch.Tensor]:
         """What the optimizer keeps now, in the order of `kept`; within `given`."""
         optimizer = self.optimizer
-        for number, (group, before) in enumerate(
-            zip(optimizer.param_groups, self._before)
-        ):
-            for key, value in before.items():
-                if group[key] is not value and key != "params":
-                    raise UnsupportedError(
-                        f"expected a step that leaves {self._place}.param_groups"
-                        f"[{number}]['{key}'] alone, which is a number of the module; "
-                        "a tensor there would be an input of it"
-                    )
+        self._check_groups()
         found = []
         for (owner, key), kept in zip(self._keys, self.kept):
             if isinstance(owner, int):
@@ -218,6 +209,28 @@ class OptimizerInput:
                 "let it take one before the export"
             )
         return found
+
+    def _check_groups(self) -> None:
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self._before):
+            raise UnsupportedError(
+                f"expected a step that leaves {self._place} its {len(self._before)} "
+                f"groups of parameters, but it has {len(groups)} afterwards; add them "
+                "before the export"
+            )
+        for number, (group, before) in enumerate(zip(groups, self._before)):
+            for key in {**before, **group}:
+                old, new = before.get(key, self), group.get(key, self)
+                if key == "params":
+                    is_same = [*map(id, old)] == [*map(id, new)]
+                else:
+                    is_same = old is new
+                if not is_same:
+                    raise UnsupportedError(
+                        f"expected a step that leaves {self._place}.param_groups"
+                        f"[{number}]['{key}'] alone, which is no input of the module; "
+                        "a tensor there would be one"
+                    )
 
     def _begin(self, optimizer: Optimizer, *_: Any) -> None:
         """Lets the optimizer count its steps in a tensor, of 64 bits, since it would
