@@ -166,14 +166,8 @@ def objects():
         one.__code__ = two.__code__
 
     yield coded, lambda: one(), r"changes one\.__code__"
-    order = {"a": 1.0, "b": 2.0}
-
-    def ordered(model, x):
-        first = next(iter(order))
-        train(model, x, order[first])
-        order[first] = order.pop(first)
-
-    yield ordered, lambda: list(order), "changes the order of order"
+    for order in {"a": 1.0, "b": 2.0}, {torch.ones(2): 1.0, torch.ones(3): 2.0}:
+        yield rotated(order), lambda o=order: [*map(id, o)], "changes the order of order"
     calls = []
 
     @functools.lru_cache
@@ -224,6 +218,15 @@ def objects():
 
 
 RATE = 1.0
+
+
+def rotated(order):
+    def step(model, x):
+        first = next(iter(order))
+        train(model, x, order[first])
+        order[first] = order.pop(first)
+
+    return step
 
 
 def drawn(generator, name):

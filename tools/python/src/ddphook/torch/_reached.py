@@ -261,9 +261,11 @@ def _differs(before: dict[Any, Any], now: dict[Any, Any]) -> bool:
 def _has_other_order(held: _Held, now: dict[Any, Any]) -> bool:
     """Whether a dictionary has its keys in another order. That of sets is not theirs,
     and that of attributes hardly ever matters."""
-    return isinstance(held.object, dict) and any(
-        old is not new and old != new for old, new in zip(held.before, now)
-    )
+    if not isinstance(held.object, dict):
+        return False
+    # A tensor is a key by itself, and not by what it holds.
+    pairs = ((old, new) for old, new in zip(held.before, now) if old is not new)
+    return any(isinstance(old, torch.Tensor) or bool(old != new) for old, new in pairs)
 
 
 def _stays(old: Any, new: Any) -> bool:
