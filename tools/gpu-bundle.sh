@@ -2,26 +2,36 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# usage: gpu-bundle.sh BUILD OUT.tar.gz
+# usage: gpu-bundle.sh [--without-compiler] BUILD OUT.tar.xz [argument of pytest's…]
 #
 # Packs what tools/gpu-test.sh needs on a machine with a GPU that has neither MLIR
 # nor a network: the sources of the runtime and of the tests, the modules of
-# test/gpu compiled for CUDA by BUILD/bin/ddphook-cc, and the libraries that the
-# runtime is built with, as this machine's packages have them. There:
+# test/gpu compiled for CUDA by BUILD/bin/ddphook-cc, the libraries that the
+# runtime is built with, as this machine's packages have them, and, for hooks in
+# PyTorch, the compiler as a library with LLVM inside. There:
 #
-#   tar xzf OUT.tar.gz && ddphook-gpu/tools/gpu-test.sh
+#   tar xf OUT.tar.xz && ddphook-gpu/tools/gpu-test.sh
+#
+# The suffix of OUT decides how it is packed. Arguments of pytest's, such as -k,
+# choose the tests of test/gpu whose modules are packed.
 #
 # The sources are those of the commit that is checked out, and what is changed in
 # files that git knows.
 set -euo pipefail
 
-if [[ $# != 2 ]]; then
+compiler=1
+if [[ ${1:-} == --without-compiler ]]; then
+  compiler=
+  shift
+fi
+if [[ $# -lt 2 || $1 == -* ]]; then
   sed -n '5p' "$0" | cut -c3- >&2
   exit 2
 fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$(cd "$1" && pwd)
 out=$(realpath "$2")
+shift 2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bundle=$work/ddphook-gpu
@@ -34,8 +44,9 @@ python=$(tools/python-env.sh)
 
 say "sources"
 git ls-files -z -- .clang-format LICENSE\* runtime test/gpu test/parity \
-  test/requirements.txt tools/cuda\* tools/ddphook-bench tools/gpu-test.sh \
-  tools/gpu-report.py tools/python-env.sh |
+  test/python/{models,ranks,staged}.py test/requirements.txt tools/cuda\* \
+  tools/ddphook-bench tools/gpu-test.sh tools/gpu-report.py tools/python/src \
+  tools/python-env.sh |
   while IFS= read -r -d '' file; do
     if [[ -e $file ]]; then cp --parents "$file" "$bundle"; fi
   done
@@ -48,7 +59,7 @@ git ls-files -z -- .clang-format LICENSE\* runtime test/gpu test/parity \
 
 say "modules (a minute or two)"
 PYTHONDONTWRITEBYTECODE=1 DDPHOOK_CC=$build/bin/ddphook-cc \
-  "$python" -m pytest -p no:cacheprovider -q test/gpu \
+  "$python" -m pytest -p no:cacheprovider -q test/gpu "$@" \
   --record="$bundle/modules" >"$work/record.log" 2>&1 ||
   { cat "$work/record.log"; echo "error: modules could not be compiled" >&2; exit 1; }
 count=$(find "$bundle/modules" -name '*.so' | wc -l)
@@ -62,7 +73,14 @@ echo "modules $count" >>"$bundle/BUNDLE"
 
 say "libraries"
 deps=$bundle/deps
-mkdir "$deps"
+mkdir "$deps" "$bundle/compiler"
+if [[ $compiler ]]; then
+  cmake --build "$build" --target DDPHookCAPIStandalone >"$work/compiler.log" ||
+    { cat "$work/compiler.log"; exit 1; }
+  cp "$build"/lib/standalone/libDDPHookCAPI.so.* "$bundle/compiler"
+else
+  touch "$bundle/compiler/LEFT_OUT"
+fi
 # Files of Debian packages under the names that they have there: the packages of
 # CMake find what is beside them.
 keep() {
@@ -86,9 +104,10 @@ printf '%s\n' /usr/include/boost/version.hpp \
   /usr/lib/*/cmake/Boost-*/* /usr/lib/*/cmake/BoostDetectToolset* \
   /usr/lib/*/cmake/boost_{headers,context}-*/* | keep
 # What they are linked with, the C and C++ libraries aside.
-for library in libgloo.so.0 libhwy.so.1; do
-  path=$(find "$deps" -name "$library" | head -n 1)
-  ldd "$path" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' |
+mapfile -t libraries < <(find "$deps" -name libgloo.so.0 -o -name libhwy.so.1)
+[[ $compiler ]] && libraries+=("$bundle"/compiler/*.so.*)
+for library in "${libraries[@]}"; do
+  ldd "$library" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' |
     { grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so' || true; }
 done | sort -u | while IFS= read -r library; do
   mkdir -p "$deps/usr/lib/needed"
@@ -96,5 +115,7 @@ done | sort -u | while IFS= read -r library; do
 done
 
 say "packing"
-tar czf "$out" -C "$work" ddphook-gpu
-say "$out: $(du -h "$out" | cut -f1), $count modules"
+XZ_OPT="-6 -T0" tar caf "$out" -C "$work" ddphook-gpu
+say "$out: $(du -h "$out" | cut -f1), $count modules, $(
+  [[ $compiler ]] && du -h "$bundle"/compiler/*.so.* | cut -f1 || echo no
+) of a compiler before packing"

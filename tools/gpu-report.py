@@ -12,6 +12,10 @@ import re
 import sys
 import xml.etree.ElementTree as xml
 
+LEFT_OUT = "left out"
+# Of steps that did not fail.
+GOOD = ("pass", LEFT_OUT)
+
 
 def read(path):
     return path.read_text(errors="replace") if path.exists() else ""
@@ -54,8 +58,8 @@ def describe(name, logs):
     text = read(logs / f"{name}.log")
     if name in ("gpu-tests", "host-tests"):
         return count_ctest(text)
-    if name == "parity":
-        return count_pytest(logs / "parity.xml")
+    if name in ("parity", "torch"):
+        return count_pytest(logs / f"{name}.xml")
     if name.endswith("check"):
         return count_sanitizer(text)
     return None
@@ -75,7 +79,7 @@ def main(directory):
     report = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat("T", "minutes"),
         "versions": read(logs / "versions.log").splitlines(),
-        "passed": bool(steps) and all(s["result"] == "pass" for s in steps),
+        "passed": bool(steps) and all(s["result"] in GOOD for s in steps),
         "steps": steps,
         "deviations": re.findall(
             r"^PowerSGD, .*", read(logs / "parity.log"), re.MULTILINE
@@ -93,13 +97,16 @@ def main(directory):
             f"{step['name']:<14}{step['result']:<10}{step['seconds']:>8}   {tests}"
         )
     lines += ["", "all passed" if report["passed"] else "NOT all passed"]
+    for step in steps:
+        if step["result"] == LEFT_OUT:
+            lines.append(read(logs / f"{step['name']}.log").strip())
     if report["deviations"]:
         lines += ["", *report["deviations"]]
     bench = read(logs / "bench.log").rstrip()
     if bench:
         lines += ["", "Benchmarks, with their baselines:", "", bench]
     for step in steps:
-        if step["result"] != "pass":
+        if step["result"] not in GOOD:
             tail = read(logs / f"{step['name']}.log").splitlines()[-40:]
             lines += ["", f"-- {step['name']}: {step['result']} --", *tail]
     text = "\n".join(lines) + "\n"

