@@ -62,7 +62,8 @@ def export(
     whole
         Whether to export the whole step, as linalg. Needs the package
         ``torch-mlir``. The file's comments say which argument and which result
-        of ``@step`` is what; ``ddphook-cc`` and ``ddphook-run`` need the option
+        of ``@step`` is what, among them the seed of dropout; ``ddphook-cc`` and
+        ``ddphook-run`` need the option
         ``--preprocessing-pass-pipeline='builtin.module(ddp-import-fx)'`` then.
     partitions
         How a whole step's process groups of a part of the ranks divide up the job:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ddphook._errors import UnsupportedError
+from ddphook.torch import _random
 from ddphook.torch._program_calls import innermost
 
 _PREFIX = "torch._c10d_functional."
@@ -35,6 +36,8 @@ _TO_LINALG = (
     "torch-func-backend-type-conversion,"
     "func.func(canonicalize,torch-finalizing-backend-type-conversion))"
 )
+# A random number is some 150 operations on whole tensors, and one loop afterwards.
+_FUSE = "builtin.module(func.func(linalg-fuse-elementwise-ops),lower-affine)"
 # Dialects that the compiler's tools lower to machine code.
 _LOWERED = ("arith", "builtin", "cf", "func", "linalg", "math", "scf", "tensor")
 
@@ -99,6 +102,8 @@ class Lowering:
             self._call_collectives()
             for pipeline in (_TO_TORCH, _TO_LINALG):
                 self._run(pipeline)
+            if any(map(_random.is_seed, self._graph.nodes)):
+                self._run(_FUSE)
             self._check_lowered()
             self._declare_groups()
             return str(

@@ -16,6 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ddphook._errors import UnsupportedError
+from ddphook.torch import _random
 from ddphook.torch._inputs import Inputs
 
 # Of tensors whose sizes alone matter.
@@ -69,7 +70,11 @@ def _check_gradients(
 ) -> None:
     """Refuses a step that computes with gradients that an earlier one has left, since
     a parameter's ``.grad`` is no argument of the module."""
-    places = [node for node in graph.nodes if node.op == "placeholder"]
+    places = [
+        node
+        for node in graph.nodes
+        if node.op == "placeholder" and not _random.is_seed(node)
+    ]
     for number, place in zip(kept, places[len(taken.tensors) :], strict=True):
         for user in place.users:
             name = getattr(user.target, "_opname", "")
@@ -88,7 +93,9 @@ def _operators(graph: torch.fx.Graph) -> list[str]:
     operators: list[str] = []
     places = 0
     for node in graph.nodes:
-        if node.op == "placeholder":
+        if _random.is_seed(node):
+            names[node] = "the seed"
+        elif node.op == "placeholder":
             names[node] = f"argument {places}"
             places += 1
         elif getattr(node.target, "_opname", "") != "copy_":
@@ -129,7 +136,14 @@ def _computes_the_same(
         # Each has its own, which it may write to.
         mine, other = ([v.detach().clone() for v in taken.tensors] for _ in range(2))
         left = [torch.full_like(mine[number], 3.0) for number in kept]
-        results = _Alone(first).run(*mine), _Alone(again).run(*other, *left)
+        seeds = [
+            [torch.tensor(0) for node in step.graph.nodes if _random.is_seed(node)]
+            for step in (first, again)
+        ]
+        results = (
+            _Alone(first).run(*mine, *seeds[0]),
+            _Alone(again).run(*other, *left, *seeds[1]),
+        )
     if len(results[0]) != len(results[1]):
         return False
     return all(_are_equal(a, b) for a, b in zip(*results))

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 import torch._dynamo as dynamo
 import torch.distributed as dist
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -31,7 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
-from ddphook.torch import _decompositions
+from ddphook.torch import _decompositions, _random
 from ddphook.torch._inputs import Inputs
 from ddphook.torch._lowering import (
     Lowering,
@@ -143,6 +144,8 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(preserve_node_meta())
         table = _decompositions.before_functionalization()
+        # As under torch.compile, for which dropout is one operator.
+        stack.enter_context(enable_python_dispatcher())
         traced = _trace(flat, values, table)
         module = _functional(traced, values)
         graph = module.graph
@@ -153,6 +156,8 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
             taken,
             lambda more: _functional(_trace(flat, more, table), more),
         )
+    if any(map(_random.is_seed, graph.nodes)):
+        outputs.append(_Output("the seed of the next step", ""))
     outputs = _drop_unchanged(graph, outputs)
     paths = [output.path for output in outputs]
     _split_coalesced(graph)
@@ -168,6 +173,8 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         path + _describe_first(taken.first.get(number))
         for number, path in enumerate(taken.paths)
     ]
+    if any(map(_random.is_seed, graph.nodes)):
+        places.append("the seed of random numbers, of each rank another: rank << 32")
     return Step(graph, places, paths, names, groups)
 
 
@@ -224,12 +231,11 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
 def _functional(traced: Any, values: list[torch.Tensor]) -> Any:
     """The same without writes, in operators that torch-mlir knows."""
     table = {**known_decompositions(), **_decompositions.for_linalg()}
-    run = torch.func.functionalize(
-        lambda *arguments: torch.fx.Interpreter(traced).run(*arguments),
-        remove="mutations",
-    )
+    run = torch.func.functionalize(_random.seeded(traced), remove="mutations")
+    seed = torch.zeros((), dtype=torch.int64)
+    make = make_fx(run, decomposition_table=table, tracing_mode="fake")
     try:
-        module = make_fx(run, decomposition_table=table, tracing_mode="fake")(*values)
+        module = make(*values, seed)
     except RuntimeError as error:
         if "frozen storage" not in str(error):
             raise
@@ -238,6 +244,7 @@ def _functional(traced: Any, values: list[torch.Tensor]) -> Any:
             f"other memory now ({_place_in(str(error))}); assign a clone() of it"
         ) from error
     module.graph.eliminate_dead_code(_is_needed)
+    _random.keep_seed(module)
     return module
 
 
@@ -305,8 +312,8 @@ def _check_operators(graph: torch.fx.Graph) -> None:
                 )
             if torch.Tag.nondeterministic_seeded in node.target.tags:
                 raise UnsupportedError(
-                    "expected no random numbers, which the compiler does not have: "
-                    f"{_describe(node)}"
+                    "expected uniform random numbers of PyTorch's own generator, as "
+                    f"those of dropout, but got {_describe(node)}"
                 )
 
 
