@@ -36,7 +36,7 @@ _TO_LINALG = (
     "torch-func-backend-type-conversion,"
     "func.func(canonicalize,torch-finalizing-backend-type-conversion))"
 )
-# A random number is some 150 operations on whole tensors, and one loop afterwards.
+# A draw is some 150 operations on whole tensors before, and one loop behind it.
 _FUSE = "builtin.module(func.func(linalg-fuse-elementwise-ops),lower-affine)"
 # Dialects that the compiler's tools lower to machine code.
 _LOWERED = ("arith", "builtin", "cf", "func", "linalg", "math", "scf", "tensor")
