@@ -133,6 +133,8 @@ TEST(Intruder, PlaysBackWhatARankSaid) {
   ::setenv(secretVariable, secret, 1);
   int port = freePort();
   constexpr int recorder = 2;
+  // Released, so that the recorder's process has it.
+  const int inherited = listening.release();
   auto results = runRanks(3, [&](int rank) {
     if (rank != recorder) {
       // Rank 1 takes the way that is listened to.
@@ -151,7 +153,7 @@ TEST(Intruder, PlaysBackWhatARankSaid) {
     }
     pollfd caller = {listening.get(), POLLIN, 0};
     ::poll(&caller, 1, 20000);
-    FileDescriptor client(::accept(listening.get(), nullptr, nullptr)), server;
+    FileDescriptor client(::accept(inherited, nullptr, nullptr)), server;
     while (!connectRaw(port, &server).isOk())
       sleepMs(10);
     std::string said;
@@ -201,6 +203,7 @@ TEST(Intruder, PlaysBackWhatARankSaid) {
     }
     return answers;
   });
+  ::close(inherited);
   ::unsetenv(secretVariable);
   EXPECT_EQ(texts(results)[0], "OK");
   EXPECT_EQ(texts(results)[1], "OK");
