@@ -565,7 +565,7 @@ TEST_P(HostBackend, AbortEndsEverything) {
                 DDPHOOK_ABORTED);
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin,
-              std::chrono::seconds(5));
+              std::chrono::seconds(15));
     ++done;
     while (done < 2)
       std::this_thread::sleep_for(std::chrono::microseconds(100));
