@@ -3,7 +3,8 @@
 # as C++ against the target emulated_cuda.
 #
 # The build keeps what ptxas says of each kernel in NAME.ptxas.txt beside the
-# library, and fails when a kernel spills registers.
+# library, and fails when a kernel spills registers, with the ptxas that
+# check_spills.cmake names.
 include_guard(GLOBAL)
 
 function(ddphook_add_cuda_kernels name)
@@ -55,6 +56,7 @@ function(ddphook_add_cuda_kernels name)
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${DDPHOOK_WARNINGS_AS_ERRORS}>>:-Werror=all-warnings>)
   add_custom_command(TARGET ${name} POST_BUILD
     COMMAND ${CMAKE_COMMAND}
+      -DCOMPILER=${CMAKE_CUDA_COMPILER_VERSION}
       -DOBJECTS=$<JOIN:$<TARGET_OBJECTS:${name}>,|>
       -DREPORT=$<TARGET_FILE_DIR:${name}>/${name}.ptxas.txt
       -P ${dir}/check_spills.cmake
