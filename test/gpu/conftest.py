@@ -127,7 +127,9 @@ def worlds(request, device, tmp_path_factory):
         return [1]
     chosen = request.config.getoption("--worlds")
     if chosen:
-        return [int(world) for world in chosen.split(",")]
+        numbers = [int(world) for world in chosen.split(",")]
+        device.shares = device.is_real and max(numbers) > device.gpus
+        return numbers
     if not device.is_real:
         return list(range(1, WORLD + 1))
     if device.gpus > 1:

@@ -70,15 +70,17 @@ Status cuda::checkIdentities(const std::vector<RankIdentity> &ranks,
                    worldRanks[0], ranks[0].capability / 10,
                    ranks[0].capability % 10, worldRanks[i],
                    rank.capability / 10, rank.capability % 10);
-    auto [owner, isFirst] = ownerOf.emplace(rank.uuid, i);
+    // What NCCL compares, too: ranks of two hosts have no GPU in common for it.
+    auto [owner, isFirst] = ownerOf.emplace(rank.uuid + '\n' + rank.hostId, i);
     if (!isFirst && !canShareGpu)
       return error(DDPHOOK_UNSUPPORTED,
                    "expected every rank to have a GPU of its own, but ranks %d "
-                   "and %d share one; NCCL %s refuses that%s",
+                   "and %d share one; NCCL %s refuses that unless each of them "
+                   "has an NCCL_HOSTID of its own%s",
                    worldRanks[owner->second], worldRanks[i],
                    ncclVersionText(rank.ncclVersion).c_str(),
                    rank.ncclVersion >= sharingVersion
-                       ? " unless NCCL_MULTI_RANK_GPU_ENABLE=1"
+                       ? ", or NCCL_MULTI_RANK_GPU_ENABLE=1"
                        : "");
   }
   return Status::ok();
@@ -117,7 +119,8 @@ static std::string toBytes(const ncclUniqueId &id) {
   return std::string(id.internal, sizeof(id.internal));
 }
 
-/// "+uuid capability version\n", and the id of a rank that gives one.
+/// "+uuid capability version length\n", as many bytes of a host's name, and the
+/// id of a rank that gives one.
 static Status introduce(const DeviceChoice &device, bool isRootRank,
                         std::string *text, RankIdentity *identity) {
   int version = 0;
@@ -126,8 +129,11 @@ static Status introduce(const DeviceChoice &device, bool isRootRank,
   identity->uuid = device.uuid;
   identity->capability = device.capability;
   identity->ncclVersion = version;
+  const char *hostId = std::getenv("NCCL_HOSTID");
+  identity->hostId = hostId ? hostId : "";
   *text = ready + device.uuid + ' ' + std::to_string(device.capability) + ' ' +
-          std::to_string(version) + '\n';
+          std::to_string(version) + ' ' +
+          std::to_string(identity->hostId.size()) + '\n' + identity->hostId;
   if (!isRootRank)
     return Status::ok();
   ncclUniqueId id = {};
@@ -142,14 +148,16 @@ static Status readIntroduction(const std::string &text, int worldRank,
   if (!text.empty() && text[0] == failed)
     return error(DDPHOOK_ABORTED, "rank %d: %s", worldRank, text.c_str() + 1);
   char uuid[64] = {};
-  size_t end = text.find('\n');
+  size_t end = text.find('\n'), length = 0;
   if (end == std::string::npos || text[0] != ready ||
-      std::sscanf(text.c_str(), "+%63s %d %d", uuid, &identity->capability,
-                  &identity->ncclVersion) != 3)
+      std::sscanf(text.c_str(), "+%63s %d %d %zu", uuid, &identity->capability,
+                  &identity->ncclVersion, &length) != 4 ||
+      length > text.size() - end - 1)
     return error(DDPHOOK_DATA_LOSS, "rank %d sent a malformed identity",
                  worldRank);
   identity->uuid = uuid;
-  *id = text.substr(end + 1);
+  identity->hostId = text.substr(end + 1, length);
+  *id = text.substr(end + 1 + length);
   return Status::ok();
 }
 

@@ -28,11 +28,14 @@ struct RankIdentity {
   std::string uuid;
   int capability = 0;
   int ncclVersion = 0;
+  /// Its NCCL_HOSTID, which to NCCL is the name of its machine.
+  std::string hostId = {};
 };
 
 /// UNSUPPORTED where these ranks cannot form a group: different versions of
 /// NCCL, different compute capabilities (they could give different bits), two
-/// ranks on one GPU unless `canShareGpu`. `worldRanks` are for the message.
+/// ranks on one GPU unless `canShareGpu` or the host ids differ. `worldRanks`
+/// are for the message.
 Status checkIdentities(const std::vector<RankIdentity> &ranks,
                        const int32_t *worldRanks, bool canShareGpu);
 

@@ -28,6 +28,8 @@ struct Job {
   std::string fault;
   std::map<std::string, std::string> environment = {};
   bool sharesGpu = false;
+  /// Gives every rank an NCCL_HOSTID of its own, with a space in it.
+  bool namesHosts = false;
   /// What its steps run.
   std::string kind = "all_reduce";
   /// Called by a rank before its second step.
@@ -83,6 +85,8 @@ std::vector<RankResult> run(const Job &job) {
     ::setenv("EMULATED_CUDA_FAULT", job.fault.c_str(), 1);
     for (const auto &[name, value] : job.environment)
       ::setenv(name.c_str(), value.c_str(), 1);
+    if (job.namesHosts)
+      ::setenv("NCCL_HOSTID", ("host " + std::to_string(rank)).c_str(), 1);
     const bool isAllReduce = job.kind == "all_reduce";
     const TestCollective collective =
         isAllReduce ? TestCollective{kCount, "f32", "f16", true}
@@ -185,7 +189,17 @@ TEST(CudaFaults, TwoRanksShareAGpu) {
   for (const RankResult &result : run(job))
     expectContains(result.text,
                    "expected every rank to have a GPU of its own, but ranks 0 "
-                   "and 1 share one; NCCL 2.28.9 refuses that");
+                   "and 1 share one; NCCL 2.28.9 refuses that unless each of "
+                   "them has an NCCL_HOSTID of its own");
+}
+
+TEST(CudaFaults, RanksOfTwoHostsShareAGpu) {
+  for (int ranks : {2, 3}) {
+    Job job;
+    job.ranks = ranks;
+    job.sharesGpu = job.namesHosts = true;
+    expectAll(run(job), "OK");
+  }
 }
 
 TEST(CudaFaults, SharedGpuIsAllowed) {

@@ -110,14 +110,20 @@ TEST(Identities, Refusals) {
       {"a", 90, 22809}, {"b", 90, 22809}, {"b", 90, 22809}};
   EXPECT_EQ(check(shared),
             "expected every rank to have a GPU of its own, but ranks 6 and 8 "
-            "share one; NCCL 2.28.9 refuses that");
+            "share one; NCCL 2.28.9 refuses that unless each of them has an "
+            "NCCL_HOSTID of its own");
   EXPECT_EQ(check(shared, /*canShare=*/true), "OK");
+  std::vector<RankIdentity> apart = shared;
+  apart[2].hostId = "other";
+  EXPECT_EQ(check(apart), "OK");
+  apart[1].hostId = "other";
+  EXPECT_NE(check(apart), "OK");
   for (RankIdentity &rank : shared)
     rank.ncclVersion = 23003;
   EXPECT_EQ(check(shared),
             "expected every rank to have a GPU of its own, but ranks 6 and 8 "
-            "share one; NCCL 2.30.3 refuses that unless "
-            "NCCL_MULTI_RANK_GPU_ENABLE=1");
+            "share one; NCCL 2.30.3 refuses that unless each of them has an "
+            "NCCL_HOSTID of its own, or NCCL_MULTI_RANK_GPU_ENABLE=1");
 }
 
 TEST(CudaErrors, CodesAndTexts) {
